@@ -1,0 +1,1 @@
+//! A blocking and polled NVMe/TCP initiator over std sockets.

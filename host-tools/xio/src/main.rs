@@ -1,0 +1,3 @@
+//! Dataset tools: pack, inspect, verify, unpack, demo.
+
+fn main() {}

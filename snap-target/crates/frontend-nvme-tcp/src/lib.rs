@@ -1,0 +1,1 @@
+//! The NVMe/TCP frontend: sockets around the nvme state machines.

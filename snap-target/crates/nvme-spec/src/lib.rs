@@ -1,0 +1,1 @@
+//! NVMe wire structures and registers, no_std.

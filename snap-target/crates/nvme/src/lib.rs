@@ -1,0 +1,1 @@
+//! NVMe controller, queues, fabrics and initiator as state machines without I/O.

@@ -1,0 +1,1 @@
+//! One io_uring loop per core: buffers, timers, messages.

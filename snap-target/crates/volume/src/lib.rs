@@ -1,0 +1,1 @@
+//! The volume format: reader, writer, read planner, frame cache.

@@ -1,0 +1,3 @@
+//! The daemon: serves volumes and raw stores as NVMe namespaces.
+
+fn main() {}

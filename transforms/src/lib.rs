@@ -1,0 +1,1 @@
+//! Transforms: bytes to bytes, checked, segmented; registry, chains, codecs.
