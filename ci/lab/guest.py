@@ -1,0 +1,200 @@
+"""A running guest: start it, give it scripts, take their output and exit status, end it.
+
+    with Guest(ensure_lab(), deadline_s=120) as guest:
+        result = guest.run("uname -r")
+
+A guest never outlives its deadline, its `with` block, or the program that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+
+from .accel import Accelerator
+from .cpio import Cpio
+from .installed import Lab
+
+# What one script may print; more is an error of the script.
+OUTPUT_BYTES_MAX = 64 << 20
+BOOT_SECONDS_MAX = 60.0
+
+
+class GuestError(Exception):
+    """The guest did not start, died, or did not answer in time. The message holds the end of its console."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a script in the guest left: its exit status, and its output with errors among it."""
+
+    status: int
+    output: str
+
+    def checked(self) -> str:
+        """The output of a script that must succeed."""
+        if self.status != 0:
+            raise GuestError(f"a script in the guest ended with status {self.status}:\n{self.output}")
+        return self.output
+
+
+@dataclass
+class Guest:
+    """One QEMU process. `files` are added to the initramfs; `share` appears in the guest, read-only, as /share."""
+
+    lab: Lab
+    accelerator: Accelerator
+    deadline_s: float
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    share: Path | None = None
+    memory_mib: int = 1024
+    cpus: int = 2
+    # More of QEMU's options: other devices, a second network.
+    options: Sequence[str] = ()
+
+    def __enter__(self) -> Guest:
+        self._started = time.monotonic()
+        self._folder = Path(tempfile.mkdtemp(prefix="xio-lab-"))
+        self._expired = False
+        try:
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(str(self._folder / "session"))
+            listener.listen(1)
+            self._process = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=open(self._folder / "qemu.log", "wb"),
+                env={**os.environ, "QEMU_MODULE_DIR": str(self.lab.qemu.path / "usr/lib/x86_64-linux-gnu/qemu")},
+            )
+        except BaseException:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        self._timer = threading.Timer(self.deadline_s, self._expire)
+        self._timer.daemon = True
+        self._timer.start()
+        try:
+            self._session = self._accept(listener)
+            self._receive_line(BOOT_SECONDS_MAX)
+            self.boot_s = time.monotonic() - self._started
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            listener.close()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def run(self, script: str, timeout_s: float = 60.0) -> Result:
+        """Runs a shell script in the guest and waits for its end. Out of time, the guest is ended."""
+        encoded = script.encode()
+        self._session.sendall(b"%d\n" % len(encoded) + encoded)
+        status, length = self._receive_line(timeout_s).split()
+        if int(length) > OUTPUT_BYTES_MAX:
+            raise GuestError(f"a script in the guest printed {length} bytes; {OUTPUT_BYTES_MAX} are allowed")
+        return Result(int(status), self._receive(int(length), timeout_s).decode(errors="replace"))
+
+    def console(self) -> str:
+        """What the guest's kernel has printed so far."""
+        path = self._folder / "console.log"
+        return path.read_text(errors="replace") if path.is_file() else ""
+
+    def close(self) -> None:
+        """Ends the guest at once: it has nothing to save."""
+        self._timer.cancel()
+        self._process.kill()
+        self._process.wait()
+        if hasattr(self, "_session"):
+            self._session.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _command(self) -> list[str]:
+        qemu, folder = self.lab.qemu, self._folder
+        initramfs = folder / "initramfs"
+        _join(initramfs, self.lab.initramfs, self.files)
+        arguments = "console=ttyS0 loglevel=5 panic=-1 nokaslr mitigations=off random.trust_cpu=on"
+        arguments += " lab.share" if self.share else ""
+        command = qemu.command(
+            "usr/bin/qemu-system-x86_64",
+            *("-L", str(qemu.path / "usr/share/seabios"), "-L", str(qemu.path / "usr/share/qemu")),
+            *("-M", "q35", *self.accelerator.options, "-smp", str(self.cpus), "-m", str(self.memory_mib)),
+            *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
+            *("-run-with", "exit-with-parent=on"),
+            *("-kernel", str(self.lab.vmlinux), "-initrd", str(initramfs), "-append", arguments),
+            *("-serial", f"file:{folder / 'console.log'}"),
+            *("-device", "virtio-serial-pci", "-chardev", f"socket,id=session,path={folder / 'session'}"),
+            *("-device", "virtserialport,chardev=session,nr=1"),
+            *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="),
+        )
+        if self.share:
+            command += ["-virtfs", f"local,path={self.share},mount_tag=share,security_model=none,readonly=on"]
+        return [*command, *self.options]
+
+    def _accept(self, listener: socket.socket) -> socket.socket:
+        listener.settimeout(0.2)
+        while time.monotonic() - self._started < BOOT_SECONDS_MAX:
+            try:
+                return listener.accept()[0]
+            except TimeoutError:
+                if self._process.poll() is not None:
+                    break
+        raise self._failure("QEMU did not start")
+
+    def _receive_line(self, timeout_s: float) -> str:
+        line = b""
+        until = time.monotonic() + timeout_s
+        while not line.endswith(b"\n"):
+            line += self._receive(1, until - time.monotonic())
+        return line.decode()
+
+    def _receive(self, length: int, timeout_s: float) -> bytes:
+        received = bytearray()
+        until = time.monotonic() + timeout_s
+        while len(received) < length:
+            self._session.settimeout(max(0.001, until - time.monotonic()))
+            try:
+                part = self._session.recv(length - len(received))
+            except TimeoutError:
+                raise self._failure(f"the guest did not answer within {timeout_s:.0f} s") from None
+            except OSError as error:
+                raise self._failure(f"the guest's session broke: {error}") from error
+            if not part:
+                raise self._failure("the guest has ended")
+            received += part
+        return bytes(received)
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._process.kill()
+
+    def _failure(self, what: str) -> GuestError:
+        """The error for `what`; it also ends the guest, whose session is in an unknown state now."""
+        if self._expired:
+            what = f"the guest passed its deadline of {self.deadline_s:.0f} s"
+        self._process.kill()
+        self._process.wait()
+        log = (self._folder / "qemu.log").read_text(errors="replace")
+        console = "\n".join(self.console().splitlines()[-25:])
+        return GuestError(f"{what}\n--- qemu: {log.strip() or 'no message'}\n--- end of the guest's console:\n{console}")
+
+
+def _join(target: Path, initramfs: Path, files: Mapping[str, bytes]) -> None:
+    """The lab's initramfs with one more archive behind it. Linux wants each archive to start at a multiple of four."""
+    added = Cpio()
+    for name, content in files.items():
+        added.add_file(name, content, executable=True)
+    with open(target, "wb") as joined:
+        with open(initramfs, "rb") as base:
+            shutil.copyfileobj(base, joined, 1 << 20)
+        joined.write(added.to_bytes())

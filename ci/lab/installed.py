@@ -1,0 +1,71 @@
+"""The installed lab: QEMU, a kernel and an initramfs, made once and kept in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from debian.root import Recipe, Root, cache_folder, ensure_root, exclusive, staging_folder
+
+from .initramfs import build_initramfs, kernel_release
+from .kernel import extract_vmlinux
+
+# vfio-user-pci needs QEMU 10.1 or later, which only backports has. Without recommends: they are a gigabyte.
+QEMU = Recipe(
+    "qemu",
+    packages=("qemu-system-x86",),
+    suites=("trixie", "trixie-backports"),
+    release="trixie-backports",
+)
+# The full kernel, not the cloud one, which lacks 9p and rdma_rxe.
+GUEST = Recipe(
+    "guest",
+    packages=(
+        "busybox-static",
+        "coreutils",
+        "e2fsprogs",
+        "fio",
+        "kmod",
+        "linux-image-amd64",
+        "nvme-cli",
+        "python3-minimal",
+        "xz-utils",
+        "zstd",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Lab:
+    """What a guest is started from."""
+
+    qemu: Root
+    vmlinux: Path
+    initramfs: Path
+
+
+def ensure_lab() -> Lab:
+    """The lab, installed if it is not there yet; about half a minute from nothing."""
+    qemu, guest = ensure_root(QEMU), ensure_root(GUEST)
+    path = cache_folder() / f"boot-{_boot_key(guest)}"
+    with exclusive(path):
+        if not path.is_dir():
+            with staging_folder(path) as staged:
+                boot, work = staged / "boot", staged / "work"
+                boot.mkdir()
+                work.mkdir()
+                bzimage = guest.path / "boot" / f"vmlinuz-{kernel_release(guest)}"
+                (boot / "vmlinux").write_bytes(extract_vmlinux(guest, bzimage))
+                (boot / "initramfs").write_bytes(build_initramfs(guest, work))
+                boot.rename(path)
+    return Lab(qemu, path / "vmlinux", path / "initramfs")
+
+
+def _boot_key(guest: Root) -> str:
+    """Changes with the guest's packages and with every file here that shapes the initramfs."""
+    digest = hashlib.sha256(guest.path.name.encode())
+    folder = Path(__file__).parent
+    for path in [folder / "cpio.py", folder / "initramfs.py", folder / "kernel.py", *sorted((folder / "guest").iterdir())]:
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
