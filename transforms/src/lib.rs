@@ -1,1 +1,44 @@
-//! Transforms: bytes to bytes, checked, segmented; registry, chains, codecs.
+//! Transforms: bytes to bytes, checked and segmented.
+//!
+//! A [`Chain`] says how a stream is stored: element steps that pack each value (`u16`, `bitpack:17`), then block steps on a whole
+//! frame (`shuffle`, `lz4`, `zstd:3`). A [`ViewChain`] says what is presented of it. [`Chain::encode_frame`] packs;
+//! [`Chain::unblock`] undoes the block steps into private memory; [`Decoder::expand`] undoes the element steps and applies the view
+//! in one pass, straight into the reader's memory segments.
+//!
+//! Contract: pure functions, no allocation per frame after warm-up. Narrowing is checked, when packing and again when reading:
+//! what does not fit is an error with its place, never a truncation. Decoders take hostile input: they return an error or fill
+//! exactly what they were given, and never panic. Destination memory is written once and never read back, except by block
+//! codecs, which therefore get private memory.
+//!
+//! What it does not do: no I/O, no async, no checksums (the volume has them), no threads. It does not choose frame sizes or chains.
+//! It knows no file formats.
+
+#![deny(unsafe_code)]
+
+mod chain;
+pub mod codecs;
+mod decoder;
+mod element;
+mod encoder;
+mod error;
+mod kernels;
+mod registry;
+mod scratch;
+mod segments;
+mod view;
+
+pub use chain::{CHAIN_STEPS_MAX, Chain, Encoded, FRAME_BYTES_MAX};
+pub use decoder::{Decoder, PackedWindow};
+pub use element::{ElementType, Packing, ValueRange};
+pub use error::TransformError;
+pub use kernels::Isa;
+pub use registry::{
+    BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Step, Transform, TransformId,
+    descriptors,
+};
+pub use scratch::{Contexts, Scratch};
+pub use segments::{OutSegments, RawSegment};
+pub use view::ViewChain;
+
+#[cfg(target_endian = "big")]
+compile_error!("elements are little-endian, and the kernels read them in place");

@@ -1,0 +1,401 @@
+//! The stored chain: how a source was encoded. Element steps first, then block steps.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::TransformError;
+use crate::element::{ElementType, Packing, ValueRange};
+use crate::encoder;
+use crate::kernels::Isa;
+use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step};
+use crate::scratch::{Scratch, sized};
+
+/// The most steps in a chain.
+pub const CHAIN_STEPS_MAX: usize = 8;
+
+/// The largest packed frame of a framed chain. A frame is decoded whole, into memory: 64 MiB is far over every frame size that
+/// serves random access.
+pub const FRAME_BYTES_MAX: u64 = 64 << 20;
+
+/// A stored chain: immutable, typed, cheap to clone.
+///
+/// Written `STEP+STEP...`: element steps (`u16`, `bitpack:17`), then block steps (`shuffle`, then at most one of `lz4`, `lz4hc:9`,
+/// `zstd:3`). `none` is the chain without steps.
+#[derive(Clone)]
+pub struct Chain {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    source: ElementType,
+    steps: Vec<Step>,
+    /// What each element step packs into, in order: to name the one that a value did not fit.
+    packings: Vec<Packing>,
+    layout: Layout,
+    reorder: Option<Block>,
+    compress: Option<Block>,
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    transform: &'static dyn BlockTransform,
+    geometry: Geometry,
+}
+
+/// What [`Chain::encode_frame`] made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Encoded {
+    /// Bytes written to the destination.
+    pub stored_bytes: usize,
+    /// The smallest and largest value of the frame; `None` for floating point and for the empty frame.
+    pub range: Option<ValueRange>,
+}
+
+impl Chain {
+    /// Reads a chain for a source of this type.
+    ///
+    /// # Errors
+    /// An unknown name or a parameter out of its bounds, or steps that cannot follow each other.
+    pub fn parse(text: &str, source: ElementType) -> Result<Chain, TransformError> {
+        if text == "none" {
+            return Chain::from_steps(&[], source);
+        }
+        let mut steps = Vec::new();
+        for part in text.split('+') {
+            let (kind, parameter) = registry::by_text(part)?;
+            let descriptor = kind.transform().descriptor();
+            steps.push(Step {
+                id: descriptor.id,
+                version: descriptor.version,
+                parameter,
+            });
+        }
+        Chain::from_steps(&steps, source)
+    }
+
+    /// The chain of stored steps.
+    ///
+    /// # Errors
+    /// An unknown transform or version (named), a parameter out of its bounds, or steps that cannot follow each other.
+    pub fn from_steps(steps: &[Step], source: ElementType) -> Result<Chain, TransformError> {
+        if steps.len() > CHAIN_STEPS_MAX {
+            return Err(TransformError::TooManySteps {
+                steps: steps.len(),
+                max: CHAIN_STEPS_MAX,
+            });
+        }
+        let mut inner = Inner {
+            source,
+            steps: steps.to_vec(),
+            packings: Vec::new(),
+            layout: Layout {
+                packing: Packing::Whole(source),
+                range: source.range(),
+            },
+            reorder: None,
+            compress: None,
+        };
+        for step in steps {
+            inner.push(step)?;
+        }
+        Ok(Chain {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The steps, as a volume stores them.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        &self.inner.steps
+    }
+
+    /// The type of the source's elements.
+    #[must_use]
+    pub fn source(&self) -> ElementType {
+        self.inner.source
+    }
+
+    /// Whether there are no steps: the stored bytes are the source's.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        self.inner.steps.is_empty()
+    }
+
+    /// Whether there is a block step: frames have lengths of their own, and are undone whole.
+    #[must_use]
+    pub fn is_framed(&self) -> bool {
+        self.inner.reorder.is_some() || self.inner.compress.is_some()
+    }
+
+    /// How elements lie after the element steps.
+    #[must_use]
+    pub fn packing(&self) -> Packing {
+        self.inner.layout.packing
+    }
+
+    /// The values that fit every element step; `None` for floating point.
+    #[must_use]
+    pub fn range(&self) -> Option<ValueRange> {
+        self.inner.layout.range
+    }
+
+    /// Bits per element after the element steps.
+    #[must_use]
+    pub fn packed_bits(&self) -> u32 {
+        self.packing().bits()
+    }
+
+    /// Bytes of `elements` elements after the element steps: the last byte may be partly used. Saturates.
+    #[must_use]
+    pub fn packed_bytes(&self, elements: u64) -> u64 {
+        let bits = u128::from(elements) * u128::from(self.packed_bits());
+        u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
+    }
+
+    /// The most bytes that a frame of `elements` elements is stored in. A frame that a compressor would not shrink is stored
+    /// packed, so this is the packed length.
+    #[must_use]
+    pub fn stored_bytes_max(&self, elements: u64) -> u64 {
+        self.packed_bytes(elements)
+    }
+
+    /// Encodes one frame: whole elements of the source type in `src`, into the front of `dst`. Checked: a value that does not
+    /// fit is an error with its index in `src`.
+    ///
+    /// A frame that the compressor would not shrink is stored as its packed bytes; a reader knows it by its length.
+    ///
+    /// # Errors
+    /// [`OutOfRange`](TransformError::OutOfRange), or a `src` or `dst` of the wrong size.
+    pub fn encode_frame(
+        &self,
+        src: &[u8],
+        scratch: &mut Scratch,
+        dst: &mut [u8],
+    ) -> Result<Encoded, TransformError> {
+        let inner = &*self.inner;
+        if !src.len().is_multiple_of(inner.source.bytes()) {
+            return Err(TransformError::PartialElement {
+                bytes: src.len(),
+                element: inner.source,
+            });
+        }
+        let elements = src.len() / inner.source.bytes();
+        let packed_bytes = self.packed_bytes(elements as u64);
+        self.check_frame_size(packed_bytes)?;
+        let available = dst.len() as u64;
+        let too_small = TransformError::DestinationTooSmall {
+            needed: packed_bytes,
+            available,
+        };
+        let Some(dst) = usize::try_from(packed_bytes)
+            .ok()
+            .and_then(|needed| dst.get_mut(..needed))
+        else {
+            return Err(too_small);
+        };
+        let packed_len = dst.len();
+        let isa = Isa::best();
+        if !self.is_framed() {
+            let range = encoder::encode(isa, inner.source, &inner.layout, src, dst)
+                .map_err(|refused| inner.out_of_range(refused))?;
+            return Ok(Encoded {
+                stored_bytes: packed_len,
+                range,
+            });
+        }
+
+        let (packed, range): (&[u8], _) = if inner.packings.is_empty() {
+            (src, encoder::range(isa, inner.source, src))
+        } else {
+            let packed = sized(&mut scratch.packed, packed_len);
+            let range = encoder::encode(isa, inner.source, &inner.layout, src, packed)
+                .map_err(|refused| inner.out_of_range(refused))?;
+            (packed, range)
+        };
+        let contexts = &mut scratch.contexts;
+        let stored_bytes = match (inner.reorder, inner.compress) {
+            (Some(reorder), None) => reorder.encode(packed, dst, contexts)?,
+            (None, Some(compress)) => compress.encode(packed, shorter(dst), contexts)?,
+            (Some(reorder), Some(compress)) => {
+                let reordered = sized(&mut scratch.reordered, packed_len);
+                reorder.encode(packed, reordered, contexts)?;
+                compress.encode(reordered, shorter(dst), contexts)?
+            }
+            (None, None) => None,
+        };
+        let stored_bytes = stored_bytes.unwrap_or_else(|| {
+            dst.copy_from_slice(packed);
+            packed_len
+        });
+        Ok(Encoded {
+            stored_bytes,
+            range,
+        })
+    }
+
+    /// Undoes the block steps: `stored`, hostile input, is one stored frame; `packed.len()` is the exact packed length expected.
+    /// `packed` is private memory: codecs read back what they wrote.
+    ///
+    /// # Errors
+    /// [`Corrupt`](TransformError::Corrupt) for anything that is not a frame of that length. What `packed` holds then is
+    /// unspecified.
+    pub fn unblock(
+        &self,
+        stored: &[u8],
+        scratch: &mut Scratch,
+        packed: &mut [u8],
+    ) -> Result<(), TransformError> {
+        let inner = &*self.inner;
+        self.check_frame_size(packed.len() as u64)?;
+        if stored.len() == packed.len() && (inner.compress.is_some() || inner.reorder.is_none()) {
+            packed.copy_from_slice(stored);
+            return Ok(());
+        }
+        let contexts = &mut scratch.contexts;
+        match (inner.reorder, inner.compress) {
+            (Some(reorder), None) => reorder.decode(stored, packed, contexts),
+            (_, Some(compress)) if stored.len() > packed.len() => {
+                Err(compress.corrupt(stored, packed))
+            }
+            (None, Some(compress)) => compress.decode(stored, packed, contexts),
+            (Some(reorder), Some(compress)) => {
+                let reordered = sized(&mut scratch.reordered, packed.len());
+                compress.decode(stored, reordered, contexts)?;
+                reorder.decode(reordered, packed, contexts)
+            }
+            (None, None) => Err(TransformError::Corrupt {
+                step: "none",
+                why: wrong_length(stored, packed),
+            }),
+        }
+    }
+
+    fn check_frame_size(&self, packed_bytes: u64) -> Result<(), TransformError> {
+        if self.is_framed() && packed_bytes > FRAME_BYTES_MAX {
+            return Err(TransformError::FrameTooLarge {
+                bytes: packed_bytes,
+                max: FRAME_BYTES_MAX,
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn push(&mut self, step: &Step) -> Result<(), TransformError> {
+        let kind = registry::by_step(step)?;
+        let refuse = |why| TransformError::Order {
+            step: kind.transform().format(step.parameter),
+            why,
+        };
+        match kind {
+            Kind::Element(transform) => {
+                if self.reorder.is_some() || self.compress.is_some() {
+                    return Err(refuse("element steps come before block steps"));
+                }
+                self.layout = transform.output(&self.layout, step.parameter)?;
+                self.packings.push(self.layout.packing);
+            }
+            Kind::Block(transform) => {
+                if self.compress.is_some() {
+                    return Err(refuse("nothing comes behind a compressor"));
+                }
+                if self.reorder.is_some() && !transform.shrinks() {
+                    return Err(refuse("one reordering step is enough"));
+                }
+                let packed_bits = self.layout.packing.bits();
+                transform.check(step.parameter, packed_bits)?;
+                let block = Some(Block {
+                    transform,
+                    geometry: Geometry {
+                        parameter: step.parameter,
+                        packed_bits,
+                    },
+                });
+                if transform.shrinks() {
+                    self.compress = block;
+                } else {
+                    self.reorder = block;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The error for a value that some element step did not take: names the first that did not.
+    fn out_of_range(&self, refused: encoder::Refused) -> TransformError {
+        let unfit = |packing: &&Packing| packing.range().is_none_or(|r| !r.contains(refused.value));
+        let target = self.packings.iter().find(unfit);
+        TransformError::OutOfRange {
+            index: refused.index,
+            value: refused.value,
+            target: *target.unwrap_or(&self.layout.packing),
+        }
+    }
+}
+
+impl Block {
+    fn encode(
+        self,
+        src: &[u8],
+        dst: &mut [u8],
+        contexts: &mut crate::scratch::Contexts,
+    ) -> Result<Option<usize>, TransformError> {
+        self.transform.encode(self.geometry, src, dst, contexts)
+    }
+
+    fn decode(
+        self,
+        src: &[u8],
+        dst: &mut [u8],
+        contexts: &mut crate::scratch::Contexts,
+    ) -> Result<(), TransformError> {
+        self.transform.decode(self.geometry, src, dst, contexts)
+    }
+
+    fn corrupt(self, stored: &[u8], packed: &[u8]) -> TransformError {
+        TransformError::Corrupt {
+            step: self.transform.descriptor().name,
+            why: wrong_length(stored, packed),
+        }
+    }
+}
+
+/// All but the last byte: a compressed frame is shorter than the packed one, or it is not kept.
+fn shorter(dst: &mut [u8]) -> &mut [u8] {
+    let len = dst.len().saturating_sub(1);
+    &mut dst[..len]
+}
+
+fn wrong_length(stored: &[u8], packed: &[u8]) -> String {
+    format!("{} bytes where {} belong", stored.len(), packed.len())
+}
+
+/// The canonical text, which [`Chain::parse`] reads back.
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_identity() {
+            return f.pad("none");
+        }
+        let mut texts = Vec::new();
+        for step in self.steps() {
+            let kind = registry::by_step(step).map_err(|_| fmt::Error)?;
+            texts.push(kind.transform().format(step.parameter));
+        }
+        f.pad(&texts.join("+"))
+    }
+}
+
+impl fmt::Debug for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chain({} from {})", self, self.source())
+    }
+}
+
+impl PartialEq for Chain {
+    fn eq(&self, other: &Chain) -> bool {
+        self.source() == other.source() && self.steps() == other.steps()
+    }
+}
+
+impl Eq for Chain {}

@@ -1,0 +1,8 @@
+//! The transforms, one file each (`lz4` and `lz4hc` share a format, so a file).
+
+pub mod bitpack;
+pub mod integer;
+pub mod lz4;
+mod lz4_ffi;
+pub mod shuffle;
+pub mod zstd;

@@ -1,0 +1,93 @@
+//! `shuffle`: gathers byte 0 of every element, then byte 1 of every element, and so on, so that a compressor finds like beside
+//! like. As long as its input.
+
+use crate::TransformError;
+use crate::element::Packing;
+use crate::kernels::{Isa, transpose};
+use crate::registry::{
+    BlockTransform, Descriptor, Geometry, Transform, TransformId, bad_parameter,
+};
+use crate::scratch::Contexts;
+
+/// The number on the volume.
+pub const ID: TransformId = TransformId(0x100);
+
+/// The step `shuffle`; it takes no parameter: the width is the packed element's.
+pub struct Shuffle;
+
+static DESCRIPTOR: Descriptor = Descriptor {
+    id: ID,
+    version: 1,
+    name: "shuffle",
+    grammar: "shuffle",
+    summary: "splits elements into planes of their bytes, for a compressor behind it",
+};
+
+impl Transform for Shuffle {
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
+    }
+
+    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
+        (text == DESCRIPTOR.name).then_some(Ok(0))
+    }
+
+    fn format(&self, _parameter: u32) -> String {
+        DESCRIPTOR.name.into()
+    }
+}
+
+impl BlockTransform for Shuffle {
+    fn check(&self, parameter: u32, packed_bits: u32) -> Result<(), TransformError> {
+        if parameter != 0 {
+            return Err(bad_parameter(&DESCRIPTOR, parameter));
+        }
+        if !packed_bits.is_multiple_of(8) || packed_bits < 16 {
+            return Err(TransformError::Input {
+                step: DESCRIPTOR.name.into(),
+                input: Packing::Bits(packed_bits),
+                why: "elements must be two or more whole bytes",
+            });
+        }
+        Ok(())
+    }
+
+    fn shrinks(&self) -> bool {
+        false
+    }
+
+    fn encode(
+        &self,
+        geometry: Geometry,
+        src: &[u8],
+        dst: &mut [u8],
+        _contexts: &mut Contexts,
+    ) -> Result<Option<usize>, TransformError> {
+        let Some(dst) = dst.get_mut(..src.len()) else {
+            return Ok(None);
+        };
+        transpose::split(Isa::best(), width_bytes(geometry), src, dst);
+        Ok(Some(src.len()))
+    }
+
+    fn decode(
+        &self,
+        geometry: Geometry,
+        src: &[u8],
+        dst: &mut [u8],
+        _contexts: &mut Contexts,
+    ) -> Result<(), TransformError> {
+        if src.len() != dst.len() {
+            return Err(TransformError::Corrupt {
+                step: DESCRIPTOR.name,
+                why: format!("{} bytes where {} belong", src.len(), dst.len()),
+            });
+        }
+        transpose::join(Isa::best(), width_bytes(geometry), src, dst);
+        Ok(())
+    }
+}
+
+fn width_bytes(geometry: Geometry) -> usize {
+    (geometry.packed_bits / 8) as usize
+}

@@ -1,0 +1,349 @@
+//! Packed elements to presented elements: undoes the element steps and applies the view, in one pass, the destination written
+//! once.
+
+#![allow(unsafe_code)]
+
+use std::ops::Range;
+
+use crate::TransformError;
+use crate::chain::Chain;
+use crate::element::{ElementType, Packing, ValueRange};
+use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, reference, widen};
+use crate::segments::OutSegments;
+use crate::view::ViewChain;
+
+/// Some packed bytes of a frame: bytes `[first_byte, first_byte + bytes.len())` of its packed form.
+#[derive(Debug, Clone, Copy)]
+pub struct PackedWindow<'a> {
+    /// Where the window starts in the packed form.
+    pub first_byte: u64,
+    /// What it holds.
+    pub bytes: &'a [u8],
+}
+
+/// Decodes a stream's packed elements for one view. Stateless and small; made once for each extent or stream.
+#[derive(Debug, Clone)]
+pub struct Decoder {
+    packing: Packing,
+    presented: ElementType,
+    /// What decides whether a value is accepted; `None`: the bytes are copied as they are.
+    check: Option<Check>,
+    isa: Isa,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Check {
+    /// What the packer proved, or at least what the chain can have stored.
+    proven: ValueRange,
+    /// What the presented type holds.
+    target: ValueRange,
+    /// Both; `None` when no value is in both.
+    accepted: Option<ValueRange>,
+}
+
+impl Decoder {
+    /// A decoder for a stream stored by `stored`, whose values the packer proved to lie in `proven`, presented by `view`.
+    ///
+    /// # Errors
+    /// A view of another source type, or a proven range that the chain cannot have stored.
+    pub fn new(
+        stored: &Chain,
+        view: &ViewChain,
+        proven: Option<ValueRange>,
+    ) -> Result<Decoder, TransformError> {
+        Decoder::for_isa(Isa::best(), stored, view, proven)
+    }
+
+    /// As [`new`](Self::new), with the kernels of one instruction set: for tests and benchmarks.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    /// When this machine does not have it.
+    pub fn for_isa(
+        isa: Isa,
+        stored: &Chain,
+        view: &ViewChain,
+        proven: Option<ValueRange>,
+    ) -> Result<Decoder, TransformError> {
+        assert!(isa.is_available(), "this machine has no {isa:?}");
+        let presented = view.presented(stored.source())?;
+        let packing = stored.packing();
+        let possible = stored.range();
+        if let Some(range) = proven {
+            let belongs = possible.is_some_and(|p| range.min <= range.max && p.encloses(&range));
+            if !belongs {
+                return Err(TransformError::ProvenRange {
+                    range,
+                    packing,
+                    stored: stored.source(),
+                });
+            }
+        }
+        let check = match (possible, presented.range()) {
+            (Some(possible), Some(target)) if packing != Packing::Whole(presented) => {
+                let proven = proven.unwrap_or(possible);
+                Some(Check {
+                    proven,
+                    target,
+                    accepted: proven.intersection(&target),
+                })
+            }
+            _ => None,
+        };
+        Ok(Decoder {
+            packing,
+            presented,
+            check,
+            isa,
+        })
+    }
+
+    /// The type of the elements that come out.
+    #[must_use]
+    pub fn presented(&self) -> ElementType {
+        self.presented
+    }
+
+    /// Whether packed bytes are presented as they are. Nothing is converted then, and nothing checked: the stream's checksum is
+    /// what guards them.
+    #[must_use]
+    pub fn is_copy(&self) -> bool {
+        self.check.is_none()
+    }
+
+    /// The packed bytes that are needed for these presented bytes.
+    #[must_use]
+    pub fn packed_window(&self, presented: Range<u64>) -> Range<u64> {
+        if self.is_copy() {
+            return presented;
+        }
+        if presented.is_empty() {
+            let at = self.first_bit_of(presented.start / self.presented_bytes()) / 8;
+            let at = u64::try_from(at).unwrap_or(u64::MAX);
+            return at..at;
+        }
+        let first = presented.start / self.presented_bytes();
+        let last = (presented.end - 1) / self.presented_bytes();
+        let start = self.first_bit_of(first) / 8;
+        let end = (self.first_bit_of(last) + u128::from(self.packing.bits())).div_ceil(8);
+        u64::try_from(start).unwrap_or(u64::MAX)..u64::try_from(end).unwrap_or(u64::MAX)
+    }
+
+    /// Decodes the presented bytes `presented` (counted from the start of the frame; the ends may fall inside an element) out of
+    /// `packed`, and writes them to `out`, which moves on behind them.
+    ///
+    /// # Errors
+    /// [`OutsideProven`](TransformError::OutsideProven) and [`OutOfRange`](TransformError::OutOfRange) with the first such element of
+    /// the frame, after some of the destination may have been written; a window or a destination that is too small, before.
+    pub fn expand(
+        &self,
+        packed: PackedWindow<'_>,
+        presented: Range<u64>,
+        out: &mut OutSegments<'_>,
+    ) -> Result<(), TransformError> {
+        if presented.is_empty() {
+            return Ok(());
+        }
+        let needed = self.packed_window(presented.clone());
+        let bytes = packed.covering(&needed)?;
+        let presented_len = presented.end - presented.start;
+        if presented_len > out.remaining() as u64 {
+            return Err(TransformError::DestinationTooSmall {
+                needed: presented_len,
+                available: out.remaining() as u64,
+            });
+        }
+        let Some(check) = &self.check else {
+            out.write(bytes);
+            return Ok(());
+        };
+
+        let mut cursor = Cursor {
+            decoder: self,
+            check,
+            bytes,
+            first_byte: needed.start,
+            at: presented.start,
+            end: presented.end,
+        };
+        while cursor.at < cursor.end {
+            let inside = cursor.at % self.presented_bytes();
+            let room = out.run().len.min(cursor.left()) / self.presented.bytes();
+            if inside == 0 && room > 0 {
+                cursor.whole_elements(room, out)?;
+            } else {
+                cursor.part_of_element(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn presented_bytes(&self) -> u64 {
+        self.presented.bytes() as u64
+    }
+
+    /// Where element `index` starts, in bits of the packed form.
+    fn first_bit_of(&self, index: u64) -> u128 {
+        u128::from(index) * u128::from(self.packing.bits())
+    }
+}
+
+impl<'a> PackedWindow<'a> {
+    /// The bytes `needed` of the packed form.
+    fn covering(&self, needed: &Range<u64>) -> Result<&'a [u8], TransformError> {
+        let bounds = || {
+            let start = usize::try_from(needed.start.checked_sub(self.first_byte)?).ok()?;
+            let end = usize::try_from(needed.end.checked_sub(self.first_byte)?).ok()?;
+            self.bytes.get(start..end)
+        };
+        bounds().ok_or_else(|| TransformError::WindowTooSmall {
+            needed: needed.clone(),
+            held: self.first_byte..self.first_byte.saturating_add(self.bytes.len() as u64),
+        })
+    }
+}
+
+/// One `expand` under way.
+struct Cursor<'a> {
+    decoder: &'a Decoder,
+    check: &'a Check,
+    bytes: &'a [u8],
+    /// Where `bytes` starts in the packed form.
+    first_byte: u64,
+    /// Presented bytes before the cursor, and the end, from the start of the frame.
+    at: u64,
+    end: u64,
+}
+
+impl Cursor<'_> {
+    fn left(&self) -> usize {
+        usize::try_from(self.end - self.at).unwrap_or(usize::MAX)
+    }
+
+    /// Decodes `count` whole elements into the run of memory at the destination's cursor, which holds them.
+    fn whole_elements(
+        &mut self,
+        mut count: usize,
+        out: &mut OutSegments<'_>,
+    ) -> Result<(), TransformError> {
+        let size = self.decoder.presented.bytes();
+        while count > 0 {
+            let first = self.at / size as u64;
+            // Blocks end at multiples of 8 elements, so that only the first may start inside a byte.
+            let aligned = BLOCK_ELEMENTS - (first % 8) as usize;
+            let now = count.min(aligned);
+            let run = out.run();
+            assert!(run.len / size >= now);
+            // SAFETY: the run is writable for `now` elements (asserted), and the constructors of `OutSegments` promise that it does
+            // not overlap the source.
+            let met = unsafe { self.kernel(first, now, run.ptr) };
+            if self.check.accepted.is_none_or(|a| !a.encloses(&met)) {
+                return Err(self.first_refused(first, now));
+            }
+            out.skip(now * size);
+            self.at += (now * size) as u64;
+            count -= now;
+        }
+        Ok(())
+    }
+
+    /// Decodes `count` elements from `first` on into `dst`; returns the range of the values met.
+    ///
+    /// # Safety
+    /// `dst` is writable for them and does not overlap the source.
+    unsafe fn kernel(&self, first: u64, count: usize, dst: *mut u8) -> ValueRange {
+        let isa = self.decoder.isa;
+        let to_bytes = self.decoder.presented.bytes();
+        let (src, first_bit) = self.packed_from(first);
+        match self.decoder.packing {
+            // SAFETY: passed on to the caller; `for_isa` asserted the instruction set.
+            Packing::Whole(from) => unsafe {
+                convert::convert(isa, from, to_bytes, src, dst, count)
+            },
+            // SAFETY: as above.
+            Packing::Bits(bits) if bits as usize <= 8 * to_bytes => unsafe {
+                pack::unpack(isa, bits, to_bytes, src, first_bit, dst, count)
+            },
+            Packing::Bits(bits) => {
+                // Fields wider than the presented type: through a tile of 32-bit values in the cache.
+                let mut tile = [0u8; TILE_ELEMENTS * 4];
+                let mut seen = None;
+                let mut done = 0;
+                while done < count {
+                    let now = (count - done).min(TILE_ELEMENTS);
+                    let (src, first_bit) = self.packed_from(first + done as u64);
+                    // SAFETY: the tile holds `now` values of 4 bytes; `dst` is promised for `count` elements.
+                    unsafe {
+                        let into = tile.as_mut_ptr();
+                        let met = pack::unpack(isa, bits, 4, src, first_bit, into, now);
+                        widen(&mut seen, met);
+                        let dst = dst.add(done * to_bytes);
+                        convert::convert(isa, ElementType::U32, to_bytes, &tile, dst, now);
+                    }
+                    done += now;
+                }
+                seen.unwrap_or(self.check.target)
+            }
+        }
+    }
+
+    /// Decodes one element aside, and writes the part of it that is wanted: at the ends of the range, and where an element
+    /// straddles two segments.
+    fn part_of_element(&mut self, out: &mut OutSegments<'_>) -> Result<(), TransformError> {
+        let size = self.decoder.presented.bytes();
+        let index = self.at / size as u64;
+        #[allow(clippy::cast_possible_truncation)] // a remainder of a usize
+        let from = (self.at % size as u64) as usize;
+        let to = size.min(from + self.left());
+        let value = self.element(index);
+        self.accept(index, value)?;
+        out.write(&reference::low_bytes(value)[from..to]);
+        self.at += (to - from) as u64;
+        Ok(())
+    }
+
+    fn element(&self, index: u64) -> i128 {
+        let (src, first_bit) = self.packed_from(index);
+        reference::element(self.decoder.packing, src, u64::from(first_bit))
+    }
+
+    /// The packed bytes from the one on where element `index` starts, and the bit of it where it starts.
+    #[allow(clippy::cast_possible_truncation)] // the window covers the element, so the difference is a slice's offset
+    fn packed_from(&self, index: u64) -> (&[u8], u32) {
+        let bit = self.decoder.first_bit_of(index) - u128::from(self.first_byte) * 8;
+        (&self.bytes[(bit / 8) as usize..], (bit % 8) as u32)
+    }
+
+    fn accept(&self, index: u64, value: i128) -> Result<(), TransformError> {
+        if !self.check.proven.contains(value) {
+            return Err(TransformError::OutsideProven {
+                index,
+                value,
+                range: self.check.proven,
+            });
+        }
+        if !self.check.target.contains(value) {
+            return Err(TransformError::OutOfRange {
+                index,
+                value,
+                target: Packing::Whole(self.decoder.presented),
+            });
+        }
+        Ok(())
+    }
+
+    /// The error for the first element that is not accepted, of a block in which a kernel met one.
+    fn first_refused(&self, first: u64, count: usize) -> TransformError {
+        for index in first..first + count as u64 {
+            if let Err(error) = self.accept(index, self.element(index)) {
+                return error;
+            }
+        }
+        unreachable!("a kernel met a value that is not there")
+    }
+}
+
+/// Elements of a tile between two kernels: 4 KiB of 32-bit values.
+const TILE_ELEMENTS: usize = 1024;

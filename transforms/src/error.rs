@@ -1,0 +1,191 @@
+//! What can go wrong, told so that a person knows where and what to do.
+
+use std::ops::Range;
+
+use thiserror::Error;
+
+use crate::element::{ElementType, Packing, ValueRange};
+use crate::registry::TransformId;
+
+/// An error of this crate. Indices count elements from the start of the frame (or of `src`) that the call was about.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum TransformError {
+    /// A value does not fit the type it would be narrowed to. Nothing is ever truncated.
+    #[error(
+        "element {index} is {value}, which does not fit {target}{}; choose a wider type",
+        .target.range().map(|r| format!(" ({r})")).unwrap_or_default()
+    )]
+    OutOfRange {
+        /// The first such element.
+        index: u64,
+        /// Its value.
+        value: i128,
+        /// What it was to fit.
+        target: Packing,
+    },
+
+    /// A stored value lies outside the range that the packer proved: the store does not hold what was packed.
+    #[error(
+        "element {index} is {value}, outside the proven range {range}: the stored bytes are not what was packed"
+    )]
+    OutsideProven {
+        /// The first such element.
+        index: u64,
+        /// Its value.
+        value: i128,
+        /// What the packer proved.
+        range: ValueRange,
+    },
+
+    /// Stored bytes that the step cannot have written.
+    #[error("{step}: corrupt frame: {why}")]
+    Corrupt {
+        /// The step that refused them.
+        step: &'static str,
+        /// What is wrong with them.
+        why: String,
+    },
+
+    /// No transform has this name.
+    #[error(
+        "no transform is named {name:?}; known are {}",
+        crate::registry::names()
+    )]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+
+    /// No transform has this number: the volume was written by a newer version.
+    #[error("transform number {} is unknown to this version; known are {}", .id.0, crate::registry::names())]
+    UnknownId {
+        /// The number found.
+        id: TransformId,
+    },
+
+    /// The transform is known, this version of it is not.
+    #[error("{name} version {found} is unknown; this program knows version {supported}")]
+    Version {
+        /// The transform.
+        name: &'static str,
+        /// The version found.
+        found: u16,
+        /// The version implemented here.
+        supported: u16,
+    },
+
+    /// No element type has this name.
+    #[error(
+        "{name:?} is no element type; known are u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64"
+    )]
+    ElementName {
+        /// The name asked for.
+        name: String,
+    },
+
+    /// A parameter that the transform does not take.
+    #[error("{name} does not take {found:?}: expected {expected}")]
+    Parameter {
+        /// The transform.
+        name: &'static str,
+        /// What was given.
+        found: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+
+    /// Steps that cannot follow each other.
+    #[error("{step} cannot stand there: {why}")]
+    Order {
+        /// The step.
+        step: String,
+        /// The rule.
+        why: &'static str,
+    },
+
+    /// A step that cannot take elements of this kind.
+    #[error("{step} cannot take {input}: {why}")]
+    Input {
+        /// The step.
+        step: String,
+        /// What it met.
+        input: Packing,
+        /// The rule.
+        why: &'static str,
+    },
+
+    /// More steps than a chain may have.
+    #[error("a chain of {steps} steps; at most {max} are allowed")]
+    TooManySteps {
+        /// Steps given.
+        steps: usize,
+        /// The limit.
+        max: usize,
+    },
+
+    /// Source bytes that end inside an element.
+    #[error("{bytes} bytes are not a whole number of {element} elements")]
+    PartialElement {
+        /// Bytes given.
+        bytes: usize,
+        /// The element type.
+        element: ElementType,
+    },
+
+    /// A frame over the limit of framed chains.
+    #[error("a frame of {bytes} bytes; at most {max} are allowed")]
+    FrameTooLarge {
+        /// Packed bytes.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+
+    /// The destination holds less than the result may need.
+    #[error("the destination has {available} bytes, {needed} are needed")]
+    DestinationTooSmall {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes there are.
+        available: u64,
+    },
+
+    /// The window of packed bytes does not cover what was asked for.
+    #[error(
+        "packed bytes {}..{} are needed, the window holds {}..{}",
+        needed.start, needed.end, held.start, held.end
+    )]
+    WindowTooSmall {
+        /// Packed bytes needed.
+        needed: Range<u64>,
+        /// Packed bytes there are.
+        held: Range<u64>,
+    },
+
+    /// A proven range that no value of this chain can satisfy, or one given for floating point.
+    #[error("proven range {range} does not belong to {packing} from {stored}")]
+    ProvenRange {
+        /// The range given.
+        range: ValueRange,
+        /// The stored packing.
+        packing: Packing,
+        /// The source type.
+        stored: ElementType,
+    },
+
+    /// A view made for another source type.
+    #[error("a view of {view} cannot be laid over a stream of {stored}")]
+    ViewSource {
+        /// The type the view was made for.
+        view: ElementType,
+        /// The type of the stream.
+        stored: ElementType,
+    },
+
+    /// A codec could not have its work memory.
+    #[error("{step}: no memory for its context")]
+    Memory {
+        /// The step.
+        step: &'static str,
+    },
+}

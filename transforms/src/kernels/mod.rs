@@ -1,0 +1,86 @@
+//! The loops that move bits, one implementation per instruction set, all tested against one scalar reference.
+//!
+//! Contract of every kernel: it is given enough bytes on both sides, it writes the destination once and never reads it, it
+//! keeps the low bits of each value, and it returns the smallest and largest value that it met. Whether they are allowed is the
+//! caller's question: it asks once per [`BLOCK_ELEMENTS`], and looks for the exact element only when the answer is no.
+
+#![allow(unsafe_code)]
+
+pub(crate) mod convert;
+pub(crate) mod pack;
+mod portable;
+pub(crate) mod reference;
+pub(crate) mod transpose;
+
+use crate::element::ValueRange;
+
+/// Elements between two range checks. A multiple of 64, so that each block of packed bits starts at a whole byte and a whole
+/// vector; small enough that the block is still in the cache when the exact element is looked for.
+pub(crate) const BLOCK_ELEMENTS: usize = 4096;
+
+/// An instruction set for which kernels are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Isa {
+    /// Plain Rust, compiled for the target's baseline.
+    Portable,
+    /// AVX2 with BMI2.
+    Avx2,
+    /// AVX-512 F, BW, VL, DQ, VBMI and VBMI2 (Ice Lake and later).
+    Avx512,
+    /// NEON (every aarch64).
+    Neon,
+}
+
+impl Isa {
+    /// Every instruction set that this machine has, the best last.
+    #[must_use]
+    pub fn available() -> Vec<Isa> {
+        [Isa::Portable, Isa::Neon, Isa::Avx2, Isa::Avx512]
+            .into_iter()
+            .filter(|isa| isa.is_available())
+            .collect()
+    }
+
+    /// The best that this machine has.
+    #[must_use]
+    pub fn best() -> Isa {
+        for isa in [Isa::Avx512, Isa::Avx2, Isa::Neon] {
+            if isa.is_available() {
+                return isa;
+            }
+        }
+        Isa::Portable
+    }
+
+    /// Whether this machine has it. (Detection is cached by the standard library.)
+    #[must_use]
+    pub fn is_available(self) -> bool {
+        match self {
+            Isa::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Avx2.is_available()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512bw")
+                    && is_x86_feature_detected!("avx512vl")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vbmi")
+                    && is_x86_feature_detected!("avx512vbmi2")
+            }
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => true,
+            #[allow(unreachable_patterns)]
+            _ => false,
+        }
+    }
+}
+
+/// Folds what a kernel met in one block into what it met so far.
+pub(crate) fn widen(seen: &mut Option<ValueRange>, block: ValueRange) {
+    *seen = Some(match seen {
+        Some(seen) => seen.union(&block),
+        None => block,
+    });
+}

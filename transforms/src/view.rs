@@ -1,0 +1,127 @@
+//! The view chain: from a stream's element type to the presented one.
+
+use std::fmt;
+
+use crate::TransformError;
+use crate::codecs::integer;
+use crate::element::ElementType;
+use crate::registry::{self, Kind, Layout, Step};
+
+use crate::element::Packing;
+
+/// What a view makes of a stream's elements: nothing, or another integer type, each value checked on the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ViewChain {
+    /// The step, and the types before and behind it; `None` presents the elements as they were.
+    cast: Option<Cast>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Cast {
+    step: [Step; 1],
+    source: ElementType,
+    presented: ElementType,
+}
+
+impl ViewChain {
+    /// The view that presents the source's exact bytes, whatever its type.
+    #[must_use]
+    pub fn identity() -> ViewChain {
+        ViewChain { cast: None }
+    }
+
+    /// Reads `none` or the name of an integer type.
+    ///
+    /// # Errors
+    /// A name that is unknown or no element-wise step, or a source that is no integer.
+    pub fn parse(text: &str, source: ElementType) -> Result<ViewChain, TransformError> {
+        if text == "none" {
+            return Ok(ViewChain::identity());
+        }
+        let (kind, parameter) = registry::by_text(text)?;
+        let descriptor = kind.transform().descriptor();
+        let step = Step {
+            id: descriptor.id,
+            version: descriptor.version,
+            parameter,
+        };
+        ViewChain::from_steps(&[step], source)
+    }
+
+    /// The view of stored steps; none is the identity.
+    ///
+    /// # Errors
+    /// An unknown transform or version, a step that no view has, or a source that is no integer.
+    pub fn from_steps(steps: &[Step], source: ElementType) -> Result<ViewChain, TransformError> {
+        let step = match steps {
+            [] => return Ok(ViewChain::identity()),
+            [step] => *step,
+            _ => {
+                return Err(TransformError::TooManySteps {
+                    steps: steps.len(),
+                    max: 1,
+                });
+            }
+        };
+        let kind = registry::by_step(&step)?;
+        let refuse = |why| TransformError::Order {
+            step: kind.transform().format(step.parameter),
+            why,
+        };
+        let Kind::Element(transform) = kind else {
+            return Err(refuse("a view has element-wise steps only"));
+        };
+        let input = Layout {
+            packing: Packing::Whole(source),
+            range: source.range(),
+        };
+        let Packing::Whole(presented) = transform.output(&input, step.parameter)?.packing else {
+            return Err(refuse("a view presents whole elements"));
+        };
+        debug_assert_eq!(step.id, integer::ID);
+        Ok(ViewChain {
+            cast: Some(Cast {
+                step: [step],
+                source,
+                presented,
+            }),
+        })
+    }
+
+    /// The steps, as a volume stores them.
+    #[must_use]
+    pub fn steps(&self) -> &[Step] {
+        self.cast.as_ref().map_or(&[], |cast| &cast.step)
+    }
+
+    /// Whether the elements are presented as they were.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        self.cast.is_none()
+    }
+
+    /// The type presented when the stream's is `source`.
+    ///
+    /// # Errors
+    /// [`TransformError::ViewSource`] when the view was made for another type.
+    pub fn presented(&self, source: ElementType) -> Result<ElementType, TransformError> {
+        match &self.cast {
+            None => Ok(source),
+            Some(cast) if cast.source == source => Ok(cast.presented),
+            Some(cast) => Err(TransformError::ViewSource {
+                view: cast.source,
+                stored: source,
+            }),
+        }
+    }
+}
+
+/// The canonical text, which [`ViewChain::parse`] reads back.
+impl fmt::Display for ViewChain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cast {
+            None => f.pad("none"),
+            Some(cast) => cast.presented.fmt(f),
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Chains end to end, and what they refuse.
+
+#![allow(clippy::unwrap_used)] // a test: a panic is the report
+
+use transforms::{
+    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, TransformError, ValueRange,
+    ViewChain,
+};
+
+/// Encodes, unblocks and expands `src`; returns what is presented.
+fn round_trip(chain: &Chain, view: &ViewChain, src: &[u8]) -> Result<Vec<u8>, TransformError> {
+    let mut scratch = Scratch::new();
+    let elements = (src.len() / chain.source().bytes()) as u64;
+    let mut stored = vec![0xAA; usize::try_from(chain.stored_bytes_max(elements)).unwrap()];
+    let encoded = chain.encode_frame(src, &mut scratch, &mut stored)?;
+    let stored = &stored[..encoded.stored_bytes];
+    let mut packed = vec![0x55; usize::try_from(chain.packed_bytes(elements)).unwrap()];
+    chain.unblock(stored, &mut scratch, &mut packed)?;
+    let decoder = Decoder::new(chain, view, encoded.range)?;
+    let presented = elements * decoder.presented().bytes() as u64;
+    let mut out = vec![0; usize::try_from(presented).unwrap()];
+    let window = PackedWindow {
+        first_byte: 0,
+        bytes: &packed,
+    };
+    decoder.expand(window, 0..presented, &mut OutSegments::from_slice(&mut out))?;
+    Ok(out)
+}
+
+fn u32s(values: &[u32]) -> Vec<u8> {
+    values.iter().flat_map(|v| v.to_le_bytes()).collect()
+}
+
+#[test]
+fn every_kind_of_chain_returns_the_source() {
+    let values: Vec<u32> = (0..10_000).map(|i| (i * i) % 50_000).collect();
+    let src = u32s(&values);
+    for text in [
+        "none",
+        "u16",
+        "i32",
+        "u64",
+        "bitpack:16",
+        "bitpack:17",
+        "u16+bitpack:16",
+        "lz4",
+        "shuffle",
+        "u16+shuffle+lz4hc:9",
+        "bitpack:24+shuffle+zstd:3",
+        "u16+zstd:19",
+    ] {
+        let chain = Chain::parse(text, ElementType::U32).unwrap();
+        assert_eq!(chain.to_string(), text);
+        assert_eq!(
+            Chain::from_steps(chain.steps(), ElementType::U32).unwrap(),
+            chain
+        );
+        let back = round_trip(&chain, &ViewChain::identity(), &src).unwrap();
+        assert_eq!(back, src, "{text}");
+    }
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_named_with_its_place() {
+    let mut values = vec![7u32; 5000];
+    values[4321] = 65_536;
+    let chain = Chain::parse("u16", ElementType::U32).unwrap();
+    let error = round_trip(&chain, &ViewChain::identity(), &u32s(&values)).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "element 4321 is 65536, which does not fit u16 (0..=65535); choose a wider type"
+    );
+}
+
+#[test]
+fn a_stored_value_outside_the_proven_range_is_named_with_its_place() {
+    let chain = Chain::parse("u16", ElementType::U32).unwrap();
+    let range = ValueRange { min: 0, max: 99 };
+    let decoder = Decoder::new(&chain, &ViewChain::identity(), Some(range)).unwrap();
+    let mut packed = [1u8, 0].repeat(6000);
+    packed[2 * 5999] = 100;
+    let mut out = vec![0; 24_000];
+    let window = PackedWindow {
+        first_byte: 0,
+        bytes: &packed,
+    };
+    let error = decoder
+        .expand(window, 0..24_000, &mut OutSegments::from_slice(&mut out))
+        .unwrap_err();
+    assert_eq!(
+        error,
+        TransformError::OutsideProven {
+            index: 5999,
+            value: 100,
+            range
+        }
+    );
+}
