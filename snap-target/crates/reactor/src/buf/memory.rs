@@ -1,0 +1,101 @@
+//! Anonymous page-aligned memory: what pools, heap buffers and receive rings are made of.
+
+use std::ptr::NonNull;
+
+use nix::libc;
+
+use crate::error::ReactorError;
+
+/// The page size every mapping here is rounded to. Larger pages (64 KiB on some aarch64 kernels) only round further, inside the kernel.
+pub const PAGE_BYTES: usize = 4096;
+
+/// A private anonymous mapping, zero-filled, unmapped on drop.
+///
+/// It hands out raw pointers only: who may read or write which part is decided by its users.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is plain memory without thread affinity; it gives out raw pointers only, and whoever dereferences them
+// answers for synchronisation.
+unsafe impl Send for Mapping {}
+// SAFETY: as for Send; `&Mapping` gives no access to the bytes.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes (rounded up to whole pages; at least one page).
+    pub fn new(len: usize) -> Result<Self, ReactorError> {
+        let len = len
+            .max(1)
+            .checked_next_multiple_of(PAGE_BYTES)
+            .ok_or(ReactorError::Memory {
+                bytes: len,
+                source: nix::errno::Errno::ENOMEM,
+            })?;
+        // SAFETY: a fresh anonymous private mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        match NonNull::new(base.cast::<u8>()) {
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, len }),
+            _ => Err(ReactorError::Memory {
+                bytes: len,
+                source: nix::errno::Errno::last(),
+            }),
+        }
+    }
+
+    /// Asks for transparent huge pages: fewer TLB misses and fewer faults on staging memory. A refusal costs speed only.
+    pub fn advise_huge(&self) {
+        // SAFETY: the range is this mapping's own; MADV_HUGEPAGE changes no content.
+        unsafe {
+            libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE);
+        }
+    }
+
+    /// First byte.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never true: a mapping has at least one page.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Pointer to byte `offset`, or `None` beyond the end.
+    #[must_use]
+    pub fn at(&self, offset: usize) -> Option<NonNull<u8>> {
+        if offset > self.len {
+            return None;
+        }
+        // SAFETY: offset <= len keeps the pointer inside (or one past) the mapping.
+        Some(unsafe { self.base.add(offset) })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by `new` and is unmapped once; every user holds this mapping alive while it uses it.
+        unsafe {
+            libc::munmap(self.base.as_ptr().cast(), self.len);
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! The ring: one io_uring, its owners, and what they can start. The only module besides `buf` that talks to the kernel about memory.
+
+mod core;
+mod inbox;
+mod op;
+mod recv;
+mod send;
+mod setup;
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::libc;
+
+use self::core::Core;
+use self::op::Kind;
+pub use self::recv::RecvChunk;
+use self::recv::RecvPool;
+pub use self::send::SendBatch;
+use crate::buf::{IoBuf, Mapping};
+use crate::config::RingConfig;
+use crate::error::ReactorError;
+use crate::features::Features;
+use crate::stats::RingStats;
+use crate::timer::TimerId;
+use crate::wake::{WakeState, Waker};
+
+/// Handle to this thread's ring. Cheap to clone; the ring ends with its last handle (each [`Owner`] holds one).
+#[derive(Clone)]
+pub struct Ring {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    id: u64,
+    wake: Arc<WakeState>,
+    core: RefCell<Core>,
+}
+
+/// How a turn waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Not at all.
+    Poll,
+    /// Polls for the configured spin time after the last work, then sleeps, until there is an event, a wake-up, a timer, or `until`.
+    /// Returns at once while any inbox holds an event.
+    Block {
+        /// Latest time to return; `None` = no limit but the timers'.
+        until: Option<Instant>,
+    },
+}
+
+/// What a turn brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Events put into inboxes.
+    pub events: u32,
+    /// Another thread woke this ring: drain its channels.
+    pub notified: bool,
+    /// The thread slept.
+    pub blocked: bool,
+}
+
+/// Names an owner; stale after the owner is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OwnerId {
+    index: u32,
+    generation: u32,
+}
+
+impl OwnerId {
+    /// The ring itself.
+    const RING: Self = Self {
+        index: 0,
+        generation: 0,
+    };
+}
+
+/// Names an operation in flight; stale after its last event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OpId {
+    index: u32,
+    generation: u32,
+}
+
+impl OpId {
+    /// What events without an operation carry.
+    const NONE: Self = Self {
+        index: u32::MAX,
+        generation: u32::MAX,
+    };
+
+    fn to_user_data(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "takes the two halves apart"
+    )]
+    fn from_user_data(data: u64) -> Self {
+        Self {
+            index: data as u32,
+            generation: (data >> 32) as u32,
+        }
+    }
+}
+
+/// A completion, a received chunk, an accepted socket, or a timer.
+#[derive(Debug)]
+pub struct Event {
+    /// What the owner gave when it started the operation or timer.
+    pub tag: u64,
+    /// The operation.
+    pub op: OpId,
+    /// Bytes (or what the operation returns; 0 = end of stream for a receive), or the error.
+    pub result: Result<u32, Errno>,
+    /// Whether more events of this operation follow. If not, a receive or an accept must be started anew.
+    pub more: bool,
+    /// What the event brings, or brings back.
+    pub payload: Payload,
+}
+
+/// Resources that come with an event.
+#[derive(Debug)]
+pub enum Payload {
+    /// Nothing.
+    None,
+    /// A timer fired.
+    Timer,
+    /// An accepted connection.
+    Socket(OwnedFd),
+    /// Received bytes.
+    Chunk(RecvChunk),
+    /// The buffer of a read, a write or a receive into a buffer.
+    Buf(IoBuf),
+    /// The batch of a send, to be cleared and used again.
+    Sent(SendBatch),
+}
+
+/// The ring's table of operations is full: here are the resources back. Park, and retry after a turn.
+#[derive(Debug, thiserror::Error)]
+#[error("the ring has all {limit} operations in flight; retry after a turn, or raise ops_max")]
+pub struct Refused<T> {
+    /// What was to be operated on.
+    pub resources: T,
+    /// The limit that was met.
+    pub limit: u32,
+}
+
+/// Durability of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// May sit in a cache.
+    Cached,
+    /// Complete only when it is on stable storage (RWF_DSYNC).
+    Durable,
+}
+
+/// What fsync covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fsync {
+    /// Data, and the metadata needed to read them back (fdatasync).
+    Data,
+    /// All metadata as well.
+    All,
+}
+
+/// A descriptor shared between its user and the operations on it: it is closed when both are done. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Fd(FdKind);
+
+#[derive(Clone, Debug)]
+enum FdKind {
+    Owned(Rc<OwnedFd>),
+    /// The ring's own eventfd, which outlives its operations.
+    Borrowed(RawFd),
+}
+
+impl Fd {
+    fn borrowed(fd: RawFd) -> Self {
+        Self(FdKind::Borrowed(fd))
+    }
+}
+
+impl<T: Into<OwnedFd>> From<T> for Fd {
+    fn from(fd: T) -> Self {
+        Self(FdKind::Owned(Rc::new(fd.into())))
+    }
+}
+
+impl AsRawFd for Fd {
+    fn as_raw_fd(&self) -> RawFd {
+        match &self.0 {
+            FdKind::Owned(fd) => fd.as_raw_fd(),
+            FdKind::Borrowed(fd) => *fd,
+        }
+    }
+}
+
+impl Ring {
+    /// Makes this thread's ring.
+    ///
+    /// # Errors
+    /// [`ReactorError::Refused`] where io_uring is forbidden, with what to do; [`ReactorError::TooOld`]; [`ReactorError::Config`].
+    pub fn new(config: &RingConfig) -> Result<Self, ReactorError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        config.check()?;
+        let (uring, features) = setup::build(config)?;
+        let recv = RecvPool::new(config, &uring, features.contains(Features::BUFFER_RINGS))?;
+        let wake = Arc::new(WakeState::new()?);
+        if features.contains(Features::MSG_RING) {
+            wake.set_ring(setup::duplicate(&uring)?);
+        }
+        let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
+        let core = Core::new(uring, features, config, recv, wake.clone(), id)?;
+        Ok(Self {
+            inner: Rc::new(Inner {
+                id,
+                wake,
+                core: RefCell::new(core),
+            }),
+        })
+    }
+
+    /// Features in use.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        self.inner.core.borrow().features
+    }
+
+    /// Counters since the ring was made.
+    #[must_use]
+    pub fn stats(&self) -> RingStats {
+        self.inner.core.borrow().stats
+    }
+
+    /// A handle that wakes this ring from any thread.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker {
+            state: self.inner.wake.clone(),
+        }
+    }
+
+    /// Registers an owner.
+    ///
+    /// # Errors
+    /// [`ReactorError::Full`] when `owners_max` are registered.
+    pub fn register(&self) -> Result<Owner, ReactorError> {
+        let mut core = self.inner.core.borrow_mut();
+        let limit = core.inboxes.owners_max();
+        let id = core.inboxes.open().ok_or(ReactorError::Full {
+            what: "owners",
+            limit,
+        })?;
+        drop(core);
+        Ok(Owner {
+            ring: self.clone(),
+            id,
+        })
+    }
+
+    /// One round: submits what was started, takes completions, fires timers, and waits as told if there was nothing.
+    ///
+    /// # Errors
+    /// [`ReactorError::Enter`] if the ring is broken; passing shortages are not errors.
+    pub fn turn(&self, wait: Wait) -> Result<Turn, ReactorError> {
+        self.inner.core.borrow_mut().turn(wait)
+    }
+
+    /// The next owner whose inbox got events since it was last named. Take all its events ([`Owner::next_event`]) before the next turn.
+    #[must_use]
+    pub fn next_ready(&self) -> Option<OwnerId> {
+        self.inner.core.borrow_mut().inboxes.next_ready()
+    }
+
+    /// Asks for the cancellation of an operation. Its last event still comes: `ECANCELED`, or whatever it came to before.
+    pub fn cancel(&self, op: OpId) {
+        self.inner.core.borrow_mut().cancel(op);
+    }
+
+    /// Disarms a timer; false if it fired already (its event may still be in the inbox).
+    pub fn cancel_timer(&self, timer: TimerId) -> bool {
+        self.inner.core.borrow_mut().timers.cancel(timer)
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// Registers memory for fixed buffers; false if the kernel's limits or an earlier registration forbid it.
+    pub(crate) fn register_memory(&self, mapping: &Mapping) -> bool {
+        let iov = libc::iovec {
+            iov_base: mapping.base().as_ptr().cast(),
+            iov_len: mapping.len(),
+        };
+        let core = self.inner.core.borrow();
+        // SAFETY: the range is mapped; the kernel pins its pages, so that unmapping it later leaves them alive until the ring ends.
+        match unsafe { core.uring.submitter().register_buffers(&[iov]) } {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::info!(bytes = mapping.len(), %error, "buffers stay unregistered: raise RLIMIT_MEMLOCK (ulimit -l) to register them");
+                false
+            }
+        }
+    }
+
+    pub(crate) fn wake_other(&self, waker: &Waker) {
+        if !waker.state.notify() {
+            return;
+        }
+        let mut core = self.inner.core.borrow_mut();
+        let by_message = core.features.contains(Features::MSG_RING) && waker.state.takes_messages();
+        let message = Kind::Message {
+            to: waker.state.clone(),
+        };
+        if !by_message || core.start(OwnerId::RING, 0, None, message).is_err() {
+            waker.state.signal();
+        }
+    }
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Ring({})", self.inner.id)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let core = self.core.get_mut();
+        core.close_owner(OwnerId::RING);
+        setup::unregister(&core.uring, core.recv.is_shared());
+    }
+}
+
+/// Someone who does I/O on a ring: an inbox, and the operations in flight for it.
+///
+/// Dropping it drops its events, cancels its operations and timers, and waits until the kernel let go of them.
+#[derive(Debug)]
+pub struct Owner {
+    ring: Ring,
+    id: OwnerId,
+}
+
+impl Owner {
+    /// Its name in [`Ring::next_ready`].
+    #[must_use]
+    pub fn id(&self) -> OwnerId {
+        self.id
+    }
+
+    /// The ring.
+    #[must_use]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// The oldest event of the inbox.
+    #[must_use]
+    pub fn next_event(&self) -> Option<Event> {
+        self.ring.inner.core.borrow_mut().inboxes.take(self.id)
+    }
+
+    /// Operations whose last event was not yet reaped from the kernel.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.ring.inner.core.borrow().inboxes.in_flight(self.id)
+    }
+
+    /// Accepts connections: several events ([`Payload::Socket`]) where the kernel can, else one.
+    pub fn accept(&self, listener: &Fd, tag: u64) -> Result<OpId, Refused<()>> {
+        let multishot = self.ring.features().contains(Features::MULTISHOT_ACCEPT);
+        self.start(tag, Some(listener), Kind::Accept { multishot })
+            .map_err(|refused| refused.map(|_| ()))
+    }
+
+    /// Receives into the ring's buffers ([`Payload::Chunk`]), again and again where the kernel can, else once. `Ok(0)` = end of stream.
+    /// `Err(ENOBUFS)`: all buffers were in use; start again when some chunks were dropped.
+    pub fn recv(&self, socket: &Fd, tag: u64) -> Result<OpId, Refused<()>> {
+        self.start_recv(socket, tag, true)
+    }
+
+    /// As [`Owner::recv`], but once: what follows stays in the socket, so that it can be received into a buffer of its own.
+    pub fn recv_once(&self, socket: &Fd, tag: u64) -> Result<OpId, Refused<()>> {
+        self.start_recv(socket, tag, false)
+    }
+
+    fn start_recv(&self, socket: &Fd, tag: u64, repeat: bool) -> Result<OpId, Refused<()>> {
+        let (features, recv) = {
+            let core = self.ring.inner.core.borrow();
+            (core.features, core.recv.clone())
+        };
+        let kind = if recv.is_shared() {
+            Kind::Recv {
+                multishot: repeat && features.contains(Features::MULTISHOT_RECV),
+            }
+        } else {
+            match recv.take() {
+                Some(id) => Kind::RecvOwned { id },
+                None => {
+                    return Err(Refused {
+                        resources: (),
+                        limit: self.ring.inner.core.borrow().ops_max(),
+                    });
+                }
+            }
+        };
+        self.start(tag, Some(socket), kind).map_err(|refused| {
+            refused.map(|kind| {
+                if let Kind::RecvOwned { id } = kind {
+                    recv.give_back(id);
+                }
+            })
+        })
+    }
+
+    /// Receives until `buf` is full ([`Payload::Buf`]). Fewer bytes than that = the stream ended.
+    pub fn recv_into(&self, socket: &Fd, buf: IoBuf, tag: u64) -> Result<OpId, Refused<IoBuf>> {
+        self.start_with_buf(socket, tag, Kind::RecvInto { buf, done: 0 })
+    }
+
+    /// Sends a batch completely ([`Payload::Sent`]). One at a time for a socket: two would interleave.
+    pub fn send(
+        &self,
+        socket: &Fd,
+        batch: SendBatch,
+        tag: u64,
+    ) -> Result<OpId, Refused<SendBatch>> {
+        self.start(tag, Some(socket), Kind::Send { batch })
+            .map_err(|refused| {
+                refused.map(|kind| match kind {
+                    Kind::Send { batch } => batch,
+                    _ => SendBatch::new(0, 0),
+                })
+            })
+    }
+
+    /// One read at `offset` into `buf` ([`Payload::Buf`]). It may be short: at the end of the file, on a signal, or past the first 64
+    /// segments.
+    pub fn read_at(
+        &self,
+        file: &Fd,
+        offset: u64,
+        buf: IoBuf,
+        tag: u64,
+    ) -> Result<OpId, Refused<IoBuf>> {
+        self.start_with_buf(file, tag, Kind::Read { buf, offset })
+    }
+
+    /// One write of `buf` at `offset` ([`Payload::Buf`]); it may be short, as a read may.
+    pub fn write_at(
+        &self,
+        file: &Fd,
+        offset: u64,
+        buf: IoBuf,
+        mode: WriteMode,
+        tag: u64,
+    ) -> Result<OpId, Refused<IoBuf>> {
+        self.start_with_buf(
+            file,
+            tag,
+            Kind::Write {
+                buf,
+                offset,
+                durable: mode == WriteMode::Durable,
+            },
+        )
+    }
+
+    /// Flushes a file. Covers writes that completed before this started, not those still in flight.
+    pub fn fsync(&self, file: &Fd, what: Fsync, tag: u64) -> Result<OpId, Refused<()>> {
+        self.start(
+            tag,
+            Some(file),
+            Kind::Fsync {
+                data_only: what == Fsync::Data,
+            },
+        )
+        .map_err(|refused| refused.map(|_| ()))
+    }
+
+    /// fallocate(2) with `mode`: punching holes, zeroing ranges.
+    pub fn fallocate(
+        &self,
+        file: &Fd,
+        mode: i32,
+        offset: u64,
+        len: u64,
+        tag: u64,
+    ) -> Result<OpId, Refused<()>> {
+        self.start(tag, Some(file), Kind::Allocate { mode, offset, len })
+            .map_err(|refused| refused.map(|_| ()))
+    }
+
+    /// Waits once for readiness; `events` as in poll(2).
+    pub fn poll(&self, fd: &Fd, events: i16, tag: u64) -> Result<OpId, Refused<()>> {
+        let kind = Kind::Poll {
+            events: u32::from(events.cast_unsigned()),
+            multishot: false,
+        };
+        self.start(tag, Some(fd), kind)
+            .map_err(|refused| refused.map(|_| ()))
+    }
+
+    /// Arms a timer: an event with [`Payload::Timer`] at `at` or soon after.
+    ///
+    /// # Errors
+    /// [`ReactorError::Full`] when `timers_max` are armed.
+    pub fn timer(&self, at: Instant, tag: u64) -> Result<TimerId, ReactorError> {
+        let mut core = self.ring.inner.core.borrow_mut();
+        core.timers.arm(at, self.id, tag).ok_or(ReactorError::Full {
+            what: "timers",
+            limit: core.timers.limit(),
+        })
+    }
+
+    fn start(&self, tag: u64, fd: Option<&Fd>, kind: Kind) -> Result<OpId, Refused<Kind>> {
+        let mut core = self.ring.inner.core.borrow_mut();
+        let limit = core.ops_max();
+        core.start(self.id, tag, fd.cloned(), kind)
+            .map_err(|resources| Refused { resources, limit })
+    }
+
+    fn start_with_buf(&self, fd: &Fd, tag: u64, kind: Kind) -> Result<OpId, Refused<IoBuf>> {
+        self.start(tag, Some(fd), kind).map_err(|refused| {
+            refused.map(|kind| match kind {
+                Kind::RecvInto { buf, .. } | Kind::Read { buf, .. } | Kind::Write { buf, .. } => {
+                    buf
+                }
+                _ => IoBuf::empty(),
+            })
+        })
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.ring.inner.core.borrow_mut().close_owner(self.id);
+    }
+}
+
+impl<T> Refused<T> {
+    fn map<U>(self, f: impl FnOnce(T) -> U) -> Refused<U> {
+        Refused {
+            resources: f(self.resources),
+            limit: self.limit,
+        }
+    }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(0))
+}

@@ -1,0 +1,344 @@
+//! What is in flight: a fixed table of operations, each owning what the kernel may touch.
+
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use io_uring::{opcode, squeue, types};
+use nix::libc;
+
+use super::recv::{GROUP, RecvPool};
+use super::{Fd, OpId, OwnerId, SendBatch};
+use crate::buf::{IoBuf, Mapping};
+use crate::config::OP_SEGMENTS_MAX;
+use crate::error::ReactorError;
+use crate::wake::WakeState;
+
+/// What an operation does, and what it holds meanwhile.
+#[derive(Debug)]
+pub(super) enum Kind {
+    Accept {
+        multishot: bool,
+    },
+    /// The kernel picks the buffer.
+    Recv {
+        multishot: bool,
+    },
+    /// The operation holds buffer `id`.
+    RecvOwned {
+        id: u16,
+    },
+    /// Fills `buf` completely.
+    RecvInto {
+        buf: IoBuf,
+        done: usize,
+    },
+    Send {
+        batch: SendBatch,
+    },
+    Read {
+        buf: IoBuf,
+        offset: u64,
+    },
+    Write {
+        buf: IoBuf,
+        offset: u64,
+        durable: bool,
+    },
+    Fsync {
+        data_only: bool,
+    },
+    Allocate {
+        mode: i32,
+        offset: u64,
+        len: u64,
+    },
+    Poll {
+        events: u32,
+        multishot: bool,
+    },
+    Message {
+        to: Arc<WakeState>,
+    },
+}
+
+/// Headers and segment lists as the kernel reads them. They live in a mapping of their own, reached by raw pointers only.
+#[repr(C)]
+struct KernelArgs {
+    msg: libc::msghdr,
+    iov: [libc::iovec; OP_SEGMENTS_MAX],
+}
+
+#[derive(Debug)]
+pub(super) struct Op {
+    pub(super) owner: OwnerId,
+    pub(super) tag: u64,
+    pub(super) fd: Option<Fd>,
+    pub(super) kind: Kind,
+    pub(super) cancelled: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    op: Option<Op>,
+}
+
+#[derive(Debug)]
+pub(super) struct Ops {
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+    args: Mapping,
+}
+
+impl Ops {
+    pub(super) fn new(limit: u32) -> Result<Self, ReactorError> {
+        Ok(Self {
+            slots: (0..limit)
+                .map(|_| Slot {
+                    generation: 0,
+                    op: None,
+                })
+                .collect(),
+            free: (0..limit).rev().collect(),
+            args: Mapping::new(limit as usize * size_of::<KernelArgs>())?,
+        })
+    }
+
+    /// Puts an operation in; gives it back if the table is full.
+    pub(super) fn insert(&mut self, op: Op) -> Result<OpId, Box<Op>> {
+        let Some(index) = self.free.pop() else {
+            return Err(Box::new(op));
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.op = Some(op);
+        Ok(OpId {
+            index,
+            generation: slot.generation,
+        })
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    pub(super) fn get_mut(&mut self, id: OpId) -> Option<&mut Op> {
+        self.slots
+            .get_mut(id.index as usize)
+            .filter(|slot| slot.generation == id.generation)?
+            .op
+            .as_mut()
+    }
+
+    pub(super) fn remove(&mut self, id: OpId) -> Option<Op> {
+        let slot = self
+            .slots
+            .get_mut(id.index as usize)
+            .filter(|slot| slot.generation == id.generation)?;
+        let op = slot.op.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(id.index);
+        Some(op)
+    }
+
+    /// Operations of `owner` in flight.
+    pub(super) fn of_owner(&self, owner: OwnerId) -> impl Iterator<Item = OpId> + '_ {
+        (0u32..)
+            .zip(self.slots.iter())
+            .filter_map(move |(index, slot)| {
+                slot.op
+                    .as_ref()
+                    .filter(|op| op.owner == owner)
+                    .map(|_| OpId {
+                        index,
+                        generation: slot.generation,
+                    })
+            })
+    }
+
+    /// Builds the submission entry of an operation for what is left of it.
+    pub(super) fn entry(
+        &mut self,
+        id: OpId,
+        recv: &RecvPool,
+        ring_id: u64,
+    ) -> Option<squeue::Entry> {
+        let args = self
+            .args
+            .base()
+            .as_ptr()
+            .cast::<KernelArgs>()
+            .wrapping_add(id.index as usize);
+        let op = self.get_mut(id)?;
+        let fd = types::Fd(op.fd.as_ref().map_or(-1, |fd| fd.as_raw_fd()));
+        let entry = match &mut op.kind {
+            Kind::Accept { multishot: true } => opcode::AcceptMulti::new(fd)
+                .flags(libc::SOCK_CLOEXEC)
+                .build(),
+            Kind::Accept { multishot: false } => {
+                opcode::Accept::new(fd, std::ptr::null_mut(), std::ptr::null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
+            }
+            Kind::Recv { multishot: true } => opcode::RecvMulti::new(fd, GROUP).build(),
+            Kind::Recv { multishot: false } => {
+                opcode::Recv::new(fd, std::ptr::null_mut(), recv.buffer_bytes())
+                    .buf_group(GROUP)
+                    .build()
+                    .flags(squeue::Flags::BUFFER_SELECT)
+            }
+            Kind::RecvOwned { id } => {
+                opcode::Recv::new(fd, recv.pointer(*id), recv.buffer_bytes()).build()
+            }
+            Kind::RecvInto { buf, done } => {
+                let count = gather(args, buf, *done);
+                opcode::RecvMsg::new(fd, message(args, None, count))
+                    .flags(FILL)
+                    .build()
+            }
+            Kind::Send { batch } => {
+                let (iov, count) = batch.pieces();
+                opcode::SendMsg::new(fd, message(args, Some(iov), count))
+                    .flags(NO_SIGNAL | FILL)
+                    .build()
+            }
+            Kind::Read { buf, offset } => read_entry(fd, args, buf, *offset, ring_id),
+            Kind::Write {
+                buf,
+                offset,
+                durable,
+            } => write_entry(fd, args, buf, *offset, *durable, ring_id),
+            Kind::Fsync { data_only } => {
+                let flags = if *data_only {
+                    types::FsyncFlags::DATASYNC
+                } else {
+                    types::FsyncFlags::empty()
+                };
+                opcode::Fsync::new(fd).flags(flags).build()
+            }
+            Kind::Allocate { mode, offset, len } => opcode::Fallocate::new(fd, *len)
+                .offset(*offset)
+                .mode(*mode)
+                .build(),
+            Kind::Poll { events, multishot } => {
+                opcode::PollAdd::new(fd, *events).multi(*multishot).build()
+            }
+            Kind::Message { to } => {
+                opcode::MsgRingData::new(types::Fd(to.ring_fd()), 0, super::core::WAKE_TOKEN, None)
+                    .build()
+            }
+        };
+        Some(entry.user_data(id.to_user_data()))
+    }
+}
+
+/// Receive: wait for the whole buffer. Send: the kernel continues short sends itself where it can.
+const FILL: u32 = libc::MSG_WAITALL.cast_unsigned();
+/// A peer that is gone is an error of the operation, not a signal to the process.
+const NO_SIGNAL: u32 = libc::MSG_NOSIGNAL.cast_unsigned();
+
+/// Writes the segment list of `buf` from `skip` on; returns its length (at most [`OP_SEGMENTS_MAX`], the rest is continued).
+fn gather(args: *mut KernelArgs, buf: &IoBuf, skip: usize) -> usize {
+    let mut count = 0;
+    for (ptr, len) in buf.raw_segments(skip, usize::MAX).take(OP_SEGMENTS_MAX) {
+        // SAFETY: `args` points at this operation's slot in the args mapping, which no reference covers and the kernel does not read
+        // before submission; count < OP_SEGMENTS_MAX.
+        unsafe {
+            (&raw mut (*args).iov[count]).write(libc::iovec {
+                iov_base: ptr.cast(),
+                iov_len: len,
+            })
+        };
+        count += 1;
+    }
+    count
+}
+
+/// Writes the message header over `count` pieces at `iov` (the slot's own list if `None`).
+fn message(
+    args: *mut KernelArgs,
+    iov: Option<*mut libc::iovec>,
+    count: usize,
+) -> *mut libc::msghdr {
+    // SAFETY: as in gather; all-zero is a valid msghdr (no name, no control data).
+    unsafe {
+        let msg = &raw mut (*args).msg;
+        msg.write(std::mem::zeroed());
+        (*msg).msg_iov = iov.unwrap_or((&raw mut (*args).iov).cast());
+        (*msg).msg_iovlen = count;
+        msg
+    }
+}
+
+fn read_entry(
+    fd: types::Fd,
+    args: *mut KernelArgs,
+    buf: &IoBuf,
+    offset: u64,
+    ring_id: u64,
+) -> squeue::Entry {
+    match buf.segments() {
+        [one] => {
+            let (ptr, len) = (one.ptr().as_ptr(), segment_bytes(one.len()));
+            match one.fixed_index(ring_id) {
+                Some(index) => opcode::ReadFixed::new(fd, ptr, len, index)
+                    .offset(offset)
+                    .build(),
+                None => opcode::Read::new(fd, ptr, len).offset(offset).build(),
+            }
+        }
+        _ => {
+            let count = gather(args, buf, 0);
+            opcode::Readv::new(fd, list(args), segment_count(count))
+                .offset(offset)
+                .build()
+        }
+    }
+}
+
+fn write_entry(
+    fd: types::Fd,
+    args: *mut KernelArgs,
+    buf: &IoBuf,
+    offset: u64,
+    durable: bool,
+    ring_id: u64,
+) -> squeue::Entry {
+    let flags = if durable { libc::RWF_DSYNC } else { 0 };
+    match buf.segments() {
+        [one] => {
+            let (ptr, len) = (one.ptr().as_ptr().cast_const(), segment_bytes(one.len()));
+            match one.fixed_index(ring_id) {
+                Some(index) => opcode::WriteFixed::new(fd, ptr, len, index)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+                None => opcode::Write::new(fd, ptr, len)
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build(),
+            }
+        }
+        _ => {
+            let count = gather(args, buf, 0);
+            opcode::Writev::new(fd, list(args), segment_count(count))
+                .offset(offset)
+                .rw_flags(flags)
+                .build()
+        }
+    }
+}
+
+fn list(args: *mut KernelArgs) -> *const libc::iovec {
+    // SAFETY: only the address is taken.
+    unsafe { (&raw const (*args).iov).cast() }
+}
+
+/// A segment's length is a u32 by construction.
+fn segment_bytes(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// At most [`OP_SEGMENTS_MAX`].
+fn segment_count(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
