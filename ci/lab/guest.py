@@ -58,6 +58,8 @@ class Guest:
     share: Path | None = None
     memory_mib: int = 1024
     cpus: int = 2
+    # Ports of the build machine's 127.0.0.1 that lead to the same ports of the guest.
+    forward: Sequence[int] = ()
     # More of QEMU's options: other devices, a second network.
     options: Sequence[str] = ()
 
@@ -99,7 +101,11 @@ class Guest:
     def run(self, script: str, timeout_s: float = 60.0) -> Result:
         """Runs a shell script in the guest and waits for its end. Out of time, the guest is ended."""
         encoded = script.encode()
-        self._session.sendall(b"%d\n" % len(encoded) + encoded)
+        try:
+            self._session.settimeout(timeout_s)
+            self._session.sendall(b"%d\n" % len(encoded) + encoded)
+        except OSError as error:
+            raise self._failure(f"the guest takes no script: {error}") from error
         status, length = self._receive_line(timeout_s).split()
         if int(length) > OUTPUT_BYTES_MAX:
             raise GuestError(f"a script in the guest printed {length} bytes; {OUTPUT_BYTES_MAX} are allowed")
@@ -107,8 +113,7 @@ class Guest:
 
     def console(self) -> str:
         """What the guest's kernel has printed so far."""
-        path = self._folder / "console.log"
-        return path.read_text(errors="replace") if path.is_file() else ""
+        return self._text("console.log")
 
     def close(self) -> None:
         """Ends the guest at once: it has nothing to save."""
@@ -125,6 +130,7 @@ class Guest:
         _join(initramfs, self.lab.initramfs, self.files)
         arguments = "console=ttyS0 loglevel=5 panic=-1 nokaslr mitigations=off random.trust_cpu=on"
         arguments += " lab.share" if self.share else ""
+        forwarded = "".join(f",hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:{port}" for port in self.forward)
         command = qemu.command(
             "usr/bin/qemu-system-x86_64",
             *("-L", str(qemu.path / "usr/share/seabios"), "-L", str(qemu.path / "usr/share/qemu")),
@@ -135,7 +141,7 @@ class Guest:
             *("-serial", f"file:{folder / 'console.log'}"),
             *("-device", "virtio-serial-pci", "-chardev", f"socket,id=session,path={folder / 'session'}"),
             *("-device", "virtserialport,chardev=session,nr=1"),
-            *("-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="),
+            *("-netdev", f"user,id=net{forwarded}", "-device", "virtio-net-pci,netdev=net,romfile="),
         )
         if self.share:
             command += ["-virtfs", f"local,path={self.share},mount_tag=share,security_model=none,readonly=on"]
@@ -184,9 +190,13 @@ class Guest:
             what = f"the guest passed its deadline of {self.deadline_s:.0f} s"
         self._process.kill()
         self._process.wait()
-        log = (self._folder / "qemu.log").read_text(errors="replace")
+        log = self._text("qemu.log")
         console = "\n".join(self.console().splitlines()[-25:])
         return GuestError(f"{what}\n--- qemu: {log.strip() or 'no message'}\n--- end of the guest's console:\n{console}")
+
+    def _text(self, name: str) -> str:
+        path = self._folder / name
+        return path.read_text(errors="replace") if path.is_file() else ""
 
 
 def _join(target: Path, initramfs: Path, files: Mapping[str, bytes]) -> None:

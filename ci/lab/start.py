@@ -21,11 +21,13 @@ def start_guest(
     files: Mapping[str, bytes] | None = None,
     share: Path | None = None,
     memory_mib: int = 1024,
+    forward: Sequence[int] = (),
     options: Sequence[str] = (),
 ) -> Guest:
     """A guest for a `with` statement; see `Guest` for what the arguments mean."""
     lab = ensure_lab()
-    return Guest(lab, choose_accelerator(lab), deadline_s, files or {}, share, memory_mib, options=options)
+    accelerator = choose_accelerator(lab)
+    return Guest(lab, accelerator, deadline_s, files or {}, share, memory_mib, forward=forward, options=options)
 
 
 def choose_accelerator(lab: Lab) -> Accelerator:

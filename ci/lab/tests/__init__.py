@@ -1,0 +1,1 @@
+"""The lab test: a real Linux NVMe host against a target on the build machine."""

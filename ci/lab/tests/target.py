@@ -1,0 +1,163 @@
+"""The targets that the lab can be pointed at: snap-target, and Linux's own as a foreign reference for the tests themselves."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from lab.guest import Guest
+from lab.start import start_guest
+
+from .report import Unexpected
+from .volumes import Namespace
+
+NQN = "nqn.2014-08.org.nvmexpress:xio-lab"
+START_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = 10.0
+
+
+class Target(Protocol):
+    """A target on 127.0.0.1:`port` that can be killed at any moment and started again with the same content."""
+
+    port: int
+    lba_bytes: int
+    # Whether it serves volumes write-protected. Where it does not, nothing is written to them.
+    protects_volumes: bool
+    # Tests that do not apply to this target.
+    exempt: frozenset[str]
+
+    def start(self) -> None: ...
+    def kill(self) -> None: ...
+    def stop(self) -> None: ...
+    def expect_alive(self) -> None: ...
+
+
+class SnapTarget:
+    """snap-target as a user starts it."""
+
+    lba_bytes = 4096
+    protects_volumes = True
+    exempt: frozenset[str] = frozenset()
+
+    def __init__(self, command: Sequence[str], namespaces: Sequence[Namespace], log: Path) -> None:
+        self.port = free_port()
+        self._command = [*command, *(namespace.argument for namespace in namespaces)]
+        self._command += ["--listen", f"127.0.0.1:{self.port}", "--nqn", NQN]
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < until and self._process.poll() is None:
+            if accepts(self.port):
+                return
+            time.sleep(0.02)
+        raise Unexpected(f"snap-target does not listen on port {self.port}; it says:\n{self.log_tail()}")
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM: it must end by itself, with status 0."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Unexpected(f"snap-target did not end within {STOP_SECONDS_MAX:.0f} s of SIGTERM") from None
+        if status != 0:
+            raise Unexpected(f"snap-target ended with status {status} after SIGTERM:\n{self.log_tail()}")
+
+    def expect_alive(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise Unexpected(f"snap-target has ended by itself; it says:\n{self.log_tail()}")
+        if "panicked" in (said := self._log.read_text(errors="replace")):
+            raise Unexpected(f"snap-target panicked:\n{said[-3000:]}")
+
+    def log_tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
+
+
+class LinuxTarget:
+    """Linux's nvmet in a guest of its own, holding the same bytes. A test that it fails is suspect itself."""
+
+    lba_bytes = 512
+    protects_volumes = False
+    exempt = frozenset({
+        # Its disks are in the memory of its guest.
+        "the raw file holds what was written",
+        "a flushed write survives kill -9",
+        # What Linux 6.12 answers otherwise than the specification, or leaves out.
+        "a read beyond the end: LBA Out of Range, and an entry in the error log",
+        "mandatory log pages answer",
+        "mandatory features answer",
+        "set-feature is kept until it is set again",
+        "refused: an unknown log page",
+        "refused: a namespace beyond nn",
+    })
+
+    def __init__(self, namespaces: Sequence[Namespace], folder: Path) -> None:
+        self.port = free_port()
+        self._guest: Guest | None = None
+        self._folder = folder
+        for namespace in namespaces:
+            content = (namespace.content or b"").ljust(namespace.size_bytes, b"\0")
+            (folder / f"{namespace.nsid}.img").write_bytes(content)
+        self._script = "\n".join([
+            f"set -e\nmodprobe nvmet_tcp\nmount -t configfs configfs /sys/kernel/config\nmodprobe loop max_loop={len(namespaces)}\ncd /sys/kernel/config/nvmet",
+            f"s=$PWD/subsystems/{NQN}\nmkdir $s\necho 1 >$s/attr_allow_any_host\necho xio-lab-linux >$s/attr_serial",
+            *(self._namespace_script(namespace) for namespace in namespaces),
+            "p=ports/1\nmkdir $p\necho tcp >$p/addr_trtype\necho ipv4 >$p/addr_adrfam\necho 0.0.0.0 >$p/addr_traddr",
+            f"echo {self.port} >$p/addr_trsvcid\nln -s $s $p/subsystems/{NQN}",
+        ])
+
+    def _namespace_script(self, namespace: Namespace) -> str:
+        nsid = namespace.nsid
+        return (
+            f"cp /share/{nsid}.img /tmp/{nsid}.img\nlosetup /dev/loop{nsid - 1} /tmp/{nsid}.img\n"
+            f"n=$s/namespaces/{nsid}\nmkdir $n\necho /dev/loop{nsid - 1} >$n/device_path\n"
+            f"echo 6c8a4f6e-9d0b-4a55-8b8e-{nsid:012x} >$n/device_uuid\n"
+            f"echo 6c8a4f6e-9d0b-4a55-8b8e-{nsid:012x} >$n/device_nguid\necho 1 >$n/enable"
+        )
+
+    def start(self) -> None:
+        self._guest = start_guest(900, share=self._folder, forward=(self.port,))
+        self._guest.__enter__()
+        self._guest.run(self._script).checked()
+
+    def kill(self) -> None:
+        if self._guest is not None:
+            self._guest.close()
+
+    def stop(self) -> None:
+        self.kill()
+
+    def expect_alive(self) -> None:
+        assert self._guest is not None
+        self._guest.run("true").checked()
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    except OSError:
+        return False
