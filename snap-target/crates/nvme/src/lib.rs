@@ -1,1 +1,18 @@
-//! NVMe controller, queues, fabrics and initiator as state machines without I/O.
+//! NVMe as state machines: the target side and the host side of NVMe/TCP, and the controllers behind the target side.
+//!
+//! Contract: nothing here does I/O, reads a clock or owns payload. A driver feeds header bytes in ([`tcp::target::Connection::headers`]),
+//! places payload where the machine says, passes the time, and sends what the machine hands out; headers never share a
+//! buffer with payload. So the same machines run over io_uring, in a simulation with a stepped clock, and under a fuzzer.
+//! Whatever arrives, memory stays bounded by the limits given at the start, nothing panics, and after a fatal error no
+//! further byte is interpreted. Once a connection is made no command allocates.
+//!
+//! What it does not do: sockets, buffers, namespaces' data, PCIe queues, RDMA, authentication, TLS.
+
+#![forbid(unsafe_code)]
+
+pub mod digest;
+pub mod queue;
+pub mod tcp;
+pub mod time;
+
+pub use time::Time;

@@ -1,0 +1,90 @@
+//! What queues of every transport share: how a command ended, and how its data travel.
+
+use nvme_spec::Status;
+
+/// Queue identifier: 0 is the admin queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueId(pub u16);
+
+impl QueueId {
+    /// The admin queue.
+    pub const ADMIN: QueueId = QueueId(0);
+
+    /// True for the admin queue.
+    pub fn is_admin(self) -> bool {
+        self == QueueId::ADMIN
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Status.
+    pub status: Status,
+    /// Command specific.
+    pub dw0: u32,
+    /// Command specific.
+    pub dw1: u32,
+}
+
+impl Completion {
+    /// Success without a result.
+    pub const SUCCESS: Completion = Completion {
+        status: Status::SUCCESS,
+        dw0: 0,
+        dw1: 0,
+    };
+
+    /// Success with a result in DW0.
+    pub const fn result(dw0: u32) -> Completion {
+        Completion {
+            status: Status::SUCCESS,
+            dw0,
+            dw1: 0,
+        }
+    }
+
+    /// An end without a result.
+    pub const fn of(status: Status) -> Completion {
+        Completion {
+            status,
+            dw0: 0,
+            dw1: 0,
+        }
+    }
+}
+
+impl From<Status> for Completion {
+    fn from(status: Status) -> Completion {
+        Completion::of(status)
+    }
+}
+
+/// How a command's data travel, as its SGL descriptor says and the transport has checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// No data.
+    None,
+    /// Host to controller, inside the capsule.
+    InCapsule {
+        /// Bytes.
+        bytes: u32,
+    },
+    /// Either way, by the transport's data PDUs. The length is the host's word: nothing has been reserved for it.
+    Remote {
+        /// Bytes.
+        bytes: u32,
+    },
+    /// The descriptor is not usable: the command can only be answered with this status.
+    Refused(Status),
+}
+
+impl Transfer {
+    /// Bytes of data; 0 where there are none or the descriptor was refused.
+    pub fn bytes(self) -> u32 {
+        match self {
+            Transfer::InCapsule { bytes } | Transfer::Remote { bytes } => bytes,
+            Transfer::None | Transfer::Refused(_) => 0,
+        }
+    }
+}

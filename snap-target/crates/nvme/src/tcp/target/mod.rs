@@ -1,0 +1,385 @@
+//! The target's end of one NVMe/TCP connection, which is one queue.
+//!
+//! ```text
+//!              headers(), payload()                          respond(), request_data()
+//!   bytes ------------------------------> Event ---> driver ---------------------------> transmit() -> TxBatch -> bytes
+//! ```
+//! Concurrency is the queue's depth: a command takes a slot when its capsule arrives and gives it back when its last byte
+//! has left ([`Connection::transmitted`]). The slot's index is the TTAG. A host that has more commands outstanding than
+//! its queue has entries ends the connection; one that is merely ahead of our sends waits.
+//!
+//! The order for a command: [`Event::Command`]; for data inside the capsule [`Want::Payload`] follows at once (answer before it, and
+//! the data are discarded); for other data from the host [`Connection::request_data`], after which they come as
+//! [`Want::Payload`]; in both cases [`Event::DataReady`] closes them. Then [`Connection::respond`].
+
+mod receive;
+mod slots;
+mod transmit;
+
+use crate::Time;
+use crate::queue::{Completion, Transfer};
+use crate::tcp::batch::{Slot, TxBatch};
+use crate::tcp::pdu::{FatalError, Framing, HeaderBuffer};
+use nvme_spec::tcp::{ADMIN_CAPSULE_DATA_BYTES, MAXH2CDATA_MIN};
+use nvme_spec::{Cid, Sqe, Status};
+use receive::Rx;
+use slots::{Phase, Slots};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Limits and choices of the target's end. Every connection's memory follows from them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TargetLimits {
+    /// Most entries of a queue (CAP.MQES + 1), and so most slots of a connection.
+    pub queue_entries_max: u16,
+    /// In-capsule data that a command may carry; IOCCSZ follows from it.
+    pub capsule_data_bytes: u32,
+    /// MAXH2CDATA: most data in one H2CData. A multiple of 4, at least 4096.
+    pub h2c_data_bytes_max: u32,
+    /// Most data that one R2T asks for. A multiple of 4. A longer write takes several R2Ts, one after the other.
+    pub r2t_bytes_max: u32,
+    /// Most data in one C2HData. A multiple of 4. A longer read takes several.
+    pub c2h_data_bytes_max: u32,
+    /// Most data of one command, both ways (MDTS).
+    pub transfer_bytes_max: u32,
+    /// CPDA: the host starts data at multiples of (this + 1) * 4 bytes.
+    pub alignment_z: u8,
+    /// Header digests are used where the host asks.
+    pub header_digest: bool,
+    /// Data digests are used where the host asks.
+    pub data_digest: bool,
+    /// When C2HData stands for the response.
+    pub success_flag: SuccessFlag,
+    /// From the connection's first moment to the end of Connect.
+    pub connect_timeout: Duration,
+}
+
+impl Default for TargetLimits {
+    fn default() -> Self {
+        TargetLimits {
+            queue_entries_max: 128,
+            capsule_data_bytes: ADMIN_CAPSULE_DATA_BYTES,
+            h2c_data_bytes_max: 1 << 20,
+            r2t_bytes_max: 1 << 20,
+            c2h_data_bytes_max: 1 << 20,
+            transfer_bytes_max: 1 << 20,
+            alignment_z: 0,
+            header_digest: true,
+            data_digest: true,
+            success_flag: SuccessFlag::WithoutFlowControl,
+            connect_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+// The limits against each other, for the defaults; [`Connection::new`] brings a driver's own into the same order.
+const _: () = assert!(MAXH2CDATA_MIN <= 1 << 20 && ADMIN_CAPSULE_DATA_BYTES <= 1 << 20);
+
+/// When the last C2HData of a successful command carries SUCCESS and no CapsuleResp follows (TCP, "C2HData PDU").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SuccessFlag {
+    /// Never.
+    Never,
+    /// On queues that run without SQ flow control, where no SQHD is lost by it: what the specification asks for.
+    WithoutFlowControl,
+    /// Always. SPDK's target does it; the hosts of Linux and SPDK count their commands and do not look at SQHD.
+    Always,
+}
+
+/// What the connection needs next from the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// Header bytes, at least this many for the next step; more may be given at once ([`Connection::headers`]).
+    Header(usize),
+    /// Payload at this place of this slot's buffer ([`Connection::payload`]).
+    Payload {
+        /// Whose buffer.
+        slot: Slot,
+        /// Where in the buffer.
+        offset: u32,
+        /// Bytes.
+        len: u32,
+        /// The driver computes the CRC-32C, continuing from [`Connection::payload_crc`].
+        digest: bool,
+    },
+    /// Payload of a command that is already answered: drop so many bytes and say so ([`Connection::payload`]).
+    Discard(u32),
+    /// Nothing, until [`Connection::next_event`] has been asked.
+    Event,
+    /// Nothing, until [`Connection::transmitted`] frees a slot: the next bytes are a command.
+    Slot,
+    /// Nothing any more.
+    Closed,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The queue's Connect came; its data follow like those of any command.
+    Connect {
+        /// Its slot.
+        slot: Slot,
+    },
+    /// A command came: [`Connection::command`] and [`Connection::transfer`].
+    Command {
+        /// Its slot.
+        slot: Slot,
+    },
+    /// All data of this command are in its buffer, digests checked.
+    DataReady {
+        /// Its slot.
+        slot: Slot,
+    },
+    /// All data came but a data digest did not match: answer with [`Status::TRANSIENT_TRANSPORT_ERROR`] and apply nothing.
+    DataCorrupt {
+        /// Its slot.
+        slot: Slot,
+    },
+    /// A fatal error: [`Connection::transmit`] yields a C2HTermReq; send it and close. No further byte is looked at.
+    Fatal(FatalError),
+    /// The host sent H2CTermReq: close.
+    HostTerminated {
+        /// FES.
+        status: nvme_spec::tcp::FatalErrorStatus,
+        /// FEI.
+        information: u32,
+    },
+    /// Connect did not come in time: close.
+    TimedOut,
+}
+
+/// The target's end of one NVMe/TCP connection.
+#[derive(Debug)]
+pub struct Connection {
+    limits: TargetLimits,
+    state: State,
+    /// For what the host sends.
+    rx_framing: Framing,
+    /// For what we send.
+    tx_framing: Framing,
+    header: HeaderBuffer,
+    rx: Rx,
+    /// The next bytes are a capsule and no slot is free.
+    stalled: bool,
+    event: Option<Event>,
+    slots: Slots,
+    /// Slots with something to send, each at most once.
+    outgoing: VecDeque<Slot>,
+    ic_resp: bool,
+    term: Option<transmit::Term>,
+    flow_control: FlowControl,
+    deadline: Option<Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nothing but ICReq may come.
+    AwaitIcReq,
+    /// Nothing but Connect may come.
+    AwaitConnect,
+    Live,
+    Closed,
+}
+
+/// SQHD: on fabrics an entry is free again when its command completes, so the head follows completions.
+#[derive(Clone, Copy, Debug)]
+struct FlowControl {
+    enabled: bool,
+    entries: u16,
+    head: u16,
+}
+
+impl Connection {
+    /// A connection that has just been accepted.
+    pub fn new(limits: &TargetLimits, now: Time) -> Connection {
+        let limits = limits.in_order();
+        Connection {
+            limits,
+            state: State::AwaitIcReq,
+            rx_framing: Framing::default(),
+            tx_framing: Framing::default(),
+            header: HeaderBuffer::new(),
+            rx: Rx::Header,
+            stalled: false,
+            event: None,
+            slots: Slots::with_entries(1),
+            outgoing: VecDeque::with_capacity(1),
+            ic_resp: false,
+            term: None,
+            flow_control: FlowControl {
+                enabled: true,
+                entries: 1,
+                head: 0,
+            },
+            deadline: Some(now + limits.connect_timeout),
+        }
+    }
+
+    /// What the connection needs next.
+    pub fn want(&self) -> Want {
+        if self.event.is_some() {
+            return Want::Event;
+        }
+        match self.rx {
+            Rx::Closed => Want::Closed,
+            Rx::Header if self.stalled => Want::Slot,
+            Rx::Header => Want::Header(self.header.missing()),
+            Rx::Data(ref data) => data.want(),
+            Rx::Digest(ref digest) => Want::Header(digest.missing()),
+        }
+    }
+
+    /// Takes the pending event, if there is one.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.event.take()
+    }
+
+    /// The command in a slot.
+    pub fn command(&self, slot: Slot) -> &Sqe {
+        self.slots.sqe(slot)
+    }
+
+    /// How the command's data travel.
+    pub fn transfer(&self, slot: Slot) -> Transfer {
+        self.slots.get(slot).transfer
+    }
+
+    /// The slot of an outstanding command, for Abort. Linear in the queue's entries.
+    pub fn find(&self, cid: Cid) -> Option<Slot> {
+        self.slots
+            .occupied()
+            .find(|&slot| self.slots.get(slot).is_outstanding() && self.command(slot).cid() == cid)
+    }
+
+    /// Slots that hold a command or an answer not yet sent: what a driver cleans up after a connection has ended.
+    pub fn occupied(&self) -> impl Iterator<Item = Slot> + '_ {
+        self.slots.occupied()
+    }
+
+    /// Connect succeeded: the queue has `entries` entries (SQSIZE + 1), so many slots are made. Call before
+    /// [`Connection::respond`] to it. `flow_control` is false where the host asked for none.
+    pub fn established(&mut self, entries: u16, flow_control: bool) {
+        let entries = entries.clamp(1, self.limits.queue_entries_max);
+        self.slots.grow(entries);
+        self.outgoing.reserve(usize::from(entries));
+        self.flow_control = FlowControl {
+            enabled: flow_control,
+            entries,
+            head: 0,
+        };
+        self.deadline = None;
+        if self.state == State::AwaitConnect {
+            self.state = State::Live;
+        }
+    }
+
+    /// Asks the host for a command's data: [`Event::DataReady`] follows once they are in the slot's buffer. Fails where the
+    /// command has no such data or they exceed the limit; answer it with that status.
+    pub fn request_data(&mut self, slot: Slot) -> Result<(), Status> {
+        let limit = self.limits.transfer_bytes_max;
+        let entry = self.slots.get_mut(slot);
+        let Transfer::Remote { bytes } = entry.transfer else {
+            return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+        };
+        if entry.phase != Phase::Held || !entry.host_to_controller || bytes > limit {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        entry.phase = Phase::Receiving;
+        self.outgoing.push_back(slot);
+        Ok(())
+    }
+
+    /// Ends a command. With `data_len > 0` and success the first `data_len` bytes of the slot's buffer go to the host; the
+    /// buffer must live until [`Connection::transmitted`]. While data of the command are still on their way in, the answer waits
+    /// for them and they are discarded.
+    pub fn respond(&mut self, slot: Slot, completion: Completion, data_len: u32) {
+        if self.state == State::Closed {
+            return;
+        }
+        let entry = self.slots.get_mut(slot);
+        debug_assert!(
+            entry.is_outstanding(),
+            "respond() to a slot without a command"
+        );
+        if !entry.is_outstanding() {
+            return;
+        }
+        entry.answer(completion, data_len);
+        match entry.phase {
+            Phase::Receiving => entry.doomed = true,
+            Phase::Capsule => {
+                entry.phase = Phase::Answered;
+                self.discard_payload_of(slot);
+                self.outgoing.push_back(slot);
+            }
+            _ => {
+                entry.phase = Phase::Answered;
+                self.outgoing.push_back(slot);
+            }
+        }
+    }
+
+    /// True while [`Connection::transmit`] has something to hand out.
+    pub fn has_outgoing(&self) -> bool {
+        self.term.is_some() || self.ic_resp || !self.outgoing.is_empty()
+    }
+
+    /// Appends PDUs to the batch, as many as fit.
+    pub fn transmit(&mut self, batch: &mut TxBatch) {
+        self.fill(batch);
+    }
+
+    /// The last byte of the item that `ends` this slot has left: the slot and its buffer are free.
+    pub fn transmitted(&mut self, slot: Slot) {
+        if self.slots.get(slot).phase == Phase::Sent {
+            self.slots.release(slot);
+            self.stalled = false;
+        }
+    }
+
+    /// When [`Connection::tick`] is next due.
+    pub fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// Lets time pass.
+    pub fn tick(&mut self, now: Time) {
+        if self.deadline.is_some_and(|deadline| deadline <= now) {
+            self.close(Event::TimedOut);
+        }
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &TargetLimits {
+        &self.limits
+    }
+
+    /// Header and data digest as negotiated.
+    pub fn digests(&self) -> (bool, bool) {
+        (self.tx_framing.header_digest, self.tx_framing.data_digest)
+    }
+
+    fn close(&mut self, event: Event) {
+        self.state = State::Closed;
+        self.rx = Rx::Closed;
+        self.event = Some(event);
+        self.deadline = None;
+        self.ic_resp = false;
+        self.outgoing.clear();
+    }
+}
+
+impl TargetLimits {
+    /// The same limits with their order restored: whatever a configuration says, no field contradicts the wire.
+    fn in_order(self) -> TargetLimits {
+        let dwords = |bytes: u32| (bytes & !3).max(MAXH2CDATA_MIN);
+        TargetLimits {
+            queue_entries_max: self.queue_entries_max.max(2),
+            h2c_data_bytes_max: dwords(self.h2c_data_bytes_max),
+            r2t_bytes_max: dwords(self.r2t_bytes_max),
+            c2h_data_bytes_max: dwords(self.c2h_data_bytes_max),
+            alignment_z: self.alignment_z.min(nvme_spec::tcp::PDA_MAX),
+            ..self
+        }
+    }
+}

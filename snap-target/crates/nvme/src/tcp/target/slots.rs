@@ -1,0 +1,176 @@
+//! The commands of a connection, by slot.
+
+use crate::queue::{Completion, Transfer};
+use crate::tcp::batch::Slot;
+use nvme_spec::{Sqe, Status};
+
+/// Where a command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Free,
+    /// Its capsule's data are still to come.
+    Capsule,
+    /// With the driver.
+    Held,
+    /// R2Ts are out, or about to be; its data come as H2CData.
+    Receiving,
+    /// Answered; the answer waits in the outgoing queue.
+    Answered,
+    /// The answer is in a batch.
+    Sent,
+}
+
+/// One command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    pub sqe: Sqe,
+    pub phase: Phase,
+    pub host_to_controller: bool,
+    /// Answered while its data were on their way: they are dropped, then the answer goes.
+    pub doomed: bool,
+    /// A data digest did not match.
+    pub corrupt: bool,
+    pub transfer: Transfer,
+    /// Data bytes received so far.
+    pub received: u32,
+    /// Data bytes asked for so far: the end of the outstanding R2T.
+    pub requested: u32,
+    pub completion: Completion,
+    /// Data bytes of the answer.
+    pub data_len: u32,
+    /// Of these, handed out.
+    pub data_sent: u32,
+}
+
+impl Entry {
+    const EMPTY: Entry = Entry {
+        sqe: Sqe::ZERO,
+        phase: Phase::Free,
+        host_to_controller: false,
+        doomed: false,
+        corrupt: false,
+        transfer: Transfer::None,
+        received: 0,
+        requested: 0,
+        completion: Completion::SUCCESS,
+        data_len: 0,
+        data_sent: 0,
+    };
+
+    /// The host waits for its completion, and the driver has not given one.
+    pub fn is_outstanding(&self) -> bool {
+        matches!(self.phase, Phase::Capsule | Phase::Held | Phase::Receiving) && !self.doomed
+    }
+
+    /// Stores the answer. Data go with a success alone, and never more than the host's descriptor has room for.
+    pub fn answer(&mut self, completion: Completion, data_len: u32) {
+        self.completion = completion;
+        self.data_sent = 0;
+        self.data_len = 0;
+        if data_len == 0 || completion.status != Status::SUCCESS {
+            return;
+        }
+        match self.transfer {
+            Transfer::Remote { bytes } if bytes >= data_len && !self.host_to_controller => {
+                self.data_len = data_len
+            }
+            _ => self.completion = Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+        }
+    }
+}
+
+/// All slots, and which are free. Made once; no command allocates.
+#[derive(Debug)]
+pub(super) struct Slots {
+    entries: Vec<Entry>,
+    /// The slot freed last is taken first: its memory is warm.
+    free: Vec<Slot>,
+    /// Read where a slot of the driver's making does not exist.
+    none: Entry,
+}
+
+impl Slots {
+    pub fn with_entries(count: u16) -> Slots {
+        let mut slots = Slots {
+            entries: Vec::new(),
+            free: Vec::new(),
+            none: Entry::EMPTY,
+        };
+        slots.grow(count);
+        slots
+    }
+
+    /// To `count` slots; those there stay.
+    pub fn grow(&mut self, count: u16) {
+        let before = self.entries.len();
+        let count = usize::from(count).max(before);
+        self.entries.resize(count, Entry::EMPTY);
+        self.free.reserve_exact(count);
+        self.free.extend(
+            (before..count)
+                .rev()
+                .filter_map(|index| u16::try_from(index).ok())
+                .map(Slot),
+        );
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// Takes a free slot for a command.
+    pub fn take(&mut self, sqe: &Sqe) -> Option<(Slot, &mut Entry)> {
+        let slot = self.free.pop()?;
+        let entry = self.entries.get_mut(slot.index())?;
+        *entry = Entry {
+            sqe: *sqe,
+            phase: Phase::Held,
+            ..Entry::EMPTY
+        };
+        Some((slot, entry))
+    }
+
+    pub fn release(&mut self, slot: Slot) {
+        if let Some(entry) = self.entries.get_mut(slot.index())
+            && entry.phase != Phase::Free
+        {
+            entry.phase = Phase::Free;
+            self.free.push(slot);
+        }
+    }
+
+    /// True where every slot's command still waits for the driver: the host then has more commands outstanding than entries.
+    pub fn all_outstanding(&self) -> bool {
+        self.entries
+            .iter()
+            .all(|entry| matches!(entry.phase, Phase::Capsule | Phase::Held | Phase::Receiving))
+    }
+
+    pub fn get(&self, slot: Slot) -> &Entry {
+        self.entries.get(slot.index()).unwrap_or(&self.none)
+    }
+
+    pub fn get_mut(&mut self, slot: Slot) -> &mut Entry {
+        self.none = Entry::EMPTY;
+        self.entries.get_mut(slot.index()).unwrap_or(&mut self.none)
+    }
+
+    pub fn sqe(&self, slot: Slot) -> &Sqe {
+        &self.get(slot).sqe
+    }
+
+    /// The slot that a TTAG names, where it exists.
+    pub fn of_ttag(&mut self, ttag: u16) -> Option<(Slot, &mut Entry)> {
+        self.entries
+            .get_mut(usize::from(ttag))
+            .map(|entry| (Slot(ttag), entry))
+    }
+
+    pub fn occupied(&self) -> impl Iterator<Item = Slot> + '_ {
+        (0..=u16::MAX)
+            .map(Slot)
+            .zip(&self.entries)
+            .filter(|(_, entry)| entry.phase != Phase::Free)
+            .map(|(slot, _)| slot)
+    }
+}
