@@ -8,14 +8,14 @@ use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
 use crate::kernels::Isa;
 use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step};
-use crate::scratch::{Scratch, sized};
+use crate::scratch::{Contexts, Scratch, sized};
 
 /// The most steps in a chain.
 pub const CHAIN_STEPS_MAX: usize = 8;
 
-/// The largest packed frame of a framed chain. A frame is decoded whole, into memory: 64 MiB is far over every frame size that
+/// The largest packed frame of a framed chain. A frame is decoded whole, into memory: 16 MiB is far over every frame size that
 /// serves random access.
-pub const FRAME_BYTES_MAX: u64 = 64 << 20;
+pub const FRAME_BYTES_MAX: u64 = 16 << 20;
 
 /// A stored chain: immutable, typed, cheap to clone.
 ///
@@ -24,6 +24,8 @@ pub const FRAME_BYTES_MAX: u64 = 64 << 20;
 #[derive(Clone)]
 pub struct Chain {
     inner: Arc<Inner>,
+    /// Whose kernels run.
+    isa: Isa,
 }
 
 struct Inner {
@@ -39,7 +41,8 @@ struct Inner {
 #[derive(Clone, Copy)]
 struct Block {
     transform: &'static dyn BlockTransform,
-    geometry: Geometry,
+    parameter: u32,
+    packed_bits: u32,
 }
 
 /// What [`Chain::encode_frame`] made.
@@ -100,7 +103,26 @@ impl Chain {
         }
         Ok(Chain {
             inner: Arc::new(inner),
+            isa: Isa::best(),
         })
+    }
+
+    /// The same chain with the kernels of one instruction set, here and in decoders made from it: for tests and benchmarks.
+    ///
+    /// # Panics
+    /// When this machine does not have it.
+    #[must_use]
+    pub fn with_isa(&self, isa: Isa) -> Chain {
+        assert!(isa.is_available(), "this machine has no {isa:?}");
+        Chain {
+            inner: Arc::clone(&self.inner),
+            isa,
+        }
+    }
+
+    /// Whose kernels run.
+    pub(crate) fn isa(&self) -> Isa {
+        self.isa
     }
 
     /// The steps, as a volume stores them.
@@ -194,7 +216,7 @@ impl Chain {
             return Err(too_small);
         };
         let packed_len = dst.len();
-        let isa = Isa::best();
+        let isa = self.isa;
         if !self.is_framed() {
             let range = encoder::encode(isa, inner.source, &inner.layout, src, dst)
                 .map_err(|refused| inner.out_of_range(refused))?;
@@ -214,12 +236,12 @@ impl Chain {
         };
         let contexts = &mut scratch.contexts;
         let stored_bytes = match (inner.reorder, inner.compress) {
-            (Some(reorder), None) => reorder.encode(packed, dst, contexts)?,
-            (None, Some(compress)) => compress.encode(packed, shorter(dst), contexts)?,
+            (Some(reorder), None) => reorder.encode(isa, packed, dst, contexts)?,
+            (None, Some(compress)) => compress.encode(isa, packed, shorter(dst), contexts)?,
             (Some(reorder), Some(compress)) => {
                 let reordered = sized(&mut scratch.reordered, packed_len);
-                reorder.encode(packed, reordered, contexts)?;
-                compress.encode(reordered, shorter(dst), contexts)?
+                reorder.encode(isa, packed, reordered, contexts)?;
+                compress.encode(isa, reordered, shorter(dst), contexts)?
             }
             (None, None) => None,
         };
@@ -253,15 +275,15 @@ impl Chain {
         }
         let contexts = &mut scratch.contexts;
         match (inner.reorder, inner.compress) {
-            (Some(reorder), None) => reorder.decode(stored, packed, contexts),
+            (Some(reorder), None) => reorder.decode(self.isa, stored, packed, contexts),
             (_, Some(compress)) if stored.len() > packed.len() => {
                 Err(compress.corrupt(stored, packed))
             }
-            (None, Some(compress)) => compress.decode(stored, packed, contexts),
+            (None, Some(compress)) => compress.decode(self.isa, stored, packed, contexts),
             (Some(reorder), Some(compress)) => {
                 let reordered = sized(&mut scratch.reordered, packed.len());
-                compress.decode(stored, reordered, contexts)?;
-                reorder.decode(reordered, packed, contexts)
+                compress.decode(self.isa, stored, reordered, contexts)?;
+                reorder.decode(self.isa, reordered, packed, contexts)
             }
             (None, None) => Err(TransformError::Corrupt {
                 step: "none",
@@ -307,10 +329,8 @@ impl Inner {
                 transform.check(step.parameter, packed_bits)?;
                 let block = Some(Block {
                     transform,
-                    geometry: Geometry {
-                        parameter: step.parameter,
-                        packed_bits,
-                    },
+                    parameter: step.parameter,
+                    packed_bits,
                 });
                 if transform.shrinks() {
                     self.compress = block;
@@ -337,20 +357,32 @@ impl Inner {
 impl Block {
     fn encode(
         self,
+        isa: Isa,
         src: &[u8],
         dst: &mut [u8],
-        contexts: &mut crate::scratch::Contexts,
+        contexts: &mut Contexts,
     ) -> Result<Option<usize>, TransformError> {
-        self.transform.encode(self.geometry, src, dst, contexts)
+        self.transform
+            .encode(self.geometry(isa), src, dst, contexts)
     }
 
     fn decode(
         self,
+        isa: Isa,
         src: &[u8],
         dst: &mut [u8],
-        contexts: &mut crate::scratch::Contexts,
+        contexts: &mut Contexts,
     ) -> Result<(), TransformError> {
-        self.transform.decode(self.geometry, src, dst, contexts)
+        self.transform
+            .decode(self.geometry(isa), src, dst, contexts)
+    }
+
+    fn geometry(self, isa: Isa) -> Geometry {
+        Geometry {
+            parameter: self.parameter,
+            packed_bits: self.packed_bits,
+            isa,
+        }
     }
 
     fn corrupt(self, stored: &[u8], packed: &[u8]) -> TransformError {

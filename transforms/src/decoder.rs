@@ -51,23 +51,6 @@ impl Decoder {
         view: &ViewChain,
         proven: Option<ValueRange>,
     ) -> Result<Decoder, TransformError> {
-        Decoder::for_isa(Isa::best(), stored, view, proven)
-    }
-
-    /// As [`new`](Self::new), with the kernels of one instruction set: for tests and benchmarks.
-    ///
-    /// # Errors
-    /// As [`new`](Self::new).
-    ///
-    /// # Panics
-    /// When this machine does not have it.
-    pub fn for_isa(
-        isa: Isa,
-        stored: &Chain,
-        view: &ViewChain,
-        proven: Option<ValueRange>,
-    ) -> Result<Decoder, TransformError> {
-        assert!(isa.is_available(), "this machine has no {isa:?}");
         let presented = view.presented(stored.source())?;
         let packing = stored.packing();
         let possible = stored.range();
@@ -96,7 +79,7 @@ impl Decoder {
             packing,
             presented,
             check,
-            isa,
+            isa: stored.isa(),
         })
     }
 
@@ -258,7 +241,7 @@ impl Cursor<'_> {
         let to_bytes = self.decoder.presented.bytes();
         let (src, first_bit) = self.packed_from(first);
         match self.decoder.packing {
-            // SAFETY: passed on to the caller; `for_isa` asserted the instruction set.
+            // SAFETY: passed on to the caller; a chain has only instruction sets that the machine has.
             Packing::Whole(from) => unsafe {
                 convert::convert(isa, from, to_bytes, src, dst, count)
             },

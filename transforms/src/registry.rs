@@ -8,6 +8,7 @@ use std::fmt;
 use crate::TransformError;
 use crate::codecs;
 use crate::element::{Packing, ValueRange};
+use crate::kernels::Isa;
 use crate::scratch::Contexts;
 
 /// The number that a volume stores for a transform. It never changes and is never used again.
@@ -138,6 +139,8 @@ pub struct Geometry {
     pub parameter: u32,
     /// Bits of one packed element.
     pub packed_bits: u32,
+    /// Whose kernels to run.
+    pub isa: Isa,
 }
 
 /// The transform that `text` names, and its parameter.

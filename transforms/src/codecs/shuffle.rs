@@ -3,7 +3,7 @@
 
 use crate::TransformError;
 use crate::element::Packing;
-use crate::kernels::{Isa, transpose};
+use crate::kernels::transpose;
 use crate::registry::{
     BlockTransform, Descriptor, Geometry, Transform, TransformId, bad_parameter,
 };
@@ -66,7 +66,7 @@ impl BlockTransform for Shuffle {
         let Some(dst) = dst.get_mut(..src.len()) else {
             return Ok(None);
         };
-        transpose::split(Isa::best(), width_bytes(geometry), src, dst);
+        transpose::split(geometry.isa, width_bytes(geometry), src, dst);
         Ok(Some(src.len()))
     }
 
@@ -83,7 +83,7 @@ impl BlockTransform for Shuffle {
                 why: format!("{} bytes where {} belong", src.len(), dst.len()),
             });
         }
-        transpose::join(Isa::best(), width_bytes(geometry), src, dst);
+        transpose::join(geometry.isa, width_bytes(geometry), src, dst);
         Ok(())
     }
 }

@@ -1,16 +1,26 @@
 //! The loops that move bits, one implementation per instruction set, all tested against one scalar reference.
 //!
-//! Contract of every kernel: it is given enough bytes on both sides, it writes the destination once and never reads it, it
+//! Contract of every kernel: it is given enough bytes on both sides, it writes the destination and never reads it, it
 //! keeps the low bits of each value, and it returns the smallest and largest value that it met. Whether they are allowed is the
 //! caller's question: it asks once per [`BLOCK_ELEMENTS`], and looks for the exact element only when the answer is no.
 
 #![allow(unsafe_code)]
 
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub(crate) mod convert;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 pub(crate) mod pack;
 mod portable;
 pub(crate) mod reference;
+mod tables;
 pub(crate) mod transpose;
+
+#[cfg(test)]
+mod tests;
 
 use crate::element::ValueRange;
 

@@ -3,14 +3,14 @@
 use crate::element::ValueRange;
 use crate::kernels::{Isa, portable};
 
-/// Unpacks `count` fields of `bits` bits (1..=32) into elements of `to_bytes` bytes, of which the low bits are kept. The first
-/// field starts at bit `first_bit` (0..8) of `src`. Returns the range of the values met.
+/// Unpacks `count` fields of `bits` bits into elements of `to_bytes` bytes, which must hold them. The first field starts at bit
+/// `first_bit` (0..8) of `src`. Returns the range of the values met.
 ///
 /// # Safety
 /// `dst` is writable for `count * to_bytes` bytes and does not overlap `src`. The machine has `isa`.
 ///
 /// # Panics
-/// When `src` does not hold the fields, or `count` is 0.
+/// When `src` does not hold the fields, an element does not hold a field, or `count` is 0.
 pub(crate) unsafe fn unpack(
     isa: Isa,
     bits: u32,
@@ -21,26 +21,72 @@ pub(crate) unsafe fn unpack(
     count: usize,
 ) -> ValueRange {
     assert!(count > 0 && (1..=32).contains(&bits) && first_bit < 8);
-    assert!(src.len() >= packed_bytes(bits, first_bit, count));
-    let _ = isa;
-    // SAFETY: the source was asserted, the destination is promised by the caller.
-    let (min, max) = unsafe {
+    assert!(bits as usize <= 8 * to_bytes && src.len() >= packed_bytes(bits, first_bit, count));
+    debug_assert!(isa.is_available());
+    // SAFETY: the source was asserted, the destination and the instruction set are promised by the caller.
+    unsafe {
         match to_bytes {
-            1 => portable::unpack::<1>(bits, src, first_bit, dst, count),
-            2 => portable::unpack::<2>(bits, src, first_bit, dst, count),
-            4 => portable::unpack::<4>(bits, src, first_bit, dst, count),
-            8 => portable::unpack::<8>(bits, src, first_bit, dst, count),
+            1 => unpack_width::<1>(isa, bits, src, first_bit, dst, count),
+            2 => unpack_width::<2>(isa, bits, src, first_bit, dst, count),
+            4 => unpack_width::<4>(isa, bits, src, first_bit, dst, count),
+            8 => unpack_width::<8>(isa, bits, src, first_bit, dst, count),
             _ => unreachable!("integers have 1, 2, 4 or 8 bytes"),
         }
-    };
-    ValueRange {
-        min: min.into(),
-        max: max.into(),
     }
 }
 
-/// Packs `count` unsigned elements of `from_bytes` bytes (1, 2 or 4) into fields of `bits` bits (1..=32) from bit 0 of `dst` on; the
-/// unused bits of the last byte are 0. Bytes of `dst` behind it may be overwritten. Returns the range of the values met.
+/// # Safety
+/// As [`unpack`], and its assertions hold.
+unsafe fn unpack_width<const W: usize>(
+    isa: Isa,
+    bits: u32,
+    src: &[u8],
+    first_bit: u32,
+    dst: *mut u8,
+    count: usize,
+) -> ValueRange {
+    let mut seen = Seen::NOTHING;
+
+    // Fields before the first one that starts a byte: fewer than 8, as every eighth field of a frame does.
+    let starts_byte = |n: &usize| (first_bit as usize + n * bits as usize).is_multiple_of(8);
+    let head = (0..8).find(starts_byte).unwrap_or(count).min(count);
+    // SAFETY: the first `head` of `count` fields and elements.
+    seen.add(head, unsafe {
+        portable::unpack::<W>(bits, src, first_bit, dst, head)
+    });
+    if head == count {
+        return seen.range();
+    }
+    let src = &src[(first_bit as usize + head * bits as usize) / 8..];
+    // SAFETY: the elements behind the head.
+    let dst = unsafe { dst.add(head * W) };
+    let count = count - head;
+
+    // SAFETY: what is left of source and destination holds `count`; the instruction set is promised by the caller.
+    let (done, min, max) = unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => super::avx512::unpack::<W>(bits, src, dst, count),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => super::avx2::unpack::<W>(bits, src, dst, count),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => super::neon::unpack::<W>(bits, src, dst, count),
+            _ => (0, u32::MAX, 0),
+        }
+    };
+    seen.add(done, (min, max));
+
+    let src = &src[done * bits as usize / 8..];
+    // SAFETY: the elements that the vectors left over; `done` is a multiple of 8, so they start a byte.
+    seen.add(count - done, unsafe {
+        portable::unpack::<W>(bits, src, 0, dst.add(done * W), count - done)
+    });
+    seen.range()
+}
+
+/// Packs `count` unsigned elements of `from_bytes` bytes (1, 2 or 4) into fields of `bits` bits from bit 0 of `dst` on; the unused
+/// bits of the last byte are 0. Bytes of `dst` behind it may be overwritten. Returns the range of the values met; when one is over
+/// `bits` bits, the fields are of no use.
 ///
 /// # Panics
 /// When a slice is too short, `count` is 0, or the machine lacks `isa`.
@@ -54,15 +100,68 @@ pub(crate) fn pack(
 ) -> ValueRange {
     assert!(count > 0 && (1..=32).contains(&bits) && isa.is_available());
     assert!(src.len() / from_bytes >= count && dst.len() >= packed_bytes(bits, 0, count));
-    let (min, max) = match from_bytes {
-        1 => portable::pack::<1>(bits, src, dst, count),
-        2 => portable::pack::<2>(bits, src, dst, count),
-        4 => portable::pack::<4>(bits, src, dst, count),
+    match from_bytes {
+        1 => pack_width::<1>(isa, bits, src, dst, count),
+        2 => pack_width::<2>(isa, bits, src, dst, count),
+        4 => pack_width::<4>(isa, bits, src, dst, count),
         _ => unreachable!("wider integers are narrowed first"),
+    }
+}
+
+fn pack_width<const W: usize>(
+    isa: Isa,
+    bits: u32,
+    src: &[u8],
+    dst: &mut [u8],
+    count: usize,
+) -> ValueRange {
+    let mut seen = Seen::NOTHING;
+    // SAFETY: `pack` asserted that source and destination hold `count`, and that the machine has the instruction set.
+    let (done, min, max) = unsafe {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => super::avx512::pack::<W>(bits, src, dst, count),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => super::avx2::pack::<W>(bits, src, dst, count),
+            #[cfg(target_arch = "aarch64")]
+            Isa::Neon => super::neon::pack::<W>(bits, src, dst, count),
+            _ => (0, u32::MAX, 0),
+        }
     };
-    ValueRange {
-        min: min.into(),
-        max: max.into(),
+    seen.add(done, (min, max));
+    let (src, dst) = (&src[done * W..], &mut dst[done * bits as usize / 8..]);
+    seen.add(
+        count - done,
+        portable::pack::<W>(bits, src, dst, count - done),
+    );
+    seen.range()
+}
+
+/// The smallest and largest value so far.
+struct Seen {
+    min: u32,
+    max: u32,
+}
+
+impl Seen {
+    const NOTHING: Seen = Seen {
+        min: u32::MAX,
+        max: 0,
+    };
+
+    /// Adds what a loop over `count` values met.
+    fn add(&mut self, count: usize, (min, max): (u32, u32)) {
+        if count > 0 {
+            self.min = self.min.min(min);
+            self.max = self.max.max(max);
+        }
+    }
+
+    fn range(&self) -> ValueRange {
+        ValueRange {
+            min: self.min.into(),
+            max: self.max.into(),
+        }
     }
 }
 

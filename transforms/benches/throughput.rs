@@ -1,0 +1,402 @@
+//! GB/s of every kernel and codec beside `memcpy` of the same wide bytes in the same run.
+//!
+//! `cargo bench -p transforms`: all of it, on data larger than the last cache. `-- --quick`: about 10 s, on less data. Other
+//! arguments select the rows whose name contains one of them; `--isa NAME` forces the kernels of an instruction set.
+
+#![allow(clippy::unwrap_used)] // a benchmark: a panic is the report
+
+use std::time::Instant;
+
+use transforms::{Chain, Decoder, ElementType, Isa, OutSegments, PackedWindow, Scratch, ViewChain};
+
+const MIB: usize = 1 << 20;
+
+/// Bytes in which token streams are commonly framed.
+const FRAME_BYTES: usize = 64 << 10;
+
+struct Options {
+    quick: bool,
+    isa: Isa,
+    filters: Vec<String>,
+}
+
+fn main() {
+    let options = options();
+    let cache_bytes = last_cache_bytes();
+    let wide_bytes = if options.quick {
+        96 * MIB
+    } else {
+        (512 * MIB).max(2 * cache_bytes)
+    };
+    let rounds = if options.quick { 5 } else { 9 };
+    println!(
+        "{:?} kernels, {} MiB on the wide side, last cache {} MiB, {rounds} rounds of memcpy and kernel by turns",
+        options.isa,
+        wide_bytes / MIB,
+        cache_bytes / MIB,
+    );
+    println!(
+        "GB/s = 10^9 bytes of the wide side a second, median; spread = (max - min) / median\n"
+    );
+    println!(
+        "{:<26} {:>7} {:>7} {:>8} {:>7} {:>6}",
+        "kernel", "GB/s", "spread", "memcpy", "spread", "ratio"
+    );
+    let mut bench = Bench {
+        memory: Memory::new(wide_bytes),
+        rounds,
+        options,
+        scratch: Scratch::new(),
+    };
+    bench.elements();
+    bench.codecs();
+}
+
+fn options() -> Options {
+    let mut options = Options {
+        quick: false,
+        isa: Isa::best(),
+        filters: Vec::new(),
+    };
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--bench" => {}
+            "--quick" => options.quick = true,
+            "--isa" => {
+                let name = arguments.next().unwrap_or_default();
+                let known = Isa::available();
+                let found = known
+                    .iter()
+                    .find(|isa| format!("{isa:?}").eq_ignore_ascii_case(&name));
+                match found {
+                    Some(isa) => options.isa = *isa,
+                    None => {
+                        eprintln!("--isa {name:?}: this machine has {known:?}");
+                        std::process::exit(2);
+                    }
+                }
+            }
+            _ => options.filters.push(argument),
+        }
+    }
+    options
+}
+
+fn last_cache_bytes() -> usize {
+    let read = |index| {
+        let path = format!("/sys/devices/system/cpu/cpu0/cache/index{index}/size");
+        let text = std::fs::read_to_string(path).ok()?;
+        Some(text.trim().strip_suffix('K')?.parse::<usize>().ok()? << 10)
+    };
+    (0..5).filter_map(read).max().unwrap_or(0)
+}
+
+/// The buffers, made and touched once.
+struct Memory {
+    wide: Vec<u8>,
+    out: Vec<u8>,
+    packed: Vec<u8>,
+}
+
+impl Memory {
+    fn new(wide_bytes: usize) -> Memory {
+        Memory {
+            wide: vec![1; wide_bytes],
+            out: vec![2; wide_bytes],
+            packed: vec![3; wide_bytes],
+        }
+    }
+}
+
+struct Bench {
+    memory: Memory,
+    rounds: usize,
+    options: Options,
+    scratch: Scratch,
+}
+
+impl Bench {
+    fn elements(&mut self) {
+        use ElementType::{I16, I32, I64, U8, U16, U32, U64};
+        let pairs = [
+            (U32, U16),
+            (U32, U8),
+            (U16, U8),
+            (U64, U32),
+            (U64, U16),
+            (U64, U8),
+            (I32, I16),
+            (I64, I32),
+            (I64, U16),
+        ];
+        for (wide, narrow) in pairs {
+            self.element_chain(wide, narrow.name(), ElementType::bits(narrow).min(31) - 1);
+        }
+        for bits in 1..=32 {
+            self.element_chain(U32, &format!("bitpack:{bits}"), bits);
+        }
+        for bits in [4, 10, 12, 15] {
+            self.element_chain(U16, &format!("bitpack:{bits}"), bits);
+        }
+        for bits in [1, 4, 7] {
+            self.element_chain(U8, &format!("bitpack:{bits}"), bits);
+        }
+        for bits in [17, 18, 32] {
+            self.element_chain(U64, &format!("bitpack:{bits}"), bits);
+        }
+    }
+
+    /// Encode and decode of an unframed chain, with values of `bits` bits, the last one among them.
+    fn element_chain(&mut self, source: ElementType, text: &str, bits: u32) {
+        let chain = Chain::parse(text, source)
+            .unwrap()
+            .with_isa(self.options.isa);
+        let names = [format!("{source} -> {text}"), format!("{text} -> {source}")];
+        if !names.iter().any(|name| self.wanted(name)) {
+            return;
+        }
+        fill(&mut self.memory.wide, source.bytes(), bits);
+        let Memory { wide, out, packed } = &mut self.memory;
+        let wide_bytes = wide.len();
+        let packed_bytes = wide_bytes / source.bytes() * chain.packed_bits() as usize / 8;
+        let packed = &mut packed[..packed_bytes];
+        let scratch = &mut self.scratch;
+        let mut range = None;
+        let row = alternate(self.rounds, wide_bytes, wide, out, |wide, _| {
+            range = chain.encode_frame(wide, scratch, packed).unwrap().range;
+        });
+        row.print(&names[0]);
+
+        let decoder = Decoder::new(&chain, &ViewChain::identity(), range).unwrap();
+        let row = alternate(self.rounds, wide_bytes, wide, out, |_, out| {
+            let window = PackedWindow {
+                first_byte: 0,
+                bytes: packed,
+            };
+            let mut segments = OutSegments::from_slice(out);
+            decoder
+                .expand(window, 0..wide_bytes as u64, &mut segments)
+                .unwrap();
+        });
+        row.print(&names[1]);
+        assert!(wide == out, "{text}: decoded something else");
+    }
+
+    fn codecs(&mut self) {
+        let len = if self.options.quick {
+            8 * MIB
+        } else {
+            64 * MIB
+        };
+        println!(
+            "\n{} MiB of synthetic u32 token ids (Zipf over 50,000, with repeats), frames of {} KiB; decode = unblock + expand\n",
+            len / MIB,
+            FRAME_BYTES >> 10
+        );
+        println!(
+            "{:<26} {:>7} {:>7} {:>8} {:>7} {:>6}",
+            "chain", "GB/s", "spread", "memcpy", "spread", "ratio"
+        );
+        tokens(&mut self.memory.wide[..len]);
+        for text in [
+            "none",
+            "u16",
+            "bitpack:16",
+            "shuffle",
+            "u16+shuffle",
+            "lz4",
+            "u16+lz4",
+            "u16+shuffle+lz4",
+            "u16+lz4hc:9",
+            "u16+zstd:1",
+            "u16+zstd:3",
+            "u16+zstd:9",
+            "u16+shuffle+zstd:3",
+            "bitpack:16+zstd:3",
+            "zstd:3",
+        ] {
+            if self.wanted(text) {
+                self.framed_chain(text, len);
+            }
+        }
+    }
+
+    /// Encode and decode frame by frame.
+    fn framed_chain(&mut self, text: &str, len: usize) {
+        let source = ElementType::U32;
+        let chain = Chain::parse(text, source)
+            .unwrap()
+            .with_isa(self.options.isa);
+        let Memory {
+            wide,
+            out,
+            packed: stored,
+        } = &mut self.memory;
+        let (wide, out) = (&mut wide[..len], &mut out[..len]);
+        let scratch = &mut self.scratch;
+        let frame_elements = (FRAME_BYTES / source.bytes()) as u64;
+        let bound = usize::try_from(chain.stored_bytes_max(frame_elements)).unwrap();
+        let mut frames = Vec::new();
+        let slow = text.contains("hc") || text.contains("zstd:9");
+        let rounds = if slow { 3 } else { self.rounds };
+        let row = alternate(rounds, len, wide, out, |wide, _| {
+            frames.clear();
+            let mut at = 0;
+            for frame in wide.chunks(FRAME_BYTES) {
+                let to = &mut stored[at..at + bound];
+                let encoded = chain.encode_frame(frame, scratch, to).unwrap();
+                frames.push((at, encoded));
+                at += encoded.stored_bytes;
+            }
+        });
+        let stored_bytes: usize = frames.iter().map(|(_, e)| e.stored_bytes).sum();
+        #[allow(clippy::cast_precision_loss)]
+        let ratio = len as f64 / stored_bytes as f64;
+        row.print(&format!("{text} encode ({ratio:.2}x)"));
+
+        let mut frame = vec![0; bound];
+        let row = alternate(self.rounds, len, wide, out, |_, out| {
+            for (out, (at, encoded)) in out.chunks_mut(FRAME_BYTES).zip(&frames) {
+                let stored = &stored[*at..*at + encoded.stored_bytes];
+                // What has no block step is expanded from where it lies.
+                let packed = if chain.is_framed() {
+                    chain.unblock(stored, scratch, &mut frame).unwrap();
+                    &frame
+                } else {
+                    stored
+                };
+                let decoder = Decoder::new(&chain, &ViewChain::identity(), encoded.range).unwrap();
+                let window = PackedWindow {
+                    first_byte: 0,
+                    bytes: packed,
+                };
+                let presented = 0..out.len() as u64;
+                let mut segments = OutSegments::from_slice(out);
+                decoder.expand(window, presented, &mut segments).unwrap();
+            }
+        });
+        row.print(&format!("{text} decode"));
+        assert!(wide == out, "{text}: decoded something else");
+    }
+
+    fn wanted(&self, name: &str) -> bool {
+        let filters = &self.options.filters;
+        filters.is_empty() || filters.iter().any(|filter| name.contains(filter.as_str()))
+    }
+}
+
+struct Row {
+    memcpy: Measured,
+    kernel: Measured,
+    ratio: f64,
+}
+
+struct Measured {
+    median: f64,
+    spread: f64,
+}
+
+/// Runs `memcpy` and `kernel` by turns, and returns GB/s of `wide_bytes` of both, and the median of the rounds' ratios.
+fn alternate(
+    rounds: usize,
+    wide_bytes: usize,
+    wide: &mut [u8],
+    out: &mut [u8],
+    mut kernel: impl FnMut(&mut [u8], &mut [u8]),
+) -> Row {
+    let (mut copies, mut kernels) = (Vec::new(), Vec::new());
+    // One round for the caches, the page tables and the clock.
+    for round in 0..=rounds {
+        let copied = seconds(|| std::hint::black_box(&mut *out).copy_from_slice(wide));
+        let run = seconds(|| kernel(wide, out));
+        std::hint::black_box(&mut *out);
+        if round > 0 {
+            #[allow(clippy::cast_precision_loss)]
+            let gigabytes = wide_bytes as f64 / 1e9;
+            copies.push(gigabytes / copied);
+            kernels.push(gigabytes / run);
+        }
+    }
+    let ratios = kernels.iter().zip(&copies).map(|(k, c)| k / c).collect();
+    Row {
+        ratio: measured(ratios).median,
+        memcpy: measured(copies),
+        kernel: measured(kernels),
+    }
+}
+
+fn seconds(run: impl FnOnce()) -> f64 {
+    let start = Instant::now();
+    run();
+    start.elapsed().as_secs_f64()
+}
+
+fn measured(mut values: Vec<f64>) -> Measured {
+    values.sort_by(f64::total_cmp);
+    let median = values[values.len() / 2];
+    Measured {
+        median,
+        spread: (values[values.len() - 1] - values[0]) / median,
+    }
+}
+
+impl Row {
+    fn print(&self, name: &str) {
+        println!(
+            "{name:<26} {:>7.2} {:>6.0}% {:>8.2} {:>6.0}% {:>6.2}",
+            self.kernel.median,
+            self.kernel.spread * 100.0,
+            self.memcpy.median,
+            self.memcpy.spread * 100.0,
+            self.ratio
+        );
+    }
+}
+
+/// Fills `wide` with elements of `size` bytes whose values have `bits` bits.
+fn fill(wide: &mut [u8], size: usize, bits: u32) {
+    let mask = u64::MAX >> (64 - bits);
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    for element in wide.chunks_exact_mut(size) {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        element.copy_from_slice(&((state >> 31) & mask).to_le_bytes()[..size]);
+    }
+}
+
+/// Token ids as text has them, roughly: ranks after Zipf's law, and phrases that come again.
+fn tokens(wide: &mut [u8]) {
+    let mut state = 1u64;
+    let mut next = move || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        state >> 33
+    };
+    let count = wide.len() / 4;
+    let mut ids: Vec<u32> = Vec::with_capacity(count);
+    while ids.len() < count {
+        if ids.len() > 4096 && next() % 4 == 0 {
+            let back = 1 + usize::try_from(next() % 4000).unwrap();
+            let len = 2 + usize::try_from(next() % 6).unwrap();
+            for _ in 0..len {
+                ids.push(ids[ids.len() - back]);
+            }
+            continue;
+        }
+        // Inverse of the harmonic distribution: 50,000^u for a uniform u.
+        #[allow(
+            clippy::cast_precision_loss,
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss
+        )]
+        let rank = 50_000f64.powf(next() as f64 / (1u64 << 31) as f64) as u32;
+        // Ranks are spread over the ids, as vocabularies are not sorted by frequency.
+        ids.push(rank.wrapping_mul(40_503) % 50_257);
+    }
+    for (element, id) in wide.chunks_exact_mut(4).zip(ids) {
+        element.copy_from_slice(&id.to_le_bytes());
+    }
+}

@@ -1,0 +1,224 @@
+//! Bit packing with AVX2 and BMI2: 4 fields in each 128-bit lane, moved by `vpshufb`; single bytes by `pdep` and `pext`.
+
+#![allow(clippy::cast_possible_wrap)] // vectors are typed signed by the intrinsics
+
+use std::arch::x86_64::*;
+
+use super::tables::LANES;
+
+/// Unpacks most of `count` fields, the first at bit 0 of `src`, into elements of `W` bytes. Returns how many (a multiple of 8), and
+/// the smallest and largest.
+///
+/// # Safety
+/// The machine has the features; `src` holds the fields, `dst` is writable for `count * W` bytes.
+#[target_feature(enable = "avx2,bmi2")]
+pub(super) unsafe fn unpack<const W: usize>(
+    bits: u32,
+    src: &[u8],
+    dst: *mut u8,
+    count: usize,
+) -> (usize, u32, u32) {
+    debug_assert!(bits as usize <= 8 * W && src.len() * 8 >= count * bits as usize);
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match (W, bits) {
+            (1, _) => unpack_bytes(bits, src, dst, count),
+            // A field at bit 7 lies in 5 bytes from 26 bits on.
+            (_, 26..) => unpack_lanes::<W, true>(bits, src, dst, count),
+            _ => unpack_lanes::<W, false>(bits, src, dst, count),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,bmi2")]
+unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
+    bits: u32,
+    src: &[u8],
+    dst: *mut u8,
+    count: usize,
+) -> (usize, u32, u32) {
+    let table = &LANES[bits as usize - 1];
+    // SAFETY: the tables are 32 bytes each.
+    let (gather, fifth, shift) = unsafe {
+        (
+            _mm256_loadu_si256(table.gather.as_ptr().cast()),
+            _mm256_loadu_si256(table.gather_fifth.as_ptr().cast()),
+            _mm256_loadu_si256(table.shift.as_ptr().cast()),
+        )
+    };
+    let unshift = _mm256_sub_epi32(_mm256_set1_epi32(32), shift);
+    let mask = _mm256_set1_epi32((u32::MAX >> (32 - bits)) as i32);
+    let (mut min, mut max) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
+    let eights = whole_loads(bits, src.len(), count);
+    // Two-byte elements are stored by 16.
+    let eights = if W == 2 { eights / 2 * 2 } else { eights };
+    let mut even = _mm256_setzero_si256();
+    for i in 0..eights {
+        // SAFETY: `whole_loads` leaves 32 bytes behind the start of every group; the destination has 8 elements for it.
+        unsafe {
+            let from = src.as_ptr().add(i * bits as usize);
+            let lanes = _mm256_loadu2_m128i(from.add(table.lane_bytes).cast(), from.cast());
+            let mut values = _mm256_srlv_epi32(_mm256_shuffle_epi8(lanes, gather), shift);
+            if FIFTH {
+                let upper = _mm256_sllv_epi32(_mm256_shuffle_epi8(lanes, fifth), unshift);
+                values = _mm256_or_si256(values, upper);
+            }
+            values = _mm256_and_si256(values, mask);
+            min = _mm256_min_epu32(min, values);
+            max = _mm256_max_epu32(max, values);
+            let to = dst.add(i * 8 * W);
+            match W {
+                2 if i % 2 == 0 => even = values,
+                2 => {
+                    let both = _mm256_packus_epi32(even, values);
+                    let ordered = _mm256_permute4x64_epi64(both, 0b11_01_10_00);
+                    _mm256_storeu_si256(to.sub(16).cast(), ordered);
+                }
+                4 => _mm256_storeu_si256(to.cast(), values),
+                _ => {
+                    let lower = _mm256_cvtepu32_epi64(_mm256_castsi256_si128(values));
+                    let upper = _mm256_cvtepu32_epi64(_mm256_extracti128_si256(values, 1));
+                    _mm256_storeu_si256(to.cast(), lower);
+                    _mm256_storeu_si256(to.add(32).cast(), upper);
+                }
+            }
+        }
+    }
+    (eights * 8, reduce_min(min), reduce_max(max))
+}
+
+/// K <= 8 to single bytes: `pdep` spreads 8 fields over 8 bytes.
+#[target_feature(enable = "avx2,bmi2")]
+unsafe fn unpack_bytes(bits: u32, src: &[u8], dst: *mut u8, count: usize) -> (usize, u32, u32) {
+    let spread = 0x0101_0101_0101_0101 * (u64::from(u8::MAX) >> (8 - bits));
+    let (mut min, mut max) = (_mm_set1_epi8(-1), _mm_setzero_si128());
+    let eights = whole_loads(bits, src.len(), count);
+    for i in 0..eights {
+        // SAFETY: `whole_loads` leaves 32 bytes behind the start of every group; the destination has 8 bytes for it.
+        unsafe {
+            let fields = src.as_ptr().add(i * bits as usize).cast::<u64>();
+            let values = _pdep_u64(fields.read_unaligned(), spread);
+            // Both halves hold the values, so that the start values of no element are left over.
+            let vector = _mm_set1_epi64x(values as i64);
+            min = _mm_min_epu8(min, vector);
+            max = _mm_max_epu8(max, vector);
+            dst.add(i * 8).cast::<u64>().write_unaligned(values);
+        }
+    }
+    let (mut lows, mut highs) = ([0u8; 16], [0u8; 16]);
+    // SAFETY: 16 bytes are stored into 16 bytes.
+    unsafe {
+        _mm_storeu_si128(lows.as_mut_ptr().cast(), min);
+        _mm_storeu_si128(highs.as_mut_ptr().cast(), max);
+    }
+    let min = lows.iter().min().copied().map_or(u32::MAX, u32::from);
+    let max = highs.iter().max().copied().map_or(0, u32::from);
+    (eights * 8, min, max)
+}
+
+/// Packs most of `count` elements of `W` bytes, from bit 0 of `dst` on. Returns how many (a multiple of 8), and the smallest and
+/// largest.
+///
+/// # Safety
+/// The machine has the features; `src` holds `count` elements, `dst` their fields.
+#[target_feature(enable = "avx2,bmi2")]
+pub(super) unsafe fn pack<const W: usize>(
+    bits: u32,
+    src: &[u8],
+    dst: &mut [u8],
+    count: usize,
+) -> (usize, u32, u32) {
+    debug_assert!(src.len() >= count * W && dst.len() * 8 >= count * bits as usize);
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match bits {
+            31 => pack_lanes::<W, true>(bits, src, dst, count),
+            _ => pack_lanes::<W, false>(bits, src, dst, count),
+        }
+    }
+}
+
+#[target_feature(enable = "avx2,bmi2")]
+unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
+    bits: u32,
+    src: &[u8],
+    dst: &mut [u8],
+    count: usize,
+) -> (usize, u32, u32) {
+    let table = &LANES[bits as usize - 1];
+    // SAFETY: the tables are 32 bytes each, `carry` 16.
+    let (even, odd, spill, pair_shift, carry) = unsafe {
+        (
+            _mm256_loadu_si256(table.scatter_even.as_ptr().cast()),
+            _mm256_loadu_si256(table.scatter_odd.as_ptr().cast()),
+            _mm256_loadu_si256(table.scatter_spill.as_ptr().cast()),
+            _mm256_loadu_si256(table.pair_shift.as_ptr().cast()),
+            _mm_loadu_si128(table.carry.as_ptr().cast()),
+        )
+    };
+    let spill_shift = _mm256_sub_epi64(_mm256_set1_epi64x(64), pair_shift);
+    let low = _mm256_set1_epi64x(0xFFFF_FFFF);
+    let field = _mm_cvtsi32_si128(bits as i32);
+    let (mut min, mut max) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
+    let eights = whole_loads(bits, dst.len(), count);
+    for i in 0..eights {
+        // SAFETY: the source has 8 elements for group `i`; `whole_loads` leaves 32 bytes of the destination behind its start.
+        unsafe {
+            let from = src.as_ptr().add(i * 8 * W);
+            let values = match W {
+                1 => _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())),
+                2 => _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),
+                _ => _mm256_loadu_si256(from.cast()),
+            };
+            min = _mm256_min_epu32(min, values);
+            max = _mm256_max_epu32(max, values);
+            let pairs = _mm256_or_si256(
+                _mm256_and_si256(values, low),
+                _mm256_sll_epi64(_mm256_srli_epi64(values, 32), field),
+            );
+            let placed = _mm256_sllv_epi64(pairs, pair_shift);
+            let mut packed = _mm256_or_si256(
+                _mm256_shuffle_epi8(placed, even),
+                _mm256_shuffle_epi8(placed, odd),
+            );
+            if SPILL {
+                let spilled = _mm256_srlv_epi64(pairs, spill_shift);
+                packed = _mm256_or_si256(packed, _mm256_shuffle_epi8(spilled, spill));
+            }
+            let lane_0 = _mm256_castsi256_si128(packed);
+            let carried = _mm_shuffle_epi8(lane_0, carry);
+            let lane_1 = _mm_or_si128(_mm256_extracti128_si256(packed, 1), carried);
+            // Each store's zeros behind its fields are overwritten by the next one.
+            let to = dst.as_mut_ptr().add(i * bits as usize);
+            _mm_storeu_si128(to.cast(), lane_0);
+            _mm_storeu_si128(to.add(table.lane_bytes).cast(), lane_1);
+        }
+    }
+    (eights * 8, reduce_min(min), reduce_max(max))
+}
+
+/// How many groups of 8 fields out of `count` have 32 bytes behind their start, when there are `bytes` bytes in all.
+fn whole_loads(bits: u32, bytes: usize, count: usize) -> usize {
+    match bytes.checked_sub(32) {
+        Some(last) => (count / 8).min(last / bits as usize + 1),
+        None => 0,
+    }
+}
+
+#[target_feature(enable = "avx2")]
+fn reduce_min(v: __m256i) -> u32 {
+    elements(v).into_iter().min().unwrap_or(u32::MAX)
+}
+
+#[target_feature(enable = "avx2")]
+fn reduce_max(v: __m256i) -> u32 {
+    elements(v).into_iter().max().unwrap_or(0)
+}
+
+#[target_feature(enable = "avx2")]
+fn elements(v: __m256i) -> [u32; 8] {
+    let mut elements = [0u32; 8];
+    // SAFETY: 32 bytes are stored into 32 bytes.
+    unsafe { _mm256_storeu_si256(elements.as_mut_ptr().cast(), v) };
+    elements
+}
