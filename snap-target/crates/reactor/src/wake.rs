@@ -122,4 +122,10 @@ impl Waker {
             self.state.signal();
         }
     }
+
+    /// Whether both wake the same ring.
+    #[must_use]
+    pub fn wakes_same_ring(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.state, &other.state)
+    }
 }

@@ -1,1 +1,37 @@
-//! The Store contract and its implementations.
+//! Where stored bytes live: the [`Store`] contract and its implementations `mem:`, `file:` and `null:`.
+//!
+//! **What it is.** A [`SharedStore`] is opened once from a [`StoreSpec`] and is `Send + Sync`; each reactor opens a handle of its own
+//! ([`SharedStore::open_handle`]), a [`Store`], which is neither. The duties of a handle and of its caller stand at [`Store`].
+//!
+//! **What it does not do.** No caching, no retry beyond short transfers, no checksums, no locking of ranges: two writes to the same
+//! bytes at the same time leave either content, block by block.
+
+#![deny(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "a rejection gives the buffer back by value: boxing it would allocate"
+)]
+
+mod blocking;
+mod contract;
+mod error;
+#[allow(
+    unsafe_code,
+    reason = "statx, open flags and block device ioctls; each block says why"
+)]
+mod file;
+#[allow(
+    unsafe_code,
+    reason = "copies and leases over shared memory; each block says why"
+)]
+mod mem;
+#[allow(unsafe_code, reason = "leases of the zero region; each block says why")]
+mod null;
+mod shared;
+mod spec;
+
+pub use blocking::BlockingStore;
+pub use contract::{Completion, Durability, Limits, Op, Rejected, Store, Token};
+pub use error::{ErrorKind, StoreError};
+pub use shared::{Access, Backend, Caching, OpenOptions, SharedStore};
+pub use spec::StoreSpec;

@@ -1,0 +1,232 @@
+//! The contract between a store's handle and whoever submits to it.
+
+use reactor::buf::IoBuf;
+
+use crate::error::StoreError;
+
+/// The submitter's name for an operation; unique among those in flight on a handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Token(pub u64);
+
+/// What to do. Offsets and lengths are bytes; a read or write is as long as its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Fills the buffer from `offset` on.
+    Read {
+        /// First byte.
+        offset: u64,
+    },
+    /// Writes the buffer from `offset` on.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// Complete only when the bytes are on stable storage (NVMe's FUA).
+        durable: bool,
+    },
+    /// Makes every write that completed before this was submitted, on any handle of the store, durable.
+    Flush,
+    /// The bytes are not needed any more: afterwards they read as before or as zeros. A store that cannot tell its medium does nothing.
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+    /// The bytes read as zeros afterwards.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+    },
+}
+
+impl Op {
+    /// Whether the operation changes the store.
+    #[must_use]
+    pub fn is_change(&self) -> bool {
+        matches!(
+            self,
+            Self::Write { .. } | Self::Discard { .. } | Self::Zero { .. }
+        )
+    }
+
+    /// Whether the operation works on a buffer.
+    #[must_use]
+    pub fn takes_buffer(&self) -> bool {
+        matches!(self, Self::Read { .. } | Self::Write { .. })
+    }
+}
+
+/// The end of an operation. Its buffer comes back here and nowhere else.
+#[derive(Debug)]
+pub struct Completion {
+    /// As submitted.
+    pub token: Token,
+    /// The buffer of a read or write. After an error its content is undefined.
+    pub buf: Option<IoBuf>,
+    /// Bytes transferred (all of them: a store never completes short), 0 for operations without a buffer.
+    pub result: Result<u32, StoreError>,
+}
+
+/// An operation that was not taken: nothing of it happened, and here is the buffer. [`StoreError::Busy`] means park and retry.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}")]
+pub struct Rejected {
+    /// As submitted.
+    pub op: Op,
+    /// As submitted.
+    pub buf: Option<IoBuf>,
+    /// Why not.
+    #[source]
+    pub why: StoreError,
+}
+
+/// What happens to completed writes when power or the process goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing survives the process; flush has nothing to do.
+    None,
+    /// Writes survive the process at once, and power loss after a flush or as durable writes.
+    AfterFlush,
+}
+
+/// What a store declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Size: offsets `[0, bytes)` exist.
+    pub bytes: u64,
+    /// Offsets, lengths and memory aligned to this go straight to the medium. Others work too, through a bounce buffer. A power of two.
+    pub alignment_bytes: u32,
+    /// Longest read or write.
+    pub transfer_bytes_max: u32,
+    /// Most segments of a buffer.
+    pub segments_max: u32,
+    /// Operations in flight on one handle; the next one is rejected as busy.
+    pub queue_depth_max: u32,
+    /// Whether buffers may be guest memory.
+    pub guest_memory: bool,
+    /// Within this time of a cancel the completion arrives; `None` = the medium decides.
+    pub cancel_bound_ms: Option<u32>,
+    /// What survives.
+    pub durability: Durability,
+    /// Whether changes are taken.
+    pub writable: bool,
+}
+
+/// A store as one reactor sees it: a handle that belongs to that reactor's thread.
+///
+/// **The caller's duties**
+/// 1. A read or write comes with a buffer of at least one byte, within [`Limits`]; the other operations without one. Tokens in flight are
+///    unique on the handle.
+/// 2. It calls [`Store::poll`] after every turn of the ring, and after its last submit before it lets the ring block.
+/// 3. It does not look at, write, or hand on the memory of a buffer between submit and completion. Other views of the same memory may
+///    be used for other bytes.
+/// 4. It treats what it read as hostile input: checksum first, then bounded decoding.
+///
+/// **The store's duties**
+/// 1. Submit takes the operation completely or not at all ([`Rejected`] has the buffer). It never blocks. Out of range, read-only, too
+///    long, or a buffer missing is rejected here, before anything happened.
+/// 2. A short transfer is continued inside. A completion says all bytes or an error; an error names store, offset and cause.
+/// 3. Poll never blocks and is bounded by the queue depth.
+/// 4. Cancel is a request: the completion still arrives, as cancelled or as whatever it came to.
+/// 5. Dropping the handle ends its operations, without completions, and returns when nothing touches their buffers any more.
+///
+/// **The one guarantee given in return**: every operation that submit took completes exactly once, and until that completion the buffer
+/// belongs to the store, cancelled or not; after it, nothing touches the buffer's memory.
+///
+/// Operations in flight at the same time happen in any order. A write that completed is seen by every read submitted later, on every
+/// handle of the store.
+pub trait Store {
+    /// What this store declares; constant for the life of the handle.
+    fn limits(&self) -> &Limits;
+
+    /// Takes an operation, or gives it back with the reason.
+    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected>;
+
+    /// Appends the completions that are there.
+    fn poll(&mut self, completions: &mut Vec<Completion>);
+
+    /// Asks to end an operation early. An unknown token is ignored: it completed already.
+    fn cancel(&mut self, token: Token);
+
+    /// A zero-copy, read-only view of `[offset, offset+len)` for stores whose bytes are in memory; `None` elsewhere, or out of range. The
+    /// view shows later writes to the same bytes: whoever needs a snapshot reads.
+    fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf>;
+}
+
+/// Checks an operation against the caller's duties and the store's limits: what every implementation does first in submit.
+///
+/// # Errors
+/// The reason to reject it.
+pub(crate) fn check(
+    op: &Op,
+    buf: Option<&IoBuf>,
+    limits: &Limits,
+    store: &str,
+) -> Result<(), StoreError> {
+    if op.takes_buffer() != buf.is_some() {
+        let what = if op.takes_buffer() {
+            "a read or write needs a buffer"
+        } else {
+            "this operation takes no buffer"
+        };
+        return Err(StoreError::Misuse {
+            store: store.to_owned(),
+            what,
+        });
+    }
+    if op.is_change() && !limits.writable {
+        return Err(StoreError::ReadOnly {
+            store: store.to_owned(),
+        });
+    }
+    let (offset, len) = match (*op, buf) {
+        (Op::Read { offset } | Op::Write { offset, .. }, Some(buf)) => (offset, buf.len() as u64),
+        (Op::Discard { offset, len } | Op::Zero { offset, len }, _) => (offset, len),
+        _ => return Ok(()),
+    };
+    if offset.checked_add(len).is_none_or(|end| end > limits.bytes) {
+        return Err(StoreError::OutOfRange {
+            store: store.to_owned(),
+            offset,
+            len,
+            bytes: limits.bytes,
+        });
+    }
+    let Some(buf) = buf else { return Ok(()) };
+    if buf.is_empty() {
+        return Err(StoreError::Misuse {
+            store: store.to_owned(),
+            what: "the buffer has no bytes",
+        });
+    }
+    if len > u64::from(limits.transfer_bytes_max) {
+        return Err(StoreError::TooLong {
+            store: store.to_owned(),
+            len,
+            max: limits.transfer_bytes_max,
+        });
+    }
+    let segments = buf.segments().len();
+    if segments > limits.segments_max as usize {
+        return Err(StoreError::TooManySegments {
+            store: store.to_owned(),
+            segments,
+            max: limits.segments_max,
+        });
+    }
+    if buf.is_guest() && !limits.guest_memory {
+        return Err(StoreError::Misuse {
+            store: store.to_owned(),
+            what: "this store does not take guest memory: use a staging buffer",
+        });
+    }
+    if matches!(op, Op::Read { .. }) && buf.is_lease() {
+        return Err(StoreError::Misuse {
+            store: store.to_owned(),
+            what: "the buffer is a read-only lease of store memory",
+        });
+    }
+    Ok(())
+}

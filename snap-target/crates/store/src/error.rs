@@ -1,0 +1,188 @@
+//! What a store reports: what happened, where, and what to do.
+
+use nix::errno::Errno;
+
+/// Errors of this crate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// The handle's queue, or the ring's, is full. Park, and retry after the next completion.
+    #[error("the store's queue is full; retry after the next completion")]
+    Busy,
+    /// The operation was cancelled. A cancelled write may have reached the medium, in full or in part.
+    #[error("{store}: the operation at byte {offset} was cancelled")]
+    Cancelled {
+        /// The store.
+        store: String,
+        /// First byte of the operation.
+        offset: u64,
+    },
+    /// The range reaches beyond the store.
+    #[error("{store}: bytes {offset}+{len} reach beyond its end at {bytes}")]
+    OutOfRange {
+        /// The store.
+        store: String,
+        /// First byte asked for.
+        offset: u64,
+        /// Bytes asked for.
+        len: u64,
+        /// Size of the store.
+        bytes: u64,
+    },
+    /// A change of a read-only store.
+    #[error("{store} was opened read-only: open it for writing to change it")]
+    ReadOnly {
+        /// The store.
+        store: String,
+    },
+    /// Longer than the store takes at once.
+    #[error("{store}: a transfer of {len} bytes is over its limit of {max}; split it")]
+    TooLong {
+        /// The store.
+        store: String,
+        /// Bytes asked for.
+        len: u64,
+        /// The limit.
+        max: u32,
+    },
+    /// More segments than the store takes at once.
+    #[error("{store}: a buffer of {segments} segments is over its limit of {max}; split it")]
+    TooManySegments {
+        /// The store.
+        store: String,
+        /// Segments given.
+        segments: usize,
+        /// The limit.
+        max: u32,
+    },
+    /// The caller broke the contract.
+    #[error("{store}: {what}")]
+    Misuse {
+        /// The store.
+        store: String,
+        /// Which rule.
+        what: &'static str,
+    },
+    /// The medium reported an error.
+    #[error("{store}: {what} at byte {offset} failed: {source}{advice}")]
+    Io {
+        /// The store.
+        store: String,
+        /// Which operation.
+        what: &'static str,
+        /// Byte at which it failed.
+        offset: u64,
+        /// The kernel's answer.
+        source: Errno,
+        /// What to do, starting with "; ", or empty.
+        advice: &'static str,
+    },
+    /// The file is shorter than when it was opened.
+    #[error(
+        "{store}: it ended at byte {offset}, but had {bytes} bytes when it was opened: something truncated it; restore it and open it again"
+    )]
+    Truncated {
+        /// The store.
+        store: String,
+        /// Byte at which the medium ended.
+        offset: u64,
+        /// Size when it was opened.
+        bytes: u64,
+    },
+    /// An earlier flush failed: what was written before it may be lost, and a later flush cannot tell (the kernel reports it once).
+    #[error(
+        "{store}: a flush failed earlier ({source}), so no later flush or durable write is acknowledged; check the medium and open it again"
+    )]
+    FlushFailed {
+        /// The store.
+        store: String,
+        /// The kernel's answer to the flush that failed.
+        source: Errno,
+    },
+    /// It could not be opened.
+    #[error("opening {store} failed: {source}{advice}")]
+    Open {
+        /// The store.
+        store: String,
+        /// The kernel's answer.
+        source: Errno,
+        /// What to do, starting with "; ", or empty.
+        advice: &'static str,
+    },
+    /// Neither a regular file nor a block device, or without bytes.
+    #[error("{store} cannot be a store: {why}")]
+    Unfit {
+        /// The store.
+        store: String,
+        /// Why not.
+        why: &'static str,
+    },
+    /// The text does not name a store.
+    #[error(
+        "`{text}` does not name a store: {why}; examples: mem:512MiB, file:disk.raw, null:1TiB, disk.raw"
+    )]
+    Spec {
+        /// As given.
+        text: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// A decorator's settings do not fit together.
+    #[error("{decorator} over {store}: {why}")]
+    Decorator {
+        /// Which decorator.
+        decorator: &'static str,
+        /// What it wraps.
+        store: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The ring or memory the handle needs could not be had.
+    #[error("{store}: {why}")]
+    Resources {
+        /// The store.
+        store: String,
+        /// The reactor's error, as text.
+        why: String,
+    },
+}
+
+/// Classes of errors, for those that turn them into a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorKind {
+    /// Retry after a completion.
+    Busy,
+    /// Ended on request.
+    Cancelled,
+    /// Beyond the end.
+    OutOfRange,
+    /// Not writable.
+    ReadOnly,
+    /// The caller broke a limit or a rule.
+    Misuse,
+    /// The medium failed.
+    Io,
+    /// It could not be opened or set up.
+    Open,
+}
+
+impl StoreError {
+    /// The class.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Busy => ErrorKind::Busy,
+            Self::Cancelled { .. } => ErrorKind::Cancelled,
+            Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::ReadOnly { .. } => ErrorKind::ReadOnly,
+            Self::TooLong { .. } | Self::TooManySegments { .. } | Self::Misuse { .. } => {
+                ErrorKind::Misuse
+            }
+            Self::Io { .. } | Self::Truncated { .. } | Self::FlushFailed { .. } => ErrorKind::Io,
+            Self::Open { .. }
+            | Self::Unfit { .. }
+            | Self::Spec { .. }
+            | Self::Decorator { .. }
+            | Self::Resources { .. } => ErrorKind::Open,
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `file:PATH`: a regular file or a block device through io_uring.
+//!
+//! Direct I/O where the file system accepts it: the alignment is what statx reports (Linux 6.1), else what a trial read shows. Requests
+//! that are not aligned go through a bounce buffer, edges only where the middle can go direct; an unaligned write reads, patches and
+//! writes back whole blocks, and excludes every other write of the file meanwhile ([`gate`]). A file that is writable and does not end
+//! on a block boundary, and a file system that refuses O_DIRECT, are served through the page cache.
+//!
+//! A failed flush is fatal for the opened file: the kernel reports a lost write once, so no later flush may say that all is well.
+
+mod bounce;
+mod gate;
+mod handle;
+mod open;
+mod plan;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use nix::errno::Errno;
+use reactor::Ring;
+
+use self::gate::Gate;
+use crate::contract::{Durability, Limits, Store};
+use crate::error::StoreError;
+use crate::shared::{Access, Backend, OpenOptions};
+
+/// Operations in flight on one handle.
+const QUEUE_DEPTH_MAX: u32 = 256;
+/// Longest transfer: four staging buffers.
+const TRANSFER_BYTES_MAX: u32 = 4 << 20;
+/// Segments of a buffer: guest pages of the longest transfer, and one for an unaligned start.
+const SEGMENTS_MAX: u32 = TRANSFER_BYTES_MAX / 4096 + 1;
+
+/// The opened file, shared by all handles.
+#[derive(Debug)]
+struct FileState {
+    name: String,
+    fd: OwnedFd,
+    limits: Limits,
+    direct: bool,
+    gate: Gate,
+    /// The errno of the flush that failed; 0 while none did.
+    flush_failed: AtomicI32,
+    /// Why it goes through the page cache, if it does.
+    detour: Option<String>,
+}
+
+impl FileState {
+    fn flush_error(&self) -> Option<StoreError> {
+        match self.flush_failed.load(Ordering::Acquire) {
+            0 => None,
+            code => Some(StoreError::FlushFailed {
+                store: self.name.clone(),
+                source: Errno::from_raw(code),
+            }),
+        }
+    }
+
+    fn note_flush_failure(&self, errno: Errno) {
+        // The first failure is the one to tell.
+        let _ = self.flush_failed.compare_exchange(
+            0,
+            errno as i32,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FileBackend {
+    state: Arc<FileState>,
+}
+
+impl FileBackend {
+    pub(crate) fn open(path: &Path, options: OpenOptions) -> Result<Self, StoreError> {
+        let opened = open::open(path, options)?;
+        let limits = Limits {
+            bytes: opened.bytes,
+            alignment_bytes: opened.alignment_bytes,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            segments_max: SEGMENTS_MAX,
+            queue_depth_max: QUEUE_DEPTH_MAX,
+            guest_memory: true,
+            cancel_bound_ms: None,
+            durability: Durability::AfterFlush,
+            writable: options.access == Access::ReadWrite,
+        };
+        Ok(Self {
+            state: Arc::new(FileState {
+                name: opened.name,
+                fd: opened.fd,
+                limits,
+                direct: opened.direct,
+                gate: Gate::new(),
+                flush_failed: AtomicI32::new(0),
+                detour: opened.detour,
+            }),
+        })
+    }
+}
+
+impl Backend for FileBackend {
+    fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    fn describe(&self) -> String {
+        if self.state.direct {
+            format!(
+                "direct I/O, aligned to {} bytes",
+                self.state.limits.alignment_bytes
+            )
+        } else {
+            format!(
+                "through the page cache{}",
+                self.state
+                    .detour
+                    .as_ref()
+                    .map(|why| format!(": {why}"))
+                    .unwrap_or_default()
+            )
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.state.limits.clone()
+    }
+
+    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(handle::FileStore::new(self.state.clone(), ring)?))
+    }
+}

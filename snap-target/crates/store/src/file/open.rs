@@ -1,0 +1,175 @@
+//! Opening: which kind of file, how large, and whether and how direct I/O works on it.
+
+use std::ffi::CString;
+use std::fs::{File, OpenOptions as FsOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc;
+use reactor::buf::Mapping;
+
+use crate::error::StoreError;
+use crate::shared::{Access, Caching, OpenOptions};
+
+/// Alignments tried where the kernel does not tell: the sector sizes of disks, then the page.
+const ALIGNMENTS_TRIED: [u32; 2] = [512, 4096];
+/// Larger than any real one; a report beyond it is not believed.
+const ALIGNMENT_BYTES_MAX: u32 = 1 << 16;
+
+pub(super) struct Opened {
+    pub(super) name: String,
+    pub(super) fd: OwnedFd,
+    pub(super) bytes: u64,
+    pub(super) direct: bool,
+    /// 1 through the page cache.
+    pub(super) alignment_bytes: u32,
+    /// Why it goes through the page cache although direct I/O was wished for.
+    pub(super) detour: Option<String>,
+}
+
+pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreError> {
+    let name = format!("file:{}", path.display());
+    let mut file = open_with(path, options.access, 0)
+        .map_err(|errno| open_error(&name, errno, options.access))?;
+    let kind = file
+        .metadata()
+        .map_err(|error| open_error(&name, errno(&error), options.access))?
+        .file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(StoreError::Unfit {
+            store: name,
+            why: "it is neither a regular file nor a block device",
+        });
+    }
+    // The end of a block device is its size, too, where metadata says 0.
+    let bytes = file
+        .seek(SeekFrom::End(0))
+        .map_err(|error| open_error(&name, errno(&error), options.access))?;
+    if bytes == 0 {
+        return Err(StoreError::Unfit {
+            store: name,
+            why: "it has no bytes; make it the size of the disk first (truncate -s 10G PATH)",
+        });
+    }
+    if options.caching == Caching::PageCache {
+        return Ok(Opened {
+            name,
+            fd: file.into(),
+            bytes,
+            direct: false,
+            alignment_bytes: 1,
+            detour: None,
+        });
+    }
+    match open_direct(path, options.access, bytes) {
+        Ok((direct, alignment_bytes)) => Ok(Opened {
+            name,
+            fd: direct.into(),
+            bytes,
+            direct: true,
+            alignment_bytes,
+            detour: None,
+        }),
+        Err(why) => Ok(Opened {
+            name,
+            fd: file.into(),
+            bytes,
+            direct: false,
+            alignment_bytes: 1,
+            detour: Some(why),
+        }),
+    }
+}
+
+/// Opens for direct I/O and finds its alignment, or says why not.
+fn open_direct(path: &Path, access: Access, bytes: u64) -> Result<(File, u32), String> {
+    let file = open_with(path, access, libc::O_DIRECT)
+        .map_err(|errno| format!("O_DIRECT is refused ({errno})"))?;
+    let alignment = match reported_alignment(path) {
+        Some(0) => return Err("the file system has no direct I/O for this file".to_owned()),
+        Some(alignment) => alignment,
+        None => tried_alignment(&file).ok_or("direct reads fail at every alignment tried")?,
+    };
+    if access == Access::ReadWrite && !bytes.is_multiple_of(u64::from(alignment)) {
+        return Err(format!(
+            "its size is not a multiple of {alignment} bytes, so its end cannot be written directly"
+        ));
+    }
+    Ok((file, alignment))
+}
+
+fn open_with(path: &Path, access: Access, flags: i32) -> Result<File, Errno> {
+    FsOptions::new()
+        .read(true)
+        .write(access == Access::ReadWrite)
+        .custom_flags(flags | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(|error| errno(&error))
+}
+
+/// The larger of memory and offset alignment as statx tells it: `None` if this kernel does not, 0 if direct I/O does not work.
+fn reported_alignment(path: &Path) -> Option<u32> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    // SAFETY: all-zero is a valid statx structure.
+    let mut stat: libc::statx = unsafe { std::mem::zeroed() };
+    // SAFETY: a live path string and a live structure of the right type.
+    let code = unsafe {
+        libc::statx(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            0,
+            libc::STATX_DIOALIGN,
+            &raw mut stat,
+        )
+    };
+    if code != 0 || stat.stx_mask & libc::STATX_DIOALIGN == 0 {
+        return None;
+    }
+    let alignment = stat.stx_dio_mem_align.max(stat.stx_dio_offset_align);
+    match (stat.stx_dio_mem_align, stat.stx_dio_offset_align) {
+        (0, _) | (_, 0) => Some(0),
+        _ if alignment.is_power_of_two() && alignment <= ALIGNMENT_BYTES_MAX => Some(alignment),
+        _ => None,
+    }
+}
+
+/// The smallest alignment at which a direct read works.
+fn tried_alignment(file: &File) -> Option<u32> {
+    let memory = Mapping::new(2 * 4096).ok()?;
+    ALIGNMENTS_TRIED.into_iter().find(|&alignment| {
+        let Some(at) = memory.at(alignment as usize % 4096) else {
+            return false;
+        };
+        // SAFETY: `alignment` bytes from `at` on are inside the two-page mapping, which nobody else uses.
+        let count =
+            unsafe { libc::pread(file.as_raw_fd(), at.as_ptr().cast(), alignment as usize, 0) };
+        count >= 0
+    })
+}
+
+fn open_error(name: &str, source: Errno, access: Access) -> StoreError {
+    let advice = match source {
+        Errno::ENOENT => "; check the path",
+        Errno::EACCES | Errno::EPERM if access == Access::ReadWrite => {
+            "; check its permissions, or open it read-only"
+        }
+        Errno::EACCES | Errno::EPERM => "; check its permissions",
+        Errno::EROFS => "; the file system is read-only: open it read-only",
+        Errno::EISDIR => "; it is a directory: name a file in it",
+        Errno::EBUSY => "; it is in use: unmount it first",
+        _ => "",
+    };
+    StoreError::Open {
+        store: name.to_owned(),
+        source,
+        advice,
+    }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(0))
+}

@@ -1,0 +1,202 @@
+//! `mem:SIZE`: zero-filled memory of this process, shared by all reactors.
+//!
+//! An operation happens inside submit, as one copy; its completion comes with the next poll. Leases show the memory itself.
+//!
+//! **Concurrent access.** There is no lock. A read or a lease that overlaps a write of another reactor sees old and new bytes in any
+//! mixture within the overlap, as on a disk that is written and read at the same time. Bytes outside the overlap are never affected.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use reactor::Ring;
+use reactor::buf::{IoBuf, Lease, Mapping};
+
+use crate::contract::{Completion, Durability, Limits, Op, Rejected, Store, Token, check};
+use crate::error::StoreError;
+use crate::shared::Backend;
+
+/// Completions that wait for the next poll.
+pub(crate) const QUEUE_DEPTH_MAX: u32 = 1024;
+/// Longest transfer: bounds the time of one submit.
+pub(crate) const TRANSFER_BYTES_MAX: u32 = 16 << 20;
+/// Segments of a buffer: the list is walked, not stored, so this only bounds the time.
+pub(crate) const SEGMENTS_MAX: u32 = 4096;
+
+#[derive(Debug)]
+pub(crate) struct MemBackend {
+    name: String,
+    memory: Arc<Mapping>,
+    limits: Limits,
+}
+
+impl MemBackend {
+    pub(crate) fn new(bytes: u64, writable: bool) -> Result<Self, StoreError> {
+        let name = format!("mem:{bytes}");
+        let memory = usize::try_from(bytes)
+            .map_err(|_| StoreError::Unfit {
+                store: name.clone(),
+                why: "it is larger than the address space",
+            })
+            .and_then(|len| {
+                Mapping::new(len).map_err(|error| StoreError::Resources {
+                    store: name.clone(),
+                    why: error.to_string(),
+                })
+            })?;
+        memory.advise_huge();
+        Ok(Self {
+            name,
+            memory: Arc::new(memory),
+            limits: memory_limits(bytes, writable),
+        })
+    }
+}
+
+/// What stores without a medium declare.
+pub(crate) fn memory_limits(bytes: u64, writable: bool) -> Limits {
+    Limits {
+        bytes,
+        alignment_bytes: 1,
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+        segments_max: SEGMENTS_MAX,
+        queue_depth_max: QUEUE_DEPTH_MAX,
+        guest_memory: true,
+        // Operations end inside submit: there is never one to cancel.
+        cancel_bound_ms: Some(0),
+        durability: Durability::None,
+        writable,
+    }
+}
+
+impl Backend for MemBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        "memory of this process; nothing survives it".to_owned()
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn open_handle(&self, _ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(MemStore {
+            name: self.name.clone(),
+            limits: self.limits.clone(),
+            keeper: Lease::new(self.memory.clone()),
+            memory: self.memory.clone(),
+            done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
+        }))
+    }
+}
+
+struct MemStore {
+    name: String,
+    limits: Limits,
+    memory: Arc<Mapping>,
+    /// Shared by this handle's leases, so that a lease touches no count that other reactors touch.
+    keeper: Rc<Lease>,
+    done: VecDeque<Completion>,
+}
+
+impl MemStore {
+    /// Pointer to `offset`; `check` has made sure that `[offset, offset+len)` is inside.
+    fn at(&self, offset: u64) -> Option<NonNull<u8>> {
+        usize::try_from(offset)
+            .ok()
+            .and_then(|offset| self.memory.at(offset))
+    }
+
+    fn read(&self, offset: u64, buf: &IoBuf) -> u32 {
+        let Some(from) = self.at(offset) else {
+            return 0;
+        };
+        let mut done = 0;
+        for (to, len) in buf.raw_segments(0, buf.len()) {
+            // SAFETY: source: inside the mapping (checked against the store's size). Destination: a live run of the caller's buffer, `len`
+            // long. `copy` because a buffer may be a lease of this very memory. Bytes that others write meanwhile may be torn, as documented.
+            unsafe { std::ptr::copy(from.as_ptr().add(done), to, len) };
+            done += len;
+        }
+        count(done)
+    }
+
+    fn write(&self, offset: u64, buf: &IoBuf) -> u32 {
+        let Some(to) = self.at(offset) else { return 0 };
+        let mut done = 0;
+        for (from, len) in buf.raw_segments(0, buf.len()) {
+            // SAFETY: as in read, the other way round.
+            unsafe { std::ptr::copy(from.cast_const(), to.as_ptr().add(done), len) };
+            done += len;
+        }
+        count(done)
+    }
+
+    fn zero(&self, offset: u64, len: u64) {
+        if let (Some(at), Ok(len)) = (self.at(offset), usize::try_from(len)) {
+            // SAFETY: `[offset, offset+len)` is inside the mapping.
+            unsafe { std::ptr::write_bytes(at.as_ptr(), 0, len) };
+        }
+    }
+}
+
+impl Store for MemStore {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if let Err(why) = check(&op, buf.as_ref(), &self.limits, &self.name) {
+            return Err(Rejected { op, buf, why });
+        }
+        if self.done.len() == QUEUE_DEPTH_MAX as usize {
+            return Err(Rejected {
+                op,
+                buf,
+                why: StoreError::Busy,
+            });
+        }
+        let result = match (op, &buf) {
+            (Op::Read { offset }, Some(buf)) => self.read(offset, buf),
+            (Op::Write { offset, .. }, Some(buf)) => self.write(offset, buf),
+            (Op::Zero { offset, len }, _) => {
+                self.zero(offset, len);
+                0
+            }
+            _ => 0,
+        };
+        self.done.push_back(Completion {
+            token,
+            buf,
+            result: Ok(result),
+        });
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        completions.extend(self.done.drain(..));
+    }
+
+    fn cancel(&mut self, _token: Token) {
+        // Whatever was submitted has happened; its completion waits for the next poll.
+    }
+
+    fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
+        if len == 0 || offset.checked_add(u64::from(len))? > self.limits.bytes {
+            return None;
+        }
+        let at = self.at(offset)?;
+        // SAFETY: the range is inside the mapping, which the keeper holds; a reader may see either content of a concurrent write, which is
+        // this store's documented contract.
+        Some(unsafe { IoBuf::lease(self.keeper.clone(), at, len) })
+    }
+}
+
+/// Bytes of a transfer, which `check` bounded by [`TRANSFER_BYTES_MAX`].
+fn count(done: usize) -> u32 {
+    u32::try_from(done).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,125 @@
+//! `null:SIZE`: reads zeros, takes and forgets writes. For measuring everything but the store.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use reactor::Ring;
+use reactor::buf::{INLINE_SEGMENTS, IoBuf, Lease, Mapping};
+
+use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
+use crate::error::StoreError;
+use crate::mem::{QUEUE_DEPTH_MAX, memory_limits};
+use crate::shared::Backend;
+
+/// Zeros that leases point to: never written, so it costs one page of memory.
+const ZERO_BYTES: u32 = 1 << 20;
+
+#[derive(Debug)]
+pub(crate) struct NullBackend {
+    name: String,
+    limits: Limits,
+    zeros: Arc<Mapping>,
+}
+
+impl NullBackend {
+    pub(crate) fn new(bytes: u64, writable: bool) -> Result<Self, StoreError> {
+        let name = format!("null:{bytes}");
+        let zeros = Mapping::new(ZERO_BYTES as usize).map_err(|error| StoreError::Resources {
+            store: name.clone(),
+            why: error.to_string(),
+        })?;
+        Ok(Self {
+            name,
+            limits: memory_limits(bytes, writable),
+            zeros: Arc::new(zeros),
+        })
+    }
+}
+
+impl Backend for NullBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        "reads zeros, forgets writes".to_owned()
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn open_handle(&self, _ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(NullStore {
+            name: self.name.clone(),
+            limits: self.limits.clone(),
+            zeros: self.zeros.clone(),
+            keeper: Lease::new(self.zeros.clone()),
+            done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
+        }))
+    }
+}
+
+struct NullStore {
+    name: String,
+    limits: Limits,
+    zeros: Arc<Mapping>,
+    keeper: Rc<Lease>,
+    done: VecDeque<Completion>,
+}
+
+impl Store for NullStore {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, op: Op, mut buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if let Err(why) = check(&op, buf.as_ref(), &self.limits, &self.name) {
+            return Err(Rejected { op, buf, why });
+        }
+        if self.done.len() == QUEUE_DEPTH_MAX as usize {
+            return Err(Rejected {
+                op,
+                buf,
+                why: StoreError::Busy,
+            });
+        }
+        let len = buf.as_ref().map_or(0, IoBuf::len);
+        if let (Op::Read { .. }, Some(buf)) = (op, &mut buf) {
+            buf.fill(0, len, 0);
+        }
+        self.done.push_back(Completion {
+            token,
+            buf,
+            result: Ok(u32::try_from(len).unwrap_or(u32::MAX)),
+        });
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        completions.extend(self.done.drain(..));
+    }
+
+    fn cancel(&mut self, _token: Token) {
+        // Whatever was submitted has happened; its completion waits for the next poll.
+    }
+
+    fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
+        if len == 0
+            || offset.checked_add(u64::from(len))? > self.limits.bytes
+            || len.div_ceil(ZERO_BYTES) as usize > INLINE_SEGMENTS
+        {
+            return None;
+        }
+        let mut buf = IoBuf::empty();
+        let mut left = len;
+        while left > 0 {
+            let part = left.min(ZERO_BYTES);
+            // SAFETY: the zero region is `ZERO_BYTES` long, held by the keeper, and nobody writes it.
+            buf.append(unsafe { IoBuf::lease(self.keeper.clone(), self.zeros.base(), part) });
+            left -= part;
+        }
+        Some(buf)
+    }
+}
