@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod digest;
+pub mod initiator;
 pub mod queue;
 pub mod tcp;
 pub mod time;
