@@ -13,6 +13,9 @@ from pathlib import Path
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
+# The exit status of a program that ends with NoMirror: the stage is skipped, which CI counts as failed.
+CANNOT_INSTALL_HERE = 77
+
 
 class NoMirror(Exception):
     """This machine names no Debian mirror; the message says what to set."""

@@ -71,13 +71,15 @@ class Guest:
             listener = socket.socket(socket.AF_UNIX)
             listener.bind(str(self._folder / "session"))
             listener.listen(1)
-            self._process = subprocess.Popen(
-                self._command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=open(self._folder / "qemu.log", "wb"),
-                env={**os.environ, "QEMU_MODULE_DIR": str(self.lab.qemu.path / "usr/lib/x86_64-linux-gnu/qemu")},
-            )
+            modules = self.lab.qemu.path / "usr/lib/x86_64-linux-gnu/qemu"
+            with open(self._folder / "qemu.log", "wb") as log:
+                self._process = subprocess.Popen(
+                    self._command(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, "QEMU_MODULE_DIR": str(modules)},
+                )
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -110,6 +112,10 @@ class Guest:
         if int(length) > OUTPUT_BYTES_MAX:
             raise GuestError(f"a script in the guest printed {length} bytes; {OUTPUT_BYTES_MAX} are allowed")
         return Result(int(status), self._receive(int(length), timeout_s).decode(errors="replace"))
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
 
     def console(self) -> str:
         """What the guest's kernel has printed so far."""

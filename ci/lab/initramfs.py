@@ -31,9 +31,10 @@ LINKS = {
 }
 # Modules by name; what they depend on comes with them.
 MODULES = (
-    "virtio_net virtio_blk 9p 9pnet_virtio nvme nvme_tcp nvme_loop nvmet nvmet_tcp brd loop null_blk "
-    "ext4 erofs crc32c_intel crc32c_generic"
-).split()
+    *("virtio_net", "virtio_blk", "9p", "9pnet_virtio"),
+    *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp", "crc32c_intel", "crc32c_generic"),
+    *("brd", "loop", "null_blk", "ext4", "erofs"),
+)
 # Parts of Python's library that no script here needs.
 PYTHON_LEFT_OUT = {"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "pydoc_data", "venv", "unittest", "turtledemo"}
 LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/ceph")

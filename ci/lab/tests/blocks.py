@@ -1,10 +1,13 @@
 #!/usr/bin/python3 -IS
 """Runs in the guest: reads and writes block devices and says what it saw, as one line of JSON.
 
-    blocks hash    < [{"device", "length"}...]                                   whole devices, digest of the first `length` bytes
-    blocks check   < [{"device", "offset", "length", "direct", "sha256"}...]     each read against its digest
-    blocks loop FOLDER < the same                                                the reads again and again until FOLDER/stop is there
-    blocks write   < [{"device", "offset", "length", "seed"}...]                 writes, one flush a device, then reads back
+    blocks hash         whole devices: the digest of the first `length` bytes
+    blocks check        each read against its digest
+    blocks loop FOLDER  the reads again and again until FOLDER/stop is there
+    blocks write        writes, one flush a device, then reads all of it back
+
+A list of jobs comes as JSON on the standard input: {"device", "length"} for hash, {"device", "offset", "length", "direct",
+"sha256"} for check and loop, {"device", "offset", "length", "seed"} for write.
 """
 
 import hashlib
@@ -14,12 +17,15 @@ import os
 import random
 import sys
 import threading
+from typing import Any
+
+Job = dict[str, Any]
 
 CHUNK_BYTES = 1 << 20
 MISMATCHES_SHOWN_MAX = 5
 
 
-def read(descriptor, offset, length):
+def read(descriptor: int, offset: int, length: int) -> mmap.mmap:
     """Exactly `length` bytes into page-aligned memory, as O_DIRECT wants it."""
     buffer = mmap.mmap(-1, length)
     done = 0
@@ -31,7 +37,7 @@ def read(descriptor, offset, length):
     return buffer
 
 
-def whole_device(job):
+def whole_device(job: Job) -> Job:
     """O_DIRECT over the whole device. What stands behind the presented length must be zero up to the device's end."""
     descriptor = os.open(job["device"], os.O_RDONLY | os.O_DIRECT)
     size = os.lseek(descriptor, 0, os.SEEK_END)
@@ -49,10 +55,10 @@ def whole_device(job):
 class Devices:
     """Open devices by name and kind. Buffered ones forget what they read, so that each read reaches the target."""
 
-    def __init__(self):
-        self.open = {}
+    def __init__(self) -> None:
+        self.open: dict[tuple[str, bool], int] = {}
 
-    def read(self, job):
+    def read(self, job: Job) -> mmap.mmap:
         key = (job["device"], job["direct"])
         if key not in self.open:
             self.open[key] = os.open(job["device"], os.O_RDONLY | (os.O_DIRECT if job["direct"] else 0))
@@ -64,10 +70,11 @@ class Devices:
 
 
 class Tally:
-    def __init__(self):
-        self.reads, self.errors, self.mismatches, self.examples = 0, 0, 0, []
+    def __init__(self) -> None:
+        self.reads, self.errors, self.mismatches = 0, 0, 0
+        self.examples: list[Job] = []
 
-    def run(self, devices, job):
+    def run(self, devices: Devices, job: Job) -> None:
         try:
             right = hashlib.sha256(devices.read(job)).hexdigest() == job["sha256"]
             self.mismatches += not right
@@ -79,18 +86,18 @@ class Tally:
         self.reads += 1
 
 
-def check(jobs):
+def check(jobs: list[Job]) -> Job:
     tally, devices = Tally(), Devices()
     for job in jobs:
         tally.run(devices, job)
     return vars(tally)
 
 
-def loop(jobs, folder):
+def loop(jobs: list[Job], folder: str) -> Job:
     """Two readers, so that several queues are busy. `reads` is rewritten after each read, for the test to watch."""
     tallies = [Tally(), Tally()]
 
-    def reader(tally, seed):
+    def reader(tally: Tally, seed: int) -> None:
         order, devices = random.Random(seed), Devices()
         while not os.path.exists(f"{folder}/stop"):
             tally.run(devices, order.choice(jobs))
@@ -107,9 +114,10 @@ def loop(jobs, folder):
     return {**total, "examples": [example for tally in tallies for example in tally.examples]}
 
 
-def write(jobs):
+def write(jobs: list[Job]) -> list[Job]:
     """Later writes may cover earlier ones: the comparison at the end is with a model of each whole device."""
-    opened, models = {}, {}
+    opened: dict[str, int] = {}
+    models: dict[str, bytearray] = {}
     for job in jobs:
         device = job["device"]
         if device not in opened:
@@ -131,12 +139,20 @@ def write(jobs):
     return answer
 
 
-def main():
+def main() -> None:
     command, arguments, jobs = sys.argv[1], sys.argv[2:], json.load(sys.stdin)
-    if command == "hash":
-        answer = [whole_device(job) for job in jobs]
-    else:
-        answer = {"check": check, "loop": loop, "write": write}[command](jobs, *arguments)
+    answer: object
+    match command:
+        case "hash":
+            answer = [whole_device(job) for job in jobs]
+        case "check":
+            answer = check(jobs)
+        case "loop":
+            answer = loop(jobs, *arguments)
+        case "write":
+            answer = write(jobs)
+        case _:
+            sys.exit(f"blocks: no command {command}")
     print(json.dumps(answer))
 
 

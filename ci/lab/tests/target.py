@@ -115,7 +115,8 @@ class LinuxTarget:
             content = (namespace.content or b"").ljust(namespace.size_bytes, b"\0")
             (folder / f"{namespace.nsid}.img").write_bytes(content)
         self._script = "\n".join([
-            f"set -e\nmodprobe nvmet_tcp\nmount -t configfs configfs /sys/kernel/config\nmodprobe loop max_loop={len(namespaces)}\ncd /sys/kernel/config/nvmet",
+            "set -e\nmodprobe nvmet_tcp\nmount -t configfs configfs /sys/kernel/config\ncd /sys/kernel/config/nvmet",
+            f"modprobe loop max_loop={len(namespaces)}",
             f"s=$PWD/subsystems/{NQN}\nmkdir $s\necho 1 >$s/attr_allow_any_host\necho xio-lab-linux >$s/attr_serial",
             *(self._namespace_script(namespace) for namespace in namespaces),
             "p=ports/1\nmkdir $p\necho tcp >$p/addr_trtype\necho ipv4 >$p/addr_adrfam\necho 0.0.0.0 >$p/addr_traddr",

@@ -1,0 +1,175 @@
+"""Runs the stages of ci/test one after another, with what they need downloaded meanwhile, and sums them up."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from counts import Counts, stage_counts
+from debian.mirror import CANNOT_INSTALL_HERE
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
+STAGE_SECONDS_MAX = 20 * 60
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One check. `commands` run in order until one fails; `install` has run in the background before."""
+
+    name: str
+    what: str
+    commands: tuple[tuple[str, ...], ...]
+    install: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    stage: Stage
+    counts: Counts
+    seconds: float
+    note: str = ""
+
+
+def stages() -> list[Stage]:
+    test: tuple[str, ...] = ("test", "--no-fail-fast", "--lib", "--bins", "--tests")
+    if shutil.which("cargo-nextest"):
+        test = ("nextest", "run", "--no-fail-fast", "--no-tests=pass")
+    lint = ("--all-targets", "--", "-D", "warnings")
+    lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
+    python = (sys.executable, "-m", "unittest", "discover", "-s", "ci", "-t", "ci", "-p")
+    return [
+        Stage("format", "rustfmt", (("cargo", "fmt", "--all", "--check"),)),
+        Stage("docs", "links and commands in the documents", ((sys.executable, "ci/documents.py"),)),
+        Stage("fixtures", "the real data is what it was", (("sh", "-c", "cd fixtures && sha256sum --quiet -c SHA256SUMS"),)),
+        Stage("clippy", "lints, warnings are errors", (("cargo", "clippy", "--workspace", *lint),)),
+        Stage("tests", "unit, property and integration tests", (("cargo", *test, "--workspace"),)),
+        Stage("doc-tests", "examples in the API documents", (("cargo", "test", "--workspace", "--doc"),)),
+        Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
+        Stage(
+            "lab",
+            "a real Linux NVMe host against snap-target",
+            (("cargo", "build", "-p", "snap-target", "-p", "xio"), lab_test),
+            install=("ci/lab/install",),
+        ),
+        Stage(
+            "aarch64",
+            "the crates that a DPU runs, under qemu-user",
+            (("ci/aarch64/test",),),
+            install=("ci/aarch64/test", "--install-only"),
+        ),
+    ]
+
+
+class Installs:
+    """The installers of the chosen stages, one after another beside the first stages."""
+
+    def __init__(self, chosen: list[Stage]) -> None:
+        self._ended = {stage.install: threading.Event() for stage in chosen if stage.install}
+        self._results: dict[tuple[str, ...], subprocess.CompletedProcess[str]] = {}
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        for command, ended in self._ended.items():
+            self._results[command] = subprocess.run(
+                command, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
+            ended.set()
+
+    def wait(self, command: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
+        self._ended[command].wait(STAGE_SECONDS_MAX)
+        return self._results[command]
+
+
+def run_stage(stage: Stage, installs: Installs, in_ci: bool) -> Outcome:
+    print(f"\n=== {stage.name}: {stage.what}", flush=True)
+    started = time.monotonic()
+    if stage.install:
+        installed = installs.wait(stage.install)
+        print(installed.stdout, end="", flush=True)
+        if installed.returncode == CANNOT_INSTALL_HERE and not in_ci:
+            return Outcome(stage, Counts(0, 0), time.monotonic() - started, "skipped: cannot be installed here")
+        if installed.returncode != 0:
+            return Outcome(stage, Counts(0, 1), time.monotonic() - started, "cannot be installed")
+    printed, status = "", 0
+    for command in stage.commands:
+        output, status = run_and_show(command, STAGE_SECONDS_MAX - (time.monotonic() - started))
+        printed += output
+        if status != 0:
+            break
+    note = "" if status == 0 else f"exit status {status}"
+    return Outcome(stage, stage_counts(printed, status), time.monotonic() - started, note)
+
+
+def run_and_show(command: tuple[str, ...], seconds_max: float) -> tuple[str, int]:
+    """What the command printed, shown as it comes, and its exit status. Out of time, all that it started is killed."""
+    process = subprocess.Popen(
+        command,
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    timer = threading.Timer(max(1.0, seconds_max), os.killpg, (process.pid, signal.SIGKILL))
+    timer.start()
+    lines = []
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line)
+            sys.stdout.write(line)
+            sys.stdout.flush()
+        status = process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
+    finally:
+        timer.cancel()
+    return "".join(lines), status
+
+
+def show_summary(outcomes: list[Outcome], seconds: float) -> Counts:
+    total = sum((outcome.counts for outcome in outcomes), Counts(0, 0))
+    print(f"\n{'stage':<12}{'passed':>8}{'failed':>8}{'seconds':>9}")
+    for outcome in outcomes:
+        counts = outcome.counts
+        print(f"{outcome.stage.name:<12}{counts.passed:>8}{counts.failed:>8}{outcome.seconds:>9.0f}  {outcome.note}".rstrip())
+    print(f"{'all':<12}{total.passed:>8}{total.failed:>8}{seconds:>9.0f}\n")
+    print(f"{total.passed} passed, {total.failed} failed", flush=True)
+    return total
+
+
+def main() -> int:
+    everything = stages()
+    parser = argparse.ArgumentParser(prog="ci/test")
+    parser.add_argument("--only", action="append", choices=[stage.name for stage in everything], metavar="STAGE")
+    parser.add_argument("--list", action="store_true")
+    given = parser.parse_args()
+    if given.list:
+        for stage in everything:
+            print(f"{stage.name:<12}{stage.what}")
+        return 0
+    chosen = [stage for stage in everything if not given.only or stage.name in given.only]
+    in_ci = os.environ.get("CI") == "true"
+    # Each build here starts from little, so its incremental state would cost more than it gives.
+    os.environ.setdefault("CARGO_INCREMENTAL", "0")
+    started = time.monotonic()
+    installs = Installs(chosen)
+    outcomes = [run_stage(stage, installs, in_ci) for stage in chosen]
+    total = show_summary(outcomes, time.monotonic() - started)
+    return 1 if total.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
