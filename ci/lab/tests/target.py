@@ -38,7 +38,7 @@ class Target(Protocol):
 
 
 class SnapTarget:
-    """snap-target as a user starts it."""
+    """snap-target as a user starts it; by turns with one reactor and with two, so that its queues share one and do not."""
 
     lba_bytes = 4096
     protects_volumes = True
@@ -50,10 +50,13 @@ class SnapTarget:
         self._command += ["--listen", f"127.0.0.1:{self.port}", "--nqn", NQN]
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._starts = 0
 
     def start(self) -> None:
+        command = [*self._command, "--reactors", str(1 + self._starts % 2)]
+        self._starts += 1
         with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + START_SECONDS_MAX
         while time.monotonic() < until and self._process.poll() is None:
             if accepts(self.port):
