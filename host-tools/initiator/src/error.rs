@@ -1,0 +1,152 @@
+//! What a caller is told.
+
+use std::io;
+
+use nvme::initiator::InitiatorError;
+use nvme::tcp::host::HostError;
+use nvme_spec::Status;
+
+/// Why a call failed. [`Error::ends_connection`] says whether another call may follow.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The address names no host.
+    #[error("cannot resolve '{address}': {source}")]
+    Resolve {
+        /// As it was given.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// No TCP connection.
+    #[error("cannot connect to {address}: {source}; is a target listening there?")]
+    Connect {
+        /// As it was given.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// Sending or receiving failed.
+    #[error("the connection to {address} failed: {source}")]
+    Socket {
+        /// The target.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The target closed the connection.
+    #[error("{address} closed the connection")]
+    Closed {
+        /// The target.
+        address: String,
+    },
+    /// The connection ended over the protocol, or a timeout.
+    #[error("the connection to {address} ended: {source}")]
+    Connection {
+        /// The target.
+        address: String,
+        /// Why.
+        source: HostError,
+    },
+    /// An earlier call failed in a way that ended the connection.
+    #[error("the connection to {address} is over after an earlier error; connect again")]
+    Over {
+        /// The target.
+        address: String,
+    },
+    /// The controller cannot be used, or refused what it was asked.
+    #[error("{address}: {source}")]
+    Controller {
+        /// The target.
+        address: String,
+        /// Why.
+        source: InitiatorError,
+    },
+    /// The subsystem grants no I/O queue: a discovery controller, for one.
+    #[error("{address}: '{subnqn}' grants no I/O queue; a discovery subsystem has no namespaces")]
+    NoIoQueue {
+        /// The target.
+        address: String,
+        /// The subsystem.
+        subnqn: String,
+    },
+    /// No such namespace.
+    #[error("namespace {nsid} is not there; the subsystem has {present:?}")]
+    NoNamespace {
+        /// Asked for.
+        nsid: u32,
+        /// Those it has.
+        present: Vec<u32>,
+    },
+    /// A byte range outside of the namespace.
+    #[error("bytes {offset}..{} are outside of namespace {nsid}, which has {namespace_bytes} bytes", u128::from(*.offset) + *.len as u128)]
+    Range {
+        /// The namespace.
+        nsid: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: usize,
+        /// Bytes of the namespace.
+        namespace_bytes: u64,
+    },
+    /// A command was answered with an error.
+    #[error(
+        "{command} of {blocks} blocks at LBA {lba} of namespace {nsid} failed with status {status}"
+    )]
+    Command {
+        /// Read, Write or Flush.
+        command: &'static str,
+        /// The namespace.
+        nsid: u32,
+        /// First block; 0 for Flush.
+        lba: u64,
+        /// Blocks; 0 for Flush.
+        blocks: u32,
+        /// What the controller says.
+        status: Status,
+    },
+    /// What was read is not what belongs there.
+    #[error("namespace {nsid}: byte {offset} is {found:#04x}, expected {expected:#04x}")]
+    Mismatch {
+        /// The namespace.
+        nsid: u32,
+        /// The first differing byte.
+        offset: u64,
+        /// The byte that came.
+        found: u8,
+        /// The byte that belongs there.
+        expected: u8,
+    },
+    /// What was read twice differs.
+    #[error(
+        "namespace {nsid}: {len} bytes at {offset} have CRC-32C {found:#010x}, and had {expected:#010x} before"
+    )]
+    Changed {
+        /// The namespace.
+        nsid: u32,
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u32,
+        /// The checksum now.
+        found: u32,
+        /// The checksum before.
+        expected: u32,
+    },
+    /// A load that cannot be run.
+    #[error("this load cannot run: {0}")]
+    Load(String),
+}
+
+impl Error {
+    /// Whether the connection is over: what was outstanding may or may not have been done, and a new one is needed.
+    pub fn ends_connection(&self) -> bool {
+        matches!(
+            self,
+            Error::Socket { .. }
+                | Error::Closed { .. }
+                | Error::Connection { .. }
+                | Error::Over { .. }
+        )
+    }
+}

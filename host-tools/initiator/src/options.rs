@@ -1,0 +1,93 @@
+//! What a caller may choose about a connection.
+
+use std::time::Duration;
+
+use nvme::initiator::Association;
+use nvme::tcp::host::HostOptions;
+
+/// How to connect. [`Options::default`] suits a reader on a local network.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// This host's NQN.
+    pub hostnqn: String,
+    /// This host's identifier.
+    pub host_id: [u8; 16],
+    /// I/O queues to ask for; the controller may grant fewer. At least 1.
+    pub queues: u16,
+    /// Commands outstanding on each I/O queue; fewer where the controller takes fewer. At least 1.
+    pub depth: u16,
+    /// Header digests (CRC-32C); a target that does not use them is refused.
+    pub header_digest: bool,
+    /// Data digests (CRC-32C); a target that does not use them is refused.
+    pub data_digest: bool,
+    /// The keep-alive timeout that the target is given; zero = none. With one, call [`crate::Initiator::keep_alive`] at least each
+    /// half of it while no reads and writes run.
+    pub keep_alive: Duration,
+    /// Time for the TCP connection to be accepted.
+    pub connect_timeout: Duration,
+    /// A command that is not answered within this time ends the connection.
+    pub command_timeout: Duration,
+}
+
+impl Default for Options {
+    /// A random host of its own, one queue of depth 32, no digests, no keep alive, 10 s to connect, 30 s for a command.
+    fn default() -> Options {
+        let (host_id, uuid) = random_uuid();
+        Options {
+            hostnqn: format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}"),
+            host_id,
+            queues: 1,
+            depth: 32,
+            header_digest: false,
+            data_digest: false,
+            keep_alive: Duration::ZERO,
+            connect_timeout: Duration::from_secs(10),
+            command_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+impl Options {
+    pub(crate) fn association(&self, subnqn: &str) -> Association {
+        Association {
+            host_id: self.host_id,
+            hostnqn: self.hostnqn.clone(),
+            subnqn: subnqn.to_owned(),
+        }
+    }
+
+    pub(crate) fn queue(&self, depth: u16, in_capsule_bytes_max: Option<u32>) -> HostOptions {
+        let defaults = HostOptions::default();
+        HostOptions {
+            depth,
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            in_capsule_bytes_max: in_capsule_bytes_max.unwrap_or(defaults.in_capsule_bytes_max),
+            command_timeout: self.command_timeout,
+        }
+    }
+}
+
+/// A UUID from the kernel; where /proc is missing, one of the clock and the process, which is unique enough to be told apart.
+fn random_uuid() -> ([u8; 16], String) {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    let digits: Vec<u8> = text
+        .bytes()
+        .filter_map(|byte| char::from(byte).to_digit(16))
+        .filter_map(|digit| u8::try_from(digit).ok())
+        .collect();
+    let mut bytes = [0; 16];
+    if digits.len() == 32 {
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = pair[0] << 4 | pair[1];
+        }
+    } else {
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos();
+        let mixed = nanos << 32 | u128::from(std::process::id());
+        bytes = mixed.to_be_bytes();
+    }
+    (bytes, nvme::initiator::Uuid(bytes).to_string())
+}

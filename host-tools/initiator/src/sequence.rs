@@ -1,0 +1,60 @@
+//! Drives a [`Sequence`] on a queue to its end.
+
+use nvme::initiator::{InitiatorError, Sequence, Step, Transfer};
+use nvme::tcp::batch::Slot;
+
+use crate::Error;
+use crate::queue::{Buffers, Completed, Queue};
+
+/// The data of the one command that a sequence has outstanding.
+struct OneBuffer(Vec<u8>);
+
+impl Buffers for OneBuffer {
+    fn incoming(&mut self, _slot: Slot) -> &mut [u8] {
+        &mut self.0
+    }
+
+    fn outgoing(&self, _slot: Slot) -> &[u8] {
+        &self.0
+    }
+}
+
+pub(crate) fn run(queue: &mut Queue, sequence: &mut impl Sequence) -> Result<(), Error> {
+    let clock = queue.clock();
+    let address = queue.address().to_owned();
+    let refused = |source: InitiatorError| Error::Controller {
+        address: address.clone(),
+        source,
+    };
+    loop {
+        match sequence.step(clock.now()).map_err(refused)? {
+            Step::Done => return Ok(()),
+            Step::WaitUntil(time) => std::thread::sleep(time.since(clock.now())),
+            Step::Issue { command, data_out } => {
+                let mut buffer = OneBuffer(match command.transfer {
+                    Transfer::None => Vec::new(),
+                    Transfer::In(bytes) => vec![0; bytes as usize],
+                    Transfer::Out(_) => data_out,
+                });
+                queue.submit(&command, clock.now())?;
+                let completed = complete_one(queue, &mut buffer)?;
+                sequence
+                    .answered(clock.now(), &completed.cqe, &buffer.0)
+                    .map_err(refused)?;
+            }
+        }
+    }
+}
+
+/// Waits for the only command outstanding.
+fn complete_one(queue: &mut Queue, buffers: &mut impl Buffers) -> Result<Completed, Error> {
+    loop {
+        let moved = queue.turn(buffers)?;
+        if let Some(completed) = queue.next_completed()? {
+            return Ok(completed);
+        }
+        if !moved {
+            queue.wait()?;
+        }
+    }
+}
