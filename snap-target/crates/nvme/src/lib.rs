@@ -10,8 +10,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod controller;
 pub mod digest;
 pub mod initiator;
+pub mod nqn;
 pub mod queue;
 pub mod tcp;
 pub mod time;

@@ -16,6 +16,17 @@ impl QueueId {
     }
 }
 
+/// Index of a command among a connection's commands: on the target it is also the TTAG.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Slot(pub u16);
+
+impl Slot {
+    /// For indexing the driver's own tables.
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {

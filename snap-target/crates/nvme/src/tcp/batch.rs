@@ -3,23 +3,13 @@
 //! Both ends fill a [`TxBatch`]; the driver turns its items into one gathered send and clears it once the bytes have left.
 
 use crate::digest::crc32c;
+pub use crate::queue::Slot;
 use crate::tcp::pdu::Framing;
 use nvme_spec::tcp::DIGEST_BYTES;
 use std::ops::Range;
 
 /// Most arena bytes one PDU takes: header with digest and padding (255), and the data digest.
 pub const ITEM_BYTES_MAX: usize = 260;
-
-/// Index of a command among a connection's commands: on the target it is also the TTAG.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Slot(pub u16);
-
-impl Slot {
-    /// For indexing the driver's own tables.
-    pub fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
 
 /// Part of a slot's buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

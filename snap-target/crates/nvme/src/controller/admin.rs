@@ -1,0 +1,552 @@
+//! One controller: admin commands in, answers out.
+
+use super::async_event::AsyncEvents;
+use super::counters::ControllerCounters;
+use super::error_log::{CommandError, ErrorLog};
+use super::feature::{Context, Features, Value};
+use super::keep_alive::KeepAlive;
+use super::property::Properties;
+use super::subsystem::{ADMIN_DATA_IN_BYTES_MAX, ControllerLimits, Subsystem, Target};
+use super::{NamespaceSet, discovery, identify, log_page};
+use crate::Time;
+use crate::nqn::Nqn;
+use crate::queue::{Completion, QueueId, Slot, Transfer};
+use nvme_spec::fabrics::FabricsType;
+use nvme_spec::feature::async_event_configuration;
+use nvme_spec::register::Cc;
+use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// CNTLID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ControllerId(pub u16);
+
+/// An admin command whose data, if it brings any, have arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct AdminCommand<'a> {
+    /// The entry.
+    pub sqe: &'a Sqe,
+    /// Where it is: comes back with asynchronous events.
+    pub slot: Slot,
+    /// How its data travel.
+    pub transfer: Transfer,
+    /// The data it brought.
+    pub data: &'a [u8],
+}
+
+/// What becomes of an admin command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done.
+    Done {
+        /// How.
+        completion: Completion,
+        /// Bytes of the output buffer that go to the host.
+        data_bytes: u32,
+        /// What the frontend does besides.
+        effect: Effect,
+    },
+    /// An Asynchronous Event Request: [`Controller::next_async_event`] will answer it.
+    Pending,
+    /// An Abort: the frontend looks for that command, ends it if it can, and answers the Abort with
+    /// [`Controller::abort_finished`].
+    Abort {
+        /// SQID.
+        queue: QueueId,
+        /// CID.
+        cid: Cid,
+    },
+}
+
+/// What a command asks of the frontend beyond its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing.
+    None,
+    /// CC.EN went to 0: end the controller's I/O queues and their connections.
+    Reset,
+    /// CC.SHN was set: make everything durable, then call [`Controller::shutdown_complete`].
+    Shutdown,
+}
+
+/// What a controller is.
+#[derive(Debug)]
+pub(super) enum Role {
+    Io {
+        subsystem: Arc<Subsystem>,
+    },
+    Discovery {
+        target: Arc<Target>,
+        local: SocketAddr,
+        generation: u64,
+    },
+}
+
+/// A controller: the state of one association.
+#[derive(Debug)]
+pub struct Controller {
+    id: ControllerId,
+    role: Role,
+    limits: ControllerLimits,
+    host: Nqn,
+    host_id: [u8; 16],
+    namespaces: Arc<NamespaceSet>,
+    properties: Properties,
+    features: Features,
+    events: AsyncEvents,
+    errors: ErrorLog,
+    counters: ControllerCounters,
+    keep_alive: KeepAlive,
+    aborts: u8,
+    io_queues_connected: bool,
+    created: Time,
+}
+
+/// What [`Controller::new`] needs of a Connect.
+pub(super) struct Association {
+    pub id: ControllerId,
+    pub host: Nqn,
+    pub host_id: [u8; 16],
+    pub kato_ms: u32,
+}
+
+/// The buffer that an admin command needs, in or out; a status where it asks for too much. Get it before taking the data.
+pub fn buffer_bytes(sqe: &Sqe, transfer: Transfer, transfer_bytes_max: u32) -> Result<u32, Status> {
+    if let Transfer::Refused(status) = transfer {
+        return Err(status);
+    }
+    let bytes_max = match sqe.direction() {
+        Direction::HostToController => ADMIN_DATA_IN_BYTES_MAX,
+        _ => transfer_bytes_max,
+    };
+    match transfer.bytes() {
+        bytes if bytes <= bytes_max => Ok(bytes),
+        _ => Err(Status::INVALID_FIELD.dnr()),
+    }
+}
+
+impl Controller {
+    pub(super) fn new(
+        association: Association,
+        role: Role,
+        namespaces: Arc<NamespaceSet>,
+        now: Time,
+    ) -> Controller {
+        let (limits, idle) = match &role {
+            Role::Io { subsystem } => (subsystem.limits, None),
+            Role::Discovery { .. } => {
+                let limits = ControllerLimits::default();
+                (limits, Some(limits.discovery_idle))
+            }
+        };
+        Controller {
+            id: association.id,
+            role,
+            limits,
+            host: association.host,
+            host_id: association.host_id,
+            namespaces,
+            properties: Properties::new(limits.queue_entries_max),
+            features: Features::new(limits.io_queues_max),
+            events: AsyncEvents::new(limits.async_events_max),
+            errors: ErrorLog::new(limits.error_log_entries),
+            counters: ControllerCounters::default(),
+            keep_alive: KeepAlive::new(association.kato_ms, idle, now),
+            aborts: 0,
+            io_queues_connected: false,
+            created: now,
+        }
+    }
+
+    /// Carries out an admin command. `out` is the buffer for data to the host, as long as [`buffer_bytes`] said; of it, the bytes that the
+    /// outcome names are all written.
+    pub fn execute(&mut self, command: &AdminCommand<'_>, out: &mut [u8], now: Time) -> Outcome {
+        self.keep_alive.restart(now);
+        match self.dispatch(command, out, now) {
+            Ok(outcome) => outcome,
+            Err(status) => {
+                self.errors
+                    .record(&CommandError::of(QueueId::ADMIN, command.sqe, status, None));
+                done(Completion::of(status))
+            }
+        }
+    }
+
+    fn dispatch(
+        &mut self,
+        command: &AdminCommand<'_>,
+        out: &mut [u8],
+        now: Time,
+    ) -> Result<Outcome, Status> {
+        let sqe = command.sqe;
+        let opcode = AdminOpcode(sqe.opcode);
+        if !self.supports(opcode) {
+            return Err(Status::INVALID_OPCODE.dnr());
+        }
+        if sqe.fuse() != 0 {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        if let Transfer::Refused(status) = command.transfer {
+            return Err(status);
+        }
+        if opcode == AdminOpcode::FABRICS {
+            return self.fabrics(sqe);
+        }
+        if !self.properties.ready() {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        match opcode {
+            AdminOpcode::IDENTIFY => {
+                let structure = identify::structure(self, sqe)?;
+                data(command, out, &structure, 0)
+            }
+            AdminOpcode::GET_LOG_PAGE => self.get_log_page(command, out, now),
+            AdminOpcode::GET_FEATURES => self.get_features(command, out, now),
+            AdminOpcode::SET_FEATURES => self.set_features(command, now),
+            AdminOpcode::ASYNC_EVENT_REQUEST => {
+                self.events.request(command.slot).map(|()| Outcome::Pending)
+            }
+            AdminOpcode::ABORT => self.abort(sqe),
+            _ => Ok(done(Completion::SUCCESS)),
+        }
+    }
+
+    fn supports(&self, opcode: AdminOpcode) -> bool {
+        match opcode {
+            AdminOpcode::FABRICS
+            | AdminOpcode::IDENTIFY
+            | AdminOpcode::GET_LOG_PAGE
+            | AdminOpcode::GET_FEATURES
+            | AdminOpcode::SET_FEATURES
+            | AdminOpcode::ASYNC_EVENT_REQUEST
+            | AdminOpcode::KEEP_ALIVE => true,
+            AdminOpcode::ABORT => !self.is_discovery(),
+            _ => false,
+        }
+    }
+
+    fn fabrics(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
+        match FabricsType(sqe.fctype()) {
+            FabricsType::PROPERTY_GET => {
+                let value = self.properties.get(sqe)?;
+                let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
+                let (dw0, dw1) = (
+                    u32::from_le_bytes([a, b, c, d]),
+                    u32::from_le_bytes([e, f, g, h]),
+                );
+                Ok(done(Completion {
+                    status: Status::SUCCESS,
+                    dw0,
+                    dw1,
+                }))
+            }
+            FabricsType::PROPERTY_SET => {
+                let effect = self.properties.set(sqe)?;
+                if effect == Effect::Reset {
+                    self.reset();
+                }
+                Ok(Outcome::Done {
+                    completion: Completion::SUCCESS,
+                    data_bytes: 0,
+                    effect,
+                })
+            }
+            FabricsType::CONNECT => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+            _ => Err(Status::INVALID_OPCODE.dnr()),
+        }
+    }
+
+    /// A controller level reset: features to their defaults, requests ended. The association and its keep alive stay.
+    fn reset(&mut self) {
+        self.features = Features::new(self.limits.io_queues_max);
+        self.events.reset();
+        self.aborts = 0;
+    }
+
+    fn get_log_page(
+        &mut self,
+        command: &AdminCommand<'_>,
+        out: &mut [u8],
+        now: Time,
+    ) -> Result<Outcome, Status> {
+        // The host's descriptor is looked at first: reading some pages changes what they hold.
+        let asked = nvme_spec::log::GetLogPage::of(command.sqe).bytes;
+        if asked <= u64::from(self.limits.transfer_bytes_max)
+            && u64::from(command.transfer.bytes()) < asked
+        {
+            return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+        }
+        let window = log_page::window(self, command.sqe, now)?;
+        let out = reply(command, out, window.bytes)?;
+        window.copy_to(out);
+        Ok(Outcome::Done {
+            completion: Completion::SUCCESS,
+            data_bytes: window.bytes,
+            effect: Effect::None,
+        })
+    }
+
+    fn get_features(
+        &mut self,
+        command: &AdminCommand<'_>,
+        out: &mut [u8],
+        now: Time,
+    ) -> Result<Outcome, Status> {
+        let (features, context) = self.feature_context(now);
+        match features.get(command.sqe, &context)? {
+            Value::Dw0(dw0) => Ok(done(Completion::result(dw0))),
+            Value::Data(bytes) => data(command, out, &bytes, 0),
+        }
+    }
+
+    fn set_features(&mut self, command: &AdminCommand<'_>, now: Time) -> Result<Outcome, Status> {
+        let (features, mut context) = self.feature_context(now);
+        let dw0 = features.set(command.sqe, command.data, &mut context)?;
+        Ok(done(Completion::result(dw0)))
+    }
+
+    fn feature_context(&mut self, now: Time) -> (&mut Features, Context<'_>) {
+        let notices = self.notices();
+        let context = Context {
+            discovery: matches!(self.role, Role::Discovery { .. }),
+            namespaces: &self.namespaces,
+            host_id: &self.host_id,
+            keep_alive: &mut self.keep_alive,
+            notices,
+            io_queues_max: self.limits.io_queues_max,
+            io_queues_connected: self.io_queues_connected,
+            now,
+        };
+        (&mut self.features, context)
+    }
+
+    /// Base, "Abort command": SQID in CDW10 15:0, CID in 31:16.
+    fn abort(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
+        if self.aborts >= self.limits.aborts_max {
+            return Err(Status::ABORT_LIMIT_EXCEEDED.dnr());
+        }
+        self.aborts += 1;
+        let [a, b, c, d] = sqe.cdw10.to_bytes();
+        Ok(Outcome::Abort {
+            queue: QueueId(u16::from_le_bytes([a, b])),
+            cid: Cid(u16::from_le_bytes([c, d])),
+        })
+    }
+
+    /// The answer to an [`Outcome::Abort`]: DW0 bit 0 is 0 where the command was aborted.
+    pub fn abort_finished(&mut self, aborted: bool) -> Completion {
+        self.aborts = self.aborts.saturating_sub(1);
+        Completion::result(u32::from(!aborted))
+    }
+
+    /// Ends an Asynchronous Event Request that an Abort found in this slot; its answer comes by [`Controller::next_async_event`].
+    pub fn abort_async_event(&mut self, slot: Slot) -> bool {
+        self.events.abort(slot)
+    }
+
+    /// An Asynchronous Event Request to answer, and how. Ask after each command and each change.
+    pub fn next_async_event(&mut self) -> Option<(Slot, Completion)> {
+        self.events.next_answer()
+    }
+
+    /// The subsystem's namespaces are now these; the host is told where it asked to be.
+    pub fn set_namespaces(&mut self, namespaces: Arc<NamespaceSet>) {
+        let changed = self.namespaces.changed(&namespaces);
+        self.namespaces = namespaces;
+        let notify = self
+            .features
+            .notifies(async_event_configuration::NAMESPACE_ATTRIBUTE_NOTICES);
+        self.events.namespaces_changed(&changed, notify);
+    }
+
+    /// What a discovery controller tells is now this.
+    pub(super) fn set_target(&mut self, target: &Arc<Target>, generation: u64) {
+        if let Role::Discovery {
+            target: ours,
+            generation: our_generation,
+            ..
+        } = &mut self.role
+        {
+            *ours = Arc::clone(target);
+            *our_generation = generation;
+            if self
+                .features
+                .notifies(async_event_configuration::DISCOVERY_LOG_CHANGE_NOTICES)
+            {
+                self.events.discovery_changed();
+            }
+        }
+    }
+
+    /// An I/O command failed: an entry for the Error Information log.
+    pub fn record_error(&mut self, error: &CommandError) {
+        self.errors.record(error);
+    }
+
+    /// What the SMART log counts.
+    pub fn counters(&self) -> &ControllerCounters {
+        &self.counters
+    }
+
+    /// What the SMART log counts, to add to.
+    pub fn counters_mut(&mut self) -> &mut ControllerCounters {
+        &mut self.counters
+    }
+
+    /// The frontend has done what [`Effect::Shutdown`] asked.
+    pub fn shutdown_complete(&mut self) {
+        self.properties.shutdown_complete();
+    }
+
+    /// The host showed that it lives, by traffic that [`Controller::execute`] does not see.
+    pub fn traffic(&mut self, now: Time) {
+        self.keep_alive.restart(now);
+    }
+
+    /// When the host counts as gone, unless it is heard of.
+    pub fn keep_alive_deadline(&self) -> Option<Time> {
+        self.keep_alive.deadline()
+    }
+
+    /// CNTLID.
+    pub fn id(&self) -> ControllerId {
+        self.id
+    }
+
+    /// The host.
+    pub fn host(&self) -> &Nqn {
+        &self.host
+    }
+
+    /// HOSTID.
+    pub fn host_id(&self) -> &[u8; 16] {
+        &self.host_id
+    }
+
+    /// True for a discovery controller.
+    pub fn is_discovery(&self) -> bool {
+        matches!(self.role, Role::Discovery { .. })
+    }
+
+    /// The subsystem; none for a discovery controller.
+    pub fn subsystem(&self) -> Option<&Arc<Subsystem>> {
+        match &self.role {
+            Role::Io { subsystem } => Some(subsystem),
+            Role::Discovery { .. } => None,
+        }
+    }
+
+    /// The namespaces as this controller knows them.
+    pub fn namespaces(&self) -> &Arc<NamespaceSet> {
+        &self.namespaces
+    }
+
+    /// The limits in force.
+    pub fn limits(&self) -> &ControllerLimits {
+        &self.limits
+    }
+
+    /// CSTS.RDY.
+    pub fn ready(&self) -> bool {
+        self.properties.ready()
+    }
+
+    /// ACRE: the host honours a status' retry delay.
+    pub fn host_honours_retry_delay(&self) -> bool {
+        self.features.host_honours_retry_delay()
+    }
+
+    pub(super) fn cc(&self) -> Cc {
+        self.properties.cc()
+    }
+
+    pub(super) fn io_queues(&self) -> u16 {
+        self.features.io_queues()
+    }
+
+    pub(super) fn set_io_queues_connected(&mut self, connected: bool) {
+        self.io_queues_connected = connected;
+    }
+
+    pub(super) fn created(&self) -> Time {
+        self.created
+    }
+
+    pub(super) fn error_log(&self) -> &ErrorLog {
+        &self.errors
+    }
+
+    pub(super) fn async_events(&mut self) -> &mut AsyncEvents {
+        &mut self.events
+    }
+
+    /// OAES.
+    pub(super) fn notices(&self) -> u32 {
+        match self.role {
+            Role::Io { .. } => async_event_configuration::NAMESPACE_ATTRIBUTE_NOTICES,
+            Role::Discovery { .. } => async_event_configuration::DISCOVERY_LOG_CHANGE_NOTICES,
+        }
+    }
+
+    /// SN, MN, FR.
+    pub(super) fn names(&self) -> (&str, &str, &str) {
+        match &self.role {
+            Role::Io { subsystem } => (&subsystem.serial, &subsystem.model, &subsystem.firmware),
+            Role::Discovery { .. } => (
+                "discovery",
+                "snap-target discovery",
+                env!("CARGO_PKG_VERSION"),
+            ),
+        }
+    }
+
+    pub(super) fn read_discovery_log(&mut self, retain_event: bool) -> Vec<u8> {
+        self.events.discovery_read(retain_event);
+        match &self.role {
+            Role::Discovery {
+                target,
+                local,
+                generation,
+            } => discovery::log(target, *generation, &self.host, *local),
+            Role::Io { .. } => Vec::new(),
+        }
+    }
+}
+
+fn done(completion: Completion) -> Outcome {
+    Outcome::Done {
+        completion,
+        data_bytes: 0,
+        effect: Effect::None,
+    }
+}
+
+/// Success with `bytes` as data.
+fn data(
+    command: &AdminCommand<'_>,
+    out: &mut [u8],
+    bytes: &[u8],
+    dw0: u32,
+) -> Result<Outcome, Status> {
+    let data_bytes = u32::try_from(bytes.len()).map_err(|_| Status::INTERNAL_ERROR)?;
+    reply(command, out, data_bytes)?.copy_from_slice(bytes);
+    Ok(Outcome::Done {
+        completion: Completion::result(dw0),
+        data_bytes,
+        effect: Effect::None,
+    })
+}
+
+/// Room for `bytes` of data to the host.
+fn reply<'a>(
+    command: &AdminCommand<'_>,
+    out: &'a mut [u8],
+    bytes: u32,
+) -> Result<&'a mut [u8], Status> {
+    if command.transfer.bytes() < bytes {
+        return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
+    }
+    let bytes = usize::try_from(bytes).map_err(|_| Status::INTERNAL_ERROR)?;
+    out.get_mut(..bytes).ok_or(Status::INTERNAL_ERROR)
+}

@@ -1,0 +1,78 @@
+//! The discovery log page (Base, "Discovery Log Page").
+
+use super::subsystem::Target;
+use crate::nqn::Nqn;
+use nvme_spec::discovery::{
+    AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, SubsystemType,
+    TREQ_SECURE_CHANNEL_NOT_REQUIRED, TREQ_SQ_FLOW_CONTROL_DISABLE, TransportType,
+};
+use nvme_spec::fabrics::CNTLID_DYNAMIC;
+use nvme_spec::{U16, U64};
+use std::net::{IpAddr, SocketAddr};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// An address at which the target takes NVMe/TCP connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// Address and port. For an unspecified address (0.0.0.0, ::) a host is told the one through which it asked.
+    pub address: SocketAddr,
+    /// PORTID: tells the subsystem's ports apart.
+    pub port_id: u16,
+}
+
+/// The whole log as this host sees it through the connection at `local`: one record for each of its subsystems and each
+/// listener, no referrals.
+pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAddr) -> Vec<u8> {
+    let mut records = Vec::new();
+    let visible = target
+        .subsystems()
+        .iter()
+        .filter(|subsystem| subsystem.hosts.allows(host));
+    for subsystem in visible {
+        for listener in target.listeners() {
+            let entries = subsystem.limits.queue_entries_max;
+            records.push(record(&subsystem.nqn, listener, local, entries));
+        }
+    }
+    let mut header = DiscoveryLogHeader::new_zeroed();
+    header.generation = U64::new(generation);
+    header.records = U64::new(records.len() as u64);
+    let mut log = header.as_bytes().to_vec();
+    for record in &records {
+        log.extend_from_slice(record.as_bytes());
+    }
+    log
+}
+
+fn record(nqn: &Nqn, listener: &Listener, local: SocketAddr, entries: u16) -> DiscoveryLogEntry {
+    let ip = if listener.address.ip().is_unspecified() {
+        local.ip()
+    } else {
+        listener.address.ip()
+    }
+    .to_canonical();
+    let family = match ip {
+        IpAddr::V4(_) => AddressFamily::IPV4,
+        IpAddr::V6(_) => AddressFamily::IPV6,
+    };
+    let mut record = DiscoveryLogEntry::new_zeroed();
+    record.trtype = TransportType::TCP.0;
+    record.adrfam = family.0;
+    record.subtype = SubsystemType::NVM.0;
+    record.treq = TREQ_SECURE_CHANNEL_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE;
+    record.port_id = U16::new(listener.port_id);
+    record.cntlid = U16::new(CNTLID_DYNAMIC);
+    record.admin_queue_entries = U16::new(entries);
+    record.subnqn = nqn.to_field();
+    pad(&mut record.trsvcid, &listener.address.port().to_string());
+    pad(&mut record.traddr, &ip.to_string());
+    record
+}
+
+/// ASCII, left-justified, padded with spaces (Base, "String conventions").
+pub(super) fn pad(field: &mut [u8], text: &str) {
+    let padded = text.bytes().chain(std::iter::repeat(b' '));
+    for (to, from) in field.iter_mut().zip(padded) {
+        *to = from;
+    }
+}

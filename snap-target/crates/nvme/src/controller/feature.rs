@@ -1,0 +1,366 @@
+//! Get and Set Features (Base, "Get Features command", "Set Features command", "Feature Identifiers").
+
+use super::NamespaceSet;
+use super::keep_alive::KeepAlive;
+use crate::Time;
+use nvme_spec::feature::{
+    CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId, HostBehaviorSupport,
+    NumberOfQueues, SET_SAVE, Select, async_event_configuration, write_protection,
+};
+use nvme_spec::{Nsid, Sqe, Status};
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// Largest over-temperature threshold: never reached.
+const TEMPERATURE_OVER_DEFAULT: u16 = 0xFFFF;
+
+/// A feature's value as the command returns it.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// In DW0.
+    Dw0(u32),
+    /// As data.
+    Data(Vec<u8>),
+}
+
+/// A feature and what may be done with it (DW0 of Get Features with SEL = 3).
+pub(super) struct Support {
+    pub id: FeatureId,
+    pub capabilities: u32,
+    pub discovery: bool,
+}
+
+const fn supported(id: FeatureId, capabilities: u32) -> Support {
+    Support {
+        id,
+        capabilities,
+        discovery: false,
+    }
+}
+
+/// All features there are. Nothing is saveable: a controller lives as long as its association.
+pub(super) const SUPPORTED: [Support; 12] = [
+    supported(FeatureId::ARBITRATION, CAPABILITY_CHANGEABLE),
+    supported(FeatureId::POWER_MANAGEMENT, CAPABILITY_CHANGEABLE),
+    supported(FeatureId::TEMPERATURE_THRESHOLD, CAPABILITY_CHANGEABLE),
+    supported(
+        FeatureId::ERROR_RECOVERY,
+        CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC,
+    ),
+    supported(FeatureId::VOLATILE_WRITE_CACHE, 0),
+    supported(FeatureId::NUMBER_OF_QUEUES, CAPABILITY_CHANGEABLE),
+    supported(FeatureId::WRITE_ATOMICITY, CAPABILITY_CHANGEABLE),
+    Support {
+        id: FeatureId::ASYNC_EVENT_CONFIGURATION,
+        capabilities: CAPABILITY_CHANGEABLE,
+        discovery: true,
+    },
+    Support {
+        id: FeatureId::KEEP_ALIVE_TIMER,
+        capabilities: CAPABILITY_CHANGEABLE,
+        discovery: true,
+    },
+    supported(FeatureId::HOST_BEHAVIOR_SUPPORT, CAPABILITY_CHANGEABLE),
+    supported(FeatureId::HOST_IDENTIFIER, 0),
+    supported(
+        FeatureId::NAMESPACE_WRITE_PROTECTION,
+        CAPABILITY_NAMESPACE_SPECIFIC,
+    ),
+];
+
+/// What a feature command may see and change besides the features themselves.
+pub(super) struct Context<'a> {
+    pub discovery: bool,
+    pub namespaces: &'a NamespaceSet,
+    pub host_id: &'a [u8; 16],
+    pub keep_alive: &'a mut KeepAlive,
+    /// OAES: notices that the controller sends.
+    pub notices: u32,
+    pub io_queues_max: u16,
+    /// I/O queues exist: their number is settled.
+    pub io_queues_connected: bool,
+    pub now: Time,
+}
+
+/// The features' values.
+#[derive(Debug)]
+pub(super) struct Features {
+    arbitration: u32,
+    temperature_over_k: u16,
+    temperature_under_k: u16,
+    /// Where a namespace's differs from 0.
+    error_recovery: Vec<(Nsid, u32)>,
+    write_atomicity: u32,
+    async_events: u32,
+    io_queues: u16,
+    host_behavior: HostBehaviorSupport,
+}
+
+impl Features {
+    pub fn new(io_queues_max: u16) -> Features {
+        Features {
+            arbitration: 0,
+            temperature_over_k: TEMPERATURE_OVER_DEFAULT,
+            temperature_under_k: 0,
+            error_recovery: Vec::new(),
+            write_atomicity: 0,
+            async_events: 0,
+            io_queues: io_queues_max,
+            host_behavior: HostBehaviorSupport::new_zeroed(),
+        }
+    }
+
+    /// I/O queues granted by Number of Queues.
+    pub fn io_queues(&self) -> u16 {
+        self.io_queues
+    }
+
+    /// The host asked for this notice.
+    pub fn notifies(&self, notice: u32) -> bool {
+        self.async_events & notice != 0
+    }
+
+    /// ACRE: the host honours the retry delay in a status.
+    pub fn host_honours_retry_delay(&self) -> bool {
+        self.host_behavior.acre == 1
+    }
+
+    /// Get Features.
+    pub fn get(&self, sqe: &Sqe, context: &Context<'_>) -> Result<Value, Status> {
+        let cdw10 = sqe.cdw10.get();
+        let id = find(sqe, context)?;
+        let select = Select::of_cdw10(cdw10).ok_or(Status::INVALID_FIELD.dnr())?;
+        match select {
+            Select::Capabilities => Ok(Value::Dw0(id.capabilities)),
+            Select::Current => self.value(id.id, sqe, context),
+            Select::Default | Select::Saved => {
+                Features::new(context.io_queues_max).value(id.id, sqe, context)
+            }
+        }
+    }
+
+    fn value(&self, id: FeatureId, sqe: &Sqe, context: &Context<'_>) -> Result<Value, Status> {
+        let value = match id {
+            FeatureId::ARBITRATION => self.arbitration,
+            FeatureId::POWER_MANAGEMENT => 0,
+            FeatureId::TEMPERATURE_THRESHOLD => match Threshold::of(sqe.cdw11.get())? {
+                Threshold {
+                    sensor: 0,
+                    under: false,
+                } => u32::from(self.temperature_over_k),
+                Threshold {
+                    sensor: 0,
+                    under: true,
+                } => u32::from(self.temperature_under_k),
+                _ => return Err(Status::INVALID_FIELD.dnr()),
+            },
+            FeatureId::ERROR_RECOVERY => {
+                let nsid = active(sqe.nsid(), context.namespaces)?;
+                self.error_recovery
+                    .iter()
+                    .find(|(of, _)| *of == nsid)
+                    .map_or(0, |(_, value)| *value)
+            }
+            FeatureId::VOLATILE_WRITE_CACHE => 1,
+            FeatureId::NUMBER_OF_QUEUES => {
+                NumberOfQueues::new(self.io_queues - 1, self.io_queues - 1).0
+            }
+            FeatureId::WRITE_ATOMICITY => self.write_atomicity,
+            FeatureId::ASYNC_EVENT_CONFIGURATION => self.async_events,
+            FeatureId::KEEP_ALIVE_TIMER => context.keep_alive.kato_ms(),
+            FeatureId::HOST_BEHAVIOR_SUPPORT => {
+                return Ok(Value::Data(self.host_behavior.as_bytes().to_vec()));
+            }
+            FeatureId::HOST_IDENTIFIER if sqe.cdw11.get() & 1 == 0 => {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+            FeatureId::HOST_IDENTIFIER => return Ok(Value::Data(context.host_id.to_vec())),
+            FeatureId::NAMESPACE_WRITE_PROTECTION => protection(sqe.nsid(), context.namespaces)?,
+            _ => return Err(Status::INVALID_FIELD.dnr()),
+        };
+        Ok(Value::Dw0(value))
+    }
+
+    /// Set Features: DW0 of the completion.
+    pub fn set(
+        &mut self,
+        sqe: &Sqe,
+        data: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<u32, Status> {
+        let feature = find(sqe, context)?;
+        if sqe.cdw10.get() & SET_SAVE != 0 {
+            return Err(Status::FEATURE_NOT_SAVEABLE.dnr());
+        }
+        let namespace_specific = feature.capabilities & CAPABILITY_NAMESPACE_SPECIFIC != 0;
+        if !namespace_specific && !matches!(sqe.nsid(), Nsid::NONE | Nsid::BROADCAST) {
+            return Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC.dnr());
+        }
+        let value = sqe.cdw11.get();
+        match feature.id {
+            FeatureId::ARBITRATION => self.arbitration = value,
+            // One power state, 0; the workload hint changes nothing.
+            FeatureId::POWER_MANAGEMENT if value & 0x1F == 0 => {}
+            FeatureId::TEMPERATURE_THRESHOLD => self.set_temperature(value)?,
+            FeatureId::ERROR_RECOVERY => {
+                self.set_error_recovery(sqe.nsid(), value, context.namespaces)?
+            }
+            // The cache cannot be turned off; asking for what holds is no error.
+            FeatureId::VOLATILE_WRITE_CACHE if value & 1 == 1 => {}
+            FeatureId::VOLATILE_WRITE_CACHE => return Err(Status::FEATURE_NOT_CHANGEABLE.dnr()),
+            FeatureId::NUMBER_OF_QUEUES => return self.set_queues(NumberOfQueues(value), context),
+            FeatureId::WRITE_ATOMICITY => self.write_atomicity = value & 1,
+            FeatureId::ASYNC_EVENT_CONFIGURATION => {
+                self.set_async_events(value, context.notices)?
+            }
+            FeatureId::KEEP_ALIVE_TIMER => context.keep_alive.set(value, context.now),
+            FeatureId::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(data)?,
+            // Base, "Host Identifier": on fabrics it comes with Connect.
+            FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+            FeatureId::NAMESPACE_WRITE_PROTECTION => {
+                if protection(sqe.nsid(), context.namespaces)? != value & 0b111 {
+                    return Err(Status::FEATURE_NOT_CHANGEABLE.dnr());
+                }
+            }
+            _ => return Err(Status::INVALID_FIELD.dnr()),
+        }
+        Ok(0)
+    }
+
+    fn set_temperature(&mut self, value: u32) -> Result<(), Status> {
+        let kelvin = u16::try_from(value & 0xFFFF).unwrap_or(0);
+        match Threshold::of(value)? {
+            Threshold {
+                sensor: 0 | 0xF,
+                under: false,
+            } => self.temperature_over_k = kelvin,
+            Threshold {
+                sensor: 0 | 0xF,
+                under: true,
+            } => self.temperature_under_k = kelvin,
+            _ => return Err(Status::INVALID_FIELD.dnr()),
+        }
+        Ok(())
+    }
+
+    fn set_error_recovery(
+        &mut self,
+        nsid: Nsid,
+        value: u32,
+        namespaces: &NamespaceSet,
+    ) -> Result<(), Status> {
+        // DULBE (bit 16) needs deallocated blocks, which no namespace reports.
+        if value & !0xFFFF != 0 {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        let targets: Vec<Nsid> = match nsid {
+            Nsid::BROADCAST => namespaces.iter().map(|info| info.nsid).collect(),
+            one => vec![active(one, namespaces)?],
+        };
+        self.error_recovery.retain(|(of, _)| !targets.contains(of));
+        if value != 0 {
+            self.error_recovery
+                .extend(targets.into_iter().map(|of| (of, value)));
+        }
+        Ok(())
+    }
+
+    fn set_queues(&mut self, asked: NumberOfQueues, context: &Context<'_>) -> Result<u32, Status> {
+        if asked.submission_z() == u16::MAX || asked.completion_z() == u16::MAX {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        if context.io_queues_connected {
+            return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
+        }
+        // On fabrics a queue is a pair: as many as the smaller number.
+        let granted_z = asked
+            .submission_z()
+            .min(asked.completion_z())
+            .min(context.io_queues_max - 1);
+        self.io_queues = granted_z + 1;
+        Ok(NumberOfQueues::new(granted_z, granted_z).0)
+    }
+
+    fn set_async_events(&mut self, value: u32, notices: u32) -> Result<(), Status> {
+        if value & !(async_event_configuration::SMART_MASK | notices) != 0 {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        self.async_events = value;
+        Ok(())
+    }
+
+    fn set_host_behavior(&mut self, data: &[u8]) -> Result<(), Status> {
+        let (behavior, _) = HostBehaviorSupport::ref_from_prefix(data)
+            .map_err(|_| Status::DATA_SGL_LENGTH_INVALID.dnr())?;
+        if [
+            behavior.acre,
+            behavior.etdas,
+            behavior.lbafee,
+            behavior.hdisns,
+        ]
+        .iter()
+        .any(|&flag| flag > 1)
+        {
+            return Err(Status::INVALID_FIELD.dnr());
+        }
+        self.host_behavior = *behavior;
+        Ok(())
+    }
+}
+
+/// CDW11 of Temperature Threshold.
+struct Threshold {
+    /// TMPSEL: 0 = composite, Fh = all.
+    sensor: u32,
+    /// THSEL = 1.
+    under: bool,
+}
+
+impl Threshold {
+    fn of(cdw11: u32) -> Result<Threshold, Status> {
+        let sensor = cdw11 >> 16 & 0xF;
+        match cdw11 >> 20 & 0b11 {
+            0 => Ok(Threshold {
+                sensor,
+                under: false,
+            }),
+            1 => Ok(Threshold {
+                sensor,
+                under: true,
+            }),
+            _ => Err(Status::INVALID_FIELD.dnr()),
+        }
+    }
+}
+
+/// The feature a command names, where this controller has it.
+fn find(sqe: &Sqe, context: &Context<'_>) -> Result<&'static Support, Status> {
+    let id = FeatureId(sqe.cdw10.to_bytes()[0]);
+    SUPPORTED
+        .iter()
+        .find(|feature| feature.id == id && feature.is_there(context.discovery, context.namespaces))
+        .ok_or(Status::INVALID_FIELD.dnr())
+}
+
+impl Support {
+    /// True where a controller has this feature.
+    pub fn is_there(&self, discovery: bool, namespaces: &NamespaceSet) -> bool {
+        if discovery {
+            return self.discovery;
+        }
+        self.id != FeatureId::VOLATILE_WRITE_CACHE || namespaces.has_volatile_cache()
+    }
+}
+
+/// An active namespace for a namespace-specific feature.
+fn active(nsid: Nsid, namespaces: &NamespaceSet) -> Result<Nsid, Status> {
+    namespaces.require(nsid).map(|info| info.nsid)
+}
+
+fn protection(nsid: Nsid, namespaces: &NamespaceSet) -> Result<u32, Status> {
+    let info = namespaces.require(nsid)?;
+    Ok(if info.write_protected {
+        write_protection::WRITE_PROTECT
+    } else {
+        write_protection::NONE
+    })
+}

@@ -1,0 +1,35 @@
+//! Controllers: what answers admin commands, and what an I/O command must satisfy before it reaches a namespace.
+//!
+//! ```text
+//!  Connect ----> Registry ----> Controller (I/O or discovery), one per association
+//!  admin command -------------> Controller::execute -> Outcome
+//!  I/O command ---------------> parse_io(NamespaceSet) -> IoCommand
+//! ```
+//! A [`Registry`] and its controllers live where the admin queues live, on one thread. I/O queues elsewhere need nothing of
+//! them but the [`NamespaceSet`], an immutable snapshot with an epoch.
+
+mod admin;
+mod async_event;
+mod connect;
+mod counters;
+mod discovery;
+mod error_log;
+mod feature;
+mod identify;
+mod io;
+mod keep_alive;
+mod log_page;
+mod namespaces;
+mod property;
+mod registry;
+mod subsystem;
+
+pub use admin::{AdminCommand, Controller, ControllerId, Effect, Outcome, buffer_bytes};
+pub use connect::{Admitted, ConnectRequest};
+pub use counters::ControllerCounters;
+pub use discovery::Listener;
+pub use error_log::CommandError;
+pub use io::{BlockRange, IoCommand, parse_io};
+pub use namespaces::{NamespaceInfo, NamespaceSet};
+pub use registry::{Closed, Registry};
+pub use subsystem::{ConfigError, ControllerLimits, HostPolicy, Subsystem, Target};

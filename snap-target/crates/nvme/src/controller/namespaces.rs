@@ -1,0 +1,120 @@
+//! What controllers know of namespaces: an immutable set with an epoch.
+
+use super::ConfigError;
+use super::subsystem::NAMESPACES_MAX;
+use nvme_spec::Nsid;
+
+/// One namespace as a host sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceInfo {
+    /// NSID, 1 to 1024.
+    pub nsid: Nsid,
+    /// NSZE and NCAP.
+    pub block_count: u64,
+    /// Bytes of a logical block: a power of two from 512 to 64 KiB.
+    pub lba_bytes: u32,
+    /// UUID; zeros = none.
+    pub uuid: [u8; 16],
+    /// NGUID; zeros = none.
+    pub nguid: [u8; 16],
+    /// EUI64.
+    pub eui64: Option<[u8; 8]>,
+    /// Writes fail with Namespace is Write Protected.
+    pub write_protected: bool,
+    /// Acknowledged writes may be lost with power until a Flush: VWC is advertised.
+    pub volatile_cache: bool,
+    /// NOIOB: boundary that I/O better not crosses, in blocks; 0 = none.
+    pub optimal_boundary_blocks: u16,
+    /// NPWG, NPWA, NOWS: granularity and size of good I/O, in blocks; 0 = not reported.
+    pub optimal_blocks: u16,
+}
+
+impl NamespaceInfo {
+    /// LBADS: the block's bytes as a power of two.
+    pub(super) fn lbads(&self) -> u8 {
+        u8::try_from(self.lba_bytes.trailing_zeros()).unwrap_or(0)
+    }
+}
+
+/// The namespaces of a subsystem at one epoch. Lookup is an index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespaceSet {
+    epoch: u64,
+    by_nsid: Vec<Option<NamespaceInfo>>,
+}
+
+impl NamespaceSet {
+    /// A checked set. `epoch` grows with every change of the subsystem's namespaces.
+    pub fn new(
+        epoch: u64,
+        namespaces: impl IntoIterator<Item = NamespaceInfo>,
+    ) -> Result<NamespaceSet, ConfigError> {
+        let mut by_nsid: Vec<Option<NamespaceInfo>> = Vec::new();
+        for info in namespaces {
+            let nsid = info.nsid;
+            let index = Self::index(nsid).ok_or(ConfigError::NsidOutOfRange { nsid })?;
+            if !info.lba_bytes.is_power_of_two() || !(512..=65536).contains(&info.lba_bytes) {
+                return Err(ConfigError::LbaBytes {
+                    nsid,
+                    lba_bytes: info.lba_bytes,
+                });
+            }
+            if info.block_count == 0
+                || info
+                    .block_count
+                    .checked_mul(u64::from(info.lba_bytes))
+                    .is_none()
+            {
+                return Err(ConfigError::BlockCount {
+                    nsid,
+                    block_count: info.block_count,
+                });
+            }
+            if by_nsid.len() <= index {
+                by_nsid.resize(index + 1, None);
+            }
+            match by_nsid.get_mut(index) {
+                Some(place @ None) => *place = Some(info),
+                _ => return Err(ConfigError::DuplicateNsid { nsid }),
+            }
+        }
+        Ok(NamespaceSet { epoch, by_nsid })
+    }
+
+    /// Which state of the subsystem this is.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The namespace, where it is active.
+    pub fn get(&self, nsid: Nsid) -> Option<&NamespaceInfo> {
+        self.by_nsid
+            .get(usize::try_from(nsid.0.checked_sub(1)?).ok()?)?
+            .as_ref()
+    }
+
+    /// Active namespaces by rising NSID.
+    pub fn iter(&self) -> impl Iterator<Item = &NamespaceInfo> {
+        self.by_nsid.iter().flatten()
+    }
+
+    /// NSIDs that are active in one set alone, or differ.
+    pub(super) fn changed(&self, other: &NamespaceSet) -> Vec<Nsid> {
+        (1..=NAMESPACES_MAX)
+            .map(Nsid)
+            .filter(|&nsid| self.get(nsid) != other.get(nsid))
+            .collect()
+    }
+
+    /// True where any namespace has a volatile write cache.
+    pub(super) fn has_volatile_cache(&self) -> bool {
+        self.iter().any(|info| info.volatile_cache)
+    }
+
+    fn index(nsid: Nsid) -> Option<usize> {
+        (1..=NAMESPACES_MAX)
+            .contains(&nsid.0)
+            .then(|| usize::try_from(nsid.0 - 1).ok())
+            .flatten()
+    }
+}

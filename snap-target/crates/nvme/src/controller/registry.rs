@@ -1,0 +1,396 @@
+//! All controllers of a target: who may connect, which identifiers are in use, who has gone silent.
+
+use super::admin::{Association, Role};
+use super::connect::{Invalid, invalid, refusal};
+use super::subsystem::Target;
+use super::{Admitted, ConnectRequest, Controller, ControllerId, NamespaceSet, Subsystem};
+use crate::Time;
+use crate::nqn::Nqn;
+use crate::queue::{Completion, QueueId};
+use nvme_spec::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, connect_offset};
+use nvme_spec::{Sqe, Status};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Discovery controllers at the same time, all hosts together.
+const DISCOVERY_CONTROLLERS_MAX: usize = 64;
+
+/// IOSQES and IOCQES that a host must have set before it connects I/O queues: 64 and 16 bytes.
+const IOSQES: u8 = 6;
+const IOCQES: u8 = 4;
+
+/// The controllers of a target. Plain data: on one thread, that of the admin queues.
+#[derive(Debug)]
+pub struct Registry {
+    target: Arc<Target>,
+    /// Of each subsystem, in the target's order.
+    namespaces: Vec<Arc<NamespaceSet>>,
+    associations: BTreeMap<ControllerId, Connected>,
+    next_id: u16,
+    /// GENCTR of the discovery log.
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Connected {
+    controller: Controller,
+    /// I/O queues by identifier - 1.
+    io_queues: Vec<bool>,
+}
+
+/// What the end of a queue's connection means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// One I/O queue less.
+    Queue,
+    /// It was the admin queue: the controller is gone, and these I/O queues' connections must be closed.
+    Controller(Vec<QueueId>),
+    /// The registry did not know it.
+    Unknown,
+}
+
+impl Registry {
+    /// Without controllers. Each subsystem starts without namespaces: [`Registry::set_namespaces`].
+    pub fn new(target: Target) -> Registry {
+        let namespaces = target
+            .subsystems()
+            .iter()
+            .map(|_| Arc::new(NamespaceSet::default()))
+            .collect();
+        Registry {
+            target: Arc::new(target),
+            namespaces,
+            associations: BTreeMap::new(),
+            next_id: 1,
+            generation: 1,
+        }
+    }
+
+    /// Connect of any queue: its entry, its 1024 bytes of data, and the address at which it came in.
+    pub fn connect(
+        &mut self,
+        sqe: &Sqe,
+        data: &[u8],
+        local: SocketAddr,
+        now: Time,
+    ) -> Result<Admitted, Completion> {
+        let request = ConnectRequest::parse(sqe, data)?;
+        if request.queue.is_admin() {
+            self.connect_admin(request, local, now)
+        } else {
+            self.connect_io(&request, now)
+        }
+    }
+
+    fn connect_admin(
+        &mut self,
+        request: ConnectRequest,
+        local: SocketAddr,
+        now: Time,
+    ) -> Result<Admitted, Completion> {
+        let (role, namespaces) = self.role(&request, local)?;
+        let queue_entries_max = match &role {
+            Role::Io { subsystem } => subsystem.limits.queue_entries_max,
+            Role::Discovery { .. } => super::ControllerLimits::default().queue_entries_max,
+        };
+        let entries = entries(&request, queue_entries_max)?;
+        if request.cntlid != CNTLID_DYNAMIC {
+            return Err(invalid(Invalid::Data(connect_offset::data::CNTLID)));
+        }
+        self.check_limits(&role, &request.host)?;
+        let id = self
+            .allocate_id()
+            .ok_or(Completion::of(Status::CONNECT_CONTROLLER_BUSY))?;
+        let association = Association {
+            id,
+            host: request.host,
+            host_id: request.host_id,
+            kato_ms: request.kato_ms,
+        };
+        let controller = Controller::new(association, role, namespaces, now);
+        let io_queues = vec![false; usize::from(controller.limits().io_queues_max)];
+        self.associations.insert(
+            id,
+            Connected {
+                controller,
+                io_queues,
+            },
+        );
+        Ok(Admitted {
+            controller: id,
+            queue: QueueId::ADMIN,
+            entries,
+            flow_control: request.flow_control,
+            completion: Completion::result(u32::from(id.0)),
+        })
+    }
+
+    /// What the names in a Connect lead to.
+    fn role(
+        &self,
+        request: &ConnectRequest,
+        local: SocketAddr,
+    ) -> Result<(Role, Arc<NamespaceSet>), Completion> {
+        if request.subsystem.is_discovery() {
+            let role = Role::Discovery {
+                target: Arc::clone(&self.target),
+                local,
+                generation: self.generation,
+            };
+            return Ok((role, Arc::default()));
+        }
+        let (subsystem, namespaces) = self
+            .subsystem(&request.subsystem)
+            .ok_or_else(|| invalid(Invalid::Data(connect_offset::data::SUBNQN)))?;
+        if !subsystem.hosts.allows(&request.host) {
+            let parameter = Invalid::Data(connect_offset::data::HOSTNQN);
+            return Err(refusal(Status::CONNECT_INVALID_HOST.dnr(), parameter));
+        }
+        Ok((
+            Role::Io {
+                subsystem: Arc::clone(subsystem),
+            },
+            Arc::clone(namespaces),
+        ))
+    }
+
+    /// Limits on controllers. Busy without DNR: another may have gone when the host tries again.
+    fn check_limits(&self, role: &Role, host: &Nqn) -> Result<(), Completion> {
+        let busy = Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY));
+        let Role::Io { subsystem } = role else {
+            let discovery = self
+                .controllers()
+                .filter(|controller| controller.is_discovery())
+                .count();
+            return if discovery >= DISCOVERY_CONTROLLERS_MAX {
+                busy
+            } else {
+                Ok(())
+            };
+        };
+        let ours = || {
+            self.controllers().filter(|controller| {
+                controller
+                    .subsystem()
+                    .is_some_and(|other| other.nqn == subsystem.nqn)
+            })
+        };
+        let limits = &subsystem.limits;
+        if ours().count() >= usize::from(limits.controllers_max)
+            || ours()
+                .filter(|controller| controller.host() == host)
+                .count()
+                >= usize::from(limits.controllers_per_host_max)
+        {
+            return busy;
+        }
+        Ok(())
+    }
+
+    fn connect_io(&mut self, request: &ConnectRequest, now: Time) -> Result<Admitted, Completion> {
+        let wrong_controller = || invalid(Invalid::Data(connect_offset::data::CNTLID));
+        let wrong_queue = || invalid(Invalid::Sqe(connect_offset::sqe::QID));
+        let id = ControllerId(request.cntlid);
+        let connected = self
+            .associations
+            .get_mut(&id)
+            .ok_or_else(wrong_controller)?;
+        let controller = &mut connected.controller;
+        let Some(subsystem) = controller.subsystem() else {
+            return Err(wrong_queue());
+        };
+        if subsystem.nqn != request.subsystem {
+            return Err(invalid(Invalid::Data(connect_offset::data::SUBNQN)));
+        }
+        if *controller.host() != request.host {
+            return Err(invalid(Invalid::Data(connect_offset::data::HOSTNQN)));
+        }
+        if *controller.host_id() != request.host_id {
+            return Err(invalid(Invalid::Data(connect_offset::data::HOSTID)));
+        }
+        let entries = entries(request, controller.limits().queue_entries_max)?;
+        if !controller.ready()
+            || controller.cc().iosqes() != IOSQES
+            || controller.cc().iocqes() != IOCQES
+        {
+            return Err(wrong_queue());
+        }
+        let index = usize::from(request.queue.0) - 1;
+        let place = connected
+            .io_queues
+            .get_mut(index)
+            .filter(|_| request.queue.0 <= controller.io_queues());
+        match place {
+            None => Err(wrong_queue()),
+            // Base, "Connect command": the queue exists already.
+            Some(true) => Err(Completion::of(Status::COMMAND_SEQUENCE_ERROR.dnr())),
+            Some(free) => {
+                *free = true;
+                controller.set_io_queues_connected(true);
+                controller.traffic(now);
+                Ok(Admitted {
+                    controller: id,
+                    queue: request.queue,
+                    entries,
+                    flow_control: request.flow_control,
+                    completion: Completion::result(u32::from(id.0)),
+                })
+            }
+        }
+    }
+
+    /// A queue's connection has ended.
+    pub fn closed(&mut self, id: ControllerId, queue: QueueId) -> Closed {
+        let Some(connected) = self.associations.get_mut(&id) else {
+            return Closed::Unknown;
+        };
+        if queue.is_admin() {
+            let open = connected.open_queues();
+            self.associations.remove(&id);
+            return Closed::Controller(open);
+        }
+        match connected.io_queues.get_mut(usize::from(queue.0) - 1) {
+            Some(open @ true) => {
+                *open = false;
+                let any = connected.io_queues.contains(&true);
+                connected.controller.set_io_queues_connected(any);
+                Closed::Queue
+            }
+            _ => Closed::Unknown,
+        }
+    }
+
+    /// The I/O queues of a controller that are connected.
+    pub fn io_queues(&self, id: ControllerId) -> Vec<QueueId> {
+        self.associations
+            .get(&id)
+            .map(Connected::open_queues)
+            .unwrap_or_default()
+    }
+
+    /// A controller.
+    pub fn controller(&self, id: ControllerId) -> Option<&Controller> {
+        self.associations
+            .get(&id)
+            .map(|connected| &connected.controller)
+    }
+
+    /// A controller, to work with.
+    pub fn controller_mut(&mut self, id: ControllerId) -> Option<&mut Controller> {
+        self.associations
+            .get_mut(&id)
+            .map(|connected| &mut connected.controller)
+    }
+
+    /// All controllers.
+    pub fn controllers(&self) -> impl Iterator<Item = &Controller> {
+        self.associations
+            .values()
+            .map(|connected| &connected.controller)
+    }
+
+    /// The target.
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// The namespaces of a subsystem are now these; its hosts are told. Ask every controller for
+    /// [`Controller::next_async_event`] afterwards. False where no subsystem has that name.
+    pub fn set_namespaces(&mut self, nqn: &Nqn, namespaces: &Arc<NamespaceSet>) -> bool {
+        let place = self
+            .target
+            .subsystems()
+            .iter()
+            .position(|subsystem| subsystem.nqn == *nqn);
+        let Some(place) = place.and_then(|index| self.namespaces.get_mut(index)) else {
+            return false;
+        };
+        *place = Arc::clone(namespaces);
+        for connected in self.associations.values_mut() {
+            if connected
+                .controller
+                .subsystem()
+                .is_some_and(|subsystem| subsystem.nqn == *nqn)
+            {
+                connected.controller.set_namespaces(Arc::clone(namespaces));
+            }
+        }
+        true
+    }
+
+    /// Where the target listens is now this; discovery controllers tell their hosts.
+    pub fn set_listeners(&mut self, listeners: impl IntoIterator<Item = super::Listener>) {
+        self.target = Arc::new(self.target.with_listeners(listeners));
+        self.generation += 1;
+        for connected in self.associations.values_mut() {
+            connected
+                .controller
+                .set_target(&self.target, self.generation);
+        }
+    }
+
+    /// When [`Registry::next_expired`] is next worth asking.
+    pub fn deadline(&self) -> Option<Time> {
+        self.controllers()
+            .filter_map(Controller::keep_alive_deadline)
+            .min()
+    }
+
+    /// A controller whose keep alive timer has run out: close its connections, the admin queue's last.
+    pub fn next_expired(&self, now: Time) -> Option<ControllerId> {
+        self.controllers()
+            .find(|controller| {
+                controller
+                    .keep_alive_deadline()
+                    .is_some_and(|deadline| deadline <= now)
+            })
+            .map(Controller::id)
+    }
+
+    fn subsystem(&self, nqn: &Nqn) -> Option<(&Arc<Subsystem>, &Arc<NamespaceSet>)> {
+        self.target
+            .subsystems()
+            .iter()
+            .zip(&self.namespaces)
+            .find(|(subsystem, _)| subsystem.nqn == *nqn)
+    }
+
+    /// The next free identifier. They go round, so that a late packet of an old association meets no new one.
+    fn allocate_id(&mut self) -> Option<ControllerId> {
+        for _ in 0..CNTLID_MAX {
+            let id = ControllerId(self.next_id);
+            self.next_id = if self.next_id >= CNTLID_MAX {
+                1
+            } else {
+                self.next_id + 1
+            };
+            if !self.associations.contains_key(&id) {
+                return Some(id);
+            }
+        }
+        None
+    }
+}
+
+impl Connected {
+    fn open_queues(&self) -> Vec<QueueId> {
+        (1..=u16::MAX)
+            .map(QueueId)
+            .zip(&self.io_queues)
+            .filter(|(_, open)| **open)
+            .map(|(queue, _)| queue)
+            .collect()
+    }
+}
+
+/// SQSIZE + 1, where the queue may be that long.
+fn entries(request: &ConnectRequest, queue_entries_max: u16) -> Result<u16, Completion> {
+    match request.sqsize_z {
+        0 => None,
+        sqsize_z => sqsize_z
+            .checked_add(1)
+            .filter(|&entries| entries <= queue_entries_max),
+    }
+    .ok_or(invalid(Invalid::Sqe(connect_offset::sqe::SQSIZE)))
+}

@@ -1,0 +1,116 @@
+//! NVMe Qualified Names (Base, "NVMe Qualified Names").
+
+use nvme_spec::{DISCOVERY_NQN, NQN_BYTES_MAX, NQN_FIELD_BYTES};
+use std::fmt;
+
+/// A name of a host or a subsystem: 1 to 223 bytes of UTF-8 without control characters, beginning with `nqn.`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Nqn(Box<str>);
+
+/// Why a text is not an NQN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NqnError {
+    /// Longer than 223 bytes, or a field without its terminating zero.
+    #[error("an NQN has at most {NQN_BYTES_MAX} bytes and ends with a zero")]
+    TooLong,
+    /// Not UTF-8, or with control characters.
+    #[error("an NQN is UTF-8 without control characters")]
+    NotText,
+    /// Does not begin with `nqn.`.
+    #[error("an NQN begins with \"nqn.\", for example nqn.2014-08.org.nvmexpress:uuid:...")]
+    Prefix,
+}
+
+impl Nqn {
+    /// Checks a text.
+    pub fn parse(text: &str) -> Result<Nqn, NqnError> {
+        if text.len() > NQN_BYTES_MAX {
+            return Err(NqnError::TooLong);
+        }
+        if text.chars().any(char::is_control) {
+            return Err(NqnError::NotText);
+        }
+        match text.strip_prefix("nqn.") {
+            Some(rest) if !rest.is_empty() => Ok(Nqn(text.into())),
+            _ => Err(NqnError::Prefix),
+        }
+    }
+
+    /// Checks a zero-terminated field of a structure.
+    pub fn from_field(field: &[u8; NQN_FIELD_BYTES]) -> Result<Nqn, NqnError> {
+        let bytes = field.split(|&byte| byte == 0).next().unwrap_or(&[]);
+        if bytes.len() > NQN_BYTES_MAX {
+            return Err(NqnError::TooLong);
+        }
+        Nqn::parse(std::str::from_utf8(bytes).map_err(|_| NqnError::NotText)?)
+    }
+
+    /// As a zero-terminated field.
+    pub fn to_field(&self) -> [u8; NQN_FIELD_BYTES] {
+        let mut field = [0; NQN_FIELD_BYTES];
+        for (to, from) in field.iter_mut().zip(self.0.bytes()) {
+            *to = from;
+        }
+        field
+    }
+
+    /// The discovery service's well-known name.
+    pub fn discovery() -> Nqn {
+        Nqn(DISCOVERY_NQN.into())
+    }
+
+    /// True for the discovery service's well-known name.
+    pub fn is_discovery(&self) -> bool {
+        &*self.0 == DISCOVERY_NQN
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Nqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for Nqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Base, "NVMe Qualified Names": 223 bytes at most, zero-terminated, UTF-8.
+    #[test]
+    fn fields_are_checked_before_they_are_names() {
+        let mut field = [b'a'; NQN_FIELD_BYTES];
+        assert_eq!(Nqn::from_field(&field), Err(NqnError::TooLong));
+        field[..4].copy_from_slice(b"nqn.");
+        field[223] = 0;
+        let longest = Nqn::from_field(&field).unwrap();
+        assert_eq!(longest.as_str().len(), 223);
+        assert_eq!(&longest.to_field()[..223], &field[..223]);
+        field[223] = b'a';
+        field[224] = 0;
+        assert_eq!(Nqn::from_field(&field), Err(NqnError::TooLong));
+        field[5] = 0xFF;
+        field[10] = 0;
+        assert_eq!(Nqn::from_field(&field), Err(NqnError::NotText));
+        assert_eq!(
+            Nqn::from_field(&[0; NQN_FIELD_BYTES]),
+            Err(NqnError::Prefix)
+        );
+        assert_eq!(Nqn::parse("nqn."), Err(NqnError::Prefix));
+        assert_eq!(Nqn::parse("nqn.a\nb"), Err(NqnError::NotText));
+        assert_eq!(
+            Nqn::from_field(&Nqn::discovery().to_field()).unwrap(),
+            Nqn::discovery()
+        );
+    }
+}
