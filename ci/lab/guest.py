@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from .accel import Accelerator
 from .cpio import Cpio
@@ -72,12 +73,13 @@ class Guest:
             listener.bind(str(self._folder / "session"))
             listener.listen(1)
             modules = self.lab.qemu.path / "usr/lib/x86_64-linux-gnu/qemu"
-            with open(self._folder / "qemu.log", "wb") as log:
+            with open(self._folder / "qemu.log", "wb") as log, _joined(self.lab.initramfs, self.files) as initramfs:
                 self._process = subprocess.Popen(
-                    self._command(),
+                    self._command(f"/proc/self/fd/{initramfs.fileno()}"),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
+                    pass_fds=(initramfs.fileno(),),
                     env={**os.environ, "QEMU_MODULE_DIR": str(modules)},
                 )
         except BaseException:
@@ -130,10 +132,8 @@ class Guest:
             self._session.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _command(self) -> list[str]:
+    def _command(self, initramfs: str) -> list[str]:
         qemu, folder = self.lab.qemu, self._folder
-        initramfs = folder / "initramfs"
-        _join(initramfs, self.lab.initramfs, self.files)
         arguments = "console=ttyS0 loglevel=5 panic=-1 nokaslr mitigations=off random.trust_cpu=on"
         arguments += " lab.share" if self.share else ""
         forwarded = "".join(f",hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:{port}" for port in self.forward)
@@ -143,7 +143,7 @@ class Guest:
             *("-M", "q35", *self.accelerator.options, "-smp", str(self.cpus), "-m", str(self.memory_mib)),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-run-with", "exit-with-parent=on"),
-            *("-kernel", str(self.lab.vmlinux), "-initrd", str(initramfs), "-append", arguments),
+            *("-kernel", str(self.lab.vmlinux), "-initrd", initramfs, "-append", arguments),
             *("-serial", f"file:{folder / 'console.log'}"),
             *("-device", "virtio-serial-pci", "-chardev", f"socket,id=session,path={folder / 'session'}"),
             *("-device", "virtserialport,chardev=session,nr=1"),
@@ -205,12 +205,17 @@ class Guest:
         return path.read_text(errors="replace") if path.is_file() else ""
 
 
-def _join(target: Path, initramfs: Path, files: Mapping[str, bytes]) -> None:
-    """The lab's initramfs with one more archive behind it. Linux wants each archive to start at a multiple of four."""
+def _joined(base: Path, files: Mapping[str, bytes]) -> IO[bytes]:
+    """The lab's initramfs with one more archive behind it, in a file without a name: nothing stays behind, however a guest ends.
+
+    Linux wants each archive to start at a multiple of four; the lab's has such a length.
+    """
     added = Cpio()
     for name, content in files.items():
         added.add_file(name, content, executable=True)
-    with open(target, "wb") as joined:
-        with open(initramfs, "rb") as base:
-            shutil.copyfileobj(base, joined, 1 << 20)
-        joined.write(added.to_bytes())
+    joined = tempfile.TemporaryFile()
+    with open(base, "rb") as first:
+        shutil.copyfileobj(first, joined, 1 << 20)
+    joined.write(added.to_bytes())
+    joined.flush()
+    return joined

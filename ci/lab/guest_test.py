@@ -49,7 +49,10 @@ class GuestTest(unittest.TestCase):
         self.assertLess(time.monotonic() - started, 20)
 
     def test_a_guest_dies_with_the_program_that_started_it(self) -> None:
-        parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True)
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        environment = {**os.environ, "TMPDIR": folder.name}
+        parent = subprocess.Popen([sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, text=True, env=environment)
         assert parent.stdout is not None
         guest = int(parent.stdout.readline())
         descriptor = os.pidfd_open(guest)
