@@ -1,0 +1,43 @@
+import io
+import sys
+import time
+import unittest
+from contextlib import redirect_stdout
+
+from counts import Counts
+from stages import Installs, Outcome, Stage, run_and_show, run_stage
+
+
+def shell(script: str) -> tuple[str, ...]:
+    return ("sh", "-c", script)
+
+
+class StagesTest(unittest.TestCase):
+    def outcome(self, *scripts: str, install: str = "", in_ci: bool = False) -> Outcome:
+        stage = Stage("name", "what", tuple(map(shell, scripts)), shell(install) if install else ())
+        with redirect_stdout(io.StringIO()):
+            return run_stage(stage, Installs([stage]), in_ci)
+
+    def test_a_stage_ends_with_its_first_failed_command(self) -> None:
+        self.assertEqual(self.outcome("echo 2 passed, 0 failed", "echo 3 passed, 0 failed").counts, Counts(5, 0))
+        self.assertEqual(self.outcome("echo 2 passed, 1 failed; exit 1", "echo 3 passed, 0 failed").counts, Counts(2, 1))
+        self.assertEqual(self.outcome("exit 1").counts, Counts(0, 1))
+
+    def test_what_cannot_be_installed_is_skipped_but_not_in_ci(self) -> None:
+        skipped = self.outcome("echo 9 passed, 0 failed", install="exit 77")
+        self.assertEqual((skipped.counts, skipped.note), (Counts(0, 0), "skipped: cannot be installed here"))
+        self.assertEqual(self.outcome("true", install="exit 77", in_ci=True).counts, Counts(0, 1))
+        self.assertEqual(self.outcome("true", install="exit 1").counts, Counts(0, 1))
+        self.assertEqual(self.outcome("true", install="exit 0").counts, Counts(1, 0))
+
+    def test_out_of_time_everything_that_a_command_started_is_killed(self) -> None:
+        started = time.monotonic()
+        with redirect_stdout(io.StringIO()):
+            # The child holds the output open; only its end lets the reading end.
+            output, status = run_and_show((sys.executable, "-c", "import os; print(1, flush=True); os.system('sleep 60')"), 1.0)
+        self.assertEqual((output, status), ("1\n", -9))
+        self.assertLess(time.monotonic() - started, 20)
+
+
+if __name__ == "__main__":
+    unittest.main()
