@@ -111,7 +111,8 @@ def run_stage(stage: Stage, installs: Installs, in_ci: bool) -> Outcome:
 
 def run_and_show(command: tuple[str, ...], seconds_max: float) -> tuple[str, int]:
     """What the command printed, shown as it comes, and its exit status. Out of time, all that it started is killed."""
-    process = subprocess.Popen(
+    lines = []
+    with subprocess.Popen(
         command,
         cwd=REPOSITORY,
         stdin=subprocess.DEVNULL,
@@ -120,22 +121,21 @@ def run_and_show(command: tuple[str, ...], seconds_max: float) -> tuple[str, int
         text=True,
         errors="replace",
         start_new_session=True,
-    )
-    timer = threading.Timer(max(1.0, seconds_max), os.killpg, (process.pid, signal.SIGKILL))
-    timer.start()
-    lines = []
-    try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line)
-            sys.stdout.write(line)
-            sys.stdout.flush()
-        status = process.wait()
-    except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise
-    finally:
-        timer.cancel()
+    ) as process:
+        timer = threading.Timer(max(1.0, seconds_max), os.killpg, (process.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                lines.append(line)
+                sys.stdout.write(line)
+                sys.stdout.flush()
+            status = process.wait()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        finally:
+            timer.cancel()
     return "".join(lines), status
 
 
