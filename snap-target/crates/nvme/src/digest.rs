@@ -7,6 +7,13 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     low_half(crc_fast::checksum(Crc32Iscsi, bytes))
 }
 
+/// CRC-32C of bytes that follow others whose CRC-32C is `crc`. The CRC of no bytes is 0.
+pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
+    let mut digest = crc_fast::Digest::new_with_init_state(Crc32Iscsi, u64::from(!crc));
+    digest.update(bytes);
+    low_half(digest.finalize())
+}
+
 /// CRC-32C of two runs of bytes from their CRCs and the length of the second. The CRC of no bytes is 0.
 pub fn crc32c_combine(first: u32, second: u32, second_bytes: usize) -> u32 {
     low_half(crc_fast::checksum_combine(
@@ -37,6 +44,19 @@ mod tests {
         let ascending: Vec<u8> = (0..32).collect();
         assert_eq!(crc32c(&ascending), 0x46DD_794E);
         assert_eq!(crc32c(b"123456789"), 0xE306_9283);
+    }
+
+    #[test]
+    fn appending_at_any_cut_gives_the_crc_of_the_whole() {
+        let whole = b"123456789";
+        for cut in 0..=whole.len() {
+            let (first, second) = whole.split_at(cut);
+            assert_eq!(
+                crc32c_append(crc32c_append(0, first), second),
+                0xE306_9283,
+                "cut at {cut}"
+            );
+        }
     }
 
     #[test]

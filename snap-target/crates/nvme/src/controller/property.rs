@@ -43,7 +43,7 @@ impl Properties {
 
     /// CSTS.RDY: commands other than fabrics commands are taken.
     pub fn ready(&self) -> bool {
-        self.cc.enabled() && !self.fatal && self.shutdown == Shutdown::None
+        self.cc.enabled() && !self.fatal
     }
 
     /// CC as the host last wrote it.

@@ -281,7 +281,11 @@ impl Connection {
         let Transfer::Remote { bytes } = entry.transfer else {
             return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
         };
-        if entry.phase != Phase::Held || !entry.host_to_controller || bytes > limit {
+        if self.state == State::Closed
+            || entry.phase != Phase::Held
+            || !entry.host_to_controller
+            || bytes > limit
+        {
             return Err(Status::INVALID_FIELD.dnr());
         }
         entry.phase = Phase::Receiving;
@@ -306,14 +310,16 @@ impl Connection {
         }
         entry.answer(completion, data_len);
         match entry.phase {
-            Phase::Receiving => entry.doomed = true,
-            Phase::Capsule => {
-                entry.phase = Phase::Answered;
+            // An R2T is out: its data come in any case.
+            Phase::Receiving if entry.received < entry.requested => {
+                entry.doomed = true;
                 self.discard_payload_of(slot);
-                self.outgoing.push_back(slot);
             }
+            // The next R2T waits in the outgoing queue: the answer takes its place.
+            Phase::Receiving => entry.phase = Phase::Answered,
             _ => {
                 entry.phase = Phase::Answered;
+                self.discard_payload_of(slot);
                 self.outgoing.push_back(slot);
             }
         }

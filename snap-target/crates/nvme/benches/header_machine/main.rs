@@ -1,0 +1,103 @@
+//! What the bare machines cost: nanoseconds per 4 KiB read, without sockets and without payload.
+//!
+//! Target's end: capsule header in, event, checks of the command, answer, header bytes of C2HData (and CapsuleResp) out. Both
+//! ends: the same, and the host's submission, its capsule, and its reading of the answer. Cases alternate within one run,
+//! so that what else the machine does meets all of them; medians and the spread of the middle half are printed. Data
+//! digests are the driver's work and not in these figures: `header digest` is all that the machines compute.
+//!
+//! `cargo bench -p nvme`
+
+mod host;
+mod target;
+
+use std::time::Instant;
+
+/// Reads of one measurement.
+const READS: u32 = 32 * 4096;
+/// Measurements of each case, alternating.
+const ROUNDS: usize = 15;
+/// Commands in flight.
+const DEPTH: u16 = 32;
+/// What the design asks of the target's end, digests off.
+const TARGET_NANOS_MAX: f64 = 150.0;
+
+struct Case {
+    name: &'static str,
+    run: Box<dyn FnMut()>,
+    nanos_per_read: Vec<f64>,
+}
+
+fn main() {
+    let mut cases = vec![
+        case(
+            "target, no digest, flow control",
+            target::reads(target::Options {
+                digest: false,
+                flow_control: true,
+            }),
+        ),
+        case(
+            "target, no digest, SUCCESS flag",
+            target::reads(target::Options {
+                digest: false,
+                flow_control: false,
+            }),
+        ),
+        case(
+            "target, header digest, flow control",
+            target::reads(target::Options {
+                digest: true,
+                flow_control: true,
+            }),
+        ),
+        case(
+            "target, header digest, SUCCESS flag",
+            target::reads(target::Options {
+                digest: true,
+                flow_control: false,
+            }),
+        ),
+        case("both ends, no digest", host::reads(false)),
+        case("both ends, header digest", host::reads(true)),
+    ];
+    for _ in 0..ROUNDS {
+        for case in &mut cases {
+            let start = Instant::now();
+            (case.run)();
+            case.nanos_per_read
+                .push(start.elapsed().as_secs_f64() * 1e9 / f64::from(READS));
+        }
+    }
+    println!(
+        "{:<40} {:>8} {:>16}   ns per 4 KiB read, depth {DEPTH}",
+        "case", "median", "middle half"
+    );
+    for case in &mut cases {
+        case.nanos_per_read.sort_by(f64::total_cmp);
+        let at = |share: usize| case.nanos_per_read[ROUNDS * share / 4];
+        println!(
+            "{:<40} {:>8.1} {:>7.1} .. {:>5.1}",
+            case.name,
+            at(2),
+            at(1),
+            at(3)
+        );
+    }
+    let without_digest = cases[0].nanos_per_read[ROUNDS / 2];
+    let verdict = if without_digest <= TARGET_NANOS_MAX {
+        "within"
+    } else {
+        "above"
+    };
+    println!(
+        "target's end: {without_digest:.0} ns, {verdict} the {TARGET_NANOS_MAX:.0} ns that the design allows"
+    );
+}
+
+fn case(name: &'static str, run: impl FnMut() + 'static) -> Case {
+    Case {
+        name,
+        run: Box::new(run),
+        nanos_per_read: Vec::with_capacity(ROUNDS),
+    }
+}
