@@ -1,13 +1,11 @@
-//! The loop's inside: submitting, reaping, inboxes. Everything here runs on the ring's thread.
+//! The loop's inside: starting, submitting, waiting, ending. Everything here runs on the ring's thread.
 
 use std::collections::VecDeque;
-use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use io_uring::{IoUring, cqueue, opcode, types};
+use io_uring::{IoUring, opcode, types};
 use nix::errno::Errno;
 use nix::libc;
 
@@ -15,7 +13,7 @@ use super::inbox::Inboxes;
 use super::op::{Kind, Op, Ops};
 use super::recv::RecvPool;
 use super::{Event, Fd, OpId, OwnerId, Payload, Turn, Wait, errno};
-use crate::config::{REAP_BATCH, RingConfig};
+use crate::config::RingConfig;
 use crate::error::ReactorError;
 use crate::features::Features;
 use crate::stats::RingStats;
@@ -23,7 +21,7 @@ use crate::timer::Timers;
 use crate::wake::WakeState;
 
 /// Completions of cancel requests: nothing to do.
-const CANCEL_TOKEN: u64 = u64::MAX;
+pub(super) const CANCEL_TOKEN: u64 = u64::MAX;
 /// Completions that another ring's message posts here.
 pub(super) const WAKE_TOKEN: u64 = u64::MAX - 1;
 /// io_uring_enter's flag to run deferred completion work.
@@ -31,7 +29,7 @@ const ENTER_GETEVENTS: u32 = 1;
 
 /// An entry that waits for room in the submission ring.
 #[derive(Clone, Copy, Debug)]
-enum Waiting {
+pub(super) enum Waiting {
     Op(OpId),
     Cancel(OpId),
 }
@@ -46,7 +44,7 @@ pub(super) struct Core {
     pub(super) recv: Rc<RecvPool>,
     /// Entries not yet in the submission ring, in order. At most one entry and one cancel for each operation.
     waiting: VecDeque<Waiting>,
-    wake: Arc<WakeState>,
+    pub(super) wake: Arc<WakeState>,
     ring_id: u64,
     ops_max: u32,
     spin: Duration,
@@ -91,9 +89,6 @@ impl Core {
         fd: Option<Fd>,
         kind: Kind,
     ) -> Result<OpId, Kind> {
-        if self.ops.is_full() {
-            return Err(kind);
-        }
         let id = self
             .ops
             .insert(Op {
@@ -124,7 +119,7 @@ impl Core {
         }
     }
 
-    fn enqueue(&mut self, entry: Waiting) {
+    pub(super) fn enqueue(&mut self, entry: Waiting) {
         self.waiting.push_back(entry);
         self.fill_submissions();
     }
@@ -134,11 +129,11 @@ impl Core {
         while let Some(&next) = self.waiting.front() {
             let entry = match next {
                 Waiting::Op(id) => self.ops.entry(id, &self.recv, self.ring_id),
-                Waiting::Cancel(id) => Some(
-                    opcode::AsyncCancel::new(id.to_user_data())
-                        .build()
-                        .user_data(CANCEL_TOKEN),
-                ),
+                // An operation that ended meanwhile needs no cancel.
+                Waiting::Cancel(id) => self.ops.get_mut(id).map(|_| {
+                    let cancel = opcode::AsyncCancel::new(id.to_user_data()).build();
+                    cancel.user_data(CANCEL_TOKEN)
+                }),
             };
             if let Some(entry) = entry {
                 // SAFETY: everything the entry points at is owned by the operation's slot (buffers, descriptor, batch) or lies in the
@@ -180,11 +175,14 @@ impl Core {
     fn push_and_reap(&mut self, turn: &mut Turn) -> Result<(), ReactorError> {
         loop {
             self.fill_submissions();
+            let submitted = self.stats.submitted;
             if self.needs_enter() {
                 self.enter()?;
             }
             turn.events += self.reap();
-            if self.waiting.is_empty() && self.uring.submission().is_empty() {
+            let all_submitted = self.waiting.is_empty() && self.uring.submission().is_empty();
+            // Where the kernel takes no more until inboxes are drained, the rest waits for the next turn.
+            if all_submitted || self.stats.submitted == submitted {
                 break;
             }
         }
@@ -301,151 +299,6 @@ impl Core {
         fired
     }
 
-    // ---- completions ----
-
-    /// Takes completions while inboxes have room; returns how many events were delivered.
-    fn reap(&mut self) -> u32 {
-        let mut delivered = 0;
-        let mut batch: [MaybeUninit<cqueue::Entry>; REAP_BATCH] =
-            [const { MaybeUninit::uninit() }; REAP_BATCH];
-        loop {
-            let room = self.inboxes.room().min(REAP_BATCH);
-            let entries = self.uring.completion().fill(&mut batch[..room]);
-            if entries.is_empty() {
-                return delivered;
-            }
-            self.stats.completions += entries.len() as u64;
-            for entry in entries {
-                delivered += u32::from(self.complete(entry));
-            }
-        }
-    }
-
-    /// Routes one completion; true if an event was delivered.
-    fn complete(&mut self, entry: &cqueue::Entry) -> bool {
-        match entry.user_data() {
-            CANCEL_TOKEN | WAKE_TOKEN => return false,
-            _ => {}
-        }
-        let id = OpId::from_user_data(entry.user_data());
-        let Some(op) = self.ops.get_mut(id) else {
-            return false;
-        };
-        let result = match entry.result() {
-            code if code < 0 => Err(Errno::from_raw(-code)),
-            count => Ok(count.cast_unsigned()),
-        };
-        let more = cqueue::more(entry.flags());
-        if !more && continues(op, result) {
-            self.stats.continued += 1;
-            self.enqueue(Waiting::Op(id));
-            return false;
-        }
-        let (owner, tag) = (op.owner, op.tag);
-        let payload = if more {
-            self.partial_payload(id, entry, result)
-        } else {
-            self.final_payload(id, entry, result)
-        };
-        let (result, payload) = match payload {
-            Some(done) => done,
-            None => return false,
-        };
-        if !more {
-            self.inboxes.op_ended(owner);
-        }
-        self.inboxes.deliver(
-            owner,
-            Event {
-                tag,
-                op: id,
-                result,
-                more,
-                payload,
-            },
-        )
-    }
-
-    /// What a completion of a multishot operation brings while the operation goes on.
-    fn partial_payload(
-        &mut self,
-        id: OpId,
-        entry: &cqueue::Entry,
-        result: Outcome,
-    ) -> Option<(Outcome, Payload)> {
-        let op = self.ops.get_mut(id)?;
-        match &op.kind {
-            Kind::Poll { .. } if op.owner == OwnerId::RING => {
-                self.wake.drain();
-                None
-            }
-            Kind::Accept { .. } => Some((result, accepted(result))),
-            Kind::Recv { .. } => Some((result, received(&self.recv, entry, result))),
-            _ => Some((result, Payload::None)),
-        }
-    }
-
-    /// What the last completion of an operation brings: its resources come back.
-    fn final_payload(
-        &mut self,
-        id: OpId,
-        entry: &cqueue::Entry,
-        result: Outcome,
-    ) -> Option<(Outcome, Payload)> {
-        let op = self.ops.remove(id)?;
-        Some(match op.kind {
-            Kind::Poll { .. } | Kind::Message { .. } if op.owner == OwnerId::RING => {
-                self.inboxes.op_ended(OwnerId::RING);
-                self.ring_op_ended(op.kind, result);
-                return None;
-            }
-            Kind::Accept { .. } => (result, accepted(result)),
-            Kind::Recv { .. } => (result, received(&self.recv, entry, result)),
-            Kind::RecvOwned { id } => match result {
-                Ok(len) if len > 0 => (result, Payload::Chunk(self.recv.chunk(id, len))),
-                _ => {
-                    self.recv.give_back(id);
-                    (result, Payload::None)
-                }
-            },
-            Kind::RecvInto { buf, done } => (result.map(|last| add(done, last)), Payload::Buf(buf)),
-            Kind::Send { batch } => {
-                let sent = batch.len() - batch.remaining();
-                (result.map(|last| add(sent, last)), Payload::Sent(batch))
-            }
-            Kind::Read { buf, .. } | Kind::Write { buf, .. } => (result, Payload::Buf(buf)),
-            Kind::Fsync { .. }
-            | Kind::Allocate { .. }
-            | Kind::Poll { .. }
-            | Kind::Message { .. } => (result, Payload::None),
-        })
-    }
-
-    /// The ring's own operations: the watch on the eventfd, and messages to other rings.
-    fn ring_op_ended(&mut self, kind: Kind, result: Outcome) {
-        match kind {
-            Kind::Poll { .. } if result != Err(Errno::ECANCELED) => {
-                self.wake.drain();
-                self.watch_wake();
-            }
-            // The other ring did not take the message: it may be closing, or lack the feature. Its eventfd always works.
-            Kind::Message { to } if result.is_err() => to.signal(),
-            _ => {}
-        }
-    }
-
-    /// Keeps a poll on the eventfd in flight.
-    fn watch_wake(&mut self) {
-        let fd = Fd::borrowed(self.wake.event_fd());
-        let kind = Kind::Poll {
-            events: libc::POLLIN.cast_unsigned().into(),
-            multishot: true,
-        };
-        if self.start(OwnerId::RING, 0, Some(fd), kind).is_err() {
-            tracing::error!("no operation slot for the wake-up watch");
-        }
-    }
-
     // ---- ending ----
 
     /// Cancels every operation of `owner` and waits until the kernel let go of them all.
@@ -453,70 +306,39 @@ impl Core {
         self.timers.cancel_owner(owner);
         self.inboxes.close(owner);
         while self.inboxes.in_flight(owner) > 0 {
-            let ids: Vec<OpId> = self.ops.of_owner(owner).collect();
-            for id in ids {
-                self.cancel(id);
+            for index in 0..self.ops_max {
+                if let Some(id) = self.ops.of_owner(owner, index) {
+                    self.cancel(id);
+                }
             }
             // Inboxes of others grow over their limit here if they must: waiting for room would wait for ever.
             self.inboxes.lift_limit(true);
             self.fill_submissions();
             self.stats.enters += 1;
-            let result = self.uring.submitter().submit_and_wait(1);
+            // Cancels that found no room yet must go first, or there is nothing to wait for.
+            let want = usize::from(self.waiting.is_empty());
+            let result = self.uring.submitter().submit_and_wait(want);
             if let Err(error) = self.entered(result) {
-                tracing::error!(%error, "waiting for cancelled operations failed");
+                // The kernel may still write to their memory: it must never be used for anything else.
+                tracing::error!(%error, "operations could not be ended; their buffers are lost");
+                self.leak(owner);
+                break;
             }
             self.reap();
         }
         self.inboxes.lift_limit(false);
         self.inboxes.release(owner);
     }
-}
 
-type Outcome = Result<u32, Errno>;
-
-/// Whether a short transfer goes on; updates what is left.
-fn continues(op: &mut Op, result: Outcome) -> bool {
-    let Ok(count @ 1..) = result else {
-        return false;
-    };
-    let count = count as usize;
-    if op.cancelled {
-        return false;
-    }
-    match &mut op.kind {
-        Kind::RecvInto { buf, done } if *done + count < buf.len() => {
-            *done += count;
-            true
+    fn leak(&mut self, owner: OwnerId) {
+        for index in 0..self.ops_max {
+            if let Some(op) = self
+                .ops
+                .of_owner(owner, index)
+                .and_then(|id| self.ops.remove(id))
+            {
+                std::mem::forget(op);
+            }
         }
-        Kind::Send { batch } if count < batch.remaining() => {
-            batch.advance(count);
-            true
-        }
-        _ => false,
-    }
-}
-
-fn add(before: usize, last: u32) -> u32 {
-    u32::try_from(before)
-        .unwrap_or(u32::MAX)
-        .saturating_add(last)
-}
-
-fn accepted(result: Outcome) -> Payload {
-    match result {
-        // SAFETY: a successful accept returns a fresh descriptor that nobody else owns.
-        Ok(fd) => Payload::Socket(unsafe { OwnedFd::from_raw_fd(fd.cast_signed()) }),
-        Err(_) => Payload::None,
-    }
-}
-
-fn received(pool: &Rc<RecvPool>, entry: &cqueue::Entry, result: Outcome) -> Payload {
-    match (cqueue::buffer_select(entry.flags()), result) {
-        (Some(id), Ok(len)) if len > 0 => Payload::Chunk(pool.chunk(id, len)),
-        (Some(id), _) => {
-            pool.give_back(id);
-            Payload::None
-        }
-        (None, _) => Payload::None,
     }
 }

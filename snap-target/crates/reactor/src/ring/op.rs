@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue, types};
 use nix::libc;
 
 use super::recv::{GROUP, RecvPool};
-use super::{Fd, OpId, OwnerId, SendBatch};
+use super::{Fd, OpId, Outcome, OwnerId, SendBatch};
 use crate::buf::{IoBuf, Mapping};
 use crate::config::OP_SEGMENTS_MAX;
 use crate::error::ReactorError;
@@ -34,6 +34,11 @@ pub(super) enum Kind {
     },
     Send {
         batch: SendBatch,
+        zero_copy: bool,
+        /// Zero copy: notices that the kernel still owes us; until then it may read the memory.
+        notices: u32,
+        /// Zero copy: how it ended, while notices are owed.
+        outcome: Option<Outcome>,
     },
     Read {
         buf: IoBuf,
@@ -105,9 +110,9 @@ impl Ops {
     }
 
     /// Puts an operation in; gives it back if the table is full.
-    pub(super) fn insert(&mut self, op: Op) -> Result<OpId, Box<Op>> {
+    pub(super) fn insert(&mut self, op: Op) -> Result<OpId, Op> {
         let Some(index) = self.free.pop() else {
-            return Err(Box::new(op));
+            return Err(op);
         };
         let slot = &mut self.slots[index as usize];
         slot.op = Some(op);
@@ -115,10 +120,6 @@ impl Ops {
             index,
             generation: slot.generation,
         })
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.free.is_empty()
     }
 
     pub(super) fn get_mut(&mut self, id: OpId) -> Option<&mut Op> {
@@ -140,18 +141,15 @@ impl Ops {
         Some(op)
     }
 
-    /// Operations of `owner` in flight.
-    pub(super) fn of_owner(&self, owner: OwnerId) -> impl Iterator<Item = OpId> + '_ {
-        (0u32..)
-            .zip(self.slots.iter())
-            .filter_map(move |(index, slot)| {
-                slot.op
-                    .as_ref()
-                    .filter(|op| op.owner == owner)
-                    .map(|_| OpId {
-                        index,
-                        generation: slot.generation,
-                    })
+    /// The operation in slot `index`, if it is `owner`'s.
+    pub(super) fn of_owner(&self, owner: OwnerId, index: u32) -> Option<OpId> {
+        let slot = self.slots.get(index as usize)?;
+        slot.op
+            .as_ref()
+            .filter(|op| op.owner == owner)
+            .map(|_| OpId {
+                index,
+                generation: slot.generation,
             })
     }
 
@@ -195,11 +193,17 @@ impl Ops {
                     .flags(FILL)
                     .build()
             }
-            Kind::Send { batch } => {
+            Kind::Send {
+                batch, zero_copy, ..
+            } => {
                 let (iov, count) = batch.pieces();
-                opcode::SendMsg::new(fd, message(args, Some(iov), count))
-                    .flags(NO_SIGNAL | FILL)
-                    .build()
+                let msg = message(args, Some(iov), count);
+                let flags = NO_SIGNAL | FILL;
+                if *zero_copy {
+                    opcode::SendMsgZc::new(fd, msg).flags(flags).build()
+                } else {
+                    opcode::SendMsg::new(fd, msg).flags(flags).build()
+                }
             }
             Kind::Read { buf, offset } => read_entry(fd, args, buf, *offset, ring_id),
             Kind::Write {
