@@ -1,0 +1,36 @@
+//! What the sans-I/O readers ask their driver for.
+
+use crate::format::SourceId;
+
+/// Names a fetch toward the operation that asked for it. Never used twice by one operation, so that a late answer to an earlier use of a
+/// recycled operation is recognised.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FetchId(pub u64);
+
+/// Bytes to be read from a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fetch {
+    /// To be handed back with the bytes.
+    pub id: FetchId,
+    /// Which store.
+    pub source: SourceId,
+    /// First byte there: a multiple of 4096.
+    pub offset: u64,
+    /// Bytes: from 1 to [`FETCH_BYTES_MAX`](crate::limits::FETCH_BYTES_MAX). A multiple of 4096, except where an external source ends.
+    pub len: u32,
+    /// Where they are wanted.
+    pub placement: Placement,
+}
+
+/// Where fetched bytes are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// In memory of the driver's, until they are handed over.
+    Staging,
+    /// The bytes are the presented bytes `[out_offset, out_offset + len)` of the request: the driver reads them into the destination, or
+    /// presents a lease of the store's memory in its place, and hands them over where they are, to be checked.
+    Direct {
+        /// From the start of the request; a multiple of 512.
+        out_offset: u32,
+    },
+}

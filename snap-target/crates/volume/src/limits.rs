@@ -1,0 +1,63 @@
+//! Every limit of the format and of this reader, in one place; docs/format.md has the table. A value beyond one is refused.
+
+use crate::format::raw::{BLOCK_BYTES, ENTRY_AREA_BYTES, RawBlob, RawSource, RawStream, RawView};
+
+/// Bytes of a volume, of a source, of what a view presents: sums of a few of them stay far from 2^64.
+pub const BYTES_MAX: u64 = 1 << 56;
+/// Elements of a stream.
+pub const ELEMENTS_MAX: u64 = 1 << 56;
+/// Sources of a volume.
+pub const SOURCES_MAX: u64 = 65_536;
+/// Streams of a volume.
+pub const STREAMS_MAX: u64 = 131_072;
+/// Chains of a volume.
+pub const CHAINS_MAX: u64 = 4_096;
+/// Blobs of a volume.
+pub const BLOBS_MAX: u64 = 262_144;
+/// Views of a volume.
+pub const VIEWS_MAX: u64 = 1_024;
+/// Extents of a view.
+pub const EXTENTS_MAX: u64 = 1 << 32;
+/// Frames of a stream; checksums of a stream.
+pub const FRAMES_MAX: u64 = 1 << 44;
+/// Packed bytes of a frame: the memory of one decode.
+pub const FRAME_PACKED_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of one blob.
+pub const BLOB_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of one locator or name.
+pub const TEXT_BYTES_MAX: u64 = 4_096;
+/// Bytes of all locators and names, read at open.
+pub const TEXTS_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of a view's name.
+pub const VIEW_NAME_BYTES_MAX: u64 = 255;
+/// Bytes of a volume without anything in it: two slots and the tail.
+pub const VOLUME_BYTES_MIN: u64 = 3 * BLOCK_BYTES as u64;
+/// Levels of an extent table, level 0 included.
+pub const LEVELS_MAX: u8 = 5;
+/// Children of an index block.
+pub const INDEX_FANOUT: u64 = (ENTRY_AREA_BYTES / 8) as u64;
+
+/// Largest fetch that a reader asks for in one piece. Longer frames come in several.
+pub const FETCH_BYTES_MAX: u32 = 1 << 20;
+/// Presented bytes of one read operation.
+pub const READ_BYTES_MAX: u64 = 1 << 30;
+/// Stored bytes that one read operation has under way at a time, unless a single frame is longer.
+pub const READ_WINDOW_BYTES_MAX: u64 = 4 << 20;
+/// Parts (extent by frame) that one read operation works on at a time.
+pub const READ_UNITS_MAX: usize = 128;
+/// Smallest budget of a cache.
+pub const CACHE_BYTES_MIN: usize = 256 * BLOCK_BYTES;
+
+// Directory memory: what the limits together let a volume make a reader hold.
+const _: () = assert!(SOURCES_MAX * size_of::<RawSource>() as u64 <= 8 << 20);
+const _: () = assert!(STREAMS_MAX * size_of::<RawStream>() as u64 <= 32 << 20);
+const _: () = assert!(BLOBS_MAX * size_of::<RawBlob>() as u64 <= 16 << 20);
+const _: () = assert!(VIEWS_MAX * size_of::<RawView>() as u64 <= 1 << 20);
+// The levels suffice even for entries so long that a leaf holds one.
+const _: () = assert!(EXTENTS_MAX <= INDEX_FANOUT.pow(LEVELS_MAX as u32 - 1));
+// A frame is stored in at most its packed bytes, and one fits into the window of a read.
+const _: () = assert!(FRAME_PACKED_BYTES_MAX <= READ_WINDOW_BYTES_MAX);
+const _: () = assert!(FRAME_PACKED_BYTES_MAX <= transforms::FRAME_BYTES_MAX);
+const _: () = assert!(READ_BYTES_MAX <= u32::MAX as u64);
+const _: () = assert!(READ_WINDOW_BYTES_MAX >= FETCH_BYTES_MAX as u64);
+const _: () = assert!(VIEW_NAME_BYTES_MAX <= TEXT_BYTES_MAX);

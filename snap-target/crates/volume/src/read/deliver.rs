@@ -1,0 +1,535 @@
+//! From fetched bytes to presented ones: checked, then decoded, then written where they belong.
+
+use std::ops::Range;
+
+use transforms::{PackedWindow, TransformError};
+
+use super::window::{Body, Unit, Wanted};
+use super::{Context, ReadOp};
+use crate::VolumeError;
+use crate::cache::Key;
+use crate::checksum::Crc32c;
+use crate::error::{Item, Place};
+use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use crate::format::table::check_index;
+use crate::format::{Layout, Stream, StreamIndex, Table, extent};
+
+/// Bytes of a source, in one or more pieces.
+#[derive(Clone, Copy)]
+struct Pieces<'a> {
+    pieces: &'a [&'a [u8]],
+    /// Where the first byte is in the source.
+    offset: u64,
+}
+
+/// Granules of a stream that were checked already: neighbours share them.
+type Checked = Option<(StreamIndex, Range<u64>)>;
+
+impl ReadOp {
+    /// Takes the bytes of a fetch.
+    pub(super) fn accept(
+        &mut self,
+        index: usize,
+        bytes: &[&[u8]],
+        context: &mut Context<'_>,
+    ) -> Result<(), VolumeError> {
+        let pending = self.window.pending(index);
+        let (fetch, wanted) = (pending.fetch, pending.wanted.clone());
+        let found: u64 = bytes.iter().map(|piece| piece.len() as u64).sum();
+        if found != u64::from(fetch.len) {
+            let error = VolumeError::ShortFetch {
+                source_id: fetch.source,
+                offset: fetch.offset,
+                expected: u64::from(fetch.len),
+                found,
+            };
+            return Err(match wanted {
+                Wanted::Block { .. } => error,
+                Wanted::Units(Range { start, .. }) | Wanted::PartOf(start) => {
+                    error.at_presented(self.window.units[start].at)
+                }
+            });
+        }
+        self.counters.fetches += 1;
+        let pieces = Pieces {
+            pieces: bytes,
+            offset: fetch.offset,
+        };
+        match wanted {
+            Wanted::Block {
+                table,
+                level,
+                block,
+                keys,
+            } => self.accept_block(context, pieces, &table, level, block, keys),
+            Wanted::Units(units) => {
+                let mut checked = None;
+                for index in units {
+                    self.deliver(context, index, pieces, &mut checked)?;
+                }
+                Ok(())
+            }
+            Wanted::PartOf(index) => self.accept_part(context, index, pieces),
+        }
+    }
+
+    /// Checks a table block, and keeps it.
+    fn accept_block(
+        &mut self,
+        context: &mut Context<'_>,
+        pieces: Pieces<'_>,
+        table: &Table,
+        level: u8,
+        block: u64,
+        keys: Range<u64>,
+    ) -> Result<(), VolumeError> {
+        self.counters.table_bytes += BLOCK_BYTES_U64;
+        let mut bytes = context.cache.reserve(BLOCK_BYTES);
+        pieces.copy_to(&mut bytes);
+        let volume_key = context.volume.volume_key();
+        let checked = check_block(table, &bytes, level, block, keys, volume_key);
+        if let Err(error) = checked {
+            context.cache.drop_buffer(bytes);
+            return Err(error);
+        }
+        let key = Key::Block {
+            volume: context.volume.id(),
+            offset: table.block_offset(level, block),
+        };
+        context.cache.insert(key, bytes);
+        Ok(())
+    }
+
+    /// Adds a part of a frame that is longer than a fetch; delivers it when it is complete.
+    fn accept_part(
+        &mut self,
+        context: &mut Context<'_>,
+        index: usize,
+        pieces: Pieces<'_>,
+    ) -> Result<(), VolumeError> {
+        let len = pieces.len();
+        let at = usize::try_from(pieces.offset - self.window.assembly_offset).unwrap_or(usize::MAX);
+        let part = self.window.assembly.get_mut(at..at.saturating_add(len));
+        let part = part.ok_or(VolumeError::Usage("a part lies outside its frame"))?;
+        pieces.copy_to(part);
+        self.counters.copied_bytes += len as u64;
+        self.window.assembly_missing -= len;
+        if self.window.assembly_missing > 0 {
+            return Ok(());
+        }
+        let assembly = std::mem::take(&mut self.window.assembly);
+        let whole = [&assembly[..]];
+        let pieces = Pieces {
+            pieces: &whole,
+            offset: self.window.assembly_offset,
+        };
+        let outcome = self.deliver(context, index, pieces, &mut None);
+        self.window.assembly = assembly;
+        outcome
+    }
+
+    /// Checks, decodes and writes one unit.
+    fn deliver(
+        &mut self,
+        context: &mut Context<'_>,
+        index: usize,
+        pieces: Pieces<'_>,
+        checked: &mut Checked,
+    ) -> Result<(), VolumeError> {
+        // The unit is taken out while it is delivered: it borrows nothing of the window, and the window is written to.
+        let mut units = std::mem::take(&mut self.window.units);
+        let outcome = match units.get(index) {
+            Some(unit) => self
+                .deliver_unit(context, unit, pieces, checked)
+                .map_err(|error| error.at_presented(unit.at)),
+            None => Err(VolumeError::Usage("no such unit")),
+        };
+        units.append(&mut self.window.units);
+        self.window.units = units;
+        outcome
+    }
+
+    fn deliver_unit(
+        &mut self,
+        context: &mut Context<'_>,
+        unit: &Unit,
+        pieces: Pieces<'_>,
+        checked: &mut Checked,
+    ) -> Result<(), VolumeError> {
+        let stream = context.volume.stream(unit.stream);
+        let stream = stream.ok_or(VolumeError::Usage("the unit's stream is gone"))?;
+        match &unit.body {
+            Body::Granules {
+                granules,
+                stored,
+                checksums,
+                direct,
+                ..
+            } => {
+                if let Some(first) = *checksums {
+                    self.check_granules(stream, unit.stream, granules, first, pieces, checked)?;
+                }
+                if *direct {
+                    self.counters.delivered_bytes += unit.len();
+                    return Ok(());
+                }
+                self.deliver_granules(context, stream, unit, stored, pieces)
+            }
+            Body::Frame {
+                frame,
+                packed_bytes,
+                stored,
+            } => {
+                let Some((stored, crc)) = stored else {
+                    return Err(VolumeError::Usage("the frame's entry was not seen"));
+                };
+                // An earlier unit of this window may have wanted the same frame.
+                if !self.deliver_cached(context, unit, *frame)? {
+                    let place = stream.frame_place(unit.stream, *frame, stored.start);
+                    self.decode(
+                        context,
+                        stream,
+                        unit,
+                        place,
+                        stored,
+                        *crc,
+                        *packed_bytes,
+                        pieces,
+                    )?;
+                    self.deliver_cached(context, unit, *frame)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn check_granules(
+        &mut self,
+        stream: &Stream,
+        index: StreamIndex,
+        granules: &Range<u64>,
+        first_checksum: usize,
+        pieces: Pieces<'_>,
+        checked: &mut Checked,
+    ) -> Result<(), VolumeError> {
+        let expected = &self.window.checksums[first_checksum..];
+        for (granule, expected) in granules.clone().zip(expected) {
+            if let Some((stream, done)) = checked
+                && *stream == index
+                && done.contains(&granule)
+            {
+                continue;
+            }
+            let start = granule * BLOCK_BYTES_U64;
+            let end = (start + BLOCK_BYTES_U64).min(stream.stored_bytes);
+            let offset = stream.stored_offset + start;
+            let found = pieces.crc32c(offset..stream.stored_offset + end)?;
+            if found != *expected {
+                return Err(VolumeError::Checksum {
+                    place: stream.granule_place(index, granule),
+                    expected: *expected,
+                    found,
+                });
+            }
+        }
+        *checked = Some((index, granules.clone()));
+        Ok(())
+    }
+
+    fn deliver_granules(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &Stream,
+        unit: &Unit,
+        stored: &Range<u64>,
+        pieces: Pieces<'_>,
+    ) -> Result<(), VolumeError> {
+        let Layout::Unframed { skip_bytes, .. } = stream.layout else {
+            return Err(VolumeError::Usage("the unit's stream has frames"));
+        };
+        let skip = u64::from(skip_bytes);
+        // Packed byte 0 lies `skip` bytes after the stored start.
+        let from = stored.start.max(skip);
+        let wanted = stream.stored_offset + from..stream.stored_offset + stored.end;
+        let mut assembly = std::mem::take(&mut self.window.assembly);
+        let outcome = self.expand_granules(
+            context,
+            stream,
+            unit,
+            wanted,
+            from - skip,
+            pieces,
+            &mut assembly,
+        );
+        self.window.assembly = assembly;
+        outcome
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn expand_granules(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &Stream,
+        unit: &Unit,
+        wanted: Range<u64>,
+        first_byte: u64,
+        pieces: Pieces<'_>,
+        assembly: &mut Vec<u8>,
+    ) -> Result<(), VolumeError> {
+        let (bytes, copied) = pieces.contiguous(wanted, assembly)?;
+        let window = PackedWindow { first_byte, bytes };
+        let mut out = self.destination(context.out, unit.at, unit.len())?;
+        unit.decoder
+            .expand(window, unit.presented.clone(), &mut out)
+            .map_err(|error| refused_granules(stream, unit, error))?;
+        self.counters.delivered_bytes += unit.len();
+        self.counters.copied_bytes += copied;
+        if unit.decoder.is_copy() {
+            self.counters.copied_bytes += unit.len();
+        }
+        Ok(())
+    }
+
+    /// Checks a frame and undoes its block steps, into the cache.
+    #[allow(clippy::too_many_arguments)]
+    fn decode(
+        &mut self,
+        context: &mut Context<'_>,
+        stream: &Stream,
+        unit: &Unit,
+        place: Place,
+        stored: &Range<u64>,
+        crc: u32,
+        packed_bytes: u64,
+        pieces: Pieces<'_>,
+    ) -> Result<(), VolumeError> {
+        let wanted = stream.stored_offset + stored.start..stream.stored_offset + stored.end;
+        let found = pieces.crc32c(wanted.clone())?;
+        if found != crc {
+            return Err(VolumeError::Checksum {
+                place,
+                expected: crc,
+                found,
+            });
+        }
+        let Body::Frame { frame, .. } = unit.body else {
+            return Err(VolumeError::Usage("the unit has no frame"));
+        };
+        // At most 4 MiB: the stream was refused otherwise.
+        let len = usize::try_from(packed_bytes).unwrap_or(0);
+        let mut packed = context.cache.reserve(len);
+        let mut assembly = std::mem::take(&mut self.window.assembly);
+        let decoded = pieces
+            .contiguous(wanted, &mut assembly)
+            .and_then(|(bytes, copied)| {
+                self.counters.copied_bytes += copied;
+                let decoded = stream.chain.unblock(bytes, context.scratch, &mut packed);
+                decoded.map_err(|error| VolumeError::Transform { place, error })
+            });
+        self.window.assembly = assembly;
+        if let Err(error) = decoded {
+            context.cache.drop_buffer(packed);
+            return Err(error);
+        }
+        self.counters.frames_decoded += 1;
+        let key = Key::Frame {
+            volume: context.volume.id(),
+            stream: unit.stream,
+            frame,
+        };
+        context.cache.insert(key, packed);
+        Ok(())
+    }
+
+    /// Writes a unit whose frame is in the cache; false when it is not.
+    pub(super) fn deliver_cached(
+        &mut self,
+        context: &mut Context<'_>,
+        unit: &Unit,
+        frame: u64,
+    ) -> Result<bool, VolumeError> {
+        let key = Key::Frame {
+            volume: context.volume.id(),
+            stream: unit.stream,
+            frame,
+        };
+        let Some(bytes) = context.cache.get(key) else {
+            return Ok(false);
+        };
+        let window = PackedWindow {
+            first_byte: 0,
+            bytes,
+        };
+        let mut out = self.destination(context.out, unit.at, unit.len())?;
+        let expanded = unit
+            .decoder
+            .expand(window, unit.presented.clone(), &mut out);
+        expanded.map_err(|error| {
+            let offset = match &unit.body {
+                Body::Frame {
+                    stored: Some((stored, _)),
+                    ..
+                } => stored.start,
+                _ => 0,
+            };
+            let place = context
+                .volume
+                .stream(unit.stream)
+                .map(|stream| stream.frame_place(unit.stream, frame, offset));
+            refused(unit, place, error)
+        })?;
+        self.counters.delivered_bytes += unit.len();
+        self.counters.copied_bytes += unit.len();
+        Ok(true)
+    }
+}
+
+/// Checks a table block that was read: its CRC, what it says of itself, and that its keys hold together.
+pub(crate) fn check_block(
+    table: &Table,
+    bytes: &[u8],
+    level: u8,
+    block: u64,
+    keys: Range<u64>,
+    volume_key: [u8; 8],
+) -> Result<(), VolumeError> {
+    table.check_block(bytes, level, block, keys.clone(), volume_key)?;
+    match (table.kind().is_indexed(), level) {
+        (false, _) => Ok(()),
+        (true, 0) => extent::check_leaf(table, bytes, block, keys),
+        (true, _) => check_index(table, bytes, level, block, keys),
+    }
+}
+
+/// The error for elements that the decoder refused, with the granule of the first one.
+fn refused_granules(stream: &Stream, unit: &Unit, error: TransformError) -> VolumeError {
+    let skip = match stream.layout {
+        Layout::Unframed { skip_bytes, .. } => u64::from(skip_bytes),
+        Layout::Framed { .. } => 0,
+    };
+    let element = element_of(&error).unwrap_or(0);
+    let granule = (skip + stream.chain.packed_bytes(element)) / BLOCK_BYTES_U64;
+    refused(
+        unit,
+        Some(stream.granule_place(unit.stream, granule)),
+        error,
+    )
+}
+
+/// The error for elements that the decoder refused, with the presented byte of the first one.
+fn refused(unit: &Unit, place: Option<Place>, error: TransformError) -> VolumeError {
+    let Some(place) = place else {
+        return VolumeError::Usage("the unit's stream is gone");
+    };
+    let size = unit.decoder.presented().bytes() as u64;
+    let at = element_of(&error)
+        .map(|element| element * size)
+        .filter(|byte| unit.presented.contains(byte))
+        .map_or(unit.at, |byte| unit.at + byte - unit.presented.start);
+    VolumeError::Transform { place, error }.at_presented(at)
+}
+
+/// The element that an error is about.
+fn element_of(error: &TransformError) -> Option<u64> {
+    match error {
+        TransformError::OutOfRange { index, .. } | TransformError::OutsideProven { index, .. } => {
+            Some(*index)
+        }
+        _ => None,
+    }
+}
+
+impl<'a> Pieces<'a> {
+    fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len()).sum()
+    }
+
+    /// The parts of the pieces that lie in `range`, bytes of the source.
+    fn parts(self, range: Range<u64>) -> impl Iterator<Item = &'a [u8]> {
+        let mut at = self.offset;
+        self.pieces.iter().filter_map(move |piece| {
+            let here = at..at + piece.len() as u64;
+            at = here.end;
+            let from = range.start.clamp(here.start, here.end) - here.start;
+            let to = range.end.clamp(here.start, here.end) - here.start;
+            let part = usize::try_from(from).ok().zip(usize::try_from(to).ok());
+            let part = part.and_then(|(from, to)| piece.get(from..to));
+            part.filter(|part| !part.is_empty())
+        })
+    }
+
+    fn crc32c(self, range: Range<u64>) -> Result<u32, VolumeError> {
+        let wanted = range.end - range.start;
+        let mut crc = Crc32c::new();
+        let mut found = 0;
+        for part in self.parts(range) {
+            crc.update(part);
+            found += part.len() as u64;
+        }
+        match found == wanted {
+            true => Ok(crc.value()),
+            false => Err(VolumeError::Usage("bytes outside the fetch were wanted")),
+        }
+    }
+
+    /// The bytes of `range` in one run: where they lie, or copied to `assembly`; and how many were copied.
+    fn contiguous<'b>(
+        self,
+        range: Range<u64>,
+        assembly: &'b mut Vec<u8>,
+    ) -> Result<(&'b [u8], u64), VolumeError>
+    where
+        'a: 'b,
+    {
+        let wanted = range.end - range.start;
+        let mut parts = self.parts(range.clone());
+        let first = parts.next().unwrap_or_default();
+        if first.len() as u64 == wanted {
+            return Ok((first, 0));
+        }
+        assembly.clear();
+        for part in self.parts(range) {
+            assembly.extend_from_slice(part);
+        }
+        match assembly.len() as u64 == wanted {
+            true => Ok((assembly, wanted)),
+            false => Err(VolumeError::Usage("bytes outside the fetch were wanted")),
+        }
+    }
+
+    /// Copies all bytes to `to`, which is as long.
+    fn copy_to(self, to: &mut [u8]) {
+        let mut rest = to;
+        for piece in self.pieces {
+            let len = piece.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(len);
+            now.copy_from_slice(&piece[..len]);
+            rest = later;
+        }
+    }
+}
+
+impl Stream {
+    fn granule_place(&self, index: StreamIndex, granule: u64) -> Place {
+        Place {
+            item: Item::Granule {
+                stream: index.0,
+                granule,
+            },
+            source: self.source,
+            offset: self.stored_offset.saturating_add(granule * BLOCK_BYTES_U64),
+        }
+    }
+
+    /// `offset`: of the frame, from the stream's start.
+    fn frame_place(&self, index: StreamIndex, frame: u64, offset: u64) -> Place {
+        Place {
+            item: Item::Frame {
+                stream: index.0,
+                frame,
+            },
+            source: self.source,
+            offset: self.stored_offset + offset,
+        }
+    }
+}
