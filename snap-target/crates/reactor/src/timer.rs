@@ -124,3 +124,90 @@ impl Timers {
         Some(armed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_table_is_bounded_and_places_are_used_again() {
+        let mut timers = Timers::new(2);
+        let now = Instant::now();
+        let first = timers.arm(now, OwnerId::RING, 1).unwrap();
+        assert!(timers.arm(now, OwnerId::RING, 2).is_some());
+        assert!(timers.arm(now, OwnerId::RING, 3).is_none());
+        assert!(timers.cancel(first));
+        let third = timers.arm(now, OwnerId::RING, 3).unwrap();
+        assert!(
+            !timers.cancel(first),
+            "a stale name does not touch its successor"
+        );
+        assert!(timers.cancel(third));
+    }
+
+    #[test]
+    fn arming_and_cancelling_for_ever_takes_no_more_memory() {
+        let mut timers = Timers::new(4);
+        let capacity = timers.heap.capacity();
+        let far = Instant::now() + Duration::from_secs(3600);
+        for _ in 0..1000 {
+            let id = timers.arm(far, OwnerId::RING, 0).unwrap();
+            assert!(timers.cancel(id));
+        }
+        assert_eq!(timers.heap.capacity(), capacity);
+        assert_eq!(timers.next(), None);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Against an ordered map: what fires, in which order, and when the next one is due.
+        #[test]
+        fn agrees_with_an_ordered_map(steps in proptest::collection::vec((0u8..4, 0u64..50), 1..200)) {
+            let start = Instant::now();
+            let mut timers = Timers::new(8);
+            let mut model: BTreeMap<(u64, u64), TimerId> = BTreeMap::new();
+            for (tag, (what, ms)) in (0u64..).zip(steps) {
+                let at = start + Duration::from_millis(ms);
+                match what {
+                    0 | 1 => match timers.arm(at, OwnerId::RING, tag) {
+                        Some(id) => {
+                            prop_assert!(model.len() < 8);
+                            model.insert((ms, tag), id);
+                        }
+                        None => prop_assert_eq!(model.len(), 8),
+                    },
+                    2 => {
+                        if let Some(key) = model.keys().nth(usize::try_from(ms).unwrap_or(0) % model.len().max(1)).copied() {
+                            let id = model.remove(&key).unwrap();
+                            prop_assert!(timers.cancel(id));
+                        }
+                    }
+                    _ => {
+                        let mut fired = Vec::new();
+                        while let Some((_, tag)) = timers.pop_due(at) {
+                            fired.push(tag);
+                        }
+                        let mut due: Vec<(u64, u64)> = model.keys().copied().filter(|&(due, _)| due <= ms).collect();
+                        model.retain(|key, _| !due.contains(key));
+                        // Timers of one instant fire in any order.
+                        due.sort_unstable();
+                        let mut expected: Vec<u64> = due.iter().map(|&(_, tag)| tag).collect();
+                        prop_assert_eq!(fired.len(), expected.len());
+                        let instants: Vec<u64> = fired.iter().map(|tag| due.iter().find(|(_, of)| of == tag).unwrap().0).collect();
+                        prop_assert!(instants.is_sorted());
+                        fired.sort_unstable();
+                        expected.sort_unstable();
+                        prop_assert_eq!(fired, expected);
+                    }
+                }
+                prop_assert_eq!(timers.next(), model.keys().next().map(|&(ms, _)| start + Duration::from_millis(ms)));
+            }
+        }
+    }
+}

@@ -78,7 +78,7 @@ pub struct OwnerId {
 
 impl OwnerId {
     /// The ring itself.
-    const RING: Self = Self {
+    pub(crate) const RING: Self = Self {
         index: 0,
         generation: 0,
     };
