@@ -16,6 +16,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 mod volume;
+pub mod write;
 
 pub use cache::{Cache, CacheCounters};
 pub use error::{ErrorKind, Item, Place, VolumeError};

@@ -1,0 +1,114 @@
+//! What can go wrong while a volume is written. Places are positions in the input, where a person can look for them.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+use transforms::{ElementType, TransformError};
+
+/// An error of the writer. After one, nothing is at the output's name that was not there before.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The input could not be read.
+    #[error("reading the input at byte {offset}: {error}")]
+    Input {
+        /// Bytes that were read before.
+        offset: u64,
+        /// What the system says.
+        error: io::Error,
+    },
+
+    /// The input ends inside an element.
+    #[error(
+        "the input is {bytes} bytes, which is not a whole number of {element_type} elements of {} bytes: \
+         {} bytes are left after element {}; check the element type, or cut the input",
+        element_type.bytes(),
+        bytes % element_type.bytes() as u64,
+        bytes / element_type.bytes() as u64,
+    )]
+    PartialElement {
+        /// Length of the input.
+        bytes: u64,
+        /// What it was said to hold.
+        element_type: ElementType,
+    },
+
+    /// A value does not fit what it was to be stored as. Nothing is ever truncated.
+    #[error("{}", describe_encode(*.element, *.byte, .error))]
+    Encode {
+        /// Index in the input of the first element that does not fit, or of the first of the frame that failed.
+        element: u64,
+        /// Its byte offset in the input.
+        byte: u64,
+        /// Why, with indices counted from the start of the input.
+        error: TransformError,
+    },
+
+    /// The output could not be written.
+    #[error("{action} {}: {error}", path.display())]
+    Output {
+        /// What was being done.
+        action: &'static str,
+        /// To which file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+
+    /// Table entries that were put aside could not be had back.
+    #[error("reading the tables back from their scratch file: {error}")]
+    Spool {
+        /// What the system says.
+        error: io::Error,
+    },
+
+    /// The output is there already.
+    #[error("{} exists already; choose another name, or replace it with --force", path.display())]
+    Exists {
+        /// Its name.
+        path: PathBuf,
+    },
+
+    /// The output's name belongs to something that is not a regular file.
+    #[error("{} is not a regular file; a volume is written to a file", path.display())]
+    NotAFile {
+        /// Its name.
+        path: PathBuf,
+    },
+
+    /// A rule of the format that the caller's parameters break.
+    #[error("{field}: {why}")]
+    Refused {
+        /// Which parameter.
+        field: &'static str,
+        /// The rule.
+        why: String,
+    },
+}
+
+fn describe_encode(element: u64, byte: u64, error: &TransformError) -> String {
+    match error {
+        TransformError::OutOfRange { value, target, .. } => {
+            let holds = target
+                .range()
+                .map(|range| format!(" ({range})"))
+                .unwrap_or_default();
+            let needs = match bits_needed(*value) {
+                Some(bits) => format!("it needs {bits} bits"),
+                None => "it is negative".to_owned(),
+            };
+            format!(
+                "element {element} (byte {byte}) is {value}, which does not fit {target}{holds}: {needs}, \
+                 and later elements may need more; choose a wider stored chain"
+            )
+        }
+        other => format!("frame at element {element} (byte {byte}): {other}"),
+    }
+}
+
+/// Bits of an unsigned field that holds `value`; `None` for negative values, which no such field holds.
+fn bits_needed(value: i128) -> Option<u32> {
+    let magnitude = u128::try_from(value).ok()?;
+    Some((u128::BITS - magnitude.leading_zeros()).max(1))
+}

@@ -1,0 +1,324 @@
+//! The end of a volume: tables, names, directory, superblocks; each durable before what refers to it is written.
+
+use sha2::{Digest as _, Sha256};
+use zerocopy::{Immutable, IntoBytes};
+
+use super::appender::Appender;
+use super::spool::SpoolReader;
+use super::table::write_table;
+use super::writer::{DraftStream, Integrity, Writer};
+use super::{Output, WriteError, Written};
+use crate::checksum::crc32c;
+use crate::format::raw::{BLOCK_BYTES_U64, MAGIC, RawExtent, VERSION, zeroed_superblock};
+use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT, seal, volume_key};
+use crate::format::{
+    Blob, BlobIndex, BlobKind, ChainUse, Frame, Layout, Source, SourceId, SourceKind, Stream,
+    Table, TableKind, View,
+};
+use crate::identity::{Uuid, sha256, version_8};
+
+/// A volume that is complete and durable under its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finished {
+    /// Of the whole volume.
+    pub volume_bytes: u64,
+    /// Its identity.
+    pub volume_uuid: Uuid,
+    /// Every stream.
+    pub streams: Vec<Written>,
+}
+
+const GENERATION: u64 = 1;
+
+impl<O: Output> Writer<O> {
+    /// Writes what is left, and makes the volume visible under its name: the tables first, the tail superblock when they are
+    /// durable, superblock slot 0 last.
+    ///
+    /// # Errors
+    /// A write that failed. Nothing is left then.
+    pub fn finish(mut self) -> Result<Finished, WriteError> {
+        if self.views.is_empty() {
+            return Err(WriteError::Refused {
+                field: "view",
+                why: "a volume has at least one".to_owned(),
+            });
+        }
+        let volume_uuid = match self.options.volume_uuid {
+            Some(uuid) => uuid,
+            None => self.derived_uuid()?,
+        };
+        let key = volume_key(&volume_uuid);
+        let streams = self.write_stream_tables(key)?;
+        let views = self.write_view_tables(key)?;
+        let blobs = self.write_names()?;
+        let directory = self.write_directory(key, &streams, &views, &blobs)?;
+        self.out.flush()?;
+        let volume_bytes = self.write_superblocks(volume_uuid, directory)?;
+        self.out.output.publish()?;
+        Ok(Finished {
+            volume_bytes,
+            volume_uuid,
+            streams: self
+                .streams
+                .into_iter()
+                .map(|draft| draft.written)
+                .collect(),
+        })
+    }
+
+    /// A UUID that is a function of what the volume holds and presents.
+    fn derived_uuid(&self) -> Result<Uuid, WriteError> {
+        let mut hash = Sha256::new();
+        hash.update(b"xio volume uuid 1");
+        hash.update(self.options.lba_bytes.to_le_bytes());
+        for chain in &self.chains {
+            hash.update(chain.to_raw().as_bytes());
+        }
+        hash.update((self.streams.len() as u64).to_le_bytes());
+        for draft in &self.streams {
+            hash.update(draft.chain.0.to_le_bytes());
+            hash.update([u8::from(draft.integrity == Integrity::Crc32c)]);
+            hash.update(draft.cut.frame_elements.unwrap_or(0).to_le_bytes());
+            hash.update(draft.written.elements.to_le_bytes());
+            hash.update(draft.written.sha256);
+        }
+        for draft in &self.views {
+            hash.update((draft.name.len() as u64).to_le_bytes());
+            hash.update(&draft.name);
+            hash.update(draft.spooled_entries.to_le_bytes());
+            let mut extents = self.spool.reader(draft.spooled_at);
+            for _ in 0..draft.spooled_entries {
+                hash.update(self.extent_bytes(&mut extents)?);
+            }
+        }
+        Ok(version_8(hash.finalize().into()))
+    }
+
+    /// Frame and checksum tables.
+    fn write_stream_tables(&mut self, key: [u8; 8]) -> Result<Vec<Stream>, WriteError> {
+        let mut streams = Vec::with_capacity(self.streams.len());
+        for (owner, draft) in (0..).zip(&self.streams) {
+            let mut spooled = self.spool.reader(draft.spooled_at);
+            let failed = |error| WriteError::Spool { error };
+            let entries = draft.spooled_entries;
+            let layout = match (draft.cut.frame_elements, draft.integrity) {
+                (None, Integrity::None) => Layout::Unframed {
+                    skip_bytes: 0,
+                    checksums: None,
+                },
+                (None, Integrity::Crc32c) => {
+                    let fill = |index, entry: &mut [u8]| {
+                        entry.copy_from_slice(&spooled.take::<4>().map_err(failed)?);
+                        Ok(index..index + 1)
+                    };
+                    let table = write_table(
+                        &mut self.out,
+                        TableKind::Checksums,
+                        owner,
+                        entries,
+                        key,
+                        fill,
+                    )?;
+                    Layout::Unframed {
+                        skip_bytes: 0,
+                        checksums: Some(table),
+                    }
+                }
+                (Some(frame_elements), _) => {
+                    let mut offset = 0;
+                    let fill = |index, entry: &mut [u8]| {
+                        let frame = Frame {
+                            offset,
+                            stored_bytes: u32::from_le_bytes(spooled.take().map_err(failed)?),
+                            crc: u32::from_le_bytes(spooled.take().map_err(failed)?),
+                        };
+                        offset += u64::from(frame.stored_bytes);
+                        entry.copy_from_slice(frame.to_raw().as_bytes());
+                        Ok(index..index + 1)
+                    };
+                    let frames =
+                        write_table(&mut self.out, TableKind::Frames, owner, entries, key, fill)?;
+                    Layout::Framed {
+                        frame_elements,
+                        frames,
+                    }
+                }
+            };
+            streams.push(stream_entry(draft, layout));
+        }
+        Ok(streams)
+    }
+
+    /// Extent tables. The names are blobs in the order of the views.
+    fn write_view_tables(&mut self, key: [u8; 8]) -> Result<Vec<View>, WriteError> {
+        let mut views = Vec::with_capacity(self.views.len());
+        for (owner, draft) in (0..).zip(&self.views) {
+            let mut spooled = self.spool.reader(draft.spooled_at);
+            let fill = |_, entry: &mut [u8]| {
+                let bytes = spooled
+                    .take::<EXTENT_BYTES>()
+                    .map_err(|error| WriteError::Spool { error })?;
+                entry.copy_from_slice(&bytes);
+                let start = u64_at(&bytes, 0);
+                Ok(start..start + u64_at(&bytes, 8))
+            };
+            let entries = draft.spooled_entries;
+            let extents =
+                write_table(&mut self.out, TableKind::Extents, owner, entries, key, fill)?;
+            views.push(View {
+                view_uuid: view_uuid(&draft.name),
+                presented_bytes: draft.presented_bytes,
+                name: BlobIndex(owner),
+                manifest: None,
+                extents,
+                lossy: false,
+            });
+        }
+        Ok(views)
+    }
+
+    fn write_names(&mut self) -> Result<Vec<Blob>, WriteError> {
+        let mut blobs = Vec::with_capacity(self.views.len());
+        for draft in &self.views {
+            let bytes = draft.name.as_bytes();
+            blobs.push(Blob {
+                kind: BlobKind::Name,
+                crc: crc32c(bytes),
+                offset: self.out.position(),
+                bytes: bytes.len() as u64,
+                sha256: sha256(bytes),
+            });
+            self.out.append(bytes)?;
+        }
+        self.out.align()?;
+        Ok(blobs)
+    }
+
+    /// The five directory tables. The source's entry holds the length of the volume, which ends a block after them.
+    fn write_directory(
+        &mut self,
+        key: [u8; 8],
+        streams: &[Stream],
+        views: &[View],
+        blobs: &[Blob],
+    ) -> Result<[Table; 5], WriteError> {
+        let counts = [
+            (TableKind::Sources, 1),
+            (TableKind::Streams, streams.len()),
+            (TableKind::Chains, self.chains.len()),
+            (TableKind::Blobs, blobs.len()),
+            (TableKind::Views, views.len()),
+        ];
+        let directory_bytes: u64 = counts
+            .iter()
+            .map(|(kind, count)| Table::at(*kind, 0, *count as u64, 0).bytes())
+            .sum();
+        let own = Source {
+            kind: SourceKind::Own,
+            locator: None,
+            bytes: self.out.position() + directory_bytes + BLOCK_BYTES_U64,
+            modified_ns: None,
+            store_uuid: None,
+            digest: None,
+        };
+        let out = &mut self.out;
+        Ok([
+            write_entries(out, TableKind::Sources, key, &[own], Source::to_raw)?,
+            write_entries(out, TableKind::Streams, key, streams, Stream::to_raw)?,
+            write_entries(out, TableKind::Chains, key, &self.chains, ChainUse::to_raw)?,
+            write_entries(out, TableKind::Blobs, key, blobs, Blob::to_raw)?,
+            write_entries(out, TableKind::Views, key, views, View::to_raw)?,
+        ])
+    }
+
+    /// Returns the length of the volume.
+    fn write_superblocks(
+        &mut self,
+        volume_uuid: Uuid,
+        directory: [Table; 5],
+    ) -> Result<u64, WriteError> {
+        let tail_offset = self.out.position();
+        let volume_bytes = tail_offset + BLOCK_BYTES_U64;
+        let mut superblock = zeroed_superblock();
+        superblock.magic = MAGIC;
+        superblock.version = VERSION.into();
+        superblock.volume_uuid = volume_uuid;
+        superblock.generation = GENERATION.into();
+        superblock.volume_bytes = volume_bytes.into();
+        superblock.lba_bytes = self.options.lba_bytes.into();
+        for (to, byte) in superblock
+            .writer
+            .iter_mut()
+            .zip(self.options.writer.bytes())
+        {
+            *to = byte;
+        }
+        for (slot, table) in superblock.directory.iter_mut().zip(directory) {
+            *slot = table.to_raw();
+        }
+        let output = &mut self.out.output;
+        output.sync()?;
+        for (slot, offset) in [(TAIL_SLOT, tail_offset), (0, SLOT_OFFSETS[0])] {
+            superblock.slot = slot.into();
+            superblock.own_offset = offset.into();
+            seal(&mut superblock);
+            output.write_at(offset, superblock.as_bytes())?;
+            output.sync()?;
+        }
+        Ok(volume_bytes)
+    }
+
+    fn extent_bytes(
+        &self,
+        spooled: &mut SpoolReader<'_>,
+    ) -> Result<[u8; EXTENT_BYTES], WriteError> {
+        spooled.take().map_err(|error| WriteError::Spool { error })
+    }
+}
+
+const EXTENT_BYTES: usize = size_of::<RawExtent>();
+
+/// A table of the directory.
+fn write_entries<O: Output, T, R: IntoBytes + Immutable>(
+    out: &mut Appender<O>,
+    kind: TableKind,
+    key: [u8; 8],
+    entries: &[T],
+    to_raw: impl Fn(&T) -> R,
+) -> Result<Table, WriteError> {
+    let mut rest = entries.iter();
+    write_table(out, kind, 0, entries.len() as u64, key, |index, entry| {
+        if let Some(next) = rest.next() {
+            entry.copy_from_slice(to_raw(next).as_bytes());
+        }
+        Ok(index..index + 1)
+    })
+}
+
+fn stream_entry(draft: &DraftStream, layout: Layout) -> Stream {
+    Stream {
+        source: SourceId::OWN,
+        chain: draft.cut.chain.clone(),
+        chain_index: draft.chain,
+        layout,
+        stored_offset: draft.stored_offset,
+        stored_bytes: draft.written.stored_bytes,
+        elements: draft.written.elements,
+        proven: draft.written.proven,
+        digest: Some(draft.written.sha256),
+    }
+}
+
+/// A view is known by its name: names are unique in a volume.
+fn view_uuid(name: &str) -> Uuid {
+    let mut hash = Sha256::new();
+    hash.update(b"xio view uuid 1");
+    hash.update(name);
+    version_8(hash.finalize().into())
+}
+
+fn u64_at(bytes: &[u8; EXTENT_BYTES], at: usize) -> u64 {
+    let mut field = [0; 8];
+    field.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(field)
+}
