@@ -1,3 +1,51 @@
-//! Dataset tools: pack, inspect, verify, unpack, demo.
+//! `xio`, the dataset tool: packs files into volumes, shows and checks them, and demonstrates the whole way to a host.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod chunks;
+mod cli;
+mod failure;
+mod figures;
+mod files;
+mod inspect;
+mod layout;
+mod local;
+mod pack;
+mod progress;
+mod size;
+mod text_table;
+mod unpack;
+mod verify;
+
+use std::io;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Pack(arguments) => pack::run(&arguments),
+        Command::Inspect(arguments) => inspect::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Unpack(arguments) => unpack::run(&arguments),
+        Command::Completions(arguments) => {
+            clap_complete::generate(
+                arguments.shell,
+                &mut Cli::command(),
+                "xio",
+                &mut io::stdout(),
+            );
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! The command line: what can be asked for, and its help.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use transforms::ElementType;
+
+use crate::size::Size;
+
+/// Pack dataset files into volumes that a target serves as NVMe disks, and check them.
+#[derive(Debug, Parser)]
+#[command(
+    name = "xio",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = EXIT_CODES,
+    max_term_width = 120
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit status:
+  0  done
+  1  the data is not right: a value does not fit, bytes differ, or a volume is damaged
+  2  the command line is not right
+  3  something could not be read, written or reached
+
+Sizes are whole bytes or have KiB, MiB, GiB or TiB behind them: 64KiB.";
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Pack files into a volume
+    Pack(Pack),
+    /// Show what a volume holds
+    Inspect(Inspect),
+    /// Check a volume or a served namespace, by itself or against the files it was packed from
+    Verify(Verify),
+    /// Write the bytes that a volume presents to a file
+    Unpack(Unpack),
+    /// Print a shell's completion script
+    Completions(Completions),
+}
+
+const PACK_HELP: &str = "\
+Stored chains (--store-as): steps joined by '+', element steps before block steps.
+  none                 as it is
+  u8 u16 u32 u64       each value in a narrower or wider integer type, checked (also i8 i16 i32 i64)
+  bitpack:K            each value in K bits, 1 to 32, checked
+  shuffle              bytes of equal significance together, frame by frame
+  lz4  lz4hc[:LEVEL]   compressed, frame by frame
+  zstd:LEVEL           compressed, frame by frame
+A value that does not fit is an error with its place, and no volume is written. Nothing is ever truncated.
+
+Several files become one namespace, in the order given. Each starts at a logical block of its own, with zeros in between,
+so that every file can be found at lba_bytes * (blocks of the files before it); --concat puts them end to end instead.
+
+Examples:
+  xio pack tokens.bin --dtype u32 --store-as u16+lz4 -o tokens.xio
+  xio pack shard-*.bin --dtype u32 --store-as bitpack:18+zstd:3 --frame 256KiB -o shards.xio
+  xio pack weights.bin --dtype f32 --store-as shuffle+zstd:3 -o weights.xio
+  zcat tokens.gz | xio pack - --name tokens --dtype u32 --store-as u16 -o tokens.xio
+
+The same input gives the same volume, byte for byte, on any machine and with any number of threads. The output appears under
+its name when it is complete and durable; an interrupted pack leaves no file there.";
+
+/// `xio pack`.
+#[derive(Debug, Args)]
+#[command(after_help = PACK_HELP)]
+pub struct Pack {
+    /// Files of little-endian elements without a header; '-' is standard input
+    #[arg(required = true, value_name = "IN")]
+    pub inputs: Vec<PathBuf>,
+
+    /// Type of their elements: u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: ElementType,
+
+    /// How they are stored; see below
+    #[arg(long, value_name = "CHAIN", default_value = "none")]
+    pub store_as: String,
+
+    /// Source bytes of a frame, the unit that chains with block steps are read in
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    pub frame: Size,
+
+    /// Logical block size of the disk: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    pub lba: Size,
+
+    /// Put the files end to end instead of each at a logical block of its own
+    #[arg(long)]
+    pub concat: bool,
+
+    /// Name of the view; otherwise that of the first file
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// What vouches for the stored bytes
+    #[arg(long, value_enum, default_value_t = Integrity::Crc32c)]
+    pub integrity: Integrity,
+
+    /// Threads that encode; otherwise one a core
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// The volume to write
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Print what was written as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What vouches for stored bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Integrity {
+    /// A CRC-32C for each frame, or for each 4 KiB
+    Crc32c,
+    /// Nothing; only for chains without block steps
+    None,
+}
+
+const INSPECT_HELP: &str = "\
+Examples:
+  xio inspect tokens.xio
+  xio inspect tokens.xio --json | jq '.streams[0].bits_per_value'";
+
+/// `xio inspect`.
+#[derive(Debug, Args)]
+#[command(after_help = INSPECT_HELP)]
+pub struct Inspect {
+    /// A volume file
+    pub volume: PathBuf,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const VERIFY_HELP: &str = "\
+Without --against, everything that a volume presents is read, decoded, and held against its checksums and proven ranges.
+With --against, the bytes presented are compared with the files, which are laid out as `xio pack` does
+with the same files and the same --concat. A namespace can only be compared with files.
+
+Examples:
+  xio verify tokens.xio
+  xio verify tokens.xio --against tokens.bin
+  xio verify 'nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:tokens?nsid=1' --against tokens.bin";
+
+/// `xio verify`.
+#[derive(Debug, Args)]
+#[command(after_help = VERIFY_HELP)]
+pub struct Verify {
+    /// A volume file, or nvme+tcp://HOST:PORT/NQN?nsid=N
+    pub volume: String,
+
+    /// A file that was packed; once for each, in their order
+    #[arg(long, value_name = "FILE")]
+    pub against: Vec<PathBuf>,
+
+    /// The files were packed end to end
+    #[arg(long, requires = "against")]
+    pub concat: bool,
+
+    /// Print the outcome as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+const UNPACK_HELP: &str = "\
+Of several files that were packed into one volume, all are written, with the zeros between them.
+
+Example:
+  xio unpack tokens.xio -o tokens.bin";
+
+/// `xio unpack`.
+#[derive(Debug, Args)]
+#[command(after_help = UNPACK_HELP)]
+pub struct Unpack {
+    /// A volume file
+    pub volume: PathBuf,
+
+    /// The file to write
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+
+    /// Replace FILE if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `xio completions`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  xio completions bash > ~/.local/share/bash-completion/completions/xio"
+)]
+pub struct Completions {
+    /// The shell
+    pub shell: Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,112 @@
+//! What a command can fail with, and the exit status that says so.
+
+use std::fmt;
+use std::io::{self, IsTerminal};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use volume::write::WriteError;
+use volume::{ErrorKind, VolumeError};
+
+/// What kind of thing went wrong: the exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The data is not right: a value does not fit, bytes differ, a volume is damaged.
+    Data = 1,
+    /// The command line is not right.
+    Usage = 2,
+    /// Something could not be read, written or reached.
+    System = 3,
+}
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug)]
+pub struct Failure {
+    kind: Kind,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    /// The data is not right.
+    pub fn data(error: impl Into<anyhow::Error>) -> Failure {
+        Failure {
+            kind: Kind::Data,
+            error: error.into(),
+        }
+    }
+
+    /// The command line is not right.
+    pub fn usage(error: impl Into<anyhow::Error>) -> Failure {
+        Failure {
+            kind: Kind::Usage,
+            error: error.into(),
+        }
+    }
+
+    /// Something could not be read, written or reached.
+    pub fn system(error: impl Into<anyhow::Error>) -> Failure {
+        Failure {
+            kind: Kind::System,
+            error: error.into(),
+        }
+    }
+
+    /// What the operating system said of a file.
+    pub fn io(action: &str, path: &Path, error: io::Error) -> Failure {
+        Failure::system(anyhow!("{action} {}: {error}", path.display()))
+    }
+
+    /// Says what the failure is about.
+    pub fn about(self, what: impl std::fmt::Display) -> Failure {
+        Failure {
+            kind: self.kind,
+            error: anyhow!("{what}: {self}"),
+        }
+    }
+
+    /// Prints the failure for a person, and returns its exit status.
+    pub fn report(&self) -> ExitCode {
+        let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        let (on, off) = if colour {
+            ("\x1b[1;31m", "\x1b[0m")
+        } else {
+            ("", "")
+        };
+        eprintln!("{on}error:{off} {self}");
+        ExitCode::from(self.kind as u8)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#}", self.error)
+    }
+}
+
+impl From<initiator::Error> for Failure {
+    fn from(error: initiator::Error) -> Failure {
+        Failure::system(error)
+    }
+}
+
+impl From<VolumeError> for Failure {
+    fn from(error: VolumeError) -> Failure {
+        match error.kind() {
+            ErrorKind::Corrupt | ErrorKind::Unsupported => Failure::data(error),
+            ErrorKind::OutOfRange | ErrorKind::Io | ErrorKind::Usage => Failure::system(error),
+        }
+    }
+}
+
+impl From<WriteError> for Failure {
+    fn from(error: WriteError) -> Failure {
+        match error {
+            WriteError::PartialElement { .. } | WriteError::Encode { .. } => Failure::data(error),
+            WriteError::Exists { .. }
+            | WriteError::NotAFile { .. }
+            | WriteError::Refused { .. } => Failure::usage(error),
+            _ => Failure::system(error),
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! `xio inspect`: what a volume holds, from its directory alone.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use volume::Volume;
+use volume::format::{Layout, Stream, TableKind};
+use volume::identity::uuid_text;
+use volume::{SourceId, ViewIndex};
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::figures::{bits_per_value, ratio, share};
+use crate::local::LocalVolume;
+use crate::size::{Size, grouped, rounded};
+use crate::text_table::{Align, TextTable};
+
+/// Runs the command.
+pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
+    let local = LocalVolume::open(&arguments.volume)?;
+    if arguments.json {
+        println!("{}", to_json(&arguments.volume, &local.volume));
+    } else {
+        print!("{}", to_text(&arguments.volume, &local.volume));
+    }
+    Ok(())
+}
+
+/// Where the bytes of a volume went.
+struct Sizes {
+    payload_bytes: u64,
+    table_bytes: u64,
+    /// Superblocks, blobs, and zeros up to the next block.
+    other_bytes: u64,
+    /// Stored bytes, mapped ones included.
+    stored_bytes: u64,
+    /// Of these, what no checksum vouches for.
+    uncovered_bytes: u64,
+}
+
+impl Sizes {
+    fn of(volume: &Volume) -> Sizes {
+        let superblock = volume.superblock();
+        let own = |stream: &&Stream| stream.source == SourceId::OWN;
+        let stream_tables = volume.streams().iter().filter_map(table_of);
+        let extents = volume.views().iter().map(|view| view.extents);
+        let tables = superblock
+            .directory
+            .iter()
+            .copied()
+            .chain(stream_tables)
+            .chain(extents);
+        let table_bytes = tables.map(|table| table.bytes()).sum();
+        let payload_bytes = volume
+            .streams()
+            .iter()
+            .filter(own)
+            .map(|stream| stream.stored_bytes)
+            .sum();
+        Sizes {
+            payload_bytes,
+            table_bytes,
+            other_bytes: superblock.volume_bytes - payload_bytes - table_bytes,
+            stored_bytes: volume
+                .streams()
+                .iter()
+                .map(|stream| stream.stored_bytes)
+                .sum(),
+            uncovered_bytes: volume
+                .streams()
+                .iter()
+                .filter(|stream| !stream.is_covered())
+                .map(|stream| stream.stored_bytes)
+                .sum(),
+        }
+    }
+}
+
+fn table_of(stream: &Stream) -> Option<volume::format::Table> {
+    match stream.layout {
+        Layout::Framed { frames, .. } => Some(frames),
+        Layout::Unframed { checksums, .. } => checksums,
+    }
+}
+
+fn source_bytes(stream: &Stream) -> u64 {
+    stream.elements * stream.element_type().bytes() as u64
+}
+
+fn integrity(stream: &Stream) -> &'static str {
+    if stream.is_covered() {
+        "crc32c"
+    } else {
+        "none"
+    }
+}
+
+fn to_text(path: &Path, volume: &Volume) -> String {
+    let superblock = volume.superblock();
+    let sizes = Sizes::of(volume);
+    let mut text = format!(
+        "{}: volume {}, generation {}, written by {}\n{} bytes ({}): payload {}, tables {}, other {}; logical blocks of {} bytes\n",
+        path.display(),
+        uuid_text(&superblock.volume_uuid),
+        superblock.generation,
+        superblock.writer,
+        grouped(superblock.volume_bytes),
+        rounded(superblock.volume_bytes),
+        grouped(sizes.payload_bytes),
+        grouped(sizes.table_bytes),
+        grouped(sizes.other_bytes),
+        superblock.lba_bytes,
+    );
+    for notice in volume.notices() {
+        text.push_str(&format!("damaged: {}: {}\n", notice.place, notice.why));
+    }
+    text.push_str("\nviews\n");
+    text.push_str(&indented(&views_table(volume).render()));
+    text.push_str("\nstreams\n");
+    text.push_str(&indented(&streams_table(volume).render()));
+    text.push_str("\nchains\n");
+    text.push_str(&indented(&chains_table(volume).render()));
+    if volume.sources().len() > 1 {
+        text.push_str("\nsources\n");
+        text.push_str(&indented(&sources_table(volume).render()));
+    }
+    text.push_str(&format!(
+        "\nintegrity: {} of {} stored bytes are covered by crc32c, {} ({}) by nothing\n",
+        grouped(sizes.stored_bytes - sizes.uncovered_bytes),
+        grouped(sizes.stored_bytes),
+        grouped(sizes.uncovered_bytes),
+        share(sizes.uncovered_bytes, sizes.stored_bytes),
+    ));
+    text
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}\n")).collect()
+}
+
+fn views_table(volume: &Volume) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("#", Align::Right),
+        ("name", Align::Left),
+        ("presented bytes", Align::Right),
+        ("blocks", Align::Right),
+        ("extents", Align::Right),
+        ("namespace uuid", Align::Left),
+    ]);
+    for (index, view) in views(volume) {
+        table.row([
+            index.0.to_string(),
+            view.name().to_owned(),
+            grouped(view.presented_bytes()),
+            grouped(view.block_count()),
+            grouped(view.view().extents.entry_count()),
+            uuid_text(&view.namespace_uuid()),
+        ]);
+    }
+    table
+}
+
+/// The volume once for each of its views.
+fn views(volume: &Volume) -> impl Iterator<Item = (ViewIndex, Volume)> {
+    (0..)
+        .map(ViewIndex)
+        .take(volume.views().len())
+        .filter_map(|index| Some((index, volume.with_view(index).ok()?)))
+}
+
+fn streams_table(volume: &Volume) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("#", Align::Right),
+        ("type", Align::Left),
+        ("stored as", Align::Left),
+        ("elements", Align::Right),
+        ("source bytes", Align::Right),
+        ("stored bytes", Align::Right),
+        ("bits/value", Align::Right),
+        ("ratio", Align::Right),
+        ("frames", Align::Right),
+        ("frame", Align::Right),
+        ("integrity", Align::Left),
+        ("range", Align::Left),
+    ]);
+    for (index, stream) in volume.streams().iter().enumerate() {
+        let (frames, frame) = match stream.layout {
+            Layout::Framed {
+                frame_elements,
+                frames,
+            } => {
+                let frame_bytes = frame_elements * stream.element_type().bytes() as u64;
+                (grouped(frames.entry_count()), Size(frame_bytes).to_string())
+            }
+            Layout::Unframed { .. } => ("-".to_owned(), "-".to_owned()),
+        };
+        table.row([
+            index.to_string(),
+            stream.element_type().to_string(),
+            stream.chain.to_string(),
+            grouped(stream.elements),
+            grouped(source_bytes(stream)),
+            grouped(stream.stored_bytes),
+            bits_per_value(stream.stored_bytes, stream.elements),
+            ratio(source_bytes(stream), stream.stored_bytes),
+            frames,
+            frame,
+            integrity(stream).to_owned(),
+            stream
+                .proven
+                .map_or("-".to_owned(), |range| range.to_string()),
+        ]);
+    }
+    table
+}
+
+fn chains_table(volume: &Volume) -> TextTable {
+    use volume::format::ChainUse;
+    let mut table = TextTable::new(&[
+        ("#", Align::Right),
+        ("use", Align::Left),
+        ("from", Align::Left),
+        ("chain", Align::Left),
+        ("packed bits", Align::Right),
+    ]);
+    for (index, chain) in volume.chains().iter().enumerate() {
+        let (role, from, text, bits) = match chain {
+            ChainUse::Stored(chain) => (
+                "stored",
+                chain.source(),
+                chain.to_string(),
+                chain.packed_bits().to_string(),
+            ),
+            ChainUse::View(from, view) => ("view", *from, view.to_string(), "-".to_owned()),
+        };
+        table.row([
+            index.to_string(),
+            role.to_owned(),
+            from.to_string(),
+            text,
+            bits,
+        ]);
+    }
+    table
+}
+
+fn sources_table(volume: &Volume) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("#", Align::Right),
+        ("where", Align::Left),
+        ("bytes", Align::Right),
+    ]);
+    for (index, source) in (0..).zip(volume.sources()) {
+        let place = volume.locator(SourceId(index)).unwrap_or("this file");
+        table.row([index.to_string(), place.to_owned(), grouped(source.bytes)]);
+    }
+    table
+}
+
+fn to_json(path: &Path, volume: &Volume) -> Value {
+    let superblock = volume.superblock();
+    let sizes = Sizes::of(volume);
+    json!({
+        "volume": path,
+        "volume_uuid": uuid_text(&superblock.volume_uuid),
+        "generation": superblock.generation,
+        "writer": superblock.writer,
+        "lba_bytes": superblock.lba_bytes,
+        "volume_bytes": superblock.volume_bytes,
+        "payload_bytes": sizes.payload_bytes,
+        "table_bytes": sizes.table_bytes,
+        "other_bytes": sizes.other_bytes,
+        "integrity": {
+            "stored_bytes": sizes.stored_bytes,
+            "covered_bytes": sizes.stored_bytes - sizes.uncovered_bytes,
+            "uncovered_bytes": sizes.uncovered_bytes,
+        },
+        "damaged": volume.notices().iter().map(|notice| json!({
+            "place": notice.place.to_string(),
+            "why": notice.why,
+        })).collect::<Vec<_>>(),
+        "views": views(volume).map(|(_, view)| view_json(&view)).collect::<Vec<_>>(),
+        "streams": volume.streams().iter().map(stream_json).collect::<Vec<_>>(),
+        "sources": (0..).zip(volume.sources()).map(|(index, source)| json!({
+            "locator": volume.locator(SourceId(index)),
+            "bytes": source.bytes,
+        })).collect::<Vec<_>>(),
+    })
+}
+
+fn view_json(view: &Volume) -> Value {
+    json!({
+        "name": view.name(),
+        "namespace_uuid": uuid_text(&view.namespace_uuid()),
+        "presented_bytes": view.presented_bytes(),
+        "blocks": view.block_count(),
+        "extents": view.view().extents.entry_count(),
+        "lossy": view.view().lossy,
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a figure for people and plots")]
+fn stream_json(stream: &Stream) -> Value {
+    let source_bytes = source_bytes(stream);
+    let per = |numerator: u64, denominator: u64| {
+        (denominator > 0).then(|| numerator as f64 / denominator as f64)
+    };
+    let table = table_of(stream);
+    let entries = |kind| {
+        table
+            .filter(|table| table.kind() == kind)
+            .map(|table| table.entry_count())
+    };
+    json!({
+        "dtype": stream.element_type().name(),
+        "stored_chain": stream.chain.to_string(),
+        "elements": stream.elements,
+        "source_bytes": source_bytes,
+        "stored_bytes": stream.stored_bytes,
+        "stored_offset": stream.stored_offset,
+        "bits_per_value": per(stream.stored_bytes * 8, stream.elements),
+        "ratio": per(source_bytes, stream.stored_bytes),
+        "frames": entries(TableKind::Frames),
+        "checksums": entries(TableKind::Checksums),
+        "frame_elements": match stream.layout {
+            Layout::Framed { frame_elements, .. } => Some(frame_elements),
+            Layout::Unframed { .. } => None,
+        },
+        "integrity": integrity(stream),
+        // As text: they may lie beyond what a JSON reader holds exactly.
+        "range": stream.proven.map(|range| json!({
+            "min": range.min.to_string(),
+            "max": range.max.to_string(),
+        })),
+        "sha256": stream.digest.map(|digest| crate::pack::hex(&digest)),
+    })
+}

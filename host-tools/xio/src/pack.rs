@@ -1,0 +1,290 @@
+//! `xio pack`: files into a volume.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Instant;
+
+use anyhow::anyhow;
+use serde_json::json;
+use transforms::{Chain, ViewChain};
+use volume::identity::uuid_text;
+use volume::write::{
+    self, ExtentSpec, FileOutput, Finished, Integrity, Options, StreamSpec, Writer, Written,
+};
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::figures::ratio;
+use crate::layout::Layout;
+use crate::progress::Progress;
+use crate::size::{grouped, rounded};
+
+/// The name that the superblock records.
+pub const WRITER: &str = concat!("xio ", env!("CARGO_PKG_VERSION"));
+
+/// Runs the command.
+pub fn run(arguments: &cli::Pack) -> Result<(), Failure> {
+    let started = Instant::now();
+    let plan = Plan::from_arguments(arguments)?;
+    let finished = pack(&plan)?;
+    if arguments.json {
+        println!("{}", to_json(&plan, &finished));
+    } else {
+        println!(
+            "{}",
+            summary(&plan, &finished, started.elapsed().as_secs_f64())
+        );
+    }
+    Ok(())
+}
+
+/// A pack that can be begun: everything that can be checked without reading the inputs was.
+pub struct Plan {
+    /// Files, or '-'.
+    pub inputs: Vec<PathBuf>,
+    /// How each is stored.
+    pub spec: StreamSpec,
+    /// Where each goes.
+    pub layout: Layout,
+    /// Name of the view.
+    pub name: String,
+    /// Logical block size.
+    pub lba_bytes: u32,
+    /// Threads that encode.
+    pub threads: usize,
+    /// The volume.
+    pub output: PathBuf,
+    /// Whether a file of that name is replaced.
+    pub replace: bool,
+}
+
+impl Plan {
+    fn from_arguments(arguments: &cli::Pack) -> Result<Plan, Failure> {
+        let usage = |why: String| Failure::usage(anyhow!(why));
+        let chain = Chain::parse(&arguments.store_as, arguments.dtype)
+            .map_err(|error| usage(format!("--store-as {}: {error}", arguments.store_as)))?;
+        let lba_bytes = u32::try_from(arguments.lba.0).map_err(|_| {
+            usage(format!(
+                "--lba {}: 512 and 4096 are possible",
+                arguments.lba.0
+            ))
+        })?;
+        if arguments
+            .inputs
+            .iter()
+            .filter(|input| is_stdin(input))
+            .count()
+            > 1
+        {
+            return Err(usage(
+                "'-' can be given once: there is one standard input".to_owned(),
+            ));
+        }
+        let plan = Plan {
+            name: match &arguments.name {
+                Some(name) => name.clone(),
+                None => default_name(&arguments.inputs)?,
+            },
+            inputs: arguments.inputs.clone(),
+            spec: StreamSpec {
+                chain,
+                frame_bytes: arguments.frame.0,
+                integrity: match arguments.integrity {
+                    cli::Integrity::Crc32c => Integrity::Crc32c,
+                    cli::Integrity::None => Integrity::None,
+                },
+            },
+            layout: Layout {
+                lba_bytes,
+                concat: arguments.concat,
+            },
+            lba_bytes,
+            threads: match arguments.threads {
+                Some(threads) => threads.get(),
+                None => available_threads(),
+            },
+            output: arguments.output.clone(),
+            replace: arguments.force,
+        };
+        plan.check_inputs()?;
+        Ok(plan)
+    }
+
+    /// What can be said before hours of packing: files that are not there, lengths that cannot be, an output that would be an input.
+    fn check_inputs(&self) -> Result<(), Failure> {
+        let element_type = self.spec.chain.source();
+        for path in self.inputs.iter().filter(|path| !is_stdin(path)) {
+            let metadata =
+                std::fs::metadata(path).map_err(|error| Failure::io("reading", path, error))?;
+            if metadata.is_dir() {
+                let why = anyhow!("{} is a folder; name the files in it", path.display());
+                return Err(Failure::usage(why));
+            }
+            let bytes = metadata.len();
+            if metadata.is_file() && !bytes.is_multiple_of(element_type.bytes() as u64) {
+                let error = write::WriteError::PartialElement {
+                    bytes,
+                    element_type,
+                };
+                return Err(Failure::from(error).about(path.display()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes of all inputs, where that is known beforehand.
+    fn total_bytes(&self) -> Option<u64> {
+        self.inputs
+            .iter()
+            .map(|path| {
+                std::fs::metadata(path)
+                    .ok()
+                    .filter(std::fs::Metadata::is_file)
+                    .map(|m| m.len())
+            })
+            .sum()
+    }
+}
+
+/// Packs the files of a plan: one stream each, and one view over all.
+pub fn pack(plan: &Plan) -> Result<Finished, Failure> {
+    let output = FileOutput::create(&plan.output, plan.replace)?;
+    let options = Options {
+        lba_bytes: plan.lba_bytes,
+        threads: plan.threads,
+        volume_uuid: None,
+        writer: WRITER.to_owned(),
+    };
+    let mut writer = Writer::new(output, options)?;
+    let progress = Progress::start("packing", plan.total_bytes());
+    let mut done_bytes = 0;
+    let mut extents = Vec::new();
+    let mut position = 0;
+    for path in &plan.inputs {
+        let stream = add_file(&mut writer, plan, path, done_bytes, &progress)
+            .map_err(|failure| failure.about(shown(path)))?;
+        done_bytes += stream.source_bytes;
+        let gap = plan.layout.gap_before(position);
+        extents.push(ExtentSpec::Zero { bytes: gap });
+        extents.push(whole(&stream));
+        position += gap + stream.source_bytes;
+    }
+    writer.add_view(&plan.name, extents)?;
+    Ok(writer.finish()?)
+}
+
+fn add_file(
+    writer: &mut Writer<FileOutput>,
+    plan: &Plan,
+    path: &Path,
+    done_bytes: u64,
+    progress: &Progress,
+) -> Result<Written, Failure> {
+    let mut on_progress = |now: write::Progress| progress.set(done_bytes + now.source_bytes);
+    let mut input: Box<dyn Read + Send> = if is_stdin(path) {
+        Box::new(io::stdin())
+    } else {
+        Box::new(File::open(path).map_err(|error| Failure::system(anyhow!("{error}")))?)
+    };
+    Ok(writer.add_stream(&plan.spec, &mut *input, &mut on_progress)?)
+}
+
+fn whole(stream: &Written) -> ExtentSpec {
+    ExtentSpec::Linear {
+        stream: stream.stream,
+        first_element: 0,
+        elements: stream.elements,
+        view: ViewChain::identity(),
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn shown(path: &Path) -> String {
+    if is_stdin(path) {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    }
+}
+
+fn default_name(inputs: &[PathBuf]) -> Result<String, Failure> {
+    let first = inputs.first().filter(|path| !is_stdin(path));
+    let name = first
+        .and_then(|path| path.file_name())
+        .and_then(|name| name.to_str());
+    name.map(str::to_owned).ok_or_else(|| {
+        let why = "the first input has no name to call the view by; give one with --name";
+        Failure::usage(anyhow!(why))
+    })
+}
+
+/// One thread a core.
+pub fn available_threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn summary(plan: &Plan, finished: &Finished, seconds: f64) -> String {
+    let source_bytes: u64 = finished
+        .streams
+        .iter()
+        .map(|stream| stream.source_bytes)
+        .sum();
+    let per_second = rounded_rate(source_bytes, seconds);
+    format!(
+        "{}: {} bytes of {} stored as {} in {} bytes (ratio {}), in {seconds:.1} s ({per_second}/s)",
+        plan.output.display(),
+        grouped(source_bytes),
+        plan.spec.chain.source(),
+        plan.spec.chain,
+        grouped(finished.volume_bytes),
+        ratio(source_bytes, finished.volume_bytes),
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "shown to three digits"
+)]
+fn rounded_rate(bytes: u64, seconds: f64) -> String {
+    rounded((bytes as f64 / seconds.max(1e-9)) as u64)
+}
+
+fn to_json(plan: &Plan, finished: &Finished) -> serde_json::Value {
+    let streams = plan
+        .inputs
+        .iter()
+        .zip(&finished.streams)
+        .map(|(path, stream)| {
+            json!({
+                "input": shown(path),
+                "source_bytes": stream.source_bytes,
+                "elements": stream.elements,
+                "stored_bytes": stream.stored_bytes,
+                "range": stream.proven.map(|range| json!({
+                    "min": range.min.to_string(),
+                    "max": range.max.to_string(),
+                })),
+                "sha256": hex(&stream.sha256),
+            })
+        });
+    json!({
+        "volume": plan.output,
+        "volume_uuid": uuid_text(&finished.volume_uuid),
+        "volume_bytes": finished.volume_bytes,
+        "dtype": plan.spec.chain.source().name(),
+        "stored_chain": plan.spec.chain.to_string(),
+        "streams": streams.collect::<Vec<_>>(),
+    })
+}
+
+/// Hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,44 @@
+//! `xio unpack`: the bytes that a volume presents, into a file.
+
+use std::os::unix::fs::FileExt;
+
+use volume::blocking::{Files, Reader};
+use volume::write::{FileOutput, Output};
+
+use crate::chunks;
+use crate::cli;
+use crate::failure::Failure;
+use crate::local::LocalVolume;
+use crate::pack::available_threads;
+use crate::progress::Progress;
+use crate::size::grouped;
+
+/// Runs the command.
+pub fn run(arguments: &cli::Unpack) -> Result<(), Failure> {
+    let local = LocalVolume::open(&arguments.volume)?;
+    let total = local.volume.presented_bytes();
+    let mut output = FileOutput::create(&arguments.output, arguments.force)?;
+    let progress = Progress::start("unpacking", Some(total));
+    chunks::for_each(
+        total,
+        available_threads(),
+        || (local.reader(), Vec::new()),
+        |(reader, buffer): &mut (Reader<&Files>, Vec<u8>), range| {
+            buffer.resize(
+                usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
+                0,
+            );
+            reader
+                .read(range.start, buffer)
+                .map_err(|error| Failure::from(error).about(arguments.volume.display()))?;
+            let written = output.file().write_all_at(buffer, range.start);
+            written.map_err(|error| Failure::from(output.failed("writing", error)))
+        },
+        |done| progress.set(done),
+    )?;
+    drop(progress);
+    output.sync()?;
+    output.publish()?;
+    println!("{}: {} bytes", arguments.output.display(), grouped(total));
+    Ok(())
+}
