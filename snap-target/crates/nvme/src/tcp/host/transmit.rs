@@ -96,9 +96,10 @@ fn push_capsule(entry: &mut Entry, slot: Slot, framing: Framing, batch: &mut TxB
     sqe.flags = sqe.flags & !PSDT_MASK | PSDT_SGL;
     sqe.cid = U16::new(entry.cid);
     sqe.dptr = match entry.transfer {
-        Transfer::None => SglDescriptor::EMPTY,
         Transfer::Out(_) if entry.in_capsule => SglDescriptor::in_capsule(0, len),
-        Transfer::In(_) | Transfer::Out(_) => SglDescriptor::transport(len),
+        // Without data: of length 0. The opcode of Set Features, for one, says that data go to the controller, so that the
+        // descriptor is looked at.
+        Transfer::None | Transfer::In(_) | Transfer::Out(_) => SglDescriptor::transport(len),
     };
     if entry.in_capsule {
         let common = framing.common_with_data(PduType::CAPSULE_CMD, 0, CAPSULE_CMD_BYTES, len);
