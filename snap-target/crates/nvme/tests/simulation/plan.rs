@@ -1,0 +1,118 @@
+//! What a seed chooses: sizes, digests, limits of both ends, the network's shape, and faults.
+
+use std::time::Duration;
+
+use nvme::tcp::target::{SuccessFlag, TargetLimits};
+
+use crate::link::LinkShape;
+use crate::support::random::Random;
+
+/// One run of the simulation.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// I/O commands to complete.
+    pub commands: u32,
+    pub disk_blocks: usize,
+    pub lba_bytes: u32,
+    pub transfer_bytes_max: u32,
+    pub queues: u16,
+    pub depth: u16,
+    pub keep_alive: Duration,
+    pub header_digest: bool,
+    pub data_digest: bool,
+    pub limits: TargetLimits,
+    pub shape: LinkShape,
+    pub store_latency_max: Duration,
+    /// The last one strikes first.
+    pub faults: Vec<Fault>,
+}
+
+/// Something that goes wrong once.
+#[derive(Clone, Copy, Debug)]
+pub struct Fault {
+    pub kind: FaultKind,
+    pub when: When,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug)]
+pub enum FaultKind {
+    /// All connections are reset, what was on its way is lost.
+    Reset,
+    /// The network swallows everything, and neither end is told.
+    Blackout,
+}
+
+/// When a fault strikes.
+#[derive(Clone, Copy, Debug)]
+pub enum When {
+    /// After so many I/O commands were submitted since the fault before.
+    Commands(u32),
+    /// So long after the association was begun: in the middle of attaching, most often.
+    Begun(Duration),
+}
+
+impl Plan {
+    /// The plan of a seed.
+    pub fn of(seed: u64) -> Plan {
+        let mut random = Random::new(seed);
+        let shape = LinkShape {
+            piece_bytes_max: random.of(&[1, 3, 30, 1000, 10_000, 100_000]),
+            delay_max: Duration::from_micros(random.of(&[1, 100, 10_000])),
+        };
+        // Many small pieces cost time; fewer and smaller commands have as many seams.
+        let coarse = shape.piece_bytes_max > 100;
+        Plan {
+            commands: if coarse { 120 } else { 40 },
+            disk_blocks: 96,
+            lba_bytes: if coarse { random.of(&[512, 4096]) } else { 512 },
+            transfer_bytes_max: if coarse {
+                random.of(&[8192, 16 << 10, 64 << 10])
+            } else {
+                8192
+            },
+            queues: u16::try_from(random.within(1..4)).unwrap(),
+            depth: random.of(&[1, 2, 7, 31]),
+            keep_alive: Duration::from_secs(2),
+            header_digest: random.once_in(2),
+            data_digest: random.once_in(2),
+            limits: limits(&mut random),
+            shape,
+            store_latency_max: Duration::from_micros(random.of(&[0, 50, 5_000])),
+            faults: faults(&mut random),
+        }
+    }
+}
+
+fn limits(random: &mut Random) -> TargetLimits {
+    let dwords = |random: &mut Random, most: u64| {
+        u32::try_from(random.within(1024..most / 4 + 1)).unwrap() * 4
+    };
+    TargetLimits {
+        queue_entries_max: 32,
+        capsule_data_bytes: random.of(&[0, 4096, 8192, 16 << 10]),
+        h2c_data_bytes_max: dwords(random, 32 << 10),
+        r2t_bytes_max: dwords(random, 64 << 10),
+        c2h_data_bytes_max: dwords(random, 64 << 10),
+        alignment_z: random.of(&[0, 1, 7, 31]),
+        success_flag: random.of(&[
+            SuccessFlag::Never,
+            SuccessFlag::WithoutFlowControl,
+            SuccessFlag::Always,
+        ]),
+        ..TargetLimits::default()
+    }
+}
+
+fn faults(random: &mut Random) -> Vec<Fault> {
+    (0..random.within(0..4))
+        .map(|_| Fault {
+            kind: random.of(&[FaultKind::Reset, FaultKind::Reset, FaultKind::Blackout]),
+            when: if random.once_in(2) {
+                When::Begun(random.below(Duration::from_millis(50)))
+            } else {
+                When::Commands(u32::try_from(random.within(0..60)).unwrap())
+            },
+        })
+        .collect()
+}

@@ -1,0 +1,106 @@
+//! A host's connection with buffers of its own.
+
+use nvme::Time;
+use nvme::digest::crc32c;
+use nvme::tcp::batch::{Slot, TxBatch};
+use nvme::tcp::host::{Command, Connection, Event, HostOptions, SubmitError, Transfer, Want};
+
+/// One queue of a host, driven by bytes.
+pub struct HostQueue {
+    pub connection: Connection,
+    buffers: Vec<Vec<u8>>,
+    batch: TxBatch,
+}
+
+impl HostQueue {
+    pub fn new(options: HostOptions, now: Time) -> HostQueue {
+        HostQueue {
+            connection: Connection::new(options, now),
+            buffers: vec![Vec::new(); usize::from(options.depth)],
+            batch: TxBatch::with_capacity(7),
+        }
+    }
+
+    /// Submits a command; `data_out` are its data where it sends any.
+    pub fn submit(
+        &mut self,
+        command: &Command,
+        data_out: Vec<u8>,
+        now: Time,
+    ) -> Result<Slot, SubmitError> {
+        let slot = self.connection.submit(command, now)?;
+        self.buffers[slot.index()] = match command.transfer {
+            Transfer::None => Vec::new(),
+            // Not zeros: a byte that never arrives must not look like one that was read.
+            Transfer::In(bytes) => vec![0xEE; bytes as usize],
+            Transfer::Out(bytes) => {
+                assert_eq!(data_out.len(), bytes as usize, "data of another length");
+                data_out
+            }
+        };
+        Ok(slot)
+    }
+
+    /// The buffer of a command that is complete.
+    pub fn buffer(&self, slot: Slot) -> &[u8] {
+        &self.buffers[slot.index()]
+    }
+
+    /// Takes in bytes; all of them, unless the connection is over. Says how many.
+    pub fn receive(&mut self, bytes: &[u8]) -> usize {
+        let mut used = 0;
+        while used < bytes.len() {
+            let rest = &bytes[used..];
+            match self.connection.want() {
+                Want::Closed => break,
+                Want::Header(_) => used += self.connection.headers(rest),
+                Want::Payload {
+                    slot,
+                    offset,
+                    len,
+                    digest_from,
+                } => {
+                    let count = rest.len().min(len as usize);
+                    let start = offset as usize;
+                    let buffer = &mut self.buffers[slot.index()];
+                    buffer[start..start + count].copy_from_slice(&rest[..count]);
+                    let crc =
+                        digest_from.map_or(0, |from| crc32c(&buffer[from as usize..start + count]));
+                    self.connection.payload(u32::try_from(count).unwrap(), crc);
+                    used += count;
+                }
+            }
+        }
+        used
+    }
+
+    /// Appends what is to be sent.
+    pub fn transmit(&mut self, out: &mut Vec<u8>) {
+        loop {
+            self.connection.transmit(&mut self.batch);
+            if self.batch.is_empty() {
+                return;
+            }
+            for index in 0..self.batch.items().len() {
+                let item = self.batch.items()[index].clone();
+                let payload: &[u8] = item.payload.map_or(&[], |payload| {
+                    let start = payload.offset as usize;
+                    &self.buffers[payload.slot.index()][start..start + payload.len as usize]
+                });
+                self.batch.set_data_digest(index, crc32c(payload));
+                out.extend_from_slice(self.batch.header(&item));
+                out.extend_from_slice(payload);
+                out.extend_from_slice(self.batch.digest(&item));
+                if let Some(slot) = item.ends {
+                    self.connection.transmitted(slot);
+                }
+            }
+            self.batch.clear();
+        }
+    }
+
+    /// The next event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.connection.next_event()
+    }
+}

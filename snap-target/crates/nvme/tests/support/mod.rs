@@ -1,0 +1,7 @@
+//! Drivers of both ends without I/O, for tests: each takes bytes, places payload in buffers of its own, and gives bytes.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+pub mod host;
+pub mod random;
+pub mod target;
