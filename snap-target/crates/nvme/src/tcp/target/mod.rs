@@ -389,3 +389,6 @@ impl TargetLimits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -151,7 +151,9 @@ impl Slots {
     }
 
     pub fn get_mut(&mut self, slot: Slot) -> &mut Entry {
-        self.none = Entry::EMPTY;
+        if slot.index() >= self.entries.len() {
+            self.none = Entry::EMPTY;
+        }
         self.entries.get_mut(slot.index()).unwrap_or(&mut self.none)
     }
 
