@@ -1,3 +1,41 @@
-//! The daemon: serves volumes and raw stores as NVMe namespaces.
+//! `snap-target`: serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 
-fn main() {}
+mod args;
+mod open;
+mod report;
+mod serve;
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+use args::Args;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("snap-target: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<()> {
+    let filter = EnvFilter::try_new(&args.log).context("--log")?;
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+    // Before the first thread: every thread inherits the mask, and the signals wait for us.
+    let signals = serve::hold_signals()?;
+    let set = open::namespaces(&args.stores, args.lba.bytes())?;
+    let service = serve::start(args, &set)?;
+    report::print(args, service.address(), &set);
+    service.run_until(&signals)
+}

@@ -1,1 +1,33 @@
-//! Namespaces: LBAs of a volume or a raw store, read and written through a Store.
+//! Namespaces: what the host sees, read and written through stores.
+//!
+//! **What it is.** A [`Namespace`] is the immutable description that every reactor shares: its size, identity, protection, and what
+//! stands behind it (a raw store, or a view of a volume). An [`Engine`] is one reactor's way to it: it owns handles to the stores, the
+//! staging pools, the frame cache, and the requests in flight.
+//!
+//! **Its contract.** Every request given to [`Engine::submit`] is answered exactly once, at once or by [`Engine::poll`], with its
+//! token. A read is answered with a buffer that holds every byte asked for; where the store's bytes lie in memory and are the presented
+//! bytes, that buffer is the store's own memory and nothing was copied. A request that finds no memory or a full store is parked and
+//! retried, never refused. An error carries the wire status and its cause together.
+//!
+//! **What it does not do.** It does not know NVMe queues or sockets, does not check LBAs against the command set (the frontend's parser
+//! did), and does not retry a store's error.
+
+#![deny(unsafe_code)]
+
+mod engine;
+mod error;
+mod identity;
+#[allow(
+    unsafe_code,
+    reason = "hands a reactor's memory to the volume as slices and segments; each block says why"
+)]
+mod memory;
+mod request;
+mod shared;
+mod view;
+
+pub use engine::{Engine, EngineConfig, EngineCounters, EngineError};
+pub use error::NamespaceError;
+pub use identity::Identity;
+pub use request::{Done, Io};
+pub use shared::{Backing, Namespace, NamespaceSet};

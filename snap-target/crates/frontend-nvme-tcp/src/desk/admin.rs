@@ -1,0 +1,370 @@
+//! Connect and the admin queues: what the controllers are asked and answer.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use namespace::{Engine, Io};
+use nvme::controller::{
+    AdminCommand, ConnectRequest, ControllerCounters, ControllerId, Effect, Outcome, buffer_bytes,
+};
+use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme::tcp::target::Event;
+use nvme_spec::{Cid, Direction, Status};
+use reactor::buf::IoBuf;
+
+use super::Desk;
+use super::visitor::State;
+use crate::limits::{CONTROL_BYTES_MAX, LINGER};
+use crate::link::LinkEvent;
+use crate::table::Key;
+
+/// Marks an engine token as a shutdown's flush; below it is the controller.
+const FLUSH_TOKEN: u64 = 1 << 63;
+/// Bytes of Connect's data.
+const CONNECT_DATA_BYTES: usize = 1024;
+
+impl Desk {
+    /// Answers every event of a connection.
+    pub(super) fn serve(&mut self, key: Key) {
+        self.touched.push(key);
+        while let Some(event) = self
+            .visitors
+            .get_mut(key)
+            .and_then(|visitor| visitor.link.next_event())
+        {
+            match event {
+                LinkEvent::Timer => self.timer(key),
+                LinkEvent::Machine(event) => self.machine_event(key, event),
+            }
+        }
+    }
+
+    fn timer(&mut self, key: Key) {
+        let now = self.clock.now();
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        visitor.link.machine.tick(now);
+        if visitor.link.is_closing() {
+            // The last send has had its time.
+            visitor.link.end();
+        }
+    }
+
+    fn machine_event(&mut self, key: Key, event: Event) {
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        match (event, visitor.state) {
+            (Event::Connect { slot } | Event::Command { slot }, _) => self.command(key, slot),
+            (Event::DataReady { slot }, State::Admin(id)) => self.execute(key, id, slot),
+            (Event::DataReady { slot }, _) => self.connect(key, slot),
+            (Event::DataCorrupt { slot }, _) => {
+                self.answer(key, slot, Completion::of(Status::TRANSIENT_TRANSPORT_ERROR))
+            }
+            (Event::Fatal(error), _) => {
+                tracing::warn!(%error, "a connection ends");
+                if visitor.link.timer(Instant::now() + LINGER).is_err() {
+                    visitor.link.end();
+                }
+            }
+            (
+                Event::HostTerminated {
+                    status,
+                    information,
+                },
+                _,
+            ) => {
+                tracing::warn!(?status, information, "the host ended a connection");
+            }
+            (Event::TimedOut, _) => {
+                tracing::info!("a connection that did not finish Connect in time is closed")
+            }
+        }
+    }
+
+    /// A command came: gives its data a place, or carries it out.
+    fn command(&mut self, key: Key, slot: Slot) {
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        let machine = &visitor.link.machine;
+        let (sqe, transfer) = (*machine.command(slot), machine.transfer(slot));
+        let bytes = match buffer_bytes(
+            &sqe,
+            transfer,
+            CONTROL_BYTES_MAX.try_into().unwrap_or(u32::MAX),
+        ) {
+            Ok(bytes) => bytes as usize,
+            Err(status) => return self.answer(key, slot, Completion::of(status)),
+        };
+        let brings_data = bytes > 0 && sqe.direction() == Direction::HostToController;
+        match visitor.state {
+            State::Admin(id) if !brings_data => self.execute(key, id, slot),
+            State::Admin(_) => self.receive(key, slot, transfer, bytes),
+            _ if bytes == CONNECT_DATA_BYTES => self.receive(key, slot, transfer, bytes),
+            _ => self.answer(
+                key,
+                slot,
+                Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()),
+            ),
+        }
+    }
+
+    fn receive(&mut self, key: Key, slot: Slot, transfer: Transfer, bytes: usize) {
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        let Ok(buf) = IoBuf::heap(bytes) else {
+            return self.answer(key, slot, Completion::of(Status::INTERNAL_ERROR));
+        };
+        visitor.link.set_buffer(slot, buf);
+        if matches!(transfer, Transfer::Remote { .. })
+            && let Err(status) = visitor.link.request_data(slot)
+        {
+            self.answer(key, slot, Completion::of(status));
+        }
+    }
+
+    fn answer(&mut self, key: Key, slot: Slot, completion: Completion) {
+        if let Some(visitor) = self.visitors.get_mut(key) {
+            visitor.link.machine.respond(slot, completion, 0);
+            self.touched.push(key);
+        }
+    }
+
+    /// Connect, with its data: lets the queue in, or not, or not yet.
+    pub(super) fn connect(&mut self, key: Key, slot: Slot) {
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        let Some(data) = visitor.link.take_buffer(slot) else {
+            return self.answer(key, slot, Completion::of(Status::INTERNAL_ERROR));
+        };
+        let bytes = data.to_vec();
+        let sqe = *visitor.link.machine.command(slot);
+        if let Ok(request) = ConnectRequest::parse(&sqe, &bytes)
+            && request.queue.is_admin()
+            && self.closing.holds(&request.host)
+        {
+            visitor.link.set_buffer(slot, data);
+            self.waiting.push((key, slot));
+            return;
+        }
+        let local = visitor.local;
+        match self.registry.connect(&sqe, &bytes, local, self.clock.now()) {
+            Ok(admitted) if admitted.queue.is_admin() => {
+                visitor
+                    .link
+                    .machine
+                    .established(admitted.entries, admitted.flow_control);
+                visitor.state = State::Admin(admitted.controller);
+                visitor.link.receive_freely();
+                self.admin_queues.insert(admitted.controller, key);
+                self.log_connect(admitted.controller);
+                self.answer(key, slot, admitted.completion);
+            }
+            Ok(admitted) => {
+                visitor.state = State::Moving {
+                    admitted,
+                    connect: slot,
+                };
+                self.touched.push(key);
+            }
+            Err(refusal) => {
+                tracing::info!(status = %refusal.status, "a Connect is refused");
+                self.answer(key, slot, refusal);
+            }
+        }
+    }
+
+    fn log_connect(&self, id: ControllerId) {
+        if let Some(controller) = self.registry.controller(id) {
+            let discovery = controller.is_discovery();
+            tracing::info!(
+                cntlid = id.0,
+                host = controller.host().as_str(),
+                discovery,
+                "host connected"
+            );
+        }
+    }
+
+    /// Carries out an admin command whose data, if it brings any, are there.
+    fn execute(&mut self, key: Key, id: ControllerId, slot: Slot) {
+        self.fold_counters(id);
+        let now = self.clock.now();
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        let Some(controller) = self.registry.controller_mut(id) else {
+            return visitor.link.end();
+        };
+        let machine = &visitor.link.machine;
+        let (sqe, transfer) = (*machine.command(slot), machine.transfer(slot));
+        let data = visitor
+            .link
+            .take_buffer(slot)
+            .map(|buf| buf.to_vec())
+            .unwrap_or_default();
+        let room = if data.is_empty() {
+            transfer.bytes() as usize
+        } else {
+            0
+        };
+        let mut out = vec![0; room.min(CONTROL_BYTES_MAX)];
+        let command = AdminCommand {
+            sqe: &sqe,
+            slot,
+            transfer,
+            data: &data,
+        };
+        match controller.execute(&command, &mut out, now) {
+            Outcome::Done {
+                completion,
+                data_bytes,
+                effect,
+            } => {
+                self.reply(key, slot, completion, &out, data_bytes);
+                self.carry_out(id, effect);
+            }
+            Outcome::Pending => {}
+            Outcome::Abort { queue, cid } => self.abort(key, id, slot, queue, cid),
+        }
+        self.answer_async_events(key, id);
+    }
+
+    fn reply(&mut self, key: Key, slot: Slot, completion: Completion, out: &[u8], data_bytes: u32) {
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        let data = out.get(..data_bytes as usize).unwrap_or(&[]);
+        let completion = match IoBuf::from_bytes(data) {
+            Ok(buf) => {
+                visitor.link.set_buffer(slot, buf);
+                completion
+            }
+            Err(_) => Completion::of(Status::INTERNAL_ERROR),
+        };
+        visitor.link.machine.respond(slot, completion, data_bytes);
+    }
+
+    fn carry_out(&mut self, id: ControllerId, effect: Effect) {
+        match effect {
+            Effect::None => {}
+            Effect::Reset => self.end_io_queues(id),
+            Effect::Shutdown => self.shutdowns.push(id),
+        }
+    }
+
+    /// Asynchronous Event Requests end; every other command is on its way already and is answered in its own time.
+    fn abort(&mut self, key: Key, id: ControllerId, slot: Slot, queue: QueueId, cid: Cid) {
+        let Some(visitor) = self.visitors.get_mut(key) else {
+            return;
+        };
+        let Some(controller) = self.registry.controller_mut(id) else {
+            return;
+        };
+        let target = if queue.is_admin() {
+            visitor.link.machine.find(cid)
+        } else {
+            None
+        };
+        let aborted =
+            target.is_some_and(|target| target != slot && controller.abort_async_event(target));
+        let completion = controller.abort_finished(aborted);
+        self.answer(key, slot, completion);
+    }
+
+    fn answer_async_events(&mut self, key: Key, id: ControllerId) {
+        while let Some((slot, completion)) = self
+            .registry
+            .controller_mut(id)
+            .and_then(|controller| controller.next_async_event())
+        {
+            self.answer(key, slot, completion);
+        }
+    }
+
+    /// Brings a controller's SMART counters up to what its queues have done.
+    pub(super) fn fold_counters(&mut self, id: ControllerId) {
+        let Some(controller) = self.registry.controller_mut(id) else {
+            return;
+        };
+        for (_, (queue, seen)) in self
+            .counters
+            .iter_mut()
+            .filter(|((owner, _), _)| *owner == id)
+        {
+            let now = [
+                &queue.bytes_read,
+                &queue.bytes_written,
+                &queue.read_commands,
+                &queue.write_commands,
+                &queue.media_errors,
+            ]
+            .map(|counter| counter.load(Ordering::Relaxed));
+            let more: [u128; 5] =
+                std::array::from_fn(|index| u128::from(now[index].wrapping_sub(seen[index])));
+            *seen = now;
+            let [
+                bytes_read,
+                bytes_written,
+                read_commands,
+                write_commands,
+                media_errors,
+            ] = more;
+            controller.counters_mut().add(&ControllerCounters {
+                bytes_read,
+                bytes_written,
+                read_commands,
+                write_commands,
+                media_errors,
+                busy_nanos: 0,
+            });
+        }
+    }
+
+    /// Starts the flushes of controllers that are shutting down.
+    pub(super) fn flush_for_shutdowns(&mut self, engine: &mut Engine) {
+        for id in std::mem::take(&mut self.shutdowns) {
+            let nsids: Vec<u32> = self
+                .service
+                .namespaces
+                .iter()
+                .map(|info| info.nsid.0)
+                .collect();
+            // One more than there are flushes, so that none of them ends the count before all have started.
+            self.flushes.insert(id, nsids.len() + 1);
+            let token = FLUSH_TOKEN | u64::from(id.0);
+            for nsid in nsids {
+                if let Some(done) = engine.submit(nsid, Io::Flush, false, token) {
+                    self.flushed(done.token);
+                }
+            }
+            self.flushed(token);
+        }
+    }
+
+    /// One flush of a shutdown has ended.
+    pub(crate) fn flushed(&mut self, token: u64) {
+        if token & FLUSH_TOKEN == 0 {
+            return;
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the low bits are the controller"
+        )]
+        let id = ControllerId(token as u16);
+        let Some(left) = self.flushes.get_mut(&id) else {
+            return;
+        };
+        *left -= 1;
+        if *left == 0 {
+            self.flushes.remove(&id);
+            if let Some(controller) = self.registry.controller_mut(id) {
+                controller.shutdown_complete();
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! A connection at the front desk: not yet past Connect, or an admin queue.
+
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use nix::sys::socket::{setsockopt, sockopt};
+use nvme::controller::{Admitted, ControllerId};
+use nvme::queue::Slot;
+use nvme::tcp::target::{Connection as Machine, TargetLimits};
+use reactor::{Fd, Ring};
+
+use crate::config::FrontendError;
+use crate::frontend::Clock;
+use crate::link::{Link, Receiving};
+use crate::message::{Adoption, QueueCounters};
+
+/// Room for what a gathered send holds: with the system's default a large read leaves in many small pieces.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Visitor {
+    pub(crate) link: Link,
+    /// The same socket, in a form that may go to another thread.
+    socket: TcpStream,
+    /// The address at which the host came in.
+    pub(crate) local: SocketAddr,
+    pub(crate) state: State,
+}
+
+/// What a connection at the desk is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State {
+    /// Before Connect has succeeded.
+    Handshake,
+    /// An I/O queue that goes to its reactor as soon as nothing is under way.
+    Moving { admitted: Admitted, connect: Slot },
+    /// An admin queue.
+    Admin(ControllerId),
+}
+
+impl Visitor {
+    /// A connection that was just accepted.
+    ///
+    /// # Errors
+    /// The socket is gone already, or the ring is full.
+    pub(crate) fn new(
+        ring: &Ring,
+        socket: TcpStream,
+        limits: &TargetLimits,
+        clock: Clock,
+    ) -> Result<Self, FrontendError> {
+        socket.set_nodelay(true)?;
+        // The kernel clamps it to what it allows; whatever comes of it works.
+        if let Err(error) = setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER_BYTES) {
+            tracing::debug!(%error, "the send buffer keeps its size");
+        }
+        let local = socket.local_addr()?;
+        let machine = Machine::new(limits, clock.now());
+        let deadline = machine.deadline();
+        let link = Link::new(
+            ring,
+            Fd::from(socket.try_clone()?),
+            machine,
+            Receiving::Exactly,
+        )?;
+        if let Some(deadline) = deadline {
+            link.timer(clock.instant(deadline))?;
+        }
+        Ok(Self {
+            link,
+            socket,
+            local,
+            state: State::Handshake,
+        })
+    }
+
+    /// Whether Connect has not succeeded yet.
+    pub(crate) fn is_handshake(&self) -> bool {
+        matches!(self.state, State::Handshake)
+    }
+
+    /// Takes the connection apart for its reactor; `None` if something was under way.
+    pub(crate) fn into_adoption(
+        self,
+        admitted: Admitted,
+        connect: Slot,
+        counters: Arc<QueueCounters>,
+    ) -> Option<Adoption> {
+        let machine = self.link.into_machine()?;
+        Some(Adoption {
+            socket: self.socket,
+            machine,
+            admitted,
+            connect,
+            counters,
+        })
+    }
+}

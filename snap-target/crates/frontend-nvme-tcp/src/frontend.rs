@@ -1,0 +1,380 @@
+//! One reactor's loop.
+
+use std::collections::HashMap;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Instant;
+
+use namespace::{Done, Engine};
+use nvme::Time;
+use nvme::controller::ControllerId;
+use nvme::queue::{QueueId, Slot};
+use reactor::{Fd, OwnerId, Receiver, Ring, Wait, channel};
+
+use crate::config::{FrontendConfig, FrontendError, Service};
+use crate::desk::Desk;
+use crate::io_queue::IoQueue;
+use crate::limits::{CONNECTIONS_MAX, MESSAGES_MAX};
+use crate::link::{Health, Link, Receiving};
+use crate::message::{Adoption, Control, Message};
+use crate::table::{Key, Table};
+
+/// Monotonic time as the machines want it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+        }
+    }
+
+    /// Now.
+    pub(crate) fn now(self) -> Time {
+        Time::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// The same moment as the ring's timers count it.
+    pub(crate) fn instant(self, time: Time) -> Instant {
+        self.start + std::time::Duration::from_nanos(time.as_nanos())
+    }
+}
+
+/// One reactor's share of the target; see the crate.
+pub struct Frontend {
+    ring: Ring,
+    engine: Engine,
+    service: Arc<Service>,
+    reactor: u16,
+    inbox: Receiver<Message>,
+    control: Control,
+    peers: Vec<Control>,
+    clock: Clock,
+    desk: Option<Desk>,
+    queues: Table<IoQueue>,
+    owners: HashMap<OwnerId, Key>,
+    /// Queues with events or answers since the last settling.
+    touched: Vec<Key>,
+    /// Queues with writes that wait for memory.
+    starved: Vec<Key>,
+    /// Queues that ended while the engine had requests of theirs: how many, and whose.
+    draining: HashMap<Key, Draining>,
+    done: Vec<Done>,
+    stopping: bool,
+}
+
+struct Draining {
+    in_flight: usize,
+    controller: ControllerId,
+    queue: QueueId,
+}
+
+impl Frontend {
+    /// A frontend on this thread's ring; the first reactor's brings the listener.
+    ///
+    /// # Errors
+    /// No room in the ring.
+    pub fn new(
+        ring: Ring,
+        engine: Engine,
+        config: FrontendConfig,
+        listener: Option<TcpListener>,
+    ) -> Result<Self, FrontendError> {
+        let (sender, inbox) = channel(&ring, MESSAGES_MAX);
+        let clock = Clock::new();
+        let desk = listener
+            .map(|listener| Desk::new(&ring, listener, &config.service, clock))
+            .transpose()?;
+        Ok(Self {
+            ring,
+            engine,
+            service: config.service,
+            reactor: config.reactor,
+            inbox,
+            control: Control { sender },
+            peers: Vec::new(),
+            clock,
+            desk,
+            queues: Table::new(CONNECTIONS_MAX),
+            owners: HashMap::new(),
+            touched: Vec::new(),
+            starved: Vec::new(),
+            draining: HashMap::new(),
+            done: Vec::new(),
+            stopping: false,
+        })
+    }
+
+    /// Reaches this frontend from other threads.
+    #[must_use]
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Serves until told to stop. `peers` are the frontends of all reactors, by their number.
+    ///
+    /// # Errors
+    /// The ring broke.
+    pub fn run(&mut self, peers: &[Control]) -> Result<(), FrontendError> {
+        self.peers = peers.to_vec();
+        while !self.stopping {
+            let until = self
+                .desk
+                .as_ref()
+                .and_then(Desk::deadline)
+                .map(|time| self.clock.instant(time));
+            self.ring.turn(Wait::Block { until })?;
+            self.take_messages();
+            while let Some(owner) = self.ring.next_ready() {
+                self.ready(owner);
+            }
+            loop {
+                self.serve_desk();
+                self.take_answers();
+                self.feed_starved();
+                self.settle();
+                if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ready(&mut self, owner: OwnerId) {
+        if let Some(&key) = self.owners.get(&owner) {
+            self.touched.push(key);
+            if let Some(queue) = self.queues.get_mut(key) {
+                queue.serve(key, &mut self.engine);
+            }
+        } else if let Some(desk) = &mut self.desk {
+            desk.ready(owner);
+        }
+    }
+
+    /// Takes the engine's answers until there are no more: a memory store completes as soon as it is asked.
+    fn take_answers(&mut self) {
+        loop {
+            let mut done = std::mem::take(&mut self.done);
+            self.engine.poll(&mut done);
+            let answered = !done.is_empty();
+            for answer in done.drain(..) {
+                self.answered(answer);
+            }
+            self.done = done;
+            if !answered {
+                return;
+            }
+        }
+    }
+
+    fn answered(&mut self, done: Done) {
+        let key = Key::from_bits(done.token >> 16);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the low half of the token is the slot"
+        )]
+        let slot = Slot(done.token as u16);
+        if let Some(queue) = self.queues.get_mut(key) {
+            queue.done(slot, done);
+            self.touched.push(key);
+            return;
+        }
+        if let Some(draining) = self.draining.get_mut(&key) {
+            draining.in_flight -= 1;
+            if draining.in_flight == 0 {
+                let (controller, queue) = (draining.controller, draining.queue);
+                self.draining.remove(&key);
+                self.tell_desk(Message::QueueClosed(controller, queue));
+            }
+        } else if let Some(desk) = &mut self.desk {
+            desk.flushed(done.token);
+        }
+    }
+
+    fn feed_starved(&mut self) {
+        if self.starved.is_empty() {
+            return;
+        }
+        for key in std::mem::take(&mut self.starved) {
+            if let Some(queue) = self.queues.get_mut(key) {
+                if queue.retry(&self.engine) {
+                    self.starved.push(key);
+                }
+                self.touched.push(key);
+            }
+        }
+    }
+
+    /// Receives and sends for every queue that something happened to; closes those that ended.
+    fn settle(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.sort_unstable_by_key(|key| key.to_bits());
+        touched.dedup();
+        for key in touched.drain(..) {
+            let Some(queue) = self.queues.get_mut(key) else {
+                continue;
+            };
+            let health = queue.settle();
+            if queue.is_starved() {
+                self.starved.push(key);
+            }
+            let (controller, failures) = (queue.controller, std::mem::take(&mut queue.failures));
+            for failure in failures {
+                self.tell_desk(Message::Failed(controller, failure));
+            }
+            if health == Health::Over {
+                self.close(key);
+            }
+        }
+        self.touched = touched;
+    }
+
+    fn close(&mut self, key: Key) {
+        let Some(queue) = self.queues.remove(key) else {
+            return;
+        };
+        self.owners.remove(&queue.link.owner_id());
+        let (controller, id, in_flight) = (queue.controller, queue.queue, queue.in_flight());
+        tracing::info!(
+            cntlid = controller.0,
+            sqid = id.0,
+            in_flight,
+            "queue closed"
+        );
+        drop(queue);
+        if in_flight == 0 {
+            self.tell_desk(Message::QueueClosed(controller, id));
+        } else {
+            self.draining.insert(
+                key,
+                Draining {
+                    in_flight,
+                    controller,
+                    queue: id,
+                },
+            );
+        }
+    }
+
+    fn take_messages(&mut self) {
+        while let Some(message) = self.inbox.try_recv() {
+            self.message(message);
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Adopt(adoption) => self.adopt(*adoption),
+            Message::CloseQueues(controller) => {
+                let theirs: Vec<Key> = self
+                    .queues
+                    .iter_mut()
+                    .filter(|(_, queue)| queue.controller == controller)
+                    .map(|(key, _)| key)
+                    .collect();
+                for key in theirs {
+                    self.close(key);
+                }
+            }
+            Message::Stop => self.stopping = true,
+            message @ (Message::QueueClosed(..) | Message::Failed(..)) => {
+                if let Some(desk) = &mut self.desk {
+                    desk.message(message);
+                }
+            }
+        }
+    }
+
+    /// Takes an I/O queue for life, and answers its Connect.
+    fn adopt(&mut self, adoption: Adoption) {
+        let Adoption {
+            socket,
+            machine,
+            admitted,
+            connect,
+            counters,
+        } = adoption;
+        let (controller, id) = (admitted.controller, admitted.queue);
+        let made = Link::new(&self.ring, Fd::from(socket), machine, Receiving::Freely)
+            .ok()
+            .and_then(|mut link| {
+                link.machine
+                    .established(admitted.entries, admitted.flow_control);
+                link.machine.respond(connect, admitted.completion, 0);
+                let owner = link.owner_id();
+                let queue = IoQueue::new(link, controller, id, counters, self.service.clone());
+                Some((owner, self.queues.insert(queue).ok()?))
+            });
+        match made {
+            Some((owner, key)) => {
+                tracing::info!(
+                    cntlid = controller.0,
+                    sqid = id.0,
+                    reactor = self.reactor,
+                    "queue connected"
+                );
+                self.owners.insert(owner, key);
+                self.touched.push(key);
+            }
+            None => {
+                tracing::error!(
+                    cntlid = controller.0,
+                    sqid = id.0,
+                    limit = CONNECTIONS_MAX,
+                    "no room for another queue on this reactor"
+                );
+                self.tell_desk(Message::QueueClosed(controller, id));
+            }
+        }
+    }
+
+    fn tell_desk(&mut self, message: Message) {
+        match &mut self.desk {
+            Some(desk) => desk.message(message),
+            None => self.tell(0, message),
+        }
+    }
+
+    /// Sends a message to a reactor, this one included.
+    fn tell(&mut self, reactor: usize, message: Message) {
+        if reactor == usize::from(self.reactor) {
+            return self.message(message);
+        }
+        let Some(peer) = self.peers.get(reactor) else {
+            return;
+        };
+        let mut message = message;
+        // Full: the peer drains it in its next turn. Queues open and close at a host's pace, so this is never the data path.
+        while let Err(reactor::Full(back)) = peer.sender.send_via(&self.ring, message) {
+            message = back;
+            std::thread::yield_now();
+        }
+    }
+
+    /// Lets the desk act, and carries out what it asks.
+    fn serve_desk(&mut self) {
+        let Some(mut desk) = self.desk.take() else {
+            return;
+        };
+        desk.act(&mut self.engine);
+        let requests = desk.take_requests();
+        self.desk = Some(desk);
+        for (queue, message) in requests {
+            match queue {
+                // A queue's reactor follows from its identifier, so a controller's queues spread evenly.
+                Some(QueueId(id)) => {
+                    self.tell((usize::from(id) - 1) % self.peers.len().max(1), message)
+                }
+                None => (0..self.peers.len()).for_each(|reactor| {
+                    if let Message::CloseQueues(controller) = &message {
+                        self.tell(reactor, Message::CloseQueues(*controller));
+                    }
+                }),
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! One I/O queue: commands in, requests to the engine, answers out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use namespace::{Done, Engine, Io, NamespaceError};
+use nvme::controller::{BlockRange, CommandError, ControllerId, IoCommand, parse_io};
+use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme::tcp::target::Event;
+use nvme_spec::{Lba, Status};
+use reactor::buf::IoBuf;
+
+use crate::config::Service;
+use crate::limits::LINGER;
+use crate::link::{Health, Link, LinkEvent};
+use crate::message::{QueueCounters, count};
+use crate::table::Key;
+
+/// An I/O queue and its connection.
+pub(crate) struct IoQueue {
+    pub(crate) link: Link,
+    pub(crate) controller: ControllerId,
+    pub(crate) queue: QueueId,
+    counters: Arc<QueueCounters>,
+    service: Arc<Service>,
+    /// Requests that the engine has.
+    in_flight: usize,
+    /// Writes that wait for a buffer.
+    waiting: VecDeque<Slot>,
+    /// Failures that the desk has not been told.
+    pub(crate) failures: Vec<CommandError>,
+}
+
+impl IoQueue {
+    pub(crate) fn new(
+        link: Link,
+        controller: ControllerId,
+        queue: QueueId,
+        counters: Arc<QueueCounters>,
+        service: Arc<Service>,
+    ) -> Self {
+        Self {
+            link,
+            controller,
+            queue,
+            counters,
+            service,
+            in_flight: 0,
+            waiting: VecDeque::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    /// Requests that the engine has and that must end before the queue counts as closed.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether writes wait for a buffer.
+    pub(crate) fn is_starved(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Answers every event that is there.
+    pub(crate) fn serve(&mut self, key: Key, engine: &mut Engine) {
+        while let Some(event) = self.link.next_event() {
+            match event {
+                LinkEvent::Timer => self.link.end(),
+                LinkEvent::Machine(event) => self.machine_event(event, key, engine),
+            }
+        }
+    }
+
+    /// Lets writes go on that waited for a buffer; true while some still wait.
+    pub(crate) fn retry(&mut self, engine: &Engine) -> bool {
+        while let Some(&slot) = self.waiting.front() {
+            let Some(buf) = engine.alloc(self.link.machine.transfer(slot).bytes() as usize) else {
+                return true;
+            };
+            self.waiting.pop_front();
+            self.receive_into(slot, buf);
+        }
+        false
+    }
+
+    fn machine_event(&mut self, event: Event, key: Key, engine: &mut Engine) {
+        match event {
+            Event::Command { slot } => self.command(slot, key, engine),
+            Event::DataReady { slot } => match self.parse(slot) {
+                Ok(IoCommand::Write(range)) => self.write(slot, range, key, engine),
+                Ok(_) => self.fail(slot, Status::INVALID_FIELD.dnr(), None),
+                Err(status) => self.fail(slot, status, None),
+            },
+            Event::DataCorrupt { slot } => self.fail(slot, Status::TRANSIENT_TRANSPORT_ERROR, None),
+            // The machine answers a second Connect itself.
+            Event::Connect { slot } => self.fail(slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), None),
+            Event::Fatal(error) => {
+                tracing::warn!(cntlid = self.controller.0, sqid = self.queue.0, %error, "the connection ends");
+                self.linger();
+            }
+            Event::HostTerminated {
+                status,
+                information,
+            } => {
+                tracing::warn!(
+                    cntlid = self.controller.0,
+                    sqid = self.queue.0,
+                    ?status,
+                    information,
+                    "the host ended the connection"
+                );
+            }
+            Event::TimedOut => {}
+        }
+    }
+
+    /// The last send may hang on a host that reads nothing.
+    fn linger(&mut self) {
+        if self.link.timer(std::time::Instant::now() + LINGER).is_err() {
+            self.link.end();
+        }
+    }
+
+    fn parse(&self, slot: Slot) -> Result<IoCommand, Status> {
+        let machine = &self.link.machine;
+        let limits = &self.service.limits;
+        parse_io(
+            machine.command(slot),
+            machine.transfer(slot),
+            &self.service.namespaces,
+            limits.transfer_bytes_max,
+        )
+    }
+
+    fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
+        match self.parse(slot) {
+            Ok(IoCommand::Read(range)) => {
+                let io = Io::Read {
+                    lba: range.lba.0,
+                    blocks: range.blocks,
+                };
+                self.submit(slot, range.nsid.0, io, key, engine);
+            }
+            Ok(IoCommand::Write(range)) => self.take_data(slot, range, engine),
+            Ok(IoCommand::Flush(nsid)) => self.submit(slot, nsid.0, Io::Flush, key, engine),
+            Err(status) => self.fail(slot, status, None),
+        }
+    }
+
+    /// Finds a write's data a place. In-capsule data come at once, so they get memory even where the pool has none: a queue depth of
+    /// capsules at most.
+    fn take_data(&mut self, slot: Slot, range: BlockRange, engine: &Engine) {
+        let buf = engine.alloc(range.bytes as usize);
+        match (self.link.machine.transfer(slot), buf) {
+            (Transfer::InCapsule { .. }, Some(buf)) => self.link.set_buffer(slot, buf),
+            (Transfer::InCapsule { .. }, None) => match IoBuf::heap(range.bytes as usize) {
+                Ok(buf) => self.link.set_buffer(slot, buf),
+                Err(_) => self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba)),
+            },
+            (_, Some(buf)) if self.waiting.is_empty() => self.receive_into(slot, buf),
+            _ => self.waiting.push_back(slot),
+        }
+    }
+
+    fn receive_into(&mut self, slot: Slot, buf: IoBuf) {
+        self.link.set_buffer(slot, buf);
+        if let Err(status) = self.link.request_data(slot) {
+            self.fail(slot, status, None);
+        }
+    }
+
+    fn write(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
+        let Some(data) = self.link.take_buffer(slot) else {
+            return self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba));
+        };
+        let io = Io::Write {
+            lba: range.lba.0,
+            data,
+            durable: range.force_unit_access,
+        };
+        self.submit(slot, range.nsid.0, io, key, engine);
+    }
+
+    fn submit(&mut self, slot: Slot, nsid: u32, io: Io, key: Key, engine: &mut Engine) {
+        // A digest is sent behind the data and must match them, whoever writes meanwhile.
+        let (_, snapshot) = self.link.machine.digests();
+        let token = key.to_bits() << 16 | u64::from(slot.0);
+        self.in_flight += 1;
+        if let Some(done) = engine.submit(nsid, io, snapshot, token) {
+            self.done(slot, done);
+        }
+    }
+
+    /// The engine has answered.
+    pub(crate) fn done(&mut self, slot: Slot, done: Done) {
+        self.in_flight -= 1;
+        match (done.result, self.parse(slot)) {
+            (Ok(()), Ok(IoCommand::Read(range))) => match done.buf {
+                Some(buf) => {
+                    self.link.set_buffer(slot, buf);
+                    self.link
+                        .machine
+                        .respond(slot, Completion::SUCCESS, range.bytes);
+                    count(&self.counters.bytes_read, u64::from(range.bytes));
+                    count(&self.counters.read_commands, 1);
+                }
+                None => self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba)),
+            },
+            (Ok(()), command) => {
+                if let Ok(IoCommand::Write(range)) = command {
+                    count(&self.counters.bytes_written, u64::from(range.bytes));
+                    count(&self.counters.write_commands, 1);
+                }
+                self.link.machine.respond(slot, Completion::SUCCESS, 0);
+            }
+            (Err(error), command) => self.failed(slot, &error, command),
+        }
+    }
+
+    fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Result<IoCommand, Status>) {
+        let is_write = !matches!(command, Ok(IoCommand::Read(_)));
+        let status = error.status(is_write);
+        let lba = match command {
+            Ok(IoCommand::Read(range) | IoCommand::Write(range)) => Some(Lba(error
+                .first_lba(range.bytes / range.blocks)
+                .unwrap_or(range.lba.0))),
+            _ => None,
+        };
+        let cid = self.link.machine.command(slot).cid();
+        tracing::error!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, %status, "a command failed");
+        if error.is_media() {
+            count(&self.counters.media_errors, 1);
+        }
+        self.fail(slot, status, lba);
+    }
+
+    /// Answers with an error, and keeps it for the Error Information log.
+    fn fail(&mut self, slot: Slot, status: Status, lba: Option<Lba>) {
+        let error = CommandError::of(self.queue, self.link.machine.command(slot), status, lba);
+        self.failures.push(error);
+        self.link.machine.respond(slot, Completion::of(status), 0);
+    }
+
+    /// Receives and sends what is due.
+    pub(crate) fn settle(&mut self) -> Health {
+        self.link.settle()
+    }
+}

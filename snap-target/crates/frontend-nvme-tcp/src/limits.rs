@@ -1,0 +1,36 @@
+//! The named limits of the frontend, in one place, asserted against each other.
+
+use std::time::Duration;
+
+use nvme::tcp::batch::ITEM_BYTES_MAX;
+
+/// PDUs in one gathered send. One send a turn and connection; more gains nothing once a send covers the socket's buffer.
+pub(crate) const BATCH_PDUS_MAX: usize = 64;
+/// Pieces of one gathered send: header, payload of a few segments, digest, for each PDU.
+pub(crate) const BATCH_SEGMENTS_MAX: usize = 512;
+/// Header and digest bytes of one gathered send.
+pub(crate) const BATCH_HEADER_BYTES: usize = BATCH_PDUS_MAX * ITEM_BYTES_MAX;
+/// Connections of one reactor that are past Connect, and connections that are not yet.
+pub(crate) const CONNECTIONS_MAX: usize = 1024;
+/// Connections that have not finished Connect. A host that opens sockets and says nothing costs no more than this.
+pub(crate) const HANDSHAKES_MAX: usize = 128;
+/// Control data of one admin command (Identify, a log page, Connect data), both ways.
+pub(crate) const CONTROL_BYTES_MAX: usize = 64 << 10;
+/// Messages waiting for one reactor.
+pub(crate) const MESSAGES_MAX: usize = 4096;
+/// Listener backlog.
+pub(crate) const BACKLOG: i32 = 128;
+/// Payload that is still to come from this size on is received straight into the command's buffer.
+pub(crate) const DIRECT_RECEIVE_BYTES_MIN: u32 = 8 << 10;
+/// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+
+const _: () = assert!(BATCH_SEGMENTS_MAX <= 1024, "IOV_MAX");
+const _: () = assert!(
+    BATCH_SEGMENTS_MAX >= 3 * BATCH_PDUS_MAX,
+    "header, payload and digest of each PDU in one piece each"
+);
+const _: () = assert!(
+    CONNECTIONS_MAX + HANDSHAKES_MAX < 1 << 16,
+    "a request token names a connection in 16 bits"
+);

@@ -1,0 +1,104 @@
+//! What goes wrong between a command and its bytes; the wire status and its cause travel together.
+
+use nvme_spec::status::Status;
+use store::StoreError;
+use volume::VolumeError;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum NamespaceError {
+    /// The engine knows no namespace of this number: it was detached, or never attached.
+    #[error("namespace {nsid} is not attached")]
+    Detached {
+        /// What was asked for.
+        nsid: u32,
+    },
+    /// A write or flush of a namespace that presents a view, or of a store opened read-only.
+    #[error(
+        "namespace {nsid} is write-protected: it presents a read-only view or a store opened for reading"
+    )]
+    WriteProtected {
+        /// What was written to.
+        nsid: u32,
+    },
+    /// Beyond the last logical block. The parser refuses such commands; this is the second check.
+    #[error("namespace {nsid}: blocks {lba} to {end} are beyond its {blocks} blocks")]
+    OutOfRange {
+        /// What was asked for.
+        nsid: u32,
+        /// First block asked for.
+        lba: u64,
+        /// Block after the last asked for.
+        end: u64,
+        /// Blocks there are.
+        blocks: u64,
+    },
+    /// The volume reported damage, or something it cannot read.
+    #[error("namespace {nsid}: {cause}")]
+    Volume {
+        /// The namespace.
+        nsid: u32,
+        /// What the volume said: where, expected, found.
+        cause: VolumeError,
+    },
+    /// The store reported an error.
+    #[error("namespace {nsid}: {cause}")]
+    Store {
+        /// The namespace.
+        nsid: u32,
+        /// What the store said: path, offset, errno.
+        cause: StoreError,
+    },
+    /// The store gave fewer bytes than it has.
+    #[error(
+        "namespace {nsid}: the store returned {got} of {wanted} bytes at offset {offset}: was the file cut short while served?"
+    )]
+    Short {
+        /// The namespace.
+        nsid: u32,
+        /// Store offset.
+        offset: u64,
+        /// Bytes asked for.
+        wanted: u32,
+        /// Bytes returned.
+        got: u32,
+    },
+}
+
+impl NamespaceError {
+    /// The status that the host sees.
+    ///
+    /// DNR is set where the same command would fail again at once; a store's error may pass, so the host may retry it.
+    #[must_use]
+    pub fn status(&self, is_write: bool) -> Status {
+        match self {
+            Self::Detached { .. } => Status::INVALID_NAMESPACE.dnr(),
+            Self::WriteProtected { .. } => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
+            Self::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.dnr(),
+            Self::Volume { .. } => Status::UNRECOVERED_READ_ERROR.dnr(),
+            Self::Store { .. } | Self::Short { .. } if is_write => Status::WRITE_FAULT,
+            Self::Store { .. } | Self::Short { .. } => Status::UNRECOVERED_READ_ERROR,
+        }
+    }
+
+    /// The first logical block that the error is about, where it is known.
+    #[must_use]
+    pub fn first_lba(&self, lba_bytes: u32) -> Option<u64> {
+        match self {
+            Self::Volume { cause, .. } => {
+                Some(cause.presented_byte()? / u64::from(lba_bytes.max(1)))
+            }
+            Self::OutOfRange { lba, .. } => Some(*lba),
+            _ => None,
+        }
+    }
+
+    /// Whether stored bytes could not be read, or were not what was written.
+    #[must_use]
+    pub fn is_media(&self) -> bool {
+        matches!(
+            self,
+            Self::Volume { .. } | Self::Store { .. } | Self::Short { .. }
+        )
+    }
+}

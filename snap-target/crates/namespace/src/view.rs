@@ -1,0 +1,282 @@
+//! A read of a view of a volume: the volume plans, the stores fetch, the volume checks and decodes.
+
+use reactor::buf::IoBuf;
+use smallvec::SmallVec;
+use store::{Completion, Op, Rejected, StoreError};
+use volume::{Fetch, Placement, Progress, ReadOp, Volume, VolumeError};
+
+use crate::engine::{Attached, FETCHES_MAX, Parts, Step, token_of};
+use crate::memory::{with_destination, with_filled};
+use crate::{Namespace, NamespaceError};
+
+/// Fetches that most reads need at a time.
+const FETCHES_INLINE: usize = 8;
+
+/// One read in flight. Its [`ReadOp`] is kept apart, because it is recycled.
+pub(crate) struct ViewRead {
+    volume: Volume,
+    nsid: u32,
+    start: u64,
+    len: usize,
+    started: bool,
+    /// Where the presented bytes go.
+    out: Option<IoBuf>,
+    /// Fetches under way, by the number in their store token.
+    fetches: SmallVec<[Option<Fetch>; FETCHES_INLINE]>,
+    under_way: usize,
+    /// A fetch that found no memory or a full store.
+    unsent: Option<Fetch>,
+    /// The first error; reported when nothing is under way any more.
+    failed: Option<NamespaceError>,
+}
+
+impl ViewRead {
+    /// A read of whole blocks of a view. The namespace is one: its caller looked.
+    pub(crate) fn new(namespace: &Namespace, volume: &Volume, lba: u64, blocks: u32) -> Self {
+        Self {
+            volume: volume.clone(),
+            nsid: namespace.nsid,
+            start: lba * u64::from(namespace.lba_bytes),
+            len: blocks as usize * namespace.lba_bytes as usize,
+            started: false,
+            out: None,
+            fetches: SmallVec::new(),
+            under_way: 0,
+            unsent: None,
+            failed: None,
+        }
+    }
+
+    /// Goes on as far as memory, the cache and the stores allow.
+    pub(crate) fn advance(
+        &mut self,
+        op: &mut ReadOp,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        slot: usize,
+    ) -> Step {
+        if self.out.is_none() {
+            self.out = parts.answers.alloc(self.len);
+            if self.out.is_none() {
+                return Step::Parked;
+            }
+        }
+        match self.proceed(op, attached, parts, slot) {
+            Ok(done) => self.outcome(op, parts, done),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                self.outcome(op, parts, false)
+            }
+        }
+    }
+
+    /// Takes the end of a fetch and goes on.
+    pub(crate) fn completed(
+        &mut self,
+        op: &mut ReadOp,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        slot: usize,
+        number: usize,
+        completion: Completion,
+    ) -> Step {
+        self.under_way -= 1;
+        let fetch = self.fetches.get_mut(number).and_then(Option::take);
+        let handed = match (fetch, completion.result, completion.buf) {
+            _ if self.failed.is_some() => Ok(()),
+            (Some(fetch), Ok(_), Some(buf)) => self.hand_over(op, parts, fetch, &buf),
+            (_, Err(cause), _) => Err(NamespaceError::Store {
+                nsid: self.nsid,
+                cause,
+            }),
+            _ => Ok(()),
+        };
+        if let Err(error) = handed {
+            self.failed = Some(error);
+        }
+        self.advance(op, attached, parts, slot)
+    }
+
+    fn outcome(&mut self, op: &ReadOp, parts: &mut Parts, done: bool) -> Step {
+        if self.under_way > 0 {
+            return Step::Waiting;
+        }
+        if let Some(error) = self.failed.take() {
+            return Step::Done(Err(error));
+        }
+        if !done {
+            return Step::Parked;
+        }
+        let counted = op.counters();
+        parts.counters.stored_bytes += counted.stored_bytes;
+        parts.counters.delivered_bytes += self.len as u64;
+        parts.counters.copied_bytes += counted.copied_bytes;
+        Step::Done(Ok(self.out.take()))
+    }
+
+    /// Steps the plan and submits what it asks for; true when every byte is in place.
+    fn proceed(
+        &mut self,
+        op: &mut ReadOp,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        slot: usize,
+    ) -> Result<bool, NamespaceError> {
+        if self.failed.is_some() {
+            return Ok(false);
+        }
+        if !self.started {
+            self.started = true;
+            op.start(&self.volume, self.start..self.start + self.len as u64)
+                .map_err(|cause| self.volume_error(cause))?;
+        }
+        loop {
+            let progress = self.step(op, parts)?;
+            let mut handed = false;
+            while let Some(fetch) = self.unsent.take().or_else(|| op.next_fetch()) {
+                match self.submit(op, attached, parts, slot, fetch)? {
+                    Submitted::Stored => {}
+                    Submitted::InPlace => handed = true,
+                    Submitted::NoRoom => {
+                        self.unsent = Some(fetch);
+                        return Ok(false);
+                    }
+                }
+            }
+            match progress {
+                Progress::Done => return Ok(true),
+                // What was handed over at once may have finished the plan, or brought the next fetches.
+                Progress::Fetching if handed => {}
+                Progress::Fetching => return Ok(false),
+            }
+        }
+    }
+
+    fn step(&mut self, op: &mut ReadOp, parts: &mut Parts) -> Result<Progress, NamespaceError> {
+        let out = self.out.as_ref().map_or_else(IoBuf::empty, IoBuf::clone);
+        with_destination(&out, |out| {
+            op.step(&self.volume, &mut parts.cache, &mut parts.scratch, out)
+        })
+        .map_err(|cause| self.volume_error(cause))
+    }
+
+    fn hand_over(
+        &mut self,
+        op: &mut ReadOp,
+        parts: &mut Parts,
+        fetch: Fetch,
+        buf: &IoBuf,
+    ) -> Result<(), NamespaceError> {
+        let out = self.out.as_ref().map_or_else(IoBuf::empty, IoBuf::clone);
+        with_filled(buf, fetch.len as usize, |bytes| {
+            with_destination(&out, |out| {
+                op.fetched(
+                    fetch.id,
+                    bytes,
+                    &self.volume,
+                    &mut parts.cache,
+                    &mut parts.scratch,
+                    out,
+                )
+            })
+        })
+        .map_err(|cause| self.volume_error(cause))
+    }
+
+    fn submit(
+        &mut self,
+        op: &mut ReadOp,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        slot: usize,
+        fetch: Fetch,
+    ) -> Result<Submitted, NamespaceError> {
+        let source = fetch.source.0 as usize;
+        if let Some(lease) = attached.lease(source, fetch.offset, fetch.len)
+            && self.take_lease(fetch, &lease)
+        {
+            self.hand_over(op, parts, fetch, &lease)?;
+            return Ok(Submitted::InPlace);
+        }
+        let Some(buf) = self.buffer_for(parts, fetch) else {
+            return Ok(Submitted::NoRoom);
+        };
+        let Some(number) = self.free_number() else {
+            return Ok(Submitted::NoRoom);
+        };
+        match attached.submit(
+            source,
+            Op::Read {
+                offset: fetch.offset,
+            },
+            Some(buf),
+            token_of(slot, number),
+        ) {
+            Ok(()) => {
+                self.fetches[number] = Some(fetch);
+                self.under_way += 1;
+                Ok(Submitted::Stored)
+            }
+            Err(Rejected {
+                why: StoreError::Busy,
+                ..
+            }) => Ok(Submitted::NoRoom),
+            Err(Rejected { why, .. }) => Err(NamespaceError::Store {
+                nsid: self.nsid,
+                cause: why,
+            }),
+        }
+    }
+
+    /// Whether leased bytes serve a fetch where they lie. Bytes that are the whole answer become the answer; bytes to be decoded are read from
+    /// the store's memory; a part of the answer has to be copied, by an ordinary read.
+    fn take_lease(&mut self, fetch: Fetch, lease: &IoBuf) -> bool {
+        match fetch.placement {
+            Placement::Staging => true,
+            Placement::Direct { out_offset: 0 } if lease.len() == self.len => {
+                self.out = Some(lease.clone());
+                true
+            }
+            Placement::Direct { .. } => false,
+        }
+    }
+
+    fn buffer_for(&self, parts: &Parts, fetch: Fetch) -> Option<IoBuf> {
+        match fetch.placement {
+            Placement::Staging => parts.staging.alloc(fetch.len as usize),
+            Placement::Direct { out_offset } => {
+                let start = out_offset as usize;
+                self.out
+                    .as_ref()
+                    .map(|out| out.slice(start..start + fetch.len as usize))
+            }
+        }
+    }
+
+    fn free_number(&mut self) -> Option<usize> {
+        if let Some(number) = self.fetches.iter().position(Option::is_none) {
+            return Some(number);
+        }
+        (self.fetches.len() < FETCHES_MAX).then(|| {
+            self.fetches.push(None);
+            self.fetches.len() - 1
+        })
+    }
+
+    fn volume_error(&self, cause: VolumeError) -> NamespaceError {
+        NamespaceError::Volume {
+            nsid: self.nsid,
+            cause,
+        }
+    }
+}
+
+/// What became of a fetch.
+enum Submitted {
+    /// The store has it.
+    Stored,
+    /// Its bytes were in memory and have been handed over.
+    InPlace,
+    /// No memory, or the store is full.
+    NoRoom,
+}

@@ -1,0 +1,167 @@
+//! From the names on the command line to namespaces.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use namespace::{Identity, Namespace, NamespaceSet};
+use store::{OpenOptions, SharedStore, StoreError, StoreSpec};
+use volume::format::{Source, SourceId};
+use volume::{ErrorKind, Opening, Volume, VolumeError};
+
+/// Opens each store and numbers the namespaces from 1.
+pub fn namespaces(stores: &[String], lba_bytes: u32) -> Result<NamespaceSet> {
+    let mut all = Vec::with_capacity(stores.len());
+    for (text, nsid) in stores.iter().zip(1..) {
+        let spec = StoreSpec::parse(text)?;
+        let namespace = match &spec {
+            StoreSpec::File { path } if !text.starts_with("file:") => of_volume(nsid, path)?,
+            _ => of_raw(nsid, &spec, lba_bytes)?,
+        };
+        if namespace.blocks == 0 {
+            bail!(
+                "{text}: it presents no block of {} bytes; nothing to serve",
+                namespace.lba_bytes
+            );
+        }
+        all.push(Arc::new(namespace));
+    }
+    Ok(NamespaceSet::new(all))
+}
+
+/// A volume, served read-only.
+fn of_volume(nsid: u32, path: &Path) -> Result<Namespace> {
+    let volume = open_volume(path).with_context(|| format!("cannot serve {}", path.display()))?;
+    for notice in volume.notices() {
+        tracing::warn!(volume = %path.display(), place = %notice.place, why = %notice.why, "the volume is damaged but readable");
+    }
+    let stores = sources(&volume, path)?;
+    Ok(Namespace::of_view(nsid, volume, stores))
+}
+
+/// Reads a volume's directory.
+fn open_volume(path: &Path) -> Result<Volume> {
+    let file = File::open(path)?;
+    let bytes = size_of(&file)?;
+    match read_directory(&file, bytes) {
+        Err(error)
+            if error
+                .downcast_ref::<VolumeError>()
+                .is_some_and(is_no_volume) =>
+        {
+            Err(error.context(format!(
+                "to serve the file as a plain disk, byte for byte, write file:{}",
+                path.display()
+            )))
+        }
+        other => other,
+    }
+}
+
+fn is_no_volume(error: &VolumeError) -> bool {
+    error.kind() == ErrorKind::Unsupported && matches!(error, VolumeError::NotAVolume { .. })
+}
+
+fn read_directory(file: &File, bytes: u64) -> Result<Volume> {
+    let mut opening = Opening::new(bytes);
+    let mut buffer = Vec::new();
+    while let Some(fetch) = opening.next_fetch() {
+        buffer.resize(fetch.len as usize, 0);
+        file.read_exact_at(&mut buffer, fetch.offset)
+            .with_context(|| format!("reading {} bytes at {}", fetch.len, fetch.offset))?;
+        opening.fetched(fetch.id, &buffer)?;
+    }
+    Ok(opening.finish()?)
+}
+
+/// Size of a file or block device.
+fn size_of(mut file: &File) -> Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    Ok(file.seek(SeekFrom::End(0))?)
+}
+
+/// The stores of a volume's sources: itself, and the files it maps.
+fn sources(volume: &Volume, path: &Path) -> Result<Vec<SharedStore>> {
+    let mut stores = Vec::with_capacity(volume.sources().len());
+    for (index, source) in volume.sources().iter().enumerate() {
+        let id = SourceId(u32::try_from(index)?);
+        let place = if id == SourceId::OWN {
+            path.to_owned()
+        } else {
+            located(volume, id, path)?
+        };
+        let spec = StoreSpec::File {
+            path: place.clone(),
+        };
+        let store = SharedStore::open(&spec, OpenOptions::read_only())
+            .with_context(|| format!("source {index} of {}", path.display()))?;
+        check_size(source, id, &store, &place)?;
+        stores.push(store);
+    }
+    Ok(stores)
+}
+
+/// Where a mapped source lies: a path, relative to the volume's directory.
+fn located(volume: &Volume, id: SourceId, path: &Path) -> Result<PathBuf> {
+    let Some(locator) = volume.locator(id) else {
+        bail!("source {} of {} has no locator", id.0, path.display());
+    };
+    if locator.contains("://") {
+        bail!(
+            "source {} of {} is {locator}: only files can be served",
+            id.0,
+            path.display()
+        );
+    }
+    Ok(path.parent().unwrap_or(Path::new(".")).join(locator))
+}
+
+fn check_size(source: &Source, id: SourceId, store: &SharedStore, place: &Path) -> Result<()> {
+    if id != SourceId::OWN && store.bytes() != source.bytes {
+        bail!(
+            "{} is {} bytes and was {} when it was mapped: map it again",
+            place.display(),
+            store.bytes(),
+            source.bytes
+        );
+    }
+    Ok(())
+}
+
+/// A store as it is.
+fn of_raw(nsid: u32, spec: &StoreSpec, lba_bytes: u32) -> Result<Namespace> {
+    let store = match SharedStore::open(spec, OpenOptions::read_write()) {
+        Err(error) if is_permission(&error) => {
+            tracing::warn!(store = %spec, "not writable: served read-only");
+            SharedStore::open(spec, OpenOptions::read_only())?
+        }
+        other => other?,
+    };
+    Ok(Namespace::of_store(
+        nsid,
+        store,
+        raw_identity(spec)?,
+        lba_bytes,
+    ))
+}
+
+fn is_permission(error: &StoreError) -> bool {
+    matches!(error, StoreError::Open { source, .. } if matches!(*source, nix::errno::Errno::EACCES | nix::errno::Errno::EROFS | nix::errno::Errno::EPERM))
+}
+
+/// A file keeps its identity as long as it keeps its path; memory is new each time.
+fn raw_identity(spec: &StoreSpec) -> Result<Identity> {
+    Ok(match spec {
+        StoreSpec::File { path } => {
+            Identity::of_raw("file", path.canonicalize()?.as_os_str().as_encoded_bytes())
+        }
+        StoreSpec::Mem { .. } | StoreSpec::Null { .. } => {
+            let mut fresh = [0; 16];
+            File::open("/dev/urandom")?.read_exact(&mut fresh)?;
+            Identity::of_raw("memory", &fresh)
+        }
+    })
+}

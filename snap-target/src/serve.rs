@@ -1,0 +1,153 @@
+//! The reactor threads: made, told of each other, and stopped.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use anyhow::{Context, Result, anyhow};
+use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service as NvmeService, bind};
+use namespace::{Engine, EngineConfig, NamespaceSet};
+use nix::sys::signal::{SigSet, Signal};
+use reactor::{Ring, RingConfig};
+
+use crate::args::{Args, SuccessFlag};
+
+/// A running daemon.
+pub struct Service {
+    address: SocketAddr,
+    reactors: Vec<JoinHandle<Result<()>>>,
+    controls: Vec<Control>,
+}
+
+/// Keeps SIGINT and SIGTERM for [`Service::run_until`]; to be called before any thread is made.
+pub fn hold_signals() -> Result<SigSet> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGINT);
+    signals.add(Signal::SIGTERM);
+    signals
+        .thread_block()
+        .context("blocking SIGINT and SIGTERM")?;
+    Ok(signals)
+}
+
+/// Listens, and starts the reactors.
+pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
+    let listener =
+        bind(args.listen).with_context(|| format!("cannot listen on {}", args.listen))?;
+    let address = listener.local_addr()?;
+    let service = Arc::new(NvmeService::new(
+        &args.nqn,
+        address,
+        set,
+        success_flag(args.success_flag),
+    )?);
+    let mut listener = Some(listener);
+    let mut reactors = Vec::new();
+    let mut controls = Vec::new();
+    let mut introductions = Vec::new();
+    for index in 0..args.reactors {
+        let (control_tx, control_rx) = mpsc::channel();
+        let (peers_tx, peers_rx) = mpsc::channel();
+        let seed = Seed {
+            config: FrontendConfig {
+                reactor: index,
+                service: service.clone(),
+            },
+            listener: listener.take(),
+            set: set.clone(),
+            engine: EngineConfig {
+                cache_bytes: args.cache,
+                ..EngineConfig::default()
+            },
+        };
+        let thread = std::thread::Builder::new().name(format!("reactor-{index}"));
+        reactors.push(thread.spawn(move || {
+            let result = run_reactor(seed, &control_tx, &peers_rx);
+            if let Err(error) = &result {
+                // The daemon cannot serve with a reactor less: the main thread waits for signals, so it is told by one.
+                tracing::error!(%error, "a reactor ended");
+                let _told = nix::sys::signal::kill(nix::unistd::Pid::this(), Signal::SIGTERM);
+            }
+            result
+        })?);
+        match control_rx.recv() {
+            Ok(control) => controls.push(control),
+            // It ended before it was ready: its result says why.
+            Err(_) => return Err(why_it_ended(reactors.pop())),
+        }
+        introductions.push(peers_tx);
+    }
+    for introduction in introductions {
+        introduction
+            .send(controls.clone())
+            .map_err(|_| anyhow!("a reactor ended while the others started"))?;
+    }
+    Ok(Service {
+        address,
+        reactors,
+        controls,
+    })
+}
+
+/// What a reactor thread starts from.
+struct Seed {
+    config: FrontendConfig,
+    listener: Option<TcpListener>,
+    set: NamespaceSet,
+    engine: EngineConfig,
+}
+
+fn run_reactor(
+    seed: Seed,
+    ready: &mpsc::Sender<Control>,
+    peers: &mpsc::Receiver<Vec<Control>>,
+) -> Result<()> {
+    let ring = Ring::new(&RingConfig::default())?;
+    let engine = Engine::new(&ring, &seed.set, &seed.engine)?;
+    let mut frontend = Frontend::new(ring, engine, seed.config, seed.listener)?;
+    ready
+        .send(frontend.control())
+        .context("the daemon ended while its reactors started")?;
+    let peers = peers
+        .recv()
+        .context("another reactor could not be started")?;
+    frontend.run(&peers)?;
+    Ok(())
+}
+
+fn why_it_ended(reactor: Option<JoinHandle<Result<()>>>) -> anyhow::Error {
+    match reactor.map(JoinHandle::join) {
+        Some(Ok(Err(error))) => error,
+        _ => anyhow!("a reactor ended before it was ready"),
+    }
+}
+
+fn success_flag(flag: SuccessFlag) -> frontend_nvme_tcp::SuccessFlag {
+    match flag {
+        SuccessFlag::Always => frontend_nvme_tcp::SuccessFlag::Always,
+        SuccessFlag::WithoutFlowControl => frontend_nvme_tcp::SuccessFlag::WithoutFlowControl,
+        SuccessFlag::Never => frontend_nvme_tcp::SuccessFlag::Never,
+    }
+}
+
+impl Service {
+    /// Where it listens: with the port that was free, where 0 was asked for.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until one of the held signals comes, then stops every reactor and waits for it.
+    pub fn run_until(self, signals: &SigSet) -> Result<()> {
+        let signal = signals.wait().context("waiting for a signal")?;
+        tracing::info!(%signal, "stopping");
+        for control in &self.controls {
+            control.stop();
+        }
+        for reactor in self.reactors {
+            reactor
+                .join()
+                .map_err(|_| anyhow!("a reactor panicked"))??;
+        }
+        Ok(())
+    }
+}
