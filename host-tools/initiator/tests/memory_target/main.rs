@@ -33,7 +33,7 @@ fn disk(lba_bytes: u32) -> Disk {
     Disk {
         lba_bytes,
         write_protected: false,
-        bytes: (0..DISK_BYTES).map(|at| (at * 31 >> 5) as u8).collect(),
+        bytes: (0..DISK_BYTES).map(|at| ((at * 31) >> 5) as u8).collect(),
     }
 }
 
