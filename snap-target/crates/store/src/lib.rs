@@ -13,7 +13,10 @@
 )]
 
 mod blocking;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod contract;
+pub mod decorate;
 mod error;
 #[allow(
     unsafe_code,

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use nix::errno::Errno;
 use nix::libc;
 use reactor::buf::IoBuf;
-use reactor::{Event, Fd, Fsync, OpId, Owner, Ring, WriteMode};
+use reactor::{Event, Fd, Fsync, OpId, Owner, Ring};
 
 use super::bounce::{BOUNCE_BYTES, BouncePool};
+use super::flight::{Flight, Stage, ZERO_MODES, span};
 use super::gate::{Pass, Permit};
 use super::plan::{Step, next_step};
 use super::{FileState, QUEUE_DEPTH_MAX};
@@ -17,11 +17,7 @@ use crate::error::StoreError;
 
 /// Zeros written at a time where the file system cannot zero a range itself.
 const ZEROS_BYTES: usize = 256 << 10;
-/// Ways to zero a range, best first.
-const ZERO_MODES: [i32; 2] = [
-    libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
-    libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
-];
+/// How a range is given back to the file system.
 const DISCARD_MODE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
 pub(super) struct FileStore {
@@ -36,47 +32,6 @@ pub(super) struct FileStore {
     bounce: BouncePool,
     zeros: IoBuf,
     state: Arc<FileState>,
-}
-
-struct Flight {
-    token: Token,
-    op: Op,
-    buf: Option<IoBuf>,
-    offset: u64,
-    total: u64,
-    done: u64,
-    stage: Stage,
-    /// What is in flight at the ring.
-    ring_op: Option<OpId>,
-    bounce: Option<IoBuf>,
-    permit: Permit,
-    cancelled: bool,
-}
-
-/// What the operation in flight at the ring is for, or, if none is, what comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The next step is to be planned.
-    Plan,
-    /// Moving bytes between medium and buffer.
-    Direct,
-    /// Reading the window of an unaligned read.
-    Window { start: u64, wanted: usize },
-    /// Reading the old content around an unaligned write; `have` bytes of the window are there.
-    Fill {
-        start: u64,
-        end: u64,
-        wanted: usize,
-        have: usize,
-    },
-    /// Writing the window back.
-    WriteBack { start: u64, end: u64, wanted: usize },
-    /// fdatasync.
-    Sync,
-    /// Punching a hole.
-    Discard,
-    /// Zeroing in the n-th way.
-    ZeroRange(usize),
 }
 
 /// What became of a flight that was pushed on.
@@ -212,14 +167,14 @@ impl FileStore {
                         .owner
                         .write_at(&self.file, position, view, flight.write_mode(), tag),
                 };
-                started.map_or_else(|_| flight.park(Stage::Plan), Pushed::InFlight)
+                started.map_or_else(|_| park(flight), Pushed::InFlight)
             }
             Step::Bounce { start, end, wanted } => {
                 if flight.bounce.is_none() {
                     flight.bounce = self.bounce.take();
                 }
                 if flight.bounce.is_none() {
-                    return flight.park(Stage::Plan);
+                    return park(flight);
                 }
                 flight.stage = match flight.op {
                     Op::Read { .. } => Stage::Window { start, wanted },
@@ -235,11 +190,11 @@ impl FileStore {
                 };
                 if let Stage::Window { .. } = flight.stage {
                     let Some(bounce) = &flight.bounce else {
-                        return flight.park(Stage::Plan);
+                        return park(flight);
                     };
                     let view = bounce.slice(0..span(start, end));
                     let started = self.owner.read_at(&self.file, start, view, tag);
-                    return started.map_or_else(|_| flight.park(Stage::Plan), Pushed::InFlight);
+                    return started.map_or_else(|_| park(flight), Pushed::InFlight);
                 }
                 self.next_of_window(flight, tag)
             }
@@ -248,12 +203,8 @@ impl FileStore {
 
     /// Starts the next half of an unaligned write: reading what is around it, or writing the patched window.
     fn next_of_window(&mut self, flight: &mut Flight, tag: u64) -> Pushed {
-        let (source, at) = flight.source(&self.zeros);
-        let source = source.clone();
-        let position = flight.position();
-        let mode = flight.write_mode();
-        let Some(bounce) = &mut flight.bounce else {
-            return flight.park(Stage::Plan);
+        let Some(mut bounce) = flight.bounce.take() else {
+            return park(flight);
         };
         let started = match flight.stage {
             Stage::Fill {
@@ -264,20 +215,18 @@ impl FileStore {
                     .read_at(&self.file, start + have as u64, view, tag)
             }
             Stage::WriteBack { start, end, wanted } => {
-                let from = span(start, position);
+                let from = span(start, flight.position());
+                let (source, at) = flight.source(&self.zeros);
                 if let Some(window) = bounce.exclusive() {
                     source.copy_to(at, &mut window[from..from + wanted]);
                 }
-                self.owner.write_at(
-                    &self.file,
-                    start,
-                    bounce.slice(0..span(start, end)),
-                    mode,
-                    tag,
-                )
+                let view = bounce.slice(0..span(start, end));
+                self.owner
+                    .write_at(&self.file, start, view, flight.write_mode(), tag)
             }
-            _ => return Pushed::Parked,
+            _ => return park(flight),
         };
+        flight.bounce = Some(bounce);
         started.map_or(Pushed::Parked, Pushed::InFlight)
     }
 
@@ -297,9 +246,7 @@ impl FileStore {
                 if let Some(bounce) = bounce {
                     self.bounce.give_back(bounce);
                 }
-                let finished = flight.stage == Stage::Plan
-                    && flight.done == flight.total
-                    && !matches!(flight.op, Op::Zero { .. });
+                let finished = flight.stage == Stage::Plan && flight.done == flight.total;
                 // What is complete is complete, cancelled or not.
                 flight.cancelled &= !finished;
                 if finished && !flight.op.takes_buffer() {
@@ -353,7 +300,13 @@ impl Store for FileStore {
         {
             return Err(Rejected { op, buf, why });
         }
-        let Some(index) = self.free.pop() else {
+        // Completions that wait for a poll count as well, or they could pile up.
+        let index = if self.done.len() < self.free.len() {
+            self.free.pop()
+        } else {
+            None
+        };
+        let Some(index) = index else {
             return Err(Rejected {
                 op,
                 buf,
@@ -434,185 +387,8 @@ impl Store for FileStore {
     }
 }
 
-impl Flight {
-    fn position(&self) -> u64 {
-        self.offset + self.done
-    }
-
-    /// Where the bytes of the transfer are, and at which offset the next ones stand.
-    fn source<'a>(&'a self, zeros: &'a IoBuf) -> (&'a IoBuf, usize) {
-        match &self.buf {
-            Some(buf) => (buf, usize::try_from(self.done).unwrap_or(usize::MAX)),
-            None => (zeros, 0),
-        }
-    }
-
-    fn write_mode(&self) -> WriteMode {
-        if matches!(self.op, Op::Write { durable: true, .. }) {
-            WriteMode::Durable
-        } else {
-            WriteMode::Cached
-        }
-    }
-
-    fn park(&mut self, stage: Stage) -> Pushed {
-        self.stage = stage;
-        Pushed::Parked
-    }
-
-    /// Takes in the ring's answer to what was in flight. Gives a bounce buffer back that is done with.
-    fn take_in(
-        &mut self,
-        result: Result<u32, Errno>,
-        state: &FileState,
-    ) -> Result<Option<IoBuf>, StoreError> {
-        let count = match result {
-            Ok(count) => count as usize,
-            // Interrupted before anything moved: the same again.
-            Err(Errno::EINTR) if !self.cancelled => return Ok(None),
-            Err(errno) => return self.failed(errno, state).map(|()| None),
-        };
-        match self.stage {
-            Stage::Sync | Stage::Discard => self.stage = Stage::Plan,
-            Stage::ZeroRange(_) => {
-                self.done = self.total;
-                self.stage = Stage::Plan;
-            }
-            Stage::Direct | Stage::Plan => {
-                self.moved(count, state)?;
-            }
-            Stage::Window { start, wanted } => {
-                let from = span(start, self.position());
-                let useful = count.saturating_sub(from).min(wanted);
-                let at = usize::try_from(self.done).unwrap_or(usize::MAX);
-                if let (Some(buf), Some(bounce)) = (&mut self.buf, &mut self.bounce)
-                    && let Some(window) = bounce.exclusive()
-                {
-                    buf.copy_from(at, &window[from..from + useful]);
-                }
-                self.moved(useful, state)?;
-                return Ok(self.bounce.take());
-            }
-            Stage::Fill {
-                start,
-                end,
-                wanted,
-                have,
-            } => {
-                let align = state.limits.alignment_bytes as usize;
-                // What was read short is read again from the last whole block on.
-                let now = have + count - (have + count) % align;
-                if now <= have {
-                    return Err(self.truncated(start + have as u64, state));
-                }
-                self.stage = if now < span(start, end) {
-                    Stage::Fill {
-                        start,
-                        end,
-                        wanted,
-                        have: now,
-                    }
-                } else {
-                    Stage::WriteBack { start, end, wanted }
-                };
-            }
-            Stage::WriteBack { start, wanted, .. } => {
-                let from = span(start, self.position());
-                self.moved(count.saturating_sub(from).min(wanted), state)?;
-                return Ok(self.bounce.take());
-            }
-        }
-        Ok(None)
-    }
-
-    fn moved(&mut self, count: usize, state: &FileState) -> Result<(), StoreError> {
-        if count == 0 {
-            return Err(match self.op {
-                Op::Read { .. } => self.truncated(self.position(), state),
-                _ => self.io_error(Errno::EIO, state),
-            });
-        }
-        self.done += count as u64;
-        self.stage = Stage::Plan;
-        Ok(())
-    }
-
-    /// What an error means at this stage: some only say that a way is closed.
-    fn failed(&mut self, errno: Errno, state: &FileState) -> Result<(), StoreError> {
-        if errno == Errno::ECANCELED {
-            return Err(StoreError::Cancelled {
-                store: state.name.clone(),
-                offset: self.offset,
-            });
-        }
-        let no_such_way = matches!(
-            errno,
-            Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENODEV | Errno::ENOSYS
-        );
-        match self.stage {
-            Stage::Discard if no_such_way => {
-                self.stage = Stage::Plan;
-                Ok(())
-            }
-            Stage::ZeroRange(way) if no_such_way => {
-                self.stage = if way + 1 < ZERO_MODES.len() {
-                    Stage::ZeroRange(way + 1)
-                } else {
-                    Stage::Plan
-                };
-                Ok(())
-            }
-            Stage::Sync => {
-                state.note_flush_failure(errno);
-                Err(StoreError::FlushFailed {
-                    store: state.name.clone(),
-                    source: errno,
-                })
-            }
-            _ => {
-                // A durable write that fails may have eaten the kernel's one report about earlier writes.
-                if errno == Errno::EIO && self.write_mode() == WriteMode::Durable {
-                    state.note_flush_failure(errno);
-                }
-                Err(self.io_error(errno, state))
-            }
-        }
-    }
-
-    fn io_error(&self, source: Errno, state: &FileState) -> StoreError {
-        let what = match self.op {
-            Op::Read { .. } => "reading",
-            Op::Write { .. } => "writing",
-            Op::Flush => "flushing",
-            Op::Discard { .. } => "discarding",
-            Op::Zero { .. } => "zeroing",
-        };
-        let advice = match source {
-            Errno::EIO => "; the medium is failing: see the kernel log",
-            Errno::ENOSPC | Errno::EDQUOT => "; the file system is full: free space",
-            Errno::EFBIG => "; the file size limit is reached (ulimit -f)",
-            Errno::ENXIO | Errno::ENODEV => "; the device is gone",
-            _ => "",
-        };
-        StoreError::Io {
-            store: state.name.clone(),
-            what,
-            offset: self.position(),
-            source,
-            advice,
-        }
-    }
-
-    fn truncated(&self, offset: u64, state: &FileState) -> StoreError {
-        StoreError::Truncated {
-            store: state.name.clone(),
-            offset,
-            bytes: state.limits.bytes,
-        }
-    }
-}
-
-/// Bytes from `start` to `end`, both within a bounce window.
-fn span(start: u64, end: u64) -> usize {
-    usize::try_from(end - start).unwrap_or(BOUNCE_BYTES)
+/// Sends a flight back to planning, to be tried again at the next poll.
+fn park(flight: &mut Flight) -> Pushed {
+    flight.stage = Stage::Plan;
+    Pushed::Parked
 }

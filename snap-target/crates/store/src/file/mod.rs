@@ -8,6 +8,7 @@
 //! A failed flush is fatal for the opened file: the kernel reports a lost write once, so no later flush may say that all is well.
 
 mod bounce;
+mod flight;
 mod gate;
 mod handle;
 mod open;

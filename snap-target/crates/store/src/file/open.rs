@@ -1,10 +1,8 @@
 //! Opening: which kind of file, how large, and whether and how direct I/O works on it.
 
-use std::ffi::CString;
 use std::fs::{File, OpenOptions as FsOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -89,7 +87,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
 fn open_direct(path: &Path, access: Access, bytes: u64) -> Result<(File, u32), String> {
     let file = open_with(path, access, libc::O_DIRECT)
         .map_err(|errno| format!("O_DIRECT is refused ({errno})"))?;
-    let alignment = match reported_alignment(path) {
+    let alignment = match reported_alignment(&file) {
         Some(0) => return Err("the file system has no direct I/O for this file".to_owned()),
         Some(alignment) => alignment,
         None => tried_alignment(&file).ok_or("direct reads fail at every alignment tried")?,
@@ -112,16 +110,16 @@ fn open_with(path: &Path, access: Access, flags: i32) -> Result<File, Errno> {
 }
 
 /// The larger of memory and offset alignment as statx tells it: `None` if this kernel does not, 0 if direct I/O does not work.
-fn reported_alignment(path: &Path) -> Option<u32> {
-    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+fn reported_alignment(file: &File) -> Option<u32> {
     // SAFETY: all-zero is a valid statx structure.
     let mut stat: libc::statx = unsafe { std::mem::zeroed() };
-    // SAFETY: a live path string and a live structure of the right type.
+    let (this_file, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+    // SAFETY: a live descriptor, an empty path string, and a live structure of the right type.
     let code = unsafe {
         libc::statx(
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            0,
+            file.as_raw_fd(),
+            this_file,
+            flags,
             libc::STATX_DIOALIGN,
             &raw mut stat,
         )

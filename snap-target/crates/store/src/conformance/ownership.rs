@@ -1,0 +1,139 @@
+//! Between submit and completion a buffer belongs to the store, and only then.
+
+use reactor::Wait;
+use reactor::buf::IoBuf;
+
+use super::Subject;
+use super::rig::{Rig, pattern};
+use crate::contract::{Op, Token};
+
+/// Pool slots stay taken until the completion, cancelled or not, and are free after it.
+pub(super) fn a_buffer_belongs_to_the_store_until_its_completion(subject: &Subject<'_>) {
+    let mut rig = Rig::new(&subject.open());
+    let count = rig.limits().queue_depth_max.min(8);
+    for at in 0..u64::from(count) {
+        let buf = rig.pool.alloc(4096).unwrap();
+        rig.submit(
+            Op::Read {
+                offset: at * 4096 + 1,
+            },
+            Some(buf),
+            at,
+        );
+    }
+    (0..u64::from(count))
+        .step_by(2)
+        .for_each(|at| rig.store.cancel(Token(at)));
+    assert_eq!(
+        rig.pool.usage().used_bytes,
+        count as usize * 4096,
+        "cancelling gives nothing back by itself"
+    );
+    let done = rig.wait(count as usize);
+    assert_eq!(
+        rig.pool.usage().used_bytes,
+        count as usize * 4096,
+        "now they are the caller's"
+    );
+    for mut done in done {
+        assert!(
+            done.buf.as_mut().and_then(IoBuf::exclusive).is_some(),
+            "the store kept no view of the buffer"
+        );
+    }
+    assert_eq!(rig.pool.usage().used_bytes, 0);
+}
+
+/// After the drop of a handle with operations in flight every buffer is free, and nothing writes to its memory any more.
+pub(super) fn dropping_the_handle_lets_go_of_every_buffer(subject: &Subject<'_>) {
+    let shared = subject.open();
+    for turned in [false, true] {
+        let Rig {
+            mut store,
+            pool,
+            ring,
+            ..
+        } = Rig::new(&shared);
+        let count = store.limits().queue_depth_max.min(8);
+        for at in 0..u64::from(count) {
+            let buf = pool.alloc(64 << 10).unwrap();
+            let offset = at * (64 << 10) + at;
+            let op = if at % 2 == 0 {
+                Op::Read { offset }
+            } else {
+                Op::Write {
+                    offset,
+                    durable: true,
+                }
+            };
+            assert!(store.submit(op, Some(buf), Token(at)).is_ok());
+        }
+        if turned {
+            ring.turn(Wait::Poll).unwrap();
+        }
+        drop(store);
+        assert_eq!(
+            pool.usage().used_bytes,
+            0,
+            "the drop waited for the operations"
+        );
+        let mut again: Vec<IoBuf> = (0..count).map(|_| pool.alloc(64 << 10).unwrap()).collect();
+        for buf in &mut again {
+            buf.fill(0, 64 << 10, 0xa5);
+        }
+        for _ in 0..3 {
+            ring.turn(Wait::Poll).unwrap();
+        }
+        assert!(
+            again
+                .iter()
+                .all(|buf| buf.to_vec().iter().all(|&byte| byte == 0xa5)),
+            "nothing wrote to freed memory"
+        );
+        // What was in flight left the store usable.
+        let mut rig = Rig::new(&shared);
+        rig.write(5, &[1, 2, 3]);
+        assert_eq!(
+            rig.read(5, 3),
+            if subject.remembers { [1, 2, 3] } else { [0; 3] }
+        );
+    }
+}
+
+/// A completed read's buffer is the caller's: what it writes there stays, and the store does not change.
+pub(super) fn nothing_touches_a_buffer_after_its_completion(subject: &Subject<'_>) {
+    let mut rig = Rig::new(&subject.open());
+    let data = pattern(8192, 5);
+    rig.write(0, &data);
+    let mut buf = rig
+        .run(Op::Read { offset: 0 }, Some(IoBuf::heap(8192).unwrap()))
+        .unwrap();
+    buf.fill(0, 8192, 0x77);
+    let mut other = rig
+        .run(
+            Op::Write {
+                offset: 100_000,
+                durable: false,
+            },
+            Some(IoBuf::from_bytes(&data).unwrap()),
+        )
+        .unwrap();
+    other.fill(0, 8192, 0x77);
+    for _ in 0..3 {
+        rig.ring.turn(Wait::Poll).unwrap();
+    }
+    assert_eq!(buf.to_vec(), vec![0x77; 8192]);
+    let expected = if subject.remembers {
+        data
+    } else {
+        vec![0; 8192]
+    };
+    assert!(
+        rig.read(0, 8192) == expected,
+        "writing to a read's buffer does not change the store"
+    );
+    assert!(
+        rig.read(100_000, 8192) == expected,
+        "nor does writing to a completed write's buffer"
+    );
+}

@@ -1,0 +1,145 @@
+//! Every kind of store, and every decorator, against the suite.
+
+use std::time::Duration;
+
+use crate::scratch::Scratch;
+use store::conformance::{Subject, run};
+use store::decorate::{Delay, Fault, Faulty, On, What, When};
+use store::{OpenOptions, SharedStore, StoreSpec};
+
+const BYTES: u64 = 4 << 20;
+
+fn open(spec: &str, options: OpenOptions) -> SharedStore {
+    SharedStore::open(&StoreSpec::parse(spec).unwrap(), options).unwrap()
+}
+
+#[test]
+fn mem() {
+    run(
+        &Subject::new(|| open("mem:4MiB", OpenOptions::read_write()))
+            .read_only(|| open("mem:4MiB", OpenOptions::read_only())),
+    );
+}
+
+#[test]
+fn mem_of_an_odd_size() {
+    run(&Subject::new(|| {
+        open("mem:3000001", OpenOptions::read_write())
+    }));
+}
+
+#[test]
+fn null() {
+    let subject = Subject::new(|| open("null:1TiB", OpenOptions::read_write())).forgets();
+    run(&subject.read_only(|| open("null:1TiB", OpenOptions::read_only())));
+}
+
+/// A file of fresh zeros for each opening.
+fn file_suite(scratch: &Scratch, bytes: u64, options: OpenOptions, read_only: OpenOptions) {
+    let fresh = |options| {
+        scratch.resize(0);
+        scratch.resize(bytes);
+        open(&scratch.spec(), options)
+    };
+    run(&Subject::new(|| fresh(options)).read_only(|| fresh(read_only)));
+}
+
+#[test]
+fn file_direct() {
+    let scratch = Scratch::on_disk();
+    let store = scratch.filled(BYTES, OpenOptions::read_write());
+    println!("{}", store.describe());
+    file_suite(
+        &scratch,
+        BYTES,
+        OpenOptions::read_write(),
+        OpenOptions::read_only(),
+    );
+}
+
+#[test]
+fn file_through_the_page_cache() {
+    let scratch = Scratch::on_disk();
+    file_suite(
+        &scratch,
+        BYTES,
+        OpenOptions::read_write().page_cache(),
+        OpenOptions::read_only().page_cache(),
+    );
+}
+
+#[test]
+fn file_of_an_odd_size() {
+    let scratch = Scratch::on_disk();
+    let store = scratch.filled(BYTES + 333, OpenOptions::read_write());
+    assert!(
+        store.describe().contains("page cache"),
+        "{}",
+        store.describe()
+    );
+    file_suite(
+        &scratch,
+        BYTES + 333,
+        OpenOptions::read_write(),
+        OpenOptions::read_only(),
+    );
+}
+
+#[test]
+fn file_in_memory_backed_file_system() {
+    let Some(scratch) = Scratch::in_memory() else {
+        println!("skipped: /dev/shm is not there");
+        return;
+    };
+    file_suite(
+        &scratch,
+        BYTES,
+        OpenOptions::read_write(),
+        OpenOptions::read_only(),
+    );
+}
+
+#[test]
+fn delayed() {
+    let delay = Delay {
+        read: Duration::from_micros(300),
+        change: Duration::from_millis(1),
+        flush: Duration::from_micros(10),
+    };
+    run(&Subject::new(|| {
+        delay
+            .over(open("mem:4MiB", OpenOptions::read_write()))
+            .unwrap()
+    }));
+    let scratch = Scratch::on_disk();
+    run(&Subject::new(|| {
+        scratch.resize(0);
+        delay
+            .over(scratch.filled(BYTES, OpenOptions::read_write()))
+            .unwrap()
+    }));
+}
+
+#[test]
+fn faulty_without_a_fault_that_strikes() {
+    // Faults that never come due leave a store that keeps every promise.
+    let never = |on, what| Fault {
+        on,
+        range: 0..BYTES,
+        when: When::Nth(u64::MAX),
+        what,
+    };
+    let faults = || {
+        vec![
+            never(On::Read, What::Corrupt { offset: 5, bits: 1 }),
+            never(On::Read, What::Short { missing: 1 }),
+            never(On::Write, What::Stale),
+            never(On::Flush, What::Error(nix::errno::Errno::EIO)),
+        ]
+    };
+    run(&Subject::new(|| {
+        Faulty::over(faults(), open("mem:4MiB", OpenOptions::read_write()))
+            .unwrap()
+            .store()
+    }));
+}

@@ -1,0 +1,402 @@
+//! What the decorators do, and which settings they refuse.
+
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use reactor::buf::IoBuf;
+use reactor::{Ring, RingConfig, Wait};
+use store::decorate::{Delay, Fault, Faulty, On, What, When};
+use store::{
+    BlockingStore, Completion, ErrorKind, Op, OpenOptions, SharedStore, Store, StoreError,
+    StoreSpec, Token,
+};
+
+const BYTES: u64 = 1 << 20;
+
+fn mem(options: OpenOptions) -> SharedStore {
+    SharedStore::open(&StoreSpec::Mem { bytes: BYTES }, options).unwrap()
+}
+
+fn wait_for(ring: &Ring, store: &mut dyn Store) -> Completion {
+    let mut done = Vec::new();
+    loop {
+        store.poll(&mut done);
+        if let Some(done) = done.pop() {
+            return done;
+        }
+        ring.turn(Wait::Block { until: None }).unwrap();
+    }
+}
+
+#[test]
+fn delayed_operations_take_their_time_and_no_sleep_is_missed() {
+    let ms = Duration::from_millis;
+    let shared = Delay {
+        read: ms(12),
+        change: ms(4),
+        flush: Duration::ZERO,
+    }
+    .over(mem(OpenOptions::read_write()))
+    .unwrap();
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = shared.open_handle(&ring).unwrap();
+    let start = Instant::now();
+    let buf = || Some(IoBuf::heap(512).unwrap());
+    store
+        .submit(Op::Read { offset: 0 }, buf(), Token(1))
+        .unwrap();
+    store
+        .submit(
+            Op::Write {
+                offset: 0,
+                durable: false,
+            },
+            buf(),
+            Token(2),
+        )
+        .unwrap();
+    store.submit(Op::Flush, None, Token(3)).unwrap();
+    for (token, at_least) in [(3, ms(0)), (2, ms(4)), (1, ms(12))] {
+        let done = wait_for(&ring, &mut *store);
+        assert_eq!(done.token, Token(token));
+        assert!(start.elapsed() >= at_least);
+        assert!(done.result.is_ok());
+    }
+    assert!(store.lease(0, 512).is_none(), "no way around the delay");
+}
+
+#[test]
+fn cancelling_ends_a_delay() {
+    let long = Duration::from_secs(50);
+    let shared = Delay {
+        read: long,
+        ..Delay::default()
+    }
+    .over(mem(OpenOptions::read_write()))
+    .unwrap();
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = shared.open_handle(&ring).unwrap();
+    let start = Instant::now();
+    let mut done = Vec::new();
+    store
+        .submit(
+            Op::Read { offset: 0 },
+            Some(IoBuf::heap(1).unwrap()),
+            Token(1),
+        )
+        .unwrap();
+    store.poll(&mut done);
+    assert!(done.is_empty());
+    store.cancel(Token(1));
+    assert_eq!(wait_for(&ring, &mut *store).token, Token(1));
+    assert!(start.elapsed() < long / 2);
+}
+
+#[test]
+fn delays_that_cannot_take_effect_are_refused() {
+    let some = Duration::from_millis(1);
+    for (delay, options, part) in [
+        (Delay::default(), OpenOptions::read_write(), "no delay"),
+        (
+            Delay {
+                read: Duration::from_secs(61),
+                ..Delay::default()
+            },
+            OpenOptions::read_write(),
+            "60 s",
+        ),
+        (
+            Delay {
+                change: some,
+                ..Delay::default()
+            },
+            OpenOptions::read_only(),
+            "read-only",
+        ),
+    ] {
+        let error = delay.over(mem(options)).unwrap_err();
+        assert!(matches!(
+            error,
+            StoreError::Decorator {
+                decorator: "delay",
+                ..
+            }
+        ));
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+fn fault(on: On, range: std::ops::Range<u64>, when: When, what: What) -> Fault {
+    Fault {
+        on,
+        range,
+        when,
+        what,
+    }
+}
+
+fn content() -> Vec<u8> {
+    (0..4096u32).map(|i| i.to_le_bytes()[0] ^ 0x11).collect()
+}
+
+/// A store with the content at its start, and one fault.
+fn faulty(fault: Fault) -> (Faulty, BlockingStore) {
+    let inner = mem(OpenOptions::read_write());
+    BlockingStore::new(&inner)
+        .unwrap()
+        .write(0, &content())
+        .unwrap();
+    let faulty = Faulty::over(vec![fault], inner).unwrap();
+    let store = BlockingStore::new(&faulty.store()).unwrap();
+    (faulty, store)
+}
+
+#[test]
+fn errors_strike_where_and_when_told() {
+    let (faulty, mut store) = faulty(fault(
+        On::Read,
+        1000..1001,
+        When::Nth(2),
+        What::Error(Errno::EIO),
+    ));
+    let mut out = vec![0; 1000];
+    store.read(0, &mut out).unwrap();
+    store.read(1001, &mut out).unwrap();
+    assert_eq!(faulty.strikes(0), 0, "none of these touched the byte");
+    store.read(500, &mut out).unwrap();
+    let error = store.read(1000, &mut out).unwrap_err();
+    assert!(
+        matches!(
+            &error,
+            StoreError::Io {
+                what: "reading",
+                offset: 1000,
+                source: Errno::EIO,
+                ..
+            }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(error.kind(), ErrorKind::Io);
+    store.read(1000, &mut out).unwrap();
+    assert!(out == content()[1000..2000], "the third is well again");
+    assert_eq!((faulty.strikes(0), faulty.strikes(1)), (1, 0));
+}
+
+#[test]
+fn a_failed_write_or_flush_did_not_happen() {
+    let (_, mut store) = faulty(fault(
+        On::Write,
+        0..BYTES,
+        When::EveryNth(2),
+        What::Error(Errno::ENOSPC),
+    ));
+    store.write(0, &[1; 4]).unwrap();
+    assert!(store.write(0, &[2; 4]).is_err());
+    let mut out = [0; 5];
+    store.read(0, &mut out).unwrap();
+    assert_eq!(out, [1, 1, 1, 1, content()[4]]);
+    let (faulty, mut store) = faulty(fault(
+        On::Flush,
+        0..0,
+        When::Always,
+        What::Error(Errno::EIO),
+    ));
+    assert!(store.run(Op::Flush).is_err());
+    assert!(store.run(Op::Flush).is_err());
+    assert_eq!(faulty.strikes(0), 2);
+}
+
+#[test]
+fn one_byte_comes_corrupt() {
+    let (faulty, mut store) = faulty(fault(
+        On::Read,
+        0..BYTES,
+        When::Always,
+        What::Corrupt {
+            offset: 700,
+            bits: 0x40,
+        },
+    ));
+    let mut out = vec![0; 4096];
+    store.read(0, &mut out).unwrap();
+    let mut expected = content();
+    expected[700] ^= 0x40;
+    assert!(out == expected);
+    store.read(701, &mut out[..1000]).unwrap();
+    assert!(
+        out[..1000] == content()[701..1701],
+        "a read that does not cover it is right"
+    );
+    assert_eq!(faulty.strikes(0), 2);
+}
+
+#[test]
+fn a_lost_write_leaves_stale_bytes() {
+    let (faulty, mut store) = faulty(fault(On::Write, 100..200, When::Nth(1), What::Stale));
+    store.write(150, &[9; 10]).unwrap();
+    let mut out = vec![0; 4096];
+    store.read(0, &mut out).unwrap();
+    assert!(out == content(), "acknowledged and lost");
+    store.write(150, &[9; 10]).unwrap();
+    store.read(150, &mut out[..10]).unwrap();
+    assert_eq!((&out[..10], faulty.strikes(0)), (&[9; 10][..], 1));
+}
+
+#[test]
+fn short_transfers_say_how_short_and_leave_junk() {
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let inner = mem(OpenOptions::read_write());
+    BlockingStore::new(&inner)
+        .unwrap()
+        .write(0, &content())
+        .unwrap();
+    let faults = vec![
+        fault(
+            On::Read,
+            0..BYTES,
+            When::Always,
+            What::Short { missing: 100 },
+        ),
+        fault(
+            On::Write,
+            0..BYTES,
+            When::Always,
+            What::Short { missing: 100 },
+        ),
+    ];
+    let shared = Faulty::over(faults, inner.clone()).unwrap().store();
+    let mut store = shared.open_handle(&ring).unwrap();
+    store
+        .submit(
+            Op::Read { offset: 0 },
+            Some(IoBuf::heap(512).unwrap()),
+            Token(1),
+        )
+        .unwrap();
+    let done = wait_for(&ring, &mut *store);
+    assert_eq!(done.result, Ok(412));
+    let got = done.buf.unwrap().to_vec();
+    assert!(got[..412] == content()[..412] && got[412..] == [0xee; 100]);
+
+    for (len, transferred) in [(300, 200), (50, 0)] {
+        store
+            .submit(
+                Op::Write {
+                    offset: 1000,
+                    durable: false,
+                },
+                Some(IoBuf::from_bytes(&vec![3; len]).unwrap()),
+                Token(1),
+            )
+            .unwrap();
+        let done = wait_for(&ring, &mut *store);
+        assert_eq!(
+            (done.result, done.buf.map(|buf| buf.len())),
+            (Ok(transferred), Some(len)),
+            "the whole buffer comes back"
+        );
+    }
+    let mut out = vec![0; 300];
+    BlockingStore::new(&inner)
+        .unwrap()
+        .read(1000, &mut out)
+        .unwrap();
+    assert!(
+        out[..200] == [3; 200] && out[200..] == content()[1200..1300],
+        "and the rest was not written"
+    );
+}
+
+#[test]
+fn faults_that_cannot_strike_are_refused() {
+    let all = 0..BYTES;
+    for (fault, part) in [
+        (
+            fault(On::Read, 5..5, When::Always, What::Error(Errno::EIO)),
+            "empty",
+        ),
+        (
+            fault(
+                On::Read,
+                0..BYTES + 1,
+                When::Always,
+                What::Error(Errno::EIO),
+            ),
+            "beyond the end",
+        ),
+        (
+            fault(On::Read, all.clone(), When::Nth(0), What::Error(Errno::EIO)),
+            "counted from 1",
+        ),
+        (
+            fault(
+                On::Read,
+                all.clone(),
+                When::EveryNth(0),
+                What::Error(Errno::EIO),
+            ),
+            "counted from 1",
+        ),
+        (
+            fault(
+                On::Read,
+                all.clone(),
+                When::Always,
+                What::Corrupt { offset: 1, bits: 0 },
+            ),
+            "no bit",
+        ),
+        (
+            fault(
+                On::Read,
+                0..10,
+                When::Always,
+                What::Corrupt {
+                    offset: 10,
+                    bits: 1,
+                },
+            ),
+            "outside",
+        ),
+        (
+            fault(
+                On::Write,
+                all.clone(),
+                When::Always,
+                What::Corrupt { offset: 1, bits: 1 },
+            ),
+            "reads only",
+        ),
+        (
+            fault(
+                On::Read,
+                all.clone(),
+                When::Always,
+                What::Short { missing: 0 },
+            ),
+            "misses no byte",
+        ),
+        (
+            fault(On::Flush, 0..0, When::Always, What::Short { missing: 1 }),
+            "no length",
+        ),
+        (
+            fault(On::Read, all.clone(), When::Always, What::Stale),
+            "only a write",
+        ),
+    ] {
+        let error = Faulty::over(vec![fault], mem(OpenOptions::read_write())).unwrap_err();
+        assert!(matches!(
+            error,
+            StoreError::Decorator {
+                decorator: "fault",
+                ..
+            }
+        ));
+        assert!(error.to_string().contains(part), "{error}");
+    }
+    let write = fault(On::Write, all, When::Always, What::Stale);
+    let error = Faulty::over(vec![write], mem(OpenOptions::read_only())).unwrap_err();
+    assert!(error.to_string().contains("read-only"), "{error}");
+}

@@ -1,0 +1,9 @@
+//! Stores against the suite, and what is particular to each.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod conformance;
+mod decorators;
+mod file;
+mod reactors;
+mod scratch;
