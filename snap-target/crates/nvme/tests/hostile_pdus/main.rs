@@ -1,0 +1,15 @@
+//! Hostile peers: the known failures of other implementations, each a test that carries its name, and sequences of PDUs that nobody
+//! thought of. The target is whole here: connection, controllers, a disk.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a test that panics has failed"
+)]
+
+mod against_host;
+mod against_target;
+mod sequences;
+#[path = "../support/mod.rs"]
+mod support;
+mod wire;
