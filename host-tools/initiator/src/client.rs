@@ -8,6 +8,7 @@ use nvme::initiator::{
 use nvme_spec::{Cqe, Nsid};
 
 use crate::queue::{NoBuffers, Queue};
+use crate::socket::WireBytes;
 use crate::{ControllerInfo, Error, NamespaceInfo, Options, sequence, transfer};
 
 /// Commands outstanding on the admin queue, and its SQSIZE: fabrics asks for at least 32 entries.
@@ -99,6 +100,15 @@ impl Initiator {
     /// I/O queues that the controller granted.
     pub fn io_queues(&self) -> usize {
         self.io.len()
+    }
+
+    /// What the I/O queues' connections carried so far; nothing once an error has ended them.
+    pub fn io_wire_bytes(&self) -> WireBytes {
+        let mut total = WireBytes::default();
+        for queue in &self.io {
+            total += queue.wire_bytes();
+        }
+        total
     }
 
     /// Reads bytes `offset..offset + into.len()` of a namespace; the ends need no alignment.

@@ -38,4 +38,5 @@ pub use discovery::discover;
 pub use error::Error;
 pub use nvme::initiator::{ControllerInfo, DiscoveryRecord, NamespaceInfo};
 pub use options::Options;
+pub use socket::WireBytes;
 pub use url::{Url, UrlError};

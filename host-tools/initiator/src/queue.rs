@@ -12,7 +12,7 @@ use nvme::tcp::host::{Command, Connection, Event, HostError, HostOptions, Submit
 use nvme_spec::Cqe;
 
 use crate::Error;
-use crate::socket::{self, Socket};
+use crate::socket::{self, Socket, WireBytes};
 use receive::Staging;
 use send::Outgoing;
 
@@ -93,6 +93,10 @@ impl Queue {
 
     pub fn address(&self) -> &str {
         self.socket.address()
+    }
+
+    pub fn wire_bytes(&self) -> WireBytes {
+        self.socket.wire_bytes()
     }
 
     pub fn clock(&self) -> Clock {

@@ -9,10 +9,27 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::Error;
 
+/// Bytes that crossed connections, PDU headers included, TCP's and IP's not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireBytes {
+    /// From this host to the target.
+    pub sent: u64,
+    /// From the target to this host.
+    pub received: u64,
+}
+
+impl std::ops::AddAssign for WireBytes {
+    fn add_assign(&mut self, other: WireBytes) {
+        self.sent += other.sent;
+        self.received += other.received;
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Socket {
     stream: TcpStream,
     address: String,
+    wire_bytes: WireBytes,
 }
 
 impl Socket {
@@ -46,7 +63,13 @@ impl Socket {
         Ok(Socket {
             stream,
             address: address.to_owned(),
+            wire_bytes: WireBytes::default(),
         })
+    }
+
+    /// What it carried so far.
+    pub fn wire_bytes(&self) -> WireBytes {
+        self.wire_bytes
     }
 
     /// The target, as the caller named it.
@@ -60,14 +83,20 @@ impl Socket {
             Ok(Some(0)) => Err(Error::Closed {
                 address: self.address.clone(),
             }),
-            other => self.named(other),
+            Ok(read) => {
+                self.wire_bytes.received += read.unwrap_or(0) as u64;
+                Ok(read)
+            }
+            error => self.named(error),
         }
     }
 
     /// Bytes written; `None` where there is no room now.
     pub fn write(&mut self, from: &[IoSlice<'_>]) -> Result<Option<usize>, Error> {
         let written = retry(|| self.stream.write_vectored(from));
-        self.named(written)
+        let written = self.named(written)?;
+        self.wire_bytes.sent += written.unwrap_or(0) as u64;
+        Ok(written)
     }
 
     /// What [`wait`] waits for: bytes to read, and room to write where bytes are left to be sent.

@@ -124,6 +124,23 @@ fn digests_in_any_combination_change_nothing() {
     }
 }
 
+/// A read of one block: a command capsule (8 + 64 bytes), and one C2HData PDU with the block, which stands for its completion.
+#[test]
+fn bytes_on_the_wire_are_counted() {
+    let limits = TargetLimits {
+        success_flag: SuccessFlag::Always,
+        ..TargetLimits::default()
+    };
+    let server = Server::start(vec![disk(4096)], limits);
+    let mut disk = Initiator::connect(&server.address.to_string(), SUBNQN, &options()).unwrap();
+    let before = disk.io_wire_bytes();
+    disk.read(1, 4096, &mut [0; 4096]).unwrap();
+    let after = disk.io_wire_bytes();
+    assert_eq!(after.sent - before.sent, 72);
+    assert_eq!(after.received - before.received, 24 + 4096);
+    disk.shutdown().unwrap();
+}
+
 #[test]
 fn large_commands_without_the_success_flag_and_with_it() {
     for success_flag in [SuccessFlag::Never, SuccessFlag::Always] {
