@@ -33,3 +33,6 @@ pub use io::{BlockRange, IoCommand, parse_io};
 pub use namespaces::{NamespaceInfo, NamespaceSet};
 pub use registry::{Closed, Registry};
 pub use subsystem::{ConfigError, ControllerLimits, HostPolicy, Subsystem, Target};
+
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,9 @@
 //! The target's end, byte by byte. PDUs are built here from the specification's offsets, not from the structures under test.
 
-#![expect(clippy::cast_possible_truncation, reason = "lengths of test data, all small")]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "lengths of test data, all small"
+)]
 
 mod answers;
 mod handshake;

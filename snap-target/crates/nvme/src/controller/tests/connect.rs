@@ -1,0 +1,314 @@
+//! Connect and the registry (Base, "Connect command and response").
+
+use super::*;
+
+fn registry(change: impl Fn(&mut Subsystem)) -> Registry {
+    let mut subsystem = subsystem();
+    change(&mut subsystem);
+    Registry::new(Target::new([subsystem], []).unwrap())
+}
+
+fn connect(registry: &mut Registry, sqe: &Sqe, data: &[u8]) -> Result<Admitted, Completion> {
+    registry.connect(sqe, data, local(), Time::ZERO)
+}
+
+fn invalid(dw0: u32) -> Result<Admitted, Completion> {
+    Err(Completion {
+        status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
+        dw0,
+        dw1: 0,
+    })
+}
+
+const IN_DATA: u32 = 1 << 16;
+
+#[test]
+fn an_admin_queue_makes_a_controller() {
+    let mut registry = registry(|_| ());
+    let (sqe, data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+    let admitted = connect(&mut registry, &sqe, &data).unwrap();
+    assert_eq!(
+        admitted,
+        Admitted {
+            controller: ControllerId(1),
+            queue: QueueId::ADMIN,
+            entries: 32,
+            flow_control: true,
+            completion: Completion::result(1),
+        }
+    );
+    let controller = registry.controller(ControllerId(1)).unwrap();
+    assert_eq!(
+        (controller.host().as_str(), controller.host_id()),
+        (HOST, &HOST_ID)
+    );
+    // Another association of the same host is another controller.
+    assert_eq!(
+        connect(&mut registry, &sqe, &data).unwrap().controller,
+        ControllerId(2)
+    );
+    // Identifiers go round: the one just freed is not the next.
+    assert_eq!(
+        registry.closed(ControllerId(2), QueueId::ADMIN),
+        Closed::Controller(vec![])
+    );
+    assert_eq!(
+        connect(&mut registry, &sqe, &data).unwrap().controller,
+        ControllerId(3)
+    );
+}
+
+/// CATTR bit 2.
+#[test]
+fn flow_control_is_off_where_the_host_asks() {
+    let mut registry = registry(|_| ());
+    let (mut sqe, data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+    sqe.cdw11 = (sqe.cdw11.get() | 1 << 18).into();
+    assert!(!connect(&mut registry, &sqe, &data).unwrap().flow_control);
+}
+
+#[test]
+fn each_wrong_parameter_is_named_by_its_offset() {
+    let mut registry = registry(|_| ());
+    let mut refused = |change: fn(&mut [u8; 64], &mut Vec<u8>)| {
+        let (sqe, mut data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+        let mut entry: [u8; 64] = zerocopy::transmute!(sqe);
+        change(&mut entry, &mut data);
+        connect(&mut registry, &Sqe::read_from_bytes(&entry).unwrap(), &data)
+    };
+    assert_eq!(
+        refused(|sqe, _| sqe[40] = 1),
+        Err(Completion::of(Status::CONNECT_INCOMPATIBLE_FORMAT.dnr()))
+    );
+    let length = Err(Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()));
+    assert_eq!(refused(|_, data| data.truncate(1023)), length);
+    assert_eq!(refused(|_, data| data.push(0)), length);
+    assert_eq!(refused(|_, data| data.clear()), length);
+    // SQSIZE: zero-based, 1 at least, 63 at most here.
+    assert_eq!(refused(|sqe, _| sqe[44] = 0), invalid(44));
+    assert_eq!(refused(|sqe, _| sqe[44] = 64), invalid(44));
+    assert_eq!(refused(|sqe, _| sqe[44..46].fill(0xFF)), invalid(44));
+    // CNTLID: the dynamic model gives it.
+    assert_eq!(
+        refused(|_, data| data[16..18].copy_from_slice(&[0xFE, 0xFF])),
+        invalid(IN_DATA | 16)
+    );
+    assert_eq!(
+        refused(|_, data| data[16..18].copy_from_slice(&[1, 0])),
+        invalid(IN_DATA | 16)
+    );
+    // SUBNQN: another, none, not terminated, not text.
+    assert_eq!(refused(|_, data| data[260] = b'x'), invalid(IN_DATA | 256));
+    assert_eq!(
+        refused(|_, data| data[256..512].fill(0)),
+        invalid(IN_DATA | 256)
+    );
+    assert_eq!(
+        refused(|_, data| data[256..512].fill(b'a')),
+        invalid(IN_DATA | 256)
+    );
+    assert_eq!(refused(|_, data| data[270] = 0xFF), invalid(IN_DATA | 256));
+    // HOSTNQN.
+    assert_eq!(
+        refused(|_, data| data[512..768].fill(0)),
+        invalid(IN_DATA | 512)
+    );
+    assert_eq!(
+        refused(|_, data| data[512..768].fill(b'a')),
+        invalid(IN_DATA | 512)
+    );
+    assert_eq!(registry.controllers().count(), 0);
+}
+
+#[test]
+fn hosts_that_are_not_allowed_are_named_invalid() {
+    let (sqe, data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+    let mut allowing = registry(|s| s.hosts = HostPolicy::Only(vec![Nqn::parse(HOST).unwrap()]));
+    assert!(connect(&mut allowing, &sqe, &data).is_ok());
+    let mut other = registry(|s| {
+        s.hosts = HostPolicy::Only(vec![Nqn::parse("nqn.2026-01.io.example:other").unwrap()])
+    });
+    let expected = Completion {
+        status: Status::CONNECT_INVALID_HOST.dnr(),
+        dw0: IN_DATA | 512,
+        dw1: 0,
+    };
+    assert_eq!(connect(&mut other, &sqe, &data), Err(expected));
+    // Discovery is open to it, and shows it nothing.
+    let (sqe, data) = connect_command(0, 31, 0xFFFF, DISCOVERY);
+    assert!(connect(&mut other, &sqe, &data).is_ok());
+}
+
+#[test]
+fn limits_on_controllers_are_busy_not_final() {
+    let (sqe, data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+    let busy = Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY));
+    let mut registry = registry(|s| {
+        s.limits.controllers_max = 3;
+        s.limits.controllers_per_host_max = 2;
+    });
+    assert!(connect(&mut registry, &sqe, &data).is_ok());
+    let second = connect(&mut registry, &sqe, &data).unwrap();
+    assert_eq!(connect(&mut registry, &sqe, &data), busy);
+    let mut other = data.clone();
+    other[520] ^= 1;
+    assert!(connect(&mut registry, &sqe, &other).is_ok());
+    other[520] ^= 3;
+    assert_eq!(connect(&mut registry, &sqe, &other), busy);
+    registry.closed(second.controller, QueueId::ADMIN);
+    assert!(connect(&mut registry, &sqe, &data).is_ok());
+}
+
+#[test]
+fn io_queues_join_their_controller() {
+    let mut host = Host::io();
+    let id = host.id;
+    let mut join = |qid, sqsize, cntlid, change: fn(&mut Vec<u8>)| {
+        let (sqe, mut data) = connect_command(qid, sqsize, cntlid, SUBSYSTEM);
+        change(&mut data);
+        host.registry.connect(&sqe, &data, local(), Time::ZERO)
+    };
+    let admitted = join(1, 63, id.0, |_| ()).unwrap();
+    assert_eq!(
+        (admitted.controller, admitted.queue, admitted.entries),
+        (id, queue(1), 64)
+    );
+    assert_eq!(admitted.completion, Completion::result(u32::from(id.0)));
+    // The same queue twice.
+    assert_eq!(
+        join(1, 63, id.0, |_| ()),
+        Err(Completion::of(Status::COMMAND_SEQUENCE_ERROR.dnr()))
+    );
+    // Beyond what Number of Queues granted.
+    assert!(join(4, 63, id.0, |_| ()).is_ok());
+    assert_eq!(join(5, 63, id.0, |_| ()), invalid(42));
+    assert_eq!(join(0xFFFF, 63, id.0, |_| ()), invalid(42));
+    // Too long, too short.
+    assert_eq!(join(2, 64, id.0, |_| ()), invalid(44));
+    assert_eq!(join(2, 0, id.0, |_| ()), invalid(44));
+    // Another controller, subsystem, host, host identifier.
+    assert_eq!(join(2, 63, id.0 + 1, |_| ()), invalid(IN_DATA | 16));
+    assert_eq!(join(2, 63, 0xFFFF, |_| ()), invalid(IN_DATA | 16));
+    assert_eq!(
+        join(2, 63, id.0, |data| data[270] ^= 1),
+        invalid(IN_DATA | 256)
+    );
+    assert_eq!(
+        join(2, 63, id.0, |data| data[530] ^= 1),
+        invalid(IN_DATA | 512)
+    );
+    assert_eq!(join(2, 63, id.0, |data| data[3] ^= 1), invalid(IN_DATA));
+    assert_eq!(host.registry.io_queues(id), [queue(1), queue(4)]);
+
+    // A queue that closed may come again; with the admin queue all go.
+    assert_eq!(host.registry.closed(id, queue(1)), Closed::Queue);
+    assert_eq!(host.registry.closed(id, queue(1)), Closed::Unknown);
+    assert_eq!(host.registry.closed(id, queue(77)), Closed::Unknown);
+    assert_eq!(
+        host.registry.closed(id, QueueId::ADMIN),
+        Closed::Controller(vec![queue(4)])
+    );
+    assert_eq!(host.registry.closed(id, QueueId::ADMIN), Closed::Unknown);
+}
+
+/// I/O queues need an enabled controller with 64- and 16-byte entries, and one that has I/O queues at all.
+#[test]
+fn io_queues_wait_for_enable() {
+    for (subnqn, cc) in [
+        (SUBSYSTEM, 0x0046_0000),
+        (SUBSYSTEM, 0x0000_0001),
+        (SUBSYSTEM, 0x0045_0001),
+        (DISCOVERY, 0x0046_0001),
+    ] {
+        let mut host = Host::connected(subnqn);
+        host.set_cc(cc);
+        let (sqe, data) = connect_command(1, 63, host.id.0, subnqn);
+        assert_eq!(
+            host.registry.connect(&sqe, &data, local(), Time::ZERO),
+            invalid(42)
+        );
+    }
+}
+
+/// Base, "Number of Queues": settled once a queue is connected; until then the last word counts.
+#[test]
+fn the_number_of_queues_is_granted_before_they_connect() {
+    let mut host = Host::io();
+    assert_eq!(host.plain(&command(0x09, 0, 0x07, 0x0001_0000)), Ok(0));
+    let id = host.id;
+    let (second, data) = connect_command(2, 63, id.0, SUBSYSTEM);
+    assert_eq!(
+        host.registry.connect(&second, &data, local(), Time::ZERO),
+        invalid(42)
+    );
+    assert_eq!(
+        host.plain(&command(0x09, 0, 0x07, 0x00FF_00FF)),
+        Ok(0x0003_0003)
+    );
+    assert!(
+        host.registry
+            .connect(&second, &data, local(), Time::ZERO)
+            .is_ok()
+    );
+    assert_eq!(
+        host.plain(&command(0x09, 0, 0x07, 0)),
+        Err(Status::COMMAND_SEQUENCE_ERROR.dnr())
+    );
+    host.registry.closed(id, queue(2));
+    assert_eq!(host.plain(&command(0x09, 0, 0x07, 0)), Ok(0));
+    assert_eq!(
+        host.plain(&command(0x09, 0, 0x07, 0xFFFF)),
+        Err(INVALID_FIELD)
+    );
+    assert_eq!(
+        host.plain(&command(0x09, 0, 0x07, 0xFFFF_0000)),
+        Err(INVALID_FIELD)
+    );
+}
+
+/// Base, "Keep Alive": the timer runs on the clock passed in; any admin command restarts it.
+#[test]
+fn a_silent_host_expires() {
+    let mut host = Host::io();
+    let start = host.now;
+    let kato = Duration::from_secs(5);
+    assert_eq!(host.registry.deadline(), Some(start + kato));
+    host.now = start + Duration::from_secs(4);
+    assert_eq!(host.plain(&command(0x18, 0, 0, 0)), Ok(0));
+    assert_eq!(host.registry.next_expired(start + kato), None);
+    let deadline = start + Duration::from_secs(9);
+    assert_eq!(
+        host.registry
+            .next_expired(Time::from_nanos(deadline.as_nanos() - 1)),
+        None
+    );
+    assert_eq!(host.registry.next_expired(deadline), Some(host.id));
+    // KATO 0: no timer. KATO is rounded up to KAS.
+    assert_eq!(host.plain(&command(0x09, 0, 0x0F, 0)), Ok(0));
+    assert_eq!(host.registry.deadline(), None);
+    assert_eq!(host.plain(&command(0x09, 0, 0x0F, 1001)), Ok(0));
+    assert_eq!(
+        host.registry.deadline(),
+        Some(host.now + Duration::from_secs(2))
+    );
+    assert_eq!(host.plain(&command(0x0A, 0, 0x0F, 0)), Ok(2000));
+    assert_eq!(host.plain(&command(0x09, 0, 0x0F, u32::MAX)), Ok(0));
+    assert!(host.registry.deadline().is_some());
+}
+
+/// A discovery controller without keep alive ends after two idle minutes.
+#[test]
+fn an_idle_discovery_controller_expires() {
+    let mut host = Host::enabled(DISCOVERY);
+    assert_eq!(host.plain(&command(0x09, 0, 0x0F, 0)), Ok(0));
+    assert_eq!(
+        host.registry
+            .next_expired(host.now + Duration::from_secs(119)),
+        None
+    );
+    assert_eq!(
+        host.registry
+            .next_expired(host.now + Duration::from_secs(120)),
+        Some(host.id)
+    );
+}

@@ -1,0 +1,249 @@
+//! Get and Set Features.
+
+use super::*;
+
+const GET: u8 = 0x0A;
+const SET: u8 = 0x09;
+const SAVE: u32 = 1 << 31;
+const DEFAULT: u32 = 1 << 8;
+const SAVED: u32 = 2 << 8;
+const CAPABILITIES: u32 = 3 << 8;
+
+/// FID, NSID, a value to set that is not the default, the default, the capabilities (SEL = 3).
+const BY_VALUE: [(u32, u32, u32, u32, u32); 7] = [
+    (0x01, 0, 0x0102_0304, 0, 0b100),
+    (0x02, 0, 0, 0, 0b100),
+    (0x05, 3, 0x1234, 0, 0b110),
+    (0x07, 0, 0x0001_0001, 0x0003_0003, 0b100),
+    (0x0A, 0, 1, 0, 0b100),
+    (0x0B, 0, 0x101, 0, 0b100),
+    (0x0F, 0, 7000, 0, 0b100),
+];
+
+#[test]
+fn features_are_set_read_back_and_described() {
+    for (fid, nsid, value, default, capabilities) in BY_VALUE {
+        let mut host = Host::io();
+        // KATO came with Connect.
+        let first = if fid == 0x0F { 5000 } else { default };
+        assert_eq!(
+            host.plain(&command(GET, nsid, fid, 0)),
+            Ok(first),
+            "FID {fid:#x}"
+        );
+        assert!(host.plain(&command(SET, nsid, fid, value)).is_ok());
+        assert_eq!(
+            host.plain(&command(GET, nsid, fid, 0)),
+            Ok(value),
+            "FID {fid:#x}"
+        );
+        let default = if fid == 0x0F { value } else { default };
+        assert_eq!(
+            host.plain(&command(GET, nsid, fid | DEFAULT, 0)),
+            Ok(default)
+        );
+        assert_eq!(host.plain(&command(GET, nsid, fid | SAVED, 0)), Ok(default));
+        assert_eq!(
+            host.plain(&command(GET, nsid, fid | CAPABILITIES, 0)),
+            Ok(capabilities)
+        );
+        assert_eq!(
+            host.plain(&command(SET, nsid, fid | SAVE, value)),
+            Err(Status::FEATURE_NOT_SAVEABLE.dnr())
+        );
+        for select in 4..8 {
+            assert_eq!(
+                host.plain(&command(GET, nsid, fid | select << 8, 0)),
+                Err(INVALID_FIELD)
+            );
+        }
+    }
+}
+
+#[test]
+fn unknown_features_are_refused() {
+    let known = [
+        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0A, 0x0B, 0x0F, 0x16, 0x81, 0x84,
+    ];
+    let mut host = Host::io();
+    for fid in (0..=255).filter(|fid| !known.contains(fid)) {
+        assert_eq!(
+            host.plain(&command(GET, 0, fid, 0)),
+            Err(INVALID_FIELD),
+            "FID {fid:#x}"
+        );
+        assert_eq!(
+            host.plain(&command(SET, 0, fid, 0)),
+            Err(INVALID_FIELD),
+            "FID {fid:#x}"
+        );
+    }
+    let mut host = Host::enabled(DISCOVERY);
+    for fid in (0..=255).filter(|fid| ![0x0B, 0x0F].contains(fid)) {
+        assert_eq!(
+            host.plain(&command(GET, 0, fid, 0)),
+            Err(INVALID_FIELD),
+            "FID {fid:#x}"
+        );
+    }
+    assert_eq!(host.plain(&command(GET, 0, 0x0F, 0)), Ok(5000));
+    assert_eq!(host.plain(&command(SET, 0, 0x0B, 1 << 31)), Ok(0));
+}
+
+/// Base, "Set Features": a namespace where the feature has none.
+#[test]
+fn controller_features_take_no_namespace() {
+    let mut host = Host::io();
+    for fid in [0x01, 0x02, 0x04, 0x07, 0x0A, 0x0B, 0x0F] {
+        let expected = Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC.dnr());
+        assert_eq!(host.plain(&command(SET, 1, fid, 0)), expected);
+        assert!(host.plain(&command(SET, 0xFFFF_FFFF, fid, 0)).is_ok());
+    }
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    let mut host = Host::io();
+    for (nsid, fid, value) in [
+        (0, 0x02, 1),
+        (0, 0x04, 1 << 16),
+        (0, 0x04, 2 << 20),
+        (0, 0x0B, 1 << 9),
+        (0, 0x0B, 1 << 31),
+        (3, 0x05, 1 << 16),
+    ] {
+        assert_eq!(
+            host.plain(&command(SET, nsid, fid, value)),
+            Err(INVALID_FIELD),
+            "FID {fid:#x} = {value:#x}"
+        );
+    }
+}
+
+/// Temperature Threshold: over and under of the composite sensor; others are not there.
+#[test]
+fn temperature_thresholds_are_kept() {
+    let mut host = Host::io();
+    assert_eq!(host.plain(&command(GET, 0, 0x04, 0)), Ok(0xFFFF));
+    assert_eq!(host.plain(&command(GET, 0, 0x04, 1 << 20)), Ok(0));
+    assert_eq!(host.plain(&command(SET, 0, 0x04, 350)), Ok(0));
+    assert_eq!(
+        host.plain(&command(SET, 0, 0x04, 270 | 0xF << 16 | 1 << 20)),
+        Ok(0)
+    );
+    assert_eq!(host.plain(&command(GET, 0, 0x04, 0)), Ok(350));
+    assert_eq!(host.plain(&command(GET, 0, 0x04, 1 << 20)), Ok(270));
+    assert_eq!(
+        host.plain(&command(GET, 0, 0x04, 1 << 16)),
+        Err(INVALID_FIELD)
+    );
+}
+
+/// Error Recovery is per namespace; NSID FFFFFFFFh sets all.
+#[test]
+fn error_recovery_is_per_namespace() {
+    let mut host = Host::io();
+    assert_eq!(host.plain(&command(SET, 1, 0x05, 10)), Ok(0));
+    assert_eq!(host.plain(&command(GET, 3, 0x05, 0)), Ok(0));
+    assert_eq!(host.plain(&command(SET, 0xFFFF_FFFF, 0x05, 20)), Ok(0));
+    for nsid in [1, 3] {
+        assert_eq!(host.plain(&command(GET, nsid, 0x05, 0)), Ok(20));
+    }
+    for (nsid, status) in [
+        (0, INVALID_NAMESPACE),
+        (2, INVALID_FIELD),
+        (1025, INVALID_NAMESPACE),
+    ] {
+        assert_eq!(host.plain(&command(GET, nsid, 0x05, 0)), Err(status));
+        assert_eq!(host.plain(&command(SET, nsid, 0x05, 1)), Err(status));
+    }
+}
+
+#[test]
+fn the_volatile_cache_is_there_to_stay() {
+    let mut host = Host::io();
+    assert_eq!(host.plain(&command(GET, 0, 0x06, 0)), Ok(1));
+    assert_eq!(host.plain(&command(SET, 0, 0x06, 1)), Ok(0));
+    assert_eq!(
+        host.plain(&command(SET, 0, 0x06, 0)),
+        Err(Status::FEATURE_NOT_CHANGEABLE.dnr())
+    );
+}
+
+/// Host Behavior Support: 512 bytes both ways; flags are 0 or 1.
+#[test]
+fn host_behavior_is_taken_and_given_back() {
+    let mut host = Host::io();
+    assert_eq!(
+        host.fetch(&command(GET, 0, 0x16, 0), 512).unwrap(),
+        vec![0; 512]
+    );
+    let mut behavior = vec![0; 512];
+    behavior[0] = 1;
+    behavior[2] = 1;
+    assert!(!host.controller().host_honours_retry_delay());
+    assert_eq!(host.with_data(&command(SET, 0, 0x16, 0), &behavior), Ok(0));
+    assert!(host.controller().host_honours_retry_delay());
+    assert_eq!(
+        host.fetch(&command(GET, 0, 0x16, 0), 512).unwrap(),
+        behavior
+    );
+    assert_eq!(
+        host.fetch(&command(GET, 0, 0x16 | DEFAULT, 0), 512)
+            .unwrap(),
+        vec![0; 512]
+    );
+    let short = Status::DATA_SGL_LENGTH_INVALID.dnr();
+    assert_eq!(host.fetch(&command(GET, 0, 0x16, 0), 508), Err(short));
+    assert_eq!(
+        host.with_data(&command(SET, 0, 0x16, 0), &behavior[..508]),
+        Err(short)
+    );
+    assert_eq!(host.with_data(&command(SET, 0, 0x16, 0), &[]), Err(short));
+    for flag in 0..4 {
+        let mut wrong = vec![0; 512];
+        wrong[flag] = 2;
+        assert_eq!(
+            host.with_data(&command(SET, 0, 0x16, 0), &wrong),
+            Err(INVALID_FIELD)
+        );
+    }
+}
+
+/// Host Identifier: as Connect gave it, 128 bits alone, not to be set.
+#[test]
+fn the_host_identifier_is_that_of_connect() {
+    let mut host = Host::io();
+    assert_eq!(host.fetch(&command(GET, 0, 0x81, 1), 16).unwrap(), HOST_ID);
+    assert_eq!(host.fetch(&command(GET, 0, 0x81, 0), 8), Err(INVALID_FIELD));
+    assert_eq!(
+        host.with_data(&command(SET, 0, 0x81, 1), &[0; 16]),
+        Err(Status::COMMAND_SEQUENCE_ERROR.dnr())
+    );
+}
+
+/// Namespace Write Protection tells the state; it cannot be lifted, nor imposed.
+#[test]
+fn write_protection_cannot_be_changed() {
+    let mut host = Host::io();
+    for (nsid, state) in [(1, 1), (3, 0)] {
+        assert_eq!(host.plain(&command(GET, nsid, 0x84, 0)), Ok(state));
+        assert_eq!(host.plain(&command(SET, nsid, 0x84, state)), Ok(0));
+        for other in (0..4).filter(|&other| other != state) {
+            assert_eq!(
+                host.plain(&command(SET, nsid, 0x84, other)),
+                Err(Status::FEATURE_NOT_CHANGEABLE.dnr())
+            );
+        }
+        assert_eq!(host.plain(&command(GET, nsid, 0x84, 0)), Ok(state));
+    }
+    assert_eq!(
+        host.plain(&command(GET, 0xFFFF_FFFF, 0x84, 0)),
+        Err(INVALID_NAMESPACE)
+    );
+    assert_eq!(host.plain(&command(GET, 2, 0x84, 0)), Err(INVALID_FIELD));
+    assert_eq!(
+        host.plain(&command(GET, 1, 0x84 | CAPABILITIES, 0)),
+        Ok(0b010)
+    );
+}
