@@ -31,6 +31,8 @@ pub(crate) enum Receiving {
     Exactly,
     /// What comes, into the ring's buffers.
     Freely,
+    /// Nothing: the connection is about to move.
+    Paused,
 }
 
 /// What a link has for its driver.
@@ -139,9 +141,9 @@ impl Link {
         self.is_idle().then_some(self.machine)
     }
 
-    /// From now on receives what comes, not just what is wanted.
-    pub(crate) fn receive_freely(&mut self) {
-        self.receiving = Receiving::Freely;
+    /// From now on receives like this; what is under way is not touched.
+    pub(crate) fn set_receiving(&mut self, receiving: Receiving) {
+        self.receiving = receiving;
     }
 
     /// Whether the machine has closed; its last bytes may still be leaving.
@@ -356,7 +358,7 @@ impl Link {
 
     /// Arms the receive that the machine's state asks for, unless one is under way.
     fn receive(&mut self) {
-        if self.over {
+        if self.over || self.receiving == Receiving::Paused {
             return;
         }
         if !self.held.is_empty() {

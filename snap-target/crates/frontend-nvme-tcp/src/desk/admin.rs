@@ -15,7 +15,7 @@ use reactor::buf::IoBuf;
 use super::Desk;
 use super::visitor::State;
 use crate::limits::{CONTROL_BYTES_MAX, LINGER};
-use crate::link::LinkEvent;
+use crate::link::{LinkEvent, Receiving};
 use crate::table::Key;
 
 /// Marks an engine token as a shutdown's flush; below it is the controller.
@@ -159,7 +159,7 @@ impl Desk {
                     .machine
                     .established(admitted.entries, admitted.flow_control);
                 visitor.state = State::Admin(admitted.controller);
-                visitor.link.receive_freely();
+                visitor.link.set_receiving(Receiving::Freely);
                 self.admin_queues.insert(admitted.controller, key);
                 self.log_connect(admitted.controller);
                 self.answer(key, slot, admitted.completion);
@@ -169,6 +169,8 @@ impl Desk {
                     admitted,
                     connect: slot,
                 };
+                // Not a byte of what follows may be read here.
+                visitor.link.set_receiving(Receiving::Paused);
                 self.touched.push(key);
             }
             Err(refusal) => {
