@@ -11,6 +11,88 @@
 //! The order for a command: [`Event::Command`]; for data inside the capsule [`Want::Payload`] follows at once (answer before it, and
 //! the data are discarded); for other data from the host [`Connection::request_data`], after which they come as
 //! [`Want::Payload`]; in both cases [`Event::DataReady`] closes them. Then [`Connection::respond`].
+//!
+//! One turn of a driver, without its sockets (`received` is what came off one, and it returns what goes out):
+//! ```
+//! use nvme::digest::crc32c_append;
+//! use nvme::queue::{Completion, Transfer};
+//! use nvme::tcp::batch::TxBatch;
+//! use nvme::tcp::target::{Connection, Event, Want};
+//! use nvme_spec::{IoOpcode, Status};
+//!
+//! fn turn(connection: &mut Connection, mut received: &[u8], buffers: &mut [Vec<u8>], batch: &mut TxBatch) -> Vec<u8> {
+//!     loop {
+//!         match connection.want() {
+//!             Want::Event => match connection.next_event() {
+//!                 // A real driver takes Connect to a `Registry`, admin commands to its `Controller`, and bounds I/O commands by
+//!                 // `parse_io` before it gives them memory. This one is always content.
+//!                 Some(Event::Connect { .. } | Event::HostTerminated { .. } | Event::Fatal(_) | Event::TimedOut) | None => {}
+//!                 Some(Event::Command { slot }) => {
+//!                     let transfer = connection.transfer(slot);
+//!                     buffers[slot.index()].resize(transfer.bytes() as usize, 0);
+//!                     match transfer {
+//!                         Transfer::InCapsule { .. } => {}
+//!                         Transfer::None => connection.respond(slot, Completion::SUCCESS, 0),
+//!                         Transfer::Refused(status) => connection.respond(slot, status.into(), 0),
+//!                         Transfer::Remote { bytes } if connection.command(slot).opcode == IoOpcode::READ.0 => {
+//!                             connection.respond(slot, Completion::SUCCESS, bytes);
+//!                         }
+//!                         Transfer::Remote { .. } => {
+//!                             if let Err(status) = connection.request_data(slot) {
+//!                                 connection.respond(slot, status.into(), 0);
+//!                             }
+//!                         }
+//!                     }
+//!                 }
+//!                 Some(Event::DataReady { slot }) => connection.respond(slot, Completion::SUCCESS, 0),
+//!                 Some(Event::DataCorrupt { slot }) => {
+//!                     connection.respond(slot, Status::TRANSIENT_TRANSPORT_ERROR.into(), 0);
+//!                 }
+//!             },
+//!             Want::Closed | Want::Slot => break,
+//!             _ if received.is_empty() => break,
+//!             Want::Header(_) => {
+//!                 let used = connection.headers(received);
+//!                 received = &received[used..];
+//!             }
+//!             // A real driver receives straight into the buffer.
+//!             Want::Payload { slot, offset, len, digest } => {
+//!                 let (part, rest) = received.split_at(received.len().min(len as usize));
+//!                 buffers[slot.index()][offset as usize..][..part.len()].copy_from_slice(part);
+//!                 let crc = if digest { crc32c_append(connection.payload_crc(), part) } else { 0 };
+//!                 connection.payload(part.len() as u32, crc);
+//!                 received = rest;
+//!             }
+//!             Want::Discard(len) => {
+//!                 let dropped = received.len().min(len as usize);
+//!                 connection.payload(dropped as u32, 0);
+//!                 received = &received[dropped..];
+//!             }
+//!         }
+//!     }
+//!     connection.transmit(batch);
+//!     let mut out = Vec::new();
+//!     for item in batch.items() {
+//!         out.extend_from_slice(batch.header(item));
+//!         if let Some(part) = item.payload {
+//!             out.extend_from_slice(&buffers[part.slot.index()][part.offset as usize..][..part.len as usize]);
+//!         }
+//!         // Where `item.data_digest()`, `TxBatch::set_data_digest` has been called before.
+//!         out.extend_from_slice(batch.digest(item));
+//!         if let Some(slot) = item.ends {
+//!             connection.transmitted(slot);
+//!         }
+//!     }
+//!     batch.clear();
+//!     out
+//! }
+//! # use nvme::{Time, tcp::target::TargetLimits};
+//! # let mut connection = Connection::new(&TargetLimits::default(), Time::ZERO);
+//! # let mut hello = [0; 128];
+//! # (hello[2], hello[4]) = (128, 128);
+//! # let out = turn(&mut connection, &hello, &mut [], &mut TxBatch::with_capacity(8));
+//! # assert_eq!((out.len(), out[0]), (128, 1));
+//! ```
 
 mod receive;
 mod slots;
