@@ -54,6 +54,12 @@ impl Nqn {
         field
     }
 
+    /// Of a host that gives no name. The specification wants one; some foreign tools (SPDK's perf) leave it out, and where any host may
+    /// connect there is nothing to refuse them by. A list of hosts never contains it.
+    pub fn unnamed_host() -> Nqn {
+        Nqn("".into())
+    }
+
     /// The discovery service's well-known name.
     pub fn discovery() -> Nqn {
         Nqn(DISCOVERY_NQN.into())

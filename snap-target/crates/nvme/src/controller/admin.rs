@@ -135,8 +135,8 @@ impl Controller {
     ) -> Controller {
         let (limits, idle) = match &role {
             Role::Io { subsystem } => (subsystem.limits, None),
-            Role::Discovery { .. } => {
-                let limits = ControllerLimits::default();
+            Role::Discovery { target, .. } => {
+                let limits = target.discovery_limits();
                 (limits, Some(limits.discovery_idle))
             }
         };

@@ -39,8 +39,11 @@ impl ConnectRequest {
             .map_err(|_| Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()))?;
         let subsystem = Nqn::from_field(&data.subnqn)
             .map_err(|_| invalid(Invalid::Data(connect_offset::data::SUBNQN)))?;
-        let host = Nqn::from_field(&data.hostnqn)
-            .map_err(|_| invalid(Invalid::Data(connect_offset::data::HOSTNQN)))?;
+        let host = match data.hostnqn {
+            [0, ..] => Nqn::unnamed_host(),
+            ref named => Nqn::from_field(named)
+                .map_err(|_| invalid(Invalid::Data(connect_offset::data::HOSTNQN)))?,
+        };
         Ok(ConnectRequest {
             queue: QueueId(connect.qid.get()),
             sqsize_z: connect.sqsize_z.get(),

@@ -92,7 +92,7 @@ impl Registry {
         let (role, namespaces) = self.role(&request, local)?;
         let queue_entries_max = match &role {
             Role::Io { subsystem } => subsystem.limits.queue_entries_max,
-            Role::Discovery { .. } => super::ControllerLimits::default().queue_entries_max,
+            Role::Discovery { target, .. } => target.discovery_limits().queue_entries_max,
         };
         let entries = entries(&request, queue_entries_max)?;
         if request.cntlid != CNTLID_DYNAMIC {

@@ -273,6 +273,19 @@ impl Target {
         })
     }
 
+    /// Limits of discovery controllers: what a connection made for any of the subsystems can hold.
+    pub(super) fn discovery_limits(&self) -> ControllerLimits {
+        let of_all = self.subsystems.iter().map(|subsystem| subsystem.limits);
+        of_all.fold(ControllerLimits::default(), |all, limits| {
+            ControllerLimits {
+                queue_entries_max: all.queue_entries_max.min(limits.queue_entries_max),
+                transfer_bytes_max: all.transfer_bytes_max.min(limits.transfer_bytes_max),
+                async_events_max: all.async_events_max.min(limits.async_events_max),
+                ..all
+            }
+        })
+    }
+
     /// The same subsystems at other addresses.
     pub(super) fn with_listeners(&self, listeners: impl IntoIterator<Item = Listener>) -> Target {
         Target {

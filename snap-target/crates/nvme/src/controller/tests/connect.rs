@@ -108,11 +108,8 @@ fn each_wrong_parameter_is_named_by_its_offset() {
         invalid(IN_DATA | 256)
     );
     assert_eq!(refused(|_, data| data[270] = 0xFF), invalid(IN_DATA | 256));
-    // HOSTNQN.
-    assert_eq!(
-        refused(|_, data| data[512..768].fill(0)),
-        invalid(IN_DATA | 512)
-    );
+    // HOSTNQN: not terminated, not text.
+    assert_eq!(refused(|_, data| data[530] = 0xFF), invalid(IN_DATA | 512));
     assert_eq!(
         refused(|_, data| data[512..768].fill(b'a')),
         invalid(IN_DATA | 512)
@@ -134,6 +131,11 @@ fn hosts_that_are_not_allowed_are_named_invalid() {
         dw1: 0,
     };
     assert_eq!(connect(&mut other, &sqe, &data), Err(expected));
+    // A host without a name is some host: let in where any is, and never where hosts are listed.
+    let (sqe, mut unnamed) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+    unnamed[512..768].fill(0);
+    assert!(connect(&mut registry(|_| ()), &sqe, &unnamed).is_ok());
+    assert_eq!(connect(&mut other, &sqe, &unnamed), Err(expected));
     // Discovery is open to it, and shows it nothing.
     let (sqe, data) = connect_command(0, 31, 0xFFFF, DISCOVERY);
     assert!(connect(&mut other, &sqe, &data).is_ok());
@@ -294,6 +296,16 @@ fn a_silent_host_expires() {
     assert_eq!(host.plain(&command(0x0A, 0, 0x0F, 0)), Ok(2000));
     assert_eq!(host.plain(&command(0x09, 0, 0x0F, u32::MAX)), Ok(0));
     assert!(host.registry.deadline().is_some());
+}
+
+/// A discovery queue is no longer than the connections that are made for the subsystems.
+#[test]
+fn a_discovery_queue_fits_the_subsystems_limits() {
+    let mut registry = registry(|_| ());
+    let (sqe, data) = connect_command(0, 63, 0xFFFF, DISCOVERY);
+    assert_eq!(connect(&mut registry, &sqe, &data).unwrap().entries, 64);
+    let (sqe, data) = connect_command(0, 64, 0xFFFF, DISCOVERY);
+    assert_eq!(connect(&mut registry, &sqe, &data), invalid(44));
 }
 
 /// A discovery controller without keep alive ends after two idle minutes.
