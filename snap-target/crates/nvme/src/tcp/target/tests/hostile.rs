@@ -131,6 +131,19 @@ fn h2c_data_in_the_wrong_state_is_fatal() {
     assert_eq!((error.status, error.information), (field, 10));
 }
 
+/// What was answered but had not left before a fatal error stays behind: only the C2HTermReq follows.
+#[test]
+fn answers_do_not_follow_a_fatal_error() {
+    let mut driver = Driver::plain();
+    driver.feed(&flush(1));
+    driver.feed(&write(2, 64));
+    driver.connection.respond(Slot(0), Completion::SUCCESS, 0);
+    driver.connection.request_data(Slot(1)).unwrap();
+    let wrong = pdu(0x55, 0, 24, 0, 24, &[0; 16]);
+    let error = fatal(&driver.feed(&wrong));
+    driver.assert_dead(error, &wrong);
+}
+
 /// CVE-2026-89969, CVE-2025-21927: every HLEN with and without digests, every PDU type; only the specified one passes.
 #[test]
 fn every_wrong_header_length_is_fatal() {
