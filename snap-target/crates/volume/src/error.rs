@@ -65,6 +65,10 @@ pub enum Item {
     },
     /// The bytes of a blob.
     Blob(u32),
+    /// The stored bytes of a stream.
+    Stream(u32),
+    /// A table of a kind that this version ignores.
+    UnknownTable(u16),
     /// Bytes that belong to nothing, and must be zero.
     Padding,
 }
@@ -94,6 +98,8 @@ impl fmt::Display for Item {
             Item::Granule { stream, granule } => write!(f, "stream {stream}, granule {granule}"),
             Item::Frame { stream, frame } => write!(f, "stream {stream}, frame {frame}"),
             Item::Blob(index) => write!(f, "blob {index}"),
+            Item::Stream(index) => write!(f, "stream {index}"),
+            Item::UnknownTable(kind) => write!(f, "table of unknown kind {kind}"),
             Item::Padding => f.write_str("padding"),
         }
     }
@@ -149,6 +155,15 @@ pub enum VolumeError {
     #[error("every superblock is damaged: {why}; restore the volume from a copy")]
     SuperblocksDamaged {
         /// What is wrong with each.
+        why: String,
+    },
+
+    /// A superblock that is not whole, beside one that is: the volume can be read.
+    #[error("{place}: damaged, and another one is whole: {why}")]
+    SuperblockDamaged {
+        /// Which.
+        place: Place,
+        /// What is wrong with it.
         why: String,
     },
 
@@ -344,6 +359,7 @@ impl VolumeError {
     pub fn kind(&self) -> ErrorKind {
         match self {
             VolumeError::SuperblocksDamaged { .. }
+            | VolumeError::SuperblockDamaged { .. }
             | VolumeError::SuperblocksConflict { .. }
             | VolumeError::Truncated { .. }
             | VolumeError::Malformed { .. }

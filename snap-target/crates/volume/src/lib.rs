@@ -15,6 +15,7 @@ mod opening;
 mod read;
 #[cfg(test)]
 mod tests;
+pub mod verify;
 mod volume;
 pub mod write;
 

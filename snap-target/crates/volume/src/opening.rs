@@ -177,10 +177,10 @@ impl Opening {
 
 /// Chooses among the superblocks found, and begins to load the winner's directory.
 fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, VolumeError> {
-    let whole: Vec<Box<RawSuperblock>> = found
+    let whole: Vec<RawSuperblock> = found
         .iter()
         .filter_map(|(_, candidate)| match candidate {
-            Candidate::Whole(raw) => Some(raw.clone()),
+            Candidate::Whole(raw) => Some((**raw).clone()),
             _ => None,
         })
         .collect();

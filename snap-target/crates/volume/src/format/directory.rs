@@ -8,8 +8,8 @@ use super::raw::{
     BLOCK_BYTES_U64, NONE, RawBlob, RawChain, RawSource, RawStep, RawStream, RawTable, RawView,
 };
 use super::superblock::PAYLOAD_OFFSET_MIN;
-use super::{BlobIndex, ChainIndex, SourceId, Table, TableKind};
-use crate::error::{Place, VolumeError};
+use super::{BlobIndex, ChainIndex, SourceId, StreamIndex, Table, TableKind};
+use crate::error::{Item, Place, VolumeError};
 use crate::identity::Uuid;
 use crate::limits;
 
@@ -311,6 +311,37 @@ impl Stream {
         let first = frame.checked_mul(frame_elements)?;
         let left = self.elements.checked_sub(first)?;
         Some(left.min(frame_elements)).filter(|count| *count > 0)
+    }
+
+    /// Where its first stored byte is.
+    pub(crate) fn place(&self, index: StreamIndex) -> Place {
+        self.place_of(Item::Stream(index.0), 0)
+    }
+
+    /// Where a granule is.
+    pub(crate) fn granule_place(&self, index: StreamIndex, granule: u64) -> Place {
+        let item = Item::Granule {
+            stream: index.0,
+            granule,
+        };
+        self.place_of(item, granule.saturating_mul(BLOCK_BYTES_U64))
+    }
+
+    /// Where a frame is; `offset`: from the stream's first stored byte.
+    pub(crate) fn frame_place(&self, index: StreamIndex, frame: u64, offset: u64) -> Place {
+        let item = Item::Frame {
+            stream: index.0,
+            frame,
+        };
+        self.place_of(item, offset)
+    }
+
+    fn place_of(&self, item: Item, offset: u64) -> Place {
+        Place {
+            item,
+            source: self.source,
+            offset: self.stored_offset.saturating_add(offset),
+        }
     }
 
     /// Parses an entry. `chains` and `sources` are those of the volume.

@@ -1,5 +1,6 @@
 //! Superblocks: which one wins, and what the winner says (docs/format.md, "Superblock").
 
+use std::cmp::Reverse;
 use std::fmt;
 
 use zerocopy::{FromBytes, IntoBytes};
@@ -183,10 +184,10 @@ impl Superblock {
     ///
     /// # Errors
     /// [`VolumeError::SuperblocksConflict`].
-    pub fn choose(
-        candidates: &[Box<RawSuperblock>],
-    ) -> Result<Option<&RawSuperblock>, VolumeError> {
-        let Some(winner) = candidates.iter().max_by_key(|c| c.generation.get()) else {
+    pub fn choose(candidates: &[RawSuperblock]) -> Result<Option<&RawSuperblock>, VolumeError> {
+        // Of equals, the slot at the front.
+        let rank = |c: &&RawSuperblock| (c.generation.get(), Reverse(c.own_offset.get()));
+        let Some(winner) = candidates.iter().max_by_key(rank) else {
             return Ok(None);
         };
         for other in candidates {

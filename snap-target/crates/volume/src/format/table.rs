@@ -446,8 +446,7 @@ impl Table {
 }
 
 /// The keys of an index block.
-#[must_use]
-pub(crate) fn index_keys(block: &[u8], count: usize) -> &[U64] {
+fn index_keys(block: &[u8], count: usize) -> &[U64] {
     let area = &block[size_of::<RawBlockHeader>()..];
     // A block holds 506 keys, and `count` is at most that: the geometry says so.
     <[U64]>::ref_from_prefix_with_elems(area, count).map_or(&[], |(keys, _)| keys)
@@ -464,9 +463,7 @@ pub(crate) fn check_index(
     let fields = Fields {
         place: table.block_place(level, block),
     };
-    // At most 506.
-    #[allow(clippy::cast_possible_truncation)]
-    let children = index_keys(bytes, table.entries_in(level, block) as usize);
+    let children = children(table, bytes, level, block);
     let mut previous = None;
     for child in children {
         let key = child.get();
@@ -494,15 +491,32 @@ pub(crate) fn index_child(
     bytes: &[u8],
     level: u8,
     block: u64,
-    keys: Range<u64>,
+    keys: &Range<u64>,
     key: u64,
 ) -> (u64, Range<u64>) {
-    // At most 506.
-    #[allow(clippy::cast_possible_truncation)]
-    let children = index_keys(bytes, table.entries_in(level, block) as usize);
+    let children = children(table, bytes, level, block);
     let after = children.partition_point(|child| child.get() <= key);
-    let child = after.saturating_sub(1);
+    index_child_at(table, bytes, level, block, keys, after.saturating_sub(1))
+}
+
+/// A child of an index block, and the keys it must have.
+#[must_use]
+pub(crate) fn index_child_at(
+    table: &Table,
+    bytes: &[u8],
+    level: u8,
+    block: u64,
+    keys: &Range<u64>,
+    child: usize,
+) -> (u64, Range<u64>) {
+    let children = children(table, bytes, level, block);
     let first = children.get(child).map_or(keys.start, |c| c.get());
     let end = children.get(child + 1).map_or(keys.end, |c| c.get());
     (block * INDEX_FANOUT + child as u64, first..end)
+}
+
+/// The keys of an index block: at most 506.
+fn children<'b>(table: &Table, bytes: &'b [u8], level: u8, block: u64) -> &'b [U64] {
+    let count = usize::try_from(table.entries_in(level, block)).unwrap_or(0);
+    index_keys(bytes, count)
 }

@@ -9,7 +9,7 @@ use super::{Context, ReadOp};
 use crate::VolumeError;
 use crate::cache::Key;
 use crate::checksum::Crc32c;
-use crate::error::{Item, Place};
+use crate::error::Place;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use crate::format::table::check_index;
 use crate::format::{Layout, Stream, StreamIndex, Table, extent};
@@ -505,31 +505,6 @@ impl<'a> Pieces<'a> {
             let (now, later) = rest.split_at_mut(len);
             now.copy_from_slice(&piece[..len]);
             rest = later;
-        }
-    }
-}
-
-impl Stream {
-    fn granule_place(&self, index: StreamIndex, granule: u64) -> Place {
-        Place {
-            item: Item::Granule {
-                stream: index.0,
-                granule,
-            },
-            source: self.source,
-            offset: self.stored_offset.saturating_add(granule * BLOCK_BYTES_U64),
-        }
-    }
-
-    /// `offset`: of the frame, from the stream's start.
-    fn frame_place(&self, index: StreamIndex, frame: u64, offset: u64) -> Place {
-        Place {
-            item: Item::Frame {
-                stream: index.0,
-                frame,
-            },
-            source: self.source,
-            offset: self.stored_offset + offset,
         }
     }
 }

@@ -24,7 +24,9 @@ use std::ops::Range;
 
 use transforms::Scratch;
 
+pub(crate) use deliver::check_block;
 pub use out::OutBuf;
+pub(crate) use plan::Linear;
 
 use crate::VolumeError;
 use crate::cache::Cache;

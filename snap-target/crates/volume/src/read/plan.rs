@@ -50,7 +50,7 @@ impl ReadOp {
                 return Ok(());
             };
             if level > 0 {
-                let (child, keys) = index_child(&table, bytes, level, block, keys, self.planned);
+                let (child, keys) = index_child(&table, bytes, level, block, &keys, self.planned);
                 self.descent = Some(Descent {
                     level: level - 1,
                     block: child,
@@ -236,7 +236,7 @@ impl ReadOp {
 }
 
 /// A linear extent whose references were resolved.
-struct Linear<'v> {
+pub(crate) struct Linear<'v> {
     index: StreamIndex,
     stream: &'v Stream,
     decoder: Decoder,
@@ -247,7 +247,11 @@ struct Linear<'v> {
 }
 
 impl<'v> Linear<'v> {
-    fn new(volume: &'v Volume, place: Place, extent: &Extent) -> Result<Linear<'v>, VolumeError> {
+    pub(crate) fn new(
+        volume: &'v Volume,
+        place: Place,
+        extent: &Extent,
+    ) -> Result<Linear<'v>, VolumeError> {
         let fields = Fields { place };
         let Mapping::Linear {
             stream: index,
@@ -290,6 +294,15 @@ impl<'v> Linear<'v> {
             // At most 2^56 elements of 8 bytes.
             base: first_element * presented_bytes,
         })
+    }
+
+    /// Whether every element that the writer proved to be there fits the presented type.
+    pub(crate) fn fits(&self) -> bool {
+        let range = self.stream.proven.or(self.stream.chain.range());
+        match (range, self.decoder.presented().range()) {
+            (Some(range), Some(presented)) => presented.encloses(&range),
+            _ => true,
+        }
     }
 
     /// Where a part that begins at presented byte `start` ends, if it is to fit into one fetch.

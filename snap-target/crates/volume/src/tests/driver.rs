@@ -19,6 +19,8 @@ pub(crate) struct Driver {
     pub(crate) random: Random,
     /// Every fetch of the last read.
     pub(crate) fetches: Vec<Fetch>,
+    /// Whether fetched bytes come in pieces.
+    pub(crate) cut_pieces: bool,
 }
 
 impl Driver {
@@ -29,6 +31,7 @@ impl Driver {
             op: ReadOp::new(),
             random: Random::new(7),
             fetches: Vec::new(),
+            cut_pieces: true,
         }
     }
 
@@ -73,9 +76,9 @@ impl Driver {
             let next = self.random.below(waiting.len() as u64) as usize;
             let (fetch, bytes) = waiting.swap_remove(next);
             let cut = self.random.below(bytes.len() as u64 + 1) as usize;
-            let pieces: &[&[u8]] = match self.random.below(2) {
-                0 => &[&bytes],
-                _ => &[&bytes[..cut], &[], &bytes[cut..]],
+            let pieces: &[&[u8]] = match self.cut_pieces && self.random.below(2) > 0 {
+                false => &[&bytes],
+                true => &[&bytes[..cut], &[], &bytes[cut..]],
             };
             let (cache, scratch) = (&mut self.cache, &mut self.scratch);
             self.op

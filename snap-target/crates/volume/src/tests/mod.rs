@@ -2,7 +2,14 @@
 
 #![allow(clippy::cast_possible_truncation)]
 
+mod arbitrary;
+mod damage;
 mod driver;
+mod edit;
 mod extents;
+mod fetches;
+mod hostile;
 mod mapped;
 mod sample;
+mod shapes;
+mod superblocks;

@@ -1,6 +1,7 @@
 //! Sample data and streams: what tests put into volumes, and know without reading it back.
 
 use std::io::{Cursor, Write};
+use std::sync::LazyLock;
 
 use transforms::{Chain, ElementType, Scratch};
 
@@ -163,4 +164,61 @@ pub(crate) fn store_sample(
     };
     let spec = StreamSpec::own(sample.chain.clone(), frame_elements);
     store(builder, spec, piece_elements, &sample.data)
+}
+
+/// A small volume with everything in it: each layout, several frames and granules, two views, a manifest, zero and inline extents. And what
+/// its first view presents.
+pub(crate) fn small_volume() -> (Vec<u8>, Vec<u8>) {
+    static MADE: LazyLock<(Vec<u8>, Vec<u8>)> = LazyLock::new(make_small_volume);
+    MADE.clone()
+}
+
+fn make_small_volume() -> (Vec<u8>, Vec<u8>) {
+    use transforms::ViewChain;
+
+    use crate::assemble::{Run, ViewSpec};
+
+    let mut random = Random::new(5);
+    let mut builder = builder(512);
+    let samples = [
+        Sample::new(&mut random, "none", ElementType::U8, 8, 9000),
+        Sample::new(&mut random, "u16", ElementType::U32, 16, 5000),
+        Sample::new(&mut random, "bitpack:17", ElementType::U32, 17, 5000),
+        Sample::new(&mut random, "bitpack:12+lz4", ElementType::U32, 12, 5000),
+        Sample::new(&mut random, "shuffle+zstd:3", ElementType::F32, 24, 2000),
+    ];
+    let mut runs = Vec::new();
+    let mut presented = Vec::new();
+    for sample in &samples {
+        let stream = store_sample(&mut builder, sample, 1024);
+        runs.push(Run::Linear {
+            stream,
+            first_element: 0,
+            elements: sample.count(),
+            view: ViewChain::identity(),
+        });
+        presented.extend_from_slice(&sample.data);
+        runs.push(Run::Inline(vec![1, 2, 3]));
+        presented.extend_from_slice(&[1, 2, 3]);
+        runs.push(Run::Zero(100));
+        presented.extend_from_slice(&[0; 100]);
+    }
+    let spec = ViewSpec {
+        name: "exact".into(),
+        manifest: Some(b"{\"made\":\"by a test\"}".to_vec()),
+        ..ViewSpec::default()
+    };
+    builder.add_view(spec, runs).unwrap();
+    let narrow = Run::Linear {
+        stream: StreamIndex(1),
+        first_element: 7,
+        elements: 1000,
+        view: ViewChain::parse("u16", ElementType::U32).unwrap(),
+    };
+    let spec = ViewSpec {
+        name: "narrow".into(),
+        ..ViewSpec::default()
+    };
+    builder.add_view(spec, [narrow]).unwrap();
+    (builder.finish().unwrap().into_bytes(), presented)
 }

@@ -1,0 +1,156 @@
+//! Truncated and damaged volumes: every change is reported, and none is presented.
+
+use super::driver::Driver;
+use super::sample::{Random, small_volume};
+use crate::blocking::open;
+use crate::verify::verify;
+use crate::{ErrorKind, VolumeError};
+
+/// Whether opening or verifying reports anything.
+fn is_reported(store: &[u8]) -> bool {
+    match verify(&store, store.len() as u64, &mut |_| {}) {
+        Ok(report) => !report.is_clean(),
+        Err(error) => {
+            let kind = error.kind();
+            assert!(
+                matches!(kind, ErrorKind::Corrupt | ErrorKind::Unsupported),
+                "{error}"
+            );
+            true
+        }
+    }
+}
+
+#[test]
+fn a_whole_volume_is_clean() {
+    let (store, presented) = small_volume();
+    let mut told = 0;
+    let report = verify(&store, store.len() as u64, &mut |bytes| told = bytes).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damage);
+    assert_eq!(report.uncovered_bytes, 0);
+    assert_eq!(report.checked_bytes, told);
+    // Every byte was looked at; rounding out to granules and looking at superblocks again reads a little more.
+    assert!(report.checked_bytes >= store.len() as u64);
+    let (found, _) = Driver::new(0)
+        .read(&report.volume, &store, 0..presented.len() as u64)
+        .unwrap();
+    assert!(found == presented);
+}
+
+#[test]
+fn one_flipped_bit_in_each_of_10_000_places_is_reported_and_never_presented() {
+    let (mut store, presented) = small_volume();
+    let mut random = Random::new(10_000);
+    let mut driver = Driver::new(0);
+    let mut refused = 0;
+    for round in 0..10_000 {
+        let at = random.below(store.len() as u64) as usize;
+        let bit = 1 << random.below(8);
+        store[at] ^= bit;
+        assert!(
+            is_reported(&store),
+            "bit {bit:#x} of byte {at} was not reported"
+        );
+        if round % 10 == 0
+            && let Ok(volume) = open(&store, store.len() as u64)
+        {
+            match driver.read(&volume, &store, 0..presented.len() as u64) {
+                Ok((found, _)) => assert!(found == presented, "byte {at} was presented wrong"),
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+                    assert!(error.presented_byte().is_some(), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        store[at] ^= bit;
+    }
+    // Most of the volume is payload and tables of the first view.
+    assert!(refused > 500, "{refused}");
+    assert!(!is_reported(&store));
+}
+
+#[test]
+fn a_volume_cut_at_any_512_bytes_is_refused() {
+    let (store, _) = small_volume();
+    for len in (0..store.len()).step_by(512) {
+        let cut = store[..len].to_vec();
+        let error = open(&cut, len as u64).unwrap_err();
+        match error {
+            VolumeError::Truncated {
+                volume_bytes,
+                store_bytes,
+            } => {
+                assert!(len >= 4096);
+                assert_eq!(volume_bytes, store.len() as u64);
+                assert_eq!(store_bytes, len as u64);
+            }
+            VolumeError::NotAVolume { .. } => assert!(len < 4096),
+            other => panic!("cut at {len}: {other}"),
+        }
+    }
+}
+
+#[test]
+fn a_volume_without_its_first_superblock_is_refused_when_it_is_cut() {
+    let (mut store, _) = small_volume();
+    store[..4096].fill(0);
+    for len in (0..store.len()).step_by(512) {
+        let cut = store[..len].to_vec();
+        let error = open(&cut, len as u64).unwrap_err();
+        assert!(
+            matches!(error, VolumeError::NotAVolume { .. }),
+            "cut at {len}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_store_larger_than_its_volume_is_opened_and_verified() {
+    let (mut store, presented) = small_volume();
+    let volume_bytes = store.len();
+    store.resize(volume_bytes + 50_000, 0xEE);
+    let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damage);
+    let (found, _) = Driver::new(0)
+        .read(&report.volume, &store, 0..presented.len() as u64)
+        .unwrap();
+    assert!(found == presented);
+
+    // Opening cannot know where the tail is; verification does.
+    store[volume_bytes - 10] ^= 1;
+    assert!(
+        open(&store, store.len() as u64)
+            .unwrap()
+            .notices()
+            .is_empty()
+    );
+    assert!(is_reported(&store));
+}
+
+#[test]
+fn a_store_that_cannot_be_read_in_one_place_is_reported_with_that_place() {
+    struct Hole(Vec<u8>);
+    impl crate::blocking::ReadAt for Hole {
+        fn read_at(
+            &self,
+            source: crate::SourceId,
+            offset: u64,
+            bytes: &mut [u8],
+        ) -> std::io::Result<usize> {
+            if offset <= 8192 && offset + bytes.len() as u64 > 8192 {
+                return Err(std::io::Error::other("the disk says no"));
+            }
+            self.0.read_at(source, offset, bytes)
+        }
+    }
+    let (store, _) = small_volume();
+    let len = store.len() as u64;
+    let report = verify(&Hole(store), len, &mut |_| {}).unwrap();
+    assert_eq!(report.damage_count, 1);
+    let text = report.damage[0].to_string();
+    assert!(
+        text.contains("byte 8192") && text.contains("the disk says no"),
+        "{text}"
+    );
+}

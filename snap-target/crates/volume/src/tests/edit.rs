@@ -1,0 +1,53 @@
+//! Edits of a finished volume that leave every checksum right: what a hostile writer can do.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::checksum::crc32c;
+use crate::format::Table;
+use crate::format::raw::{BLOCK_BYTES, RawSuperblock};
+use crate::format::superblock::seal;
+
+/// Changes both superblocks in the same way.
+pub(crate) fn superblocks(store: &mut [u8], edit: impl Fn(&mut RawSuperblock)) {
+    let tail = store.len() - BLOCK_BYTES;
+    for at in [0, tail] {
+        superblock_at(store, at, &edit);
+    }
+}
+
+/// Changes the superblock at `at`.
+pub(crate) fn superblock_at(store: &mut [u8], at: usize, edit: impl Fn(&mut RawSuperblock)) {
+    let bytes = &mut store[at..at + BLOCK_BYTES];
+    let mut raw = RawSuperblock::read_from_bytes(bytes).unwrap();
+    edit(&mut raw);
+    seal(&mut raw);
+    bytes.copy_from_slice(raw.as_bytes());
+}
+
+/// Changes an entry of a table.
+pub(crate) fn entry(store: &mut [u8], table: &Table, index: u64, edit: impl FnOnce(&mut [u8])) {
+    let place = table.entry_place(index);
+    let (number, _) = table.locate(index);
+    let at = place.offset as usize;
+    edit(&mut store[at..at + table.kind().entry_bytes() as usize]);
+    reseal(store, table.block_offset(0, number) as usize);
+}
+
+/// Changes a block of a table.
+pub(crate) fn block(
+    store: &mut [u8],
+    table: &Table,
+    level: u8,
+    number: u64,
+    edit: impl FnOnce(&mut [u8]),
+) {
+    let at = table.block_offset(level, number) as usize;
+    edit(&mut store[at..at + BLOCK_BYTES]);
+    reseal(store, at);
+}
+
+/// Makes the CRC of a table block right again.
+pub(crate) fn reseal(store: &mut [u8], at: usize) {
+    let crc = crc32c(&store[at + 4..at + BLOCK_BYTES]);
+    store[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+}

@@ -1,0 +1,216 @@
+//! Volumes of unusual shape: many extents, many frames, long frames, long elements; and what reads of them cost.
+
+use transforms::{Chain, ElementType, ViewChain};
+
+use super::driver::Driver;
+use super::sample::{Builder, Random, Sample, builder, store, store_sample};
+use crate::assemble::{Run, StreamSpec, ViewSpec};
+use crate::blocking::open;
+use crate::limits::{FETCH_BYTES_MAX, FRAME_PACKED_BYTES_MAX};
+use crate::verify::verify;
+use crate::{Placement, StreamIndex};
+
+fn named(name: &str) -> ViewSpec {
+    ViewSpec {
+        name: name.into(),
+        ..ViewSpec::default()
+    }
+}
+
+fn whole(stream: StreamIndex, elements: u64) -> Run {
+    Run::Linear {
+        stream,
+        first_element: 0,
+        elements,
+        view: ViewChain::identity(),
+    }
+}
+
+fn finish(builder: Builder) -> Vec<u8> {
+    let store = builder.finish().unwrap().into_bytes();
+    let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damage);
+    store
+}
+
+#[test]
+fn an_extent_table_with_two_index_levels_is_descended() {
+    let mut builder = builder(4096);
+    let count = 40_000u32;
+    let runs = (0..count).map(|n| Run::Inline(vec![n as u8 ^ (n >> 8) as u8; 1 + n as usize % 3]));
+    let expected: Vec<u8> = runs
+        .clone()
+        .flat_map(|run| match run {
+            Run::Inline(data) => data,
+            _ => Vec::new(),
+        })
+        .collect();
+    builder.add_view(named("many"), runs).unwrap();
+    let store = finish(builder);
+    let volume = open(&store, store.len() as u64).unwrap();
+    assert_eq!(volume.view().extents.levels(), 3);
+    assert_eq!(volume.view().extents.level_blocks(1), 2);
+    let mut driver = Driver::new(0);
+    let mut random = Random::new(1);
+    // A cold read of one byte: one block a level, and no more.
+    let (_, counters) = driver.read(&volume, &store, 30_000..30_001).unwrap();
+    assert_eq!(counters.table_bytes, 3 * 4096);
+    for _ in 0..50 {
+        let from = random.below(expected.len() as u64);
+        let to = random.between(from, expected.len() as u64);
+        let (found, _) = driver.read(&volume, &store, from..to).unwrap();
+        assert!(found == expected[from as usize..to as usize]);
+    }
+}
+
+#[test]
+fn many_frames_are_found_by_arithmetic() {
+    let mut random = Random::new(2);
+    let sample = Sample::new(&mut random, "u16+lz4", ElementType::U32, 12, 30_000);
+    let mut builder = builder(4096);
+    let stream = store_sample(&mut builder, &sample, 8);
+    builder
+        .add_view(named("frames"), [whole(stream, 30_000)])
+        .unwrap();
+    let store = finish(builder);
+    let volume = open(&store, store.len() as u64).unwrap();
+    let mut driver = Driver::new(0);
+    // 3,750 frames, 101 in a block: a cold read of one frame sees two table blocks and one block of payload.
+    let (found, counters) = driver.read(&volume, &store, 64_000..64_004).unwrap();
+    assert!(found == sample.data[64_000..64_004]);
+    assert_eq!(counters.table_bytes, 2 * 4096);
+    assert_eq!(counters.frames_decoded, 1);
+    assert!(counters.stored_bytes <= 8192);
+    // All frames: neighbours are fetched together.
+    let len = sample.data.len() as u64;
+    let (found, counters) = driver.read(&volume, &store, 0..len).unwrap();
+    assert!(found == sample.data);
+    assert_eq!(counters.frames_decoded + counters.frame_hits, 3750);
+    let windows = 3750u64.div_ceil(128) + 1;
+    let tables = counters.table_bytes / 4096;
+    assert!(counters.fetches - tables <= windows, "{counters:?}");
+    for _ in 0..200 {
+        let from = random.below(len);
+        let to = random.between(from, len.min(from + 10_000));
+        let (found, _) = driver.read(&volume, &store, from..to).unwrap();
+        assert!(found == sample.data[from as usize..to as usize]);
+    }
+}
+
+#[test]
+fn a_frame_longer_than_a_fetch_comes_in_several() {
+    // Random bytes do not shrink: the frame is stored as it is, with the longest packed form there may be.
+    let mut random = Random::new(3);
+    let len = FRAME_PACKED_BYTES_MAX + 100_000;
+    let data: Vec<u8> = (0..len / 8 + 1)
+        .flat_map(|_| random.next().to_le_bytes())
+        .collect();
+    let data = &data[..len as usize];
+    let chain = Chain::parse("lz4", ElementType::U8).unwrap();
+    let mut builder = builder(4096);
+    let spec = StreamSpec::own(chain, FRAME_PACKED_BYTES_MAX);
+    let stream = store(&mut builder, spec, FRAME_PACKED_BYTES_MAX, data);
+    let runs = [Run::Inline(vec![9]), whole(stream, len)];
+    builder.add_view(named("long"), runs).unwrap();
+    let store = finish(builder);
+    let volume = open(&store, store.len() as u64).unwrap();
+    let mut driver = Driver::new(0);
+    for range in [4_000_000..4_000_010, 0..len + 1, 4_194_000..4_200_000] {
+        let (found, _) = driver.read(&volume, &store, range.clone()).unwrap();
+        let mut expected = vec![9];
+        expected.extend_from_slice(data);
+        assert!(found == expected[range.start as usize..range.end as usize]);
+    }
+    // The smallest cache holds one such frame, and no more.
+    assert!(driver.cache.counters().used_bytes as u64 <= FRAME_PACKED_BYTES_MAX + 4096);
+}
+
+#[test]
+fn copies_per_delivered_byte_are_none_or_one() {
+    let mut random = Random::new(4);
+    let samples = [
+        Sample::new(&mut random, "none", ElementType::U32, 32, 1 << 18),
+        Sample::new(&mut random, "u16", ElementType::U32, 16, 1 << 18),
+        Sample::new(&mut random, "bitpack:17", ElementType::U32, 17, 1 << 18),
+        Sample::new(&mut random, "u16+lz4", ElementType::U32, 12, 1 << 18),
+    ];
+    for (sample, copies) in samples.iter().zip([0, 0, 0, 1]) {
+        let mut builder = builder(4096);
+        let stream = store_sample(&mut builder, sample, 1 << 14);
+        builder
+            .add_view(named("whole"), [whole(stream, 1 << 18)])
+            .unwrap();
+        let store = finish(builder);
+        let volume = open(&store, store.len() as u64).unwrap();
+        let mut driver = Driver::new(4 << 20);
+        // Pieces would be gathered first: the driver hands everything over in one.
+        driver.cut_pieces = false;
+        let (found, counters) = driver.read(&volume, &store, 0..1 << 20).unwrap();
+        assert!(found == sample.data);
+        assert_eq!(counters.delivered_bytes, 1 << 20);
+        assert_eq!(counters.copied_bytes, copies << 20, "{}", sample.chain);
+        if sample.chain.is_framed() {
+            // The second time nothing is fetched.
+            let (found, counters) = driver.read(&volume, &store, 0..1 << 20).unwrap();
+            assert!(found == sample.data);
+            assert_eq!((counters.fetches, counters.frame_hits), (0, 16));
+        } else {
+            let payload: Vec<_> = driver
+                .fetches
+                .iter()
+                .filter(|fetch| fetch.offset < volume.streams()[0].stored_bytes + 8192)
+                .collect();
+            let bytes: u64 = payload.iter().map(|fetch| u64::from(fetch.len)).sum();
+            assert_eq!(
+                bytes,
+                volume.streams()[0].stored_bytes.next_multiple_of(4096)
+            );
+            assert!(payload.len() <= 2, "{payload:?}");
+            let is_direct = payload
+                .iter()
+                .all(|fetch| matches!(fetch.placement, Placement::Direct { .. }));
+            assert_eq!(is_direct, sample.chain.is_identity());
+        }
+    }
+}
+
+#[test]
+fn ragged_reads_of_identity_streams_go_direct_where_it_pays() {
+    let mut random = Random::new(5);
+    let sample = Sample::new(&mut random, "none", ElementType::U8, 8, 3 << 20);
+    let mut builder = builder(512);
+    let stream = store_sample(&mut builder, &sample, 1 << 20);
+    builder
+        .add_view(named("whole"), [whole(stream, 3 << 20)])
+        .unwrap();
+    let store = finish(builder);
+    let volume = open(&store, store.len() as u64).unwrap();
+    let mut driver = Driver::new(1 << 20);
+    let mut placements = |range: std::ops::Range<u64>| {
+        let (found, _) = driver.read(&volume, &store, range.clone()).unwrap();
+        assert!(found == sample.data[range.start as usize..range.end as usize]);
+        let payload = driver
+            .fetches
+            .iter()
+            .filter(|fetch| fetch.offset < (3 << 20) + 8192);
+        payload
+            .map(|fetch| (fetch.placement, fetch.len))
+            .collect::<Vec<_>>()
+    };
+    let staging = Placement::Staging;
+    assert_eq!(placements(512..1024), [(staging, 4096)]);
+    assert_eq!(placements(512..9 * 1024), [(staging, 3 * 4096)]);
+    assert_eq!(
+        placements(512..65_536 + 512),
+        [
+            (staging, 4096),
+            (Placement::Direct { out_offset: 3584 }, 15 * 4096),
+            (staging, 4096),
+        ]
+    );
+    // At a place that no direct read can go to, everything goes through staging, in fetches of at most 1 MiB.
+    assert_eq!(
+        placements(1..(1 << 20) + 8000),
+        [(staging, FETCH_BYTES_MAX), (staging, 8192)]
+    );
+}
