@@ -45,6 +45,8 @@ pub enum Command {
     Verify(Verify),
     /// Write the bytes that a volume presents to a file
     Unpack(Unpack),
+    /// Pack real data, serve it over NVMe/TCP, read it back, compare every byte, and print what it cost
+    Demo(Demo),
     /// Print a shell's completion script
     Completions(Completions),
 }
@@ -151,8 +153,8 @@ pub struct Inspect {
 }
 
 const VERIFY_HELP: &str = "\
-Without --against, everything that a volume presents is read, decoded, and held against its checksums and proven ranges.
-With --against, the bytes presented are compared with the files, which are laid out as `xio pack` does
+Without --against, all of a volume is read: stored bytes are decoded and held against their checksums, proven ranges and the
+SHA-256 of their sources, tables against their rules, and what belongs to nothing must be zero. With --against, the bytes presented are compared with the files, which are laid out as `xio pack` does
 with the same files and the same --concat. A namespace can only be compared with files.
 
 Examples:
@@ -200,6 +202,27 @@ pub struct Unpack {
     /// Replace FILE if it exists
     #[arg(long)]
     pub force: bool,
+}
+
+const DEMO_HELP: &str = "\
+Example:
+  cargo build --release && target/release/xio demo";
+
+/// `xio demo`.
+#[derive(Debug, Args)]
+#[command(after_help = DEMO_HELP)]
+pub struct Demo {
+    /// Folder with the fixtures' data; otherwise fixtures/data of this repository
+    #[arg(long, value_name = "FOLDER")]
+    pub data: Option<PathBuf>,
+
+    /// The target's program; otherwise snap-target beside this program
+    #[arg(long, value_name = "PROGRAM")]
+    pub target: Option<PathBuf>,
+
+    /// Print the rows as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `xio completions`.

@@ -4,6 +4,7 @@
 
 mod chunks;
 mod cli;
+mod demo;
 mod failure;
 mod figures;
 mod files;
@@ -38,6 +39,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Unpack(arguments) => unpack::run(&arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
         Command::Completions(arguments) => {
             clap_complete::generate(
                 arguments.shell,

@@ -1,0 +1,157 @@
+//! The demo's table.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Packed;
+use super::measure::Measured;
+use super::rows::Data;
+use super::target::{CACHE, NQN};
+use crate::figures::{bits_per_value, ratio};
+use crate::size::grouped;
+use crate::text_table::{Align, TextTable};
+
+/// One way to store one file.
+pub struct Row {
+    /// The file.
+    pub data: &'static Data,
+    /// How it is stored.
+    pub stored_chain: String,
+    /// Where the first differing byte was, if there was one in any reading.
+    pub first_difference: Option<u64>,
+    source_bytes: u64,
+    elements: u64,
+    stored_bytes: u64,
+    wire_bytes: u64,
+    delivered_bytes: u64,
+    read_time: Duration,
+    readings: usize,
+    pack_time: Duration,
+}
+
+impl Row {
+    /// What packing and reading gave.
+    pub fn new(data: &'static Data, packed: &Packed, measured: &Measured) -> Row {
+        Row {
+            data,
+            stored_chain: packed.stored_chain.clone(),
+            first_difference: measured.differing.first().copied(),
+            source_bytes: packed.source_bytes,
+            elements: packed.elements,
+            stored_bytes: packed.stored_bytes,
+            wire_bytes: measured.wire_bytes,
+            delivered_bytes: measured.delivered_bytes,
+            read_time: measured.median(),
+            readings: measured.times.len(),
+            pack_time: packed.took,
+        }
+    }
+
+    /// What the values need without compression.
+    fn baseline_bytes(&self) -> u64 {
+        (self.elements * self.data.baseline_bits).div_ceil(8)
+    }
+
+    /// Nothing is gained over the baseline, or something is lost.
+    fn loses(&self) -> bool {
+        self.stored_bytes > self.baseline_bytes()
+    }
+}
+
+/// The table, what its columns mean, and how a host is given such a disk.
+pub fn to_text(rows: &[Row], took: Duration) -> String {
+    let mut table = TextTable::new(&[
+        ("data", Align::Left),
+        ("stored as", Align::Left),
+        ("presents", Align::Left),
+        ("bits/value", Align::Right),
+        ("stored", Align::Right),
+        ("wire", Align::Right),
+        ("delivered", Align::Right),
+        ("vs source", Align::Right),
+        ("vs baseline", Align::Right),
+        ("read GB/s", Align::Right),
+        ("bytes", Align::Left),
+    ]);
+    for row in rows {
+        table.row([
+            row.data.title.to_owned(),
+            row.stored_chain.clone(),
+            row.data.element_type.to_string(),
+            bits_per_value(row.stored_bytes, row.elements),
+            grouped(row.stored_bytes),
+            grouped(row.wire_bytes),
+            grouped(row.delivered_bytes),
+            ratio(row.source_bytes, row.stored_bytes),
+            format!(
+                "{}{}",
+                ratio(row.baseline_bytes(), row.stored_bytes),
+                if row.loses() { " -" } else { "  " }
+            ),
+            gigabytes_per_second(row.delivered_bytes, row.read_time),
+            match row.first_difference {
+                None => "same".to_owned(),
+                Some(at) => format!("DIFFER at {at}"),
+            },
+        ]);
+    }
+    let baselines: Vec<String> = super::DATA
+        .iter()
+        .map(|data| format!("{} bits for {}", data.baseline_bits, data.title))
+        .collect();
+    let readings: usize = rows.iter().map(|row| row.readings).sum();
+    let same = rows
+        .iter()
+        .filter(|row| row.first_difference.is_none())
+        .count();
+    format!(
+        "{table}
+{same} of {count} namespaces: every byte the same as the source's, in {readings} readings over NVMe/TCP; all in {seconds:.1} s.
+vs source: how many times smaller than the file. vs baseline: than plain packing, which is {baselines}; '-' marks a loss.
+wire: bytes that the host received, PDU headers included; the presented bytes travel unpacked, so packing saves none of them here.
+read: median over whole namespaces on one loopback connection, one target thread, a cache of {CACHE}: frames are decoded each time.
+
+To give one of these to a real host, on this machine:
+  xio pack fixtures/data/r50k-u32.bin --dtype u32 --store-as u16+lz4 -o r50k.xio
+  snap-target r50k.xio --listen 0.0.0.0:4420 --nqn {NQN}
+and on the host, with this machine's address:
+  nvme connect -t tcp -a ADDRESS -s 4420 -n {NQN}
+",
+        table = table.render(),
+        count = rows.len(),
+        seconds = took.as_secs_f64(),
+        baselines = baselines.join(", "),
+    )
+}
+
+/// The rows, for programs.
+pub fn to_json(rows: &[Row]) -> Value {
+    let rows = rows.iter().map(|row| {
+        json!({
+            "data": row.data.file,
+            "presented_type": row.data.element_type.name(),
+            "stored_chain": row.stored_chain,
+            "elements": row.elements,
+            "source_bytes": row.source_bytes,
+            "stored_bytes": row.stored_bytes,
+            "wire_bytes": row.wire_bytes,
+            "delivered_bytes": row.delivered_bytes,
+            "baseline_bits": row.data.baseline_bits,
+            "baseline_bytes": row.baseline_bytes(),
+            "read_seconds_median": row.read_time.as_secs_f64(),
+            "pack_seconds": row.pack_time.as_secs_f64(),
+            "readings": row.readings,
+            "first_difference": row.first_difference,
+        })
+    });
+    json!({ "rows": rows.collect::<Vec<_>>() })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+fn gigabytes_per_second(bytes: u64, time: Duration) -> String {
+    if time.is_zero() {
+        return "-".to_owned();
+    }
+    format!("{:.2}", bytes as f64 / time.as_secs_f64() / 1e9)
+}
