@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::TransformError;
 use crate::chain::Chain;
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, reference, widen};
+use crate::kernels::{Isa, convert, pack, reference, stream::Place, widen};
 use crate::segments::OutSegments;
 use crate::view::ViewChain;
 
@@ -205,6 +205,12 @@ impl Cursor<'_> {
         usize::try_from(self.end - self.at).unwrap_or(usize::MAX)
     }
 
+    /// Bytes of an element on the wider side.
+    fn widest_bytes(&self) -> usize {
+        let packed = self.decoder.packing.bits().div_ceil(8) as usize;
+        packed.max(self.decoder.presented.bytes())
+    }
+
     /// Decodes `count` whole elements into the run of memory at the destination's cursor, which holds them.
     fn whole_elements(
         &mut self,
@@ -212,16 +218,18 @@ impl Cursor<'_> {
         out: &mut OutSegments<'_>,
     ) -> Result<(), TransformError> {
         let size = self.decoder.presented.bytes();
+        let mut place = Place::for_result(self.decoder.isa, count * size, self.widest_bytes());
         while count > 0 {
             let first = self.at / size as u64;
             // Blocks end at multiples of 8 elements, so that only the first may start inside a byte.
-            let aligned = BLOCK_ELEMENTS - (first % 8) as usize;
+            let aligned = place.block_elements() - (first % 8) as usize;
             let now = count.min(aligned);
             let run = out.run();
             assert!(run.len / size >= now);
             // SAFETY: the run is writable for `now` elements (asserted), and the constructors of `OutSegments` promise that it does
             // not overlap the source.
-            let met = unsafe { self.kernel(first, now, run.ptr) };
+            let met =
+                unsafe { place.make(run.ptr, now * size, |dst| self.kernel(first, now, dst)) };
             if self.check.accepted.is_none_or(|a| !a.encloses(&met)) {
                 return Err(self.first_refused(first, now));
             }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, reference, widen};
+use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, reference, stream::Place, widen};
 use crate::registry::Layout;
 
 /// The first value that did not fit.
@@ -36,15 +36,24 @@ pub(crate) fn encode(
         (src.len() / source.bytes() * packed_bits).div_ceil(8)
     );
 
+    let mut place = Place::for_result(isa, dst.len(), source.bytes().max(packed_bits.div_ceil(8)));
+    let block_elements = place.block_elements();
     let mut seen = None;
-    let src_blocks = src.chunks(BLOCK_ELEMENTS * source.bytes());
-    let dst_blocks = dst.chunks_mut(BLOCK_ELEMENTS / 8 * packed_bits);
+    let src_blocks = src.chunks(block_elements * source.bytes());
+    let dst_blocks = dst.chunks_mut(block_elements / 8 * packed_bits);
     for (block, (src, dst)) in src_blocks.zip(dst_blocks).enumerate() {
-        let met = encode_block(isa, source, layout.packing, allowed, src, dst);
+        let len = dst.len();
+        // SAFETY: `dst` is a slice of `len` bytes, and all that is made of it is a slice of as many.
+        let met = unsafe {
+            place.make(dst.as_mut_ptr(), len, |dst| {
+                let dst = std::slice::from_raw_parts_mut(dst, len);
+                encode_block(isa, source, layout.packing, allowed, src, dst)
+            })
+        };
         if !allowed.encloses(&met) {
             let refused = first_outside(source, src, &allowed);
             return Err(Refused {
-                index: (block * BLOCK_ELEMENTS) as u64 + refused.index,
+                index: (block * block_elements) as u64 + refused.index,
                 value: refused.value,
             });
         }
@@ -81,7 +90,8 @@ fn encode_block(
         Packing::Bits(bits) => bits,
     };
     if source.bytes() <= 4 {
-        return pack::pack(isa, bits, source.bytes(), src, dst, count);
+        // SAFETY: `encode` asserted the instruction set.
+        return unsafe { pack::pack(isa, bits, source.bytes(), src, dst, count) };
     }
 
     // 64-bit elements are narrowed a tile at a time, in the cache.
@@ -96,7 +106,8 @@ fn encode_block(
         if !allowed.encloses(&met) {
             return met;
         }
-        pack::pack(isa, bits, 4, &tile, dst, count);
+        // SAFETY: as above.
+        unsafe { pack::pack(isa, bits, 4, &tile, dst, count) };
     }
     seen.unwrap_or(allowed)
 }

@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use super::prefetch;
 use super::tables::LANES;
 
 /// Unpacks most of `count` fields, the first at bit 0 of `src`, into elements of `W` bytes. Returns how many (a multiple of 8), and
@@ -57,6 +58,7 @@ unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
         // SAFETY: `whole_loads` leaves 32 bytes behind the start of every group; the destination has 8 elements for it.
         unsafe {
             let from = src.as_ptr().add(i * bits as usize);
+            prefetch(from);
             let lanes = _mm256_loadu2_m128i(from.add(table.lane_bytes).cast(), from.cast());
             let mut values = _mm256_srlv_epi32(_mm256_shuffle_epi8(lanes, gather), shift);
             if FIFTH {
@@ -165,6 +167,7 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
         // SAFETY: the source has 8 elements for group `i`; `whole_loads` leaves 32 bytes of the destination behind its start.
         unsafe {
             let from = src.as_ptr().add(i * 8 * W);
+            prefetch(from);
             let values = match W {
                 1 => _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())),
                 2 => _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),

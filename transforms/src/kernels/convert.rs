@@ -1,10 +1,12 @@
 //! Integer type to integer type: narrow, widen, copy.
 //!
-//! One generic loop, compiled once for each instruction set: the compiler makes good vector code of it, so there is nothing to
-//! write by hand.
+//! One generic loop, compiled for the baseline and for AVX2: the compiler makes good vector code of it. AVX-512 is written by hand
+//! (`avx512_convert.rs`), for the sake of prefetching.
 
 use crate::element::{ElementType, ValueRange};
 use crate::kernels::Isa;
+#[cfg(target_arch = "x86_64")]
+use crate::kernels::avx512_convert;
 
 /// An integer as a kernel needs it.
 trait Int: Copy + Ord + Into<i128> {
@@ -146,11 +148,6 @@ macro_rules! by_type {
 for_isa!(baseline);
 #[cfg(target_arch = "x86_64")]
 for_isa!(avx2, "avx2,bmi2");
-#[cfg(target_arch = "x86_64")]
-for_isa!(
-    avx512,
-    "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2"
-);
 
 /// Converts `count` integers of type `from` into integers of `to_bytes` bytes, and returns the range of the values met.
 ///
@@ -176,7 +173,7 @@ pub(crate) unsafe fn convert(
         Isa::Avx2 => unsafe { avx2::convert(from, to_bytes, src, dst, count) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512::convert(from, to_bytes, src, dst, count) },
+        Isa::Avx512 => unsafe { avx512_convert::convert(from, to_bytes, src, dst, count) },
         // SAFETY: as above.
         _ => unsafe { baseline::convert(from, to_bytes, src, dst, count) },
     }
@@ -195,7 +192,7 @@ pub(crate) fn extent(isa: Isa, from: ElementType, src: &[u8], count: usize) -> V
         Isa::Avx2 => unsafe { avx2::extent(from, src, count) },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512::extent(from, src, count) },
+        Isa::Avx512 => unsafe { avx512_convert::extent(from, src, count) },
         // SAFETY: as above.
         _ => unsafe { baseline::extent(from, src, count) },
     }

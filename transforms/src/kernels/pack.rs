@@ -88,9 +88,12 @@ unsafe fn unpack_width<const W: usize>(
 /// bits of the last byte are 0. Bytes of `dst` behind it may be overwritten. Returns the range of the values met; when one is over
 /// `bits` bits, the fields are of no use.
 ///
+/// # Safety
+/// The machine has `isa`.
+///
 /// # Panics
-/// When a slice is too short, `count` is 0, or the machine lacks `isa`.
-pub(crate) fn pack(
+/// When a slice is too short, or `count` is 0.
+pub(crate) unsafe fn pack(
     isa: Isa,
     bits: u32,
     from_bytes: usize,
@@ -98,17 +101,23 @@ pub(crate) fn pack(
     dst: &mut [u8],
     count: usize,
 ) -> ValueRange {
-    assert!(count > 0 && (1..=32).contains(&bits) && isa.is_available());
+    debug_assert!(isa.is_available());
+    assert!(count > 0 && (1..=32).contains(&bits));
     assert!(src.len() / from_bytes >= count && dst.len() >= packed_bytes(bits, 0, count));
-    match from_bytes {
-        1 => pack_width::<1>(isa, bits, src, dst, count),
-        2 => pack_width::<2>(isa, bits, src, dst, count),
-        4 => pack_width::<4>(isa, bits, src, dst, count),
-        _ => unreachable!("wider integers are narrowed first"),
+    // SAFETY: the lengths were asserted, the instruction set is promised by the caller.
+    unsafe {
+        match from_bytes {
+            1 => pack_width::<1>(isa, bits, src, dst, count),
+            2 => pack_width::<2>(isa, bits, src, dst, count),
+            4 => pack_width::<4>(isa, bits, src, dst, count),
+            _ => unreachable!("wider integers are narrowed first"),
+        }
     }
 }
 
-fn pack_width<const W: usize>(
+/// # Safety
+/// As [`pack`], and its assertions hold.
+unsafe fn pack_width<const W: usize>(
     isa: Isa,
     bits: u32,
     src: &[u8],
@@ -116,7 +125,7 @@ fn pack_width<const W: usize>(
     count: usize,
 ) -> ValueRange {
     let mut seen = Seen::NOTHING;
-    // SAFETY: `pack` asserted that source and destination hold `count`, and that the machine has the instruction set.
+    // SAFETY: source and destination hold `count`, and the machine has the instruction set, as the caller promises.
     let (done, min, max) = unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]

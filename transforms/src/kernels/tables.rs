@@ -148,20 +148,57 @@ const fn spread(width: usize, bits: usize) -> Spread {
     t
 }
 
-/// AVX-512 VBMI pack of K > 8: 16 fields are 8 pairs, each in 64 bits, shifted to its bit; even and odd pairs share no byte among
-/// themselves.
+/// AVX-512 VBMI unpack of 31-bit fields into 4-byte elements, which [`Spread`] cannot hold: the first 4 bytes of each field, the 4
+/// behind them, and the bit at which the field starts.
+#[cfg(target_arch = "x86_64")]
+#[repr(C, align(64))]
+pub(super) struct Wide {
+    /// For each byte of each element, the source byte.
+    pub(super) lower: [u8; 64],
+    /// The same, 4 bytes on.
+    pub(super) upper: [u8; 64],
+    /// The bit of the first byte at which each field starts.
+    pub(super) shift: [u32; 16],
+}
+
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::cast_possible_truncation)] // all below 64
+pub(super) static WIDE_31: Wide = {
+    let mut t = Wide {
+        lower: [0; 64],
+        upper: [0; 64],
+        shift: [0; 16],
+    };
+    let mut field = 0;
+    while field < 16 {
+        t.shift[field] = (field * 31 % 8) as u32;
+        let mut byte = 0;
+        while byte < 4 {
+            let from = field * 31 / 8 + byte;
+            t.lower[field * 4 + byte] = from as u8;
+            t.upper[field * 4 + byte] = ((from + 4) % 64) as u8;
+            byte += 1;
+        }
+        field += 1;
+    }
+    t
+};
+
+/// AVX-512 VBMI pack: the fields of 8 bytes of elements are folded into one word, the word is shifted to its bit, and its bytes are
+/// moved to their place. Even words share no byte among themselves, and neither do odd ones; words of 1-byte elements are whole bytes
+/// and share none at all, so they all count as even.
 #[cfg(target_arch = "x86_64")]
 #[repr(C, align(64))]
 pub(super) struct Gather {
-    /// For each destination byte, the byte of an even pair.
+    /// For each destination byte, the byte of an even word.
     pub(super) even: [u8; 64],
-    /// For each destination byte, the byte of an odd pair.
+    /// For each destination byte, the byte of an odd word.
     pub(super) odd: [u8; 64],
-    /// For each destination byte, the pair whose spilled byte belongs there.
+    /// For each destination byte, the word whose spilled byte belongs there.
     pub(super) spill: [u8; 64],
-    /// The bit of its first byte at which each pair starts.
-    pub(super) pair_shift: [u64; 8],
-    /// Destination bytes that have an even pair, an odd pair, a spilled byte.
+    /// The bit of its first byte at which each word starts.
+    pub(super) word_shift: [u64; 8],
+    /// Destination bytes that have an even word, an odd word, a spilled byte.
     pub(super) even_mask: u64,
     /// As above.
     pub(super) odd_mask: u64,
@@ -169,73 +206,60 @@ pub(super) struct Gather {
     pub(super) spill_mask: u64,
 }
 
-/// [`Gather`] for K = index + 1.
+/// [`Gather`] for elements of 1, 2 and 4 bytes (first index), K = second index + 1, up to the element's bits.
+///
+/// Not for K = 1 in 4-byte elements: those words are so short that even ones do share bytes.
 #[cfg(target_arch = "x86_64")]
-pub(super) static GATHER: [Gather; 32] = {
-    let mut tables = [const { gather(32) }; 32];
-    let mut bits = 1;
-    while bits <= 32 {
-        tables[bits - 1] = gather(bits);
-        bits += 1;
+pub(super) static GATHER: [[Gather; 32]; 3] = {
+    let mut tables = [const { [const { gather(1, 8) }; 32] }; 3];
+    let mut log_width = 0;
+    while log_width < 3 {
+        let mut bits = 1;
+        while bits <= 8 << log_width {
+            tables[log_width][bits - 1] = gather(1 << log_width, bits);
+            bits += 1;
+        }
+        log_width += 1;
     }
     tables
 };
 
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::cast_possible_truncation)] // all below 64
-const fn gather(bits: usize) -> Gather {
+const fn gather(width: usize, bits: usize) -> Gather {
     let mut t = Gather {
         even: [0; 64],
         odd: [0; 64],
         spill: [0; 64],
-        pair_shift: [0; 8],
+        word_shift: [0; 8],
         even_mask: 0,
         odd_mask: 0,
         spill_mask: 0,
     };
-    let mut pair = 0;
-    while pair < 8 {
-        let first = pair * 2 * bits;
-        t.pair_shift[pair] = (first % 8) as u64;
+    let word_bits = 8 / width * bits;
+    let mut word = 0;
+    while word < 8 {
+        let first = word * word_bits;
+        t.word_shift[word] = (first % 8) as u64;
         let mut to = first / 8;
-        while to <= (first + 2 * bits - 1) / 8 {
+        while to <= (first + word_bits - 1) / 8 {
             let byte = to - first / 8;
             if byte == 8 {
-                t.spill[to] = (pair * 8) as u8;
+                t.spill[to] = (word * 8) as u8;
                 t.spill_mask |= 1 << to;
-            } else if pair % 2 == 0 {
-                t.even[to] = (pair * 8 + byte) as u8;
+            } else if word % 2 == 0 || width == 1 {
+                t.even[to] = (word * 8 + byte) as u8;
                 t.even_mask |= 1 << to;
             } else {
-                t.odd[to] = (pair * 8 + byte) as u8;
+                t.odd[to] = (word * 8 + byte) as u8;
                 t.odd_mask |= 1 << to;
             }
             to += 1;
         }
-        pair += 1;
+        word += 1;
     }
     t
 }
-
-/// AVX-512 VBMI pack of K <= 8: 8 words of K bytes each, moved together. For K = index + 1, the source byte of each destination
-/// byte.
-#[cfg(target_arch = "x86_64")]
-pub(super) static JOIN: [Bytes64; 8] = {
-    let mut tables = [const { Bytes64([0; 64]) }; 8];
-    let mut bits = 1;
-    while bits <= 8 {
-        let mut to = 0;
-        while to < 8 * bits {
-            #[allow(clippy::cast_possible_truncation)] // below 64
-            {
-                tables[bits - 1].0[to] = (8 * (to / bits) + to % bits) as u8;
-            }
-            to += 1;
-        }
-        bits += 1;
-    }
-    tables
-};
 
 /// `count` vectors whose low bytes were laid side by side by shifts: the order that puts their elements one after the other.
 #[cfg(target_arch = "x86_64")]

@@ -104,7 +104,8 @@ fn pack_is_read_back_by_the_reference_at_every_width_and_count() {
                         .collect();
                     let len = (bits as usize * count).div_ceil(8);
                     let mut out = vec![0xEE; len];
-                    let met = pack::pack(isa, bits, from_bytes, &src, &mut out, count);
+                    // SAFETY: `isa` is available.
+                    let met = unsafe { pack::pack(isa, bits, from_bytes, &src, &mut out, count) };
 
                     let what = format!("{isa:?} K={bits} from {from_bytes} bytes, {count} fields");
                     let values: Vec<i128> = values.into_iter().map(i128::from).collect();
@@ -137,7 +138,8 @@ fn pack_meets_values_that_do_not_fit() {
                     src[place * from_bytes..][..from_bytes]
                         .copy_from_slice(&too_large.to_le_bytes()[..from_bytes]);
                     let mut out = vec![0; 130 * 4];
-                    let met = pack::pack(isa, bits, from_bytes, &src, &mut out, 130);
+                    // SAFETY: `isa` is available.
+                    let met = unsafe { pack::pack(isa, bits, from_bytes, &src, &mut out, 130) };
                     assert_eq!(
                         met.max,
                         i128::from(too_large),
