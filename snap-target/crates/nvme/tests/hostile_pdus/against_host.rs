@@ -5,7 +5,7 @@ use std::time::Duration;
 use nvme::Time;
 use nvme::digest::crc32c;
 use nvme::initiator::{Blocks, command};
-use nvme::tcp::batch::Slot;
+use nvme::tcp::batch::{Slot, TxBatch};
 use nvme::tcp::host::{Event, HostError, HostOptions, SubmitError, Want};
 use nvme_spec::tcp::FatalErrorStatus;
 use nvme_spec::{Cid, Lba, Nsid};
@@ -393,6 +393,35 @@ fn cve_2022_48789_teardown_with_commands_in_flight() {
     assert_eq!(sent[0].pdu_type(), H2C_TERM);
     assert_eq!(victim.host.connection.outstanding(), 2);
     victim.must_be_deaf();
+}
+
+/// An answer that comes while the command's data are still on their way out: the buffer is the driver's only once they have left.
+#[test]
+fn a_completion_waits_for_the_data_that_are_on_their_way() {
+    let mut victim = Victim::greeted(0);
+    let cid = {
+        let command = command::write(Nsid(1), blocks(1));
+        victim
+            .host
+            .submit(&command, vec![7; 512], Time::ZERO)
+            .unwrap();
+        let mut batch = TxBatch::with_capacity(4);
+        victim.host.connection.transmit(&mut batch);
+        let header = batch.header(&batch.items()[0]);
+        u16::from_le_bytes([header[10], header[11]])
+    };
+    victim.host.receive(&response(cid, 0));
+    assert_eq!(victim.host.next_event(), None);
+    victim.host.connection.transmitted(Slot(0));
+    assert_eq!(victim.completed(), (Slot(0), 0, 0));
+    // The same with data that an R2T asked for and that were not handed out yet.
+    let write = victim.write(16);
+    victim
+        .host
+        .receive(&[r2t(write, 0, 0, 8192), response(write, 0x281)].concat());
+    assert_eq!(victim.host.next_event(), None);
+    assert_eq!(victim.sent().len(), 2);
+    assert_eq!(victim.completed().1, 0x281);
 }
 
 #[test]

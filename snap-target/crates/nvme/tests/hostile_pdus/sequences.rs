@@ -2,6 +2,7 @@
 //! stays bounded, how the stream is cut changes nothing, and after a fatal error nothing is interpreted.
 
 use nvme::Time;
+use nvme::digest::crc32c;
 use nvme::tcp::host::{Event as HostEvent, Want as HostWant};
 use nvme::tcp::target::Event as TargetEvent;
 use proptest::prelude::*;
@@ -159,25 +160,27 @@ enum Verdict {
     Ended(Option<(u16, u32)>),
 }
 
-fn against_target(mut attack: Attack, stream: &[u8], cut: usize) -> (Verdict, Vec<u8>) {
+/// The verdict, and the disk's CRC-32C. Answers leave only where the target takes no more before, and at the end, so that slots are
+/// used alike however the stream is cut.
+fn against_target(mut attack: Attack, stream: &[u8], cut: usize) -> (Verdict, u32) {
     let limits = limits();
     let bytes_max = usize::from(limits.queue_entries_max) * limits.transfer_bytes_max as usize;
     let mut out = Vec::new();
-    for piece in stream.chunks(cut) {
-        let mut rest = piece;
+    for mut rest in stream.chunks(cut) {
         while !rest.is_empty() && attack.queue.ended.is_none() {
             let used = attack.queue.receive(rest, &mut attack.target, Time::ZERO);
-            let before = out.len();
-            attack.queue.transmit(&mut out);
             rest = &rest[used..];
-            assert!(
-                used > 0 || out.len() > before || attack.queue.ended.is_some(),
-                "no progress"
-            );
+            if !rest.is_empty() {
+                let before = out.len();
+                attack.queue.transmit(&mut out);
+                let stuck = used == 0 && out.len() == before && attack.queue.ended.is_none();
+                assert!(!stuck, "no byte is taken and none sent");
+            }
         }
         assert!(attack.queue.buffer_bytes() <= bytes_max);
     }
-    let disk = attack.target.disks[&1].bytes.clone();
+    attack.queue.transmit(&mut out);
+    let disk = crc32c(&attack.target.disks[&1].bytes);
     let Some(end) = attack.queue.ended else {
         return (Verdict::Lives(out), disk);
     };
@@ -186,7 +189,7 @@ fn against_target(mut attack: Attack, stream: &[u8], cut: usize) -> (Verdict, Ve
     let used = attack.queue.receive(&more, &mut attack.target, Time::ZERO);
     attack.queue.transmit(&mut out);
     assert_eq!((used, out.len()), (0, before));
-    assert!(attack.target.disks[&1].bytes == disk);
+    assert_eq!(crc32c(&attack.target.disks[&1].bytes), disk);
     let fault = match end {
         TargetEvent::Fatal(error) => Some((error.status.0, error.information)),
         _ => None,
@@ -222,7 +225,8 @@ fn against_host(mut victim: Victim, stream: &[u8], cut: usize) -> (Vec<HostEvent
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    // 256 cases each; PROPTEST_CASES says otherwise.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_pdus_in_any_order_leave_the_target_sound(

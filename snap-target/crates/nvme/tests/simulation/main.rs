@@ -117,6 +117,17 @@ fn a_network_gone_dark_is_noticed_by_the_keep_alive_at_both_ends() {
     assert_eq!((outcome.host_expired, outcome.target_expired), (1, 1));
 }
 
+#[test]
+fn an_idle_association_lives_by_its_keep_alive() {
+    let plan = Plan {
+        idle: Duration::from_secs(20),
+        ..calm()
+    };
+    let outcome = run(plan, 1);
+    assert_eq!(outcome.associations, 1);
+    assert_eq!((outcome.host_expired, outcome.target_expired), (0, 0));
+}
+
 /// CVE-2023-5178 and CVE-2022-48789: the connection is lost at each step from ICReq to the first commands, and the host
 /// begins anew while the target still ends the old association.
 #[test]

@@ -18,6 +18,8 @@ pub struct Plan {
     pub queues: u16,
     pub depth: u16,
     pub keep_alive: Duration,
+    /// The host does nothing for so long after it has attached.
+    pub idle: Duration,
     pub header_digest: bool,
     pub data_digest: bool,
     pub limits: TargetLimits,
@@ -74,6 +76,7 @@ impl Plan {
             queues: u16::try_from(random.within(1..4)).unwrap(),
             depth: random.of(&[1, 2, 7, 31]),
             keep_alive: Duration::from_secs(2),
+            idle: Duration::ZERO,
             header_digest: random.once_in(2),
             data_digest: random.once_in(2),
             limits: limits(&mut random),

@@ -283,7 +283,8 @@ impl World {
 
     /// Keeps every I/O queue as full as it goes.
     fn work(&mut self) {
-        if !self.is_running() || self.shutting_down {
+        let idle = self.now.since(self.begun_at) < self.plan.idle;
+        if !self.is_running() || self.shutting_down || idle {
             return;
         }
         let workload = Workload {

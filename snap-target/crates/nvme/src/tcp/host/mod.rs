@@ -306,7 +306,6 @@ impl Connection {
         };
         self.phase = Phase::Failed { term };
         self.rx = Rx::Closed;
-        self.to_send.clear();
         self.events.push_back(Event::Fatal(error));
     }
 }
