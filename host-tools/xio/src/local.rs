@@ -17,6 +17,8 @@ pub struct LocalVolume {
     pub volume: Volume,
     /// Its own file, and those it maps.
     pub files: Files,
+    /// Length of its own file, which may be longer than the volume.
+    pub store_bytes: u64,
 }
 
 impl LocalVolume {
@@ -32,7 +34,11 @@ impl LocalVolume {
         let (mut files, store_bytes) = Files::open(path)?;
         let volume = blocking::open(&files, store_bytes).map_err(about)?;
         files.open_sources(&volume).map_err(about)?;
-        Ok(LocalVolume { volume, files })
+        Ok(LocalVolume {
+            volume,
+            files,
+            store_bytes,
+        })
     }
 
     /// Something to read presented bytes with: one for each thread.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use initiator::{Initiator, Url};
-use serde_json::json;
-use volume::ViewIndex;
+use serde_json::{Value, json};
 use volume::blocking::{self, Reader};
+use volume::verify::{Report, verify};
 
 use crate::chunks::{self, CHUNK_BYTES};
 use crate::cli;
@@ -27,61 +27,84 @@ pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
             .map_err(|error: initiator::UrlError| Failure::usage(error))?;
         verify_namespace(&url, arguments)?
     } else if arguments.against.is_empty() {
-        let bytes = check_volume(arguments)?;
-        report(
-            arguments,
-            "checked_bytes",
-            "presented bytes were read and checked",
-            bytes,
-        );
-        return Ok(());
+        return check_volume(arguments);
     } else {
         verify_volume(arguments)?
     };
-    report(
-        arguments,
-        "compared_bytes",
-        "bytes are the same",
-        compared_bytes,
-    );
+    if arguments.json {
+        println!(
+            "{}",
+            json!({ "verified": arguments.volume, "compared_bytes": compared_bytes })
+        );
+    } else {
+        println!(
+            "{}: {} bytes are the same",
+            arguments.volume,
+            grouped(compared_bytes)
+        );
+    }
     Ok(())
 }
 
-fn report(arguments: &cli::Verify, field: &str, what: &str, bytes: u64) {
+/// Damaged places that are printed; JSON has all that were listed.
+const DAMAGE_SHOWN_MAX: usize = 10;
+
+/// Everything in a volume file: what it presents, what says where that is, and what lies between.
+fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
+    let path = Path::new(&arguments.volume);
+    let local = LocalVolume::open(path)?;
+    let volume_bytes = local.volume.superblock().volume_bytes;
+    let progress = Progress::start("checking", Some(volume_bytes));
+    let verified = verify(&local.files, local.store_bytes, &mut |done| {
+        progress.set(done)
+    });
+    drop(progress);
+    let report = verified.map_err(|error| Failure::from(error).about(path.display()))?;
     if arguments.json {
-        println!("{}", json!({ "verified": arguments.volume, field: bytes }));
-    } else {
-        println!("{}: {} {what}", arguments.volume, grouped(bytes));
+        println!("{}", report_json(arguments, &report));
+    } else if report.is_clean() {
+        println!("{}", clean_text(arguments, &report));
     }
+    if report.is_clean() {
+        return Ok(());
+    }
+    let shown = report.damage.iter().take(DAMAGE_SHOWN_MAX);
+    let mut places: Vec<String> = shown.map(|error| format!("\n  {error}")).collect();
+    let more = report.damage_count - places.len() as u64;
+    if more > 0 {
+        places.push(format!("\n  and {} more", grouped(more)));
+    }
+    let count = match report.damage_count {
+        1 => "1 place is damaged".to_owned(),
+        count => format!("{} places are damaged", grouped(count)),
+    };
+    let path = path.display();
+    Err(Failure::data(anyhow!(
+        "{path}: {count}; restore it from a copy, or pack it again:{}",
+        places.concat()
+    )))
 }
 
-/// What every view of a volume presents, read and decoded; returns how many bytes that is.
-fn check_volume(arguments: &cli::Verify) -> Result<u64, Failure> {
-    let path = Path::new(&arguments.volume);
-    let mut local = LocalVolume::open(path)?;
-    let mut bytes = 0;
-    for view in (0..).map(ViewIndex).take(local.volume.views().len()) {
-        local.volume = local.volume.with_view(view)?;
-        let presented_bytes = local.volume.presented_bytes();
-        let progress = Progress::start("checking", Some(presented_bytes));
-        chunks::for_each(
-            presented_bytes,
-            available_threads(),
-            || (local.reader(), Vec::new()),
-            |(reader, buffer): &mut (Reader<&blocking::Files>, Vec<u8>), range| {
-                buffer.resize(
-                    usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
-                    0,
-                );
-                let read = reader.read(range.start, buffer);
-                read.map_err(|error| Failure::from(error).about(path.display()))?;
-                Ok(())
-            },
-            |done| progress.set(done),
-        )?;
-        bytes += presented_bytes;
-    }
-    Ok(bytes)
+fn clean_text(arguments: &cli::Verify, report: &Report) -> String {
+    let uncovered = match report.uncovered_bytes {
+        0 => String::new(),
+        bytes => format!("; {} stored bytes have no checksum", grouped(bytes)),
+    };
+    format!(
+        "{}: {} bytes were checked, nothing is damaged{uncovered}",
+        arguments.volume,
+        grouped(report.checked_bytes)
+    )
+}
+
+fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
+    json!({
+        "verified": arguments.volume,
+        "checked_bytes": report.checked_bytes,
+        "uncovered_bytes": report.uncovered_bytes,
+        "damage_count": report.damage_count,
+        "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+    })
 }
 
 /// A volume file against files; returns how many bytes were compared.
