@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::{Parser, ValueEnum};
+use reactor::Features;
 
 /// Serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 ///
@@ -40,6 +41,10 @@ pub struct Args {
     /// When read data stand for their own completion (the SUCCESS flag of C2HData)
     #[arg(long, default_value = "always", value_name = "WHEN")]
     pub success_flag: SuccessFlag,
+
+    /// io_uring features to do without although the kernel has them, to narrow a problem down; `all` is the level of Linux 5.15
+    #[arg(long, value_name = "FEATURE", value_delimiter = ',')]
+    pub without: Vec<Features>,
 
     /// What to log, as of tracing-subscriber's filters
     #[arg(

@@ -55,6 +55,7 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
             },
             listener: listener.take(),
             set: set.clone(),
+            ring: ring_config(args),
             engine: EngineConfig {
                 cache_bytes: args.cache,
                 ..EngineConfig::default()
@@ -94,6 +95,7 @@ struct Seed {
     config: FrontendConfig,
     listener: Option<TcpListener>,
     set: NamespaceSet,
+    ring: RingConfig,
     engine: EngineConfig,
 }
 
@@ -102,7 +104,8 @@ fn run_reactor(
     ready: &mpsc::Sender<Control>,
     peers: &mpsc::Receiver<Vec<Control>>,
 ) -> Result<()> {
-    let ring = Ring::new(&RingConfig::default())?;
+    let ring = Ring::new(&seed.ring)?;
+    tracing::debug!(features = %ring.features(), "io_uring");
     let engine = Engine::new(&ring, &seed.set, &seed.engine)?;
     let mut frontend = Frontend::new(ring, engine, seed.config, seed.listener)?;
     ready
@@ -120,6 +123,14 @@ fn why_it_ended(reactor: Option<JoinHandle<Result<()>>>) -> anyhow::Error {
         Some(Ok(Err(error))) => error,
         _ => anyhow!("a reactor ended before it was ready"),
     }
+}
+
+fn ring_config(args: &Args) -> RingConfig {
+    args.without
+        .iter()
+        .fold(RingConfig::default(), |config, feature| {
+            config.mask(*feature)
+        })
 }
 
 fn success_flag(flag: SuccessFlag) -> frontend_nvme_tcp::SuccessFlag {

@@ -384,9 +384,9 @@ impl Link {
         };
         match (self.armed, direct) {
             (None, Some((armed, buf))) => {
-                if self.owner.recv_into(&self.socket, buf, TAG_RECV).is_ok() {
-                    self.armed = Some(armed);
-                }
+                let started = self.owner.recv_into(&self.socket, buf, TAG_RECV).is_ok();
+                self.armed = started.then_some(armed);
+                self.over |= !started;
             }
             (None, None) => self.receive_chunks(),
             (Some(_), Some(_)) => self.stop_repeating(),
@@ -425,13 +425,13 @@ impl Link {
         } else {
             self.owner.recv_once(&self.socket, TAG_RECV)
         };
-        if let Ok(op) = started {
-            self.armed = Some(Armed::Chunks {
-                op,
-                repeating,
-                cancelling: false,
-            });
-        }
+        // The ring has room for a receive and a send of every connection; without room nothing would ever wake this one again.
+        self.over |= started.is_err();
+        self.armed = started.ok().map(|op| Armed::Chunks {
+            op,
+            repeating,
+            cancelling: false,
+        });
     }
 
     /// Starts one gathered send of what the machine has, unless one is under way.

@@ -92,6 +92,10 @@ struct Request {
     op: Option<Box<ReadOp>>,
 }
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "lives in the request table, which is made once; a box would be an allocation a request"
+)]
 enum Work {
     Free,
     /// Waits for memory or a store's queue; retried whenever something was given back.
@@ -202,7 +206,8 @@ impl Engine {
             });
         }
         if let (Io::Read { lba, blocks }, Backing::Raw(_)) = (&io, &namespace.backing)
-            && !(snapshot && !namespace.write_protected)
+            // Nobody writes to what is write-protected.
+            && (!snapshot || namespace.write_protected)
             && let Some(buf) = self.lease(index, *lba, *blocks)
         {
             self.parts.counters.stored_bytes += buf.len() as u64;
@@ -413,6 +418,10 @@ impl Attached {
     }
 
     /// Hands an operation to the store of a source; gives it back where the store's queue is full.
+    #[expect(
+        clippy::result_large_err,
+        reason = "it gives the buffer back, as the store's contract says"
+    )]
     pub(crate) fn submit(
         &mut self,
         source: usize,

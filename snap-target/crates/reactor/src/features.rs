@@ -71,6 +71,21 @@ impl Features {
     }
 }
 
+impl std::str::FromStr for Features {
+    type Err = String;
+
+    /// One feature by its name, or `all`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::ALL);
+        }
+        match NAMES.iter().position(|name| *name == text) {
+            Some(bit) => Ok(Self(1 << bit)),
+            None => Err(format!("it is one of {}, all", NAMES.join(", "))),
+        }
+    }
+}
+
 impl BitOr for Features {
     type Output = Self;
     fn bitor(self, other: Self) -> Self {

@@ -1,0 +1,155 @@
+//! A `snap-target` process of a test's own, volumes for it, and a host that connects.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use initiator::{Initiator, Options};
+use nvme_spec::Status;
+use transforms::{Chain, ElementType, ViewChain};
+use volume::write::{ExtentSpec, FileOutput, Options as WriteOptions, StreamSpec, Writer};
+
+/// NQN that `snap-target` serves without `--nqn`.
+pub const NQN: &str = "nqn.2026-11.io.xio:snap";
+
+/// A running daemon; killed when dropped.
+pub struct Target {
+    child: Child,
+    pub address: String,
+}
+
+impl Target {
+    /// Starts the daemon on a free port and waits until it says that it is ready.
+    pub fn start(arguments: &[&str]) -> Target {
+        Self::start_at("127.0.0.1:0", arguments)
+    }
+
+    /// The same at an address.
+    pub fn start_at(address: &str, arguments: &[&str]) -> Target {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_snap-target"))
+            .args(arguments)
+            .args(["--listen", address, "--log", "warn"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let address = loop {
+            match lines.next() {
+                Some(line) => {
+                    if let Some(address) = line.unwrap().strip_prefix("ready ") {
+                        break address.to_owned();
+                    }
+                }
+                None => panic!("snap-target {arguments:?} ended: {:?}", child.wait()),
+            }
+        };
+        Target { child, address }
+    }
+
+    /// Connects a host.
+    pub fn host(&self, options: &Options) -> Initiator {
+        Initiator::connect(&self.address, NQN, options).unwrap()
+    }
+
+    /// kill -9.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and the exit status.
+    pub fn terminate(mut self) -> Option<i32> {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// A folder of a test's own; removed when dropped.
+pub struct Folder(PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _removed = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Real token ids: u32, little-endian, all below 50,257.
+pub fn tokens() -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/data/r50k-u32.bin");
+    let mut bytes = Vec::new();
+    File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Packs u32 elements into a volume, as one view.
+pub fn pack(path: &Path, chain: &str, elements: &[u8]) {
+    let options = WriteOptions {
+        lba_bytes: 4096,
+        threads: 1,
+        volume_uuid: None,
+        writer: "test".into(),
+    };
+    let mut writer = Writer::new(FileOutput::create(path, true).unwrap(), options).unwrap();
+    let spec = StreamSpec::new(Chain::parse(chain, ElementType::U32).unwrap());
+    let stream = writer
+        .add_stream(&spec, &mut { elements }, &mut |_| {})
+        .unwrap();
+    let whole = ExtentSpec::Linear {
+        stream: stream.stream,
+        first_element: 0,
+        elements: stream.elements,
+        view: ViewChain::identity(),
+    };
+    writer.add_view("test", [whole]).unwrap();
+    writer.finish().unwrap();
+}
+
+/// The status of a command that must fail.
+pub fn status_of(result: Result<(), initiator::Error>) -> Status {
+    match result {
+        Err(initiator::Error::Command { status, .. }) => status,
+        other => panic!("expected a command's error, got {other:?}"),
+    }
+}
+
+/// A small generator with a fixed seed: reads at random places are the same in each run.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// Below `limit`.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ z >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ z >> 31) % limit
+    }
+}
