@@ -1,9 +1,10 @@
 //! The daemon as a host meets it: the process, its sockets, and the project's own initiator.
 
-#[allow(
+#![allow(
     clippy::unwrap_used,
-    reason = "helpers of a test: a failure is a panic with its line"
+    reason = "a failure of a test is a panic with its line"
 )]
+
 mod target;
 
 use std::fs::OpenOptions;
