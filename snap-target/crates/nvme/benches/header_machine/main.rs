@@ -2,8 +2,9 @@
 //!
 //! Target's end: capsule header in, event, checks of the command, answer, header bytes of C2HData (and CapsuleResp) out. Both
 //! ends: the same, and the host's submission, its capsule, and its reading of the answer. Cases alternate within one run,
-//! so that what else the machine does meets all of them; what is counted is this thread's CPU time; medians and the spread of the middle half are printed. Data
-//! digests are the driver's work and not in these figures: `header digest` is all that the machines compute.
+//! so that what else the computer does meets all of them; what is counted is this thread's CPU time; medians and the
+//! spread of the middle half are printed. Data digests are the driver's work and not in these figures: `header digest`
+//! is all that the machines compute.
 //!
 //! `cargo bench -p nvme`
 
