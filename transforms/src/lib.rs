@@ -17,6 +17,8 @@
 
 mod chain;
 pub mod codecs;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod decoder;
 mod element;
 mod encoder;

@@ -43,7 +43,7 @@ impl FastState {
         zeroed_words(unsafe { LZ4_sizeofState() }).map(FastState)
     }
 
-    /// Compresses `src` into `dst`; `None` when it does not fit, or `src` is over [`INPUT_BYTES_MAX`].
+    /// Compresses `src` into `dst`; `None` when it does not fit, or `src` is empty or over [`INPUT_BYTES_MAX`].
     pub(super) fn compress(&mut self, src: &[u8], dst: &mut [u8]) -> Option<usize> {
         let (src_size, dst_size) = sizes(src, dst)?;
         // SAFETY: the state has the size the library asked for and 8-byte alignment, and is initialised by the call; both
@@ -68,7 +68,7 @@ impl HcState {
         zeroed_words(unsafe { LZ4_sizeofStateHC() }).map(HcState)
     }
 
-    /// Compresses `src` into `dst` at `level`; `None` when it does not fit, or `src` is over [`INPUT_BYTES_MAX`].
+    /// Compresses `src` into `dst` at `level`; `None` when it does not fit, or `src` is empty or over [`INPUT_BYTES_MAX`].
     pub(super) fn compress(&mut self, level: c_int, src: &[u8], dst: &mut [u8]) -> Option<usize> {
         let (src_size, dst_size) = sizes(src, dst)?;
         // SAFETY: as in `FastState::compress`.
@@ -102,9 +102,10 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Option<usize> {
     usize::try_from(written).ok()
 }
 
-/// The lengths as the library takes them, when it takes them. Capacity beyond its type is of no use to it, so it is cut.
+/// The lengths as the library takes them, when it takes them. Capacity beyond its type is of no use to it, so it is cut. Nothing is
+/// not taken: from level 10 on the compressor steps back from the end of its source before it looks at its length.
 fn sizes(src: &[u8], dst: &[u8]) -> Option<(c_int, c_int)> {
-    if src.len() > INPUT_BYTES_MAX {
+    if src.is_empty() || src.len() > INPUT_BYTES_MAX {
         return None;
     }
     let src_size = c_int::try_from(src.len()).ok()?;

@@ -4,6 +4,7 @@
 use zstd_safe::{CCtx, CParameter, DCtx};
 
 use crate::TransformError;
+use crate::chain::FRAME_BYTES_MAX;
 use crate::registry::{
     BlockTransform, Descriptor, Geometry, Transform, TransformId, bad_parameter, parse_numbered,
 };
@@ -14,6 +15,9 @@ pub const ID: TransformId = TransformId(0x103);
 
 /// The levels.
 pub const LEVELS: std::ops::RangeInclusive<u32> = 1..=22;
+
+/// The largest window that is decoded. No frame is longer than this, so that no window need be.
+pub const WINDOW_BYTES_MAX: u64 = FRAME_BYTES_MAX;
 
 /// The step `zstd:LEVEL`; the parameter is the level.
 pub struct Zstd;
@@ -65,8 +69,12 @@ impl BlockTransform for Zstd {
         context
             .set_parameter(CParameter::CompressionLevel(level))
             .map_err(|_| bad_parameter(&DESCRIPTOR, geometry.parameter))?;
-        // The one error left is a destination too small: the frame did not shrink.
-        Ok(context.compress2(dst, src).ok())
+        match context.compress2(dst, src) {
+            Ok(written) => Ok(Some(written)),
+            // What remains, with parameters that were accepted and whole input, is memory.
+            Err(code) if code == DESTINATION_TOO_SMALL => Ok(None),
+            Err(_) => Err(NO_MEMORY),
+        }
     }
 
     fn decode(
@@ -76,32 +84,9 @@ impl BlockTransform for Zstd {
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<(), TransformError> {
-        let corrupt = |why: String| TransformError::Corrupt {
-            step: DESCRIPTOR.name,
-            why,
-        };
-        let name = |code| zstd_safe::get_error_name(code).to_owned();
-        let declared = zstd_safe::get_frame_content_size(src)
-            .map_err(|_| corrupt("not a Zstandard frame".into()))?
-            .ok_or_else(|| corrupt("the frame does not declare its content size".into()))?;
-        if declared != dst.len() as u64 {
-            return Err(corrupt(format!(
-                "the frame declares {declared} bytes where {} belong",
-                dst.len()
-            )));
-        }
-        let frame_bytes =
-            zstd_safe::find_frame_compressed_size(src).map_err(|code| corrupt(name(code)))?;
-        if frame_bytes != src.len() {
-            return Err(corrupt(format!(
-                "{} bytes behind the frame",
-                src.len() - frame_bytes.min(src.len())
-            )));
-        }
+        check_frame(src, dst.len())?;
         let context: &mut DCtx<'static> = contexts.get(DCtx::try_create).ok_or(NO_MEMORY)?;
-        let written = context
-            .decompress(dst, src)
-            .map_err(|code| corrupt(name(code)))?;
+        let written = context.decompress(dst, src).map_err(corrupt_by)?;
         if written != dst.len() {
             return Err(corrupt(format!(
                 "the frame holds {written} bytes where {} belong",
@@ -112,6 +97,118 @@ impl BlockTransform for Zstd {
     }
 }
 
+/// Whether `src` is one frame of `len` bytes and nothing else, before any of it is decoded.
+fn check_frame(src: &[u8], len: usize) -> Result<(), TransformError> {
+    let declared = zstd_safe::get_frame_content_size(src)
+        .map_err(|_| corrupt("not a Zstandard frame".into()))?
+        .ok_or_else(|| corrupt("the frame does not declare its content size".into()))?;
+    if declared != len as u64 {
+        return Err(corrupt(format!(
+            "the frame declares {declared} bytes where {len} belong"
+        )));
+    }
+    let window = window_bytes(src).unwrap_or(declared);
+    if window > WINDOW_BYTES_MAX {
+        return Err(corrupt(format!(
+            "the frame asks for a window of {window} bytes; at most {WINDOW_BYTES_MAX} are allowed"
+        )));
+    }
+    let frame_bytes = zstd_safe::find_frame_compressed_size(src).map_err(corrupt_by)?;
+    if frame_bytes != src.len() {
+        let behind = src.len().saturating_sub(frame_bytes);
+        return Err(corrupt(format!("{behind} bytes behind the frame")));
+    }
+    Ok(())
+}
+
+/// The window that a frame header declares (RFC 8878, 3.1.1.1.2); `None` for a single segment, whose window is its content.
+fn window_bytes(frame: &[u8]) -> Option<u64> {
+    /// `Single_Segment_Flag` of the frame header descriptor, which comes behind the magic number.
+    const SINGLE_SEGMENT: u8 = 1 << 5;
+    let [_, _, _, _, descriptor, window, ..] = frame else {
+        return None;
+    };
+    if descriptor & SINGLE_SEGMENT != 0 {
+        return None;
+    }
+    let base = 1u64 << (10 + (window >> 3));
+    Some(base + base / 8 * u64::from(window & 7))
+}
+
+fn corrupt(why: String) -> TransformError {
+    TransformError::Corrupt {
+        step: DESCRIPTOR.name,
+        why,
+    }
+}
+
+/// The library's error, in its words.
+fn corrupt_by(code: usize) -> TransformError {
+    corrupt(zstd_safe::get_error_name(code).to_lowercase())
+}
+
+/// The library returns its errors as negative numbers.
+const DESTINATION_TOO_SMALL: usize =
+    0usize.wrapping_sub(zstd_safe::zstd_sys::ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize);
+
 const NO_MEMORY: TransformError = TransformError::Memory {
     step: DESCRIPTOR.name,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decode(src: &[u8], dst: &mut [u8]) -> Result<(), String> {
+        let geometry = Geometry {
+            parameter: 3,
+            packed_bits: 8,
+            isa: crate::Isa::Portable,
+        };
+        Zstd.decode(geometry, src, dst, &mut Contexts::default())
+            .map_err(|error| error.to_string())
+    }
+
+    /// A frame of one run-length block: `bytes` times 7. Descriptor: 4-byte content size, and a window descriptor or none.
+    fn run_frame(bytes: u32, window: Option<u8>) -> Vec<u8> {
+        let mut frame = vec![0x28, 0xB5, 0x2F, 0xFD];
+        frame.push(if window.is_some() { 0x80 } else { 0xA0 });
+        frame.extend(window);
+        frame.extend(bytes.to_le_bytes());
+        // Block header: last block, type 1 (RLE), size.
+        frame.extend(&(1 | (1 << 1) | (bytes << 3)).to_le_bytes()[..3]);
+        frame.push(7);
+        frame
+    }
+
+    #[test]
+    fn a_frame_of_another_encoder_is_read() {
+        let mut out = [0; 100];
+        decode(&run_frame(100, None), &mut out).unwrap();
+        assert_eq!(out, [7; 100]);
+        // 16 MiB, the largest window.
+        decode(&run_frame(100, Some(14 << 3)), &mut out).unwrap();
+    }
+
+    #[test]
+    fn a_window_over_the_limit_is_refused() {
+        let error = decode(&run_frame(100, Some((14 << 3) | 1)), &mut [0; 100]).unwrap_err();
+        assert_eq!(
+            error,
+            "zstd: corrupt frame: the frame asks for a window of 18874368 bytes; at most 16777216 are allowed"
+        );
+    }
+
+    #[test]
+    fn another_length_than_asked_for_is_refused() {
+        let error = decode(&run_frame(100, None), &mut [0; 99]).unwrap_err();
+        assert_eq!(
+            error,
+            "zstd: corrupt frame: the frame declares 100 bytes where 99 belong"
+        );
+        let mut longer = run_frame(100, None);
+        longer.push(0);
+        let error = decode(&longer, &mut [0; 100]).unwrap_err();
+        assert_eq!(error, "zstd: corrupt frame: 1 bytes behind the frame");
+    }
+}

@@ -1,0 +1,122 @@
+//! Sources to encode: values of every kind, in every number that may matter.
+
+use crate::{Chain, ElementType, ValueRange};
+
+/// Numbers of elements: none, around every vector and byte boundary, more than a kernel's block.
+pub(super) const COUNTS: [usize; 16] =
+    [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 64, 65, 200, 1027, 9001];
+
+/// What the values look like.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Pattern {
+    /// All the smallest value that the chain holds.
+    Lowest,
+    /// All the largest.
+    Highest,
+    /// From the smallest on, in steps.
+    Ramp,
+    /// Without pattern, over the whole range.
+    Noise,
+    /// Few values, again and again, as text is: what compressors shrink.
+    Text,
+}
+
+impl Pattern {
+    pub(super) const ALL: [Pattern; 5] = [
+        Pattern::Lowest,
+        Pattern::Highest,
+        Pattern::Ramp,
+        Pattern::Noise,
+        Pattern::Text,
+    ];
+}
+
+/// Elements of a chain's source type, as bytes and, for integers, as values.
+pub(super) struct Source {
+    pub(super) element: ElementType,
+    pub(super) bytes: Vec<u8>,
+    /// Empty for floating point.
+    pub(super) values: Vec<i128>,
+}
+
+impl Source {
+    pub(super) fn new(chain: &Chain, pattern: Pattern, count: usize) -> Source {
+        let element = chain.source();
+        let mut numbers = Numbers::new(count as u64 + 1);
+        let Some(range) = chain.range() else {
+            let word = |i: usize| match pattern {
+                Pattern::Lowest => 0,
+                Pattern::Highest => u64::MAX,
+                Pattern::Ramp => i as u64,
+                Pattern::Noise => numbers.next(),
+                Pattern::Text => numbers.next() % 5 * 0x0101,
+            };
+            let words: Vec<u64> = (0..count).map(word).collect();
+            return Source {
+                element,
+                bytes: words
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes()[..element.bytes()].to_vec())
+                    .collect(),
+                values: Vec::new(),
+            };
+        };
+        let last = u64::try_from(range.max - range.min).unwrap();
+        // A number of the range's span; of all 64 bits every number is one.
+        let below = |n: u64| i128::from(last.checked_add(1).map_or(n, |span| n % span));
+        let value = |i: usize| match pattern {
+            Pattern::Lowest => range.min,
+            Pattern::Highest => range.max,
+            Pattern::Ramp => range.min + below(i as u64 * 3),
+            Pattern::Noise => range.min + below(numbers.next()),
+            Pattern::Text => range.min + below(numbers.next() % 5 * 7),
+        };
+        let mut source = Source {
+            element,
+            bytes: vec![0; count * element.bytes()],
+            values: vec![0; count],
+        };
+        let values: Vec<i128> = (0..count).map(value).collect();
+        for (index, value) in values.into_iter().enumerate() {
+            source.set(index, value);
+        }
+        source
+    }
+
+    /// Replaces one integer.
+    pub(super) fn set(&mut self, index: usize, value: i128) {
+        let size = self.element.bytes();
+        self.values[index] = value;
+        self.bytes[index * size..][..size].copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+
+    /// The smallest and largest value.
+    pub(super) fn range(&self) -> Option<ValueRange> {
+        Some(ValueRange {
+            min: *self.values.iter().min()?,
+            max: *self.values.iter().max()?,
+        })
+    }
+}
+
+/// A fixed sequence of numbers without pattern (splitmix64), so that a failure is the same on every machine.
+pub(super) struct Numbers(u64);
+
+impl Numbers {
+    pub(super) fn new(seed: u64) -> Numbers {
+        Numbers(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+}

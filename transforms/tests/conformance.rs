@@ -1,0 +1,91 @@
+//! Every transform through the conformance suite: alone, with its smallest and largest parameter, and in company.
+
+#![allow(clippy::unwrap_used)] // a test: a panic is the report
+
+use transforms::conformance::check_chain;
+use transforms::{Chain, ElementType, TransformId};
+
+fn check(source: ElementType, texts: &[&str]) {
+    for text in texts {
+        check_chain(&Chain::parse(text, source).unwrap());
+    }
+}
+
+#[test]
+fn identity_of_every_type() {
+    for source in ElementType::ALL {
+        check(source, &["none"]);
+    }
+}
+
+#[test]
+fn integer_from_every_type_to_every_type() {
+    for source in ElementType::INTEGERS {
+        for target in ElementType::INTEGERS {
+            check(source, &[target.name()]);
+        }
+    }
+    check(ElementType::I64, &["i32+u16+u64", "u8+i8"]);
+}
+
+#[test]
+fn bitpack_of_every_width() {
+    for bits in 1..=32 {
+        check(ElementType::U32, &[&format!("bitpack:{bits}")]);
+    }
+}
+
+#[test]
+fn bitpack_from_every_type() {
+    for source in ElementType::INTEGERS {
+        for bits in [1, 5, 8, 13, 17, 31, 32] {
+            check(source, &[&format!("bitpack:{bits}")]);
+        }
+    }
+    check(ElementType::I64, &["i16+bitpack:10"]);
+}
+
+#[test]
+fn shuffle_of_every_width() {
+    for source in ElementType::ALL {
+        if source.bytes() > 1 {
+            check(source, &["shuffle"]);
+        }
+    }
+    check(ElementType::U32, &["bitpack:24+shuffle", "u16+shuffle"]);
+}
+
+#[test]
+fn lz4() {
+    check(ElementType::U32, &["lz4", "u16+lz4", "bitpack:17+lz4"]);
+    check(ElementType::F32, &["shuffle+lz4"]);
+    check(ElementType::U8, &["lz4"]);
+}
+
+#[test]
+fn lz4hc() {
+    check(ElementType::U32, &["u16+lz4hc", "u16+shuffle+lz4hc:12"]);
+    check(ElementType::I64, &["lz4hc:1"]);
+}
+
+#[test]
+fn zstd() {
+    check(ElementType::U32, &["u16+zstd:1", "bitpack:18+zstd:3"]);
+    check(ElementType::Bf16, &["shuffle+zstd:3"]);
+    check(ElementType::U8, &["zstd:9"]);
+    check(ElementType::U64, &["u32+shuffle+zstd:22"]);
+}
+
+#[test]
+fn nothing_is_registered_that_is_not_tested_here() {
+    let tested = [
+        transforms::codecs::integer::ID,
+        transforms::codecs::bitpack::ID,
+        transforms::codecs::shuffle::ID,
+        transforms::codecs::lz4::ID,
+        transforms::codecs::lz4::HC_ID,
+        transforms::codecs::zstd::ID,
+    ];
+    let registered: Vec<TransformId> = transforms::descriptors().map(|d| d.id).collect();
+    assert_eq!(registered, tested);
+}
