@@ -133,11 +133,13 @@ def test_logs(report: Report, host: Host, raw: Namespace) -> None:
             expect(f"status of log {page:#x}", host.status_of(f"get-log {admin} -i {page} -l {length} -b"), 0)
 
 
-def test_features(report: Report, host: Host) -> None:
+def test_features(report: Report, host: Host, first: Namespace) -> None:
     admin = f"/dev/{host.controller()}"
     with report.test("mandatory features answer"):
         for feature, name in MANDATORY_FEATURES.items():
-            expect(f"status of feature {feature:#x} ({name})", host.status_of(f"get-feature {admin} -f {feature}"), 0)
+            # Error Recovery belongs to a namespace.
+            whose = f"{admin} -n {first.nsid}" if feature == 0x05 else admin
+            expect(f"status of feature {feature:#x} ({name})", host.status_of(f"get-feature {whose} -f {feature}"), 0)
     with report.test("get-feature gives what the host has set"):
         printed = host.sh(f"nvme get-feature {admin} -f 0x0f").checked()
         expect("Keep Alive Timer", int(printed.rpartition(":")[2], 0), KEEP_ALIVE_S * 1000)

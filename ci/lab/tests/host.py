@@ -7,7 +7,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from .target import NQN, Target
 BLOCKS_PROGRAM = Path(__file__).with_name("blocks.py")
 IO_QUEUES = 4
 KEEP_ALIVE_S = 5
+CONNECT_SECONDS_MAX = 30
 RECONNECT_SECONDS_MAX = 30.0
 
 
@@ -28,6 +29,8 @@ class Host:
 
     guest: Guest
     target: Target
+    # Block devices by NSID, as they were after the last connect.
+    devices: dict[int, str] = field(default_factory=dict)
 
     def sh(self, script: str, timeout_s: float = 60.0) -> Result:
         return self.guest.run(script, timeout_s)
@@ -40,13 +43,15 @@ class Host:
     def address(self) -> str:
         return f"-t tcp -a 10.0.2.2 -s {self.target.port}"
 
-    def connect(self, *options: str) -> None:
+    def connect(self, namespaces: int, *options: str) -> None:
         """Several I/O queues of each kind; a lost controller is tried again every second, for ever."""
         self.sh(
-            f"nvme connect {self.address()} -n {NQN} --nr-io-queues=2 --nr-write-queues=1 --nr-poll-queues=1 "
+            f"timeout {CONNECT_SECONDS_MAX} nvme connect {self.address()} -n {NQN} "
+            "--nr-io-queues=2 --nr-write-queues=1 --nr-poll-queues=1 "
             f"--keep-alive-tmo={KEEP_ALIVE_S} --reconnect-delay=1 --ctrl-loss-tmo=-1 {shlex.join(options)}"
         ).checked()
-        self.wait_for("the namespaces appear", lambda: bool(self._devices()))
+        self.wait_for(f"{namespaces} namespaces appear", lambda: len(self._find_devices()) == namespaces)
+        self.devices = self._find_devices()
 
     def disconnect(self) -> str:
         return self.sh(f"nvme disconnect -n {NQN}").checked()
@@ -62,12 +67,13 @@ class Host:
         return self.sh(f"cat /sys/class/nvme/{self.controller()}/{name}").checked().strip()
 
     def device(self, nsid: int) -> str:
-        return self._devices()[nsid]
+        return self.devices[nsid]
 
-    def _devices(self) -> dict[int, str]:
+    def _find_devices(self) -> dict[int, str]:
         """The multipath heads, which stay while a controller is away."""
-        printed = self.sh('cd /sys/block && for d in nvme*n*; do [ -f "$d/nsid" ] && echo "$(cat "$d/nsid") $d"; done').output
-        return {int(nsid): f"/dev/{name}" for nsid, name in (line.split() for line in printed.splitlines())}
+        printed = self.sh("cd /sys/block && grep -H . nvme*n*/nsid").output
+        found = re.findall(r"^(nvme\d+n\d+)/nsid:(\d+)$", printed, re.MULTILINE)
+        return {int(nsid): f"/dev/{name}" for name, nsid in found}
 
     def blocks(self, command: str, jobs: Iterable[dict[str, object]], timeout_s: float = 180.0) -> Any:
         """Runs the blocks program in the guest; see its head for the commands."""
@@ -83,10 +89,11 @@ class Host:
             return int(match.group(1), 16) & 0x7FF
         raise Unexpected(f"nvme {command}: no NVMe status but {result.output.strip()!r}")
 
-    def block_errors(self) -> list[str]:
-        """What the kernel has complained about since the guest started."""
+    def complaints(self) -> list[str]:
+        """What the kernel has complained about since the guest started: I/O errors, digests, identities."""
         pattern = "I/O error|critical [a-z]+ error|protection error|digest error|rejecting I/O|identifiers changed"
-        return self.sh(f"dmesg | grep -iE {shlex.quote(pattern)}").output.splitlines()
+        lines = self.sh(f"dmesg | grep -iE {shlex.quote(pattern)}").output.splitlines()
+        return [re.sub(r"^\[ *[\d.]+\] ", "", line) for line in lines]
 
     def wait_for(self, what: str, holds: Callable[[], bool], seconds_max: float = RECONNECT_SECONDS_MAX) -> None:
         """Asks again until it holds."""

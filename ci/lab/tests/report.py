@@ -25,12 +25,12 @@ def expect_that(statement: str, holds: bool) -> None:
 
 
 class Report:
-    """Counts tests. A failed test does not stop those after it; a test that may not apply is not written down at all."""
+    """Counts tests. A failed test does not stop those after it. One in `exempt` may fail: it does not apply to the target."""
 
-    def __init__(self, exempt: frozenset[str]) -> None:
+    def __init__(self) -> None:
         self.passed = 0
         self.failed = 0
-        self._exempt = exempt
+        self.exempt: frozenset[str] = frozenset()
 
     @contextmanager
     def test(self, name: str) -> Iterator[None]:
@@ -44,9 +44,14 @@ class Report:
         if error is None:
             self.passed += 1
             print(f"ok      {name} ({seconds})", flush=True)
-        elif name in self._exempt:
+        elif name in self.exempt:
             print(f"exempt  {name} ({seconds}): {error}", flush=True)
         else:
             self.failed += 1
             kind = "" if isinstance(error, Unexpected | GuestError) else f"{type(error).__name__}: "
             print(f"FAILED  {name} ({seconds}): {kind}{error}", flush=True)
+
+    def abort(self, why: str) -> None:
+        """The tests cannot go on: one more failure, whatever they would have shown."""
+        self.failed += 1
+        print(f"FAILED  the tests cannot go on: {why}", flush=True)

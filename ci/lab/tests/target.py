@@ -35,6 +35,7 @@ class Target(Protocol):
     def kill(self) -> None: ...
     def stop(self) -> None: ...
     def expect_alive(self) -> None: ...
+    def log_tail(self) -> str: ...
 
 
 class SnapTarget:
@@ -89,7 +90,9 @@ class SnapTarget:
             raise Unexpected(f"snap-target panicked:\n{said[-3000:]}")
 
     def log_tail(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
+        """Empty before the first start."""
+        said = self._log.read_text(errors="replace") if self._log.is_file() else ""
+        return "\n".join(said.splitlines()[-20:])
 
 
 class LinuxTarget:
@@ -101,6 +104,7 @@ class LinuxTarget:
         # Its disks are in the memory of its guest.
         "the raw file holds what was written",
         "a flushed write survives kill -9",
+        "raw memory is a new namespace after a restart, since its content is lost",
         # What Linux 6.12 answers otherwise than the specification, or leaves out.
         "a read beyond the end: LBA Out of Range, and an entry in the error log",
         "mandatory log pages answer",
@@ -150,6 +154,9 @@ class LinuxTarget:
     def expect_alive(self) -> None:
         assert self._guest is not None
         self._guest.run("true").checked()
+
+    def log_tail(self) -> str:
+        return self._guest.console()[-2000:] if self._guest else ""
 
 
 def free_port() -> int:

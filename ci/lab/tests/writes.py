@@ -62,7 +62,7 @@ def test_protected(report: Report, host: Host, namespaces: Sequence[Namespace]) 
             device = host.device(namespace.nsid)
             attributes = host.json(f"id-ns {device}")["nsattr"]
             expect(f"nsattr bit 0 of namespace {namespace.nsid}", attributes & 1, 0 if namespace.writable else 1)
-            read_only = host.sh(f"cat /sys/block/{device.removeprefix('/dev/')}/ro").checked().strip()
+            read_only = host.sh(f"cat /sys/block/{Path(device).name}/ro").checked().strip()
             expect(f"the host's ro flag of namespace {namespace.nsid}", read_only, "0" if namespace.writable else "1")
     device, block = host.device(namespaces[0].nsid), host.target.lba_bytes
     with report.test("a write command to a volume: Namespace is Write Protected"):
