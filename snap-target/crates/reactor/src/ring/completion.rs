@@ -269,3 +269,85 @@ fn received(pool: &Rc<RecvPool>, entry: &cqueue::Entry, result: Outcome) -> Payl
         (None, _) => Payload::None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::SendBatch;
+    use crate::buf::IoBuf;
+
+    fn op(kind: Kind) -> Op {
+        Op {
+            owner: OwnerId::RING,
+            tag: 0,
+            fd: None,
+            kind,
+            cancelled: false,
+        }
+    }
+
+    /// What the kernel would send next.
+    fn left(op: &mut Op) -> Vec<u8> {
+        let Kind::Send { batch, .. } = &mut op.kind else {
+            return Vec::new();
+        };
+        let (iov, count) = batch.pieces();
+        // SAFETY: the pieces of a batch are live memory, and nobody writes them here.
+        let pieces = (0..count).map(|at| unsafe {
+            let piece = &*iov.add(at);
+            std::slice::from_raw_parts(piece.iov_base.cast_const().cast::<u8>(), piece.iov_len)
+        });
+        pieces.flatten().copied().collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Kernels before 5.19 send short where the socket is full: each rest is exactly what has not left.
+        #[test]
+        fn a_short_send_goes_on_where_it_stopped(
+            pieces in proptest::collection::vec((any::<bool>(), 1usize..50), 1..20),
+            shorts in proptest::collection::vec(1usize..60, 1..40),
+        ) {
+            let mut batch = SendBatch::new(2000, 40);
+            let mut bytes = Vec::new();
+            for (index, (header, len)) in pieces.into_iter().enumerate() {
+                let piece: Vec<u8> = (0..len).map(|at| (index * 50 + at).to_le_bytes()[0]).collect();
+                if header {
+                    prop_assert!(batch.push_bytes(&piece));
+                } else {
+                    prop_assert!(batch.push_payload(&IoBuf::from_bytes(&piece).unwrap(), 0..len));
+                }
+                bytes.extend(piece);
+            }
+            let mut op = op(Kind::Send { batch, zero_copy: false, notices: 0, outcome: None });
+            let mut sent = 0;
+            for short in shorts {
+                prop_assert!(left(&mut op) == bytes[sent..]);
+                let count = short.min(bytes.len() - sent);
+                let goes_on = continues(&mut op, Ok(u32::try_from(count).unwrap()));
+                prop_assert_eq!(goes_on, sent + count < bytes.len());
+                if !goes_on {
+                    break;
+                }
+                sent += count;
+            }
+        }
+    }
+
+    #[test]
+    fn a_cancelled_or_failed_transfer_does_not_go_on() {
+        let mut reading = op(Kind::RecvInto {
+            buf: IoBuf::heap(10).unwrap(),
+            done: 0,
+        });
+        assert!(continues(&mut reading, Ok(4)));
+        assert!(!continues(&mut reading, Ok(6)), "full");
+        assert!(!continues(&mut reading, Ok(0)), "the end of the stream");
+        assert!(!continues(&mut reading, Err(Errno::EPIPE)));
+        reading.cancelled = true;
+        assert!(!continues(&mut reading, Ok(1)));
+    }
+}

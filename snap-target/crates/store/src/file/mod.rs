@@ -134,3 +134,6 @@ impl Backend for FileBackend {
         Ok(Box::new(handle::FileStore::new(self.state.clone(), ring)?))
     }
 }
+
+#[cfg(test)]
+mod tests;

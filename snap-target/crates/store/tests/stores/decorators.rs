@@ -17,14 +17,42 @@ fn mem(options: OpenOptions) -> SharedStore {
     SharedStore::open(&StoreSpec::Mem { bytes: BYTES }, options).unwrap()
 }
 
-fn wait_for(ring: &Ring, store: &mut dyn Store) -> Completion {
-    let mut done = Vec::new();
-    loop {
-        store.poll(&mut done);
-        if let Some(done) = done.pop() {
-            return done;
+/// A handle and the completions that were polled but not yet looked at.
+struct Handle {
+    ring: Ring,
+    store: Box<dyn Store>,
+    done: Vec<Completion>,
+}
+
+impl Handle {
+    fn new(shared: &SharedStore) -> Self {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        Self {
+            store: shared.open_handle(&ring).unwrap(),
+            ring,
+            done: Vec::new(),
         }
-        ring.turn(Wait::Block { until: None }).unwrap();
+    }
+
+    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: u64) {
+        self.store.submit(op, buf, Token(token)).unwrap();
+    }
+
+    /// The oldest completion.
+    fn wait(&mut self) -> Completion {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            self.store.poll(&mut self.done);
+            if !self.done.is_empty() {
+                return self.done.remove(0);
+            }
+            self.ring
+                .turn(Wait::Block {
+                    until: Some(deadline),
+                })
+                .unwrap();
+            assert!(Instant::now() < deadline, "no completion came");
+        }
     }
 }
 
@@ -38,31 +66,29 @@ fn delayed_operations_take_their_time_and_no_sleep_is_missed() {
     }
     .over(mem(OpenOptions::read_write()))
     .unwrap();
-    let ring = Ring::new(&RingConfig::default()).unwrap();
-    let mut store = shared.open_handle(&ring).unwrap();
+    let mut handle = Handle::new(&shared);
     let start = Instant::now();
     let buf = || Some(IoBuf::heap(512).unwrap());
-    store
-        .submit(Op::Read { offset: 0 }, buf(), Token(1))
-        .unwrap();
-    store
-        .submit(
-            Op::Write {
-                offset: 0,
-                durable: false,
-            },
-            buf(),
-            Token(2),
-        )
-        .unwrap();
-    store.submit(Op::Flush, None, Token(3)).unwrap();
+    handle.submit(Op::Read { offset: 0 }, buf(), 1);
+    handle.submit(
+        Op::Write {
+            offset: 0,
+            durable: false,
+        },
+        buf(),
+        2,
+    );
+    handle.submit(Op::Flush, None, 3);
     for (token, at_least) in [(3, ms(0)), (2, ms(4)), (1, ms(12))] {
-        let done = wait_for(&ring, &mut *store);
+        let done = handle.wait();
         assert_eq!(done.token, Token(token));
         assert!(start.elapsed() >= at_least);
         assert!(done.result.is_ok());
     }
-    assert!(store.lease(0, 512).is_none(), "no way around the delay");
+    assert!(
+        handle.store.lease(0, 512).is_none(),
+        "no way around the delay"
+    );
 }
 
 #[test]
@@ -74,21 +100,13 @@ fn cancelling_ends_a_delay() {
     }
     .over(mem(OpenOptions::read_write()))
     .unwrap();
-    let ring = Ring::new(&RingConfig::default()).unwrap();
-    let mut store = shared.open_handle(&ring).unwrap();
+    let mut handle = Handle::new(&shared);
     let start = Instant::now();
-    let mut done = Vec::new();
-    store
-        .submit(
-            Op::Read { offset: 0 },
-            Some(IoBuf::heap(1).unwrap()),
-            Token(1),
-        )
-        .unwrap();
-    store.poll(&mut done);
-    assert!(done.is_empty());
-    store.cancel(Token(1));
-    assert_eq!(wait_for(&ring, &mut *store).token, Token(1));
+    handle.submit(Op::Read { offset: 0 }, Some(IoBuf::heap(1).unwrap()), 1);
+    handle.store.poll(&mut handle.done);
+    assert!(handle.done.is_empty());
+    handle.store.cancel(Token(1));
+    assert_eq!(handle.wait().token, Token(1));
     assert!(start.elapsed() < long / 2);
 }
 
@@ -245,7 +263,6 @@ fn a_lost_write_leaves_stale_bytes() {
 
 #[test]
 fn short_transfers_say_how_short_and_leave_junk() {
-    let ring = Ring::new(&RingConfig::default()).unwrap();
     let inner = mem(OpenOptions::read_write());
     BlockingStore::new(&inner)
         .unwrap()
@@ -266,31 +283,21 @@ fn short_transfers_say_how_short_and_leave_junk() {
         ),
     ];
     let shared = Faulty::over(faults, inner.clone()).unwrap().store();
-    let mut store = shared.open_handle(&ring).unwrap();
-    store
-        .submit(
-            Op::Read { offset: 0 },
-            Some(IoBuf::heap(512).unwrap()),
-            Token(1),
-        )
-        .unwrap();
-    let done = wait_for(&ring, &mut *store);
+    let mut handle = Handle::new(&shared);
+    handle.submit(Op::Read { offset: 0 }, Some(IoBuf::heap(512).unwrap()), 1);
+    let done = handle.wait();
     assert_eq!(done.result, Ok(412));
     let got = done.buf.unwrap().to_vec();
     assert!(got[..412] == content()[..412] && got[412..] == [0xee; 100]);
 
     for (len, transferred) in [(300, 200), (50, 0)] {
-        store
-            .submit(
-                Op::Write {
-                    offset: 1000,
-                    durable: false,
-                },
-                Some(IoBuf::from_bytes(&vec![3; len]).unwrap()),
-                Token(1),
-            )
-            .unwrap();
-        let done = wait_for(&ring, &mut *store);
+        let data = IoBuf::from_bytes(&vec![3; len]).unwrap();
+        let op = Op::Write {
+            offset: 1000,
+            durable: false,
+        };
+        handle.submit(op, Some(data), 1);
+        let done = handle.wait();
         assert_eq!(
             (done.result, done.buf.map(|buf| buf.len())),
             (Ok(transferred), Some(len)),

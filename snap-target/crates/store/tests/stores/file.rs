@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use reactor::buf::IoBuf;
@@ -26,6 +27,16 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len)
         .map(|i| (i * 7 + (i >> 9)).to_le_bytes()[0])
         .collect()
+}
+
+/// One turn; a store that leaves us waiting has lost an operation.
+fn turn(ring: &Ring) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    ring.turn(Wait::Block {
+        until: Some(deadline),
+    })
+    .unwrap();
+    assert!(Instant::now() < deadline, "no completion came");
 }
 
 #[test]
@@ -154,7 +165,7 @@ fn run_one(ring: &Ring, store: &mut dyn Store, op: Op, buf: Option<IoBuf>) -> Co
         if let Some(done) = done.pop() {
             return done;
         }
-        ring.turn(Wait::Block { until: None }).unwrap();
+        turn(ring);
     }
 }
 
@@ -239,7 +250,7 @@ fn writers_sharing_blocks(options: OpenOptions) {
                     while done.len() < count {
                         store.poll(&mut done);
                         if done.len() < count {
-                            ring.turn(Wait::Block { until: None }).unwrap();
+                            turn(&ring);
                         }
                     }
                     done.drain(..)

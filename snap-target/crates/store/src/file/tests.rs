@@ -1,0 +1,384 @@
+//! What a real file does too seldom or too late for a test: cancelled reads, failed flushes, a gate that is held.
+
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use reactor::buf::IoBuf;
+use reactor::{RingConfig, Wait};
+
+use super::flight::{Flight, Stage};
+use super::gate::{Pass, Permit};
+use super::handle::FileStore;
+use super::*;
+use crate::contract::{Completion, Op, Token};
+
+const BYTES: u64 = 1 << 20;
+
+fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
+    Arc::new(FileState {
+        name: "file:test".to_owned(),
+        fd,
+        limits: Limits {
+            bytes: BYTES,
+            alignment_bytes: if direct { 512 } else { 1 },
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+            segments_max: SEGMENTS_MAX,
+            queue_depth_max: QUEUE_DEPTH_MAX,
+            guest_memory: true,
+            cancel_bound_ms: None,
+            durability: Durability::AfterFlush,
+            writable: true,
+        },
+        direct,
+        gate: Gate::new(),
+        flush_failed: AtomicI32::new(0),
+        detour: None,
+    })
+}
+
+/// A file without a name. It is opened without O_DIRECT: the state only says that it has blocks.
+fn nameless() -> OwnedFd {
+    let path = std::env::temp_dir().join(format!(
+        "store-unit-{}-{:?}",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
+    std::fs::remove_file(path).unwrap();
+    file.set_len(BYTES).unwrap();
+    file.into()
+}
+
+/// The next `count` completions.
+fn wait(ring: &Ring, store: &mut FileStore, count: usize) -> Vec<Completion> {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let mut done = Vec::new();
+    loop {
+        store.poll(&mut done);
+        if done.len() >= count {
+            assert_eq!(done.len(), count);
+            return done;
+        }
+        ring.turn(Wait::Block {
+            until: Some(deadline),
+        })
+        .unwrap();
+        assert!(Instant::now() < deadline, "no completion came");
+    }
+}
+
+fn wait_one(ring: &Ring, store: &mut FileStore) -> Completion {
+    wait(ring, store, 1).remove(0)
+}
+
+fn cancelled(offset: u64) -> Result<u32, StoreError> {
+    Err(StoreError::Cancelled {
+        store: "file:test".to_owned(),
+        offset,
+    })
+}
+
+#[test]
+fn a_read_that_waits_in_the_kernel_is_cancelled_there() {
+    // A pipe is a file whose reads wait.
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = FileStore::new(state(reader.into(), false), &ring).unwrap();
+    store
+        .submit(
+            Op::Read { offset: 0 },
+            Some(IoBuf::heap(100).unwrap()),
+            Token(5),
+        )
+        .unwrap();
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        ring.turn(Wait::Poll).unwrap();
+        store.poll(&mut done);
+    }
+    assert!(done.is_empty());
+    store.cancel(Token(5));
+    let done = wait_one(&ring, &mut store);
+    assert_eq!((done.token, done.result), (Token(5), cancelled(0)));
+    assert_eq!(done.buf.map(|buf| buf.len()), Some(100));
+}
+
+#[test]
+fn dropping_a_handle_ends_reads_that_wait_in_the_kernel() {
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = FileStore::new(state(reader.into(), false), &ring).unwrap();
+    let mut kept = IoBuf::heap(100).unwrap();
+    store
+        .submit(Op::Read { offset: 0 }, Some(kept.clone()), Token(5))
+        .unwrap();
+    ring.turn(Wait::Poll).unwrap();
+    assert!(kept.exclusive().is_none());
+    drop(store);
+    assert!(
+        kept.exclusive().is_some(),
+        "nobody else refers to the buffer"
+    );
+}
+
+#[test]
+fn a_write_waits_at_the_gate_and_can_be_cancelled_there() {
+    let state = state(nameless(), true);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = FileStore::new(state.clone(), &ring).unwrap();
+    let mut other = Permit::new(state.clone(), Pass::Exclusive);
+    assert!(other.try_enter(|| ring.waker()));
+    let block = || Some(IoBuf::heap(512).unwrap());
+    for (token, offset) in [(1, 512), (2, 100), (3, 1024)] {
+        store
+            .submit(
+                Op::Write {
+                    offset,
+                    durable: false,
+                },
+                block(),
+                Token(token),
+            )
+            .unwrap();
+    }
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        ring.turn(Wait::Poll).unwrap();
+        store.poll(&mut done);
+    }
+    assert!(done.is_empty(), "the gate is closed: {done:?}");
+    store.cancel(Token(2));
+    assert_eq!(wait_one(&ring, &mut store).result, cancelled(100));
+    // Leaving wakes those who wait, who may sleep by now.
+    drop(other);
+    assert!(ring.turn(Wait::Block { until: None }).unwrap().notified);
+    let done = wait(&ring, &mut store, 2);
+    let mut tokens = [done[0].token, done[1].token];
+    tokens.sort_unstable();
+    assert_eq!(tokens, [Token(1), Token(3)]);
+    // The cancelled one's announcement is withdrawn: whole blocks pass.
+    assert!(Permit::new(state.clone(), Pass::Shared).try_enter(|| ring.waker()));
+}
+
+#[test]
+fn an_announced_exclusive_write_is_not_starved() {
+    let state = state(nameless(), true);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let enter = |permit: &mut Permit| permit.try_enter(|| ring.waker());
+    let mut first = Permit::new(state.clone(), Pass::Shared);
+    let mut second = Permit::new(state.clone(), Pass::Shared);
+    assert!(
+        enter(&mut first) && enter(&mut second),
+        "whole blocks pass together"
+    );
+    let mut alone = Permit::new(state.clone(), Pass::Exclusive);
+    assert!(!enter(&mut alone));
+    let mut late = Permit::new(state.clone(), Pass::Shared);
+    assert!(
+        !enter(&mut late),
+        "newcomers let the announced one pass first"
+    );
+    drop((first, second));
+    assert!(!enter(&mut late));
+    assert!(enter(&mut alone));
+    assert!(!enter(&mut late) && !enter(&mut Permit::new(state.clone(), Pass::Exclusive)));
+    drop(alone);
+    assert!(enter(&mut late));
+}
+
+fn flight(op: Op, stage: Stage) -> Flight {
+    Flight {
+        token: Token(1),
+        op,
+        buf: None,
+        offset: 4096,
+        total: 0,
+        done: 0,
+        stage,
+        ring_op: None,
+        bounce: None,
+        permit: Permit::not_needed(),
+        cancelled: false,
+    }
+}
+
+#[test]
+fn after_a_failed_flush_no_flush_and_no_durable_write_is_acknowledged() {
+    let state = state(nameless(), false);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = FileStore::new(state.clone(), &ring).unwrap();
+    let mut elsewhere = FileStore::new(state.clone(), &ring).unwrap();
+    store.submit(Op::Flush, None, Token(1)).unwrap();
+    assert_eq!(wait_one(&ring, &mut store).result, Ok(0));
+
+    let failed = StoreError::FlushFailed {
+        store: "file:test".to_owned(),
+        source: Errno::EIO,
+    };
+    assert_eq!(
+        flight(Op::Flush, Stage::Sync)
+            .take_in(Err(Errno::EIO), &state)
+            .unwrap_err(),
+        failed
+    );
+    // The kernel would say "all is well" to the next one.
+    let why = store.submit(Op::Flush, None, Token(2)).unwrap_err().why;
+    assert_eq!(why, failed);
+    assert!(why.to_string().contains("open it again"), "{why}");
+    let buf = || Some(IoBuf::heap(10).unwrap());
+    let rejected = elsewhere
+        .submit(
+            Op::Write {
+                offset: 0,
+                durable: true,
+            },
+            buf(),
+            Token(3),
+        )
+        .unwrap_err();
+    assert_eq!(
+        (rejected.why, rejected.buf.map(|buf| buf.len())),
+        (failed, Some(10)),
+        "on every handle"
+    );
+    store
+        .submit(
+            Op::Write {
+                offset: 0,
+                durable: false,
+            },
+            buf(),
+            Token(4),
+        )
+        .unwrap();
+    assert_eq!(
+        wait_one(&ring, &mut store).result,
+        Ok(10),
+        "plain writes and reads go on"
+    );
+}
+
+#[test]
+fn a_failed_durable_write_may_have_eaten_the_report_of_others() {
+    for (durable, errno, poisons) in [
+        (true, Errno::EIO, true),
+        (true, Errno::ENOSPC, false),
+        (false, Errno::EIO, false),
+    ] {
+        let state = state(nameless(), false);
+        let error = flight(
+            Op::Write {
+                offset: 4096,
+                durable,
+            },
+            Stage::Direct,
+        )
+        .take_in(Err(errno), &state)
+        .unwrap_err();
+        assert!(
+            matches!(error, StoreError::Io { what: "writing", offset: 4096, source, .. } if source == errno)
+        );
+        assert_eq!(state.flush_error().is_some(), poisons);
+    }
+}
+
+#[test]
+fn ways_to_zero_are_tried_in_turn() {
+    let state = state(nameless(), false);
+    let mut zeroing = flight(Op::Zero { offset: 0, len: 10 }, Stage::ZeroRange(0));
+    zeroing.total = 10;
+    for next in [Stage::ZeroRange(1), Stage::Plan] {
+        zeroing.take_in(Err(Errno::EOPNOTSUPP), &state).unwrap();
+        assert_eq!((zeroing.stage, zeroing.done), (next, 0));
+    }
+    let mut discarding = flight(Op::Discard { offset: 0, len: 10 }, Stage::Discard);
+    assert!(
+        discarding.take_in(Err(Errno::EOPNOTSUPP), &state).is_ok(),
+        "discarding is a hint"
+    );
+    let mut failing = flight(Op::Discard { offset: 0, len: 10 }, Stage::Discard);
+    assert!(failing.take_in(Err(Errno::EIO), &state).is_err());
+}
+
+#[test]
+fn a_write_that_moves_nothing_is_an_error_not_a_loop() {
+    let state = state(nameless(), false);
+    let error = flight(
+        Op::Write {
+            offset: 4096,
+            durable: false,
+        },
+        Stage::Direct,
+    )
+    .take_in(Ok(0), &state)
+    .unwrap_err();
+    assert!(matches!(
+        error,
+        StoreError::Io {
+            source: Errno::EIO,
+            ..
+        }
+    ));
+    let error = flight(Op::Read { offset: 4096 }, Stage::Direct)
+        .take_in(Ok(0), &state)
+        .unwrap_err();
+    assert!(matches!(
+        error,
+        StoreError::Truncated {
+            offset: 4096,
+            bytes: BYTES,
+            ..
+        }
+    ));
+    let fill = Stage::Fill {
+        start: 4096,
+        end: 8192,
+        wanted: 100,
+        have: 0,
+    };
+    let direct = self::state(nameless(), true);
+    let mut filling = flight(
+        Op::Write {
+            offset: 4096,
+            durable: false,
+        },
+        fill,
+    );
+    // Short, in the middle of a block: the rest is read again from the last whole block on.
+    filling.take_in(Ok(1000), &direct).unwrap();
+    assert_eq!(
+        filling.stage,
+        Stage::Fill {
+            start: 4096,
+            end: 8192,
+            wanted: 100,
+            have: 512
+        }
+    );
+    filling.take_in(Ok(4096 - 512), &direct).unwrap();
+    assert_eq!(
+        filling.stage,
+        Stage::WriteBack {
+            start: 4096,
+            end: 8192,
+            wanted: 100
+        }
+    );
+    let mut stuck = flight(
+        Op::Write {
+            offset: 4096,
+            durable: false,
+        },
+        fill,
+    );
+    assert!(matches!(
+        stuck.take_in(Ok(100), &direct).unwrap_err(),
+        StoreError::Truncated { offset: 4096, .. }
+    ));
+}
