@@ -7,13 +7,13 @@ pub const BYTES_MAX: u64 = 1 << 56;
 /// Elements of a stream.
 pub const ELEMENTS_MAX: u64 = 1 << 56;
 /// Sources of a volume.
-pub const SOURCES_MAX: u64 = 65_536;
+pub const SOURCES_MAX: u64 = 262_144;
 /// Streams of a volume.
-pub const STREAMS_MAX: u64 = 131_072;
+pub const STREAMS_MAX: u64 = 262_144;
 /// Chains of a volume.
 pub const CHAINS_MAX: u64 = 4_096;
 /// Blobs of a volume.
-pub const BLOBS_MAX: u64 = 262_144;
+pub const BLOBS_MAX: u64 = 524_288;
 /// Views of a volume.
 pub const VIEWS_MAX: u64 = 1_024;
 /// Extents of a view.
@@ -27,7 +27,7 @@ pub const BLOB_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of one locator or name.
 pub const TEXT_BYTES_MAX: u64 = 4_096;
 /// Bytes of all locators and names, read at open.
-pub const TEXTS_BYTES_MAX: u64 = 16 << 20;
+pub const TEXTS_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a view's name.
 pub const VIEW_NAME_BYTES_MAX: u64 = 255;
 /// Bytes of a volume without anything in it: two slots and the tail.
@@ -49,9 +49,9 @@ pub const READ_UNITS_MAX: usize = 128;
 pub const CACHE_BYTES_MIN: usize = 256 * BLOCK_BYTES;
 
 // Directory memory: what the limits together let a volume make a reader hold.
-const _: () = assert!(SOURCES_MAX * size_of::<RawSource>() as u64 <= 8 << 20);
-const _: () = assert!(STREAMS_MAX * size_of::<RawStream>() as u64 <= 32 << 20);
-const _: () = assert!(BLOBS_MAX * size_of::<RawBlob>() as u64 <= 16 << 20);
+const _: () = assert!(SOURCES_MAX * size_of::<RawSource>() as u64 <= 32 << 20);
+const _: () = assert!(STREAMS_MAX * size_of::<RawStream>() as u64 <= 64 << 20);
+const _: () = assert!(BLOBS_MAX * size_of::<RawBlob>() as u64 <= 32 << 20);
 const _: () = assert!(VIEWS_MAX * size_of::<RawView>() as u64 <= 1 << 20);
 // The levels suffice even for entries so long that a leaf holds one.
 const _: () = assert!(EXTENTS_MAX <= INDEX_FANOUT.pow(LEVELS_MAX as u32 - 1));

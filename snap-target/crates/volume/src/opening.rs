@@ -23,6 +23,7 @@ use crate::format::raw::{
     BLOCK_BYTES, BLOCK_BYTES_U64, RawBlob, RawChain, RawSource, RawStream, RawSuperblock, RawView,
 };
 use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT};
+use crate::format::table::TableBounds;
 use crate::format::{
     Blob, BlobIndex, BlobKind, Candidate, ChainUse, Source, SourceId, SourceKind, Stream,
     Superblock, Table, TableKind, View,
@@ -190,7 +191,10 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
     let notices = notices(found, &superblock);
     let [sources, streams, chains, blobs, views] = superblock.directory;
     let bounds = Bounds {
-        volume_bytes: superblock.volume_bytes,
+        table: TableBounds {
+            volume_bytes: superblock.volume_bytes,
+            generation: superblock.generation,
+        },
         blobs: blobs.entry_count(),
     };
     Ok(Loading {
@@ -301,10 +305,10 @@ impl Loading {
         let Some(table) = self.tables.front().copied() else {
             return Err(VolumeError::Usage("no table is being read"));
         };
-        let volume_key = self.directory.superblock.volume_key();
+        let volume_uuid = self.directory.superblock.volume_uuid;
         for block in bytes.chunks(BLOCK_BYTES) {
             let keys = table.direct_keys(self.block);
-            table.check_block(block, 0, self.block, keys.clone(), volume_key)?;
+            table.check_block(block, 0, self.block, keys.clone(), volume_uuid)?;
             for index in keys {
                 let (_, slot) = table.locate(index);
                 self.take_entry(&table, index, table.entry(block, slot))?;

@@ -270,8 +270,8 @@ impl Volume {
         self.directory.id
     }
 
-    pub(crate) fn volume_key(&self) -> [u8; 8] {
-        self.directory.superblock.volume_key()
+    pub(crate) fn volume_uuid(&self) -> Uuid {
+        self.directory.superblock.volume_uuid
     }
 }
 

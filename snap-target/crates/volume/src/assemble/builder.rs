@@ -13,7 +13,7 @@ use crate::checksum::crc32c;
 use crate::format::raw::{
     BLOCK_BYTES, BLOCK_BYTES_U64, INLINE_BYTES_MAX, MAGIC, VERSION, zeroed_superblock,
 };
-use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN, TAIL_SLOT, seal, volume_key};
+use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN, TAIL_SLOT, seal};
 use crate::format::{
     Blob, BlobIndex, BlobKind, ChainIndex, ChainUse, Digest, Extent, Layout, Mapping, Source,
     SourceId, SourceKind, Stream, StreamIndex, Table, TableKind, View, ViewIndex,
@@ -214,7 +214,7 @@ impl<W: Write> VolumeBuilder<W> {
         check_limit("views", self.views.len(), limits::VIEWS_MAX)?;
         self.check_view(&spec)?;
         let owner = u32::try_from(self.views.len()).unwrap_or(u32::MAX);
-        let mut table = TableWriter::new(TableKind::Extents, owner, self.volume_key());
+        let mut table = TableWriter::new(TableKind::Extents, owner, self.volume_uuid());
         let (mut at, mut count) = (0u64, 0u64);
         for run in runs {
             for extent in self.extents_of(&run, at)? {
@@ -297,8 +297,8 @@ impl<W: Write> VolumeBuilder<W> {
         self.position
     }
 
-    pub(crate) fn volume_key(&self) -> [u8; 8] {
-        volume_key(&self.options.volume_uuid)
+    pub(crate) fn volume_uuid(&self) -> Uuid {
+        self.options.volume_uuid
     }
 
     pub(crate) fn next_stream(&mut self) -> Result<StreamIndex, VolumeError> {
@@ -554,7 +554,7 @@ impl<W: Write> VolumeBuilder<W> {
         E: IntoBytes + zerocopy::Immutable,
     {
         let offset = self.position;
-        let mut writer = TableWriter::new(kind, 0, self.volume_key());
+        let mut writer = TableWriter::new(kind, 0, self.volume_uuid());
         let mut bytes = Vec::new();
         for entry in entries {
             writer.push(entry.as_bytes(), &mut bytes).map_err(writing)?;

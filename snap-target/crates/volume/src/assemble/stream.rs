@@ -89,7 +89,7 @@ impl<'b, W: Write> StreamBuilder<'b, W> {
             Home::Mapped { offset, .. } => *offset,
         };
         let mut stream = StreamBuilder {
-            table: TableWriter::new(kind, owner, builder.volume_key()),
+            table: TableWriter::new(kind, owner, builder.volume_uuid()),
             builder,
             stored_offset,
             stored_bytes: 0,
@@ -295,10 +295,10 @@ fn check_spec(spec: &StreamSpec) -> Result<(), VolumeError> {
     Ok(())
 }
 
-fn skip_bytes(home: &Home) -> Result<u32, VolumeError> {
+fn skip_bytes(home: &Home) -> Result<u16, VolumeError> {
     match home {
         Home::Own => Ok(0),
-        Home::Mapped { skip, .. } => u32::try_from(skip.len())
+        Home::Mapped { skip, .. } => u16::try_from(skip.len())
             .ok()
             .filter(|bytes| u64::from(*bytes) < BLOCK_BYTES_U64)
             .ok_or_else(|| refused("skip", "4096 bytes or more")),

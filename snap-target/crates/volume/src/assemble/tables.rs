@@ -7,7 +7,9 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::checksum::crc32c;
 use crate::format::raw::{BLOCK_BYTES, ENTRY_AREA_BYTES, RawBlockHeader};
+use crate::format::table::FIRST_GENERATION;
 use crate::format::{Table, TableKind};
+use crate::identity::Uuid;
 use crate::limits::INDEX_FANOUT;
 
 /// Header of a table block.
@@ -17,7 +19,7 @@ const HEADER_BYTES: usize = size_of::<RawBlockHeader>();
 pub(crate) struct TableWriter {
     kind: TableKind,
     owner: u32,
-    volume_key: [u8; 8],
+    volume_uuid: Uuid,
     block: Block,
     entry_count: u64,
     /// First key of each leaf, for the index levels.
@@ -27,11 +29,11 @@ pub(crate) struct TableWriter {
 }
 
 impl TableWriter {
-    pub(crate) fn new(kind: TableKind, owner: u32, volume_key: [u8; 8]) -> TableWriter {
+    pub(crate) fn new(kind: TableKind, owner: u32, volume_uuid: Uuid) -> TableWriter {
         TableWriter {
             kind,
             owner,
-            volume_key,
+            volume_uuid,
             block: Block::new(),
             entry_count: 0,
             leaf_keys: Vec::new(),
@@ -85,7 +87,7 @@ impl TableWriter {
         children: &[u64],
         out: &mut dyn Write,
     ) -> io::Result<Vec<u64>> {
-        // At most 506.
+        // At most 504.
         let fanout = usize::try_from(INDEX_FANOUT).unwrap_or(ENTRY_AREA_BYTES / 8);
         let mut parents = Vec::new();
         let mut blocks = children.chunks(fanout).peekable();
@@ -128,7 +130,8 @@ impl TableWriter {
             owner: self.owner.into(),
             entry_bytes: entry_bytes.into(),
             block_index: index.into(),
-            volume_key: self.volume_key,
+            generation: FIRST_GENERATION.into(),
+            volume_uuid: self.volume_uuid,
             first_key: keys.start.into(),
             end_key: keys.end.into(),
         };

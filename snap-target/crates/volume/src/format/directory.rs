@@ -8,6 +8,7 @@ use super::raw::{
     BLOCK_BYTES_U64, NONE, RawBlob, RawChain, RawSource, RawStep, RawStream, RawTable, RawView,
 };
 use super::superblock::PAYLOAD_OFFSET_MIN;
+use super::table::TableBounds;
 use super::{BlobIndex, ChainIndex, SourceId, StreamIndex, Table, TableKind};
 use crate::error::{Item, Place, VolumeError};
 use crate::identity::Uuid;
@@ -19,13 +20,13 @@ pub type Digest = Option<[u8; 32]>;
 /// What every entry is checked against: how many there are of each, and where the volume ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
-    pub(crate) volume_bytes: u64,
+    pub(crate) table: TableBounds,
     pub(crate) blobs: u64,
 }
 
 impl Bounds {
     fn tail_offset(&self) -> u64 {
-        self.volume_bytes - BLOCK_BYTES_U64
+        self.table.volume_bytes - BLOCK_BYTES_U64
     }
 
     fn blob(
@@ -109,7 +110,7 @@ impl Source {
             (SourceKind::External, None) => {
                 return Err(fields.malformed("locator", "a blob index", "none"));
             }
-            (SourceKind::Own, None) => fields.equal("bytes", bytes, bounds.volume_bytes)?,
+            (SourceKind::Own, None) => fields.equal("bytes", bytes, bounds.table.volume_bytes)?,
             (SourceKind::External, Some(_)) => {}
         }
         fields.equal("first_member", raw.first_member.get(), 0)?;
@@ -247,7 +248,7 @@ pub enum Layout {
     /// One packed form from end to end.
     Unframed {
         /// Stored bytes before element 0.
-        skip_bytes: u32,
+        skip_bytes: u16,
         /// CRC of each granule; none for a stream without integrity.
         checksums: Option<Table>,
     },
@@ -279,7 +280,7 @@ pub struct Stream {
     pub elements: u64,
     /// The range that the writer proved.
     pub proven: Option<ValueRange>,
-    /// Of the elements in source form.
+    /// Of the elements as they decode.
     pub digest: Digest,
 }
 
@@ -361,8 +362,8 @@ impl Stream {
         if raw.cipher.get() != 0 {
             return Err(fields.unsupported("cipher", raw.cipher, "0 (none)"));
         }
-        fields.equal("reserved bytes 116 to 119", raw.reserved_116.get(), 0)?;
-        fields.equal("reserved bytes 120 to 127", raw.reserved_120.get(), 0)?;
+        fields.equal("flags", raw.flags.get(), 0)?;
+        fields.equal("reserved bytes 124 to 127", raw.reserved_124.get(), 0)?;
         fields.zero("reserved bytes 160 to 255", &raw.reserved_160)?;
         let layout = match raw.layout {
             0 => parse_unframed(fields, raw, index, bounds, chain)?,
@@ -408,6 +409,7 @@ impl Stream {
             integrity,
             range_known: u8::from(self.proven.is_some()),
             skip_bytes: skip_bytes.into(),
+            flags: 0.into(),
             stored_offset: self.stored_offset.into(),
             stored_bytes: self.stored_bytes.into(),
             elements: self.elements.into(),
@@ -417,8 +419,7 @@ impl Stream {
             table,
             digest_kind: digest_kind(&self.digest).into(),
             cipher: 0.into(),
-            reserved_116: 0.into(),
-            reserved_120: 0.into(),
+            reserved_124: 0.into(),
             digest: self.digest.unwrap_or_default(),
             reserved_160: [0; 96],
         }
@@ -505,7 +506,7 @@ fn parse_unframed(
             TableKind::Checksums,
             index,
             limits::FRAMES_MAX,
-            bounds.volume_bytes,
+            &bounds.table,
         )?),
         other => return Err(fields.unsupported("integrity", other, INTEGRITIES)),
     };
@@ -556,7 +557,7 @@ fn parse_framed(
         TableKind::Frames,
         index,
         limits::FRAMES_MAX,
-        bounds.volume_bytes,
+        &bounds.table,
     )?;
     let expected = raw.elements.get().div_ceil(frame_elements);
     fields.equal("entry_count of frames", frames.entry_count(), expected)?;
@@ -752,7 +753,7 @@ impl View {
             TableKind::Extents,
             index,
             limits::EXTENTS_MAX,
-            bounds.volume_bytes,
+            &bounds.table,
         )?;
         // Each extent presents at least a byte.
         let extents_max = presented_bytes;
@@ -766,7 +767,7 @@ impl View {
         if lossy && manifest.is_none() {
             return Err(fields.malformed("manifest", "a blob index, for a lossy view", "none"));
         }
-        fields.zero("reserved bytes 68 to 127", &raw.reserved_68)?;
+        fields.zero("reserved bytes 76 to 127", &raw.reserved_76)?;
         Ok(View {
             view_uuid: raw.view_uuid,
             presented_bytes,
@@ -787,7 +788,7 @@ impl View {
             manifest: self.manifest.map_or(NONE, |blob| blob.0).into(),
             extents: self.extents.to_raw(),
             flags: (if self.lossy { FLAG_LOSSY } else { 0 }).into(),
-            reserved_68: [0; 60],
+            reserved_76: [0; 52],
         }
     }
 }

@@ -98,7 +98,7 @@ impl Extent {
                 let linear = RawLinear {
                     first_element: first_element.into(),
                     view_chain: view_chain.map_or(NONE, |chain| chain.0).into(),
-                    map_blob: NONE.into(),
+                    map: NONE.into(),
                     reserved_40: [0; 24],
                 };
                 let mut body = [0; INLINE_BYTES_MAX];
@@ -138,8 +138,8 @@ fn parse_linear(fields: Fields, raw: &RawExtent) -> Result<Mapping, VolumeError>
     let Ok(linear) = RawLinear::read_from_bytes(&raw.body) else {
         return Err(fields.malformed("body", "a linear extent's", "another length"));
     };
-    if linear.map_blob.get() != NONE {
-        return Err(fields.malformed("map_blob", "none, for a linear extent", linear.map_blob));
+    if linear.map.get() != NONE {
+        return Err(fields.malformed("map", "none, for a linear extent", linear.map));
     }
     fields.zero("reserved bytes 40 to 63", &linear.reserved_40)?;
     Ok(Mapping::Linear {

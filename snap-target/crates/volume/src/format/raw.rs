@@ -67,13 +67,13 @@ pub struct RawSuperblock {
     /// Sources, streams, chains, blobs, views; the rest free.
     pub directory: [RawTable; DIRECTORY_SLOTS],
     /// Zero.
-    pub reserved_640: [u8; 3452],
+    pub reserved_768: [u8; 3324],
     /// CRC-32C of the bytes before.
     pub crc: U32,
 }
 assert_bytes!(RawSuperblock, BLOCK_BYTES);
 
-/// Table reference, 32 bytes.
+/// Table reference, 40 bytes.
 #[derive(
     Debug,
     Clone,
@@ -101,10 +101,12 @@ pub struct RawTable {
     pub offset: U64,
     /// Blocks of all levels.
     pub block_count: U64,
+    /// The generation that wrote the blocks.
+    pub generation: U64,
 }
-assert_bytes!(RawTable, 32);
+assert_bytes!(RawTable, 40);
 
-/// Header of a table block, 48 bytes.
+/// Header of a table block, 64 bytes.
 #[derive(
     Debug,
     Clone,
@@ -134,14 +136,16 @@ pub struct RawBlockHeader {
     pub entry_bytes: U32,
     /// Position in the level.
     pub block_index: U64,
-    /// First 8 bytes of the volume's UUID.
-    pub volume_key: [u8; 8],
+    /// The generation that wrote the block.
+    pub generation: U64,
+    /// The volume's UUID.
+    pub volume_uuid: [u8; 16],
     /// First key that the block covers.
     pub first_key: U64,
     /// The key after the last.
     pub end_key: U64,
 }
-assert_bytes!(RawBlockHeader, 48);
+assert_bytes!(RawBlockHeader, 64);
 
 /// Bytes of a table block that hold entries.
 pub const ENTRY_AREA_BYTES: usize = BLOCK_BYTES - size_of::<RawBlockHeader>();
@@ -200,7 +204,9 @@ pub struct RawStream {
     /// Whether the range below is proven.
     pub range_known: u8,
     /// Stored bytes before element 0.
-    pub skip_bytes: U32,
+    pub skip_bytes: U16,
+    /// Zero.
+    pub flags: U16,
     /// In the source.
     pub stored_offset: U64,
     /// Exact.
@@ -220,10 +226,8 @@ pub struct RawStream {
     /// 0.
     pub cipher: U16,
     /// Zero.
-    pub reserved_116: U32,
-    /// Zero.
-    pub reserved_120: U64,
-    /// Of the elements in source form.
+    pub reserved_124: U32,
+    /// Of the elements as they decode.
     pub digest: [u8; 32],
     /// Zero.
     pub reserved_160: [u8; 96],
@@ -308,7 +312,7 @@ pub struct RawView {
     /// Bit 0: lossy.
     pub flags: U32,
     /// Zero.
-    pub reserved_68: [u8; 60],
+    pub reserved_76: [u8; 52],
 }
 assert_bytes!(RawView, 128);
 
@@ -346,7 +350,7 @@ pub struct RawLinear {
     /// View chain or [`NONE`].
     pub view_chain: U32,
     /// [`NONE`].
-    pub map_blob: U32,
+    pub map: U32,
     /// Zero.
     pub reserved_40: [u8; 24],
 }

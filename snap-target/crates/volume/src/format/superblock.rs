@@ -9,6 +9,7 @@ use super::field::Fields;
 use super::raw::{
     BLOCK_BYTES, BLOCK_BYTES_U64, MAGIC, RawSuperblock, RawTable, VERSION, first_nonzero,
 };
+use super::table::TableBounds;
 use super::{SourceId, Table, TableKind};
 use crate::checksum::crc32c;
 use crate::error::{Item, Place, VolumeError};
@@ -253,8 +254,8 @@ impl Superblock {
         fields.equal("protection_type", raw.protection_type, 0)?;
         fields.equal("reserved byte 87", raw.reserved_87, 0)?;
         fields.zero("reserved bytes 88 to 95", &raw.reserved_88)?;
-        fields.zero("reserved bytes 640 to 4091", &raw.reserved_640)?;
-        let (directory, ignored) = parse_directory(fields, raw, volume_bytes)?;
+        fields.zero("reserved bytes 768 to 4091", &raw.reserved_768)?;
+        let (directory, ignored) = parse_directory(fields, raw)?;
         Ok(Superblock {
             slot: raw.slot.get(),
             volume_uuid: raw.volume_uuid,
@@ -269,25 +270,11 @@ impl Superblock {
         })
     }
 
-    /// What every table block of this volume carries.
-    #[must_use]
-    pub fn volume_key(&self) -> [u8; 8] {
-        volume_key(&self.volume_uuid)
-    }
-
     /// Where payload, tables and blobs end and the tail superblock begins.
     #[must_use]
     pub fn tail_offset(&self) -> u64 {
         self.volume_bytes - BLOCK_BYTES_U64
     }
-}
-
-/// What every table block of a volume carries: the first 8 bytes of its UUID.
-#[must_use]
-pub fn volume_key(uuid: &Uuid) -> [u8; 8] {
-    let mut key = [0; 8];
-    key.copy_from_slice(&uuid[..8]);
-    key
 }
 
 /// Sets the CRC of a superblock that is otherwise complete.
@@ -317,18 +304,14 @@ fn check_slot(fields: Fields, raw: &RawSuperblock, volume_bytes: u64) -> Result<
 fn parse_directory(
     fields: Fields,
     raw: &RawSuperblock,
-    volume_bytes: u64,
 ) -> Result<([Table; 5], Vec<RawTable>), VolumeError> {
+    let bounds = TableBounds {
+        volume_bytes: raw.volume_bytes.get(),
+        generation: raw.generation.get(),
+    };
     let mut tables = Vec::with_capacity(DIRECTORY.len());
     for ((kind, entries_max), raw) in DIRECTORY.iter().zip(&raw.directory) {
-        tables.push(Table::parse(
-            fields,
-            raw,
-            *kind,
-            0,
-            *entries_max,
-            volume_bytes,
-        )?);
+        tables.push(Table::parse(fields, raw, *kind, 0, *entries_max, &bounds)?);
     }
     let ignored = raw.directory[DIRECTORY.len()..]
         .iter()

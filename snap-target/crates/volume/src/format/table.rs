@@ -16,6 +16,7 @@ use super::raw::{
 use super::superblock::PAYLOAD_OFFSET_MIN;
 use crate::checksum::crc32c;
 use crate::error::{Item, Place, VolumeError};
+use crate::identity::{Uuid, uuid_text};
 use crate::limits::{INDEX_FANOUT, LEVELS_MAX};
 
 /// Bytes of a key in an index block.
@@ -99,7 +100,19 @@ pub struct Table {
     entry_bytes: u32,
     entry_count: u64,
     offset: u64,
+    generation: u64,
 }
+
+/// What a table reference is checked against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TableBounds {
+    pub(crate) volume_bytes: u64,
+    /// Of the superblock that leads to the table.
+    pub(crate) generation: u64,
+}
+
+/// The generation that a writer of new volumes writes.
+pub(crate) const FIRST_GENERATION: u64 = 1;
 
 impl Table {
     /// Parses a reference to a table of `kind` that belongs to `owner`.
@@ -109,7 +122,7 @@ impl Table {
         kind: TableKind,
         owner: u32,
         entries_max: u64,
-        volume_bytes: u64,
+        bounds: &TableBounds,
     ) -> Result<Table, VolumeError> {
         fields.equal("table kind", raw.kind.get(), u16::from(kind.code()))?;
         fields.equal(
@@ -134,6 +147,12 @@ impl Table {
             entry_bytes,
             entry_count,
             offset: raw.offset.get(),
+            generation: fields.within(
+                "generation of the table",
+                raw.generation.get(),
+                1,
+                bounds.generation,
+            )?,
         };
         fields.equal("block_count", raw.block_count.get(), table.block_count())?;
         if entry_count == 0 {
@@ -143,20 +162,16 @@ impl Table {
         fields.multiple("table offset", table.offset, BLOCK_BYTES_U64)?;
         // Counts are below 2^44 and blocks below 2^57 bytes: the product cannot overflow; the sum is checked.
         let end = fields.sum("table offset", table.offset, table.bytes())?;
-        if table.offset < PAYLOAD_OFFSET_MIN || end > volume_bytes - BLOCK_BYTES_U64 {
-            return Err(fields.malformed(
-                "table",
-                format_args!(
-                    "inside bytes {PAYLOAD_OFFSET_MIN} to {}",
-                    volume_bytes - BLOCK_BYTES_U64
-                ),
-                format_args!("at {} to {end}", table.offset),
-            ));
+        let tail_offset = bounds.volume_bytes - BLOCK_BYTES_U64;
+        if table.offset < PAYLOAD_OFFSET_MIN || end > tail_offset {
+            let expected = format_args!("inside bytes {PAYLOAD_OFFSET_MIN} to {tail_offset}");
+            let found = format_args!("at {} to {end}", table.offset);
+            return Err(fields.malformed("table", expected, found));
         }
         Ok(table)
     }
 
-    /// A table that is about to be written, or whose blocks lie at `offset` already.
+    /// A table of a new volume that is about to be written, or whose blocks lie at `offset` already.
     #[must_use]
     pub(crate) fn at(kind: TableKind, owner: u32, entry_count: u64, offset: u64) -> Table {
         Table {
@@ -165,6 +180,7 @@ impl Table {
             entry_bytes: kind.entry_bytes(),
             entry_count,
             offset: if entry_count == 0 { 0 } else { offset },
+            generation: FIRST_GENERATION,
         }
     }
 
@@ -187,6 +203,7 @@ impl Table {
             entry_count: self.entry_count.into(),
             offset: self.offset.into(),
             block_count: self.block_count().into(),
+            generation: self.generation.into(),
         }
     }
 
@@ -263,7 +280,7 @@ impl Table {
     #[must_use]
     pub fn locate(&self, entry: u64) -> (u64, usize) {
         let slot = entry % self.per_block();
-        // A block holds at most 1012 entries.
+        // A block holds at most 1008 entries.
         #[allow(clippy::cast_possible_truncation)]
         let slot = slot as usize;
         (entry / self.per_block(), slot)
@@ -331,9 +348,9 @@ impl Table {
         level: u8,
         block: u64,
         keys: Range<u64>,
-        volume_key: [u8; 8],
+        volume_uuid: Uuid,
     ) -> RawBlockHeader {
-        // At most 1012 entries.
+        // At most 1008 entries.
         #[allow(clippy::cast_possible_truncation)]
         let entry_count = self.entries_in(level, block) as u16;
         RawBlockHeader {
@@ -349,7 +366,8 @@ impl Table {
             })
             .into(),
             block_index: block.into(),
-            volume_key,
+            generation: self.generation.into(),
+            volume_uuid,
             first_key: keys.start.into(),
             end_key: keys.end.into(),
         }
@@ -365,7 +383,7 @@ impl Table {
         level: u8,
         block: u64,
         keys: Range<u64>,
-        volume_key: [u8; 8],
+        volume_uuid: Uuid,
     ) -> Result<(), VolumeError> {
         let place = self.block_place(level, block);
         let fields = Fields { place };
@@ -381,7 +399,7 @@ impl Table {
                 found,
             });
         }
-        self.check_header(bytes, level, block, keys, volume_key)?;
+        self.check_header(bytes, level, block, keys, volume_uuid)?;
         let entry_bytes = if level == 0 {
             self.entry_bytes
         } else {
@@ -401,7 +419,7 @@ impl Table {
         level: u8,
         block: u64,
         keys: Range<u64>,
-        volume_key: [u8; 8],
+        volume_uuid: Uuid,
     ) -> Result<(), VolumeError> {
         let fields = Fields {
             place: self.block_place(level, block),
@@ -409,7 +427,7 @@ impl Table {
         let Ok((raw, _)) = RawBlockHeader::ref_from_prefix(bytes) else {
             return Err(fields.malformed("length", BLOCK_BYTES, bytes.len()));
         };
-        let expected = self.header(level, block, keys, volume_key);
+        let expected = self.header(level, block, keys, volume_uuid);
         let found = RawBlockHeader {
             crc: 0.into(),
             ..*raw
@@ -431,6 +449,11 @@ impl Table {
             expected.entry_bytes.get(),
         )?;
         fields.equal(
+            "generation",
+            found.generation.get(),
+            expected.generation.get(),
+        )?;
+        fields.equal(
             "block_index",
             found.block_index.get(),
             expected.block_index.get(),
@@ -438,9 +461,12 @@ impl Table {
         fields.equal("first_key", found.first_key.get(), expected.first_key.get())?;
         fields.equal("end_key", found.end_key.get(), expected.end_key.get())?;
         Err(fields.malformed(
-            "volume_key",
-            format_args!("{:02x?}", expected.volume_key),
-            format_args!("{:02x?}, a block of another volume", found.volume_key),
+            "volume_uuid",
+            uuid_text(&expected.volume_uuid),
+            format_args!(
+                "{}: a block of another volume",
+                uuid_text(&found.volume_uuid)
+            ),
         ))
     }
 }
@@ -448,7 +474,7 @@ impl Table {
 /// The keys of an index block.
 fn index_keys(block: &[u8], count: usize) -> &[U64] {
     let area = &block[size_of::<RawBlockHeader>()..];
-    // A block holds 506 keys, and `count` is at most that: the geometry says so.
+    // A block holds 504 keys, and `count` is at most that: the geometry says so.
     <[U64]>::ref_from_prefix_with_elems(area, count).map_or(&[], |(keys, _)| keys)
 }
 
@@ -515,7 +541,7 @@ pub(crate) fn index_child_at(
     (block * INDEX_FANOUT + child as u64, first..end)
 }
 
-/// The keys of an index block: at most 506.
+/// The keys of an index block: at most 504.
 fn children<'b>(table: &Table, bytes: &'b [u8], level: u8, block: u64) -> &'b [U64] {
     let count = usize::try_from(table.entries_in(level, block)).unwrap_or(0);
     index_keys(bytes, count)

@@ -13,6 +13,7 @@ use crate::error::Place;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use crate::format::table::check_index;
 use crate::format::{Layout, Stream, StreamIndex, Table, extent};
+use crate::identity::Uuid;
 
 /// Bytes of a source, in one or more pieces.
 #[derive(Clone, Copy)]
@@ -86,8 +87,8 @@ impl ReadOp {
         self.counters.table_bytes += BLOCK_BYTES_U64;
         let mut bytes = context.cache.reserve(BLOCK_BYTES);
         pieces.copy_to(&mut bytes);
-        let volume_key = context.volume.volume_key();
-        let checked = check_block(table, &bytes, level, block, keys, volume_key);
+        let volume_uuid = context.volume.volume_uuid();
+        let checked = check_block(table, &bytes, level, block, keys, volume_uuid);
         if let Err(error) = checked {
             context.cache.drop_buffer(bytes);
             return Err(error);
@@ -391,9 +392,9 @@ pub(crate) fn check_block(
     level: u8,
     block: u64,
     keys: Range<u64>,
-    volume_key: [u8; 8],
+    volume_uuid: Uuid,
 ) -> Result<(), VolumeError> {
-    table.check_block(bytes, level, block, keys.clone(), volume_key)?;
+    table.check_block(bytes, level, block, keys.clone(), volume_uuid)?;
     match (table.kind().is_indexed(), level) {
         (false, _) => Ok(()),
         (true, 0) => extent::check_leaf(table, bytes, block, keys),

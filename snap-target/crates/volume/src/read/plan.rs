@@ -83,7 +83,7 @@ impl ReadOp {
             offset,
         };
         if let Some(bytes) = cache.get(key) {
-            table.check_header(bytes, level, block, keys, volume.volume_key())?;
+            table.check_header(bytes, level, block, keys, volume.volume_uuid())?;
             return Ok(Some(bytes));
         }
         if !self.window.is_asked(offset) {

@@ -176,7 +176,7 @@ fn each_field_of_the_directory_is_checked_and_named() {
             Edit("streams", 4, 11, &[1]),
             "range_known is 1, expected 0, for f32",
         ),
-        (Edit("streams", 0, 12, BIG_32), "skip_bytes is"),
+        (Edit("streams", 0, 12, &[0xFF, 0xFF]), "skip_bytes is"),
         (Edit("streams", 0, 16, ONE_32), "stored_offset is"),
         (Edit("streams", 0, 16, &[0, 0]), "stored bytes is"),
         (Edit("streams", 0, 16, BIG_64), "stored bytes is"),
@@ -214,10 +214,18 @@ fn each_field_of_the_directory_is_checked_and_named() {
             Edit("streams", 0, 104, &[5]),
             "block_count is 5, expected 1",
         ),
-        (Edit("streams", 0, 112, &[5]), "digest_kind is 5"),
-        (Edit("streams", 0, 114, &[5]), "cipher is 5"),
-        (Edit("streams", 0, 116, &[5]), "reserved bytes 116 to 119"),
-        (Edit("streams", 0, 120, &[5]), "reserved bytes 120 to 127"),
+        (
+            Edit("streams", 0, 112, &[2]),
+            "generation of the table is 2, expected 1 to 1",
+        ),
+        (
+            Edit("streams", 0, 112, &[0]),
+            "generation of the table is 0",
+        ),
+        (Edit("streams", 0, 14, &[1]), "flags is 1"),
+        (Edit("streams", 0, 120, &[5]), "digest_kind is 5"),
+        (Edit("streams", 0, 122, &[5]), "cipher is 5"),
+        (Edit("streams", 0, 124, &[5]), "reserved bytes 124 to 127"),
         (Edit("streams", 0, 255, &[5]), "reserved bytes 160 to 255"),
         (Edit("blobs", 0, 8, BIG_64), "blob is at"),
         (Edit("blobs", 0, 16, MAX_64), "bytes is"),
@@ -237,11 +245,11 @@ fn each_field_of_the_directory_is_checked_and_named() {
         (Edit("views", 0, 24, BIG_32), "name is"),
         (Edit("views", 0, 28, &[0]), "manifest is blob 0, of kind 2"),
         (
-            Edit("views", 1, 64, &[1]),
+            Edit("views", 1, 72, &[1]),
             "manifest is none, expected a blob index, for a lossy view",
         ),
-        (Edit("views", 0, 64, &[2]), "flags is 2"),
-        (Edit("views", 0, 127, &[2]), "reserved bytes 68 to 127"),
+        (Edit("views", 0, 72, &[2]), "flags is 2"),
+        (Edit("views", 0, 127, &[2]), "reserved bytes 76 to 127"),
         (
             Edit("views", 1, 24, &[0]),
             "name is \"exact\", expected unique",
@@ -285,7 +293,7 @@ fn each_field_of_an_extent_is_checked_when_it_is_read() {
             Edit("extents", 0, 32, &[5, 0, 0, 0]),
             "view_chain is 5, expected a view chain of u8",
         ),
-        (Edit("extents", 0, 36, &[0]), "map_blob is"),
+        (Edit("extents", 0, 36, &[0]), "map is"),
         (Edit("extents", 0, 63, &[1]), "reserved bytes 40 to 63"),
         (Edit("extents", 1, 20, &[1]), "stream of an inline extent"),
         (Edit("extents", 1, 27, &[1]), "body after the inline data"),
@@ -444,7 +452,7 @@ fn blocks_that_are_stale_or_misplaced_are_recognised() {
     ] {
         let mut store = whole.clone();
         edit::block(&mut store, &table(&volume, name), 0, 0, |block| {
-            block[24] ^= 1
+            block[40] ^= 1
         });
         let text = says(&store);
         assert!(text.contains("a block of another volume"), "{text}");
@@ -455,8 +463,9 @@ fn blocks_that_are_stale_or_misplaced_are_recognised() {
         (8, "owner is"),
         (12, "entry_bytes is"),
         (16, "block_index is"),
-        (32, "first_key is"),
-        (40, "end_key is"),
+        (24, "generation is"),
+        (48, "first_key is"),
+        (56, "end_key is"),
         (4095, "bytes after the last entry"),
     ] {
         for name in ["frames", "checksums", "extents", "chains"] {
@@ -479,7 +488,7 @@ fn tables_that_share_their_blocks_are_found_by_verification() {
     let first = volume.views()[0].clone();
     edit::entry(&mut store, &views, 1, |entry| {
         entry[16..24].copy_from_slice(&first.presented_bytes.to_le_bytes());
-        entry[32..64].copy_from_slice(zerocopy::IntoBytes::as_bytes(&first.extents.to_raw()));
+        entry[32..72].copy_from_slice(zerocopy::IntoBytes::as_bytes(&first.extents.to_raw()));
     });
     let text = says(&store);
     assert!(text.contains("owner is 0, expected 1"), "{text}");
@@ -503,7 +512,7 @@ fn a_recorded_digest_is_compared() {
     let right = crate::identity::sha256(&data);
     for (digest, clean) in [(right, true), ([3; 32], false)] {
         edit::entry(&mut store, &streams, 0, |entry| {
-            entry[112] = 1;
+            entry[120] = 1;
             entry[128..160].copy_from_slice(&digest);
         });
         let volume = open(&store, store.len() as u64).unwrap();

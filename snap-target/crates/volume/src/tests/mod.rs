@@ -4,10 +4,12 @@
 
 mod arbitrary;
 mod damage;
+mod document;
 mod driver;
 mod edit;
 mod extents;
 mod fetches;
+mod golden;
 mod hostile;
 mod mapped;
 mod sample;

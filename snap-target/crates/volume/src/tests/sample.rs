@@ -1,12 +1,14 @@
 //! Sample data and streams: what tests put into volumes, and know without reading it back.
 
-use std::io::{Cursor, Write};
+use std::fs::File;
+use std::io::{self, Cursor, Write};
 use std::sync::LazyLock;
 
 use transforms::{Chain, ElementType, Scratch};
 
 use crate::StreamIndex;
 use crate::assemble::{Options, StreamSpec, VolumeBuilder};
+use crate::write::{Output, WriteError};
 
 /// A small, fast, seeded generator (xorshift64*): tests are the same each time.
 pub(crate) struct Random(u64);
@@ -221,4 +223,44 @@ fn make_small_volume() -> (Vec<u8>, Vec<u8>) {
     };
     builder.add_view(spec, [narrow]).unwrap();
     (builder.finish().unwrap().into_bytes(), presented)
+}
+
+/// An output of the writer in memory.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Output for &mut Memory {
+    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        let (from, to) = (offset as usize, offset as usize + bytes.len());
+        if self.bytes.len() < to {
+            self.bytes.resize(to, 0);
+        }
+        self.bytes[from..to].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn publish(&mut self) -> Result<(), WriteError> {
+        Ok(())
+    }
+
+    fn scratch_file(&self) -> Result<File, WriteError> {
+        Err(self.failed(
+            "creating a scratch file for",
+            io::ErrorKind::Unsupported.into(),
+        ))
+    }
+
+    fn failed(&self, action: &'static str, error: io::Error) -> WriteError {
+        WriteError::Output {
+            action,
+            path: "memory".into(),
+            error,
+        }
+    }
 }

@@ -37,7 +37,7 @@ impl Walk<'_> {
         let Some(bytes) = self.note(read) else {
             return;
         };
-        // At most 506 keys, or 63 extents.
+        // At most 504 keys, or 63 extents.
         let count = usize::try_from(table.entries_in(level, block)).unwrap_or(0);
         for index in 0..count {
             if level > 0 {

@@ -263,8 +263,8 @@ impl Walk<'_> {
             table.block_offset(level, block),
             &mut bytes[..],
         )?;
-        let volume_key = self.volume.volume_key();
-        check_block(table, &bytes[..], level, block, keys, volume_key)?;
+        let volume_uuid = self.volume.volume_uuid();
+        check_block(table, &bytes[..], level, block, keys, volume_uuid)?;
         Ok(bytes)
     }
 }

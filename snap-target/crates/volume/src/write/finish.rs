@@ -10,7 +10,7 @@ use super::writer::{DraftStream, Integrity, Writer};
 use super::{Output, WriteError, Written};
 use crate::checksum::crc32c;
 use crate::format::raw::{BLOCK_BYTES_U64, MAGIC, RawExtent, VERSION, zeroed_superblock};
-use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT, seal, volume_key};
+use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT, seal};
 use crate::format::{
     Blob, BlobIndex, BlobKind, ChainUse, Frame, Layout, Source, SourceId, SourceKind, Stream,
     Table, TableKind, View,
@@ -47,11 +47,10 @@ impl<O: Output> Writer<O> {
             Some(uuid) => uuid,
             None => self.derived_uuid()?,
         };
-        let key = volume_key(&volume_uuid);
-        let streams = self.write_stream_tables(key)?;
-        let views = self.write_view_tables(key)?;
+        let streams = self.write_stream_tables(volume_uuid)?;
+        let views = self.write_view_tables(volume_uuid)?;
         let blobs = self.write_names()?;
-        let directory = self.write_directory(key, &streams, &views, &blobs)?;
+        let directory = self.write_directory(volume_uuid, &streams, &views, &blobs)?;
         self.out.flush()?;
         let volume_bytes = self.write_superblocks(volume_uuid, directory)?;
         self.out.output.publish()?;
@@ -95,7 +94,7 @@ impl<O: Output> Writer<O> {
     }
 
     /// Frame and checksum tables.
-    fn write_stream_tables(&mut self, key: [u8; 8]) -> Result<Vec<Stream>, WriteError> {
+    fn write_stream_tables(&mut self, volume_uuid: Uuid) -> Result<Vec<Stream>, WriteError> {
         let mut streams = Vec::with_capacity(self.streams.len());
         for (owner, draft) in (0..).zip(&self.streams) {
             let mut spooled = self.spool.reader(draft.spooled_at);
@@ -116,7 +115,7 @@ impl<O: Output> Writer<O> {
                         TableKind::Checksums,
                         owner,
                         entries,
-                        key,
+                        volume_uuid,
                         fill,
                     )?;
                     Layout::Unframed {
@@ -136,8 +135,14 @@ impl<O: Output> Writer<O> {
                         entry.copy_from_slice(frame.to_raw().as_bytes());
                         Ok(index..index + 1)
                     };
-                    let frames =
-                        write_table(&mut self.out, TableKind::Frames, owner, entries, key, fill)?;
+                    let frames = write_table(
+                        &mut self.out,
+                        TableKind::Frames,
+                        owner,
+                        entries,
+                        volume_uuid,
+                        fill,
+                    )?;
                     Layout::Framed {
                         frame_elements,
                         frames,
@@ -150,7 +155,7 @@ impl<O: Output> Writer<O> {
     }
 
     /// Extent tables. The names are blobs in the order of the views.
-    fn write_view_tables(&mut self, key: [u8; 8]) -> Result<Vec<View>, WriteError> {
+    fn write_view_tables(&mut self, volume_uuid: Uuid) -> Result<Vec<View>, WriteError> {
         let mut views = Vec::with_capacity(self.views.len());
         for (owner, draft) in (0..).zip(&self.views) {
             let mut spooled = self.spool.reader(draft.spooled_at);
@@ -163,8 +168,14 @@ impl<O: Output> Writer<O> {
                 Ok(start..start + u64_at(&bytes, 8))
             };
             let entries = draft.spooled_entries;
-            let extents =
-                write_table(&mut self.out, TableKind::Extents, owner, entries, key, fill)?;
+            let extents = write_table(
+                &mut self.out,
+                TableKind::Extents,
+                owner,
+                entries,
+                volume_uuid,
+                fill,
+            )?;
             views.push(View {
                 view_uuid: view_uuid(&draft.name),
                 presented_bytes: draft.presented_bytes,
@@ -197,7 +208,7 @@ impl<O: Output> Writer<O> {
     /// The five directory tables. The source's entry holds the length of the volume, which ends a block after them.
     fn write_directory(
         &mut self,
-        key: [u8; 8],
+        volume_uuid: Uuid,
         streams: &[Stream],
         views: &[View],
         blobs: &[Blob],
@@ -223,11 +234,23 @@ impl<O: Output> Writer<O> {
         };
         let out = &mut self.out;
         Ok([
-            write_entries(out, TableKind::Sources, key, &[own], Source::to_raw)?,
-            write_entries(out, TableKind::Streams, key, streams, Stream::to_raw)?,
-            write_entries(out, TableKind::Chains, key, &self.chains, ChainUse::to_raw)?,
-            write_entries(out, TableKind::Blobs, key, blobs, Blob::to_raw)?,
-            write_entries(out, TableKind::Views, key, views, View::to_raw)?,
+            write_entries(out, TableKind::Sources, volume_uuid, &[own], Source::to_raw)?,
+            write_entries(
+                out,
+                TableKind::Streams,
+                volume_uuid,
+                streams,
+                Stream::to_raw,
+            )?,
+            write_entries(
+                out,
+                TableKind::Chains,
+                volume_uuid,
+                &self.chains,
+                ChainUse::to_raw,
+            )?,
+            write_entries(out, TableKind::Blobs, volume_uuid, blobs, Blob::to_raw)?,
+            write_entries(out, TableKind::Views, volume_uuid, views, View::to_raw)?,
         ])
     }
 
@@ -282,17 +305,24 @@ const EXTENT_BYTES: usize = size_of::<RawExtent>();
 fn write_entries<O: Output, T, R: IntoBytes + Immutable>(
     out: &mut Appender<O>,
     kind: TableKind,
-    key: [u8; 8],
+    volume_uuid: Uuid,
     entries: &[T],
     to_raw: impl Fn(&T) -> R,
 ) -> Result<Table, WriteError> {
     let mut rest = entries.iter();
-    write_table(out, kind, 0, entries.len() as u64, key, |index, entry| {
-        if let Some(next) = rest.next() {
-            entry.copy_from_slice(to_raw(next).as_bytes());
-        }
-        Ok(index..index + 1)
-    })
+    write_table(
+        out,
+        kind,
+        0,
+        entries.len() as u64,
+        volume_uuid,
+        |index, entry| {
+            if let Some(next) = rest.next() {
+                entry.copy_from_slice(to_raw(next).as_bytes());
+            }
+            Ok(index..index + 1)
+        },
+    )
 }
 
 fn stream_entry(draft: &DraftStream, layout: Layout) -> Stream {

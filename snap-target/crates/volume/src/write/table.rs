@@ -9,6 +9,7 @@ use super::{Output, WriteError};
 use crate::checksum::crc32c;
 use crate::format::raw::{BLOCK_BYTES, ENTRY_AREA_BYTES, RawBlockHeader};
 use crate::format::{Table, TableKind};
+use crate::identity::Uuid;
 
 const HEADER_BYTES: usize = size_of::<RawBlockHeader>();
 const KEYS_PER_BLOCK: usize = ENTRY_AREA_BYTES / size_of::<u64>();
@@ -20,7 +21,7 @@ pub(super) fn write_table<O: Output>(
     kind: TableKind,
     owner: u32,
     entry_count: u64,
-    volume_key: [u8; 8],
+    volume_uuid: Uuid,
     mut fill: impl FnMut(u64, &mut [u8]) -> Result<Range<u64>, WriteError>,
 ) -> Result<Table, WriteError> {
     let table = Table::at(kind, owner, entry_count, out.position());
@@ -38,14 +39,14 @@ pub(super) fn write_table<O: Output>(
             index += 1;
         }
         let keys = keys.unwrap_or_default();
-        seal(&mut bytes, &table, 0, block, keys.clone(), volume_key);
+        seal(&mut bytes, &table, 0, block, keys.clone(), volume_uuid);
         out.append(&bytes)?;
         if kind.is_indexed() {
             covered.push(keys);
         }
     }
     for level in 1..table.levels() {
-        covered = write_level(out, &table, level, &covered, volume_key)?;
+        covered = write_level(out, &table, level, &covered, volume_uuid)?;
     }
     Ok(table)
 }
@@ -56,7 +57,7 @@ fn write_level<O: Output>(
     table: &Table,
     level: u8,
     children: &[Range<u64>],
-    volume_key: [u8; 8],
+    volume_uuid: Uuid,
 ) -> Result<Vec<Range<u64>>, WriteError> {
     let mut covered = Vec::new();
     for (block, children) in (0..).zip(children.chunks(KEYS_PER_BLOCK)) {
@@ -70,7 +71,7 @@ fn write_level<O: Output>(
             [only] => only.clone(),
             [] => 0..0,
         };
-        seal(&mut bytes, table, level, block, keys.clone(), volume_key);
+        seal(&mut bytes, table, level, block, keys.clone(), volume_uuid);
         out.append(&bytes)?;
         covered.push(keys);
     }
@@ -83,9 +84,9 @@ fn seal(
     level: u8,
     block: u64,
     keys: Range<u64>,
-    volume_key: [u8; 8],
+    volume_uuid: Uuid,
 ) {
-    let header = table.header(level, block, keys, volume_key);
+    let header = table.header(level, block, keys, volume_uuid);
     bytes[..HEADER_BYTES].copy_from_slice(header.as_bytes());
     // The CRC is the header's first field, and covers all that follows it.
     let crc = crc32c(&bytes[4..]);

@@ -1,0 +1,190 @@
+//! The worked example of docs/format.md is a real volume: its bytes are made here, and compared with the document.
+//!
+//! `UPDATE_DOCUMENTS=1 cargo test -p volume worked_example` writes it into the document again.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use transforms::{Chain, ElementType, ViewChain};
+
+use super::sample::Memory;
+use crate::blocking::open;
+use crate::format::{Layout, Table};
+use crate::identity::uuid_text;
+use crate::write::{ExtentSpec, Options, StreamSpec, Writer};
+
+const BEGIN: &str = "<!-- worked example: made by the volume crate's tests -->\n";
+const END: &str = "<!-- end of the worked example -->\n";
+
+const ELEMENTS: [u32; 6] = [10, 20, 30, 40_000, 50, 60];
+
+fn example() -> Vec<u8> {
+    let options = Options {
+        lba_bytes: 512,
+        threads: 1,
+        volume_uuid: Some(*b"\x01\x23\x45\x67\x89\xab\x4d\xef\x81\x23\x45\x67\x89\xab\xcd\xef"),
+        writer: "example".into(),
+    };
+    let data: Vec<u8> = ELEMENTS.iter().flat_map(|e| e.to_le_bytes()).collect();
+    let mut memory = Memory::default();
+    let mut writer = Writer::new(&mut memory, options).unwrap();
+    let spec = StreamSpec::new(Chain::parse("u16", ElementType::U32).unwrap());
+    let written = writer
+        .add_stream(&spec, &mut &data[..], &mut |_| {})
+        .unwrap();
+    let run = ExtentSpec::Linear {
+        stream: written.stream,
+        first_element: 0,
+        elements: ELEMENTS.len() as u64,
+        view: ViewChain::identity(),
+    };
+    writer
+        .add_view("ids", [run, ExtentSpec::Inline(b"end".to_vec())])
+        .unwrap();
+    writer.finish().unwrap();
+    memory.bytes
+}
+
+/// Sixteen bytes a line; a run of lines of zeros is one line.
+fn dump(text: &mut String, bytes: &[u8], offset: usize) {
+    let mut skipped = false;
+    for (at, line) in (offset..).step_by(16).zip(bytes.chunks(16)) {
+        if line.iter().all(|byte| *byte == 0) {
+            if !skipped {
+                writeln!(text, "        *").unwrap();
+            }
+            skipped = true;
+            continue;
+        }
+        skipped = false;
+        let hex: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let letters: String = line
+            .iter()
+            .map(|byte| {
+                if byte.is_ascii_graphic() {
+                    *byte as char
+                } else {
+                    '.'
+                }
+            })
+            .collect();
+        writeln!(text, "{at:08x}  {}  {letters}", hex.join(" ")).unwrap();
+    }
+}
+
+fn section() -> String {
+    let store = example();
+    let volume = open(&store, store.len() as u64).unwrap();
+    let mut text = String::new();
+    writeln!(
+        text,
+        "Six u32, `{ELEMENTS:?}`, stored as `u16`, presented as they were under the name `ids`, with the three bytes `end` after them: a volume\n\
+         of {} bytes with blocks of 512. Its namespace UUID is `{}`. Lines of zeros are left out (`*`).\n",
+        store.len(),
+        uuid_text(&volume.namespace_uuid()),
+    )
+    .unwrap();
+    let mut block = |title: &str, offset: u64| {
+        let at = offset as usize;
+        writeln!(text, "**{title}**\n\n```").unwrap();
+        dump(&mut text, &store[at..at + 4096], at);
+        writeln!(text, "```\n").unwrap();
+    };
+    let directory = &volume.superblock().directory;
+    let Layout::Unframed {
+        checksums: Some(checksums),
+        ..
+    } = volume.streams()[0].layout
+    else {
+        panic!("the stream has no frames")
+    };
+    let title = |name: &str, table: &Table| {
+        format!(
+            "{name}: {} of {} bytes",
+            table.entry_count(),
+            table.kind().entry_bytes()
+        )
+    };
+    block("Superblock, slot 0", 0);
+    block(
+        "Payload of stream 0: six u16, padding",
+        volume.streams()[0].stored_offset,
+    );
+    block(
+        &title("Checksums of stream 0", &checksums),
+        checksums.offset(),
+    );
+    let extents = volume.view().extents;
+    block(&title("Extents of view 0", &extents), extents.offset());
+    block(
+        "Bytes of blob 0, the view's name",
+        volume.blobs()[0].offset / 4096 * 4096,
+    );
+    let names = ["Sources", "Streams", "Chains", "Blobs", "Views"];
+    for (name, table) in names.iter().zip(directory) {
+        block(&title(name, table), table.offset());
+    }
+    block("Superblock, tail", volume.superblock().tail_offset());
+    text
+}
+
+#[test]
+fn the_worked_example_is_true() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/format.md");
+    let document = fs::read_to_string(&path).unwrap();
+    let (before, rest) = document.split_once(BEGIN).unwrap();
+    let (found, after) = rest.split_once(END).unwrap();
+    let expected = format!("\n{}", section());
+    if std::env::var_os("UPDATE_DOCUMENTS").is_some() {
+        fs::write(&path, format!("{before}{BEGIN}{expected}{END}{after}")).unwrap();
+        return;
+    }
+    assert_eq!(found, expected, "run it with UPDATE_DOCUMENTS=1");
+}
+
+/// The limits that the document promises are those of the code.
+#[test]
+fn the_limits_are_those_of_the_document() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/format.md");
+    let document = fs::read_to_string(path).unwrap();
+    use crate::limits::*;
+    for (name, value, text) in [
+        (
+            "volume_bytes, source bytes, presented_bytes",
+            BYTES_MAX,
+            "2^56",
+        ),
+        ("elements of a stream", ELEMENTS_MAX, "2^56"),
+        ("sources", SOURCES_MAX, "262,144"),
+        ("streams", STREAMS_MAX, "262,144"),
+        ("chains", CHAINS_MAX, "4,096"),
+        ("blobs", BLOBS_MAX, "524,288"),
+        ("views", VIEWS_MAX, "1,024"),
+        ("extents of a view", EXTENTS_MAX, "2^32"),
+        (
+            "frames of a stream, checksums of a stream",
+            FRAMES_MAX,
+            "2^44",
+        ),
+        ("packed bytes of a frame", FRAME_PACKED_BYTES_MAX, "4 MiB"),
+        (
+            "steps of a chain",
+            crate::format::raw::CHAIN_STEPS_MAX as u64,
+            "8",
+        ),
+        ("blob bytes", BLOB_BYTES_MAX, "64 MiB"),
+        ("locators and names together", TEXTS_BYTES_MAX, "64 MiB"),
+    ] {
+        let row = format!("| {name} | {text} |");
+        assert!(document.contains(&row), "{row}");
+        let number = match text.split_once(' ') {
+            Some((mebibytes, _)) => mebibytes.parse::<u64>().unwrap() << 20,
+            None => match text.strip_prefix("2^") {
+                Some(power) => 1 << power.parse::<u32>().unwrap(),
+                None => text.replace(',', "").parse().unwrap(),
+            },
+        };
+        assert_eq!(number, value, "{name}");
+    }
+}
