@@ -1,0 +1,107 @@
+//! The golden vectors in fixtures/golden-vectors: bytes of today, read for ever.
+
+#![allow(clippy::unwrap_used)] // a test: a panic is the report
+
+use std::path::Path;
+
+use transforms::{
+    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, ViewChain, descriptors,
+};
+
+struct Vector {
+    chain: Chain,
+    source: Vec<u8>,
+    packed: Vec<u8>,
+    stored: Vec<u8>,
+    made_by: String,
+}
+
+/// The vectors of one transform.
+fn vectors(name: &str) -> Vec<Vector> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/golden-vectors");
+    let path = folder.join(format!("{name}.txt"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    text.split("\n\n").map(vector).collect()
+}
+
+fn vector(entry: &str) -> Vector {
+    let line = |word: &str| {
+        let found = entry.lines().find_map(|line| line.strip_prefix(word));
+        found.unwrap_or_else(|| panic!("no {word:?} in {entry:?}"))
+    };
+    let element: ElementType = line("source ").parse().unwrap();
+    Vector {
+        chain: Chain::parse(line("chain "), element).unwrap(),
+        source: line("values ")
+            .split(' ')
+            .map(|value| value.parse::<i128>().unwrap())
+            .flat_map(|value| value.to_le_bytes()[..element.bytes()].to_vec())
+            .collect(),
+        packed: bytes(line("packed ")),
+        stored: bytes(line("stored ")),
+        made_by: line("made-by ").into(),
+    }
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    hex.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
+}
+
+#[test]
+fn every_transform_reads_its_golden_vectors() {
+    let mut scratch = Scratch::new();
+    for descriptor in descriptors() {
+        let vectors = vectors(descriptor.name);
+        assert!(vectors.len() >= 5, "{}: few vectors", descriptor.name);
+        for (index, vector) in vectors.iter().enumerate() {
+            let what = format!(
+                "{} vector {index}, {:?}, made by {}",
+                descriptor.name, vector.chain, vector.made_by
+            );
+            let named = vector.chain.steps().iter().any(|s| s.id == descriptor.id);
+            assert!(named, "{what}: another transform's");
+
+            let mut packed = vec![0; vector.packed.len()];
+            vector
+                .chain
+                .unblock(&vector.stored, &mut scratch, &mut packed)
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(packed, vector.packed, "{what}");
+
+            let decoder = Decoder::new(&vector.chain, &ViewChain::identity(), None).unwrap();
+            let mut out = vec![0; vector.source.len()];
+            let window = PackedWindow {
+                first_byte: 0,
+                bytes: &packed,
+            };
+            let range = 0..out.len() as u64;
+            decoder
+                .expand(window, range, &mut OutSegments::from_slice(&mut out))
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(out, vector.source, "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_a_definition_fixes_is_encoded_byte_for_byte() {
+    let mut scratch = Scratch::new();
+    let mut fixed = 0;
+    for name in ["integer", "bitpack", "shuffle"] {
+        for vector in vectors(name) {
+            assert_eq!(vector.made_by, "definition");
+            let mut stored = vec![0; vector.packed.len()];
+            let encoded = vector
+                .chain
+                .encode_frame(&vector.source, &mut scratch, &mut stored)
+                .unwrap();
+            stored.truncate(encoded.stored_bytes);
+            assert_eq!(stored, vector.stored, "{:?}", vector.chain);
+            fixed += 1;
+        }
+    }
+    assert_eq!(fixed, 10 + 36 + 5);
+}
