@@ -71,7 +71,7 @@ pub enum WriteError {
     },
 
     /// The output's name belongs to something that is not a regular file.
-    #[error("{} is not a regular file; a volume is written to a file", path.display())]
+    #[error("{} is not a regular file; choose the name of a file", path.display())]
     NotAFile {
         /// Its name.
         path: PathBuf,

@@ -67,6 +67,14 @@ impl StreamSpec {
         }
     }
 
+    /// Whether a stream can be stored so.
+    ///
+    /// # Errors
+    /// [`WriteError::Refused`], with the rule.
+    pub fn check(&self) -> Result<(), WriteError> {
+        self.cut().map(|_| ())
+    }
+
     fn cut(&self) -> Result<Cut, WriteError> {
         let refused = |field, why| Err(WriteError::Refused { field, why });
         if !self.chain.is_framed() {

@@ -3,6 +3,7 @@
 mod crash;
 mod errors;
 mod files;
+mod round_trip;
 mod threads;
 
 use std::fs::File;
