@@ -80,7 +80,8 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+        // The errors of this project say their causes themselves.
+        write!(f, "{}", self.error)
     }
 }
 

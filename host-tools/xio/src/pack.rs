@@ -108,6 +108,7 @@ impl Plan {
             output: arguments.output.clone(),
             replace: arguments.force,
         };
+        plan.spec.check()?;
         plan.check_inputs()?;
         Ok(plan)
     }

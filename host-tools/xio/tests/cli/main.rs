@@ -1,0 +1,12 @@
+//! `xio` as a person runs it: its exit status, its words, its files.
+
+#![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
+
+mod counters;
+mod help;
+mod killed;
+mod memory;
+mod mistakes;
+mod round_trip;
+mod served;
+mod support;

@@ -1,0 +1,329 @@
+//! Every mistake has its exit status and its words, and leaves no file.
+
+use super::support::{Folder, fixture};
+
+fn tokens(name: &str) -> String {
+    fixture(name).into_os_string().into_string().unwrap()
+}
+
+#[test]
+fn a_value_that_does_not_fit_is_named_with_its_place() {
+    let o200k = tokens("o200k-u32.bin");
+    for (chain, target) in [
+        ("u16", "u16 (0..=65535)"),
+        ("u16+lz4", "u16 (0..=65535)"),
+        ("bitpack:16", "16 bits (0..=65535)"),
+    ] {
+        let folder = Folder::new();
+        let error = format!(
+            "{o200k}: element 0 (byte 0) is 127908, which does not fit {target}: it needs 17 bits, \
+             and later elements may need more; choose a wider stored chain"
+        );
+        folder.fails(
+            1,
+            &error,
+            &[
+                "pack",
+                &o200k,
+                "--dtype",
+                "u32",
+                "--store-as",
+                chain,
+                "-o",
+                "v.xio",
+            ],
+        );
+        assert!(folder.names().is_empty());
+    }
+    let folder = Folder::new();
+    // 17 bits hold the first value, and not the 9,048 that are above 131,071.
+    let values: Vec<u32> = std::fs::read(&o200k)
+        .unwrap()
+        .chunks_exact(4)
+        .map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()))
+        .collect();
+    let (at, value) = values
+        .iter()
+        .enumerate()
+        .find(|(_, value)| **value > 131_071)
+        .unwrap();
+    let error = format!(
+        "{o200k}: element {at} (byte {}) is {value}, which does not fit 17 bits (0..=131071): it needs 18 bits, \
+         and later elements may need more; choose a wider stored chain",
+        at * 4
+    );
+    folder.fails(
+        1,
+        &error,
+        &[
+            "pack",
+            &o200k,
+            "--dtype",
+            "u32",
+            "--store-as",
+            "bitpack:17",
+            "-o",
+            "v.xio",
+        ],
+    );
+    assert!(folder.names().is_empty());
+}
+
+#[test]
+fn an_input_that_ends_inside_an_element_is_refused() {
+    let folder = Folder::new();
+    folder.write("odd.bin", &[0; 4003]);
+    let why = "the input is 4003 bytes, which is not a whole number of u32 elements of 4 bytes: \
+               3 bytes are left after element 1000; check the element type, or cut the input";
+    folder.fails(
+        1,
+        &format!("odd.bin: {why}"),
+        &["pack", "odd.bin", "--dtype", "u32", "-o", "v.xio"],
+    );
+    assert_eq!(folder.names(), ["odd.bin"]);
+}
+
+#[test]
+fn files_that_are_not_what_they_should_be_are_named() {
+    let folder = Folder::new();
+    folder.write("in.bin", &[0; 16]);
+    folder.write("text", b"no volume");
+    std::fs::create_dir(folder.path("folder")).unwrap();
+    let pack = |input, output| ["pack", input, "--dtype", "u32", "-o", output];
+    folder.fails(
+        3,
+        "reading gone.bin: No such file or directory (os error 2)",
+        &pack("gone.bin", "v.xio"),
+    );
+    folder.fails(
+        2,
+        "folder is a folder; name the files in it",
+        &pack("folder", "v.xio"),
+    );
+    folder.fails(
+        2,
+        "text exists already; choose another name, or replace it with --force",
+        &pack("in.bin", "text"),
+    );
+    folder.fails(
+        2,
+        "folder is not a regular file; choose the name of a file",
+        &pack("in.bin", "folder"),
+    );
+    folder.fails(
+        3,
+        "creating a file for no/v.xio: No such file or directory (os error 2)",
+        &pack("in.bin", "no/v.xio"),
+    );
+    assert_eq!(folder.read("text"), b"no volume");
+    folder.fails(
+        1,
+        "text: not a volume: it is too small (9 bytes on the store)",
+        &["inspect", "text"],
+    );
+    folder.fails(
+        2,
+        "folder is a folder, not a volume",
+        &["inspect", "folder"],
+    );
+    folder.fails(
+        3,
+        "opening gone.xio: No such file or directory (os error 2)",
+        &["verify", "gone.xio"],
+    );
+    assert_eq!(folder.names(), ["folder", "in.bin", "text"]);
+}
+
+#[test]
+fn parameters_that_cannot_be_are_refused_before_anything_is_read() {
+    let folder = Folder::new();
+    folder.write("in.bin", &[0; 16]);
+    let pack = |more: &[&'static str]| {
+        [&["pack", "in.bin", "--dtype", "u32", "-o", "v.xio"], more].concat()
+    };
+    folder.fails(
+        2,
+        "logical block size: 520 bytes; 512 and 4096 are possible",
+        &pack(&["--lba", "520"]),
+    );
+    folder.fails(
+        2,
+        "frame size: 16 bytes hold less than 8 elements of u32; 32 bytes are the least",
+        &pack(&["--store-as", "lz4", "--frame", "16"]),
+    );
+    folder.fails(
+        2,
+        "frame size: 8388608 source bytes, 8388608 packed: a frame has at most 4194304 of either",
+        &pack(&["--store-as", "lz4", "--frame", "8MiB"]),
+    );
+    folder.fails(
+        2,
+        "integrity: lz4 has frames, and frames always have a checksum",
+        &pack(&["--store-as", "lz4", "--integrity", "none"]),
+    );
+    let unknown = folder.xio(pack(&["--store-as", "u16+lzma"]));
+    assert_eq!(unknown.status, 2);
+    assert!(unknown.stderr.starts_with(
+        "error: --store-as u16+lzma: no transform is named \"lzma\"; known are none, "
+    ));
+    let late = folder.xio(pack(&["--store-as", "lz4+u16"]));
+    assert_eq!(late.status, 2);
+    assert!(
+        late.stderr
+            .contains("element steps come before block steps"),
+        "{}",
+        late.stderr
+    );
+    folder.fails(
+        2,
+        "'-' can be given once: there is one standard input",
+        &[
+            "pack", "-", "-", "--dtype", "u8", "--name", "n", "-o", "v.xio",
+        ],
+    );
+    folder.fails(
+        2,
+        "the first input has no name to call the view by; give one with --name",
+        &["pack", "-", "--dtype", "u8", "-o", "v.xio"],
+    );
+    assert_eq!(folder.names(), ["in.bin"]);
+}
+
+#[test]
+fn a_command_line_that_is_not_one_has_status_2() {
+    let folder = Folder::new();
+    for (arguments, says) in [
+        (&["frobnicate"][..], "unrecognized subcommand 'frobnicate'"),
+        (&["pack", "in.bin", "-o", "v.xio"], "--dtype <TYPE>"),
+        (
+            &["pack", "in.bin", "--dtype", "u31", "-o", "v.xio"],
+            "\"u31\" is no element type; known are u8 i8",
+        ),
+        (
+            &[
+                "pack", "in.bin", "--dtype", "u32", "--frame", "64K", "-o", "v",
+            ],
+            "'64K' is not a size",
+        ),
+        (&["verify", "v.xio", "--concat"], "--against <FILE>"),
+        (
+            &["verify", "nbd://host/x", "--against", "a"],
+            "'nbd://host/x' does not begin with nvme+tcp://",
+        ),
+        (
+            &["verify", "nvme+tcp://127.0.0.1/nqn.x:y"],
+            "a namespace can only be compared: name the files that it was packed from with --against",
+        ),
+    ] {
+        let ran = folder.xio(arguments);
+        assert_eq!((ran.status, ran.stdout.as_str()), (2, ""), "{arguments:?}");
+        assert!(
+            ran.stderr.starts_with("error: ") && ran.stderr.contains(says),
+            "{}",
+            ran.stderr
+        );
+    }
+}
+
+#[test]
+fn bytes_that_differ_are_found_and_placed() {
+    let folder = Folder::new();
+    let tiny = std::fs::read(fixture("tiny-u32.bin")).unwrap();
+    folder.write("a.bin", &tiny);
+    folder.write("b.bin", &tiny[..400]);
+    folder.done([
+        "pack",
+        "a.bin",
+        "b.bin",
+        "--dtype",
+        "u32",
+        "--store-as",
+        "u16+lz4",
+        "-o",
+        "v.xio",
+    ]);
+    let verify = |files: [&'static str; 2]| {
+        [
+            "verify",
+            "v.xio",
+            "--against",
+            files[0],
+            "--against",
+            files[1],
+        ]
+    };
+    assert_eq!(
+        folder.done(verify(["a.bin", "b.bin"])),
+        "v.xio: 8,592 bytes are the same\n"
+    );
+
+    let mut other = tiny.clone();
+    other[7_001] ^= 0x40;
+    folder.write("c.bin", &other);
+    let (presented, expected) = (tiny[7_001], other[7_001]);
+    let error = format!(
+        "v.xio: presented byte 7001 is {presented:#04x}; byte 7001 of c.bin is {expected:#04x}"
+    );
+    folder.fails(1, &error, &verify(["c.bin", "b.bin"]));
+    let mut other = tiny[..400].to_vec();
+    other[399] = 0xEE;
+    folder.write("d.bin", &other);
+    let error = format!(
+        "v.xio: presented byte 8591 is {:#04x}; byte 399 of d.bin is 0xee",
+        tiny[399]
+    );
+    folder.fails(1, &error, &verify(["a.bin", "d.bin"]));
+
+    folder.fails(
+        1,
+        "v.xio presents 8,592 bytes, a.bin has 8,000",
+        &["verify", "v.xio", "--against", "a.bin"],
+    );
+    let concat = [&verify(["a.bin", "b.bin"])[..], &["--concat"]].concat();
+    folder.fails(
+        1,
+        "v.xio presents 8,592 bytes, the 2 files have 8,400",
+        &concat,
+    );
+}
+
+#[test]
+fn a_flipped_bit_is_reported_and_nothing_of_it_presented() {
+    let folder = Folder::new();
+    folder.write("a.bin", &std::fs::read(fixture("tiny-u32.bin")).unwrap());
+    folder.done([
+        "pack",
+        "a.bin",
+        "--dtype",
+        "u32",
+        "--store-as",
+        "u16+lz4",
+        "-o",
+        "v.xio",
+    ]);
+    let mut volume = folder.read("v.xio");
+    volume[8_192 + 1_000] ^= 0x10;
+    folder.write("bad.xio", &volume);
+    let damage = "stream 0, frame 0, at byte 8192 of the volume: checksum mismatch: recorded ";
+    let ran = folder.xio(["verify", "bad.xio"]);
+    let says = format!(
+        "error: bad.xio: 1 place is damaged; restore it from a copy, or pack it again:\n  {damage}"
+    );
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""));
+    assert!(ran.stderr.starts_with(&says), "{}", ran.stderr);
+
+    let ran = folder.xio(["verify", "bad.xio", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.status, &report["damage_count"]), (1, &1.into()));
+    assert!(report["damage"][0].as_str().unwrap().starts_with(damage));
+
+    let ran = folder.xio(["unpack", "bad.xio", "-o", "out.bin"]);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.stderr
+            .starts_with(&format!("error: bad.xio: presented byte 0: {damage}")),
+        "{}",
+        ran.stderr
+    );
+    assert_eq!(folder.names(), ["a.bin", "bad.xio", "v.xio"]);
+}

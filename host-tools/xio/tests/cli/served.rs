@@ -1,0 +1,157 @@
+//! `xio verify nvme+tcp://...` against a target in this process.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+
+use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
+use namespace::{Engine, EngineConfig, Namespace, NamespaceSet};
+use reactor::{Ring, RingConfig};
+use store::{OpenOptions, SharedStore, StoreSpec};
+use volume::blocking::Reader;
+
+use super::support::{Folder, fixture};
+
+const NQN: &str = "nqn.2026-11.io.xio:test";
+
+/// A target with one reactor; stopped when it is dropped.
+struct Target {
+    address: SocketAddr,
+    control: Control,
+    reactor: Option<JoinHandle<()>>,
+}
+
+impl Target {
+    /// Serves volume files as NSID 1, 2, ...
+    fn start(volumes: &[&Path]) -> Target {
+        let namespaces = (1..).zip(volumes).map(|(nsid, path)| {
+            let volume = Reader::open_file(path, 0).unwrap().volume().clone();
+            let spec = StoreSpec::File {
+                path: path.to_path_buf(),
+            };
+            let store = SharedStore::open(&spec, OpenOptions::read_only()).unwrap();
+            Arc::new(Namespace::of_view(nsid, volume, vec![store]))
+        });
+        let set = NamespaceSet::new(namespaces.collect());
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let service = Arc::new(Service::new(NQN, address, &set, SuccessFlag::Always).unwrap());
+        let (ready, control) = mpsc::channel();
+        let reactor = thread::spawn(move || {
+            let ring = Ring::new(&RingConfig::default()).unwrap();
+            let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
+            let config = FrontendConfig {
+                reactor: 0,
+                service,
+            };
+            let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
+            ready.send(frontend.control()).unwrap();
+            frontend.run(&[frontend.control()]).unwrap();
+        });
+        Target {
+            address,
+            control: control.recv().unwrap(),
+            reactor: Some(reactor),
+        }
+    }
+
+    fn url(&self, query: &str) -> String {
+        format!("nvme+tcp://{}/{NQN}{query}", self.address)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.control.stop();
+        if let Some(reactor) = self.reactor.take() {
+            reactor.join().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_namespace_is_compared_with_the_files_it_was_packed_from() {
+    let folder = Folder::new();
+    let r50k = std::fs::read(fixture("r50k-u32.bin")).unwrap();
+    folder.write("a.bin", &r50k);
+    folder.write("b.bin", &r50k[..4_000]);
+    folder.done([
+        "pack",
+        "a.bin",
+        "--dtype",
+        "u32",
+        "--store-as",
+        "u16+lz4",
+        "-o",
+        "1.xio",
+    ]);
+    let more = ["--lba", "512", "-o", "2.xio"];
+    folder.done(
+        [
+            &[
+                "pack",
+                "a.bin",
+                "b.bin",
+                "--dtype",
+                "u32",
+                "--store-as",
+                "bitpack:17",
+            ],
+            &more[..],
+        ]
+        .concat(),
+    );
+    let target = Target::start(&[&folder.path("1.xio"), &folder.path("2.xio")]);
+    let (one, two) = (target.url("?nsid=1"), target.url("?nsid=2"));
+
+    // Whole blocks: 482 of 4096 bytes, 3863 of 512.
+    let same = folder.done(["verify", &one, "--against", "a.bin"]);
+    assert_eq!(same, format!("{one}: 1,974,272 bytes are the same\n"));
+    let same = folder.done(["verify", &two, "--against", "a.bin", "--against", "b.bin"]);
+    assert_eq!(same, format!("{two}: 1,977,856 bytes are the same\n"));
+    let json = folder.done(["verify", &one, "--against", "a.bin", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["compared_bytes"], 1_974_272);
+
+    let mut other = r50k.clone();
+    other[1_234_567] ^= 1;
+    folder.write("c.bin", &other);
+    let (presented, expected) = (r50k[1_234_567], other[1_234_567]);
+    let error = format!(
+        "{one}: presented byte 1234567 is {presented:#04x}; byte 1234567 of c.bin is {expected:#04x}"
+    );
+    folder.fails(1, &error, &["verify", &one, "--against", "c.bin"]);
+    folder.fails(
+        1,
+        &format!("{two} presents 1,977,856 bytes, a.bin has 1,973,752"),
+        &["verify", &two, "--against", "a.bin"],
+    );
+    let three = target.url("?nsid=3");
+    folder.fails(
+        3,
+        "namespace 3 is not there; the subsystem has [1, 2]",
+        &["verify", &three, "--against", "a.bin"],
+    );
+    let any = target.url("");
+    folder.fails(
+        2,
+        "the subsystem has 2 namespaces; choose one with ?nsid=N behind the NQN",
+        &["verify", &any, "--against", "a.bin"],
+    );
+}
+
+#[test]
+fn nobody_listening_is_an_error_that_says_so() {
+    let folder = Folder::new();
+    folder.write("a.bin", &[0; 8]);
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let url = format!("nvme+tcp://{free}/{NQN}?nsid=1");
+    let error = format!(
+        "cannot connect to {free}: Connection refused (os error 111); is a target listening there?"
+    );
+    folder.fails(3, &error, &["verify", &url, "--against", "a.bin"]);
+}

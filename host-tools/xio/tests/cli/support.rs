@@ -1,0 +1,117 @@
+//! Running the program, and data to run it on.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// The program.
+pub fn xio() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_xio"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// The real data of the repository.
+pub fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/data")
+        .join(name)
+}
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Ran {
+    pub status: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A folder of its own to run in, gone afterwards.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Folder {
+        Folder(TempDir::new().unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, bytes).unwrap();
+        path
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        fs::read(self.path(name)).unwrap()
+    }
+
+    /// The names in it, hidden ones too.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(self.0.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// Runs `xio` in the folder.
+    pub fn xio(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Ran {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = xio()
+            .current_dir(self.0.path())
+            .args(arguments)
+            .output()
+            .unwrap();
+        Ran {
+            status: status.code().unwrap(),
+            stdout: String::from_utf8(stdout).unwrap(),
+            stderr: String::from_utf8(stderr).unwrap(),
+        }
+    }
+
+    /// As [`xio`](Self::xio), which must succeed without a word of complaint; returns what it printed.
+    pub fn done(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
+        let ran = self.xio(arguments);
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{}", ran.stdout);
+        ran.stdout
+    }
+
+    /// As [`xio`](Self::xio), which must fail with this status and say exactly this, in one line.
+    pub fn fails(&self, status: i32, error: &str, arguments: &[&str]) {
+        let ran = self.xio(arguments);
+        assert_eq!(ran.stderr, format!("error: {error}\n"), "{arguments:?}");
+        assert_eq!(
+            (ran.status, ran.stdout.as_str()),
+            (status, ""),
+            "{arguments:?}"
+        );
+    }
+}
+
+/// Numbers that are the same each time.
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    /// Numerical Recipes' 64-bit generator; its upper bits.
+    pub fn next(&mut self) -> u32 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 32) as u32
+    }
+}
