@@ -73,6 +73,8 @@ enum Stage {
     IdentifyNamespace(Nsid),
     Descriptors(Box<NamespaceInfo>),
     Done,
+    /// An answer was an error: there is no result.
+    Failed,
 }
 
 impl AttachAdmin {
@@ -108,7 +110,7 @@ impl AttachAdmin {
         })
     }
 
-    /// The result, once [`Sequence::step`] said [`Step::Done`].
+    /// The result, once [`Sequence::step`] said [`Step::Done`]; none after an error.
     pub fn finish(self) -> Option<Attached> {
         (self.stage == Stage::Done).then_some(())?;
         Some(Attached {
@@ -212,12 +214,12 @@ impl Sequence for AttachAdmin {
                 Cns::NAMESPACE_DESCRIPTORS,
                 namespace.nsid,
             )),
-            Stage::Done => Step::Done,
+            Stage::Done | Stage::Failed => Step::Done,
         })
     }
 
     fn answered(&mut self, now: Time, cqe: &Cqe, data: &[u8]) -> Result<(), InitiatorError> {
-        match std::mem::replace(&mut self.stage, Stage::Done) {
+        match std::mem::replace(&mut self.stage, Stage::Failed) {
             Stage::Connect => return self.connected(cqe),
             Stage::Capabilities => {
                 expect_success("Property Get CAP", cqe)?;
@@ -262,7 +264,7 @@ impl Sequence for AttachAdmin {
                 self.namespaces.push(*namespace);
                 self.stage = self.next_namespace();
             }
-            Stage::Done => {}
+            stage @ (Stage::Done | Stage::Failed) => self.stage = stage,
         }
         Ok(())
     }

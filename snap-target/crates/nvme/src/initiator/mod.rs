@@ -15,6 +15,8 @@ mod identity;
 mod keep_alive;
 mod shutdown;
 mod split;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
@@ -36,7 +38,8 @@ pub trait Sequence {
     /// What to do next. The same answer again, until [`Sequence::answered`] was called or the time came.
     fn step(&mut self, now: Time) -> Result<Step, InitiatorError>;
 
-    /// The completion of the command that the last step issued, and the data that came with it.
+    /// The completion of the command that the last step issued, and the data that came with it. After an error there is no
+    /// result.
     fn answered(&mut self, now: Time, cqe: &Cqe, data: &[u8]) -> Result<(), InitiatorError>;
 }
 
