@@ -8,7 +8,7 @@ use std::ops::{BitAnd, BitOr, Sub};
 pub struct Features(u16);
 
 /// Names, in bit order.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 8] = [
     "coop_taskrun",
     "single_issuer",
     "defer_taskrun",
@@ -16,7 +16,6 @@ const NAMES: [&str; 9] = [
     "multishot_accept",
     "multishot_recv",
     "msg_ring",
-    "registered_ring",
     "send_zc",
 ];
 
@@ -37,10 +36,8 @@ impl Features {
     pub const MULTISHOT_RECV: Self = Self(1 << 5);
     /// A ring wakes another without an eventfd (5.18).
     pub const MSG_RING: Self = Self(1 << 6);
-    /// The ring's own descriptor is registered, which saves a lookup on each enter (5.18).
-    pub const REGISTERED_RING: Self = Self(1 << 7);
     /// Zero-copy send of gathered messages (6.1). Used only where a send asks for it: it loses on loopback.
-    pub const SEND_ZC: Self = Self(1 << 8);
+    pub const SEND_ZC: Self = Self(1 << 7);
     /// Everything this crate knows of.
     pub const ALL: Self = Self((1 << NAMES.len()) - 1);
 

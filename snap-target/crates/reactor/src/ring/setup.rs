@@ -46,12 +46,7 @@ pub(super) fn build(config: &RingConfig) -> Result<(IoUring, Features), ReactorE
         });
     }
     let have = probe(&uring)?;
-    let mut features = (wanted & have).closed();
-    if features.contains(Features::REGISTERED_RING) && uring.submitter().register_ring_fd().is_err()
-    {
-        features = features - Features::REGISTERED_RING;
-    }
-    Ok((uring, features))
+    Ok((uring, (wanted & have).closed()))
 }
 
 fn try_build(config: &RingConfig, wanted: Features) -> Result<IoUring, Errno> {
@@ -94,7 +89,7 @@ fn probe(uring: &IoUring) -> Result<Features, ReactorError> {
     // Setup flags were settled by try_build.
     let mut have = Features::COOP_TASKRUN | Features::SINGLE_ISSUER | Features::DEFER_TASKRUN;
     if has(opcode::MsgRingData::CODE) {
-        have = have | Features::MSG_RING | Features::REGISTERED_RING; // 5.18
+        have = have | Features::MSG_RING; // 5.18
     }
     if has(opcode::Socket::CODE) {
         have = have | Features::BUFFER_RINGS | Features::MULTISHOT_ACCEPT; // 5.19

@@ -171,3 +171,32 @@ fn open_error(name: &str, source: Errno, access: Access) -> StoreError {
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trying_finds_an_alignment_that_the_kernel_would_report() {
+        let path = std::env::temp_dir().join(format!("store-open-{}", std::process::id()));
+        std::fs::write(&path, vec![0; 64 << 10]).unwrap();
+        let direct = open_with(&path, Access::ReadOnly, libc::O_DIRECT);
+        let plain = open_with(&path, Access::ReadOnly, 0).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(
+            tried_alignment(&plain),
+            Some(512),
+            "through the page cache anything goes"
+        );
+        // Where O_DIRECT is refused, or the kernel is too old to tell, there is nothing to compare.
+        let Ok(direct) = direct else { return };
+        let tried = tried_alignment(&direct);
+        match reported_alignment(&direct) {
+            None | Some(0) => {}
+            Some(reported) => assert!(
+                tried.is_some_and(|tried| reported <= tried),
+                "{reported} {tried:?}"
+            ),
+        }
+    }
+}
