@@ -17,6 +17,16 @@ const DIRECT_BYTES_MIN: u32 = 16 << 10;
 const HEADERS_ONLY_BYTES: usize = 256;
 const _: () = assert!(HEADERS_ONLY_BYTES < STAGING_BYTES);
 
+/// What one turn takes in before what it completes is replaced and sent: an end that only drinks leaves the other one idle.
+const RECEIVE_BYTES_MAX: usize = 128 << 10;
+
+/// What one read brought.
+struct Read {
+    bytes: usize,
+    /// As many as were asked for: there may be more.
+    full: bool,
+}
+
 /// Bytes that came with others and were not looked at yet.
 #[derive(Debug)]
 pub(super) struct Staging {
@@ -62,29 +72,20 @@ impl Staging {
 }
 
 impl Queue {
-    /// Takes in what has arrived. True where anything did.
+    /// Takes in what has arrived, up to [`RECEIVE_BYTES_MAX`]. True where anything did.
     pub(super) fn receive(&mut self, buffers: &mut impl Buffers) -> Result<bool, Error> {
-        let mut progress = false;
-        loop {
-            match self.machine.want() {
-                Want::Closed => return Ok(progress),
-                Want::Header(_) if !self.staging.is_empty() => {
-                    let used = self.machine.headers(self.staging.staged());
-                    self.staging.start += used;
-                }
-                Want::Payload { .. } if !self.staging.is_empty() => self.copy_payload(buffers)?,
-                want => {
-                    let Some((count, more)) = self.read(want, buffers)? else {
-                        return Ok(progress);
-                    };
-                    progress |= count > 0;
-                    if !more {
-                        self.digest_staged(buffers)?;
-                        return Ok(progress);
-                    }
-                }
+        let mut received = 0;
+        while received < RECEIVE_BYTES_MAX {
+            let Some(read) = self.read(buffers)? else {
+                break;
+            };
+            received += read.bytes;
+            self.digest_staged(buffers)?;
+            if !read.full {
+                break;
             }
         }
+        Ok(received > 0)
     }
 
     /// What was staged, to its end.
@@ -101,39 +102,33 @@ impl Queue {
         Ok(())
     }
 
-    /// One read from the socket: into the place of the payload that is wanted first, then into the shared buffer. Bytes read, and
-    /// whether there may be more; `None` where there were none.
-    fn read(
-        &mut self,
-        want: Want,
-        buffers: &mut impl Buffers,
-    ) -> Result<Option<(usize, bool)>, Error> {
-        let Want::Payload {
-            slot, offset, len, ..
-        } = want
-        else {
-            let room = self.staging.room();
-            let asked = room.len();
-            let count = self.socket.read(&mut [IoSliceMut::new(room)])?;
-            return Ok(count.map(|count| {
-                self.staging.end = count;
-                (count, count == asked)
-            }));
+    /// One read from the socket: into the place of the payload that is wanted first, then into the shared buffer. `None` where there
+    /// is nothing to read.
+    fn read(&mut self, buffers: &mut impl Buffers) -> Result<Option<Read>, Error> {
+        let want = self.machine.want();
+        let payload = match want {
+            Want::Closed => return Ok(None),
+            Want::Header(_) => &mut [],
+            Want::Payload {
+                slot, offset, len, ..
+            } => {
+                self.staging.expect(len);
+                place(buffers.incoming(slot), offset, len)?
+            }
         };
-        self.staging.expect(len);
-        let payload = place(buffers.incoming(slot), offset, len)?;
         let wanted = payload.len();
         let room = self.staging.room();
         let asked = wanted + room.len();
-        let Some(count) = self
-            .socket
-            .read(&mut [IoSliceMut::new(payload), IoSliceMut::new(room)])?
-        else {
+        let mut places = [IoSliceMut::new(payload), IoSliceMut::new(room)];
+        let Some(bytes) = self.socket.read(&mut places)? else {
             return Ok(None);
         };
-        self.staging.end = count.saturating_sub(wanted);
-        self.payload_arrived(want, count.min(wanted), buffers)?;
-        Ok(Some((count, count == asked)))
+        self.staging.end = bytes.saturating_sub(wanted);
+        self.payload_arrived(want, bytes.min(wanted), buffers)?;
+        Ok(Some(Read {
+            bytes,
+            full: bytes == asked,
+        }))
     }
 
     /// Payload that came with other bytes: the one copy that small PDUs cost.
