@@ -7,7 +7,7 @@ use namespace::{Done, Engine, Io, NamespaceError};
 use nvme::controller::{BlockRange, CommandError, ControllerId, IoCommand, parse_io};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
-use nvme_spec::{Lba, Status};
+use nvme_spec::{IoOpcode, Lba, Sqe, Status};
 use reactor::buf::IoBuf;
 
 use crate::config::Service;
@@ -236,6 +236,7 @@ impl IoQueue {
 
     /// Answers with an error, and keeps it for the Error Information log.
     fn fail(&mut self, slot: Slot, status: Status, lba: Option<Lba>) {
+        let lba = lba.or_else(|| lba_of(self.link.machine.command(slot)));
         let error = CommandError::of(self.queue, self.link.machine.command(slot), status, lba);
         self.failures.push(error);
         self.link.machine.respond(slot, Completion::of(status), 0);
@@ -245,4 +246,9 @@ impl IoQueue {
     pub(crate) fn settle(&mut self) -> Health {
         self.link.settle()
     }
+}
+
+/// The first block that a command names, whether it could be carried out or not.
+fn lba_of(sqe: &Sqe) -> Option<Lba> {
+    matches!(IoOpcode(sqe.opcode), IoOpcode::READ | IoOpcode::WRITE).then(|| sqe.slba())
 }

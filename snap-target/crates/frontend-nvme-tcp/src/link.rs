@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use nvme::digest::{crc32c, crc32c_combine};
+use nvme::digest::crc32c_append;
 use nvme::queue::Transfer;
 use nvme::tcp::batch::{Slot, TxBatch};
 use nvme::tcp::target::{Connection as Machine, Event as MachineEvent, Want};
@@ -289,7 +289,7 @@ impl Link {
         };
         buf.copy_from(offset as usize, bytes);
         let crc = if digest {
-            crc32c_combine(self.machine.payload_crc(), crc32c(bytes), count)
+            crc32c_append(self.machine.payload_crc(), bytes)
         } else {
             0
         };
@@ -315,8 +315,7 @@ impl Link {
                 },
             ) => {
                 let crc = if wants_digest {
-                    let crc = digest::of_buf(buf, 0, buf.len());
-                    crc32c_combine(self.machine.payload_crc(), crc, buf.len())
+                    digest::of_buf(self.machine.payload_crc(), buf, 0, buf.len())
                 } else {
                     0
                 };
@@ -478,7 +477,7 @@ impl Link {
             }
             if item.data_digest() {
                 self.tx
-                    .set_data_digest(index, digest::of_buf(buf, offset, len));
+                    .set_data_digest(index, digest::of_buf(0, buf, offset, len));
                 if !batch.push_bytes(self.tx.digest(&item)) {
                     return false;
                 }
