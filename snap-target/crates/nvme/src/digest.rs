@@ -14,16 +14,6 @@ pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     low_half(digest.finalize())
 }
 
-/// CRC-32C of two runs of bytes from their CRCs and the length of the second. The CRC of no bytes is 0.
-pub fn crc32c_combine(first: u32, second: u32, second_bytes: usize) -> u32 {
-    low_half(crc_fast::checksum_combine(
-        Crc32Iscsi,
-        u64::from(first),
-        u64::from(second),
-        second_bytes as u64,
-    ))
-}
-
 #[expect(
     clippy::cast_possible_truncation,
     reason = "the library returns every width in 64 bits"
@@ -56,16 +46,6 @@ mod tests {
                 0xE306_9283,
                 "cut at {cut}"
             );
-        }
-    }
-
-    #[test]
-    fn combining_at_any_cut_gives_the_crc_of_the_whole() {
-        let whole = b"123456789";
-        for cut in 0..=whole.len() {
-            let (first, second) = whole.split_at(cut);
-            let combined = crc32c_combine(crc32c(first), crc32c(second), second.len());
-            assert_eq!(combined, 0xE306_9283, "cut at {cut}");
         }
     }
 }

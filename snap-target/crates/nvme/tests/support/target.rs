@@ -11,7 +11,7 @@ use nvme::controller::{
     Listener, NamespaceInfo, NamespaceSet, Outcome, Registry, Subsystem, Target, buffer_bytes,
     parse_io,
 };
-use nvme::digest::{crc32c, crc32c_combine};
+use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
 use nvme::queue::{Completion, QueueId, Transfer};
 use nvme::tcp::batch::{Slot, TxBatch};
@@ -159,7 +159,7 @@ impl TargetQueue {
                     self.buffers[slot.index()][start..start + count].copy_from_slice(piece);
                     let before = self.connection.payload_crc();
                     let crc = if digest {
-                        crc32c_combine(before, crc32c(piece), count)
+                        crc32c_append(before, piece)
                     } else {
                         0
                     };
@@ -172,7 +172,7 @@ impl TargetQueue {
 
     fn discard(&mut self, rest: &[u8], len: u32) -> usize {
         let count = rest.len().min(len as usize);
-        let crc = crc32c_combine(self.connection.payload_crc(), crc32c(&rest[..count]), count);
+        let crc = crc32c_append(self.connection.payload_crc(), &rest[..count]);
         self.connection.payload(u32::try_from(count).unwrap(), crc);
         count
     }
