@@ -110,7 +110,7 @@ pub struct ControllerLimits {
     pub io_queues_max: u16,
     /// Entries of a queue (CAP.MQES + 1).
     pub queue_entries_max: u16,
-    /// Data of one command: a power of two of at least 4 KiB (MDTS).
+    /// Data of one command: a power of two of at least 8 KiB (MDTS; a limit of one page has no value there).
     pub transfer_bytes_max: u32,
     /// In-capsule data of an I/O command (IOCCSZ); a multiple of 16.
     pub capsule_data_bytes: u32,
@@ -162,8 +162,9 @@ impl ControllerLimits {
             ),
             (self.queue_entries_max >= 2, "queue_entries_max is below 2"),
             (
-                self.transfer_bytes_max.is_power_of_two() && self.transfer_bytes_max >= PAGE_BYTES,
-                "transfer_bytes_max is not a power of two of at least 4096",
+                self.transfer_bytes_max.is_power_of_two() && self.transfer_bytes_max > PAGE_BYTES,
+                // MDTS is the power of the pages, and 0 there says that there is no limit.
+                "transfer_bytes_max is not a power of two of at least 8192",
             ),
             (
                 self.capsule_data_bytes.is_multiple_of(16),

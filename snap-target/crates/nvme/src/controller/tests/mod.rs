@@ -420,7 +420,7 @@ fn impossible_configurations_are_refused() {
         |l| l.io_queues_max = 0,
         |l| l.io_queues_max = 0xFFFF,
         |l| l.queue_entries_max = 1,
-        |l| l.transfer_bytes_max = 2048,
+        |l| l.transfer_bytes_max = 4096,
         |l| l.transfer_bytes_max = 12288,
         |l| l.capsule_data_bytes = 8200,
         |l| l.async_events_max = 0,
