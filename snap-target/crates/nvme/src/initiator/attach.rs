@@ -66,7 +66,9 @@ enum Stage {
     Connect,
     Capabilities,
     Enable,
-    WaitReady { ask_at: Time },
+    WaitReady {
+        ask_at: Time,
+    },
     IdentifyController,
     NumberOfQueues,
     ListNamespaces,
