@@ -216,6 +216,16 @@ mod tests {
     }
 
     #[test]
+    fn a_run_ends_where_the_destination_does() {
+        let mut bytes = [0u8; 8];
+        let mut out = OutSegments::from_slice(&mut bytes).limited_to(3);
+        out.skip(1);
+        assert_eq!(out.run().len, 2);
+        out.skip(2);
+        assert_eq!(out.run().len, 0);
+    }
+
+    #[test]
     #[should_panic(expected = "write past the destination")]
     fn a_limited_destination_takes_no_more() {
         let mut bytes = [0u8; 8];

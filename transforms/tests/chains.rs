@@ -96,3 +96,66 @@ fn a_stored_value_outside_the_proven_range_is_named_with_its_place() {
         }
     );
 }
+
+/// A result so large that it is written past the cache, to an odd address.
+#[test]
+fn a_result_larger_than_the_cache_is_as_right_and_as_checked() {
+    let count = 12usize << 20;
+    let mut src: Vec<u8> = (0..12u32 << 20)
+        .flat_map(|i| (i.wrapping_mul(2_654_435_761) >> 8).to_le_bytes())
+        .collect();
+    let chain = Chain::parse("bitpack:24", ElementType::U32).unwrap();
+    let mut scratch = Scratch::new();
+    let mut packed = vec![0; 1 + 3 * count];
+    let encoded = chain
+        .encode_frame(&src, &mut scratch, &mut packed[1..])
+        .unwrap();
+    assert_eq!(encoded.stored_bytes, 3 * count);
+    for (element, field) in src.chunks_exact(4).zip(packed[1..].chunks_exact(3)) {
+        assert_eq!(element[..3], *field);
+    }
+
+    let decoder = Decoder::new(&chain, &ViewChain::identity(), encoded.range).unwrap();
+    let mut out = vec![0; 1 + 4 * count];
+    let presented = 0..4 * count as u64;
+    let window = PackedWindow {
+        first_byte: 0,
+        bytes: &packed[1..],
+    };
+    let mut segments = OutSegments::from_slice(&mut out[1..]);
+    decoder
+        .expand(window, presented.clone(), &mut segments)
+        .unwrap();
+    assert!(out[1..] == src, "presented something else");
+
+    let bad = count - 3;
+    src[4 * bad + 3] = 1;
+    let error = chain
+        .encode_frame(&src, &mut scratch, &mut packed[1..])
+        .unwrap_err();
+    assert!(
+        matches!(error, TransformError::OutOfRange { index, .. } if index == bad as u64),
+        "{error}"
+    );
+    let proven = ValueRange {
+        min: 0,
+        max: encoded.range.unwrap().max - 1,
+    };
+    let decoder = Decoder::new(&chain, &ViewChain::identity(), Some(proven)).unwrap();
+    let first = packed[1..]
+        .chunks_exact(3)
+        .position(|f| i128::from(u32::from_le_bytes([f[0], f[1], f[2], 0])) > proven.max);
+    let window = PackedWindow {
+        first_byte: 0,
+        bytes: &packed[1..],
+    };
+    let mut segments = OutSegments::from_slice(&mut out[1..]);
+    let error = decoder
+        .expand(window, presented, &mut segments)
+        .unwrap_err();
+    let place = first.unwrap() as u64;
+    assert!(
+        matches!(error, TransformError::OutsideProven { index, .. } if index == place),
+        "{error}"
+    );
+}

@@ -24,8 +24,8 @@ pub(super) unsafe fn unpack<const W: usize>(
     unsafe {
         match (W, bits) {
             (1, _) => unpack_bytes(bits, src, dst, count),
-            // A field at bit 7 lies in 5 bytes from 26 bits on.
-            (_, 26..) => unpack_lanes::<W, true>(bits, src, dst, count),
+            // A field of 27 bits that starts at bit 7 lies in 5 bytes. (None of 26 bits starts at an odd bit.)
+            (_, 27..) => unpack_lanes::<W, true>(bits, src, dst, count),
             _ => unpack_lanes::<W, false>(bits, src, dst, count),
         }
     }

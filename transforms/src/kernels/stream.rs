@@ -138,3 +138,30 @@ mod x86 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_past_the_cache_is_a_copy_at_every_alignment_and_length() {
+        #[allow(clippy::cast_possible_truncation)] // any bytes will do
+        let src: Vec<u8> = (0..400usize).map(|i| (i * 7) as u8).collect();
+        for isa in Isa::available() {
+            for offset in 0..64 {
+                for len in (0..130).chain([192, 255, 256, 257, 400]) {
+                    let mut out = vec![0xEE; 64 + 400 + 1];
+                    // SAFETY: `len` bytes behind `offset` are inside `out`; the instruction set is available.
+                    unsafe { copy(isa, &src[..len], out.as_mut_ptr().add(offset)) };
+                    let (front, rest) = out.split_at(offset);
+                    assert_eq!(&rest[..len], &src[..len], "{isa:?} {offset} {len}");
+                    let around = front.iter().chain(&rest[len..]);
+                    assert!(
+                        around.into_iter().all(|b| *b == 0xEE),
+                        "{isa:?} {offset} {len}"
+                    );
+                }
+            }
+        }
+    }
+}
