@@ -102,8 +102,8 @@ fn file_in_memory_backed_file_system() {
 #[test]
 fn delayed() {
     let delay = Delay {
-        read: Duration::from_micros(300),
-        change: Duration::from_millis(1),
+        read: Duration::from_micros(50),
+        change: Duration::from_micros(200),
         flush: Duration::from_micros(10),
     };
     run(&Subject::new(|| {
