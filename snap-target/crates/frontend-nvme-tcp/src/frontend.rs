@@ -1,6 +1,6 @@
 //! One reactor's loop.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
@@ -63,6 +63,8 @@ pub struct Frontend {
     /// Queues that ended while the engine had requests of theirs: how many, and whose.
     draining: HashMap<Key, Draining>,
     done: Vec<Done>,
+    /// Messages for reactors whose channel was full: queues open and close at a host's pace, so this is as good as always empty.
+    outbox: VecDeque<(usize, Message)>,
     stopping: bool,
 }
 
@@ -104,6 +106,7 @@ impl Frontend {
             starved: Vec::new(),
             draining: HashMap::new(),
             done: Vec::new(),
+            outbox: VecDeque::new(),
             stopping: false,
         })
     }
@@ -126,7 +129,13 @@ impl Frontend {
                 .as_ref()
                 .and_then(Desk::deadline)
                 .map(|time| self.clock.instant(time));
-            self.ring.turn(Wait::Block { until })?;
+            let wait = if self.outbox.is_empty() {
+                Wait::Block { until }
+            } else {
+                Wait::Poll
+            };
+            self.ring.turn(wait)?;
+            self.send_outbox();
             self.take_messages();
             while let Some(owner) = self.ring.next_ready() {
                 self.ready(owner);
@@ -347,11 +356,17 @@ impl Frontend {
         let Some(peer) = self.peers.get(reactor) else {
             return;
         };
-        let mut message = message;
-        // Full: the peer drains it in its next turn. Queues open and close at a host's pace, so this is never the data path.
-        while let Err(reactor::Full(back)) = peer.sender.send_via(&self.ring, message) {
-            message = back;
-            std::thread::yield_now();
+        if let Err(reactor::Full(message)) = peer.sender.send_via(&self.ring, message) {
+            self.outbox.push_back((reactor, message));
+        }
+    }
+
+    /// Messages that found their reactor's channel full go again, in their order.
+    fn send_outbox(&mut self) {
+        for _ in 0..self.outbox.len() {
+            if let Some((reactor, message)) = self.outbox.pop_front() {
+                self.tell(reactor, message);
+            }
         }
     }
 
