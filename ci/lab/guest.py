@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -102,17 +102,20 @@ class Guest:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def run(self, script: str, timeout_s: float = 60.0) -> Result:
-        """Runs a shell script in the guest and waits for its end. Out of time, the guest is ended."""
+    def run(self, script: str, timeout_s: float = 60.0, watch: Callable[[], None] = lambda: None) -> Result:
+        """Runs a shell script in the guest and waits for its end. Out of time, the guest is ended.
+
+        `watch` is called about every second meanwhile; what it raises ends the guest too: its session is in an unknown state then.
+        """
         encoded = script.encode()
         try:
             self._session.settimeout(timeout_s)
             self._session.sendall(b"%d\n" % len(encoded) + encoded)
         except OSError as error:
             raise self._failure(f"the guest takes no script: {error}") from error
-        status, length = self._receive_line(timeout_s).split()
+        status, length = self._receive_line(timeout_s, watch).split()
         if int(length) > OUTPUT_BYTES_MAX:
-            raise GuestError(f"a script in the guest printed {length} bytes; {OUTPUT_BYTES_MAX} are allowed")
+            raise self._failure(f"a script in the guest printed {length} bytes; {OUTPUT_BYTES_MAX} are allowed")
         return Result(int(status), self._receive(int(length), timeout_s).decode(errors="replace"))
 
     @property
@@ -163,28 +166,38 @@ class Guest:
                     break
         raise self._failure("QEMU did not start")
 
-    def _receive_line(self, timeout_s: float) -> str:
+    def _receive_line(self, timeout_s: float, watch: Callable[[], None] = lambda: None) -> str:
         line = b""
         until = time.monotonic() + timeout_s
         while not line.endswith(b"\n"):
-            line += self._receive(1, until - time.monotonic())
+            line += self._receive(1, until - time.monotonic(), watch)
         return line.decode()
 
-    def _receive(self, length: int, timeout_s: float) -> bytes:
+    def _receive(self, length: int, timeout_s: float, watch: Callable[[], None] = lambda: None) -> bytes:
         received = bytearray()
         until = time.monotonic() + timeout_s
         while len(received) < length:
-            self._session.settimeout(max(0.001, until - time.monotonic()))
             try:
+                self._session.settimeout(1.0)
                 part = self._session.recv(length - len(received))
             except TimeoutError:
-                raise self._failure(f"the guest did not answer within {timeout_s:.0f} s") from None
+                self._keep_waiting(until, timeout_s, watch)
+                continue
             except OSError as error:
                 raise self._failure(f"the guest's session broke: {error}") from error
             if not part:
                 raise self._failure("the guest has ended")
             received += part
         return bytes(received)
+
+    def _keep_waiting(self, until: float, timeout_s: float, watch: Callable[[], None]) -> None:
+        if time.monotonic() > until:
+            raise self._failure(f"the guest did not answer within {timeout_s:.0f} s")
+        try:
+            watch()
+        except BaseException:
+            self._process.kill()
+            raise
 
     def _expire(self) -> None:
         self._expired = True

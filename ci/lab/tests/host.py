@@ -77,7 +77,9 @@ class Host:
 
     def blocks(self, command: str, jobs: Iterable[dict[str, object]], timeout_s: float = 180.0) -> Any:
         """Runs the blocks program in the guest; see its head for the commands."""
-        result = self.sh(f"blocks {command} <<'END'\n{json.dumps(list(jobs))}\nEND\n", timeout_s)
+        script = f"blocks {command} <<'END'\n{json.dumps(list(jobs))}\nEND\n"
+        # Without its target the host would wait until the time is out.
+        result = self.guest.run(script, timeout_s, watch=self.target.expect_alive)
         return json.loads(result.checked())
 
     def status_of(self, command: str) -> int:

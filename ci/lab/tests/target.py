@@ -73,6 +73,7 @@ class SnapTarget:
 
     def stop(self) -> None:
         """SIGTERM: it must end by itself, with status 0."""
+        self.expect_alive()
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
