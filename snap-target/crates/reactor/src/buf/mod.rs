@@ -60,7 +60,8 @@ pub struct Lease {
 }
 
 impl Lease {
-    /// Wraps whatever keeps the memory mapped (an `Arc` of the store's memory, a guest's region).
+    /// Wraps whatever keeps the memory mapped (an `Arc` of the store's memory, a guest's region). It may be dropped inside the ring,
+    /// so its own drop must not use one.
     #[must_use]
     pub fn new(keeper: impl Any) -> Rc<Self> {
         Rc::new(Self {

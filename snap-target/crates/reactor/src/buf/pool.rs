@@ -27,7 +27,8 @@ pub struct PoolConfig {
     pub slots_128k: u32,
     /// Staging slots of 1 MiB.
     pub slots_1m: u32,
-    /// Whether to try to register the memory with the ring (fixed buffers). Over RLIMIT_MEMLOCK it stays unregistered.
+    /// Whether to try to register the memory with the ring (fixed buffers). Over RLIMIT_MEMLOCK, or over the kernel's 1 GiB, it stays
+    /// unregistered.
     pub register: bool,
 }
 

@@ -59,6 +59,13 @@ impl Core {
             self.enqueue(Waiting::Op(id));
             return false;
         }
+        if let (Kind::RecvReady, Ok(_), false) = (&op.kind, result, op.cancelled)
+            && let Some(buffer) = self.recv.take()
+        {
+            op.kind = Kind::RecvOwned { id: buffer };
+            self.enqueue(Waiting::Op(id));
+            return false;
+        }
         let (owner, tag) = (op.owner, op.tag);
         let payload = if more {
             self.partial_payload(id, entry, result)
@@ -102,7 +109,7 @@ impl Core {
             return false;
         };
         if is_notice {
-            *notices -= 1;
+            *notices = notices.saturating_sub(1);
         } else {
             *notices += u32::from(cqueue::more(entry.flags()));
             if !again {
@@ -177,6 +184,9 @@ impl Core {
             }
             Kind::Accept { .. } => (result, accepted(result)),
             Kind::Recv { .. } => (result, received(&self.recv, entry, result)),
+            // Ready, but every buffer is taken; or cancelled before.
+            Kind::RecvReady if op.cancelled => (Err(Errno::ECANCELED), Payload::None),
+            Kind::RecvReady => (result.and(Err(Errno::ENOBUFS)), Payload::None),
             Kind::RecvOwned { id } => match result {
                 Ok(len) if len > 0 => (result, Payload::Chunk(self.recv.chunk(id, len))),
                 _ => {
@@ -184,10 +194,14 @@ impl Core {
                     (result, Payload::None)
                 }
             },
-            Kind::RecvInto { buf, done } => (result.map(|last| add(done, last)), Payload::Buf(buf)),
+            Kind::RecvInto { buf, done } => {
+                let total = sum(done, result, op.cancelled.then_some(buf.len()));
+                (total, Payload::Buf(buf))
+            }
             Kind::Send { batch, .. } => {
                 let sent = batch.len() - batch.remaining();
-                (result.map(|last| add(sent, last)), Payload::Sent(batch))
+                let total = sum(sent, result, op.cancelled.then_some(batch.len()));
+                (total, Payload::Sent(batch))
             }
             Kind::Read { buf, .. } | Kind::Write { buf, .. } => (result, Payload::Buf(buf)),
             Kind::Fsync { .. }
@@ -245,10 +259,14 @@ fn continues(op: &mut Op, result: Outcome) -> bool {
     }
 }
 
-fn add(before: usize, last: u32) -> u32 {
-    u32::try_from(before)
-        .unwrap_or(u32::MAX)
-        .saturating_add(last)
+/// Bytes of a transfer of several pieces. One that was cancelled before all bytes of `cancelled` had
+/// moved ended because of that, not at the end of a stream.
+fn sum(before: usize, last: Outcome, cancelled: Option<usize>) -> Outcome {
+    let total = before + last? as usize;
+    match cancelled {
+        Some(all) if total < all => Err(Errno::ECANCELED),
+        _ => Ok(u32::try_from(total).unwrap_or(u32::MAX)),
+    }
 }
 
 fn accepted(result: Outcome) -> Payload {
@@ -335,6 +353,14 @@ mod tests {
                 sent += count;
             }
         }
+    }
+
+    #[test]
+    fn a_transfer_cut_off_by_a_cancel_is_no_end_of_stream() {
+        assert_eq!(sum(100, Ok(20), None), Ok(120));
+        assert_eq!(sum(100, Ok(20), Some(121)), Err(Errno::ECANCELED));
+        assert_eq!(sum(100, Ok(20), Some(120)), Ok(120), "it was complete");
+        assert_eq!(sum(100, Err(Errno::EPIPE), Some(120)), Err(Errno::EPIPE));
     }
 
     #[test]

@@ -319,26 +319,14 @@ impl Core {
             let want = usize::from(self.waiting.is_empty());
             let result = self.uring.submitter().submit_and_wait(want);
             if let Err(error) = self.entered(result) {
-                // The kernel may still write to their memory: it must never be used for anything else.
-                tracing::error!(%error, "operations could not be ended; their buffers are lost");
-                self.leak(owner);
-                break;
+                // The kernel may still write to their memory, which their owner is about to get back: better no process than a
+                // corrupted one. It cannot happen while the ring's descriptor is ours.
+                tracing::error!(%error, "operations in flight cannot be ended");
+                std::process::abort();
             }
             self.reap();
         }
         self.inboxes.lift_limit(false);
         self.inboxes.release(owner);
-    }
-
-    fn leak(&mut self, owner: OwnerId) {
-        for index in 0..self.ops_max {
-            if let Some(op) = self
-                .ops
-                .of_owner(owner, index)
-                .and_then(|id| self.ops.remove(id))
-            {
-                std::mem::forget(op);
-            }
-        }
     }
 }

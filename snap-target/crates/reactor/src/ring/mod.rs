@@ -146,12 +146,16 @@ pub enum Payload {
     Sent(SendBatch),
 }
 
-/// The ring's table of operations is full: here are the resources back. Park, and retry after a turn.
+/// A table of the ring is full: here are the resources back. Park, and retry after a turn.
 #[derive(Debug, thiserror::Error)]
-#[error("the ring has all {limit} operations in flight; retry after a turn, or raise ops_max")]
+#[error(
+    "all {limit} of the ring's {what} are in use; retry after a turn, or raise the limit in RingConfig"
+)]
 pub struct Refused<T> {
     /// What was to be operated on.
     pub resources: T,
+    /// Which table.
+    pub what: &'static str,
     /// The limit that was met.
     pub limit: u32,
 }
@@ -344,6 +348,7 @@ impl<T> Refused<T> {
     fn map<U>(self, f: impl FnOnce(T) -> U) -> Refused<U> {
         Refused {
             resources: f(self.resources),
+            what: self.what,
             limit: self.limit,
         }
     }

@@ -23,6 +23,8 @@ pub(super) enum Kind {
     Recv {
         multishot: bool,
     },
+    /// Waits for data, to take a buffer then.
+    RecvReady,
     /// The operation holds buffer `id`.
     RecvOwned {
         id: u16,
@@ -184,6 +186,7 @@ impl Ops {
                     .build()
                     .flags(squeue::Flags::BUFFER_SELECT)
             }
+            Kind::RecvReady => opcode::PollAdd::new(fd, READABLE).build(),
             Kind::RecvOwned { id } => {
                 opcode::Recv::new(fd, recv.pointer(*id), recv.buffer_bytes()).build()
             }
@@ -237,6 +240,8 @@ impl Ops {
 
 /// Receive: wait for the whole buffer. Send: the kernel continues short sends itself where it can.
 const FILL: u32 = libc::MSG_WAITALL.cast_unsigned();
+/// What a receive waits for.
+const READABLE: u32 = libc::POLLIN.cast_unsigned() as u32;
 /// A peer that is gone is an error of the operation, not a signal to the process.
 const NO_SIGNAL: u32 = libc::MSG_NOSIGNAL.cast_unsigned();
 

@@ -71,19 +71,11 @@ impl Owner {
             (core.features, core.recv.clone())
         };
         let kind = if recv.is_shared() {
-            Kind::Recv {
-                multishot: repeat && features.contains(Features::MULTISHOT_RECV),
-            }
+            let multishot = repeat && features.contains(Features::MULTISHOT_RECV);
+            Kind::Recv { multishot }
         } else {
-            match recv.take() {
-                Some(id) => Kind::RecvOwned { id },
-                None => {
-                    return Err(Refused {
-                        resources: (),
-                        limit: self.ring.inner.core.borrow().ops_max(),
-                    });
-                }
-            }
+            recv.take_if_plenty()
+                .map_or(Kind::RecvReady, |id| Kind::RecvOwned { id })
         };
         self.start(tag, Some(socket), kind).map_err(|refused| {
             refused.map(|kind| {
@@ -94,7 +86,8 @@ impl Owner {
         })
     }
 
-    /// Receives until `buf` is full ([`super::Payload::Buf`]). Fewer bytes than that = the stream ended.
+    /// Receives until `buf` is full ([`super::Payload::Buf`]). Fewer bytes than that = the stream ended. Nothing
+    /// else may receive on the socket meanwhile.
     pub fn recv_into(&self, socket: &Fd, buf: IoBuf, tag: u64) -> Result<OpId, Refused<IoBuf>> {
         self.start_with_buf(socket, tag, Kind::RecvInto { buf, done: 0 })
     }
@@ -229,7 +222,11 @@ impl Owner {
         let mut core = self.ring.inner.core.borrow_mut();
         let limit = core.ops_max();
         core.start(self.id, tag, fd.cloned(), kind)
-            .map_err(|resources| Refused { resources, limit })
+            .map_err(|resources| Refused {
+                resources,
+                what: "operations (ops_max)",
+                limit,
+            })
     }
 
     fn start_with_buf(&self, fd: &Fd, tag: u64, kind: Kind) -> Result<OpId, Refused<IoBuf>> {

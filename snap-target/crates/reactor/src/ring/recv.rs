@@ -1,7 +1,8 @@
 //! Receive buffers shared by all sockets of a ring.
 //!
 //! With buffer rings the kernel picks a buffer when data arrive, so an idle connection holds none, and giving one back is a store to
-//! shared memory. Without them (Linux 5.15) each armed receive holds a buffer of its own. Either way the caller sees a [`RecvChunk`].
+//! shared memory. Without them (Linux 5.15) an armed receive takes a buffer of its own while more than half of them are free; from then
+//! on it waits for readiness first, so that idle connections cannot use them up. Either way the caller sees a [`RecvChunk`].
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -91,7 +92,15 @@ impl RecvPool {
         self.buffer_bytes
     }
 
-    /// A buffer for one receive where buffers are not shared with the kernel.
+    /// A buffer for a receive that may hold it for long: only while more than half are free.
+    pub(super) fn take_if_plenty(&self) -> Option<u16> {
+        match &self.give {
+            Give::List(free) if free.borrow().len() > usize::from(self.buffers / 2) => self.take(),
+            _ => None,
+        }
+    }
+
+    /// A buffer for a receive whose data are there.
     pub(super) fn take(&self) -> Option<u16> {
         match &self.give {
             Give::List(free) => free.borrow_mut().pop(),

@@ -358,3 +358,42 @@ fn used_up_receive_buffers_stop_and_restart() {
         assert_eq!(got, sent, "nothing was lost meanwhile");
     });
 }
+
+#[test]
+fn idle_connections_hold_no_buffer() {
+    let config = RingConfig {
+        recv_buffers: 4,
+        ..RingConfig::default()
+    };
+    at_each_level(&config, |ring| {
+        let owner = ring.register().unwrap();
+        let pairs: Vec<_> = (0..30).map(|_| UnixStream::pair().unwrap()).collect();
+        let (ours, mut theirs): (Vec<_>, Vec<_>) = pairs
+            .into_iter()
+            .map(|(ours, theirs)| (Fd::from(ours), theirs))
+            .unzip();
+        for (tag, socket) in (0..).zip(&ours) {
+            owner.recv(socket, tag).unwrap();
+        }
+        // Those armed last first: they are the ones that would find no buffer.
+        for round in 0..2 {
+            for (tag, socket) in (0u8..30).zip(theirs.iter_mut()).rev() {
+                socket.write_all(&[tag; 3]).unwrap();
+                let event = next(&owner);
+                assert_eq!(
+                    (event.tag, event.result),
+                    (u64::from(tag), Ok(3)),
+                    "round {round}"
+                );
+                let Payload::Chunk(chunk) = event.payload else {
+                    panic!("no chunk")
+                };
+                assert_eq!(&*chunk, [tag; 3]);
+                if !event.more {
+                    owner.recv(&ours[usize::from(tag)], event.tag).unwrap();
+                }
+            }
+        }
+        assert_eq!(owner.in_flight(), 30);
+    });
+}
