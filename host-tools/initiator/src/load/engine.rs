@@ -188,10 +188,19 @@ impl Buffers for Flights {
     }
 }
 
+/// Data that arrived and are still to be verified; its slot has another buffer meanwhile.
+struct Arrived {
+    buffer: Box<[u8]>,
+    offset: u64,
+}
+
 struct Engine<'a> {
     load: &'a Load,
     checksums: &'a [u32],
     flights: Flights,
+    arrived: Vec<Arrived>,
+    /// Buffers that no slot has.
+    spare: Vec<Box<[u8]>>,
     blocks: u32,
     lba_bytes: u32,
     units: u64,
@@ -207,6 +216,8 @@ impl<'a> Engine<'a> {
             load,
             checksums,
             flights: Flights(Vec::new()),
+            arrived: Vec::new(),
+            spare: Vec::new(),
             blocks: load.block_bytes / namespace.lba_bytes,
             lba_bytes: namespace.lba_bytes,
             units,
@@ -228,15 +239,18 @@ impl<'a> Engine<'a> {
             while running && queue.outstanding() < self.load.depth {
                 self.submit(queue, elapsed_ns)?;
             }
-            let moved = queue.turn(&mut self.flights)?;
+            let sent = queue.send(&self.flights)?;
+            // The target works on what was just sent.
+            self.verify_arrived()?;
+            if queue.outstanding() == 0 && !running {
+                break;
+            }
+            let received = queue.receive(&mut self.flights)?;
             let done_ns = nanos(started.elapsed());
             while let Some(completed) = queue.next_completed()? {
                 self.complete(&completed, done_ns)?;
             }
-            if queue.outstanding() == 0 && !running {
-                break;
-            }
-            if !moved {
+            if !sent && !received {
                 queue.wait()?;
             }
         }
@@ -282,27 +296,42 @@ impl<'a> Engine<'a> {
     }
 
     fn complete(&mut self, completed: &Completed, now_ns: u64) -> Result<(), Error> {
-        let Some(flight) = self.flights.0.get(completed.slot.index()) else {
+        let Some(flight) = self.flights.0.get_mut(completed.slot.index()) else {
             return Ok(());
         };
+        self.latency.add_ns(now_ns.saturating_sub(flight.sent_ns));
+        let offset = flight.offset;
         let status = completed.cqe.status();
         if !status.is_success() {
-            return Err(self.failed(flight.offset, status));
+            return Err(self.failed(offset, status));
         }
-        if !self.load.access.writes() {
-            self.verify(flight)?;
+        if self.load.access.writes() || self.load.verify == Verify::None {
+            self.commands += 1;
+            return Ok(());
         }
-        self.latency.add_ns(now_ns.saturating_sub(flight.sent_ns));
-        self.commands += 1;
+        let fresh = self.spare.pop();
+        let fresh = fresh.unwrap_or_else(|| vec![0; self.load.block_bytes as usize].into());
+        let buffer = std::mem::replace(&mut flight.buffer, fresh);
+        self.arrived.push(Arrived { buffer, offset });
         Ok(())
     }
 
-    fn verify(&self, flight: &Flight) -> Result<(), Error> {
+    fn verify_arrived(&mut self) -> Result<(), Error> {
+        while let Some(arrived) = self.arrived.pop() {
+            self.verify(&arrived)?;
+            self.commands += 1;
+            self.spare.push(arrived.buffer);
+        }
+        Ok(())
+    }
+
+    fn verify(&self, arrived: &Arrived) -> Result<(), Error> {
+        let offset = arrived.offset;
         match self.load.verify {
             Verify::None => Ok(()),
             Verify::Pattern(pattern) => {
                 pattern
-                    .check(flight.offset, &flight.buffer)
+                    .check(offset, &arrived.buffer)
                     .map_err(|mismatch| Error::Mismatch {
                         nsid: self.load.nsid,
                         offset: mismatch.offset_bytes,
@@ -311,13 +340,13 @@ impl<'a> Engine<'a> {
                     })
             }
             Verify::Crc => {
-                let found = crc32c(&flight.buffer);
-                let unit = flight.offset / u64::from(self.load.block_bytes);
+                let found = crc32c(&arrived.buffer);
+                let unit = offset / u64::from(self.load.block_bytes);
                 let index = usize::try_from(unit).unwrap_or(usize::MAX);
                 match self.checksums.get(index) {
                     Some(&expected) if expected != found => Err(Error::Changed {
                         nsid: self.load.nsid,
-                        offset: flight.offset,
+                        offset,
                         len: self.load.block_bytes,
                         found,
                         expected,

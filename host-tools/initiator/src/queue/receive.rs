@@ -73,7 +73,7 @@ impl Staging {
 
 impl Queue {
     /// Takes in what has arrived, up to [`RECEIVE_BYTES_MAX`]. True where anything did.
-    pub(super) fn receive(&mut self, buffers: &mut impl Buffers) -> Result<bool, Error> {
+    pub(crate) fn receive(&mut self, buffers: &mut impl Buffers) -> Result<bool, Error> {
         let mut received = 0;
         while received < RECEIVE_BYTES_MAX {
             let Some(read) = self.read(buffers)? else {

@@ -62,7 +62,7 @@ impl Outgoing {
 
 impl Queue {
     /// Sends what is ready, as far as the socket has room. True where anything left.
-    pub(super) fn send(&mut self, buffers: &impl Buffers) -> Result<bool, Error> {
+    pub(crate) fn send(&mut self, buffers: &impl Buffers) -> Result<bool, Error> {
         let mut progress = false;
         self.outgoing.blocked = false;
         loop {
