@@ -1,4 +1,21 @@
-//! The volume format: reader, writer, read planner, frame cache.
+//! Volumes: a self-describing layout of streams, extents and views on a store. docs/format.md is the specification of what lies there;
+//! this crate reads, writes and verifies it.
+//!
+//! * [`Opening`] opens a volume, [`ReadOp`] reads presented bytes, both without doing I/O: they say what to fetch ([`Fetch`]) and take
+//!   the bytes. [`Volume`] is the directory, in memory and immutable; tables that grow with the data stay on the store, and pass
+//!   through a reactor's [`Cache`] block by block.
+//! * [`mod@write`] packs sources into a new volume, on all cores, in bounded memory.
+//! * [`mod@verify`] reads everything and reports each damaged place.
+//! * [`blocking`] drives the readers by waiting: for tools and tests.
+//!
+//! Contract: what a store holds is hostile input. Every block and granule is checked before it is used, every field against its rule, and
+//! every error says where it was met, by its field in docs/format.md. What is read is either the presented bytes or an error. Memory is
+//! bounded by [`limits`] and the cache's budget; after warm-up a read allocates nothing.
+//!
+//! What it does not do: it opens no connections and waits for nothing (its driver does), it changes no volume that exists, it decodes no
+//! elements (the transforms crate does), it does not choose a chain or a frame size. Two operations that miss the same frame at the same
+//! time both fetch and decode it. Features that docs/format.md reserves are refused by their names.
+
 #![deny(unsafe_code)]
 
 #[cfg(test)]

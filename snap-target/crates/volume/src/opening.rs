@@ -17,7 +17,6 @@ use zerocopy::FromBytes;
 use crate::VolumeError;
 use crate::error::{Item, Place};
 use crate::fetch::{Fetch, FetchId, Placement};
-use crate::format::directory::{Bounds, check_blob_kind};
 use crate::format::field::Fields;
 use crate::format::raw::{
     BLOCK_BYTES, BLOCK_BYTES_U64, RawBlob, RawChain, RawSource, RawStream, RawSuperblock, RawView,
@@ -25,8 +24,8 @@ use crate::format::raw::{
 use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT};
 use crate::format::table::TableBounds;
 use crate::format::{
-    Blob, BlobIndex, BlobKind, Candidate, ChainUse, Source, SourceId, SourceKind, Stream,
-    Superblock, Table, TableKind, View,
+    Blob, BlobIndex, BlobKind, Bounds, Candidate, ChainUse, Source, SourceId, SourceKind, Stream,
+    Superblock, Table, TableKind, View, check_blob_kind,
 };
 use crate::limits::{self, FETCH_BYTES_MAX, TEXTS_BYTES_MAX};
 use crate::volume::{Directory, Notice, Volume, VolumeId, blob_place, check_blob_crc};

@@ -1,19 +1,31 @@
-//! The volume format: what docs/format.md specifies. `raw` holds the bytes as they lie; `superblock`, `table`, `directory` and
-//! `extent` turn them, once, into values that the rest of the crate can trust.
+//! The volume format: what docs/format.md specifies. `raw` holds the bytes as they lie; `superblock`, `table`, and a module for each
+//! kind of entry turn them, once, into values that the rest of the crate can trust.
 
-pub mod directory;
+mod blob;
+mod chain;
+mod directory;
 pub mod extent;
 pub(crate) mod field;
 pub mod raw;
+mod source;
+mod stream;
 pub mod superblock;
 pub mod table;
+mod view;
 
 use std::fmt;
 
-pub use directory::{Blob, BlobKind, ChainUse, Digest, Layout, Source, SourceKind, Stream, View};
+pub(crate) use blob::check_blob_kind;
+pub use blob::{Blob, BlobKind};
+pub use chain::ChainUse;
+pub(crate) use directory::Bounds;
+pub use directory::Digest;
 pub use extent::{Extent, Frame, Mapping};
+pub use source::{Source, SourceKind};
+pub use stream::{Layout, Stream};
 pub use superblock::{Candidate, Feature, Superblock};
 pub use table::{Table, TableKind};
+pub use view::View;
 
 /// Which source: 0 is the volume's own store, the others are in the table of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

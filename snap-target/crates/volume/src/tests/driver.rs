@@ -9,7 +9,7 @@ use transforms::{RawSegment, Scratch};
 
 use super::sample::Random;
 use crate::blocking::ReadAt;
-use crate::limits::FETCH_BYTES_MAX;
+use crate::limits::{FETCH_BYTES_MAX, READ_WINDOW_BYTES_MAX};
 use crate::{Cache, Fetch, OutBuf, Placement, Progress, ReadCounters, ReadOp, Volume, VolumeError};
 
 pub(crate) struct Driver {
@@ -68,6 +68,12 @@ impl Driver {
                 self.fetches.push(fetch);
                 waiting.push((fetch, bytes));
             }
+            // A window, or one long frame that is rounded out at both ends.
+            let under_way: u64 = waiting.iter().map(|(fetch, _)| u64::from(fetch.len)).sum();
+            assert!(
+                under_way <= READ_WINDOW_BYTES_MAX + 8192,
+                "{under_way} bytes under way"
+            );
             if self.op.progress() == Progress::Done {
                 assert!(waiting.is_empty(), "done while fetches are under way");
                 return Ok((memory, self.op.counters()));

@@ -316,6 +316,26 @@ fn each_field_of_an_extent_is_checked_when_it_is_read() {
 }
 
 #[test]
+fn an_extent_may_not_end_inside_an_element() {
+    // The extent of stream 1 (u32) ends a byte early, and the inline extent after it begins there.
+    let (mut store, _) = small_volume();
+    let volume = open(&store, store.len() as u64).unwrap();
+    let extents = table(&volume, "extents");
+    edit::entry(&mut store, &extents, 3, |entry| {
+        entry[8..16].copy_from_slice(&19_999u64.to_le_bytes());
+    });
+    edit::entry(&mut store, &extents, 4, |entry| {
+        entry[0..8].copy_from_slice(&29_102u64.to_le_bytes());
+        entry[8..16].copy_from_slice(&4u64.to_le_bytes());
+    });
+    let text = says(&store);
+    assert!(
+        text.contains("bytes is 19999, expected a multiple of 4"),
+        "{text}"
+    );
+}
+
+#[test]
 fn each_field_of_a_frame_is_checked_when_it_is_read() {
     let cases = [
         (Edit("frames", 0, 0, MAX_64), "a sum with"),
@@ -492,6 +512,16 @@ fn tables_that_share_their_blocks_are_found_by_verification() {
     });
     let text = says(&store);
     assert!(text.contains("owner is 0, expected 1"), "{text}");
+    // Also when the block is in the cache already, as what it is.
+    let volume = open(&store, store.len() as u64).unwrap();
+    let mut driver = Driver::new(1 << 20);
+    assert!(driver.read(&volume, &store, 0..512).is_ok());
+    let narrow = volume.with_view(crate::ViewIndex(1)).unwrap();
+    let error = driver.read(&narrow, &store, 0..512).unwrap_err();
+    assert!(
+        error.to_string().contains("owner is 0, expected 1"),
+        "{error}"
+    );
     let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
     let texts: Vec<_> = report.damage.iter().map(ToString::to_string).collect();
     assert!(

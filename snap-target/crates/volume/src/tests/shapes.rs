@@ -3,6 +3,7 @@
 use transforms::{Chain, ElementType, ViewChain};
 
 use super::driver::Driver;
+use super::edit;
 use super::sample::{Builder, Random, Sample, builder, store, store_sample};
 use crate::assemble::{Run, StreamSpec, ViewSpec};
 use crate::blocking::open;
@@ -33,8 +34,8 @@ fn finish(builder: Builder) -> Vec<u8> {
     store
 }
 
-#[test]
-fn an_extent_table_with_two_index_levels_is_descended() {
+/// 40,000 inline extents of 1 to 3 bytes, and what they present.
+fn many_extents() -> (Vec<u8>, Vec<u8>) {
     let mut builder = builder(4096);
     let count = 40_000u32;
     let runs = (0..count).map(|n| Run::Inline(vec![n as u8 ^ (n >> 8) as u8; 1 + n as usize % 3]));
@@ -46,7 +47,47 @@ fn an_extent_table_with_two_index_levels_is_descended() {
         })
         .collect();
     builder.add_view(named("many"), runs).unwrap();
-    let store = finish(builder);
+    (finish(builder), expected)
+}
+
+#[test]
+fn index_blocks_whose_keys_do_not_hold_together_are_refused() {
+    let (whole, expected) = many_extents();
+    let volume = open(&whole, whole.len() as u64).unwrap();
+    let table = volume.view().extents;
+    // Key 0, 1 and 2 of the first block above the leaves: first, equal to its neighbour, beyond the end; and a wrong one that ascends.
+    let key = |n: usize| 64 + 8 * n..72 + 8 * n;
+    let cases: [(usize, u64, &str); 4] = [
+        (0, 1, "key of the first child is 1, expected 0"),
+        (2, 0, "keys is 0, expected one above"),
+        (
+            503,
+            u64::MAX,
+            "keys is 18446744073709551615, expected below",
+        ),
+        (1, 7, "end_key is"),
+    ];
+    for (n, value, expected_text) in cases {
+        let mut store = whole.clone();
+        edit::block(&mut store, &table, 1, 0, |block| {
+            block[key(n)].copy_from_slice(&value.to_le_bytes());
+        });
+        let error = Driver::new(0)
+            .read(&volume, &store, 0..expected.len() as u64)
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(expected_text), "{text}");
+        assert!(
+            !verify(&store, store.len() as u64, &mut |_| {})
+                .unwrap()
+                .is_clean()
+        );
+    }
+}
+
+#[test]
+fn an_extent_table_with_two_index_levels_is_descended() {
+    let (store, expected) = many_extents();
     let volume = open(&store, store.len() as u64).unwrap();
     assert_eq!(volume.view().extents.levels(), 3);
     assert_eq!(volume.view().extents.level_blocks(1), 2);
@@ -123,6 +164,29 @@ fn a_frame_longer_than_a_fetch_comes_in_several() {
     }
     // The smallest cache holds one such frame, and no more.
     assert!(driver.cache.counters().used_bytes as u64 <= FRAME_PACKED_BYTES_MAX + 4096);
+}
+
+#[test]
+fn a_long_read_goes_in_windows() {
+    // The driver asserts how much is under way at a time.
+    let mut random = Random::new(6);
+    for chain in ["none", "bitpack:8"] {
+        let sample = Sample::new(&mut random, chain, ElementType::U8, 8, 11 << 20);
+        let mut builder = builder(4096);
+        let stream = store_sample(&mut builder, &sample, 1 << 20);
+        let run = whole(stream, 11 << 20);
+        builder
+            .add_view(named("long"), [Run::Inline(vec![1]), run])
+            .unwrap();
+        let store = finish(builder);
+        let volume = open(&store, store.len() as u64).unwrap();
+        for start in [0, 1] {
+            let (found, _) = Driver::new(0)
+                .read(&volume, &store, start..(11 << 20) + 1)
+                .unwrap();
+            assert!(found[1 - start as usize..] == sample.data);
+        }
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::checksum::crc32c;
 use crate::error::{Item, Place};
 use crate::format::field::Fields;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64, RawFrame};
-use crate::format::{Frame, Layout, SourceId, Stream, StreamIndex, Table};
+use crate::format::{Digest, Frame, Layout, SourceId, Stream, StreamIndex, Table};
 
 /// Elements that are decoded at a time: there the packed form is at a granule's boundary, whatever the bits of an element.
 const PART_ELEMENTS: u64 = BLOCK_BYTES_U64 * 8;
@@ -46,14 +46,14 @@ impl Walk<'_> {
             };
             // Elements that were not decoded are not in the digest.
             let is_whole = self.damage_count == damage_before;
-            if is_whole && stream.digest.is_some_and(|recorded| recorded != digest) {
+            if is_whole && stream.digest != digest {
                 let place = stream.place(index);
                 self.note::<()>(Err(VolumeError::Digest { place }));
             }
         }
     }
 
-    fn framed(&mut self, index: StreamIndex, stream: &Stream, table: &Table) -> [u8; 32] {
+    fn framed(&mut self, index: StreamIndex, stream: &Stream, table: &Table) -> Digest {
         let mut cursor = Cursor::new(*table);
         let mut elements = Elements::new(stream);
         let mut end = Some(0);
@@ -135,7 +135,7 @@ impl Walk<'_> {
         stream: &Stream,
         skip: u64,
         table: Option<Table>,
-    ) -> [u8; 32] {
+    ) -> Digest {
         let mut cursor = table.map(Cursor::new);
         let mut elements = Elements::new(stream);
         let mut granules_checked = 0;
@@ -274,7 +274,8 @@ struct Elements {
     scratch: Scratch,
     out: Vec<u8>,
     again: Vec<u8>,
-    hash: Sha256,
+    /// Of the elements, where one is recorded to compare with.
+    hash: Option<Sha256>,
 }
 
 impl Elements {
@@ -285,7 +286,7 @@ impl Elements {
             scratch: Scratch::new(),
             out: Vec::new(),
             again: Vec::new(),
-            hash: Sha256::new(),
+            hash: stream.digest.map(|_| Sha256::new()),
         }
     }
 
@@ -314,7 +315,9 @@ impl Elements {
             decoder
                 .expand(window, first * size..end * size, &mut out)
                 .map_err(|error| refused(&error))?;
-            self.hash.update(&self.out);
+            if let Some(hash) = &mut self.hash {
+                hash.update(&self.out);
+            }
             if let (true, Some(proven)) = (decoder.is_copy(), stream.proven) {
                 self.again.resize(len, 0);
                 let encoded = plain
@@ -332,7 +335,7 @@ impl Elements {
         Ok(())
     }
 
-    fn finish(self) -> [u8; 32] {
-        self.hash.finalize().into()
+    fn finish(self) -> Digest {
+        self.hash.map(|hash| hash.finalize().into())
     }
 }

@@ -1,0 +1,126 @@
+//! Blobs: bytes of any length, known by their SHA-256.
+
+use super::BlobIndex;
+use super::directory::Bounds;
+use super::field::Fields;
+use super::raw::RawBlob;
+use super::superblock::PAYLOAD_OFFSET_MIN;
+use crate::error::{Place, VolumeError};
+use crate::limits;
+
+/// What the bytes of a blob are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlobKind {
+    /// Path or URL of a source.
+    Locator,
+    /// Name of a view.
+    Name,
+    /// What a view was made of, as JSON.
+    Manifest,
+    /// A kind that this version does not interpret.
+    Other(u32),
+}
+
+impl BlobKind {
+    fn parse(code: u32) -> BlobKind {
+        match code {
+            1 => BlobKind::Locator,
+            2 => BlobKind::Name,
+            3 => BlobKind::Manifest,
+            other => BlobKind::Other(other),
+        }
+    }
+
+    fn code(self) -> u32 {
+        match self {
+            BlobKind::Locator => 1,
+            BlobKind::Name => 2,
+            BlobKind::Manifest => 3,
+            BlobKind::Other(code) => code,
+        }
+    }
+
+    /// Whether the bytes are text that is read at open.
+    #[must_use]
+    pub fn is_text(self) -> bool {
+        matches!(self, BlobKind::Locator | BlobKind::Name)
+    }
+}
+
+/// Bytes of any length in the volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blob {
+    /// What the bytes are.
+    pub kind: BlobKind,
+    /// CRC-32C of the bytes.
+    pub crc: u32,
+    /// First byte in the volume.
+    pub offset: u64,
+    /// Exact.
+    pub bytes: u64,
+    /// What it is known by.
+    pub sha256: [u8; 32],
+}
+
+impl Blob {
+    pub(crate) fn parse(raw: &RawBlob, place: Place, bounds: &Bounds) -> Result<Blob, VolumeError> {
+        let fields = Fields { place };
+        let kind = BlobKind::parse(raw.kind.get());
+        let bytes = match kind.is_text() {
+            true => fields.within("bytes", raw.bytes.get(), 1, limits::TEXT_BYTES_MAX)?,
+            false => fields.within("bytes", raw.bytes.get(), 0, limits::BLOB_BYTES_MAX)?,
+        };
+        let end = fields.sum("offset", raw.offset.get(), bytes)?;
+        if raw.offset.get() < PAYLOAD_OFFSET_MIN || end > bounds.tail_offset() {
+            return Err(fields.malformed(
+                "blob",
+                format_args!(
+                    "inside bytes {PAYLOAD_OFFSET_MIN} to {}",
+                    bounds.tail_offset()
+                ),
+                format_args!("at {} to {end}", raw.offset),
+            ));
+        }
+        fields.zero("reserved bytes 24 to 31", &raw.reserved_24)?;
+        Ok(Blob {
+            kind,
+            crc: raw.crc.get(),
+            offset: raw.offset.get(),
+            bytes,
+            sha256: raw.sha256,
+        })
+    }
+
+    /// The entry as it is stored.
+    #[must_use]
+    pub fn to_raw(&self) -> RawBlob {
+        RawBlob {
+            kind: self.kind.code().into(),
+            crc: self.crc.into(),
+            offset: self.offset.into(),
+            bytes: self.bytes.into(),
+            reserved_24: [0; 8],
+            sha256: self.sha256,
+        }
+    }
+}
+
+/// A blob that is referred to must be of the kind that the reference calls for.
+pub(crate) fn check_blob_kind(
+    fields: Fields,
+    field: &'static str,
+    index: BlobIndex,
+    kind: BlobKind,
+    blobs: &[Blob],
+) -> Result<(), VolumeError> {
+    let found = usize::try_from(index.0).ok().and_then(|at| blobs.get(at));
+    match found {
+        Some(blob) if blob.kind == kind => Ok(()),
+        Some(blob) => Err(fields.malformed(
+            field,
+            format_args!("a blob of kind {}", kind.code()),
+            format_args!("blob {}, of kind {}", index.0, blob.kind.code()),
+        )),
+        None => Err(fields.malformed(field, "a blob index", index.0)),
+    }
+}

@@ -1,0 +1,95 @@
+//! Chains: what was done to elements, and what is done to present them.
+
+use transforms::{Chain, ElementType, Step, TransformId, ViewChain};
+use zerocopy::IntoBytes;
+
+use super::directory::parse_element;
+use super::field::Fields;
+use super::raw::{NONE, RawChain, RawStep};
+use crate::error::{Place, VolumeError};
+
+/// A chain, by what it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ChainUse {
+    /// How a source was encoded.
+    Stored(Chain),
+    /// How a stream of this element type is presented.
+    View(ElementType, ViewChain),
+}
+
+impl ChainUse {
+    pub(crate) fn parse(raw: &RawChain, place: Place) -> Result<ChainUse, VolumeError> {
+        let fields = Fields { place };
+        let element = parse_element(fields, raw.element_type)?;
+        fields.zero("reserved bytes 3 to 15", &raw.reserved_3)?;
+        let count = usize::from(raw.step_count);
+        let (used, unused) = raw.steps.split_at_checked(count).ok_or_else(|| {
+            fields.malformed(
+                "step_count",
+                format_args!("0 to {}", raw.steps.len()),
+                raw.step_count,
+            )
+        })?;
+        fields.zero("unused steps", unused.as_bytes())?;
+        let mut steps = Vec::with_capacity(count);
+        for step in used {
+            fields.equal("reserved bytes of a step", step.reserved_12.get(), 0)?;
+            steps.push(Step {
+                id: TransformId(step.transform.get()),
+                version: step.version.get(),
+                parameter: step.parameter.get(),
+            });
+        }
+        let refused = |error| VolumeError::Transform { place, error };
+        let chain = match raw.role {
+            0 => ChainUse::Stored(Chain::from_steps(&steps, element).map_err(refused)?),
+            1 => {
+                let view = ViewChain::from_steps(&steps, element).map_err(refused)?;
+                ChainUse::View(element, view)
+            }
+            other => return Err(fields.unsupported("use", other, "0 (stored), 1 (view)")),
+        };
+        // Last, so that a transform which needs a blob is refused by its own name first.
+        for step in used {
+            if step.blob.get() != NONE {
+                let known = "none: no transform here takes one";
+                return Err(fields.unsupported("blob of a step", step.blob, known));
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The entry as it is stored.
+    #[must_use]
+    pub fn to_raw(&self) -> RawChain {
+        let (role, element, used) = match self {
+            ChainUse::Stored(chain) => (0, chain.source(), chain.steps()),
+            ChainUse::View(element, view) => (1, *element, view.steps()),
+        };
+        let mut steps = [RawStep {
+            transform: 0.into(),
+            version: 0.into(),
+            parameter: 0.into(),
+            blob: 0.into(),
+            reserved_12: 0.into(),
+        }; super::raw::CHAIN_STEPS_MAX];
+        for (to, step) in steps.iter_mut().zip(used) {
+            to.transform = step.id.0.into();
+            to.version = step.version.into();
+            to.parameter = step.parameter.into();
+            to.blob = NONE.into();
+        }
+        // A chain has at most CHAIN_STEPS_MAX steps: the transforms crate has the same limit, asserted below.
+        #[allow(clippy::cast_possible_truncation)]
+        let step_count = used.len() as u8;
+        RawChain {
+            element_type: element.code(),
+            step_count,
+            role,
+            reserved_3: [0; 13],
+            steps,
+        }
+    }
+}
+
+const _: () = assert!(transforms::CHAIN_STEPS_MAX == super::raw::CHAIN_STEPS_MAX);
