@@ -12,6 +12,27 @@
 //!   refuses ([`Refused`] gives the resources back): park, and retry after a turn.
 //! * Linux 5.15 suffices; what newer kernels offer ([`Features`]) is probed, and each feature can be masked.
 //!
+//! ```
+//! use reactor::{Fd, Payload, Ring, RingConfig, Wait};
+//! use std::io::Write;
+//!
+//! let ring = Ring::new(&RingConfig::default())?;
+//! let owner = ring.register()?;
+//! let (ours, mut theirs) = std::os::unix::net::UnixStream::pair()?;
+//! let ours = Fd::from(ours);
+//! owner.recv(&ours, 7)?;
+//! theirs.write_all(b"hello")?;
+//! let event = loop {
+//!     match owner.next_event() {
+//!         Some(event) => break event,
+//!         None => drop(ring.turn(Wait::Block { until: None })?),
+//!     }
+//! };
+//! assert_eq!(event.tag, 7);
+//! assert!(matches!(event.payload, Payload::Chunk(chunk) if &*chunk == b"hello"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! **What it does not do.** No tasks, no futures, no name resolution, no TLS, no retry policy.
 
 #![deny(unsafe_code)]

@@ -3,6 +3,23 @@
 //! **What it is.** A [`SharedStore`] is opened once from a [`StoreSpec`] and is `Send + Sync`; each reactor opens a handle of its own
 //! ([`SharedStore::open_handle`]), a [`Store`], which is neither. The duties of a handle and of its caller stand at [`Store`].
 //!
+//! Tools that have nothing else to do use a [`BlockingStore`]:
+//!
+//! ```
+//! use store::{BlockingStore, OpenOptions, SharedStore, StoreSpec};
+//!
+//! let shared = SharedStore::open(&StoreSpec::parse("mem:1MiB")?, OpenOptions::read_write())?;
+//! let mut store = BlockingStore::new(&shared)?;
+//! store.write(1000, b"kept")?;
+//! let mut back = [0; 4];
+//! store.read(1000, &mut back)?;
+//! assert_eq!(&back, b"kept");
+//! # Ok::<(), store::StoreError>(())
+//! ```
+//!
+//! For tests there are stores around stores ([`decorate`]: slow, failing) and, with the feature `conformance`, the suite that every
+//! implementation passes.
+//!
 //! **What it does not do.** No caching, no retry beyond short transfers, no checksums, no locking of ranges: two writes to the same
 //! bytes at the same time leave either content, block by block.
 
