@@ -35,7 +35,9 @@ pub(super) fn whole(chain: &Chain, packed: &[u8], presented_bytes: usize) -> Vec
 
 /// Every range of presented bytes, from a window of exactly the packed bytes that it needs.
 fn every_range(chain: &Chain) {
-    let (source, packed) = sample(chain, 19);
+    // More than 8, after which fields start at the same bits again.
+    let count = if chain.source().bytes() <= 2 { 19 } else { 10 };
+    let (source, packed) = sample(chain, count);
     let decoder = decoder(chain, source.range());
     for start in 0..=source.bytes.len() {
         for end in start..=source.bytes.len() {

@@ -96,18 +96,14 @@ impl Isa {
 
 /// Asks for the source line that a kernel will reach in a while. The hardware looks ahead only within a page; a third of the
 /// throughput from memory is lost without this.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     /// Far enough for the memory's latency, near enough to stay in the first cache.
     const AHEAD_BYTES: usize = 2048;
-    #[cfg(target_arch = "x86_64")]
     // SAFETY: a prefetch of any address is harmless; SSE is part of every x86-64.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD_BYTES).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at.wrapping_add(AHEAD_BYTES);
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD_BYTES).cast()) };
 }
 
 /// Folds what a kernel met in one block into what it met so far.

@@ -43,34 +43,32 @@ fn check(isa: Isa, width: usize, src: &[u8], dst: &[u8]) {
 }
 
 fn split_width<const W: usize>(isa: Isa, src: &[u8], dst: &mut [u8]) {
-    // SAFETY: `check` asserted the lengths and the instruction set.
-    unsafe {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => {
-                let done = avx512_transpose::split::<W>(src, dst);
-                split_from::<W>(done, src, dst);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2::split::<W>(src, dst),
-            _ => split_from::<W>(0, src, dst),
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => {
+            // SAFETY: `check` asserted the lengths and the instruction set.
+            let done = unsafe { avx512_transpose::split::<W>(src, dst) };
+            split_from::<W>(done, src, dst);
         }
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::split::<W>(src, dst) },
+        _ => split_from::<W>(0, src, dst),
     }
 }
 
 fn join_width<const W: usize>(isa: Isa, src: &[u8], dst: &mut [u8]) {
-    // SAFETY: `check` asserted the lengths and the instruction set.
-    unsafe {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => {
-                let done = avx512_transpose::join::<W>(src, dst);
-                join_from::<W>(done, src, dst);
-            }
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2::join::<W>(src, dst),
-            _ => join_from::<W>(0, src, dst),
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => {
+            // SAFETY: `check` asserted the lengths and the instruction set.
+            let done = unsafe { avx512_transpose::join::<W>(src, dst) };
+            join_from::<W>(done, src, dst);
         }
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2::join::<W>(src, dst) },
+        _ => join_from::<W>(0, src, dst),
     }
 }
 
