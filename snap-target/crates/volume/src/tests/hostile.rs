@@ -531,6 +531,18 @@ fn tables_that_share_their_blocks_are_found_by_verification() {
 }
 
 #[test]
+fn two_views_may_not_have_one_uuid() {
+    let (whole, _) = small_volume();
+    let volume = open(&whole, whole.len() as u64).unwrap();
+    let uuid = volume.views()[0].view_uuid;
+    let text = says(&edited(&Edit("views", 1, 0, &uuid)));
+    assert!(
+        text.contains("view_uuid is another view's, expected unique"),
+        "{text}"
+    );
+}
+
+#[test]
 fn a_recorded_digest_is_compared() {
     let (mut store, _) = small_volume();
     let volume = open(&store, store.len() as u64).unwrap();

@@ -199,6 +199,7 @@ fn tens_of_thousands_of_extents_and_several_views_are_presented_in_order() {
     let mut expected = Vec::new();
     let mut extents = Vec::new();
     for at in 0..12_000usize {
+        let byte = u8::try_from(at % 251).unwrap();
         let (first, elements) = (at * 3 % 39_000, at % 5 + 1);
         extents.push(ExtentSpec::Linear {
             stream: packed.stream,
@@ -207,8 +208,8 @@ fn tens_of_thousands_of_extents_and_several_views_are_presented_in_order() {
             view: ViewChain::identity(),
         });
         expected.extend_from_slice(&a[first * 4..(first + elements) * 4]);
-        extents.push(ExtentSpec::Inline(vec![at as u8; at % 41]));
-        expected.resize(expected.len() + at % 41, at as u8);
+        extents.push(ExtentSpec::Inline(vec![byte; at % 41]));
+        expected.resize(expected.len() + at % 41, byte);
         let first = at * 7 % 29_000;
         extents.push(ExtentSpec::Linear {
             stream: framed.stream,
