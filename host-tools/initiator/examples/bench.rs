@@ -44,6 +44,9 @@ struct Arguments {
     /// The first so many MiB of the namespace are used.
     #[arg(long, default_value_t = 256)]
     region_mib: u64,
+    /// TCP congestion control of this end, "reno" for one; the system's where not given.
+    #[arg(long)]
+    congestion: Option<String>,
     /// Header and data digests.
     #[arg(long)]
     digests: bool,
@@ -70,6 +73,7 @@ fn main() -> anyhow::Result<()> {
         depth: arguments.depth,
         header_digest: arguments.digests,
         data_digest: arguments.digests,
+        congestion: arguments.congestion,
         ..Options::default()
     };
     let mut disk = Initiator::connect(&arguments.addr, &arguments.nqn, &options)?;

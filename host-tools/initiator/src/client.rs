@@ -30,7 +30,7 @@ impl Initiator {
     /// listed, and the I/O queues.
     pub fn connect(address: &str, subnqn: &str, options: &Options) -> Result<Initiator, Error> {
         let host = options.queue(ADMIN_DEPTH, None);
-        let mut admin = Queue::connect(address, host, options.connect_timeout)?;
+        let mut admin = Queue::connect(address, host, options)?;
         let now = admin.clock().now();
         let association = options.association(subnqn);
         let mut attach = AttachAdmin::new(
@@ -56,7 +56,7 @@ impl Initiator {
         let host = options.queue(depth, Some(attached.controller.in_capsule_bytes_max));
         let mut io = Vec::new();
         for qid in 1..=attached.io_queues {
-            let mut queue = Queue::connect(address, host, options.connect_timeout)?;
+            let mut queue = Queue::connect(address, host, options)?;
             let mut attach = AttachIo::new(association.clone(), attached.cntlid, qid, depth);
             sequence::run(&mut queue, &mut attach)?;
             io.push(queue);

@@ -11,7 +11,7 @@ use crate::{DiscoveryRecord, Error, Options, sequence};
 /// The discovery log of the service at `address` ("host:port").
 pub fn discover(address: &str, options: &Options) -> Result<Vec<DiscoveryRecord>, Error> {
     let host = options.queue(ADMIN_DEPTH, None);
-    let mut queue = Queue::connect(address, host, options.connect_timeout)?;
+    let mut queue = Queue::connect(address, host, options)?;
     let refused = |source| Error::Controller {
         address: address.to_owned(),
         source,

@@ -25,6 +25,16 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The system does not have the congestion control that was asked for, or does not allow it.
+    #[error(
+        "cannot use TCP congestion control '{name}': {source}; the system allows those of /proc/sys/net/ipv4/tcp_allowed_congestion_control"
+    )]
+    Congestion {
+        /// As it was given.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
     /// Sending or receiving failed.
     #[error("the connection to {address} failed: {source}")]
     Socket {

@@ -23,6 +23,9 @@ pub struct Options {
     /// The keep-alive timeout that the target is given; zero = none. With one, call [`crate::Initiator::keep_alive`] at least each
     /// half of it while no reads and writes run.
     pub keep_alive: Duration,
+    /// TCP congestion control of this host's sockets, "reno" for one; `None` leaves the system's. Where that is BBR, large writes over
+    /// loopback gain a fifth with reno: BBR paces what there is no network to pace for.
+    pub congestion: Option<String>,
     /// Time for the TCP connection to be accepted.
     pub connect_timeout: Duration,
     /// A command that is not answered within this time ends the connection.
@@ -41,6 +44,7 @@ impl Default for Options {
             header_digest: false,
             data_digest: false,
             keep_alive: Duration::ZERO,
+            congestion: None,
             connect_timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(30),
         }

@@ -11,8 +11,8 @@ use nvme::tcp::batch::Slot;
 use nvme::tcp::host::{Command, Connection, Event, HostError, HostOptions, SubmitError};
 use nvme_spec::Cqe;
 
-use crate::Error;
 use crate::socket::{self, Socket, WireBytes};
+use crate::{Error, Options};
 use receive::Staging;
 use send::Outgoing;
 
@@ -64,16 +64,12 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// Connects and negotiates.
-    pub fn connect(
-        address: &str,
-        options: HostOptions,
-        connect_timeout: Duration,
-    ) -> Result<Queue, Error> {
-        let socket = Socket::connect(address, connect_timeout)?;
+    pub fn connect(address: &str, host: HostOptions, options: &Options) -> Result<Queue, Error> {
+        let socket = Socket::connect(address, options)?;
         let clock = Clock::start();
         let mut queue = Queue {
             socket,
-            machine: Connection::new(options, clock.now()),
+            machine: Connection::new(host, clock.now()),
             clock,
             ticked_at: clock.now(),
             staging: Staging::new(),

@@ -1,13 +1,16 @@
 //! A nonblocking TCP connection, and waiting for it.
 
+use std::ffi::OsString;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::TcpCongestion;
 
-use crate::Error;
+use crate::{Error, Options};
 
 /// Bytes that crossed connections, PDU headers included, TCP's and IP's not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,15 +36,15 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    pub fn connect(address: &str, timeout: Duration) -> Result<Socket, Error> {
+    pub fn connect(address: &str, options: &Options) -> Result<Socket, Error> {
         let resolved = address.to_socket_addrs().map_err(|source| Error::Resolve {
             address: address.to_owned(),
             source,
         })?;
         let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
         for candidate in resolved {
-            match TcpStream::connect_timeout(&candidate, timeout) {
-                Ok(stream) => return Socket::new(stream, address),
+            match TcpStream::connect_timeout(&candidate, options.connect_timeout) {
+                Ok(stream) => return Socket::new(stream, address, options),
                 Err(error) => last = error,
             }
         }
@@ -51,7 +54,15 @@ impl Socket {
         })
     }
 
-    fn new(stream: TcpStream, address: &str) -> Result<Socket, Error> {
+    fn new(stream: TcpStream, address: &str, options: &Options) -> Result<Socket, Error> {
+        if let Some(name) = &options.congestion {
+            setsockopt(&stream, TcpCongestion, &OsString::from(name)).map_err(|errno| {
+                Error::Congestion {
+                    name: name.clone(),
+                    source: errno.into(),
+                }
+            })?;
+        }
         let prepare = || {
             stream.set_nodelay(true)?;
             stream.set_nonblocking(true)

@@ -300,6 +300,23 @@ fn nobody_listening_and_something_else_listening_are_told_apart() {
 }
 
 #[test]
+fn congestion_control_is_the_one_asked_for_or_an_error_that_names_it() {
+    let server = Server::start(vec![disk(512)], small_limits());
+    let address = server.address.to_string();
+    let with = |name: &str| Options {
+        congestion: Some(name.into()),
+        ..options()
+    };
+    // Every Linux has reno, and allows it.
+    Initiator::connect(&address, SUBNQN, &with("reno")).unwrap();
+    let error = Initiator::connect(&address, SUBNQN, &with("pigeon")).unwrap_err();
+    assert!(
+        matches!(&error, Error::Congestion { name, .. } if name == "pigeon"),
+        "{error}"
+    );
+}
+
+#[test]
 fn keep_alive_is_sent_with_the_work_and_when_asked() {
     let server = Server::start(vec![disk(512)], small_limits());
     let options = Options {
