@@ -161,23 +161,20 @@ fn batches_meet_without_a_seam() {
     for case in &CASES {
         // 512 KiB are a batch, except where 32 Ki elements are more.
         let batch = ((512 << 10) / case.element_type.bytes()).max(32 << 10);
-        let chain = case.chains.last().unwrap();
-        for count in [batch - 1, batch, batch + 1, 2 * batch + 77] {
-            let source = source(case, count);
-            let mut recorder = Recorder::default();
-            pack(
-                &mut recorder,
-                3,
-                &spec(chain, case.element_type, 65_536),
-                &source,
-            )
-            .unwrap();
-            let whole = recorder.image();
-            assert!(
-                read_back(whole) == source,
-                "{:?} {chain} {count}",
-                case.element_type
-            );
+        // The first two are unframed: as it is, and packed. The last one has frames.
+        let (unframed, framed) = (case.chains.iter().take(2), case.chains.last());
+        for chain in unframed.chain(framed) {
+            for count in [batch - 1, batch + 1, 2 * batch + 77] {
+                let source = source(case, count);
+                let mut recorder = Recorder::default();
+                let spec = spec(chain, case.element_type, 65_536);
+                pack(&mut recorder, 3, &spec, &source).unwrap();
+                assert!(
+                    read_back(recorder.image()) == source,
+                    "{:?} {chain} {count}",
+                    case.element_type
+                );
+            }
         }
     }
 }
