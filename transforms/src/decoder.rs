@@ -218,18 +218,20 @@ impl Cursor<'_> {
         out: &mut OutSegments<'_>,
     ) -> Result<(), TransformError> {
         let size = self.decoder.presented.bytes();
-        let mut place = Place::for_result(self.decoder.isa, count * size, self.widest_bytes());
+        let run = out.run();
+        assert!(run.len / size >= count);
+        let bytes = count * size;
+        // SAFETY: the run is writable for `count` elements (asserted), and the constructors of `OutSegments` promise that it does not
+        // overlap the source. A chain has only instruction sets that the machine has.
+        let mut place =
+            unsafe { Place::new(self.decoder.isa, run.ptr, bytes, self.widest_bytes()) };
         while count > 0 {
             let first = self.at / size as u64;
             // Blocks end at multiples of 8 elements, so that only the first may start inside a byte.
             let aligned = place.block_elements() - (first % 8) as usize;
             let now = count.min(aligned);
-            let run = out.run();
-            assert!(run.len / size >= now);
-            // SAFETY: the run is writable for `now` elements (asserted), and the constructors of `OutSegments` promise that it does
-            // not overlap the source.
-            let met =
-                unsafe { place.make(run.ptr, now * size, |dst| self.kernel(first, now, dst)) };
+            // SAFETY: the blocks together are `count` elements.
+            let met = unsafe { place.make(now * size, |dst| self.kernel(first, now, dst)) };
             if self.check.accepted.is_none_or(|a| !a.encloses(&met)) {
                 return Err(self.first_refused(first, now));
             }

@@ -36,16 +36,17 @@ pub(crate) fn encode(
         (src.len() / source.bytes() * packed_bits).div_ceil(8)
     );
 
-    let mut place = Place::for_result(isa, dst.len(), source.bytes().max(packed_bits.div_ceil(8)));
+    let element_bytes = source.bytes().max(packed_bits.div_ceil(8));
+    // SAFETY: the whole of `dst`, which is not used otherwise until the place is dropped; the instruction set was asserted.
+    let mut place = unsafe { Place::new(isa, dst.as_mut_ptr(), dst.len(), element_bytes) };
     let block_elements = place.block_elements();
     let mut seen = None;
-    let src_blocks = src.chunks(block_elements * source.bytes());
-    let dst_blocks = dst.chunks_mut(block_elements / 8 * packed_bits);
-    for (block, (src, dst)) in src_blocks.zip(dst_blocks).enumerate() {
-        let len = dst.len();
-        // SAFETY: `dst` is a slice of `len` bytes, and all that is made of it is a slice of as many.
+    for (block, src) in src.chunks(block_elements * source.bytes()).enumerate() {
+        let len = (src.len() / source.bytes() * packed_bits).div_ceil(8);
+        // SAFETY: all blocks but the last have a multiple of 64 elements, so that the blocks' bytes make up `dst`; what is made of the
+        // pointer is a slice of the bytes that may be written.
         let met = unsafe {
-            place.make(dst.as_mut_ptr(), len, |dst| {
+            place.make(len, |dst| {
                 let dst = std::slice::from_raw_parts_mut(dst, len);
                 encode_block(isa, source, layout.packing, allowed, src, dst)
             })
