@@ -112,7 +112,7 @@ fn small_caches_and_old_kernels_change_no_byte() {
         "multishot_accept",
         "multishot_recv",
         "msg_ring",
-        "registered_ring",
+        "coop_taskrun",
         "all",
     ] {
         let volume = path.to_str().unwrap();

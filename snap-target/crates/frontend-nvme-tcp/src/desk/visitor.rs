@@ -1,9 +1,10 @@
 //! A connection at the front desk: not yet past Connect, or an admin queue.
 
+use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use nvme::controller::{Admitted, ControllerId};
 use nvme::queue::Slot;
 use nvme::tcp::target::{Connection as Machine, TargetLimits};
@@ -55,6 +56,7 @@ impl Visitor {
         if let Err(error) = setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER_BYTES) {
             tracing::debug!(%error, "the send buffer keeps its size");
         }
+        avoid_pacing(&socket);
         let local = socket.local_addr()?;
         let machine = Machine::new(limits, clock.now());
         let deadline = machine.deadline();
@@ -95,5 +97,16 @@ impl Visitor {
             connect,
             counters,
         })
+    }
+}
+
+/// Where the system's congestion control paces its packets (BBR), the connection uses Reno, which every Linux allows anyone: pacing delays the
+/// answers of a local storage network by more than it could ever save (docs/benchmarks.md).
+fn avoid_pacing(socket: &TcpStream) {
+    let paces = getsockopt(socket, sockopt::TcpCongestion)
+        .is_ok_and(|name| name.to_string_lossy().starts_with("bbr"));
+    if paces && let Err(error) = setsockopt(socket, sockopt::TcpCongestion, &OsString::from("reno"))
+    {
+        tracing::debug!(%error, "the congestion control stays as it is");
     }
 }
