@@ -6,12 +6,15 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use transforms::Scratch;
+use zerocopy::FromBytes;
 
 use crate::cache::Cache;
 use crate::fetch::{Fetch, Placement};
-use crate::format::SourceId;
+use crate::format::extent::leaf_extent;
+use crate::format::raw::{BLOCK_BYTES, RawBlockHeader};
+use crate::format::{Extent, SourceId};
 use crate::opening::Opening;
-use crate::read::{OutBuf, Progress, ReadCounters, ReadOp};
+use crate::read::{OutBuf, Progress, ReadCounters, ReadOp, check_block};
 use crate::volume::Volume;
 use crate::{BlobIndex, VolumeError};
 
@@ -219,6 +222,45 @@ impl<S: ReadAt> Reader<S> {
             progress = self.op.progress();
         }
         Ok(self.op.counters())
+    }
+
+    /// Up to `count_max` extents of the view, from number `first` on: to show them. Each block is checked by itself; whether the
+    /// index leads to it is checked by reads and by [`verify`](crate::verify::verify).
+    ///
+    /// # Errors
+    /// Damage; [`VolumeError::Io`].
+    pub fn extents(&self, first: u64, count_max: usize) -> Result<Vec<Extent>, VolumeError> {
+        let table = self.volume.view().extents;
+        let end = table
+            .entry_count()
+            .min(first.saturating_add(count_max as u64));
+        let mut extents = Vec::new();
+        let mut number = first;
+        while number < end {
+            let (block, mut slot) = table.locate(number);
+            let mut bytes = [0; BLOCK_BYTES];
+            read_exactly(
+                &self.store,
+                SourceId::OWN,
+                table.block_offset(0, block),
+                &mut bytes,
+            )?;
+            let header = RawBlockHeader::ref_from_prefix(&bytes)
+                .map_err(|_| VolumeError::Usage("a block holds its header"))?
+                .0;
+            let keys = header.first_key.get()..header.end_key.get();
+            let volume_uuid = self.volume.superblock().volume_uuid;
+            check_block(&table, &bytes, 0, block, keys.clone(), volume_uuid)?;
+            while number < end
+                && table.locate(number).0 == block
+                && let Some(raw) = leaf_extent(&table, &bytes, slot)
+            {
+                extents.push(Extent::parse(raw, table.entry_place(number), &keys)?);
+                number += 1;
+                slot += 1;
+            }
+        }
+        Ok(extents)
     }
 
     /// Reads a blob, and checks it.

@@ -238,6 +238,16 @@ fn tens_of_thousands_of_extents_and_several_views_are_presented_in_order() {
     assert_eq!(one.presented_bytes, b.len() as u64);
     assert!(read_back(image.clone()) == expected);
 
+    // As they were added, but for the 4,000 without a byte of zeros and the 293 without a byte inline, which are not stored.
+    let count = usize::try_from(many.extents.entry_count()).unwrap();
+    assert_eq!(count, 48_000 - 4_000 - 293);
+    let all = reader.extents(0, usize::MAX).unwrap();
+    assert_eq!(all.len(), count);
+    assert!(all.windows(2).all(|pair| pair[0].end() == pair[1].start));
+    assert_eq!(all.last().unwrap().end(), expected.len() as u64);
+    assert_eq!(reader.extents(1_000, 200).unwrap(), all[1_000..1_200]);
+    assert_eq!(reader.extents(count as u64, 5).unwrap(), []);
+
     let volume = reader.volume().with_view(ViewIndex(2)).unwrap();
     let mut reader = Reader::new(volume, image, 1 << 20);
     let mut presented = vec![0; b.len()];
