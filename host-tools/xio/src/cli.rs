@@ -138,6 +138,7 @@ pub enum Integrity {
 const INSPECT_HELP: &str = "\
 Examples:
   xio inspect tokens.xio
+  xio inspect shards.xio --extents 1000
   xio inspect tokens.xio --json | jq '.streams[0].bits_per_value'";
 
 /// `xio inspect`.
@@ -146,6 +147,10 @@ Examples:
 pub struct Inspect {
     /// A volume file
     pub volume: PathBuf,
+
+    /// Extents to show of each view
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub extents: usize,
 
     /// Print one JSON object
     #[arg(long)]

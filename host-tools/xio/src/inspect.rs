@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use volume::Volume;
-use volume::format::{Layout, Stream, TableKind};
+use volume::format::{ChainIndex, ChainUse, Extent, Layout, Mapping, Stream, Table, TableKind};
 use volume::identity::uuid_text;
 use volume::{SourceId, ViewIndex};
 
@@ -17,13 +17,35 @@ use crate::text_table::{Align, TextTable};
 
 /// Runs the command.
 pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
-    let local = LocalVolume::open(&arguments.volume)?;
+    let path = &arguments.volume;
+    let mut local = LocalVolume::open(path)?;
+    let mut views = Vec::new();
+    for index in (0..).map(ViewIndex).take(local.volume.views().len()) {
+        local.volume = local.volume.with_view(index)?;
+        let extents = local.reader().extents(0, arguments.extents);
+        views.push(ShownView {
+            volume: local.volume.clone(),
+            extents: extents.map_err(|error| Failure::from(error).about(path.display()))?,
+        });
+    }
     if arguments.json {
-        println!("{}", to_json(&arguments.volume, &local.volume));
+        println!("{}", to_json(path, &local.volume, &views));
     } else {
-        print!("{}", to_text(&arguments.volume, &local.volume));
+        print!("{}", to_text(path, &local.volume, &views));
     }
     Ok(())
+}
+
+/// A view, and the first of its extents.
+struct ShownView {
+    volume: Volume,
+    extents: Vec<Extent>,
+}
+
+impl ShownView {
+    fn extent_count(&self) -> u64 {
+        self.volume.view().extents.entry_count()
+    }
 }
 
 /// Where the bytes of a volume went.
@@ -76,7 +98,7 @@ impl Sizes {
     }
 }
 
-fn table_of(stream: &Stream) -> Option<volume::format::Table> {
+fn table_of(stream: &Stream) -> Option<Table> {
     match stream.layout {
         Layout::Framed { frames, .. } => Some(frames),
         Layout::Unframed { checksums, .. } => checksums,
@@ -95,7 +117,7 @@ fn integrity(stream: &Stream) -> &'static str {
     }
 }
 
-fn to_text(path: &Path, volume: &Volume) -> String {
+fn to_text(path: &Path, volume: &Volume, views: &[ShownView]) -> String {
     let superblock = volume.superblock();
     let sizes = Sizes::of(volume);
     let mut text = format!(
@@ -115,11 +137,22 @@ fn to_text(path: &Path, volume: &Volume) -> String {
         text.push_str(&format!("damaged: {}: {}\n", notice.place, notice.why));
     }
     text.push_str("\nviews\n");
-    text.push_str(&indented(&views_table(volume).render()));
+    text.push_str(&indented(&views_table(views).render()));
     text.push_str("\nstreams\n");
     text.push_str(&indented(&streams_table(volume).render()));
     text.push_str("\nchains\n");
     text.push_str(&indented(&chains_table(volume).render()));
+    for view in views.iter().filter(|view| !view.extents.is_empty()) {
+        text.push_str(&format!("\nextents of {}\n", view.volume.name()));
+        text.push_str(&indented(&extents_table(view).render()));
+        let more = view.extent_count() - view.extents.len() as u64;
+        if more > 0 {
+            text.push_str(&format!(
+                "  and {} more: --extents N shows N\n",
+                grouped(more)
+            ));
+        }
+    }
     if volume.sources().len() > 1 {
         text.push_str("\nsources\n");
         text.push_str(&indented(&sources_table(volume).render()));
@@ -138,7 +171,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-fn views_table(volume: &Volume) -> TextTable {
+fn views_table(views: &[ShownView]) -> TextTable {
     let mut table = TextTable::new(&[
         ("#", Align::Right),
         ("name", Align::Left),
@@ -147,25 +180,63 @@ fn views_table(volume: &Volume) -> TextTable {
         ("extents", Align::Right),
         ("namespace uuid", Align::Left),
     ]);
-    for (index, view) in views(volume) {
+    for (index, view) in views.iter().enumerate() {
         table.row([
-            index.0.to_string(),
-            view.name().to_owned(),
-            grouped(view.presented_bytes()),
-            grouped(view.block_count()),
-            grouped(view.view().extents.entry_count()),
-            uuid_text(&view.namespace_uuid()),
+            index.to_string(),
+            view.volume.name().to_owned(),
+            grouped(view.volume.presented_bytes()),
+            grouped(view.volume.block_count()),
+            grouped(view.extent_count()),
+            uuid_text(&view.volume.namespace_uuid()),
         ]);
     }
     table
 }
 
-/// The volume once for each of its views.
-fn views(volume: &Volume) -> impl Iterator<Item = (ViewIndex, Volume)> {
-    (0..)
-        .map(ViewIndex)
-        .take(volume.views().len())
-        .filter_map(|index| Some((index, volume.with_view(index).ok()?)))
+fn extents_table(view: &ShownView) -> TextTable {
+    let mut table = TextTable::new(&[
+        ("#", Align::Right),
+        ("start", Align::Right),
+        ("bytes", Align::Right),
+        ("mapping", Align::Left),
+        ("stream", Align::Right),
+        ("first element", Align::Right),
+        ("presented as", Align::Left),
+    ]);
+    for (index, extent) in view.extents.iter().enumerate() {
+        let dash = || "-".to_owned();
+        let (mapping, stream, first_element, presented_as) = match extent.mapping {
+            Mapping::Zero => ("zero", dash(), dash(), dash()),
+            Mapping::Inline(_) => ("inline", dash(), dash(), dash()),
+            Mapping::Linear {
+                stream,
+                first_element,
+                view_chain,
+            } => (
+                "linear",
+                stream.0.to_string(),
+                grouped(first_element),
+                view_chain.map_or_else(dash, |chain| view_chain_text(&view.volume, chain)),
+            ),
+        };
+        table.row([
+            index.to_string(),
+            grouped(extent.start),
+            grouped(extent.bytes),
+            mapping.to_owned(),
+            stream,
+            first_element,
+            presented_as,
+        ]);
+    }
+    table
+}
+
+fn view_chain_text(volume: &Volume, chain: ChainIndex) -> String {
+    match volume.chains().get(chain.0 as usize) {
+        Some(ChainUse::View(_, view)) => view.to_string(),
+        _ => format!("chain {}", chain.0),
+    }
 }
 
 fn streams_table(volume: &Volume) -> TextTable {
@@ -215,7 +286,6 @@ fn streams_table(volume: &Volume) -> TextTable {
 }
 
 fn chains_table(volume: &Volume) -> TextTable {
-    use volume::format::ChainUse;
     let mut table = TextTable::new(&[
         ("#", Align::Right),
         ("use", Align::Left),
@@ -257,7 +327,7 @@ fn sources_table(volume: &Volume) -> TextTable {
     table
 }
 
-fn to_json(path: &Path, volume: &Volume) -> Value {
+fn to_json(path: &Path, volume: &Volume, shown: &[ShownView]) -> Value {
     let superblock = volume.superblock();
     let sizes = Sizes::of(volume);
     json!({
@@ -279,7 +349,7 @@ fn to_json(path: &Path, volume: &Volume) -> Value {
             "place": notice.place.to_string(),
             "why": notice.why,
         })).collect::<Vec<_>>(),
-        "views": views(volume).map(|(_, view)| view_json(&view)).collect::<Vec<_>>(),
+        "views": shown.iter().map(view_json).collect::<Vec<_>>(),
         "streams": volume.streams().iter().map(stream_json).collect::<Vec<_>>(),
         "sources": (0..).zip(volume.sources()).map(|(index, source)| json!({
             "locator": volume.locator(SourceId(index)),
@@ -288,15 +358,36 @@ fn to_json(path: &Path, volume: &Volume) -> Value {
     })
 }
 
-fn view_json(view: &Volume) -> Value {
+fn view_json(view: &ShownView) -> Value {
     json!({
-        "name": view.name(),
-        "namespace_uuid": uuid_text(&view.namespace_uuid()),
-        "presented_bytes": view.presented_bytes(),
-        "blocks": view.block_count(),
-        "extents": view.view().extents.entry_count(),
-        "lossy": view.view().lossy,
+        "name": view.volume.name(),
+        "namespace_uuid": uuid_text(&view.volume.namespace_uuid()),
+        "presented_bytes": view.volume.presented_bytes(),
+        "blocks": view.volume.block_count(),
+        "extent_count": view.extent_count(),
+        "extents": view.extents.iter().map(|extent| extent_json(&view.volume, extent)).collect::<Vec<_>>(),
+        "lossy": view.volume.view().lossy,
     })
+}
+
+fn extent_json(volume: &Volume, extent: &Extent) -> Value {
+    let (start, bytes) = (extent.start, extent.bytes);
+    match extent.mapping {
+        Mapping::Zero => json!({ "start": start, "bytes": bytes, "mapping": "zero" }),
+        Mapping::Inline(_) => json!({ "start": start, "bytes": bytes, "mapping": "inline" }),
+        Mapping::Linear {
+            stream,
+            first_element,
+            view_chain,
+        } => json!({
+            "start": start,
+            "bytes": bytes,
+            "mapping": "linear",
+            "stream": stream.0,
+            "first_element": first_element,
+            "view_chain": view_chain.map(|chain| view_chain_text(volume, chain)),
+        }),
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people and plots")]

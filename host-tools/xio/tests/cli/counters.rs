@@ -56,7 +56,7 @@ fn inspect_counts_what_was_packed() {
         assert_eq!(seen["views"][0]["name"], "r50k-u32.bin");
         assert_eq!(seen["views"][0]["presented_bytes"], source_bytes);
         assert_eq!(seen["views"][0]["blocks"], source_bytes.div_ceil(4096));
-        assert_eq!(seen["views"][0]["extents"], 1);
+        assert_eq!(seen["views"][0]["extent_count"], 1);
         // A checksum is 4 bytes, 1,012 of them fill a block; one extent, one block for each of the five directory tables.
         let table_blocks = stored_bytes.div_ceil(4096).div_ceil(1012) + 1 + 5;
         assert_eq!(seen["table_bytes"], table_blocks * 4096);
@@ -78,6 +78,51 @@ fn inspect_counts_what_was_packed() {
             assert_eq!(packed["streams"][0][field], stream[field], "{field}");
         }
     }
+}
+
+#[test]
+fn extents_are_shown_as_they_were_laid_out() {
+    let folder = Folder::new();
+    folder.write("a.bin", &[1; 600]);
+    folder.write("b.bin", &[2; 1_000]);
+    folder.done([
+        "pack",
+        "a.bin",
+        "b.bin",
+        "--dtype",
+        "u16",
+        "--store-as",
+        "lz4",
+        "--lba",
+        "512",
+        "-o",
+        "v.xio",
+    ]);
+    let expected = serde_json::json!([
+        { "start": 0, "bytes": 600, "mapping": "linear", "stream": 0, "first_element": 0, "view_chain": null },
+        { "start": 600, "bytes": 424, "mapping": "zero" },
+        { "start": 1024, "bytes": 1000, "mapping": "linear", "stream": 1, "first_element": 0, "view_chain": null },
+    ]);
+    let seen = json(&folder.done(["inspect", "v.xio", "--json"]));
+    assert_eq!(seen["views"][0]["extents"], expected);
+    let seen = json(&folder.done(["inspect", "v.xio", "--json", "--extents", "0"]));
+    assert_eq!(seen["views"][0]["extents"], serde_json::json!([]));
+    let text = folder.done(["inspect", "v.xio", "--extents", "2"]);
+    let extents: Vec<&str> = text
+        .lines()
+        .skip_while(|line| *line != "extents of a.bin")
+        .skip(1)
+        .take(4)
+        .collect();
+    assert_eq!(
+        extents,
+        [
+            "  #  start  bytes  mapping  stream  first element  presented as",
+            "  0      0    600  linear        0              0  -",
+            "  1    600    424  zero          -              -  -",
+            "  and 1 more: --extents N shows N",
+        ]
+    );
 }
 
 #[test]
