@@ -383,13 +383,10 @@ impl Engine {
             }
             _ => {
                 let nsid = self.attached[attached].shared.nsid;
-                let result = match completion.result {
-                    Ok(bytes) => {
-                        self.parts.counters.delivered_bytes += u64::from(bytes);
-                        Ok(completion.buf)
-                    }
-                    Err(cause) => Err(NamespaceError::Store { nsid, cause }),
-                };
+                let result = whole(nsid, completion).inspect(|buf| {
+                    self.parts.counters.delivered_bytes +=
+                        buf.as_ref().map_or(0, IoBuf::len) as u64;
+                });
                 self.finish(slot, result);
             }
         }
@@ -551,6 +548,21 @@ fn submit_raw(
             nsid: attached.shared.nsid,
             cause: why,
         })),
+    }
+}
+
+/// The buffer of an operation that moved every byte of it.
+pub(crate) fn whole(nsid: u32, completion: Completion) -> Result<Option<IoBuf>, NamespaceError> {
+    let got = completion
+        .result
+        .map_err(|cause| NamespaceError::Store { nsid, cause })?;
+    match completion.buf {
+        Some(buf) if buf.len() != got as usize => Err(NamespaceError::Short {
+            nsid,
+            wanted: buf.len(),
+            got,
+        }),
+        buf => Ok(buf),
     }
 }
 

@@ -49,18 +49,16 @@ pub enum NamespaceError {
         /// What the store said: path, offset, errno.
         cause: StoreError,
     },
-    /// The store gave fewer bytes than it has.
+    /// The store moved fewer bytes than it was asked to, and broke its contract by it: what is missing must not be presented.
     #[error(
-        "namespace {nsid}: the store returned {got} of {wanted} bytes at offset {offset}: was the file cut short while served?"
+        "namespace {nsid}: the store moved {got} of {wanted} bytes: was the file cut short while it was served?"
     )]
     Short {
         /// The namespace.
         nsid: u32,
-        /// Store offset.
-        offset: u64,
         /// Bytes asked for.
-        wanted: u32,
-        /// Bytes returned.
+        wanted: usize,
+        /// Bytes moved.
         got: u32,
     },
 }

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use store::{Completion, Op, Rejected, StoreError};
 use volume::{Fetch, Placement, Progress, ReadOp, Volume, VolumeError};
 
-use crate::engine::{Attached, FETCHES_MAX, Parts, Step, token_of};
+use crate::engine::{Attached, FETCHES_MAX, Parts, Step, token_of, whole};
 use crate::memory::{with_destination, with_filled};
 use crate::{Namespace, NamespaceError};
 
@@ -82,17 +82,15 @@ impl ViewRead {
     ) -> Step {
         self.under_way -= 1;
         let fetch = self.fetches.get_mut(number).and_then(Option::take);
-        let handed = match (fetch, completion.result, completion.buf) {
-            _ if self.failed.is_some() => Ok(()),
-            (Some(fetch), Ok(_), Some(buf)) => self.hand_over(op, parts, fetch, &buf),
-            (_, Err(cause), _) => Err(NamespaceError::Store {
-                nsid: self.nsid,
-                cause,
-            }),
-            _ => Ok(()),
+        let handed = match whole(self.nsid, completion) {
+            Ok(Some(buf)) if self.failed.is_none() => {
+                fetch.map_or(Ok(()), |fetch| self.hand_over(op, parts, fetch, &buf))
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(error),
         };
         if let Err(error) = handed {
-            self.failed = Some(error);
+            self.failed.get_or_insert(error);
         }
         self.advance(op, attached, parts, slot)
     }

@@ -1,0 +1,320 @@
+//! Stores that fail, lie and delay: the exact error each time, and never a wrong byte.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+#![allow(
+    clippy::result_large_err,
+    reason = "the error is what is tested, as it comes"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use namespace::{
+    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceSet,
+};
+use nvme_spec::Status;
+use reactor::buf::PoolConfig;
+use reactor::{Ring, RingConfig, Wait};
+use store::decorate::{Fault, Faulty, On, What, When};
+use store::{OpenOptions, SharedStore, StoreSpec};
+use transforms::{Chain, ElementType, ViewChain};
+use volume::Volume;
+use volume::blocking::Files;
+use volume::write::{ExtentSpec, FileOutput, Options, StreamSpec, Writer};
+
+const ELEMENTS: u32 = 300_000;
+
+fn source() -> Vec<u8> {
+    (0..ELEMENTS)
+        .flat_map(|i| (i.wrapping_mul(2_654_435_761) % 50_000).to_le_bytes())
+        .collect()
+}
+
+/// A packed volume of [`source`], removed when dropped.
+struct Packed(PathBuf);
+
+impl Packed {
+    fn new(name: &str, chain: &str) -> Packed {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
+            .join(format!("{name}-{}.xio", std::process::id()));
+        let options = Options {
+            lba_bytes: 4096,
+            threads: 1,
+            volume_uuid: None,
+            writer: "test".into(),
+        };
+        let mut writer = Writer::new(FileOutput::create(&path, true).unwrap(), options).unwrap();
+        let spec = StreamSpec::new(Chain::parse(chain, ElementType::U32).unwrap());
+        let stream = writer
+            .add_stream(&spec, &mut source().as_slice(), &mut |_| {})
+            .unwrap();
+        let whole = ExtentSpec::Linear {
+            stream: stream.stream,
+            first_element: 0,
+            elements: stream.elements,
+            view: ViewChain::identity(),
+        };
+        writer.add_view("test", [whole]).unwrap();
+        writer.finish().unwrap();
+        Packed(path)
+    }
+
+    fn store(&self) -> SharedStore {
+        SharedStore::open(
+            &StoreSpec::File {
+                path: self.0.clone(),
+            },
+            OpenOptions::read_only().page_cache(),
+        )
+        .unwrap()
+    }
+
+    fn volume(&self) -> Volume {
+        let (file, bytes) = Files::open(&self.0).unwrap();
+        volume::blocking::open(&file, bytes).unwrap()
+    }
+}
+
+impl Drop for Packed {
+    fn drop(&mut self) {
+        let _removed = std::fs::remove_file(&self.0);
+    }
+}
+
+struct Bench {
+    ring: Ring,
+    engine: Engine,
+}
+
+impl Bench {
+    fn new(namespace: Namespace, pool: PoolConfig) -> Bench {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let config = EngineConfig {
+            pool,
+            ..EngineConfig::default()
+        };
+        let engine = Engine::new(
+            &ring,
+            &NamespaceSet::new(vec![Arc::new(namespace)]),
+            &config,
+        )
+        .unwrap();
+        Bench { ring, engine }
+    }
+
+    fn wait(&mut self, count: usize) -> Vec<Done> {
+        let mut done = Vec::new();
+        while done.len() < count {
+            self.engine.poll(&mut done);
+            if done.len() < count {
+                self.ring.turn(Wait::Poll).unwrap();
+                while self.ring.next_ready().is_some() {}
+            }
+        }
+        done
+    }
+
+    fn read(&mut self, lba: u64, blocks: u32) -> Result<Vec<u8>, NamespaceError> {
+        let done = self
+            .engine
+            .submit(1, Io::Read { lba, blocks }, false, 7)
+            .or_else(|| self.wait(1).pop())
+            .unwrap();
+        assert_eq!(done.token, 7);
+        done.result.map(|()| done.buf.unwrap().to_vec())
+    }
+}
+
+fn struck(on: On, range: std::ops::Range<u64>, what: What) -> Fault {
+    Fault {
+        on,
+        range,
+        when: When::Always,
+        what,
+    }
+}
+
+#[test]
+fn short_failing_and_corrupt_stores_are_errors_and_never_bytes() {
+    for chain in ["none", "u16", "u16+lz4"] {
+        let packed = Packed::new(&format!("faults-{}", chain.len()), chain);
+        let payload = 8192..16384;
+        let corrupt = What::Corrupt {
+            offset: 9000,
+            bits: 0x04,
+        };
+        for what in [
+            corrupt,
+            What::Short { missing: 100 },
+            What::Error(reactor::Errno::EIO),
+        ] {
+            let faulty = Faulty::over(
+                vec![struck(On::Read, payload.clone(), what)],
+                packed.store(),
+            )
+            .unwrap();
+            let namespace = Namespace::of_view(1, packed.volume(), vec![faulty.store()]);
+            let mut bench = Bench::new(namespace, PoolConfig::default());
+            let error = bench.read(0, 1).unwrap_err();
+            let (matches, status) = match what {
+                What::Corrupt { .. } => (
+                    matches!(error, NamespaceError::Volume { .. }),
+                    Status::UNRECOVERED_READ_ERROR.dnr(),
+                ),
+                What::Short { .. } => (
+                    matches!(error, NamespaceError::Short { .. }),
+                    Status::UNRECOVERED_READ_ERROR,
+                ),
+                _ => (
+                    matches!(error, NamespaceError::Store { .. }),
+                    Status::UNRECOVERED_READ_ERROR,
+                ),
+            };
+            assert!(matches, "{chain}, {what:?}: {error}");
+            assert_eq!(error.status(false), status, "{chain}, {what:?}");
+            assert!(faulty.strikes(0) > 0);
+            let last = source().len() as u64 / 4096 - 1;
+            let start = usize::try_from(last * 4096).unwrap();
+            assert!(
+                bench.read(last, 1).unwrap() == source()[start..start + 4096],
+                "{chain}, {what:?}: elsewhere all is well"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_raw_store_that_returns_less_is_an_error() {
+    let memory = SharedStore::open(
+        &StoreSpec::Mem { bytes: 1 << 20 },
+        OpenOptions::read_write(),
+    )
+    .unwrap();
+    let faults = vec![
+        struck(On::Read, 0..4096, What::Short { missing: 1 }),
+        struck(On::Write, 8192..12288, What::Error(reactor::Errno::ENOSPC)),
+    ];
+    let faulty = Faulty::over(faults, memory).unwrap();
+    let namespace =
+        Namespace::of_store(1, faulty.store(), Identity::of_raw("test", b"short"), 4096);
+    let mut bench = Bench::new(namespace, PoolConfig::default());
+    let error = bench.read(0, 1).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            NamespaceError::Short {
+                wanted: 4096,
+                got: 4095,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    assert_eq!(bench.read(1, 1).unwrap(), [0; 4096]);
+    let data = reactor::buf::IoBuf::from_bytes(&[5; 4096]).unwrap();
+    let done = bench
+        .engine
+        .submit(
+            1,
+            Io::Write {
+                lba: 2,
+                data,
+                durable: false,
+            },
+            false,
+            9,
+        )
+        .or_else(|| bench.wait(1).pop())
+        .unwrap();
+    assert_eq!(done.result.unwrap_err().status(true), Status::WRITE_FAULT);
+}
+
+/// A pool with room for one request at a time: the others park, and each is answered in its turn with its own bytes.
+#[test]
+fn requests_that_find_no_memory_wait_their_turn() {
+    let packed = Packed::new("parked", "u16+zstd:1");
+    let namespace = Namespace::of_view(1, packed.volume(), vec![packed.store()]);
+    let pool = PoolConfig {
+        slots_4k: 1,
+        slots_16k: 1,
+        slots_64k: 1,
+        slots_128k: 1,
+        slots_1m: 1,
+        register: false,
+    };
+    let mut bench = Bench::new(namespace, pool);
+    let mut answered = Vec::new();
+    for lba in 0..64 {
+        answered.extend(
+            bench
+                .engine
+                .submit(1, Io::Read { lba, blocks: 1 }, false, lba),
+        );
+    }
+    assert!(
+        bench.engine.counters().parked > 0,
+        "there was room for a few only"
+    );
+    let whole = source();
+    let mut count = 0;
+    while count < 64 {
+        for done in answered.drain(..) {
+            let start = usize::try_from(done.token).unwrap() * 4096;
+            done.result.unwrap();
+            assert!(
+                done.buf.unwrap().to_vec() == whole[start..start + 4096],
+                "LBA {}",
+                done.token
+            );
+            count += 1;
+        }
+        if count < 64 {
+            answered = bench.wait(1);
+        }
+    }
+    assert!(!bench.engine.is_busy());
+}
+
+#[test]
+fn what_lies_beyond_or_is_protected_is_refused() {
+    let packed = Packed::new("beyond", "u16");
+    let volume = packed.volume();
+    let blocks = volume.block_count();
+    let mut bench = Bench::new(
+        Namespace::of_view(1, volume, vec![packed.store()]),
+        PoolConfig::default(),
+    );
+    for (lba, count) in [(blocks, 1), (blocks - 1, 2), (u64::MAX, 1), (0, 0)] {
+        assert_eq!(
+            bench.read(lba, count).unwrap_err().status(false),
+            Status::LBA_OUT_OF_RANGE.dnr(),
+            "{lba}, {count}"
+        );
+    }
+    let data = reactor::buf::IoBuf::from_bytes(&[0; 4096]).unwrap();
+    let done = bench
+        .engine
+        .submit(
+            1,
+            Io::Write {
+                lba: 0,
+                data,
+                durable: false,
+            },
+            false,
+            1,
+        )
+        .unwrap();
+    assert_eq!(
+        done.result.unwrap_err().status(true),
+        Status::NAMESPACE_WRITE_PROTECTED.dnr()
+    );
+    let done = bench.engine.submit(2, Io::Flush, false, 1).unwrap();
+    assert_eq!(
+        done.result.unwrap_err().status(true),
+        Status::INVALID_NAMESPACE.dnr()
+    );
+}
