@@ -225,6 +225,10 @@ pub struct Demo {
     #[arg(long, value_name = "PROGRAM")]
     pub target: Option<PathBuf>,
 
+    /// Read the namespaces again and again for about this long
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub seconds: u64,
+
     /// Print the rows as one JSON object
     #[arg(long)]
     pub json: bool,

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::figures::{bits_per_value, ratio, share};
 use crate::local::LocalVolume;
 use crate::size::{Size, grouped, rounded};
+use crate::stdout::{print, print_line};
 use crate::text_table::{Align, TextTable};
 
 /// Runs the command.
@@ -29,11 +30,10 @@ pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
         });
     }
     if arguments.json {
-        println!("{}", to_json(path, &local.volume, &views));
+        print_line(to_json(path, &local.volume, &views))
     } else {
-        print!("{}", to_text(path, &local.volume, &views));
+        print(&to_text(path, &local.volume, &views))
     }
-    Ok(())
 }
 
 /// A view, and the first of its extents.

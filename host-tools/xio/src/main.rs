@@ -14,11 +14,11 @@ mod local;
 mod pack;
 mod progress;
 mod size;
+mod stdout;
 mod text_table;
 mod unpack;
 mod verify;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
@@ -41,13 +41,9 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Unpack(arguments) => unpack::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Completions(arguments) => {
-            clap_complete::generate(
-                arguments.shell,
-                &mut Cli::command(),
-                "xio",
-                &mut io::stdout(),
-            );
-            Ok(())
+            let mut script = Vec::new();
+            clap_complete::generate(arguments.shell, &mut Cli::command(), "xio", &mut script);
+            stdout::print(&String::from_utf8_lossy(&script))
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::figures::ratio;
 use crate::layout::Layout;
 use crate::progress::Progress;
 use crate::size::{grouped, rounded};
+use crate::stdout::print_line;
 
 /// The name that the superblock records.
 pub const WRITER: &str = concat!("xio ", env!("CARGO_PKG_VERSION"));
@@ -30,14 +31,10 @@ pub fn run(arguments: &cli::Pack) -> Result<(), Failure> {
     let plan = Plan::from_arguments(arguments)?;
     let finished = pack(&plan)?;
     if arguments.json {
-        println!("{}", to_json(&plan, &finished));
-    } else {
-        println!(
-            "{}",
-            summary(&plan, &finished, started.elapsed().as_secs_f64())
-        );
+        return print_line(to_json(&plan, &finished));
     }
-    Ok(())
+    let seconds = started.elapsed().as_secs_f64();
+    print_line(summary(&plan, &finished, seconds))
 }
 
 /// A pack that can be begun: everything that can be checked without reading the inputs was.

@@ -12,6 +12,7 @@ use crate::local::LocalVolume;
 use crate::pack::available_threads;
 use crate::progress::Progress;
 use crate::size::grouped;
+use crate::stdout::print_line;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Unpack) -> Result<(), Failure> {
@@ -39,6 +40,6 @@ pub fn run(arguments: &cli::Unpack) -> Result<(), Failure> {
     drop(progress);
     output.sync()?;
     output.publish()?;
-    println!("{}: {} bytes", arguments.output.display(), grouped(total));
-    Ok(())
+    let name = arguments.output.display();
+    print_line(format_args!("{name}: {} bytes", grouped(total)))
 }

@@ -17,6 +17,7 @@ use crate::local::LocalVolume;
 use crate::pack::available_threads;
 use crate::progress::Progress;
 use crate::size::grouped;
+use crate::stdout::print_line;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
@@ -32,18 +33,16 @@ pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
         verify_volume(arguments)?
     };
     if arguments.json {
-        println!(
-            "{}",
-            json!({ "verified": arguments.volume, "compared_bytes": compared_bytes })
-        );
-    } else {
-        println!(
-            "{}: {} bytes are the same",
-            arguments.volume,
-            grouped(compared_bytes)
-        );
+        return print_line(json!({
+            "verified": arguments.volume,
+            "compared_bytes": compared_bytes,
+        }));
     }
-    Ok(())
+    let bytes = grouped(compared_bytes);
+    print_line(format_args!(
+        "{}: {bytes} bytes are the same",
+        arguments.volume
+    ))
 }
 
 /// Damaged places that are printed; JSON has all that were listed.
@@ -61,9 +60,9 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
     drop(progress);
     let report = verified.map_err(|error| Failure::from(error).about(path.display()))?;
     if arguments.json {
-        println!("{}", report_json(arguments, &report));
+        print_line(report_json(arguments, &report))?;
     } else if report.is_clean() {
-        println!("{}", clean_text(arguments, &report));
+        print_line(clean_text(arguments, &report))?;
     }
     if report.is_clean() {
         return Ok(());

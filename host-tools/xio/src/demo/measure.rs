@@ -9,9 +9,7 @@ use super::interrupt::Interrupt;
 use super::target::{NQN, Target};
 use crate::failure::Failure;
 
-/// Rounds are read until they have taken this long.
-const MEASURE_FOR: Duration = Duration::from_secs(8);
-/// At least so many, and at most.
+/// At least so many rounds are read, and at most.
 const ROUNDS_MIN: usize = 5;
 const ROUNDS_MAX: usize = 101;
 
@@ -38,10 +36,11 @@ impl Measured {
 }
 
 /// Reads every namespace in turn, again and again: by the time one comes round, its frames have left the target's cache.
-/// `sources`: what NSID 1, 2, ... must present.
+/// `sources`: what NSID 1, 2, ... must present. Rounds are read until they have taken `measure_for`.
 pub fn read_all(
     target: &Target,
     sources: &[&[u8]],
+    measure_for: Duration,
     interrupt: &Interrupt,
 ) -> Result<Vec<Measured>, Failure> {
     let mut initiator = Initiator::connect(&target.address, NQN, &Options::default())?;
@@ -56,7 +55,7 @@ pub fn read_all(
     let mut all = vec![Measured::default(); sources.len()];
     let started = Instant::now();
     for round in 0..ROUNDS_MAX {
-        if round >= ROUNDS_MIN && started.elapsed() > MEASURE_FOR {
+        if round >= ROUNDS_MIN && started.elapsed() > measure_for {
             break;
         }
         for ((nsid, source), measured) in (1..).zip(sources).zip(&mut all) {

@@ -19,6 +19,7 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::layout::Layout;
 use crate::pack::{self, Plan, available_threads};
+use crate::stdout::{print, print_line};
 use interrupt::Interrupt;
 use report::Row;
 use rows::{DATA, Data};
@@ -37,6 +38,7 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Failure> {
     let volumes = TempDir::with_prefix("xio-demo-")
         .map_err(|error| Failure::system(anyhow!("making a folder: {error}")))?;
 
+    let measure_for = Duration::from_secs(arguments.seconds);
     let interrupt = Interrupt::listen()?;
     let sources = read_sources(&folder)?;
     let packed = pack_all(&folder, volumes.path(), &interrupt)?;
@@ -46,7 +48,7 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Failure> {
         .map(|packed| &sources[packed.source][..])
         .collect();
     let target = Target::start(&program, &paths)?;
-    let measured = measure::read_all(&target, &expected, &interrupt)?;
+    let measured = measure::read_all(&target, &expected, measure_for, &interrupt)?;
 
     let rows: Vec<Row> = packed
         .iter()
@@ -54,9 +56,9 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Failure> {
         .map(|(packed, measured)| Row::new(&DATA[packed.source], packed, measured))
         .collect();
     if arguments.json {
-        println!("{}", report::to_json(&rows));
+        print_line(report::to_json(&rows))?;
     } else {
-        print!("{}", report::to_text(&rows, started.elapsed()));
+        print(&report::to_text(&rows, started.elapsed()))?;
     }
     match rows.iter().find(|row| row.first_difference.is_some()) {
         None => Ok(()),

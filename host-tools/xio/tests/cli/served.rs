@@ -16,15 +16,16 @@ use super::support::{Folder, fixture};
 const NQN: &str = "nqn.2026-11.io.xio:test";
 
 /// A target with one reactor; stopped when it is dropped.
-struct Target {
-    address: SocketAddr,
+pub struct Target {
+    pub address: SocketAddr,
+    nqn: String,
     control: Control,
     reactor: Option<JoinHandle<()>>,
 }
 
 impl Target {
     /// Serves volume files as NSID 1, 2, ...
-    fn start(volumes: &[&Path]) -> Target {
+    pub fn start(nqn: &str, volumes: &[&Path]) -> Target {
         let namespaces = (1..).zip(volumes).map(|(nsid, path)| {
             let volume = Reader::open_file(path, 0).unwrap().volume().clone();
             let spec = StoreSpec::File {
@@ -36,7 +37,7 @@ impl Target {
         let set = NamespaceSet::new(namespaces.collect());
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let service = Arc::new(Service::new(NQN, address, &set, SuccessFlag::Always).unwrap());
+        let service = Arc::new(Service::new(nqn, address, &set, SuccessFlag::Always).unwrap());
         let (ready, control) = mpsc::channel();
         let reactor = thread::spawn(move || {
             let ring = Ring::new(&RingConfig::default()).unwrap();
@@ -51,13 +52,14 @@ impl Target {
         });
         Target {
             address,
+            nqn: nqn.to_owned(),
             control: control.recv().unwrap(),
             reactor: Some(reactor),
         }
     }
 
     fn url(&self, query: &str) -> String {
-        format!("nvme+tcp://{}/{NQN}{query}", self.address)
+        format!("nvme+tcp://{}/{}{query}", self.address, self.nqn)
     }
 }
 
@@ -102,7 +104,7 @@ fn a_namespace_is_compared_with_the_files_it_was_packed_from() {
         ]
         .concat(),
     );
-    let target = Target::start(&[&folder.path("1.xio"), &folder.path("2.xio")]);
+    let target = Target::start(NQN, &[&folder.path("1.xio"), &folder.path("2.xio")]);
     let (one, two) = (target.url("?nsid=1"), target.url("?nsid=2"));
 
     // Whole blocks: 482 of 4096 bytes, 3863 of 512.
