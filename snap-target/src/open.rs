@@ -27,9 +27,25 @@ pub fn namespaces(stores: &[String], lba_bytes: u32) -> Result<NamespaceSet> {
                 namespace.lba_bytes
             );
         }
+        refuse_twin(&all, &namespace)?;
         all.push(Arc::new(namespace));
     }
     Ok(NamespaceSet::new(all))
+}
+
+/// Hosts take two namespaces of one UUID for two paths to one disk, or refuse both.
+fn refuse_twin(all: &[Arc<Namespace>], namespace: &Namespace) -> Result<()> {
+    if let Some(twin) = all
+        .iter()
+        .find(|other| other.identity == namespace.identity)
+    {
+        bail!(
+            "{} and {} are the same content under the same UUID; serve it once",
+            twin.name,
+            namespace.name
+        );
+    }
+    Ok(())
 }
 
 /// A volume, served read-only.

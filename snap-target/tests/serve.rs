@@ -337,7 +337,14 @@ fn what_cannot_be_served_is_said() {
     let plain = folder.path("plain.bin");
     std::fs::write(&plain, vec![7; 100_000]).unwrap();
     let taken = Target::start(&["null:1MiB"]);
-    let cases: [(&[&str], &str); 5] = [
+    let packed = folder.path("packed.xvol");
+    pack(&packed, "u16", &tokens()[..8000]);
+    let packed = packed.to_str().unwrap();
+    let cases: [(&[&str], &str); 6] = [
+        (
+            &[packed, packed, "--listen", "127.0.0.1:0"],
+            "serve it once",
+        ),
         (&[plain.to_str().unwrap()], "write file:"),
         (&["no-such-file.xvol"], "No such file"),
         (&["mem:12XiB"], "the unit must be one of"),
