@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::TransformError;
 use crate::chain::Chain;
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{Isa, convert, pack, reference, stream::Place, widen};
+use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, place::Place, reference, widen};
 use crate::segments::OutSegments;
 use crate::view::ViewChain;
 
@@ -205,12 +205,6 @@ impl Cursor<'_> {
         usize::try_from(self.end - self.at).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of an element on the wider side.
-    fn widest_bytes(&self) -> usize {
-        let packed = self.decoder.packing.bits().div_ceil(8) as usize;
-        packed.max(self.decoder.presented.bytes())
-    }
-
     /// Decodes `count` whole elements into the run of memory at the destination's cursor, which holds them.
     fn whole_elements(
         &mut self,
@@ -220,18 +214,16 @@ impl Cursor<'_> {
         let size = self.decoder.presented.bytes();
         let run = out.run();
         assert!(run.len / size >= count);
-        let bytes = count * size;
         // SAFETY: the run is writable for `count` elements (asserted), and the constructors of `OutSegments` promise that it does not
         // overlap the source. A chain has only instruction sets that the machine has.
-        let mut place =
-            unsafe { Place::new(self.decoder.isa, run.ptr, bytes, self.widest_bytes()) };
+        let mut place = unsafe { Place::new(self.decoder.isa, run.ptr, count * size) };
         while count > 0 {
             let first = self.at / size as u64;
             // Blocks end at multiples of 8 elements, so that only the first may start inside a byte.
-            let aligned = place.block_elements() - (first % 8) as usize;
+            let aligned = BLOCK_ELEMENTS - (first % 8) as usize;
             let now = count.min(aligned);
             // SAFETY: the blocks together are `count` elements.
-            let met = unsafe { place.make(now * size, |dst| self.kernel(first, now, dst)) };
+            let met = unsafe { self.kernel(first, now, &mut place) };
             if self.check.accepted.is_none_or(|a| !a.encloses(&met)) {
                 return Err(self.first_refused(first, now));
             }
@@ -242,22 +234,22 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Decodes `count` elements from `first` on into `dst`; returns the range of the values met.
+    /// Decodes `count` elements from `first` on; returns the range of the values met.
     ///
     /// # Safety
-    /// `dst` is writable for them and does not overlap the source.
-    unsafe fn kernel(&self, first: u64, count: usize, dst: *mut u8) -> ValueRange {
+    /// `place` has room for them, and does not overlap the source.
+    unsafe fn kernel(&self, first: u64, count: usize, place: &mut Place) -> ValueRange {
         let isa = self.decoder.isa;
         let to_bytes = self.decoder.presented.bytes();
         let (src, first_bit) = self.packed_from(first);
         match self.decoder.packing {
             // SAFETY: passed on to the caller; a chain has only instruction sets that the machine has.
             Packing::Whole(from) => unsafe {
-                convert::convert(isa, from, to_bytes, src, dst, count)
+                convert::convert(isa, from, to_bytes, src, place, count)
             },
             // SAFETY: as above.
             Packing::Bits(bits) if bits as usize <= 8 * to_bytes => unsafe {
-                pack::unpack(isa, bits, to_bytes, src, first_bit, dst, count)
+                pack::unpack(isa, bits, to_bytes, src, first_bit, place, count)
             },
             Packing::Bits(bits) => {
                 // Fields wider than the presented type: through a tile of 32-bit values in the cache.
@@ -267,13 +259,14 @@ impl Cursor<'_> {
                 while done < count {
                     let now = (count - done).min(TILE_ELEMENTS);
                     let (src, first_bit) = self.packed_from(first + done as u64);
-                    // SAFETY: the tile holds `now` values of 4 bytes; `dst` is promised for `count` elements.
+                    // SAFETY: the tile holds `now` values of 4 bytes and is not used otherwise until they are there; the rest is passed
+                    // on to the caller.
                     unsafe {
-                        let into = tile.as_mut_ptr();
-                        let met = pack::unpack(isa, bits, 4, src, first_bit, into, now);
+                        let mut fields = Place::new(isa, tile.as_mut_ptr(), tile.len());
+                        let met = pack::unpack(isa, bits, 4, src, first_bit, &mut fields, now);
+                        drop(fields);
                         widen(&mut seen, met);
-                        let dst = dst.add(done * to_bytes);
-                        convert::convert(isa, ElementType::U32, to_bytes, &tile, dst, now);
+                        convert::convert(isa, ElementType::U32, to_bytes, &tile, place, now);
                     }
                     done += now;
                 }

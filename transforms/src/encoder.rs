@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, reference, stream::Place, widen};
+use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, place::Place, reference, widen};
 use crate::registry::Layout;
 
 /// The first value that did not fit.
@@ -36,25 +36,17 @@ pub(crate) fn encode(
         (src.len() / source.bytes() * packed_bits).div_ceil(8)
     );
 
-    let element_bytes = source.bytes().max(packed_bits.div_ceil(8));
     // SAFETY: the whole of `dst`, which is not used otherwise until the place is dropped; the instruction set was asserted.
-    let mut place = unsafe { Place::new(isa, dst.as_mut_ptr(), dst.len(), element_bytes) };
-    let block_elements = place.block_elements();
+    let mut place = unsafe { Place::new(isa, dst.as_mut_ptr(), dst.len()) };
     let mut seen = None;
-    for (block, src) in src.chunks(block_elements * source.bytes()).enumerate() {
-        let len = (src.len() / source.bytes() * packed_bits).div_ceil(8);
-        // SAFETY: all blocks but the last have a multiple of 64 elements, so that the blocks' bytes make up `dst`; what is made of the
-        // pointer is a slice of the bytes that may be written.
-        let met = unsafe {
-            place.make(len, |dst| {
-                let dst = std::slice::from_raw_parts_mut(dst, len);
-                encode_block(isa, source, layout.packing, allowed, src, dst)
-            })
-        };
+    for (block, src) in src.chunks(BLOCK_ELEMENTS * source.bytes()).enumerate() {
+        // SAFETY: the blocks' elements are those of `src`, for which `dst` has room (asserted). All blocks but the last have a multiple
+        // of 8 elements, so that each starts at a whole byte.
+        let met = unsafe { encode_block(isa, source, layout.packing, allowed, src, &mut place) };
         if !allowed.encloses(&met) {
             let refused = first_outside(source, src, &allowed);
             return Err(Refused {
-                index: (block * block_elements) as u64 + refused.index,
+                index: (block * BLOCK_ELEMENTS) as u64 + refused.index,
                 value: refused.value,
             });
         }
@@ -71,44 +63,46 @@ pub(crate) fn range(isa: Isa, source: ElementType, src: &[u8]) -> Option<ValueRa
 
 /// Packs one block; returns the range of the values as the kernel met them. A negative value of a narrow signed type may be met
 /// as a large unsigned one: it is outside `allowed` either way, since no field of bits holds it.
-fn encode_block(
+///
+/// # Safety
+/// `place` has room for the elements of `src`; the machine has `isa`.
+unsafe fn encode_block(
     isa: Isa,
     source: ElementType,
     packing: Packing,
     allowed: ValueRange,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
 ) -> ValueRange {
     let count = src.len() / source.bytes();
     let bits = match packing {
         Packing::Whole(element) => {
-            assert!(dst.len() >= count * element.bytes());
-            // SAFETY: the destination's length was asserted, the instruction set by `encode`; the slices are distinct.
-            return unsafe {
-                convert::convert(isa, source, element.bytes(), src, dst.as_mut_ptr(), count)
-            };
+            // SAFETY: passed on to the caller.
+            return unsafe { convert::convert(isa, source, element.bytes(), src, place, count) };
         }
         Packing::Bits(bits) => bits,
     };
     if source.bytes() <= 4 {
-        // SAFETY: `encode` asserted the instruction set.
-        return unsafe { pack::pack(isa, bits, source.bytes(), src, dst, count) };
+        // SAFETY: passed on to the caller.
+        return unsafe { pack::pack(isa, bits, source.bytes(), src, place, count) };
     }
 
     // 64-bit elements are narrowed a tile at a time, in the cache.
     let mut tile = [0u8; TILE_ELEMENTS * 4];
     let mut seen = None;
-    let tiles = src.chunks(TILE_ELEMENTS * source.bytes());
-    for (src, dst) in tiles.zip(dst.chunks_mut(TILE_ELEMENTS / 8 * bits as usize)) {
+    for src in src.chunks(TILE_ELEMENTS * source.bytes()) {
         let count = src.len() / source.bytes();
-        // SAFETY: a chunk has at most TILE_ELEMENTS elements, the tile holds 4 bytes for each.
-        let met = unsafe { convert::convert(isa, source, 4, src, tile.as_mut_ptr(), count) };
+        // SAFETY: a chunk has at most TILE_ELEMENTS elements, the tile holds 4 bytes for each, and is not used otherwise meanwhile.
+        let met = unsafe {
+            let mut narrowed = Place::new(isa, tile.as_mut_ptr(), tile.len());
+            convert::convert(isa, source, 4, src, &mut narrowed, count)
+        };
         widen(&mut seen, met);
         if !allowed.encloses(&met) {
             return met;
         }
-        // SAFETY: as above.
-        unsafe { pack::pack(isa, bits, 4, &tile, dst, count) };
+        // SAFETY: passed on to the caller.
+        unsafe { pack::pack(isa, bits, 4, &tile, place, count) };
     }
     seen.unwrap_or(allowed)
 }

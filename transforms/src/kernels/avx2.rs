@@ -4,8 +4,8 @@
 
 use std::arch::x86_64::*;
 
-use super::prefetch;
 use super::tables::LANES;
+use super::{prefetch, prefetch_wide};
 
 /// Unpacks most of `count` fields, the first at bit 0 of `src`, into elements of `W` bytes. Returns how many (a multiple of 8), and
 /// the smallest and largest.
@@ -167,7 +167,7 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
         // SAFETY: the source has 8 elements for group `i`; `whole_loads` leaves 32 bytes of the destination behind its start.
         unsafe {
             let from = src.as_ptr().add(i * 8 * W);
-            prefetch(from);
+            prefetch_wide(from);
             let values = match W {
                 1 => _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())),
                 2 => _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),

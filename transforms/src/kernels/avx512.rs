@@ -5,19 +5,20 @@
 use std::arch::x86_64::*;
 
 use super::avx512_extent::Extent;
-use super::prefetch;
+use super::place::Place;
 use super::tables::{Bytes64, GATHER, SPREAD, WIDE_31, interleaved};
+use super::{prefetch, prefetch_wide};
 
 /// Unpacks as many of `count` fields as fill whole vectors, the first at bit 0 of `src`, into elements of `W` bytes. Returns how
 /// many, and the smallest and largest.
 ///
 /// # Safety
-/// The machine has the features; `src` holds the fields, `dst` is writable for `count * W` bytes.
+/// The machine has the features; `src` holds the fields, and `place` has room for `count` elements.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2")]
 pub(super) unsafe fn unpack<const W: usize>(
     bits: u32,
     src: &[u8],
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
     debug_assert!(bits as usize <= 8 * W && src.len() * 8 >= count * bits as usize);
@@ -26,7 +27,7 @@ pub(super) unsafe fn unpack<const W: usize>(
         if W == 4 && bits == 31 {
             let (lower, upper) = (load(&WIDE_31.lower), load(&WIDE_31.upper));
             let shift = _mm512_load_si512(WIDE_31.shift.as_ptr().cast());
-            unpack_by::<W>(bits, src, dst, count, |packed| {
+            unpack_by::<W>(bits, src, place, count, |packed| {
                 let lower = _mm512_permutexvar_epi8(lower, packed);
                 let upper = _mm512_permutexvar_epi8(upper, packed);
                 _mm512_shrdv_epi32(lower, upper, shift)
@@ -34,7 +35,7 @@ pub(super) unsafe fn unpack<const W: usize>(
         } else {
             let table = &SPREAD[W.trailing_zeros() as usize][bits as usize - 1];
             let (bytes, starts) = (load(&table.bytes), load(&table.bits));
-            unpack_by::<W>(bits, src, dst, count, |packed| {
+            unpack_by::<W>(bits, src, place, count, |packed| {
                 let words = _mm512_permutexvar_epi8(bytes, packed);
                 _mm512_multishift_epi64_epi8(starts, words)
             })
@@ -51,7 +52,7 @@ pub(super) unsafe fn unpack<const W: usize>(
 unsafe fn unpack_by<const W: usize>(
     bits: u32,
     src: &[u8],
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
     spread: impl Fn(__m512i) -> __m512i,
 ) -> (usize, u32, u32) {
@@ -61,6 +62,7 @@ unsafe fn unpack_by<const W: usize>(
     let mask = splat::<W>(u64::MAX >> (64 - bits));
     let mut extent = Extent::<W, false>::nothing();
     let vectors = count / per_vector;
+    let mut pen = place.pen();
     for i in 0..vectors {
         // SAFETY: vector `i` has `step_bytes` bytes of the source, no more are loaded, and 64 of the destination.
         unsafe {
@@ -69,35 +71,37 @@ unsafe fn unpack_by<const W: usize>(
             let packed = _mm512_maskz_loadu_epi8(bytes, from.cast());
             let values = _mm512_and_si512(spread(packed), mask);
             extent.add(values);
-            _mm512_storeu_si512(dst.add(i * 64).cast(), values);
+            _mm512_storeu_si512(pen.at().cast(), values);
+            pen.advance(64, place);
         }
     }
+    place.put_back(pen);
     met(vectors * per_vector, &extent)
 }
 
-/// Packs as many of `count` elements of `W` bytes as fill whole vectors, from bit 0 of `dst` on. Returns how many (a multiple of 8),
+/// Packs as many of `count` elements of `W` bytes as fill whole vectors, the first field at a whole byte. Returns how many (a multiple of 8),
 /// and the smallest and largest.
 ///
 /// # Safety
-/// The machine has the features; `src` holds `count` elements, `dst` their fields.
+/// The machine has the features; `src` holds `count` elements, and `place` has room for their fields.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi,avx512vbmi2")]
 pub(super) unsafe fn pack<const W: usize>(
     bits: u32,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
-    debug_assert!(src.len() >= count * W && dst.len() * 8 >= count * bits as usize);
+    debug_assert!(src.len() >= count * W);
     // SAFETY: passed on to the caller.
     unsafe {
         match (bits, W) {
-            (..=8, 2 | 4) => pack_bytes::<W>(bits, src, dst, count),
-            (31, 4) => pack_words::<W, 4, true>(bits, src, dst, count),
-            (..=8, 1) => pack_words::<W, 1, false>(bits, src, dst, count),
-            (..=16, 2) => pack_words::<W, 2, false>(bits, src, dst, count),
+            (..=8, 2 | 4) => pack_bytes::<W>(bits, src, place, count),
+            (31, 4) => pack_words::<W, 4, true>(bits, src, place, count),
+            (..=8, 1) => pack_words::<W, 1, false>(bits, src, place, count),
+            (..=16, 2) => pack_words::<W, 2, false>(bits, src, place, count),
             // Fields wider than their elements: of no use, but allowed.
-            (31, _) => pack_words::<W, 4, true>(bits, src, dst, count),
-            _ => pack_words::<W, 4, false>(bits, src, dst, count),
+            (31, _) => pack_words::<W, 4, true>(bits, src, place, count),
+            _ => pack_words::<W, 4, false>(bits, src, place, count),
         }
     }
 }
@@ -111,7 +115,7 @@ pub(super) unsafe fn pack<const W: usize>(
 unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
     bits: u32,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
     let table = &GATHER[LANE.trailing_zeros() as usize][bits as usize - 1];
@@ -125,11 +129,12 @@ unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
     let bytes = u64::MAX >> (64 - step_bytes);
     let mut extent = Extent::<LANE, false>::nothing();
     let vectors = count / per_vector;
+    let mut pen = place.pen();
     for i in 0..vectors {
         // SAFETY: step `i` has `per_vector` elements of the source and `step_bytes` bytes of the destination.
         unsafe {
             let from = src.as_ptr().add(i * per_vector * W);
-            prefetch(from);
+            prefetch_wide(from);
             let values = match (W, LANE) {
                 (1, 4) => _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())),
                 (2, 4) => _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())),
@@ -153,9 +158,11 @@ unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
             } else {
                 packed
             };
-            _mm512_mask_storeu_epi8(dst.as_mut_ptr().add(i * step_bytes).cast(), bytes, packed);
+            _mm512_mask_storeu_epi8(pen.at().cast(), bytes, packed);
+            pen.advance(step_bytes, place);
         }
     }
+    place.put_back(pen);
     met(vectors * per_vector, &extent)
 }
 
@@ -167,7 +174,7 @@ unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
 unsafe fn pack_bytes<const W: usize>(
     bits: u32,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
     static FROM_2: Bytes64 = interleaved(2);
@@ -179,12 +186,13 @@ unsafe fn pack_bytes<const W: usize>(
     let bytes = u64::MAX >> (64 - step_bytes);
     let mut extent = Extent::<W, false>::nothing();
     let steps = count / 64;
+    let mut pen = place.pen();
     for i in 0..steps {
         // SAFETY: step `i` has 64 elements, W vectors, of the source, and `step_bytes` bytes of the destination.
         unsafe {
             let mut load = |part: usize| {
                 let from = src.as_ptr().add((i * W + part) * 64);
-                prefetch(from);
+                prefetch_wide(from);
                 let values = _mm512_loadu_si512(from.cast());
                 extent.add(values);
                 values
@@ -198,9 +206,11 @@ unsafe fn pack_bytes<const W: usize>(
             };
             let words = folds.fold(_mm512_permutexvar_epi8(order, mixed));
             let packed = _mm512_permutexvar_epi8(join, words);
-            _mm512_mask_storeu_epi8(dst.as_mut_ptr().add(i * step_bytes).cast(), bytes, packed);
+            _mm512_mask_storeu_epi8(pen.at().cast(), bytes, packed);
+            pen.advance(step_bytes, place);
         }
     }
+    place.put_back(pen);
     met(steps * 64, &extent)
 }
 

@@ -1,32 +1,34 @@
 //! Integer type to integer type with AVX-512. Each step works on one vector of the wider of the two types.
 
 use std::arch::x86_64::*;
+use std::ptr;
 
 use super::avx512_extent::Extent;
-use super::prefetch;
+use super::place::Place;
+use super::{prefetch, prefetch_wide};
 use crate::element::{ElementType, ValueRange};
 use crate::kernels::reference;
 
 /// See [`super::convert::convert`].
 ///
 /// # Safety
-/// The machine has the features; `src` is readable for `count > 0` integers of type `from`, `dst` writable for `count` of `to_bytes`
-/// bytes.
+/// The machine has the features; `src` is readable for `count > 0` integers of type `from`, and `place` has room for `count` of
+/// `to_bytes` bytes.
 pub(super) unsafe fn convert(
     from: ElementType,
     to_bytes: usize,
     src: *const u8,
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> ValueRange {
     macro_rules! run {
         ($from:literal, $to:literal, $wide:literal) => {
             if from.is_signed_integer() {
                 // SAFETY: passed on to the caller.
-                unsafe { convert_width::<$from, $to, $wide, true>(src, dst, count) }
+                unsafe { convert_width::<$from, $to, $wide, true>(src, place, count) }
             } else {
                 // SAFETY: passed on to the caller.
-                unsafe { convert_width::<$from, $to, $wide, false>(src, dst, count) }
+                unsafe { convert_width::<$from, $to, $wide, false>(src, place, count) }
             }
         };
     }
@@ -49,8 +51,20 @@ pub(super) unsafe fn convert(
         (8, 8) => run!(8, 8, 8),
         _ => unreachable!("integers have 1, 2, 4 or 8 bytes"),
     };
-    // SAFETY: `convert_width` did whole vectors; the rest is behind them.
-    unsafe { met.and_rest(from, to_bytes, src, dst, count) }
+    let mut seen = met.range;
+    for i in met.done..count {
+        // SAFETY: one of the elements that the vectors left over, on both sides.
+        unsafe {
+            let value = element(from, src, i, &mut seen);
+            ptr::copy_nonoverlapping(
+                reference::low_bytes(value).as_ptr(),
+                place.cursor(),
+                to_bytes,
+            );
+            place.advance(to_bytes);
+        }
+    }
+    seen.unwrap_or(NOTHING)
 }
 
 /// See [`super::convert::extent`].
@@ -75,8 +89,36 @@ pub(super) unsafe fn extent(from: ElementType, src: *const u8, count: usize) -> 
         4 => run!(4),
         _ => run!(8),
     };
-    // SAFETY: nothing is stored for elements of no bytes.
-    unsafe { met.and_rest(from, 0, src, std::ptr::null_mut(), count) }
+    let mut seen = met.range;
+    for i in met.done..count {
+        // SAFETY: one of the elements that the vectors left over.
+        unsafe { element(from, src, i, &mut seen) };
+    }
+    seen.unwrap_or(NOTHING)
+}
+
+/// The range of no elements, for which no kernel is called.
+const NOTHING: ValueRange = ValueRange { min: 0, max: 0 };
+
+/// Element `index`, which is added to what was seen.
+///
+/// # Safety
+/// `src` is readable for it.
+unsafe fn element(
+    from: ElementType,
+    src: *const u8,
+    index: usize,
+    seen: &mut Option<ValueRange>,
+) -> i128 {
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { std::slice::from_raw_parts(src.add(index * from.bytes()), from.bytes()) };
+    let value = reference::whole(from, bytes);
+    let range = ValueRange {
+        min: value,
+        max: value,
+    };
+    super::widen(seen, range);
+    value
 }
 
 /// What the vectors did and met.
@@ -85,45 +127,10 @@ struct Met {
     range: Option<ValueRange>,
 }
 
-impl Met {
-    /// Does the elements that the vectors left over, one at a time; stores `to_bytes` bytes of each.
-    ///
-    /// # Safety
-    /// As [`convert`].
-    unsafe fn and_rest(
-        self,
-        from: ElementType,
-        to_bytes: usize,
-        src: *const u8,
-        dst: *mut u8,
-        count: usize,
-    ) -> ValueRange {
-        let mut range = self.range;
-        for i in self.done..count {
-            // SAFETY: `i < count`, within what the caller promises.
-            let element =
-                unsafe { std::slice::from_raw_parts(src.add(i * from.bytes()), from.bytes()) };
-            let value = reference::whole(from, element);
-            super::widen(
-                &mut range,
-                ValueRange {
-                    min: value,
-                    max: value,
-                },
-            );
-            let bytes = reference::low_bytes(value);
-            if to_bytes > 0 {
-                // SAFETY: as above; `to_bytes` is at most 8.
-                unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst.add(i * to_bytes), to_bytes)
-                };
-            }
-        }
-        range.unwrap_or(ValueRange { min: 0, max: 0 })
-    }
-}
-
 /// Whole vectors of `WIDE`-byte lanes, `WIDE` being the larger of `FROM` and `TO`.
+///
+/// # Safety
+/// As [`convert`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
 unsafe fn convert_width<
     const FROM: usize,
@@ -132,22 +139,29 @@ unsafe fn convert_width<
     const SIGNED: bool,
 >(
     src: *const u8,
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> Met {
     let per_vector = 64 / WIDE;
     let vectors = count / per_vector;
     let mut extent = Extent::<WIDE, SIGNED>::nothing();
+    let mut pen = place.pen();
     for i in 0..vectors {
         // SAFETY: vector `i` has `per_vector` elements on both sides.
         unsafe {
             let from = src.add(i * per_vector * FROM);
-            prefetch(from);
+            if FROM > TO {
+                prefetch_wide(from);
+            } else {
+                prefetch(from);
+            }
             let values = load::<FROM, WIDE, SIGNED>(from);
             extent.add(values);
-            store::<WIDE, TO>(dst.add(i * per_vector * TO), values);
+            store::<WIDE, TO>(pen.at(), values);
+            pen.advance(per_vector * TO, place);
         }
     }
+    place.put_back(pen);
     Met {
         done: vectors * per_vector,
         range: (vectors > 0).then(|| range(&extent)),
@@ -163,7 +177,7 @@ unsafe fn extent_width<const WIDE: usize, const SIGNED: bool>(src: *const u8, co
         // SAFETY: vector `i` has 64 bytes.
         unsafe {
             let from = src.add(i * 64);
-            prefetch(from);
+            prefetch_wide(from);
             extent.add(_mm512_loadu_si512(from.cast()));
         }
     }

@@ -7,6 +7,7 @@ use crate::element::{ElementType, ValueRange};
 use crate::kernels::Isa;
 #[cfg(target_arch = "x86_64")]
 use crate::kernels::avx512_convert;
+use crate::kernels::place::Place;
 
 /// An integer as a kernel needs it.
 trait Int: Copy + Ord + Into<i128> {
@@ -152,7 +153,7 @@ for_isa!(avx2, "avx2,bmi2");
 /// Converts `count` integers of type `from` into integers of `to_bytes` bytes, and returns the range of the values met.
 ///
 /// # Safety
-/// `dst` is writable for `count * to_bytes` bytes and does not overlap `src`. The machine has `isa`.
+/// `place` has room for `count` elements, at most a block of them, and does not overlap `src`. The machine has `isa`.
 ///
 /// # Panics
 /// When `src` is shorter than `count` elements, `count` is 0, or a type is no integer.
@@ -161,21 +162,23 @@ pub(crate) unsafe fn convert(
     from: ElementType,
     to_bytes: usize,
     src: &[u8],
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> ValueRange {
     assert!(count > 0 && src.len() / from.bytes() >= count);
     debug_assert!(isa.is_available());
     let src = src.as_ptr();
-    match isa {
-        // SAFETY: lengths were asserted or promised, the instruction set is promised.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx2 => unsafe { avx2::convert(from, to_bytes, src, dst, count) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Isa::Avx512 => unsafe { avx512_convert::convert(from, to_bytes, src, dst, count) },
-        // SAFETY: as above.
-        _ => unsafe { baseline::convert(from, to_bytes, src, dst, count) },
+    // SAFETY: the source was asserted, the place and the instruction set are promised by the caller.
+    unsafe {
+        let met = match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => return avx512_convert::convert(from, to_bytes, src, place, count),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => avx2::convert(from, to_bytes, src, place.cursor(), count),
+            _ => baseline::convert(from, to_bytes, src, place.cursor(), count),
+        };
+        place.advance(count * to_bytes);
+        met
     }
 }
 

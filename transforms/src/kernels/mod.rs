@@ -20,9 +20,9 @@ pub(crate) mod convert;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod pack;
+pub(crate) mod place;
 mod portable;
 pub(crate) mod reference;
-pub(crate) mod stream;
 mod tables;
 pub(crate) mod transpose;
 
@@ -98,12 +98,22 @@ impl Isa {
 /// throughput from memory is lost without this.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-pub(crate) fn prefetch(at: *const u8) {
+fn prefetch(at: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    /// Far enough for the memory's latency, near enough to stay in the first cache.
     const AHEAD_BYTES: usize = 2048;
     // SAFETY: a prefetch of any address is harmless; SSE is part of every x86-64.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(AHEAD_BYTES).cast()) };
+}
+
+/// The same for kernels that read more than they write: from further away, and not into the first cache, whose few outstanding
+/// loads are what limits them.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn prefetch_wide(at: *const u8) {
+    use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+    const AHEAD_BYTES: usize = 4096;
+    // SAFETY: as above.
+    unsafe { _mm_prefetch::<_MM_HINT_T1>(at.wrapping_add(AHEAD_BYTES).cast()) };
 }
 
 /// Folds what a kernel met in one block into what it met so far.

@@ -1,13 +1,14 @@
 //! Fields of K bits: dispatch of packing and unpacking to the implementation of an instruction set.
 
 use crate::element::ValueRange;
+use crate::kernels::place::Place;
 use crate::kernels::{Isa, portable};
 
 /// Unpacks `count` fields of `bits` bits into elements of `to_bytes` bytes, which must hold them. The first field starts at bit
 /// `first_bit` (0..8) of `src`. Returns the range of the values met.
 ///
 /// # Safety
-/// `dst` is writable for `count * to_bytes` bytes and does not overlap `src`. The machine has `isa`.
+/// `place` has room for `count` elements, at most a block of them, and does not overlap `src`. The machine has `isa`.
 ///
 /// # Panics
 /// When `src` does not hold the fields, an element does not hold a field, or `count` is 0.
@@ -17,7 +18,7 @@ pub(crate) unsafe fn unpack(
     to_bytes: usize,
     src: &[u8],
     first_bit: u32,
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> ValueRange {
     assert!(count > 0 && (1..=32).contains(&bits) && first_bit < 8);
@@ -26,10 +27,10 @@ pub(crate) unsafe fn unpack(
     // SAFETY: the source was asserted, the destination and the instruction set are promised by the caller.
     unsafe {
         match to_bytes {
-            1 => unpack_width::<1>(isa, bits, src, first_bit, dst, count),
-            2 => unpack_width::<2>(isa, bits, src, first_bit, dst, count),
-            4 => unpack_width::<4>(isa, bits, src, first_bit, dst, count),
-            8 => unpack_width::<8>(isa, bits, src, first_bit, dst, count),
+            1 => unpack_width::<1>(isa, bits, src, first_bit, place, count),
+            2 => unpack_width::<2>(isa, bits, src, first_bit, place, count),
+            4 => unpack_width::<4>(isa, bits, src, first_bit, place, count),
+            8 => unpack_width::<8>(isa, bits, src, first_bit, place, count),
             _ => unreachable!("integers have 1, 2, 4 or 8 bytes"),
         }
     }
@@ -42,7 +43,7 @@ unsafe fn unpack_width<const W: usize>(
     bits: u32,
     src: &[u8],
     first_bit: u32,
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> ValueRange {
     let mut seen = Seen::NOTHING;
@@ -51,65 +52,75 @@ unsafe fn unpack_width<const W: usize>(
     let starts_byte = |n: &usize| (first_bit as usize + n * bits as usize).is_multiple_of(8);
     let head = (0..8).find(starts_byte).unwrap_or(count).min(count);
     // SAFETY: the first `head` of `count` fields and elements.
-    seen.add(head, unsafe {
-        portable::unpack::<W>(bits, src, first_bit, dst, head)
-    });
+    unsafe {
+        let met = portable::unpack::<W>(bits, src, first_bit, place.cursor(), head);
+        place.advance(head * W);
+        seen.add(head, met);
+    }
     if head == count {
         return seen.range();
     }
     let src = &src[(first_bit as usize + head * bits as usize) / 8..];
-    // SAFETY: the elements behind the head.
-    let dst = unsafe { dst.add(head * W) };
     let count = count - head;
 
-    // SAFETY: what is left of source and destination holds `count`; the instruction set is promised by the caller.
+    // SAFETY: what is left of source and place holds `count`; the instruction set is promised by the caller.
     let (done, min, max) = unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => super::avx512::unpack::<W>(bits, src, dst, count),
+            Isa::Avx512 => super::avx512::unpack::<W>(bits, src, place, count),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => super::avx2::unpack::<W>(bits, src, dst, count),
+            Isa::Avx2 => {
+                let met = super::avx2::unpack::<W>(bits, src, place.cursor(), count);
+                place.advance(met.0 * W);
+                met
+            }
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon => super::neon::unpack::<W>(bits, src, dst, count),
+            Isa::Neon => {
+                let met = super::neon::unpack::<W>(bits, src, place.cursor(), count);
+                place.advance(met.0 * W);
+                met
+            }
             _ => (0, u32::MAX, 0),
         }
     };
     seen.add(done, (min, max));
 
     let src = &src[done * bits as usize / 8..];
+    let rest = count - done;
     // SAFETY: the elements that the vectors left over; `done` is a multiple of 8, so they start a byte.
-    seen.add(count - done, unsafe {
-        portable::unpack::<W>(bits, src, 0, dst.add(done * W), count - done)
-    });
+    unsafe {
+        let met = portable::unpack::<W>(bits, src, 0, place.cursor(), rest);
+        place.advance(rest * W);
+        seen.add(rest, met);
+    }
     seen.range()
 }
 
-/// Packs `count` unsigned elements of `from_bytes` bytes (1, 2 or 4) into fields of `bits` bits from bit 0 of `dst` on; the unused
-/// bits of the last byte are 0. Bytes of `dst` behind it may be overwritten. Returns the range of the values met; when one is over
-/// `bits` bits, the fields are of no use.
+/// Packs `count` unsigned elements of `from_bytes` bytes (1, 2 or 4) into fields of `bits` bits, the first at a whole byte; the unused
+/// bits of the last byte are 0. Returns the range of the values met; when one is over `bits` bits, the fields are of no use.
 ///
 /// # Safety
-/// The machine has `isa`.
+/// `place` has room for `count` fields, at most a block of them, and does not overlap `src`. The machine has `isa`.
 ///
 /// # Panics
-/// When a slice is too short, or `count` is 0.
+/// When `src` is too short, or `count` is 0.
 pub(crate) unsafe fn pack(
     isa: Isa,
     bits: u32,
     from_bytes: usize,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
     count: usize,
 ) -> ValueRange {
     debug_assert!(isa.is_available());
     assert!(count > 0 && (1..=32).contains(&bits));
-    assert!(src.len() / from_bytes >= count && dst.len() >= packed_bytes(bits, 0, count));
-    // SAFETY: the lengths were asserted, the instruction set is promised by the caller.
+    assert!(src.len() / from_bytes >= count);
+    // SAFETY: the source was asserted, the place and the instruction set are promised by the caller.
     unsafe {
         match from_bytes {
-            1 => pack_width::<1>(isa, bits, src, dst, count),
-            2 => pack_width::<2>(isa, bits, src, dst, count),
-            4 => pack_width::<4>(isa, bits, src, dst, count),
+            1 => pack_width::<1>(isa, bits, src, place, count),
+            2 => pack_width::<2>(isa, bits, src, place, count),
+            4 => pack_width::<4>(isa, bits, src, place, count),
             _ => unreachable!("wider integers are narrowed first"),
         }
     }
@@ -121,28 +132,42 @@ unsafe fn pack_width<const W: usize>(
     isa: Isa,
     bits: u32,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
     count: usize,
 ) -> ValueRange {
     let mut seen = Seen::NOTHING;
-    // SAFETY: source and destination hold `count`, and the machine has the instruction set, as the caller promises.
+    let bytes = packed_bytes(bits, 0, count);
+    // SAFETY: source and place hold `count`, and the machine has the instruction set, as the caller promises.
     let (done, min, max) = unsafe {
         match isa {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => super::avx512::pack::<W>(bits, src, dst, count),
+            Isa::Avx512 => super::avx512::pack::<W>(bits, src, place, count),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => super::avx2::pack::<W>(bits, src, dst, count),
+            Isa::Avx2 => {
+                let met = super::avx2::pack::<W>(bits, src, place.next(bytes), count);
+                place.advance(packed_bytes(bits, 0, met.0));
+                met
+            }
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon => super::neon::pack::<W>(bits, src, dst, count),
+            Isa::Neon => {
+                let met = super::neon::pack::<W>(bits, src, place.next(bytes), count);
+                place.advance(packed_bytes(bits, 0, met.0));
+                met
+            }
             _ => (0, u32::MAX, 0),
         }
     };
     seen.add(done, (min, max));
-    let (src, dst) = (&src[done * W..], &mut dst[done * bits as usize / 8..]);
-    seen.add(
-        count - done,
-        portable::pack::<W>(bits, src, dst, count - done),
-    );
+
+    let (src, rest) = (&src[done * W..], count - done);
+    // A multiple of 8 fields is done: whole bytes.
+    let bytes = bytes - packed_bytes(bits, 0, done);
+    // SAFETY: the fields that the vectors left over.
+    unsafe {
+        let met = portable::pack::<W>(bits, src, place.next(bytes), rest);
+        place.advance(bytes);
+        seen.add(rest, met);
+    }
     seen.range()
 }
 

@@ -2,6 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation)] // test values are cut to width on purpose
 
+use super::place::Place;
 use super::*;
 use crate::element::{ElementType, Packing};
 
@@ -68,8 +69,8 @@ fn unpack_case(
     let mut out = vec![0xEE; 1 + (count + 1) * to_bytes];
     // SAFETY: `out` has `count` elements behind its first byte.
     let met = unsafe {
-        let dst = out.as_mut_ptr().add(1);
-        pack::unpack(isa, bits, to_bytes, &src, first_bit, dst, count)
+        let mut place = Place::new(isa, out.as_mut_ptr().add(1), count * to_bytes);
+        pack::unpack(isa, bits, to_bytes, &src, first_bit, &mut place, count)
     };
     let what = format!("{isa:?} K={bits} to {to_bytes} bytes, bit {first_bit}, {count} fields");
     for (i, value) in values.iter().enumerate() {
@@ -104,8 +105,11 @@ fn pack_is_read_back_by_the_reference_at_every_width_and_count() {
                         .collect();
                     let len = (bits as usize * count).div_ceil(8);
                     let mut out = vec![0xEE; len];
-                    // SAFETY: `isa` is available.
-                    let met = unsafe { pack::pack(isa, bits, from_bytes, &src, &mut out, count) };
+                    // SAFETY: `out` has room for the fields; `isa` is available.
+                    let met = unsafe {
+                        let mut place = Place::new(isa, out.as_mut_ptr(), len);
+                        pack::pack(isa, bits, from_bytes, &src, &mut place, count)
+                    };
 
                     let what = format!("{isa:?} K={bits} from {from_bytes} bytes, {count} fields");
                     let values: Vec<i128> = values.into_iter().map(i128::from).collect();
@@ -138,8 +142,11 @@ fn pack_meets_values_that_do_not_fit() {
                     src[place * from_bytes..][..from_bytes]
                         .copy_from_slice(&too_large.to_le_bytes()[..from_bytes]);
                     let mut out = vec![0; 130 * 4];
-                    // SAFETY: `isa` is available.
-                    let met = unsafe { pack::pack(isa, bits, from_bytes, &src, &mut out, 130) };
+                    // SAFETY: `out` has room for the fields; `isa` is available.
+                    let met = unsafe {
+                        let mut place = Place::new(isa, out.as_mut_ptr(), out.len());
+                        pack::pack(isa, bits, from_bytes, &src, &mut place, 130)
+                    };
                     assert_eq!(
                         met.max,
                         i128::from(too_large),
@@ -166,7 +173,8 @@ fn convert_is_the_reference_for_every_pair_of_types() {
                     // SAFETY: `out` has `count` elements behind its first byte.
                     let met = unsafe {
                         let dst = out.as_mut_ptr().add(1);
-                        convert::convert(isa, from, to.bytes(), &src, dst, count)
+                        let mut place = Place::new(isa, dst, count * to.bytes());
+                        convert::convert(isa, from, to.bytes(), &src, &mut place, count)
                     };
                     let what = format!("{isa:?} {from} to {to}, {count} elements");
                     for (i, value) in values.iter().enumerate() {
