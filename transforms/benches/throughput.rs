@@ -1,6 +1,6 @@
 //! GB/s of every kernel and codec beside `memcpy` of the same wide bytes in the same run.
 //!
-//! `cargo bench -p transforms`: all of it, on data larger than the last cache. `-- --quick`: about 10 s, on less data. Other
+//! `cargo bench -p transforms`: all of it, on data larger than the last cache. `-- --quick`: half a minute, fewer rows, on less data. Other
 //! arguments select the rows whose name contains one of them; `--isa NAME` forces the kernels of an instruction set.
 
 #![allow(clippy::unwrap_used)] // a benchmark: a panic is the report
