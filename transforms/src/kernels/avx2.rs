@@ -1,9 +1,11 @@
-//! Bit packing with AVX2 and BMI2: 4 fields in each 128-bit lane, moved by `vpshufb`; single bytes by `pdep` and `pext`.
+//! Bit packing with AVX2: 4 fields in each 128-bit lane, moved by `vpshufb`. Elements of 1 and 2 bytes: `avx2_narrow.rs`.
 
 #![allow(clippy::cast_possible_wrap)] // vectors are typed signed by the intrinsics
 
 use std::arch::x86_64::*;
 
+use super::avx2_narrow;
+use super::place::Place;
 use super::tables::LANES;
 use super::{prefetch, prefetch_wide};
 
@@ -11,31 +13,36 @@ use super::{prefetch, prefetch_wide};
 /// the smallest and largest.
 ///
 /// # Safety
-/// The machine has the features; `src` holds the fields, `dst` is writable for `count * W` bytes.
-#[target_feature(enable = "avx2,bmi2")]
+/// The machine has the features; `src` holds the fields, and `place` has room for `count` elements.
+#[target_feature(enable = "avx2")]
 pub(super) unsafe fn unpack<const W: usize>(
     bits: u32,
     src: &[u8],
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
     debug_assert!(bits as usize <= 8 * W && src.len() * 8 >= count * bits as usize);
     // SAFETY: passed on to the caller.
     unsafe {
         match (W, bits) {
-            (1, _) => unpack_bytes(bits, src, dst, count),
+            (1, _) => avx2_narrow::unpack_bytes(bits, src, place, count),
+            (2, _) => avx2_narrow::unpack_shorts(bits, src, place, count),
             // A field of 27 bits that starts at bit 7 lies in 5 bytes. (None of 26 bits starts at an odd bit.)
-            (_, 27..) => unpack_lanes::<W, true>(bits, src, dst, count),
-            _ => unpack_lanes::<W, false>(bits, src, dst, count),
+            (_, 27..) => unpack_lanes::<W, true>(bits, src, place, count),
+            _ => unpack_lanes::<W, false>(bits, src, place, count),
         }
     }
 }
 
-#[target_feature(enable = "avx2,bmi2")]
+/// Elements of 4 and 8 bytes.
+///
+/// # Safety
+/// As [`unpack`].
+#[target_feature(enable = "avx2")]
 unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
     bits: u32,
     src: &[u8],
-    dst: *mut u8,
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
     let table = &LANES[bits as usize - 1];
@@ -50,12 +57,10 @@ unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
     let unshift = _mm256_sub_epi32(_mm256_set1_epi32(32), shift);
     let mask = _mm256_set1_epi32((u32::MAX >> (32 - bits)) as i32);
     let (mut min, mut max) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
-    let eights = whole_loads(bits, src.len(), count);
-    // Two-byte elements are stored by 16.
-    let eights = if W == 2 { eights / 2 * 2 } else { eights };
-    let mut even = _mm256_setzero_si256();
+    let eights = whole_steps(8, bits, src.len(), count);
+    let mut pen = place.pen();
     for i in 0..eights {
-        // SAFETY: `whole_loads` leaves 32 bytes behind the start of every group; the destination has 8 elements for it.
+        // SAFETY: `whole_steps` leaves 32 bytes behind the start of every group; the place has 8 elements for it.
         unsafe {
             let from = src.as_ptr().add(i * bits as usize);
             prefetch(from);
@@ -68,83 +73,53 @@ unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
             values = _mm256_and_si256(values, mask);
             min = _mm256_min_epu32(min, values);
             max = _mm256_max_epu32(max, values);
-            let to = dst.add(i * 8 * W);
-            match W {
-                2 if i % 2 == 0 => even = values,
-                2 => {
-                    let both = _mm256_packus_epi32(even, values);
-                    let ordered = _mm256_permute4x64_epi64(both, 0b11_01_10_00);
-                    _mm256_storeu_si256(to.sub(16).cast(), ordered);
-                }
-                4 => _mm256_storeu_si256(to.cast(), values),
-                _ => {
-                    let lower = _mm256_cvtepu32_epi64(_mm256_castsi256_si128(values));
-                    let upper = _mm256_cvtepu32_epi64(_mm256_extracti128_si256(values, 1));
-                    _mm256_storeu_si256(to.cast(), lower);
-                    _mm256_storeu_si256(to.add(32).cast(), upper);
-                }
+            let to = pen.at();
+            if W == 4 {
+                _mm256_storeu_si256(to.cast(), values);
+            } else {
+                let lower = _mm256_cvtepu32_epi64(_mm256_castsi256_si128(values));
+                let upper = _mm256_cvtepu32_epi64(_mm256_extracti128_si256(values, 1));
+                _mm256_storeu_si256(to.cast(), lower);
+                _mm256_storeu_si256(to.add(32).cast(), upper);
             }
+            pen.advance(8 * W, place);
         }
     }
+    place.put_back(pen);
     (eights * 8, reduce_min(min), reduce_max(max))
 }
 
-/// K <= 8 to single bytes: `pdep` spreads 8 fields over 8 bytes.
-#[target_feature(enable = "avx2,bmi2")]
-unsafe fn unpack_bytes(bits: u32, src: &[u8], dst: *mut u8, count: usize) -> (usize, u32, u32) {
-    let spread = 0x0101_0101_0101_0101 * (u64::from(u8::MAX) >> (8 - bits));
-    let (mut min, mut max) = (_mm_set1_epi8(-1), _mm_setzero_si128());
-    let eights = whole_loads(bits, src.len(), count);
-    for i in 0..eights {
-        // SAFETY: `whole_loads` leaves 32 bytes behind the start of every group; the destination has 8 bytes for it.
-        unsafe {
-            let fields = src.as_ptr().add(i * bits as usize).cast::<u64>();
-            let values = _pdep_u64(fields.read_unaligned(), spread);
-            // Both halves hold the values, so that the start values of no element are left over.
-            let vector = _mm_set1_epi64x(values as i64);
-            min = _mm_min_epu8(min, vector);
-            max = _mm_max_epu8(max, vector);
-            dst.add(i * 8).cast::<u64>().write_unaligned(values);
-        }
-    }
-    let (mut lows, mut highs) = ([0u8; 16], [0u8; 16]);
-    // SAFETY: 16 bytes are stored into 16 bytes.
-    unsafe {
-        _mm_storeu_si128(lows.as_mut_ptr().cast(), min);
-        _mm_storeu_si128(highs.as_mut_ptr().cast(), max);
-    }
-    let min = lows.iter().min().copied().map_or(u32::MAX, u32::from);
-    let max = highs.iter().max().copied().map_or(0, u32::from);
-    (eights * 8, min, max)
-}
-
-/// Packs most of `count` elements of `W` bytes, from bit 0 of `dst` on. Returns how many (a multiple of 8), and the smallest and
-/// largest.
+/// Packs most of `count` elements of `W` bytes, the first field at a whole byte. Returns how many (a multiple of 8), and the smallest
+/// and largest.
 ///
 /// # Safety
-/// The machine has the features; `src` holds `count` elements, `dst` their fields.
-#[target_feature(enable = "avx2,bmi2")]
+/// The machine has the features; `src` holds `count` elements, and `place` has room for their fields.
+#[target_feature(enable = "avx2")]
 pub(super) unsafe fn pack<const W: usize>(
     bits: u32,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
-    debug_assert!(src.len() >= count * W && dst.len() * 8 >= count * bits as usize);
+    debug_assert!(src.len() >= count * W);
     // SAFETY: passed on to the caller.
     unsafe {
-        match bits {
-            31 => pack_lanes::<W, true>(bits, src, dst, count),
-            _ => pack_lanes::<W, false>(bits, src, dst, count),
+        match (W, bits) {
+            (1, ..=7) => avx2_narrow::pack_bytes(bits, src, place, count),
+            (2, ..=16) => avx2_narrow::pack_shorts(bits, src, place, count),
+            (_, 31) => pack_lanes::<W, true>(bits, src, place, count),
+            _ => pack_lanes::<W, false>(bits, src, place, count),
         }
     }
 }
 
-#[target_feature(enable = "avx2,bmi2")]
+/// # Safety
+/// As [`pack`].
+#[target_feature(enable = "avx2")]
 unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
     bits: u32,
     src: &[u8],
-    dst: &mut [u8],
+    place: &mut Place,
     count: usize,
 ) -> (usize, u32, u32) {
     let table = &LANES[bits as usize - 1];
@@ -162,9 +137,10 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
     let low = _mm256_set1_epi64x(0xFFFF_FFFF);
     let field = _mm_cvtsi32_si128(bits as i32);
     let (mut min, mut max) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
-    let eights = whole_loads(bits, dst.len(), count);
+    let eights = whole_steps(8, bits, place.room(), count);
+    let mut pen = place.pen();
     for i in 0..eights {
-        // SAFETY: the source has 8 elements for group `i`; `whole_loads` leaves 32 bytes of the destination behind its start.
+        // SAFETY: the source has 8 elements for group `i`; `whole_steps` leaves 32 bytes of the place behind its start.
         unsafe {
             let from = src.as_ptr().add(i * 8 * W);
             prefetch_wide(from);
@@ -192,18 +168,19 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
             let carried = _mm_shuffle_epi8(lane_0, carry);
             let lane_1 = _mm_or_si128(_mm256_extracti128_si256(packed, 1), carried);
             // Each store's zeros behind its fields are overwritten by the next one.
-            let to = dst.as_mut_ptr().add(i * bits as usize);
-            _mm_storeu_si128(to.cast(), lane_0);
-            _mm_storeu_si128(to.add(table.lane_bytes).cast(), lane_1);
+            _mm_storeu_si128(pen.at().cast(), lane_0);
+            _mm_storeu_si128(pen.at().add(table.lane_bytes).cast(), lane_1);
+            pen.advance(bits as usize, place);
         }
     }
+    place.put_back(pen);
     (eights * 8, reduce_min(min), reduce_max(max))
 }
 
-/// How many groups of 8 fields out of `count` have 32 bytes behind their start, when there are `bytes` bytes in all.
-fn whole_loads(bits: u32, bytes: usize, count: usize) -> usize {
+/// How many steps of `fields` fields, a multiple of 8, out of `count` have 32 bytes behind their start, when there are `bytes` in all.
+pub(super) fn whole_steps(fields: usize, bits: u32, bytes: usize, count: usize) -> usize {
     match bytes.checked_sub(32) {
-        Some(last) => (count / 8).min(last / bits as usize + 1),
+        Some(last) => (count / fields).min(last / (fields / 8 * bits as usize) + 1),
         None => 0,
     }
 }

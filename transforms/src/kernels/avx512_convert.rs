@@ -4,6 +4,7 @@ use std::arch::x86_64::*;
 use std::ptr;
 
 use super::avx512_extent::Extent;
+use super::convert::NOTHING;
 use super::place::Place;
 use super::{prefetch, prefetch_wide};
 use crate::element::{ElementType, ValueRange};
@@ -96,9 +97,6 @@ pub(super) unsafe fn extent(from: ElementType, src: *const u8, count: usize) -> 
     }
     seen.unwrap_or(NOTHING)
 }
-
-/// The range of no elements, for which no kernel is called.
-const NOTHING: ValueRange = ValueRange { min: 0, max: 0 };
 
 /// Element `index`, which is added to what was seen.
 ///

@@ -167,20 +167,41 @@ pub(crate) unsafe fn convert(
 ) -> ValueRange {
     assert!(count > 0 && src.len() / from.bytes() >= count);
     debug_assert!(isa.is_available());
-    let src = src.as_ptr();
-    // SAFETY: the source was asserted, the place and the instruction set are promised by the caller.
-    unsafe {
-        let met = match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => return avx512_convert::convert(from, to_bytes, src, place, count),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2::convert(from, to_bytes, src, place.cursor(), count),
-            _ => baseline::convert(from, to_bytes, src, place.cursor(), count),
-        };
-        place.advance(count * to_bytes);
-        met
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx512 {
+        // SAFETY: the source was asserted, the place and the instruction set are promised by the caller.
+        return unsafe { avx512_convert::convert(from, to_bytes, src.as_ptr(), place, count) };
     }
+    let step = if place.is_far() {
+        FAR_STEP_ELEMENTS
+    } else {
+        count
+    };
+    let (mut done, mut seen) = (0, None);
+    while done < count {
+        let now = (count - done).min(step);
+        // SAFETY: as above: the next `now` of the `count` elements, on both sides.
+        let met = unsafe {
+            let (from_at, to) = (src.as_ptr().add(done * from.bytes()), place.cursor());
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => avx2::convert(from, to_bytes, from_at, to, now),
+                _ => baseline::convert(from, to_bytes, from_at, to, now),
+            }
+        };
+        // SAFETY: they have been written.
+        unsafe { place.advance(now * to_bytes) };
+        super::widen(&mut seen, met);
+        done += now;
+    }
+    seen.unwrap_or(NOTHING)
 }
+
+/// Elements that are converted between two copies out of the cache: few, so that these overlap with what is read.
+const FAR_STEP_ELEMENTS: usize = 512;
+
+/// The range of no elements, for which no kernel is called.
+pub(super) const NOTHING: ValueRange = ValueRange { min: 0, max: 0 };
 
 /// The range of the first `count` integers of `src`.
 ///

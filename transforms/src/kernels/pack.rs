@@ -1,8 +1,8 @@
 //! Fields of K bits: dispatch of packing and unpacking to the implementation of an instruction set.
 
-use crate::element::ValueRange;
+use crate::element::{ElementType, ValueRange};
 use crate::kernels::place::Place;
-use crate::kernels::{Isa, portable};
+use crate::kernels::{Isa, convert, portable};
 
 /// Unpacks `count` fields of `bits` bits into elements of `to_bytes` bytes, which must hold them. The first field starts at bit
 /// `first_bit` (0..8) of `src`. Returns the range of the values met.
@@ -24,6 +24,10 @@ pub(crate) unsafe fn unpack(
     assert!(count > 0 && (1..=32).contains(&bits) && first_bit < 8);
     assert!(bits as usize <= 8 * to_bytes && src.len() >= packed_bytes(bits, first_bit, count));
     debug_assert!(isa.is_available());
+    if let (Some(from), 0) = (whole(bits as usize), first_bit) {
+        // SAFETY: as below.
+        return unsafe { convert::convert(isa, from, to_bytes, src, place, count) };
+    }
     // SAFETY: the source was asserted, the destination and the instruction set are promised by the caller.
     unsafe {
         match to_bytes {
@@ -69,11 +73,7 @@ unsafe fn unpack_width<const W: usize>(
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => super::avx512::unpack::<W>(bits, src, place, count),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => {
-                let met = super::avx2::unpack::<W>(bits, src, place.cursor(), count);
-                place.advance(met.0 * W);
-                met
-            }
+            Isa::Avx2 => super::avx2::unpack::<W>(bits, src, place, count),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => {
                 let met = super::neon::unpack::<W>(bits, src, place.cursor(), count);
@@ -115,6 +115,10 @@ pub(crate) unsafe fn pack(
     debug_assert!(isa.is_available());
     assert!(count > 0 && (1..=32).contains(&bits));
     assert!(src.len() / from_bytes >= count);
+    if let (Some(from), Some(to)) = (whole(8 * from_bytes), whole(bits as usize)) {
+        // SAFETY: as below.
+        return unsafe { convert::convert(isa, from, to.bytes(), src, place, count) };
+    }
     // SAFETY: the source was asserted, the place and the instruction set are promised by the caller.
     unsafe {
         match from_bytes {
@@ -143,11 +147,7 @@ unsafe fn pack_width<const W: usize>(
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => super::avx512::pack::<W>(bits, src, place, count),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => {
-                let met = super::avx2::pack::<W>(bits, src, place.next(bytes), count);
-                place.advance(packed_bytes(bits, 0, met.0));
-                met
-            }
+            Isa::Avx2 => super::avx2::pack::<W>(bits, src, place, count),
             #[cfg(target_arch = "aarch64")]
             Isa::Neon => {
                 let met = super::neon::pack::<W>(bits, src, place.next(bytes), count);
@@ -169,6 +169,16 @@ unsafe fn pack_width<const W: usize>(
         seen.add(rest, met);
     }
     seen.range()
+}
+
+/// The integer that a field of `bits` bits is, when there is one: it is moved faster as such.
+fn whole(bits: usize) -> Option<ElementType> {
+    match bits {
+        8 => Some(ElementType::U8),
+        16 => Some(ElementType::U16),
+        32 => Some(ElementType::U32),
+        _ => None,
+    }
 }
 
 /// The smallest and largest value so far.

@@ -27,6 +27,9 @@ const TILE_BYTES: usize = FLUSH_BYTES + BLOCK_ELEMENTS * 8;
 /// [`advance`](Place::advance), or a step at a time by a [`Pen`].
 pub(crate) struct Place {
     pen: Pen,
+    /// The end of the destination.
+    #[cfg(target_arch = "x86_64")]
+    end: *mut u8,
     far: Option<Far>,
 }
 
@@ -59,6 +62,8 @@ impl Place {
             let limit = ptr::without_provenance_mut(usize::MAX);
             return Place {
                 pen: Pen { at: dst, limit },
+                #[cfg(target_arch = "x86_64")]
+                end: dst.wrapping_add(bytes),
                 far: None,
             };
         }
@@ -69,8 +74,15 @@ impl Place {
         };
         Place {
             pen,
+            #[cfg(target_arch = "x86_64")]
+            end: dst.wrapping_add(bytes),
             far: Some(Far { tile, dst, isa }),
         }
+    }
+
+    /// Whether it is written past the cache.
+    pub(crate) fn is_far(&self) -> bool {
+        self.far.is_some()
     }
 
     /// Where the next bytes are written: a block of a kernel's elements fits.
@@ -96,6 +108,17 @@ impl Place {
         // SAFETY: passed on to the caller.
         unsafe { pen.advance(len, self) };
         self.pen = pen;
+    }
+
+    /// How many bytes from the cursor on a kernel may overwrite whose stores are wider than its steps: later steps write them again. In a
+    /// tile there is always room behind a pen, for it never stays beyond its limit.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn room(&self) -> usize {
+        if self.is_far() {
+            usize::MAX
+        } else {
+            self.end.addr() - self.pen.at.addr()
+        }
     }
 
     /// The pen, to write a step at a time.
@@ -187,6 +210,8 @@ unsafe fn copy_lines(isa: Isa, src: *const u8, dst: *mut u8, lines: usize) {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => x86::lines_avx512(src, dst, lines),
             #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => x86::lines_avx2(src, dst, lines),
+            #[cfg(target_arch = "x86_64")]
             _ => x86::lines(src, dst, lines),
             #[cfg(not(target_arch = "x86_64"))]
             _ => ptr::copy_nonoverlapping(src, dst, lines * LINE_BYTES),
@@ -206,6 +231,19 @@ mod x86 {
             unsafe {
                 let bytes = _mm_loadu_si128(src.add(quarter * 16).cast());
                 _mm_stream_si128(dst.add(quarter * 16).cast(), bytes);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`lines`]; the machine has the feature.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn lines_avx2(src: *const u8, dst: *mut u8, lines: usize) {
+        for half in 0..lines * 2 {
+            // SAFETY: inside what the caller promises.
+            unsafe {
+                let bytes = _mm256_loadu_si256(src.add(half * 32).cast());
+                _mm256_stream_si256(dst.add(half * 32).cast(), bytes);
             }
         }
     }

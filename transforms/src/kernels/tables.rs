@@ -99,6 +99,161 @@ const fn lanes(bits: usize) -> Lanes {
     t
 }
 
+/// AVX2 unpack into 2-byte elements: 8 fields in one 128-bit lane, those with even numbers apart from those with odd ones, each in 32
+/// bits.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct UnpackShorts {
+    /// For each even field the 3 bytes that hold it, from the bottom of its 32 bits on.
+    pub(super) even: [u8; 16],
+    /// For each odd field, from byte 1 on.
+    pub(super) odd: [u8; 16],
+    /// How far an even field moves down to bit 0.
+    pub(super) down: [u32; 4],
+    /// How far an odd field moves up to bit 16.
+    pub(super) up: [u32; 4],
+}
+
+/// [`UnpackShorts`] for K = index + 1.
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::cast_possible_truncation)] // indices below 16
+pub(super) static UNPACK_SHORTS: [UnpackShorts; 16] = {
+    let mut tables = [const {
+        UnpackShorts {
+            even: [NONE; 16],
+            odd: [NONE; 16],
+            down: [0; 4],
+            up: [0; 4],
+        }
+    }; 16];
+    let mut at = 0;
+    while at < 16 * 8 {
+        let (bits, field) = (at / 8 + 1, at % 8);
+        let t = &mut tables[bits - 1];
+        let (first, shift) = (field * bits / 8, (field * bits % 8) as u32);
+        let mut byte = 0;
+        while byte < 3 && first + byte < 16 {
+            let from = (first + byte) as u8;
+            if field % 2 == 0 {
+                t.even[field / 2 * 4 + byte] = from;
+            } else {
+                t.odd[field / 2 * 4 + byte + 1] = from;
+            }
+            byte += 1;
+        }
+        if field % 2 == 0 {
+            t.down[field / 2] = shift;
+        } else {
+            t.up[field / 2] = 8 - shift;
+        }
+        at += 1;
+    }
+    tables
+};
+
+/// AVX2 unpack into bytes: 16 fields in one 128-bit lane, those with even numbers apart from those with odd ones, each in 16 bits.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct UnpackBytes {
+    /// For each even field the 2 bytes that hold it.
+    pub(super) even: [u8; 16],
+    /// For each odd field.
+    pub(super) odd: [u8; 16],
+    /// A product with this moves the field to the top of its 16 bits.
+    pub(super) even_up: [u16; 8],
+    /// As above.
+    pub(super) odd_up: [u16; 8],
+}
+
+/// [`UnpackBytes`] for K = index + 1.
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::cast_possible_truncation)] // indices below 16
+pub(super) static UNPACK_BYTES: [UnpackBytes; 8] = {
+    let mut tables = [const {
+        UnpackBytes {
+            even: [NONE; 16],
+            odd: [NONE; 16],
+            even_up: [0; 8],
+            odd_up: [0; 8],
+        }
+    }; 8];
+    let mut at = 0;
+    while at < 8 * 16 {
+        let (bits, field) = (at / 16 + 1, at % 16);
+        let t = &mut tables[bits - 1];
+        let (byte, shift) = (field * bits / 8, field * bits % 8);
+        let (bytes, up) = if field % 2 == 0 {
+            (&mut t.even, &mut t.even_up)
+        } else {
+            (&mut t.odd, &mut t.odd_up)
+        };
+        bytes[field / 2 * 2] = byte as u8;
+        if byte + 1 < 16 {
+            bytes[field / 2 * 2 + 1] = byte as u8 + 1;
+        }
+        up[field / 2] = 1 << (16 - bits - shift);
+        at += 1;
+    }
+    tables
+};
+
+/// AVX2 pack of 2-byte elements: a 128-bit lane holds two 64-bit words of 4 fields.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct PackShorts {
+    /// For each packed byte its place in the first word.
+    pub(super) even: [u8; 16],
+    /// And in the second.
+    pub(super) odd: [u8; 16],
+    /// The bit of its first byte at which each word starts.
+    pub(super) word_shift: [u64; 2],
+}
+
+/// [`PackShorts`] for K = index + 1.
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::cast_possible_truncation)] // indices below 16
+pub(super) static PACK_SHORTS: [PackShorts; 16] = {
+    let mut tables = [const {
+        PackShorts {
+            even: [NONE; 16],
+            odd: [NONE; 16],
+            word_shift: [0; 2],
+        }
+    }; 16];
+    let mut bits = 1;
+    while bits <= 16 {
+        let t = &mut tables[bits - 1];
+        let odd_first = 4 * bits / 8;
+        t.word_shift[1] = (4 * bits % 8) as u64;
+        let mut to = 0;
+        while to < bits {
+            if to * 8 < 4 * bits {
+                t.even[to] = to as u8;
+            }
+            if to >= odd_first {
+                t.odd[to] = (8 + to - odd_first) as u8;
+            }
+            to += 1;
+        }
+        bits += 1;
+    }
+    tables
+};
+
+/// AVX2 pack of bytes, K = index + 1: each of two 64-bit words begins with 8 fields, K whole bytes, which are brought together.
+#[cfg(target_arch = "x86_64")]
+#[allow(clippy::cast_possible_truncation)] // indices below 16
+pub(super) static PACK_BYTES: [[u8; 16]; 7] = {
+    let mut tables = [[NONE; 16]; 7];
+    let mut bits = 1;
+    while bits <= 7 {
+        let mut to = 0;
+        while to < 2 * bits {
+            tables[bits - 1][to] = (to / bits * 8 + to % bits) as u8;
+            to += 1;
+        }
+        bits += 1;
+    }
+    tables
+};
+
 /// AVX-512 VBMI unpack: spreads the bytes of `64 / width` fields over 64-bit words, then picks each byte of each element at its
 /// bit.
 #[cfg(target_arch = "x86_64")]

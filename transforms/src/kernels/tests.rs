@@ -2,7 +2,7 @@
 
 #![allow(clippy::cast_possible_truncation)] // test values are cut to width on purpose
 
-use super::place::Place;
+use super::place::{FAR_BYTES_MIN, Place};
 use super::*;
 use crate::element::{ElementType, Packing};
 
@@ -185,6 +185,73 @@ fn convert_is_the_reference_for_every_pair_of_types() {
                     assert_eq!(met, range_of(&values), "{what}");
                     assert_eq!(convert::extent(isa, from, &src, count), met, "{what}");
                 }
+            }
+        }
+    }
+}
+
+/// What a kernel does with a place of `len` bytes at `dst`, of a result that counts as one of `bytes`.
+fn written(len: usize, bytes: usize, isa: Isa, kernel: impl Fn(&mut Place)) -> Vec<u8> {
+    const GUARD: usize = 64;
+    let mut out = vec![0xEE; GUARD + len + GUARD];
+    // SAFETY: the kernels here write `len` bytes, which `out` has behind the guard; the instruction set is available.
+    let mut place = unsafe { Place::new(isa, out.as_mut_ptr().add(GUARD), bytes) };
+    kernel(&mut place);
+    drop(place);
+    assert!(out[..GUARD].iter().all(|b| *b == 0xEE), "in front of it");
+    assert!(out[GUARD + len..].iter().all(|b| *b == 0xEE), "behind it");
+    out[GUARD..][..len].to_vec()
+}
+
+#[test]
+fn kernels_write_the_same_past_the_cache() {
+    let src = Numbers(5).bytes(8 * BLOCK_ELEMENTS);
+    for isa in Isa::available() {
+        for count in [1, 64, 1000, BLOCK_ELEMENTS] {
+            let both = |len: usize, what: String, kernel: &dyn Fn(&mut Place)| {
+                let near = written(len, len, isa, kernel);
+                let far = written(len, FAR_BYTES_MIN, isa, kernel);
+                assert!(near == far, "{isa:?} {what}, {count} elements");
+            };
+            for bits in 1..=32u32 {
+                let len = (bits as usize * count).div_ceil(8);
+                for bytes in [1, 2, 4] {
+                    let what = format!("K={bits} from {bytes} bytes");
+                    let mask = u32::MAX >> (32 - bits.min(8 * bytes as u32));
+                    let elements = src.chunks_exact(4).flat_map(|v| {
+                        let value = u32::from_le_bytes([v[0], v[1], v[2], v[3]]) & mask;
+                        value.to_le_bytes()[..bytes].to_vec()
+                    });
+                    let elements: Vec<u8> = elements.take(count * bytes).collect();
+                    // SAFETY: a place of `len` bytes has room for `count` fields; `isa` is available.
+                    both(len, what, &|place| unsafe {
+                        pack::pack(isa, bits, bytes, &elements, place, count);
+                    });
+                }
+                for bytes in [1, 2, 4, 8] {
+                    if bits as usize > 8 * bytes {
+                        continue;
+                    }
+                    let what = format!("K={bits} to {bytes} bytes");
+                    // SAFETY: a place of `count * bytes` bytes has room for `count` elements; `isa` is available.
+                    both(count * bytes, what, &|place| unsafe {
+                        pack::unpack(isa, bits, bytes, &src[..len], 0, place, count);
+                    });
+                }
+            }
+            for (from, to) in [
+                (ElementType::U64, 1),
+                (ElementType::I16, 8),
+                (ElementType::U32, 4),
+            ] {
+                // SAFETY: as above.
+                both(
+                    count * to,
+                    format!("{from} to {to} bytes"),
+                    &|place| unsafe {
+                        convert::convert(isa, from, to, &src, place, count);
+                    },
+                );
             }
         }
     }
