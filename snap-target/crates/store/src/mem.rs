@@ -1,4 +1,4 @@
-//! `mem:SIZE`: zero-filled memory of this process, shared by all reactors.
+//! `mem:SIZE`: zero-filled memory of this process, shared by all reactors, taken from the system when the store is opened.
 //!
 //! An operation happens inside submit, as one copy; its completion comes with the next poll. Leases show the memory itself.
 //!
@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use reactor::Ring;
 use reactor::buf::{IoBuf, Lease, Mapping};
+use reactor::{ReactorError, Ring};
 
 use crate::contract::{Completion, Durability, Limits, Op, Rejected, Store, Token, check};
 use crate::error::StoreError;
@@ -34,24 +34,29 @@ pub(crate) struct MemBackend {
 impl MemBackend {
     pub(crate) fn new(bytes: u64, writable: bool) -> Result<Self, StoreError> {
         let name = format!("mem:{bytes}");
-        let memory = usize::try_from(bytes)
-            .map_err(|_| StoreError::Unfit {
-                store: name.clone(),
-                why: "it is larger than the address space",
-            })
-            .and_then(|len| {
-                Mapping::new(len).map_err(|error| StoreError::Resources {
-                    store: name.clone(),
-                    why: error.to_string(),
-                })
-            })?;
-        memory.advise_huge();
+        let len = usize::try_from(bytes).map_err(|_| StoreError::Unfit {
+            store: name.clone(),
+            why: "it is larger than the address space",
+        })?;
+        let memory = map(len).map_err(|error| StoreError::Resources {
+            store: name.clone(),
+            why: error.to_string(),
+        })?;
         Ok(Self {
             name,
             memory: Arc::new(memory),
             limits: memory_limits(bytes, writable),
         })
     }
+}
+
+/// Memory that is all there: a page that the kernel clears at its first write costs that write, and every command behind it, hundreds of
+/// microseconds; and pages never written would all be read from one page of zeros, which no real medium is as fast as.
+fn map(len: usize) -> Result<Mapping, ReactorError> {
+    let memory = Mapping::new(len)?;
+    memory.advise_huge();
+    memory.populate()?;
+    Ok(memory)
 }
 
 /// What stores without a medium declare.

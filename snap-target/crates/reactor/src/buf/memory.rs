@@ -62,6 +62,29 @@ impl Mapping {
         }
     }
 
+    /// Backs every page with memory now, so that no later access waits for the kernel to find and clear one, and a shortage shows here.
+    /// Kernels before 5.14 cannot; there pages come one by one, as they are first touched.
+    ///
+    /// # Errors
+    /// [`ReactorError::Memory`] where there is not enough.
+    pub fn populate(&self) -> Result<(), ReactorError> {
+        // SAFETY: the range is this mapping's own; MADV_POPULATE_WRITE faults its pages in and changes no content.
+        let refused = unsafe {
+            libc::madvise(
+                self.base.as_ptr().cast(),
+                self.len,
+                libc::MADV_POPULATE_WRITE,
+            ) != 0
+        };
+        match nix::errno::Errno::last() {
+            source if refused && source != nix::errno::Errno::EINVAL => Err(ReactorError::Memory {
+                bytes: self.len,
+                source,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// First byte.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {

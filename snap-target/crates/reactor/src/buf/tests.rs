@@ -283,3 +283,26 @@ mod pool {
         assert_eq!(pool.usage().total_bytes, 0);
     }
 }
+
+/// Pages of the mapping that are backed by memory.
+fn resident_pages(mapping: &Mapping) -> usize {
+    let mut pages = vec![0_u8; mapping.len() / PAGE_BYTES];
+    // SAFETY: the range is mapped, and the vector has a byte for each of its pages.
+    let result = unsafe {
+        nix::libc::mincore(
+            mapping.base().as_ptr().cast(),
+            mapping.len(),
+            pages.as_mut_ptr(),
+        )
+    };
+    assert_eq!(result, 0);
+    pages.iter().filter(|&&page| page & 1 != 0).count()
+}
+
+#[test]
+fn populated_memory_is_there_before_its_first_use() {
+    let mapping = Mapping::new(64 * PAGE_BYTES).unwrap();
+    assert_eq!(resident_pages(&mapping), 0);
+    mapping.populate().unwrap();
+    assert_eq!(resident_pages(&mapping), 64);
+}
