@@ -4,6 +4,7 @@
 
 use std::arch::x86_64::*;
 
+use super::avx2_extent::Extent;
 use super::avx2_narrow;
 use super::place::Place;
 use super::tables::LANES;
@@ -56,7 +57,7 @@ unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
     };
     let unshift = _mm256_sub_epi32(_mm256_set1_epi32(32), shift);
     let mask = _mm256_set1_epi32((u32::MAX >> (32 - bits)) as i32);
-    let (mut min, mut max) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
+    let mut seen = Extent::<4>::nothing();
     let eights = whole_steps(8, bits, src.len(), count);
     let mut pen = place.pen();
     for i in 0..eights {
@@ -71,8 +72,7 @@ unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
                 values = _mm256_or_si256(values, upper);
             }
             values = _mm256_and_si256(values, mask);
-            min = _mm256_min_epu32(min, values);
-            max = _mm256_max_epu32(max, values);
+            seen.add(values);
             let to = pen.at();
             if W == 4 {
                 _mm256_storeu_si256(to.cast(), values);
@@ -86,7 +86,7 @@ unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
         }
     }
     place.put_back(pen);
-    (eights * 8, reduce_min(min), reduce_max(max))
+    (eights * 8, seen.min(), seen.max())
 }
 
 /// Packs most of `count` elements of `W` bytes, the first field at a whole byte. Returns how many (a multiple of 8), and the smallest
@@ -136,7 +136,7 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
     let spill_shift = _mm256_sub_epi64(_mm256_set1_epi64x(64), pair_shift);
     let low = _mm256_set1_epi64x(0xFFFF_FFFF);
     let field = _mm_cvtsi32_si128(bits as i32);
-    let (mut min, mut max) = (_mm256_set1_epi32(-1), _mm256_setzero_si256());
+    let mut seen = Extent::<4>::nothing();
     let eights = whole_steps(8, bits, place.room(), count);
     let mut pen = place.pen();
     for i in 0..eights {
@@ -149,8 +149,7 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
                 2 => _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),
                 _ => _mm256_loadu_si256(from.cast()),
             };
-            min = _mm256_min_epu32(min, values);
-            max = _mm256_max_epu32(max, values);
+            seen.add(values);
             let pairs = _mm256_or_si256(
                 _mm256_and_si256(values, low),
                 _mm256_sll_epi64(_mm256_srli_epi64(values, 32), field),
@@ -174,7 +173,7 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
         }
     }
     place.put_back(pen);
-    (eights * 8, reduce_min(min), reduce_max(max))
+    (eights * 8, seen.min(), seen.max())
 }
 
 /// How many steps of `fields` fields, a multiple of 8, out of `count` have 32 bytes behind their start, when there are `bytes` in all.
@@ -185,20 +184,32 @@ pub(super) fn whole_steps(fields: usize, bits: u32, bytes: usize, count: usize) 
     }
 }
 
+/// Copies unsigned elements of `W` bytes (1, 2 or 4), 64 bytes a step. Returns how many, and the smallest and largest.
+///
+/// # Safety
+/// The machine has the feature; `src` is readable for `count` elements, and `place` has room for them.
 #[target_feature(enable = "avx2")]
-fn reduce_min(v: __m256i) -> u32 {
-    elements(v).into_iter().min().unwrap_or(u32::MAX)
-}
-
-#[target_feature(enable = "avx2")]
-fn reduce_max(v: __m256i) -> u32 {
-    elements(v).into_iter().max().unwrap_or(0)
-}
-
-#[target_feature(enable = "avx2")]
-fn elements(v: __m256i) -> [u32; 8] {
-    let mut elements = [0u32; 8];
-    // SAFETY: 32 bytes are stored into 32 bytes.
-    unsafe { _mm256_storeu_si256(elements.as_mut_ptr().cast(), v) };
-    elements
+pub(super) unsafe fn copy<const W: usize>(
+    src: *const u8,
+    place: &mut Place,
+    count: usize,
+) -> (usize, u32, u32) {
+    let mut seen = Extent::<W>::nothing();
+    let steps = count * W / 64;
+    let mut pen = place.pen();
+    for i in 0..steps {
+        // SAFETY: step `i` has 64 bytes on both sides.
+        unsafe {
+            let from = src.add(i * 64);
+            prefetch(from);
+            for half in [0, 32] {
+                let values = _mm256_loadu_si256(from.add(half).cast());
+                seen.add(values);
+                _mm256_storeu_si256(pen.at().add(half).cast(), values);
+            }
+            pen.advance(64, place);
+        }
+    }
+    place.put_back(pen);
+    (steps * 64 / W, seen.min(), seen.max())
 }

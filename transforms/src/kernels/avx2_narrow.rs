@@ -6,6 +6,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2::whole_steps;
+use super::avx2_extent::Extent;
 use super::place::Place;
 use super::tables::{PACK_BYTES, PACK_SHORTS, UNPACK_BYTES, UNPACK_SHORTS};
 use super::{prefetch, prefetch_wide};
@@ -25,7 +26,7 @@ pub(super) unsafe fn unpack_shorts(
     let (even, odd) = (both(&table.even), both(&table.odd));
     let (down, up) = (both(&table.down), both(&table.up));
     let mask = _mm256_set1_epi16((u16::MAX >> (16 - bits)) as i16);
-    let mut seen = Shorts::nothing();
+    let mut seen = Extent::<2>::nothing();
     let lane_bytes = bits as usize;
     let steps = whole_steps(16, bits, src.len(), count);
     let mut pen = place.pen();
@@ -65,7 +66,7 @@ pub(super) unsafe fn unpack_bytes(
     let to_even = _mm_cvtsi32_si128(16 - bits as i32);
     let to_odd = _mm_cvtsi32_si128(8 - bits as i32);
     let odd_bytes = _mm256_set1_epi16(0xFF00_u16 as i16);
-    let mut seen = Bytes::nothing();
+    let mut seen = Extent::<1>::nothing();
     let lane_bytes = 2 * bits as usize;
     let steps = whole_steps(32, bits, src.len(), count);
     let mut pen = place.pen();
@@ -106,7 +107,7 @@ pub(super) unsafe fn pack_shorts(
     let (low_2, low_4) = (_mm256_set1_epi32(0xFFFF), _mm256_set1_epi64x(0xFFFF_FFFF));
     let down_2 = _mm_cvtsi32_si128(16 - bits as i32);
     let down_4 = _mm_cvtsi32_si128(32 - 2 * bits as i32);
-    let mut seen = Shorts::nothing();
+    let mut seen = Extent::<2>::nothing();
     let steps = whole_steps(16, bits, place.room(), count);
     let mut pen = place.pen();
     for i in 0..steps {
@@ -155,7 +156,7 @@ pub(super) unsafe fn pack_bytes(
     let fold_2 = _mm256_set1_epi32(1 | (0x1_0000 << (2 * bits)));
     let low_4 = _mm256_set1_epi64x(0xFFFF_FFFF);
     let down_4 = _mm_cvtsi32_si128(32 - 4 * bits as i32);
-    let mut seen = Bytes::nothing();
+    let mut seen = Extent::<1>::nothing();
     let steps = whole_steps(32, bits, place.room(), count);
     let mut pen = place.pen();
     for i in 0..steps {
@@ -204,85 +205,4 @@ fn both<T>(table: &T) -> __m256i {
     const { assert!(size_of::<T>() == 16) };
     // SAFETY: 16 bytes, of a type without padding.
     unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(std::ptr::from_ref(table).cast())) }
-}
-
-/// The smallest and largest 2-byte elements so far.
-struct Shorts {
-    min: __m256i,
-    max: __m256i,
-}
-
-impl Shorts {
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn nothing() -> Shorts {
-        Shorts {
-            min: _mm256_set1_epi8(-1),
-            max: _mm256_setzero_si256(),
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn add(&mut self, values: __m256i) {
-        self.min = _mm256_min_epu16(self.min, values);
-        self.max = _mm256_max_epu16(self.max, values);
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn min(&self) -> u32 {
-        u32::from(shorts(self.min).into_iter().min().unwrap_or(u16::MAX))
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn max(&self) -> u32 {
-        u32::from(shorts(self.max).into_iter().max().unwrap_or(0))
-    }
-}
-
-/// The smallest and largest bytes so far.
-struct Bytes {
-    min: __m256i,
-    max: __m256i,
-}
-
-impl Bytes {
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn nothing() -> Bytes {
-        Bytes {
-            min: _mm256_set1_epi8(-1),
-            max: _mm256_setzero_si256(),
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn add(&mut self, values: __m256i) {
-        self.min = _mm256_min_epu8(self.min, values);
-        self.max = _mm256_max_epu8(self.max, values);
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn min(&self) -> u32 {
-        let shorts = shorts(self.min).into_iter();
-        shorts
-            .flat_map(u16::to_le_bytes)
-            .min()
-            .map_or(u32::MAX, u32::from)
-    }
-
-    #[target_feature(enable = "avx2")]
-    fn max(&self) -> u32 {
-        let shorts = shorts(self.max).into_iter();
-        shorts.flat_map(u16::to_le_bytes).max().map_or(0, u32::from)
-    }
-}
-
-#[target_feature(enable = "avx2")]
-fn shorts(v: __m256i) -> [u16; 16] {
-    let mut shorts = [0u16; 16];
-    // SAFETY: 32 bytes are stored into 32 bytes.
-    unsafe { _mm256_storeu_si256(shorts.as_mut_ptr().cast(), v) };
-    shorts
 }

@@ -178,6 +178,22 @@ pub(crate) unsafe fn convert(
         count
     };
     let (mut done, mut seen) = (0, None);
+    #[cfg(target_arch = "x86_64")]
+    if isa == Isa::Avx2 && place.is_far() && from.bytes() == to_bytes {
+        let src = src.as_ptr();
+        // SAFETY: as above.
+        let (copied, min, max) = unsafe {
+            match from {
+                ElementType::U8 => super::avx2::copy::<1>(src, place, count),
+                ElementType::U16 => super::avx2::copy::<2>(src, place, count),
+                ElementType::U32 => super::avx2::copy::<4>(src, place, count),
+                _ => (0, 0, 0),
+            }
+        };
+        let (min, max) = (min.into(), max.into());
+        seen = (copied > 0).then_some(ValueRange { min, max });
+        done = copied;
+    }
     while done < count {
         let now = (count - done).min(step);
         // SAFETY: as above: the next `now` of the `count` elements, on both sides.

@@ -9,6 +9,8 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_extent;
+#[cfg(target_arch = "x86_64")]
 mod avx2_narrow;
 #[cfg(target_arch = "x86_64")]
 mod avx512;

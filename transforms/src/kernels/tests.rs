@@ -243,6 +243,8 @@ fn kernels_write_the_same_past_the_cache() {
                 (ElementType::U64, 1),
                 (ElementType::I16, 8),
                 (ElementType::U32, 4),
+                (ElementType::U16, 2),
+                (ElementType::U8, 1),
             ] {
                 // SAFETY: as above.
                 both(
