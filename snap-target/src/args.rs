@@ -1,9 +1,11 @@
 //! The command line.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 use reactor::Features;
+use volume::SourcePolicy;
 
 /// Serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 ///
@@ -34,6 +36,10 @@ pub struct Args {
     #[arg(long, default_value = "4096", value_name = "BYTES")]
     pub lba: LbaBytes,
 
+    /// Also open what volumes map in this directory; a volume's own directory is always allowed
+    #[arg(long, value_name = "DIR")]
+    pub allow_sources: Vec<PathBuf>,
+
     /// Frame and table cache of each reactor
     #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = parse_size)]
     pub cache: usize,
@@ -56,9 +62,18 @@ pub struct Args {
     pub log: String,
 }
 
+impl Args {
+    /// Which files volumes may be mapped on.
+    pub fn source_policy(&self) -> SourcePolicy {
+        SourcePolicy {
+            allowed: self.allow_sources.clone(),
+        }
+    }
+}
+
 const EXAMPLES: &str = "Examples:
-  snap-target tokens.xvol                            one packed dataset, read-only, on 127.0.0.1:4420
-  snap-target a.xvol b.xvol mem:512MiB --listen 0.0.0.0:4420
+  snap-target tokens.xio                             one packed dataset, read-only, on 127.0.0.1:4420
+  snap-target a.xio b.xio mem:512MiB --listen 0.0.0.0:4420
   snap-target file:disk.raw --lba 512 --reactors 2
 
 A host connects with (the address is the target's):

@@ -34,7 +34,7 @@ fn run(args: &Args) -> Result<()> {
         .init();
     // Before the first thread: every thread inherits the mask, and the signals wait for us.
     let signals = serve::hold_signals()?;
-    let set = open::namespaces(&args.stores, args.lba.bytes())?;
+    let set = open::namespaces(&args.stores, args.lba.bytes(), &args.source_policy())?;
     let service = serve::start(args, &set)?;
     report::print(args, service.address(), &set);
     service.run_until(&signals)

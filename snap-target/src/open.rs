@@ -10,15 +10,21 @@ use anyhow::{Context, Result, bail};
 use namespace::{Identity, Namespace, NamespaceSet};
 use store::{OpenOptions, SharedStore, StoreError, StoreSpec};
 use volume::format::{Source, SourceId};
-use volume::{ErrorKind, Opening, Volume, VolumeError};
+use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
 
 /// Opens each store and numbers the namespaces from 1.
-pub fn namespaces(stores: &[String], lba_bytes: u32) -> Result<NamespaceSet> {
+pub fn namespaces(
+    stores: &[String],
+    lba_bytes: u32,
+    policy: &SourcePolicy,
+) -> Result<NamespaceSet> {
     let mut all = Vec::with_capacity(stores.len());
     for (text, nsid) in stores.iter().zip(1..) {
         let spec = StoreSpec::parse(text)?;
         let namespace = match &spec {
-            StoreSpec::File { path } if !text.starts_with("file:") => of_volume(nsid, path)?,
+            StoreSpec::File { path } if !text.starts_with("file:") => {
+                of_volume(nsid, path, policy)?
+            }
             _ => of_raw(nsid, &spec, lba_bytes)?,
         };
         if namespace.blocks == 0 {
@@ -49,12 +55,12 @@ fn refuse_twin(all: &[Arc<Namespace>], namespace: &Namespace) -> Result<()> {
 }
 
 /// A volume, served read-only.
-fn of_volume(nsid: u32, path: &Path) -> Result<Namespace> {
+fn of_volume(nsid: u32, path: &Path, policy: &SourcePolicy) -> Result<Namespace> {
     let volume = open_volume(path).with_context(|| format!("cannot serve {}", path.display()))?;
     for notice in volume.notices() {
         tracing::warn!(volume = %path.display(), place = %notice.place, why = %notice.why, "the volume is damaged but readable");
     }
-    let stores = sources(&volume, path)?;
+    let stores = sources(&volume, path, policy)?;
     Ok(Namespace::of_view(nsid, volume, stores))
 }
 
@@ -100,14 +106,14 @@ fn size_of(mut file: &File) -> Result<u64> {
 }
 
 /// The stores of a volume's sources: itself, and the files it maps.
-fn sources(volume: &Volume, path: &Path) -> Result<Vec<SharedStore>> {
+fn sources(volume: &Volume, path: &Path, policy: &SourcePolicy) -> Result<Vec<SharedStore>> {
     let mut stores = Vec::with_capacity(volume.sources().len());
     for (index, source) in volume.sources().iter().enumerate() {
         let id = SourceId(u32::try_from(index)?);
         let place = if id == SourceId::OWN {
             path.to_owned()
         } else {
-            located(volume, id, path)?
+            located(volume, id, path, policy)?
         };
         let spec = StoreSpec::File {
             path: place.clone(),
@@ -120,19 +126,13 @@ fn sources(volume: &Volume, path: &Path) -> Result<Vec<SharedStore>> {
     Ok(stores)
 }
 
-/// Where a mapped source lies: a path, relative to the volume's directory.
-fn located(volume: &Volume, id: SourceId, path: &Path) -> Result<PathBuf> {
-    let Some(locator) = volume.locator(id) else {
-        bail!("source {} of {} has no locator", id.0, path.display());
-    };
-    if locator.contains("://") {
-        bail!(
-            "source {} of {} is {locator}: only files can be served",
-            id.0,
-            path.display()
-        );
-    }
-    Ok(path.parent().unwrap_or(Path::new(".")).join(locator))
+/// Where a mapped source lies, if it may be opened.
+fn located(volume: &Volume, id: SourceId, path: &Path, policy: &SourcePolicy) -> Result<PathBuf> {
+    let locator = volume.locator(id);
+    let locator =
+        locator.with_context(|| format!("source {} of {} has no locator", id.0, path.display()))?;
+    let found = policy.resolve(path, id, locator);
+    found.with_context(|| format!("cannot serve {}", path.display()))
 }
 
 fn check_size(source: &Source, id: SourceId, store: &SharedStore, place: &Path) -> Result<()> {

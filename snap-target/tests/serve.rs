@@ -249,10 +249,10 @@ fn a_flipped_bit_is_an_unrecovered_read_error_and_nothing_else() {
             .write(true)
             .open(&path)
             .unwrap();
-        // The payload begins at 8192 (docs/format.md); this byte is in its first granule or frame.
+        // The payload begins at 32,768 (docs/format.md); this byte is in its first granule or frame.
         let mut byte = [0];
-        file.read_exact_at(&mut byte, 8192 + 1000).unwrap();
-        file.write_all_at(&[byte[0] ^ 0x10], 8192 + 1000).unwrap();
+        file.read_exact_at(&mut byte, 32_768 + 1000).unwrap();
+        file.write_all_at(&[byte[0] ^ 0x10], 32_768 + 1000).unwrap();
         let target = Target::start(&[path.to_str().unwrap()]);
         let mut host = target.host(&Options::default());
         let mut block = vec![0; 4096];

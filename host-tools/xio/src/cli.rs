@@ -182,6 +182,10 @@ pub struct Verify {
     #[arg(long, requires = "against")]
     pub concat: bool,
 
+    /// Also open what the volume maps in this directory; its own directory is always allowed
+    #[arg(long, value_name = "DIR")]
+    pub allow_sources: Vec<PathBuf>,
+
     /// Print the outcome as one JSON object
     #[arg(long)]
     pub json: bool,
@@ -199,6 +203,10 @@ Example:
 pub struct Unpack {
     /// A volume file
     pub volume: PathBuf,
+
+    /// Also open what the volume maps in this directory; its own directory is always allowed
+    #[arg(long, value_name = "DIR")]
+    pub allow_sources: Vec<PathBuf>,
 
     /// The file to write
     #[arg(short, long, value_name = "FILE")]

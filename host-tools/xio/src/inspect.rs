@@ -19,7 +19,7 @@ use crate::text_table::{Align, TextTable};
 /// Runs the command.
 pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
     let path = &arguments.volume;
-    let mut local = LocalVolume::open(path)?;
+    let mut local = LocalVolume::open_alone(path)?;
     let mut views = Vec::new();
     for index in (0..).map(ViewIndex).take(local.volume.views().len()) {
         local.volume = local.volume.with_view(index)?;
@@ -321,8 +321,9 @@ fn sources_table(volume: &Volume) -> TextTable {
         ("bytes", Align::Right),
     ]);
     for (index, source) in (0..).zip(volume.sources()) {
-        let place = volume.locator(SourceId(index)).unwrap_or("this file");
-        table.row([index.to_string(), place.to_owned(), grouped(source.bytes)]);
+        let locator = volume.locator(SourceId(index));
+        let place = locator.map_or("this file".to_owned(), |locator| locator.to_string());
+        table.row([index.to_string(), place, grouped(source.bytes)]);
     }
     table
 }
@@ -352,7 +353,7 @@ fn to_json(path: &Path, volume: &Volume, shown: &[ShownView]) -> Value {
         "views": shown.iter().map(view_json).collect::<Vec<_>>(),
         "streams": volume.streams().iter().map(stream_json).collect::<Vec<_>>(),
         "sources": (0..).zip(volume.sources()).map(|(index, source)| json!({
-            "locator": volume.locator(SourceId(index)),
+            "locator": volume.locator(SourceId(index)).map(|locator| locator.to_string()),
             "bytes": source.bytes,
         })).collect::<Vec<_>>(),
     })

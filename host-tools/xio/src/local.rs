@@ -1,10 +1,10 @@
 //! A volume in a file, read without a target.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
-use volume::Volume;
 use volume::blocking::{self, Files, Reader};
+use volume::{SourcePolicy, Volume};
 
 use crate::failure::Failure;
 
@@ -22,8 +22,19 @@ pub struct LocalVolume {
 }
 
 impl LocalVolume {
-    /// Opens the volume at `path`, and the files that it maps.
-    pub fn open(path: &Path) -> Result<LocalVolume, Failure> {
+    /// Opens the volume at `path`, and the files that it maps, in its own directory and in those of `allow_sources`.
+    pub fn open(path: &Path, allow_sources: &[PathBuf]) -> Result<LocalVolume, Failure> {
+        let mut local = LocalVolume::open_alone(path)?;
+        let policy = SourcePolicy {
+            allowed: allow_sources.to_vec(),
+        };
+        let opened = local.files.open_sources(&local.volume, &policy);
+        opened.map_err(|error| Failure::from(error).about(path.display()))?;
+        Ok(local)
+    }
+
+    /// Opens the volume at `path`, to look at what it says of itself.
+    pub fn open_alone(path: &Path) -> Result<LocalVolume, Failure> {
         if path.is_dir() {
             return Err(Failure::usage(anyhow!(
                 "{} is a folder, not a volume",
@@ -31,9 +42,8 @@ impl LocalVolume {
             )));
         }
         let about = |error| Failure::from(error).about(path.display());
-        let (mut files, store_bytes) = Files::open(path)?;
+        let (files, store_bytes) = Files::open(path)?;
         let volume = blocking::open(&files, store_bytes).map_err(about)?;
-        files.open_sources(&volume).map_err(about)?;
         Ok(LocalVolume {
             volume,
             files,

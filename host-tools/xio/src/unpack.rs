@@ -16,7 +16,7 @@ use crate::stdout::print_line;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Unpack) -> Result<(), Failure> {
-    let local = LocalVolume::open(&arguments.volume)?;
+    let local = LocalVolume::open(&arguments.volume, &arguments.allow_sources)?;
     let total = local.volume.presented_bytes();
     let mut output = FileOutput::create(&arguments.output, arguments.force)?;
     let progress = Progress::start("unpacking", Some(total));

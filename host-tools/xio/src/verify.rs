@@ -51,7 +51,7 @@ const DAMAGE_SHOWN_MAX: usize = 10;
 /// Everything in a volume file: what it presents, what says where that is, and what lies between.
 fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
     let path = Path::new(&arguments.volume);
-    let local = LocalVolume::open(path)?;
+    let local = LocalVolume::open(path, &arguments.allow_sources)?;
     let volume_bytes = local.volume.superblock().volume_bytes;
     let progress = Progress::start("checking", Some(volume_bytes));
     let verified = verify(&local.files, local.store_bytes, &mut |done| {
@@ -85,12 +85,15 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
 }
 
 fn clean_text(arguments: &cli::Verify, report: &Report) -> String {
-    let uncovered = match report.uncovered_bytes {
+    let said = |bytes, what: &str| match bytes {
         0 => String::new(),
-        bytes => format!("; {} stored bytes have no checksum", grouped(bytes)),
+        bytes => format!("; {} {what}", grouped(bytes)),
     };
+    let uncovered = said(report.uncovered_bytes, "stored bytes have no checksum");
+    let what = "bytes are left from earlier generations";
+    let unreferenced = said(report.unreferenced_bytes, what);
     format!(
-        "{}: {} bytes were checked, nothing is damaged{uncovered}",
+        "{}: {} bytes were checked, nothing is damaged{uncovered}{unreferenced}",
         arguments.volume,
         grouped(report.checked_bytes)
     )
@@ -101,6 +104,7 @@ fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
         "verified": arguments.volume,
         "checked_bytes": report.checked_bytes,
         "uncovered_bytes": report.uncovered_bytes,
+        "unreferenced_bytes": report.unreferenced_bytes,
         "damage_count": report.damage_count,
         "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
     })
@@ -109,7 +113,7 @@ fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
 /// A volume file against files; returns how many bytes were compared.
 fn verify_volume(arguments: &cli::Verify) -> Result<u64, Failure> {
     let path = Path::new(&arguments.volume);
-    let local = LocalVolume::open(path)?;
+    let local = LocalVolume::open(path, &arguments.allow_sources)?;
     let layout = Layout {
         lba_bytes: local.volume.lba_bytes(),
         concat: arguments.concat,

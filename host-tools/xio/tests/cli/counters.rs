@@ -60,9 +60,9 @@ fn inspect_counts_what_was_packed() {
         // A checksum is 4 bytes, 1,012 of them fill a block; one extent, one block for each of the five directory tables.
         let table_blocks = stored_bytes.div_ceil(4096).div_ceil(1012) + 1 + 5;
         assert_eq!(seen["table_bytes"], table_blocks * 4096);
-        // Three superblocks, the payload, the tables, and a block for the name.
+        // The slots in 32 KiB, the tail, the payload, the tables, and a block for the name.
         let volume_bytes =
-            3 * 4096 + stored_bytes.next_multiple_of(4096) + table_blocks * 4096 + 4096;
+            32_768 + 4096 + stored_bytes.next_multiple_of(4096) + table_blocks * 4096 + 4096;
         assert_eq!(seen["volume_bytes"], volume_bytes);
         assert_eq!(folder.read("v.xio").len() as u64, volume_bytes);
         for field in ["volume_uuid", "volume_bytes"] {

@@ -302,9 +302,9 @@ fn a_flipped_bit_is_reported_and_nothing_of_it_presented() {
         "v.xio",
     ]);
     let mut volume = folder.read("v.xio");
-    volume[8_192 + 1_000] ^= 0x10;
+    volume[32_768 + 1_000] ^= 0x10;
     folder.write("bad.xio", &volume);
-    let damage = "stream 0, frame 0, at byte 8192 of the volume: checksum mismatch: recorded ";
+    let damage = "stream 0, frame 0, at byte 32768 of the volume: checksum mismatch: recorded ";
     let ran = folder.xio(["verify", "bad.xio"]);
     let says = format!(
         "error: bad.xio: 1 place is damaged; restore it from a copy, or pack it again:\n  {damage}"

@@ -141,9 +141,9 @@ fn struck(on: On, range: std::ops::Range<u64>, what: What) -> Fault {
 fn short_failing_and_corrupt_stores_are_errors_and_never_bytes() {
     for chain in ["none", "u16", "u16+lz4"] {
         let packed = Packed::new(&format!("faults-{}", chain.len()), chain);
-        let payload = 8192..16384;
+        let payload = 32768..40960;
         let corrupt = What::Corrupt {
-            offset: 9000,
+            offset: 33_000,
             bits: 0x04,
         };
         for what in [

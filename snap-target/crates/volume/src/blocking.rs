@@ -16,7 +16,7 @@ use crate::format::{Extent, SourceId};
 use crate::opening::Opening;
 use crate::read::{OutBuf, Progress, ReadCounters, ReadOp, check_block};
 use crate::volume::Volume;
-use crate::{BlobIndex, VolumeError};
+use crate::{BlobIndex, SourcePolicy, VolumeError};
 
 /// The bytes of a volume and of its external sources.
 pub trait ReadAt {
@@ -80,15 +80,20 @@ impl Files {
         Ok((files, bytes))
     }
 
-    /// Opens the files that the volume is mapped on, and checks that each is as long as it was.
+    /// Opens the files that the volume is mapped on, where `policy` allows it, and checks that each is as long as it was.
     ///
     /// # Errors
-    /// [`VolumeError::Io`], with the file's name.
-    pub fn open_sources(&mut self, volume: &Volume) -> Result<(), VolumeError> {
-        let folder = self.path.parent().unwrap_or(Path::new("")).to_owned();
+    /// [`VolumeError::SourceRefused`]; [`VolumeError::Io`], with the file's name.
+    pub fn open_sources(
+        &mut self,
+        volume: &Volume,
+        policy: &SourcePolicy,
+    ) -> Result<(), VolumeError> {
         for (index, source) in (0..).zip(volume.sources()).skip(1) {
-            let locator = volume.locator(SourceId(index)).unwrap_or_default();
-            let path = folder.join(locator);
+            let id = SourceId(index);
+            let locator = volume.locator(id);
+            let locator = locator.ok_or(VolumeError::Usage("an external source has a locator"))?;
+            let path = policy.resolve(&self.path, id, locator)?;
             let opening = |error| {
                 let action = format!("opening {}, which the volume is mapped on", path.display());
                 VolumeError::io(action, error)
@@ -146,7 +151,7 @@ impl Reader<Files> {
     pub fn open_file(path: &Path, cache_bytes: usize) -> Result<Reader<Files>, VolumeError> {
         let (mut files, store_bytes) = Files::open(path)?;
         let volume = open(&files, store_bytes)?;
-        files.open_sources(&volume)?;
+        files.open_sources(&volume, &SourcePolicy::default())?;
         Ok(Reader::new(volume, files, cache_bytes))
     }
 }

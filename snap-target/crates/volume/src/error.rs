@@ -8,6 +8,7 @@ use thiserror::Error;
 use transforms::TransformError;
 
 use crate::format::{SourceId, TableKind};
+use crate::identity::{Uuid, uuid_text};
 
 /// What a status on the wire, or an exit code, is chosen by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub enum Item {
     Blob(u32),
     /// The stored bytes of a stream.
     Stream(u32),
+    /// All of a source.
+    Source,
     /// A table of a kind that this version ignores.
     UnknownTable(u16),
     /// Bytes that belong to nothing, and must be zero.
@@ -99,6 +102,7 @@ impl fmt::Display for Item {
             Item::Frame { stream, frame } => write!(f, "stream {stream}, frame {frame}"),
             Item::Blob(index) => write!(f, "blob {index}"),
             Item::Stream(index) => write!(f, "stream {index}"),
+            Item::Source => f.write_str("content"),
             Item::UnknownTable(kind) => write!(f, "table of unknown kind {kind}"),
             Item::Padding => f.write_str("padding"),
         }
@@ -179,6 +183,30 @@ pub enum VolumeError {
         first: u64,
         /// Where the other is.
         second: u64,
+    },
+
+    /// A source that lies where the user did not allow it.
+    #[error("source {} is {locator}: {why}", source_id.0)]
+    SourceRefused {
+        /// Which source.
+        source_id: SourceId,
+        /// Where it lies, as the volume says.
+        locator: String,
+        /// Why it is not opened, and what to do.
+        why: String,
+    },
+
+    /// The two slots are of two volumes.
+    #[error(
+        "the store holds parts of two volumes, {} and {}: write the one that is wanted again, on a store whose first 32 KiB were cleared",
+        uuid_text(first),
+        uuid_text(second)
+    )]
+    VolumesMixed {
+        /// The volume of slot 0.
+        first: Uuid,
+        /// The volume of slot 1.
+        second: Uuid,
     },
 
     /// The store ends before the volume does.
@@ -361,6 +389,7 @@ impl VolumeError {
             VolumeError::SuperblocksDamaged { .. }
             | VolumeError::SuperblockDamaged { .. }
             | VolumeError::SuperblocksConflict { .. }
+            | VolumeError::VolumesMixed { .. }
             | VolumeError::Truncated { .. }
             | VolumeError::Malformed { .. }
             | VolumeError::Checksum { .. }
@@ -382,6 +411,7 @@ impl VolumeError {
             VolumeError::ShortFetch { .. } | VolumeError::Io { .. } => ErrorKind::Io,
             VolumeError::UnknownFetch { .. }
             | VolumeError::Usage(_)
+            | VolumeError::SourceRefused { .. }
             | VolumeError::Refused { .. } => ErrorKind::Usage,
         }
     }

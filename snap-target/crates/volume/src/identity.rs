@@ -11,14 +11,14 @@ pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
 }
 
-/// The UUID (and NGUID) of the namespace that a view of a generation of a volume is.
+/// The UUID (and NGUID) of the namespace that a revision of a view of a volume is.
 #[must_use]
-pub fn namespace_uuid(volume: &Uuid, generation: u64, view: &Uuid) -> Uuid {
+pub fn namespace_uuid(volume: &Uuid, view: &Uuid, revision: &Uuid) -> Uuid {
     let mut hash = Sha256::new();
     hash.update(b"xio namespace uuid 1");
     hash.update(volume);
-    hash.update(generation.to_le_bytes());
     hash.update(view);
+    hash.update(revision);
     version_8(hash.finalize().into())
 }
 

@@ -1,21 +1,30 @@
 //! Every limit of the format and of this reader, in one place; docs/format.md has the table. A value beyond one is refused.
 
-use crate::format::raw::{BLOCK_BYTES, ENTRY_AREA_BYTES, RawBlob, RawSource, RawStream, RawView};
+use crate::format::raw::{BLOCK_BYTES, ENTRY_AREA_BYTES, RawStream, RawView};
+use crate::format::superblock::PAYLOAD_OFFSET_MIN;
 
 /// Bytes of a volume, of a source, of what a view presents: sums of a few of them stay far from 2^64.
 pub const BYTES_MAX: u64 = 1 << 56;
 /// Elements of a stream.
 pub const ELEMENTS_MAX: u64 = 1 << 56;
 /// Sources of a volume.
-pub const SOURCES_MAX: u64 = 262_144;
+pub const SOURCES_MAX: u64 = 1 << 21;
 /// Streams of a volume.
-pub const STREAMS_MAX: u64 = 262_144;
+pub const STREAMS_MAX: u64 = 1 << 21;
 /// Chains of a volume.
-pub const CHAINS_MAX: u64 = 4_096;
+pub const CHAINS_MAX: u64 = 1 << 17;
 /// Blobs of a volume.
-pub const BLOBS_MAX: u64 = 524_288;
+pub const BLOBS_MAX: u64 = 1 << 22;
 /// Views of a volume.
-pub const VIEWS_MAX: u64 = 1_024;
+pub const VIEWS_MAX: u64 = 1 << 12;
+/// Bytes of the five directory tables together: a reader holds them in memory.
+pub const DIRECTORY_BYTES_MAX: u64 = 1 << 30;
+/// Generations of a volume.
+pub const GENERATION_MAX: u64 = 1 << 56;
+/// Extents that touch one 4 KiB block of presented bytes.
+pub const BLOCK_EXTENTS_MAX: usize = 1024;
+/// Frames that touch one 4 KiB block of presented bytes: what it costs to read it.
+pub const BLOCK_FRAMES_MAX: usize = 64;
 /// Extents of a view.
 pub const EXTENTS_MAX: u64 = 1 << 32;
 /// Frames of a stream; checksums of a stream.
@@ -27,11 +36,11 @@ pub const BLOB_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of one locator or name.
 pub const TEXT_BYTES_MAX: u64 = 4_096;
 /// Bytes of all locators and names, read at open.
-pub const TEXTS_BYTES_MAX: u64 = 64 << 20;
+pub const TEXTS_BYTES_MAX: u64 = 128 << 20;
 /// Bytes of a view's name.
 pub const VIEW_NAME_BYTES_MAX: u64 = 255;
-/// Bytes of a volume without anything in it: two slots and the tail.
-pub const VOLUME_BYTES_MIN: u64 = 3 * BLOCK_BYTES as u64;
+/// Bytes of a volume without anything in it: the superblocks at its beginning and the tail.
+pub const VOLUME_BYTES_MIN: u64 = PAYLOAD_OFFSET_MIN + BLOCK_BYTES as u64;
 /// Levels of an extent table, level 0 included.
 pub const LEVELS_MAX: u8 = 5;
 /// Children of an index block.
@@ -48,11 +57,9 @@ pub const READ_UNITS_MAX: usize = 128;
 /// Smallest budget of a cache.
 pub const CACHE_BYTES_MIN: usize = 256 * BLOCK_BYTES;
 
-// Directory memory: what the limits together let a volume make a reader hold.
-const _: () = assert!(SOURCES_MAX * size_of::<RawSource>() as u64 <= 32 << 20);
-const _: () = assert!(STREAMS_MAX * size_of::<RawStream>() as u64 <= 64 << 20);
-const _: () = assert!(BLOBS_MAX * size_of::<RawBlob>() as u64 <= 32 << 20);
-const _: () = assert!(VIEWS_MAX * size_of::<RawView>() as u64 <= 1 << 20);
+// What is held in memory is bounded by the tables' bytes; views, which are few, are a small part of them.
+const _: () = assert!(VIEWS_MAX * size_of::<RawView>() as u64 <= DIRECTORY_BYTES_MAX / 64);
+const _: () = assert!(STREAMS_MAX * (size_of::<RawStream>() as u64) < 2 * DIRECTORY_BYTES_MAX);
 // The levels suffice even for entries so long that a leaf holds one.
 const _: () = assert!(EXTENTS_MAX <= INDEX_FANOUT.pow(LEVELS_MAX as u32 - 1));
 // A frame is stored in at most its packed bytes, and one fits into the window of a read.

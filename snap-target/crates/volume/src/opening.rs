@@ -18,6 +18,7 @@ use crate::VolumeError;
 use crate::error::{Item, Place};
 use crate::fetch::{Fetch, FetchId, Placement};
 use crate::format::field::Fields;
+use crate::format::is_view_name;
 use crate::format::raw::{
     BLOCK_BYTES, BLOCK_BYTES_U64, RawBlob, RawChain, RawSource, RawStream, RawSuperblock, RawView,
 };
@@ -27,7 +28,9 @@ use crate::format::{
     Blob, BlobIndex, BlobKind, Bounds, Candidate, ChainUse, Source, SourceId, SourceKind, Stream,
     Superblock, Table, TableKind, View, check_blob_kind,
 };
+use crate::identity::uuid_text;
 use crate::limits::{self, FETCH_BYTES_MAX, TEXTS_BYTES_MAX};
+use crate::locator::Locator;
 use crate::volume::{Directory, Notice, Volume, VolumeId, blob_place, check_blob_crc};
 
 /// A volume being opened.
@@ -45,8 +48,10 @@ pub struct Opening {
 
 #[derive(Debug)]
 enum Phase {
-    /// Reading the places where superblocks are.
-    Superblocks { found: Vec<(u64, Candidate)> },
+    /// Reading the slots.
+    Slots { found: Vec<(u64, Candidate)> },
+    /// Reading the tail: where the slots say it is, or at the end of the store.
+    Tail { found: Vec<(u64, Candidate)> },
     /// Reading directory tables, then texts.
     Directory(Box<Loading>),
 }
@@ -70,18 +75,13 @@ impl Opening {
     pub fn new(store_bytes: u64) -> Opening {
         let mut opening = Opening {
             store_bytes,
-            phase: Phase::Superblocks { found: Vec::new() },
+            phase: Phase::Slots { found: Vec::new() },
             queue: VecDeque::new(),
             taken: Vec::new(),
             next_id: 0,
             failed: false,
         };
-        let last = (store_bytes / BLOCK_BYTES_U64).saturating_sub(1) * BLOCK_BYTES_U64;
-        let mut offsets = SLOT_OFFSETS.to_vec();
-        if !offsets.contains(&last) {
-            offsets.push(last);
-        }
-        for offset in offsets {
+        for offset in SLOT_OFFSETS {
             if offset + BLOCK_BYTES_U64 <= store_bytes {
                 opening.ask(offset, BLOCK_BYTES_U64);
             }
@@ -125,9 +125,15 @@ impl Opening {
             ));
         }
         match self.phase {
-            Phase::Superblocks { found } => Err(not_a_volume(&found, self.store_bytes)),
+            Phase::Slots { found } | Phase::Tail { found } => {
+                Err(not_a_volume(&found, self.store_bytes))
+            }
             Phase::Directory(loading) => Ok(Volume::new(loading.directory)),
         }
+    }
+
+    fn chosen(&self, found: &[(u64, Candidate)]) -> Result<Phase, VolumeError> {
+        Ok(Phase::Directory(Box::new(choose(found, self.store_bytes)?)))
     }
 
     fn ask(&mut self, offset: u64, bytes: u64) {
@@ -153,13 +159,24 @@ impl Opening {
             });
         }
         match &mut self.phase {
-            Phase::Superblocks { found } => {
+            Phase::Slots { found } => {
                 found.push((fetch.offset, Candidate::judge(bytes, fetch.offset)));
                 if !self.queue.is_empty() || !self.taken.is_empty() {
                     return Ok(());
                 }
                 let found = std::mem::take(found);
-                self.phase = Phase::Directory(Box::new(choose(&found, self.store_bytes)?));
+                match tail_to_read(&found, self.store_bytes) {
+                    Some(offset) => {
+                        self.phase = Phase::Tail { found };
+                        self.ask(offset, BLOCK_BYTES_U64);
+                    }
+                    None => self.phase = self.chosen(&found)?,
+                }
+            }
+            Phase::Tail { found } => {
+                found.push((fetch.offset, Candidate::judge(bytes, fetch.offset)));
+                let found = std::mem::take(found);
+                self.phase = self.chosen(&found)?;
             }
             Phase::Directory(loading) if !loading.tables.is_empty() => {
                 loading.take_blocks(bytes)?
@@ -173,6 +190,22 @@ impl Opening {
         }
         Ok(())
     }
+}
+
+/// Where the tail is to be looked for: where the slot of the higher generation says, wherever the store ends; without a slot, at the end of
+/// the store. None where a slot was read already, or where the store has no such block.
+fn tail_to_read(slots: &[(u64, Candidate)], store_bytes: u64) -> Option<u64> {
+    let whole = slots.iter().filter_map(|(_, candidate)| match candidate {
+        Candidate::Whole(raw) => Some(raw),
+        _ => None,
+    });
+    let newest = whole.max_by_key(|raw| raw.generation.get());
+    let end = newest.map_or(store_bytes, |raw| raw.volume_bytes.get());
+    let offset = (end / BLOCK_BYTES_U64).checked_sub(1)? * BLOCK_BYTES_U64;
+    let is_there = offset
+        .checked_add(BLOCK_BYTES_U64)
+        .is_some_and(|end| end <= store_bytes);
+    (is_there && !SLOT_OFFSETS.contains(&offset)).then_some(offset)
 }
 
 /// Chooses among the superblocks found, and begins to load the winner's directory.
@@ -223,14 +256,13 @@ fn notices(found: &[(u64, Candidate)], winner: &Superblock) -> Vec<Notice> {
             Some(slot) => u32::try_from(slot).unwrap_or(TAIL_SLOT),
             None => TAIL_SLOT,
         };
-        // The last block of a store that is larger than its volume is not the volume's.
-        if slot == TAIL_SLOT && *offset != winner.tail_offset() {
-            continue;
-        }
         let why = match candidate {
             Candidate::Damaged(why) => why.clone(),
             Candidate::Foreign => "it holds something that is no superblock".into(),
             Candidate::Empty if slot == TAIL_SLOT => "it is empty".into(),
+            Candidate::Whole(raw) if raw.volume_uuid != winner.volume_uuid => {
+                format!("it is of volume {}", uuid_text(&raw.volume_uuid))
+            }
             Candidate::Whole(raw) if slot == TAIL_SLOT => {
                 if raw.generation.get() == winner.generation {
                     continue;
@@ -319,7 +351,7 @@ impl Loading {
 
     fn take_entry(&mut self, table: &Table, index: u64, entry: &[u8]) -> Result<(), VolumeError> {
         let place = table.entry_place(index);
-        // Directory tables have at most 2^18 entries.
+        // Directory tables have at most 2^22 entries.
         let index_u32 = u32::try_from(index).unwrap_or(u32::MAX);
         let (directory, bounds) = (&mut self.directory, &self.bounds);
         match table.kind() {
@@ -365,10 +397,7 @@ impl Loading {
             place: Place {
                 item: Item::Superblock(self.directory.superblock.slot),
                 source: SourceId::OWN,
-                offset: match self.directory.superblock.slot {
-                    TAIL_SLOT => self.directory.superblock.tail_offset(),
-                    slot => u64::from(slot) * BLOCK_BYTES_U64,
-                },
+                offset: self.directory.superblock.own_offset(),
             },
         };
         match kind {
@@ -449,8 +478,16 @@ impl Loading {
             let fields = Fields {
                 place: blob_place(index, blob),
             };
-            let text = std::str::from_utf8(text)
-                .map_err(|_| fields.malformed("text", "UTF-8", "other bytes"))?;
+            match blob.kind {
+                BlobKind::Locator if Locator::parse(text).is_none() => {
+                    let expected = "a path without NUL, or a URL in UTF-8";
+                    return Err(fields.malformed("locator", expected, "other bytes"));
+                }
+                BlobKind::Name if std::str::from_utf8(text).is_err() => {
+                    return Err(fields.malformed("text", "UTF-8", "other bytes"));
+                }
+                _ => {}
+            }
             let text = text.to_owned();
             self.directory.texts.insert(index, text);
             self.texts.pop_front();
@@ -468,11 +505,23 @@ impl Loading {
             let fields = Fields {
                 place: table.entry_place(index),
             };
-            let name = self.directory.texts.get(&view.name).map_or("", |n| n);
+            let name: &[u8] = self.directory.texts.get(&view.name).map_or(&[], |n| n);
             let bytes = name.len() as u64;
             fields.within("bytes of the name", bytes, 1, limits::VIEW_NAME_BYTES_MAX)?;
+            if !is_view_name(name) {
+                let expected = "text without control characters and `/`, not `.` or `..`";
+                return Err(fields.malformed(
+                    "name",
+                    expected,
+                    format_args!("{:?}", String::from_utf8_lossy(name)),
+                ));
+            }
             if !seen.insert(name) {
-                return Err(fields.malformed("name", "unique", format_args!("{name:?}")));
+                return Err(fields.malformed(
+                    "name",
+                    "unique",
+                    format_args!("{:?}", String::from_utf8_lossy(name)),
+                ));
             }
         }
         Ok(())

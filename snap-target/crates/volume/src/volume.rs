@@ -14,6 +14,7 @@ use crate::format::{
     ViewIndex,
 };
 use crate::identity::{Uuid, namespace_uuid, sha256};
+use crate::locator::Locator;
 
 /// One view of an open volume. Cheap to clone, immutable, shared between threads.
 #[derive(Debug, Clone)]
@@ -32,7 +33,7 @@ pub(crate) struct Directory {
     pub(crate) blobs: Vec<Blob>,
     pub(crate) views: Vec<View>,
     /// Locators and names.
-    pub(crate) texts: HashMap<BlobIndex, String>,
+    pub(crate) texts: HashMap<BlobIndex, Vec<u8>>,
     pub(crate) notices: Vec<Notice>,
     /// Distinguishes open volumes in caches.
     pub(crate) id: VolumeId,
@@ -175,12 +176,8 @@ impl Volume {
     /// UUID and NGUID of the namespace that presents this view.
     #[must_use]
     pub fn namespace_uuid(&self) -> Uuid {
-        let superblock = &self.directory.superblock;
-        namespace_uuid(
-            &superblock.volume_uuid,
-            superblock.generation,
-            &self.view().view_uuid,
-        )
+        let view = self.view();
+        namespace_uuid(&self.volume_uuid(), &view.view_uuid, &view.revision_uuid)
     }
 
     /// What the superblock says: UUID, generation, size, features, writer.
@@ -203,8 +200,9 @@ impl Volume {
 
     /// Path or URL of an external source.
     #[must_use]
-    pub fn locator(&self, source: SourceId) -> Option<&str> {
-        self.source(source)?.locator.map(|blob| self.text(blob))
+    pub fn locator(&self, source: SourceId) -> Option<Locator<'_>> {
+        let text = self.directory.texts.get(&self.source(source)?.locator?)?;
+        Locator::parse(text)
     }
 
     /// Stored encodings; index = [`StreamIndex`].
@@ -255,9 +253,10 @@ impl Volume {
         }
     }
 
-    /// Text of a locator or name.
+    /// Text of a name, which was seen to be text at open.
     fn text(&self, blob: BlobIndex) -> &str {
-        self.directory.texts.get(&blob).map_or("", String::as_str)
+        let bytes = self.directory.texts.get(&blob);
+        bytes.map_or("", |bytes| std::str::from_utf8(bytes).unwrap_or(""))
     }
 
     /// Damage met at open that does not keep the volume from being read.

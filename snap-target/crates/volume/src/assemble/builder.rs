@@ -1,7 +1,9 @@
 //! The serialiser of volumes: payload as it comes, tables behind it, superblocks last.
 
+use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStrExt as _;
 
 use transforms::{Chain, ElementType, ViewChain};
 use zerocopy::IntoBytes;
@@ -13,7 +15,7 @@ use crate::checksum::crc32c;
 use crate::format::raw::{
     BLOCK_BYTES, BLOCK_BYTES_U64, INLINE_BYTES_MAX, MAGIC, VERSION, zeroed_superblock,
 };
-use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN, TAIL_SLOT, seal};
+use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN, SLOT_OFFSETS, TAIL_SLOT, seal};
 use crate::format::{
     Blob, BlobIndex, BlobKind, ChainIndex, ChainUse, Digest, Extent, Layout, Mapping, Source,
     SourceId, SourceKind, Stream, StreamIndex, Table, TableKind, View, ViewIndex,
@@ -41,7 +43,7 @@ pub(crate) struct Options {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ExternalSource {
     /// Path relative to the volume's directory, absolute path, or URL.
-    pub locator: String,
+    pub locator: OsString,
     /// Exact size.
     pub bytes: u64,
     /// Modification time, nanoseconds since 1970 UTC.
@@ -61,6 +63,8 @@ pub(crate) struct ViewSpec {
     pub manifest: Option<Vec<u8>>,
     /// Whether it presents other values than the source's.
     pub lossy: bool,
+    /// `None`: the same for every view.
+    pub revision_uuid: Option<Uuid>,
 }
 
 /// Presented bytes, of one kind after the other.
@@ -110,6 +114,8 @@ pub(crate) struct Sealed<W> {
     pub tail: Box<[u8; BLOCK_BYTES]>,
     /// The first 4096 bytes.
     pub slot_0: Box<[u8; BLOCK_BYTES]>,
+    /// The other slot, the same.
+    pub slot_1: Box<[u8; BLOCK_BYTES]>,
 }
 
 impl<W: Write> VolumeBuilder<W> {
@@ -129,7 +135,7 @@ impl<W: Write> VolumeBuilder<W> {
             let why = format_args!("{}, which is neither 512 nor 4096", options.lba_bytes);
             return Err(refused("lba_bytes", why));
         }
-        out.write_all(&[0; 2 * BLOCK_BYTES]).map_err(writing)?;
+        io::copy(&mut io::repeat(0).take(PAYLOAD_OFFSET_MIN), &mut out).map_err(writing)?;
         Ok(VolumeBuilder {
             out,
             spill,
@@ -164,7 +170,7 @@ impl<W: Write> VolumeBuilder<W> {
         if source.bytes > limits::BYTES_MAX {
             return Err(refused("source", "larger than a source may be"));
         }
-        let locator = self.add_text(BlobKind::Locator, &source.locator)?;
+        let locator = self.add_text(BlobKind::Locator, source.locator.as_bytes())?;
         self.sources.push(Source {
             kind: SourceKind::External,
             locator: Some(locator),
@@ -228,7 +234,7 @@ impl<W: Write> VolumeBuilder<W> {
             }
         }
         let extents = self.finish_table(table)?;
-        let name = self.add_text(BlobKind::Name, &spec.name)?;
+        let name = self.add_text(BlobKind::Name, spec.name.as_bytes())?;
         let manifest = match &spec.manifest {
             Some(bytes) => Some(self.add_blob(BlobKind::Manifest, bytes)?),
             None => None,
@@ -242,6 +248,7 @@ impl<W: Write> VolumeBuilder<W> {
             manifest,
             extents,
             lossy: spec.lossy,
+            revision_uuid: spec.revision_uuid.unwrap_or(*b"first revision 0"),
         });
         self.names.push(spec.name);
         Ok(ViewIndex(index_of(&self.views)))
@@ -281,6 +288,10 @@ impl<W: Write> VolumeBuilder<W> {
         }
         seal(&mut raw);
         let slot_0 = boxed(raw.as_bytes());
+        raw.slot = 1.into();
+        raw.own_offset = SLOT_OFFSETS[1].into();
+        seal(&mut raw);
+        let slot_1 = boxed(raw.as_bytes());
         raw.slot = TAIL_SLOT.into();
         raw.own_offset = (volume_bytes - BLOCK_BYTES_U64).into();
         seal(&mut raw);
@@ -288,6 +299,7 @@ impl<W: Write> VolumeBuilder<W> {
             out: self.out,
             tail: boxed(raw.as_bytes()),
             slot_0,
+            slot_1,
         })
     }
 
@@ -392,7 +404,7 @@ impl<W: Write> VolumeBuilder<W> {
         Ok(ChainIndex(u32::try_from(index).unwrap_or(u32::MAX)))
     }
 
-    fn add_text(&mut self, kind: BlobKind, text: &str) -> Result<BlobIndex, VolumeError> {
+    fn add_text(&mut self, kind: BlobKind, text: &[u8]) -> Result<BlobIndex, VolumeError> {
         check_limit("blobs", self.blobs.len(), limits::BLOBS_MAX)?;
         let total = (self.texts.len() + text.len()) as u64;
         if text.is_empty()
@@ -401,9 +413,8 @@ impl<W: Write> VolumeBuilder<W> {
         {
             return Err(refused("text", format_args!("{} bytes long", text.len())));
         }
-        self.blobs
-            .push(blob(kind, text.as_bytes(), self.texts.len() as u64));
-        self.texts.extend_from_slice(text.as_bytes());
+        self.blobs.push(blob(kind, text, self.texts.len() as u64));
+        self.texts.extend_from_slice(text);
         Ok(BlobIndex(index_of(&self.blobs)))
     }
 
@@ -570,7 +581,10 @@ impl Sealed<Vec<u8>> {
     #[must_use]
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.out.extend_from_slice(&self.tail[..]);
-        self.out[..BLOCK_BYTES].copy_from_slice(&self.slot_0[..]);
+        for (offset, slot) in SLOT_OFFSETS.iter().zip([&self.slot_0, &self.slot_1]) {
+            let at = usize::try_from(*offset).unwrap_or(usize::MAX);
+            self.out[at..at + BLOCK_BYTES].copy_from_slice(&slot[..]);
+        }
         self.out
     }
 }

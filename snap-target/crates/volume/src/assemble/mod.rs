@@ -3,10 +3,10 @@
 //! against something else than one another.
 //!
 //! ```text
-//! VolumeBuilder::new(out, spill, options)        two empty slots are written to `out`
+//! VolumeBuilder::new(out, spill, options)        zeros in the place of both slots are written to `out`
 //!   .begin_stream(spec)                          StreamBuilder: append(stored, elements, range) for each frame or piece, finish()
 //!   .add_view(spec, runs)                        presented bytes in order; extents are cut and checked here
-//!   .finish() -> Sealed { out, tail, slot_0 }    tables are written behind the payload; superblocks are the caller's to place
+//!   .finish() -> Sealed { out, tail, slots }    tables are written behind the payload; superblocks are the caller's to place
 //! ```
 
 mod builder;

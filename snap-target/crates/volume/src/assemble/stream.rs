@@ -40,6 +40,8 @@ pub(crate) struct StreamSpec {
     pub home: Home,
     /// Whether granules get checksums. Framed streams always have them.
     pub checksums: bool,
+    /// Zeros before each frame but the first.
+    pub gap_bytes: usize,
 }
 
 impl StreamSpec {
@@ -51,6 +53,7 @@ impl StreamSpec {
             frame_elements,
             home: Home::Own,
             checksums: true,
+            gap_bytes: 0,
         }
     }
 }
@@ -124,6 +127,10 @@ impl<'b, W: Write> StreamBuilder<'b, W> {
         self.check_piece(stored, elements)?;
         if elements == 0 {
             return Ok(());
+        }
+        if self.elements > 0 && self.spec.gap_bytes > 0 {
+            self.builder.write(&vec![0; self.spec.gap_bytes])?;
+            self.stored_bytes += self.spec.gap_bytes as u64;
         }
         if self.spec.chain.is_framed() {
             let frame = Frame {

@@ -5,7 +5,9 @@ use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::field::Fields;
-use super::raw::{INLINE_BYTES_MAX, NONE, RawExtent, RawFrame, RawLinear, first_nonzero};
+use super::raw::{
+    BLOCK_BYTES_U64, INLINE_BYTES_MAX, NONE, RawExtent, RawFrame, RawLinear, first_nonzero,
+};
 use super::{ChainIndex, StreamIndex, Table};
 use crate::error::{Place, VolumeError};
 
@@ -185,6 +187,9 @@ pub(crate) fn check_leaf(
     };
     fields.equal("end of the last extent", at, keys.end)
 }
+
+/// Bytes that a frame may leave empty before it, so that it begins where a device or an engine likes it.
+pub const FRAME_GAP_BYTES_MAX: u64 = BLOCK_BYTES_U64 - 1;
 
 /// Stored bytes of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -26,6 +26,7 @@ pub use stream::{Layout, Stream};
 pub use superblock::{Candidate, Feature, Superblock};
 pub use table::{Table, TableKind};
 pub use view::View;
+pub(crate) use view::is_view_name;
 
 /// Which source: 0 is the volume's own store, the others are in the table of sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -311,10 +311,12 @@ pub struct RawView {
     pub extents: RawTable,
     /// Bit 0: lossy.
     pub flags: U32,
+    /// Another one whenever what the view presents is changed.
+    pub revision_uuid: [u8; 16],
     /// Zero.
-    pub reserved_76: [u8; 52],
+    pub reserved_92: [u8; 164],
 }
-assert_bytes!(RawView, 128);
+assert_bytes!(RawView, 256);
 
 /// Extent entry, 64 bytes.
 #[derive(

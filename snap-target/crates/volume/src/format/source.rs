@@ -60,7 +60,11 @@ impl Source {
             (SourceKind::External, None) => {
                 return Err(fields.malformed("locator", "a blob index", "none"));
             }
-            (SourceKind::Own, None) => fields.equal("bytes", bytes, bounds.table.volume_bytes)?,
+            (SourceKind::Own, None) => {
+                fields.equal("bytes", bytes, bounds.table.volume_bytes)?;
+                fields.equal("modified_ns", raw.modified_ns.get(), NOT_RECORDED)?;
+                fields.equal("digest_kind", raw.digest_kind.get(), 0)?;
+            }
             (SourceKind::External, Some(_)) => {}
         }
         fields.equal("first_member", raw.first_member.get(), 0)?;
@@ -73,7 +77,7 @@ impl Source {
             kind,
             locator,
             bytes,
-            modified_ns: Some(raw.modified_ns.get()).filter(|ns| *ns != 0),
+            modified_ns: Some(raw.modified_ns.get()).filter(|ns| *ns != NOT_RECORDED),
             store_uuid: Some(raw.store_uuid).filter(|uuid| *uuid != [0; 16]),
             digest: parse_digest(fields, raw.digest_kind.get(), &raw.digest)?,
         })
@@ -91,7 +95,7 @@ impl Source {
             digest_kind: digest_kind(&self.digest).into(),
             locator: self.locator.map_or(NONE, |blob| blob.0).into(),
             bytes: self.bytes.into(),
-            modified_ns: self.modified_ns.unwrap_or(0).into(),
+            modified_ns: self.modified_ns.unwrap_or(NOT_RECORDED).into(),
             first_member: 0.into(),
             member_count: 0.into(),
             reserved_30: 0.into(),
@@ -104,4 +108,6 @@ impl Source {
     }
 }
 
+/// A modification time that was not recorded: 1970 is a time like others.
+const NOT_RECORDED: i64 = i64::MIN;
 const SOURCE_KINDS: &str = "0 (own), 1 (external)";

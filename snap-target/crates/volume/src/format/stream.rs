@@ -4,6 +4,7 @@ use transforms::{Chain, ElementType, ValueRange};
 use zerocopy::IntoBytes;
 
 use super::directory::{Bounds, Digest, digest_kind, parse_digest, parse_element};
+use super::extent::FRAME_GAP_BYTES_MAX;
 use super::field::Fields;
 use super::raw::{BLOCK_BYTES_U64, RawStream, RawTable};
 use super::superblock::PAYLOAD_OFFSET_MIN;
@@ -330,8 +331,9 @@ fn parse_framed(
     )?;
     let expected = raw.elements.get().div_ceil(frame_elements);
     fields.equal("entry_count of frames", frames.entry_count(), expected)?;
-    // Each frame is 1 byte to its packed length: a total outside that cannot be met by any frame table.
-    let stored_bytes_max = chain.packed_bytes(raw.elements.get());
+    // Each frame is 1 byte to its packed length, after a gap: a total outside that cannot be met by any frame table. Frames are at most 2^44,
+    // elements at most 2^56, so nothing overflows.
+    let stored_bytes_max = chain.packed_bytes(raw.elements.get()) + expected * FRAME_GAP_BYTES_MAX;
     fields.within(
         "stored_bytes",
         raw.stored_bytes.get(),

@@ -18,10 +18,10 @@ use crate::limits;
 
 /// The slot number of the tail superblock.
 pub const TAIL_SLOT: u32 = 2;
-/// Where slots 0 and 1 lie.
-pub const SLOT_OFFSETS: [u64; 2] = [0, BLOCK_BYTES_U64];
+/// Where slots 0 and 1 lie: in different pages of a device that rewrites 16 KiB to change less.
+pub const SLOT_OFFSETS: [u64; 2] = [0, 16 << 10];
 /// First byte that payload and tables may take.
-pub const PAYLOAD_OFFSET_MIN: u64 = 2 * BLOCK_BYTES_U64;
+pub const PAYLOAD_OFFSET_MIN: u64 = 32 << 10;
 /// Logical block sizes that a volume may be made for.
 pub const LBA_BYTES: [u32; 2] = [512, 4096];
 
@@ -181,14 +181,28 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// The winner among the whole candidates: the highest generation; equals must agree.
+    /// The winner among the whole candidates: the highest generation; equals must agree. A tail of another volume than the slots' is what an
+    /// older, larger volume left behind, and no candidate.
     ///
     /// # Errors
-    /// [`VolumeError::SuperblocksConflict`].
+    /// [`VolumeError::VolumesMixed`], [`VolumeError::SuperblocksConflict`].
     pub fn choose(candidates: &[RawSuperblock]) -> Result<Option<&RawSuperblock>, VolumeError> {
+        let in_slot = |c: &&RawSuperblock| SLOT_OFFSETS.contains(&c.own_offset.get());
+        let mut slots = candidates.iter().filter(in_slot);
+        let volume_uuid = slots.next().map(|slot| slot.volume_uuid);
+        if let Some(other) = slots.find(|slot| Some(slot.volume_uuid) != volume_uuid) {
+            return Err(VolumeError::VolumesMixed {
+                first: volume_uuid.unwrap_or_default(),
+                second: other.volume_uuid,
+            });
+        }
+        let candidates: Vec<&RawSuperblock> = candidates
+            .iter()
+            .filter(|c| volume_uuid.is_none_or(|uuid| c.volume_uuid == uuid))
+            .collect();
         // Of equals, the slot at the front.
         let rank = |c: &&RawSuperblock| (c.generation.get(), Reverse(c.own_offset.get()));
-        let Some(winner) = candidates.iter().max_by_key(rank) else {
+        let Some(winner) = candidates.iter().copied().max_by_key(rank) else {
             return Ok(None);
         };
         for other in candidates {
@@ -246,7 +260,12 @@ impl Superblock {
         if raw.volume_uuid == [0; 16] {
             return Err(fields.malformed("volume_uuid", "a UUID", "zeros"));
         }
-        fields.within("generation", raw.generation.get(), 1, u64::MAX)?;
+        fields.within(
+            "generation",
+            raw.generation.get(),
+            1,
+            limits::GENERATION_MAX,
+        )?;
         if !LBA_BYTES.contains(&raw.lba_bytes.get()) {
             return Err(fields.malformed("lba_bytes", "512 or 4096", raw.lba_bytes));
         }
@@ -268,6 +287,15 @@ impl Superblock {
             directory,
             ignored,
         })
+    }
+
+    /// Where it was.
+    #[must_use]
+    pub fn own_offset(&self) -> u64 {
+        match usize::try_from(self.slot).ok() {
+            Some(slot) if slot < SLOT_OFFSETS.len() => SLOT_OFFSETS[slot],
+            _ => self.tail_offset(),
+        }
     }
 
     /// Where payload, tables and blobs end and the tail superblock begins.
@@ -318,6 +346,9 @@ fn parse_directory(
         .filter(|table| **table != RawTable::default())
         .copied()
         .collect();
+    let directory_bytes = tables.iter().map(Table::bytes).sum();
+    let field = "bytes of the directory tables together";
+    fields.within(field, directory_bytes, 0, limits::DIRECTORY_BYTES_MAX)?;
     match tables.try_into() {
         Ok(directory) => Ok((directory, ignored)),
         Err(_) => Err(VolumeError::Usage("the directory has five tables")),

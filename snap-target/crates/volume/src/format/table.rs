@@ -139,7 +139,8 @@ impl Table {
             kind.entry_bytes(),
             entry_bytes_max,
         )?;
-        fields.multiple("entry_bytes", u64::from(entry_bytes), 4)?;
+        let entry_unit = u64::from(kind.entry_bytes()).min(8);
+        fields.multiple("entry_bytes", u64::from(entry_bytes), entry_unit)?;
         let entry_count = fields.within("entry_count", raw.entry_count.get(), 0, entries_max)?;
         let table = Table {
             kind,

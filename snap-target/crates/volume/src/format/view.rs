@@ -24,6 +24,8 @@ pub struct View {
     pub extents: Table,
     /// Whether it presents other values than the source's.
     pub lossy: bool,
+    /// Another one whenever what the view presents is changed.
+    pub revision_uuid: Uuid,
 }
 
 /// Flag of a view that presents other values than the source's.
@@ -73,7 +75,10 @@ impl View {
         if lossy && manifest.is_none() {
             return Err(fields.malformed("manifest", "a blob index, for a lossy view", "none"));
         }
-        fields.zero("reserved bytes 76 to 127", &raw.reserved_76)?;
+        if raw.revision_uuid == [0; 16] {
+            return Err(fields.malformed("revision_uuid", "a UUID", "zeros"));
+        }
+        fields.zero("reserved bytes 92 to 255", &raw.reserved_92)?;
         Ok(View {
             view_uuid: raw.view_uuid,
             presented_bytes,
@@ -81,6 +86,7 @@ impl View {
             manifest,
             extents,
             lossy,
+            revision_uuid: raw.revision_uuid,
         })
     }
 
@@ -94,7 +100,14 @@ impl View {
             manifest: self.manifest.map_or(NONE, |blob| blob.0).into(),
             extents: self.extents.to_raw(),
             flags: (if self.lossy { FLAG_LOSSY } else { 0 }).into(),
-            reserved_76: [0; 52],
+            revision_uuid: self.revision_uuid,
+            reserved_92: [0; 164],
         }
     }
+}
+
+/// Whether bytes can be the name of a view: of a file, on any host.
+pub(crate) fn is_view_name(name: &[u8]) -> bool {
+    let is_fine = |byte: &u8| *byte >= 0x20 && *byte != 0x7F && *byte != b'/';
+    std::str::from_utf8(name).is_ok() && name.iter().all(is_fine) && !matches!(name, b"." | b"..")
 }

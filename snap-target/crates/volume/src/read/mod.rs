@@ -30,6 +30,7 @@ pub(crate) use plan::Linear;
 
 use crate::VolumeError;
 use crate::cache::Cache;
+use crate::density::Density;
 use crate::fetch::{Fetch, FetchId};
 use crate::limits::READ_BYTES_MAX;
 use crate::volume::Volume;
@@ -76,6 +77,7 @@ pub struct ReadOp {
     planned: u64,
     descent: Option<Descent>,
     window: Window,
+    density: Density,
     counters: ReadCounters,
 }
 
@@ -110,6 +112,7 @@ impl ReadOp {
             planned: 0,
             descent: None,
             window: Window::new(),
+            density: Density::new(),
             counters: ReadCounters::default(),
         }
     }
@@ -124,6 +127,7 @@ impl ReadOp {
         self.descent = None;
         self.counters = ReadCounters::default();
         self.window.reset();
+        self.density = Density::new();
         let presented_bytes = volume.presented_bytes();
         let last = volume.block_count() * u64::from(volume.lba_bytes());
         if range.start > range.end || range.end > last {
@@ -243,6 +247,7 @@ impl ReadOp {
                     }
                     if self.window.is_delivered() {
                         self.window.reset();
+                        self.density = Density::new();
                         self.state = State::Tables;
                     } else {
                         self.issue(context.volume)?;

@@ -8,6 +8,7 @@ use super::window::{Body, Unit, Wanted};
 use super::{Context, ReadOp};
 use crate::VolumeError;
 use crate::cache::{Cache, Key};
+use crate::density::{Crowded, Density};
 use crate::error::Place;
 use crate::fetch::Placement;
 use crate::format::field::Fields;
@@ -110,6 +111,11 @@ impl ReadOp {
     ) -> Result<(), VolumeError> {
         let to = extent.end().min(self.end);
         let len = to - self.planned;
+        // An extent that was begun in an earlier window was counted there.
+        if self.planned <= extent.start.max(self.range.start) {
+            let counted = self.density.extent(self.planned..extent.end());
+            counted.map_err(|crowded| crowded.at(place))?;
+        }
         match extent.mapping {
             Mapping::Zero => {
                 let mut out = self.destination(context.out, self.planned, len)?;
@@ -143,7 +149,7 @@ impl ReadOp {
             let to = linear.base + (end - extent.start);
             let len = match linear.stream.layout {
                 Layout::Framed { frame_elements, .. } => {
-                    self.plan_frame(context, &linear, frame_elements, from..to)?
+                    self.plan_frame(context, place, &linear, frame_elements, from..to)?
                 }
                 Layout::Unframed {
                     skip_bytes,
@@ -160,6 +166,7 @@ impl ReadOp {
     fn plan_frame(
         &mut self,
         context: &mut Context<'_>,
+        place: Place,
         linear: &Linear<'_>,
         frame_elements: u64,
         wanted: Range<u64>,
@@ -169,6 +176,9 @@ impl ReadOp {
         let base = frame * frame_bytes;
         let presented = wanted.start - base..wanted.end.min(base + frame_bytes) - base;
         let len = presented.end - presented.start;
+        self.density
+            .frame(self.planned..self.planned + len, linear.index, frame)
+            .map_err(|crowded| crowded.at(place))?;
         let elements = linear.stream.elements_of_frame(frame).unwrap_or(0);
         let unit = Unit {
             at: self.planned,
@@ -294,6 +304,20 @@ impl<'v> Linear<'v> {
             // At most 2^56 elements of 8 bytes.
             base: first_element * presented_bytes,
         })
+    }
+
+    /// Counts the frames that an extent touches.
+    pub(crate) fn crowds(&self, density: &mut Density, extent: &Extent) -> Result<(), Crowded> {
+        let Layout::Framed { frame_elements, .. } = self.stream.layout else {
+            return Ok(());
+        };
+        let frame_bytes = frame_elements * self.presented_bytes;
+        density.frames(
+            extent.start..extent.end(),
+            self.base,
+            frame_bytes,
+            self.index,
+        )
     }
 
     /// Whether every element that the writer proved to be there fits the presented type.

@@ -7,6 +7,7 @@ use super::edit;
 use super::sample::small_volume;
 use crate::blocking::open;
 use crate::format::raw::{BLOCK_BYTES, MAGIC};
+use crate::format::superblock::PAYLOAD_OFFSET_MIN;
 use crate::limits::{CACHE_BYTES_MIN, FRAME_PACKED_BYTES_MAX};
 use crate::verify::verify;
 use crate::{ErrorKind, ViewIndex};
@@ -50,7 +51,7 @@ fn reseal(store: &mut [u8], tables: &[usize]) {
 
 /// Where table blocks are: between the payload and the tail, what has a right CRC.
 fn table_blocks(store: &[u8]) -> Vec<usize> {
-    (2 * BLOCK_BYTES..store.len() - BLOCK_BYTES)
+    (PAYLOAD_OFFSET_MIN as usize..store.len() - BLOCK_BYTES)
         .step_by(BLOCK_BYTES)
         .filter(|at| {
             let block = &store[*at..*at + BLOCK_BYTES];

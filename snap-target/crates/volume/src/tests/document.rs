@@ -156,11 +156,16 @@ fn the_limits_are_those_of_the_document() {
             "2^56",
         ),
         ("elements of a stream", ELEMENTS_MAX, "2^56"),
-        ("sources", SOURCES_MAX, "262,144"),
-        ("streams", STREAMS_MAX, "262,144"),
-        ("chains", CHAINS_MAX, "4,096"),
-        ("blobs", BLOBS_MAX, "524,288"),
-        ("views", VIEWS_MAX, "1,024"),
+        ("sources", SOURCES_MAX, "2,097,152"),
+        ("streams", STREAMS_MAX, "2,097,152"),
+        ("chains", CHAINS_MAX, "131,072"),
+        ("blobs", BLOBS_MAX, "4,194,304"),
+        ("views", VIEWS_MAX, "4,096"),
+        (
+            "the five directory tables together",
+            DIRECTORY_BYTES_MAX,
+            "1 GiB",
+        ),
         ("extents of a view", EXTENTS_MAX, "2^32"),
         (
             "frames of a stream, checksums of a stream",
@@ -174,12 +179,28 @@ fn the_limits_are_those_of_the_document() {
             "8",
         ),
         ("blob bytes", BLOB_BYTES_MAX, "64 MiB"),
-        ("locators and names together", TEXTS_BYTES_MAX, "64 MiB"),
+        (
+            "all blobs of kinds 1 and 2 together",
+            TEXTS_BYTES_MAX,
+            "128 MiB",
+        ),
+        ("generation", GENERATION_MAX, "2^56"),
+        (
+            "extents that touch a 4 KiB block of presented bytes (at a multiple of 4096)",
+            BLOCK_EXTENTS_MAX as u64,
+            "1,024",
+        ),
+        (
+            "frames that touch such a block",
+            BLOCK_FRAMES_MAX as u64,
+            "64",
+        ),
     ] {
         let row = format!("| {name} | {text} |");
         assert!(document.contains(&row), "{row}");
         let number = match text.split_once(' ') {
-            Some((mebibytes, _)) => mebibytes.parse::<u64>().unwrap() << 20,
+            Some((count, "GiB")) => count.parse::<u64>().unwrap() << 30,
+            Some((count, _)) => count.parse::<u64>().unwrap() << 20,
             None => match text.strip_prefix("2^") {
                 Some(power) => 1 << power.parse::<u32>().unwrap(),
                 None => text.replace(',', "").parse().unwrap(),

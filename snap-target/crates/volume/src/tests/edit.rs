@@ -5,12 +5,13 @@ use zerocopy::{FromBytes, IntoBytes};
 use crate::checksum::crc32c;
 use crate::format::Table;
 use crate::format::raw::{BLOCK_BYTES, RawSuperblock};
-use crate::format::superblock::seal;
+use crate::format::superblock::{SLOT_OFFSETS, seal};
 
-/// Changes both superblocks in the same way.
+/// Changes all superblocks in the same way.
 pub(crate) fn superblocks(store: &mut [u8], edit: impl Fn(&mut RawSuperblock)) {
     let tail = store.len() - BLOCK_BYTES;
-    for at in [0, tail] {
+    let [slot_0, slot_1] = SLOT_OFFSETS.map(|offset| offset as usize);
+    for at in [slot_0, slot_1, tail] {
         superblock_at(store, at, &edit);
     }
 }

@@ -159,11 +159,11 @@ fn stale_bytes_are_refused() {
     bench.start();
     loop {
         let fetch = bench.op.next_fetch().unwrap();
-        let is_payload = fetch.offset < 61_440;
+        let is_payload = fetch.offset < 61_440 + 24_576;
         let mut from = fetch;
         if is_payload {
-            assert_eq!(fetch.offset, 8192);
-            from.offset = 12_288;
+            assert_eq!(fetch.offset, 32_768);
+            from.offset = 36_864;
         }
         let bytes = bytes_of(&bench.store, &from);
         match bench.fetched(fetch.id, &[&bytes]) {

@@ -10,15 +10,16 @@ use std::process::Command;
 use transforms::{Chain, ElementType, ViewChain};
 
 use super::edit;
-use super::sample::{Memory, builder};
+use super::sample::{Memory, builder, store};
 use crate::assemble::{ExternalSource, Home, Run, StreamSpec as AssembledSpec, ViewSpec};
 use crate::blocking::{Files, Reader};
 use crate::format::BlobKind;
 use crate::format::raw::BLOCK_BYTES;
+use crate::format::superblock::{PAYLOAD_OFFSET_MIN, SLOT_OFFSETS};
 use crate::identity::sha256;
 use crate::verify::verify;
 use crate::write::{ExtentSpec, Options, StreamSpec, Writer};
-use crate::{Item, ViewIndex};
+use crate::{Item, SourcePolicy, ViewIndex};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/golden-volumes")
@@ -66,7 +67,8 @@ fn golden_volumes_are_read_for_ever() {
             assert_eq!(hex(&sha256(&presented)), expected, "{key}");
         }
         let (mut files, store_bytes) = Files::open(&path).unwrap();
-        files.open_sources(reader.volume()).unwrap();
+        let policy = SourcePolicy::default();
+        files.open_sources(reader.volume(), &policy).unwrap();
         let report = verify(&files, store_bytes, &mut |_| {}).unwrap();
         match name.as_str() {
             // Its second generation was never given a tail.
@@ -252,6 +254,7 @@ fn mapped(other: &[u8]) -> Made {
                 skip: other[offset..start].to_vec(),
             },
             checksums,
+            gap_bytes: 0,
         };
         presented.extend_from_slice(&data[element.bytes()..]);
         let mut stream = builder.begin_stream(spec).unwrap();
@@ -271,11 +274,42 @@ fn mapped(other: &[u8]) -> Made {
         view_uuid: Some(*b"view of two file"),
         manifest: Some(b"{\"lossy\":\"in name only\"}".to_vec()),
         lossy: true,
+        revision_uuid: Some(*b"revision of both"),
     };
     builder.add_view(spec, runs).unwrap();
     Made {
         volume: builder.finish().unwrap().into_bytes(),
         views: vec![("both".into(), presented)],
+    }
+}
+
+/// Frames with room between them.
+fn gaps() -> Made {
+    let mut builder = builder(512);
+    let data = elements(ElementType::U32, 10, 0, 5000);
+    let (mut runs, mut presented) = (Vec::new(), Vec::new());
+    for gap_bytes in [37, 4095] {
+        let chain = Chain::parse("u16+lz4", ElementType::U32).unwrap();
+        let spec = AssembledSpec {
+            gap_bytes,
+            ..AssembledSpec::own(chain, 512)
+        };
+        runs.push(Run::Linear {
+            stream: store(&mut builder, spec, 512, &data),
+            first_element: 0,
+            elements: 5000,
+            view: ViewChain::identity(),
+        });
+        presented.extend_from_slice(&data);
+    }
+    let spec = ViewSpec {
+        name: "gaps".into(),
+        ..ViewSpec::default()
+    };
+    builder.add_view(spec, runs).unwrap();
+    Made {
+        volume: builder.finish().unwrap().into_bytes(),
+        views: vec![("gaps".into(), presented)],
     }
 }
 
@@ -324,12 +358,15 @@ fn make_golden_volumes() {
         ],
     );
     let mut object = packed.clone();
-    object.volume[..2 * BLOCK_BYTES].fill(0);
+    object.volume[..PAYLOAD_OFFSET_MIN as usize].fill(0);
     let mut generation_2 = packed.clone();
-    generation_2.volume.copy_within(..BLOCK_BYTES, BLOCK_BYTES);
-    edit::superblock_at(&mut generation_2.volume, BLOCK_BYTES, |raw| {
+    let slot_1 = SLOT_OFFSETS[1];
+    generation_2
+        .volume
+        .copy_within(..BLOCK_BYTES, slot_1 as usize);
+    edit::superblock_at(&mut generation_2.volume, slot_1 as usize, |raw| {
         raw.slot = 1.into();
-        raw.own_offset = (BLOCK_BYTES as u64).into();
+        raw.own_offset = slot_1.into();
         raw.generation = 2.into();
     });
     let other = elements(U8, 8, 0, 20_001);
@@ -342,6 +379,7 @@ fn make_golden_volumes() {
         ("object.vol", object),
         ("generation-2.vol", generation_2),
         ("mapped.vol", mapped(&other)),
+        ("gaps.vol", gaps()),
     ];
     let mut sums = format!("{}  mapped-source.bin\n", hex(&sha256(&other)));
     fs::write(folder().join("mapped-source.bin"), &other).unwrap();

@@ -113,7 +113,7 @@ fn each_field_of_the_directory_is_checked_and_named() {
         ),
         (
             Edit("sources", 0, 2, &[9, 0]),
-            "digest_kind is 9, which this program does not know",
+            "digest_kind is 9, expected 0",
         ),
         (Edit("sources", 0, 4, ONE_32), "locator is 1, expected none"),
         (Edit("sources", 0, 8, BIG_64), "bytes is"),
@@ -249,7 +249,9 @@ fn each_field_of_the_directory_is_checked_and_named() {
             "manifest is none, expected a blob index, for a lossy view",
         ),
         (Edit("views", 0, 72, &[2]), "flags is 2"),
-        (Edit("views", 0, 127, &[2]), "reserved bytes 76 to 127"),
+        (Edit("views", 0, 76, &[0; 16]), "revision_uuid is zeros"),
+        (Edit("views", 0, 255, &[2]), "reserved bytes 92 to 255"),
+        (Edit("sources", 0, 16, ONE_32), "modified_ns is"),
         (
             Edit("views", 1, 24, &[0]),
             "name is \"exact\", expected unique",

@@ -1,6 +1,7 @@
 //! Streams that lie on other sources, at any byte, with and without checksums.
 
 use std::io;
+use std::path::Path;
 
 use transforms::{Chain, ElementType, ViewChain};
 
@@ -8,7 +9,8 @@ use super::driver::Driver;
 use super::sample::{Random, builder};
 use crate::assemble::{ExternalSource, Home, Run, StreamSpec, ViewSpec};
 use crate::blocking::{ReadAt, open};
-use crate::{ErrorKind, Item, Placement, SourceId, StreamIndex, VolumeError};
+use crate::verify::verify;
+use crate::{ErrorKind, Item, Locator, Placement, SourceId, StreamIndex, VolumeError};
 
 /// A volume and one other source.
 struct Two {
@@ -47,6 +49,7 @@ fn mapped(other: &[u8], element: ElementType, start: usize, checksums: bool) -> 
             skip: other[offset..start].to_vec(),
         },
         checksums,
+        gap_bytes: 0,
     };
     let mut stream = builder.begin_stream(spec).unwrap();
     stream.append(data, elements as u64, None).unwrap();
@@ -89,7 +92,10 @@ fn elements_may_start_at_any_byte_of_a_mapped_source() {
         for checksums in [true, false] {
             let (two, data) = mapped(&other, element, start, checksums);
             let volume = open(&two.own, two.own.len() as u64).unwrap();
-            assert_eq!(volume.locator(SourceId(1)), Some("data/other.bin"));
+            assert_eq!(
+                volume.locator(SourceId(1)),
+                Some(Locator::Path(Path::new("data/other.bin")))
+            );
             assert_eq!(
                 volume.stream(StreamIndex(0)).unwrap().is_covered(),
                 checksums
@@ -157,5 +163,37 @@ fn whole_granules_of_an_identity_stream_are_read_in_place() {
         };
         assert_eq!(fetch.placement, Placement::Direct { out_offset: 0 });
         assert_eq!(fetch.offset, range.start);
+    }
+}
+
+/// Streams without checksums tell nothing of the bytes between them: the digest of the whole source does.
+#[test]
+fn verification_hashes_sources_whose_digest_was_recorded() {
+    let other = other(20_000);
+    for right in [true, false] {
+        let mut builder = builder(512);
+        let mut digest = crate::identity::sha256(&other);
+        digest[0] ^= u8::from(!right);
+        builder
+            .add_source(&ExternalSource {
+                locator: "data/other.bin".into(),
+                bytes: other.len() as u64,
+                modified_ns: None,
+                digest: Some(digest),
+            })
+            .unwrap();
+        let spec = ViewSpec {
+            name: "zeros".into(),
+            ..ViewSpec::default()
+        };
+        builder.add_view(spec, [Run::Zero(512)]).unwrap();
+        let two = Two {
+            own: builder.finish().unwrap().into_bytes(),
+            other: other.clone(),
+        };
+        let report = verify(&two, two.own.len() as u64, &mut |_| {}).unwrap();
+        let told: Vec<_> = report.damage.iter().map(ToString::to_string).collect();
+        let expected = ["content, at byte 0 of source 1: SHA-256 mismatch"];
+        assert_eq!(told, expected[usize::from(right)..]);
     }
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::cast_possible_truncation)]
 
 mod arbitrary;
+mod crowded;
 mod damage;
 mod document;
 mod driver;

@@ -7,6 +7,8 @@ use super::edit;
 use super::sample::{Builder, Random, Sample, builder, store, store_sample};
 use crate::assemble::{Run, StreamSpec, ViewSpec};
 use crate::blocking::open;
+use crate::format::Layout;
+use crate::format::superblock::PAYLOAD_OFFSET_MIN;
 use crate::limits::{FETCH_BYTES_MAX, FRAME_PACKED_BYTES_MAX};
 use crate::verify::verify;
 use crate::{Placement, StreamIndex};
@@ -38,7 +40,7 @@ fn finish(builder: Builder) -> Vec<u8> {
 fn many_extents() -> (Vec<u8>, Vec<u8>) {
     let mut builder = builder(4096);
     let count = 40_000u32;
-    let runs = (0..count).map(|n| Run::Inline(vec![n as u8 ^ (n >> 8) as u8; 1 + n as usize % 3]));
+    let runs = (0..count).map(|n| Run::Inline(vec![n as u8 ^ (n >> 8) as u8; 4 + n as usize % 3]));
     let expected: Vec<u8> = runs
         .clone()
         .flat_map(|run| match run {
@@ -107,11 +109,11 @@ fn an_extent_table_with_two_index_levels_is_descended() {
 #[test]
 fn many_frames_are_found_by_arithmetic() {
     let mut random = Random::new(2);
-    let sample = Sample::new(&mut random, "u16+lz4", ElementType::U32, 12, 30_000);
+    let sample = Sample::new(&mut random, "u16+lz4", ElementType::U32, 12, 120_000);
     let mut builder = builder(4096);
-    let stream = store_sample(&mut builder, &sample, 8);
+    let stream = store_sample(&mut builder, &sample, 32);
     builder
-        .add_view(named("frames"), [whole(stream, 30_000)])
+        .add_view(named("frames"), [whole(stream, 120_000)])
         .unwrap();
     let store = finish(builder);
     let volume = open(&store, store.len() as u64).unwrap();
@@ -222,7 +224,9 @@ fn copies_per_delivered_byte_are_none_or_one() {
             let payload: Vec<_> = driver
                 .fetches
                 .iter()
-                .filter(|fetch| fetch.offset < volume.streams()[0].stored_bytes + 8192)
+                .filter(|fetch| {
+                    fetch.offset < volume.streams()[0].stored_bytes + PAYLOAD_OFFSET_MIN
+                })
                 .collect();
             let bytes: u64 = payload.iter().map(|fetch| u64::from(fetch.len)).sum();
             assert_eq!(
@@ -256,7 +260,7 @@ fn ragged_reads_of_identity_streams_go_direct_where_it_pays() {
         let payload = driver
             .fetches
             .iter()
-            .filter(|fetch| fetch.offset < (3 << 20) + 8192);
+            .filter(|fetch| fetch.offset < (3 << 20) + PAYLOAD_OFFSET_MIN);
         payload
             .map(|fetch| (fetch.placement, fetch.len))
             .collect::<Vec<_>>()
@@ -277,4 +281,93 @@ fn ragged_reads_of_identity_streams_go_direct_where_it_pays() {
         placements(1..(1 << 20) + 8000),
         [(staging, FETCH_BYTES_MAX), (staging, 8192)]
     );
+}
+
+/// A stream of frames with `gap_bytes` before each, the data, and the store.
+fn with_gaps(gap_bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    let mut random = Random::new(12);
+    let sample = Sample::new(&mut random, "u16+lz4", ElementType::U32, 12, 5000);
+    let mut builder = builder(512);
+    let spec = StreamSpec {
+        gap_bytes,
+        ..StreamSpec::own(sample.chain.clone(), 1024)
+    };
+    let stream = store(&mut builder, spec, 1024, &sample.data);
+    let run = Run::Linear {
+        stream,
+        first_element: 0,
+        elements: sample.count(),
+        view: ViewChain::identity(),
+    };
+    let view = ViewSpec {
+        name: "gaps".into(),
+        ..ViewSpec::default()
+    };
+    builder.add_view(view, [run]).unwrap();
+    (builder.finish().unwrap().into_bytes(), sample.data)
+}
+
+#[test]
+fn frames_may_have_room_between_them() {
+    for gap_bytes in [1, 511, 4095] {
+        let (mut store, data) = with_gaps(gap_bytes);
+        let volume = open(&store, store.len() as u64).unwrap();
+        let mut driver = Driver::new(0);
+        let (found, _) = driver.read(&volume, &store, 0..data.len() as u64).unwrap();
+        assert!(found == data, "{gap_bytes}");
+        let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{gap_bytes}: {:?}", report.damage);
+        // The byte before frame 1.
+        let stream = &volume.streams()[0];
+        let Layout::Framed { frames, .. } = stream.layout else {
+            panic!("frames")
+        };
+        let entry = frames.entry_place(1).offset as usize;
+        let offset = u64::from_le_bytes(store[entry..entry + 8].try_into().unwrap());
+        let at = (stream.stored_offset + offset) as usize - 1;
+        assert_eq!(store[at], 0);
+        store[at] = 7;
+        let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+        let [error] = &report.damage[..] else {
+            panic!("{:?}", report.damage)
+        };
+        let expected = format!("padding, at byte {at} of the volume: expected zeros, found 0x07");
+        assert_eq!(error.to_string(), expected);
+    }
+    let (store, _) = with_gaps(4096);
+    let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+    assert_eq!(report.damage_count, 4, "{:?}", report.damage);
+    let told = report.damage[0].to_string();
+    assert!(
+        told.contains("offset is") && told.contains("entry 1"),
+        "{told}"
+    );
+}
+
+/// What earlier generations left behind is not looked at, padding of a stream still is.
+#[test]
+fn blocks_that_nothing_refers_to_are_zero_in_the_first_generation_only() {
+    let (mut store, _) = with_gaps(0);
+    let volume = open(&store, store.len() as u64).unwrap();
+    let stream = &volume.streams()[0];
+    let padding = (stream.stored_offset + stream.stored_bytes) as usize;
+    assert_ne!(padding % 4096, 0);
+    // The name ends in the middle of its block.
+    let after_name = (volume.blobs()[0].offset + volume.blobs()[0].bytes) as usize;
+    assert_eq!((store[padding], store[after_name]), (0, 0));
+    store[after_name] = 1;
+    let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+    assert_eq!((report.damage_count, report.unreferenced_bytes), (1, 0));
+    edit::superblocks(&mut store, |raw| raw.generation = 2.into());
+    let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+    let unreferenced = 4096 - volume.blobs()[0].bytes;
+    assert_eq!(
+        (report.damage_count, report.unreferenced_bytes),
+        (0, unreferenced),
+        "{:?}",
+        report.damage
+    );
+    store[padding] = 1;
+    let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+    assert_eq!(report.damage_count, 1);
 }

@@ -4,14 +4,17 @@ use super::edit::{superblock_at, superblocks};
 use super::sample::small_volume;
 use crate::blocking::open;
 use crate::format::Feature;
+use crate::format::superblock::{PAYLOAD_OFFSET_MIN, SLOT_OFFSETS};
 use crate::{ErrorKind, Item, VolumeError};
+
+const SLOT_1: usize = SLOT_OFFSETS[1] as usize;
 
 fn slot_1_of_generation_2(store: &mut [u8]) {
     let slot_0 = store[..4096].to_vec();
-    store[4096..8192].copy_from_slice(&slot_0);
-    superblock_at(store, 4096, |raw| {
+    store[SLOT_1..SLOT_1 + 4096].copy_from_slice(&slot_0);
+    superblock_at(store, SLOT_1, |raw| {
         raw.slot = 1.into();
-        raw.own_offset = 4096.into();
+        raw.own_offset = (SLOT_1 as u64).into();
         raw.generation = 2.into();
     });
 }
@@ -24,8 +27,8 @@ fn the_highest_generation_wins() {
     let second = open(&store, store.len() as u64).unwrap();
     assert_eq!(first.superblock().generation, 1);
     assert_eq!(second.superblock().generation, 2);
-    // New generation, new namespace; another view, another namespace.
-    assert_ne!(first.namespace_uuid(), second.namespace_uuid());
+    // What a view presents did not change: the same namespace. Another view, another namespace.
+    assert_eq!(first.namespace_uuid(), second.namespace_uuid());
     let narrow = first.with_view_named("narrow").unwrap();
     assert_ne!(first.namespace_uuid(), narrow.namespace_uuid());
     // The tail is of the first generation still: the second was never finished.
@@ -40,8 +43,8 @@ fn a_slot_torn_at_any_sector_leaves_the_other() {
         let mut whole = old.clone();
         slot_1_of_generation_2(&mut whole);
         for torn in (512..4096).step_by(512) {
-            old[4096..8192].copy_from_slice(&before);
-            old[4096..4096 + torn].copy_from_slice(&whole[4096..4096 + torn]);
+            old[SLOT_1..SLOT_1 + 4096].copy_from_slice(&before);
+            old[SLOT_1..SLOT_1 + torn].copy_from_slice(&whole[SLOT_1..SLOT_1 + torn]);
             let volume = open(&old, old.len() as u64).unwrap();
             assert_eq!(volume.superblock().generation, 1);
             assert_eq!(volume.superblock().slot, 0);
@@ -56,17 +59,25 @@ fn a_slot_torn_at_any_sector_leaves_the_other() {
 #[test]
 fn any_one_whole_superblock_is_enough() {
     let (whole, _) = small_volume();
-    let tail = whole.len() - 4096;
-    for (at, slot) in [(0, 0), (tail, 2)] {
+    let places = [0, SLOT_1, whole.len() - 4096];
+    for (slot, at) in (0..).zip(places) {
         let mut store = whole.clone();
         store[at + 100] ^= 1;
         let volume = open(&store, store.len() as u64).unwrap();
-        assert_eq!(volume.superblock().slot, 2 - slot);
+        assert_eq!(volume.superblock().slot, u32::from(slot == 0));
         assert_eq!(volume.notices()[0].place.item, Item::Superblock(slot));
+        // And when it is the only one.
+        let mut store = whole.clone();
+        for other in places.into_iter().filter(|other| *other != at) {
+            store[other + 100] ^= 1;
+        }
+        let volume = open(&store, store.len() as u64).unwrap();
+        assert_eq!(volume.superblock().slot, slot);
+        assert_eq!(volume.notices().len(), 2);
     }
     // An object that was streamed has its tail alone, and that is no damage.
     let mut object = whole.clone();
-    object[..8192].fill(0);
+    object[..PAYLOAD_OFFSET_MIN as usize].fill(0);
     assert!(
         open(&object, object.len() as u64)
             .unwrap()
@@ -79,8 +90,9 @@ fn any_one_whole_superblock_is_enough() {
 fn no_whole_superblock_is_damage_and_none_at_all_is_no_volume() {
     let (mut store, _) = small_volume();
     let tail = store.len() - 4096;
-    store[200] ^= 1;
-    store[tail + 200] ^= 1;
+    for at in [0, SLOT_1, tail] {
+        store[at + 200] ^= 1;
+    }
     let error = open(&store, store.len() as u64).unwrap_err();
     assert!(
         matches!(error, VolumeError::SuperblocksDamaged { .. }),
@@ -98,7 +110,7 @@ fn no_whole_superblock_is_damage_and_none_at_all_is_no_volume() {
 fn a_volume_inside_another_file_is_not_taken_for_one() {
     let (inner, _) = small_volume();
     // A writer killed while it packed a volume file: two empty slots, and the inner volume up to its last byte.
-    let mut store = vec![0; 8192];
+    let mut store = vec![0; PAYLOAD_OFFSET_MIN as usize];
     store.extend_from_slice(&inner);
     let error = open(&store, store.len() as u64).unwrap_err();
     assert!(
@@ -148,7 +160,7 @@ fn unknown_versions_and_features_are_refused_by_name() {
     // The newest is refused: an older generation that could be read is not presented in its place.
     let mut store = whole.clone();
     slot_1_of_generation_2(&mut store);
-    superblock_at(&mut store, 4096, |raw| raw.incompat = 1.into());
+    superblock_at(&mut store, SLOT_1, |raw| raw.incompat = 1.into());
     let error = open(&store, store.len() as u64).unwrap_err();
     assert!(error.to_string().contains("MUTABLE"), "{error}");
     // Compatible features change nothing.
@@ -176,10 +188,79 @@ fn the_namespace_uuid_is_the_documented_function() {
     let volume = open(&store, store.len() as u64).unwrap();
     let mut seed = b"xio namespace uuid 1".to_vec();
     seed.extend_from_slice(&volume.superblock().volume_uuid);
-    seed.extend_from_slice(&1u64.to_le_bytes());
     seed.extend_from_slice(&volume.view().view_uuid);
+    seed.extend_from_slice(&volume.view().revision_uuid);
     let mut expected = crate::identity::sha256(&seed)[..16].to_vec();
     expected[6] = 0x80 | expected[6] & 0x0F;
     expected[8] = 0x80 | expected[8] & 0x3F;
     assert_eq!(volume.namespace_uuid()[..], expected[..]);
+}
+
+/// A volume on a device that is larger, at whose end an older, larger volume left its tail: of another volume, or of a later generation of this
+/// one (an older copy was restored).
+#[test]
+fn the_tail_is_where_the_slots_say_and_not_at_the_end_of_the_store() {
+    let (new, _) = small_volume();
+    let fresh = open(&new, new.len() as u64).unwrap();
+    for volume_uuid in [[7; 16], fresh.superblock().volume_uuid] {
+        let mut device = vec![0; new.len() + (1 << 20)];
+        let last = device.len() - 4096;
+        let bytes = device.len() as u64;
+        device[..new.len()].copy_from_slice(&new);
+        device[last..].copy_from_slice(&new[new.len() - 4096..]);
+        superblock_at(&mut device, last, |raw| {
+            raw.volume_uuid = volume_uuid;
+            raw.generation = 9.into();
+            raw.own_offset = (last as u64).into();
+            raw.volume_bytes = bytes.into();
+        });
+        let volume = open(&device, bytes).unwrap();
+        assert_eq!(volume.namespace_uuid(), fresh.namespace_uuid());
+        assert_eq!(volume.superblock().generation, 1);
+        assert!(volume.notices().is_empty(), "{:?}", volume.notices());
+        // The tail of the volume itself is found in the middle of the device.
+        device[new.len() - 4096 + 100] ^= 1;
+        let volume = open(&device, bytes).unwrap();
+        assert_eq!(volume.notices()[0].place.item, Item::Superblock(2));
+    }
+}
+
+/// The slot of the newest generation is rotten: its tail stands in for it, wherever the store ends.
+#[test]
+fn a_tail_stands_in_for_its_slot() {
+    let (mut store, _) = small_volume();
+    slot_1_of_generation_2(&mut store);
+    let tail = store.len() - 4096;
+    superblock_at(&mut store, tail, |raw| raw.generation = 2.into());
+    store[SLOT_1 + 100] ^= 1;
+    store.extend_from_slice(&[0; 8192]);
+    let volume = open(&store, store.len() as u64).unwrap();
+    assert_eq!(volume.superblock().generation, 2);
+    assert_eq!(volume.superblock().slot, 2);
+}
+
+#[test]
+fn a_tail_of_another_volume_at_the_volumes_own_end_is_reported() {
+    let (mut store, _) = small_volume();
+    let tail = store.len() - 4096;
+    superblock_at(&mut store, tail, |raw| raw.volume_uuid = [7; 16]);
+    let volume = open(&store, store.len() as u64).unwrap();
+    let why = &volume.notices()[0].why;
+    assert!(
+        why.contains("07070707-0707-0707-0707-070707070707"),
+        "{why}"
+    );
+}
+
+#[test]
+fn slots_of_two_volumes_are_refused() {
+    let (mut store, _) = small_volume();
+    slot_1_of_generation_2(&mut store);
+    superblock_at(&mut store, SLOT_1, |raw| raw.volume_uuid = [7; 16]);
+    let error = open(&store, store.len() as u64).unwrap_err();
+    assert!(
+        matches!(error, VolumeError::VolumesMixed { second, .. } if second == [7; 16]),
+        "{error}"
+    );
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use super::Walk;
 use crate::blocking::{ReadAt, Reader};
+use crate::density::{Crowded, Density};
 use crate::error::{Place, VolumeError};
 use crate::format::table::index_child_at;
 use crate::format::{Extent, Mapping, Table, ViewIndex, extent};
@@ -19,20 +20,19 @@ impl Walk<'_> {
             {
                 let mut reader = Reader::new(volume, self.store, 0);
                 let root = view.extents.levels() - 1;
-                self.subtree(&mut reader, &view.extents, root, 0, 0..view.presented_bytes);
+                let mut walk = ViewWalk {
+                    reader: &mut reader,
+                    table: &view.extents,
+                    density: Density::new(),
+                };
+                self.subtree(&mut walk, root, 0, 0..view.presented_bytes);
             }
         }
     }
 
     /// A block and all that is below it. Below a block that is damaged nothing can be said: where it leads is not known.
-    fn subtree(
-        &mut self,
-        reader: &mut Reader<&dyn ReadAt>,
-        table: &Table,
-        level: u8,
-        block: u64,
-        keys: Range<u64>,
-    ) {
+    fn subtree(&mut self, view: &mut ViewWalk<'_, '_>, level: u8, block: u64, keys: Range<u64>) {
+        let table = view.table;
         let read = self.block(table, level, block, keys.clone());
         let Some(bytes) = self.note(read) else {
             return;
@@ -43,44 +43,53 @@ impl Walk<'_> {
             if level > 0 {
                 let (child, child_keys) =
                     index_child_at(table, &bytes[..], level, block, &keys, index);
-                self.subtree(reader, table, level - 1, child, child_keys);
+                self.subtree(view, level - 1, child, child_keys);
             } else {
                 let place = table.entry_place(block * table.per_block() + index as u64);
                 let raw = extent::leaf_extent(table, &bytes[..], index);
                 let checked = raw
                     .ok_or(VolumeError::Usage("the leaf has no such extent"))
                     .and_then(|raw| Extent::parse(raw, place, &keys))
-                    .and_then(|extent| check_extent(reader, place, &extent));
+                    .and_then(|extent| view.check_extent(place, &extent));
                 self.note(checked);
             }
         }
     }
 }
 
-/// Checks what an extent refers to, and that what it narrows fits. Elements that are presented as they were are looked at with their
-/// stream.
-fn check_extent(
-    reader: &mut Reader<&dyn ReadAt>,
-    place: Place,
-    extent: &Extent,
-) -> Result<(), VolumeError> {
-    let volume = reader.volume().clone();
-    let Mapping::Linear { view_chain, .. } = extent.mapping else {
-        return Ok(());
-    };
-    let linear = Linear::new(&volume, place, extent)?;
-    if view_chain.is_none() || linear.fits() {
-        return Ok(());
+/// A view under verification.
+struct ViewWalk<'w, 's> {
+    reader: &'w mut Reader<&'s dyn ReadAt>,
+    table: &'w Table,
+    density: Density,
+}
+
+impl ViewWalk<'_, '_> {
+    /// Checks what an extent refers to, and that what it narrows fits. Elements that are presented as they were are looked at with their
+    /// stream.
+    fn check_extent(&mut self, place: Place, extent: &Extent) -> Result<(), VolumeError> {
+        let volume = self.reader.volume().clone();
+        let crowded = |crowded: Crowded| crowded.at(place);
+        let presented = extent.start..extent.end();
+        self.density.extent(presented).map_err(crowded)?;
+        let Mapping::Linear { view_chain, .. } = extent.mapping else {
+            return Ok(());
+        };
+        let linear = Linear::new(&volume, place, extent)?;
+        linear.crowds(&mut self.density, extent).map_err(crowded)?;
+        if view_chain.is_none() || linear.fits() {
+            return Ok(());
+        }
+        let mut out = vec![0; PART_BYTES];
+        let mut at = extent.start;
+        while at < extent.end() {
+            let len = usize::try_from(extent.end() - at).unwrap_or(PART_BYTES);
+            let out = &mut out[..len.min(PART_BYTES)];
+            self.reader.read(at, out)?;
+            at += out.len() as u64;
+        }
+        Ok(())
     }
-    let mut out = vec![0; PART_BYTES];
-    let mut at = extent.start;
-    while at < extent.end() {
-        let len = usize::try_from(extent.end() - at).unwrap_or(PART_BYTES);
-        let out = &mut out[..len.min(PART_BYTES)];
-        reader.read(at, out)?;
-        at += out.len() as u64;
-    }
-    Ok(())
 }
 
 /// An extent that narrows is read in parts of this many bytes.

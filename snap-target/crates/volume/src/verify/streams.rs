@@ -10,8 +10,9 @@ use super::Walk;
 use crate::VolumeError;
 use crate::checksum::crc32c;
 use crate::error::{Item, Place};
+use crate::format::extent::FRAME_GAP_BYTES_MAX;
 use crate::format::field::Fields;
-use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64, RawFrame};
+use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64, RawFrame, first_nonzero};
 use crate::format::{Digest, Frame, Layout, SourceId, Stream, StreamIndex, Table};
 
 /// Elements that are decoded at a time: there the packed form is at a granule's boundary, whatever the bits of an element.
@@ -70,11 +71,9 @@ impl Walk<'_> {
                 end = None;
                 continue;
             };
-            if let Some(expected) = end
-                && entry.offset != expected
-            {
-                let fields = Fields { place };
-                self.note::<()>(Err(fields.malformed("offset", expected, entry.offset)));
+            if let Some(end) = end {
+                let gap = self.frame_gap(stream, place, end, entry.offset);
+                self.note(gap);
             }
             end = Some(entry.offset + u64::from(entry.stored_bytes));
             let checked = self.frame(index, stream, number, &entry, packed_bytes);
@@ -98,6 +97,33 @@ impl Walk<'_> {
             self.note::<()>(Err(fields.malformed(field, stream.stored_bytes, end)));
         }
         elements.finish()
+    }
+
+    /// A frame begins where the one before it ended, or some zeros later.
+    fn frame_gap(
+        &mut self,
+        stream: &Stream,
+        place: Place,
+        end: u64,
+        offset: u64,
+    ) -> Result<(), VolumeError> {
+        let last = end.saturating_add(FRAME_GAP_BYTES_MAX);
+        Fields { place }.within("offset", offset, end, last)?;
+        let mut gap = [0; BLOCK_BYTES];
+        let gap = &mut gap[..usize::try_from(offset - end).unwrap_or(0)];
+        let start = stream.stored_offset + end;
+        self.read(stream.source, start, gap)?;
+        match first_nonzero(gap) {
+            None => Ok(()),
+            Some(at) => Err(VolumeError::NotZero {
+                place: Place {
+                    item: Item::Padding,
+                    source: stream.source,
+                    offset: start + at as u64,
+                },
+                found: gap[at],
+            }),
+        }
     }
 
     /// The packed form of a frame.

@@ -32,7 +32,7 @@ const GENERATION: u64 = 1;
 
 impl<O: Output> Writer<O> {
     /// Writes what is left, and makes the volume visible under its name: the tables first, the tail superblock when they are
-    /// durable, superblock slot 0 last.
+    /// durable, the superblock slots last.
     ///
     /// # Errors
     /// A write that failed. Nothing is left then.
@@ -43,12 +43,10 @@ impl<O: Output> Writer<O> {
                 why: "a volume has at least one".to_owned(),
             });
         }
-        let volume_uuid = match self.options.volume_uuid {
-            Some(uuid) => uuid,
-            None => self.derived_uuid()?,
-        };
+        let content_uuid = self.content_uuid()?;
+        let volume_uuid = self.options.volume_uuid.unwrap_or(content_uuid);
         let streams = self.write_stream_tables(volume_uuid)?;
-        let views = self.write_view_tables(volume_uuid)?;
+        let views = self.write_view_tables(volume_uuid, &content_uuid)?;
         let blobs = self.write_names()?;
         let directory = self.write_directory(volume_uuid, &streams, &views, &blobs)?;
         self.out.flush()?;
@@ -66,7 +64,7 @@ impl<O: Output> Writer<O> {
     }
 
     /// A UUID that is a function of what the volume holds and presents.
-    fn derived_uuid(&self) -> Result<Uuid, WriteError> {
+    fn content_uuid(&self) -> Result<Uuid, WriteError> {
         let mut hash = Sha256::new();
         hash.update(b"xio volume uuid 1");
         hash.update(self.options.lba_bytes.to_le_bytes());
@@ -155,7 +153,11 @@ impl<O: Output> Writer<O> {
     }
 
     /// Extent tables. The names are blobs in the order of the views.
-    fn write_view_tables(&mut self, volume_uuid: Uuid) -> Result<Vec<View>, WriteError> {
+    fn write_view_tables(
+        &mut self,
+        volume_uuid: Uuid,
+        content_uuid: &Uuid,
+    ) -> Result<Vec<View>, WriteError> {
         let mut views = Vec::with_capacity(self.views.len());
         for (owner, draft) in (0..).zip(&self.views) {
             let mut spooled = self.spool.reader(draft.spooled_at);
@@ -183,6 +185,7 @@ impl<O: Output> Writer<O> {
                 manifest: None,
                 extents,
                 lossy: false,
+                revision_uuid: revision_uuid(content_uuid, &draft.name),
             });
         }
         Ok(views)
@@ -281,7 +284,8 @@ impl<O: Output> Writer<O> {
         }
         let output = &mut self.out.output;
         output.sync()?;
-        for (slot, offset) in [(TAIL_SLOT, tail_offset), (0, SLOT_OFFSETS[0])] {
+        let [slot_0, slot_1] = SLOT_OFFSETS;
+        for (slot, offset) in [(TAIL_SLOT, tail_offset), (1, slot_1), (0, slot_0)] {
             superblock.slot = slot.into();
             superblock.own_offset = offset.into();
             seal(&mut superblock);
@@ -343,6 +347,15 @@ fn stream_entry(draft: &DraftStream, layout: Layout) -> Stream {
 fn view_uuid(name: &str) -> Uuid {
     let mut hash = Sha256::new();
     hash.update(b"xio view uuid 1");
+    hash.update(name);
+    version_8(hash.finalize().into())
+}
+
+/// The same views of the same content are the same revisions, so that a dataset packed twice is the same namespaces.
+fn revision_uuid(content_uuid: &Uuid, name: &str) -> Uuid {
+    let mut hash = Sha256::new();
+    hash.update(b"xio view revision 1");
+    hash.update(content_uuid);
     hash.update(name);
     version_8(hash.finalize().into())
 }

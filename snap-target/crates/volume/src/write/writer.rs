@@ -9,6 +9,8 @@ use super::appender::Appender;
 use super::batch::{Batch, Checks, Cut, union};
 use super::spool::Spool;
 use super::{Output, WriteError, pipeline};
+use crate::density::{Crowded, Density};
+use crate::format::is_view_name;
 use crate::format::raw::INLINE_BYTES_MAX;
 use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN};
 use crate::format::{ChainIndex, ChainUse, Extent, Mapping, StreamIndex, ViewIndex};
@@ -297,16 +299,29 @@ impl<O: Output> Writer<O> {
                 format!("{} bytes; 1 to {name_bytes_max} are possible", name.len()),
             );
         }
+        if !is_view_name(name.as_bytes()) {
+            let why = format!(
+                "{name:?}: a name has no control characters and no `/`, and is not `.` or `..`"
+            );
+            return refused("name", why);
+        }
         if !self.names.insert(name.to_owned()) {
             return refused("name", format!("{name:?} is a view of this volume already"));
         }
         let spooled_at = self.spool.len();
         let mut start = 0;
         let mut spooled_entries = 0;
+        let mut density = Density::new();
         for spec in extents {
             let extent = self.extent(start, spec)?;
             if extent.bytes == 0 {
                 continue;
+            }
+            if let Err(Crowded { what, max }) = self.crowds(&mut density, &extent) {
+                return refused(
+                    "view",
+                    format!("more than {max} {what}, at presented byte {start}"),
+                );
             }
             start = extent.start.saturating_add(extent.bytes);
             if start > limits::BYTES_MAX {
@@ -387,6 +402,35 @@ impl<O: Output> Writer<O> {
             bytes,
             mapping,
         })
+    }
+
+    /// Counts an extent and the frames it touches.
+    fn crowds(&self, density: &mut Density, extent: &Extent) -> Result<(), Crowded> {
+        let presented = extent.start..extent.start + extent.bytes;
+        density.extent(presented.clone())?;
+        let Mapping::Linear {
+            stream,
+            first_element,
+            view_chain,
+        } = extent.mapping
+        else {
+            return Ok(());
+        };
+        let Some(draft) = self.streams.get(stream.0 as usize) else {
+            return Ok(());
+        };
+        let Some(frame_elements) = draft.cut.frame_elements else {
+            return Ok(());
+        };
+        let source = draft.cut.chain.source();
+        let view = view_chain.and_then(|index| self.chains.get(index.0 as usize));
+        let element = match view {
+            Some(ChainUse::View(_, view)) => view.presented(source).unwrap_or(source),
+            _ => source,
+        };
+        let element_bytes = element.bytes() as u64;
+        let base = first_element * element_bytes;
+        density.frames(presented, base, frame_elements * element_bytes, stream)
     }
 
     fn view_chain(

@@ -37,7 +37,7 @@ fn check(image: &[u8], whole: &[u8]) -> bool {
             assert_eq!(image.len(), whole.len());
             let tables_end = whole.len() - 4096;
             assert!(
-                image[8192..tables_end] == whole[8192..tables_end],
+                image[32_768..tables_end] == whole[32_768..tables_end],
                 "taken for a volume before all of it was there"
             );
             true
@@ -67,9 +67,9 @@ fn cut_off_between_and_inside_writes() {
     }
     assert_eq!(image, whole);
     assert!(open(&whole).is_ok());
-    // Both superblocks are 8 sectors; from the tail on it is a volume.
+    // Superblocks are 8 sectors each; from the tail on it is a volume.
     assert!(refused > 20, "{refused}");
-    assert!((1..=12).contains(&taken), "{taken}");
+    assert!((1..=22).contains(&taken), "{taken}");
 }
 
 #[test]
@@ -123,6 +123,8 @@ fn superblocks_come_last_each_after_a_sync() {
         before_tail,
         tail,
         after_tail,
+        slot_1,
+        after_slot_1,
         slot_0,
         after_slot_0,
         publish,
@@ -135,8 +137,9 @@ fn superblocks_come_last_each_after_a_sync() {
         _ => None,
     };
     assert_eq!(place(tail), Some((volume_bytes - 4096, 4096)));
+    assert_eq!(place(slot_1), Some((16_384, 4096)));
     assert_eq!(place(slot_0), Some((0, 4096)));
-    for sync in [before_tail, after_tail, after_slot_0] {
+    for sync in [before_tail, after_tail, after_slot_1, after_slot_0] {
         assert_eq!(*sync, Action::Sync);
     }
     assert_eq!(*publish, Action::Publish);
