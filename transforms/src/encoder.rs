@@ -82,7 +82,7 @@ unsafe fn encode_block(
         }
         Packing::Bits(bits) => bits,
     };
-    if source.bytes() <= 4 {
+    if pack::packs(isa, source.bytes()) {
         // SAFETY: passed on to the caller.
         return unsafe { pack::pack(isa, bits, source.bytes(), src, place, count) };
     }

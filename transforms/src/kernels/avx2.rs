@@ -21,7 +21,7 @@ pub(super) unsafe fn unpack<const W: usize>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     debug_assert!(bits as usize <= 8 * W && src.len() * 8 >= count * bits as usize);
     // SAFETY: passed on to the caller.
     unsafe {
@@ -45,7 +45,7 @@ unsafe fn unpack_lanes<const W: usize, const FIFTH: bool>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let table = &LANES[bits as usize - 1];
     // SAFETY: the tables are 32 bytes each.
     let (gather, fifth, shift) = unsafe {
@@ -100,7 +100,7 @@ pub(super) unsafe fn pack<const W: usize>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     debug_assert!(src.len() >= count * W);
     // SAFETY: passed on to the caller.
     unsafe {
@@ -121,7 +121,7 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let table = &LANES[bits as usize - 1];
     // SAFETY: the tables are 32 bytes each, `carry` 16.
     let (even, odd, spill, pair_shift, carry) = unsafe {
@@ -137,6 +137,7 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
     let low = _mm256_set1_epi64x(0xFFFF_FFFF);
     let field = _mm_cvtsi32_si128(bits as i32);
     let mut seen = Extent::<4>::nothing();
+    let mut all = _mm256_setzero_si256();
     let eights = whole_steps(8, bits, place.room(), count);
     let mut pen = place.pen();
     for i in 0..eights {
@@ -147,7 +148,13 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
             let values = match W {
                 1 => _mm256_cvtepu8_epi32(_mm_loadl_epi64(from.cast())),
                 2 => _mm256_cvtepu16_epi32(_mm_loadu_si128(from.cast())),
-                _ => _mm256_loadu_si256(from.cast()),
+                4 => _mm256_loadu_si256(from.cast()),
+                _ => {
+                    let lower = _mm256_loadu_si256(from.cast());
+                    let upper = _mm256_loadu_si256(from.add(32).cast());
+                    all = _mm256_or_si256(all, _mm256_or_si256(lower, upper));
+                    low_halves(lower, upper)
+                }
             };
             seen.add(values);
             let pairs = _mm256_or_si256(
@@ -173,7 +180,25 @@ unsafe fn pack_lanes<const W: usize, const SPILL: bool>(
         }
     }
     place.put_back(pen);
-    (eights * 8, seen.min(), seen.max())
+    (eights * 8, seen.min(), seen.max() | upper_half(all))
+}
+
+/// The lower 32 bits of each of 8 words, in order.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn low_halves(a: __m256i, b: __m256i) -> __m256i {
+    let (a, b) = (_mm256_castsi256_ps(a), _mm256_castsi256_ps(b));
+    let mixed = _mm256_castps_si256(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
+    _mm256_permute4x64_epi64::<0b11_01_10_00>(mixed)
+}
+
+/// The upper 32 bits that are set in any word, where they are.
+#[target_feature(enable = "avx2")]
+fn upper_half(words: __m256i) -> u64 {
+    let v = _mm256_or_si256(words, _mm256_permute4x64_epi64::<0b01_00_11_10>(words));
+    let v = _mm256_or_si256(v, _mm256_permute4x64_epi64::<0b10_11_00_01>(v));
+    let any = _mm_cvtsi128_si64(_mm256_castsi256_si128(v)).cast_unsigned();
+    any & !u64::from(u32::MAX)
 }
 
 /// How many steps of `fields` fields, a multiple of 8, out of `count` have 32 bytes behind their start, when there are `bytes` in all.
@@ -193,7 +218,7 @@ pub(super) unsafe fn copy<const W: usize>(
     src: *const u8,
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let mut seen = Extent::<W>::nothing();
     let steps = count * W / 64;
     let mut pen = place.pen();

@@ -27,19 +27,19 @@ impl<const BYTES: usize> Extent<BYTES> {
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn min(&self) -> u32 {
+    pub(super) fn min(&self) -> u64 {
         Self::fold(self.min, |a, b| Self::lesser(a, b))
     }
 
     #[target_feature(enable = "avx2")]
-    pub(super) fn max(&self) -> u32 {
+    pub(super) fn max(&self) -> u64 {
         Self::fold(self.max, |a, b| Self::greater(a, b))
     }
 
     /// Halves the vector onto itself until one lane is left.
     #[inline]
     #[target_feature(enable = "avx2")]
-    fn fold(mut v: __m256i, pick: impl Fn(__m256i, __m256i) -> __m256i) -> u32 {
+    fn fold(mut v: __m256i, pick: impl Fn(__m256i, __m256i) -> __m256i) -> u64 {
         v = pick(v, _mm256_permute2x128_si256::<1>(v, v));
         v = pick(v, _mm256_shuffle_epi32::<0b01_00_11_10>(v));
         v = pick(v, _mm256_shuffle_epi32::<0b10_11_00_01>(v));
@@ -50,7 +50,7 @@ impl<const BYTES: usize> Extent<BYTES> {
             v = pick(v, _mm256_srli_epi16::<8>(v));
         }
         let low = _mm_cvtsi128_si32(_mm256_castsi256_si128(v)).cast_unsigned();
-        low & (u32::MAX >> (32 - 8 * BYTES))
+        u64::from(low & (u32::MAX >> (32 - 8 * BYTES)))
     }
 
     #[inline]

@@ -21,7 +21,7 @@ pub(super) unsafe fn unpack_shorts(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let table = &UNPACK_SHORTS[bits as usize - 1];
     let (even, odd) = (both(&table.even), both(&table.odd));
     let (down, up) = (both(&table.down), both(&table.up));
@@ -59,7 +59,7 @@ pub(super) unsafe fn unpack_bytes(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let table = &UNPACK_BYTES[bits as usize - 1];
     let (even, odd) = (both(&table.even), both(&table.odd));
     let (even_up, odd_up) = (both(&table.even_up), both(&table.odd_up));
@@ -100,7 +100,7 @@ pub(super) unsafe fn pack_shorts(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let table = &PACK_SHORTS[bits as usize - 1];
     let (even, odd) = (both(&table.even), both(&table.odd));
     let word_shift = both(&table.word_shift);
@@ -148,7 +148,7 @@ pub(super) unsafe fn pack_bytes(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     debug_assert!(bits < 8);
     let order = both(&PACK_BYTES[bits as usize - 1]);
     // 1 for the lower, 2^K for the upper of two fields, and 2^2K of two pairs.

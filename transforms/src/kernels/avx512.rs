@@ -20,7 +20,7 @@ pub(super) unsafe fn unpack<const W: usize>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     debug_assert!(bits as usize <= 8 * W && src.len() * 8 >= count * bits as usize);
     // SAFETY: passed on to the caller.
     unsafe {
@@ -55,7 +55,7 @@ unsafe fn unpack_by<const W: usize>(
     place: &mut Place,
     count: usize,
     spread: impl Fn(__m512i) -> __m512i,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let per_vector = 64 / W;
     let step_bytes = per_vector * bits as usize / 8;
     let bytes = u64::MAX >> (64 - step_bytes);
@@ -90,12 +90,12 @@ pub(super) unsafe fn pack<const W: usize>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     debug_assert!(src.len() >= count * W);
     // SAFETY: passed on to the caller.
     unsafe {
         match (bits, W) {
-            (..=8, 2 | 4) => pack_bytes::<W>(bits, src, place, count),
+            (..=8, 2..) => pack_bytes::<W>(bits, src, place, count),
             (31, 4) => pack_words::<W, 4, true>(bits, src, place, count),
             (..=8, 1) => pack_words::<W, 1, false>(bits, src, place, count),
             (..=16, 2) => pack_words::<W, 2, false>(bits, src, place, count),
@@ -117,7 +117,7 @@ unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     let table = &GATHER[LANE.trailing_zeros() as usize][bits as usize - 1];
     let (even, odd, spill) = (load(&table.even), load(&table.odd), load(&table.spill));
     // SAFETY: 64 bytes.
@@ -128,6 +128,8 @@ unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
     let step_bytes = per_vector * bits as usize / 8;
     let bytes = u64::MAX >> (64 - step_bytes);
     let mut extent = Extent::<LANE, false>::nothing();
+    let low_halves = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    let mut all = _mm512_setzero_si512();
     let vectors = count / per_vector;
     let mut pen = place.pen();
     for i in 0..vectors {
@@ -138,6 +140,13 @@ unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
             let values = match (W, LANE) {
                 (1, 4) => _mm512_cvtepu8_epi32(_mm_loadu_si128(from.cast())),
                 (2, 4) => _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast())),
+                (8, 4) => {
+                    prefetch_wide(from.add(64));
+                    let lower = _mm512_loadu_si512(from.cast());
+                    let upper = _mm512_loadu_si512(from.add(64).cast());
+                    all = _mm512_or_si512(all, _mm512_or_si512(lower, upper));
+                    _mm512_permutex2var_epi32(lower, low_halves, upper)
+                }
                 _ => _mm512_loadu_si512(from.cast()),
             };
             extent.add(values);
@@ -163,7 +172,9 @@ unsafe fn pack_words<const W: usize, const LANE: usize, const SPILL: bool>(
         }
     }
     place.put_back(pen);
-    met(vectors * per_vector, &extent)
+    let (done, min, max) = met(vectors * per_vector, &extent);
+    let over_32_bits = _mm512_reduce_or_epi64(all).cast_unsigned() & !u64::from(u32::MAX);
+    (done, min, max | over_32_bits)
 }
 
 /// Fields of up to 8 bits: `W` vectors of elements are brought together in one of bytes, then folded.
@@ -176,11 +187,16 @@ unsafe fn pack_bytes<const W: usize>(
     src: &[u8],
     place: &mut Place,
     count: usize,
-) -> (usize, u32, u32) {
+) -> (usize, u64, u64) {
     static FROM_2: Bytes64 = interleaved(2);
     static FROM_4: Bytes64 = interleaved(4);
+    static FROM_8: Bytes64 = interleaved(8);
     let join = load(&GATHER[0][bits as usize - 1].even);
-    let order = load(if W == 2 { &FROM_2.0 } else { &FROM_4.0 });
+    let order = load(match W {
+        2 => &FROM_2.0,
+        4 => &FROM_4.0,
+        _ => &FROM_8.0,
+    });
     let folds = Folds::<1>::new(bits);
     let step_bytes = 8 * bits as usize;
     let bytes = u64::MAX >> (64 - step_bytes);
@@ -197,12 +213,15 @@ unsafe fn pack_bytes<const W: usize>(
                 extent.add(values);
                 values
             };
-            let mixed = if W == 2 {
-                _mm512_or_si512(load(0), _mm512_slli_epi16(load(1), 8))
-            } else {
-                let lower = _mm512_or_si512(load(0), _mm512_slli_epi32(load(1), 8));
-                let upper = _mm512_or_si512(load(2), _mm512_slli_epi32(load(3), 8));
-                _mm512_or_si512(lower, _mm512_slli_epi32(upper, 16))
+            // What a shift moves out of an element did not fit the field.
+            let mut two =
+                |first: usize| _mm512_or_si512(load(first), _mm512_slli_epi64(load(first + 1), 8));
+            let mut four =
+                |first: usize| _mm512_or_si512(two(first), _mm512_slli_epi64(two(first + 2), 16));
+            let mixed = match W {
+                2 => two(0),
+                4 => four(0),
+                _ => _mm512_or_si512(four(0), _mm512_slli_epi64(four(4), 32)),
             };
             let words = folds.fold(_mm512_permutexvar_epi8(order, mixed));
             let packed = _mm512_permutexvar_epi8(join, words);
@@ -285,7 +304,6 @@ fn splat<const W: usize>(value: u64) -> __m512i {
 
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-#[allow(clippy::cast_possible_truncation)] // no field is wider than 32 bits; the start values are cut to as many
-fn met<const W: usize>(count: usize, extent: &Extent<W, false>) -> (usize, u32, u32) {
-    (count, extent.min() as u32, extent.max() as u32)
+fn met<const W: usize>(count: usize, extent: &Extent<W, false>) -> (usize, u64, u64) {
+    (count, extent.min(), extent.max())
 }

@@ -78,9 +78,9 @@ unsafe fn unpack_width<const W: usize>(
             Isa::Neon => {
                 let met = super::neon::unpack::<W>(bits, src, place.cursor(), count);
                 place.advance(met.0 * W);
-                met
+                (met.0, met.1.into(), met.2.into())
             }
-            _ => (0, u32::MAX, 0),
+            _ => (0, u64::MAX, 0),
         }
     };
     seen.add(done, (min, max));
@@ -96,8 +96,14 @@ unsafe fn unpack_width<const W: usize>(
     seen.range()
 }
 
-/// Packs `count` unsigned elements of `from_bytes` bytes (1, 2 or 4) into fields of `bits` bits, the first at a whole byte; the unused
-/// bits of the last byte are 0. Returns the range of the values met; when one is over `bits` bits, the fields are of no use.
+/// Whether [`pack`] takes elements of `bytes` bytes: those of 8 only where a kernel narrows them on the way.
+pub(crate) fn packs(isa: Isa, bytes: usize) -> bool {
+    bytes <= 4 || matches!(isa, Isa::Avx2 | Isa::Avx512)
+}
+
+/// Packs `count` unsigned elements of `from_bytes` bytes (see [`packs`]) into fields of `bits` bits, the first at a whole byte; the unused
+/// bits of the last byte are 0. Returns the range of the values met; when one is over `bits` bits, the fields are of no use, and when
+/// one is over 32, the largest returned is some value over 32 bits.
 ///
 /// # Safety
 /// `place` has room for `count` fields, at most a block of them, and does not overlap `src`. The machine has `isa`.
@@ -114,7 +120,7 @@ pub(crate) unsafe fn pack(
 ) -> ValueRange {
     debug_assert!(isa.is_available());
     assert!(count > 0 && (1..=32).contains(&bits));
-    assert!(src.len() / from_bytes >= count);
+    assert!(src.len() / from_bytes >= count && packs(isa, from_bytes));
     if let (Some(from), Some(to)) = (whole(8 * from_bytes), whole(bits as usize)) {
         // SAFETY: as below.
         return unsafe { convert::convert(isa, from, to.bytes(), src, place, count) };
@@ -125,7 +131,8 @@ pub(crate) unsafe fn pack(
             1 => pack_width::<1>(isa, bits, src, place, count),
             2 => pack_width::<2>(isa, bits, src, place, count),
             4 => pack_width::<4>(isa, bits, src, place, count),
-            _ => unreachable!("wider integers are narrowed first"),
+            8 => pack_width::<8>(isa, bits, src, place, count),
+            _ => unreachable!("integers have 1, 2, 4 or 8 bytes"),
         }
     }
 }
@@ -152,9 +159,9 @@ unsafe fn pack_width<const W: usize>(
             Isa::Neon => {
                 let met = super::neon::pack::<W>(bits, src, place.next(bytes), count);
                 place.advance(packed_bytes(bits, 0, met.0));
-                met
+                (met.0, met.1.into(), met.2.into())
             }
-            _ => (0, u32::MAX, 0),
+            _ => (0, u64::MAX, 0),
         }
     };
     seen.add(done, (min, max));
@@ -177,24 +184,25 @@ fn whole(bits: usize) -> Option<ElementType> {
         8 => Some(ElementType::U8),
         16 => Some(ElementType::U16),
         32 => Some(ElementType::U32),
+        64 => Some(ElementType::U64),
         _ => None,
     }
 }
 
 /// The smallest and largest value so far.
 struct Seen {
-    min: u32,
-    max: u32,
+    min: u64,
+    max: u64,
 }
 
 impl Seen {
     const NOTHING: Seen = Seen {
-        min: u32::MAX,
+        min: u64::MAX,
         max: 0,
     };
 
     /// Adds what a loop over `count` values met.
-    fn add(&mut self, count: usize, (min, max): (u32, u32)) {
+    fn add(&mut self, count: usize, (min, max): (u64, u64)) {
         if count > 0 {
             self.min = self.min.min(min);
             self.max = self.max.max(max);

@@ -11,24 +11,24 @@ pub(super) unsafe fn unpack<const W: usize>(
     first_bit: u32,
     dst: *mut u8,
     count: usize,
-) -> (u32, u32) {
-    let mask = u32::MAX >> (32 - bits);
-    let (mut min, mut max) = (u32::MAX, 0);
+) -> (u64, u64) {
+    let mask = u64::from(u32::MAX >> (32 - bits));
+    let (mut min, mut max) = (u64::MAX, 0);
     let mut at = first_bit as usize;
     for i in 0..count {
         let value = field(src, at) & mask;
         at += bits as usize;
         min = min.min(value);
         max = max.max(value);
-        let bytes = u64::from(value).to_le_bytes();
+        let bytes = value.to_le_bytes();
         // SAFETY: `i < count`, and W <= 8 bytes are copied from an array of 8.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), dst.add(i * W), W) };
     }
     (min, max)
 }
 
-/// The 32 bits from bit `at` of `src` on; bits behind its end are 0.
-fn field(src: &[u8], at: usize) -> u32 {
+/// 32 or more bits from bit `at` of `src` on; bits behind its end are 0.
+fn field(src: &[u8], at: usize) -> u64 {
     let start = at / 8;
     let word = match src.get(start..start + 8) {
         Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap_or_default()),
@@ -39,10 +39,7 @@ fn field(src: &[u8], at: usize) -> u32 {
             u64::from_le_bytes(bytes)
         }
     };
-    #[allow(clippy::cast_possible_truncation)] // the low 32 bits are what is wanted
-    {
-        (word >> (at % 8)) as u32
-    }
+    word >> (at % 8)
 }
 
 /// Packs `count` elements of `W` bytes (zero-extended) into fields of `bits` bits from bit 0 of `dst` on. The unused bits of the
@@ -55,18 +52,18 @@ pub(super) fn pack<const W: usize>(
     src: &[u8],
     dst: &mut [u8],
     count: usize,
-) -> (u32, u32) {
+) -> (u64, u64) {
     let mask = u64::from(u32::MAX >> (32 - bits));
-    let (mut min, mut max) = (u32::MAX, 0);
+    let (mut min, mut max) = (u64::MAX, 0);
     let (mut word, mut held) = (0u64, 0u32);
     let mut out = 0;
     for element in src.chunks_exact(W).take(count) {
-        let mut bytes = [0; 4];
+        let mut bytes = [0; 8];
         bytes[..W].copy_from_slice(element);
-        let value = u32::from_le_bytes(bytes);
+        let value = u64::from_le_bytes(bytes);
         min = min.min(value);
         max = max.max(value);
-        word |= (u64::from(value) & mask) << held;
+        word |= (value & mask) << held;
         held += bits;
         if held >= 32 {
             let [a, b, c, d, ..] = word.to_le_bytes();

@@ -94,11 +94,13 @@ fn pack_is_read_back_by_the_reference_at_every_width_and_count() {
     let mut numbers = Numbers(2);
     for isa in Isa::available() {
         for bits in 1..=32u32 {
-            for from_bytes in [1usize, 2, 4] {
+            for from_bytes in [1usize, 2, 4, 8] {
+                if !pack::packs(isa, from_bytes) {
+                    continue;
+                }
                 for count in COUNTS {
-                    let mask = u32::MAX >> (32 - bits.min(8 * from_bytes as u32));
-                    let values: Vec<u32> =
-                        (0..count).map(|_| numbers.next() as u32 & mask).collect();
+                    let mask = u64::MAX >> (64 - bits.min(8 * from_bytes as u32));
+                    let values: Vec<u64> = (0..count).map(|_| numbers.next() & mask).collect();
                     let src: Vec<u8> = values
                         .iter()
                         .flat_map(|v| v.to_le_bytes()[..from_bytes].to_vec())
@@ -132,13 +134,13 @@ fn pack_is_read_back_by_the_reference_at_every_width_and_count() {
 fn pack_meets_values_that_do_not_fit() {
     for isa in Isa::available() {
         for bits in 1..32u32 {
-            for from_bytes in [1usize, 2, 4] {
-                if bits as usize >= 8 * from_bytes {
+            for from_bytes in [1usize, 2, 4, 8] {
+                if bits as usize >= 8 * from_bytes || !pack::packs(isa, from_bytes) {
                     continue;
                 }
                 for place in 0..130 {
                     let mut src = vec![0u8; 130 * from_bytes];
-                    let too_large = 1u32 << bits;
+                    let too_large = 1u64 << bits;
                     src[place * from_bytes..][..from_bytes]
                         .copy_from_slice(&too_large.to_le_bytes()[..from_bytes]);
                     let mut out = vec![0; 130 * 4];
@@ -152,6 +154,31 @@ fn pack_meets_values_that_do_not_fit() {
                         i128::from(too_large),
                         "{isa:?} K={bits} at {place}"
                     );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn pack_meets_values_over_32_bits() {
+    for isa in Isa::available() {
+        if !pack::packs(isa, 8) {
+            continue;
+        }
+        for bits in 1..=32u32 {
+            for place in 0..130 {
+                for bit in [32, 47, 63] {
+                    let mut src = vec![0u8; 130 * 8];
+                    src[place * 8..][..8].copy_from_slice(&(1u64 << bit).to_le_bytes());
+                    let mut out = vec![0; 130 * 4];
+                    // SAFETY: `out` has room for the fields; `isa` is available.
+                    let met = unsafe {
+                        let mut place = Place::new(isa, out.as_mut_ptr(), out.len());
+                        pack::pack(isa, bits, 8, &src, &mut place, 130)
+                    };
+                    let over = i128::from(u32::MAX) + 1;
+                    assert!(met.max >= over, "{isa:?} K={bits} at {place}, bit {bit}");
                 }
             }
         }
@@ -215,12 +242,15 @@ fn kernels_write_the_same_past_the_cache() {
             };
             for bits in 1..=32u32 {
                 let len = (bits as usize * count).div_ceil(8);
-                for bytes in [1, 2, 4] {
+                for bytes in [1, 2, 4, 8] {
+                    if !pack::packs(isa, bytes) {
+                        continue;
+                    }
                     let what = format!("K={bits} from {bytes} bytes");
                     let mask = u32::MAX >> (32 - bits.min(8 * bytes as u32));
                     let elements = src.chunks_exact(4).flat_map(|v| {
                         let value = u32::from_le_bytes([v[0], v[1], v[2], v[3]]) & mask;
-                        value.to_le_bytes()[..bytes].to_vec()
+                        u64::from(value).to_le_bytes()[..bytes].to_vec()
                     });
                     let elements: Vec<u8> = elements.take(count * bytes).collect();
                     // SAFETY: a place of `len` bytes has room for `count` fields; `isa` is available.
