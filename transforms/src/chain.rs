@@ -13,8 +13,9 @@ use crate::scratch::{Contexts, Scratch, sized};
 /// The most steps in a chain.
 pub const CHAIN_STEPS_MAX: usize = 8;
 
-/// The largest packed frame of a framed chain. A frame is decoded whole, into memory: 16 MiB is far over every frame size that
-/// serves random access.
+/// The largest packed frame of a framed chain: what the codecs are bounded by. A frame is decoded whole, into memory: 16 MiB is far over
+/// every frame size that serves random access. A format sets a limit of its own below it, and asserts that: the volume's is 4 MiB
+/// (`volume::limits::FRAME_PACKED_BYTES_MAX`).
 pub const FRAME_BYTES_MAX: u64 = 16 << 20;
 
 /// A stored chain: immutable, typed, cheap to clone.
@@ -315,6 +316,7 @@ impl Inner {
                 if self.reorder.is_some() || self.compress.is_some() {
                     return Err(refuse("element steps come before block steps"));
                 }
+                transform.descriptor().check(step.parameter)?;
                 self.layout = transform.output(&self.layout, step.parameter)?;
                 self.packings.push(self.layout.packing);
             }
@@ -326,7 +328,8 @@ impl Inner {
                     return Err(refuse("one reordering step is enough"));
                 }
                 let packed_bits = self.layout.packing.bits();
-                transform.check(step.parameter, packed_bits)?;
+                transform.descriptor().check(step.parameter)?;
+                transform.check(packed_bits)?;
                 let block = Some(Block {
                     transform,
                     parameter: step.parameter,

@@ -35,8 +35,8 @@ pub use element::{ElementType, Packing, ValueRange};
 pub use error::TransformError;
 pub use kernels::Isa;
 pub use registry::{
-    BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Step, Transform, TransformId,
-    descriptors,
+    BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Parameter, Step, Transform,
+    TransformId, descriptors,
 };
 pub use scratch::{Contexts, Scratch};
 pub use segments::{OutSegments, RawSegment};

@@ -4,6 +4,7 @@
 //! (docs/transforms.md).
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use crate::TransformError;
 use crate::codecs;
@@ -45,10 +46,28 @@ pub struct Descriptor {
     pub version: u16,
     /// Its name, also in errors.
     pub name: &'static str,
+    /// What stands behind the name in a chain.
+    pub parameter: Parameter,
     /// How it is written in a chain, for people.
     pub grammar: &'static str,
     /// What it does, in a line.
     pub summary: &'static str,
+}
+
+/// What stands behind a transform's name in a chain.
+#[derive(Debug)]
+pub enum Parameter {
+    /// Nothing; the parameter is 0.
+    None,
+    /// `NAME:NUMBER`, or the name alone where there is a default.
+    Number {
+        /// The numbers that are taken.
+        range: RangeInclusive<u32>,
+        /// What a missing number stands for.
+        default: Option<u32>,
+    },
+    /// The parameter is written in a way of its own: the transform reads and writes it itself.
+    Own,
 }
 
 /// A transform, by the kind of its geometry.
@@ -75,10 +94,14 @@ pub trait Transform: Sync {
     fn descriptor(&self) -> &'static Descriptor;
 
     /// The parameter in `text` (`zstd:3`), or `None` when the text does not name this transform.
-    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>>;
+    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
+        self.descriptor().parse(text)
+    }
 
     /// The canonical text of the step with this parameter: what [`parse`](Self::parse) reads back.
-    fn format(&self, parameter: u32) -> String;
+    fn format(&self, parameter: u32) -> String {
+        self.descriptor().format(parameter)
+    }
 }
 
 /// How elements lie after a step, and which values can still be among them.
@@ -94,18 +117,23 @@ pub struct Layout {
 ///
 /// The kernels that move the bits are chosen by source type and final [`Packing`], so that several steps cost one pass.
 pub trait ElementTransform: Transform {
-    /// The layout after the step, or why it cannot follow `input`.
+    /// The layout after the step, or why it cannot follow `input`. (Whether the parameter is one of its own was asked before, unless it is
+    /// written in a way of its own.)
     fn output(&self, input: &Layout, parameter: u32) -> Result<Layout, TransformError>;
 }
 
 /// A transform of a whole frame, in private contiguous memory. Stateless: work memory comes from `contexts`.
 pub trait BlockTransform: Transform {
-    /// Whether the parameter is one of this transform's, and elements of `packed_bits` bits can go through it.
-    fn check(&self, parameter: u32, packed_bits: u32) -> Result<(), TransformError>;
+    /// Whether elements of `packed_bits` bits can go through it. (Whether the parameter is one of its own was asked before.)
+    fn check(&self, _packed_bits: u32) -> Result<(), TransformError> {
+        Ok(())
+    }
 
     /// Whether the output may be shorter than the input. A transform that does not shrink reorders: its output is as long as
     /// its input.
-    fn shrinks(&self) -> bool;
+    fn shrinks(&self) -> bool {
+        true
+    }
 
     /// Encodes `src` into `dst`; returns the bytes written, or `None` when they would be more than `dst` holds.
     ///
@@ -181,29 +209,45 @@ pub(crate) fn names() -> String {
     format!("none, {}", grammars.join(", "))
 }
 
-/// Reads `NAME` or `NAME:NUMBER`. `None` when `text` names something else; `default` stands for a missing number.
-pub(crate) fn parse_numbered(
-    descriptor: &'static Descriptor,
-    text: &str,
-    default: Option<u32>,
-) -> Option<Result<u32, TransformError>> {
-    let rest = text.strip_prefix(descriptor.name)?;
-    let number = match rest.strip_prefix(':') {
-        Some(number) => number.parse().ok(),
-        None if rest.is_empty() => default,
-        None => return None,
-    };
-    Some(number.ok_or_else(|| bad_parameter(descriptor, text)))
-}
+impl Descriptor {
+    /// See [`Transform::parse`].
+    fn parse(&'static self, text: &str) -> Option<Result<u32, TransformError>> {
+        let rest = text.strip_prefix(self.name)?;
+        let number = match (rest.strip_prefix(':'), &self.parameter) {
+            (None, Parameter::None) if rest.is_empty() => Some(0),
+            (None, Parameter::Number { default, .. }) if rest.is_empty() => *default,
+            (Some(number), Parameter::Number { .. }) => number.parse().ok(),
+            _ => return None,
+        };
+        Some(number.ok_or_else(|| self.bad_parameter(text)))
+    }
 
-/// The error for a parameter that `descriptor` does not take.
-pub(crate) fn bad_parameter(
-    descriptor: &'static Descriptor,
-    found: impl fmt::Display,
-) -> TransformError {
-    TransformError::Parameter {
-        name: descriptor.name,
-        found: found.to_string(),
-        expected: descriptor.grammar,
+    /// See [`Transform::format`].
+    fn format(&self, parameter: u32) -> String {
+        match self.parameter {
+            Parameter::None => self.name.into(),
+            _ => format!("{}:{parameter}", self.name),
+        }
+    }
+
+    /// Whether `parameter` is one that it takes. What is written in a way of its own is checked by the transform.
+    pub(crate) fn check(&'static self, parameter: u32) -> Result<(), TransformError> {
+        let taken = match &self.parameter {
+            Parameter::None => parameter == 0,
+            Parameter::Number { range, .. } => range.contains(&parameter),
+            Parameter::Own => true,
+        };
+        taken
+            .then_some(())
+            .ok_or_else(|| self.bad_parameter(parameter))
+    }
+
+    /// The error for a parameter that it does not take.
+    pub(crate) fn bad_parameter(&'static self, found: impl fmt::Display) -> TransformError {
+        TransformError::Parameter {
+            name: self.name,
+            found: found.to_string(),
+            expected: self.grammar,
+        }
     }
 }

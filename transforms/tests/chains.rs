@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
 use transforms::{
-    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, TransformError, ValueRange,
-    ViewChain,
+    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, Step, TransformError,
+    TransformId, ValueRange, ViewChain,
 };
 
 /// Encodes, unblocks and expands `src`; returns what is presented.
@@ -158,4 +158,50 @@ fn a_result_larger_than_the_cache_is_as_right_and_as_checked() {
         matches!(error, TransformError::OutsideProven { index, .. } if index == place),
         "{error}"
     );
+}
+
+#[test]
+fn a_parameter_that_a_step_does_not_take_is_named_as_text_and_as_stored() {
+    let stored = |id, parameter| {
+        let step = Step {
+            id: TransformId(id),
+            version: 1,
+            parameter,
+        };
+        Chain::from_steps(&[step], ElementType::U32)
+    };
+    let refused = |name, found: &str, expected| {
+        Err(TransformError::Parameter {
+            name,
+            found: found.into(),
+            expected,
+        })
+    };
+    for (name, id, last, grammar) in [
+        ("bitpack", 0x0002, 32, "bitpack:1..32"),
+        ("lz4hc", 0x0102, 12, "lz4hc[:1..12]"),
+        ("zstd", 0x0103, 22, "zstd:1..22"),
+    ] {
+        for taken in [1, last] {
+            let text = format!("{name}:{taken}");
+            let chain = Chain::parse(&text, ElementType::U32).unwrap();
+            assert_eq!(chain.to_string(), text);
+            assert_eq!(stored(id, taken).unwrap(), chain);
+        }
+        for other in [0, last + 1, u32::MAX] {
+            let parsed = Chain::parse(&format!("{name}:{other}"), ElementType::U32);
+            let error = refused(name, &other.to_string(), grammar);
+            assert_eq!(parsed, error, "{name}:{other}");
+            assert_eq!(stored(id, other), error, "{name}:{other}");
+        }
+        let text = format!("{name}:1x");
+        let parsed = Chain::parse(&text, ElementType::U32);
+        assert_eq!(parsed, refused(name, &text, grammar));
+    }
+    for (name, id) in [("shuffle", 0x0100), ("lz4", 0x0101)] {
+        assert_eq!(stored(id, 1), refused(name, "1", name));
+        let text = format!("{name}:1");
+        let unknown = Err(TransformError::Unknown { name: text.clone() });
+        assert_eq!(Chain::parse(&text, ElementType::U32), unknown);
+    }
 }

@@ -2,9 +2,7 @@
 
 use crate::TransformError;
 use crate::element::{Packing, ValueRange};
-use crate::registry::{
-    Descriptor, ElementTransform, Layout, Transform, TransformId, bad_parameter, parse_numbered,
-};
+use crate::registry::{Descriptor, ElementTransform, Layout, Parameter, Transform, TransformId};
 
 /// The number on the volume.
 pub const ID: TransformId = TransformId(2);
@@ -19,6 +17,10 @@ static DESCRIPTOR: Descriptor = Descriptor {
     id: ID,
     version: 1,
     name: "bitpack",
+    parameter: Parameter::Number {
+        range: 1..=BITS_MAX,
+        default: None,
+    },
     grammar: "bitpack:1..32",
     summary: "stores integers in K bits each, least significant bit first, each value checked",
 };
@@ -27,21 +29,10 @@ impl Transform for Bitpack {
     fn descriptor(&self) -> &'static Descriptor {
         &DESCRIPTOR
     }
-
-    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        parse_numbered(&DESCRIPTOR, text, None)
-    }
-
-    fn format(&self, parameter: u32) -> String {
-        format!("bitpack:{parameter}")
-    }
 }
 
 impl ElementTransform for Bitpack {
     fn output(&self, input: &Layout, parameter: u32) -> Result<Layout, TransformError> {
-        if !(1..=BITS_MAX).contains(&parameter) {
-            return Err(bad_parameter(&DESCRIPTOR, parameter));
-        }
         let refuse = |why| TransformError::Input {
             step: self.format(parameter),
             input: input.packing,

@@ -2,9 +2,7 @@
 
 use crate::TransformError;
 use crate::element::{ElementType, Packing};
-use crate::registry::{
-    Descriptor, ElementTransform, Layout, Transform, TransformId, bad_parameter,
-};
+use crate::registry::{Descriptor, ElementTransform, Layout, Parameter, Transform, TransformId};
 
 /// The number on the volume.
 pub const ID: TransformId = TransformId(1);
@@ -16,6 +14,7 @@ static DESCRIPTOR: Descriptor = Descriptor {
     id: ID,
     version: 1,
     name: "integer",
+    parameter: Parameter::Own,
     grammar: "u8|i8|u16|i16|u32|i32|u64|i64",
     summary: "narrows or widens integers, each value checked",
 };
@@ -26,7 +25,7 @@ pub(crate) fn target(parameter: u32) -> Result<ElementType, TransformError> {
         .ok()
         .and_then(ElementType::from_code)
         .filter(|element| element.is_integer())
-        .ok_or_else(|| bad_parameter(&DESCRIPTOR, parameter))
+        .ok_or_else(|| DESCRIPTOR.bad_parameter(parameter))
 }
 
 impl Transform for Integer {

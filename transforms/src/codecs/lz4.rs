@@ -3,9 +3,7 @@
 
 use crate::TransformError;
 use crate::codecs::lz4_ffi::{self, FastState, HcState};
-use crate::registry::{
-    BlockTransform, Descriptor, Geometry, Transform, TransformId, bad_parameter, parse_numbered,
-};
+use crate::registry::{BlockTransform, Descriptor, Geometry, Parameter, Transform, TransformId};
 use crate::scratch::Contexts;
 
 /// The number of `lz4` on the volume.
@@ -30,6 +28,7 @@ static DESCRIPTOR: Descriptor = Descriptor {
     id: ID,
     version: 1,
     name: "lz4",
+    parameter: Parameter::None,
     grammar: "lz4",
     summary: "one raw LZ4 block, fast encoder",
 };
@@ -38,6 +37,10 @@ static HC_DESCRIPTOR: Descriptor = Descriptor {
     id: HC_ID,
     version: 1,
     name: "lz4hc",
+    parameter: Parameter::Number {
+        range: HC_LEVELS,
+        default: Some(HC_LEVEL_DEFAULT),
+    },
     grammar: "lz4hc[:1..12]",
     summary: "one raw LZ4 block, high-compression encoder",
 };
@@ -46,28 +49,9 @@ impl Transform for Lz4 {
     fn descriptor(&self) -> &'static Descriptor {
         &DESCRIPTOR
     }
-
-    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        (text == DESCRIPTOR.name).then_some(Ok(0))
-    }
-
-    fn format(&self, _parameter: u32) -> String {
-        DESCRIPTOR.name.into()
-    }
 }
 
 impl BlockTransform for Lz4 {
-    fn check(&self, parameter: u32, _packed_bits: u32) -> Result<(), TransformError> {
-        if parameter != 0 {
-            return Err(bad_parameter(&DESCRIPTOR, parameter));
-        }
-        Ok(())
-    }
-
-    fn shrinks(&self) -> bool {
-        true
-    }
-
     fn encode(
         &self,
         _geometry: Geometry,
@@ -96,28 +80,9 @@ impl Transform for Lz4Hc {
     fn descriptor(&self) -> &'static Descriptor {
         &HC_DESCRIPTOR
     }
-
-    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        parse_numbered(&HC_DESCRIPTOR, text, Some(HC_LEVEL_DEFAULT))
-    }
-
-    fn format(&self, parameter: u32) -> String {
-        format!("lz4hc:{parameter}")
-    }
 }
 
 impl BlockTransform for Lz4Hc {
-    fn check(&self, parameter: u32, _packed_bits: u32) -> Result<(), TransformError> {
-        if !HC_LEVELS.contains(&parameter) {
-            return Err(bad_parameter(&HC_DESCRIPTOR, parameter));
-        }
-        Ok(())
-    }
-
-    fn shrinks(&self) -> bool {
-        true
-    }
-
     fn encode(
         &self,
         geometry: Geometry,
@@ -126,7 +91,7 @@ impl BlockTransform for Lz4Hc {
         contexts: &mut Contexts,
     ) -> Result<Option<usize>, TransformError> {
         let level = i32::try_from(geometry.parameter)
-            .map_err(|_| bad_parameter(&HC_DESCRIPTOR, geometry.parameter))?;
+            .map_err(|_| HC_DESCRIPTOR.bad_parameter(geometry.parameter))?;
         let state = contexts.get(HcState::new).ok_or(TransformError::Memory {
             step: HC_DESCRIPTOR.name,
         })?;

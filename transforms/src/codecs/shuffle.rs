@@ -4,9 +4,7 @@
 use crate::TransformError;
 use crate::element::Packing;
 use crate::kernels::transpose;
-use crate::registry::{
-    BlockTransform, Descriptor, Geometry, Transform, TransformId, bad_parameter,
-};
+use crate::registry::{BlockTransform, Descriptor, Geometry, Parameter, Transform, TransformId};
 use crate::scratch::Contexts;
 
 /// The number on the volume.
@@ -19,6 +17,7 @@ static DESCRIPTOR: Descriptor = Descriptor {
     id: ID,
     version: 1,
     name: "shuffle",
+    parameter: Parameter::None,
     grammar: "shuffle",
     summary: "splits elements into planes of their bytes, for a compressor behind it",
 };
@@ -27,21 +26,10 @@ impl Transform for Shuffle {
     fn descriptor(&self) -> &'static Descriptor {
         &DESCRIPTOR
     }
-
-    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        (text == DESCRIPTOR.name).then_some(Ok(0))
-    }
-
-    fn format(&self, _parameter: u32) -> String {
-        DESCRIPTOR.name.into()
-    }
 }
 
 impl BlockTransform for Shuffle {
-    fn check(&self, parameter: u32, packed_bits: u32) -> Result<(), TransformError> {
-        if parameter != 0 {
-            return Err(bad_parameter(&DESCRIPTOR, parameter));
-        }
+    fn check(&self, packed_bits: u32) -> Result<(), TransformError> {
         if !packed_bits.is_multiple_of(8) || packed_bits < 16 {
             return Err(TransformError::Input {
                 step: DESCRIPTOR.name.into(),

@@ -5,9 +5,7 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 
 use crate::TransformError;
 use crate::chain::FRAME_BYTES_MAX;
-use crate::registry::{
-    BlockTransform, Descriptor, Geometry, Transform, TransformId, bad_parameter, parse_numbered,
-};
+use crate::registry::{BlockTransform, Descriptor, Geometry, Parameter, Transform, TransformId};
 use crate::scratch::Contexts;
 
 /// The number on the volume.
@@ -26,6 +24,10 @@ static DESCRIPTOR: Descriptor = Descriptor {
     id: ID,
     version: 1,
     name: "zstd",
+    parameter: Parameter::Number {
+        range: LEVELS,
+        default: None,
+    },
     grammar: "zstd:1..22",
     summary: "one Zstandard frame",
 };
@@ -34,28 +36,9 @@ impl Transform for Zstd {
     fn descriptor(&self) -> &'static Descriptor {
         &DESCRIPTOR
     }
-
-    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        parse_numbered(&DESCRIPTOR, text, None)
-    }
-
-    fn format(&self, parameter: u32) -> String {
-        format!("zstd:{parameter}")
-    }
 }
 
 impl BlockTransform for Zstd {
-    fn check(&self, parameter: u32, _packed_bits: u32) -> Result<(), TransformError> {
-        if !LEVELS.contains(&parameter) {
-            return Err(bad_parameter(&DESCRIPTOR, parameter));
-        }
-        Ok(())
-    }
-
-    fn shrinks(&self) -> bool {
-        true
-    }
-
     fn encode(
         &self,
         geometry: Geometry,
@@ -64,11 +47,11 @@ impl BlockTransform for Zstd {
         contexts: &mut Contexts,
     ) -> Result<Option<usize>, TransformError> {
         let level = i32::try_from(geometry.parameter)
-            .map_err(|_| bad_parameter(&DESCRIPTOR, geometry.parameter))?;
+            .map_err(|_| DESCRIPTOR.bad_parameter(geometry.parameter))?;
         let context: &mut CCtx<'static> = contexts.get(CCtx::try_create).ok_or(NO_MEMORY)?;
         context
             .set_parameter(CParameter::CompressionLevel(level))
-            .map_err(|_| bad_parameter(&DESCRIPTOR, geometry.parameter))?;
+            .map_err(|_| DESCRIPTOR.bad_parameter(geometry.parameter))?;
         match context.compress2(dst, src) {
             Ok(written) => Ok(Some(written)),
             // What remains, with parameters that were accepted and whole input, is memory.
