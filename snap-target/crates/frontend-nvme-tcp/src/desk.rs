@@ -21,7 +21,6 @@ use crate::limits::HANDSHAKES_MAX;
 use crate::link::Health;
 use crate::message::{Message, QueueCounters};
 use crate::table::{Key, Table};
-use closing::Closing;
 use visitor::{State, Visitor};
 
 /// How long accepting rests after the kernel refused (no descriptors, no memory).
@@ -40,8 +39,7 @@ pub(crate) struct Desk {
     owners: HashMap<OwnerId, Key>,
     admin_queues: HashMap<ControllerId, Key>,
     counters: HashMap<(ControllerId, QueueId), (Arc<QueueCounters>, [u64; 5])>,
-    closing: Closing,
-    /// Admin Connects of hosts whose last controller is still closing.
+    /// Admin Connects of hosts whose last controller still ends.
     waiting: Vec<(Key, Slot)>,
     /// Flushes that a shutdown waits for, by controller.
     flushes: HashMap<ControllerId, usize>,
@@ -71,7 +69,6 @@ impl Desk {
             owners: HashMap::new(),
             admin_queues: HashMap::new(),
             counters: HashMap::new(),
-            closing: Closing::default(),
             waiting: Vec::new(),
             flushes: HashMap::new(),
             shutdowns: Vec::new(),
@@ -234,7 +231,7 @@ impl Desk {
         };
         self.owners.remove(&visitor.link.owner_id());
         match visitor.state {
-            State::Handshake => {}
+            State::Handshake => self.waiting.retain(|(waiting, _)| *waiting != key),
             State::Moving { admitted, .. } => {
                 self.queue_closed(admitted.controller, admitted.queue)
             }

@@ -6,78 +6,22 @@
     reason = "a failure of a test is a panic with its line"
 )]
 
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+mod support;
+
 use std::time::{Duration, Instant};
 
-use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
 use initiator::{Initiator, Options};
-use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
-use reactor::{Ring, RingConfig};
 use store::decorate::Delay;
-use store::{OpenOptions, SharedStore, StoreSpec};
-
-const NQN: &str = "nqn.2026-11.io.example:late";
-
-/// A frontend on a thread of its own, over a memory store whose writes take `change`.
-struct Target {
-    address: String,
-    control: Control,
-    reactor: Option<JoinHandle<()>>,
-}
-
-impl Target {
-    fn start(change: Duration) -> Target {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let (ready, control) = mpsc::channel();
-        let reactor = std::thread::spawn(move || {
-            let memory = SharedStore::open(
-                &StoreSpec::Mem { bytes: 1 << 20 },
-                OpenOptions::read_write(),
-            )
-            .unwrap();
-            let store = Delay {
-                change,
-                ..Delay::default()
-            }
-            .over(memory)
-            .unwrap();
-            let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"late"), 4096);
-            let set = NamespaceSet::new(vec![Arc::new(namespace)]);
-            let ring = Ring::new(&RingConfig::default()).unwrap();
-            let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
-            let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
-            let config = FrontendConfig {
-                reactor: 0,
-                service: Arc::new(service),
-            };
-            let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
-            let control = frontend.control();
-            ready.send(control.clone()).unwrap();
-            frontend.run(&[control]).unwrap();
-        });
-        Target {
-            address: address.to_string(),
-            control: control.recv().unwrap(),
-            reactor: Some(reactor),
-        }
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        self.control.stop();
-        if let Some(reactor) = self.reactor.take() {
-            let _ended = reactor.join();
-        }
-    }
-}
+use support::target::{NQN, Target, memory};
 
 #[test]
 fn a_host_comes_back_only_when_its_last_write_has_ended() {
     let write_takes = Duration::from_millis(1500);
-    let target = Target::start(write_takes);
+    let slow = Delay {
+        change: write_takes,
+        ..Delay::default()
+    };
+    let target = Target::start(slow.over(memory()).unwrap());
     let impatient = Options {
         command_timeout: Duration::from_millis(200),
         ..Options::default()

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use namespace::{Engine, Io};
 use nvme::controller::{
-    AdminCommand, ConnectRequest, ControllerCounters, ControllerId, Effect, Outcome, buffer_bytes,
+    AdminCommand, ControllerCounters, ControllerId, Effect, NotAdmitted, Outcome, buffer_bytes,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
@@ -143,14 +143,6 @@ impl Desk {
         };
         let bytes = data.to_vec();
         let sqe = *visitor.link.machine.command(slot);
-        if let Ok(request) = ConnectRequest::parse(&sqe, &bytes)
-            && request.queue.is_admin()
-            && self.closing.holds(&request.host)
-        {
-            visitor.link.set_buffer(slot, data);
-            self.waiting.push((key, slot));
-            return;
-        }
         let local = visitor.local;
         match self.registry.connect(&sqe, &bytes, local, self.clock.now()) {
             Ok(admitted) if admitted.queue.is_admin() => {
@@ -173,7 +165,11 @@ impl Desk {
                 visitor.link.set_receiving(Receiving::Paused);
                 self.touched.push(key);
             }
-            Err(refusal) => {
+            Err(NotAdmitted::Later) => {
+                visitor.link.set_buffer(slot, data);
+                self.waiting.push((key, slot));
+            }
+            Err(NotAdmitted::Refused(refusal)) => {
                 tracing::info!(status = %refusal.status, "a Connect is refused");
                 self.answer(key, slot, refusal);
             }

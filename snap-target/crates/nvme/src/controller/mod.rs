@@ -31,7 +31,7 @@ pub use discovery::Listener;
 pub use error_log::CommandError;
 pub use io::{BlockRange, IoCommand, parse_io};
 pub use namespaces::{NamespaceInfo, NamespaceSet};
-pub use registry::{Closed, Registry};
+pub use registry::{Closed, NotAdmitted, Registry};
 pub use subsystem::{ConfigError, ControllerLimits, HostPolicy, Subsystem, Target};
 
 #[cfg(test)]

@@ -37,6 +37,24 @@ struct Connected {
     controller: Controller,
     /// I/O queues by identifier - 1.
     io_queues: Vec<bool>,
+    /// The association is over; the controller stays until its last I/O queue has closed.
+    ending: bool,
+}
+
+/// Why a Connect was not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// Answer it with this.
+    Refused(Completion),
+    /// A controller of the same host still ends, and a write of its queues could be applied behind one of the new association's. Keep
+    /// the command and its data, and ask again once [`Registry::closed`] has said [`Closed::Controller`].
+    Later,
+}
+
+impl From<Completion> for NotAdmitted {
+    fn from(completion: Completion) -> NotAdmitted {
+        NotAdmitted::Refused(completion)
+    }
 }
 
 /// What the end of a queue's connection means.
@@ -44,8 +62,10 @@ struct Connected {
 pub enum Closed {
     /// One I/O queue less.
     Queue,
-    /// It was the admin queue: the controller is gone, and these I/O queues' connections must be closed.
-    Controller(Vec<QueueId>),
+    /// The controller ends: close the connections of these I/O queues, and report each once its last command has ended.
+    Ending(Vec<QueueId>),
+    /// The controller is gone, its last queue with it: its host may connect again.
+    Controller,
     /// The registry did not know it.
     Unknown,
 }
@@ -74,13 +94,22 @@ impl Registry {
         data: &[u8],
         local: SocketAddr,
         now: Time,
-    ) -> Result<Admitted, Completion> {
+    ) -> Result<Admitted, NotAdmitted> {
         let request = ConnectRequest::parse(sqe, data)?;
-        if request.queue.is_admin() {
-            self.connect_admin(request, local, now)
-        } else {
-            self.connect_io(&request, now)
+        if !request.queue.is_admin() {
+            return Ok(self.connect_io(&request, now)?);
         }
+        if self.is_ending_for(&request.host) {
+            return Err(NotAdmitted::Later);
+        }
+        Ok(self.connect_admin(request, local, now)?)
+    }
+
+    /// True while a controller of this host ends.
+    fn is_ending_for(&self, host: &Nqn) -> bool {
+        self.associations
+            .values()
+            .any(|connected| connected.ending && connected.controller.host() == host)
     }
 
     fn connect_admin(
@@ -115,6 +144,7 @@ impl Registry {
             Connected {
                 controller,
                 io_queues,
+                ending: false,
             },
         );
         Ok(Admitted {
@@ -195,6 +225,7 @@ impl Registry {
         let connected = self
             .associations
             .get_mut(&id)
+            .filter(|connected| !connected.ending)
             .ok_or_else(wrong_controller)?;
         let controller = &mut connected.controller;
         let Some(subsystem) = controller.subsystem() else {
@@ -240,25 +271,41 @@ impl Registry {
         }
     }
 
-    /// A queue's connection has ended.
+    /// A queue's connection has ended, and with it the last command that it had with a store. The admin queue's takes the association with
+    /// it, as [`Registry::end`] does.
     pub fn closed(&mut self, id: ControllerId, queue: QueueId) -> Closed {
+        if queue.is_admin() {
+            return self.end(id);
+        }
         let Some(connected) = self.associations.get_mut(&id) else {
             return Closed::Unknown;
         };
-        if queue.is_admin() {
-            let open = connected.open_queues();
+        let Some(open @ true) = connected.io_queues.get_mut(usize::from(queue.0) - 1) else {
+            return Closed::Unknown;
+        };
+        *open = false;
+        let any = connected.io_queues.contains(&true);
+        connected.controller.set_io_queues_connected(any);
+        if connected.ending && !any {
             self.associations.remove(&id);
-            return Closed::Controller(open);
+            return Closed::Controller;
         }
-        match connected.io_queues.get_mut(usize::from(queue.0) - 1) {
-            Some(open @ true) => {
-                *open = false;
-                let any = connected.io_queues.contains(&true);
-                connected.controller.set_io_queues_connected(any);
-                Closed::Queue
-            }
-            _ => Closed::Unknown,
+        Closed::Queue
+    }
+
+    /// Ends an association: its host was silent for too long, or its admin queue is gone. From here on no queue connects to it and it does not
+    /// expire; its host's next association waits for the last of its I/O queues ([`NotAdmitted::Later`]).
+    pub fn end(&mut self, id: ControllerId) -> Closed {
+        let Some(connected) = self.associations.get_mut(&id) else {
+            return Closed::Unknown;
+        };
+        connected.ending = true;
+        let open = connected.open_queues();
+        if open.is_empty() {
+            self.associations.remove(&id);
+            return Closed::Controller;
         }
+        Closed::Ending(open)
     }
 
     /// The I/O queues of a controller that are connected.
@@ -332,20 +379,28 @@ impl Registry {
 
     /// When [`Registry::next_expired`] is next worth asking.
     pub fn deadline(&self) -> Option<Time> {
-        self.controllers()
+        self.living()
             .filter_map(Controller::keep_alive_deadline)
             .min()
     }
 
-    /// A controller whose keep alive timer has run out: close its connections, the admin queue's last.
+    /// A controller whose keep alive timer has run out: [`Registry::end`] it, and close its connections.
     pub fn next_expired(&self, now: Time) -> Option<ControllerId> {
-        self.controllers()
+        self.living()
             .find(|controller| {
                 controller
                     .keep_alive_deadline()
                     .is_some_and(|deadline| deadline <= now)
             })
             .map(Controller::id)
+    }
+
+    /// Controllers that are not ending: silence is news of these alone.
+    fn living(&self) -> impl Iterator<Item = &Controller> {
+        self.associations
+            .values()
+            .filter(|connected| !connected.ending)
+            .map(|connected| &connected.controller)
     }
 
     fn subsystem(&self, nqn: &Nqn) -> Option<(&Arc<Subsystem>, &Arc<NamespaceSet>)> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use nvme::Time;
 use nvme::controller::{
     AdminCommand, Admitted, Closed, ControllerId, ControllerLimits, Effect, HostPolicy, IoCommand,
-    Listener, NamespaceInfo, NamespaceSet, Outcome, Registry, Subsystem, Target, buffer_bytes,
-    parse_io,
+    Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome, Registry, Subsystem, Target,
+    buffer_bytes, parse_io,
 };
 use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
@@ -267,7 +267,8 @@ impl TargetQueue {
                 self.connection.respond(slot, admitted.completion, 0);
                 self.admitted = Some(admitted);
             }
-            Err(refusal) => self.connection.respond(slot, refusal, 0),
+            Err(NotAdmitted::Refused(refusal)) => self.connection.respond(slot, refusal, 0),
+            Err(NotAdmitted::Later) => panic!("nothing outlives its connection here"),
         }
     }
 

@@ -8,12 +8,16 @@ fn registry(change: impl Fn(&mut Subsystem)) -> Registry {
     Registry::new(Target::new([subsystem], []).unwrap())
 }
 
-fn connect(registry: &mut Registry, sqe: &Sqe, data: &[u8]) -> Result<Admitted, Completion> {
+fn connect(registry: &mut Registry, sqe: &Sqe, data: &[u8]) -> Result<Admitted, NotAdmitted> {
     registry.connect(sqe, data, local(), Time::ZERO)
 }
 
-fn invalid(dw0: u32) -> Result<Admitted, Completion> {
-    Err(Completion {
+fn refused(completion: Completion) -> Result<Admitted, NotAdmitted> {
+    Err(NotAdmitted::Refused(completion))
+}
+
+fn invalid(dw0: u32) -> Result<Admitted, NotAdmitted> {
+    refused(Completion {
         status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
         dw0,
         dw1: 0,
@@ -50,7 +54,7 @@ fn an_admin_queue_makes_a_controller() {
     // Identifiers go round: the one just freed is not the next.
     assert_eq!(
         registry.closed(ControllerId(2), QueueId::ADMIN),
-        Closed::Controller(vec![])
+        Closed::Controller
     );
     assert_eq!(
         connect(&mut registry, &sqe, &data).unwrap().controller,
@@ -70,48 +74,48 @@ fn flow_control_is_off_where_the_host_asks() {
 #[test]
 fn each_wrong_parameter_is_named_by_its_offset() {
     let mut registry = registry(|_| ());
-    let mut refused = |change: fn(&mut [u8; 64], &mut Vec<u8>)| {
+    let mut changed = |change: fn(&mut [u8; 64], &mut Vec<u8>)| {
         let (sqe, mut data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
         let mut entry: [u8; 64] = zerocopy::transmute!(sqe);
         change(&mut entry, &mut data);
         connect(&mut registry, &Sqe::read_from_bytes(&entry).unwrap(), &data)
     };
     assert_eq!(
-        refused(|sqe, _| sqe[40] = 1),
-        Err(Completion::of(Status::CONNECT_INCOMPATIBLE_FORMAT.dnr()))
+        changed(|sqe, _| sqe[40] = 1),
+        refused(Completion::of(Status::CONNECT_INCOMPATIBLE_FORMAT.dnr()))
     );
-    let length = Err(Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()));
-    assert_eq!(refused(|_, data| data.truncate(1023)), length);
-    assert_eq!(refused(|_, data| data.push(0)), length);
-    assert_eq!(refused(|_, data| data.clear()), length);
+    let length = refused(Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()));
+    assert_eq!(changed(|_, data| data.truncate(1023)), length);
+    assert_eq!(changed(|_, data| data.push(0)), length);
+    assert_eq!(changed(|_, data| data.clear()), length);
     // SQSIZE: zero-based, 1 at least, 63 at most here.
-    assert_eq!(refused(|sqe, _| sqe[44] = 0), invalid(44));
-    assert_eq!(refused(|sqe, _| sqe[44] = 64), invalid(44));
-    assert_eq!(refused(|sqe, _| sqe[44..46].fill(0xFF)), invalid(44));
+    assert_eq!(changed(|sqe, _| sqe[44] = 0), invalid(44));
+    assert_eq!(changed(|sqe, _| sqe[44] = 64), invalid(44));
+    assert_eq!(changed(|sqe, _| sqe[44..46].fill(0xFF)), invalid(44));
     // CNTLID: the dynamic model gives it.
     assert_eq!(
-        refused(|_, data| data[16..18].copy_from_slice(&[0xFE, 0xFF])),
+        changed(|_, data| data[16..18].copy_from_slice(&[0xFE, 0xFF])),
         invalid(IN_DATA | 16)
     );
     assert_eq!(
-        refused(|_, data| data[16..18].copy_from_slice(&[1, 0])),
+        changed(|_, data| data[16..18].copy_from_slice(&[1, 0])),
         invalid(IN_DATA | 16)
     );
     // SUBNQN: another, none, not terminated, not text.
-    assert_eq!(refused(|_, data| data[260] = b'x'), invalid(IN_DATA | 256));
+    assert_eq!(changed(|_, data| data[260] = b'x'), invalid(IN_DATA | 256));
     assert_eq!(
-        refused(|_, data| data[256..512].fill(0)),
+        changed(|_, data| data[256..512].fill(0)),
         invalid(IN_DATA | 256)
     );
     assert_eq!(
-        refused(|_, data| data[256..512].fill(b'a')),
+        changed(|_, data| data[256..512].fill(b'a')),
         invalid(IN_DATA | 256)
     );
-    assert_eq!(refused(|_, data| data[270] = 0xFF), invalid(IN_DATA | 256));
+    assert_eq!(changed(|_, data| data[270] = 0xFF), invalid(IN_DATA | 256));
     // HOSTNQN: not terminated, not text.
-    assert_eq!(refused(|_, data| data[530] = 0xFF), invalid(IN_DATA | 512));
+    assert_eq!(changed(|_, data| data[530] = 0xFF), invalid(IN_DATA | 512));
     assert_eq!(
-        refused(|_, data| data[512..768].fill(b'a')),
+        changed(|_, data| data[512..768].fill(b'a')),
         invalid(IN_DATA | 512)
     );
     assert_eq!(registry.controllers().count(), 0);
@@ -130,12 +134,12 @@ fn hosts_that_are_not_allowed_are_named_invalid() {
         dw0: IN_DATA | 512,
         dw1: 0,
     };
-    assert_eq!(connect(&mut other, &sqe, &data), Err(expected));
+    assert_eq!(connect(&mut other, &sqe, &data), refused(expected));
     // A host without a name is some host: let in where any is, and never where hosts are listed.
     let (sqe, mut unnamed) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
     unnamed[512..768].fill(0);
     assert!(connect(&mut registry(|_| ()), &sqe, &unnamed).is_ok());
-    assert_eq!(connect(&mut other, &sqe, &unnamed), Err(expected));
+    assert_eq!(connect(&mut other, &sqe, &unnamed), refused(expected));
     // Discovery is open to it, and shows it nothing.
     let (sqe, data) = connect_command(0, 31, 0xFFFF, DISCOVERY);
     assert!(connect(&mut other, &sqe, &data).is_ok());
@@ -144,7 +148,7 @@ fn hosts_that_are_not_allowed_are_named_invalid() {
 #[test]
 fn limits_on_controllers_are_busy_not_final() {
     let (sqe, data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
-    let busy = Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY));
+    let busy = refused(Completion::of(Status::CONNECT_CONTROLLER_BUSY));
     let mut registry = registry(|s| {
         s.limits.controllers_max = 3;
         s.limits.controllers_per_host_max = 2;
@@ -179,7 +183,7 @@ fn io_queues_join_their_controller() {
     // The same queue twice.
     assert_eq!(
         join(1, 63, id.0, |_| ()),
-        Err(Completion::of(Status::COMMAND_SEQUENCE_ERROR.dnr()))
+        refused(Completion::of(Status::COMMAND_SEQUENCE_ERROR.dnr()))
     );
     // Beyond what Number of Queues granted.
     assert!(join(4, 63, id.0, |_| ()).is_ok());
@@ -206,11 +210,57 @@ fn io_queues_join_their_controller() {
     assert_eq!(host.registry.closed(id, queue(1)), Closed::Queue);
     assert_eq!(host.registry.closed(id, queue(1)), Closed::Unknown);
     assert_eq!(host.registry.closed(id, queue(77)), Closed::Unknown);
-    assert_eq!(
-        host.registry.closed(id, QueueId::ADMIN),
-        Closed::Controller(vec![queue(4)])
-    );
+    let ending = Closed::Ending(vec![queue(4)]);
+    assert_eq!(host.registry.closed(id, QueueId::ADMIN), ending);
+    assert_eq!(host.registry.closed(id, queue(1)), Closed::Unknown);
+    assert_eq!(host.registry.closed(id, queue(4)), Closed::Controller);
     assert_eq!(host.registry.closed(id, QueueId::ADMIN), Closed::Unknown);
+}
+
+/// A queue's last write may be with a store long after its connection: until it is not, nothing of the association begins again.
+#[test]
+fn while_a_controller_ends_no_queue_connects_and_its_host_waits() {
+    let mut host = Host::io();
+    let (id, registry) = (host.id, &mut host.registry);
+    let (io, io_data) = connect_command(1, 63, id.0, SUBSYSTEM);
+    let (second_io, _) = connect_command(2, 63, id.0, SUBSYSTEM);
+    let (admin, admin_data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+    assert!(connect(registry, &io, &io_data).is_ok());
+    assert_eq!(registry.end(id), Closed::Ending(vec![queue(1)]));
+
+    assert_eq!(
+        connect(registry, &second_io, &io_data),
+        invalid(IN_DATA | 16)
+    );
+    assert_eq!(
+        connect(registry, &admin, &admin_data),
+        Err(NotAdmitted::Later)
+    );
+    // Another host's association is none of its business.
+    let mut other = admin_data.clone();
+    other[520] ^= 1;
+    assert!(connect(registry, &admin, &other).is_ok());
+
+    // Ended again, by its admin queue: the same answer, until the I/O queue has closed.
+    assert_eq!(
+        registry.closed(id, QueueId::ADMIN),
+        Closed::Ending(vec![queue(1)])
+    );
+    assert_eq!(registry.closed(id, queue(1)), Closed::Controller);
+    assert!(connect(registry, &admin, &admin_data).is_ok());
+}
+
+/// Silence is noticed once: a driver that asks until there is nobody left comes to an end, and does not wake up for the dead.
+#[test]
+fn a_controller_that_ends_does_not_expire() {
+    let mut host = Host::io();
+    let (io, data) = connect_command(1, 63, host.id.0, SUBSYSTEM);
+    assert!(connect(&mut host.registry, &io, &data).is_ok());
+    let late = host.now + Duration::from_secs(60);
+    assert_eq!(host.registry.next_expired(late), Some(host.id));
+    assert_eq!(host.registry.end(host.id), Closed::Ending(vec![queue(1)]));
+    assert_eq!(host.registry.next_expired(late), None);
+    assert_eq!(host.registry.deadline(), None);
 }
 
 /// I/O queues need an enabled controller with 64- and 16-byte entries, and one that has I/O queues at all.

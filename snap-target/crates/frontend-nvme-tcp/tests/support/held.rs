@@ -1,0 +1,152 @@
+//! A store whose writes wait until a test lets them go: what a disk does that cannot reach a sector.
+
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use reactor::buf::IoBuf;
+use reactor::{Owner, Ring};
+use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};
+
+/// A handle looks at its gate so often while it holds something.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// A write that has not come by then never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a test holds the writes with.
+#[derive(Clone, Debug, Default)]
+pub struct Gate(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// Writes to hold before the others pass.
+    to_hold: usize,
+    held: usize,
+    open: bool,
+}
+
+impl Gate {
+    /// A store that holds its first `writes` writes.
+    pub fn over(store: SharedStore, writes: usize) -> (Gate, SharedStore) {
+        let gate = Gate::default();
+        gate.0.0.lock().unwrap().to_hold = writes;
+        let backend = HeldBackend {
+            inner: store,
+            gate: gate.clone(),
+        };
+        (gate, SharedStore::new(backend))
+    }
+
+    /// Returns once so many writes are held.
+    pub fn wait_held(&self, writes: usize) {
+        let (state, changed) = &*self.0;
+        let state = state.lock().unwrap();
+        let waited = changed.wait_timeout_while(state, PATIENCE, |state| state.held < writes);
+        let (state, _) = waited.unwrap();
+        assert!(
+            state.held >= writes,
+            "{} of {writes} writes came",
+            state.held
+        );
+    }
+
+    /// Lets all writes go, in the order in which they came.
+    pub fn open(&self) {
+        self.0.0.lock().unwrap().open = true;
+    }
+
+    fn is_open(&self) -> bool {
+        self.0.0.lock().unwrap().open
+    }
+
+    /// Whether this write is to be held.
+    fn holds(&self) -> bool {
+        let (state, changed) = &*self.0;
+        let mut state = state.lock().unwrap();
+        if state.open || state.to_hold == 0 {
+            return false;
+        }
+        state.to_hold -= 1;
+        state.held += 1;
+        changed.notify_all();
+        true
+    }
+}
+
+#[derive(Debug)]
+struct HeldBackend {
+    inner: SharedStore,
+    gate: Gate,
+}
+
+impl Backend for HeldBackend {
+    fn name(&self) -> &str {
+        "held"
+    }
+
+    fn describe(&self) -> String {
+        format!("{}, its writes held", self.inner.describe())
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(HeldStore {
+            inner: self.inner.open_handle(ring)?,
+            owner: ring.register().unwrap(),
+            gate: self.gate.clone(),
+            held: Vec::new(),
+        }))
+    }
+}
+
+struct HeldStore {
+    inner: Box<dyn Store>,
+    owner: Owner,
+    gate: Gate,
+    held: Vec<(Op, Option<IoBuf>, Token)>,
+}
+
+impl HeldStore {
+    fn look_again(&self) {
+        self.owner.timer(Instant::now() + LOOK_AGAIN, 0).unwrap();
+    }
+}
+
+impl Store for HeldStore {
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+
+    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if !matches!(op, Op::Write { .. }) || !self.gate.holds() {
+            return self.inner.submit(op, buf, token);
+        }
+        if self.held.is_empty() {
+            self.look_again();
+        }
+        self.held.push((op, buf, token));
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        while self.owner.next_event().is_some() {
+            if self.gate.is_open() {
+                for (op, buf, token) in self.held.drain(..) {
+                    self.inner.submit(op, buf, token).unwrap();
+                }
+            } else {
+                self.look_again();
+            }
+        }
+        self.inner.poll(completions);
+    }
+
+    /// What is with the disk stays there.
+    fn cancel(&mut self, _token: Token) {}
+
+    fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
+        self.inner.lease(offset, len)
+    }
+}

@@ -1,0 +1,61 @@
+//! A frontend on a thread of its own.
+
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
+use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
+use reactor::{Ring, RingConfig};
+use store::{OpenOptions, SharedStore, StoreSpec};
+
+pub const NQN: &str = "nqn.2026-11.io.example:disk";
+
+/// A memory store of 1 MiB.
+pub fn memory() -> SharedStore {
+    let spec = StoreSpec::Mem { bytes: 1 << 20 };
+    SharedStore::open(&spec, OpenOptions::read_write()).unwrap()
+}
+
+/// One reactor that serves one store as namespace 1, in blocks of 4 KiB. Ends when dropped.
+pub struct Target {
+    pub address: String,
+    control: Control,
+    reactor: Option<JoinHandle<()>>,
+}
+
+impl Target {
+    pub fn start(store: SharedStore) -> Target {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (ready, control) = mpsc::channel();
+        let reactor = std::thread::spawn(move || {
+            let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
+            let set = NamespaceSet::new(vec![Arc::new(namespace)]);
+            let ring = Ring::new(&RingConfig::default()).unwrap();
+            let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
+            let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
+            let config = FrontendConfig {
+                reactor: 0,
+                service: Arc::new(service),
+            };
+            let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
+            let control = frontend.control();
+            ready.send(control.clone()).unwrap();
+            frontend.run(&[control]).unwrap();
+        });
+        Target {
+            address: address.to_string(),
+            control: control.recv().unwrap(),
+            reactor: Some(reactor),
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.control.stop();
+        if let Some(reactor) = self.reactor.take() {
+            let _ended = reactor.join();
+        }
+    }
+}
