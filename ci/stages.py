@@ -45,6 +45,7 @@ def stages() -> list[Stage]:
         test = ("nextest", "run", "--no-fail-fast", "--no-tests=pass")
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
+    binaries = ("cargo", "build", "-p", "snap-target", "-p", "xio")
     python = (sys.executable, "-m", "unittest", "discover", "-s", "ci", "-t", "ci", "-p")
     return [
         Stage("format", "rustfmt", (("cargo", "fmt", "--all", "--check"),)),
@@ -53,11 +54,12 @@ def stages() -> list[Stage]:
         Stage("clippy", "lints, warnings are errors", (("cargo", "clippy", "--workspace", *lint),)),
         Stage("tests", "unit, property and integration tests", (("cargo", *test, "--workspace"),)),
         Stage("doc-tests", "examples in the API documents", (("cargo", "test", "--workspace", "--doc"),)),
+        Stage("demo", "the main job, every byte compared", (binaries, (str(TARGET / "debug/xio"), "demo"))),
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
             "lab",
             "a real Linux NVMe host against snap-target",
-            (("cargo", "build", "-p", "snap-target", "-p", "xio"), lab_test),
+            (binaries, lab_test),
             install=("ci/lab/install",),
         ),
         Stage(
