@@ -121,7 +121,11 @@ pub(crate) unsafe fn pack(
     debug_assert!(isa.is_available());
     assert!(count > 0 && (1..=32).contains(&bits));
     assert!(src.len() / from_bytes >= count && packs(isa, from_bytes));
-    if let (Some(from), Some(to)) = (whole(8 * from_bytes), whole(bits as usize)) {
+    // AVX-512 brings several vectors of elements together in one of bytes: better than one store for each.
+    let bytes_by_hand = isa == Isa::Avx512 && bits == 8 && from_bytes > 1;
+    if let (Some(from), Some(to), false) =
+        (whole(8 * from_bytes), whole(bits as usize), bytes_by_hand)
+    {
         // SAFETY: as below.
         return unsafe { convert::convert(isa, from, to.bytes(), src, place, count) };
     }
