@@ -2,6 +2,7 @@
 
 mod admin;
 mod closing;
+mod shutdown;
 mod visitor;
 
 use std::collections::HashMap;
@@ -21,6 +22,7 @@ use crate::limits::HANDSHAKES_MAX;
 use crate::link::Health;
 use crate::message::{Message, QueueCounters};
 use crate::table::{Key, Table};
+use shutdown::Flushing;
 use visitor::{State, Visitor};
 
 /// How long accepting rests after the kernel refused (no descriptors, no memory).
@@ -42,8 +44,11 @@ pub(crate) struct Desk {
     /// Admin Connects of hosts whose last controller still ends.
     waiting: Vec<(Key, Slot)>,
     /// Flushes that a shutdown waits for, by controller.
-    flushes: HashMap<ControllerId, usize>,
+    flushes: HashMap<ControllerId, Flushing>,
+    /// Controllers whose shutdown is to begin.
     shutdowns: Vec<ControllerId>,
+    /// How many have begun.
+    shutdowns_begun: u32,
     /// Messages for the reactors; to the queue's own, or to all.
     requests: Vec<(Option<QueueId>, Message)>,
     touched: Vec<Key>,
@@ -72,6 +77,7 @@ impl Desk {
             waiting: Vec::new(),
             flushes: HashMap::new(),
             shutdowns: Vec::new(),
+            shutdowns_begun: 0,
             requests: Vec::new(),
             touched: Vec::new(),
         };

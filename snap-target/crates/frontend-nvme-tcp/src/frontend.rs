@@ -200,7 +200,7 @@ impl Frontend {
                 self.tell_desk(Message::QueueClosed(controller, queue));
             }
         } else if let Some(desk) = &mut self.desk {
-            desk.flushed(done.token);
+            desk.flushed(&done);
         }
     }
 
@@ -356,17 +356,19 @@ impl Frontend {
         let Some(peer) = self.peers.get(reactor) else {
             return;
         };
-        if let Err(reactor::Full(message)) = peer.sender.send_via(&self.ring, message) {
+        // Behind those that wait already: a queue must not be closed before it was adopted.
+        if !self.outbox.is_empty() {
+            self.outbox.push_back((reactor, message));
+        } else if let Err(reactor::Full(message)) = peer.sender.send_via(&self.ring, message) {
             self.outbox.push_back((reactor, message));
         }
     }
 
     /// Messages that found their reactor's channel full go again, in their order.
     fn send_outbox(&mut self) {
-        for _ in 0..self.outbox.len() {
-            if let Some((reactor, message)) = self.outbox.pop_front() {
-                self.tell(reactor, message);
-            }
+        let waiting = std::mem::take(&mut self.outbox);
+        for (reactor, message) in waiting {
+            self.tell(reactor, message);
         }
     }
 

@@ -10,8 +10,10 @@ mod support;
 
 use std::time::Duration;
 
+use reactor::Errno;
+use store::decorate::{Fault, Faulty, On, What, When};
 use support::held::Gate;
-use support::raw::{Queue, Response};
+use support::raw::{DISABLED, ENABLED, Queue, Response, SHUT_DOWN};
 use support::target::{Target, memory};
 
 const HOST: &str = "nqn.2026-11.io.example:host";
@@ -24,6 +26,10 @@ const NO_KEEP_ALIVE: Duration = Duration::ZERO;
 const CONNECT_INVALID_PARAMETERS: u16 = 0x4182;
 /// IATTR: the parameter is in the data; IPO: CNTLID.
 const CNTLID_IN_DATA: u32 = 1 << 16 | 16;
+/// IPO: QID in the entry.
+const QID_IN_SQE: u32 = 42;
+/// CSTS.RDY.
+const READY: u32 = 1;
 
 /// A controller that ends with a write under way stays longer than its keep alive; the target must not look after its silence for ever.
 #[test]
@@ -74,4 +80,71 @@ fn no_io_queue_connects_to_a_controller_that_is_ending() {
         (connected.status, connected.dw0),
         (0, u32::from(cntlid) + 1)
     );
+}
+
+/// CC.EN=0 with a write under way: CSTS.RDY says so as long as the write can still be applied, and what the host writes through a queue of
+/// after the reset stays.
+#[test]
+fn ready_stays_until_the_queues_have_ended() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let target = Target::start(store);
+    let (mut admin, cntlid) = Queue::admin(&target.address, HOST, NO_KEEP_ALIVE);
+    let mut io = Queue::io(&target.address, HOST, cntlid, 1);
+    io.write(0, 0xAA);
+    gate.wait_held(1);
+    assert_eq!(admin.set_cc(DISABLED).status, 0);
+    io.wait_closed();
+    assert_eq!(admin.csts(), READY);
+
+    // A host that does not wait: enabled again, another queue. Not yet.
+    assert_eq!(admin.set_cc(ENABLED).status, 0);
+    let (_refused, answer) = Queue::try_io(&target.address, HOST, cntlid, 2);
+    let refused = Response {
+        cid: 1,
+        dw0: QID_IN_SQE,
+        status: CONNECT_INVALID_PARAMETERS,
+    };
+    assert_eq!(answer, refused);
+    assert_eq!(admin.set_cc(DISABLED).status, 0);
+
+    gate.open();
+    admin.wait_csts(0);
+    assert_eq!(admin.set_cc(ENABLED).status, 0);
+    assert_eq!(admin.csts(), READY);
+    let mut again = Queue::io(&target.address, HOST, cntlid, 2);
+    assert_eq!(again.read(0), vec![0xAA; 4096], "it ended before the reset");
+    let cid = again.write(0, 0xBB);
+    assert_eq!(
+        (again.response().cid, again.read(0)),
+        (cid, vec![0xBB; 4096])
+    );
+}
+
+/// What could not be made durable is not shut down.
+#[test]
+fn a_shutdown_whose_flush_fails_is_fatal_and_not_complete() {
+    let flushes_fail = Fault {
+        on: On::Flush,
+        range: 0..0,
+        when: When::Always,
+        what: What::Error(Errno::EIO),
+    };
+    let faulty = Faulty::over(vec![flushes_fail], memory()).unwrap();
+    let target = Target::start(faulty.store());
+    let (mut admin, _) = Queue::admin(&target.address, HOST, NO_KEEP_ALIVE);
+    assert_eq!(admin.set_cc(SHUT_DOWN).status, 0);
+    let (fatal, in_progress) = (1 << 1, 0b01 << 2);
+    admin.wait_csts(READY | fatal | in_progress);
+    // A reset mends it.
+    assert_eq!(admin.set_cc(DISABLED).status, 0);
+    admin.wait_csts(0);
+}
+
+/// And what could, is.
+#[test]
+fn a_shutdown_whose_flush_succeeds_is_complete() {
+    let target = Target::start(memory());
+    let (mut admin, _) = Queue::admin(&target.address, HOST, NO_KEEP_ALIVE);
+    assert_eq!(admin.set_cc(SHUT_DOWN).status, 0);
+    admin.wait_csts(READY | 0b10 << 2);
 }

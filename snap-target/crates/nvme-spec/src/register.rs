@@ -163,6 +163,8 @@ impl Csts {
     pub const RDY: u32 = 1 << 0;
     /// CFS, controller fatal status.
     pub const CFS: u32 = 1 << 1;
+    /// SHST (3:2) = 01b: shutdown in progress.
+    pub const SHST_IN_PROGRESS: u32 = 0b01 << 2;
     /// SHST (3:2) = 10b: shutdown complete.
     pub const SHST_COMPLETE: u32 = 0b10 << 2;
 

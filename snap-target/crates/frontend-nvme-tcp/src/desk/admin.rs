@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use namespace::{Engine, Io};
 use nvme::controller::{
     AdminCommand, ControllerCounters, ControllerId, Effect, NotAdmitted, Outcome, buffer_bytes,
 };
@@ -18,8 +17,6 @@ use crate::limits::{CONTROL_BYTES_MAX, LINGER};
 use crate::link::{LinkEvent, Receiving};
 use crate::table::Key;
 
-/// Marks an engine token as a shutdown's flush; below it is the controller.
-const FLUSH_TOKEN: u64 = 1 << 63;
 /// Bytes of Connect's data.
 const CONNECT_DATA_BYTES: usize = 1024;
 
@@ -250,8 +247,22 @@ impl Desk {
     fn carry_out(&mut self, id: ControllerId, effect: Effect) {
         match effect {
             Effect::None => {}
-            Effect::Reset => self.end_io_queues(id),
+            Effect::Reset => {
+                // A shutdown that it overtakes tells nobody any more.
+                self.flushes.remove(&id);
+                self.shutdowns.retain(|shutting_down| *shutting_down != id);
+                self.end_io_queues(id);
+                self.finish_reset(id);
+            }
             Effect::Shutdown => self.shutdowns.push(id),
+        }
+    }
+
+    /// Where a controller resets and its last I/O queue has ended, the reset is complete.
+    pub(super) fn finish_reset(&mut self, id: ControllerId) {
+        if let Some(controller) = self.registry.controller_mut(id) {
+            let effect = controller.reset_complete();
+            self.carry_out(id, effect);
         }
     }
 
@@ -320,49 +331,6 @@ impl Desk {
                 media_errors,
                 busy_nanos: 0,
             });
-        }
-    }
-
-    /// Starts the flushes of controllers that are shutting down.
-    pub(super) fn flush_for_shutdowns(&mut self, engine: &mut Engine) {
-        for id in std::mem::take(&mut self.shutdowns) {
-            let nsids: Vec<u32> = self
-                .service
-                .namespaces
-                .iter()
-                .map(|info| info.nsid.0)
-                .collect();
-            // One more than there are flushes, so that none of them ends the count before all have started.
-            self.flushes.insert(id, nsids.len() + 1);
-            let token = FLUSH_TOKEN | u64::from(id.0);
-            for nsid in nsids {
-                if let Some(done) = engine.submit(nsid, Io::Flush, false, token) {
-                    self.flushed(done.token);
-                }
-            }
-            self.flushed(token);
-        }
-    }
-
-    /// One flush of a shutdown has ended.
-    pub(crate) fn flushed(&mut self, token: u64) {
-        if token & FLUSH_TOKEN == 0 {
-            return;
-        }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the low bits are the controller"
-        )]
-        let id = ControllerId(token as u16);
-        let Some(left) = self.flushes.get_mut(&id) else {
-            return;
-        };
-        *left -= 1;
-        if *left == 0 {
-            self.flushes.remove(&id);
-            if let Some(controller) = self.registry.controller_mut(id) {
-                controller.shutdown_complete();
-            }
         }
     }
 }

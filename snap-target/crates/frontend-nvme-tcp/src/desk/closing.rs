@@ -43,6 +43,7 @@ impl Desk {
         self.fold_counters(id);
         self.counters.remove(&(id, queue));
         let closed = self.registry.closed(id, queue);
+        self.finish_reset(id);
         self.went(id, &closed);
     }
 
@@ -51,6 +52,7 @@ impl Desk {
         if *closed != Closed::Controller {
             return;
         }
+        self.flushes.remove(&id);
         tracing::info!(cntlid = id.0, "controller ended");
         for (key, slot) in std::mem::take(&mut self.waiting) {
             self.connect(key, slot);

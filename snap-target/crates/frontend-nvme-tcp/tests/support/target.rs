@@ -54,7 +54,8 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         self.control.stop();
-        if let Some(reactor) = self.reactor.take() {
+        // A reactor that a failed test has found hanging would hang the test as well.
+        if let Some(reactor) = self.reactor.take().filter(|_| !std::thread::panicking()) {
             let _ended = reactor.join();
         }
     }

@@ -64,9 +64,10 @@ pub enum Outcome {
 pub enum Effect {
     /// Nothing.
     None,
-    /// CC.EN went to 0: end the controller's I/O queues and their connections.
+    /// CC.EN went to 0: end the controller's I/O queues and their connections; when the last command of the last of them has ended, or where
+    /// there are none, call [`Controller::reset_complete`]. Until then CSTS.RDY stays 1 and no I/O queue is let in.
     Reset,
-    /// CC.SHN was set: make everything durable, then call [`Controller::shutdown_complete`].
+    /// CC.SHN was set: make everything durable, then call [`Controller::shutdown_complete`], or [`Controller::shutdown_failed`].
     Shutdown,
 }
 
@@ -396,7 +397,22 @@ impl Controller {
 
     /// The frontend has done what [`Effect::Shutdown`] asked.
     pub fn shutdown_complete(&mut self) {
-        self.properties.shutdown_complete();
+        self.properties.shutdown_ended(true);
+    }
+
+    /// Something could not be made durable: CSTS tells the host of a fatal status and never of a complete shutdown, until it resets.
+    pub fn shutdown_failed(&mut self) {
+        self.properties.shutdown_ended(false);
+    }
+
+    /// What [`Effect::Reset`] asked is done: CSTS.RDY goes to 0. Called too early, while I/O queues are connected, it does nothing, so that a
+    /// frontend may call it whenever one has closed. The effect is what the host asked for while it waited.
+    #[must_use = "the host may have asked for more meanwhile"]
+    pub fn reset_complete(&mut self) -> Effect {
+        if self.io_queues_connected {
+            return Effect::None;
+        }
+        self.properties.reset_complete()
     }
 
     /// The host showed that it lives, by traffic that [`Controller::execute`] does not see.
@@ -447,7 +463,7 @@ impl Controller {
         &self.limits
     }
 
-    /// CSTS.RDY.
+    /// True where commands other than fabrics commands are taken, and I/O queues: CSTS.RDY is 1 and no reset is under way.
     pub fn ready(&self) -> bool {
         self.properties.ready()
     }

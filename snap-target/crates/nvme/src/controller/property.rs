@@ -13,8 +13,20 @@ const READY_TIMEOUT_500MS: u8 = 15;
 pub(super) struct Properties {
     cap: Cap,
     cc: Cc,
-    fatal: bool,
+    state: State,
     shutdown: Shutdown,
+}
+
+/// What CC.EN has led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Disabled,
+    Ready,
+    /// Enabled as CAP does not offer it: CSTS.CFS, and never ready.
+    Unusable,
+    /// CC.EN went to 0 and the I/O queues end. CSTS.RDY stays 1 until the last has, since a host whose controller is not ready counts on
+    /// nothing of it touching a namespace any more (Base, "Controller Level Reset").
+    Resetting,
 }
 
 /// CSTS.SHST.
@@ -23,6 +35,8 @@ enum Shutdown {
     None,
     InProgress,
     Complete,
+    /// What was acknowledged could not be made durable: CSTS.CFS, and never complete.
+    Failed,
 }
 
 impl Properties {
@@ -36,14 +50,14 @@ impl Properties {
         Properties {
             cap,
             cc: Cc::default(),
-            fatal: false,
+            state: State::Disabled,
             shutdown: Shutdown::None,
         }
     }
 
-    /// CSTS.RDY: commands other than fabrics commands are taken.
+    /// Commands other than fabrics commands are taken, and I/O queues: CSTS.RDY is 1 and no reset is under way.
     pub fn ready(&self) -> bool {
-        self.cc.enabled() && !self.fatal
+        self.state == State::Ready
     }
 
     /// CC as the host last wrote it.
@@ -51,11 +65,24 @@ impl Properties {
         self.cc
     }
 
-    /// The frontend has done what a shutdown asks of it.
-    pub fn shutdown_complete(&mut self) {
+    /// The frontend has done what a shutdown asks of it, or could not.
+    pub fn shutdown_ended(&mut self, durable: bool) {
         if self.shutdown == Shutdown::InProgress {
-            self.shutdown = Shutdown::Complete;
+            self.shutdown = if durable {
+                Shutdown::Complete
+            } else {
+                Shutdown::Failed
+            };
         }
+    }
+
+    /// The last I/O queue has ended. What the host has written to CC meanwhile holds from here on.
+    pub fn reset_complete(&mut self) -> Effect {
+        if self.state != State::Resetting {
+            return Effect::None;
+        }
+        self.state = State::Disabled;
+        self.change(Cc::default(), self.cc)
     }
 
     /// Property Get: the value, or why not. Size and offset must both be a property's.
@@ -84,18 +111,32 @@ impl Properties {
 
     fn write_cc(&mut self, cc: Cc) -> Effect {
         let before = std::mem::replace(&mut self.cc, cc);
-        if before.enabled() && !cc.enabled() {
-            self.fatal = false;
-            self.shutdown = if cc.shn() == ShutdownNotification::None {
-                Shutdown::None
-            } else {
-                Shutdown::Complete
-            };
-            return Effect::Reset;
+        match self.state {
+            State::Resetting => Effect::None,
+            State::Ready if !cc.enabled() => {
+                self.state = State::Resetting;
+                self.shutdown = Shutdown::None;
+                Effect::Reset
+            }
+            // It has no queues that could end first.
+            State::Unusable if !cc.enabled() => {
+                self.state = State::Disabled;
+                self.change(Cc::default(), cc)
+            }
+            _ => self.change(before, cc),
         }
-        if !before.enabled() && cc.enabled() {
+    }
+
+    /// A change of CC that ends no queue.
+    fn change(&mut self, before: Cc, cc: Cc) -> Effect {
+        if self.state == State::Disabled && cc.enabled() {
             // Base, "Controller Configuration": a host that asks for what CAP does not offer gets a fatal status, not a wrong page size.
-            self.fatal = cc.css() != 0 || cc.mps() != 0 || cc.ams() != 0;
+            let offered = cc.css() == 0 && cc.mps() == 0 && cc.ams() == 0;
+            self.state = if offered {
+                State::Ready
+            } else {
+                State::Unusable
+            };
             self.shutdown = Shutdown::None;
         }
         match (before.shn(), cc.shn()) {
@@ -113,18 +154,21 @@ impl Properties {
         }
     }
 
-    fn csts(&self) -> Csts {
+    /// CSTS.
+    pub fn csts(&self) -> Csts {
         let shst = match self.shutdown {
             Shutdown::None => 0,
-            Shutdown::InProgress => 0b01 << 2,
+            Shutdown::InProgress | Shutdown::Failed => Csts::SHST_IN_PROGRESS,
             Shutdown::Complete => Csts::SHST_COMPLETE,
         };
-        let ready = if self.cc.enabled() && !self.fatal {
-            Csts::RDY
-        } else {
-            0
+        let ready = match self.state {
+            State::Ready | State::Resetting => Csts::RDY,
+            State::Disabled | State::Unusable => 0,
         };
-        let fatal = if self.fatal { Csts::CFS } else { 0 };
+        let fatal = match (self.state, self.shutdown) {
+            (State::Unusable, _) | (_, Shutdown::Failed) => Csts::CFS,
+            _ => 0,
+        };
         Csts(ready | fatal | shst)
     }
 }

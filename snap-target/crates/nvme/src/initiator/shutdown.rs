@@ -61,8 +61,11 @@ impl Sequence for Shutdown {
             }
             Stage::Wait { until, .. } => {
                 expect_success("Property Get CSTS", cqe)?;
-                if Csts(cqe.dw0.get()).shst() == SHST_COMPLETE {
+                let csts = Csts(cqe.dw0.get());
+                if csts.shst() == SHST_COMPLETE {
                     Stage::Done
+                } else if csts.fatal() {
+                    return Err(InitiatorError::ControllerFatal);
                 } else if now < until {
                     Stage::Wait {
                         ask_at: now + CSTS_POLL_INTERVAL,

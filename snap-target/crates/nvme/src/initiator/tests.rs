@@ -337,6 +337,8 @@ fn shutdown_waits_for_the_controller_and_not_for_ever() {
             after: within
         }
     );
+    let fatal = run(&mut Shutdown::new(within), |_| success(0b01 << 2 | 1 << 1)).unwrap_err();
+    assert_eq!(fatal, InitiatorError::ControllerFatal);
 }
 
 /// A discovery log of so many records, at this generation.

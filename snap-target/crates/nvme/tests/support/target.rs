@@ -353,8 +353,10 @@ impl TargetQueue {
                 data_bytes,
                 effect,
             } => {
-                if effect == Effect::Shutdown {
-                    controller.shutdown_complete();
+                match effect {
+                    Effect::None => {}
+                    Effect::Shutdown => controller.shutdown_complete(),
+                    Effect::Reset => assert_eq!(controller.reset_complete(), Effect::None),
                 }
                 self.buffers[slot.index()] = out;
                 self.connection.respond(slot, completion, data_bytes);

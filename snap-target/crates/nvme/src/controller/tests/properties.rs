@@ -91,8 +91,10 @@ fn enable_shutdown_and_reset_follow_the_host() {
     assert_eq!(effect(host.set_cc(0x0046_4001)), Effect::None);
     host.controller().shutdown_complete();
     assert_eq!(host.csts(), 1 | 0b10 << 2);
-    // Reset, and once more.
+    // Reset: ready until the frontend says that all has ended. And once more.
     assert_eq!(effect(host.set_cc(0x0046_0000)), Effect::Reset);
+    assert_eq!(host.csts(), 1);
+    assert_eq!(host.controller().reset_complete(), Effect::None);
     assert_eq!(host.csts(), 0);
     assert_eq!(effect(host.set_cc(0x0046_0001)), Effect::None);
     assert_eq!(host.csts(), 1);
@@ -101,7 +103,76 @@ fn enable_shutdown_and_reset_follow_the_host() {
     // Nobody asked: nothing completes.
     let mut host = Host::io();
     host.controller().shutdown_complete();
+    host.controller().shutdown_failed();
+    assert_eq!(host.controller().reset_complete(), Effect::None);
     assert_eq!(host.csts(), 1);
+}
+
+/// A flush that failed is no shutdown: fatal, still "in progress", and only a reset helps.
+#[test]
+fn a_shutdown_that_failed_is_fatal_and_never_complete() {
+    let mut host = Host::io();
+    assert_eq!(effect(host.set_cc(0x0046_4001)), Effect::Shutdown);
+    host.controller().shutdown_failed();
+    let failed = 1 | 1 << 1 | 0b01 << 2;
+    assert_eq!(host.csts(), failed);
+    host.controller().shutdown_complete();
+    assert_eq!(host.csts(), failed);
+    assert_eq!(effect(host.set_cc(0x0046_0000)), Effect::Reset);
+    assert_eq!(host.controller().reset_complete(), Effect::None);
+    assert_eq!(host.csts(), 0);
+}
+
+/// Base, "Controller Level Reset": CSTS.RDY is the host's sign that nothing of its queues is applied any more.
+#[test]
+fn a_controller_is_ready_until_its_queues_have_ended() {
+    let mut host = Host::io();
+    let id = host.id;
+    let (io, data) = connect_command(1, 63, id.0, SUBSYSTEM);
+    let (second_io, _) = connect_command(2, 63, id.0, SUBSYSTEM);
+    let now = host.now;
+    assert!(host.registry.connect(&io, &data, local(), now).is_ok());
+    assert_eq!(effect(host.set_cc(0x0046_0000)), Effect::Reset);
+    assert_eq!(host.controller().reset_complete(), Effect::None);
+    assert_eq!(host.csts(), 1, "a queue is left");
+    assert!(!host.controller().ready());
+    assert_eq!(
+        host.plain(&command(0x18, 0, 0, 0)),
+        Err(Status::COMMAND_SEQUENCE_ERROR.dnr())
+    );
+
+    // A host that does not wait, enables it again, and asks for another queue: not before the first has ended.
+    assert_eq!(effect(host.set_cc(0x0046_0001)), Effect::None);
+    let early = host.registry.connect(&second_io, &data, local(), now);
+    let not_ready = Completion {
+        status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
+        dw0: 42,
+        dw1: 0,
+    };
+    assert_eq!(early, Err(NotAdmitted::Refused(not_ready)));
+    assert_eq!(host.registry.closed(id, queue(1)), Closed::Queue);
+    assert_eq!(host.controller().reset_complete(), Effect::None);
+    assert_eq!(host.csts(), 1, "enabled, as the host has asked meanwhile");
+    assert!(
+        host.registry
+            .connect(&second_io, &data, local(), now)
+            .is_ok()
+    );
+}
+
+/// A shutdown that the host asks for in the same write, or while the queues end, begins when they have.
+#[test]
+fn a_shutdown_during_a_reset_begins_after_it() {
+    for (first, second) in [(0x0046_4000, 0x0046_4000), (0x0046_0000, 0x0046_4000)] {
+        let mut host = Host::io();
+        assert_eq!(effect(host.set_cc(first)), Effect::Reset);
+        assert_eq!(effect(host.set_cc(second)), Effect::None);
+        assert_eq!(host.csts(), 1);
+        assert_eq!(host.controller().reset_complete(), Effect::Shutdown);
+        assert_eq!(host.csts(), 0b01 << 2);
+        host.controller().shutdown_complete();
+        assert_eq!(host.csts(), 0b10 << 2);
+    }
 }
 
 /// What CAP does not offer is a fatal status, not something else in silence.
@@ -115,7 +186,7 @@ fn configurations_that_cap_does_not_offer_are_fatal() {
             host.plain(&command(0x18, 0, 0, 0)),
             Err(Status::COMMAND_SEQUENCE_ERROR.dnr())
         );
-        assert_eq!(effect(host.set_cc(0)), Effect::Reset);
+        assert_eq!(effect(host.set_cc(0)), Effect::None);
         assert_eq!(host.csts(), 0);
     }
 }
@@ -137,6 +208,7 @@ fn a_reset_forgets_what_the_host_set() {
         Some((waiting, aborted))
     );
     assert_eq!(host.controller().next_async_event(), None);
+    assert_eq!(host.controller().reset_complete(), Effect::None);
     host.set_cc(0x0046_0001);
     assert_eq!(host.plain(&command(0x0A, 0, 0x0B, 0)), Ok(0));
 }

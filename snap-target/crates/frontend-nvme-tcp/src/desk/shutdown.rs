@@ -1,0 +1,85 @@
+//! Shutdowns: everything that was acknowledged becomes durable before CSTS says that the shutdown is complete.
+
+use namespace::{Done, Engine, Io};
+use nvme::controller::ControllerId;
+
+use super::Desk;
+
+/// Marks an engine token as a shutdown's flush. Below it lie the shutdown's number and the controller.
+const FLUSH_TOKEN: u64 = 1 << 63;
+
+/// The flushes of a controller's last shutdown.
+#[derive(Debug)]
+pub(super) struct Flushing {
+    /// Tells this shutdown's flushes from those of one before, which a reset has overtaken.
+    number: u32,
+    left: usize,
+    failed: bool,
+}
+
+impl Desk {
+    /// Starts the flushes of controllers that are shutting down.
+    pub(super) fn flush_for_shutdowns(&mut self, engine: &mut Engine) {
+        for id in std::mem::take(&mut self.shutdowns) {
+            self.shutdowns_begun = self.shutdowns_begun.wrapping_add(1);
+            let number = self.shutdowns_begun;
+            let token = FLUSH_TOKEN | u64::from(number) << 16 | u64::from(id.0);
+            let nsids: Vec<u32> = self
+                .service
+                .namespaces
+                .iter()
+                .map(|info| info.nsid.0)
+                .collect();
+            let flushing = Flushing {
+                number,
+                // One more than there are flushes, so that none of them ends the count before all have started.
+                left: nsids.len() + 1,
+                failed: false,
+            };
+            self.flushes.insert(id, flushing);
+            for nsid in nsids {
+                if let Some(done) = engine.submit(nsid, Io::Flush, false, token) {
+                    self.flushed(&done);
+                }
+            }
+            self.flush_ended(token, true);
+        }
+    }
+
+    /// The engine has answered a request of the desk's: one flush of a shutdown has ended.
+    pub(crate) fn flushed(&mut self, done: &Done) {
+        if done.token & FLUSH_TOKEN == 0 {
+            return;
+        }
+        if let Err(error) = &done.result {
+            tracing::error!(%error, "a flush of a shutdown failed");
+        }
+        self.flush_ended(done.token, done.result.is_ok());
+    }
+
+    fn flush_ended(&mut self, token: u64, durable: bool) {
+        #[expect(clippy::cast_possible_truncation, reason = "takes the parts out again")]
+        let (id, number) = (ControllerId(token as u16), (token >> 16) as u32);
+        let Some(flushing) = self
+            .flushes
+            .get_mut(&id)
+            .filter(|flushing| flushing.number == number)
+        else {
+            return;
+        };
+        flushing.left -= 1;
+        flushing.failed |= !durable;
+        if flushing.left > 0 {
+            return;
+        }
+        let failed = flushing.failed;
+        self.flushes.remove(&id);
+        if let Some(controller) = self.registry.controller_mut(id) {
+            if failed {
+                controller.shutdown_failed();
+            } else {
+                controller.shutdown_complete();
+            }
+        }
+    }
+}
