@@ -134,23 +134,34 @@ impl Frontend {
             } else {
                 Wait::Poll
             };
-            self.ring.turn(wait)?;
-            self.send_outbox();
-            self.take_messages();
-            while let Some(owner) = self.ring.next_ready() {
-                self.ready(owner);
-            }
-            loop {
-                self.serve_desk();
-                self.take_answers();
-                self.feed_starved();
-                self.settle();
-                if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
-                    break;
-                }
-            }
+            self.turn(wait)?;
         }
         Ok(())
+    }
+
+    /// Waits for events, and does all that they lead to.
+    fn turn(&mut self, wait: Wait) -> Result<(), FrontendError> {
+        self.ring.turn(wait)?;
+        self.send_outbox();
+        self.take_messages();
+        while let Some(owner) = self.ring.next_ready() {
+            self.ready(owner);
+        }
+        self.act();
+        Ok(())
+    }
+
+    /// Does what the turn's events have led to.
+    fn act(&mut self) {
+        loop {
+            self.serve_desk();
+            self.take_answers();
+            self.feed_starved();
+            self.settle();
+            if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
+                return;
+            }
+        }
     }
 
     fn ready(&mut self, owner: OwnerId) {
@@ -210,9 +221,8 @@ impl Frontend {
         }
         for key in std::mem::take(&mut self.starved) {
             if let Some(queue) = self.queues.get_mut(key) {
-                if queue.retry(&self.engine) {
-                    self.starved.push(key);
-                }
+                queue.retry(&self.engine);
+                // Settling lists it again where writes still wait: each queue once.
                 self.touched.push(key);
             }
         }
@@ -395,3 +405,6 @@ impl Frontend {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,152 @@
+//! What a reactor keeps of its queues, looked at from inside: the test's thread is the reactor.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
+use nvme::tcp::target::SuccessFlag;
+use reactor::{Ring, RingConfig, Wait};
+use store::{OpenOptions, SharedStore, StoreSpec};
+
+use super::Frontend;
+use crate::config::{FrontendConfig, Service, bind};
+
+const NQN: &str = "nqn.2026-11.io.example:inside";
+/// Blocks of the longest write: 1 MiB.
+const BLOCKS: u16 = 256;
+/// A turn that has nothing to do ends by then.
+const TURN: Duration = Duration::from_millis(10);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+fn frontend() -> (Frontend, SocketAddr) {
+    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    let spec = StoreSpec::Mem { bytes: 1 << 20 };
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"inside"), 4096);
+    let set = NamespaceSet::new(vec![Arc::new(namespace)]);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
+    let service = Arc::new(Service::new(NQN, address, &set, SuccessFlag::Always).unwrap());
+    let config = FrontendConfig {
+        reactor: 0,
+        service,
+    };
+    let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
+    frontend.peers = vec![frontend.control()];
+    (frontend, address)
+}
+
+impl Frontend {
+    /// Runs turns until something holds.
+    fn turn_until(&mut self, mut holds: impl FnMut(&mut Frontend) -> bool) {
+        let start = Instant::now();
+        while !holds(self) {
+            assert!(start.elapsed() < PATIENCE, "nothing more happens");
+            let until = Some(Instant::now() + TURN);
+            self.turn(Wait::Block { until }).unwrap();
+        }
+    }
+
+    /// Runs turns until so many bytes have come to a host.
+    fn answer(&mut self, host: &mut TcpStream, count: usize) -> Vec<u8> {
+        host.set_nonblocking(true).unwrap();
+        let mut bytes = vec![0; count];
+        let mut filled = 0;
+        self.turn_until(|_| {
+            filled += host.read(&mut bytes[filled..]).unwrap_or(0);
+            filled == count
+        });
+        bytes
+    }
+}
+
+/// A connection past ICReq.
+fn open(frontend: &mut Frontend, address: SocketAddr) -> TcpStream {
+    let mut host = TcpStream::connect(address).unwrap();
+    let mut hello = [0; 128];
+    (hello[2], hello[4]) = (128, 128);
+    host.write_all(&hello).unwrap();
+    assert_eq!(frontend.answer(&mut host, 128)[0], 1);
+    host
+}
+
+/// A capsule with its data inside, or whose data are to be asked for.
+fn capsule(mut sqe: [u8; 64], data: &[u8], remote: u32) -> Vec<u8> {
+    let (bytes, kind) = match data {
+        [] => (remote, 0x5A),
+        data => (u32::try_from(data.len()).unwrap(), 0x01),
+    };
+    (sqe[1], sqe[39]) = (0x40, kind);
+    sqe[32..36].copy_from_slice(&bytes.to_le_bytes());
+    let plen = 72 + u32::try_from(data.len()).unwrap();
+    let mut pdu = vec![4, 0, 72, if data.is_empty() { 0 } else { 72 }];
+    pdu.extend(plen.to_le_bytes());
+    pdu.extend(sqe);
+    pdu.extend(data);
+    pdu
+}
+
+fn connect(qid: u16, cntlid: u16) -> Vec<u8> {
+    let mut sqe = [0; 64];
+    (sqe[0], sqe[4]) = (0x7F, 0x01);
+    sqe[42..44].copy_from_slice(&qid.to_le_bytes());
+    sqe[44..46].copy_from_slice(&63_u16.to_le_bytes());
+    let host = b"nqn.2026-11.io.example:host";
+    let mut data = [0; 1024];
+    data[16..18].copy_from_slice(&cntlid.to_le_bytes());
+    data[256..256 + NQN.len()].copy_from_slice(NQN.as_bytes());
+    data[512..512 + host.len()].copy_from_slice(host);
+    capsule(sqe, &data, 0)
+}
+
+fn enable() -> Vec<u8> {
+    let mut sqe = [0; 64];
+    (sqe[0], sqe[44]) = (0x7F, 0x14);
+    sqe[48..52].copy_from_slice(&0x0046_0001_u32.to_le_bytes());
+    capsule(sqe, &[], 0)
+}
+
+fn long_write(cid: u16) -> Vec<u8> {
+    let mut sqe = [0; 64];
+    (sqe[0], sqe[4]) = (0x01, 1);
+    sqe[2..4].copy_from_slice(&cid.to_le_bytes());
+    sqe[48..50].copy_from_slice(&(BLOCKS - 1).to_le_bytes());
+    capsule(sqe, &[], u32::from(BLOCKS) * 4096)
+}
+
+/// A host with an I/O queue of 64 entries: its admin connection and its I/O connection.
+fn attached(frontend: &mut Frontend, address: SocketAddr) -> (TcpStream, TcpStream) {
+    let mut admin = open(frontend, address);
+    for command in [connect(0, 0xFFFF), enable()] {
+        admin.write_all(&command).unwrap();
+        assert_eq!(frontend.answer(&mut admin, 24)[22..], [0, 0]);
+    }
+    let mut io = open(frontend, address);
+    io.write_all(&connect(1, 1)).unwrap();
+    assert_eq!(frontend.answer(&mut io, 24)[22..], [0, 0]);
+    io.set_nonblocking(false).unwrap();
+    (admin, io)
+}
+
+/// A queue whose writes wait for memory costs one look a turn, however long it waits.
+#[test]
+fn a_starved_queue_is_listed_once() {
+    let (mut frontend, address) = frontend();
+    let (_admin, mut io) = attached(&mut frontend, address);
+    // As much as the queue takes: more than the pool has.
+    let writes: Vec<u8> = (0..63).flat_map(long_write).collect();
+    io.write_all(&writes).unwrap();
+    frontend.turn_until(|frontend| !frontend.starved.is_empty());
+    for _ in 0..100 {
+        frontend.act();
+        assert_eq!(frontend.starved.len(), 1);
+    }
+}
