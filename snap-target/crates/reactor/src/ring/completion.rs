@@ -203,7 +203,9 @@ impl Core {
                 let total = sum(sent, result, op.cancelled.then_some(batch.len()));
                 (total, Payload::Sent(batch))
             }
-            Kind::Read { buf, .. } | Kind::Write { buf, .. } => (result, Payload::Buf(buf)),
+            Kind::RecvSome { buf } | Kind::Read { buf, .. } | Kind::Write { buf, .. } => {
+                (result, Payload::Buf(buf))
+            }
             Kind::Fsync { .. }
             | Kind::Allocate { .. }
             | Kind::Poll { .. }

@@ -247,6 +247,13 @@ impl Ring {
         self.inner.core.borrow().stats
     }
 
+    /// How often a receive buffer became free. A receive that met `ENOBUFS` need not be started again while this is what it was when that
+    /// receive was started: every buffer is still out.
+    #[must_use]
+    pub fn recv_buffers_returned(&self) -> u64 {
+        self.inner.core.borrow().recv.returned()
+    }
+
     /// A handle that wakes this ring from any thread.
     #[must_use]
     pub fn waker(&self) -> Waker {

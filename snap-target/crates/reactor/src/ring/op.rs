@@ -34,6 +34,10 @@ pub(super) enum Kind {
         buf: IoBuf,
         done: usize,
     },
+    /// Takes what is there into `buf`.
+    RecvSome {
+        buf: IoBuf,
+    },
     Send {
         batch: SendBatch,
         zero_copy: bool,
@@ -195,6 +199,10 @@ impl Ops {
                 opcode::RecvMsg::new(fd, message(args, None, count))
                     .flags(FILL)
                     .build()
+            }
+            Kind::RecvSome { buf } => {
+                let count = gather(args, buf, 0);
+                opcode::RecvMsg::new(fd, message(args, None, count)).build()
             }
             Kind::Send {
                 batch, zero_copy, ..

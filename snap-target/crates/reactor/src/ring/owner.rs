@@ -55,7 +55,7 @@ impl Owner {
     }
 
     /// Receives into the ring's buffers ([`super::Payload::Chunk`]), again and again where the kernel can, else once. `Ok(0)` = end of stream.
-    /// `Err(ENOBUFS)`: all buffers were in use; start again when some chunks were dropped.
+    /// `Err(ENOBUFS)`: all buffers were in use; start again when some chunks were dropped ([`Ring::recv_buffers_returned`]).
     pub fn recv(&self, socket: &Fd, tag: u64) -> Result<OpId, Refused<()>> {
         self.start_recv(socket, tag, true)
     }
@@ -90,6 +90,12 @@ impl Owner {
     /// else may receive on the socket meanwhile.
     pub fn recv_into(&self, socket: &Fd, buf: IoBuf, tag: u64) -> Result<OpId, Refused<IoBuf>> {
         self.start_with_buf(socket, tag, Kind::RecvInto { buf, done: 0 })
+    }
+
+    /// Receives once what is there, at least a byte, into `buf` ([`super::Payload::Buf`]). `Ok(0)` = end of stream. Nothing else may receive on
+    /// the socket meanwhile.
+    pub fn recv_some(&self, socket: &Fd, buf: IoBuf, tag: u64) -> Result<OpId, Refused<IoBuf>> {
+        self.start_with_buf(socket, tag, Kind::RecvSome { buf })
     }
 
     /// Sends a batch completely ([`super::Payload::Sent`]). One at a time for a socket: two would interleave.
@@ -232,9 +238,10 @@ impl Owner {
     fn start_with_buf(&self, fd: &Fd, tag: u64, kind: Kind) -> Result<OpId, Refused<IoBuf>> {
         self.start(tag, Some(fd), kind).map_err(|refused| {
             refused.map(|kind| match kind {
-                Kind::RecvInto { buf, .. } | Kind::Read { buf, .. } | Kind::Write { buf, .. } => {
-                    buf
-                }
+                Kind::RecvInto { buf, .. }
+                | Kind::RecvSome { buf }
+                | Kind::Read { buf, .. }
+                | Kind::Write { buf, .. } => buf,
                 _ => IoBuf::empty(),
             })
         })

@@ -24,6 +24,8 @@ pub(super) struct RecvPool {
     data: Mapping,
     buffers: u16,
     buffer_bytes: u32,
+    /// Buffers that became free so far.
+    returned: Cell<u64>,
     give: Give,
 }
 
@@ -51,6 +53,7 @@ impl RecvPool {
                 data,
                 buffers,
                 buffer_bytes: config.recv_buffer_bytes,
+                returned: Cell::new(0),
                 give: Give::List(free),
             }));
         }
@@ -73,6 +76,7 @@ impl RecvPool {
             data,
             buffers,
             buffer_bytes: config.recv_buffer_bytes,
+            returned: Cell::new(0),
             give: Give::Ring {
                 entries,
                 tail: Cell::new(0),
@@ -92,10 +96,16 @@ impl RecvPool {
         self.buffer_bytes
     }
 
+    pub(super) fn returned(&self) -> u64 {
+        self.returned.get()
+    }
+
     /// A buffer for a receive that may hold it for long: only while more than half are free.
     pub(super) fn take_if_plenty(&self) -> Option<u16> {
         match &self.give {
-            Give::List(free) if free.borrow().len() > usize::from(self.buffers / 2) => self.take(),
+            Give::List(free) if free.borrow().len() > usize::from(self.buffers.div_ceil(2)) => {
+                self.take()
+            }
             _ => None,
         }
     }
@@ -117,6 +127,7 @@ impl RecvPool {
     }
 
     pub(super) fn give_back(&self, id: u16) {
+        self.returned.set(self.returned.get() + 1);
         match &self.give {
             Give::List(free) => free.borrow_mut().push(id),
             Give::Ring { entries, tail } => {

@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::levels::{PATIENCE, at_each_level, next};
 use reactor::buf::{IoBuf, Pool, PoolConfig};
-use reactor::{Errno, Fd, Payload, RingConfig, SendBatch};
+use reactor::{Errno, Fd, Payload, RingConfig, SendBatch, Wait};
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len)
@@ -134,6 +134,64 @@ fn a_stream_that_ends_early_says_how_much_came() {
             panic!("no buffer")
         };
         assert_eq!(buf.slice(0..300).to_vec(), [9; 300]);
+    });
+}
+
+#[test]
+fn takes_what_is_there_into_a_buffer_of_several_segments() {
+    at_each_level(&RingConfig::default(), |ring| {
+        let owner = ring.register().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ours = Fd::from(ours);
+        let sent = pattern(1000);
+        let mut got = Vec::new();
+        // Into the first segment, across both, the rest, and the end of the stream.
+        for (bytes, taken) in [(300, 300), (450, 450), (250, 250), (0, 0)] {
+            let mut buf = IoBuf::heap(400).unwrap();
+            buf.append(IoBuf::heap(100).unwrap());
+            owner.recv_some(&ours, buf, 4).unwrap();
+            theirs
+                .write_all(&sent[got.len()..got.len() + bytes])
+                .unwrap();
+            if bytes == 0 {
+                theirs.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            let event = next(&owner);
+            assert_eq!((event.tag, event.result, event.more), (4, Ok(taken), false));
+            let Payload::Buf(buf) = event.payload else {
+                panic!("no buffer")
+            };
+            assert_eq!(buf.len(), 500, "the buffer comes back whole");
+            got.extend(buf.slice(0..bytes).to_vec());
+        }
+        assert_eq!(got, sent);
+    });
+}
+
+#[test]
+fn a_receive_that_is_cancelled_leaves_the_bytes_in_the_socket() {
+    at_each_level(&RingConfig::default(), |ring| {
+        let owner = ring.register().unwrap();
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let ours = Fd::from(ours);
+        let op = owner
+            .recv_some(&ours, IoBuf::from_bytes(&[1; 8]).unwrap(), 1)
+            .unwrap();
+        ring.turn(Wait::Poll).unwrap();
+        ring.cancel(op);
+        let event = next(&owner);
+        assert_eq!(event.result, Err(Errno::ECANCELED));
+        theirs.write_all(&[2; 8]).unwrap();
+        let Payload::Buf(buf) = event.payload else {
+            panic!("no buffer")
+        };
+        assert_eq!(
+            buf.to_vec(),
+            [1; 8],
+            "nothing is written after it came back"
+        );
+        owner.recv_some(&ours, IoBuf::heap(16).unwrap(), 2).unwrap();
+        assert_eq!(next(&owner).result, Ok(8));
     });
 }
 
@@ -343,13 +401,16 @@ fn used_up_receive_buffers_stop_and_restart() {
                 held.push(chunk);
             }
         }
+        let returned = ring.recv_buffers_returned();
         // Both buffers are held: the receive ends, or is refused from the start.
         if owner.in_flight() == 1 || owner.recv(&ours, 1).is_ok() {
             let event = next(&owner);
             assert_eq!((event.result, event.more), (Err(Errno::ENOBUFS), false));
         }
         let mut got: Vec<u8> = held.iter().flat_map(|chunk| chunk.to_vec()).collect();
+        assert_eq!(ring.recv_buffers_returned(), returned);
         held.clear();
+        assert_eq!(ring.recv_buffers_returned(), returned + 2);
         owner.recv(&ours, 1).unwrap();
         let Payload::Chunk(chunk) = next(&owner).payload else {
             panic!("no chunk")
