@@ -58,8 +58,14 @@ pub struct Frontend {
     owners: HashMap<OwnerId, Key>,
     /// Queues with events or answers since the last settling.
     touched: Vec<Key>,
-    /// Queues with writes that wait for memory.
-    starved: Vec<Key>,
+    /// Queues with writes that wait for memory, the longest waiting first.
+    starved: VecDeque<Key>,
+    /// Queues whose send waits for the answers of the next turn.
+    postponed: Vec<Key>,
+    /// Queues whose receive found all of the ring's buffers in use.
+    dry: Vec<Key>,
+    /// The ring's count of returned buffers when these were last looked at.
+    buffers_returned: u64,
     /// Queues that ended while the engine had requests of theirs: how many, and whose.
     draining: HashMap<Key, Draining>,
     done: Vec<Done>,
@@ -103,7 +109,10 @@ impl Frontend {
             queues: Table::new(CONNECTIONS_MAX),
             owners: HashMap::new(),
             touched: Vec::new(),
-            starved: Vec::new(),
+            starved: VecDeque::new(),
+            postponed: Vec::new(),
+            dry: Vec::new(),
+            buffers_returned: 0,
             draining: HashMap::new(),
             done: Vec::new(),
             outbox: VecDeque::new(),
@@ -129,7 +138,7 @@ impl Frontend {
                 .as_ref()
                 .and_then(Desk::deadline)
                 .map(|time| self.clock.instant(time));
-            let wait = if self.outbox.is_empty() {
+            let wait = if self.outbox.is_empty() && self.postponed.is_empty() {
                 Wait::Block { until }
             } else {
                 Wait::Poll
@@ -147,6 +156,7 @@ impl Frontend {
         while let Some(owner) = self.ring.next_ready() {
             self.ready(owner);
         }
+        self.touched.append(&mut self.postponed);
         self.act();
         Ok(())
     }
@@ -157,6 +167,7 @@ impl Frontend {
             self.serve_desk();
             self.take_answers();
             self.feed_starved();
+            self.refill_dry();
             self.settle();
             if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
                 return;
@@ -215,16 +226,28 @@ impl Frontend {
         }
     }
 
+    /// Gives memory that came back to the queues that wait for it, one write each in turn.
     fn feed_starved(&mut self) {
-        if self.starved.is_empty() {
-            return;
-        }
-        for key in std::mem::take(&mut self.starved) {
-            if let Some(queue) = self.queues.get_mut(key) {
-                queue.retry(&self.engine);
-                // Settling lists it again where writes still wait: each queue once.
+        while let Some(key) = self.starved.pop_front() {
+            let Some(queue) = self.queues.get_mut(key) else {
+                continue;
+            };
+            if queue.ask_for_data(&self.engine) {
                 self.touched.push(key);
+                self.starved.push_back(key);
+            } else if queue.is_starved() {
+                self.starved.push_front(key);
+                break;
             }
+        }
+    }
+
+    /// Lets queues receive again once one of the ring's buffers became free.
+    fn refill_dry(&mut self) {
+        let returned = self.ring.recv_buffers_returned();
+        if returned != self.buffers_returned {
+            self.buffers_returned = returned;
+            self.touched.append(&mut self.dry);
         }
     }
 
@@ -238,8 +261,14 @@ impl Frontend {
                 continue;
             };
             let health = queue.settle();
-            if queue.is_starved() {
-                self.starved.push(key);
+            if queue.is_starved() && !self.starved.contains(&key) {
+                self.starved.push_back(key);
+            }
+            if queue.link.is_postponed() {
+                self.postponed.push(key);
+            }
+            if queue.link.is_dry() && !self.dry.contains(&key) {
+                self.dry.push(key);
             }
             let (controller, failures) = (queue.controller, std::mem::take(&mut queue.failures));
             for failure in failures {

@@ -11,7 +11,7 @@ use nvme_spec::{IoOpcode, Lba, Sqe, Status};
 use reactor::buf::IoBuf;
 
 use crate::config::Service;
-use crate::limits::LINGER;
+use crate::limits::{AWAITED_BYTES_MAX, LINGER};
 use crate::link::{Health, Link, LinkEvent};
 use crate::message::{QueueCounters, count};
 use crate::table::Key;
@@ -25,8 +25,10 @@ pub(crate) struct IoQueue {
     service: Arc<Service>,
     /// Requests that the engine has.
     in_flight: usize,
-    /// Writes that wait for a buffer.
+    /// Writes whose data have not been asked for.
     waiting: VecDeque<Slot>,
+    /// The first of them found no buffer.
+    starved: bool,
     /// Failures that the desk has not been told.
     pub(crate) failures: Vec<CommandError>,
 }
@@ -47,6 +49,7 @@ impl IoQueue {
             service,
             in_flight: 0,
             waiting: VecDeque::new(),
+            starved: false,
             failures: Vec::new(),
         }
     }
@@ -56,9 +59,9 @@ impl IoQueue {
         self.in_flight
     }
 
-    /// Whether writes wait for a buffer.
+    /// Whether a write waits for a buffer.
     pub(crate) fn is_starved(&self) -> bool {
-        !self.waiting.is_empty()
+        self.starved
     }
 
     /// Answers every event that is there.
@@ -69,18 +72,31 @@ impl IoQueue {
                 LinkEvent::Machine(event) => self.machine_event(event, key, engine),
             }
         }
+        // Others may be waiting for buffers longer: those that found none get one in their turn.
+        if !self.starved {
+            while self.ask_for_data(engine) {}
+        }
     }
 
-    /// Lets writes go on that waited for a buffer; true while some still wait.
-    pub(crate) fn retry(&mut self, engine: &Engine) -> bool {
-        while let Some(&slot) = self.waiting.front() {
-            let Some(buf) = engine.alloc(self.link.machine.transfer(slot).bytes() as usize) else {
-                return true;
-            };
-            self.waiting.pop_front();
-            self.receive_into(slot, buf);
+    /// Asks for the data of the next waiting write, if one waits, the host has not been asked for too much, and there is a buffer.
+    pub(crate) fn ask_for_data(&mut self, engine: &Engine) -> bool {
+        self.starved = false;
+        if self.link.awaited_bytes() >= AWAITED_BYTES_MAX {
+            return false;
         }
-        false
+        let Some(&slot) = self.waiting.front() else {
+            return false;
+        };
+        let Some(buf) = engine.alloc(self.link.machine.transfer(slot).bytes() as usize) else {
+            self.starved = true;
+            return false;
+        };
+        self.waiting.pop_front();
+        self.link.set_buffer(slot, buf);
+        if let Err(status) = self.link.request_data(slot) {
+            self.fail(slot, status, None);
+        }
+        true
     }
 
     fn machine_event(&mut self, event: Event, key: Key, engine: &mut Engine) {
@@ -147,25 +163,16 @@ impl IoQueue {
         }
     }
 
-    /// Finds a write's data a place. In-capsule data come at once, so they get memory even where the pool has none: a queue depth of
-    /// capsules at most.
+    /// Finds a write's data a place, or lets it wait for one. In-capsule data come at once, so they get memory even where the pool has none:
+    /// a queue depth of capsules at most.
     fn take_data(&mut self, slot: Slot, range: BlockRange, engine: &Engine) {
-        let buf = engine.alloc(range.bytes as usize);
-        match (self.link.machine.transfer(slot), buf) {
-            (Transfer::InCapsule { .. }, Some(buf)) => self.link.set_buffer(slot, buf),
-            (Transfer::InCapsule { .. }, None) => match IoBuf::heap(range.bytes as usize) {
-                Ok(buf) => self.link.set_buffer(slot, buf),
-                Err(_) => self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba)),
-            },
-            (_, Some(buf)) if self.waiting.is_empty() => self.receive_into(slot, buf),
-            _ => self.waiting.push_back(slot),
+        if !matches!(self.link.machine.transfer(slot), Transfer::InCapsule { .. }) {
+            return self.waiting.push_back(slot);
         }
-    }
-
-    fn receive_into(&mut self, slot: Slot, buf: IoBuf) {
-        self.link.set_buffer(slot, buf);
-        if let Err(status) = self.link.request_data(slot) {
-            self.fail(slot, status, None);
+        let bytes = range.bytes as usize;
+        match engine.alloc(bytes).map_or_else(|| IoBuf::heap(bytes), Ok) {
+            Ok(buf) => self.link.set_buffer(slot, buf),
+            Err(_) => self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba)),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use nvme::tcp::batch::ITEM_BYTES_MAX;
+use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
 
 /// PDUs in one gathered send. One send a turn and connection; more gains nothing once a send covers the socket's buffer.
 pub(crate) const BATCH_PDUS_MAX: usize = 64;
@@ -20,12 +21,23 @@ pub(crate) const CONTROL_BYTES_MAX: usize = 64 << 10;
 pub(crate) const MESSAGES_MAX: usize = 4096;
 /// Listener backlog.
 pub(crate) const BACKLOG: i32 = 128;
-/// Payload that is still to come from this size on is received straight into the command's buffer.
-pub(crate) const DIRECT_RECEIVE_BYTES_MIN: u32 = 8 << 10;
+/// A queue's host is asked for the data of another write (R2T) while less than this is on its way. It covers 100 Gbit/s over 160 us; more would only
+/// fill sockets and caches, and a host that sends nothing would hold more of the memory that all share.
+pub(crate) const AWAITED_BYTES_MAX: u64 = 2 << 20;
+/// Turns in a row that a send may wait for the answers of what is being received, while data arrive faster than they are taken.
+pub(crate) const SEND_POSTPONED_MAX: u32 = 4;
+/// What a receive in place takes beyond the payload: the next header, seldom more, since what it takes of the next payload is copied.
+pub(crate) const LANDING_BYTES: usize = 2 << 10;
+/// Receives after the last payload in place that do not repeat yet: more such payload is likely, and would cost a cancellation.
+pub(crate) const SINGLE_RECEIVES: u32 = 32;
 /// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 const _: () = assert!(BATCH_SEGMENTS_MAX <= 1024, "IOV_MAX");
+const _: () = assert!(
+    ADMIN_CAPSULE_DATA_BYTES <= 8 << 10,
+    "in-capsule data come out of the shared buffers, with a copy"
+);
 const _: () = assert!(
     BATCH_SEGMENTS_MAX >= 3 * BATCH_PDUS_MAX,
     "header, payload and digest of each PDU in one piece each"

@@ -148,7 +148,7 @@ impl Desk {
                     .machine
                     .established(admitted.entries, admitted.flow_control);
                 visitor.state = State::Admin(admitted.controller);
-                visitor.link.set_receiving(Receiving::Freely);
+                visitor.link.set_receiving(Receiving::InPlace);
                 self.admin_queues.insert(admitted.controller, key);
                 self.log_connect(admitted.controller);
                 self.answer(key, slot, admitted.completion);

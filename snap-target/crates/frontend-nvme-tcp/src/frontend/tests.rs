@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use nvme::tcp::target::SuccessFlag;
+use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, Wait};
 use store::{OpenOptions, SharedStore, StoreSpec};
 
@@ -33,7 +34,14 @@ fn frontend() -> (Frontend, SocketAddr) {
     let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"inside"), 4096);
     let set = NamespaceSet::new(vec![Arc::new(namespace)]);
     let ring = Ring::new(&RingConfig::default()).unwrap();
-    let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
+    let engine_config = EngineConfig {
+        pool: PoolConfig {
+            slots_1m: 1,
+            ..PoolConfig::default()
+        },
+        ..EngineConfig::default()
+    };
+    let engine = Engine::new(&ring, &set, &engine_config).unwrap();
     let service = Arc::new(Service::new(NQN, address, &set, SuccessFlag::Always).unwrap());
     let config = FrontendConfig {
         reactor: 0,
@@ -141,7 +149,7 @@ fn attached(frontend: &mut Frontend, address: SocketAddr) -> (TcpStream, TcpStre
 fn a_starved_queue_is_listed_once() {
     let (mut frontend, address) = frontend();
     let (_admin, mut io) = attached(&mut frontend, address);
-    // As much as the queue takes: more than the pool has.
+    // More than the pool has.
     let writes: Vec<u8> = (0..63).flat_map(long_write).collect();
     io.write_all(&writes).unwrap();
     frontend.turn_until(|frontend| !frontend.starved.is_empty());

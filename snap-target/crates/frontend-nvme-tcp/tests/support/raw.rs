@@ -35,32 +35,56 @@ pub struct Response {
 /// What a controller asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct R2t {
-    cid: u16,
+    pub cid: u16,
     ttag: u16,
-    offset: u32,
-    len: u32,
+    pub offset: u32,
+    pub len: u32,
+}
+
+impl R2t {
+    fn of(pdu: &[u8]) -> R2t {
+        R2t {
+            cid: u16_at(pdu, 8),
+            ttag: u16_at(pdu, 10),
+            offset: u32_at(pdu, 12),
+            len: u32_at(pdu, 16),
+        }
+    }
 }
 
 /// One connection of a host.
 pub struct Queue {
     socket: TcpStream,
     next_cid: u16,
+    /// A digest follows the data of every PDU.
+    data_digest: bool,
 }
 
 impl Queue {
     /// A connection past ICReq.
     pub fn open(address: &str) -> Queue {
+        Queue::open_with(address, false)
+    }
+
+    fn open_with(address: &str, data_digest: bool) -> Queue {
         let mut socket = TcpStream::connect(address).unwrap();
         socket.set_nodelay(true).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut hello = [0; 128];
         (hello[2], hello[4]) = (128, 128);
+        hello[11] = u8::from(data_digest) << 1;
         socket.write_all(&hello).unwrap();
         socket.read_exact(&mut hello).unwrap();
         assert_eq!(hello[0], 1, "ICResp");
+        assert_eq!(
+            hello[11],
+            u8::from(data_digest) << 1,
+            "the digest asked for"
+        );
         Queue {
             socket,
             next_cid: 1,
+            data_digest,
         }
     }
 
@@ -78,6 +102,14 @@ impl Queue {
     pub fn io(address: &str, host: &str, cntlid: u16, qid: u16) -> Queue {
         let (queue, connected) = Queue::try_io(address, host, cntlid, qid);
         assert_eq!(connected.status, 0);
+        queue
+    }
+
+    /// An I/O queue with data digests.
+    pub fn io_with_digests(address: &str, host: &str, cntlid: u16, qid: u16) -> Queue {
+        let mut queue = Queue::open_with(address, true);
+        queue.send_connect(qid, cntlid, host, Duration::ZERO);
+        assert_eq!(queue.response().status, 0);
         queue
     }
 
@@ -163,7 +195,102 @@ impl Queue {
         assert_eq!(data[0], 7, "C2HData");
         assert_eq!(u16_at(&data, 8), cid);
         assert_eq!(data[1] & 0b1000, 0b1000, "SUCCESS stands for the response");
-        data[24..].to_vec()
+        self.without_digest(&data[24..]).to_vec()
+    }
+
+    /// Starts so many reads at once, whose answers the test takes later, or never.
+    pub fn send_reads(&mut self, count: usize, lba: u64, blocks: u16) -> Vec<u16> {
+        let data = || Data::Remote(u32::from(blocks) * BLOCK_BYTES);
+        let (cids, capsules): (Vec<u16>, Vec<Vec<u8>>) = (0..count)
+            .map(|_| self.capsule(range_sqe(0x02, lba, blocks), data()))
+            .unzip();
+        self.send_bytes(&capsules.concat());
+        cids
+    }
+
+    /// Takes the answer of a read of zeros.
+    pub fn take_read(&mut self, cid: u16, blocks: u16) {
+        let data = self.pdu();
+        assert_eq!((data[0], u16_at(&data, 8)), (7, cid), "C2HData");
+        assert_eq!(data.len(), 24 + usize::from(blocks) * 4096);
+        assert!(data[24..].iter().all(|&byte| byte == 0));
+    }
+
+    /// Sends the data of these writes as they are asked for, until all are answered. The data of a write by its place in the list.
+    pub fn finish_writes(&mut self, cids: &[u16], data: impl Fn(usize) -> Vec<u8>) {
+        let mut answered = 0;
+        while answered < cids.len() {
+            let pdu = self.pdu();
+            if pdu[0] == PDU_R2T {
+                let r2t = R2t::of(&pdu);
+                let write = cids.iter().position(|&cid| cid == r2t.cid).unwrap();
+                let bytes = self.data_pdu(r2t, 0, &data(write));
+                self.send_bytes(&bytes);
+            } else {
+                assert_eq!((pdu[0], u16_at(&pdu, 22) >> 1), (PDU_CAPSULE_RESP, 0));
+                assert!(cids.contains(&u16_at(&pdu, 20)));
+                answered += 1;
+            }
+        }
+    }
+
+    /// A write's capsule as it travels, with the data in it or without.
+    pub fn write_capsule(&mut self, lba: u64, blocks: u16, in_capsule: &[u8]) -> (u16, Vec<u8>) {
+        let data = if in_capsule.is_empty() {
+            Data::Remote(u32::from(blocks) * BLOCK_BYTES)
+        } else {
+            Data::InCapsule(in_capsule)
+        };
+        self.capsule(range_sqe(0x01, lba, blocks), data)
+    }
+
+    /// An H2CData PDU as it travels: bytes `[start, start + data)` of what an R2T asked for.
+    pub fn data_pdu(&self, r2t: R2t, start: usize, data: &[u8]) -> Vec<u8> {
+        let (start, len) = (
+            u32::try_from(start).unwrap(),
+            u32::try_from(data.len()).unwrap(),
+        );
+        let last = u8::from(start + len == r2t.len) << 2;
+        let mut pdu = self.pdu_header(PDU_H2C_DATA, last, 24, data.len());
+        pdu.extend(r2t.cid.to_le_bytes());
+        pdu.extend(r2t.ttag.to_le_bytes());
+        pdu.extend((r2t.offset + start).to_le_bytes());
+        pdu.extend(len.to_le_bytes());
+        pdu.extend([0; 4]);
+        self.push_data(&mut pdu, data);
+        pdu
+    }
+
+    /// Sends bytes as they are.
+    pub fn send_bytes(&mut self, bytes: &[u8]) {
+        self.socket.write_all(bytes).unwrap();
+    }
+
+    fn push_data(&self, pdu: &mut Vec<u8>, data: &[u8]) {
+        pdu.extend(data);
+        if self.data_digest && !data.is_empty() {
+            pdu.extend(crc32c(data).to_le_bytes());
+        }
+    }
+
+    /// Data as they came in a PDU, checked.
+    fn without_digest<'a>(&self, data: &'a [u8]) -> &'a [u8] {
+        if !self.data_digest {
+            return data;
+        }
+        let (data, digest) = data.split_at(data.len() - 4);
+        assert_eq!(u32_at(digest, 0), crc32c(data), "data digest");
+        data
+    }
+
+    /// PDU type, flags, HLEN, PDO, PLEN.
+    fn pdu_header(&self, pdu_type: u8, flags: u8, hlen: u8, data_bytes: usize) -> Vec<u8> {
+        let has_digest = self.data_digest && data_bytes > 0;
+        let pdo = if data_bytes == 0 { 0 } else { hlen };
+        let plen = usize::from(hlen) + data_bytes + if has_digest { 4 } else { 0 };
+        let mut header = vec![pdu_type, flags | u8::from(has_digest) << 1, hlen, pdo];
+        header.extend(u32::try_from(plen).unwrap().to_le_bytes());
+        header
     }
 
     pub fn flush(&mut self) -> Response {
@@ -174,16 +301,19 @@ impl Queue {
     }
 
     fn send_range(&mut self, opcode: u8, lba: u64, blocks: u16) -> u16 {
-        let mut sqe = [0; 64];
-        (sqe[0], sqe[4]) = (opcode, 1);
-        sqe[40..48].copy_from_slice(&lba.to_le_bytes());
-        sqe[48..50].copy_from_slice(&(blocks - 1).to_le_bytes());
-        self.send(sqe, Data::Remote(u32::from(blocks) * BLOCK_BYTES))
+        let data = Data::Remote(u32::from(blocks) * BLOCK_BYTES);
+        self.send(range_sqe(opcode, lba, blocks), data)
     }
 
-    fn send(&mut self, mut sqe: [u8; 64], data: Data<'_>) -> u16 {
+    fn send(&mut self, sqe: [u8; 64], data: Data<'_>) -> u16 {
+        let (cid, pdu) = self.capsule(sqe, data);
+        self.send_bytes(&pdu);
+        cid
+    }
+
+    fn capsule(&mut self, mut sqe: [u8; 64], data: Data<'_>) -> (u16, Vec<u8>) {
         let cid = self.next_cid;
-        self.next_cid += 1;
+        self.next_cid = self.next_cid.wrapping_add(1);
         sqe[1] = 0x40;
         sqe[2..4].copy_from_slice(&cid.to_le_bytes());
         let (bytes, in_capsule): (u32, &[u8]) = match data {
@@ -192,34 +322,22 @@ impl Queue {
         };
         sqe[32..36].copy_from_slice(&bytes.to_le_bytes());
         sqe[39] = if in_capsule.is_empty() { 0x5A } else { 0x01 };
-        let mut pdu = pdu_header(PDU_CAPSULE_CMD, 0, 72, in_capsule.len());
+        let mut pdu = self.pdu_header(PDU_CAPSULE_CMD, 0, 72, in_capsule.len());
         pdu.extend(sqe);
-        pdu.extend(in_capsule);
-        self.socket.write_all(&pdu).unwrap();
-        cid
+        self.push_data(&mut pdu, in_capsule);
+        (cid, pdu)
     }
 
     /// Sends all that an R2T asked for.
     pub fn send_data(&mut self, r2t: R2t, fill: u8) {
-        let mut pdu = pdu_header(PDU_H2C_DATA, 0b100, 24, r2t.len as usize);
-        pdu.extend(r2t.cid.to_le_bytes());
-        pdu.extend(r2t.ttag.to_le_bytes());
-        pdu.extend(r2t.offset.to_le_bytes());
-        pdu.extend(r2t.len.to_le_bytes());
-        pdu.extend([0; 4]);
-        pdu.resize(24 + r2t.len as usize, fill);
-        self.socket.write_all(&pdu).unwrap();
+        let pdu = self.data_pdu(r2t, 0, &vec![fill; r2t.len as usize]);
+        self.send_bytes(&pdu);
     }
 
     pub fn r2t(&mut self) -> R2t {
         let pdu = self.pdu();
         assert_eq!(pdu[0], PDU_R2T, "R2T");
-        R2t {
-            cid: u16_at(&pdu, 8),
-            ttag: u16_at(&pdu, 10),
-            offset: u32_at(&pdu, 12),
-            len: u32_at(&pdu, 16),
-        }
+        R2t::of(&pdu)
     }
 
     pub fn response(&mut self) -> Response {
@@ -262,13 +380,25 @@ fn fabrics(fctype: u8) -> [u8; 64] {
     sqe
 }
 
-/// PDU type, flags, HLEN, PDO, PLEN.
-fn pdu_header(pdu_type: u8, flags: u8, hlen: u8, data_bytes: usize) -> Vec<u8> {
-    let pdo = if data_bytes == 0 { 0 } else { hlen };
-    let plen = u32::from(hlen) + u32::try_from(data_bytes).unwrap();
-    let mut header = vec![pdu_type, flags, hlen, pdo];
-    header.extend(plen.to_le_bytes());
-    header
+/// A read or write of namespace 1.
+fn range_sqe(opcode: u8, lba: u64, blocks: u16) -> [u8; 64] {
+    let mut sqe = [0; 64];
+    (sqe[0], sqe[4]) = (opcode, 1);
+    sqe[40..48].copy_from_slice(&lba.to_le_bytes());
+    sqe[48..50].copy_from_slice(&(blocks - 1).to_le_bytes());
+    sqe
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let mut crc = u32::MAX;
+    for &byte in bytes {
+        crc ^= u32::from(byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ (0x82F6_3B78 & (crc & 1).wrapping_neg());
+        }
+    }
+    !crc
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {

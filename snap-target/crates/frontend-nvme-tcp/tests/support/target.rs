@@ -5,7 +5,8 @@ use std::thread::JoinHandle;
 
 use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
-use reactor::{Ring, RingConfig};
+use reactor::buf::PoolConfig;
+use reactor::{Ring, RingConfig, RingStats};
 use store::{OpenOptions, SharedStore, StoreSpec};
 
 pub const NQN: &str = "nqn.2026-11.io.example:disk";
@@ -20,34 +21,51 @@ pub fn memory() -> SharedStore {
 pub struct Target {
     pub address: String,
     control: Control,
-    reactor: Option<JoinHandle<()>>,
+    reactor: Option<JoinHandle<RingStats>>,
 }
 
 impl Target {
     pub fn start(store: SharedStore) -> Target {
+        Target::start_with(store, RingConfig::default(), PoolConfig::default())
+    }
+
+    pub fn start_with(store: SharedStore, ring: RingConfig, pool: PoolConfig) -> Target {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let (ready, control) = mpsc::channel();
         let reactor = std::thread::spawn(move || {
             let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
             let set = NamespaceSet::new(vec![Arc::new(namespace)]);
-            let ring = Ring::new(&RingConfig::default()).unwrap();
-            let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
+            let ring = Ring::new(&ring).unwrap();
+            let engine_config = EngineConfig {
+                pool,
+                ..EngineConfig::default()
+            };
+            let engine = Engine::new(&ring, &set, &engine_config).unwrap();
             let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
             let config = FrontendConfig {
                 reactor: 0,
                 service: Arc::new(service),
             };
-            let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
+            let mut frontend = Frontend::new(ring.clone(), engine, config, Some(listener)).unwrap();
             let control = frontend.control();
             ready.send(control.clone()).unwrap();
             frontend.run(&[control]).unwrap();
+            ring.stats()
         });
         Target {
             address: address.to_string(),
             control: control.recv().unwrap(),
             reactor: Some(reactor),
         }
+    }
+}
+
+impl Target {
+    /// Ends it; what its ring did.
+    pub fn stop(mut self) -> RingStats {
+        self.control.stop();
+        self.reactor.take().unwrap().join().unwrap()
     }
 }
 
