@@ -1,4 +1,4 @@
-//! One io_uring loop per core: operations, buffers, timers, messages between cores.
+//! One io_uring loop per core: operations, buffers, timers, messages between cores; and threads for work that is too long for a turn.
 //!
 //! **What it is.** A [`Ring`] is one io_uring, owned by the thread that made it; the handle is cheap to clone and not `Send`. Whoever
 //! does I/O registers as an [`Owner`]; operations are started for an owner with a `tag` of its choice, and their [`Event`]s land in that
@@ -56,6 +56,7 @@ mod stats;
 mod timer;
 #[allow(unsafe_code, reason = "eventfd system calls; each block says why")]
 mod wake;
+mod workers;
 
 pub use channel::{Full, Receiver, Sender, channel};
 pub use config::RingConfig;
@@ -69,3 +70,4 @@ pub use ring::{
 pub use stats::RingStats;
 pub use timer::TimerId;
 pub use wake::Waker;
+pub use workers::{WorkerQueue, Workers};
