@@ -1,15 +1,18 @@
 //! What a reactor keeps of the volumes it reads: decoded frames and table blocks, under one byte budget, in one clock.
 //!
-//! A cache belongs to one reactor. It allocates until its budget is used, and reuses its buffers from then on: frames of one stream are
-//! equally long, and so are all table blocks. Table blocks get more chances than frames: a frame that leaves costs a decode, a
-//! block that leaves costs every read in its reach a fetch.
+//! A cache belongs to one reactor; the frames in it are shared ([`Frame`]), and one that somebody holds keeps its memory and its
+//! place in the budget until he lets go. The cache allocates until its budget is used, and reuses its buffers from then on: frames of one
+//! stream are equally long, and so are all table blocks. Table blocks get more chances than frames: a frame that leaves costs a
+//! decode, a block that leaves costs every read in its reach a fetch.
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
 
-use crate::format::StreamIndex;
 use crate::format::raw::BLOCK_BYTES;
-use crate::limits::CACHE_BYTES_MIN;
+use crate::frame::FrameId;
+use crate::limits::{CACHE_BLOCKS_BYTES_MIN, CACHE_BYTES_MIN};
 use crate::volume::{Volume, VolumeId};
 
 /// What an entry holds.
@@ -18,11 +21,7 @@ pub(crate) enum Key {
     /// A table block, checked, by its place.
     Block { volume: VolumeId, offset: u64 },
     /// The packed form of a frame.
-    Frame {
-        volume: VolumeId,
-        stream: StreamIndex,
-        frame: u64,
-    },
+    Frame(FrameId),
 }
 
 impl Key {
@@ -30,14 +29,50 @@ impl Key {
     fn chances(self) -> u8 {
         match self {
             Key::Block { .. } => 3,
-            Key::Frame { .. } => 1,
+            Key::Frame(_) => 1,
         }
+    }
+
+    fn is_frame(self) -> bool {
+        matches!(self, Key::Frame(_))
     }
 
     fn volume(self) -> VolumeId {
         match self {
-            Key::Block { volume, .. } | Key::Frame { volume, .. } => volume,
+            Key::Block { volume, .. } => volume,
+            Key::Frame(id) => id.volume,
         }
+    }
+}
+
+/// The packed bytes of a frame, shared: any thread may hold and read them. As long as somebody does, they count against the budget of the cache
+/// that they are from.
+#[derive(Debug, Clone)]
+pub struct Frame(Arc<Vec<u8>>);
+
+impl Deref for Frame {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// A buffer of a cache, lent out to be filled; any thread may do that. It goes back to its cache by
+/// [`insert_frame`](Cache::insert_frame) or [`give_back`](Cache::give_back).
+#[derive(Debug)]
+pub struct FrameBuf {
+    /// Nobody else has it, until it is an entry.
+    memory: Arc<Vec<u8>>,
+    is_frame: bool,
+}
+
+impl FrameBuf {
+    /// The bytes to be filled; what they hold is left over.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // Never a copy: the memory is not shared.
+        let bytes: &mut Vec<u8> = Arc::make_mut(&mut self.memory);
+        bytes
     }
 }
 
@@ -47,6 +82,8 @@ pub struct Cache {
     budget_bytes: usize,
     /// Bytes of all buffers, those lent out for filling included.
     used_bytes: usize,
+    /// Those of frames.
+    frame_bytes: usize,
     index: HashMap<Key, usize>,
     slots: Vec<Slot>,
     /// Slots without an entry.
@@ -60,9 +97,21 @@ pub struct Cache {
 
 #[derive(Debug)]
 struct Slot {
-    key: Option<Key>,
-    bytes: Vec<u8>,
+    entry: Option<Entry>,
     chances: Cell<u8>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    key: Key,
+    memory: Arc<Vec<u8>>,
+}
+
+impl Entry {
+    /// Whether somebody holds it.
+    fn is_held(&mut self) -> bool {
+        Arc::get_mut(&mut self.memory).is_none()
+    }
 }
 
 /// How a cache did since it was made.
@@ -78,6 +127,8 @@ pub struct CacheCounters {
     pub allocations: u64,
     /// Bytes in use now.
     pub used_bytes: usize,
+    /// The most bytes that were ever in use.
+    pub used_bytes_max: usize,
 }
 
 impl Cache {
@@ -87,6 +138,7 @@ impl Cache {
         Cache {
             budget_bytes: budget_bytes.max(CACHE_BYTES_MIN),
             used_bytes: 0,
+            frame_bytes: 0,
             index: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
@@ -108,59 +160,131 @@ impl Cache {
         }
     }
 
-    /// Forgets everything of a volume that is detached.
+    /// Forgets everything of a volume that is detached; frames that somebody holds leave later, as others do.
     pub fn forget(&mut self, volume: &Volume) {
         for at in 0..self.slots.len() {
-            if self.slots[at]
-                .key
-                .is_some_and(|key| key.volume() == volume.id())
+            let entry = self.slots[at].entry.as_mut();
+            if entry.is_some_and(|entry| entry.key.volume() == volume.id() && !entry.is_held())
+                && let Some(buffer) = self.empty_slot(at)
             {
-                let bytes = self.empty_slot(at);
-                self.drop_buffer(bytes);
+                self.give_back(buffer);
             }
+        }
+    }
+
+    /// A frame, if it is here.
+    #[must_use]
+    pub fn frame(&self, id: FrameId) -> Option<Frame> {
+        let entry = self.find(Key::Frame(id))?;
+        Some(Frame(entry.memory.clone()))
+    }
+
+    /// A buffer for a frame of `bytes`. Entries leave to make room for it; `None`: too much of the budget is lent out or held, so try
+    /// again when some was let go.
+    pub fn reserve_frame(&mut self, bytes: usize) -> Option<FrameBuf> {
+        self.reserve(bytes, true)
+    }
+
+    /// Takes a filled frame in.
+    pub fn insert_frame(&mut self, id: FrameId, buffer: FrameBuf) -> Frame {
+        self.insert(Key::Frame(id), buffer)
+    }
+
+    /// Takes back a buffer that is not to be kept.
+    pub fn give_back(&mut self, buffer: FrameBuf) {
+        let bytes = buffer.memory.capacity();
+        self.used_bytes -= bytes;
+        if buffer.is_frame {
+            self.frame_bytes -= bytes;
         }
     }
 
     /// The bytes of an entry.
     pub(crate) fn get(&self, key: Key) -> Option<&[u8]> {
+        self.find(key).map(|entry| &entry.memory[..])
+    }
+
+    fn find(&self, key: Key) -> Option<&Entry> {
         let Some(slot) = self.index.get(&key).and_then(|at| self.slots.get(*at)) else {
             self.misses.set(self.misses.get() + 1);
             return None;
         };
         self.hits.set(self.hits.get() + 1);
         slot.chances.set(key.chances());
-        Some(&slot.bytes)
+        slot.entry.as_ref()
     }
 
-    /// A buffer of `len` bytes to be filled and inserted; what it holds is left over. Entries leave to make room for it.
-    pub(crate) fn reserve(&mut self, len: usize) -> Vec<u8> {
+    /// A buffer for a table block: there is always one, because frames leave some of the budget to blocks, and nobody holds those.
+    pub(crate) fn reserve_block(&mut self) -> FrameBuf {
+        self.reserve(BLOCK_BYTES, false)
+            .unwrap_or_else(|| self.allocate(BLOCK_BYTES, BLOCK_BYTES, false))
+    }
+
+    fn reserve(&mut self, len: usize, is_frame: bool) -> Option<FrameBuf> {
         let capacity = len.next_multiple_of(BLOCK_BYTES).max(BLOCK_BYTES);
-        while self.used_bytes + capacity > self.budget_bytes {
-            let Some(mut bytes) = self.evict() else { break };
-            if bytes.capacity() == capacity {
-                bytes.resize(len, 0);
-                return bytes;
+        let frames_max = self.budget_bytes - CACHE_BLOCKS_BYTES_MIN;
+        loop {
+            let frames_full = is_frame && self.frame_bytes + capacity > frames_max;
+            let full = self.used_bytes + capacity > self.budget_bytes;
+            if !full && !frames_full {
+                break;
             }
-            self.drop_buffer(bytes);
+            // Where frames have their share, blocks need not leave for them.
+            let Some(evicted) = self.evict(frames_full && self.frame_bytes > 0) else {
+                // A frame over the budget is held alone.
+                match is_frame && self.frame_bytes == 0 {
+                    true => break,
+                    false => return None,
+                }
+            };
+            if evicted.memory.capacity() == capacity {
+                return Some(self.reuse(evicted, len, is_frame));
+            }
+            self.give_back(evicted);
         }
+        Some(self.allocate(len, capacity, is_frame))
+    }
+
+    fn reuse(&mut self, mut buffer: FrameBuf, len: usize, is_frame: bool) -> FrameBuf {
+        let bytes = buffer.memory.capacity();
+        match (buffer.is_frame, is_frame) {
+            (true, false) => self.frame_bytes -= bytes,
+            (false, true) => self.frame_bytes += bytes,
+            _ => {}
+        }
+        Arc::make_mut(&mut buffer.memory).resize(len, 0);
+        buffer.is_frame = is_frame;
+        buffer
+    }
+
+    fn allocate(&mut self, len: usize, capacity: usize, is_frame: bool) -> FrameBuf {
         let mut bytes = Vec::with_capacity(capacity);
         self.used_bytes += bytes.capacity();
+        self.counters.used_bytes_max = self.counters.used_bytes_max.max(self.used_bytes);
+        if is_frame {
+            self.frame_bytes += bytes.capacity();
+        }
         self.counters.allocations += 1;
         bytes.resize(len, 0);
-        bytes
+        FrameBuf {
+            memory: Arc::new(bytes),
+            is_frame,
+        }
     }
 
     /// Takes a filled buffer in.
-    pub(crate) fn insert(&mut self, key: Key, bytes: Vec<u8>) {
-        if let Some(at) = self.index.get(&key).copied() {
-            // Two operations fetched the same thing: the later one's bytes are as good.
-            let old = std::mem::replace(&mut self.slots[at].bytes, bytes);
-            self.drop_buffer(old);
-            return;
+    pub(crate) fn insert(&mut self, key: Key, buffer: FrameBuf) -> Frame {
+        let found = self.index.get(&key).and_then(|at| self.slots.get(*at));
+        if let Some(entry) = found.and_then(|slot| slot.entry.as_ref()) {
+            // Two operations fetched the same thing: the earlier one's bytes are as good, and somebody may hold them.
+            let frame = Frame(entry.memory.clone());
+            self.give_back(buffer);
+            return frame;
         }
+        let memory = buffer.memory;
+        let frame = Frame(memory.clone());
         let slot = Slot {
-            key: Some(key),
-            bytes,
+            entry: Some(Entry { key, memory }),
             chances: Cell::new(0),
         };
         let at = match self.free.pop() {
@@ -174,39 +298,44 @@ impl Cache {
             }
         };
         self.index.insert(key, at);
+        frame
     }
 
-    /// Takes back a buffer that was not filled.
-    pub(crate) fn drop_buffer(&mut self, bytes: Vec<u8>) {
-        self.used_bytes -= bytes.capacity();
-    }
-
-    /// Removes the first entry without chances that the hand meets; returns its buffer.
-    fn evict(&mut self) -> Option<Vec<u8>> {
+    /// Removes the first entry without chances that the hand meets and that nobody holds; returns its buffer.
+    fn evict(&mut self, frames_only: bool) -> Option<FrameBuf> {
         // Four rounds take the last chance from every entry.
         for _ in 0..self.slots.len() * 4 {
             let at = self.hand;
             self.hand = (self.hand + 1) % self.slots.len();
-            let slot = &self.slots[at];
-            if slot.key.is_none() {
+            let slot = &mut self.slots[at];
+            let Some(entry) = &mut slot.entry else {
+                continue;
+            };
+            if frames_only && !entry.key.is_frame() {
                 continue;
             }
             if slot.chances.get() > 0 {
                 slot.chances.set(slot.chances.get() - 1);
                 continue;
             }
+            if entry.is_held() {
+                continue;
+            }
             self.counters.evictions += 1;
-            return Some(self.empty_slot(at));
+            return self.empty_slot(at);
         }
         None
     }
 
-    fn empty_slot(&mut self, at: usize) -> Vec<u8> {
-        if let Some(key) = self.slots[at].key.take() {
-            self.index.remove(&key);
-            self.free.push(at);
-        }
-        std::mem::take(&mut self.slots[at].bytes)
+    /// Takes an entry out that nobody holds.
+    fn empty_slot(&mut self, at: usize) -> Option<FrameBuf> {
+        let Entry { key, memory } = self.slots[at].entry.take()?;
+        self.index.remove(&key);
+        self.free.push(at);
+        Some(FrameBuf {
+            memory,
+            is_frame: key.is_frame(),
+        })
     }
 }
 
@@ -214,26 +343,30 @@ impl Cache {
 #[allow(clippy::cast_possible_truncation)]
 mod tests {
     use super::*;
+    use crate::format::StreamIndex;
+
+    /// What frames may fill.
+    const FRAMES_BYTES_MAX: usize = CACHE_BYTES_MIN - CACHE_BLOCKS_BYTES_MIN;
 
     fn frame(frame: u64) -> Key {
         thread_local!(static VOLUME: VolumeId = VolumeId::next());
-        Key::Frame {
+        Key::Frame(FrameId {
             volume: VOLUME.with(|volume| *volume),
             stream: StreamIndex(0),
             frame,
-        }
+        })
     }
 
     fn put(cache: &mut Cache, key: Key, len: usize, fill: u8) {
-        let mut bytes = cache.reserve(len);
-        bytes.fill(fill);
-        cache.insert(key, bytes);
+        let mut buffer = cache.reserve(len, key.is_frame()).unwrap();
+        buffer.bytes().fill(fill);
+        cache.insert(key, buffer);
     }
 
     #[test]
     fn it_stays_within_its_budget_and_reuses_buffers() {
         let mut cache = Cache::new(CACHE_BYTES_MIN);
-        let count = CACHE_BYTES_MIN / (2 * BLOCK_BYTES);
+        let count = FRAMES_BYTES_MAX / (2 * BLOCK_BYTES);
         for n in 0..10 * count as u64 {
             put(&mut cache, frame(n), BLOCK_BYTES + 1, n as u8);
             assert!(cache.counters().used_bytes <= CACHE_BYTES_MIN);
@@ -252,7 +385,7 @@ mod tests {
     #[test]
     fn a_used_entry_stays_longer_than_an_unused_one() {
         let mut cache = Cache::new(CACHE_BYTES_MIN);
-        let count = (CACHE_BYTES_MIN / BLOCK_BYTES) as u64;
+        let count = (FRAMES_BYTES_MAX / BLOCK_BYTES) as u64;
         for n in 0..count {
             put(&mut cache, frame(n), BLOCK_BYTES, n as u8);
         }
@@ -275,11 +408,44 @@ mod tests {
     }
 
     #[test]
-    fn the_later_of_two_equal_entries_replaces_the_other() {
+    fn of_two_equal_entries_the_first_stays() {
         let mut cache = Cache::new(CACHE_BYTES_MIN);
         put(&mut cache, frame(0), 10, 1);
         put(&mut cache, frame(0), 10, 2);
-        assert_eq!(cache.get(frame(0)), Some(&[2; 10][..]));
+        assert_eq!(cache.get(frame(0)), Some(&[1; 10][..]));
         assert_eq!(cache.counters().used_bytes, BLOCK_BYTES);
+    }
+
+    #[test]
+    fn a_frame_that_is_held_keeps_its_bytes_and_its_place_in_the_budget() {
+        let mut cache = Cache::new(CACHE_BYTES_MIN);
+        let count = (FRAMES_BYTES_MAX / BLOCK_BYTES) as u64;
+        let mut held = Vec::new();
+        for n in 0..count {
+            let mut buffer = cache.reserve_frame(BLOCK_BYTES).unwrap();
+            buffer.bytes().fill(n as u8);
+            held.push(cache.insert(frame(n), buffer));
+        }
+        assert!(cache.reserve_frame(1).is_none(), "all of them are held");
+        // Blocks have their share all the same.
+        let block = |offset| Key::Block {
+            volume: VolumeId::next(),
+            offset,
+        };
+        for n in 0..100 {
+            let buffer = cache.reserve_block();
+            cache.insert(block(n), buffer);
+            assert!(cache.counters().used_bytes <= CACHE_BYTES_MIN);
+        }
+        for (n, frame) in held.iter().enumerate() {
+            assert_eq!(frame[..], [n as u8; BLOCK_BYTES]);
+        }
+        held.remove(7);
+        let buffer = cache.reserve_frame(BLOCK_BYTES).unwrap();
+        assert_eq!(cache.get(frame(7)), None, "the one that was let go left");
+        assert!(cache.reserve_frame(1).is_none());
+        cache.give_back(buffer);
+        assert!(cache.reserve_frame(1).is_some());
+        assert_eq!(cache.counters().used_bytes_max, CACHE_BYTES_MIN);
     }
 }

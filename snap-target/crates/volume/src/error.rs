@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 use thiserror::Error;
 use transforms::TransformError;
@@ -142,8 +143,8 @@ impl fmt::Display for Place {
     }
 }
 
-/// An error of this crate.
-#[derive(Debug, Error)]
+/// An error of this crate. It can be cloned: everyone who waits for one frame is told the same.
+#[derive(Debug, Clone, Error)]
 #[non_exhaustive]
 pub enum VolumeError {
     /// No superblock, damaged or not.
@@ -377,7 +378,7 @@ pub enum VolumeError {
         /// What was being done.
         action: String,
         /// Its answer.
-        error: io::Error,
+        error: Arc<io::Error>,
     },
 }
 
@@ -437,7 +438,7 @@ impl VolumeError {
     pub(crate) fn io(action: impl Into<String>, error: io::Error) -> VolumeError {
         VolumeError::Io {
             action: action.into(),
-            error,
+            error: Arc::new(error),
         }
     }
 

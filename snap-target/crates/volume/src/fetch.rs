@@ -1,6 +1,7 @@
 //! What the sans-I/O readers ask their driver for.
 
 use crate::format::SourceId;
+use crate::frame::StoredFrame;
 
 /// Names a fetch toward the operation that asked for it. Never used twice by one operation, so that a late answer to an earlier use of a
 /// recycled operation is recognised.
@@ -33,4 +34,29 @@ pub enum Placement {
         /// From the start of the request; a multiple of 512.
         out_offset: u32,
     },
+}
+
+/// What an operation asks for, when its driver has a place of its own for frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Want {
+    /// Bytes: of a table, or of a stream without frames.
+    Fetch(Fetch),
+    /// A frame.
+    Frame(FrameWant),
+}
+
+/// A frame that an operation asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameWant {
+    /// To be handed back with the packed bytes.
+    pub id: FrameWantId,
+    /// Which frame, and where its stored bytes are.
+    pub frame: StoredFrame,
+}
+
+/// Names a wanted frame toward the operation that asked for it. As [`FetchId`], never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FrameWantId {
+    pub(crate) fetch: FetchId,
+    pub(crate) unit: u32,
 }

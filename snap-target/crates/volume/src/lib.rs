@@ -2,7 +2,8 @@
 //! this crate reads, writes and verifies it.
 //!
 //! * [`Opening`] opens a volume, [`ReadOp`] reads presented bytes, both without doing I/O: they say what to fetch ([`Fetch`]) and take
-//!   the bytes. [`Volume`] is the directory, in memory and immutable; tables that grow with the data stay on the store, and pass
+//!   the bytes. A driver that keeps frames elsewhere is asked for frames instead ([`Want`]), and undoes them where it likes
+//!   ([`StoredFrame::decode`]). [`Volume`] is the directory, in memory and immutable; tables that grow with the data stay on the store, and pass
 //!   through a reactor's [`Cache`] block by block.
 //! * [`mod@write`] packs sources into a new volume, on all cores, in bounded memory.
 //! * [`mod@verify`] reads everything and reports each damaged place.
@@ -13,8 +14,8 @@
 //! bounded by [`limits`] and the cache's budget; after warm-up a read allocates nothing.
 //!
 //! What it does not do: it opens no connections and waits for nothing (its driver does), it changes no volume that exists, it decodes no
-//! elements (the transforms crate does), it does not choose a chain or a frame size. Two operations that miss the same frame at the same
-//! time both fetch and decode it. Features that docs/format.md reserves are refused by their names.
+//! elements (the transforms crate does), it does not choose a chain or a frame size. Two operations that are handed
+//! stored bytes of the same frame both decode it; that each is decoded once is its driver's business. Features that docs/format.md reserves are refused by their names.
 
 #![deny(unsafe_code)]
 
@@ -27,10 +28,12 @@ mod density;
 pub mod error;
 pub mod fetch;
 pub mod format;
+mod frame;
 pub mod identity;
 pub mod limits;
 mod locator;
 mod opening;
+mod pieces;
 mod read;
 #[cfg(test)]
 mod tests;
@@ -38,10 +41,11 @@ pub mod verify;
 mod volume;
 pub mod write;
 
-pub use cache::{Cache, CacheCounters};
+pub use cache::{Cache, CacheCounters, Frame, FrameBuf};
 pub use error::{ErrorKind, Item, Place, VolumeError};
-pub use fetch::{Fetch, FetchId, Placement};
+pub use fetch::{Fetch, FetchId, FrameWant, FrameWantId, Placement, Want};
 pub use format::{BlobIndex, SourceId, StreamIndex, ViewIndex};
+pub use frame::{FrameId, StoredFrame};
 pub use locator::{Locator, SourcePolicy};
 pub use opening::Opening;
 pub use read::{OutBuf, Progress, ReadCounters, ReadOp};

@@ -56,12 +56,15 @@ pub const READ_WINDOW_BYTES_MAX: u64 = 4 << 20;
 pub const READ_UNITS_MAX: usize = 128;
 /// Smallest budget of a cache.
 pub const CACHE_BYTES_MIN: usize = 256 * BLOCK_BYTES;
+/// What frames leave of a cache's budget to table blocks, however many frames are held: a read needs one block at a time.
+pub const CACHE_BLOCKS_BYTES_MIN: usize = 16 * BLOCK_BYTES;
 
 // What is held in memory is bounded by the tables' bytes; views, which are few, are a small part of them.
 const _: () = assert!(VIEWS_MAX * size_of::<RawView>() as u64 <= DIRECTORY_BYTES_MAX / 64);
 const _: () = assert!(STREAMS_MAX * (size_of::<RawStream>() as u64) < 2 * DIRECTORY_BYTES_MAX);
 // The levels suffice even for entries so long that a leaf holds one.
 const _: () = assert!(EXTENTS_MAX <= INDEX_FANOUT.pow(LEVELS_MAX as u32 - 1));
+const _: () = assert!(CACHE_BLOCKS_BYTES_MIN < CACHE_BYTES_MIN);
 // A frame is stored in at most its packed bytes, and one fits into the window of a read.
 const _: () = assert!(FRAME_PACKED_BYTES_MAX <= READ_WINDOW_BYTES_MAX);
 const _: () = assert!(FRAME_PACKED_BYTES_MAX <= transforms::FRAME_BYTES_MAX);

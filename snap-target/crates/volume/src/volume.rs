@@ -48,6 +48,10 @@ impl VolumeId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         VolumeId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
+
+    pub(crate) fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// Damage that does not keep the volume from being read.

@@ -7,21 +7,17 @@ use transforms::{PackedWindow, TransformError};
 use super::window::{Body, Unit, Wanted};
 use super::{Context, ReadOp};
 use crate::VolumeError;
-use crate::cache::Key;
-use crate::checksum::Crc32c;
+use crate::cache::{Frame, Key};
 use crate::error::Place;
-use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
+use crate::fetch::FrameWantId;
+use crate::format::raw::BLOCK_BYTES_U64;
 use crate::format::table::check_index;
 use crate::format::{Layout, Stream, StreamIndex, Table, extent};
+use crate::frame::{FrameId, StoredFrame};
 use crate::identity::Uuid;
-
-/// Bytes of a source, in one or more pieces.
-#[derive(Clone, Copy)]
-struct Pieces<'a> {
-    pieces: &'a [&'a [u8]],
-    /// Where the first byte is in the source.
-    offset: u64,
-}
+use crate::pieces::Pieces;
+use crate::read::OutBuf;
+use crate::volume::Volume;
 
 /// Granules of a stream that were checked already: neighbours share them.
 type Checked = Option<(StreamIndex, Range<u64>)>;
@@ -46,7 +42,7 @@ impl ReadOp {
             };
             return Err(match wanted {
                 Wanted::Block { .. } => error,
-                Wanted::Units(Range { start, .. }) | Wanted::PartOf(start) => {
+                Wanted::Units(Range { start, .. }) | Wanted::PartOf { unit: start, .. } => {
                     error.at_presented(self.window.units[start].at)
                 }
             });
@@ -70,7 +66,7 @@ impl ReadOp {
                 }
                 Ok(())
             }
-            Wanted::PartOf(index) => self.accept_part(context, index, pieces),
+            Wanted::PartOf { unit, .. } => self.accept_part(context, unit, pieces),
         }
     }
 
@@ -85,19 +81,19 @@ impl ReadOp {
         keys: Range<u64>,
     ) -> Result<(), VolumeError> {
         self.counters.table_bytes += BLOCK_BYTES_U64;
-        let mut bytes = context.cache.reserve(BLOCK_BYTES);
-        pieces.copy_to(&mut bytes);
+        let mut buffer = context.cache.reserve_block();
+        pieces.copy_to(buffer.bytes());
         let volume_uuid = context.volume.volume_uuid();
-        let checked = check_block(table, &bytes, level, block, keys, volume_uuid);
+        let checked = check_block(table, buffer.bytes(), level, block, keys, volume_uuid);
         if let Err(error) = checked {
-            context.cache.drop_buffer(bytes);
+            context.cache.give_back(buffer);
             return Err(error);
         }
         let key = Key::Block {
             volume: context.volume.id(),
             offset: table.block_offset(level, block),
         };
-        context.cache.insert(key, bytes);
+        context.cache.insert(key, buffer);
         Ok(())
     }
 
@@ -176,28 +172,14 @@ impl ReadOp {
                 }
                 self.deliver_granules(context, stream, unit, stored, pieces)
             }
-            Body::Frame {
-                frame,
-                packed_bytes,
-                stored,
-            } => {
-                let Some((stored, crc)) = stored else {
+            Body::Frame { id, stored, .. } => {
+                let Some(stored) = stored else {
                     return Err(VolumeError::Usage("the frame's entry was not seen"));
                 };
                 // An earlier unit of this window may have wanted the same frame.
-                if !self.deliver_cached(context, unit, *frame)? {
-                    let place = stream.frame_place(unit.stream, *frame, stored.start);
-                    self.decode(
-                        context,
-                        stream,
-                        unit,
-                        place,
-                        stored,
-                        *crc,
-                        *packed_bytes,
-                        pieces,
-                    )?;
-                    self.deliver_cached(context, unit, *frame)?;
+                if !self.deliver_cached(context, unit, *id)? {
+                    let packed = self.decode(context, stored, pieces)?;
+                    self.expand(context.volume, context.out, unit, &packed)?;
                 }
                 Ok(())
             }
@@ -292,54 +274,35 @@ impl ReadOp {
     }
 
     /// Checks a frame and undoes its block steps, into the cache.
-    #[allow(clippy::too_many_arguments)]
     fn decode(
         &mut self,
         context: &mut Context<'_>,
-        stream: &Stream,
-        unit: &Unit,
-        place: Place,
-        stored: &Range<u64>,
-        crc: u32,
-        packed_bytes: u64,
+        stored: &StoredFrame,
         pieces: Pieces<'_>,
-    ) -> Result<(), VolumeError> {
-        let wanted = stream.stored_offset + stored.start..stream.stored_offset + stored.end;
-        let found = pieces.crc32c(wanted.clone())?;
-        if found != crc {
-            return Err(VolumeError::Checksum {
-                place,
-                expected: crc,
-                found,
-            });
-        }
-        let Body::Frame { frame, .. } = unit.body else {
-            return Err(VolumeError::Usage("the unit has no frame"));
-        };
-        // At most 4 MiB: the stream was refused otherwise.
-        let len = usize::try_from(packed_bytes).unwrap_or(0);
-        let mut packed = context.cache.reserve(len);
-        let mut assembly = std::mem::take(&mut self.window.assembly);
-        let decoded = pieces
-            .contiguous(wanted, &mut assembly)
-            .and_then(|(bytes, copied)| {
+    ) -> Result<Frame, VolumeError> {
+        let mut buffer = context
+            .cache
+            .reserve_frame(stored.packed_bytes as usize)
+            .ok_or(VolumeError::Usage("all frames of the cache are held"))?;
+        let decoded = stored.decode(
+            context.volume,
+            pieces.pieces,
+            pieces.offset,
+            context.scratch,
+            &mut self.window.assembly,
+            buffer.bytes(),
+        );
+        match decoded {
+            Ok(copied) => {
                 self.counters.copied_bytes += copied;
-                let decoded = stream.chain.unblock(bytes, context.scratch, &mut packed);
-                decoded.map_err(|error| VolumeError::Transform { place, error })
-            });
-        self.window.assembly = assembly;
-        if let Err(error) = decoded {
-            context.cache.drop_buffer(packed);
-            return Err(error);
+                self.counters.frames_decoded += 1;
+                Ok(context.cache.insert(Key::Frame(stored.id), buffer))
+            }
+            Err(error) => {
+                context.cache.give_back(buffer);
+                Err(error)
+            }
         }
-        self.counters.frames_decoded += 1;
-        let key = Key::Frame {
-            volume: context.volume.id(),
-            stream: unit.stream,
-            frame,
-        };
-        context.cache.insert(key, packed);
-        Ok(())
     }
 
     /// Writes a unit whose frame is in the cache; false when it is not.
@@ -347,41 +310,72 @@ impl ReadOp {
         &mut self,
         context: &mut Context<'_>,
         unit: &Unit,
-        frame: u64,
+        id: FrameId,
     ) -> Result<bool, VolumeError> {
-        let key = Key::Frame {
-            volume: context.volume.id(),
-            stream: unit.stream,
-            frame,
-        };
-        let Some(bytes) = context.cache.get(key) else {
+        let Some(packed) = context.cache.get(Key::Frame(id)) else {
             return Ok(false);
         };
+        self.expand(context.volume, context.out, unit, packed)?;
+        Ok(true)
+    }
+
+    /// Takes the packed bytes of a frame that the driver had elsewhere.
+    pub(super) fn accept_frame(
+        &mut self,
+        id: FrameWantId,
+        packed: &[u8],
+        context: &mut Context<'_>,
+    ) -> Result<(), VolumeError> {
+        let units = std::mem::take(&mut self.window.units);
+        let outcome = match units.get(id.unit as usize) {
+            Some(unit) => self
+                .expand(context.volume, context.out, unit, packed)
+                .map_err(|error| error.at_presented(unit.at)),
+            None => Err(VolumeError::Usage("no such unit")),
+        };
+        self.window.units = units;
+        outcome
+    }
+
+    /// Writes a unit out of the packed bytes of its frame.
+    fn expand(
+        &mut self,
+        volume: &Volume,
+        out: &OutBuf<'_>,
+        unit: &Unit,
+        packed: &[u8],
+    ) -> Result<(), VolumeError> {
+        let Body::Frame {
+            id,
+            packed_bytes,
+            stored,
+        } = &unit.body
+        else {
+            return Err(VolumeError::Usage("the unit has no frame"));
+        };
+        if packed.len() as u64 != *packed_bytes {
+            return Err(VolumeError::Usage("the frame has another length"));
+        }
         let window = PackedWindow {
             first_byte: 0,
-            bytes,
+            bytes: packed,
         };
-        let mut out = self.destination(context.out, unit.at, unit.len())?;
+        let mut out = self.destination(out, unit.at, unit.len())?;
         let expanded = unit
             .decoder
             .expand(window, unit.presented.clone(), &mut out);
         expanded.map_err(|error| {
-            let offset = match &unit.body {
-                Body::Frame {
-                    stored: Some((stored, _)),
-                    ..
-                } => stored.start,
-                _ => 0,
+            let place = match stored {
+                Some(stored) => stored.place(volume),
+                None => volume
+                    .stream(id.stream)
+                    .map(|stream| stream.frame_place(id.stream, id.frame, 0)),
             };
-            let place = context
-                .volume
-                .stream(unit.stream)
-                .map(|stream| stream.frame_place(unit.stream, frame, offset));
             refused(unit, place, error)
         })?;
         self.counters.delivered_bytes += unit.len();
         self.counters.copied_bytes += unit.len();
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -437,75 +431,5 @@ fn element_of(error: &TransformError) -> Option<u64> {
             Some(*index)
         }
         _ => None,
-    }
-}
-
-impl<'a> Pieces<'a> {
-    fn len(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.len()).sum()
-    }
-
-    /// The parts of the pieces that lie in `range`, bytes of the source.
-    fn parts(self, range: Range<u64>) -> impl Iterator<Item = &'a [u8]> {
-        let mut at = self.offset;
-        self.pieces.iter().filter_map(move |piece| {
-            let here = at..at + piece.len() as u64;
-            at = here.end;
-            let from = range.start.clamp(here.start, here.end) - here.start;
-            let to = range.end.clamp(here.start, here.end) - here.start;
-            let part = usize::try_from(from).ok().zip(usize::try_from(to).ok());
-            let part = part.and_then(|(from, to)| piece.get(from..to));
-            part.filter(|part| !part.is_empty())
-        })
-    }
-
-    fn crc32c(self, range: Range<u64>) -> Result<u32, VolumeError> {
-        let wanted = range.end - range.start;
-        let mut crc = Crc32c::new();
-        let mut found = 0;
-        for part in self.parts(range) {
-            crc.update(part);
-            found += part.len() as u64;
-        }
-        match found == wanted {
-            true => Ok(crc.value()),
-            false => Err(VolumeError::Usage("bytes outside the fetch were wanted")),
-        }
-    }
-
-    /// The bytes of `range` in one run: where they lie, or copied to `assembly`; and how many were copied.
-    fn contiguous<'b>(
-        self,
-        range: Range<u64>,
-        assembly: &'b mut Vec<u8>,
-    ) -> Result<(&'b [u8], u64), VolumeError>
-    where
-        'a: 'b,
-    {
-        let wanted = range.end - range.start;
-        let mut parts = self.parts(range.clone());
-        let first = parts.next().unwrap_or_default();
-        if first.len() as u64 == wanted {
-            return Ok((first, 0));
-        }
-        assembly.clear();
-        for part in self.parts(range) {
-            assembly.extend_from_slice(part);
-        }
-        match assembly.len() as u64 == wanted {
-            true => Ok((assembly, wanted)),
-            false => Err(VolumeError::Usage("bytes outside the fetch were wanted")),
-        }
-    }
-
-    /// Copies all bytes to `to`, which is as long.
-    fn copy_to(self, to: &mut [u8]) {
-        let mut rest = to;
-        for piece in self.pieces {
-            let len = piece.len().min(rest.len());
-            let (now, later) = rest.split_at_mut(len);
-            now.copy_from_slice(&piece[..len]);
-            rest = later;
-        }
     }
 }

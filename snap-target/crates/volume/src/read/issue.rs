@@ -18,6 +18,7 @@ struct Run {
     bytes: Range<u64>,
     units: Range<usize>,
     placement: Placement,
+    is_frame: bool,
 }
 
 /// Where the bytes of a unit are.
@@ -26,6 +27,7 @@ struct Wants {
     /// Bytes of the source, rounded out to blocks, but not beyond its end.
     bytes: Range<u64>,
     direct: bool,
+    is_frame: bool,
 }
 
 impl ReadOp {
@@ -75,6 +77,7 @@ impl ReadOp {
                 bytes: wants.bytes,
                 units: index..index + 1,
                 placement,
+                is_frame: wants.is_frame,
             });
             self.window.issued += 1;
         }
@@ -87,7 +90,6 @@ impl ReadOp {
     fn ask_run(&mut self, run: Run) {
         // At most FETCH_BYTES_MAX.
         let len = u32::try_from(run.bytes.end - run.bytes.start).unwrap_or(FETCH_BYTES_MAX);
-        self.counters.stored_bytes += u64::from(len);
         let wanted = Wanted::Units(run.units);
         self.window
             .ask(run.source, run.bytes.start, len, run.placement, wanted);
@@ -100,11 +102,12 @@ impl ReadOp {
         self.window.assembly_missing = len;
         self.window.assembly_offset = wants.bytes.start;
         let mut at = wants.bytes.start;
+        let mut part = 0;
         while at < wants.bytes.end {
             let left = wants.bytes.end - at;
             let len = u32::try_from(left).map_or(FETCH_BYTES_MAX, |left| left.min(FETCH_BYTES_MAX));
-            self.counters.stored_bytes += u64::from(len);
-            let wanted = Wanted::PartOf(index);
+            let wanted = Wanted::PartOf { unit: index, part };
+            part += 1;
             self.window
                 .ask(wants.source, at, len, Placement::Staging, wanted);
             at += u64::from(len);
@@ -117,7 +120,9 @@ impl Run {
     fn grown_by(&self, wants: &Wants) -> Option<Range<u64>> {
         let near = self.source == wants.source
             && (self.bytes.start..=self.bytes.end).contains(&wants.bytes.start);
-        if !near || wants.direct || self.placement != Placement::Staging {
+        // A driver may have another place for frames, and none for granules.
+        let alike = self.is_frame == wants.is_frame;
+        if !near || !alike || wants.direct || self.placement != Placement::Staging {
             return None;
         }
         let grown = self.bytes.start..self.bytes.end.max(wants.bytes.end);
@@ -127,29 +132,42 @@ impl Run {
 
 fn wants(volume: &Volume, unit: &Unit) -> Result<Wants, VolumeError> {
     let lost = VolumeError::Usage("a unit was issued before its tables were seen");
-    let stream = volume.stream(unit.stream);
-    let source = stream.and_then(|stream| Some((stream, volume.source(stream.source)?)));
-    let Some((stream, source)) = source else {
-        return Err(lost);
-    };
     let (stored, direct) = match &unit.body {
-        Body::Granules { stored, direct, .. } => (stored.clone(), *direct),
-        Body::Frame {
-            stored: Some((stored, _)),
-            ..
-        } => (stored.clone(), false),
-        Body::Frame { stored: None, .. } => return Err(lost),
+        Body::Granules { stored, direct, .. } => (stored, *direct),
+        Body::Frame { stored, .. } => {
+            let frame = stored.as_ref().ok_or(lost)?;
+            return Ok(Wants {
+                source: frame.source,
+                bytes: frame.blocks(),
+                direct: false,
+                is_frame: true,
+            });
+        }
     };
-    let source_end = match source.kind {
-        SourceKind::Own => volume.superblock().volume_bytes,
-        SourceKind::External => source.bytes,
-    };
+    let stream = volume.stream(unit.stream);
+    let found = stream.and_then(|stream| Some((stream, source_end(volume, stream.source)?)));
+    let (stream, source_end) = found.ok_or(lost)?;
     // Offsets were checked against the source, which ends below 2^56.
-    let start = (stream.stored_offset + stored.start) / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
-    let end = (stream.stored_offset + stored.end).next_multiple_of(BLOCK_BYTES_U64);
+    let bytes = stream.stored_offset + stored.start..stream.stored_offset + stored.end;
     Ok(Wants {
         source: stream.source,
-        bytes: start..end.min(source_end),
+        bytes: rounded_out(bytes, source_end),
         direct,
+        is_frame: false,
+    })
+}
+
+/// Whole blocks of a source that hold `bytes`, but not beyond its end.
+pub(crate) fn rounded_out(bytes: Range<u64>, source_end: u64) -> Range<u64> {
+    let start = bytes.start / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
+    start..bytes.end.next_multiple_of(BLOCK_BYTES_U64).min(source_end)
+}
+
+/// Where the bytes of a source end.
+pub(super) fn source_end(volume: &Volume, source: SourceId) -> Option<u64> {
+    let source = volume.source(source)?;
+    Some(match source.kind {
+        SourceKind::Own => volume.superblock().volume_bytes,
+        SourceKind::External => source.bytes,
     })
 }

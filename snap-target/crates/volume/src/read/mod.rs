@@ -25,13 +25,14 @@ use std::ops::Range;
 use transforms::Scratch;
 
 pub(crate) use deliver::check_block;
+pub(crate) use issue::rounded_out;
 pub use out::OutBuf;
 pub(crate) use plan::Linear;
 
 use crate::VolumeError;
 use crate::cache::Cache;
 use crate::density::Density;
-use crate::fetch::{Fetch, FetchId};
+use crate::fetch::{Fetch, FetchId, FrameWantId, Want};
 use crate::limits::READ_BYTES_MAX;
 use crate::volume::Volume;
 use plan::Descent;
@@ -170,9 +171,31 @@ impl ReadOp {
 
     /// The next bytes to fetch, if any are wanted. Drain it after each [`step`](Self::step) and [`fetched`](Self::fetched).
     pub fn next_fetch(&mut self) -> Option<Fetch> {
-        match self.state {
-            State::Tables | State::Payload => self.window.next_fetch(),
-            State::Idle | State::Started | State::Failed => None,
+        let fetch = match self.state {
+            State::Tables | State::Payload => self.window.next_fetch()?,
+            State::Idle | State::Started | State::Failed => return None,
+        };
+        self.count_fetch(&fetch);
+        Some(fetch)
+    }
+
+    /// As [`next_fetch`](Self::next_fetch), for a driver that has a place of its own for frames: instead of their stored bytes, frames are
+    /// asked for one by one, neighbours one after the other, and handed over with [`framed`](Self::framed). Frames that are in the
+    /// cache are not asked for. A driver uses the one or the other for a read.
+    pub fn next_want(&mut self) -> Option<Want> {
+        let want = match self.state {
+            State::Tables | State::Payload => self.window.next_want()?,
+            State::Idle | State::Started | State::Failed => return None,
+        };
+        if let Want::Fetch(fetch) = &want {
+            self.count_fetch(fetch);
+        }
+        Some(want)
+    }
+
+    fn count_fetch(&mut self, fetch: &Fetch) {
+        if self.state == State::Payload {
+            self.counters.stored_bytes += u64::from(fetch.len);
         }
     }
 
@@ -205,6 +228,43 @@ impl ReadOp {
             .accept(index, bytes, &mut context)
             .and_then(|()| self.advance(&mut context));
         self.settle(outcome)
+    }
+
+    /// Hands over the packed bytes of a frame that was wanted. They are written where they belong, and what comes next is planned.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step). [`VolumeError::UnknownFetch`] for a frame that was not asked for, or came already: the operation is as it was.
+    pub fn framed(
+        &mut self,
+        id: FrameWantId,
+        packed: &[u8],
+        volume: &Volume,
+        cache: &mut Cache,
+        scratch: &mut Scratch,
+        out: &OutBuf<'_>,
+    ) -> Result<(), VolumeError> {
+        let mut context = Context {
+            volume,
+            cache,
+            scratch,
+            out,
+        };
+        if self.state == State::Failed {
+            return Err(VolumeError::Usage("the read has failed"));
+        }
+        self.window.taken_frame(id)?;
+        let outcome = self
+            .accept_frame(id, packed, &mut context)
+            .and_then(|()| self.advance(&mut context));
+        self.settle(outcome)
+    }
+
+    /// Ends the read because a frame that was wanted cannot be had. Returns the error with the presented byte that it is about.
+    pub fn frame_failed(&mut self, id: FrameWantId, error: VolumeError) -> VolumeError {
+        let unit = self.window.units.get(id.unit as usize);
+        let at = unit.map_or(self.planned, |unit| unit.at);
+        self.state = State::Failed;
+        error.at_presented(at)
     }
 
     /// Whether every byte is in its place.

@@ -15,6 +15,7 @@ use crate::format::field::Fields;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use crate::format::table::index_child;
 use crate::format::{Extent, Layout, Mapping, SourceId, Stream, StreamIndex, Table, extent};
+use crate::frame::FrameId;
 use crate::limits::FETCH_BYTES_MAX;
 use crate::volume::Volume;
 
@@ -180,18 +181,23 @@ impl ReadOp {
             .frame(self.planned..self.planned + len, linear.index, frame)
             .map_err(|crowded| crowded.at(place))?;
         let elements = linear.stream.elements_of_frame(frame).unwrap_or(0);
+        let id = FrameId {
+            volume: context.volume.id(),
+            stream: linear.index,
+            frame,
+        };
         let unit = Unit {
             at: self.planned,
             presented,
             stream: linear.index,
             decoder: linear.decoder.clone(),
             body: Body::Frame {
-                frame,
+                id,
                 packed_bytes: linear.stream.chain.packed_bytes(elements),
                 stored: None,
             },
         };
-        if self.deliver_cached(context, &unit, frame)? {
+        if self.deliver_cached(context, &unit, id)? {
             self.counters.frame_hits += 1;
         } else {
             self.window.units.push(unit);

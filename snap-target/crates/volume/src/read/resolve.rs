@@ -2,11 +2,13 @@
 
 use zerocopy::FromBytes;
 
+use super::issue::source_end;
 use super::window::Body;
 use super::{Context, ReadOp};
 use crate::VolumeError;
 use crate::format::raw::RawFrame;
 use crate::format::{Frame, Layout, Stream, Table};
+use crate::frame::{FrameId, StoredFrame};
 
 impl ReadOp {
     /// Gives each unit what the tables say of it; asks for blocks that are missing.
@@ -19,14 +21,14 @@ impl ReadOp {
             match (&unit.body, stream.layout) {
                 (
                     Body::Frame {
-                        frame,
+                        id,
                         packed_bytes,
                         stored: None,
                     },
                     Layout::Framed { frames, .. },
                 ) => {
-                    let (frame, packed_bytes) = (*frame, *packed_bytes);
-                    self.resolve_frame(context, stream, &frames, index, frame, packed_bytes)
+                    let (id, packed_bytes) = (*id, *packed_bytes);
+                    self.resolve_frame(context, stream, &frames, index, id, packed_bytes)
                 }
                 (
                     Body::Granules {
@@ -54,9 +56,10 @@ impl ReadOp {
         stream: &Stream,
         table: &Table,
         index: usize,
-        frame: u64,
+        id: FrameId,
         packed_bytes: u64,
     ) -> Result<(), VolumeError> {
+        let frame = id.frame;
         let (block, slot) = table.locate(frame);
         let keys = table.direct_keys(block);
         let (volume, cache) = (context.volume, &*context.cache);
@@ -67,9 +70,19 @@ impl ReadOp {
         let raw = raw.map_err(|_| VolumeError::Usage("the block has no such frame"))?;
         let place = table.entry_place(frame);
         let entry = Frame::parse(raw, place, packed_bytes, stream.stored_bytes)?;
+        let source_end = source_end(volume, stream.source)
+            .ok_or(VolumeError::Usage("the stream's source is gone"))?;
         if let Body::Frame { stored, .. } = &mut self.window.units[index].body {
-            let end = entry.offset + u64::from(entry.stored_bytes);
-            *stored = Some((entry.offset..end, entry.crc));
+            *stored = Some(StoredFrame {
+                id,
+                source: stream.source,
+                offset: stream.stored_offset + entry.offset,
+                stored_bytes: entry.stored_bytes,
+                // At most 4 MiB: the stream was refused otherwise.
+                packed_bytes: u32::try_from(packed_bytes).unwrap_or(0),
+                crc: entry.crc,
+                source_end,
+            });
         }
         Ok(())
     }

@@ -5,8 +5,9 @@ use std::ops::Range;
 use transforms::Decoder;
 
 use crate::VolumeError;
-use crate::fetch::{Fetch, FetchId, Placement};
+use crate::fetch::{Fetch, FetchId, FrameWant, FrameWantId, Placement, Want};
 use crate::format::{SourceId, StreamIndex, Table};
+use crate::frame::{FrameId, StoredFrame};
 use crate::limits::READ_UNITS_MAX;
 
 /// The part of one extent that lies in one frame, or in one run of granules.
@@ -45,10 +46,10 @@ pub(super) enum Body {
     },
     /// A frame.
     Frame {
-        frame: u64,
+        id: FrameId,
         packed_bytes: u64,
-        /// Stored bytes from the stream's start, and their CRC, once the table was seen.
-        stored: Option<(Range<u64>, u32)>,
+        /// Where its stored bytes are, once the table was seen.
+        stored: Option<StoredFrame>,
     },
 }
 
@@ -57,8 +58,15 @@ pub(super) enum Body {
 pub(super) struct Pending {
     pub(super) fetch: Fetch,
     pub(super) wanted: Wanted,
+    /// Frames that were asked for one by one and have not come, by unit from the first one on; see [`Window::next_want`].
+    frames_open: FrameSet,
     is_answered: bool,
 }
+
+/// Units of one fetch: a window has no more.
+type FrameSet = u128;
+
+const _: () = assert!(READ_UNITS_MAX <= FrameSet::BITS as usize);
 
 /// What a fetch is for.
 #[derive(Debug, Clone)]
@@ -73,7 +81,7 @@ pub(super) enum Wanted {
     /// The stored bytes of these units.
     Units(Range<usize>),
     /// A part of the stored bytes of this unit, whose frame is longer than a fetch.
-    PartOf(usize),
+    PartOf { unit: usize, part: usize },
 }
 
 /// Units, their checksums, and the fetches for them.
@@ -95,6 +103,8 @@ pub(super) struct Window {
     first_id: u64,
     /// Pending fetches that the driver has taken.
     taken: usize,
+    /// Units of the next one whose frames it has taken.
+    taken_units: usize,
     /// Pending fetches that were not answered.
     open: usize,
 }
@@ -111,6 +121,7 @@ impl Window {
             pending: Vec::new(),
             first_id: 0,
             taken: 0,
+            taken_units: 0,
             open: 0,
         }
     }
@@ -128,6 +139,7 @@ impl Window {
         self.first_id += self.pending.len() as u64;
         self.pending.clear();
         self.taken = 0;
+        self.taken_units = 0;
         self.open = 0;
     }
 
@@ -166,6 +178,7 @@ impl Window {
                 placement,
             },
             wanted,
+            frames_open: 0,
             is_answered: false,
         });
         self.open += 1;
@@ -183,6 +196,76 @@ impl Window {
         let pending = self.pending.get(self.taken)?;
         self.taken += 1;
         Some(pending.fetch)
+    }
+
+    /// As [`Window::next_fetch`], but frames are asked for one by one, neighbours one after the other.
+    pub(super) fn next_want(&mut self) -> Option<Want> {
+        loop {
+            let pending = self.pending.get_mut(self.taken)?;
+            let (units, is_rest) = match &pending.wanted {
+                Wanted::Block { .. } => (0..0, false),
+                Wanted::Units(units) => (units.clone(), false),
+                Wanted::PartOf { unit, part } => (*unit..*unit + 1, *part > 0),
+            };
+            let index = units.start + self.taken_units;
+            let frame = self.units.get(index).and_then(|unit| match &unit.body {
+                Body::Frame { stored, .. } if units.contains(&index) => *stored,
+                _ => None,
+            });
+            let Some(frame) = frame else {
+                return self.next_fetch().map(Want::Fetch);
+            };
+            if is_rest {
+                // The frame was asked for with its first part.
+                pending.is_answered = true;
+                self.open -= 1;
+                self.taken += 1;
+                continue;
+            }
+            let id = FrameWantId {
+                fetch: pending.fetch.id,
+                // At most READ_UNITS_MAX.
+                unit: u32::try_from(index).unwrap_or(u32::MAX),
+            };
+            pending.frames_open |= 1 << self.taken_units;
+            self.taken_units += 1;
+            if index + 1 == units.end {
+                self.taken += 1;
+                self.taken_units = 0;
+            }
+            return Some(Want::Frame(FrameWant { id, frame }));
+        }
+    }
+
+    /// Notes that a wanted frame has come: not one that was not asked for, and none twice.
+    pub(super) fn taken_frame(&mut self, id: FrameWantId) -> Result<(), VolumeError> {
+        let unknown = VolumeError::UnknownFetch { id: id.fetch.0 };
+        let index = id.fetch.0.checked_sub(self.first_id);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let Some((index, pending)) =
+            index.and_then(|index| Some((index, self.pending.get_mut(index)?)))
+        else {
+            return Err(unknown);
+        };
+        let (first, count) = match &pending.wanted {
+            Wanted::Block { .. } => return Err(unknown),
+            Wanted::Units(units) => (units.start, units.len()),
+            Wanted::PartOf { unit, .. } => (*unit, 1),
+        };
+        let at = (id.unit as usize).checked_sub(first);
+        let Some(bit) = at.filter(|at| *at < count).map(|at| 1 << at) else {
+            return Err(unknown);
+        };
+        if pending.frames_open & bit == 0 {
+            return Err(unknown);
+        }
+        pending.frames_open &= !bit;
+        let is_asked = index < self.taken;
+        if is_asked && pending.frames_open == 0 {
+            pending.is_answered = true;
+            self.open -= 1;
+        }
+        Ok(())
     }
 
     /// The index of a fetch that the driver took and did not answer yet; it is answered from now on.

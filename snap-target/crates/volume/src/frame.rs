@@ -1,0 +1,202 @@
+//! A stored frame: what its table says of it, and the way from its stored bytes to its packed ones.
+//!
+//! Undoing a frame is a pure function of its stored bytes, its chain and its lengths, so that it can run on any thread. The packed bytes
+//! of a frame are shared ([`Frame`](crate::Frame)); who owns them, and how many may be there, is the [`Cache`](crate::Cache)'s business.
+
+use std::ops::Range;
+
+use transforms::{Chain, Scratch};
+
+use crate::VolumeError;
+use crate::error::Place;
+use crate::format::{SourceId, StreamIndex};
+use crate::pieces::Pieces;
+use crate::volume::{Volume, VolumeId};
+
+/// What undoing block steps costs, in picoseconds for a packed byte: the table "Codecs" of docs/transforms.md, less the expansion
+/// (u16, 12.5 GB/s of the u32 side). They are estimates, to tell microseconds from milliseconds.
+mod cost {
+    /// A frame that was stored as it is: a copy.
+    pub(super) const COPY_PS: u64 = 100;
+    /// `shuffle`, as measured in the cache.
+    pub(super) const SHUFFLE_PS: u64 = 100;
+    /// `lz4` and `lz4hc`: 64 KiB of `u16+lz4` at 2.9 GB/s are 22.6 us, 5.2 of them the expansion.
+    pub(super) const LZ4_PS: u64 = 550;
+    /// `zstd`, and what is not known here: 64 KiB of `u16+zstd:1` at 1.2 GB/s are 54.6 us, 5.2 of them the expansion.
+    pub(super) const ZSTD_PS: u64 = 1_550;
+}
+
+/// Which frame, in the life of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FrameId {
+    pub(crate) volume: VolumeId,
+    pub(crate) stream: StreamIndex,
+    pub(crate) frame: u64,
+}
+
+impl FrameId {
+    /// A number that `group_frames` neighbours share and that is spread evenly otherwise: the owner of a frame is chosen by it.
+    #[must_use]
+    pub fn group_hash(self, group_frames: u64) -> u64 {
+        let group = self.frame / group_frames.max(1);
+        let stream = u64::from(self.stream.0);
+        mixed(mixed(mixed(self.volume.number()) ^ stream) ^ group)
+    }
+}
+
+/// SplitMix64's finalizer.
+fn mixed(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+/// A frame and where its stored bytes are, from its entry in the frame table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoredFrame {
+    /// Which frame.
+    pub id: FrameId,
+    /// Which store.
+    pub source: SourceId,
+    /// First stored byte there.
+    pub offset: u64,
+    /// Stored bytes: at least 1.
+    pub stored_bytes: u32,
+    /// Bytes after its block steps are undone: at most [`FRAME_PACKED_BYTES_MAX`](crate::limits::FRAME_PACKED_BYTES_MAX).
+    pub packed_bytes: u32,
+    pub(crate) crc: u32,
+    /// Where the store ends.
+    pub(crate) source_end: u64,
+}
+
+impl StoredFrame {
+    /// The bytes of the source to fetch for it: its stored bytes rounded out to 4096, but not beyond the source's end.
+    #[must_use]
+    pub fn blocks(&self) -> Range<u64> {
+        crate::read::rounded_out(self.stored(), self.source_end)
+    }
+
+    /// The bytes of the source that it is stored in.
+    pub(crate) fn stored(&self) -> Range<u64> {
+        // Offsets were checked against the source, which ends below 2^56.
+        self.offset..self.offset + u64::from(self.stored_bytes)
+    }
+
+    /// About how long undoing it takes, in nanoseconds.
+    #[must_use]
+    pub fn decode_ns(&self, volume: &Volume) -> u64 {
+        let steps = self.chain(volume).map_or(&[][..], Chain::steps);
+        let is_copy = self.stored_bytes == self.packed_bytes;
+        let ps: u64 = match is_copy {
+            true => cost::COPY_PS,
+            false => steps.iter().map(|step| step_ps(step.id.0)).sum(),
+        };
+        u64::from(self.packed_bytes) * ps / 1000
+    }
+
+    /// Checks the stored bytes, which lie in `pieces` whose first byte is byte `offset` of the source, and undoes the block steps into
+    /// `packed`, which is [`packed_bytes`](Self::packed_bytes) long. Stored bytes that lie in several pieces are gathered in `assembly`; returned
+    /// is how many were.
+    ///
+    /// # Errors
+    /// [`VolumeError::Checksum`], checked first; [`VolumeError::Transform`]; [`VolumeError::Usage`] for pieces that do not hold the frame. What
+    /// `packed` holds then is unspecified.
+    pub fn decode(
+        &self,
+        volume: &Volume,
+        pieces: &[&[u8]],
+        offset: u64,
+        scratch: &mut Scratch,
+        assembly: &mut Vec<u8>,
+        packed: &mut [u8],
+    ) -> Result<u64, VolumeError> {
+        let lost = VolumeError::Usage("the frame's stream is gone");
+        let (place, chain) = self.place(volume).zip(self.chain(volume)).ok_or(lost)?;
+        let pieces = Pieces { pieces, offset };
+        let found = pieces.crc32c(self.stored())?;
+        if found != self.crc {
+            return Err(VolumeError::Checksum {
+                place,
+                expected: self.crc,
+                found,
+            });
+        }
+        let (bytes, copied) = pieces.contiguous(self.stored(), assembly)?;
+        chain
+            .unblock(bytes, scratch, packed)
+            .map_err(|error| VolumeError::Transform { place, error })?;
+        Ok(copied)
+    }
+
+    /// Copies the stored bytes out of `pieces`, whose first byte is byte `offset` of the source, so that they can go to another thread.
+    ///
+    /// # Errors
+    /// [`VolumeError::Usage`] for pieces that do not hold the frame.
+    pub fn copy_stored(
+        &self,
+        pieces: &[&[u8]],
+        offset: u64,
+        to: &mut Vec<u8>,
+    ) -> Result<(), VolumeError> {
+        Pieces { pieces, offset }.gather(self.stored(), to)
+    }
+
+    /// Where it is, for errors.
+    pub(crate) fn place(&self, volume: &Volume) -> Option<Place> {
+        let stream = volume.stream(self.id.stream)?;
+        let offset = self.offset.saturating_sub(stream.stored_offset);
+        Some(stream.frame_place(self.id.stream, self.id.frame, offset))
+    }
+
+    fn chain<'v>(&self, volume: &'v Volume) -> Option<&'v Chain> {
+        Some(&volume.stream(self.id.stream)?.chain)
+    }
+}
+
+/// The cost of a step by its number in docs/format.md; element steps are undone when a read expands the frame.
+fn step_ps(id: u16) -> u64 {
+    match id {
+        ..0x0100 => 0,
+        0x0100 => cost::SHUFFLE_PS,
+        0x0101 | 0x0102 => cost::LZ4_PS,
+        _ => cost::ZSTD_PS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_share_their_hash_and_groups_are_spread_evenly() {
+        let id = |stream, frame| FrameId {
+            volume: VolumeId::next(),
+            stream: StreamIndex(stream),
+            frame,
+        };
+        let volume = id(0, 0).volume;
+        let hash = |stream, frame| {
+            FrameId {
+                volume,
+                ..id(stream, frame)
+            }
+            .group_hash(16)
+        };
+        assert!((0..16).all(|frame| hash(3, frame) == hash(3, 0)));
+        assert_ne!(hash(3, 16), hash(3, 15));
+        for reactors in 2..=7 {
+            let groups = (0..10).flat_map(|stream| (0..1000).map(move |group| (stream, group)));
+            let homes: Vec<_> = groups
+                .map(|(stream, group)| hash(stream, group * 16) % reactors)
+                .collect();
+            let fair = 10_000 / reactors;
+            for reactor in 0..reactors {
+                let share = homes.iter().filter(|home| **home == reactor).count() as u64;
+                // Five standard deviations of a fair choice are less than 10 %.
+                let off = share.abs_diff(fair);
+                assert!(off < fair / 5, "{share} of {fair}, {reactor} of {reactors}");
+            }
+        }
+    }
+}
