@@ -32,6 +32,10 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=limits::REACTORS_MAX))]
     pub reactors: u16,
 
+    /// Threads that decode what takes a reactor too long (zstd, as a rule); 0 = the reactors do it themselves [default: cores less reactors, 1 to 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=limits::WORKERS_MAX))]
+    pub workers: Option<u16>,
+
     /// Logical block size of raw stores; a volume has its own
     #[arg(long, default_value = "4096", value_name = "BYTES")]
     pub lba: LbaBytes,
@@ -87,6 +91,21 @@ pub mod limits {
     pub const NAMESPACES_MAX: usize = 1024;
     /// Reactor threads.
     pub const REACTORS_MAX: i64 = 64;
+    /// Decoding threads.
+    pub const WORKERS_MAX: i64 = namespace::limits::WORKERS_MAX as i64;
+}
+
+impl Args {
+    /// Decoding threads: what was asked for, or the cores that reactors leave.
+    pub fn workers(&self) -> usize {
+        if let Some(workers) = self.workers {
+            return usize::from(workers);
+        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        cores
+            .saturating_sub(usize::from(self.reactors))
+            .clamp(1, namespace::limits::WORKERS_MAX)
+    }
 }
 
 /// Logical block size.

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service as NvmeService, bind};
-use namespace::{Engine, EngineConfig, NamespaceSet};
+use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, Peer};
 use nix::sys::signal::{SigSet, Signal};
 use reactor::{Ring, RingConfig};
 
@@ -17,6 +17,8 @@ pub struct Service {
     address: SocketAddr,
     reactors: Vec<JoinHandle<Result<()>>>,
     controls: Vec<Control>,
+    /// Ends after the reactors.
+    _workers: Option<FrameWorkers>,
 }
 
 /// Keeps SIGINT and SIGTERM for [`Service::run_until`]; to be called before any thread is made.
@@ -41,9 +43,16 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
         set,
         success_flag(args.success_flag),
     )?);
+    let workers = match args.workers() {
+        0 => None,
+        count => Some(
+            FrameWorkers::start(count, usize::from(args.reactors))
+                .context("starting the decoding threads")?,
+        ),
+    };
     let mut listener = Some(listener);
     let mut reactors = Vec::new();
-    let mut controls = Vec::new();
+    let mut acquaintances = Vec::new();
     let mut introductions = Vec::new();
     for index in 0..args.reactors {
         let (control_tx, control_rx) = mpsc::channel();
@@ -58,6 +67,10 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
             ring: ring_config(args),
             engine: EngineConfig {
                 cache_bytes: args.cache,
+                frames: FrameConfig {
+                    workers: workers.as_ref().map(FrameWorkers::queue),
+                    ..FrameConfig::default()
+                },
                 ..EngineConfig::default()
             },
         };
@@ -72,7 +85,7 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
             result
         })?);
         match control_rx.recv() {
-            Ok(control) => controls.push(control),
+            Ok(acquaintance) => acquaintances.push(acquaintance),
             // It ended before it was ready: its result says why.
             Err(_) => return Err(why_it_ended(reactors.pop())),
         }
@@ -80,14 +93,25 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
     }
     for introduction in introductions {
         introduction
-            .send(controls.clone())
+            .send(acquaintances.clone())
             .map_err(|_| anyhow!("a reactor ended while the others started"))?;
     }
     Ok(Service {
         address,
         reactors,
-        controls,
+        controls: acquaintances
+            .into_iter()
+            .map(|known| known.control)
+            .collect(),
+        _workers: workers,
     })
+}
+
+/// What reactors know of each other.
+#[derive(Clone)]
+struct Acquaintance {
+    control: Control,
+    frames: Peer,
 }
 
 /// What a reactor thread starts from.
@@ -101,20 +125,27 @@ struct Seed {
 
 fn run_reactor(
     seed: Seed,
-    ready: &mpsc::Sender<Control>,
-    peers: &mpsc::Receiver<Vec<Control>>,
+    ready: &mpsc::Sender<Acquaintance>,
+    peers: &mpsc::Receiver<Vec<Acquaintance>>,
 ) -> Result<()> {
     let ring = Ring::new(&seed.ring)?;
     tracing::debug!(features = %ring.features(), "io_uring");
     let engine = Engine::new(&ring, &seed.set, &seed.engine)?;
+    let frames = engine.peer();
     let mut frontend = Frontend::new(ring, engine, seed.config, seed.listener)?;
+    let control = frontend.control();
     ready
-        .send(frontend.control())
+        .send(Acquaintance { control, frames })
         .context("the daemon ended while its reactors started")?;
     let peers = peers
         .recv()
         .context("another reactor could not be started")?;
-    frontend.run(&peers)?;
+    let (controls, frames): (Vec<_>, Vec<_>) = peers
+        .into_iter()
+        .map(|known| (known.control, known.frames))
+        .unzip();
+    frontend.share_frames(&frames);
+    frontend.run(&controls)?;
     Ok(())
 }
 

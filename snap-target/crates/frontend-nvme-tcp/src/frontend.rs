@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Instant;
 
-use namespace::{Done, Engine};
+use namespace::{Done, Engine, Peer};
 use nvme::Time;
 use nvme::controller::ControllerId;
 use nvme::queue::{QueueId, Slot};
@@ -126,6 +126,11 @@ impl Frontend {
         self.control.clone()
     }
 
+    /// Shares decoded frames with the engines of the other reactors; see [`Engine::meet`].
+    pub fn share_frames(&mut self, peers: &[Peer]) {
+        self.engine.meet(self.reactor, peers);
+    }
+
     /// Serves until told to stop. `peers` are the frontends of all reactors, by their number.
     ///
     /// # Errors
@@ -138,10 +143,12 @@ impl Frontend {
                 .as_ref()
                 .and_then(Desk::deadline)
                 .map(|time| self.clock.instant(time));
-            let wait = if self.outbox.is_empty() && self.postponed.is_empty() {
-                Wait::Block { until }
-            } else {
+            let is_behind =
+                !self.outbox.is_empty() || !self.postponed.is_empty() || self.engine.has_work();
+            let wait = if is_behind {
                 Wait::Poll
+            } else {
+                Wait::Block { until }
             };
             self.turn(wait)?;
         }

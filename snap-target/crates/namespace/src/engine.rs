@@ -9,19 +9,12 @@ use store::{Completion, Op, Rejected, Store, StoreError, Token};
 use transforms::Scratch;
 use volume::{Cache, ReadOp};
 
+use crate::frames::{Answer, FrameConfig, Frames, Peer, Wanted};
+use crate::limits::{FETCHES_MAX, REQUESTS_MAX};
+use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
 use crate::{Done, Io, Namespace, NamespaceError, NamespaceSet};
-
-/// Requests in flight on one engine; more are parked by the frontends' queue depths, which sum up to less by configuration.
-const REQUESTS_MAX: usize = 1 << 16;
-/// Fetches of one request: the low bits of a store token.
-pub(crate) const FETCHES_MAX: usize = 1 << 8;
-
-const _: () = assert!(
-    (REQUESTS_MAX as u64) < 1 << 32 && FETCHES_MAX as u64 <= 1 << 32,
-    "both fit a store token"
-);
 
 /// Memory of one engine.
 #[derive(Clone, Debug)]
@@ -31,6 +24,8 @@ pub struct EngineConfig {
     pub pool: PoolConfig,
     /// Budget of the frame cache and the table cache.
     pub cache_bytes: usize,
+    /// How frames are decoded and shared.
+    pub frames: FrameConfig,
 }
 
 impl Default for EngineConfig {
@@ -38,6 +33,7 @@ impl Default for EngineConfig {
         Self {
             pool: PoolConfig::default(),
             cache_bytes: 64 << 20,
+            frames: FrameConfig::default(),
         }
     }
 }
@@ -55,10 +51,24 @@ pub struct EngineCounters {
     pub written_bytes: u64,
     /// Requests that waited for memory or a store's queue.
     pub parked: u64,
+    /// Reads of stored frames, neighbours in one.
+    pub frame_fetches: u64,
+    /// Frames of this engine's that are decoded.
+    pub frames_decoded: u64,
+    /// Those of them that a worker decoded.
+    pub frames_decoded_by_workers: u64,
+    /// Wants of a frame of this engine's that was on its way for somebody else.
+    pub joined_misses: u64,
+    /// Wants of a frame of this engine's that was in its cache by then.
+    pub frame_hits: u64,
+    /// Frames of other engines that requests of this one wanted.
+    pub cross_reactor_wants: u64,
 }
 
 /// See the crate's documentation.
 pub struct Engine {
+    ring: Ring,
+    frames: Frames,
     attached: Vec<Attached>,
     parts: Parts,
     requests: Vec<Request>,
@@ -81,6 +91,10 @@ pub(crate) struct Parts {
     pub(crate) staging: Pool,
     pub(crate) cache: Cache,
     pub(crate) scratch: Scratch,
+    /// Stored bytes of a frame that lie in several pieces.
+    pub(crate) assembly: Vec<u8>,
+    /// Frames that requests want, on their way to [`Frames`].
+    pub(crate) wanted: Vec<Wanted>,
     pub(crate) counters: EngineCounters,
 }
 
@@ -96,7 +110,7 @@ struct Request {
     clippy::large_enum_variant,
     reason = "lives in the request table, which is made once; a box would be an allocation a request"
 )]
-enum Work {
+pub(crate) enum Work {
     Free,
     /// Waits for memory or a store's queue; retried whenever something was given back.
     Raw {
@@ -153,9 +167,13 @@ impl Engine {
             )?,
             cache: Cache::new(config.cache_bytes),
             scratch: Scratch::new(),
+            assembly: Vec::new(),
+            wanted: Vec::new(),
             counters: EngineCounters::default(),
         };
         Ok(Self {
+            ring: ring.clone(),
+            frames: Frames::new(ring, &config.frames),
             attached,
             parts,
             requests: Vec::new(),
@@ -164,6 +182,31 @@ impl Engine {
             done: Vec::new(),
             completions: Vec::new(),
         })
+    }
+
+    /// Reaches this engine's frames from others' threads.
+    #[must_use]
+    pub fn peer(&self) -> Peer {
+        self.frames.peer()
+    }
+
+    /// Shares frames with other engines from now on: each frame has one of them as its home, by its hash. `peers` are those of all engines over the
+    /// same namespaces, by their number; `reactor` is this one's. To be called before the first request.
+    pub fn meet(&mut self, reactor: u16, peers: &[Peer]) {
+        self.frames.meet(reactor, peers);
+    }
+
+    /// Whether something is to be done that no event will bring about: decoding for which a turn had no time, or a message that found
+    /// its channel full. Then the ring must not sleep before the next [`Engine::poll`].
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.frames.has_work()
+    }
+
+    /// How the cache did.
+    #[must_use]
+    pub fn cache_counters(&self) -> volume::CacheCounters {
+        self.parts.cache.counters()
     }
 
     /// Counters since the engine was made.
@@ -190,7 +233,7 @@ impl Engine {
     /// `snapshot`: the reader needs bytes that do not change after this call (it sends a digest ahead of them), so memory that a writer may
     /// change is copied.
     pub fn submit(&mut self, nsid: u32, io: Io, snapshot: bool, token: u64) -> Option<Done> {
-        let Some(index) = self.find(nsid) else {
+        let Some(index) = find(&self.attached, nsid) else {
             return Some(Done {
                 token,
                 buf: buffer_of(io),
@@ -236,6 +279,9 @@ impl Engine {
             (Backing::View { .. }, _) => Work::Free,
         };
         self.advance(slot);
+        if !self.parts.wanted.is_empty() {
+            self.serve_frames();
+        }
         self.take_done(token)
     }
 
@@ -249,28 +295,63 @@ impl Engine {
             for source in 0..self.attached[index].stores.len() {
                 self.attached[index].stores[source].poll(&mut completions);
                 for completion in completions.drain(..) {
-                    self.completed(index, completion);
+                    self.attached[index].in_flight -= 1;
+                    let others = self.frames.completed(&self.attached[index], completion);
+                    if let Some(completion) = others {
+                        self.completed(index, completion);
+                    }
                 }
             }
             self.completions = completions;
         }
-        self.retry_parked();
+        // Frames give memory back that requests wait for, and requests that go on want frames.
+        loop {
+            let served = self.serve_frames();
+            let retried = self.retry_parked();
+            if !served && !retried {
+                break;
+            }
+        }
         done.append(&mut self.done);
     }
 
-    fn find(&self, nsid: u32) -> Option<usize> {
-        // NSIDs are handed out from 1 without gaps as a rule: the first look is a hit.
-        let guess = (nsid as usize).wrapping_sub(1);
-        if self
-            .attached
-            .get(guess)
-            .is_some_and(|attached| attached.shared.nsid == nsid)
-        {
-            return Some(guess);
+    /// Brings frames forward, and the requests that wait for them, as far as the turn, memory and the stores allow; true when anything moved.
+    fn serve_frames(&mut self) -> bool {
+        let turn = self.ring.stats().turns;
+        let mut any = false;
+        loop {
+            let (attached, parts) = (&mut self.attached, &mut self.parts);
+            let mut moved = self.frames.take_mail(attached, parts);
+            moved |= self.frames.want_all(attached, parts);
+            moved |= self.frames.work(attached, parts, turn);
+            while let Some(answer) = self.frames.next_answer() {
+                moved = true;
+                self.framed(answer);
+            }
+            if !moved {
+                return any;
+            }
+            any = true;
         }
-        self.attached
-            .binary_search_by_key(&nsid, |attached| attached.shared.nsid)
-            .ok()
+    }
+
+    /// Hands a frame, or why there is none, to the request that wants it.
+    fn framed(&mut self, answer: Answer) {
+        let home = answer.home;
+        let slot = answer.slot as usize;
+        let Some(request) = self.requests.get_mut(slot) else {
+            return;
+        };
+        if let Work::View(mut read) = std::mem::replace(&mut request.work, Work::Submitted) {
+            let op = request.op.get_or_insert_with(|| Box::new(ReadOp::new()));
+            let attached = &mut self.attached[request.attached];
+            let step = read.framed(op, attached, &mut self.parts, slot, answer);
+            if !matches!(step, Step::Done(_)) {
+                request.work = Work::View(read);
+            }
+            self.settle(slot, step);
+        }
+        self.frames.let_go(home);
     }
 
     fn lease(&mut self, index: usize, lba: u64, blocks: u32) -> Option<IoBuf> {
@@ -361,7 +442,6 @@ impl Engine {
 
     fn completed(&mut self, attached: usize, completion: Completion) {
         let (slot, fetch) = parts_of(completion.token);
-        self.attached[attached].in_flight -= 1;
         let Some(request) = self.requests.get_mut(slot) else {
             return;
         };
@@ -392,7 +472,9 @@ impl Engine {
         }
     }
 
-    fn retry_parked(&mut self) {
+    /// Lets parked requests go on, in their order; true when one did.
+    fn retry_parked(&mut self) -> bool {
+        let mut retried = false;
         for _ in 0..self.parked.len() {
             let Some(slot) = self.parked.pop_front() else {
                 break;
@@ -404,7 +486,9 @@ impl Engine {
                 self.parked.rotate_right(1);
                 break;
             }
+            retried = true;
         }
+        retried
     }
 }
 
@@ -440,115 +524,19 @@ impl Attached {
     }
 }
 
-/// The second check: the frontend's parser did the first, with the status codes of the command set.
-fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError> {
-    let nsid = namespace.nsid;
-    if io.is_write() && namespace.write_protected && !matches!(io, Io::Flush) {
-        return Err(NamespaceError::WriteProtected { nsid });
+/// The namespace of this number.
+pub(crate) fn find(attached: &[Attached], nsid: u32) -> Option<usize> {
+    // NSIDs are handed out from 1 without gaps as a rule: the first look is a hit.
+    let guess = (nsid as usize).wrapping_sub(1);
+    if attached
+        .get(guess)
+        .is_some_and(|attached| attached.shared.nsid == nsid)
+    {
+        return Some(guess);
     }
-    let (lba, blocks) = match io {
-        Io::Read { lba, blocks } => (*lba, u64::from(*blocks)),
-        Io::Write { lba, data, .. } => (
-            *lba,
-            (data.len() as u64).div_ceil(u64::from(namespace.lba_bytes)),
-        ),
-        Io::Flush => return Ok(()),
-    };
-    match lba.checked_add(blocks) {
-        Some(end) if end <= namespace.blocks && blocks > 0 => Ok(()),
-        end => Err(NamespaceError::OutOfRange {
-            nsid,
-            lba,
-            end: end.unwrap_or(u64::MAX),
-            blocks: namespace.blocks,
-        }),
-    }
-}
-
-fn buffer_of(io: Io) -> Option<IoBuf> {
-    match io {
-        Io::Write { data, .. } => Some(data),
-        _ => None,
-    }
-}
-
-fn raw_work(namespace: &Namespace, io: Io) -> Work {
-    let lba_bytes = u64::from(namespace.lba_bytes);
-    match io {
-        Io::Read { lba, blocks } => {
-            let read_bytes = blocks.saturating_mul(namespace.lba_bytes);
-            Work::Raw {
-                op: Op::Read {
-                    offset: lba * lba_bytes,
-                },
-                buf: None,
-                read_bytes,
-            }
-        }
-        Io::Write { lba, data, durable } => Work::Raw {
-            op: Op::Write {
-                offset: lba * lba_bytes,
-                durable,
-            },
-            buf: Some(data),
-            read_bytes: 0,
-        },
-        Io::Flush => Work::Raw {
-            op: Op::Flush,
-            buf: None,
-            read_bytes: 0,
-        },
-    }
-}
-
-fn submit_raw(
-    attached: &mut Attached,
-    parts: &mut Parts,
-    slot: usize,
-    op: Op,
-    buf: Option<IoBuf>,
-    read_bytes: u32,
-    work: &mut Work,
-) -> Step {
-    let buf = if read_bytes > 0 && buf.is_none() {
-        let Some(buf) = parts.answers.alloc(read_bytes as usize) else {
-            *work = Work::Raw {
-                op,
-                buf: None,
-                read_bytes,
-            };
-            return Step::Parked;
-        };
-        Some(buf)
-    } else {
-        buf
-    };
-    let bytes = buf.as_ref().map_or(0, IoBuf::len) as u64;
-    match attached.submit(0, op, buf, token_of(slot, 0)) {
-        Ok(()) => {
-            match op {
-                Op::Read { .. } => parts.counters.stored_bytes += bytes,
-                _ => parts.counters.written_bytes += bytes,
-            }
-            Step::Waiting
-        }
-        Err(Rejected {
-            op,
-            buf,
-            why: StoreError::Busy,
-        }) => {
-            *work = Work::Raw {
-                op,
-                buf,
-                read_bytes,
-            };
-            Step::Parked
-        }
-        Err(Rejected { why, .. }) => Step::Done(Err(NamespaceError::Store {
-            nsid: attached.shared.nsid,
-            cause: why,
-        })),
-    }
+    attached
+        .binary_search_by_key(&nsid, |attached| attached.shared.nsid)
+        .ok()
 }
 
 /// The buffer of an operation that moved every byte of it.

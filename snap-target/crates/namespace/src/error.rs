@@ -4,8 +4,8 @@ use nvme_spec::status::Status;
 use store::StoreError;
 use volume::VolumeError;
 
-/// Why a request failed.
-#[derive(Debug, thiserror::Error)]
+/// Why a request failed. It can be cloned: everyone who waits for one frame is told the same.
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum NamespaceError {
     /// The engine knows no namespace of this number: it was detached, or never attached.
     #[error("namespace {nsid} is not attached")]
@@ -77,6 +77,18 @@ impl NamespaceError {
             Self::Store { .. } | Self::Short { .. } if is_write => Status::WRITE_FAULT,
             Self::Store { .. } | Self::Short { .. } => Status::UNRECOVERED_READ_ERROR,
         }
+    }
+
+    /// The same for another namespace: two may present one frame.
+    pub(crate) fn of(mut self, of: u32) -> Self {
+        let (Self::Detached { nsid }
+        | Self::WriteProtected { nsid }
+        | Self::OutOfRange { nsid, .. }
+        | Self::Volume { nsid, .. }
+        | Self::Store { nsid, .. }
+        | Self::Short { nsid, .. }) = &mut self;
+        *nsid = of;
+        self
     }
 
     /// The first logical block that the error is about, where it is known.

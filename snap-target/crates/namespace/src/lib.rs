@@ -2,7 +2,8 @@
 //!
 //! **What it is.** A [`Namespace`] is the immutable description that every reactor shares: its size, identity, protection, and what
 //! stands behind it (a raw store, or a view of a volume). An [`Engine`] is one reactor's way to it: it owns handles to the stores, the
-//! staging pools, the frame cache, and the requests in flight.
+//! staging pools, a cache, and the requests in flight. Engines share frames: each has one of them as its home, and is fetched and decoded
+//! once however many requests want it ([`Engine::meet`]); what takes long is decoded by [`FrameWorkers`].
 //!
 //! **Its contract.** Every request given to [`Engine::submit`] is answered exactly once, at once or by [`Engine::poll`], with its
 //! token. A read is answered with a buffer that holds every byte asked for; where the store's bytes lie in memory and are the presented
@@ -16,18 +17,22 @@
 
 mod engine;
 mod error;
+mod frames;
 mod identity;
+pub mod limits;
 #[allow(
     unsafe_code,
     reason = "hands a reactor's memory to the volume as slices and segments; each block says why"
 )]
 mod memory;
+mod raw;
 mod request;
 mod shared;
 mod view;
 
 pub use engine::{Engine, EngineConfig, EngineCounters, EngineError};
 pub use error::NamespaceError;
+pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
 pub use request::{Done, Io};
 pub use shared::{Backing, Namespace, NamespaceSet};

@@ -3,9 +3,11 @@
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
 use store::{Completion, Op, Rejected, StoreError};
-use volume::{Fetch, Placement, Progress, ReadOp, Volume, VolumeError};
+use volume::{Fetch, FrameWant, Placement, Progress, ReadOp, Volume, VolumeError, Want};
 
-use crate::engine::{Attached, FETCHES_MAX, Parts, Step, token_of, whole};
+use crate::engine::{Attached, Parts, Step, token_of, whole};
+use crate::frames::{Answer, Wanted};
+use crate::limits::FETCHES_MAX;
 use crate::memory::{with_destination, with_filled};
 use crate::{Namespace, NamespaceError};
 
@@ -23,6 +25,7 @@ pub(crate) struct ViewRead {
     out: Option<IoBuf>,
     /// Fetches under way, by the number in their store token.
     fetches: SmallVec<[Option<Fetch>; FETCHES_INLINE]>,
+    /// Fetches and wanted frames that have not come.
     under_way: usize,
     /// A fetch that found no memory or a full store.
     unsent: Option<Fetch>,
@@ -95,6 +98,39 @@ impl ViewRead {
         self.advance(op, attached, parts, slot)
     }
 
+    /// Takes a wanted frame, or why it cannot be had, and goes on.
+    pub(crate) fn framed(
+        &mut self,
+        op: &mut ReadOp,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        slot: usize,
+        answer: Answer,
+    ) -> Step {
+        self.under_way -= 1;
+        let handed = match answer.result {
+            Ok(_) if self.failed.is_some() => Ok(()),
+            Ok(frame) => {
+                let out = self.out.as_ref().map_or_else(IoBuf::empty, IoBuf::clone);
+                let (cache, scratch) = (&mut parts.cache, &mut parts.scratch);
+                with_destination(&out, |out| {
+                    op.framed(answer.id, &frame, &self.volume, cache, scratch, out)
+                })
+                .map_err(|cause| self.volume_error(cause))
+            }
+            // The frame is the same for all who wait, the first presented byte of it is not.
+            Err(NamespaceError::Volume { cause, .. }) => {
+                let cause = op.frame_failed(answer.id, cause);
+                Err(self.volume_error(cause))
+            }
+            Err(error) => Err(error.of(self.nsid)),
+        };
+        if let Err(error) = handed {
+            self.failed.get_or_insert(error);
+        }
+        self.advance(op, attached, parts, slot)
+    }
+
     fn outcome(&mut self, op: &ReadOp, parts: &mut Parts, done: bool) -> Step {
         if self.under_way > 0 {
             return Step::Waiting;
@@ -131,7 +167,19 @@ impl ViewRead {
         loop {
             let progress = self.step(op, parts)?;
             let mut handed = false;
-            while let Some(fetch) = self.unsent.take().or_else(|| op.next_fetch()) {
+            while let Some(want) = self
+                .unsent
+                .take()
+                .map(Want::Fetch)
+                .or_else(|| op.next_want())
+            {
+                let fetch = match want {
+                    Want::Fetch(fetch) => fetch,
+                    Want::Frame(want) => {
+                        self.want_frame(parts, slot, want);
+                        continue;
+                    }
+                };
                 match self.submit(op, attached, parts, slot, fetch)? {
                     Submitted::Stored => {}
                     Submitted::InPlace => handed = true,
@@ -148,6 +196,16 @@ impl ViewRead {
                 Progress::Fetching => return Ok(false),
             }
         }
+    }
+
+    fn want_frame(&mut self, parts: &mut Parts, slot: usize, want: FrameWant) {
+        self.under_way += 1;
+        parts.wanted.push(Wanted {
+            nsid: self.nsid,
+            // Fewer than 2^16 requests.
+            slot: u32::try_from(slot).unwrap_or(u32::MAX),
+            want,
+        });
     }
 
     fn step(&mut self, op: &mut ReadOp, parts: &mut Parts) -> Result<Progress, NamespaceError> {

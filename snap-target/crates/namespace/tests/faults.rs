@@ -9,7 +9,8 @@
     reason = "the error is what is tested, as it comes"
 )]
 
-use std::path::{Path, PathBuf};
+mod support;
+
 use std::sync::Arc;
 
 use namespace::{
@@ -20,69 +21,8 @@ use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, Wait};
 use store::decorate::{Fault, Faulty, On, What, When};
 use store::{OpenOptions, SharedStore, StoreSpec};
-use transforms::{Chain, ElementType, ViewChain};
-use volume::Volume;
-use volume::blocking::Files;
-use volume::write::{ExtentSpec, FileOutput, Options, StreamSpec, Writer};
 
-const ELEMENTS: u32 = 300_000;
-
-fn source() -> Vec<u8> {
-    (0..ELEMENTS)
-        .flat_map(|i| (i.wrapping_mul(2_654_435_761) % 50_000).to_le_bytes())
-        .collect()
-}
-
-/// A packed volume of [`source`], removed when dropped.
-struct Packed(PathBuf);
-
-impl Packed {
-    fn new(name: &str, chain: &str) -> Packed {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
-            .join(format!("{name}-{}.xio", std::process::id()));
-        let options = Options {
-            lba_bytes: 4096,
-            threads: 1,
-            volume_uuid: None,
-            writer: "test".into(),
-        };
-        let mut writer = Writer::new(FileOutput::create(&path, true).unwrap(), options).unwrap();
-        let spec = StreamSpec::new(Chain::parse(chain, ElementType::U32).unwrap());
-        let stream = writer
-            .add_stream(&spec, &mut source().as_slice(), &mut |_| {})
-            .unwrap();
-        let whole = ExtentSpec::Linear {
-            stream: stream.stream,
-            first_element: 0,
-            elements: stream.elements,
-            view: ViewChain::identity(),
-        };
-        writer.add_view("test", [whole]).unwrap();
-        writer.finish().unwrap();
-        Packed(path)
-    }
-
-    fn store(&self) -> SharedStore {
-        SharedStore::open(
-            &StoreSpec::File {
-                path: self.0.clone(),
-            },
-            OpenOptions::read_only().page_cache(),
-        )
-        .unwrap()
-    }
-
-    fn volume(&self) -> Volume {
-        let (file, bytes) = Files::open(&self.0).unwrap();
-        volume::blocking::open(&file, bytes).unwrap()
-    }
-}
-
-impl Drop for Packed {
-    fn drop(&mut self) {
-        let _removed = std::fs::remove_file(&self.0);
-    }
-}
+use support::{Packed, source};
 
 struct Bench {
     ring: Ring,

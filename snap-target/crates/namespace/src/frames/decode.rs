@@ -1,0 +1,210 @@
+//! From stored bytes to packed ones: here, within what a turn may take, or by a worker.
+
+use volume::{FrameBuf, StoredFrame, Volume, VolumeError};
+
+use super::Frames;
+use super::job::{Job, Work};
+use super::run::Run;
+use crate::NamespaceError;
+use crate::engine::{Attached, Parts};
+use crate::memory::with_filled;
+use crate::shared::Backing;
+
+/// What became of a run's next frame.
+enum Next {
+    /// It is decoded, has failed, or is with a worker.
+    Moved,
+    /// Its turn comes later: there is no time left in this one, or no place with the workers.
+    Later,
+    /// The cache has no room.
+    NoRoom,
+}
+
+impl Frames {
+    /// Decodes the frames whose stored bytes are here; true when anything moved.
+    pub(super) fn decode(&mut self, attached: &[Attached], parts: &mut Parts, turn: u64) -> bool {
+        if self.turn != turn {
+            self.turn = turn;
+            self.turn_ns = 0;
+        }
+        self.is_behind = false;
+        let mut moved = false;
+        // Runs in a row that could not go on.
+        let mut waiting = 0;
+        while waiting < self.decoding.len() {
+            let Some(index) = self.decoding.pop_front() else {
+                break;
+            };
+            match self.decode_next(attached, parts, index) {
+                Next::Moved => {
+                    moved = true;
+                    waiting = 0;
+                    match self.runs[index].next == self.runs[index].frames.len() {
+                        true => self.release(index),
+                        false => self.decoding.push_back(index),
+                    }
+                }
+                Next::Later => {
+                    waiting += 1;
+                    self.decoding.push_back(index);
+                }
+                Next::NoRoom => {
+                    self.decoding.push_front(index);
+                    break;
+                }
+            }
+        }
+        moved
+    }
+
+    fn decode_next(&mut self, attached: &[Attached], parts: &mut Parts, index: usize) -> Next {
+        let run = &self.runs[index];
+        let stored = run.frames[run.next];
+        let namespace = &attached[run.attached].shared;
+        let Backing::View { volume, .. } = &namespace.backing else {
+            return self.moved(index);
+        };
+        let ns = stored.decode_ns(volume);
+        let by_worker = ns > self.config.decode_inline_ns_max && self.config.workers.is_some();
+        if by_worker && self.jobs.is_empty() {
+            // A job that comes back brings the engine here again.
+            return Next::Later;
+        }
+        if !by_worker && self.turn_ns >= self.config.turn_decode_ns_max {
+            self.is_behind = true;
+            return Next::Later;
+        }
+        let Some(packed) = self.reserve(parts, stored.packed_bytes as usize) else {
+            return Next::NoRoom;
+        };
+        if by_worker {
+            return self.hand_over(parts, index, namespace.nsid, volume, packed);
+        }
+        self.turn_ns += ns;
+        self.decode_here(parts, index, namespace.nsid, volume, packed)
+    }
+
+    /// A buffer of the cache. Where frames that others hold leave no room, they are asked to say when they let go.
+    fn reserve(&mut self, parts: &mut Parts, bytes: usize) -> Option<FrameBuf> {
+        if let Some(packed) = parts.cache.reserve_frame(bytes) {
+            self.link.starve(false);
+            return Some(packed);
+        }
+        self.link.starve(true);
+        parts.cache.reserve_frame(bytes)
+    }
+
+    fn decode_here(
+        &mut self,
+        parts: &mut Parts,
+        index: usize,
+        nsid: u32,
+        volume: &Volume,
+        mut packed: FrameBuf,
+    ) -> Next {
+        let run = &self.runs[index];
+        let stored = run.frames[run.next];
+        let Parts {
+            scratch, assembly, ..
+        } = parts;
+        let decoded = with_stored(run, |pieces| {
+            let offset = run.blocks.start;
+            stored.decode(volume, pieces, offset, scratch, assembly, packed.bytes())
+        });
+        match decoded {
+            Ok(copied) => {
+                parts.counters.copied_bytes += copied;
+                self.finish(parts, stored.id, packed);
+            }
+            Err(cause) => self.refused(parts, nsid, stored, cause, packed),
+        }
+        self.moved(index)
+    }
+
+    fn refused(
+        &mut self,
+        parts: &mut Parts,
+        nsid: u32,
+        stored: StoredFrame,
+        cause: VolumeError,
+        packed: FrameBuf,
+    ) {
+        parts.cache.give_back(packed);
+        self.fail(stored.id, &NamespaceError::Volume { nsid, cause });
+    }
+
+    fn moved(&mut self, index: usize) -> Next {
+        self.runs[index].next += 1;
+        Next::Moved
+    }
+
+    /// Gives a frame to the workers, with a copy of its stored bytes: staging is free for the next fetch, and nothing that a worker
+    /// touches depends on this engine.
+    fn hand_over(
+        &mut self,
+        parts: &mut Parts,
+        index: usize,
+        nsid: u32,
+        volume: &Volume,
+        packed: FrameBuf,
+    ) -> Next {
+        let (Some(mut job), Some(workers)) = (self.jobs.pop(), &self.config.workers) else {
+            parts.cache.give_back(packed);
+            return Next::Later;
+        };
+        let run = &self.runs[index];
+        let frame = run.frames[run.next];
+        let copied = with_stored(run, |pieces| {
+            frame.copy_stored(pieces, run.blocks.start, &mut job.stored)
+        });
+        if let Err(cause) = copied {
+            self.jobs.push(job);
+            self.refused(parts, nsid, frame, cause, packed);
+            return self.moved(index);
+        }
+        job.work = Some(Work {
+            nsid,
+            volume: volume.clone(),
+            frame,
+            packed,
+            result: Ok(()),
+        });
+        match workers.push(job) {
+            Ok(()) => {
+                parts.counters.copied_bytes += u64::from(frame.stored_bytes);
+                self.moved(index)
+            }
+            Err(mut job) => {
+                // Engines that share the workers have more jobs than their queue has places: no event tells when there is one.
+                self.is_behind = true;
+                if let Some(work) = job.work.take() {
+                    parts.cache.give_back(work.packed);
+                }
+                self.jobs.push(job);
+                Next::Later
+            }
+        }
+    }
+
+    /// Takes a job back from a worker.
+    pub(super) fn job_done(&mut self, parts: &mut Parts, mut job: Box<Job>) {
+        let work = job.work.take();
+        self.jobs.push(job);
+        let Some(work) = work else {
+            return;
+        };
+        parts.counters.frames_decoded_by_workers += 1;
+        match work.result {
+            Ok(()) => self.finish(parts, work.frame.id, work.packed),
+            Err(cause) => self.refused(parts, work.nsid, work.frame, cause, work.packed),
+        }
+    }
+}
+
+/// Runs `use_bytes` with the stored bytes of a run.
+fn with_stored<R>(run: &Run, use_bytes: impl FnOnce(&[&[u8]]) -> R) -> R {
+    match &run.buf {
+        Some(buf) => with_filled(buf, buf.len(), use_bytes),
+        None => use_bytes(&[&run.long]),
+    }
+}

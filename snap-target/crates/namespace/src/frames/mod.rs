@@ -1,0 +1,381 @@
+//! Frames: each has one engine as its home, which fetches it once, has it decoded once, and keeps it.
+//!
+//! ```text
+//!   request wants a frame
+//!     |  home is another engine: a message                      its answer: the frame, shared
+//!     v                                                                  ^
+//!   home: in the cache? ---------------------------------------------> answer
+//!     |   on its way?  wait with the others ----------------------.      ^
+//!     v                                                           v      |
+//!   run of neighbours -> store -> stored bytes -> decode -> cache -> everyone who waits
+//!                                                   |   ^
+//!                                          over 50 us: a worker
+//! ```
+//! No two engines can wait for each other: what an engine needs to answer (staging, a place in its cache, a worker) is never held by a request;
+//! answers are taken and used up whatever else is short; and a request waits for all its frames before it ends, so none is left behind.
+
+mod decode;
+mod job;
+mod link;
+mod run;
+
+use std::collections::{HashMap, VecDeque};
+
+use reactor::{Receiver, Ring, channel};
+use smallvec::SmallVec;
+use store::Completion;
+use volume::{FrameBuf, FrameId, FrameWantId, StoredFrame};
+
+pub use job::{FrameQueue, FrameWorkers};
+pub(crate) use link::Answer;
+pub use link::Peer;
+use link::{Link, SlotWant, WantRun};
+use run::{Fetched, Run, run_of};
+
+use crate::NamespaceError;
+use crate::engine::{Attached, Parts, find};
+use crate::frames::job::Job;
+use crate::limits::{
+    DECODE_INLINE_NS_MAX, GROUP_FRAMES, JOBS_MAX, MESSAGES_MAX, TURN_DECODE_NS_MAX,
+};
+
+/// How an engine decodes frames, and how it talks to others about them. The defaults serve; tests take smaller ones.
+#[derive(Clone, Debug)]
+pub struct FrameConfig {
+    /// Who decodes frames that take long; `None`: the engine itself.
+    pub workers: Option<FrameQueue>,
+    /// Estimated nanoseconds from which on a decode goes to a worker.
+    pub decode_inline_ns_max: u64,
+    /// Estimated nanoseconds of decoding in one turn of the ring; one frame more when they are used up.
+    pub turn_decode_ns_max: u64,
+    /// Frames of this engine that the workers have at a time.
+    pub jobs_max: usize,
+    /// Messages of each kind that wait for this engine.
+    pub messages_max: usize,
+}
+
+impl Default for FrameConfig {
+    fn default() -> Self {
+        Self {
+            workers: None,
+            decode_inline_ns_max: DECODE_INLINE_NS_MAX,
+            turn_decode_ns_max: TURN_DECODE_NS_MAX,
+            jobs_max: JOBS_MAX,
+            messages_max: MESSAGES_MAX,
+        }
+    }
+}
+
+/// A frame that a request of this engine wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) nsid: u32,
+    pub(crate) slot: u32,
+    pub(crate) want: volume::FrameWant,
+}
+
+/// Who waits for a frame.
+#[derive(Clone, Copy, Debug)]
+struct Waiter {
+    reactor: u16,
+    slot: u32,
+    id: FrameWantId,
+}
+
+/// The frames of an engine that are wanted, fetched, decoded.
+pub(crate) struct Frames {
+    config: FrameConfig,
+    link: Link,
+    /// Frames on their way, by where their waiters are.
+    pending: HashMap<FrameId, usize>,
+    waiters: Vec<SmallVec<[Waiter; 4]>>,
+    free_waiters: Vec<usize>,
+    runs: Vec<Run>,
+    free_runs: Vec<usize>,
+    /// Runs to be fetched. The last one may still grow.
+    missing: VecDeque<usize>,
+    /// Runs whose stored bytes are here. They take turns, a frame each, so that a long one holds nobody up.
+    decoding: VecDeque<usize>,
+    /// Jobs that no worker has.
+    #[expect(clippy::vec_box, reason = "they travel through queues by their boxes")]
+    jobs: Vec<Box<Job>>,
+    decoded: Receiver<Box<Job>>,
+    /// Answers to requests of this engine.
+    answers: VecDeque<Answer>,
+    /// The ring's turn that decoding was last charged to, and what was.
+    turn: u64,
+    turn_ns: u64,
+    /// Whether something is to be done that no event will bring about.
+    is_behind: bool,
+}
+
+impl Frames {
+    pub(crate) fn new(ring: &Ring, config: &FrameConfig) -> Self {
+        let jobs_max = config.jobs_max.max(1);
+        let (answers, decoded) = channel(ring, jobs_max);
+        let has_workers = config.workers.is_some();
+        let jobs_max = if has_workers { jobs_max } else { 0 };
+        Self {
+            config: config.clone(),
+            link: Link::new(ring, config.messages_max),
+            pending: HashMap::new(),
+            waiters: Vec::new(),
+            free_waiters: Vec::new(),
+            runs: Vec::new(),
+            free_runs: Vec::new(),
+            missing: VecDeque::new(),
+            decoding: VecDeque::new(),
+            jobs: (0..jobs_max).map(|_| Job::new(answers.clone())).collect(),
+            decoded,
+            answers: VecDeque::new(),
+            turn: 0,
+            turn_ns: 0,
+            is_behind: false,
+        }
+    }
+
+    pub(crate) fn peer(&self) -> Peer {
+        self.link.own()
+    }
+
+    pub(crate) fn meet(&mut self, reactor: u16, peers: &[Peer]) {
+        self.link.meet(reactor, peers);
+    }
+
+    /// Whether there is something to do that no event will bring about: decoding for which the last turn had no time, or messages that
+    /// found a channel full.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_behind || !self.link.is_flushed()
+    }
+
+    /// Takes what requests of this engine want: to its home each, neighbours together.
+    pub(crate) fn want_all(&mut self, attached: &[Attached], parts: &mut Parts) -> bool {
+        if parts.wanted.is_empty() {
+            return false;
+        }
+        let mut wanted = std::mem::take(&mut parts.wanted);
+        let mut message: Option<(u16, WantRun)> = None;
+        for Wanted { nsid, slot, want } in wanted.drain(..) {
+            let home = self.home(want.frame.id);
+            if home == self.link.reactor {
+                let waiter = Waiter {
+                    reactor: home,
+                    slot,
+                    id: want.id,
+                };
+                self.want(attached, parts, nsid, waiter, want.frame);
+                continue;
+            }
+            parts.counters.cross_reactor_wants += 1;
+            let want = SlotWant { slot, want };
+            match &mut message {
+                Some((to, run))
+                    if *to == home && run.nsid == nsid && run.wants.len() < GROUP_FRAMES =>
+                {
+                    run.wants.push(want);
+                }
+                _ => {
+                    let run = WantRun {
+                        nsid,
+                        reactor: self.link.reactor,
+                        wants: SmallVec::from_iter([want]),
+                    };
+                    if let Some((to, full)) = message.replace((home, run)) {
+                        self.link.send_wants(to, full);
+                    }
+                }
+            }
+        }
+        if let Some((to, run)) = message {
+            self.link.send_wants(to, run);
+        }
+        self.link.flush();
+        parts.wanted = wanted;
+        true
+    }
+
+    /// The engine that a frame belongs to.
+    fn home(&self, id: FrameId) -> u16 {
+        let home = id.group_hash(GROUP_FRAMES as u64) % self.link.reactors();
+        // Below the number of reactors, which are at most 2^16.
+        u16::try_from(home).unwrap_or(0)
+    }
+
+    /// Takes what other engines and the workers sent.
+    pub(crate) fn take_mail(&mut self, attached: &[Attached], parts: &mut Parts) -> bool {
+        let mut moved = false;
+        while let Some(WantRun {
+            nsid,
+            reactor,
+            wants,
+        }) = self.link.next_wants()
+        {
+            moved = true;
+            for SlotWant { slot, want } in wants {
+                let id = want.id;
+                let waiter = Waiter { reactor, slot, id };
+                self.want(attached, parts, nsid, waiter, want.frame);
+            }
+        }
+        while let Some(answer) = self.link.next_answer() {
+            moved = true;
+            self.answers.push_back(answer);
+        }
+        while let Some(job) = self.decoded.try_recv() {
+            moved = true;
+            self.job_done(parts, job);
+        }
+        moved
+    }
+
+    /// An answer to a request of this engine. After the frame in it was let go, [`Frames::let_go`] has to be told.
+    pub(crate) fn next_answer(&mut self) -> Option<Answer> {
+        self.answers.pop_front()
+    }
+
+    /// A frame of `home`'s was let go.
+    pub(crate) fn let_go(&self, home: u16) {
+        self.link.let_go(home);
+    }
+
+    /// A request wants a frame of this engine's.
+    fn want(
+        &mut self,
+        attached: &[Attached],
+        parts: &mut Parts,
+        nsid: u32,
+        waiter: Waiter,
+        frame: StoredFrame,
+    ) {
+        if let Some(at) = self.pending.get(&frame.id) {
+            parts.counters.joined_misses += 1;
+            self.waiters[*at].push(waiter);
+            return;
+        }
+        if let Some(found) = parts.cache.frame(frame.id) {
+            parts.counters.frame_hits += 1;
+            self.answer(waiter, Ok(found));
+            return;
+        }
+        let Some(attached) = find(attached, nsid) else {
+            self.answer(waiter, Err(NamespaceError::Detached { nsid }));
+            return;
+        };
+        let at = self.free_waiters.pop().unwrap_or_else(|| {
+            self.waiters.push(SmallVec::new());
+            self.waiters.len() - 1
+        });
+        self.waiters[at].push(waiter);
+        self.pending.insert(frame.id, at);
+        let last = self.missing.back().map(|index| &mut self.runs[*index]);
+        if last.is_some_and(|last| last.grow(attached, frame)) {
+            return;
+        }
+        let index = self.free_runs.pop().unwrap_or_else(|| {
+            self.runs.push(Run::new());
+            self.runs.len() - 1
+        });
+        self.runs[index].begin(attached, frame);
+        self.missing.push_back(index);
+    }
+
+    /// Fetches and decodes as far as memory, the stores, the workers and the turn allow; true when anything moved.
+    pub(crate) fn work(&mut self, attached: &mut [Attached], parts: &mut Parts, turn: u64) -> bool {
+        let fetched = self.fetch(attached, parts);
+        let decoded = self.decode(attached, parts, turn);
+        self.link.flush();
+        fetched || decoded
+    }
+
+    /// Asks the stores for what is missing.
+    fn fetch(&mut self, attached: &mut [Attached], parts: &mut Parts) -> bool {
+        let mut moved = false;
+        while let Some(&index) = self.missing.front() {
+            let run = &mut self.runs[index];
+            let state = run.fetch(index, &mut attached[run.attached], parts);
+            if state == Fetched::NoRoom {
+                break;
+            }
+            moved = true;
+            run.is_queued = false;
+            self.missing.pop_front();
+            if state == Fetched::Done {
+                self.fetched(index);
+            }
+        }
+        moved
+    }
+
+    /// Takes the end of a store's operation, if it is about frames; gives it back if not.
+    pub(crate) fn completed(
+        &mut self,
+        attached: &Attached,
+        completion: Completion,
+    ) -> Option<Completion> {
+        let Some(index) = run_of(completion.token) else {
+            return Some(completion);
+        };
+        let run = &mut self.runs[index];
+        let state = run.completed(attached.shared.nsid, completion);
+        if state == Fetched::Done && !run.is_queued {
+            self.fetched(index);
+        }
+        None
+    }
+
+    /// A run's stored bytes are here, or cannot be had.
+    fn fetched(&mut self, index: usize) {
+        let Some(error) = self.runs[index].failed.take() else {
+            self.decoding.push_back(index);
+            return;
+        };
+        for at in 0..self.runs[index].frames.len() {
+            let id = self.runs[index].frames[at].id;
+            self.fail(id, &error);
+        }
+        self.release(index);
+    }
+
+    fn release(&mut self, index: usize) {
+        self.runs[index].buf = None;
+        self.free_runs.push(index);
+    }
+
+    /// A frame is decoded: it is kept, and everyone who waits for it gets it.
+    fn finish(&mut self, parts: &mut Parts, id: FrameId, packed: FrameBuf) {
+        parts.counters.frames_decoded += 1;
+        let frame = parts.cache.insert_frame(id, packed);
+        self.answer_all(id, &Ok(frame));
+    }
+
+    /// A frame cannot be had: everyone who waits for it is told why.
+    fn fail(&mut self, id: FrameId, error: &NamespaceError) {
+        self.answer_all(id, &Err(error.clone()));
+    }
+
+    fn answer_all(&mut self, id: FrameId, result: &Result<volume::Frame, NamespaceError>) {
+        let Some(at) = self.pending.remove(&id) else {
+            return;
+        };
+        for n in 0..self.waiters[at].len() {
+            let waiter = self.waiters[at][n];
+            self.answer(waiter, result.clone());
+        }
+        // Its memory is kept, for the next frame.
+        self.waiters[at].clear();
+        self.free_waiters.push(at);
+    }
+
+    fn answer(&mut self, waiter: Waiter, result: Result<volume::Frame, NamespaceError>) {
+        let answer = Answer {
+            slot: waiter.slot,
+            id: waiter.id,
+            home: self.link.reactor,
+            result,
+        };
+        match waiter.reactor == self.link.reactor {
+            true => self.answers.push_back(answer),
+            false => self.link.send_answer(waiter.reactor, answer),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Neighbouring frames that are fetched in one piece, until each of them is decoded.
+
+use std::ops::Range;
+
+use reactor::buf::IoBuf;
+use smallvec::SmallVec;
+use store::{Completion, Op, Rejected, StoreError, Token};
+use volume::limits::FETCH_BYTES_MAX;
+use volume::{SourceId, StoredFrame};
+
+use crate::NamespaceError;
+use crate::engine::{Attached, Parts, whole};
+use crate::limits::{FETCHES_MAX, GROUP_FRAMES};
+
+/// Marks the store tokens of runs; requests have the others.
+const RUN_TOKEN: u64 = 1 << 63;
+
+/// Frames of one namespace whose stored bytes are fetched together. Recycled.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) attached: usize,
+    source: SourceId,
+    /// Bytes of the source.
+    pub(crate) blocks: Range<u64>,
+    pub(crate) frames: SmallVec<[StoredFrame; GROUP_FRAMES]>,
+    /// Frames before this one are decoded, or with a worker.
+    pub(crate) next: usize,
+    /// Bytes of the source before this one have been asked for.
+    asked: u64,
+    /// Whether it stands in the line of runs that are to be asked for.
+    pub(crate) is_queued: bool,
+    /// Parts that the store has.
+    open: usize,
+    /// The stored bytes, where one part holds them all.
+    pub(crate) buf: Option<IoBuf>,
+    /// The stored bytes of a frame that is longer than a fetch.
+    pub(crate) long: Vec<u8>,
+    /// The first error; reported when the store has no part any more.
+    pub(crate) failed: Option<NamespaceError>,
+}
+
+/// How far a run's fetch came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetched {
+    /// No memory, or the store is full.
+    NoRoom,
+    /// The store has the parts that are not here.
+    UnderWay,
+    /// Every byte is here, or the run has failed.
+    Done,
+}
+
+impl Run {
+    pub(crate) fn new() -> Self {
+        Self {
+            attached: 0,
+            source: SourceId::OWN,
+            blocks: 0..0,
+            frames: SmallVec::new(),
+            next: 0,
+            asked: 0,
+            is_queued: false,
+            open: 0,
+            buf: None,
+            long: Vec::new(),
+            failed: None,
+        }
+    }
+
+    /// Begins a run with its first frame; the memory of an earlier one is kept.
+    pub(crate) fn begin(&mut self, attached: usize, frame: StoredFrame) {
+        self.attached = attached;
+        self.source = frame.source;
+        self.blocks = frame.blocks();
+        self.frames.clear();
+        self.frames.push(frame);
+        self.next = 0;
+        self.asked = self.blocks.start;
+        self.is_queued = true;
+        self.open = 0;
+        self.buf = None;
+        self.failed = None;
+    }
+
+    /// Takes another frame in, if one fetch can serve both.
+    pub(crate) fn grow(&mut self, attached: usize, frame: StoredFrame) -> bool {
+        let blocks = frame.blocks();
+        let near = self.attached == attached
+            && self.source == frame.source
+            && self.asked == self.blocks.start
+            && (self.blocks.start..=self.blocks.end).contains(&blocks.start);
+        let end = self.blocks.end.max(blocks.end);
+        if !near || end - self.blocks.start > u64::from(FETCH_BYTES_MAX) {
+            return false;
+        }
+        self.blocks.end = end;
+        self.frames.push(frame);
+        true
+    }
+
+    fn is_long(&self) -> bool {
+        self.blocks.end - self.blocks.start > u64::from(FETCH_BYTES_MAX)
+    }
+
+    /// Asks the store for the parts that have not been asked for.
+    pub(crate) fn fetch(
+        &mut self,
+        index: usize,
+        attached: &mut Attached,
+        parts: &mut Parts,
+    ) -> Fetched {
+        while self.failed.is_none() && self.asked < self.blocks.end {
+            if let Some(no_room) = self.fetch_part(index, attached, parts) {
+                return no_room;
+            }
+        }
+        self.state()
+    }
+
+    fn fetch_part(
+        &mut self,
+        index: usize,
+        attached: &mut Attached,
+        parts: &mut Parts,
+    ) -> Option<Fetched> {
+        let source = self.source.0 as usize;
+        let len = (self.blocks.end - self.asked).min(u64::from(FETCH_BYTES_MAX));
+        // At most FETCH_BYTES_MAX.
+        let len = u32::try_from(len).unwrap_or(FETCH_BYTES_MAX);
+        if !self.is_long()
+            && let Some(lease) = attached.lease(source, self.asked, len)
+        {
+            self.buf = Some(lease);
+            self.took(len, parts);
+            return None;
+        }
+        let Some(buf) = parts.staging.alloc(len as usize) else {
+            return Some(Fetched::NoRoom);
+        };
+        let part = (self.asked - self.blocks.start) / u64::from(FETCH_BYTES_MAX);
+        let token = Token(RUN_TOKEN | (index * FETCHES_MAX) as u64 | part);
+        let op = Op::Read { offset: self.asked };
+        match attached.submit(source, op, Some(buf), token) {
+            Ok(()) => {
+                self.open += 1;
+                self.took(len, parts);
+            }
+            Err(Rejected {
+                why: StoreError::Busy,
+                ..
+            }) => return Some(Fetched::NoRoom),
+            Err(Rejected { why, .. }) => {
+                let nsid = attached.shared.nsid;
+                self.failed = Some(NamespaceError::Store { nsid, cause: why });
+            }
+        }
+        None
+    }
+
+    fn took(&mut self, len: u32, parts: &mut Parts) {
+        self.asked += u64::from(len);
+        parts.counters.stored_bytes += u64::from(len);
+        parts.counters.frame_fetches += 1;
+    }
+
+    /// Takes what the store says of a part.
+    pub(crate) fn completed(&mut self, nsid: u32, completion: Completion) -> Fetched {
+        self.open -= 1;
+        let part = completion.token.0 % FETCHES_MAX as u64;
+        match whole(nsid, completion) {
+            Ok(Some(buf)) if self.is_long() => self.keep_part(part, &buf),
+            Ok(buf) => self.buf = buf,
+            Err(error) => {
+                self.failed.get_or_insert(error);
+            }
+        }
+        self.state()
+    }
+
+    fn keep_part(&mut self, part: u64, buf: &IoBuf) {
+        // A frame has at most 4 MiB.
+        let len = usize::try_from(self.blocks.end - self.blocks.start).unwrap_or(0);
+        self.long.resize(len, 0);
+        let at = usize::try_from(part * u64::from(FETCH_BYTES_MAX)).unwrap_or(len);
+        if let Some(place) = self.long.get_mut(at..at + buf.len()) {
+            buf.copy_to(0, place);
+        }
+    }
+
+    fn state(&self) -> Fetched {
+        match (self.open, self.failed.is_some()) {
+            (0, true) => Fetched::Done,
+            (0, false) if self.asked == self.blocks.end => Fetched::Done,
+            _ => Fetched::UnderWay,
+        }
+    }
+}
+
+/// The run that a store token is about.
+pub(crate) fn run_of(token: Token) -> Option<usize> {
+    let is_run = token.0 & RUN_TOKEN != 0;
+    let index = (token.0 & !RUN_TOKEN) / FETCHES_MAX as u64;
+    usize::try_from(index).ok().filter(|_| is_run)
+}

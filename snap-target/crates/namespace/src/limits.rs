@@ -1,0 +1,31 @@
+//! The named limits of this crate, in one place and checked against each other.
+
+use volume::limits::{FETCH_BYTES_MAX, FRAME_PACKED_BYTES_MAX};
+
+/// Requests in flight on one engine; more are parked by the frontends' queue depths, which sum up to less by configuration.
+pub(crate) const REQUESTS_MAX: usize = 1 << 16;
+/// Fetches of one request, or of one run of frames: the low bits of a store token.
+pub(crate) const FETCHES_MAX: usize = 1 << 8;
+/// Neighbouring frames that have the same home: 1 MiB of frames of the default size, so that a long read is fetched in long pieces.
+pub(crate) const GROUP_FRAMES: usize = 16;
+/// A decode that takes longer, by the estimate of its codec, goes to a worker (design: "Reactor").
+pub(crate) const DECODE_INLINE_NS_MAX: u64 = 50_000;
+/// Decoding that one turn of a reactor does itself; what is left over goes on in the next turn. Four of the longest inline decodes: sockets are
+/// looked after often enough, and a turn still costs little beside what it decodes.
+pub(crate) const TURN_DECODE_NS_MAX: u64 = 4 * DECODE_INLINE_NS_MAX;
+/// Frames of one engine that the workers have: each keeps a copy of its stored bytes.
+pub(crate) const JOBS_MAX: usize = 32;
+/// Messages about frames that wait for one engine, of each kind.
+pub(crate) const MESSAGES_MAX: usize = 256;
+/// Threads that decode.
+pub const WORKERS_MAX: usize = 8;
+
+const _: () = assert!(
+    (REQUESTS_MAX as u64) < 1 << 32 && FETCHES_MAX as u64 <= 1 << 32,
+    "both fit a store token"
+);
+const _: () = assert!(
+    FRAME_PACKED_BYTES_MAX / FETCH_BYTES_MAX as u64 + 2 <= FETCHES_MAX as u64,
+    "the parts of the longest frame, rounded out, fit a store token"
+);
+const _: () = assert!(TURN_DECODE_NS_MAX >= DECODE_INLINE_NS_MAX);

@@ -1,0 +1,99 @@
+//! Several engines over one set of namespaces, on the test's own thread: what happens when is the test's choice.
+
+use std::sync::Arc;
+
+use namespace::{
+    Done, Engine, EngineConfig, EngineCounters, Io, Namespace, NamespaceError, NamespaceSet,
+};
+use reactor::{Ring, RingConfig, Wait};
+
+/// An engine and its ring.
+pub struct Member {
+    pub ring: Ring,
+    pub engine: Engine,
+}
+
+impl Member {
+    pub fn new(set: &NamespaceSet, config: &EngineConfig) -> Member {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let engine = Engine::new(&ring, set, config).unwrap();
+        Member { ring, engine }
+    }
+}
+
+pub struct Crew {
+    pub members: Vec<Member>,
+    done: Vec<Done>,
+}
+
+impl Crew {
+    pub fn new(count: u16, namespace: Namespace, config: &EngineConfig) -> Crew {
+        let set = NamespaceSet::new(vec![Arc::new(namespace)]);
+        let mut members: Vec<_> = (0..count).map(|_| Member::new(&set, config)).collect();
+        let peers: Vec<_> = members.iter().map(|member| member.engine.peer()).collect();
+        for (member, index) in members.iter_mut().zip(0..) {
+            member.engine.meet(index, &peers);
+        }
+        Crew {
+            members,
+            done: Vec::new(),
+        }
+    }
+
+    pub fn submit(&mut self, member: usize, lba: u64, blocks: u32, token: u64) {
+        let engine = &mut self.members[member].engine;
+        let done = engine.submit(1, Io::Read { lba, blocks }, false, token);
+        self.done.extend(done);
+    }
+
+    /// One turn of each; what is answered by then.
+    pub fn turn(&mut self) -> Vec<Done> {
+        let mut done = Vec::new();
+        self.turn_into(&mut done);
+        done
+    }
+
+    /// The same into memory that is there.
+    pub fn turn_into(&mut self, done: &mut Vec<Done>) {
+        for member in &mut self.members {
+            member.ring.turn(Wait::Poll).unwrap();
+            while member.ring.next_ready().is_some() {}
+            member.engine.poll(&mut self.done);
+        }
+        done.append(&mut self.done);
+    }
+
+    /// Turns until `count` requests are answered; in the order of their tokens.
+    pub fn wait(&mut self, count: usize) -> Vec<Done> {
+        let mut done = Vec::new();
+        while done.len() < count {
+            done.extend(self.turn());
+        }
+        done.sort_by_key(|done| done.token);
+        assert_eq!(done.len(), count, "each is answered once");
+        done
+    }
+
+    pub fn read(
+        &mut self,
+        member: usize,
+        lba: u64,
+        blocks: u32,
+    ) -> Result<Vec<u8>, NamespaceError> {
+        self.submit(member, lba, blocks, 0);
+        let done = self.wait(1).pop().unwrap();
+        done.result.map(|()| done.buf.unwrap().to_vec())
+    }
+
+    /// One counter, of all engines together.
+    pub fn sum(&self, counter: impl Fn(EngineCounters) -> u64) -> u64 {
+        let counters = self.members.iter().map(|member| member.engine.counters());
+        counters.map(counter).sum()
+    }
+
+    pub fn is_idle(&self) -> bool {
+        self.members
+            .iter()
+            .all(|member| !member.engine.is_busy() && !member.engine.has_work())
+    }
+}
