@@ -102,12 +102,30 @@ impl BlockingStore {
         Ok(())
     }
 
-    /// Runs an operation without a buffer: flush, discard, zero.
+    /// Runs an operation without a buffer: flush, discard, zero. A long range is cut.
     ///
     /// # Errors
     /// Whatever the store reports.
     pub fn run(&mut self, op: Op) -> Result<(), StoreError> {
-        self.complete(op, None).1.map(drop)
+        let (offset, len) = match op {
+            Op::Discard { offset, len } | Op::Zero { offset, len, .. } => (offset, len),
+            _ => return self.complete(op, None).1.map(drop),
+        };
+        let limits = self.store.limits();
+        let step = u64::from(limits.range_bytes_max);
+        if offset.checked_add(len).is_none_or(|end| end > limits.bytes) {
+            // For the store to refuse, before anything happened.
+            return self.complete(op, None).1.map(drop);
+        }
+        let mut done = 0;
+        loop {
+            let part = (len - done).min(step);
+            self.complete(part_of(op, offset + done, part), None).1?;
+            done += part;
+            if done == len {
+                return Ok(());
+            }
+        }
     }
 
     fn step_bytes(&self) -> usize {
@@ -151,6 +169,19 @@ impl BlockingStore {
                 );
             }
         }
+    }
+}
+
+/// The same operation on a part of its range.
+fn part_of(op: Op, offset: u64, len: u64) -> Op {
+    match op {
+        Op::Discard { .. } => Op::Discard { offset, len },
+        Op::Zero { durable, .. } => Op::Zero {
+            offset,
+            len,
+            durable,
+        },
+        other => other,
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Op {
         offset: u64,
         /// Bytes.
         len: u64,
+        /// Complete only when that is so on stable storage (NVMe's FUA).
+        durable: bool,
     },
 }
 
@@ -48,6 +50,15 @@ impl Op {
         matches!(
             self,
             Self::Write { .. } | Self::Discard { .. } | Self::Zero { .. }
+        )
+    }
+
+    /// Whether it is complete only when its effect is on stable storage.
+    #[must_use]
+    pub fn is_durable(&self) -> bool {
+        matches!(
+            self,
+            Self::Flush | Self::Write { durable: true, .. } | Self::Zero { durable: true, .. }
         )
     }
 
@@ -100,6 +111,8 @@ pub struct Limits {
     pub alignment_bytes: u32,
     /// Longest read or write.
     pub transfer_bytes_max: u32,
+    /// Longest discard or zeroing: what a turn of the reactor, or a step of the medium, can bear. Whoever has more to zero splits it.
+    pub range_bytes_max: u32,
     /// Most segments of a buffer.
     pub segments_max: u32,
     /// Operations in flight on one handle; the next one is rejected as busy.
@@ -181,9 +194,13 @@ pub(crate) fn check(
             store: store.to_owned(),
         });
     }
-    let (offset, len) = match (*op, buf) {
-        (Op::Read { offset } | Op::Write { offset, .. }, Some(buf)) => (offset, buf.len() as u64),
-        (Op::Discard { offset, len } | Op::Zero { offset, len }, _) => (offset, len),
+    let (offset, len, len_max) = match (*op, buf) {
+        (Op::Read { offset } | Op::Write { offset, .. }, Some(buf)) => {
+            (offset, buf.len() as u64, limits.transfer_bytes_max)
+        }
+        (Op::Discard { offset, len } | Op::Zero { offset, len, .. }, _) => {
+            (offset, len, limits.range_bytes_max)
+        }
         _ => return Ok(()),
     };
     if offset.checked_add(len).is_none_or(|end| end > limits.bytes) {
@@ -194,18 +211,18 @@ pub(crate) fn check(
             bytes: limits.bytes,
         });
     }
+    if len > u64::from(len_max) {
+        return Err(StoreError::TooLong {
+            store: store.to_owned(),
+            len,
+            max: len_max,
+        });
+    }
     let Some(buf) = buf else { return Ok(()) };
     if buf.is_empty() {
         return Err(StoreError::Misuse {
             store: store.to_owned(),
             what: "the buffer has no bytes",
-        });
-    }
-    if len > u64::from(limits.transfer_bytes_max) {
-        return Err(StoreError::TooLong {
-            store: store.to_owned(),
-            len,
-            max: limits.transfer_bytes_max,
         });
     }
     let segments = buf.segments().len();

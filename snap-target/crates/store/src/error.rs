@@ -35,7 +35,7 @@ pub enum StoreError {
         store: String,
     },
     /// Longer than the store takes at once.
-    #[error("{store}: a transfer of {len} bytes is over its limit of {max}; split it")]
+    #[error("{store}: {len} bytes at once are over its limit of {max}; split it")]
     TooLong {
         /// The store.
         store: String,

@@ -21,6 +21,8 @@ use crate::shared::Backend;
 pub(crate) const QUEUE_DEPTH_MAX: u32 = 1024;
 /// Longest transfer: bounds the time of one submit.
 pub(crate) const TRANSFER_BYTES_MAX: u32 = 16 << 20;
+/// Longest zeroing: it happens inside submit, at some 10 GB/s.
+pub(crate) const RANGE_BYTES_MAX: u32 = 1 << 20;
 /// Segments of a buffer: the list is walked, not stored, so this only bounds the time.
 pub(crate) const SEGMENTS_MAX: u32 = 4096;
 
@@ -65,6 +67,7 @@ pub(crate) fn memory_limits(bytes: u64, writable: bool) -> Limits {
         bytes,
         alignment_bytes: 1,
         transfer_bytes_max: TRANSFER_BYTES_MAX,
+        range_bytes_max: RANGE_BYTES_MAX,
         segments_max: SEGMENTS_MAX,
         queue_depth_max: QUEUE_DEPTH_MAX,
         guest_memory: true,
@@ -168,7 +171,7 @@ impl Store for MemStore {
         let result = match (op, &buf) {
             (Op::Read { offset }, Some(buf)) => self.read(offset, buf),
             (Op::Write { offset, .. }, Some(buf)) => self.write(offset, buf),
-            (Op::Zero { offset, len }, _) => {
+            (Op::Zero { offset, len, .. }, _) => {
                 self.zero(offset, len);
                 0
             }

@@ -79,6 +79,7 @@ fn rounds_without_allocations(shared: &SharedStore) {
             Op::Zero {
                 offset: 100,
                 len: 9000,
+                durable: false,
             },
             None,
         );

@@ -80,7 +80,14 @@ pub(super) fn zeroed_ranges_read_zeros(subject: &Subject<'_>) {
         (9 * align + 100, big),
         (600 << 10, 1),
     ] {
-        rig.run(Op::Zero { offset, len }, None);
+        rig.run(
+            Op::Zero {
+                offset,
+                len,
+                durable: len.is_multiple_of(2),
+            },
+            None,
+        );
         let start = usize::try_from(offset).unwrap().min(model.len());
         let end = usize::try_from(offset + len).unwrap().min(model.len());
         model[start..end].fill(0);
@@ -207,6 +214,7 @@ pub(super) fn operations_in_flight_together_agree_with_a_model(subject: &Subject
                         Op::Zero {
                             offset,
                             len: len as u64,
+                            durable: false,
                         },
                         None,
                         lane,

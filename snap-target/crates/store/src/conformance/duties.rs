@@ -26,6 +26,10 @@ pub(super) fn limits_are_sane(subject: &Subject<'_>) {
         "a transfer of 128 KiB is the least that is useful"
     );
     assert!(u64::from(limits.transfer_bytes_max) >= u64::from(limits.alignment_bytes));
+    assert!(
+        limits.range_bytes_max >= 1 << 20,
+        "zeroing 1 MiB at a time is the least that is useful"
+    );
     assert!(limits.segments_max >= 4 && limits.queue_depth_max >= 1);
     assert!(limits.writable, "the suite opens for writing");
     assert!(!shared.name().is_empty() && !shared.describe().is_empty());
@@ -77,6 +81,7 @@ pub(super) fn misuse_is_rejected_with_its_buffer(subject: &Subject<'_>) {
         Op::Zero {
             offset: 0,
             len: 512,
+            durable: false,
         },
     ] {
         expect_rejected(&mut rig, op, buf(), ErrorKind::Misuse);
@@ -89,6 +94,24 @@ pub(super) fn misuse_is_rejected_with_its_buffer(subject: &Subject<'_>) {
             Some(IoBuf::heap(max + 1).unwrap()),
             ErrorKind::Misuse,
         );
+    }
+    // The range's limit holds for what has no buffer: what is submitted is bounded, too.
+    let range = u64::from(limits.range_bytes_max);
+    if limits.bytes > range {
+        let (offset, len) = (0, range + 1);
+        let durable = false;
+        let zero = Op::Zero {
+            offset,
+            len,
+            durable,
+        };
+        for op in [zero, Op::Discard { offset, len }] {
+            let why = expect_rejected(&mut rig, op, None, ErrorKind::Misuse);
+            assert!(
+                matches!(why, StoreError::TooLong { len, max, .. } if len == range + 1 && max == limits.range_bytes_max),
+                "{why}"
+            );
+        }
     }
     let mut shreds = IoBuf::empty();
     let one = IoBuf::heap(1).unwrap();
@@ -125,7 +148,11 @@ pub(super) fn ranges_end_at_the_end(subject: &Subject<'_>) {
         );
         expect_rejected(
             &mut rig,
-            Op::Zero { offset, len: range },
+            Op::Zero {
+                offset,
+                len: range,
+                durable: false,
+            },
             None,
             ErrorKind::OutOfRange,
         );
@@ -183,6 +210,7 @@ pub(super) fn changes_need_write_access(subject: &Subject<'_>) {
         Op::Zero {
             offset: 0,
             len: 512,
+            durable: false,
         },
         None,
         ErrorKind::ReadOnly,
@@ -309,6 +337,21 @@ pub(super) fn flush_completes(subject: &Subject<'_>) {
         Some(buf),
     );
     rig.run(Op::Flush, None);
-    rig.run(Op::Zero { offset: 0, len: 0 }, None);
+    rig.run(
+        Op::Zero {
+            offset: 0,
+            len: 700,
+            durable: true,
+        },
+        None,
+    );
+    rig.run(
+        Op::Zero {
+            offset: 0,
+            len: 0,
+            durable: true,
+        },
+        None,
+    );
     rig.run(Op::Discard { offset: 0, len: 0 }, None);
 }

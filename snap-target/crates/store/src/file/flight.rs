@@ -18,6 +18,8 @@ pub(super) struct Flight {
     pub(super) offset: u64,
     pub(super) total: u64,
     pub(super) done: u64,
+    /// A flush is still to come: for a flush itself, and behind a durable zeroing.
+    pub(super) sync_owed: bool,
     pub(super) stage: Stage,
     /// What is in flight at the ring.
     pub(super) ring_op: Option<OpId>,
@@ -63,6 +65,11 @@ impl Flight {
         self.offset + self.done
     }
 
+    /// Whether nothing is left to do.
+    pub(super) fn is_finished(&self) -> bool {
+        self.stage == Stage::Plan && self.done == self.total && !self.sync_owed
+    }
+
     /// Where the bytes of the transfer are, and at which offset the next ones stand.
     pub(super) fn source<'a>(&'a self, zeros: &'a IoBuf) -> (&'a IoBuf, usize) {
         match &self.buf {
@@ -92,7 +99,11 @@ impl Flight {
             Err(errno) => return self.failed(errno, state).map(|()| None),
         };
         match self.stage {
-            Stage::Sync | Stage::Discard => self.stage = Stage::Plan,
+            Stage::Sync => {
+                self.sync_owed = false;
+                self.stage = Stage::Plan;
+            }
+            Stage::Discard => self.stage = Stage::Plan,
             Stage::ZeroRange(_) => {
                 self.done = self.total;
                 self.stage = Stage::Plan;

@@ -109,7 +109,7 @@ impl FileStore {
         }
         let tag = u64::from(index);
         let started = match flight.op {
-            Op::Flush => {
+            Op::Flush | Op::Zero { .. } if flight.done == flight.total && flight.sync_owed => {
                 flight.stage = Stage::Sync;
                 self.owner.fsync(&self.file, Fsync::Data, tag)
             }
@@ -118,7 +118,7 @@ impl FileStore {
                 self.owner
                     .fallocate(&self.file, DISCARD_MODE, offset, len, tag)
             }
-            Op::Zero { offset, len } if matches!(flight.stage, Stage::ZeroRange(way) if way < ZERO_MODES.len()) =>
+            Op::Zero { offset, len, .. } if matches!(flight.stage, Stage::ZeroRange(way) if way < ZERO_MODES.len()) =>
             {
                 let Stage::ZeroRange(way) = flight.stage else {
                     return Pushed::Parked;
@@ -126,7 +126,7 @@ impl FileStore {
                 self.owner
                     .fallocate(&self.file, ZERO_MODES[way], offset, len, tag)
             }
-            Op::Read { .. } | Op::Write { .. } | Op::Zero { .. } => {
+            Op::Read { .. } | Op::Write { .. } | Op::Zero { .. } | Op::Flush => {
                 return self.next_piece(flight, tag);
             }
         };
@@ -246,7 +246,7 @@ impl FileStore {
                 if let Some(bounce) = bounce {
                     self.bounce.give_back(bounce);
                 }
-                let finished = flight.stage == Stage::Plan && flight.done == flight.total;
+                let finished = flight.is_finished();
                 // What is complete is complete, cancelled or not.
                 flight.cancelled &= !finished;
                 if finished && !flight.op.takes_buffer() {
@@ -295,7 +295,7 @@ impl Store for FileStore {
         if let Err(why) = check(&op, buf.as_ref(), &self.state.limits, &self.state.name) {
             return Err(Rejected { op, buf, why });
         }
-        if matches!(op, Op::Flush | Op::Write { durable: true, .. })
+        if op.is_durable()
             && let Some(why) = self.state.flush_error()
         {
             return Err(Rejected { op, buf, why });
@@ -319,7 +319,7 @@ impl Store for FileStore {
                 buf.as_ref().map_or(0, IoBuf::len) as u64,
                 Stage::Plan,
             ),
-            Op::Zero { offset, len } => (offset, len, Stage::ZeroRange(0)),
+            Op::Zero { offset, len, .. } => (offset, len, Stage::ZeroRange(0)),
             Op::Discard { offset, .. } => (offset, 0, Stage::Plan),
             Op::Flush => (0, 0, Stage::Plan),
         };
@@ -340,6 +340,7 @@ impl Store for FileStore {
             offset,
             total,
             done: 0,
+            sync_owed: matches!(op, Op::Flush | Op::Zero { durable: true, .. }),
             stage,
             ring_op: None,
             bounce: None,

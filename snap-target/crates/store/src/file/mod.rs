@@ -31,6 +31,8 @@ use crate::shared::{Access, Backend, OpenOptions};
 const QUEUE_DEPTH_MAX: u32 = 256;
 /// Longest transfer: four staging buffers.
 const TRANSFER_BYTES_MAX: u32 = 4 << 20;
+/// Longest discard or zeroing: 64 writes of zeros where the file system cannot zero a range itself.
+const RANGE_BYTES_MAX: u32 = 16 << 20;
 /// Segments of a buffer: guest pages of the longest transfer, and one for an unaligned start.
 const SEGMENTS_MAX: u32 = TRANSFER_BYTES_MAX / 4096 + 1;
 
@@ -82,6 +84,7 @@ impl FileBackend {
             bytes: opened.bytes,
             alignment_bytes: opened.alignment_bytes,
             transfer_bytes_max: TRANSFER_BYTES_MAX,
+            range_bytes_max: RANGE_BYTES_MAX,
             segments_max: SEGMENTS_MAX,
             queue_depth_max: QUEUE_DEPTH_MAX,
             guest_memory: true,

@@ -23,6 +23,7 @@ fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
             bytes: BYTES,
             alignment_bytes: if direct { 512 } else { 1 },
             transfer_bytes_max: TRANSFER_BYTES_MAX,
+            range_bytes_max: RANGE_BYTES_MAX,
             segments_max: SEGMENTS_MAX,
             queue_depth_max: QUEUE_DEPTH_MAX,
             guest_memory: true,
@@ -192,6 +193,12 @@ fn an_announced_exclusive_write_is_not_starved() {
     assert!(enter(&mut late));
 }
 
+const ZERO: Op = Op::Zero {
+    offset: 0,
+    len: 10,
+    durable: false,
+};
+
 fn flight(op: Op, stage: Stage) -> Flight {
     Flight {
         token: Token(1),
@@ -200,6 +207,7 @@ fn flight(op: Op, stage: Stage) -> Flight {
         offset: 4096,
         total: 0,
         done: 0,
+        sync_owed: matches!(op, Op::Flush | Op::Zero { durable: true, .. }),
         stage,
         ring_op: None,
         bounce: None,
@@ -291,7 +299,7 @@ fn a_failed_durable_write_may_have_eaten_the_report_of_others() {
 #[test]
 fn ways_to_zero_are_tried_in_turn() {
     let state = state(nameless(), false);
-    let mut zeroing = flight(Op::Zero { offset: 0, len: 10 }, Stage::ZeroRange(0));
+    let mut zeroing = flight(ZERO, Stage::ZeroRange(0));
     zeroing.total = 10;
     for next in [Stage::ZeroRange(1), Stage::Plan] {
         zeroing.take_in(Err(Errno::EOPNOTSUPP), &state).unwrap();
@@ -381,4 +389,33 @@ fn a_write_that_moves_nothing_is_an_error_not_a_loop() {
         stuck.take_in(Ok(100), &direct).unwrap_err(),
         StoreError::Truncated { offset: 4096, .. }
     ));
+}
+
+#[test]
+fn a_durable_zeroing_ends_with_a_flush_and_fails_with_it() {
+    let durable = Op::Zero {
+        offset: 4096,
+        len: 8192,
+        durable: true,
+    };
+    let state = state(nameless(), false);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = FileStore::new(state.clone(), &ring).unwrap();
+    store.submit(durable, None, Token(1)).unwrap();
+    assert_eq!(wait_one(&ring, &mut store).result, Ok(0));
+    // The zeroing and the flush behind it, and no third operation.
+    assert_eq!(ring.stats().completions, 2);
+
+    let mut failing = flight(durable, Stage::Sync);
+    (failing.total, failing.done) = (8192, 8192);
+    let failed = StoreError::FlushFailed {
+        store: "file:test".to_owned(),
+        source: Errno::EIO,
+    };
+    assert_eq!(
+        failing.take_in(Err(Errno::EIO), &state).unwrap_err(),
+        failed
+    );
+    let rejected = store.submit(durable, None, Token(2)).unwrap_err();
+    assert_eq!(rejected.why, failed, "nor is a later one acknowledged");
 }

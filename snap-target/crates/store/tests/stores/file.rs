@@ -391,3 +391,24 @@ fn block_devices_pass_the_suite() {
         fresh(OpenOptions::read_write().page_cache())
     }));
 }
+
+#[test]
+fn a_blocking_store_cuts_long_ranges_and_zeroes_nothing_of_one_that_is_too_long() {
+    let spec = StoreSpec::Mem { bytes: 5 << 20 };
+    let shared = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    let mut store = BlockingStore::new(&shared).unwrap();
+    let mut model = vec![7; 5 << 20];
+    store.write(0, &model).unwrap();
+    let zero = |offset, len| Op::Zero {
+        offset,
+        len,
+        durable: false,
+    };
+    let error = store.run(zero(100, 5 << 20)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfRange);
+    store.run(zero(100, (3 << 20) + 5)).unwrap();
+    model[100..(3 << 20) + 105].fill(0);
+    let mut back = vec![1; 5 << 20];
+    store.read(0, &mut back).unwrap();
+    assert!(back == model);
+}
