@@ -132,7 +132,8 @@ pub struct Limits {
 /// **The caller's duties**
 /// 1. A read or write comes with a buffer of at least one byte, within [`Limits`]; the other operations without one. Tokens in flight are
 ///    unique on the handle.
-/// 2. It calls [`Store::poll`] after every turn of the ring, and after its last submit before it lets the ring block.
+/// 2. It calls [`Store::poll`] after every turn of the ring, and after its last submit or cancel before it lets the ring block: what these
+///    ended is there then, and nothing wakes the ring for it.
 /// 3. It does not look at, write, or hand on the memory of a buffer between submit and completion. Other views of the same memory may
 ///    be used for other bytes.
 /// 4. It treats what it read as hostile input: checksum first, then bounded decoding.

@@ -169,7 +169,8 @@ impl Flight {
 
     /// What an error means at this stage: some only say that a way is closed.
     fn failed(&mut self, errno: Errno, state: &FileState) -> Result<(), StoreError> {
-        if errno == Errno::ECANCELED {
+        // A cancel reaches what is already under way in the kernel as a signal.
+        if errno == Errno::ECANCELED || (errno == Errno::EINTR && self.cancelled) {
             return Err(StoreError::Cancelled {
                 store: state.name.clone(),
                 offset: self.offset,

@@ -419,3 +419,41 @@ fn a_durable_zeroing_ends_with_a_flush_and_fails_with_it() {
     let rejected = store.submit(durable, None, Token(2)).unwrap_err();
     assert_eq!(rejected.why, failed, "nor is a later one acknowledged");
 }
+
+#[test]
+fn a_cancelled_flush_that_was_interrupted_is_no_failed_flush() {
+    for errno in [Errno::EINTR, Errno::ECANCELED] {
+        let state = state(nameless(), false);
+        let mut flushing = flight(Op::Flush, Stage::Sync);
+        flushing.cancelled = true;
+        let error = flushing.take_in(Err(errno), &state).unwrap_err();
+        assert_eq!(Err(error), cancelled(4096));
+        assert_eq!(state.flush_error(), None, "later flushes are as good");
+    }
+    let state = state(nameless(), false);
+    let mut flushing = flight(Op::Flush, Stage::Sync);
+    assert!(flushing.take_in(Err(Errno::EINTR), &state).is_ok());
+    assert!(!flushing.is_finished(), "not cancelled: the same again");
+}
+
+#[test]
+fn what_a_cancel_ends_is_there_at_the_next_poll_without_a_turn() {
+    let state = state(nameless(), true);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = FileStore::new(state.clone(), &ring).unwrap();
+    let mut other = Permit::new(state, Pass::Exclusive);
+    assert!(other.try_enter(|| ring.waker()));
+    let write = Op::Write {
+        offset: 512,
+        durable: false,
+    };
+    let block = IoBuf::heap(512).unwrap();
+    store.submit(write, Some(block), Token(1)).unwrap();
+    let mut done = Vec::new();
+    store.poll(&mut done);
+    assert!(done.is_empty(), "it is parked");
+    store.cancel(Token(1));
+    // Nothing would wake a ring that blocks now.
+    store.poll(&mut done);
+    assert_eq!(done.remove(0).result, cancelled(512));
+}
