@@ -109,11 +109,12 @@ pub struct Limits {
     pub bytes: u64,
     /// Offsets, lengths and memory aligned to this go straight to the medium. Others work too, through a bounce buffer. A power of two.
     pub alignment_bytes: u32,
-    /// Longest read or write.
+    /// Longest read or write; at least [`TRANSFER_BYTES_MIN`](crate::TRANSFER_BYTES_MIN).
     pub transfer_bytes_max: u32,
-    /// Longest discard or zeroing: what a turn of the reactor, or a step of the medium, can bear. Whoever has more to zero splits it.
+    /// Longest discard or zeroing: what a turn of the reactor, or a step of the medium, can bear. Whoever has more to zero splits
+    /// it. At least [`RANGE_BYTES_MIN`](crate::RANGE_BYTES_MIN).
     pub range_bytes_max: u32,
-    /// Most segments of a buffer.
+    /// Most segments of a buffer; at least [`SEGMENTS_MIN`](crate::SEGMENTS_MIN).
     pub segments_max: u32,
     /// Operations in flight on one handle; the next one is rejected as busy.
     pub queue_depth_max: u32,
@@ -141,7 +142,9 @@ pub struct Limits {
 /// **The store's duties**
 /// 1. Submit takes the operation completely or not at all ([`Rejected`] has the buffer). It never blocks. Out of range, read-only, too
 ///    long, or a buffer missing is rejected here, before anything happened.
-/// 2. A short transfer is continued inside. A completion says all bytes or an error; an error names store, offset and cause.
+/// 2. It takes at least what [`TRANSFER_BYTES_MIN`](crate::TRANSFER_BYTES_MIN), [`SEGMENTS_MIN`](crate::SEGMENTS_MIN) and
+///    [`RANGE_BYTES_MIN`](crate::RANGE_BYTES_MIN) say, and splits inside what its medium or peer cannot take in one: callers do not split
+///    below these. A store that declares less is refused when a handle is opened. A short transfer is continued inside. A completion says all bytes or an error; an error names store, offset and cause.
 /// 3. Poll never blocks and is bounded by the queue depth.
 /// 4. Cancel is a request: the completion still arrives, as cancelled or as whatever it came to.
 /// 5. Dropping the handle ends its operations, without completions, and returns when nothing touches their buffers any more.

@@ -40,6 +40,7 @@ mod error;
     reason = "statx, open flags and block device ioctls; each block says why"
 )]
 mod file;
+mod limits;
 #[allow(
     unsafe_code,
     reason = "copies and leases over shared memory; each block says why"
@@ -53,5 +54,6 @@ mod spec;
 pub use blocking::BlockingStore;
 pub use contract::{Completion, Durability, Limits, Op, Rejected, Store, Token};
 pub use error::{ErrorKind, StoreError};
+pub use limits::{RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 pub use shared::{Access, Backend, Caching, OpenOptions, SharedStore};
 pub use spec::StoreSpec;

@@ -137,8 +137,12 @@ impl SharedStore {
     /// A handle for the thread of `ring`.
     ///
     /// # Errors
-    /// [`StoreError::Resources`].
+    /// [`StoreError::Resources`]; [`StoreError::Unfit`] for a store that declares less than the contract asks of every store.
     pub fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        self.limits().check().map_err(|why| StoreError::Unfit {
+            store: self.name().to_owned(),
+            why,
+        })?;
         self.0.open_handle(ring)
     }
 }

@@ -2,9 +2,10 @@
 
 use reactor::buf::IoBuf;
 
-use super::rig::{Random, Rig, pattern, segmented};
+use super::rig::{Random, Rig, pattern, scattered_pages, segmented};
 use super::{BYTES_MIN, Subject};
 use crate::contract::{Op, Token};
+use crate::limits::{SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 use crate::shared::SharedStore;
 
 /// Offsets, lengths, memory and cuts around every alignment: written, read back, and nothing beside them touched.
@@ -59,6 +60,31 @@ pub(super) fn every_alignment_and_cut_reads_back(subject: &Subject<'_>) {
                 "writes at {offset} touched nothing beside them"
             );
         }
+    }
+}
+
+/// What callers never split: the guaranteed transfer, in as many segments as are guaranteed, at any place.
+pub(super) fn the_guaranteed_transfer_is_taken_whole(subject: &Subject<'_>) {
+    let mut rig = Rig::new(&subject.open());
+    let len = TRANSFER_BYTES_MIN as usize;
+    let pages = || scattered_pages(len);
+    assert_eq!(pages().segments().len(), SEGMENTS_MIN as usize);
+    for (round, offset) in [0, 4096, 513].into_iter().enumerate() {
+        let data = pattern(len, round as u64);
+        let mut buf = pages();
+        buf.copy_from(0, &data);
+        let write = Op::Write {
+            offset,
+            durable: false,
+        };
+        rig.run(write, Some(buf));
+        let back = rig.run(Op::Read { offset }, Some(pages())).unwrap();
+        let expected = if subject.remembers {
+            data
+        } else {
+            vec![0; len]
+        };
+        assert!(back.to_vec() == expected, "1 MiB in pages at {offset}");
     }
 }
 

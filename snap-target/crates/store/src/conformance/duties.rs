@@ -17,20 +17,7 @@ pub(super) fn limits_are_sane(subject: &Subject<'_>) {
         shared.limits(),
         "the handle declares what the store declares"
     );
-    assert!(
-        limits.alignment_bytes.is_power_of_two(),
-        "an alignment is a power of two"
-    );
-    assert!(
-        limits.transfer_bytes_max >= 128 << 10,
-        "a transfer of 128 KiB is the least that is useful"
-    );
-    assert!(u64::from(limits.transfer_bytes_max) >= u64::from(limits.alignment_bytes));
-    assert!(
-        limits.range_bytes_max >= 1 << 20,
-        "zeroing 1 MiB at a time is the least that is useful"
-    );
-    assert!(limits.segments_max >= 4 && limits.queue_depth_max >= 1);
+    assert_eq!(limits.check(), Ok(()), "what every store must take");
     assert!(limits.writable, "the suite opens for writing");
     assert!(!shared.name().is_empty() && !shared.describe().is_empty());
 }

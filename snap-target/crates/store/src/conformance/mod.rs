@@ -69,6 +69,7 @@ pub fn run(subject: &Subject<'_>) {
     duties::every_operation_completes_once_cancelled_or_not(subject);
     duties::flush_completes(subject);
     data::every_alignment_and_cut_reads_back(subject);
+    data::the_guaranteed_transfer_is_taken_whole(subject);
     data::zeroed_ranges_read_zeros(subject);
     data::discarded_ranges_read_old_or_zeros(subject);
     data::a_completed_write_is_seen_by_every_handle(subject);

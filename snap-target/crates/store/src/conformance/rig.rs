@@ -135,6 +135,18 @@ pub(super) fn segmented(len: usize, cuts: &[usize], skew: usize) -> IoBuf {
     buf
 }
 
+/// A buffer of `len` bytes as a guest has it: 4 KiB pages, the first one from its middle on, the last one up to its middle.
+pub(super) fn scattered_pages(len: usize) -> IoBuf {
+    let mut buf = segmented(2048, &[2048], 2048);
+    let mut left = len - 2048;
+    while left > 0 {
+        let part = left.min(4096);
+        buf.append(IoBuf::heap(part).unwrap());
+        left -= part;
+    }
+    buf
+}
+
 /// Bytes that tell their place: a different content for each `seed`.
 pub(super) fn pattern(len: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod conformance;
+mod contract;
 mod decorators;
 mod file;
 mod reactors;
