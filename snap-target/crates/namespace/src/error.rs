@@ -1,7 +1,7 @@
 //! What goes wrong between a command and its bytes; the wire status and its cause travel together.
 
 use nvme_spec::status::Status;
-use store::StoreError;
+use store::{ErrorKind, StoreError};
 use volume::VolumeError;
 
 /// Why a request failed. It can be cloned: everyone who waits for one frame is told the same.
@@ -74,6 +74,14 @@ impl NamespaceError {
             Self::WriteProtected { .. } => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
             Self::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.dnr(),
             Self::Volume { .. } => Status::UNRECOVERED_READ_ERROR.dnr(),
+            // Worth trying again, as soon as the store is back; later with the delay that it names.
+            Self::Store { cause, .. } if cause.kind() == ErrorKind::Unreachable => {
+                Status::NAMESPACE_NOT_READY
+            }
+            // Trying again makes no room.
+            Self::Store { cause, .. } if cause.kind() == ErrorKind::NoSpace => {
+                Status::CAPACITY_EXCEEDED.dnr()
+            }
             Self::Store { .. } | Self::Short { .. } if is_write => Status::WRITE_FAULT,
             Self::Store { .. } | Self::Short { .. } => Status::UNRECOVERED_READ_ERROR,
         }
@@ -106,9 +114,12 @@ impl NamespaceError {
     /// Whether stored bytes could not be read, or were not what was written.
     #[must_use]
     pub fn is_media(&self) -> bool {
-        matches!(
-            self,
-            Self::Volume { .. } | Self::Store { .. } | Self::Short { .. }
-        )
+        match self {
+            Self::Volume { .. } | Self::Short { .. } => true,
+            Self::Store { cause, .. } => {
+                !matches!(cause.kind(), ErrorKind::Unreachable | ErrorKind::NoSpace)
+            }
+            _ => false,
+        }
     }
 }

@@ -135,7 +135,7 @@ fn a_raw_store_that_returns_less_is_an_error() {
     .unwrap();
     let faults = vec![
         struck(On::Read, 0..4096, What::Short { missing: 1 }),
-        struck(On::Write, 8192..12288, What::Error(reactor::Errno::ENOSPC)),
+        struck(On::Write, 8192..12288, What::Error(reactor::Errno::EIO)),
     ];
     let faulty = Faulty::over(faults, memory).unwrap();
     let namespace =
@@ -256,5 +256,50 @@ fn what_lies_beyond_or_is_protected_is_refused() {
     assert_eq!(
         done.result.unwrap_err().status(true),
         Status::INVALID_NAMESPACE.dnr()
+    );
+}
+
+/// What a host can do about it decides the status: come back later, or make room.
+#[test]
+fn a_full_store_and_an_unreachable_one_have_a_status_of_their_own() {
+    let memory = SharedStore::open(
+        &StoreSpec::Mem { bytes: 1 << 20 },
+        OpenOptions::read_write(),
+    )
+    .unwrap();
+    let full = What::Error(reactor::Errno::ENOSPC);
+    let away = What::Unreachable {
+        retry_after_ms: Some(1500),
+    };
+    let faults = vec![
+        struck(On::Write, 0..4096, full),
+        struck(On::Write, 4096..8192, away),
+        struck(On::Read, 4096..8192, away),
+    ];
+    let faulty = Faulty::over(faults, memory).unwrap();
+    let identity = Identity::of_raw("test", b"full");
+    let namespace = Namespace::of_store(1, faulty.store(), identity, 4096);
+    let mut bench = Bench::new(namespace, PoolConfig::default());
+    for (lba, status) in [
+        (0, Status::CAPACITY_EXCEEDED.dnr()),
+        (1, Status::NAMESPACE_NOT_READY),
+    ] {
+        let data = reactor::buf::IoBuf::from_bytes(&[5; 4096]).unwrap();
+        let durable = false;
+        let write = Io::Write { lba, data, durable };
+        let done = bench
+            .engine
+            .submit(1, write, false, 9)
+            .or_else(|| bench.wait(1).pop())
+            .unwrap();
+        let error = done.result.unwrap_err();
+        assert_eq!(error.status(true), status, "{error}");
+        assert!(!error.is_media(), "{error}");
+    }
+    let error = bench.read(1, 1).unwrap_err();
+    assert_eq!(error.status(false), Status::NAMESPACE_NOT_READY);
+    assert!(
+        error.to_string().ends_with("try again in 1500 ms"),
+        "{error}"
     );
 }

@@ -3,6 +3,7 @@
 use reactor::buf::IoBuf;
 
 use crate::error::StoreError;
+use crate::limits::{RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 
 /// The submitter's name for an operation; unique among those in flight on a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -53,6 +54,30 @@ impl Op {
         )
     }
 
+    /// What it does, for an error's text.
+    #[must_use]
+    pub fn what(&self) -> &'static str {
+        match self {
+            Self::Read { .. } => "reading",
+            Self::Write { .. } => "writing",
+            Self::Flush => "flushing",
+            Self::Discard { .. } => "discarding",
+            Self::Zero { .. } => "zeroing",
+        }
+    }
+
+    /// First byte; 0 for a flush.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        match *self {
+            Self::Read { offset }
+            | Self::Write { offset, .. }
+            | Self::Discard { offset, .. }
+            | Self::Zero { offset, .. } => offset,
+            Self::Flush => 0,
+        }
+    }
+
     /// Whether it is complete only when its effect is on stable storage.
     #[must_use]
     pub fn is_durable(&self) -> bool {
@@ -95,15 +120,19 @@ pub struct Rejected {
 
 /// What happens to completed writes when power or the process goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Durability {
     /// Nothing survives the process; flush has nothing to do.
     None,
     /// Writes survive the process at once, and power loss after a flush or as durable writes.
     AfterFlush,
+    /// A write survives power loss once it is complete; flush has nothing to do.
+    Always,
 }
 
-/// What a store declares.
+/// What a store declares. A store of another crate starts from [`Limits::new`] and states what it can.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Size: offsets `[0, bytes)` exist.
     pub bytes: u64,
@@ -116,6 +145,9 @@ pub struct Limits {
     pub range_bytes_max: u32,
     /// Most segments of a buffer; at least [`SEGMENTS_MIN`](crate::SEGMENTS_MIN).
     pub segments_max: u32,
+    /// A write of at most this many bytes that crosses no multiple of it is seen as a whole or not at all, by readers and after power
+    /// loss. 1: nothing is promised.
+    pub atomic_write_bytes: u32,
     /// Operations in flight on one handle; the next one is rejected as busy.
     pub queue_depth_max: u32,
     /// Whether buffers may be guest memory.
@@ -126,6 +158,26 @@ pub struct Limits {
     pub durability: Durability,
     /// Whether changes are taken.
     pub writable: bool,
+}
+
+impl Limits {
+    /// The least that a store may declare: read-only, every offset and length, one operation at a time, no promise beyond the contract's.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        Self {
+            bytes,
+            alignment_bytes: 1,
+            transfer_bytes_max: TRANSFER_BYTES_MIN,
+            range_bytes_max: RANGE_BYTES_MIN,
+            segments_max: SEGMENTS_MIN,
+            atomic_write_bytes: 1,
+            queue_depth_max: 1,
+            guest_memory: false,
+            cancel_bound_ms: None,
+            durability: Durability::None,
+            writable: false,
+        }
+    }
 }
 
 /// A store as one reactor sees it: a handle that belongs to that reactor's thread.
@@ -150,7 +202,10 @@ pub struct Limits {
 /// 5. Dropping the handle ends its operations, without completions, and returns when nothing touches their buffers any more.
 ///
 /// **The one guarantee given in return**: every operation that submit took completes exactly once, and until that completion the buffer
-/// belongs to the store, cancelled or not; after it, nothing touches the buffer's memory.
+/// belongs to the store, cancelled or not; after it, nothing touches the buffer's memory, and the operation can no longer take effect. So a
+/// store that does not know what became of a write (its connection broke, a cancel overtook it) holds the completion until that is
+/// settled: done, not done and never to be done, or the peer is known to be dead. A write that failed or was cancelled may have taken effect in
+/// part; one that was [`StoreError::Unreachable`] has not, and may be tried again.
 ///
 /// Operations in flight at the same time happen in any order. A write that completed is seen by every read submitted later, on every
 /// handle of the store.

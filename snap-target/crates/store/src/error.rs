@@ -4,6 +4,7 @@ use nix::errno::Errno;
 
 /// Errors of this crate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum StoreError {
     /// The handle's queue, or the ring's, is full. Park, and retry after the next completion.
     #[error("the store's queue is full; retry after the next completion")]
@@ -61,6 +62,31 @@ pub enum StoreError {
         store: String,
         /// Which rule.
         what: &'static str,
+    },
+    /// The store, or the way to it, does not answer at the moment, and the operation did not take effect: the caller may hold the
+    /// command and try again.
+    #[error("{store} cannot be reached: {what} at byte {offset} was not done; {}", retry(*retry_after_ms))]
+    Unreachable {
+        /// The store.
+        store: String,
+        /// Which operation.
+        what: &'static str,
+        /// First byte of the operation.
+        offset: u64,
+        /// When trying again is worth it, in milliseconds from now; `None` if nobody knows.
+        retry_after_ms: Option<u32>,
+    },
+    /// The medium has no room for what was to be written; what had room before still has.
+    #[error("{store}: {what} at byte {offset} failed: the medium is full ({source}); free space")]
+    NoSpace {
+        /// The store.
+        store: String,
+        /// Which operation.
+        what: &'static str,
+        /// Byte at which it failed.
+        offset: u64,
+        /// The kernel's answer, or what a peer's answer corresponds to.
+        source: Errno,
     },
     /// The medium reported an error.
     #[error("{store}: {what} at byte {offset} failed: {source}{advice}")]
@@ -146,8 +172,17 @@ pub enum StoreError {
     },
 }
 
+/// When to try again, for a person.
+fn retry(after_ms: Option<u32>) -> String {
+    match after_ms {
+        Some(after_ms) => format!("try again in {after_ms} ms"),
+        None => "try again later".to_owned(),
+    }
+}
+
 /// Classes of errors, for those that turn them into a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// Retry after a completion.
     Busy,
@@ -159,6 +194,10 @@ pub enum ErrorKind {
     ReadOnly,
     /// The caller broke a limit or a rule.
     Misuse,
+    /// Not reachable at the moment; nothing happened.
+    Unreachable,
+    /// No room on the medium.
+    NoSpace,
     /// The medium failed.
     Io,
     /// It could not be opened or set up.
@@ -177,6 +216,8 @@ impl StoreError {
             Self::TooLong { .. } | Self::TooManySegments { .. } | Self::Misuse { .. } => {
                 ErrorKind::Misuse
             }
+            Self::Unreachable { .. } => ErrorKind::Unreachable,
+            Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::Io { .. } | Self::Truncated { .. } | Self::FlushFailed { .. } => ErrorKind::Io,
             Self::Open { .. }
             | Self::Unfit { .. }

@@ -69,6 +69,8 @@ pub(crate) fn memory_limits(bytes: u64, writable: bool) -> Limits {
         transfer_bytes_max: TRANSFER_BYTES_MAX,
         range_bytes_max: RANGE_BYTES_MAX,
         segments_max: SEGMENTS_MAX,
+        // Other reactors see a copy under way.
+        atomic_write_bytes: 1,
         queue_depth_max: QUEUE_DEPTH_MAX,
         guest_memory: true,
         // Operations end inside submit: there is never one to cancel.

@@ -76,6 +76,7 @@ pub fn run(subject: &Subject<'_>) {
     data::leases_show_what_reads_read(subject);
     data::operations_in_flight_together_agree_with_a_model(subject);
     ownership::a_buffer_belongs_to_the_store_until_its_completion(subject);
+    ownership::what_completed_takes_no_effect_any_more(subject);
     ownership::dropping_the_handle_lets_go_of_every_buffer(subject);
     ownership::nothing_touches_a_buffer_after_its_completion(subject);
 }

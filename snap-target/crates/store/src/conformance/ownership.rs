@@ -100,6 +100,50 @@ pub(super) fn dropping_the_handle_lets_go_of_every_buffer(subject: &Subject<'_>)
     }
 }
 
+/// After its completion a write is over, cancelled or not: it never comes in behind a later one.
+pub(super) fn what_completed_takes_no_effect_any_more(subject: &Subject<'_>) {
+    const LEN: usize = 8192;
+    if !subject.remembers {
+        return;
+    }
+    let shared = subject.open();
+    let mut rig = Rig::new(&shared);
+    let count = u64::from(rig.limits().queue_depth_max.min(16));
+    let offset = |at: u64| at * LEN as u64 + 7;
+    for (round, durable) in [false, true].into_iter().enumerate() {
+        for at in 0..count {
+            let buf = IoBuf::from_bytes(&[0xee; LEN]).unwrap();
+            let offset = offset(at);
+            rig.submit(Op::Write { offset, durable }, Some(buf), at);
+        }
+        (0..count)
+            .filter(|at| at % 4 != 3)
+            .for_each(|at| rig.store.cancel(Token(at)));
+        rig.wait(usize::try_from(count).unwrap());
+        // Nobody else is at work: what is written now is what is there from now on.
+        let expected: Vec<Vec<u8>> = (0..count)
+            .map(|at| pattern(LEN, at + 100 * round as u64))
+            .collect();
+        for (at, bytes) in (0..).zip(&expected) {
+            rig.write(offset(at), bytes);
+        }
+        for look in ["at once", "after some turns", "on another handle"] {
+            let mut other = (look == "on another handle").then(|| Rig::new(&shared));
+            for (at, bytes) in (0..).zip(&expected) {
+                let back = other.as_mut().unwrap_or(&mut rig).read(offset(at), LEN);
+                assert!(
+                    back == *bytes,
+                    "an older write took effect behind a newer one ({look})"
+                );
+            }
+            for _ in 0..3 {
+                rig.ring.turn(Wait::Poll).unwrap();
+            }
+            rig.expect_quiet();
+        }
+    }
+}
+
 /// A completed read's buffer is the caller's: what it writes there stays, and the store does not change.
 pub(super) fn nothing_touches_a_buffer_after_its_completion(subject: &Subject<'_>) {
     let mut rig = Rig::new(&subject.open());

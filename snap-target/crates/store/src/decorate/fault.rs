@@ -43,6 +43,11 @@ pub enum When {
 pub enum What {
     /// The operation does not happen and fails with this errno.
     Error(Errno),
+    /// The operation does not happen, because the store cannot be reached.
+    Unreachable {
+        /// When it says it is back.
+        retry_after_ms: Option<u32>,
+    },
     /// The last bytes are not transferred, and the completion says so: a broken promise that whoever checks must notice.
     Short {
         /// Bytes missing at the end; all of them if the operation is shorter.
@@ -259,6 +264,33 @@ struct Struck {
 }
 
 impl FaultStore {
+    /// The error that an operation ends with.
+    fn injected(&self, op: &Op, fault: What) -> StoreError {
+        let (store, what, offset) = (self.name.clone(), op.what(), op.offset());
+        match fault {
+            What::Unreachable { retry_after_ms } => StoreError::Unreachable {
+                store,
+                what,
+                offset,
+                retry_after_ms,
+            },
+            What::Error(source @ (Errno::ENOSPC | Errno::EDQUOT)) => StoreError::NoSpace {
+                store,
+                what,
+                offset,
+                source,
+            },
+            What::Error(source) => StoreError::Io {
+                store,
+                what,
+                offset,
+                source,
+                advice: "; this fault was injected",
+            },
+            _ => StoreError::Busy,
+        }
+    }
+
     /// Submits the operation spoiled by `what`.
     fn submit_struck(
         &mut self,
@@ -269,19 +301,8 @@ impl FaultStore {
     ) -> Result<(), Rejected> {
         let len = buf.as_ref().map_or(0, IoBuf::len);
         match (what, op) {
-            (What::Error(source), _) => {
-                let (offset, what) = match op {
-                    Op::Read { offset } => (offset, "reading"),
-                    Op::Write { offset, .. } => (offset, "writing"),
-                    _ => (0, "flushing"),
-                };
-                let error = StoreError::Io {
-                    store: self.name.clone(),
-                    what,
-                    offset,
-                    source,
-                    advice: "; this fault was injected",
-                };
+            (What::Error(_) | What::Unreachable { .. }, _) => {
+                let error = self.injected(&op, what);
                 self.failed.push_back(Completion {
                     token,
                     buf,
@@ -362,7 +383,7 @@ fn spoil(struck: Struck, mut done: Completion) -> Completion {
                 }
             }
         }
-        What::Error(_) | What::Stale => {}
+        What::Error(_) | What::Unreachable { .. } | What::Stale => {}
     }
     done
 }

@@ -211,16 +211,17 @@ impl Flight {
     }
 
     fn io_error(&self, source: Errno, state: &FileState) -> StoreError {
-        let what = match self.op {
-            Op::Read { .. } => "reading",
-            Op::Write { .. } => "writing",
-            Op::Flush => "flushing",
-            Op::Discard { .. } => "discarding",
-            Op::Zero { .. } => "zeroing",
-        };
+        let what = self.op.what();
+        if let Errno::ENOSPC | Errno::EDQUOT = source {
+            return StoreError::NoSpace {
+                store: state.name.clone(),
+                what,
+                offset: self.position(),
+                source,
+            };
+        }
         let advice = match source {
             Errno::EIO => "; the medium is failing: see the kernel log",
-            Errno::ENOSPC | Errno::EDQUOT => "; the file system is full: free space",
             Errno::EFBIG => "; the file size limit is reached (ulimit -f)",
             Errno::ENXIO | Errno::ENODEV => "; the device is gone",
             _ => "",

@@ -86,6 +86,8 @@ impl FileBackend {
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             range_bytes_max: RANGE_BYTES_MAX,
             segments_max: SEGMENTS_MAX,
+            // The kernel promises nothing, neither about torn blocks nor about readers.
+            atomic_write_bytes: 1,
             queue_depth_max: QUEUE_DEPTH_MAX,
             guest_memory: true,
             cancel_bound_ms: None,

@@ -25,6 +25,7 @@ fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             range_bytes_max: RANGE_BYTES_MAX,
             segments_max: SEGMENTS_MAX,
+            atomic_write_bytes: 1,
             queue_depth_max: QUEUE_DEPTH_MAX,
             guest_memory: true,
             cancel_bound_ms: None,
@@ -289,9 +290,23 @@ fn a_failed_durable_write_may_have_eaten_the_report_of_others() {
         )
         .take_in(Err(errno), &state)
         .unwrap_err();
-        assert!(
-            matches!(error, StoreError::Io { what: "writing", offset: 4096, source, .. } if source == errno)
-        );
+        let (store, what, offset, source) = ("file:test".to_owned(), "writing", 4096, errno);
+        let expected = match errno {
+            Errno::ENOSPC => StoreError::NoSpace {
+                store,
+                what,
+                offset,
+                source,
+            },
+            _ => StoreError::Io {
+                store,
+                what,
+                offset,
+                source,
+                advice: "; the medium is failing: see the kernel log",
+            },
+        };
+        assert_eq!(error, expected);
         assert_eq!(state.flush_error().is_some(), poisons);
     }
 }
