@@ -24,8 +24,9 @@ pub(crate) const BACKLOG: i32 = 128;
 /// A queue's host is asked for the data of another write (R2T) while less than this is on its way. It covers 100 Gbit/s over 160 us; more would only
 /// fill sockets and caches, and a host that sends nothing would hold more of the memory that all share.
 pub(crate) const AWAITED_BYTES_MAX: u64 = 2 << 20;
-/// Turns in a row that a send may wait for the answers of what is being received, while data arrive faster than they are taken.
-pub(crate) const SEND_POSTPONED_MAX: u32 = 4;
+/// Turns in a row that a send may wait for the answers of what is being received, while data arrive faster than they are taken. The host has been
+/// asked for the data of at least as many writes then, and goes on with them.
+pub(crate) const SEND_POSTPONED_MAX: usize = 8;
 /// What a receive in place takes beyond the payload: the next header, seldom more, since what it takes of the next payload is copied.
 pub(crate) const LANDING_BYTES: usize = 2 << 10;
 /// Receives after the last payload in place that do not repeat yet: more such payload is likely, and would cost a cancellation.

@@ -49,7 +49,7 @@ pub(crate) struct Link {
     tx: TxBatch,
     batch: Option<SendBatch>,
     /// Turns that what is to be sent has waited for more.
-    postponed: u32,
+    postponed: usize,
     over: bool,
 }
 

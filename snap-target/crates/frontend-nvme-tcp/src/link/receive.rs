@@ -20,7 +20,7 @@ use reactor::{Errno, Event, OpId, Payload, ReactorError, RecvChunk};
 
 use super::{Link, TAG_RECV};
 use crate::digest;
-use crate::limits::{AWAITED_BYTES_MAX, LANDING_BYTES, SINGLE_RECEIVES};
+use crate::limits::{LANDING_BYTES, SEND_POSTPONED_MAX, SINGLE_RECEIVES};
 
 /// How bytes come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +137,7 @@ impl Link {
     /// Whether the next turn brings more answers as likely as not, and the host has enough to do without those that are there: one send
     /// then carries them all.
     pub(super) fn takes_more_at_once(&mut self) -> bool {
-        std::mem::take(&mut self.inflow.filled) && self.inflow.awaited_bytes > AWAITED_BYTES_MAX / 2
+        std::mem::take(&mut self.inflow.filled) && self.inflow.awaited >= SEND_POSTPONED_MAX
     }
 
     pub(super) fn note(&mut self, event: &MachineEvent) {
