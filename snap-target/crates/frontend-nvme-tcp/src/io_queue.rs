@@ -154,6 +154,7 @@ impl IoQueue {
                 let io = Io::Read {
                     lba: range.lba.0,
                     blocks: range.blocks,
+                    into: None,
                 };
                 self.submit(slot, range.nsid.0, io, key, engine);
             }

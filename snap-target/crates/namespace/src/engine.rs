@@ -10,7 +10,7 @@ use transforms::Scratch;
 use volume::{Cache, ReadOp};
 
 use crate::frames::{Answer, FrameConfig, Frames, Peer, Wanted};
-use crate::limits::{FETCHES_MAX, REQUESTS_MAX};
+use crate::limits::{FETCHES_MAX, REQUESTS_MAX, SHARE_OF_WHAT_IS_LEFT};
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
@@ -19,8 +19,9 @@ use crate::{Done, Io, Namespace, NamespaceError, NamespaceSet};
 /// Memory of one engine.
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
-    /// Buffers that answers travel in, and staging for what stores deliver. Two pools of this shape: a request that holds an answer buffer
-    /// waits for staging only, and staging is always given back, so no two requests wait for each other.
+    /// Buffers that answers travel in, buffers for what hosts send, and staging for what stores deliver. Three pools of this shape: a request
+    /// that holds an answer buffer waits for staging only, and staging is always given back, so no two requests wait for each other; and a
+    /// host that does not send what it announced holds nothing that reads need.
     pub pool: PoolConfig,
     /// Budget of the frame cache and the table cache.
     pub cache_bytes: usize,
@@ -73,7 +74,8 @@ pub struct Engine {
     parts: Parts,
     requests: Vec<Request>,
     free: Vec<usize>,
-    parked: VecDeque<usize>,
+    /// Namespaces with parked requests, in the order in which they are looked at.
+    waiting: VecDeque<usize>,
     done: Vec<Done>,
     completions: Vec<Completion>,
 }
@@ -83,11 +85,22 @@ pub(crate) struct Attached {
     pub(crate) shared: Arc<Namespace>,
     pub(crate) stores: Vec<Box<dyn Store>>,
     in_flight: usize,
+    /// Requests that wait for memory or a place in a store's queue, in their order. Each namespace has a queue of its own: a store that does
+    /// not answer must not hold up the others.
+    parked: VecDeque<usize>,
+    /// Bytes of the answers that its requests hold.
+    answer_bytes: usize,
 }
 
 /// What requests work with.
 pub(crate) struct Parts {
-    pub(crate) answers: Pool,
+    answers: Pool,
+    /// Bytes that the request at hand was given of it.
+    granted: usize,
+    /// Whether there is somebody to share it with.
+    is_shared: bool,
+    /// What hosts send.
+    incoming: Pool,
     pub(crate) staging: Pool,
     pub(crate) cache: Cache,
     pub(crate) scratch: Scratch,
@@ -102,6 +115,9 @@ struct Request {
     attached: usize,
     token: u64,
     work: Work,
+    /// Bytes of an answer that it holds.
+    answer_bytes: usize,
+    was_parked: bool,
     /// Recycled: a request makes no allocation after its slot's first.
     op: Option<Box<ReadOp>>,
 }
@@ -154,17 +170,20 @@ impl Engine {
                 shared: namespace.clone(),
                 stores,
                 in_flight: 0,
+                parked: VecDeque::new(),
+                answer_bytes: 0,
             });
         }
+        let unregistered = PoolConfig {
+            register: false,
+            ..config.pool.clone()
+        };
         let parts = Parts {
             answers: Pool::new(ring, &config.pool)?,
-            staging: Pool::new(
-                ring,
-                &PoolConfig {
-                    register: false,
-                    ..config.pool.clone()
-                },
-            )?,
+            granted: 0,
+            is_shared: attached.len() > 1,
+            incoming: Pool::new(ring, &unregistered)?,
+            staging: Pool::new(ring, &unregistered)?,
             cache: Cache::new(config.cache_bytes),
             scratch: Scratch::new(),
             assembly: Vec::new(),
@@ -178,7 +197,7 @@ impl Engine {
             parts,
             requests: Vec::new(),
             free: Vec::new(),
-            parked: VecDeque::new(),
+            waiting: VecDeque::new(),
             done: Vec::new(),
             completions: Vec::new(),
         })
@@ -215,10 +234,38 @@ impl Engine {
         self.parts.counters
     }
 
-    /// A buffer for data that a host is about to send; `None`: retry when answers were given back.
+    /// A buffer for data that a host is about to send; `None`: retry when such buffers were given back.
     #[must_use]
     pub fn alloc(&self, len: usize) -> Option<IoBuf> {
-        self.parts.answers.alloc(len)
+        self.parts.incoming.alloc(len)
+    }
+
+    /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
+    /// came to. An unknown token is ignored: the request was answered.
+    pub fn cancel(&mut self, token: u64) {
+        let is_wanted =
+            |request: &Request| request.token == token && !matches!(request.work, Work::Free);
+        let Some(slot) = self.requests.iter().position(is_wanted) else {
+            return;
+        };
+        let index = self.requests[slot].attached;
+        let attached = &mut self.attached[index];
+        let waits = attached.parked.iter().position(|parked| *parked == slot);
+        if let Some(at) = waits {
+            attached.parked.remove(at);
+        }
+        let nsid = attached.shared.nsid;
+        match &mut self.requests[slot].work {
+            Work::Submitted => attached.cancel(0, token_of(slot, 0)),
+            Work::View(read) => {
+                read.cancel(attached, slot);
+                if waits.is_some() {
+                    self.advance(slot);
+                }
+            }
+            Work::Raw { .. } => self.finish(slot, Err(NamespaceError::Cancelled { nsid })),
+            Work::Free => {}
+        }
     }
 
     /// Whether requests are in flight or parked.
@@ -248,7 +295,14 @@ impl Engine {
                 result: Err(error),
             });
         }
-        if let (Io::Read { lba, blocks }, Backing::Raw(_)) = (&io, &namespace.backing)
+        if let (
+            Io::Read {
+                lba,
+                blocks,
+                into: None,
+            },
+            Backing::Raw(_),
+        ) = (&io, &namespace.backing)
             // Nobody writes to what is write-protected.
             && (!snapshot || namespace.write_protected)
             && let Some(buf) = self.lease(index, *lba, *blocks)
@@ -272,8 +326,8 @@ impl Engine {
         let slot = self.take_slot(index, token);
         self.requests[slot].work = match (&namespace.backing, io) {
             (Backing::Raw(_), io) => raw_work(&namespace, io),
-            (Backing::View { volume, .. }, Io::Read { lba, blocks }) => {
-                Work::View(ViewRead::new(&namespace, volume, lba, blocks))
+            (Backing::View { volume, .. }, Io::Read { lba, blocks, into }) => {
+                Work::View(ViewRead::new(&namespace, volume, lba, blocks, into))
             }
             // `check` refused writes to views.
             (Backing::View { .. }, _) => Work::Free,
@@ -366,6 +420,8 @@ impl Engine {
                 attached,
                 token,
                 work: Work::Free,
+                answer_bytes: 0,
+                was_parked: false,
                 op: None,
             });
             self.requests.len() - 1
@@ -373,6 +429,7 @@ impl Engine {
         debug_assert!(slot < REQUESTS_MAX, "queue depths bound the requests");
         self.requests[slot].attached = attached;
         self.requests[slot].token = token;
+        self.requests[slot].was_parked = false;
         slot
     }
 
@@ -415,12 +472,22 @@ impl Engine {
     }
 
     fn settle(&mut self, slot: usize, step: Step) {
+        let granted = std::mem::take(&mut self.parts.granted);
+        let index = self.requests[slot].attached;
+        self.requests[slot].answer_bytes += granted;
+        self.attached[index].answer_bytes += granted;
         match step {
             Step::Done(result) => self.finish(slot, result),
             Step::Waiting => {}
             Step::Parked => {
-                self.parts.counters.parked += 1;
-                self.parked.push_back(slot);
+                let parked = &mut self.attached[index].parked;
+                if parked.is_empty() {
+                    self.waiting.push_back(index);
+                }
+                parked.push_back(slot);
+                if !std::mem::replace(&mut self.requests[slot].was_parked, true) {
+                    self.parts.counters.parked += 1;
+                }
             }
         }
     }
@@ -428,6 +495,8 @@ impl Engine {
     fn finish(&mut self, slot: usize, result: Result<Option<IoBuf>, NamespaceError>) {
         let request = &mut self.requests[slot];
         request.work = Work::Free;
+        let answer_bytes = std::mem::take(&mut request.answer_bytes);
+        self.attached[request.attached].answer_bytes -= answer_bytes;
         let (buf, result) = match result {
             Ok(buf) => (buf, Ok(())),
             Err(error) => (None, Err(error)),
@@ -472,23 +541,46 @@ impl Engine {
         }
     }
 
-    /// Lets parked requests go on, in their order; true when one did.
+    /// Lets parked requests go on, those of each namespace in their order; true when one did.
     fn retry_parked(&mut self) -> bool {
         let mut retried = false;
-        for _ in 0..self.parked.len() {
-            let Some(slot) = self.parked.pop_front() else {
+        for _ in 0..self.waiting.len() {
+            let Some(index) = self.waiting.pop_front() else {
                 break;
             };
-            let parked_before = self.parked.len();
-            self.advance(slot);
-            if self.parked.len() > parked_before {
-                // Still no room: the others behind it wait for the same, and keep their order.
-                self.parked.rotate_right(1);
-                break;
+            while let Some(slot) = self.attached[index].parked.pop_front() {
+                // Kept out of the way meanwhile, so that it cannot be counted among those behind it.
+                let behind = std::mem::take(&mut self.attached[index].parked);
+                self.advance(slot);
+                let parked = &mut self.attached[index].parked;
+                let is_parked_again = !parked.is_empty();
+                parked.extend(behind);
+                if is_parked_again {
+                    break;
+                }
+                retried = true;
             }
-            retried = true;
         }
         retried
+    }
+}
+
+impl Parts {
+    /// Memory for an answer of a namespace. Where several share the pool, one gets less of it the more it holds already, and the less is left: a
+    /// namespace whose store does not answer ends at a part of the pool (the dynamic thresholds of shared switch memory: Choudhury and Hahne,
+    /// 1998). One answer it always gets, if there is room.
+    pub(crate) fn alloc_answer(&mut self, attached: &Attached, len: usize) -> Option<IoBuf> {
+        if self.is_shared && attached.answer_bytes > 0 {
+            let left = self.answers.free_bytes_for(len);
+            if attached.answer_bytes + len > SHARE_OF_WHAT_IS_LEFT * left {
+                return None;
+            }
+        }
+        let before = self.answers.usage();
+        let buf = self.answers.alloc(len)?;
+        // Slots, not bytes: a small answer may have had to take a large one.
+        self.granted += self.answers.usage().used_bytes - before.used_bytes;
+        Some(buf)
     }
 }
 
@@ -496,6 +588,13 @@ impl Attached {
     /// The bytes of a source where they lie, if its store keeps them in memory.
     pub(crate) fn lease(&mut self, source: usize, offset: u64, len: u32) -> Option<IoBuf> {
         self.stores.get_mut(source)?.lease(offset, len)
+    }
+
+    /// Asks the store of a source to end an operation early.
+    pub(crate) fn cancel(&mut self, source: usize, token: Token) {
+        if let Some(store) = self.stores.get_mut(source) {
+            store.cancel(token);
+        }
     }
 
     /// Hands an operation to the store of a source; gives it back where the store's queue is full.

@@ -33,6 +33,20 @@ pub enum NamespaceError {
         /// Blocks there are.
         blocks: u64,
     },
+    /// A destination that is not as long as what is read into it.
+    #[error("namespace {nsid}: the destination of a read of {bytes} bytes has another length")]
+    Length {
+        /// The namespace.
+        nsid: u32,
+        /// Bytes asked for.
+        bytes: u64,
+    },
+    /// A request that was cancelled, and whose stores have let go of it.
+    #[error("namespace {nsid}: the request was cancelled")]
+    Cancelled {
+        /// The namespace.
+        nsid: u32,
+    },
     /// The volume reported damage, or something it cannot read.
     #[error("namespace {nsid}: {cause}")]
     Volume {
@@ -73,6 +87,11 @@ impl NamespaceError {
             Self::Detached { .. } => Status::INVALID_NAMESPACE.dnr(),
             Self::WriteProtected { .. } => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
             Self::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.dnr(),
+            Self::Length { .. } => Status::INVALID_FIELD.dnr(),
+            Self::Cancelled { .. } => Status::ABORT_REQUESTED.dnr(),
+            Self::Store { cause, .. } if cause.kind() == ErrorKind::Cancelled => {
+                Status::ABORT_REQUESTED.dnr()
+            }
             Self::Volume { .. } => Status::UNRECOVERED_READ_ERROR.dnr(),
             // Worth trying again, as soon as the store is back; later with the delay that it names.
             Self::Store { cause, .. } if cause.kind() == ErrorKind::Unreachable => {
@@ -92,6 +111,8 @@ impl NamespaceError {
         let (Self::Detached { nsid }
         | Self::WriteProtected { nsid }
         | Self::OutOfRange { nsid, .. }
+        | Self::Cancelled { nsid }
+        | Self::Length { nsid, .. }
         | Self::Volume { nsid, .. }
         | Self::Store { nsid, .. }
         | Self::Short { nsid, .. }) = &mut self;

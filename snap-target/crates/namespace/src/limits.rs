@@ -17,6 +17,9 @@ pub(crate) const TURN_DECODE_NS_MAX: u64 = 4 * DECODE_INLINE_NS_MAX;
 pub(crate) const JOBS_MAX: usize = 32;
 /// Messages about frames that wait for one engine, of each kind.
 pub(crate) const MESSAGES_MAX: usize = 256;
+/// Answers that one namespace of several may hold, in parts of what is left of their memory: one that does not answer ends at three quarters,
+/// two at three sevenths each.
+pub(crate) const SHARE_OF_WHAT_IS_LEFT: usize = 3;
 /// Threads that decode.
 pub const WORKERS_MAX: usize = 8;
 

@@ -4,8 +4,8 @@ use reactor::buf::IoBuf;
 use transforms::RawSegment;
 use volume::OutBuf;
 
-/// The most segments of a destination: what a pool buffer of the largest transfer has, with room for a guest's pages later.
-pub(crate) const SEGMENTS_MAX: usize = 64;
+/// The most segments of a buffer: a guest's pages for the largest transfer, which begins anywhere in its first page, and one to spare.
+pub(crate) const SEGMENTS_MAX: usize = 258;
 
 /// Runs `use_bytes` with the bytes of a staging buffer that a store has filled, one slice a segment.
 pub(crate) fn with_filled<R>(buf: &IoBuf, len: usize, use_bytes: impl FnOnce(&[&[u8]]) -> R) -> R {

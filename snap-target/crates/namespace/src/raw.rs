@@ -13,7 +13,13 @@ pub(crate) fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError
         return Err(NamespaceError::WriteProtected { nsid });
     }
     let (lba, blocks) = match io {
-        Io::Read { lba, blocks } => (*lba, u64::from(*blocks)),
+        Io::Read { lba, blocks, into } => {
+            let bytes = u64::from(*blocks) * u64::from(namespace.lba_bytes);
+            if into.as_ref().is_some_and(|into| into.len() as u64 != bytes) {
+                return Err(NamespaceError::Length { nsid, bytes });
+            }
+            (*lba, u64::from(*blocks))
+        }
         Io::Write { lba, data, .. } => (
             *lba,
             (data.len() as u64).div_ceil(u64::from(namespace.lba_bytes)),
@@ -34,7 +40,8 @@ pub(crate) fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError
 pub(crate) fn buffer_of(io: Io) -> Option<IoBuf> {
     match io {
         Io::Write { data, .. } => Some(data),
-        _ => None,
+        Io::Read { into, .. } => into,
+        Io::Flush => None,
     }
 }
 
@@ -42,13 +49,13 @@ pub(crate) fn buffer_of(io: Io) -> Option<IoBuf> {
 pub(crate) fn raw_work(namespace: &Namespace, io: Io) -> Work {
     let lba_bytes = u64::from(namespace.lba_bytes);
     match io {
-        Io::Read { lba, blocks } => {
+        Io::Read { lba, blocks, into } => {
             let read_bytes = blocks.saturating_mul(namespace.lba_bytes);
             Work::Raw {
                 op: Op::Read {
                     offset: lba * lba_bytes,
                 },
-                buf: None,
+                buf: into,
                 read_bytes,
             }
         }
@@ -79,7 +86,7 @@ pub(crate) fn submit_raw(
     work: &mut Work,
 ) -> Step {
     let buf = if read_bytes > 0 && buf.is_none() {
-        let Some(buf) = parts.answers.alloc(read_bytes as usize) else {
+        let Some(buf) = parts.alloc_answer(attached, read_bytes as usize) else {
             *work = Work::Raw {
                 op,
                 buf: None,

@@ -13,12 +13,14 @@ pub enum Io {
         lba: u64,
         /// How many.
         blocks: u32,
+        /// Where the bytes are wanted, exactly as long; none: in memory of the engine's, or where the store keeps them.
+        into: Option<IoBuf>,
     },
     /// Writes `data`, whole blocks, from `lba` on.
     Write {
         /// First block.
         lba: u64,
-        /// The bytes; given back with the answer.
+        /// The bytes; given back with the answer, where the write succeeded.
         data: IoBuf,
         /// Force unit access: answered only when the bytes are on stable storage.
         durable: bool,
@@ -40,7 +42,7 @@ impl Io {
 pub struct Done {
     /// What the request was given.
     pub token: u64,
-    /// A read's bytes; a write's buffer, back.
+    /// A read's bytes; a write's buffer, back. None where the request failed.
     pub buf: Option<IoBuf>,
     /// What came of it.
     pub result: Result<(), NamespaceError>,

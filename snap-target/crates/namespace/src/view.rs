@@ -35,14 +35,20 @@ pub(crate) struct ViewRead {
 
 impl ViewRead {
     /// A read of whole blocks of a view. The namespace is one: its caller looked.
-    pub(crate) fn new(namespace: &Namespace, volume: &Volume, lba: u64, blocks: u32) -> Self {
+    pub(crate) fn new(
+        namespace: &Namespace,
+        volume: &Volume,
+        lba: u64,
+        blocks: u32,
+        into: Option<IoBuf>,
+    ) -> Self {
         Self {
             volume: volume.clone(),
             nsid: namespace.nsid,
             start: lba * u64::from(namespace.lba_bytes),
             len: blocks as usize * namespace.lba_bytes as usize,
             started: false,
-            out: None,
+            out: into,
             fetches: SmallVec::new(),
             under_way: 0,
             unsent: None,
@@ -59,7 +65,7 @@ impl ViewRead {
         slot: usize,
     ) -> Step {
         if self.out.is_none() {
-            self.out = parts.answers.alloc(self.len);
+            self.out = parts.alloc_answer(attached, self.len);
             if self.out.is_none() {
                 return Step::Parked;
             }
@@ -69,6 +75,18 @@ impl ViewRead {
             Err(error) => {
                 self.failed.get_or_insert(error);
                 self.outcome(op, parts, false)
+            }
+        }
+    }
+
+    /// Asks the stores to end what is under way; the request ends when they have let go.
+    pub(crate) fn cancel(&mut self, attached: &mut Attached, slot: usize) {
+        let nsid = self.nsid;
+        self.failed
+            .get_or_insert(NamespaceError::Cancelled { nsid });
+        for (number, fetch) in self.fetches.iter().enumerate() {
+            if let Some(fetch) = fetch {
+                attached.cancel(fetch.source.0 as usize, token_of(slot, number));
             }
         }
     }

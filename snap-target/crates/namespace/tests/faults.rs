@@ -60,7 +60,16 @@ impl Bench {
     fn read(&mut self, lba: u64, blocks: u32) -> Result<Vec<u8>, NamespaceError> {
         let done = self
             .engine
-            .submit(1, Io::Read { lba, blocks }, false, 7)
+            .submit(
+                1,
+                Io::Read {
+                    lba,
+                    blocks,
+                    into: None,
+                },
+                false,
+                7,
+            )
             .or_else(|| self.wait(1).pop())
             .unwrap();
         assert_eq!(done.token, 7);
@@ -188,11 +197,16 @@ fn requests_that_find_no_memory_wait_their_turn() {
     let mut bench = Bench::new(namespace, pool);
     let mut answered = Vec::new();
     for lba in 0..64 {
-        answered.extend(
-            bench
-                .engine
-                .submit(1, Io::Read { lba, blocks: 1 }, false, lba),
-        );
+        answered.extend(bench.engine.submit(
+            1,
+            Io::Read {
+                lba,
+                blocks: 1,
+                into: None,
+            },
+            false,
+            lba,
+        ));
     }
     assert!(
         bench.engine.counters().parked > 0,

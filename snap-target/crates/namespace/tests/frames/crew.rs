@@ -42,7 +42,16 @@ impl Crew {
 
     pub fn submit(&mut self, member: usize, lba: u64, blocks: u32, token: u64) {
         let engine = &mut self.members[member].engine;
-        let done = engine.submit(1, Io::Read { lba, blocks }, false, token);
+        let done = engine.submit(
+            1,
+            Io::Read {
+                lba,
+                blocks,
+                into: None,
+            },
+            false,
+            token,
+        );
         self.done.extend(done);
     }
 

@@ -117,7 +117,11 @@ impl Crowd {
                 && let Some((lba, count)) = reads.next()
             {
                 under_way += 1;
-                let io = Io::Read { lba, blocks: count };
+                let io = Io::Read {
+                    lba,
+                    blocks: count,
+                    into: None,
+                };
                 let token = lba << 32 | u64::from(count);
                 done.extend(member.engine.submit(1, io, false, token));
             }

@@ -145,6 +145,20 @@ impl Pool {
         None
     }
 
+    /// Bytes of the free slots that a buffer of `len` bytes could be made of.
+    #[must_use]
+    pub fn free_bytes_for(&self, len: usize) -> usize {
+        let part = len.min(STAGING_BYTES);
+        let fitting = self
+            .inner
+            .classes
+            .iter()
+            .filter(|class| class.bytes >= part);
+        fitting
+            .map(|class| class.free.borrow().len() * class.bytes)
+            .sum()
+    }
+
     /// The largest request [`Pool::alloc`] serves.
     #[must_use]
     pub const fn alloc_bytes_max() -> usize {

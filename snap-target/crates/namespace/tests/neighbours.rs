@@ -1,0 +1,349 @@
+//! Namespaces on one engine that must not hold each other up, requests that are cancelled, and reads into given memory.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+#![allow(
+    clippy::result_large_err,
+    reason = "the store's contract gives the buffer back"
+)]
+
+mod support;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use namespace::{
+    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceSet,
+};
+use nvme_spec::Status;
+use reactor::buf::IoBuf;
+use reactor::{Ring, RingConfig, Wait};
+use store::{
+    Backend, BlockingStore, Completion, Limits, Op, OpenOptions, Rejected, SharedStore, Store,
+    StoreError, StoreSpec, Token,
+};
+
+use support::Packed;
+
+const MIB: usize = 1 << 20;
+
+/// A store that never answers unless an operation is cancelled, or one that answers and lends no memory.
+#[derive(Debug)]
+struct Odd {
+    inner: SharedStore,
+    is_silent: bool,
+    queue_depth: u32,
+}
+
+impl Odd {
+    fn silent(inner: SharedStore, queue_depth: u32) -> SharedStore {
+        SharedStore::new(Odd {
+            inner,
+            is_silent: true,
+            queue_depth,
+        })
+    }
+
+    /// Reads of it need memory of the engine's.
+    fn healthy(inner: SharedStore) -> SharedStore {
+        let queue_depth = inner.limits().queue_depth_max;
+        SharedStore::new(Odd {
+            inner,
+            is_silent: false,
+            queue_depth,
+        })
+    }
+
+    fn own_limits(&self) -> Limits {
+        let mut limits = self.inner.limits();
+        limits.queue_depth_max = self.queue_depth;
+        limits
+    }
+}
+
+impl Backend for Odd {
+    fn name(&self) -> &str {
+        "odd"
+    }
+
+    fn describe(&self) -> String {
+        "odd".to_owned()
+    }
+
+    fn limits(&self) -> Limits {
+        self.own_limits()
+    }
+
+    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(OddHandle {
+            inner: self.inner.open_handle(ring)?,
+            limits: self.own_limits(),
+            is_silent: self.is_silent,
+            held: VecDeque::new(),
+            cancelled: Vec::new(),
+        }))
+    }
+}
+
+struct OddHandle {
+    inner: Box<dyn Store>,
+    limits: Limits,
+    is_silent: bool,
+    held: VecDeque<(Option<IoBuf>, Token)>,
+    cancelled: Vec<Token>,
+}
+
+impl Store for OddHandle {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if !self.is_silent {
+            return self.inner.submit(op, buf, token);
+        }
+        if self.held.len() == self.limits.queue_depth_max as usize {
+            let why = StoreError::Busy;
+            return Err(Rejected { op, buf, why });
+        }
+        self.held.push_back((buf, token));
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        for token in self.cancelled.drain(..) {
+            let at = self.held.iter().position(|(_, held)| *held == token);
+            if let Some((buf, token)) = at.and_then(|at| self.held.remove(at)) {
+                let store = "odd".to_owned();
+                completions.push(Completion {
+                    token,
+                    result: Err(StoreError::Cancelled { store, offset: 0 }),
+                    buf,
+                });
+            }
+        }
+        self.inner.poll(completions);
+    }
+
+    fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
+        None
+    }
+
+    fn cancel(&mut self, token: Token) {
+        match self.is_silent {
+            true => self.cancelled.push(token),
+            false => self.inner.cancel(token),
+        }
+    }
+}
+
+fn memory() -> SharedStore {
+    let bytes = 16 << 20;
+    SharedStore::open(&StoreSpec::Mem { bytes }, OpenOptions::read_write()).unwrap()
+}
+
+fn raw(nsid: u32, store: SharedStore) -> Arc<Namespace> {
+    let identity = Identity {
+        uuid: [u8::try_from(nsid).unwrap(); 16],
+    };
+    Arc::new(Namespace::of_store(nsid, store, identity, 4096))
+}
+
+struct Bench {
+    ring: Ring,
+    engine: Engine,
+    done: Vec<Done>,
+}
+
+impl Bench {
+    fn new(namespaces: Vec<Arc<Namespace>>) -> Bench {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let set = NamespaceSet::new(namespaces);
+        let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
+        Bench {
+            ring,
+            engine,
+            done: Vec::new(),
+        }
+    }
+
+    /// Submits a read of `blocks` from block 0 on.
+    fn read(&mut self, nsid: u32, blocks: u32, token: u64) {
+        let io = Io::Read {
+            lba: 0,
+            blocks,
+            into: None,
+        };
+        let done = self.engine.submit(nsid, io, false, token);
+        self.done.extend(done);
+    }
+
+    /// Turns until there is an answer, and takes it. What must be answered is: memory answers within a few turns.
+    fn answer(&mut self) -> Done {
+        for _ in 0..1_000_000 {
+            self.engine.poll(&mut self.done);
+            if let Some(done) = self.done.pop() {
+                return done;
+            }
+            self.ring.turn(Wait::Poll).unwrap();
+            while self.ring.next_ready().is_some() {}
+        }
+        panic!("no answer");
+    }
+
+    /// The engine has nothing to say, however often it is asked.
+    fn assert_silent(&mut self) {
+        for _ in 0..100 {
+            self.ring.turn(Wait::Poll).unwrap();
+            self.engine.poll(&mut self.done);
+        }
+        assert!(self.done.is_empty(), "{:?}", self.done);
+    }
+}
+
+/// Reads of 4 KiB and of 1 MiB of a namespace are answered while another one's store holds all that it was given.
+#[test]
+fn a_store_that_does_not_answer_leaves_memory_to_the_others() {
+    for blocks in [1, 16, 256] {
+        let silent = raw(1, Odd::silent(memory(), 4096));
+        let mut bench = Bench::new(vec![silent, raw(2, Odd::healthy(memory()))]);
+        for token in 0..3000 {
+            bench.read(1, blocks, token);
+        }
+        assert!(bench.engine.counters().parked > 0);
+        bench.assert_silent();
+        for wanted in [1, 256] {
+            bench.read(2, wanted, 9000);
+            let done = bench.answer();
+            assert_eq!(done.token, 9000);
+            done.result.unwrap();
+            assert_eq!(done.buf.unwrap().len(), wanted as usize * 4096);
+        }
+    }
+}
+
+/// A namespace that is alone has all memory to itself.
+#[test]
+fn a_lone_namespace_may_use_all_memory() {
+    let mut bench = Bench::new(vec![raw(1, Odd::silent(memory(), 4096))]);
+    let megabytes = EngineConfig::default().pool.slots_1m;
+    for token in 0..u64::from(megabytes) {
+        bench.read(1, 256, token);
+    }
+    assert_eq!(bench.engine.counters().parked, 0);
+    bench.read(1, 256, 9000);
+    assert_eq!(bench.engine.counters().parked, 1);
+}
+
+/// One namespace's request waits for a place in its store's queue, another's for memory: they do not wait for each other.
+#[test]
+fn a_full_queue_of_one_store_parks_nobody_elses_requests() {
+    let silent = raw(1, Odd::silent(memory(), 1));
+    let mut bench = Bench::new(vec![silent, raw(2, Odd::healthy(memory()))]);
+    bench.read(1, 1, 1);
+    bench.read(1, 1, 2);
+    assert_eq!(bench.engine.counters().parked, 1);
+    // All megabytes are on their way to hosts.
+    let mut held = Vec::new();
+    while bench.engine.counters().parked == 1 {
+        bench.read(2, 256, 100);
+        if bench.engine.counters().parked == 1 {
+            held.push(bench.answer());
+        }
+    }
+    bench.assert_silent();
+    drop(held);
+    let done = bench.answer();
+    assert_eq!(done.token, 100);
+    done.result.unwrap();
+}
+
+/// Hosts that announce writes and do not send them hold nothing that reads need.
+#[test]
+fn what_hosts_have_not_sent_yet_is_not_what_reads_need() {
+    let mut bench = Bench::new(vec![raw(1, Odd::healthy(memory()))]);
+    let announced: Vec<_> = std::iter::from_fn(|| bench.engine.alloc(MIB)).collect();
+    assert_eq!(
+        announced.len(),
+        EngineConfig::default().pool.slots_1m as usize
+    );
+    bench.read(1, 256, 1);
+    bench.answer().result.unwrap();
+}
+
+#[test]
+fn a_cancelled_request_is_answered_once_its_store_let_go() {
+    let packed = Packed::new("neighbours-cancel", "u16+lz4");
+    let view = Namespace::of_view(2, packed.volume(), vec![Odd::silent(packed.store(), 64)]);
+    let silent = raw(1, Odd::silent(memory(), 1));
+    let mut bench = Bench::new(vec![silent, Arc::new(view)]);
+    // Token 1 is with the store, 2 waits for its turn, 3 is a view's and its fetch is with the store.
+    bench.read(1, 1, 1);
+    bench.read(1, 1, 2);
+    bench.read(2, 1, 3);
+    bench.assert_silent();
+    bench.engine.cancel(77);
+    bench.assert_silent();
+
+    bench.engine.cancel(2);
+    let done = bench.answer();
+    assert_eq!(done.token, 2);
+    let cancelled = |done: &Done| {
+        let error = done.result.as_ref().unwrap_err();
+        assert_eq!(
+            error.status(false),
+            Status::ABORT_REQUESTED.dnr(),
+            "{error}"
+        );
+    };
+    cancelled(&done);
+    for token in [1, 3] {
+        bench.engine.cancel(token);
+        // The store has to be asked first.
+        assert!(bench.done.is_empty());
+        let done = bench.answer();
+        assert_eq!(done.token, token);
+        cancelled(&done);
+    }
+    assert!(!bench.engine.is_busy());
+    // There is room again.
+    bench.read(1, 1, 4);
+    assert_eq!(bench.engine.counters().parked, 1);
+}
+
+#[test]
+fn a_read_goes_where_it_is_wanted() {
+    let store = memory();
+    let bytes: Vec<u8> = (0..16_384u32).flat_map(|n| n.to_le_bytes()).collect();
+    BlockingStore::new(&store)
+        .unwrap()
+        .write(0, &bytes)
+        .unwrap();
+    let mut bench = Bench::new(vec![raw(1, store)]);
+    for len in [4096, 8192] {
+        let into = bench.engine.alloc(len).unwrap();
+        let place: Vec<_> = into.raw_segments(0, len).collect();
+        let io = Io::Read {
+            lba: 1,
+            blocks: 1,
+            into: Some(into),
+        };
+        let done = bench.engine.submit(1, io, false, 5);
+        bench.done.extend(done);
+        let done = bench.answer();
+        if len == 4096 {
+            done.result.unwrap();
+            let buf = done.buf.unwrap();
+            assert_eq!(buf.raw_segments(0, len).collect::<Vec<_>>(), place);
+            assert_eq!(buf.to_vec(), bytes[4096..8192]);
+        } else {
+            let error = done.result.unwrap_err();
+            assert!(
+                matches!(error, NamespaceError::Length { bytes: 4096, .. }),
+                "{error}"
+            );
+        }
+    }
+}
