@@ -16,3 +16,4 @@ mod mapped;
 mod sample;
 mod shapes;
 mod superblocks;
+mod wants;
