@@ -94,6 +94,8 @@ pub(crate) struct Frames {
     free_runs: Vec<usize>,
     /// Runs to be fetched. The last one may still grow.
     missing: VecDeque<usize>,
+    /// Namespaces that found no room in this pass over them.
+    full: Vec<usize>,
     /// Runs whose stored bytes are here. They take turns, a frame each, so that a long one holds nobody up.
     decoding: VecDeque<usize>,
     /// Jobs that no worker has.
@@ -124,6 +126,7 @@ impl Frames {
             runs: Vec::new(),
             free_runs: Vec::new(),
             missing: VecDeque::new(),
+            full: Vec::new(),
             decoding: VecDeque::new(),
             jobs: (0..jobs_max).map(|_| Job::new(answers.clone())).collect(),
             decoded,
@@ -287,18 +290,28 @@ impl Frames {
         fetched || decoded
     }
 
-    /// Asks the stores for what is missing.
+    /// Asks the stores for what is missing, in the order of each namespace: one whose store is full holds up no other.
     fn fetch(&mut self, attached: &mut [Attached], parts: &mut Parts) -> bool {
         let mut moved = false;
-        while let Some(&index) = self.missing.front() {
+        self.full.clear();
+        // Once around: what stays keeps its order.
+        for _ in 0..self.missing.len() {
+            let Some(index) = self.missing.pop_front() else {
+                break;
+            };
             let run = &mut self.runs[index];
+            if self.full.contains(&run.attached) {
+                self.missing.push_back(index);
+                continue;
+            }
             let state = run.fetch(index, &mut attached[run.attached], parts);
             if state == Fetched::NoRoom {
-                break;
+                self.full.push(run.attached);
+                self.missing.push_back(index);
+                continue;
             }
             moved = true;
             run.is_queued = false;
-            self.missing.pop_front();
             if state == Fetched::Done {
                 self.fetched(index);
             }

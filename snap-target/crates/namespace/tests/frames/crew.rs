@@ -7,6 +7,9 @@ use namespace::{
 };
 use reactor::{Ring, RingConfig, Wait};
 
+/// Turns of every engine after which a test counts as hanging: some ten seconds.
+const TURNS_MAX: u64 = 10_000_000;
+
 /// An engine and its ring.
 pub struct Member {
     pub ring: Ring,
@@ -28,8 +31,11 @@ pub struct Crew {
 
 impl Crew {
     pub fn new(count: u16, namespace: Namespace, config: &EngineConfig) -> Crew {
-        let set = NamespaceSet::new(vec![Arc::new(namespace)]);
-        let mut members: Vec<_> = (0..count).map(|_| Member::new(&set, config)).collect();
+        Crew::over(count, &NamespaceSet::new(vec![Arc::new(namespace)]), config)
+    }
+
+    pub fn over(count: u16, set: &NamespaceSet, config: &EngineConfig) -> Crew {
+        let mut members: Vec<_> = (0..count).map(|_| Member::new(set, config)).collect();
         let peers: Vec<_> = members.iter().map(|member| member.engine.peer()).collect();
         for (member, index) in members.iter_mut().zip(0..) {
             member.engine.meet(index, &peers);
@@ -41,9 +47,13 @@ impl Crew {
     }
 
     pub fn submit(&mut self, member: usize, lba: u64, blocks: u32, token: u64) {
+        self.submit_to(1, member, lba, blocks, token);
+    }
+
+    pub fn submit_to(&mut self, nsid: u32, member: usize, lba: u64, blocks: u32, token: u64) {
         let engine = &mut self.members[member].engine;
         let done = engine.submit(
-            1,
+            nsid,
             Io::Read {
                 lba,
                 blocks,
@@ -75,7 +85,10 @@ impl Crew {
     /// Turns until `count` requests are answered; in the order of their tokens.
     pub fn wait(&mut self, count: usize) -> Vec<Done> {
         let mut done = Vec::new();
+        let mut turns = 0;
         while done.len() < count {
+            turns += 1;
+            assert!(turns < TURNS_MAX, "{} of {count} answered", done.len());
             done.extend(self.turn());
         }
         done.sort_by_key(|done| done.token);

@@ -11,6 +11,7 @@
 
 mod crew;
 mod failing;
+mod held;
 mod random;
 mod sharing;
 mod turns;
