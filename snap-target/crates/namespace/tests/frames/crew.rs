@@ -74,12 +74,18 @@ impl Crew {
 
     /// The same into memory that is there.
     pub fn turn_into(&mut self, done: &mut Vec<Done>) {
-        for member in &mut self.members {
-            member.ring.turn(Wait::Poll).unwrap();
-            while member.ring.next_ready().is_some() {}
-            member.engine.poll(&mut self.done);
+        for member in 0..self.members.len() {
+            self.turn_one(member);
         }
         done.append(&mut self.done);
+    }
+
+    /// A turn of one engine; what it answers comes with the next turn of all.
+    pub fn turn_one(&mut self, member: usize) {
+        let member = &mut self.members[member];
+        member.ring.turn(Wait::Poll).unwrap();
+        while member.ring.next_ready().is_some() {}
+        member.engine.poll(&mut self.done);
     }
 
     /// Turns until `count` requests are answered; in the order of their tokens.

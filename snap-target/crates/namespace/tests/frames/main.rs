@@ -9,6 +9,7 @@
     reason = "the error is what is tested, as it comes"
 )]
 
+mod budget;
 mod crew;
 mod failing;
 mod held;
