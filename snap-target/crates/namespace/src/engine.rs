@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use reactor::Ring;
 use reactor::buf::{IoBuf, Pool, PoolConfig};
-use store::{Completion, Op, Rejected, Store, StoreError, Token};
+use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Token};
 use transforms::Scratch;
 use volume::{Cache, ReadOp};
 
@@ -90,6 +90,8 @@ pub(crate) struct Attached {
     parked: VecDeque<usize>,
     /// Bytes of the answers that its requests hold.
     answer_bytes: usize,
+    /// A store has work of its own.
+    polled_when_idle: bool,
 }
 
 /// What requests work with.
@@ -166,8 +168,10 @@ impl Engine {
                 .iter()
                 .map(|store| store.open_handle(ring))
                 .collect::<Result<_, _>>()?;
+            let polled_when_idle = |store: &SharedStore| store.limits().polled_when_idle;
             attached.push(Attached {
                 shared: namespace.clone(),
+                polled_when_idle: namespace.stores().iter().any(polled_when_idle),
                 stores,
                 in_flight: 0,
                 parked: VecDeque::new(),
@@ -342,7 +346,7 @@ impl Engine {
     /// Takes what the stores completed, lets parked requests go on, and appends the answers.
     pub fn poll(&mut self, done: &mut Vec<Done>) {
         for index in 0..self.attached.len() {
-            if self.attached[index].in_flight == 0 {
+            if self.attached[index].in_flight == 0 && !self.attached[index].polled_when_idle {
                 continue;
             }
             let mut completions = std::mem::take(&mut self.completions);

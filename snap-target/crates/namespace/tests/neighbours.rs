@@ -131,6 +131,16 @@ impl Store for OddHandle {
         None
     }
 
+    fn close(&mut self) {
+        self.cancelled
+            .extend(self.held.iter().map(|(_, token)| *token));
+        self.inner.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.held.is_empty() && self.inner.is_closed()
+    }
+
     fn cancel(&mut self, token: Token) {
         match self.is_silent {
             true => self.cancelled.push(token),

@@ -158,6 +158,9 @@ pub struct Limits {
     pub durability: Durability,
     /// Whether changes are taken.
     pub writable: bool,
+    /// Whether the store has work of its own (a keep-alive, a connection to be made again) and must be polled after each turn of the ring even
+    /// while nothing is in flight. Its own timers and events wake the ring.
+    pub polled_when_idle: bool,
 }
 
 impl Limits {
@@ -176,6 +179,7 @@ impl Limits {
             cancel_bound_ms: None,
             durability: Durability::None,
             writable: false,
+            polled_when_idle: false,
         }
     }
 }
@@ -185,7 +189,8 @@ impl Limits {
 /// **The caller's duties**
 /// 1. A read or write comes with a buffer of at least one byte, within [`Limits`]; the other operations without one. Tokens in flight are
 ///    unique on the handle.
-/// 2. It calls [`Store::poll`] after every turn of the ring, and after its last submit or cancel before it lets the ring block: what these
+/// 2. It calls [`Store::poll`] after every turn of the ring while anything is in flight, and always if the store declares
+///    [`Limits::polled_when_idle`]; and after its last submit or cancel before it lets the ring block: what these
 ///    ended is there then, and nothing wakes the ring for it.
 /// 3. It does not look at, write, or hand on the memory of a buffer between submit and completion. Other views of the same memory may
 ///    be used for other bytes.
@@ -197,15 +202,22 @@ impl Limits {
 /// 2. It takes at least what [`TRANSFER_BYTES_MIN`](crate::TRANSFER_BYTES_MIN), [`SEGMENTS_MIN`](crate::SEGMENTS_MIN) and
 ///    [`RANGE_BYTES_MIN`](crate::RANGE_BYTES_MIN) say, and splits inside what its medium or peer cannot take in one: callers do not split
 ///    below these. A store that declares less is refused when a handle is opened. A short transfer is continued inside. A completion says all bytes or an error; an error names store, offset and cause.
-/// 3. Poll never blocks and is bounded by the queue depth.
-/// 4. Cancel is a request: the completion still arrives, as cancelled or as whatever it came to.
-/// 5. Dropping the handle ends its operations, without completions, and returns when nothing touches their buffers any more.
+/// 3. Poll never blocks and is bounded by the queue depth. When a completion is there, the ring wakes: through an event of the store's
+///    [`Owner`](reactor::Owner), or, from another thread, through a [`channel`](reactor::channel). Such a thread works on memory of
+///    its own, and the reactor copies: an [`IoBuf`] is not `Send`, since whoever waits for its memory must not wait for a thread.
+/// 4. Cancel is a request: the completion still arrives, as cancelled or as whatever it came to, and within
+///    [`Limits::cancel_bound_ms`] where that is declared; 0: with the next poll.
+/// 5. [`Store::close`] returns at once; see the end of a handle below.
 ///
 /// **The one guarantee given in return**: every operation that submit took completes exactly once, and until that completion the buffer
 /// belongs to the store, cancelled or not; after it, nothing touches the buffer's memory, and the operation can no longer take effect. So a
 /// store that does not know what became of a write (its connection broke, a cancel overtook it) holds the completion until that is
 /// settled: done, not done and never to be done, or the peer is known to be dead. A write that failed or was cancelled may have taken effect in
 /// part; one that was [`StoreError::Unreachable`] has not, and may be tried again.
+///
+/// **The end of a handle.** A reactor that goes on calls [`Store::close`] and polls, turn by turn, until [`Store::is_closed`]; then the drop
+/// waits for nothing. A handle that is dropped before ends its operations without completions and returns when nothing touches their
+/// buffers any more: that takes as long as the medium does, so it is for the end of the process only.
 ///
 /// Operations in flight at the same time happen in any order. A write that completed is seen by every read submitted later, on every
 /// handle of the store.
@@ -219,6 +231,12 @@ pub trait Store {
     /// Appends the completions that are there.
     fn poll(&mut self, completions: &mut Vec<Completion>);
 
+    /// Takes no more operations ([`StoreError::Closed`]) and asks to end those in flight, as a cancel does.
+    fn close(&mut self);
+
+    /// Whether the handle was closed, nothing is in flight, and every completion was polled.
+    fn is_closed(&self) -> bool;
+
     /// Asks to end an operation early. An unknown token is ignored: it completed already.
     fn cancel(&mut self, token: Token);
 
@@ -227,16 +245,12 @@ pub trait Store {
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf>;
 }
 
-/// Checks an operation against the caller's duties and the store's limits: what every implementation does first in submit.
+/// Checks an operation against the caller's duties and the store's limits: what every implementation does first in submit, after it looked
+/// whether it is closed. `store` is its name in the error.
 ///
 /// # Errors
 /// The reason to reject it.
-pub(crate) fn check(
-    op: &Op,
-    buf: Option<&IoBuf>,
-    limits: &Limits,
-    store: &str,
-) -> Result<(), StoreError> {
+pub fn check(op: &Op, buf: Option<&IoBuf>, limits: &Limits, store: &str) -> Result<(), StoreError> {
     if op.takes_buffer() != buf.is_some() {
         let what = if op.takes_buffer() {
             "a read or write needs a buffer"

@@ -9,6 +9,12 @@ pub enum StoreError {
     /// The handle's queue, or the ring's, is full. Park, and retry after the next completion.
     #[error("the store's queue is full; retry after the next completion")]
     Busy,
+    /// The handle was closed.
+    #[error("{store}: the handle was closed, so it takes no operation; open another one")]
+    Closed {
+        /// The store.
+        store: String,
+    },
     /// The operation was cancelled. A cancelled write may have reached the medium, in full or in part.
     #[error("{store}: the operation at byte {offset} was cancelled")]
     Cancelled {
@@ -213,9 +219,10 @@ impl StoreError {
             Self::Cancelled { .. } => ErrorKind::Cancelled,
             Self::OutOfRange { .. } => ErrorKind::OutOfRange,
             Self::ReadOnly { .. } => ErrorKind::ReadOnly,
-            Self::TooLong { .. } | Self::TooManySegments { .. } | Self::Misuse { .. } => {
-                ErrorKind::Misuse
-            }
+            Self::Closed { .. }
+            | Self::TooLong { .. }
+            | Self::TooManySegments { .. }
+            | Self::Misuse { .. } => ErrorKind::Misuse,
             Self::Unreachable { .. } => ErrorKind::Unreachable,
             Self::NoSpace { .. } => ErrorKind::NoSpace,
             Self::Io { .. } | Self::Truncated { .. } | Self::FlushFailed { .. } => ErrorKind::Io,

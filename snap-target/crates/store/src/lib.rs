@@ -52,7 +52,7 @@ mod shared;
 mod spec;
 
 pub use blocking::BlockingStore;
-pub use contract::{Completion, Durability, Limits, Op, Rejected, Store, Token};
+pub use contract::{Completion, Durability, Limits, Op, Rejected, Store, Token, check};
 pub use error::{ErrorKind, StoreError};
 pub use limits::{RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 pub use shared::{Access, Backend, Caching, OpenOptions, SharedStore};

@@ -77,6 +77,7 @@ pub(crate) fn memory_limits(bytes: u64, writable: bool) -> Limits {
         cancel_bound_ms: Some(0),
         durability: Durability::None,
         writable,
+        polled_when_idle: false,
     }
 }
 
@@ -100,6 +101,7 @@ impl Backend for MemBackend {
             keeper: Lease::new(self.memory.clone()),
             memory: self.memory.clone(),
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
+            closed: false,
         }))
     }
 }
@@ -111,6 +113,7 @@ struct MemStore {
     /// Shared by this handle's leases, so that a lease touches no count that other reactors touch.
     keeper: Rc<Lease>,
     done: VecDeque<Completion>,
+    closed: bool,
 }
 
 impl MemStore {
@@ -160,6 +163,11 @@ impl Store for MemStore {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if self.closed {
+            let store = self.name.clone();
+            let why = StoreError::Closed { store };
+            return Err(Rejected { op, buf, why });
+        }
         if let Err(why) = check(&op, buf.as_ref(), &self.limits, &self.name) {
             return Err(Rejected { op, buf, why });
         }
@@ -189,6 +197,14 @@ impl Store for MemStore {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         completions.extend(self.done.drain(..));
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed && self.done.is_empty()
     }
 
     fn cancel(&mut self, _token: Token) {

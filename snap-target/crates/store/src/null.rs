@@ -57,6 +57,7 @@ impl Backend for NullBackend {
             zeros: self.zeros.clone(),
             keeper: Lease::new(self.zeros.clone()),
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
+            closed: false,
         }))
     }
 }
@@ -67,6 +68,7 @@ struct NullStore {
     zeros: Arc<Mapping>,
     keeper: Rc<Lease>,
     done: VecDeque<Completion>,
+    closed: bool,
 }
 
 impl Store for NullStore {
@@ -75,6 +77,11 @@ impl Store for NullStore {
     }
 
     fn submit(&mut self, op: Op, mut buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if self.closed {
+            let store = self.name.clone();
+            let why = StoreError::Closed { store };
+            return Err(Rejected { op, buf, why });
+        }
         if let Err(why) = check(&op, buf.as_ref(), &self.limits, &self.name) {
             return Err(Rejected { op, buf, why });
         }
@@ -99,6 +106,14 @@ impl Store for NullStore {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         completions.extend(self.done.drain(..));
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed && self.done.is_empty()
     }
 
     fn cancel(&mut self, _token: Token) {

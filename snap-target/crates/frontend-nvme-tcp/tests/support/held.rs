@@ -97,6 +97,7 @@ impl Backend for HeldBackend {
             owner: ring.register().unwrap(),
             gate: self.gate.clone(),
             held: Vec::new(),
+            closing: false,
         }))
     }
 }
@@ -106,6 +107,7 @@ struct HeldStore {
     owner: Owner,
     gate: Gate,
     held: Vec<(Op, Option<IoBuf>, Token)>,
+    closing: bool,
 }
 
 impl HeldStore {
@@ -140,7 +142,18 @@ impl Store for HeldStore {
                 self.look_again();
             }
         }
+        if self.closing && self.held.is_empty() {
+            self.inner.close();
+        }
         self.inner.poll(completions);
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closing && self.held.is_empty() && self.inner.is_closed()
     }
 
     /// What is with the disk stays there.

@@ -69,6 +69,14 @@ impl Store for HeldHandle {
         self.inner.poll(completions);
     }
 
+    fn close(&mut self) {
+        self.inner.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.held.is_none() && self.inner.is_closed()
+    }
+
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
     }

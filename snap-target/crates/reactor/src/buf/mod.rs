@@ -192,6 +192,22 @@ impl IoBuf {
         buf
     }
 
+    /// Parts (offset, length) of a mapping that plays a guest's memory, for tests and simulations; `None` where one lies outside.
+    #[must_use]
+    pub fn guest_in(memory: &Rc<Mapping>, parts: &[(usize, u32)]) -> Option<Self> {
+        let keeper = Lease::new(memory.clone());
+        let mut inside = Vec::with_capacity(parts.len());
+        for &(offset, len) in parts {
+            let end = offset.checked_add(len as usize)?;
+            if end > memory.len() {
+                return None;
+            }
+            inside.push((memory.at(offset)?, len));
+        }
+        // SAFETY: every part is inside the mapping, which the keeper holds; it is private memory, readable and writable.
+        Some(unsafe { Self::guest(&keeper, &inside) })
+    }
+
     fn of_pool(ptr: NonNull<u8>, len: u32, slot: SlotRef) -> Self {
         Self::of_segment(Segment {
             ptr,

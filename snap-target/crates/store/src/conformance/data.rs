@@ -3,14 +3,14 @@
 use reactor::buf::IoBuf;
 
 use super::rig::{Random, Rig, pattern, scattered_pages, segmented};
-use super::{BYTES_MIN, Subject};
+use super::{BYTES_MIN, PATIENCE, Subject};
 use crate::contract::{Op, Token};
 use crate::limits::{SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 use crate::shared::SharedStore;
 
 /// Offsets, lengths, memory and cuts around every alignment: written, read back, and nothing beside them touched.
 pub(super) fn every_alignment_and_cut_reads_back(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let align = u64::from(rig.limits().alignment_bytes).max(512);
     let edges = |at: u64| [at.saturating_sub(1), at, at + 1];
     let offsets: Vec<u64> = [0, align, 3 * align]
@@ -65,7 +65,7 @@ pub(super) fn every_alignment_and_cut_reads_back(subject: &Subject<'_>) {
 
 /// What callers never split: the guaranteed transfer, in as many segments as are guaranteed, at any place.
 pub(super) fn the_guaranteed_transfer_is_taken_whole(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let len = TRANSFER_BYTES_MIN as usize;
     let pages = || scattered_pages(len);
     assert_eq!(pages().segments().len(), SEGMENTS_MIN as usize);
@@ -93,7 +93,7 @@ pub(super) fn zeroed_ranges_read_zeros(subject: &Subject<'_>) {
     if !subject.remembers {
         return;
     }
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let align = u64::from(rig.limits().alignment_bytes).max(512);
     let mut model = pattern(600 << 10, 1);
     rig.write(0, &model);
@@ -129,7 +129,7 @@ pub(super) fn discarded_ranges_read_old_or_zeros(subject: &Subject<'_>) {
     if !subject.remembers {
         return;
     }
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let model = pattern(64 << 10, 2);
     rig.write(0, &model);
     for (offset, len) in [(4096u64, 8192u64), (20_001, 9_999), (0, 1)] {
@@ -154,8 +154,8 @@ pub(super) fn a_completed_write_is_seen_by_every_handle(subject: &Subject<'_>) {
         return;
     }
     let shared = subject.open();
-    let mut rig = Rig::new(&shared);
-    let mut second = Rig::new(&shared);
+    let mut rig = subject.rig_on(&shared);
+    let mut second = subject.rig_on(&shared);
     for round in 0..4 {
         let data = pattern(10_000, round);
         rig.write(777, &data);
@@ -163,7 +163,7 @@ pub(super) fn a_completed_write_is_seen_by_every_handle(subject: &Subject<'_>) {
             second.read(777, data.len()) == data,
             "another handle on this thread"
         );
-        let elsewhere = |shared: &SharedStore| Rig::new(shared).read(777, data.len());
+        let elsewhere = |shared: &SharedStore| Rig::new(shared, PATIENCE).read(777, data.len());
         let back = std::thread::scope(|scope| scope.spawn(|| elsewhere(&shared)).join());
         assert!(
             back.is_ok_and(|back| back == data),
@@ -174,7 +174,7 @@ pub(super) fn a_completed_write_is_seen_by_every_handle(subject: &Subject<'_>) {
 
 /// A lease, where there is one, shows the same bytes as a read, and later writes.
 pub(super) fn leases_show_what_reads_read(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     assert!(rig.store.lease(0, 0).is_none(), "nothing is no lease");
     rig.write(1000, &pattern(5000, 3));
     for (offset, len) in [(0, 1), (999, 5002), (1001, 100), (0, 1 << 20)] {
@@ -201,7 +201,7 @@ pub(super) fn leases_show_what_reads_read(subject: &Subject<'_>) {
 /// Random operations, many in flight on disjoint ranges, against a plain vector.
 pub(super) fn operations_in_flight_together_agree_with_a_model(subject: &Subject<'_>) {
     const LANE: u64 = 32 << 10;
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let lanes = (BYTES_MIN / LANE)
         .min(16)
         .min(u64::from(rig.limits().queue_depth_max));

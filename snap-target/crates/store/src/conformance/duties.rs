@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, StoreError};
 /// The declared limits are usable at all.
 pub(super) fn limits_are_sane(subject: &Subject<'_>) {
     let shared = subject.open();
-    let rig = Rig::new(&shared);
+    let rig = subject.rig_on(&shared);
     let limits = rig.limits();
     assert_eq!(
         limits,
@@ -47,7 +47,7 @@ fn expect_rejected(rig: &mut Rig, op: Op, buf: Option<IoBuf>, kind: ErrorKind) -
 
 /// What breaks a rule is rejected in submit, with its buffer, and nothing happens.
 pub(super) fn misuse_is_rejected_with_its_buffer(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let limits = rig.limits();
     let buf = || Some(IoBuf::heap(512).unwrap());
     let read = Op::Read { offset: 0 };
@@ -111,7 +111,7 @@ pub(super) fn misuse_is_rejected_with_its_buffer(subject: &Subject<'_>) {
 
 /// The last byte exists, the next one does not; sums over 2^64 are no way in.
 pub(super) fn ranges_end_at_the_end(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let bytes = rig.limits().bytes;
     for (offset, len) in [
         (bytes, 1),
@@ -179,7 +179,7 @@ pub(super) fn changes_need_write_access(subject: &Subject<'_>) {
     let Some(open) = &subject.open_read_only else {
         return;
     };
-    let mut rig = Rig::new(&open());
+    let mut rig = subject.rig_on(&open());
     assert!(!rig.limits().writable);
     let buf = || Some(IoBuf::heap(512).unwrap());
     let error = expect_rejected(
@@ -218,7 +218,7 @@ pub(super) fn changes_need_write_access(subject: &Subject<'_>) {
 
 /// Over the queue depth submit says busy and gives the buffer back; what was taken completes, and there is room again.
 pub(super) fn a_full_queue_is_busy_and_loses_nothing(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let depth = rig.limits().queue_depth_max;
     for _round in 0..2 {
         let mut taken = 0u64;
@@ -255,7 +255,7 @@ fn tokens(done: &[Completion]) -> Vec<u64> {
 
 /// A cancelled operation completes as cancelled or done; an unknown token is ignored.
 pub(super) fn every_operation_completes_once_cancelled_or_not(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     rig.store.cancel(Token(77));
     rig.expect_quiet();
     let count = rig.limits().queue_depth_max.min(32);
@@ -313,7 +313,7 @@ pub(super) fn every_operation_completes_once_cancelled_or_not(subject: &Subject<
 
 /// Flush and durable writes complete, also with nothing to do.
 pub(super) fn flush_completes(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     rig.run(Op::Flush, None);
     let buf = IoBuf::from_bytes(&[5; 700]).unwrap();
     rig.run(

@@ -1,15 +1,18 @@
 //! Between submit and completion a buffer belongs to the store, and only then.
 
+use std::time::Instant;
+
 use reactor::Wait;
 use reactor::buf::IoBuf;
 
 use super::Subject;
 use super::rig::{Rig, pattern};
 use crate::contract::{Op, Token};
+use crate::error::{ErrorKind, StoreError};
 
 /// Pool slots stay taken until the completion, cancelled or not, and are free after it.
 pub(super) fn a_buffer_belongs_to_the_store_until_its_completion(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let count = rig.limits().queue_depth_max.min(8);
     for at in 0..u64::from(count) {
         let buf = rig.pool.alloc(4096).unwrap();
@@ -44,6 +47,67 @@ pub(super) fn a_buffer_belongs_to_the_store_until_its_completion(subject: &Subje
     assert_eq!(rig.pool.usage().used_bytes, 0);
 }
 
+/// Closed, a handle rejects, completes what it has, says when that is over, and its drop then waits for nothing.
+pub(super) fn a_closed_handle_ends_what_it_has_and_takes_no_more(subject: &Subject<'_>) {
+    let shared = subject.open();
+    for count in [0, 8] {
+        let mut rig = subject.rig_on(&shared);
+        let count = count.min(rig.limits().queue_depth_max);
+        assert!(!rig.store.is_closed(), "nobody closed it");
+        for at in 0..u64::from(count) {
+            let offset = at * 8192 + at;
+            let buf = Some(rig.pool.alloc(8192).unwrap());
+            let write = Op::Write {
+                offset,
+                durable: true,
+            };
+            let op = if at % 2 == 0 {
+                Op::Read { offset }
+            } else {
+                write
+            };
+            rig.submit(op, buf, at);
+        }
+        rig.store.close();
+        let buf = Some(IoBuf::heap(512).unwrap());
+        let rejected = rig
+            .store
+            .submit(Op::Read { offset: 0 }, buf, Token(99))
+            .expect_err("a closed handle takes nothing");
+        assert!(
+            matches!(rejected.why, StoreError::Closed { .. }),
+            "{}",
+            rejected.why
+        );
+        assert_eq!(rejected.buf.map(|buf| buf.len()), Some(512));
+        assert!(
+            count == 0 || !rig.store.is_closed(),
+            "completions are still to be polled"
+        );
+        for done in rig.wait(count as usize) {
+            match done.result {
+                Ok(bytes) => assert_eq!(bytes, 8192),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Cancelled, "{error}"),
+            }
+        }
+        let until = Instant::now() + subject.patience;
+        while !rig.store.is_closed() {
+            assert!(
+                Instant::now() < until,
+                "with nothing in flight it is closed"
+            );
+            rig.ring.turn(Wait::Block { until: Some(until) }).unwrap();
+            rig.store.poll(&mut rig.completions);
+        }
+        rig.expect_quiet();
+        assert_eq!(rig.pool.usage().used_bytes, 0);
+        let Rig { store, ring, .. } = rig;
+        let before = ring.stats().enters;
+        drop(store);
+        assert_eq!(ring.stats().enters, before, "the drop waited for something");
+    }
+}
+
 /// After the drop of a handle with operations in flight every buffer is free, and nothing writes to its memory any more.
 pub(super) fn dropping_the_handle_lets_go_of_every_buffer(subject: &Subject<'_>) {
     let shared = subject.open();
@@ -53,7 +117,7 @@ pub(super) fn dropping_the_handle_lets_go_of_every_buffer(subject: &Subject<'_>)
             pool,
             ring,
             ..
-        } = Rig::new(&shared);
+        } = subject.rig_on(&shared);
         let count = store.limits().queue_depth_max.min(8);
         for at in 0..u64::from(count) {
             let buf = pool.alloc(64 << 10).unwrap();
@@ -91,7 +155,7 @@ pub(super) fn dropping_the_handle_lets_go_of_every_buffer(subject: &Subject<'_>)
             "nothing wrote to freed memory"
         );
         // What was in flight left the store usable.
-        let mut rig = Rig::new(&shared);
+        let mut rig = subject.rig_on(&shared);
         rig.write(5, &[1, 2, 3]);
         assert_eq!(
             rig.read(5, 3),
@@ -107,7 +171,7 @@ pub(super) fn what_completed_takes_no_effect_any_more(subject: &Subject<'_>) {
         return;
     }
     let shared = subject.open();
-    let mut rig = Rig::new(&shared);
+    let mut rig = subject.rig_on(&shared);
     let count = u64::from(rig.limits().queue_depth_max.min(16));
     let offset = |at: u64| at * LEN as u64 + 7;
     for (round, durable) in [false, true].into_iter().enumerate() {
@@ -128,7 +192,7 @@ pub(super) fn what_completed_takes_no_effect_any_more(subject: &Subject<'_>) {
             rig.write(offset(at), bytes);
         }
         for look in ["at once", "after some turns", "on another handle"] {
-            let mut other = (look == "on another handle").then(|| Rig::new(&shared));
+            let mut other = (look == "on another handle").then(|| subject.rig_on(&shared));
             for (at, bytes) in (0..).zip(&expected) {
                 let back = other.as_mut().unwrap_or(&mut rig).read(offset(at), LEN);
                 assert!(
@@ -146,7 +210,7 @@ pub(super) fn what_completed_takes_no_effect_any_more(subject: &Subject<'_>) {
 
 /// A completed read's buffer is the caller's: what it writes there stays, and the store does not change.
 pub(super) fn nothing_touches_a_buffer_after_its_completion(subject: &Subject<'_>) {
-    let mut rig = Rig::new(&subject.open());
+    let mut rig = subject.rig();
     let data = pattern(8192, 5);
     rig.write(0, &data);
     let mut buf = rig

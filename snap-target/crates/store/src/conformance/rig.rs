@@ -1,25 +1,24 @@
 //! A ring, a pool and a handle, and the way to wait for completions.
 
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use reactor::buf::{IoBuf, Pool, PoolConfig};
+use reactor::buf::{IoBuf, Mapping, PAGE_BYTES, Pool, PoolConfig};
 use reactor::{Ring, RingConfig, Wait};
 
 use crate::contract::{Completion, Limits, Op, Store, Token};
 use crate::shared::SharedStore;
-
-/// Longer than any healthy store takes for one batch of these checks.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(super) struct Rig {
     pub(super) store: Box<dyn Store>,
     pub(super) pool: Pool,
     pub(super) ring: Ring,
     pub(super) completions: Vec<Completion>,
+    patience: Duration,
 }
 
 impl Rig {
-    pub(super) fn new(shared: &SharedStore) -> Self {
+    pub(super) fn new(shared: &SharedStore, patience: Duration) -> Self {
         let ring = Ring::new(&RingConfig::default()).unwrap();
         let pool = Pool::new(&ring, &PoolConfig::default()).unwrap();
         Self {
@@ -27,6 +26,7 @@ impl Rig {
             pool,
             ring,
             completions: Vec::new(),
+            patience,
         }
     }
 
@@ -43,23 +43,28 @@ impl Rig {
 
     /// Polls, turning the ring, until `count` completions are there.
     pub(super) fn wait(&mut self, count: usize) -> Vec<Completion> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            self.store.poll(&mut self.completions);
-            if self.completions.len() >= count {
-                return std::mem::take(&mut self.completions);
-            }
-            assert!(
-                Instant::now() < deadline,
-                "{} of {count} completions came",
-                self.completions.len()
-            );
+        self.wait_for(count, self.patience)
+    }
+
+    /// As [`Rig::wait`], for so long.
+    pub(super) fn wait_for(&mut self, count: usize, patience: Duration) -> Vec<Completion> {
+        let deadline = Instant::now() + patience;
+        self.store.poll(&mut self.completions);
+        while self.completions.len() < count {
             self.ring
                 .turn(Wait::Block {
                     until: Some(deadline),
                 })
                 .unwrap();
+            // Before the poll: a completion that only a poll finds has woken nobody.
+            assert!(
+                Instant::now() < deadline,
+                "{} of {count} completions came within {patience:?}, and nothing woke the ring for more",
+                self.completions.len()
+            );
+            self.store.poll(&mut self.completions);
         }
+        std::mem::take(&mut self.completions)
     }
 
     /// Turns and polls a little: nothing more may come.
@@ -145,6 +150,22 @@ pub(super) fn scattered_pages(len: usize) -> IoBuf {
         left -= part;
     }
     buf
+}
+
+/// `len` bytes in the memory of something that plays a guest: pages that are scattered, none beside its neighbour.
+pub(super) fn guest_pages(len: usize) -> IoBuf {
+    let pages = len.div_ceil(PAGE_BYTES) + 1;
+    let memory = Rc::new(Mapping::new(2 * PAGE_BYTES * pages).unwrap());
+    let mut parts = Vec::new();
+    let mut left = len;
+    for page in 0..pages {
+        // The first page from its middle on.
+        let skip = if page == 0 { PAGE_BYTES / 2 } else { 0 };
+        let part = left.min(PAGE_BYTES - skip);
+        parts.push((2 * PAGE_BYTES * page + skip, u32::try_from(part).unwrap()));
+        left -= part;
+    }
+    IoBuf::guest_in(&memory, &parts).unwrap()
 }
 
 /// Bytes that tell their place: a different content for each `seed`.

@@ -105,6 +105,7 @@ impl Backend for DelayBackend {
             waits: Vec::with_capacity(depth),
             arrived: Vec::with_capacity(depth),
             alarm: None,
+            closed: false,
         }))
     }
 }
@@ -119,6 +120,7 @@ struct DelayStore {
     arrived: Vec<Completion>,
     /// The timer for the earliest held completion.
     alarm: Option<(Instant, TimerId)>,
+    closed: bool,
 }
 
 struct WaitFor {
@@ -161,6 +163,10 @@ impl Store for DelayStore {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if self.closed {
+            // The inner store says so.
+            return self.inner.submit(op, buf, token);
+        }
         if self.waits.len() == self.inner.limits().queue_depth_max as usize {
             let why = check(&op, buf.as_ref(), self.inner.limits(), "delay")
                 .err()
@@ -202,6 +208,20 @@ impl Store for DelayStore {
             true
         });
         self.set_alarm();
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.inner.close();
+        let now = Instant::now();
+        for wait in &mut self.waits {
+            wait.due = wait.due.min(now);
+        }
+        self.set_alarm();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed() && self.waits.is_empty()
     }
 
     fn cancel(&mut self, token: Token) {

@@ -236,6 +236,7 @@ impl Backend for FaultBackend {
             inner,
             struck: Vec::with_capacity(depth),
             in_flight: 0,
+            closed: false,
             failed: VecDeque::with_capacity(depth),
             arrived: Vec::with_capacity(depth),
         }))
@@ -250,6 +251,7 @@ struct FaultStore {
     struck: Vec<Struck>,
     /// Operations that the inner store works on.
     in_flight: usize,
+    closed: bool,
     /// Completions made here.
     failed: VecDeque<Completion>,
     arrived: Vec<Completion>,
@@ -394,6 +396,11 @@ impl Store for FaultStore {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if self.closed {
+            let store = self.name.clone();
+            let why = StoreError::Closed { store };
+            return Err(Rejected { op, buf, why });
+        }
         // What would be rejected anyway does not count as a chance to strike.
         let checked = check(&op, buf.as_ref(), self.inner.limits(), &self.name);
         let room =
@@ -428,6 +435,15 @@ impl Store for FaultStore {
             });
         }
         completions.extend(self.failed.drain(..));
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.inner.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed() && self.failed.is_empty()
     }
 
     fn cancel(&mut self, token: Token) {

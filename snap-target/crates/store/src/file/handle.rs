@@ -32,6 +32,7 @@ pub(super) struct FileStore {
     bounce: BouncePool,
     zeros: IoBuf,
     state: Arc<FileState>,
+    closed: bool,
 }
 
 /// What became of a flight that was pushed on.
@@ -63,6 +64,7 @@ impl FileStore {
             bounce: BouncePool::new(state.direct, &state.name)?,
             zeros: IoBuf::heap(ZEROS_BYTES).map_err(|error| resources(error.to_string()))?,
             state,
+            closed: false,
         })
     }
 
@@ -292,6 +294,11 @@ impl Store for FileStore {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        if self.closed {
+            let store = self.state.name.clone();
+            let why = StoreError::Closed { store };
+            return Err(Rejected { op, buf, why });
+        }
         if let Err(why) = check(&op, buf.as_ref(), &self.state.limits, &self.state.name) {
             return Err(Rejected { op, buf, why });
         }
@@ -368,23 +375,34 @@ impl Store for FileStore {
         completions.extend(self.done.drain(..));
     }
 
+    fn close(&mut self) {
+        self.closed = true;
+        for flight in self.flights.iter_mut().flatten() {
+            stop(flight, &self.owner);
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed && self.free.len() == self.flights.len() && self.done.is_empty()
+    }
+
     fn cancel(&mut self, token: Token) {
-        let Some(flight) = self
-            .flights
-            .iter_mut()
-            .flatten()
-            .find(|flight| flight.token == token)
-        else {
-            return;
-        };
-        flight.cancelled = true;
-        if let Some(op) = flight.ring_op {
-            self.owner.ring().cancel(op);
+        let named = |flight: &&mut Flight| flight.token == token;
+        if let Some(flight) = self.flights.iter_mut().flatten().find(named) {
+            stop(flight, &self.owner);
         }
     }
 
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
+    }
+}
+
+/// Marks a flight as cancelled, and asks the kernel for what it has of it.
+fn stop(flight: &mut Flight, owner: &Owner) {
+    flight.cancelled = true;
+    if let Some(op) = flight.ring_op {
+        owner.ring().cancel(op);
     }
 }
 

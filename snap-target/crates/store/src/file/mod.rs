@@ -93,6 +93,7 @@ impl FileBackend {
             cancel_bound_ms: None,
             durability: Durability::AfterFlush,
             writable: options.access == Access::ReadWrite,
+            polled_when_idle: false,
         };
         Ok(Self {
             state: Arc::new(FileState {

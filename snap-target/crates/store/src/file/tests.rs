@@ -31,6 +31,7 @@ fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
             cancel_bound_ms: None,
             durability: Durability::AfterFlush,
             writable: true,
+            polled_when_idle: false,
         },
         direct,
         gate: Gate::new(),

@@ -1,9 +1,11 @@
 //! Every kind of store, and every decorator, against the suite.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::scratch::Scratch;
-use store::conformance::{Subject, run};
+use crate::threaded::Threaded;
+use store::conformance::{Subject, run, run_read_only};
 use store::decorate::{Delay, Fault, Faulty, On, What, When};
 use store::{OpenOptions, SharedStore, StoreSpec};
 
@@ -100,6 +102,37 @@ fn file_in_memory_backed_file_system() {
 }
 
 #[test]
+fn threaded() {
+    let zeros = vec![0; 2 << 20];
+    let last = RefCell::new(None);
+    let open = || {
+        let threaded = Threaded::holding(&zeros, true);
+        last.replace(Some(threaded.clone()));
+        threaded.store()
+    };
+    let power_loss = |_store| last.borrow().as_ref().unwrap().after_power_loss();
+    run(&Subject::new(open)
+        .read_only(|| Threaded::holding(&zeros, false).store())
+        .crashes(power_loss));
+}
+
+#[test]
+fn read_only_with_content_that_is_given() {
+    let content: Vec<u8> = (0..3_000_001u32)
+        .map(|at| (at.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0])
+        .collect();
+    run_read_only(|| Threaded::holding(&content, false).store(), &content);
+    let scratch = Scratch::on_disk();
+    std::io::Write::write_all(&mut scratch.file(), &content).unwrap();
+    for options in [
+        OpenOptions::read_only(),
+        OpenOptions::read_only().page_cache(),
+    ] {
+        run_read_only(|| open(&scratch.spec(), options), &content);
+    }
+}
+
+#[test]
 fn delayed() {
     let delay = Delay {
         read: Duration::from_micros(50),
@@ -108,6 +141,17 @@ fn delayed() {
     };
     run(&Subject::new(|| {
         delay
+            .over(open("mem:4MiB", OpenOptions::read_write()))
+            .unwrap()
+    })
+    .stalled(|| {
+        let minute = Duration::from_secs(60);
+        let stalled = Delay {
+            read: minute,
+            change: minute,
+            flush: minute,
+        };
+        stalled
             .over(open("mem:4MiB", OpenOptions::read_write()))
             .unwrap()
     }));

@@ -6,5 +6,7 @@ mod conformance;
 mod contract;
 mod decorators;
 mod file;
+mod liar;
 mod reactors;
 mod scratch;
+mod threaded;
