@@ -98,7 +98,7 @@ impl Backend for MemBackend {
         Ok(Box::new(MemStore {
             name: self.name.clone(),
             limits: self.limits.clone(),
-            keeper: Lease::new(self.memory.clone()),
+            keeper: Lease::new(self.memory.clone(), self.memory.region()),
             memory: self.memory.clone(),
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
             closed: false,
@@ -128,21 +128,17 @@ impl MemStore {
         let Some(from) = self.at(offset) else {
             return 0;
         };
-        let mut done = 0;
-        for (to, len) in buf.raw_segments(0, buf.len()) {
-            // SAFETY: source: inside the mapping (checked against the store's size). Destination: a live run of the caller's buffer, `len`
-            // long. `copy` because a buffer may be a lease of this very memory. Bytes that others write meanwhile may be torn, as documented.
-            unsafe { std::ptr::copy(from.as_ptr().add(done), to, len) };
-            done += len;
-        }
-        count(done)
+        // SAFETY: the source is inside the mapping (checked against the store's size). Bytes that others write meanwhile may be torn, as
+        // documented.
+        count(unsafe { buf.copy_from_raw(0, from.as_ptr(), buf.len()) })
     }
 
     fn write(&self, offset: u64, buf: &IoBuf) -> u32 {
         let Some(to) = self.at(offset) else { return 0 };
         let mut done = 0;
         for (from, len) in buf.raw_segments(0, buf.len()) {
-            // SAFETY: as in read, the other way round.
+            // SAFETY: source: a live run of the caller's buffer, `len` long. Destination: inside the mapping. `copy` because a buffer may be a lease
+            // of this very memory.
             unsafe { std::ptr::copy(from.cast_const(), to.as_ptr().add(done), len) };
             done += len;
         }

@@ -55,7 +55,7 @@ impl Backend for NullBackend {
             name: self.name.clone(),
             limits: self.limits.clone(),
             zeros: self.zeros.clone(),
-            keeper: Lease::new(self.zeros.clone()),
+            keeper: Lease::new(self.zeros.clone(), self.zeros.region()),
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
             closed: false,
         }))

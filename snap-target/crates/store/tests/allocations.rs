@@ -4,10 +4,15 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ptr::NonNull;
+use std::rc::Rc;
 
-use reactor::buf::{IoBuf, Pool, PoolConfig};
+use reactor::buf::{IoBuf, Lease, Mapping, Pool, PoolConfig};
 use reactor::{Ring, RingConfig, Wait};
 use store::{Completion, Op, OpenOptions, SharedStore, Store, StoreSpec, Token};
+
+/// Pages of a guest's buffer of 1 MiB that begins in the middle of one.
+const GUEST_PAGES: usize = 257;
 
 struct Counting;
 
@@ -55,6 +60,16 @@ fn rounds_without_allocations(shared: &SharedStore) {
     let pool = Pool::new(&ring, &PoolConfig::default()).unwrap();
     let mut store = shared.open_handle(&ring).unwrap();
     let mut done = Vec::with_capacity(16);
+    let guest = Rc::new(Mapping::new(GUEST_PAGES * 8192).unwrap());
+    let keeper = Lease::new(guest.clone(), guest.region());
+    let pages: Vec<(NonNull<u8>, u32)> = (0..GUEST_PAGES)
+        .map(|page| match page {
+            // 1 MiB from the middle of a page to the middle of another.
+            0 => (guest.at(2048).unwrap(), 2048),
+            last if last + 1 == GUEST_PAGES => (guest.at(last * 8192).unwrap(), 2048),
+            page => (guest.at(page * 8192).unwrap(), 4096),
+        })
+        .collect();
     let mut round = || {
         // Aligned, then with edges that bounce, then without a buffer.
         for (offset, len) in [(4096, 64 << 10), (777, 10_000), (0, 2 << 20)] {
@@ -84,6 +99,18 @@ fn rounds_without_allocations(shared: &SharedStore) {
             None,
         );
         drop(store.lease(0, 4096));
+        // A guest's pages: aligned to sectors, then at an odd place, through bounce buffers.
+        for offset in [1 << 20, 777] {
+            // SAFETY: every page is inside the mapping, which the keeper holds.
+            let buf = unsafe { IoBuf::guest(&keeper, &pages) };
+            assert_eq!(buf.segments().len(), GUEST_PAGES);
+            let write = Op::Write {
+                offset,
+                durable: false,
+            };
+            let buf = run(&ring, &mut *store, &mut done, write, Some(buf));
+            run(&ring, &mut *store, &mut done, Op::Read { offset }, buf);
+        }
     };
     (0..3).for_each(|_| round());
     let before = ALLOCATIONS.with(Cell::get);

@@ -1,6 +1,7 @@
 //! Anonymous page-aligned memory: what pools, heap buffers and receive rings are made of.
 
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::libc;
 
@@ -9,13 +10,61 @@ use crate::error::ReactorError;
 /// The page size every mapping here is rounded to. Larger pages (64 KiB on some aarch64 kernels) only round further, inside the kernel.
 pub const PAGE_BYTES: usize = 4096;
 
+/// The name of a region, never given twice in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RegionId(u64);
+
+/// A run of memory that is mapped, registered with a device, and unmapped as one. Only a description: whoever maps it keeps it alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    id: RegionId,
+    base: NonNull<u8>,
+    len: usize,
+}
+
+impl Region {
+    /// Names memory that was just mapped.
+    #[must_use]
+    pub fn new(base: NonNull<u8>, len: usize) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self {
+            id: RegionId(NEXT.fetch_add(1, Ordering::Relaxed)),
+            base,
+            len,
+        }
+    }
+
+    /// Its name: under it a transport keeps its keys (lkey, rkey).
+    #[must_use]
+    pub fn id(&self) -> RegionId {
+        self.id
+    }
+
+    /// First byte.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
 /// A private anonymous mapping, zero-filled, unmapped on drop.
 ///
 /// It hands out raw pointers only: who may read or write which part is decided by its users.
 #[derive(Debug)]
 pub struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
+    region: Region,
 }
 
 // SAFETY: the mapping is plain memory without thread affinity; it gives out raw pointers only, and whoever dereferences them
@@ -46,7 +95,9 @@ impl Mapping {
             )
         };
         match NonNull::new(base.cast::<u8>()) {
-            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { base, len }),
+            Some(base) if base.as_ptr().cast() != libc::MAP_FAILED => Ok(Self {
+                region: Region::new(base, len),
+            }),
             _ => Err(ReactorError::Memory {
                 bytes: len,
                 source: nix::errno::Errno::last(),
@@ -58,7 +109,11 @@ impl Mapping {
     pub fn advise_huge(&self) {
         // SAFETY: the range is this mapping's own; MADV_HUGEPAGE changes no content.
         unsafe {
-            libc::madvise(self.base.as_ptr().cast(), self.len, libc::MADV_HUGEPAGE);
+            libc::madvise(
+                self.region.base.as_ptr().cast(),
+                self.region.len,
+                libc::MADV_HUGEPAGE,
+            );
         }
     }
 
@@ -71,46 +126,52 @@ impl Mapping {
         // SAFETY: the range is this mapping's own; MADV_POPULATE_WRITE faults its pages in and changes no content.
         let refused = unsafe {
             libc::madvise(
-                self.base.as_ptr().cast(),
-                self.len,
+                self.region.base.as_ptr().cast(),
+                self.region.len,
                 libc::MADV_POPULATE_WRITE,
             ) != 0
         };
         match nix::errno::Errno::last() {
             source if refused && source != nix::errno::Errno::EINVAL => Err(ReactorError::Memory {
-                bytes: self.len,
+                bytes: self.region.len,
                 source,
             }),
             _ => Ok(()),
         }
     }
 
+    /// The region it is.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        self.region
+    }
+
     /// First byte.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
-        self.base
+        self.region.base
     }
 
     /// Bytes mapped.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.region.len
     }
 
     /// Never true: a mapping has at least one page.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.region.len == 0
     }
 
     /// Pointer to byte `offset`, or `None` beyond the end.
     #[must_use]
     pub fn at(&self, offset: usize) -> Option<NonNull<u8>> {
-        if offset > self.len {
+        if offset > self.region.len {
             return None;
         }
         // SAFETY: offset <= len keeps the pointer inside (or one past) the mapping.
-        Some(unsafe { self.base.add(offset) })
+        Some(unsafe { self.region.base.add(offset) })
     }
 }
 
@@ -118,7 +179,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the range was mapped by `new` and is unmapped once; every user holds this mapping alive while it uses it.
         unsafe {
-            libc::munmap(self.base.as_ptr().cast(), self.len);
+            libc::munmap(self.region.base.as_ptr().cast(), self.region.len);
         }
     }
 }

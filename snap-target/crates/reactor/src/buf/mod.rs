@@ -2,7 +2,8 @@
 //!
 //! An [`IoBuf`] is an owned list of segments. Each segment points into one of four kinds of memory and holds a reference that keeps
 //! it alive: a pool slot (returned when the last reference goes), heap memory, a lease of store memory, or a lease of guest memory.
-//! Slicing and cloning copy references, never bytes, and allocate nothing up to [`INLINE_SEGMENTS`] segments.
+//! Slicing and cloning copy references, never bytes, and allocate nothing: up to [`INLINE_SEGMENTS`] segments lie in the buffer itself, more in a
+//! list that its views share and its thread recycles. A view of such a list keeps all of it alive.
 //!
 //! **Aliasing rule.** Several `IoBuf`s may view the same bytes (a slice for each piece of a request, a slice for a send). The memory
 //! is therefore reached through raw pointers ([`IoBuf::raw_segments`]), through copies ([`IoBuf::copy_to`], [`IoBuf::copy_from`]), or,
@@ -11,124 +12,34 @@
 //!
 //! What it does not do: it does not zero. A slot from the pool holds what its last user left; whoever presents it writes every byte.
 
+mod guest;
+mod list;
 mod memory;
 mod pool;
+mod segment;
 
-use std::any::Any;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use smallvec::SmallVec;
-
-pub use memory::{Mapping, PAGE_BYTES};
+use list::Pieces;
+pub use list::Segments;
+pub use memory::{Mapping, PAGE_BYTES, Region, RegionId};
 use pool::SlotRef;
 pub use pool::{Pool, PoolConfig, PoolUse, STAGING_BYTES};
+pub(crate) use segment::Hold;
+use segment::{Backing, Piece};
+pub use segment::{Lease, Segment};
 
 use crate::error::ReactorError;
 
 /// Segments an `IoBuf` holds without an allocation.
 pub const INLINE_SEGMENTS: usize = 4;
 
-/// Where a segment's bytes live, and what keeps them alive.
-#[derive(Clone, Debug)]
-enum Backing {
-    Pool(SlotRef),
-    Heap(Rc<Mapping>),
-    Store(#[expect(dead_code, reason = "held only for its Drop")] Rc<Lease>),
-    Guest(#[expect(dead_code, reason = "held only for its Drop")] Rc<Lease>),
-}
-
-impl Backing {
-    /// Whether this is the only reference to the memory, and the memory is ours to write.
-    fn is_exclusive(&self) -> bool {
-        match self {
-            Self::Pool(slot) => slot.is_exclusive(),
-            Self::Heap(mapping) => Rc::strong_count(mapping) == 1,
-            Self::Store(_) | Self::Guest(_) => false,
-        }
-    }
-}
-
-/// Keeps foreign memory alive while segments point into it. Made once per mapping and shared by its leases, so a lease costs a
-/// reference count that no other thread touches.
-#[derive(Debug)]
-pub struct Lease {
-    /// Held, never looked at: dropping it may unmap the memory.
-    #[expect(dead_code, reason = "held only for its Drop")]
-    keeper: Box<dyn Any>,
-}
-
-impl Lease {
-    /// Wraps whatever keeps the memory mapped (an `Arc` of the store's memory, a guest's region). It may be dropped inside the ring,
-    /// so its own drop must not use one.
-    #[must_use]
-    pub fn new(keeper: impl Any) -> Rc<Self> {
-        Rc::new(Self {
-            keeper: Box::new(keeper),
-        })
-    }
-}
-
-/// A contiguous run of bytes of an [`IoBuf`].
-#[derive(Clone, Debug)]
-pub struct Segment {
-    ptr: NonNull<u8>,
-    len: u32,
-    backing: Backing,
-}
-
-impl Segment {
-    /// First byte.
-    #[must_use]
-    pub fn ptr(&self) -> NonNull<u8> {
-        self.ptr
-    }
-
-    /// Bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len as usize
-    }
-
-    /// Whether the segment has no bytes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The index under which this memory is registered with the ring `ring_id`, if it is.
-    #[must_use]
-    pub(crate) fn fixed_index(&self, ring_id: u64) -> Option<u16> {
-        match &self.backing {
-            Backing::Pool(slot) => slot.fixed_index(ring_id),
-            _ => None,
-        }
-    }
-
-    /// Whether this memory is registered with the ring its pool was made for.
-    #[must_use]
-    pub fn is_registered(&self) -> bool {
-        matches!(&self.backing, Backing::Pool(slot) if slot.is_registered())
-    }
-
-    /// Bytes `range` of this segment; the caller has checked the bounds.
-    fn part(&self, range: Range<u32>) -> Self {
-        debug_assert!(range.start <= range.end && range.end <= self.len);
-        // SAFETY: start <= len, so the pointer stays inside the segment's memory, which `backing` keeps alive.
-        let ptr = unsafe { self.ptr.add(range.start as usize) };
-        Self {
-            ptr,
-            len: range.end - range.start,
-            backing: self.backing.clone(),
-        }
-    }
-}
-
 /// Owned list of segments; see the module. Not `Send`: a buffer belongs to one reactor for life.
 #[derive(Clone, Debug, Default)]
 pub struct IoBuf {
-    segments: SmallVec<[Segment; INLINE_SEGMENTS]>,
+    pieces: Pieces,
     len: usize,
 }
 
@@ -147,7 +58,7 @@ impl IoBuf {
         })?;
         let mapping = Mapping::new(len)?;
         let ptr = mapping.base();
-        Ok(Self::of_segment(Segment {
+        Ok(Self::of_piece(Piece {
             ptr,
             len: size,
             backing: Backing::Heap(Rc::new(mapping)),
@@ -168,7 +79,7 @@ impl IoBuf {
     /// leased only where the store's contract says that a reader may then see either content.
     #[must_use]
     pub unsafe fn lease(keeper: Rc<Lease>, ptr: NonNull<u8>, len: u32) -> Self {
-        Self::of_segment(Segment {
+        Self::of_piece(Piece {
             ptr,
             len,
             backing: Backing::Store(keeper),
@@ -183,7 +94,7 @@ impl IoBuf {
     pub unsafe fn guest(keeper: &Rc<Lease>, parts: &[(NonNull<u8>, u32)]) -> Self {
         let mut buf = Self::empty();
         for &(ptr, len) in parts {
-            buf.push(Segment {
+            buf.push(Piece {
                 ptr,
                 len,
                 backing: Backing::Guest(keeper.clone()),
@@ -195,7 +106,7 @@ impl IoBuf {
     /// Parts (offset, length) of a mapping that plays a guest's memory, for tests and simulations; `None` where one lies outside.
     #[must_use]
     pub fn guest_in(memory: &Rc<Mapping>, parts: &[(usize, u32)]) -> Option<Self> {
-        let keeper = Lease::new(memory.clone());
+        let keeper = Lease::new(memory.clone(), memory.region());
         let mut inside = Vec::with_capacity(parts.len());
         for &(offset, len) in parts {
             let end = offset.checked_add(len as usize)?;
@@ -209,23 +120,24 @@ impl IoBuf {
     }
 
     fn of_pool(ptr: NonNull<u8>, len: u32, slot: SlotRef) -> Self {
-        Self::of_segment(Segment {
+        Self::of_piece(Piece {
             ptr,
             len,
             backing: Backing::Pool(slot),
         })
     }
 
-    fn of_segment(segment: Segment) -> Self {
+    fn of_piece(piece: Piece) -> Self {
         let mut buf = Self::empty();
-        buf.push(segment);
+        buf.push(piece);
         buf
     }
 
-    fn push(&mut self, segment: Segment) {
-        if segment.len > 0 {
-            self.len += segment.len as usize;
-            self.segments.push(segment);
+    fn push(&mut self, piece: Piece) {
+        let bytes = piece.len as usize;
+        if bytes > 0 {
+            self.pieces.push(piece, self.len);
+            self.len += bytes;
         }
     }
 
@@ -243,29 +155,50 @@ impl IoBuf {
 
     /// The segments in order; none is empty.
     #[must_use]
-    pub fn segments(&self) -> &[Segment] {
-        &self.segments
+    pub fn segments(&self) -> Segments<'_> {
+        self.pieces.runs(0, self.len)
+    }
+
+    /// The segment of a buffer that has just one.
+    pub(crate) fn single(&self) -> Option<Segment<'_>> {
+        let mut segments = self.segments();
+        segments.next().filter(|_| segments.len() == 0)
+    }
+
+    /// Whether any byte lies in a region: what has to end before the region may be unmapped.
+    #[must_use]
+    pub fn touches(&self, region: RegionId) -> bool {
+        self.segments().any(|segment| segment.region() == region)
     }
 
     /// Whether any byte is a view of store memory: read-only, and possibly shared with other reactors.
     #[must_use]
     pub fn is_lease(&self) -> bool {
-        self.segments
-            .iter()
-            .any(|segment| matches!(segment.backing, Backing::Store(_)))
+        self.segments().any(|segment| segment.is_lease())
     }
 
     /// Whether any byte is guest memory.
     #[must_use]
     pub fn is_guest(&self) -> bool {
-        self.segments
-            .iter()
-            .any(|segment| matches!(segment.backing, Backing::Guest(_)))
+        self.segments().any(|segment| segment.is_guest())
     }
 
     /// Bytes `range` as a buffer of its own over the same memory. Ends are clamped to the length.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
+        let start = range.start.min(self.len);
+        let len = range.end.min(self.len).saturating_sub(start);
+        if let Pieces::Many { list, start: first } = &self.pieces
+            && len > 0
+        {
+            return Self {
+                pieces: Pieces::Many {
+                    list: list.clone(),
+                    start: first + start,
+                },
+                len,
+            };
+        }
         let mut out = Self::empty();
         out.push_slice(self, range);
         out
@@ -273,35 +206,23 @@ impl IoBuf {
 
     /// Appends a view of bytes `range` of `other`.
     pub fn push_slice(&mut self, other: &Self, range: Range<usize>) {
-        let (mut skip, mut left) = (
-            range.start,
-            range.end.min(other.len).saturating_sub(range.start),
-        );
-        for segment in &other.segments {
-            if left == 0 {
-                break;
-            }
-            let len = segment.len as usize;
-            if skip >= len {
-                skip -= len;
-                continue;
-            }
-            let take = (len - skip).min(left);
-            // Both are at most `len`, which came from a u32.
-            #[expect(
-                clippy::cast_possible_truncation,
-                reason = "bounded by the segment's u32 length"
-            )]
-            self.push(segment.part(skip as u32..(skip + take) as u32));
-            skip = 0;
-            left -= take;
+        let start = range.start.min(other.len);
+        let len = range.end.min(other.len).saturating_sub(start);
+        for run in other.pieces.runs(start, len) {
+            self.push(run.to_piece());
         }
     }
 
     /// Appends `other`'s segments.
     pub fn append(&mut self, other: Self) {
-        self.len += other.len;
-        self.segments.extend(other.segments);
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
+        match other.pieces {
+            Pieces::Few(few) => few.into_iter().for_each(|piece| self.push(piece)),
+            Pieces::Many { .. } => self.push_slice(&other, 0..other.len),
+        }
     }
 
     /// Shortens the view to `len` bytes; longer is left as it is.
@@ -316,22 +237,14 @@ impl IoBuf {
         &self,
         offset: usize,
         len: usize,
-    ) -> impl Iterator<Item = (*mut u8, usize)> + '_ {
-        let mut skip = offset;
-        let mut left = len.min(self.len.saturating_sub(offset));
-        self.segments.iter().filter_map(move |segment| {
-            let size = segment.len as usize;
-            if left == 0 || skip >= size {
-                skip = skip.saturating_sub(size);
-                return None;
-            }
-            let take = (size - skip).min(left);
-            // SAFETY: skip < size keeps the pointer inside the segment, which `self` keeps alive.
-            let ptr = unsafe { segment.ptr.add(skip) };
-            skip = 0;
-            left -= take;
-            Some((ptr.as_ptr(), take))
-        })
+    ) -> impl ExactSizeIterator<Item = (*mut u8, usize)> + '_ {
+        self.runs(offset, len)
+            .map(|run| (run.ptr().as_ptr(), run.len()))
+    }
+
+    fn runs(&self, offset: usize, len: usize) -> Segments<'_> {
+        let offset = offset.min(self.len);
+        self.pieces.runs(offset, len.min(self.len - offset))
     }
 
     /// Copies bytes from `offset` on into `out`; returns how many there were.
@@ -356,17 +269,35 @@ impl IoBuf {
         out
     }
 
-    /// Copies `bytes` in from `offset` on; returns how many fitted. A lease of store memory takes none: it is read-only.
+    /// Copies `bytes` in from `offset` on; returns how many fitted. A lease of store memory takes none: it is read-only. Guest memory is
+    /// written with volatile stores.
     pub fn copy_from(&mut self, offset: usize, bytes: &[u8]) -> usize {
+        // SAFETY: `bytes` is readable and as long as it says.
+        unsafe { self.copy_from_raw(offset, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// As [`IoBuf::copy_from`], from memory that may change meanwhile: the buffer then gets some of either content.
+    ///
+    /// # Safety
+    /// `from` is readable for `len` bytes.
+    pub unsafe fn copy_from_raw(&self, offset: usize, from: *const u8, len: usize) -> usize {
         if self.is_lease() {
             return 0;
         }
         let mut done = 0;
-        for (ptr, len) in self.raw_segments(offset, bytes.len()) {
-            // SAFETY: the destination run is alive, writable and `len` long; `bytes[done..]` has at least `len` bytes. `copy` allows
-            // for a source that overlaps (a slice of another view made by as_slices).
-            unsafe { std::ptr::copy(bytes.as_ptr().add(done), ptr, len) };
-            done += len;
+        for run in self.runs(offset, len) {
+            let to = run.ptr().as_ptr();
+            // SAFETY: the destination run is alive, writable and as long as it says; `from` has as many bytes from `done` on, because the
+            // runs sum up to at most `len`. Guest memory overlaps no memory of ours; for the rest `copy` allows for a source that overlaps (a
+            // slice of another view made by as_slices).
+            unsafe {
+                if run.is_guest() {
+                    guest::copy(to, from.add(done), run.len());
+                } else {
+                    std::ptr::copy(from.add(done), to, run.len());
+                }
+            }
+            done += run.len();
         }
         done
     }
@@ -377,23 +308,35 @@ impl IoBuf {
             return 0;
         }
         let mut done = 0;
-        for (ptr, run) in self.raw_segments(offset, len) {
-            // SAFETY: the run is alive, writable and `run` long.
-            unsafe { std::ptr::write_bytes(ptr, value, run) };
-            done += run;
+        for run in self.runs(offset, len) {
+            let to = run.ptr().as_ptr();
+            // SAFETY: the run is alive, writable and as long as it says.
+            unsafe {
+                if run.is_guest() {
+                    guest::fill(to, value, run.len());
+                } else {
+                    std::ptr::write_bytes(to, value, run.len());
+                }
+            }
+            done += run.len();
         }
         done
     }
 
     /// The bytes as one exclusive slice: `Some` only for a single segment of pool or heap memory that nobody else refers to.
     pub fn exclusive(&mut self) -> Option<&mut [u8]> {
-        match self.segments.as_slice() {
-            [] => Some(&mut []),
-            [segment] if segment.backing.is_exclusive() => {
+        if self.is_empty() {
+            return Some(&mut []);
+        }
+        let Pieces::Few(few) = &self.pieces else {
+            return None;
+        };
+        match few.as_slice() {
+            [piece] if piece.backing.is_exclusive() => {
                 // SAFETY: the memory is initialised (mappings are zero-filled), alive, and this is its only reference: no other view,
                 // and no operation in flight, since an operation holds a reference of its own. `&mut self` keeps it so.
                 Some(unsafe {
-                    std::slice::from_raw_parts_mut(segment.ptr.as_ptr(), segment.len as usize)
+                    std::slice::from_raw_parts_mut(piece.ptr.as_ptr(), piece.len as usize)
                 })
             }
             _ => None,

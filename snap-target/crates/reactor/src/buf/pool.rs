@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use super::{INLINE_SEGMENTS, IoBuf, Mapping};
+use super::{INLINE_SEGMENTS, IoBuf, Mapping, Region};
 use crate::error::ReactorError;
 use crate::ring::Ring;
 
@@ -172,6 +172,12 @@ impl Pool {
         self.inner.fixed
     }
 
+    /// The memory that all its slots lie in.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        self.inner.mapping.region()
+    }
+
     /// How full it is.
     #[must_use]
     pub fn usage(&self) -> PoolUse {
@@ -256,6 +262,10 @@ impl SlotRef {
 
     pub(super) fn is_exclusive(&self) -> bool {
         self.count().get() == 1
+    }
+
+    pub(super) fn region(&self) -> Region {
+        self.pool.mapping.region()
     }
 
     pub(super) fn is_registered(&self) -> bool {

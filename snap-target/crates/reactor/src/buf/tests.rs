@@ -57,7 +57,7 @@ fn views_share_memory_and_only_the_last_one_is_exclusive() {
 #[test]
 fn a_lease_is_read_only_and_keeps_its_memory() {
     let memory = Rc::new(Mapping::new(4096).unwrap());
-    let keeper = Lease::new(memory.clone());
+    let keeper = Lease::new(memory.clone(), memory.region());
     // SAFETY: the keeper holds the mapping, which is longer than the lease.
     let mut lease = unsafe { IoBuf::lease(keeper, memory.at(100).unwrap(), 50) };
     assert!(lease.is_lease() && !lease.is_guest());
@@ -79,7 +79,7 @@ fn a_lease_is_read_only_and_keeps_its_memory() {
 #[test]
 fn guest_memory_is_written_but_never_exclusive() {
     let memory = Rc::new(Mapping::new(8192).unwrap());
-    let keeper = Lease::new(memory.clone());
+    let keeper = Lease::new(memory.clone(), memory.region());
     let parts = [
         (memory.at(4096).unwrap(), 10),
         (memory.at(0).unwrap(), 0),
@@ -105,13 +105,146 @@ fn nothing_larger_than_a_segment_is_made() {
     assert!(IoBuf::heap(0).unwrap().is_empty());
 }
 
+/// Pages of a guest, none beside its neighbour, each with its number in every byte; the first one from its middle on.
+fn guest_pages(count: usize) -> (Rc<Mapping>, IoBuf, Vec<u8>) {
+    let memory = Rc::new(Mapping::new(count * 8192).unwrap());
+    let parts: Vec<(usize, u32)> = (0..count)
+        .map(|page| match page {
+            0 => (2048, 2048),
+            page => (page * 8192, 4096),
+        })
+        .collect();
+    let mut buf = IoBuf::guest_in(&memory, &parts).unwrap();
+    let model: Vec<u8> = (0..buf.len())
+        .map(|at| ((at + 2048) / 4096).to_le_bytes()[0] ^ at.to_le_bytes()[0])
+        .collect();
+    assert_eq!(buf.copy_from(0, &model), model.len());
+    (memory, buf, model)
+}
+
+#[test]
+fn views_of_many_segments_are_ranges_of_one_list() {
+    let (memory, buf, model) = guest_pages(257);
+    assert_eq!((buf.len(), buf.segments().len()), (257 * 4096 - 2048, 257));
+    for (start, end, segments) in [
+        (0, 1, 1),
+        (0, 2048, 1),
+        (2047, 2049, 2),
+        (2048, 2048 + 4096, 1),
+        (5000, 900_000, 220),
+        (model.len() - 1, model.len(), 1),
+        (model.len() - 4097, usize::MAX, 2),
+        (0, model.len(), 257),
+    ] {
+        let view = buf.slice(start..end);
+        let end = end.min(model.len());
+        assert_eq!(view.len(), end - start);
+        assert_eq!(view.segments().len(), segments, "{start}..{end}");
+        assert_eq!(view.segments().count(), segments, "{start}..{end}");
+        assert!(view.to_vec() == model[start..end], "{start}..{end}");
+        let inner = view.slice(view.len() / 3..view.len());
+        assert!(inner.to_vec() == model[start + view.len() / 3..end]);
+    }
+    assert!(buf.slice(model.len()..usize::MAX).is_empty());
+    let view = buf.slice(100..500_000);
+    drop(buf);
+    assert_eq!(Rc::strong_count(&memory), 2, "the view keeps the guest");
+    drop(view);
+    assert_eq!(
+        Rc::strong_count(&memory),
+        1,
+        "a recycled list keeps nothing"
+    );
+}
+
+#[test]
+fn appending_to_one_view_changes_no_other() {
+    let (mut buf, mut whole) = pieces(&[3, 4, 5, 6, 7]);
+    let (clone, part) = (buf.clone(), buf.slice(2..9));
+    let (more, bytes) = pieces(&[2, 2, 2, 2, 2, 2]);
+    let mut cut = buf.slice(0..9);
+    cut.append(more.clone());
+    assert_eq!(cut.to_vec(), [&whole[..9], &bytes].concat());
+    buf.append(more);
+    assert_eq!(clone.to_vec(), whole);
+    assert_eq!(part.to_vec(), &whole[2..9]);
+    whole.extend(bytes);
+    assert_eq!((buf.to_vec(), buf.segments().len()), (whole.clone(), 11));
+    buf.truncate(8);
+    buf.append(part);
+    assert_eq!(buf.to_vec(), [&whole[..8], &whole[2..9]].concat());
+}
+
+#[test]
+fn a_segment_knows_its_region_and_its_place_in_it() {
+    let heap = IoBuf::heap(8192).unwrap();
+    let heap_region = heap.segments().next().unwrap().region();
+    let view = heap.slice(5000..6000);
+    let segment = view.segments().next().unwrap();
+    assert_eq!(
+        (segment.region(), segment.region_offset()),
+        (heap_region, 5000)
+    );
+    let (memory, mut buf, _) = guest_pages(6);
+    buf.append(view);
+    let places: Vec<_> = buf
+        .slice(2048 + 10..usize::MAX)
+        .segments()
+        .map(|segment| (segment.region(), segment.region_offset()))
+        .collect();
+    let guest = memory.region().id();
+    assert_eq!(
+        places,
+        [
+            (guest, 8192 + 10),
+            (guest, 2 * 8192),
+            (guest, 3 * 8192),
+            (guest, 4 * 8192),
+            (guest, 5 * 8192),
+            (heap_region, 5000)
+        ]
+    );
+    assert_ne!(guest, heap_region);
+    assert!(buf.touches(guest) && buf.touches(heap_region));
+    let last = buf.slice(buf.len() - 1000..buf.len());
+    assert!(!last.touches(guest) && last.touches(heap_region));
+    assert!(!last.is_guest() && buf.is_guest());
+}
+
+#[test]
+fn volatile_stores_reach_every_byte_and_no_other() {
+    for start in 0..9 {
+        for len in [0usize, 1, 7, 8, 9, 15, 16, 17, 40] {
+            let memory = Rc::new(Mapping::new(4096).unwrap());
+            let part = |at: usize, len: usize| {
+                let len = u32::try_from(len).unwrap();
+                IoBuf::guest_in(&memory, &[(at, len)]).unwrap()
+            };
+            part(0, 64).fill(0, 64, 0xaa);
+            let bytes: Vec<u8> = (1..=40).collect();
+            // A source that is aligned otherwise than the destination.
+            let from = &bytes[start % 3..][..len.min(37)];
+            let mut model = [0xaa; 64];
+            model[start..start + from.len()].copy_from_slice(from);
+            assert_eq!(part(start, from.len()).copy_from(0, from), from.len());
+            assert_eq!(part(0, 64).to_vec(), model, "{len} at {start}");
+            model[start..start + len].fill(0x11);
+            assert_eq!(part(start, len).fill(0, len, 0x11), len);
+            assert_eq!(part(0, 64).to_vec(), model, "{len} at {start}");
+        }
+    }
+    let memory = Rc::new(Mapping::new(4096).unwrap());
+    assert!(IoBuf::guest_in(&memory, &[(4000, 97)]).is_none());
+    assert!(IoBuf::guest_in(&memory, &[(usize::MAX, 1)]).is_none());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     /// Copies in and out, fills, slices of slices and raw runs agree with a plain vector.
     #[test]
     fn agrees_with_a_vector(
-        lens in proptest::collection::vec(1usize..40, 1..8),
+        lens in proptest::collection::vec(1usize..40, 1..24),
         steps in proptest::collection::vec((0usize..4, 0usize..200, 0usize..100, any::<u8>()), 1..30),
     ) {
         let (mut buf, mut model) = pieces(&lens);
@@ -214,7 +347,15 @@ mod pool {
             .into();
         for (value, buf) in (1u8..).zip(&mut held) {
             let len = buf.len();
-            assert!(buf.segments()[0].ptr().addr().get().is_multiple_of(4096));
+            assert!(
+                buf.segments()
+                    .next()
+                    .unwrap()
+                    .ptr()
+                    .addr()
+                    .get()
+                    .is_multiple_of(4096)
+            );
             assert_eq!(buf.fill(0, len, value), len);
         }
         for (value, buf) in (1u8..).zip(&held) {
@@ -260,10 +401,16 @@ mod pool {
         assert!(
             second
                 .alloc(10)
-                .is_some_and(|buf| !buf.segments()[0].is_registered())
+                .is_some_and(|buf| !buf.segments().next().unwrap().is_registered())
         );
         assert_eq!(
-            first.alloc(10).unwrap().segments()[0].is_registered(),
+            first
+                .alloc(10)
+                .unwrap()
+                .segments()
+                .next()
+                .unwrap()
+                .is_registered(),
             first.registered()
         );
     }

@@ -293,8 +293,8 @@ fn read_entry(
     offset: u64,
     ring_id: u64,
 ) -> squeue::Entry {
-    match buf.segments() {
-        [one] => {
+    match buf.single() {
+        Some(one) => {
             let (ptr, len) = (one.ptr().as_ptr(), segment_bytes(one.len()));
             match one.fixed_index(ring_id) {
                 Some(index) => opcode::ReadFixed::new(fd, ptr, len, index)
@@ -303,7 +303,7 @@ fn read_entry(
                 None => opcode::Read::new(fd, ptr, len).offset(offset).build(),
             }
         }
-        _ => {
+        None => {
             let count = gather(args, buf, 0);
             opcode::Readv::new(fd, list(args), segment_count(count))
                 .offset(offset)
@@ -321,8 +321,8 @@ fn write_entry(
     ring_id: u64,
 ) -> squeue::Entry {
     let flags = if durable { libc::RWF_DSYNC } else { 0 };
-    match buf.segments() {
-        [one] => {
+    match buf.single() {
+        Some(one) => {
             let (ptr, len) = (one.ptr().as_ptr().cast_const(), segment_bytes(one.len()));
             match one.fixed_index(ring_id) {
                 Some(index) => opcode::WriteFixed::new(fd, ptr, len, index)
@@ -335,7 +335,7 @@ fn write_entry(
                     .build(),
             }
         }
-        _ => {
+        None => {
             let count = gather(args, buf, 0);
             opcode::Writev::new(fd, list(args), segment_count(count))
                 .offset(offset)

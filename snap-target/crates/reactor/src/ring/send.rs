@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use nix::libc;
 
-use crate::buf::{IoBuf, Segment};
+use crate::buf::{Hold, IoBuf};
 
 /// The pieces of one gathered send, owned until the kernel is done with them. Two per socket (one in flight, one being filled) and
 /// nothing is allocated while they are recycled.
@@ -15,7 +15,7 @@ pub struct SendBatch {
     iov: Vec<libc::iovec>,
     first: usize,
     /// Keeps payload memory alive.
-    payload: Vec<Segment>,
+    payload: Vec<Hold>,
     /// Bytes not yet sent.
     remaining: usize,
     /// Bytes pushed since the last clear.
@@ -114,7 +114,7 @@ impl SendBatch {
             return false;
         }
         let len = range.len();
-        if buf.raw_segments(range.start, len).count() > self.segments_left() {
+        if buf.raw_segments(range.start, len).len() > self.segments_left() {
             return false;
         }
         let view = buf.slice(range);
@@ -123,7 +123,7 @@ impl SendBatch {
                 iov_base: segment.ptr().as_ptr().cast(),
                 iov_len: segment.len(),
             });
-            self.payload.push(segment.clone());
+            self.payload.push(segment.hold());
         }
         self.remaining += len;
         self.total += len;

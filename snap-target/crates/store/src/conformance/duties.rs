@@ -26,7 +26,7 @@ fn expect_rejected(rig: &mut Rig, op: Op, buf: Option<IoBuf>, kind: ErrorKind) -
     let before = buf.as_ref().map(|buf| {
         (
             buf.len(),
-            buf.segments().first().map(|segment| segment.ptr()),
+            buf.segments().next().map(|segment| segment.ptr()),
         )
     });
     let rejected = rig
@@ -37,7 +37,7 @@ fn expect_rejected(rig: &mut Rig, op: Op, buf: Option<IoBuf>, kind: ErrorKind) -
     let after = rejected.buf.as_ref().map(|buf| {
         (
             buf.len(),
-            buf.segments().first().map(|segment| segment.ptr()),
+            buf.segments().next().map(|segment| segment.ptr()),
         )
     });
     assert_eq!(after, before, "the very buffer comes back");
