@@ -77,9 +77,10 @@ fn every_chain_reads_back_byte_for_byte() {
             path.to_str().unwrap().to_owned()
         })
         .collect();
-    for reactors in ["1", "2"] {
+    // Decoded by the reactors themselves, by workers, and by whoever has to wait for the other's.
+    for (reactors, workers) in [("1", "0"), ("1", "2"), ("2", "0"), ("2", "1")] {
         let mut arguments: Vec<&str> = paths.iter().map(String::as_str).collect();
-        arguments.extend(["--reactors", reactors]);
+        arguments.extend(["--reactors", reactors, "--workers", workers]);
         let target = Target::start(&arguments);
         for options in [
             Options {
