@@ -20,6 +20,9 @@
 //! For tests there are stores around stores ([`decorate`]: slow, failing) and, with the feature `conformance`, the suite that every
 //! implementation passes.
 //!
+//! A store of another crate implements [`Backend`] and [`Store`], declares what it can from [`Limits::new`] on, begins each submit with [`check`], and
+//! passes the suite: `conformance::run` over a store that it may fill, `conformance::run_read_only` over content that is given.
+//!
 //! **What it does not do.** No caching, no retry beyond short transfers, no checksums, no locking of ranges: two writes to the same
 //! bytes at the same time leave either content, block by block.
 

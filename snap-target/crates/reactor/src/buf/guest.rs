@@ -10,21 +10,19 @@ use std::ptr;
 /// # Safety
 /// `from` is readable and `to` is writable for `len` bytes; they do not overlap.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
-    let words = WordRuns::of(to, len);
-    let mut at = 0;
-    while at < len {
-        if words.is_word(at) {
-            // SAFETY: `at + 8 <= len`; the destination is aligned to a word at `at`, the source need not be.
-            unsafe {
-                let word = ptr::read_unaligned(from.add(at).cast::<u64>());
-                ptr::write_volatile(to.add(at).cast::<u64>(), word);
-            }
-            at += WORD;
-        } else {
-            // SAFETY: `at < len`.
-            unsafe { ptr::write_volatile(to.add(at), ptr::read(from.add(at))) };
-            at += 1;
+    let (words_at, words_end) = words_of(to, len);
+    for at in (0..words_at).chain(words_end..len) {
+        // SAFETY: `at < len`.
+        unsafe { ptr::write_volatile(to.add(at), ptr::read(from.add(at))) };
+    }
+    let mut at = words_at;
+    while at < words_end {
+        // SAFETY: `at + 8 <= len`; the destination is aligned to a word at `at`, the source need not be.
+        unsafe {
+            let word = ptr::read_unaligned(from.add(at).cast::<u64>());
+            ptr::write_volatile(to.add(at).cast::<u64>(), word);
         }
+        at += WORD;
     }
 }
 
@@ -34,37 +32,23 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 /// `to` is writable for `len` bytes.
 pub(super) unsafe fn fill(to: *mut u8, value: u8, len: usize) {
     let word = u64::from_ne_bytes([value; WORD]);
-    let words = WordRuns::of(to, len);
-    let mut at = 0;
-    while at < len {
-        if words.is_word(at) {
-            // SAFETY: `at + 8 <= len`, and the destination is aligned to a word at `at`.
-            unsafe { ptr::write_volatile(to.add(at).cast::<u64>(), word) };
-            at += WORD;
-        } else {
-            // SAFETY: `at < len`.
-            unsafe { ptr::write_volatile(to.add(at), value) };
-            at += 1;
-        }
+    let (words_at, words_end) = words_of(to, len);
+    for at in (0..words_at).chain(words_end..len) {
+        // SAFETY: `at < len`.
+        unsafe { ptr::write_volatile(to.add(at), value) };
+    }
+    let mut at = words_at;
+    while at < words_end {
+        // SAFETY: `at + 8 <= len`, and the destination is aligned to a word at `at`.
+        unsafe { ptr::write_volatile(to.add(at).cast::<u64>(), word) };
+        at += WORD;
     }
 }
 
 const WORD: usize = size_of::<u64>();
 
-/// Which part of a destination is whole aligned words.
-struct WordRuns {
-    start: usize,
-    end: usize,
-}
-
-impl WordRuns {
-    fn of(to: *mut u8, len: usize) -> Self {
-        let start = to.addr().wrapping_neg() % WORD;
-        let end = start + len.saturating_sub(start) / WORD * WORD;
-        Self { start, end }
-    }
-
-    fn is_word(&self, at: usize) -> bool {
-        at >= self.start && at < self.end
-    }
+/// Where the whole aligned words of a destination begin and end; both are at most `len`.
+fn words_of(to: *mut u8, len: usize) -> (usize, usize) {
+    let start = (to.addr().wrapping_neg() % WORD).min(len);
+    (start, start + (len - start) / WORD * WORD)
 }
