@@ -1,20 +1,20 @@
 //! One reactor's way to its namespaces: requests in, answers out.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use reactor::Ring;
-use reactor::buf::{IoBuf, Pool, PoolConfig};
-use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Token};
-use transforms::Scratch;
-use volume::{Cache, ReadOp};
+use reactor::buf::{IoBuf, PoolConfig};
+use store::{Completion, Op, StoreError, Token};
+use volume::ReadOp;
 
-use crate::frames::{Answer, FrameConfig, Frames, Peer, Wanted};
-use crate::limits::{FETCHES_MAX, REQUESTS_MAX, SHARE_OF_WHAT_IS_LEFT};
+use crate::attached::{Attached, find, whole};
+use crate::frames::{Answer, FrameConfig, Frames, Peer};
+use crate::limits::{FETCHES_MAX, REQUESTS_MAX};
+use crate::parts::Parts;
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
-use crate::{Done, Io, Namespace, NamespaceError, NamespaceSet};
+use crate::{Done, Io, NamespaceError, NamespaceSet};
 
 /// Memory of one engine.
 #[derive(Clone, Debug)]
@@ -80,39 +80,6 @@ pub struct Engine {
     completions: Vec<Completion>,
 }
 
-/// A namespace and this reactor's handles to its stores, by source.
-pub(crate) struct Attached {
-    pub(crate) shared: Arc<Namespace>,
-    pub(crate) stores: Vec<Box<dyn Store>>,
-    in_flight: usize,
-    /// Requests that wait for memory or a place in a store's queue, in their order. Each namespace has a queue of its own: a store that does
-    /// not answer must not hold up the others.
-    parked: VecDeque<usize>,
-    /// Bytes of the answers that its requests hold.
-    answer_bytes: usize,
-    /// A store has work of its own.
-    polled_when_idle: bool,
-}
-
-/// What requests work with.
-pub(crate) struct Parts {
-    answers: Pool,
-    /// Bytes that the request at hand was given of it.
-    granted: usize,
-    /// Whether there is somebody to share it with.
-    is_shared: bool,
-    /// What hosts send.
-    incoming: Pool,
-    pub(crate) staging: Pool,
-    pub(crate) cache: Cache,
-    pub(crate) scratch: Scratch,
-    /// Stored bytes of a frame that lie in several pieces.
-    pub(crate) assembly: Vec<u8>,
-    /// Frames that requests want, on their way to [`Frames`].
-    pub(crate) wanted: Vec<Wanted>,
-    pub(crate) counters: EngineCounters,
-}
-
 struct Request {
     attached: usize,
     token: u64,
@@ -161,39 +128,12 @@ impl Engine {
         set: &NamespaceSet,
         config: &EngineConfig,
     ) -> Result<Self, EngineError> {
-        let mut attached = Vec::with_capacity(set.all().len());
-        for namespace in set.all() {
-            let stores = namespace
-                .stores()
-                .iter()
-                .map(|store| store.open_handle(ring))
-                .collect::<Result<_, _>>()?;
-            let polled_when_idle = |store: &SharedStore| store.limits().polled_when_idle;
-            attached.push(Attached {
-                shared: namespace.clone(),
-                polled_when_idle: namespace.stores().iter().any(polled_when_idle),
-                stores,
-                in_flight: 0,
-                parked: VecDeque::new(),
-                answer_bytes: 0,
-            });
-        }
-        let unregistered = PoolConfig {
-            register: false,
-            ..config.pool.clone()
-        };
-        let parts = Parts {
-            answers: Pool::new(ring, &config.pool)?,
-            granted: 0,
-            is_shared: attached.len() > 1,
-            incoming: Pool::new(ring, &unregistered)?,
-            staging: Pool::new(ring, &unregistered)?,
-            cache: Cache::new(config.cache_bytes),
-            scratch: Scratch::new(),
-            assembly: Vec::new(),
-            wanted: Vec::new(),
-            counters: EngineCounters::default(),
-        };
+        let attached: Vec<Attached> = set
+            .all()
+            .iter()
+            .map(|namespace| Attached::new(namespace, ring))
+            .collect::<Result<_, _>>()?;
+        let parts = Parts::new(ring, config, attached.len() > 1)?;
         Ok(Self {
             ring: ring.clone(),
             frames: Frames::new(ring, &config.frames),
@@ -566,94 +506,6 @@ impl Engine {
             }
         }
         retried
-    }
-}
-
-impl Parts {
-    /// Memory for an answer of a namespace. Where several share the pool, one gets less of it the more it holds already, and the less is left: a
-    /// namespace whose store does not answer ends at a part of the pool (the dynamic thresholds of shared switch memory: Choudhury and Hahne,
-    /// 1998). One answer it always gets, if there is room.
-    pub(crate) fn alloc_answer(&mut self, attached: &Attached, len: usize) -> Option<IoBuf> {
-        if self.is_shared && attached.answer_bytes > 0 {
-            let left = self.answers.free_bytes_for(len);
-            if attached.answer_bytes + len > SHARE_OF_WHAT_IS_LEFT * left {
-                return None;
-            }
-        }
-        let before = self.answers.usage();
-        let buf = self.answers.alloc(len)?;
-        // Slots, not bytes: a small answer may have had to take a large one.
-        self.granted += self.answers.usage().used_bytes - before.used_bytes;
-        Some(buf)
-    }
-}
-
-impl Attached {
-    /// The bytes of a source where they lie, if its store keeps them in memory.
-    pub(crate) fn lease(&mut self, source: usize, offset: u64, len: u32) -> Option<IoBuf> {
-        self.stores.get_mut(source)?.lease(offset, len)
-    }
-
-    /// Asks the store of a source to end an operation early.
-    pub(crate) fn cancel(&mut self, source: usize, token: Token) {
-        if let Some(store) = self.stores.get_mut(source) {
-            store.cancel(token);
-        }
-    }
-
-    /// Hands an operation to the store of a source; gives it back where the store's queue is full.
-    #[expect(
-        clippy::result_large_err,
-        reason = "it gives the buffer back, as the store's contract says"
-    )]
-    pub(crate) fn submit(
-        &mut self,
-        source: usize,
-        op: Op,
-        buf: Option<IoBuf>,
-        token: Token,
-    ) -> Result<(), Rejected> {
-        let Some(store) = self.stores.get_mut(source) else {
-            let what = "the volume names a source that was not opened";
-            let why = StoreError::Misuse {
-                store: format!("source {source}"),
-                what,
-            };
-            return Err(Rejected { op, buf, why });
-        };
-        store.submit(op, buf, token)?;
-        self.in_flight += 1;
-        Ok(())
-    }
-}
-
-/// The namespace of this number.
-pub(crate) fn find(attached: &[Attached], nsid: u32) -> Option<usize> {
-    // NSIDs are handed out from 1 without gaps as a rule: the first look is a hit.
-    let guess = (nsid as usize).wrapping_sub(1);
-    if attached
-        .get(guess)
-        .is_some_and(|attached| attached.shared.nsid == nsid)
-    {
-        return Some(guess);
-    }
-    attached
-        .binary_search_by_key(&nsid, |attached| attached.shared.nsid)
-        .ok()
-}
-
-/// The buffer of an operation that moved every byte of it.
-pub(crate) fn whole(nsid: u32, completion: Completion) -> Result<Option<IoBuf>, NamespaceError> {
-    let got = completion
-        .result
-        .map_err(|cause| NamespaceError::Store { nsid, cause })?;
-    match completion.buf {
-        Some(buf) if buf.len() != got as usize => Err(NamespaceError::Short {
-            nsid,
-            wanted: buf.len(),
-            got,
-        }),
-        buf => Ok(buf),
     }
 }
 

@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod attached;
 mod engine;
 mod error;
 mod frames;
@@ -25,6 +26,7 @@ pub mod limits;
     reason = "hands a reactor's memory to the volume as slices and segments; each block says why"
 )]
 mod memory;
+mod parts;
 mod raw;
 mod request;
 mod shared;

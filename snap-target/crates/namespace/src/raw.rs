@@ -3,7 +3,9 @@
 use reactor::buf::IoBuf;
 use store::{Op, Rejected, StoreError};
 
-use crate::engine::{Attached, Parts, Step, Work, token_of};
+use crate::attached::Attached;
+use crate::engine::{Step, Work, token_of};
+use crate::parts::Parts;
 use crate::{Io, Namespace, NamespaceError};
 
 /// The second check: the frontend's parser did the first, with the status codes of the command set.

@@ -5,10 +5,12 @@ use smallvec::SmallVec;
 use store::{Completion, Op, Rejected, StoreError};
 use volume::{Fetch, FrameWant, Placement, Progress, ReadOp, Volume, VolumeError, Want};
 
-use crate::engine::{Attached, Parts, Step, token_of, whole};
+use crate::attached::{Attached, whole};
+use crate::engine::{Step, token_of};
 use crate::frames::{Answer, Wanted};
 use crate::limits::FETCHES_MAX;
 use crate::memory::{with_destination, with_filled};
+use crate::parts::Parts;
 use crate::{Namespace, NamespaceError};
 
 /// Fetches that most reads need at a time.

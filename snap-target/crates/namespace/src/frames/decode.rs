@@ -6,8 +6,9 @@ use super::Frames;
 use super::job::{Job, Work};
 use super::run::Run;
 use crate::NamespaceError;
-use crate::engine::{Attached, Parts};
+use crate::attached::Attached;
 use crate::memory::with_filled;
+use crate::parts::Parts;
 use crate::shared::Backing;
 
 /// What became of a run's next frame.

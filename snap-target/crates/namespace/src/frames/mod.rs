@@ -33,11 +33,12 @@ use link::{Link, SlotWant, WantRun};
 use run::{Fetched, Run, run_of};
 
 use crate::NamespaceError;
-use crate::engine::{Attached, Parts, find};
+use crate::attached::{Attached, find};
 use crate::frames::job::Job;
 use crate::limits::{
     DECODE_INLINE_NS_MAX, GROUP_FRAMES, JOBS_MAX, MESSAGES_MAX, TURN_DECODE_NS_MAX,
 };
+use crate::parts::Parts;
 
 /// How an engine decodes frames, and how it talks to others about them. The defaults serve; tests take smaller ones.
 #[derive(Clone, Debug)]

@@ -9,8 +9,9 @@ use volume::limits::FETCH_BYTES_MAX;
 use volume::{SourceId, StoredFrame};
 
 use crate::NamespaceError;
-use crate::engine::{Attached, Parts, whole};
+use crate::attached::{Attached, whole};
 use crate::limits::{FETCHES_MAX, GROUP_FRAMES};
+use crate::parts::Parts;
 
 /// Marks the store tokens of runs; requests have the others.
 const RUN_TOKEN: u64 = 1 << 63;

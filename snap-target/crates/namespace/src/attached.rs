@@ -1,0 +1,110 @@
+//! A namespace on one engine: the handles to its stores, and the requests that wait.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use reactor::Ring;
+use reactor::buf::IoBuf;
+use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Token};
+
+use crate::{Namespace, NamespaceError};
+
+/// A namespace and this reactor's handles to its stores, by source.
+pub(crate) struct Attached {
+    pub(crate) shared: Arc<Namespace>,
+    pub(crate) stores: Vec<Box<dyn Store>>,
+    pub(crate) in_flight: usize,
+    /// Requests that wait for memory or a place in a store's queue, in their order. Each namespace has a queue of its own: a store that does
+    /// not answer must not hold up the others.
+    pub(crate) parked: VecDeque<usize>,
+    /// Bytes of the answers that its requests hold.
+    pub(crate) answer_bytes: usize,
+    /// A store has work of its own.
+    pub(crate) polled_when_idle: bool,
+}
+
+impl Attached {
+    /// Opens a handle to every store of a namespace.
+    pub(crate) fn new(namespace: &Arc<Namespace>, ring: &Ring) -> Result<Self, StoreError> {
+        let stores = namespace.stores();
+        let polled_when_idle = |store: &SharedStore| store.limits().polled_when_idle;
+        Ok(Self {
+            shared: namespace.clone(),
+            polled_when_idle: stores.iter().any(polled_when_idle),
+            stores: stores
+                .iter()
+                .map(|store| store.open_handle(ring))
+                .collect::<Result<_, _>>()?,
+            in_flight: 0,
+            parked: VecDeque::new(),
+            answer_bytes: 0,
+        })
+    }
+
+    /// The bytes of a source where they lie, if its store keeps them in memory.
+    pub(crate) fn lease(&mut self, source: usize, offset: u64, len: u32) -> Option<IoBuf> {
+        self.stores.get_mut(source)?.lease(offset, len)
+    }
+
+    /// Asks the store of a source to end an operation early.
+    pub(crate) fn cancel(&mut self, source: usize, token: Token) {
+        if let Some(store) = self.stores.get_mut(source) {
+            store.cancel(token);
+        }
+    }
+
+    /// Hands an operation to the store of a source; gives it back where the store's queue is full.
+    #[expect(
+        clippy::result_large_err,
+        reason = "it gives the buffer back, as the store's contract says"
+    )]
+    pub(crate) fn submit(
+        &mut self,
+        source: usize,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+    ) -> Result<(), Rejected> {
+        let Some(store) = self.stores.get_mut(source) else {
+            let what = "the volume names a source that was not opened";
+            let why = StoreError::Misuse {
+                store: format!("source {source}"),
+                what,
+            };
+            return Err(Rejected { op, buf, why });
+        };
+        store.submit(op, buf, token)?;
+        self.in_flight += 1;
+        Ok(())
+    }
+}
+
+/// The namespace of this number.
+pub(crate) fn find(attached: &[Attached], nsid: u32) -> Option<usize> {
+    // NSIDs are handed out from 1 without gaps as a rule: the first look is a hit.
+    let guess = (nsid as usize).wrapping_sub(1);
+    if attached
+        .get(guess)
+        .is_some_and(|attached| attached.shared.nsid == nsid)
+    {
+        return Some(guess);
+    }
+    attached
+        .binary_search_by_key(&nsid, |attached| attached.shared.nsid)
+        .ok()
+}
+
+/// The buffer of an operation that moved every byte of it.
+pub(crate) fn whole(nsid: u32, completion: Completion) -> Result<Option<IoBuf>, NamespaceError> {
+    let got = completion
+        .result
+        .map_err(|cause| NamespaceError::Store { nsid, cause })?;
+    match completion.buf {
+        Some(buf) if buf.len() != got as usize => Err(NamespaceError::Short {
+            nsid,
+            wanted: buf.len(),
+            got,
+        }),
+        buf => Ok(buf),
+    }
+}

@@ -1,0 +1,72 @@
+//! What the requests of one engine work with: memory, caches, counters.
+
+use reactor::buf::{IoBuf, Pool, PoolConfig};
+use reactor::{ReactorError, Ring};
+use transforms::Scratch;
+use volume::Cache;
+
+use crate::attached::Attached;
+use crate::frames::Wanted;
+use crate::limits::SHARE_OF_WHAT_IS_LEFT;
+use crate::{EngineConfig, EngineCounters};
+
+/// What requests work with.
+pub(crate) struct Parts {
+    answers: Pool,
+    /// Bytes that the request at hand was given of it.
+    pub(crate) granted: usize,
+    /// Whether there is somebody to share it with.
+    is_shared: bool,
+    /// What hosts send.
+    pub(crate) incoming: Pool,
+    pub(crate) staging: Pool,
+    pub(crate) cache: Cache,
+    pub(crate) scratch: Scratch,
+    /// Stored bytes of a frame that lie in several pieces.
+    pub(crate) assembly: Vec<u8>,
+    /// Frames that requests want, on their way to [`Frames`].
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) counters: EngineCounters,
+}
+
+impl Parts {
+    pub(crate) fn new(
+        ring: &Ring,
+        config: &EngineConfig,
+        is_shared: bool,
+    ) -> Result<Self, ReactorError> {
+        let unregistered = PoolConfig {
+            register: false,
+            ..config.pool.clone()
+        };
+        Ok(Self {
+            answers: Pool::new(ring, &config.pool)?,
+            granted: 0,
+            is_shared,
+            incoming: Pool::new(ring, &unregistered)?,
+            staging: Pool::new(ring, &unregistered)?,
+            cache: Cache::new(config.cache_bytes),
+            scratch: Scratch::new(),
+            assembly: Vec::new(),
+            wanted: Vec::new(),
+            counters: EngineCounters::default(),
+        })
+    }
+
+    /// Memory for an answer of a namespace. Where several share the pool, one gets less of it the more it holds already, and the less is left: a
+    /// namespace whose store does not answer ends at a part of the pool (the dynamic thresholds of shared switch memory: Choudhury and Hahne,
+    /// 1998). One answer it always gets, if there is room.
+    pub(crate) fn alloc_answer(&mut self, attached: &Attached, len: usize) -> Option<IoBuf> {
+        if self.is_shared && attached.answer_bytes > 0 {
+            let left = self.answers.free_bytes_for(len);
+            if attached.answer_bytes + len > SHARE_OF_WHAT_IS_LEFT * left {
+                return None;
+            }
+        }
+        let before = self.answers.usage();
+        let buf = self.answers.alloc(len)?;
+        // Slots, not bytes: a small answer may have had to take a large one.
+        self.granted += self.answers.usage().used_bytes - before.used_bytes;
+        Some(buf)
+    }
+}
