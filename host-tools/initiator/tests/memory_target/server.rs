@@ -98,5 +98,5 @@ fn serve(mut stream: TcpStream, target: &Mutex<MemoryTarget>, started: Instant) 
             break;
         }
     }
-    queue.close(&mut target.lock().unwrap());
+    queue.close(&mut target.lock().unwrap(), now());
 }

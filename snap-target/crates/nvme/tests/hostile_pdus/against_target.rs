@@ -138,9 +138,9 @@ impl Attack {
         }
         assert!(self.queue.ended.is_some());
         self.disk_must_be_untouched();
-        self.queue.close(&mut self.target);
+        self.queue.close(&mut self.target, Time::ZERO);
         if let Some(mut admin) = self.admin.take() {
-            admin.close(&mut self.target);
+            admin.close(&mut self.target, Time::ZERO);
         }
         assert_eq!(self.target.registry.controllers().count(), 0);
     }
@@ -227,7 +227,7 @@ fn cve_2023_5178_the_connection_is_lost_after_each_byte_to_connect() {
         let answers = attack.say(&stream[..cut]);
         let complete = usize::from(cut >= 128) + usize::from(cut == stream.len());
         assert_eq!(answers.len(), complete, "after {cut} bytes");
-        attack.queue.close(&mut attack.target);
+        attack.queue.close(&mut attack.target, Time::ZERO);
         assert_eq!(
             attack.target.registry.controllers().count(),
             0,

@@ -4,16 +4,20 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::initiator::{
-    AttachAdmin, AttachIo, Attached, Blocks, KeepAlive, KeepAliveStep, Sequence, Shutdown, Step,
-    command,
+    AttachAdmin, AttachIo, Attached, Blocks, InitiatorError, KeepAlive, KeepAliveStep, Sequence,
+    Shutdown, Step, command,
 };
 use nvme::tcp::batch::Slot;
 use nvme::tcp::host::{Event, HostError, HostOptions};
+use nvme_spec::register::{Cc, Csts, Property};
 use nvme_spec::{Cqe, Lba, Nsid};
 
 use crate::model::Model;
 use crate::support::host::HostQueue;
 use crate::support::random::Random;
+
+/// CSTS is asked for again after that time.
+const CSTS_POLL_INTERVAL: Duration = Duration::from_millis(3);
 
 /// One queue of the host, and what it is doing.
 pub struct Queue {
@@ -22,6 +26,9 @@ pub struct Queue {
     ready: bool,
     /// I/O commands outstanding, by slot.
     running: Vec<Option<Io>>,
+    /// The Keep Alive that is outstanding.
+    keep_alive: Option<Slot>,
+    refused: bool,
     /// I/O commands completed, each as the model has it.
     pub completed: u32,
 }
@@ -30,6 +37,9 @@ enum Task {
     AttachAdmin(Box<AttachAdmin>),
     AttachIo(AttachIo),
     Shutdown(Shutdown),
+    Reset(Reset),
+    /// An I/O queue of an association that is over: it must not be let in.
+    Stale(AttachIo),
     /// The admin queue of a running association, or an I/O queue at work.
     Live,
 }
@@ -48,6 +58,54 @@ enum Kind {
     Flush,
 }
 
+/// A controller level reset as a host does it (Base, "Controller Level Reset"): nothing is expected of the controller before CSTS.RDY is 0.
+struct Reset {
+    stage: ResetStage,
+    ask_at: Time,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ResetStage {
+    Disable,
+    WaitDisabled,
+    Enable,
+    WaitReady,
+    Done,
+}
+
+impl Reset {
+    fn step(&self, now: Time) -> Step {
+        let issue = |command| Step::Issue {
+            command,
+            data_out: Vec::new(),
+        };
+        match self.stage {
+            ResetStage::Done => Step::Done,
+            _ if now < self.ask_at => Step::WaitUntil(self.ask_at),
+            ResetStage::Disable => issue(command::property_set_cc(Cc(Cc::enable_nvm().0 & !1))),
+            ResetStage::Enable => issue(command::property_set_cc(Cc::enable_nvm())),
+            ResetStage::WaitDisabled | ResetStage::WaitReady => {
+                issue(command::property_get(Property::CSTS))
+            }
+        }
+    }
+
+    fn answered(&mut self, now: Time, cqe: &Cqe) {
+        assert!(cqe.status().is_success(), "{}", cqe.status());
+        let is_ready = Csts(cqe.dw0.get()).ready();
+        self.stage = match self.stage {
+            ResetStage::Disable => ResetStage::WaitDisabled,
+            ResetStage::WaitDisabled if !is_ready => ResetStage::Enable,
+            ResetStage::Enable => ResetStage::WaitReady,
+            ResetStage::WaitReady if is_ready => ResetStage::Done,
+            waiting => {
+                self.ask_at = now + CSTS_POLL_INTERVAL;
+                waiting
+            }
+        };
+    }
+}
+
 /// What a queue's turn came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -57,6 +115,10 @@ pub enum Progress {
     Attached(Box<Attached>),
     /// The I/O queue is connected.
     Connected,
+    /// The controller has been reset, and is ready for I/O queues.
+    Reset,
+    /// The queue of an association that is over was not let in.
+    Refused,
     /// The controller has shut down.
     ShutDown,
     /// The connection is over.
@@ -85,8 +147,23 @@ impl Queue {
             task,
             ready: false,
             running: vec![None; usize::from(options.depth)],
+            keep_alive: None,
+            refused: false,
             completed: 0,
         }
+    }
+
+    /// An I/O queue of an association that is over.
+    pub fn stale(attach: AttachIo, options: HostOptions, now: Time) -> Queue {
+        Queue::new(Task::Stale(attach), options, now)
+    }
+
+    /// Resets the controller.
+    pub fn reset(&mut self, now: Time) {
+        self.task = Task::Reset(Reset {
+            stage: ResetStage::Disable,
+            ask_at: now,
+        });
     }
 
     /// Ends the association in order.
@@ -117,6 +194,9 @@ impl Queue {
                 Event::Fatal(error) => return Progress::Ended(error),
             }
         }
+        if self.refused {
+            return Progress::Refused;
+        }
         if self.ready && self.is_idle() && !matches!(self.task, Task::Live) {
             return self.step(now).unwrap_or(progress);
         }
@@ -131,20 +211,32 @@ impl Queue {
         keep_alive: &mut Option<KeepAlive>,
         now: Time,
     ) {
+        if self.keep_alive == Some(slot) {
+            self.keep_alive = None;
+            assert!(cqe.status().is_success(), "{}", cqe.status());
+            return keep_alive.as_mut().unwrap().answered(now);
+        }
         let data = self.queue.buffer(slot);
         let answered = match &mut self.task {
             Task::AttachAdmin(attach) => attach.answered(now, cqe, data),
             Task::AttachIo(attach) => attach.answered(now, cqe, data),
             Task::Shutdown(shutdown) => shutdown.answered(now, cqe, data),
+            Task::Stale(attach) => match attach.answered(now, cqe, data) {
+                Err(InitiatorError::ConnectRefused { .. }) => {
+                    self.refused = true;
+                    Ok(())
+                }
+                other => panic!("a queue of an association that is over was let in: {other:?}"),
+            },
+            Task::Reset(reset) => {
+                reset.answered(now, cqe);
+                Ok(())
+            }
             Task::Live => {
                 assert!(cqe.status().is_success(), "{}", cqe.status());
-                match self.running[slot.index()].take() {
-                    Some(io) => {
-                        finish(io, data, model);
-                        self.completed += 1;
-                    }
-                    None => keep_alive.as_mut().unwrap().answered(now),
-                }
+                let io = self.running[slot.index()].take().unwrap();
+                finish(io, data, model);
+                self.completed += 1;
                 Ok(())
             }
         };
@@ -156,6 +248,8 @@ impl Queue {
             Task::AttachAdmin(attach) => attach.step(now),
             Task::AttachIo(attach) => attach.step(now),
             Task::Shutdown(shutdown) => shutdown.step(now),
+            Task::Stale(attach) => attach.step(now),
+            Task::Reset(reset) => Ok(reset.step(now)),
             Task::Live => return None,
         };
         match step.unwrap() {
@@ -167,7 +261,8 @@ impl Queue {
             Step::Done => Some(match std::mem::replace(&mut self.task, Task::Live) {
                 Task::AttachAdmin(attach) => Progress::Attached(Box::new(attach.finish().unwrap())),
                 Task::Shutdown(_) => Progress::ShutDown,
-                Task::AttachIo(_) | Task::Live => Progress::Connected,
+                Task::Reset(_) => Progress::Reset,
+                Task::AttachIo(_) | Task::Stale(_) | Task::Live => Progress::Connected,
             }),
         }
     }
@@ -179,7 +274,8 @@ impl Queue {
             KeepAliveStep::WaitUntil(_) => true,
             KeepAliveStep::Send => {
                 let command = command::keep_alive();
-                self.queue.submit(&command, Vec::new(), now).unwrap();
+                let slot = self.queue.submit(&command, Vec::new(), now).unwrap();
+                self.keep_alive = Some(slot);
                 timer.sent(now);
                 true
             }

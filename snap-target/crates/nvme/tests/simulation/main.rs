@@ -94,6 +94,57 @@ fn a_stream_cut_at_every_byte_changes_nothing() {
     assert_eq!(run(bytewise, 1), whole);
 }
 
+/// What a store takes for a write; the host comes back after twenty of them, and its keep alive is four hundred.
+const MOMENT: Duration = Duration::from_millis(5);
+
+/// Seeds whose plans are made for one thing: connections end while the store has writes of theirs, and these stay there.
+fn with_late_writes(kind: FaultKind, store_latency_max: Duration, late_max: Duration) -> Outcome {
+    let mut sum = Outcome::default();
+    for seed in 0..30 {
+        let plan = Plan {
+            faults: vec![after_commands(kind, 10); 3],
+            store_latency_max,
+            late_max,
+            queues: 2,
+            depth: 7,
+            disk_blocks: 32,
+            ..calm()
+        };
+        let outcome = run(plan, seed);
+        sum.lost += outcome.lost;
+        sum.associations += outcome.associations;
+        sum.target_expired += outcome.target_expired;
+        sum.resets += outcome.resets;
+        sum.refused += outcome.refused;
+    }
+    assert!(sum.lost > 0, "no command was under way");
+    sum
+}
+
+/// A lost connection's writes end before the host's next association begins, and no queue joins their controller meanwhile.
+#[test]
+fn writes_that_outlive_a_connection_do_not_outlive_its_association() {
+    let outcome = with_late_writes(FaultKind::Reset, MOMENT, 60 * MOMENT);
+    assert_eq!((outcome.associations, outcome.refused), (30 * 4, 30 * 3));
+}
+
+/// Those that a host left by CC.EN=0 end before CSTS.RDY is 0.
+#[test]
+fn writes_that_outlive_a_queue_do_not_outlive_the_reset() {
+    let outcome = with_late_writes(FaultKind::ControllerReset, MOMENT, 60 * MOMENT);
+    assert_eq!((outcome.associations, outcome.resets), (30, 30 * 3));
+}
+
+/// A controller whose host went silent ends once, however long its writes take.
+#[test]
+fn a_silent_host_with_writes_under_way_expires_once() {
+    let outcome = with_late_writes(FaultKind::Blackout, 600 * MOMENT, 1600 * MOMENT);
+    assert_eq!(
+        (outcome.associations, outcome.target_expired),
+        (30 * 4, 30 * 3)
+    );
+}
+
 fn after_commands(kind: FaultKind, count: u32) -> Fault {
     Fault {
         kind,

@@ -25,6 +25,8 @@ pub struct Plan {
     pub limits: TargetLimits,
     pub shape: LinkShape,
     pub store_latency_max: Duration,
+    /// Writes outlive their connection by up to so much: longer than the host takes to come back, and than its keep alive.
+    pub late_max: Duration,
     /// The last one strikes first.
     pub faults: Vec<Fault>,
 }
@@ -43,6 +45,8 @@ pub enum FaultKind {
     Reset,
     /// The network swallows everything, and neither end is told.
     Blackout,
+    /// The host resets the controller (CC.EN=0), with commands under way, and goes on with new I/O queues.
+    ControllerReset,
 }
 
 /// When a fault strikes.
@@ -83,6 +87,7 @@ impl Plan {
             shape,
             store_latency_max: Duration::from_micros(random.of(&[0, 50, 5_000])),
             faults: faults(&mut random),
+            late_max: Duration::from_millis(random.of(&[0, 50, 300, 5_000])),
         }
     }
 }
@@ -108,9 +113,15 @@ fn limits(random: &mut Random) -> TargetLimits {
 }
 
 fn faults(random: &mut Random) -> Vec<Fault> {
-    (0..random.within(0..4))
+    (0..random.within(0..5))
         .map(|_| Fault {
-            kind: random.of(&[FaultKind::Reset, FaultKind::Reset, FaultKind::Blackout]),
+            kind: random.of(&[
+                FaultKind::Reset,
+                FaultKind::Reset,
+                FaultKind::ControllerReset,
+                FaultKind::ControllerReset,
+                FaultKind::Blackout,
+            ]),
             when: if random.once_in(2) {
                 When::Begun(random.below(Duration::from_millis(50)))
             } else {

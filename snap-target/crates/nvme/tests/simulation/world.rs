@@ -1,9 +1,10 @@
 //! Both ends, the links between them, and the clock: stepped from one thing that happens to the next.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nvme::Time;
-use nvme::controller::{Closed, ControllerLimits};
+use nvme::controller::{ControllerId, ControllerLimits};
 use nvme::initiator::{Association, AttachAdmin, AttachIo, Attached, KeepAlive};
 use nvme::tcp::host::{HostError, HostOptions};
 use nvme::tcp::target::TargetLimits;
@@ -33,6 +34,10 @@ pub struct Outcome {
     pub host_expired: u32,
     /// Controllers that the target gave up since no Keep Alive came.
     pub target_expired: u32,
+    /// Controllers that the host reset.
+    pub resets: u32,
+    /// I/O queues of associations that were over, none of them let in.
+    pub refused: u32,
 }
 
 /// One connection.
@@ -60,6 +65,10 @@ pub struct World {
     /// Commands submitted since the last fault.
     since_fault: u32,
     dark: bool,
+    resetting: bool,
+    /// The association that was lost, while the host tries one of its I/O queues before it begins anew.
+    stale: Option<u16>,
+    expired: BTreeSet<ControllerId>,
     outcome: Outcome,
     shutting_down: bool,
     done: bool,
@@ -87,6 +96,7 @@ impl World {
         let local = ([127, 0, 0, 1], 4420).into();
         let mut target = MemoryTarget::new([disk], controllers, limits, local);
         target.latency_max = plan.store_latency_max;
+        target.late_max = plan.late_max;
         target.random = Random::new(random.next());
         World {
             model: Model::new(plan.disk_blocks, plan.lba_bytes as usize),
@@ -103,6 +113,9 @@ impl World {
             reconnect_at: Time::ZERO,
             since_fault: 0,
             dark: false,
+            resetting: false,
+            stale: None,
+            expired: BTreeSet::new(),
             outcome: Outcome::default(),
             shutting_down: false,
             done: false,
@@ -117,18 +130,30 @@ impl World {
             self.turn();
             self.advance();
         }
+        assert_eq!(
+            self.target.late_writes(),
+            0,
+            "writes of an association before"
+        );
         self.model.check(Lba(0), &self.target.disks[&1].bytes);
         self.outcome
     }
 
     fn turn(&mut self) {
         if self.wires.is_empty() && self.now >= self.reconnect_at {
-            self.connect();
+            match self.stale.take() {
+                Some(cntlid) => self.connect_stale(cntlid),
+                None => self.connect(),
+            }
         }
+        self.target.run(self.now);
         self.expire_controllers();
         let mut index = 0;
         while index < self.wires.len() && !self.done {
             self.carry(index);
+            for id in std::mem::take(&mut self.target.resets) {
+                self.end_io_queues(id);
+            }
             let progress = self.host_turn(index);
             if self.handle(progress) {
                 return;
@@ -177,8 +202,19 @@ impl World {
     /// True where the association is over.
     fn handle(&mut self, progress: Progress) -> bool {
         match progress {
-            Progress::Attached(attached) => self.connect_io(*attached),
+            Progress::Attached(attached) => self.attached(*attached),
             Progress::Connected => self.io_connected += 1,
+            Progress::Reset => {
+                self.outcome.resets += 1;
+                self.resetting = false;
+                self.keep_alive = Some(KeepAlive::new(self.plan.keep_alive, self.now));
+                self.connect_io();
+            }
+            Progress::Refused => {
+                self.outcome.refused += 1;
+                self.disconnect();
+                return true;
+            }
             Progress::ShutDown => self.done = true,
             Progress::Ended(error) => {
                 let timed_out = matches!(
@@ -210,7 +246,15 @@ impl World {
         self.add_wire(host);
     }
 
-    fn connect_io(&mut self, attached: Attached) {
+    /// An I/O queue of the association that was lost: whether its controller still ends or is gone, it is not let in.
+    fn connect_stale(&mut self, cntlid: u16) {
+        let qid = u16::try_from(self.random.within(1..u64::from(self.plan.queues) + 1)).unwrap();
+        let attach = AttachIo::new(association(), cntlid, qid, self.plan.depth);
+        let options = self.options(self.plan.depth, 8192);
+        self.add_wire(Queue::stale(attach, options, self.now));
+    }
+
+    fn attached(&mut self, attached: Attached) {
         assert_eq!(attached.io_queues, self.plan.queues);
         assert_eq!(attached.namespaces.len(), 1);
         let namespace = &attached.namespaces[0];
@@ -219,14 +263,30 @@ impl World {
         let controller = &attached.controller;
         assert_eq!(controller.transfer_bytes_max, self.plan.transfer_bytes_max);
         self.keep_alive = Some(KeepAlive::new(self.plan.keep_alive, self.now));
+        self.attached = Some(attached);
+        self.connect_io();
+    }
+
+    fn connect_io(&mut self) {
+        let attached = self.attached.as_ref().unwrap();
+        let controller = &attached.controller;
         let depth = self.plan.depth.min(controller.io_queue_depth_max);
         let options = self.options(depth, controller.in_capsule_bytes_max);
+        let cntlid = attached.cntlid;
         for qid in 1..=attached.io_queues {
-            let attach = AttachIo::new(association(), attached.cntlid, qid, depth);
+            let attach = AttachIo::new(association(), cntlid, qid, depth);
             let host = Queue::io(attach, options, self.now);
             self.add_wire(host);
         }
-        self.attached = Some(attached);
+    }
+
+    /// The target closes the I/O queues of a controller that its host resets; what is on its way is lost.
+    fn end_io_queues(&mut self, id: ControllerId) {
+        assert_eq!(self.wires[0].target.controller(), Some(id));
+        for mut wire in self.wires.drain(1..) {
+            self.outcome.lost += u32::try_from(wire.host.lose(&mut self.model)).unwrap();
+            wire.target.close(&mut self.target, self.now);
+        }
     }
 
     fn add_wire(&mut self, host: Queue) {
@@ -258,7 +318,9 @@ impl World {
         let Some(admin) = self.wires.first_mut() else {
             return;
         };
-        if let Some(timer) = self.keep_alive.as_mut().filter(|_| !self.shutting_down)
+        // A host that resets asks for CSTS all the time.
+        let quiet = self.shutting_down || self.resetting;
+        if let Some(timer) = self.keep_alive.as_mut().filter(|_| !quiet)
             && !admin.host.keep_alive(timer, self.now)
         {
             assert!(self.dark, "no answer to Keep Alive though the links are up");
@@ -309,13 +371,25 @@ impl World {
             When::Commands(count) => self.since_fault >= count,
             When::Begun(span) => self.now.since(self.begun_at) >= span,
         };
-        if self.wires.is_empty() || self.dark || !due {
+        let can = match fault.kind {
+            FaultKind::ControllerReset => self.is_running() && !self.shutting_down,
+            FaultKind::Reset | FaultKind::Blackout => !self.wires.is_empty(),
+        };
+        if !can || self.dark || !due {
             return;
         }
         self.faults.pop();
         self.since_fault = 0;
         match fault.kind {
-            FaultKind::Reset => self.disconnect(),
+            FaultKind::Reset => {
+                self.stale = self.attached.as_ref().map(|attached| attached.cntlid);
+                self.disconnect();
+            }
+            FaultKind::ControllerReset => {
+                self.io_connected = 0;
+                self.resetting = true;
+                self.wires[0].host.reset(self.now);
+            }
             FaultKind::Blackout => {
                 self.dark = true;
                 for wire in &mut self.wires {
@@ -330,11 +404,12 @@ impl World {
     fn expire_controllers(&mut self) {
         while let Some(id) = self.target.registry.next_expired(self.now) {
             assert!(self.dark, "a controller expired though the links are up");
+            assert!(self.expired.insert(id), "a controller expired twice");
             self.outcome.target_expired += 1;
-            // The admin queue's last: it takes the controller with it.
-            for wire in self.wires.iter_mut().rev() {
+            self.target.registry.end(id);
+            for wire in &mut self.wires {
                 if wire.target.controller() == Some(id) {
-                    assert_ne!(wire.target.close(&mut self.target), Closed::Unknown);
+                    wire.target.close(&mut self.target, self.now);
                 }
             }
         }
@@ -344,13 +419,16 @@ impl World {
     fn disconnect(&mut self) {
         for mut wire in self.wires.drain(..).rev() {
             self.outcome.lost += u32::try_from(wire.host.lose(&mut self.model)).unwrap();
-            wire.target.close(&mut self.target);
+            wire.target.close(&mut self.target, self.now);
         }
-        assert_eq!(self.target.registry.controllers().count(), 0);
+        if self.target.late_writes() == 0 {
+            assert_eq!(self.target.registry.controllers().count(), 0);
+        }
         self.attached = None;
         self.keep_alive = None;
         self.io_connected = 0;
         self.dark = false;
+        self.resetting = false;
         self.shutting_down = false;
         self.reconnect_at = self.now + RECONNECT_DELAY;
     }
@@ -359,10 +437,13 @@ impl World {
     fn advance(&mut self) {
         let links = self.wires.iter().flat_map(|wire| [&wire.up, &wire.down]);
         let store = self.wires.iter().filter_map(|wire| wire.target.next_due());
+        // The host's own timers are no events: it gets a turn each millisecond where nothing else happens.
+        let idle = self.now + Duration::from_millis(1);
+        let store = store.chain(self.target.next_due()).map(|due| due.min(idle));
         let next = links.filter_map(Link::next_due).chain(store).min();
         self.now = match next {
             Some(next) => next.max(self.now + Duration::from_micros(1)),
-            None => self.now + Duration::from_millis(1),
+            None => idle,
         };
     }
 }

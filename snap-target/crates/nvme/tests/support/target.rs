@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::controller::{
-    AdminCommand, Admitted, Closed, ControllerId, ControllerLimits, Effect, HostPolicy, IoCommand,
-    Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome, Registry, Subsystem, Target,
-    buffer_bytes, parse_io,
+    AdminCommand, Admitted, BlockRange, ControllerId, ControllerLimits, Effect, HostPolicy,
+    IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome, Registry, Subsystem,
+    Target, buffer_bytes, parse_io,
 };
 use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
@@ -36,7 +36,12 @@ pub struct MemoryTarget {
     pub disks: BTreeMap<u32, Disk>,
     /// The store answers within this time, each command another.
     pub latency_max: Duration,
+    /// Writes that the store has when their connection ends stay with it for up to this time; zero: they are applied then or never.
+    pub late_max: Duration,
     pub random: Random,
+    /// Controllers whose host cleared CC.EN: their I/O queues' connections are to be closed.
+    pub resets: Vec<ControllerId>,
+    late: Vec<Late>,
     limits: TargetLimits,
     namespaces: Arc<NamespaceSet>,
     local: SocketAddr,
@@ -83,16 +88,76 @@ impl MemoryTarget {
             registry,
             disks,
             latency_max: Duration::ZERO,
+            late_max: Duration::ZERO,
             random: Random::new(1),
+            resets: Vec::new(),
+            late: Vec::new(),
             limits,
             namespaces,
             local,
         }
     }
 
-    fn disk(&mut self, nsid: Nsid) -> &mut Disk {
-        self.disks.get_mut(&nsid.0).unwrap()
+    /// Applies what the store has finished of queues that are gone, and reports each with its last write.
+    pub fn run(&mut self, now: Time) {
+        let (mut due, later): (Vec<Late>, Vec<Late>) = std::mem::take(&mut self.late)
+            .into_iter()
+            .partition(|late| late.due <= now);
+        self.late = later;
+        due.sort_by_key(|late| late.due);
+        let mut queues: Vec<(ControllerId, QueueId)> = Vec::new();
+        for late in due {
+            self.write(late.range, &late.data);
+            queues.push(late.queue);
+        }
+        queues.dedup();
+        for queue in queues {
+            self.close_if_drained(queue);
+        }
     }
+
+    /// When [`MemoryTarget::run`] has something to do.
+    pub fn next_due(&self) -> Option<Time> {
+        self.late.iter().map(|late| late.due).min()
+    }
+
+    /// Writes that the store has of queues that are gone.
+    pub fn late_writes(&self) -> usize {
+        self.late.len()
+    }
+
+    fn close_if_drained(&mut self, (controller, queue): (ControllerId, QueueId)) {
+        if self
+            .late
+            .iter()
+            .any(|late| late.queue == (controller, queue))
+        {
+            return;
+        }
+        self.registry.closed(controller, queue);
+        if let Some(controller) = self.registry.controller_mut(controller) {
+            assert_eq!(controller.reset_complete(), Effect::None);
+        }
+    }
+
+    fn write(&mut self, range: BlockRange, data: &[u8]) {
+        self.blocks(range).copy_from_slice(data);
+    }
+
+    fn blocks(&mut self, range: BlockRange) -> &mut [u8] {
+        let start = usize::try_from(range.offset_bytes).unwrap();
+        let disk = self.disks.get_mut(&range.nsid.0).unwrap();
+        &mut disk.bytes[start..start + range.bytes as usize]
+    }
+}
+
+/// A write that the store still has, and whose connection is gone.
+#[derive(Debug)]
+struct Late {
+    queue: (ControllerId, QueueId),
+    range: BlockRange,
+    data: Vec<u8>,
+    due: Time,
 }
 
 /// One connection of a target.
@@ -102,6 +167,8 @@ pub struct TargetQueue {
     buffers: Vec<Vec<u8>>,
     /// I/O commands with the store.
     running: Vec<Running>,
+    /// A Connect that waits until the host's last controller has ended.
+    waiting: Option<Slot>,
     batch: TxBatch,
     /// Why the connection is over, once it is.
     pub ended: Option<Event>,
@@ -121,6 +188,7 @@ impl TargetQueue {
             admitted: None,
             buffers: Vec::new(),
             running: Vec::new(),
+            waiting: None,
             batch: TxBatch::with_capacity(5),
             ended: None,
         }
@@ -183,6 +251,9 @@ impl TargetQueue {
         if self.connection.want() == Want::Event {
             self.event(target, now);
         }
+        if let Some(slot) = self.waiting.take() {
+            self.connect(slot, target, now);
+        }
         let (due, later) = self.running.iter().partition(|running| running.due <= now);
         self.running = later;
         let due: Vec<Running> = due;
@@ -221,17 +292,35 @@ impl TargetQueue {
         }
     }
 
-    /// The connection is gone. Writes that the store had are applied now or never: nothing of a dead connection is applied late.
-    pub fn close(&mut self, target: &mut MemoryTarget) -> Closed {
-        for running in std::mem::take(&mut self.running) {
-            if target.random.once_in(2) {
-                self.apply(running, target);
+    /// The connection is gone. Of the writes that the store had, some are never applied, and the others late, or at once where nothing is
+    /// ever late. The queue counts as closed when the last has ended.
+    pub fn close(&mut self, target: &mut MemoryTarget, now: Time) {
+        self.waiting = None;
+        let running = std::mem::take(&mut self.running);
+        let Some(admitted) = self.admitted.take() else {
+            return;
+        };
+        let queue = (admitted.controller, admitted.queue);
+        for Running { slot, command, .. } in running {
+            let IoCommand::Write(range) = command else {
+                continue;
+            };
+            let data = std::mem::take(&mut self.buffers[slot.index()]);
+            if target.late_max.is_zero() {
+                if target.random.once_in(2) {
+                    target.write(range, &data);
+                }
+            } else if !target.random.once_in(4) {
+                let due = now + target.random.below(target.late_max);
+                target.late.push(Late {
+                    queue,
+                    range,
+                    data,
+                    due,
+                });
             }
         }
-        match self.admitted.take() {
-            Some(admitted) => target.registry.closed(admitted.controller, admitted.queue),
-            None => Closed::Unknown,
-        }
+        target.close_if_drained(queue);
     }
 
     fn event(&mut self, target: &mut MemoryTarget, now: Time) {
@@ -268,7 +357,7 @@ impl TargetQueue {
                 self.admitted = Some(admitted);
             }
             Err(NotAdmitted::Refused(refusal)) => self.connection.respond(slot, refusal, 0),
-            Err(NotAdmitted::Later) => panic!("nothing outlives its connection here"),
+            Err(NotAdmitted::Later) => self.waiting = Some(slot),
         }
     }
 
@@ -356,7 +445,10 @@ impl TargetQueue {
                 match effect {
                     Effect::None => {}
                     Effect::Shutdown => controller.shutdown_complete(),
-                    Effect::Reset => assert_eq!(controller.reset_complete(), Effect::None),
+                    Effect::Reset => {
+                        assert_eq!(controller.reset_complete(), Effect::None);
+                        target.resets.extend(id);
+                    }
                 }
                 self.buffers[slot.index()] = out;
                 self.connection.respond(slot, completion, data_bytes);
@@ -382,8 +474,7 @@ impl TargetQueue {
             IoCommand::Write(range) => (range, false),
             IoCommand::Flush(_) => return 0,
         };
-        let start = usize::try_from(range.offset_bytes).unwrap();
-        let disk = &mut target.disk(range.nsid).bytes[start..start + range.bytes as usize];
+        let disk = target.blocks(range);
         let buffer = &mut self.buffers[running.slot.index()];
         if is_read {
             buffer.copy_from_slice(disk);
