@@ -11,7 +11,7 @@ use nix::sys::socket::{
 };
 use nvme::controller::{
     ConfigError, ControllerLimits, HostPolicy, Listener, NamespaceInfo,
-    NamespaceSet as NamespaceInfos, Subsystem, Target,
+    NamespaceSet as NamespaceInfos, Subsystem, Target, Transport,
 };
 use nvme::nqn::{Nqn, NqnError};
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
@@ -83,6 +83,7 @@ impl Service {
         let target = Target::new(
             [subsystem],
             [Listener {
+                transport: Transport::Tcp,
                 address,
                 port_id: 1,
             }],

@@ -324,6 +324,8 @@ pub const OFCS_DISCONNECT: u16 = 1 << 0;
 pub mod sgls {
     /// 1:0 = 01b: SGLs supported, no alignment required.
     pub const SUPPORTED: u32 = 0b01;
+    /// Keyed SGL data block (RDMA).
+    pub const KEYED_DATA_BLOCK: u32 = 1 << 2;
     /// SGL length may exceed the data.
     pub const LENGTH_LARGER_THAN_DATA: u32 = 1 << 18;
     /// Address of an SGL data block may be an offset into the capsule.

@@ -86,16 +86,28 @@ pub enum Transfer {
         /// Bytes.
         bytes: u32,
     },
+    /// By PRP entries (PCIe): as many bytes as the command says, since PRPs have no length of their own.
+    Prp,
     /// The descriptor is not usable: the command can only be answered with this status.
     Refused(Status),
 }
 
 impl Transfer {
-    /// Bytes of data; 0 where there are none or the descriptor was refused.
+    /// Bytes of data, as the descriptor says; 0 where there are none, the descriptor was refused, or it does not say.
     pub fn bytes(self) -> u32 {
         match self {
             Transfer::InCapsule { bytes } | Transfer::Remote { bytes } => bytes,
-            Transfer::None | Transfer::Refused(_) => 0,
+            Transfer::None | Transfer::Prp | Transfer::Refused(_) => 0,
         }
+    }
+
+    /// True where the descriptor is for exactly so many bytes, which is what SGLS asks of hosts, or does not say.
+    pub fn is_for(self, bytes: u32) -> bool {
+        self == Transfer::Prp || self.bytes() == bytes
+    }
+
+    /// True where so many bytes fit, as far as the descriptor says.
+    pub fn has_room_for(self, bytes: u64) -> bool {
+        self == Transfer::Prp || u64::from(self.bytes()) >= bytes
     }
 }

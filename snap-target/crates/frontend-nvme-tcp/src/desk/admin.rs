@@ -4,7 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use nvme::controller::{
-    AdminCommand, ControllerCounters, ControllerId, Effect, NotAdmitted, Outcome, buffer_bytes,
+    AdminCommand, ConnectContext, ControllerCounters, ControllerId, Effect, NotAdmitted, Outcome,
+    buffer_bytes,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
@@ -140,8 +141,9 @@ impl Desk {
         };
         let bytes = data.to_vec();
         let sqe = *visitor.link.machine.command(slot);
-        let local = visitor.local;
-        match self.registry.connect(&sqe, &bytes, local, self.clock.now()) {
+        let context = ConnectContext::tcp(visitor.local);
+        let now = self.clock.now();
+        match self.registry.connect(&sqe, &bytes, &context, now) {
             Ok(admitted) if admitted.queue.is_admin() => {
                 visitor
                     .link

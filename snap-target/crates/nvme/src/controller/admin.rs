@@ -7,13 +7,13 @@ use super::feature::{Context, Features, Value};
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
 use super::subsystem::{ADMIN_DATA_IN_BYTES_MAX, ControllerLimits, Subsystem, Target};
-use super::{NamespaceSet, discovery, identify, log_page};
+use super::{NamespaceSet, Transport, discovery, identify, log_page};
 use crate::Time;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::fabrics::FabricsType;
 use nvme_spec::feature::async_event_configuration;
-use nvme_spec::register::Cc;
+use nvme_spec::register::{Cap, Cc, Csts};
 use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -79,6 +79,7 @@ pub(super) enum Role {
     },
     Discovery {
         target: Arc<Target>,
+        /// The address at which the host came in.
         local: SocketAddr,
         generation: u64,
     },
@@ -88,6 +89,7 @@ pub(super) enum Role {
 #[derive(Debug)]
 pub struct Controller {
     id: ControllerId,
+    transport: Transport,
     role: Role,
     limits: ControllerLimits,
     host: Nqn,
@@ -107,6 +109,7 @@ pub struct Controller {
 /// What [`Controller::new`] needs of a Connect.
 pub(super) struct Association {
     pub id: ControllerId,
+    pub transport: Transport,
     pub host: Nqn,
     pub host_id: [u8; 16],
     pub kato_ms: u32,
@@ -143,6 +146,7 @@ impl Controller {
         };
         Controller {
             id: association.id,
+            transport: association.transport,
             role,
             limits,
             host: association.host,
@@ -215,8 +219,8 @@ impl Controller {
 
     fn supports(&self, opcode: AdminOpcode) -> bool {
         match opcode {
-            AdminOpcode::FABRICS
-            | AdminOpcode::IDENTIFY
+            AdminOpcode::FABRICS => self.transport.is_fabric(),
+            AdminOpcode::IDENTIFY
             | AdminOpcode::GET_LOG_PAGE
             | AdminOpcode::GET_FEATURES
             | AdminOpcode::SET_FEATURES
@@ -243,19 +247,25 @@ impl Controller {
                 }))
             }
             FabricsType::PROPERTY_SET => {
-                let effect = self.properties.set(sqe)?;
-                if effect == Effect::Reset {
-                    self.reset();
-                }
+                let cc = Properties::parse_set(sqe)?;
                 Ok(Outcome::Done {
                     completion: Completion::SUCCESS,
                     data_bytes: 0,
-                    effect,
+                    effect: self.write_cc(cc),
                 })
             }
             FabricsType::CONNECT => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
             _ => Err(Status::INVALID_OPCODE.dnr()),
         }
+    }
+
+    /// The host writes CC: by Property Set, or in a register.
+    pub fn write_cc(&mut self, cc: Cc) -> Effect {
+        let effect = self.properties.write_cc(cc);
+        if effect == Effect::Reset {
+            self.reset();
+        }
+        effect
     }
 
     /// A controller level reset: features to their defaults, requests ended. The association and its keep alive stay.
@@ -274,7 +284,7 @@ impl Controller {
         // The host's descriptor is looked at first: reading some pages changes what they hold.
         let asked = nvme_spec::log::GetLogPage::of(command.sqe).bytes;
         if asked <= u64::from(self.limits.transfer_bytes_max)
-            && u64::from(command.transfer.bytes()) < asked
+            && !command.transfer.has_room_for(asked)
         {
             return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
         }
@@ -473,8 +483,24 @@ impl Controller {
         self.features.host_honours_retry_delay()
     }
 
-    pub(super) fn cc(&self) -> Cc {
+    /// CAP.
+    pub fn cap(&self) -> Cap {
+        self.properties.cap()
+    }
+
+    /// CC as the host last wrote it.
+    pub fn cc(&self) -> Cc {
         self.properties.cc()
+    }
+
+    /// CSTS.
+    pub fn csts(&self) -> Csts {
+        self.properties.csts()
+    }
+
+    /// How its host reaches it.
+    pub fn transport(&self) -> Transport {
+        self.transport
     }
 
     pub(super) fn io_queues(&self) -> u16 {
@@ -560,7 +586,7 @@ fn reply<'a>(
     out: &'a mut [u8],
     bytes: u32,
 ) -> Result<&'a mut [u8], Status> {
-    if command.transfer.bytes() < bytes {
+    if !command.transfer.has_room_for(bytes.into()) {
         return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
     }
     let bytes = usize::try_from(bytes).map_err(|_| Status::INTERNAL_ERROR)?;

@@ -1,19 +1,22 @@
 //! The discovery log page (Base, "Discovery Log Page").
 
+use super::Transport;
 use super::subsystem::Target;
 use crate::nqn::Nqn;
 use nvme_spec::discovery::{
     AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, SubsystemType,
-    TREQ_SECURE_CHANNEL_NOT_REQUIRED, TREQ_SQ_FLOW_CONTROL_DISABLE, TransportType,
+    TREQ_SECURE_CHANNEL_NOT_REQUIRED, TREQ_SQ_FLOW_CONTROL_DISABLE,
 };
 use nvme_spec::fabrics::CNTLID_DYNAMIC;
 use nvme_spec::{U16, U64};
 use std::net::{IpAddr, SocketAddr};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// An address at which the target takes NVMe/TCP connections.
+/// An address at which the target takes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
+    /// Over which transport. A PCIe function is no listener: the discovery log does not name it.
+    pub transport: Transport,
     /// Address and port. For an unspecified address (0.0.0.0, ::) a host is told the one through which it asked.
     pub address: SocketAddr,
     /// PORTID: tells the subsystem's ports apart.
@@ -31,7 +34,7 @@ pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAdd
     for subsystem in visible {
         for listener in target.listeners() {
             let entries = subsystem.limits.queue_entries_max;
-            records.push(record(&subsystem.nqn, listener, local, entries));
+            records.extend(record(&subsystem.nqn, listener, local, entries));
         }
     }
     let mut header = DiscoveryLogHeader::new_zeroed();
@@ -44,7 +47,13 @@ pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAdd
     log
 }
 
-fn record(nqn: &Nqn, listener: &Listener, local: SocketAddr, entries: u16) -> DiscoveryLogEntry {
+fn record(
+    nqn: &Nqn,
+    listener: &Listener,
+    local: SocketAddr,
+    entries: u16,
+) -> Option<DiscoveryLogEntry> {
+    let transport = listener.transport.discovery_type()?;
     let ip = if listener.address.ip().is_unspecified() {
         local.ip()
     } else {
@@ -56,7 +65,7 @@ fn record(nqn: &Nqn, listener: &Listener, local: SocketAddr, entries: u16) -> Di
         IpAddr::V6(_) => AddressFamily::IPV6,
     };
     let mut record = DiscoveryLogEntry::new_zeroed();
-    record.trtype = TransportType::TCP.0;
+    record.trtype = transport.0;
     record.adrfam = family.0;
     record.subtype = SubsystemType::NVM.0;
     record.treq = TREQ_SECURE_CHANNEL_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE;
@@ -66,7 +75,7 @@ fn record(nqn: &Nqn, listener: &Listener, local: SocketAddr, entries: u16) -> Di
     record.subnqn = nqn.to_field();
     pad(&mut record.trsvcid, &listener.address.port().to_string());
     pad(&mut record.traddr, &ip.to_string());
-    record
+    Some(record)
 }
 
 /// ASCII, left-justified, padded with spaces (Base, "String conventions").

@@ -10,7 +10,7 @@ use nvme_spec::identify::{
     CSI_NVM, Cns, ControllerType, IdentifyController, IdentifyNamespace,
     IndependentIdentifyNamespace, LbaFormat, NSATTR_WRITE_PROTECTED, NSTAT_READY,
     NWPC_WRITE_PROTECT, NamespaceDescriptorHeader, NamespaceIdType, NvmIdentifyController,
-    NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, sgls, vwc,
+    NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, vwc,
 };
 use nvme_spec::{
     IDENTIFY_BYTES, NSID_LIST_ENTRIES, Nsid, Sqe, Status, U16, U32, U64, U128, VERSION_2_0,
@@ -107,10 +107,12 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
     id.sqes = SQES;
     id.cqes = CQES;
     id.maxcmd = U16::new(limits.queue_entries_max);
-    id.sgls = U32::new(sgls::SUPPORTED | sgls::OFFSET_SUPPORTED | sgls::TRANSPORT_DATA_BLOCK);
-    id.ioccsz_16b = U32::new(limits.ioccsz_16b());
-    id.iorcsz_16b = U32::new(1);
-    id.msdbd = 1;
+    id.sgls = U32::new(controller.transport().sgls());
+    if controller.transport().is_fabric() {
+        id.ioccsz_16b = U32::new(limits.ioccsz_16b());
+        id.iorcsz_16b = U32::new(1);
+        id.msdbd = 1;
+    }
     if controller.is_discovery() {
         id.cntrltype = ControllerType::DISCOVERY.0;
         id.lpa = lpa::EXTENDED_DATA;

@@ -99,8 +99,7 @@ fn block_range(
         .checked_mul(info.lba_bytes)
         .filter(|&bytes| bytes <= transfer_bytes_max)
         .ok_or(Status::INVALID_FIELD.dnr())?;
-    // SGLS says that descriptors are exactly as long as the data.
-    if transfer.bytes() != bytes {
+    if !transfer.is_for(bytes) {
         return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
     }
     let offset_bytes = lba.0 * u64::from(info.lba_bytes);

@@ -1,7 +1,7 @@
 //! Controllers: what answers admin commands, and what an I/O command must satisfy before it reaches a namespace.
 //!
 //! ```text
-//!  Connect ----> Registry ----> Controller (I/O or discovery), one per association
+//!  Connect ----> Registry ----> Controller (I/O or discovery), one per association; one per PCIe function
 //!  admin command -------------> Controller::execute -> Outcome
 //!  I/O command ---------------> parse_io(NamespaceSet) -> IoCommand
 //! ```
@@ -23,6 +23,7 @@ mod namespaces;
 mod property;
 mod registry;
 mod subsystem;
+mod transport;
 
 pub use admin::{AdminCommand, Controller, ControllerId, Effect, Outcome, buffer_bytes};
 pub use connect::{Admitted, ConnectRequest};
@@ -33,6 +34,7 @@ pub use io::{BlockRange, IoCommand, parse_io};
 pub use namespaces::{NamespaceInfo, NamespaceSet};
 pub use registry::{Closed, NotAdmitted, Registry};
 pub use subsystem::{ConfigError, ControllerLimits, HostPolicy, Subsystem, Target};
+pub use transport::{ConnectContext, PeerIdentity, Transport};
 
 #[cfg(test)]
 mod tests;

@@ -60,6 +60,10 @@ impl Properties {
         self.state == State::Ready
     }
 
+    pub fn cap(&self) -> Cap {
+        self.cap
+    }
+
     /// CC as the host last wrote it.
     pub fn cc(&self) -> Cc {
         self.cc
@@ -99,17 +103,18 @@ impl Properties {
         Ok(value)
     }
 
-    /// Property Set: CC is the only property that a host may write.
-    pub fn set(&mut self, sqe: &Sqe) -> Result<Effect, Status> {
+    /// Property Set: the CC that the host writes; it may write nothing else.
+    pub fn parse_set(sqe: &Sqe) -> Result<Cc, Status> {
         let set = PropertySqe::of(sqe);
         if (Property(set.offset.get()), set.attrib & 0b111) != (Property::CC, PROPERTY_4_BYTES) {
             return Err(Status::INVALID_FIELD.dnr());
         }
         let value = u32::try_from(set.value.get()).map_err(|_| Status::INVALID_FIELD.dnr())?;
-        Ok(self.write_cc(Cc(value & Cc::DEFINED)))
+        Ok(Cc(value))
     }
 
-    fn write_cc(&mut self, cc: Cc) -> Effect {
+    pub fn write_cc(&mut self, cc: Cc) -> Effect {
+        let cc = Cc(cc.0 & Cc::DEFINED);
         let before = std::mem::replace(&mut self.cc, cc);
         match self.state {
             State::Resetting => Effect::None,

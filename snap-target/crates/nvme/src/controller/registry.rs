@@ -3,7 +3,10 @@
 use super::admin::{Association, Role};
 use super::connect::{Invalid, invalid, refusal};
 use super::subsystem::Target;
-use super::{Admitted, ConnectRequest, Controller, ControllerId, NamespaceSet, Subsystem};
+use super::{
+    Admitted, ConnectContext, ConnectRequest, Controller, ControllerId, NamespaceSet, Subsystem,
+    Transport,
+};
 use crate::Time;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, QueueId};
@@ -87,22 +90,22 @@ impl Registry {
         }
     }
 
-    /// Connect of any queue: its entry, its 1024 bytes of data, and the address at which it came in.
+    /// Connect of any queue: its entry, its 1024 bytes of data, and the way that it came in.
     pub fn connect(
         &mut self,
         sqe: &Sqe,
         data: &[u8],
-        local: SocketAddr,
+        context: &ConnectContext,
         now: Time,
     ) -> Result<Admitted, NotAdmitted> {
         let request = ConnectRequest::parse(sqe, data)?;
         if !request.queue.is_admin() {
-            return Ok(self.connect_io(&request, now)?);
+            return Ok(self.connect_io(&request, context.transport, now)?);
         }
         if self.is_ending_for(&request.host) {
             return Err(NotAdmitted::Later);
         }
-        Ok(self.connect_admin(request, local, now)?)
+        Ok(self.connect_admin(request, context, now)?)
     }
 
     /// True while a controller of this host ends.
@@ -115,10 +118,10 @@ impl Registry {
     fn connect_admin(
         &mut self,
         request: ConnectRequest,
-        local: SocketAddr,
+        context: &ConnectContext,
         now: Time,
     ) -> Result<Admitted, Completion> {
-        let (role, namespaces) = self.role(&request, local)?;
+        let (role, namespaces) = self.role(&request, context.local)?;
         let queue_entries_max = match &role {
             Role::Io { subsystem } => subsystem.limits.queue_entries_max,
             Role::Discovery { target, .. } => target.discovery_limits().queue_entries_max,
@@ -128,15 +131,62 @@ impl Registry {
             return Err(invalid(Invalid::Data(connect_offset::data::CNTLID)));
         }
         self.check_limits(&role, &request.host)?;
-        let id = self
-            .allocate_id()
-            .ok_or(Completion::of(Status::CONNECT_CONTROLLER_BUSY))?;
+        let busy = Completion::of(Status::CONNECT_CONTROLLER_BUSY);
         let association = Association {
-            id,
+            id: self.allocate_id().ok_or(busy)?,
+            transport: context.transport,
             host: request.host,
             host_id: request.host_id,
             kato_ms: request.kato_ms,
         };
+        let id = self.add(association, role, namespaces, now);
+        Ok(Admitted {
+            controller: id,
+            queue: QueueId::ADMIN,
+            entries,
+            flow_control: request.flow_control,
+            completion: Completion::result(u32::from(id.0)),
+        })
+    }
+
+    /// A controller of a subsystem without a Connect: a PCIe function. Its host has no name, and no keep alive; CC is written to the controller
+    /// itself ([`Controller::write_cc`]), and [`Registry::end`] is its end.
+    ///
+    /// # Errors
+    /// [`Status::CONNECT_INVALID_PARAMETERS`]: no subsystem has that name. [`Status::CONNECT_CONTROLLER_BUSY`]: it has as many controllers as
+    /// it may.
+    pub fn attach_local(
+        &mut self,
+        subsystem: &Nqn,
+        transport: Transport,
+        now: Time,
+    ) -> Result<ControllerId, Status> {
+        let (subsystem, namespaces) = self
+            .subsystem(subsystem)
+            .map(|(subsystem, namespaces)| (Arc::clone(subsystem), Arc::clone(namespaces)))
+            .ok_or(Status::CONNECT_INVALID_PARAMETERS)?;
+        if self.controllers_of(&subsystem).count() >= usize::from(subsystem.limits.controllers_max)
+        {
+            return Err(Status::CONNECT_CONTROLLER_BUSY);
+        }
+        let association = Association {
+            id: self.allocate_id().ok_or(Status::CONNECT_CONTROLLER_BUSY)?,
+            transport,
+            host: Nqn::unnamed_host(),
+            host_id: [0; 16],
+            kato_ms: 0,
+        };
+        Ok(self.add(association, Role::Io { subsystem }, namespaces, now))
+    }
+
+    fn add(
+        &mut self,
+        association: Association,
+        role: Role,
+        namespaces: Arc<NamespaceSet>,
+        now: Time,
+    ) -> ControllerId {
+        let id = association.id;
         let controller = Controller::new(association, role, namespaces, now);
         let io_queues = vec![false; usize::from(controller.limits().io_queues_max)];
         self.associations.insert(
@@ -147,13 +197,7 @@ impl Registry {
                 ending: false,
             },
         );
-        Ok(Admitted {
-            controller: id,
-            queue: QueueId::ADMIN,
-            entries,
-            flow_control: request.flow_control,
-            completion: Completion::result(u32::from(id.0)),
-        })
+        id
     }
 
     /// What the names in a Connect lead to.
@@ -199,16 +243,10 @@ impl Registry {
                 Ok(())
             };
         };
-        let ours = || {
-            self.controllers().filter(|controller| {
-                controller
-                    .subsystem()
-                    .is_some_and(|other| other.nqn == subsystem.nqn)
-            })
-        };
         let limits = &subsystem.limits;
-        if ours().count() >= usize::from(limits.controllers_max)
-            || ours()
+        if self.controllers_of(subsystem).count() >= usize::from(limits.controllers_max)
+            || self
+                .controllers_of(subsystem)
                 .filter(|controller| controller.host() == host)
                 .count()
                 >= usize::from(limits.controllers_per_host_max)
@@ -218,14 +256,19 @@ impl Registry {
         Ok(())
     }
 
-    fn connect_io(&mut self, request: &ConnectRequest, now: Time) -> Result<Admitted, Completion> {
+    fn connect_io(
+        &mut self,
+        request: &ConnectRequest,
+        transport: Transport,
+        now: Time,
+    ) -> Result<Admitted, Completion> {
         let wrong_controller = || invalid(Invalid::Data(connect_offset::data::CNTLID));
         let wrong_queue = || invalid(Invalid::Sqe(connect_offset::sqe::QID));
         let id = ControllerId(request.cntlid);
         let connected = self
             .associations
             .get_mut(&id)
-            .filter(|connected| !connected.ending)
+            .filter(|connected| !connected.ending && connected.controller.transport() == transport)
             .ok_or_else(wrong_controller)?;
         let controller = &mut connected.controller;
         let Some(subsystem) = controller.subsystem() else {
@@ -335,6 +378,14 @@ impl Registry {
         self.associations
             .values()
             .map(|connected| &connected.controller)
+    }
+
+    fn controllers_of(&self, subsystem: &Subsystem) -> impl Iterator<Item = &Controller> {
+        self.controllers().filter(|controller| {
+            controller
+                .subsystem()
+                .is_some_and(|other| other.nqn == subsystem.nqn)
+        })
     }
 
     /// The target.

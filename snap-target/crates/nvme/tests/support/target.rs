@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::controller::{
-    AdminCommand, Admitted, BlockRange, ControllerId, ControllerLimits, Effect, HostPolicy,
-    IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome, Registry, Subsystem,
-    Target, buffer_bytes, parse_io,
+    AdminCommand, Admitted, BlockRange, ConnectContext, ControllerId, ControllerLimits, Effect,
+    HostPolicy, IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome, Registry,
+    Subsystem, Target, Transport, buffer_bytes, parse_io,
 };
 use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
@@ -44,7 +44,7 @@ pub struct MemoryTarget {
     late: Vec<Late>,
     limits: TargetLimits,
     namespaces: Arc<NamespaceSet>,
-    local: SocketAddr,
+    context: ConnectContext,
 }
 
 impl MemoryTarget {
@@ -79,6 +79,7 @@ impl MemoryTarget {
             limits: controllers,
         };
         let listener = Listener {
+            transport: Transport::Tcp,
             address: local,
             port_id: 1,
         };
@@ -94,7 +95,7 @@ impl MemoryTarget {
             late: Vec::new(),
             limits,
             namespaces,
-            local,
+            context: ConnectContext::tcp(local),
         }
     }
 
@@ -349,7 +350,7 @@ impl TargetQueue {
     fn connect(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
         let sqe = *self.connection.command(slot);
         let data = &self.buffers[slot.index()];
-        match target.registry.connect(&sqe, data, target.local, now) {
+        match target.registry.connect(&sqe, data, &target.context, now) {
             Ok(admitted) => {
                 self.connection
                     .established(admitted.entries, admitted.flow_control);

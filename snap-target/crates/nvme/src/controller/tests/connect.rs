@@ -9,7 +9,7 @@ fn registry(change: impl Fn(&mut Subsystem)) -> Registry {
 }
 
 fn connect(registry: &mut Registry, sqe: &Sqe, data: &[u8]) -> Result<Admitted, NotAdmitted> {
-    registry.connect(sqe, data, local(), Time::ZERO)
+    registry.connect(sqe, data, &local(), Time::ZERO)
 }
 
 fn refused(completion: Completion) -> Result<Admitted, NotAdmitted> {
@@ -172,7 +172,7 @@ fn io_queues_join_their_controller() {
     let mut join = |qid, sqsize, cntlid, change: fn(&mut Vec<u8>)| {
         let (sqe, mut data) = connect_command(qid, sqsize, cntlid, SUBSYSTEM);
         change(&mut data);
-        host.registry.connect(&sqe, &data, local(), Time::ZERO)
+        host.registry.connect(&sqe, &data, &local(), Time::ZERO)
     };
     let admitted = join(1, 63, id.0, |_| ()).unwrap();
     assert_eq!(
@@ -276,7 +276,7 @@ fn io_queues_wait_for_enable() {
         host.set_cc(cc);
         let (sqe, data) = connect_command(1, 63, host.id.0, subnqn);
         assert_eq!(
-            host.registry.connect(&sqe, &data, local(), Time::ZERO),
+            host.registry.connect(&sqe, &data, &local(), Time::ZERO),
             invalid(42)
         );
     }
@@ -290,7 +290,7 @@ fn the_number_of_queues_is_granted_before_they_connect() {
     let id = host.id;
     let (second, data) = connect_command(2, 63, id.0, SUBSYSTEM);
     assert_eq!(
-        host.registry.connect(&second, &data, local(), Time::ZERO),
+        host.registry.connect(&second, &data, &local(), Time::ZERO),
         invalid(42)
     );
     assert_eq!(
@@ -299,7 +299,7 @@ fn the_number_of_queues_is_granted_before_they_connect() {
     );
     assert!(
         host.registry
-            .connect(&second, &data, local(), Time::ZERO)
+            .connect(&second, &data, &local(), Time::ZERO)
             .is_ok()
     );
     assert_eq!(
@@ -373,4 +373,71 @@ fn an_idle_discovery_controller_expires() {
             .next_expired(host.now + Duration::from_secs(120)),
         Some(host.id)
     );
+}
+
+/// A controller belongs to the transport over which it came to be.
+#[test]
+fn an_io_queue_comes_over_its_controllers_transport() {
+    let mut host = Host::io();
+    let (io, data) = connect_command(1, 63, host.id.0, SUBSYSTEM);
+    let over_rdma = ConnectContext {
+        transport: Transport::Rdma,
+        ..local()
+    };
+    let refused = host.registry.connect(&io, &data, &over_rdma, Time::ZERO);
+    assert_eq!(refused, invalid(IN_DATA | 16));
+    assert!(connect(&mut host.registry, &io, &data).is_ok());
+}
+
+/// A PCIe function: no Connect, no fabrics commands, no keep alive; CC and CSTS as registers; PRPs; and a CNTLID of the same row.
+#[test]
+fn a_local_controller_is_driven_by_its_registers() {
+    use nvme_spec::register::Cc;
+    let mut host = Host::io();
+    let nqn = Nqn::parse(SUBSYSTEM).unwrap();
+    let now = host.now;
+    let attach = |registry: &mut Registry, nqn| registry.attach_local(nqn, Transport::Pcie, now);
+    let id = attach(&mut host.registry, &nqn).unwrap();
+    assert_eq!(id, ControllerId(host.id.0 + 1));
+    let unknown = Nqn::parse("nqn.2026-01.io.example:other").unwrap();
+    assert_eq!(
+        attach(&mut host.registry, &unknown),
+        Err(Status::CONNECT_INVALID_PARAMETERS)
+    );
+
+    host.id = id;
+    assert_eq!(host.controller().keep_alive_deadline(), None);
+    assert_eq!(host.controller().csts().0, 0);
+    assert_eq!(host.controller().write_cc(Cc(0x0046_0001)), Effect::None);
+    assert_eq!(host.controller().csts().0, 1);
+    assert_eq!(
+        host.plain(&fabrics(0x04, 0x1C)),
+        Err(Status::INVALID_OPCODE.dnr())
+    );
+
+    // Identify Controller through PRPs: no SGLs, no capsules, no fabrics fields.
+    let sqe = Sqe::read_from_bytes(&command(0x06, 0, 1, 0)).unwrap();
+    let identify = AdminCommand {
+        sqe: &sqe,
+        slot: Slot(0),
+        transfer: Transfer::Prp,
+        data: &[],
+    };
+    let mut page = vec![0xEE; 4096];
+    let outcome = host.controller().execute(&identify, &mut page, now);
+    let Outcome::Done { data_bytes, .. } = outcome else {
+        panic!("{outcome:?}")
+    };
+    assert_eq!((data_bytes, u16_at(&page, 78)), (4096, id.0));
+    assert_eq!(u32_at(&page, 536), 0, "SGLS");
+    assert_eq!(
+        (u32_at(&page, 1792), u32_at(&page, 1796)),
+        (0, 0),
+        "IOCCSZ, IORCSZ"
+    );
+
+    assert_eq!(host.controller().write_cc(Cc(0x0046_0000)), Effect::Reset);
+    assert_eq!(host.controller().reset_complete(), Effect::None);
+    assert_eq!(host.controller().csts().0, 0);
+    assert_eq!(host.registry.end(id), Closed::Controller);
 }

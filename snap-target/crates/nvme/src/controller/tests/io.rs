@@ -199,3 +199,14 @@ proptest! {
         }
     }
 }
+
+/// PRPs have no length: the command alone says how many bytes there are.
+#[test]
+fn prps_are_as_long_as_the_command() {
+    let sqe = Sqe::read_from_bytes(&range(READ, 1, 5, 3)).unwrap();
+    let parsed = parse_io(&sqe, Transfer::Prp, &namespaces(), MDTS);
+    let Ok(IoCommand::Read(range)) = parsed else {
+        panic!("{parsed:?}")
+    };
+    assert_eq!((range.lba, range.bytes), (Lba(5), 3 * 4096));
+}

@@ -290,7 +290,7 @@ fn the_discovery_log_shows_only_what_the_host_may_use() {
     let mut registry = Registry::new(Target::new([hidden], [listener("0.0.0.0:4420", 1)]).unwrap());
     let (sqe, data) = connect_command(0, 31, 0xFFFF, DISCOVERY);
     let id = registry
-        .connect(&sqe, &data, local(), Time::ZERO)
+        .connect(&sqe, &data, &local(), Time::ZERO)
         .unwrap()
         .controller;
     let mut host = Host {

@@ -18,7 +18,6 @@ use crate::Time;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::{Nsid, Sqe, Status};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use zerocopy::FromBytes;
@@ -74,13 +73,14 @@ pub fn namespaces() -> NamespaceSet {
 
 pub fn listener(address: &str, port_id: u16) -> Listener {
     Listener {
+        transport: Transport::Tcp,
         address: address.parse().unwrap(),
         port_id,
     }
 }
 
-pub fn local() -> SocketAddr {
-    "192.0.2.9:4420".parse().unwrap()
+pub fn local() -> ConnectContext {
+    ConnectContext::tcp("192.0.2.9:4420".parse().unwrap())
 }
 
 /// A target with one host's association.
@@ -104,7 +104,7 @@ impl Host {
         let now = Time::ZERO + Duration::from_secs(100);
         let (sqe, data) = connect_command(0, 31, 0xFFFF, subnqn);
         let id = registry
-            .connect(&sqe, &data, local(), now)
+            .connect(&sqe, &data, &local(), now)
             .unwrap()
             .controller;
         Host {

@@ -131,7 +131,7 @@ fn a_controller_is_ready_until_its_queues_have_ended() {
     let (io, data) = connect_command(1, 63, id.0, SUBSYSTEM);
     let (second_io, _) = connect_command(2, 63, id.0, SUBSYSTEM);
     let now = host.now;
-    assert!(host.registry.connect(&io, &data, local(), now).is_ok());
+    assert!(host.registry.connect(&io, &data, &local(), now).is_ok());
     assert_eq!(effect(host.set_cc(0x0046_0000)), Effect::Reset);
     assert_eq!(host.controller().reset_complete(), Effect::None);
     assert_eq!(host.csts(), 1, "a queue is left");
@@ -143,7 +143,7 @@ fn a_controller_is_ready_until_its_queues_have_ended() {
 
     // A host that does not wait, enables it again, and asks for another queue: not before the first has ended.
     assert_eq!(effect(host.set_cc(0x0046_0001)), Effect::None);
-    let early = host.registry.connect(&second_io, &data, local(), now);
+    let early = host.registry.connect(&second_io, &data, &local(), now);
     let not_ready = Completion {
         status: Status::CONNECT_INVALID_PARAMETERS.dnr(),
         dw0: 42,
@@ -155,7 +155,7 @@ fn a_controller_is_ready_until_its_queues_have_ended() {
     assert_eq!(host.csts(), 1, "enabled, as the host has asked meanwhile");
     assert!(
         host.registry
-            .connect(&second_io, &data, local(), now)
+            .connect(&second_io, &data, &local(), now)
             .is_ok()
     );
 }
