@@ -361,7 +361,14 @@ impl Frontend {
                     .established(admitted.entries, admitted.flow_control);
                 link.machine.respond(connect, admitted.completion, 0);
                 let owner = link.owner_id();
-                let queue = IoQueue::new(link, controller, id, counters, self.service.clone());
+                let queue = IoQueue::new(
+                    link,
+                    controller,
+                    id,
+                    counters,
+                    self.service.clone(),
+                    self.clock,
+                );
                 Some((owner, self.queues.insert(queue).ok()?))
             });
         match made {

@@ -11,6 +11,7 @@ use nvme_spec::{IoOpcode, Lba, Sqe, Status};
 use reactor::buf::IoBuf;
 
 use crate::config::Service;
+use crate::frontend::Clock;
 use crate::limits::{AWAITED_BYTES_MAX, LINGER};
 use crate::link::{Health, Link, LinkEvent};
 use crate::message::{QueueCounters, count};
@@ -23,6 +24,9 @@ pub(crate) struct IoQueue {
     pub(crate) queue: QueueId,
     counters: Arc<QueueCounters>,
     service: Arc<Service>,
+    clock: Clock,
+    /// By slot: the last command, as it was when it came. What a namespace has become meanwhile changes nothing for it.
+    commands: Vec<Option<IoCommand>>,
     /// Requests that the engine has.
     in_flight: usize,
     /// Writes whose data have not been asked for.
@@ -40,13 +44,17 @@ impl IoQueue {
         queue: QueueId,
         counters: Arc<QueueCounters>,
         service: Arc<Service>,
+        clock: Clock,
     ) -> Self {
+        let entries = link.machine.limits().queue_entries_max;
         Self {
             link,
             controller,
             queue,
             counters,
             service,
+            clock,
+            commands: vec![None; usize::from(entries)],
             in_flight: 0,
             waiting: VecDeque::new(),
             starved: false,
@@ -68,7 +76,7 @@ impl IoQueue {
     pub(crate) fn serve(&mut self, key: Key, engine: &mut Engine) {
         while let Some(event) = self.link.next_event() {
             match event {
-                LinkEvent::Timer => self.link.end(),
+                LinkEvent::Timer => self.link.tick(self.clock),
                 LinkEvent::Machine(event) => self.machine_event(event, key, engine),
             }
         }
@@ -93,7 +101,7 @@ impl IoQueue {
         };
         self.waiting.pop_front();
         self.link.set_buffer(slot, buf);
-        if let Err(status) = self.link.request_data(slot) {
+        if let Err(status) = self.link.request_data(slot, self.clock) {
             self.fail(slot, status, None);
         }
         true
@@ -102,10 +110,9 @@ impl IoQueue {
     fn machine_event(&mut self, event: Event, key: Key, engine: &mut Engine) {
         match event {
             Event::Command { slot } => self.command(slot, key, engine),
-            Event::DataReady { slot } => match self.parse(slot) {
-                Ok(IoCommand::Write(range)) => self.write(slot, range, key, engine),
-                Ok(_) => self.fail(slot, Status::INVALID_FIELD.dnr(), None),
-                Err(status) => self.fail(slot, status, None),
+            Event::DataReady { slot } => match self.parsed(slot) {
+                Some(IoCommand::Write(range)) => self.write(slot, range, key, engine),
+                _ => self.fail(slot, Status::INVALID_FIELD.dnr(), None),
             },
             Event::DataCorrupt { slot } => self.fail(slot, Status::TRANSIENT_TRANSPORT_ERROR, None),
             // The machine answers a second Connect itself.
@@ -126,7 +133,13 @@ impl IoQueue {
                     "the host ended the connection"
                 );
             }
-            Event::TimedOut => {}
+            Event::TimedOut => {
+                tracing::warn!(
+                    cntlid = self.controller.0,
+                    sqid = self.queue.0,
+                    "the host did not send the data of a command in time: the connection ends"
+                );
+            }
         }
     }
 
@@ -148,8 +161,17 @@ impl IoQueue {
         )
     }
 
+    /// The slot's command, as [`IoQueue::command`] found it.
+    fn parsed(&self, slot: Slot) -> Option<IoCommand> {
+        self.commands.get(slot.index()).copied().flatten()
+    }
+
     fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
-        match self.parse(slot) {
+        let parsed = self.parse(slot);
+        if let Some(place) = self.commands.get_mut(slot.index()) {
+            *place = parsed.ok();
+        }
+        match parsed {
             Ok(IoCommand::Read(range)) => {
                 let io = Io::Read {
                     lba: range.lba.0,
@@ -202,8 +224,8 @@ impl IoQueue {
     /// The engine has answered.
     pub(crate) fn done(&mut self, slot: Slot, done: Done) {
         self.in_flight -= 1;
-        match (done.result, self.parse(slot)) {
-            (Ok(()), Ok(IoCommand::Read(range))) => match done.buf {
+        match (done.result, self.parsed(slot)) {
+            (Ok(()), Some(IoCommand::Read(range))) => match done.buf {
                 Some(buf) => {
                     self.link.set_buffer(slot, buf);
                     self.link
@@ -214,22 +236,25 @@ impl IoQueue {
                 }
                 None => self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba)),
             },
-            (Ok(()), command) => {
-                if let Ok(IoCommand::Write(range)) = command {
-                    count(&self.counters.bytes_written, u64::from(range.bytes));
-                    count(&self.counters.write_commands, 1);
-                }
+            (Ok(()), Some(IoCommand::Write(range))) => {
+                count(&self.counters.bytes_written, u64::from(range.bytes));
+                count(&self.counters.write_commands, 1);
                 self.link.machine.respond(slot, Completion::SUCCESS, 0);
             }
+            (Ok(()), Some(IoCommand::Flush(_))) => {
+                self.link.machine.respond(slot, Completion::SUCCESS, 0);
+            }
+            // Nothing was asked of the engine for such a slot.
+            (Ok(()), None) => self.fail(slot, Status::INTERNAL_ERROR, None),
             (Err(error), command) => self.failed(slot, &error, command),
         }
     }
 
-    fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Result<IoCommand, Status>) {
-        let is_write = !matches!(command, Ok(IoCommand::Read(_)));
+    fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Option<IoCommand>) {
+        let is_write = !matches!(command, Some(IoCommand::Read(_)));
         let status = error.status(is_write);
         let lba = match command {
-            Ok(IoCommand::Read(range) | IoCommand::Write(range)) => Some(Lba(error
+            Some(IoCommand::Read(range) | IoCommand::Write(range)) => Some(Lba(error
                 .first_lba(range.bytes / range.blocks)
                 .unwrap_or(range.lba.0))),
             _ => None,

@@ -10,6 +10,7 @@ use reactor::buf::IoBuf;
 use reactor::{Event, Fd, Owner, OwnerId, Payload, ReactorError, Ring, SendBatch};
 
 use crate::digest;
+use crate::frontend::Clock;
 use crate::limits::{BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, SEND_POSTPONED_MAX};
 use receive::Inflow;
 pub(crate) use receive::Receiving;
@@ -50,6 +51,8 @@ pub(crate) struct Link {
     batch: Option<SendBatch>,
     /// Turns that what is to be sent has waited for more.
     postponed: usize,
+    /// A timer is armed for the machine's deadline.
+    watched: bool,
     over: bool,
 }
 
@@ -73,6 +76,7 @@ impl Link {
             tx: TxBatch::with_capacity(BATCH_PDUS_MAX),
             batch: Some(SendBatch::new(BATCH_HEADER_BYTES, BATCH_SEGMENTS_MAX)),
             postponed: 0,
+            watched: false,
             over: false,
         })
     }
@@ -85,6 +89,25 @@ impl Link {
     /// Arms a timer of this link.
     pub(crate) fn timer(&self, at: std::time::Instant) -> Result<reactor::TimerId, ReactorError> {
         self.owner.timer(at, TAG_TIMER)
+    }
+
+    /// Arms a timer for the machine's deadline, where it has one and none is armed.
+    pub(crate) fn watch(&mut self, clock: Clock) {
+        if !self.watched
+            && let Some(deadline) = self.machine.deadline()
+        {
+            self.watched = true;
+            // Without room for a timer nothing would ever end this connection.
+            self.over |= self.timer(clock.instant(deadline)).is_err();
+        }
+    }
+
+    /// A timer of this link came: lets time pass. A connection that is closing ends: its last send has had its time.
+    pub(crate) fn tick(&mut self, clock: Clock) {
+        self.watched = false;
+        self.machine.tick(clock.now());
+        self.over |= self.is_closing();
+        self.watch(clock);
     }
 
     /// Whether nothing is being received, held or sent, and nothing waits to be.

@@ -66,9 +66,9 @@ fn no_command_allocates() {
                 &mut connection,
                 wire,
                 &mut |connection, event| match event {
-                    Event::Command { slot } if kind == 1 => {
-                        connection.request_data(slot).expect("a write of 4 KiB")
-                    }
+                    Event::Command { slot } if kind == 1 => connection
+                        .request_data(slot, Time::ZERO)
+                        .expect("a write of 4 KiB"),
                     Event::Command { .. } if kind == 2 => {}
                     Event::Command { slot } => {
                         commands += 1;

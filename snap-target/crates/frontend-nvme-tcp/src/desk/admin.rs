@@ -38,14 +38,8 @@ impl Desk {
     }
 
     fn timer(&mut self, key: Key) {
-        let now = self.clock.now();
-        let Some(visitor) = self.visitors.get_mut(key) else {
-            return;
-        };
-        visitor.link.machine.tick(now);
-        if visitor.link.is_closing() {
-            // The last send has had its time.
-            visitor.link.end();
+        if let Some(visitor) = self.visitors.get_mut(key) {
+            visitor.link.tick(self.clock);
         }
     }
 
@@ -76,7 +70,7 @@ impl Desk {
                 tracing::warn!(?status, information, "the host ended a connection");
             }
             (Event::TimedOut, _) => {
-                tracing::info!("a connection that did not finish Connect in time is closed")
+                tracing::info!("a connection whose Connect or data did not come in time is closed")
             }
         }
     }
@@ -118,7 +112,7 @@ impl Desk {
         };
         visitor.link.set_buffer(slot, buf);
         if matches!(transfer, Transfer::Remote { .. })
-            && let Err(status) = visitor.link.request_data(slot)
+            && let Err(status) = visitor.link.request_data(slot, self.clock)
         {
             self.answer(key, slot, Completion::of(status));
         }

@@ -59,16 +59,13 @@ impl Visitor {
         avoid_pacing(&socket);
         let local = socket.local_addr()?;
         let machine = Machine::new(limits, clock.now());
-        let deadline = machine.deadline();
-        let link = Link::new(
+        let mut link = Link::new(
             ring,
             Fd::from(socket.try_clone()?),
             machine,
             Receiving::Exactly,
         )?;
-        if let Some(deadline) = deadline {
-            link.timer(clock.instant(deadline))?;
-        }
+        link.watch(clock);
         Ok(Self {
             link,
             socket,

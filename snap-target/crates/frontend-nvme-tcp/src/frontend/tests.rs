@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
-use nvme::tcp::target::SuccessFlag;
+use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, Wait};
 use store::{OpenOptions, SharedStore, StoreSpec};
@@ -27,6 +27,11 @@ const TURN: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn frontend() -> (Frontend, SocketAddr) {
+    frontend_with(|_| ())
+}
+
+/// A frontend whose connections have other limits.
+fn frontend_with(change: impl FnOnce(&mut TargetLimits)) -> (Frontend, SocketAddr) {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let spec = StoreSpec::Mem { bytes: 1 << 20 };
@@ -42,10 +47,11 @@ fn frontend() -> (Frontend, SocketAddr) {
         ..EngineConfig::default()
     };
     let engine = Engine::new(&ring, &set, &engine_config).unwrap();
-    let service = Arc::new(Service::new(NQN, address, &set, SuccessFlag::Always).unwrap());
+    let mut service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
+    change(&mut service.limits);
     let config = FrontendConfig {
         reactor: 0,
-        service,
+        service: Arc::new(service),
     };
     let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
     frontend.peers = vec![frontend.control()];
@@ -157,4 +163,16 @@ fn a_starved_queue_is_listed_once() {
         frontend.act();
         assert_eq!(frontend.starved.len(), 1);
     }
+}
+
+/// A host that is asked for data and sends none holds memory: its connection ends when its time is over, and the memory is there again.
+#[test]
+fn a_host_that_sends_no_data_is_gone() {
+    let (mut frontend, address) = frontend_with(|limits| limits.data_timeout = TURN);
+    let (_admin, mut io) = attached(&mut frontend, address);
+    assert_eq!(frontend.queues.iter_mut().count(), 1);
+    io.write_all(&long_write(7)).unwrap();
+    assert_eq!(frontend.answer(&mut io, 24)[0], 9, "R2T");
+    frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
+    assert_eq!(io.read(&mut [0]).unwrap(), 0);
 }

@@ -20,6 +20,7 @@ use reactor::{Errno, Event, OpId, Payload, ReactorError, RecvChunk};
 
 use super::{Link, TAG_RECV};
 use crate::digest;
+use crate::frontend::Clock;
 use crate::limits::{LANDING_BYTES, SEND_POSTPONED_MAX, SINGLE_RECEIVES};
 
 /// How bytes come in.
@@ -120,9 +121,10 @@ impl Link {
         self.inflow.dry
     }
 
-    /// Asks the host for a command's data, which go into the slot's buffer.
-    pub(crate) fn request_data(&mut self, slot: Slot) -> Result<(), Status> {
-        self.machine.request_data(slot)?;
+    /// Asks the host for a command's data, which go into the slot's buffer. A host that does not send them in time is gone.
+    pub(crate) fn request_data(&mut self, slot: Slot, clock: Clock) -> Result<(), Status> {
+        self.machine.request_data(slot, clock.now())?;
+        self.watch(clock);
         self.inflow.awaited += 1;
         self.inflow.awaited_bytes += u64::from(self.machine.transfer(slot).bytes());
         self.inflow.singles = SINGLE_RECEIVES;

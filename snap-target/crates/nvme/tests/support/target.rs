@@ -329,7 +329,7 @@ impl TargetQueue {
             Some(Event::Connect { slot }) => {
                 let status = Status::DATA_SGL_LENGTH_INVALID.dnr();
                 match self.connection.transfer(slot).bytes() {
-                    1024 => self.take_data(slot, 1024),
+                    1024 => self.take_data(slot, 1024, now),
                     _ => self.connection.respond(slot, Completion::of(status), 0),
                 }
             }
@@ -378,7 +378,7 @@ impl TargetQueue {
         };
         match bytes {
             Err(status) => self.connection.respond(slot, Completion::of(status), 0),
-            Ok(bytes) if takes_data(&sqe, transfer) => self.take_data(slot, bytes),
+            Ok(bytes) if takes_data(&sqe, transfer) => self.take_data(slot, bytes, now),
             Ok(bytes) => {
                 self.make_room(slot, bytes);
                 self.execute(slot, target, now);
@@ -386,10 +386,10 @@ impl TargetQueue {
         }
     }
 
-    fn take_data(&mut self, slot: Slot, bytes: u32) {
+    fn take_data(&mut self, slot: Slot, bytes: u32, now: Time) {
         self.make_room(slot, bytes);
         if matches!(self.connection.transfer(slot), Transfer::Remote { .. })
-            && let Err(status) = self.connection.request_data(slot)
+            && let Err(status) = self.connection.request_data(slot, now)
         {
             self.connection.respond(slot, Completion::of(status), 0);
         }

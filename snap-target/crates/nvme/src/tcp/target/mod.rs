@@ -18,9 +18,11 @@
 //! use nvme::queue::{Completion, Transfer};
 //! use nvme::tcp::batch::TxBatch;
 //! use nvme::tcp::target::{Connection, Event, Want};
+//! use nvme::Time;
 //! use nvme_spec::{IoOpcode, Status};
 //!
-//! fn turn(connection: &mut Connection, mut received: &[u8], buffers: &mut [Vec<u8>], batch: &mut TxBatch) -> Vec<u8> {
+//! fn turn(connection: &mut Connection, mut received: &[u8], buffers: &mut [Vec<u8>], batch: &mut TxBatch, now: Time) -> Vec<u8> {
+//!     connection.tick(now);
 //!     loop {
 //!         match connection.want() {
 //!             Want::Event => match connection.next_event() {
@@ -38,7 +40,7 @@
 //!                             connection.respond(slot, Completion::SUCCESS, bytes);
 //!                         }
 //!                         Transfer::Remote { .. } => {
-//!                             if let Err(status) = connection.request_data(slot) {
+//!                             if let Err(status) = connection.request_data(slot, now) {
 //!                                 connection.respond(slot, status.into(), 0);
 //!                             }
 //!                         }
@@ -86,11 +88,11 @@
 //!     batch.clear();
 //!     out
 //! }
-//! # use nvme::{Time, tcp::target::TargetLimits};
+//! # use nvme::tcp::target::TargetLimits;
 //! # let mut connection = Connection::new(&TargetLimits::default(), Time::ZERO);
 //! # let mut hello = [0; 128];
 //! # (hello[2], hello[4]) = (128, 128);
-//! # let out = turn(&mut connection, &hello, &mut [], &mut TxBatch::with_capacity(8));
+//! # let out = turn(&mut connection, &hello, &mut [], &mut TxBatch::with_capacity(8), Time::ZERO);
 //! # assert_eq!((out.len(), out[0]), (128, 1));
 //! ```
 
@@ -134,7 +136,13 @@ pub struct TargetLimits {
     pub success_flag: SuccessFlag,
     /// From the connection's first moment to the end of Connect.
     pub connect_timeout: Duration,
+    /// From [`Connection::request_data`] to the last byte of the command's data: what an R2T may cost a host that sends nothing, since the
+    /// command's memory is held as long. Below the 30 s after which hosts give a command up.
+    pub data_timeout: Duration,
 }
+
+/// The default of [`TargetLimits::data_timeout`].
+pub const DATA_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Default for TargetLimits {
     fn default() -> Self {
@@ -150,6 +158,7 @@ impl Default for TargetLimits {
             data_digest: true,
             success_flag: SuccessFlag::WithoutFlowControl,
             connect_timeout: Duration::from_secs(10),
+            data_timeout: DATA_TIMEOUT,
         }
     }
 }
@@ -226,7 +235,7 @@ pub enum Event {
         /// FEI.
         information: u32,
     },
-    /// Connect did not come in time: close.
+    /// Connect, or data that were asked for, did not come in time: close, as for a host that is gone.
     TimedOut,
 }
 
@@ -250,7 +259,10 @@ pub struct Connection {
     ic_resp: bool,
     term: Option<transmit::Term>,
     flow_control: FlowControl,
-    deadline: Option<Time>,
+    /// Of Connect.
+    connect_by: Option<Time>,
+    /// When to look for data that do not come: never later than the first command's time is over.
+    data_by: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,7 +305,8 @@ impl Connection {
                 entries: 1,
                 head: 0,
             },
-            deadline: Some(now + limits.connect_timeout),
+            connect_by: Some(now + limits.connect_timeout),
+            data_by: None,
         }
     }
 
@@ -349,15 +362,15 @@ impl Connection {
             entries,
             head: 0,
         };
-        self.deadline = None;
+        self.connect_by = None;
         if self.state == State::AwaitConnect {
             self.state = State::Live;
         }
     }
 
-    /// Asks the host for a command's data: [`Event::DataReady`] follows once they are in the slot's buffer. Fails where the
-    /// command has no such data or they exceed the limit; answer it with that status.
-    pub fn request_data(&mut self, slot: Slot) -> Result<(), Status> {
+    /// Asks the host for a command's data: [`Event::DataReady`] follows once they are in the slot's buffer, [`Event::TimedOut`] where they are
+    /// not after [`TargetLimits::data_timeout`]. Fails where the command has no such data or they exceed the limit; answer it with that status.
+    pub fn request_data(&mut self, slot: Slot, now: Time) -> Result<(), Status> {
         let limit = self.limits.transfer_bytes_max;
         let entry = self.slots.get_mut(slot);
         let Transfer::Remote { bytes } = entry.transfer else {
@@ -371,6 +384,8 @@ impl Connection {
             return Err(Status::INVALID_FIELD.dnr());
         }
         entry.phase = Phase::Receiving;
+        entry.asked_at = now;
+        self.data_by.get_or_insert(now + self.limits.data_timeout);
         self.outgoing.push_back(slot);
         Ok(())
     }
@@ -425,14 +440,23 @@ impl Connection {
         }
     }
 
-    /// When [`Connection::tick`] is next due.
+    /// When [`Connection::tick`] is next due. It may find nothing to do then, and another time.
     pub fn deadline(&self) -> Option<Time> {
-        self.deadline
+        match (self.connect_by, self.data_by) {
+            (Some(connect_by), Some(data_by)) => Some(connect_by.min(data_by)),
+            (connect_by, data_by) => connect_by.or(data_by),
+        }
     }
 
     /// Lets time pass.
     pub fn tick(&mut self, now: Time) {
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
+        let is_over = |by: Option<Time>| by.is_some_and(|by| by <= now);
+        if is_over(self.data_by) {
+            // The command that it was set for may have its data by now.
+            let oldest = self.slots.oldest_request();
+            self.data_by = oldest.map(|asked_at| asked_at + self.limits.data_timeout);
+        }
+        if is_over(self.connect_by) || is_over(self.data_by) {
             self.close(Event::TimedOut);
         }
     }
@@ -451,7 +475,8 @@ impl Connection {
         self.state = State::Closed;
         self.rx = Rx::Closed;
         self.event = Some(event);
-        self.deadline = None;
+        self.connect_by = None;
+        self.data_by = None;
         self.ic_resp = false;
         self.outgoing.clear();
     }

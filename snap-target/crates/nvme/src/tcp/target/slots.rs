@@ -1,5 +1,6 @@
 //! The commands of a connection, by slot.
 
+use crate::Time;
 use crate::queue::{Completion, Transfer};
 use crate::tcp::batch::Slot;
 use nvme_spec::{Sqe, Status};
@@ -31,6 +32,8 @@ pub(super) struct Entry {
     /// A data digest did not match.
     pub corrupt: bool,
     pub transfer: Transfer,
+    /// When its data were asked for; of a receiving command.
+    pub asked_at: Time,
     /// Data bytes received so far.
     pub received: u32,
     /// Data bytes asked for so far: the end of the outstanding R2T.
@@ -50,6 +53,7 @@ impl Entry {
         doomed: false,
         corrupt: false,
         transfer: Transfer::None,
+        asked_at: Time::ZERO,
         received: 0,
         requested: 0,
         completion: Completion::SUCCESS,
@@ -144,6 +148,15 @@ impl Slots {
         self.entries
             .iter()
             .all(|entry| matches!(entry.phase, Phase::Capsule | Phase::Held | Phase::Receiving))
+    }
+
+    /// Since when the host owes us data, where it does.
+    pub fn oldest_request(&self) -> Option<Time> {
+        self.entries
+            .iter()
+            .filter(|entry| entry.phase == Phase::Receiving)
+            .map(|entry| entry.asked_at)
+            .min()
     }
 
     pub fn get(&self, slot: Slot) -> &Entry {

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 fn writing() -> Driver {
     let mut driver = Driver::plain();
     driver.feed(&write(0x55, 8192));
-    driver.connection.request_data(Slot(0)).unwrap();
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
     assert_eq!(driver.sent().len(), 1);
     driver
 }
@@ -96,7 +96,7 @@ fn h2c_data_beyond_maxh2cdata_is_fatal() {
     };
     let mut driver = Driver::connected(&limits, 0, 8, true);
     driver.feed(&write(1, 8192));
-    driver.connection.request_data(Slot(0)).unwrap();
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
     driver.sent();
     assert_fatal(
         driver,
@@ -126,7 +126,7 @@ fn h2c_data_in_the_wrong_state_is_fatal() {
     // The R2T is decided but has not left.
     let mut unsent = Driver::plain();
     unsent.feed(&write(0x55, 64));
-    unsent.connection.request_data(Slot(0)).unwrap();
+    unsent.connection.request_data(Slot(0), Time::ZERO).unwrap();
     let error = fatal(&unsent.feed(&data));
     assert_eq!((error.status, error.information), (field, 10));
 }
@@ -138,7 +138,7 @@ fn answers_do_not_follow_a_fatal_error() {
     driver.feed(&flush(1));
     driver.feed(&write(2, 64));
     driver.connection.respond(Slot(0), Completion::SUCCESS, 0);
-    driver.connection.request_data(Slot(1)).unwrap();
+    driver.connection.request_data(Slot(1), Time::ZERO).unwrap();
     let wrong = pdu(0x55, 0, 24, 0, 24, &[0; 16]);
     let error = fatal(&driver.feed(&wrong));
     driver.assert_dead(error, &wrong);
@@ -220,7 +220,7 @@ fn a_huge_descriptor_reserves_nothing() {
         Transfer::Remote { bytes: u32::MAX }
     );
     assert_eq!(
-        driver.connection.request_data(Slot(0)),
+        driver.connection.request_data(Slot(0), Time::ZERO),
         Err(Status::INVALID_FIELD.dnr())
     );
     driver
@@ -230,7 +230,7 @@ fn a_huge_descriptor_reserves_nothing() {
     assert!(driver.buffers[0].is_empty());
     // Exactly the limit is asked for.
     driver.feed(&write(2, 1 << 20));
-    assert_eq!(driver.connection.request_data(Slot(0)), Ok(()));
+    assert_eq!(driver.connection.request_data(Slot(0), Time::ZERO), Ok(()));
 }
 
 /// TCP, "Header Digest Error": FES 3 with the digest received as FEI; the command is not looked at.
@@ -348,7 +348,7 @@ proptest! {
                     driver.buffers[usize::from(*slot)].resize(20_000, 0);
                     driver.connection.respond(Slot(*slot), Completion::SUCCESS, 8);
                 }
-                Move::AskForData(slot) => drop(driver.connection.request_data(Slot(*slot))),
+                Move::AskForData(slot) => drop(driver.connection.request_data(Slot(*slot), Time::ZERO)),
                 Move::Send => drop(driver.sent()),
                 step => for piece in bytes_of(step, cid).chunks(cut) {
                     if driver.feed_some(piece, &mut events) < piece.len() {

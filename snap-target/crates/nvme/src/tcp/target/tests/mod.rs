@@ -304,7 +304,11 @@ impl Driver {
         }
         for slot in 0..8 {
             self.connection.respond(Slot(slot), Completion::SUCCESS, 0);
-            assert!(self.connection.request_data(Slot(slot)).is_err());
+            assert!(
+                self.connection
+                    .request_data(Slot(slot), Time::ZERO)
+                    .is_err()
+            );
         }
         assert!(!self.connection.has_outgoing());
     }

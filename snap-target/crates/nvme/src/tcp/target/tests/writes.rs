@@ -3,6 +3,7 @@
 use super::*;
 use crate::queue::Transfer;
 use nvme_spec::Status;
+use std::time::Duration;
 
 fn r2t(cid: u16, ttag: u16, offset: u32, len: u32) -> Vec<u8> {
     pdu(9, 0, 24, 0, 24, &h2c_fields(cid, ttag, offset, len))
@@ -35,7 +36,7 @@ fn data_in_the_capsule_go_to_the_commands_buffer() {
     );
     assert_eq!(driver.buffers[0], bytes);
     assert_eq!(
-        driver.connection.request_data(Slot(0)),
+        driver.connection.request_data(Slot(0), Time::ZERO),
         Err(Status::DATA_SGL_LENGTH_INVALID.dnr())
     );
     driver.connection.respond(Slot(0), Completion::SUCCESS, 0);
@@ -50,7 +51,7 @@ fn an_r2t_brings_the_data_in_any_number_of_pdus() {
         driver.feed(&write(0x77, 6000)),
         [Event::Command { slot: Slot(0) }]
     );
-    driver.connection.request_data(Slot(0)).unwrap();
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
     assert_eq!(driver.sent(), [r2t(0x77, 0, 0, 6000)]);
     assert_eq!(driver.feed(&h2c_data(0x77, 0, 0, &[1; 4000], 0)), []);
     assert_eq!(
@@ -76,7 +77,7 @@ fn long_writes_take_several_r2ts() {
     };
     let mut driver = Driver::connected(&limits, 0, 8, true);
     driver.feed(&write(9, 10_000));
-    driver.connection.request_data(Slot(0)).unwrap();
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
     assert_eq!(driver.sent(), [r2t(9, 0, 0, 4096)]);
     assert_eq!(driver.feed(&h2c_data(9, 0, 0, &[1; 4096], LAST)), []);
     assert_eq!(driver.sent(), [r2t(9, 0, 4096, 4096)]);
@@ -110,7 +111,7 @@ fn a_wrong_data_digest_fails_the_command_alone() {
 
     // By H2CData: the rest of the data is taken before the command ends.
     driver.feed(&digested(&write(2, 128), true));
-    driver.connection.request_data(Slot(0)).unwrap();
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
     driver.sent();
     let mut first = digested(&h2c_data(2, 0, 0, &[7; 64], 0), true);
     first[40] ^= 0x10;
@@ -178,7 +179,7 @@ fn an_answer_waits_for_the_data_that_an_r2t_asked_for() {
     };
     let mut driver = Driver::connected(&limits, 0, 8, true);
     driver.feed(&write(9, 8192));
-    driver.connection.request_data(Slot(0)).unwrap();
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
     driver.sent();
     driver.feed(&h2c_data(9, 0, 0, &[1; 1024], 0));
     driver
@@ -193,7 +194,7 @@ fn an_answer_waits_for_the_data_that_an_r2t_asked_for() {
 
     // Before the R2T has left, the answer takes its place.
     driver.feed(&write(10, 8192));
-    driver.connection.request_data(Slot(0)).unwrap();
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
     driver
         .connection
         .respond(Slot(0), Completion::of(Status::ABORT_REQUESTED), 0);
@@ -244,4 +245,56 @@ fn unusable_descriptors_are_refused_by_name() {
     let mut prp = sqe(WRITE, 1, 1, 64, IN_CAPSULE);
     prp[1] = 0;
     assert_eq!(refused(prp, &data), Status::INVALID_FIELD.dnr());
+}
+
+/// An R2T that a host leaves open holds memory: the connection ends when the first of them has had its time, and not before.
+#[test]
+fn data_that_do_not_come_end_the_connection() {
+    let limits = TargetLimits {
+        data_timeout: Duration::from_secs(20),
+        ..TargetLimits::default()
+    };
+    let at = |seconds| Time::ZERO + Duration::from_secs(seconds);
+    let mut driver = Driver::connected(&limits, 0, 8, true);
+    assert_eq!(driver.connection.deadline(), None);
+    for (cid, asked_at) in [(1, at(5)), (2, at(10))] {
+        let events = driver.feed(&write(cid, 4096));
+        let [Event::Command { slot }] = events[..] else {
+            panic!("{events:?}")
+        };
+        driver.connection.request_data(slot, asked_at).unwrap();
+    }
+    assert_eq!(driver.sent().len(), 2);
+    assert_eq!(driver.connection.deadline(), Some(at(25)));
+    driver
+        .connection
+        .tick(Time::from_nanos(at(25).as_nanos() - 1));
+    assert_eq!(driver.connection.next_event(), None);
+
+    // The first command's data come at the last moment; the second is answered early, and its data are owed all the same.
+    let ready = driver.feed(&h2c_data(1, 0, 0, &[7; 4096], LAST));
+    assert_eq!(ready, [Event::DataReady { slot: Slot(0) }]);
+    let aborted = Completion::of(Status::ABORT_REQUESTED);
+    driver.connection.respond(Slot(1), aborted, 0);
+    driver.connection.tick(at(25));
+    assert_eq!(driver.connection.next_event(), None);
+    assert_eq!(driver.connection.deadline(), Some(at(30)));
+    driver.connection.tick(at(30));
+    assert_eq!(driver.connection.next_event(), Some(Event::TimedOut));
+    driver.assert_deaf();
+}
+
+/// Where every command has its data there is nothing to wait for.
+#[test]
+fn data_that_came_leave_no_deadline() {
+    let mut driver = Driver::plain();
+    driver.feed(&write(1, 512));
+    driver.connection.request_data(Slot(0), Time::ZERO).unwrap();
+    driver.sent();
+    driver.feed(&h2c_data(1, 0, 0, &[7; 512], LAST));
+    driver
+        .connection
+        .tick(Time::ZERO + crate::tcp::target::DATA_TIMEOUT);
+    assert_eq!(driver.connection.next_event(), None);
+    assert_eq!(driver.connection.deadline(), None);
 }
