@@ -96,6 +96,11 @@ impl Queue {
                     self.staging.start += self.machine.headers(self.staging.staged())
                 }
                 Want::Payload { .. } => self.copy_payload(buffers)?,
+                Want::Discard(len) => {
+                    let count = self.staging.staged().len().min(len as usize);
+                    self.staging.start += count;
+                    self.machine.payload(u32::try_from(count).unwrap_or(len), 0);
+                }
                 Want::Closed => return Ok(()),
             }
         }
@@ -108,7 +113,7 @@ impl Queue {
         let want = self.machine.want();
         let payload = match want {
             Want::Closed => return Ok(None),
-            Want::Header(_) => &mut [],
+            Want::Header(_) | Want::Discard(_) => &mut [],
             Want::Payload {
                 slot, offset, len, ..
             } => {

@@ -122,6 +122,11 @@ impl Sqe {
         self.cdw12.get() & (1 << 30) != 0
     }
 
+    /// Sets FUA.
+    pub fn set_fua(&mut self) {
+        self.cdw12 = U32::new(self.cdw12.get() | 1 << 30);
+    }
+
     /// LR, limited retry: CDW12 bit 31.
     pub fn limited_retry(&self) -> bool {
         self.cdw12.get() & (1 << 31) != 0

@@ -187,6 +187,13 @@ pub fn write(nsid: Nsid, blocks: Blocks) -> Command {
     }
 }
 
+/// Write with FUA: complete only when its bytes are on stable storage.
+pub fn write_durable(nsid: Nsid, blocks: Blocks) -> Command {
+    let mut command = write(nsid, blocks);
+    command.sqe.set_fua();
+    command
+}
+
 /// Flush (NVM, "Flush command").
 pub fn flush(nsid: Nsid) -> Command {
     without_data(Sqe {

@@ -432,3 +432,22 @@ fn a_log_of_absurd_length_or_unknown_format_is_refused() {
     let short = run(&mut ReadDiscoveryLog::new(8192), |_| data(&[0; 1023]));
     assert!(matches!(short, Err(InitiatorError::Malformed { .. })));
 }
+
+/// NVM, "Write command": FUA is CDW12 bit 30, and changes nothing else.
+#[test]
+fn a_durable_write_is_a_write_with_fua() {
+    let blocks = Blocks {
+        lba: nvme_spec::Lba(7),
+        count: 3,
+        lba_bytes: 512,
+    };
+    let (plain, durable) = (
+        command::write(Nsid(1), blocks),
+        command::write_durable(Nsid(1), blocks),
+    );
+    assert_eq!(plain.sqe.cdw12.get(), 2);
+    assert_eq!(durable.sqe.cdw12.get(), 2 | 1 << 30);
+    let mut sqe = durable.sqe;
+    sqe.cdw12 = plain.sqe.cdw12;
+    assert_eq!((sqe, durable.transfer), (plain.sqe, plain.transfer));
+}

@@ -9,6 +9,7 @@
 
 mod against_host;
 mod against_target;
+mod given_up;
 mod sequences;
 #[path = "../support/mod.rs"]
 mod support;

@@ -54,6 +54,11 @@ impl HostQueue {
             match self.connection.want() {
                 Want::Closed => break,
                 Want::Header(_) => used += self.connection.headers(rest),
+                Want::Discard(len) => {
+                    let count = u32::try_from(rest.len()).unwrap().min(len);
+                    self.connection.payload(count, 0);
+                    used += count as usize;
+                }
                 Want::Payload {
                     slot,
                     offset,

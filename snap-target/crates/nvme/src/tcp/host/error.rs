@@ -13,18 +13,6 @@ pub enum HostError {
     /// The controller broke the protocol; it was told so.
     #[error("the controller broke the protocol: {0}")]
     Protocol(FatalError),
-    /// Data arrived that are not those which were sent: the network or a machine on the way corrupts them.
-    #[error("the data digest of command {:#06x} at byte {offset} does not match: received {received:#010x}, computed {computed:#010x}", .cid.0)]
-    DataDigest {
-        /// The command.
-        cid: Cid,
-        /// Where the PDU's data begin in the command's.
-        offset: u32,
-        /// The digest that came.
-        received: u32,
-        /// The digest of the data that came.
-        computed: u32,
-    },
     /// The controller ended the connection with a TermReq PDU.
     #[error("the controller ended the connection: {status:?}, FEI {information:#x}")]
     Terminated {

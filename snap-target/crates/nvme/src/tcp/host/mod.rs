@@ -5,6 +5,9 @@
 //! [`Connection::next_event`]. Buffers stay the driver's: a buffer belongs to its command from [`Connection::submit`] until
 //! [`Event::Completed`], and nothing of it is on its way out any more when that event comes. The clock is passed in.
 //!
+//! A data digest that does not match fails its command alone, with [`Status::TRANSIENT_TRANSPORT_ERROR`](nvme_spec::Status): the header before it
+//! was right, so that the stream goes on. A command can be given up ([`Connection::abandon`]).
+//!
 //! A controller is not trusted. Data are taken only in order and only within the bytes of a command that reads; success is
 //! believed only of a command whose data moved completely; an identifier answers for one command only, and names another
 //! after it. The first violation ends the connection: the error is reported once, a TermReq goes out where the
@@ -116,6 +119,8 @@ pub enum Want {
         /// With data digests: where this PDU's data begin. Once the last byte is there, [`Connection::payload`] takes the CRC-32C from here on.
         digest_from: Option<u32>,
     },
+    /// The next bytes of the stream belong to a command that was given up: drop so many, or fewer at a time, then call [`Connection::payload`].
+    Discard(u32),
     /// Nothing: the connection is over. Close the socket once [`Connection::transmit`] has nothing more.
     Closed,
 }
@@ -131,11 +136,20 @@ pub enum Event {
         slot: Slot,
         /// Its completion entry.
         cqe: Cqe,
-        /// Bytes of a reading command that arrived: all of them where the status is success.
+        /// Bytes of a reading command that arrived: all of them where the status is success, none of a command that was given up.
         received: u32,
     },
-    /// The connection is over and each outstanding command with it; their outcome is unknown.
+    /// The connection is over and each outstanding command with it; their outcome is unknown. [`Connection::occupied`] says which.
     Fatal(HostError),
+}
+
+/// A slot whose buffer is not the driver's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupied {
+    /// Which.
+    pub slot: Slot,
+    /// An item of a batch that was handed out still reads the buffer, until [`Connection::transmitted`].
+    pub is_lent: bool,
 }
 
 /// Why a command was not taken.
@@ -164,6 +178,7 @@ pub struct Connection {
     /// Slots with something to send: a capsule, or granted data.
     to_send: VecDeque<Slot>,
     events: VecDeque<Event>,
+    data_digest_errors: u64,
 }
 
 #[derive(Debug)]
@@ -196,6 +211,7 @@ impl Connection {
             slots: Slots::new(depth),
             to_send: VecDeque::with_capacity(usize::from(depth) + 1),
             events: VecDeque::with_capacity(usize::from(depth) + 2),
+            data_digest_errors: 0,
         }
     }
 
@@ -216,6 +232,24 @@ impl Connection {
     /// Commands outstanding, those whose completion event was not taken included.
     pub fn outstanding(&self) -> usize {
         self.slots.used()
+    }
+
+    /// The slots of these commands. After [`Event::Fatal`] a buffer is the driver's again as soon as it is not lent.
+    pub fn occupied(&self) -> impl Iterator<Item = Occupied> + '_ {
+        self.slots.occupied()
+    }
+
+    /// Data digests that did not match, each of which failed its command: the network or a machine on the way corrupts data.
+    pub fn data_digest_errors(&self) -> u64 {
+        self.data_digest_errors
+    }
+
+    /// Gives one command up, its outcome unknown; false where the slot has none outstanding. The connection goes on: the command has no timeout
+    /// any more, and data that still come for it are discarded ([`Want::Discard`]; a receive into its buffer that is under way ends as it
+    /// began). Data that the controller asks for are still sent. The buffer stays the command's until [`Event::Completed`], which comes with
+    /// the controller's response, or the connection's end.
+    pub fn abandon(&mut self, slot: Slot) -> bool {
+        self.slots.abandon(slot)
     }
 
     /// Takes a command. Its buffer, `transfer` bytes of it, is the slot's until [`Event::Completed`].

@@ -4,7 +4,7 @@ use nvme_spec::tcp::{
     C2hData, CapsuleResp, DIGEST_BYTES, FLAG_LAST_PDU, FLAG_SUCCESS, FatalErrorStatus, PduType,
     R2t, TermReq, offset,
 };
-use nvme_spec::{Cid, Cqe, U16, U32};
+use nvme_spec::{Cqe, U16, U32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::slots::Grant;
@@ -48,6 +48,7 @@ impl Connection {
     pub fn want(&self) -> Want {
         match &self.rx {
             Rx::Header => Want::Header(self.header.missing()),
+            Rx::Data(data) if self.is_abandoned(data.slot) => Want::Discard(data.end - data.next),
             Rx::Data(data) => Want::Payload {
                 slot: data.slot,
                 offset: data.next,
@@ -57,6 +58,10 @@ impl Connection {
             Rx::Digest(digest) => Want::Header(DIGEST_BYTES - digest.filled),
             Rx::Closed => Want::Closed,
         }
+    }
+
+    fn is_abandoned(&self, slot: Slot) -> bool {
+        self.slots.get(slot).is_some_and(|entry| entry.abandoned)
     }
 
     /// Takes header bytes, of several PDUs if they are there; says how many. It stops where payload begins and where the
@@ -74,7 +79,7 @@ impl Connection {
         used
     }
 
-    /// `len` bytes were put where [`Want::Payload`] said. `crc`: where it said `digest_from`, and once the last byte is
+    /// `len` bytes were put where [`Want::Payload`] said, or dropped for [`Want::Discard`]. `crc`: where it said `digest_from`, and once the last byte is
     /// there, the CRC-32C of the PDU's data; it is not looked at before.
     pub fn payload(&mut self, len: u32, crc: u32) {
         let Rx::Data(ref mut data) = self.rx else {
@@ -249,18 +254,15 @@ impl Connection {
         if digest.filled < DIGEST_BYTES {
             return used;
         }
-        let (data, received) = (digest.data, u32::from_le_bytes(digest.received));
-        if digest.computed == received {
-            self.data_complete(data);
-        } else {
-            let error = HostError::DataDigest {
-                cid: Cid(data.cid),
-                offset: data.start,
-                received,
-                computed: digest.computed,
-            };
-            self.fail(error, &[]);
+        let data = digest.data;
+        if digest.computed != u32::from_le_bytes(digest.received)
+            && let Some(entry) = self.slots.get_mut(data.slot)
+            && !entry.abandoned
+        {
+            entry.corrupt = true;
+            self.data_digest_errors += 1;
         }
+        self.data_complete(data);
         used
     }
 

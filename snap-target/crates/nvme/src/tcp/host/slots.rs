@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use nvme_spec::{Cid, Cqe, Sqe, U16};
+use nvme_spec::{Cid, Cqe, Sqe, Status, U16};
 
-use super::{Command, Slot, Transfer};
+use super::{Command, Occupied, Slot, Transfer};
 use crate::time::Time;
 
 /// Low bits of a command identifier: the slot. The rest counts how often the slot was used, so that a late or repeated answer
@@ -24,6 +24,10 @@ pub(super) struct Entry {
     pub in_capsule: bool,
     /// A C2HData with LAST_PDU came.
     pub last_data: bool,
+    /// The driver gave it up: what still comes for it goes nowhere.
+    pub abandoned: bool,
+    /// A data digest did not match.
+    pub corrupt: bool,
     /// Items of a batch that still read the buffer.
     pub lent_items: u32,
     pub transfer: Transfer,
@@ -64,6 +68,8 @@ impl Entry {
         capsule_sent: false,
         in_capsule: false,
         last_data: false,
+        abandoned: false,
+        corrupt: false,
         lent_items: 0,
         transfer: Transfer::None,
         moved: 0,
@@ -121,6 +127,33 @@ impl Slots {
         Some(slot)
     }
 
+    pub fn get(&self, slot: Slot) -> Option<&Entry> {
+        self.entries.get(slot.index())
+    }
+
+    /// Gives a command up; false where the slot has none outstanding.
+    pub fn abandon(&mut self, slot: Slot) -> bool {
+        let outstanding = self
+            .get_mut(slot)
+            .filter(|entry| entry.state == State::Outstanding);
+        if let Some(entry) = outstanding {
+            entry.abandoned = true;
+            return true;
+        }
+        false
+    }
+
+    pub fn occupied(&self) -> impl Iterator<Item = Occupied> + '_ {
+        (0..)
+            .map(Slot)
+            .zip(&self.entries)
+            .filter(|(_, entry)| entry.state != State::Free)
+            .map(|(slot, entry)| Occupied {
+                slot,
+                is_lent: entry.lent_items > 0,
+            })
+    }
+
     pub fn get_mut(&mut self, slot: Slot) -> Option<&mut Entry> {
         self.entries.get_mut(slot.index())
     }
@@ -147,14 +180,17 @@ impl Slots {
         let entry = self
             .get_mut(slot)
             .filter(|entry| entry.state == State::Outstanding)?;
-        let cqe = entry.response?;
+        let mut cqe = entry.response?;
         if entry.lent_items != 0 || entry.grant.next != entry.grant.end {
             return None;
         }
         entry.state = State::Completed;
+        if entry.corrupt && cqe.status().is_success() {
+            cqe.status_and_phase = U16::new(Status::TRANSIENT_TRANSPORT_ERROR.to_wire());
+        }
         let received = match entry.transfer {
-            Transfer::In(_) => entry.moved,
-            Transfer::None | Transfer::Out(_) => 0,
+            Transfer::In(_) if !entry.abandoned && !entry.corrupt => entry.moved,
+            _ => 0,
         };
         Some((cqe, received))
     }
@@ -169,11 +205,12 @@ impl Slots {
         }
     }
 
-    /// A command that has waited for `timeout` or longer.
+    /// A command that has waited for `timeout` or longer and that was not given up.
     pub fn overdue(&self, now: Time, timeout: Duration) -> Option<Cid> {
         self.entries
             .iter()
-            .find(|entry| entry.state == State::Outstanding && now >= entry.issued_at + timeout)
+            .filter(|entry| entry.state == State::Outstanding && !entry.abandoned)
+            .find(|entry| now >= entry.issued_at + timeout)
             .map(|entry| Cid(entry.cid))
     }
 }
