@@ -359,6 +359,7 @@ impl Frontend {
             .and_then(|mut link| {
                 link.machine
                     .established(admitted.entries, admitted.flow_control);
+                link.machine.authenticated();
                 link.machine.respond(connect, admitted.completion, 0);
                 let owner = link.owner_id();
                 let queue = IoQueue::new(

@@ -171,6 +171,7 @@ fn connected() -> Connection {
         &mut |connection, event| {
             if event == (Event::DataReady { slot: Slot(0) }) {
                 connection.established(DEPTH, true);
+                connection.authenticated();
                 connection.respond(Slot(0), Completion::SUCCESS, 0);
             }
         },

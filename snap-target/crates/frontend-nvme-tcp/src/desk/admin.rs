@@ -139,10 +139,9 @@ impl Desk {
         let now = self.clock.now();
         match self.registry.connect(&sqe, &bytes, &context, now) {
             Ok(admitted) if admitted.queue.is_admin() => {
-                visitor
-                    .link
-                    .machine
-                    .established(admitted.entries, admitted.flow_control);
+                let machine = &mut visitor.link.machine;
+                machine.established(admitted.entries, admitted.flow_control);
+                machine.authenticated();
                 visitor.state = State::Admin(admitted.controller);
                 visitor.link.set_receiving(Receiving::InPlace);
                 self.admin_queues.insert(admitted.controller, key);

@@ -81,6 +81,7 @@ impl BothEnds {
             Some(TargetEvent::DataReady { slot })
         );
         connection.established(DEPTH, false);
+        connection.authenticated();
         connection.respond(slot, Completion::SUCCESS, 0);
         self.target_sends();
         assert!(matches!(

@@ -70,6 +70,7 @@ impl TargetEnd {
         end.connection.payload(len, 0);
         assert_eq!(end.connection.next_event(), Some(Event::DataReady { slot }));
         end.connection.established(DEPTH, options.flow_control);
+        end.connection.authenticated();
         end.connection.respond(slot, Completion::SUCCESS, 0);
         assert_eq!(end.send(|_, _| ()), 1);
         end

@@ -354,6 +354,7 @@ impl TargetQueue {
             Ok(admitted) => {
                 self.connection
                     .established(admitted.entries, admitted.flow_control);
+                self.connection.authenticated();
                 self.connection.respond(slot, admitted.completion, 0);
                 self.admitted = Some(admitted);
             }

@@ -134,7 +134,7 @@ pub struct TargetLimits {
     pub data_digest: bool,
     /// When C2HData stands for the response.
     pub success_flag: SuccessFlag,
-    /// From the connection's first moment to the end of Connect.
+    /// From the connection's first moment to the end of Connect, and of authentication where there is one.
     pub connect_timeout: Duration,
     /// From [`Connection::request_data`] to the last byte of the command's data: what an R2T may cost a host that sends nothing, since the
     /// command's memory is held as long. Below the 30 s after which hosts give a command up.
@@ -271,6 +271,8 @@ enum State {
     AwaitIcReq,
     /// Nothing but Connect may come.
     AwaitConnect,
+    /// Connect succeeded. Nothing but authentication may come, one command at a time, until Connect's time is over.
+    AwaitAuthentication,
     Live,
     Closed,
 }
@@ -351,21 +353,31 @@ impl Connection {
         self.slots.occupied()
     }
 
-    /// Connect succeeded: the queue has `entries` entries (SQSIZE + 1), so many slots are made. Call before
-    /// [`Connection::respond`] to it. `flow_control` is false where the host asked for none.
+    /// Connect succeeded: the queue has `entries` entries (SQSIZE + 1). Call before [`Connection::respond`] to it. `flow_control` is false where
+    /// the host asked for none. What this allows is authentication, in the one slot and the time that the connection has had so far:
+    /// [`Connection::authenticated`] allows the rest, and follows at once where none is asked for.
     pub fn established(&mut self, entries: u16, flow_control: bool) {
         let entries = entries.clamp(1, self.limits.queue_entries_max);
-        self.slots.grow(entries);
-        self.outgoing.reserve(usize::from(entries));
         self.flow_control = FlowControl {
             enabled: flow_control,
             entries,
             head: 0,
         };
-        self.connect_by = None;
         if self.state == State::AwaitConnect {
-            self.state = State::Live;
+            self.state = State::AwaitAuthentication;
         }
+    }
+
+    /// The host has shown who it is, or need not: the queue's slots are made, and every command is taken. After [`Connection::established`].
+    pub fn authenticated(&mut self) {
+        if self.state != State::AwaitAuthentication {
+            return;
+        }
+        let entries = self.flow_control.entries;
+        self.slots.grow(entries);
+        self.outgoing.reserve(usize::from(entries));
+        self.connect_by = None;
+        self.state = State::Live;
     }
 
     /// Asks the host for a command's data: [`Event::DataReady`] follows once they are in the slot's buffer, [`Event::TimedOut`] where they are

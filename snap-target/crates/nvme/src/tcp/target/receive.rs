@@ -192,10 +192,6 @@ impl Connection {
 
     fn pdu(&mut self, frame: &Frame, header: &[u8]) -> Result<(), FatalError> {
         match (self.state, frame.pdu_type) {
-            (State::AwaitConnect | State::Live, PduType::CAPSULE_CMD) => {
-                self.capsule(frame, header)
-            }
-            (State::AwaitConnect | State::Live, PduType::H2C_DATA) => self.h2c_data(frame, header),
             (State::AwaitIcReq, PduType::IC_REQ) => self.ic_req(header),
             (_, PduType::H2C_TERM_REQ) => {
                 let term = read::<TermReq>(header)?;
@@ -207,6 +203,8 @@ impl Connection {
                 Ok(())
             }
             (State::AwaitIcReq, _) => Err(FatalError::sequence("the first PDU is not ICReq")),
+            (_, PduType::CAPSULE_CMD) => self.capsule(frame, header),
+            (_, PduType::H2C_DATA) => self.h2c_data(frame, header),
             _ => Err(FatalError::sequence("a second ICReq")),
         }
     }
@@ -276,17 +274,31 @@ impl Connection {
 
     /// Tells the driver, or answers for it what no state but a live one allows (Base, "Connect command": nothing before it).
     fn command_arrived(&mut self, slot: Slot, sqe: &Sqe) {
-        let connect =
-            sqe.opcode == AdminOpcode::FABRICS.0 && sqe.fctype() == FabricsType::CONNECT.0;
-        match self.state {
-            State::AwaitConnect if connect => self.event = Some(Event::Connect { slot }),
-            State::Live if !connect => self.event = Some(Event::Command { slot }),
-            _ => self.respond(
-                slot,
-                Completion::of(Status::COMMAND_SEQUENCE_ERROR.dnr()),
-                0,
-            ),
-        }
+        let fabrics = sqe.opcode == AdminOpcode::FABRICS.0;
+        let fctype = FabricsType(sqe.fctype());
+        let connect = fabrics && fctype == FabricsType::CONNECT;
+        let authentication = fabrics
+            && matches!(
+                fctype,
+                FabricsType::AUTHENTICATION_SEND | FabricsType::AUTHENTICATION_RECEIVE
+            );
+        let refusal = match self.state {
+            State::AwaitConnect if connect => {
+                self.event = Some(Event::Connect { slot });
+                return;
+            }
+            State::Live if !connect => {
+                self.event = Some(Event::Command { slot });
+                return;
+            }
+            State::AwaitAuthentication if authentication => {
+                self.event = Some(Event::Command { slot });
+                return;
+            }
+            State::AwaitAuthentication if !connect => Status::AUTHENTICATION_REQUIRED.dnr(),
+            _ => Status::COMMAND_SEQUENCE_ERROR.dnr(),
+        };
+        self.respond(slot, Completion::of(refusal), 0);
     }
 
     fn h2c_data(&mut self, frame: &Frame, header: &[u8]) -> Result<(), FatalError> {

@@ -169,6 +169,7 @@ fn digests_and_alignment_frame_the_data() {
         driver.feed(&ic_req(hpda, 3));
         driver.feed(&digested(&connect(0), true));
         driver.connection.established(8, false);
+        driver.connection.authenticated();
         driver.connection.respond(Slot(0), Completion::SUCCESS, 0);
         driver.sent();
         driver.feed(&digested(&read(5, 16), true));

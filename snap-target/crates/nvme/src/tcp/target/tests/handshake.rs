@@ -188,3 +188,64 @@ fn a_host_that_terminates_is_believed() {
     );
     driver.assert_deaf();
 }
+
+/// Between Connect and authentication there is one slot, Connect's deadline, and nothing but authentication commands.
+#[test]
+fn before_authentication_there_is_nothing_else() {
+    let mut driver = Driver::new(&TargetLimits::default());
+    driver.feed(&ic_req(0, 0));
+    driver.sent();
+    driver.feed(&connect(0));
+    let deadline = driver.connection.deadline();
+    assert!(deadline.is_some());
+    driver.connection.established(8, true);
+    driver.connection.respond(Slot(0), Completion::SUCCESS, 0);
+    driver.sent();
+    assert_eq!(driver.connection.deadline(), deadline);
+
+    let fabrics = |fctype: u8| {
+        let mut sqe = sqe(0x7F, 1, 0, 0, TRANSPORT);
+        sqe[4] = fctype;
+        capsule(&sqe, &[])
+    };
+    let required = 0x191 | 1 << 14;
+    for (command, status) in [
+        (flush(1), required),
+        (fabrics(0x00), required),
+        (fabrics(0x04), required),
+        (fabrics(0x01), 0x0C | 1 << 14),
+    ] {
+        assert_eq!(driver.feed(&command), []);
+        let sent = driver.sent();
+        assert_eq!(sent.len(), 1);
+        let found = u16::from_le_bytes(sent[0][22..24].try_into().unwrap()) >> 1;
+        assert_eq!(found, status);
+    }
+    for fctype in [0x05, 0x06] {
+        let events = driver.feed(&fabrics(fctype));
+        assert_eq!(events, [Event::Command { slot: Slot(0) }]);
+        driver.connection.respond(Slot(0), Completion::SUCCESS, 0);
+        driver.sent();
+    }
+
+    driver.connection.authenticated();
+    assert_eq!(driver.connection.deadline(), None);
+    let both = driver.feed(&[flush(2), flush(3)].concat());
+    let [
+        Event::Command { slot: first },
+        Event::Command { slot: second },
+    ] = both[..]
+    else {
+        panic!("{both:?}")
+    };
+    assert_ne!(first, second);
+
+    // Its time is over: closed, as without Connect.
+    let mut late = Driver::new(&TargetLimits::default());
+    late.feed(&ic_req(0, 0));
+    late.sent();
+    late.feed(&connect(0));
+    late.connection.established(8, true);
+    late.connection.tick(deadline.unwrap());
+    assert_eq!(late.connection.next_event(), Some(Event::TimedOut));
+}

@@ -162,6 +162,7 @@ impl Driver {
             ]
         );
         driver.connection.established(entries, flow_control);
+        driver.connection.authenticated();
         driver.connection.respond(Slot(0), Completion::SUCCESS, 0);
         assert_eq!(driver.sent().len(), 2);
         driver.buffers[0].clear();
