@@ -301,6 +301,8 @@ impl Frontend {
             "queue closed"
         );
         drop(queue);
+        // Nobody will hear of them; a write that the store still has must not land behind somebody else's.
+        self.engine.abandon(|token| token >> 16 == key.to_bits());
         if in_flight == 0 {
             self.tell_desk(Message::QueueClosed(controller, id));
         } else {

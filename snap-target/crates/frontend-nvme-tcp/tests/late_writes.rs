@@ -8,26 +8,34 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Duration;
 
 use initiator::{Initiator, Options};
-use store::decorate::Delay;
+use support::held::Gate;
 use support::target::{NQN, Target, memory};
+
+/// A host that gives up soon, with an identity of its own.
+fn impatient() -> Options {
+    Options {
+        command_timeout: Duration::from_millis(200),
+        ..Options::default()
+    }
+}
+
+fn patient(host: &Options) -> Options {
+    Options {
+        command_timeout: Duration::from_secs(30),
+        ..host.clone()
+    }
+}
 
 #[test]
 fn a_host_comes_back_only_when_its_last_write_has_ended() {
-    let write_takes = Duration::from_millis(1500);
-    let slow = Delay {
-        change: write_takes,
-        ..Delay::default()
-    };
-    let target = Target::start(slow.over(memory()).unwrap());
-    let impatient = Options {
-        command_timeout: Duration::from_millis(200),
-        ..Options::default()
-    };
+    let (gate, store) = Gate::over(memory(), 1);
+    let target = Target::start(store);
+    let impatient = impatient();
     let mut host = Initiator::connect(&target.address, NQN, &impatient).unwrap();
-    let submitted = Instant::now();
     let error = host.write(1, 0, &[0xAA; 4096]).unwrap_err();
     assert!(error.ends_connection(), "the host gave up: {error}");
     drop(host);
@@ -37,16 +45,41 @@ fn a_host_comes_back_only_when_its_last_write_has_ended() {
     let mut block = [0; 4096];
     other.read(1, 4096, &mut block).unwrap();
 
-    let patient = Options {
-        command_timeout: Duration::from_secs(30),
-        ..impatient
-    };
-    let mut again = Initiator::connect(&target.address, NQN, &patient).unwrap();
+    let early = Initiator::connect(&target.address, NQN, &impatient);
     assert!(
-        submitted.elapsed() >= write_takes,
-        "it was let in while its old write was still under way"
+        early.is_err(),
+        "it was let in while its old write was under way"
     );
+    gate.open();
+    let mut again = Initiator::connect(&target.address, NQN, &patient(&impatient)).unwrap();
     again.write(1, 0, &[0xBB; 4096]).unwrap();
     again.read(1, 0, &mut block).unwrap();
     assert_eq!(block, [0xBB; 4096]);
+}
+
+/// The old write lands when the store's gate is opened. Whatever another host was told is written by then must not be under it.
+#[test]
+fn a_late_write_does_not_land_behind_another_hosts() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let target = Target::start(store);
+    let mut lost = Initiator::connect(&target.address, NQN, &impatient()).unwrap();
+    assert!(lost.write(1, 0, &[0xAA; 4096]).is_err());
+    drop(lost);
+    gate.wait_held(1);
+
+    // Another host's write waits, and what a host gave up while it waited is never written.
+    let mut hasty = Initiator::connect(&target.address, NQN, &impatient()).unwrap();
+    assert!(hasty.write(1, 0, &[0xBB; 4096]).is_err());
+    drop(hasty);
+    let address = target.address.clone();
+    let other = thread::spawn(move || {
+        let options = patient(&impatient());
+        let mut other = Initiator::connect(&address, NQN, &options).unwrap();
+        other.write(1, 0, &[0xCC; 4096]).unwrap();
+        let mut block = [0; 4096];
+        other.read(1, 0, &mut block).unwrap();
+        block
+    });
+    gate.open();
+    assert_eq!(other.join().unwrap(), [0xCC; 4096]);
 }

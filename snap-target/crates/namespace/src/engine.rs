@@ -87,6 +87,9 @@ struct Request {
     /// Bytes of an answer that it holds.
     answer_bytes: usize,
     was_parked: bool,
+    is_write: bool,
+    /// Its host is gone, and it keeps the fence of its namespace up.
+    is_abandoned: bool,
     /// Recycled: a request makes no allocation after its slot's first.
     op: Option<Box<ReadOp>>,
 }
@@ -189,9 +192,28 @@ impl Engine {
     pub fn cancel(&mut self, token: u64) {
         let is_wanted =
             |request: &Request| request.token == token && !matches!(request.work, Work::Free);
-        let Some(slot) = self.requests.iter().position(is_wanted) else {
-            return;
-        };
+        if let Some(slot) = self.requests.iter().position(is_wanted) {
+            self.cancel_slot(slot);
+        }
+    }
+
+    /// The host of these requests is gone. What the stores do not have yet is given up; what they have is cancelled, and until they let go of
+    /// its writes, no write to the same namespace begins, on any engine. Every request is answered all the same.
+    pub fn abandon(&mut self, is_theirs: impl Fn(u64) -> bool) {
+        for slot in 0..self.requests.len() {
+            let request = &mut self.requests[slot];
+            if matches!(request.work, Work::Free) || !is_theirs(request.token) {
+                continue;
+            }
+            if request.is_write && matches!(request.work, Work::Submitted) {
+                request.is_abandoned = true;
+                self.attached[request.attached].shared.fence.raise();
+            }
+            self.cancel_slot(slot);
+        }
+    }
+
+    fn cancel_slot(&mut self, slot: usize) {
         let index = self.requests[slot].attached;
         let attached = &mut self.attached[index];
         let waits = attached.parked.iter().position(|parked| *parked == slot);
@@ -268,6 +290,7 @@ impl Engine {
             });
         }
         let slot = self.take_slot(index, token);
+        self.requests[slot].is_write = matches!(io, Io::Write { .. });
         self.requests[slot].work = match (&namespace.backing, io) {
             (Backing::Raw(_), io) => raw_work(&namespace, io),
             (Backing::View { volume, .. }, Io::Read { lba, blocks, into }) => {
@@ -366,6 +389,8 @@ impl Engine {
                 work: Work::Free,
                 answer_bytes: 0,
                 was_parked: false,
+                is_write: false,
+                is_abandoned: false,
                 op: None,
             });
             self.requests.len() - 1
@@ -439,6 +464,12 @@ impl Engine {
     fn finish(&mut self, slot: usize, result: Result<Option<IoBuf>, NamespaceError>) {
         let request = &mut self.requests[slot];
         request.work = Work::Free;
+        if std::mem::take(&mut request.is_abandoned)
+            && self.attached[request.attached].shared.fence.lower()
+        {
+            // Writes that waited for it go on: here with this turn, elsewhere when they are woken.
+            self.frames.wake_peers();
+        }
         let answer_bytes = std::mem::take(&mut request.answer_bytes);
         self.attached[request.attached].answer_bytes -= answer_bytes;
         let (buf, result) = match result {

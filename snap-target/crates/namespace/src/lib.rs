@@ -18,6 +18,7 @@
 mod attached;
 mod engine;
 mod error;
+mod fence;
 mod frames;
 mod identity;
 pub mod limits;
@@ -34,6 +35,7 @@ mod view;
 
 pub use engine::{Engine, EngineConfig, EngineCounters, EngineError};
 pub use error::NamespaceError;
+pub use fence::WriteFence;
 pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
 pub use request::{Done, Io};

@@ -87,6 +87,14 @@ pub(crate) fn submit_raw(
     read_bytes: u32,
     work: &mut Work,
 ) -> Step {
+    if !matches!(op, Op::Read { .. } | Op::Flush) && attached.shared.fence.is_up() {
+        *work = Work::Raw {
+            op,
+            buf,
+            read_bytes,
+        };
+        return Step::Parked;
+    }
     let buf = if read_bytes > 0 && buf.is_none() {
         let Some(buf) = parts.alloc_answer(attached, read_bytes as usize) else {
             *work = Work::Raw {

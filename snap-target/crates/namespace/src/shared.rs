@@ -6,7 +6,7 @@ use store::SharedStore;
 use volume::Volume;
 use volume::format::Stream;
 
-use crate::Identity;
+use crate::{Identity, WriteFence};
 
 /// What stands behind a namespace.
 #[derive(Clone, Debug)]
@@ -41,6 +41,8 @@ pub struct Namespace {
     pub optimal_read_bytes: u32,
     /// What stands behind it.
     pub backing: Backing,
+    /// Holds writes back while one whose host is gone may still be applied.
+    pub fence: WriteFence,
 }
 
 impl Namespace {
@@ -57,6 +59,7 @@ impl Namespace {
             write_protected: !limits.writable,
             optimal_read_bytes: limits.alignment_bytes.max(lba_bytes),
             backing: Backing::Raw(store),
+            fence: WriteFence::default(),
         }
     }
 
@@ -76,6 +79,7 @@ impl Namespace {
             write_protected: true,
             optimal_read_bytes: optimal_read_bytes(&volume),
             backing: Backing::View { volume, stores },
+            fence: WriteFence::default(),
         }
     }
 

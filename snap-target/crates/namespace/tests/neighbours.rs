@@ -13,6 +13,7 @@ mod support;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use namespace::{
     Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceSet,
@@ -35,14 +36,26 @@ struct Odd {
     inner: SharedStore,
     is_silent: bool,
     queue_depth: u32,
+    /// Opened, it lets a silent store end all that it holds. A store with a gate does not listen to cancels.
+    gate: Option<Arc<AtomicBool>>,
 }
 
 impl Odd {
+    fn gated(gate: &Arc<AtomicBool>) -> SharedStore {
+        SharedStore::new(Odd {
+            inner: memory(),
+            is_silent: true,
+            queue_depth: 64,
+            gate: Some(gate.clone()),
+        })
+    }
+
     fn silent(inner: SharedStore, queue_depth: u32) -> SharedStore {
         SharedStore::new(Odd {
             inner,
             is_silent: true,
             queue_depth,
+            gate: None,
         })
     }
 
@@ -53,6 +66,7 @@ impl Odd {
             inner,
             is_silent: false,
             queue_depth,
+            gate: None,
         })
     }
 
@@ -81,6 +95,7 @@ impl Backend for Odd {
             inner: self.inner.open_handle(ring)?,
             limits: self.own_limits(),
             is_silent: self.is_silent,
+            gate: self.gate.clone(),
             held: VecDeque::new(),
             cancelled: Vec::new(),
         }))
@@ -91,6 +106,7 @@ struct OddHandle {
     inner: Box<dyn Store>,
     limits: Limits,
     is_silent: bool,
+    gate: Option<Arc<AtomicBool>>,
     held: VecDeque<(Option<IoBuf>, Token)>,
     cancelled: Vec<Token>,
 }
@@ -113,6 +129,17 @@ impl Store for OddHandle {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
+        let is_open = |gate: &Arc<AtomicBool>| gate.load(Ordering::Acquire);
+        if self.gate.as_ref().is_some_and(is_open) {
+            for (buf, token) in self.held.drain(..) {
+                let bytes = buf.as_ref().map_or(0, IoBuf::len);
+                completions.push(Completion {
+                    token,
+                    result: Ok(u32::try_from(bytes).unwrap()),
+                    buf,
+                });
+            }
+        }
         for token in self.cancelled.drain(..) {
             let at = self.held.iter().position(|(_, held)| *held == token);
             if let Some((buf, token)) = at.and_then(|at| self.held.remove(at)) {
@@ -143,6 +170,7 @@ impl Store for OddHandle {
 
     fn cancel(&mut self, token: Token) {
         match self.is_silent {
+            true if self.gate.is_some() => {}
             true => self.cancelled.push(token),
             false => self.inner.cancel(token),
         }
@@ -356,4 +384,55 @@ fn a_read_goes_where_it_is_wanted() {
             );
         }
     }
+}
+
+fn write(bench: &mut Bench, token: u64) {
+    let data = bench.engine.alloc(4096).unwrap();
+    let io = Io::Write {
+        lba: 0,
+        data,
+        durable: false,
+    };
+    let done = bench.engine.submit(1, io, false, token);
+    bench.done.extend(done);
+}
+
+/// A write whose host is gone may still be applied: what others write waits for its end, on the same engine and on others, and what the store
+/// did not have yet is given up.
+#[test]
+fn no_write_overtakes_one_whose_host_is_gone() {
+    let gate = Arc::new(AtomicBool::new(false));
+    let namespace = raw(1, Odd::gated(&gate));
+    let mut here = Bench::new(vec![namespace.clone()]);
+    let mut there = Bench::new(vec![namespace]);
+    let peers = [here.engine.peer(), there.engine.peer()];
+    here.engine.meet(0, &peers);
+    there.engine.meet(1, &peers);
+
+    write(&mut here, 10);
+    write(&mut here, 20);
+    here.engine.abandon(|token| token == 10);
+    // The store has the abandoned one, and does not listen. Of the others, what comes now waits.
+    write(&mut here, 30);
+    write(&mut there, 40);
+    write(&mut here, 50);
+    here.engine.abandon(|token| token == 50);
+    let given_up = here.answer();
+    assert_eq!(given_up.token, 50);
+    assert!(given_up.result.is_err());
+    here.assert_silent();
+    there.assert_silent();
+    assert_eq!(here.engine.counters().parked, 2);
+    assert_eq!(there.engine.counters().parked, 1);
+
+    gate.store(true, Ordering::Release);
+    // One look at the store, and both have ended; the others begin only then.
+    here.engine.poll(&mut here.done);
+    let mut tokens: Vec<_> = here.done.drain(..).map(|done| done.token).collect();
+    tokens.sort_unstable();
+    assert_eq!(tokens, [10, 20]);
+    assert_eq!(here.answer().token, 30);
+    // It is woken: without that this would wait for ever.
+    there.ring.turn(Wait::Block { until: None }).unwrap();
+    assert_eq!(there.answer().token, 40);
 }

@@ -102,6 +102,15 @@ impl Link {
         self.peers = peers.to_vec();
     }
 
+    /// Has the other engines take a turn.
+    pub(crate) fn wake_peers(&self) {
+        for (reactor, peer) in self.peers.iter().enumerate() {
+            if reactor != usize::from(self.reactor) {
+                peer.waker.wake();
+            }
+        }
+    }
+
     /// Engines that share the frames.
     pub(crate) fn reactors(&self) -> u64 {
         self.peers.len().max(1) as u64

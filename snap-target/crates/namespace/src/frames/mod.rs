@@ -138,6 +138,11 @@ impl Frames {
         }
     }
 
+    /// Has every other engine look at what it holds back.
+    pub(crate) fn wake_peers(&self) {
+        self.link.wake_peers();
+    }
+
     pub(crate) fn peer(&self) -> Peer {
         self.link.own()
     }
