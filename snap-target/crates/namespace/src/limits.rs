@@ -13,6 +13,8 @@ pub(crate) const DECODE_INLINE_NS_MAX: u64 = 50_000;
 /// Decoding that one turn of a reactor does itself; what is left over goes on in the next turn. Four of the longest inline decodes: sockets are
 /// looked after often enough, and a turn still costs little beside what it decodes.
 pub(crate) const TURN_DECODE_NS_MAX: u64 = 4 * DECODE_INLINE_NS_MAX;
+/// Decoding for one fetch before others have their turn: a common read ends in one go, and a long one does not hold up short ones.
+pub(crate) const SLICE_NS_MAX: u64 = 2 * DECODE_INLINE_NS_MAX;
 /// Frames of one engine that the workers have: each keeps a copy of its stored bytes.
 pub(crate) const JOBS_MAX: usize = 32;
 /// Messages about frames that wait for one engine, of each kind.

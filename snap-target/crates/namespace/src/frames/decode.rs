@@ -38,11 +38,12 @@ impl Frames {
             };
             match self.decode_next(attached, parts, index) {
                 Next::Moved => {
+                    self.take_turns(index);
                     moved = true;
                     waiting = 0;
-                    match self.runs[index].next == self.runs[index].frames.len() {
-                        true => self.release(index),
-                        false => self.decoding.push_back(index),
+                    if !self.answers.is_empty() {
+                        // A read writes the frame where it belongs while it is in this core's cache, and is answered before the next.
+                        break;
                     }
                 }
                 Next::Later => {
@@ -56,6 +57,19 @@ impl Frames {
             }
         }
         moved
+    }
+
+    /// Lets a run go on that has used up less than its slice, and the others before it if not.
+    fn take_turns(&mut self, index: usize) {
+        let run = &mut self.runs[index];
+        if run.next == run.frames.len() {
+            self.release(index);
+        } else if run.slice_ns < self.config.slice_ns_max {
+            self.decoding.push_front(index);
+        } else {
+            run.slice_ns = 0;
+            self.decoding.push_back(index);
+        }
     }
 
     fn decode_next(&mut self, attached: &[Attached], parts: &mut Parts, index: usize) -> Next {
@@ -78,6 +92,7 @@ impl Frames {
         let Some(packed) = self.reserve(parts, stored.packed_bytes as usize) else {
             return Next::NoRoom;
         };
+        self.runs[index].slice_ns += ns;
         if by_worker {
             return self.hand_over(parts, index, namespace.nsid, volume, packed);
         }

@@ -36,7 +36,7 @@ use crate::NamespaceError;
 use crate::attached::{Attached, find};
 use crate::frames::job::Job;
 use crate::limits::{
-    DECODE_INLINE_NS_MAX, GROUP_FRAMES, JOBS_MAX, MESSAGES_MAX, TURN_DECODE_NS_MAX,
+    DECODE_INLINE_NS_MAX, GROUP_FRAMES, JOBS_MAX, MESSAGES_MAX, SLICE_NS_MAX, TURN_DECODE_NS_MAX,
 };
 use crate::parts::Parts;
 
@@ -49,6 +49,8 @@ pub struct FrameConfig {
     pub decode_inline_ns_max: u64,
     /// Estimated nanoseconds of decoding in one turn of the ring; one frame more when they are used up.
     pub turn_decode_ns_max: u64,
+    /// Estimated nanoseconds of decoding for one fetch before others have their turn.
+    pub slice_ns_max: u64,
     /// Frames of this engine that the workers have at a time.
     pub jobs_max: usize,
     /// Messages of each kind that wait for this engine.
@@ -61,6 +63,7 @@ impl Default for FrameConfig {
             workers: None,
             decode_inline_ns_max: DECODE_INLINE_NS_MAX,
             turn_decode_ns_max: TURN_DECODE_NS_MAX,
+            slice_ns_max: SLICE_NS_MAX,
             jobs_max: JOBS_MAX,
             messages_max: MESSAGES_MAX,
         }
@@ -97,7 +100,7 @@ pub(crate) struct Frames {
     missing: VecDeque<usize>,
     /// Namespaces that found no room in this pass over them.
     full: Vec<usize>,
-    /// Runs whose stored bytes are here. They take turns, a frame each, so that a long one holds nobody up.
+    /// Runs whose stored bytes are here. They take turns, so that a long one holds nobody up.
     decoding: VecDeque<usize>,
     /// Jobs that no worker has.
     #[expect(clippy::vec_box, reason = "they travel through queues by their boxes")]

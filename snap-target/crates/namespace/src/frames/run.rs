@@ -26,6 +26,8 @@ pub(crate) struct Run {
     pub(crate) frames: SmallVec<[StoredFrame; GROUP_FRAMES]>,
     /// Frames before this one are decoded, or with a worker.
     pub(crate) next: usize,
+    /// Estimated nanoseconds of decoding since others had their turn.
+    pub(crate) slice_ns: u64,
     /// Bytes of the source before this one have been asked for.
     asked: u64,
     /// Whether it stands in the line of runs that are to be asked for.
@@ -59,6 +61,7 @@ impl Run {
             blocks: 0..0,
             frames: SmallVec::new(),
             next: 0,
+            slice_ns: 0,
             asked: 0,
             is_queued: false,
             open: 0,
@@ -76,6 +79,7 @@ impl Run {
         self.frames.clear();
         self.frames.push(frame);
         self.next = 0;
+        self.slice_ns = 0;
         self.asked = self.blocks.start;
         self.is_queued = true;
         self.open = 0;
