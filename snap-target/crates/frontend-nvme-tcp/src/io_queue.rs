@@ -29,6 +29,8 @@ pub(crate) struct IoQueue {
     commands: Vec<Option<IoCommand>>,
     /// Requests that the engine has.
     in_flight: usize,
+    /// Reads that were not begun: the host has not taken enough of the answers before them.
+    waiting_reads: VecDeque<(Slot, BlockRange)>,
     /// Writes whose data have not been asked for.
     waiting: VecDeque<Slot>,
     /// The first of them found no buffer.
@@ -56,6 +58,7 @@ impl IoQueue {
             clock,
             commands: vec![None; usize::from(entries)],
             in_flight: 0,
+            waiting_reads: VecDeque::new(),
             waiting: VecDeque::new(),
             starved: false,
             failures: Vec::new(),
@@ -80,6 +83,7 @@ impl IoQueue {
                 LinkEvent::Machine(event) => self.machine_event(event, key, engine),
             }
         }
+        self.begin_reads(key, engine);
         // Others may be waiting for buffers longer: those that found none get one in their turn.
         if !self.starved {
             while self.ask_for_data(engine) {}
@@ -173,16 +177,30 @@ impl IoQueue {
         }
         match parsed {
             Ok(IoCommand::Read(range)) => {
-                let io = Io::Read {
-                    lba: range.lba.0,
-                    blocks: range.blocks,
-                    into: None,
-                };
-                self.submit(slot, range.nsid.0, io, key, engine);
+                self.waiting_reads.push_back((slot, range));
+                self.begin_reads(key, engine);
             }
             Ok(IoCommand::Write(range)) => self.take_data(slot, range, engine),
             Ok(IoCommand::Flush(nsid)) => self.submit(slot, nsid.0, Io::Flush, key, engine),
             Err(status) => self.fail(slot, status, None),
+        }
+    }
+
+    /// Begins reads as far as the host takes their answers: one that does not must not hold the memory of all. A queue that owes nothing may
+    /// always begin one; what it owes is sent at last, and brings it here again.
+    fn begin_reads(&mut self, key: Key, engine: &mut Engine) {
+        while let Some((slot, range)) = self.waiting_reads.front().copied() {
+            if !engine.has_room(self.link.owed_bytes(), range.bytes) {
+                return;
+            }
+            self.waiting_reads.pop_front();
+            self.link.owe(slot, range.bytes);
+            let io = Io::Read {
+                lba: range.lba.0,
+                blocks: range.blocks,
+                into: None,
+            };
+            self.submit(slot, range.nsid.0, io, key, engine);
         }
     }
 

@@ -11,7 +11,9 @@ use reactor::{Event, Fd, Owner, OwnerId, Payload, ReactorError, Ring, SendBatch}
 
 use crate::digest;
 use crate::frontend::Clock;
-use crate::limits::{BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, SEND_POSTPONED_MAX};
+use crate::limits::{
+    BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, SEND_POSTPONED_MAX, SEND_TIMEOUT,
+};
 use receive::Inflow;
 pub(crate) use receive::Receiving;
 
@@ -19,6 +21,7 @@ pub(crate) use receive::Receiving;
 const TAG_RECV: u64 = 0;
 const TAG_SEND: u64 = 1;
 const TAG_TIMER: u64 = 2;
+const TAG_STALL: u64 = 3;
 
 /// What a link has for its driver.
 #[derive(Debug)]
@@ -53,6 +56,12 @@ pub(crate) struct Link {
     postponed: usize,
     /// A timer is armed for the machine's deadline.
     watched: bool,
+    /// By slot: bytes of the answer to a read, from its beginning until they are sent; and their sum.
+    owed: Vec<u32>,
+    owed_bytes: u64,
+    /// Sends that ended. A timer that finds the count of when it was armed, and a send under way, finds a host that takes nothing.
+    sends_ended: u64,
+    stall_watch: Option<u64>,
     over: bool,
 }
 
@@ -77,6 +86,10 @@ impl Link {
             batch: Some(SendBatch::new(BATCH_HEADER_BYTES, BATCH_SEGMENTS_MAX)),
             postponed: 0,
             watched: false,
+            owed: Vec::new(),
+            owed_bytes: 0,
+            sends_ended: 0,
+            stall_watch: None,
             over: false,
         })
     }
@@ -143,6 +156,49 @@ impl Link {
         self.buffers[slot.index()] = Some(buf);
     }
 
+    /// Counts the answer that a read will bring, from now until it is sent.
+    pub(crate) fn owe(&mut self, slot: Slot, bytes: u32) {
+        if self.owed.len() <= slot.index() {
+            self.owed.resize(slot.index() + 1, 0);
+        }
+        self.owed[slot.index()] = bytes;
+        self.owed_bytes += u64::from(bytes);
+    }
+
+    /// Bytes of reads that were begun and whose answers are not sent.
+    pub(crate) fn owed_bytes(&self) -> u64 {
+        self.owed_bytes
+    }
+
+    fn paid(&mut self, slot: Slot) {
+        if let Some(owed) = self.owed.get_mut(slot.index()) {
+            self.owed_bytes -= u64::from(std::mem::take(owed));
+        }
+    }
+
+    /// One timer is armed while there is something to send; it looks whether the host took anything meanwhile.
+    fn watch_sends(&mut self) {
+        if self.stall_watch.is_none() {
+            self.stall_watch = Some(self.sends_ended);
+            let at = std::time::Instant::now() + SEND_TIMEOUT;
+            self.over |= self.owner.timer(at, TAG_STALL).is_err();
+        }
+    }
+
+    fn look_at_sends(&mut self) {
+        let armed_at = self.stall_watch.take();
+        let is_sending = self.batch.is_none();
+        if is_sending && armed_at == Some(self.sends_ended) {
+            tracing::warn!(
+                seconds = SEND_TIMEOUT.as_secs(),
+                "the host takes nothing of what is sent to it; the connection ends"
+            );
+            self.over = true;
+        } else if is_sending {
+            self.watch_sends();
+        }
+    }
+
     /// Takes a slot's buffer.
     pub(crate) fn take_buffer(&mut self, slot: Slot) -> Option<IoBuf> {
         self.buffers.get_mut(slot.index())?.take()
@@ -162,6 +218,7 @@ impl Link {
             match event.tag {
                 TAG_RECV => self.received(event),
                 TAG_SEND => self.sent(event),
+                TAG_STALL => self.look_at_sends(),
                 _ => return Some(LinkEvent::Timer),
             }
         }
@@ -194,6 +251,7 @@ impl Link {
         let Some(mut batch) = self.batch.take() else {
             return;
         };
+        self.watch_sends();
         self.machine.transmit(&mut self.tx);
         if !self.fill(&mut batch) {
             self.over = true;
@@ -240,6 +298,7 @@ impl Link {
     }
 
     fn sent(&mut self, event: Event) {
+        self.sends_ended += 1;
         if let Payload::Sent(mut batch) = event.payload {
             batch.clear();
             self.batch = Some(batch);
@@ -250,6 +309,7 @@ impl Link {
         for index in 0..self.tx.items().len() {
             if let Some(slot) = self.tx.items().get(index).and_then(|item| item.ends) {
                 self.take_buffer(slot);
+                self.paid(slot);
                 self.machine.transmitted(slot);
             }
         }

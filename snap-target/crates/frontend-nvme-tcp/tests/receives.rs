@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use reactor::RingConfig;
 use reactor::buf::PoolConfig;
+use store::decorate::Delay;
 use store::{OpenOptions, SharedStore, StoreSpec};
 use support::raw::Queue;
 use support::target::{Target, memory};
@@ -336,4 +337,29 @@ fn twenty_hosts_write_while_one_is_silent() {
             });
         }
     });
+}
+
+/// Hosts that ask for thirty megabytes each and take nothing of them: another host's reads are answered all the same.
+#[test]
+fn hosts_that_read_nothing_leave_memory_to_the_others() {
+    // A store that lends no memory: every answer takes some of the reactor's.
+    let delay = Delay {
+        read: Duration::from_micros(100),
+        ..Delay::default()
+    };
+    let target = Target::start(delay.over(memory()).unwrap());
+    let mut deaf = Vec::new();
+    for host in 0..4 {
+        let name = format!("{OTHER_HOST}-{host}");
+        let (admin, cntlid) = Queue::admin(&target.address, &name, Duration::ZERO);
+        let mut io = Queue::io(&target.address, &name, cntlid, 1);
+        io.send_reads(30, 0, 256);
+        deaf.push((admin, io));
+    }
+    let (_admin, cntlid) = Queue::admin(&target.address, HOST, Duration::ZERO);
+    let mut io = Queue::io(&target.address, HOST, cntlid, 1);
+    for blocks in [1, 33, 256] {
+        let cids = io.send_reads(1, 0, blocks);
+        io.take_read(cids[0], blocks);
+    }
 }

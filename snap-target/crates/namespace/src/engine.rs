@@ -187,6 +187,14 @@ impl Engine {
         self.parts.incoming.alloc(len)
     }
 
+    /// Whether one who holds `held_bytes` of answers that travel to a host, or are being made, should ask for `bytes` more: at most as much as is
+    /// left for the others, and one answer always.
+    #[must_use]
+    pub fn has_room(&self, held_bytes: u64, bytes: u32) -> bool {
+        let left = self.parts.free_answer_bytes(bytes as usize) as u64;
+        held_bytes == 0 || held_bytes + u64::from(bytes) <= left
+    }
+
     /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
     /// came to. An unknown token is ignored: the request was answered.
     pub fn cancel(&mut self, token: u64) {

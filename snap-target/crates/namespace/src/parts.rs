@@ -53,6 +53,11 @@ impl Parts {
         })
     }
 
+    /// Bytes of the free memory that answers of `len` bytes could be made of.
+    pub(crate) fn free_answer_bytes(&self, len: usize) -> usize {
+        self.answers.free_bytes_for(len)
+    }
+
     /// Memory for an answer of a namespace. Where several share the pool, one gets less of it the more it holds already, and the less is left: a
     /// namespace whose store does not answer ends at a part of the pool (the dynamic thresholds of shared switch memory: Choudhury and Hahne,
     /// 1998). One answer it always gets, if there is room.
