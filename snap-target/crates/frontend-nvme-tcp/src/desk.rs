@@ -16,8 +16,8 @@ use nvme::controller::{Admitted, ControllerId, Registry};
 use nvme::queue::{QueueId, Slot};
 use reactor::{Event, Fd, Owner, OwnerId, Payload, Ring};
 
+use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
-use crate::frontend::Clock;
 use crate::limits::HANDSHAKES_MAX;
 use crate::link::Health;
 use crate::message::{Message, QueueCounters};

@@ -3,14 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::Instant;
 
 use namespace::{Done, Engine, Peer};
-use nvme::Time;
 use nvme::controller::ControllerId;
 use nvme::queue::{QueueId, Slot};
 use reactor::{Fd, OwnerId, Receiver, Ring, Wait, channel};
 
+use crate::clock::Clock;
 use crate::config::{FrontendConfig, FrontendError, Service};
 use crate::desk::Desk;
 use crate::io_queue::IoQueue;
@@ -18,30 +17,6 @@ use crate::limits::{CONNECTIONS_MAX, MESSAGES_MAX};
 use crate::link::{Health, Link, Receiving};
 use crate::message::{Adoption, Control, Message};
 use crate::table::{Key, Table};
-
-/// Monotonic time as the machines want it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
-    start: Instant,
-}
-
-impl Clock {
-    fn new() -> Self {
-        Self {
-            start: Instant::now(),
-        }
-    }
-
-    /// Now.
-    pub(crate) fn now(self) -> Time {
-        Time::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// The same moment as the ring's timers count it.
-    pub(crate) fn instant(self, time: Time) -> Instant {
-        self.start + std::time::Duration::from_nanos(time.as_nanos())
-    }
-}
 
 /// One reactor's share of the target; see the crate.
 pub struct Frontend {

@@ -10,8 +10,8 @@ use nvme::tcp::target::Event;
 use nvme_spec::{IoOpcode, Lba, Sqe, Status};
 use reactor::buf::IoBuf;
 
+use crate::clock::Clock;
 use crate::config::Service;
-use crate::frontend::Clock;
 use crate::limits::{AWAITED_BYTES_MAX, LINGER};
 use crate::link::{Health, Link, LinkEvent};
 use crate::message::{QueueCounters, count};

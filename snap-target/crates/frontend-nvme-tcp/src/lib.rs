@@ -13,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+mod clock;
 mod config;
 mod desk;
 #[allow(

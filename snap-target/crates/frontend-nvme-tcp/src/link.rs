@@ -9,8 +9,8 @@ use nvme::tcp::target::{Connection as Machine, Event as MachineEvent, Want};
 use reactor::buf::IoBuf;
 use reactor::{Event, Fd, Owner, OwnerId, Payload, ReactorError, Ring, SendBatch};
 
+use crate::clock::Clock;
 use crate::digest;
-use crate::frontend::Clock;
 use crate::limits::{
     BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, SEND_POSTPONED_MAX, SEND_TIMEOUT,
 };

@@ -10,8 +10,8 @@ use nvme::queue::Slot;
 use nvme::tcp::target::{Connection as Machine, TargetLimits};
 use reactor::{Fd, Ring};
 
+use crate::clock::Clock;
 use crate::config::FrontendError;
-use crate::frontend::Clock;
 use crate::link::{Link, Receiving};
 use crate::message::{Adoption, QueueCounters};
 

@@ -19,8 +19,8 @@ use reactor::buf::IoBuf;
 use reactor::{Errno, Event, OpId, Payload, ReactorError, RecvChunk};
 
 use super::{Link, TAG_RECV};
+use crate::clock::Clock;
 use crate::digest;
-use crate::frontend::Clock;
 use crate::limits::{LANDING_BYTES, SEND_POSTPONED_MAX, SINGLE_RECEIVES};
 
 /// How bytes come in.
