@@ -79,7 +79,10 @@ pub struct Packed {
     volume: PathBuf,
     source_bytes: u64,
     elements: u64,
+    /// Of the values alone.
     stored_bytes: u64,
+    /// Of the whole volume file.
+    volume_bytes: u64,
     took: Duration,
 }
 
@@ -158,6 +161,7 @@ fn pack_one(
         source_bytes: stream.source_bytes,
         elements: stream.elements,
         stored_bytes: stream.stored_bytes,
+        volume_bytes: finished.volume_bytes,
         took,
     })
 }

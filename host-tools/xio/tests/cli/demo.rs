@@ -86,12 +86,20 @@ fn demo(folder: &Folder, change: impl FnOnce(&mut Vec<PathBuf>)) -> Ran {
 #[test]
 fn every_row_is_read_back_and_counted() {
     let folder = Folder::new();
-    let ran = demo(&folder, |_| {});
+    let mut file_bytes = Vec::new();
+    let ran = demo(&folder, |volumes| {
+        file_bytes = volumes
+            .iter()
+            .map(|volume| fs::metadata(volume).unwrap().len())
+            .collect();
+    });
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() >= 15, "{}", rows.len());
-    for row in rows {
+    assert_eq!(rows.len(), file_bytes.len());
+    for (row, &file_bytes) in rows.iter().zip(&file_bytes) {
+        assert_eq!(row["volume_bytes"], file_bytes);
         assert_eq!(row["first_difference"], serde_json::Value::Null);
         assert_eq!(row["readings"], 5);
         let source = fs::metadata(fixture(row["data"].as_str().unwrap()))
