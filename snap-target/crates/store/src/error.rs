@@ -110,12 +110,12 @@ pub enum StoreError {
     },
     /// The file is shorter than when it was opened.
     #[error(
-        "{store}: it ended at byte {offset}, but had {bytes} bytes when it was opened: something truncated it; restore it and open it again"
+        "{store}: it has no byte {offset} any more, but had {bytes} bytes when it was opened: something truncated it; restore it and open it again"
     )]
     Truncated {
         /// The store.
         store: String,
-        /// Byte at which the medium ended.
+        /// A byte that it no longer has; its end may lie before this.
         offset: u64,
         /// Size when it was opened.
         bytes: u64,
