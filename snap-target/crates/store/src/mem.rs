@@ -40,6 +40,11 @@ impl MemBackend {
             store: name.clone(),
             why: "it is larger than the address space",
         })?;
+        if let Some(available) = available_bytes()
+            && bytes > available
+        {
+            return Err(too_large(name, bytes, available));
+        }
         let memory = map(len).map_err(|error| StoreError::Resources {
             store: name.clone(),
             why: error.to_string(),
@@ -49,6 +54,30 @@ impl MemBackend {
             memory: Arc::new(memory),
             limits: memory_limits(bytes, writable),
         })
+    }
+}
+
+/// What the system can give before it kills for memory, by its own estimate; `None` where it does not say. A control group may allow less.
+fn available_bytes() -> Option<u64> {
+    available_in(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+/// MemAvailable of /proc/meminfo (proc(5)), which counts in KiB.
+fn available_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+/// All of it is taken at once, and what the system does not have it would get by killing.
+fn too_large(store: String, bytes: u64, available: u64) -> StoreError {
+    StoreError::Resources {
+        store,
+        why: format!(
+            "{bytes} bytes are more than the {available} bytes of memory that are available; choose a smaller size, or free memory"
+        ),
     }
 }
 
@@ -221,4 +250,31 @@ impl Store for MemStore {
 /// Bytes of a transfer, which `check` bounded by [`TRANSFER_BYTES_MAX`].
 fn count(done: usize) -> u32 {
     u32::try_from(done).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn available_memory_is_read_from_the_systems_account() {
+        let meminfo = "MemTotal:       16318412 kB\nMemFree:          812340 kB\nMemAvailable:    9000001 kB\nBuffers: 1 kB\n";
+        assert_eq!(available_in(meminfo), Some(9_000_001 * 1024));
+        assert_eq!(available_in("MemTotal: 1 kB\n"), None);
+        assert_eq!(available_in("MemAvailable: many kB\n"), None);
+    }
+
+    #[test]
+    fn more_than_the_system_has_is_refused_before_it_is_taken() {
+        // 1 EiB, which no machine has and no address space: the kernel would say ENOMEM, without the sizes.
+        let error = MemBackend::new(1 << 60, true).unwrap_err();
+        let StoreError::Resources { store, why } = error else {
+            unreachable!("{error}");
+        };
+        assert_eq!(store, "mem:1152921504606846976");
+        assert!(
+            why.starts_with("1152921504606846976 bytes are more than the "),
+            "{why}"
+        );
+    }
 }
