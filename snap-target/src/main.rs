@@ -19,10 +19,23 @@ fn main() -> ExitCode {
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("snap-target: {error:#}");
+            eprintln!("snap-target: {}", line_of(&error));
             ExitCode::FAILURE
         }
     }
+}
+
+/// What failed and its causes, in one line. Many errors say their cause themselves: it is not said again.
+fn line_of(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if line.is_empty() {
+            line = cause;
+        } else if !line.contains(&cause) {
+            line = format!("{line}: {cause}");
+        }
+    }
+    line
 }
 
 fn run(args: &Args) -> Result<()> {

@@ -29,7 +29,7 @@ pub fn namespaces(
         };
         if namespace.blocks == 0 {
             bail!(
-                "{text}: it presents no block of {} bytes; nothing to serve",
+                "{text}: it presents no block of {} bytes, so there is nothing to serve; leave this STORE out",
                 namespace.lba_bytes
             );
         }

@@ -341,7 +341,7 @@ fn what_cannot_be_served_is_said() {
     let packed = folder.path("packed.xvol");
     pack(&packed, "u16", &tokens()[..8000]);
     let packed = packed.to_str().unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 8] = [
         (
             &[packed, packed, "--listen", "127.0.0.1:0"],
             "serve it once",
@@ -355,7 +355,15 @@ fn what_cannot_be_served_is_said() {
         ),
         (
             &["mem:1MiB", "--nqn", "not-a-name", "--listen", "127.0.0.1:0"],
-            "NQN",
+            "snap-target: the subsystem's NQN: an NQN begins with \"nqn.\", for example nqn.2014-08.org.nvmexpress:uuid:...\n",
+        ),
+        (
+            &["file:no-such-file"],
+            "snap-target: opening file:no-such-file failed: ENOENT: No such file or directory; check the path\n",
+        ),
+        (
+            &["null:1MiB", "null:100"],
+            "snap-target: null:100: it presents no block of 4096 bytes, so there is nothing to serve; leave this STORE out\n",
         ),
     ];
     for (arguments, expected) in cases {
@@ -366,6 +374,8 @@ fn what_cannot_be_served_is_said() {
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(1), "{arguments:?}: {text}");
         assert!(text.contains(expected), "{arguments:?}: {text}");
+        assert_eq!(text.lines().count(), 1, "{arguments:?}: {text}");
+        assert_eq!(output.stdout, b"", "{arguments:?}");
     }
     assert!(
         Initiator::connect(
