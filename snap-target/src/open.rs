@@ -156,6 +156,10 @@ fn of_raw(nsid: u32, spec: &StoreSpec, lba_bytes: u32) -> Result<Namespace> {
         }
         other => other?,
     };
+    let left_bytes = store.bytes() % u64::from(lba_bytes);
+    if left_bytes > 0 && left_bytes < store.bytes() {
+        tracing::warn!(store = %spec, left_bytes, lba_bytes, "not a whole number of blocks: its last bytes are not presented");
+    }
     Ok(Namespace::of_store(
         nsid,
         store,

@@ -387,3 +387,24 @@ fn what_cannot_be_served_is_said() {
         "not {NQN}"
     );
 }
+
+/// A file's last part of a block is not presented, and the daemon says so before it is ready.
+#[test]
+fn a_part_of_a_block_at_the_end_is_said_and_not_presented() {
+    let folder = Folder::new("part");
+    let plain = folder.path("plain.bin");
+    std::fs::write(&plain, vec![7; 2 * 4096 + 100]).unwrap();
+    let spec = format!("file:{}", plain.display());
+    let log = folder.path("log");
+    let target = Target::start_logged(&[&spec, "null:8192"], &log);
+    let host = target.host(&Options::default());
+    assert_eq!(host.namespace(1).unwrap().bytes(), 8192);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(
+        text.contains("its last bytes are not presented")
+            && text.contains(&spec)
+            && text.contains("left_bytes=100"),
+        "{text}"
+    );
+}

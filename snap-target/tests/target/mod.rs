@@ -27,11 +27,21 @@ impl Target {
 
     /// The same at an address.
     pub fn start_at(address: &str, arguments: &[&str]) -> Target {
+        Self::spawn(address, arguments, Stdio::inherit())
+    }
+
+    /// Starts it on a free port with its log in a file.
+    pub fn start_logged(arguments: &[&str], log: &Path) -> Target {
+        Self::spawn("127.0.0.1:0", arguments, File::create(log).unwrap().into())
+    }
+
+    fn spawn(address: &str, arguments: &[&str], log: Stdio) -> Target {
         let mut child = Command::new(env!("CARGO_BIN_EXE_snap-target"))
             .args(arguments)
             .args(["--listen", address, "--log", "warn"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
