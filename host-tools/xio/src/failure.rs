@@ -65,6 +65,11 @@ impl Failure {
         }
     }
 
+    /// The error that it was made of, if it is of this type.
+    pub fn cause<E: std::error::Error + Send + Sync + 'static>(&self) -> Option<&E> {
+        self.error.downcast_ref()
+    }
+
     /// Prints the failure for a person, and returns its exit status.
     pub fn report(&self) -> ExitCode {
         let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();

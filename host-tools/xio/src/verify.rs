@@ -1,6 +1,7 @@
 //! `xio verify`: a volume by itself, or what a volume or a namespace presents against the files that it was packed from.
 
-use std::path::Path;
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 use initiator::{Initiator, Url};
@@ -21,17 +22,24 @@ use crate::stdout::print_line;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
-    let compared_bytes = if arguments.volume.contains("://") {
+    let compared = if arguments.volume.contains("://") {
         let url: Url = arguments
             .volume
             .parse()
             .map_err(|error: initiator::UrlError| Failure::usage(error))?;
-        verify_namespace(&url, arguments)?
+        verify_namespace(&url, arguments)
     } else if arguments.against.is_empty() {
         return check_volume(arguments);
     } else {
-        verify_volume(arguments)?
+        verify_volume(arguments)
     };
+    if let Err(failure) = &compared
+        && let Some(difference) = failure.cause::<Difference>()
+        && arguments.json
+    {
+        print_line(difference_json(arguments, difference))?;
+    }
+    let compared_bytes = compared?;
     if arguments.json {
         return print_line(json!({
             "verified": arguments.volume,
@@ -209,11 +217,78 @@ fn other_length(
         [only] => format!("{} has", only.display()),
         several => format!("the {} files have", several.len()),
     };
-    Failure::data(anyhow!(
+    let text = format!(
         "{what} presents {} bytes, {files} {}",
         grouped(presented_bytes),
         grouped(files_bytes)
-    ))
+    );
+    Failure::data(Difference {
+        text,
+        place: Place::Length {
+            presented_bytes,
+            files_bytes,
+        },
+    })
+}
+
+/// Where what is presented is not what the files hold.
+#[derive(Debug)]
+struct Difference {
+    /// For a person.
+    text: String,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    /// The lengths differ: no byte was compared.
+    Length {
+        presented_bytes: u64,
+        files_bytes: u64,
+    },
+    /// The first byte that differs.
+    Byte {
+        at: u64,
+        presented: u8,
+        expected: u8,
+        /// The file that holds it, and its byte there; `None` between and behind the files.
+        file: Option<(PathBuf, u64)>,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Difference {}
+
+fn difference_json(arguments: &cli::Verify, difference: &Difference) -> Value {
+    let difference = match &difference.place {
+        Place::Length {
+            presented_bytes,
+            files_bytes,
+        } => json!({
+            "what": "length",
+            "presented_bytes": presented_bytes,
+            "files_bytes": files_bytes,
+        }),
+        Place::Byte {
+            at,
+            presented,
+            expected,
+            file,
+        } => json!({
+            "what": "byte",
+            "presented_offset": at,
+            "presented": presented,
+            "expected": expected,
+            "file": file.as_ref().map(|(path, _)| path),
+            "file_offset": file.as_ref().map(|(_, byte)| byte),
+        }),
+    };
+    json!({ "verified": arguments.volume, "difference": difference })
 }
 
 /// A chunk as it is presented, and as it should be.
@@ -237,16 +312,23 @@ impl Buffers {
             return Ok(());
         }
         let pairs = self.presented.iter().zip(&self.expected);
-        let (at, (presented, expected)) = (offset..)
+        let (at, (&presented, &expected)) = (offset..)
             .zip(pairs)
             .find(|(_, (presented, expected))| presented != expected)
             .unwrap_or((offset, (&0, &0)));
-        let place = match files.locate(at) {
+        let file = files.locate(at);
+        let place = match file {
             Some((path, byte)) => format!("byte {byte} of {} is {expected:#04x}", path.display()),
             None => "it must be zero, between and behind the files".to_owned(),
         };
-        Err(Failure::data(anyhow!(
-            "{what}: presented byte {at} is {presented:#04x}; {place}"
-        )))
+        Err(Failure::data(Difference {
+            text: format!("{what}: presented byte {at} is {presented:#04x}; {place}"),
+            place: Place::Byte {
+                at,
+                presented,
+                expected,
+                file: file.map(|(path, byte)| (path.to_owned(), byte)),
+            },
+        }))
     }
 }

@@ -1,5 +1,7 @@
 //! Every mistake has its exit status and its words, and leaves no file.
 
+use serde_json::json;
+
 use super::support::{Folder, fixture};
 
 fn tokens(name: &str) -> String {
@@ -279,6 +281,32 @@ fn bytes_that_differ_are_found_and_placed() {
         "v.xio presents 8,592 bytes, a.bin has 8,000",
         &["verify", "v.xio", "--against", "a.bin"],
     );
+    for (files, difference) in [
+        (
+            &["--against", "c.bin", "--against", "b.bin"][..],
+            json!({
+                "what": "byte",
+                "presented_offset": 7_001,
+                "presented": presented,
+                "expected": expected,
+                "file": "c.bin",
+                "file_offset": 7_001,
+            }),
+        ),
+        (
+            &["--against", "a.bin"],
+            json!({ "what": "length", "presented_bytes": 8_592, "files_bytes": 8_000 }),
+        ),
+    ] {
+        let ran = folder.xio([&["verify", "v.xio", "--json"], files].concat());
+        assert_eq!(ran.status, 1, "{}", ran.stderr);
+        let seen: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            seen,
+            json!({ "verified": "v.xio", "difference": difference })
+        );
+        assert!(ran.stderr.starts_with("error: v.xio"), "{}", ran.stderr);
+    }
     let concat = [&verify(["a.bin", "b.bin"])[..], &["--concat"]].concat();
     folder.fails(
         1,
