@@ -355,3 +355,28 @@ fn a_flipped_bit_is_reported_and_nothing_of_it_presented() {
     );
     assert_eq!(folder.names(), ["a.bin", "bad.xio", "v.xio"]);
 }
+
+#[test]
+fn too_many_tiny_files_end_to_end_are_refused_with_what_to_do() {
+    let folder = Folder::new();
+    let names: Vec<String> = (0..65).map(|n| format!("{n}.bin")).collect();
+    for name in &names {
+        folder.write(name, &[1, 0, 0, 0]);
+    }
+    let options = [
+        "--dtype",
+        "u32",
+        "--concat",
+        "--store-as",
+        "u16+lz4",
+        "-o",
+        "v.xio",
+    ];
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    folder.fails(
+        2,
+        "view: more than 64 frames that touch a 4 KiB block, at presented byte 256; use larger frames, fewer and larger streams, or a chain without compressor and shuffle",
+        &[&["pack"], &names[..], &options].concat(),
+    );
+    folder.done([&["pack"], &names[..64], &options].concat());
+}

@@ -28,6 +28,8 @@ pub(crate) struct Crowded {
     /// The limit, by its name in docs/format.md.
     pub(crate) what: &'static str,
     pub(crate) max: usize,
+    /// What a writer can do.
+    pub(crate) advice: &'static str,
 }
 
 impl Crowded {
@@ -59,6 +61,7 @@ impl Density {
             return Err(Crowded {
                 what: "extents that touch a 4 KiB block",
                 max: BLOCK_EXTENTS_MAX,
+                advice: "use fewer, longer extents there",
             });
         }
         self.extents = if last == first { self.extents + 1 } else { 1 };
@@ -103,6 +106,7 @@ impl Density {
             return Err(Crowded {
                 what: "frames that touch a 4 KiB block",
                 max: BLOCK_FRAMES_MAX,
+                advice: "use larger frames, fewer and larger streams, or a chain without compressor and shuffle",
             });
         }
         if last != first {

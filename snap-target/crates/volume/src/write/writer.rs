@@ -317,10 +317,11 @@ impl<O: Output> Writer<O> {
             if extent.bytes == 0 {
                 continue;
             }
-            if let Err(Crowded { what, max }) = self.crowds(&mut density, &extent) {
+            if let Err(crowded) = self.crowds(&mut density, &extent) {
+                let Crowded { what, max, advice } = crowded;
                 return refused(
                     "view",
-                    format!("more than {max} {what}, at presented byte {start}"),
+                    format!("more than {max} {what}, at presented byte {start}; {advice}"),
                 );
             }
             start = extent.start.saturating_add(extent.bytes);
