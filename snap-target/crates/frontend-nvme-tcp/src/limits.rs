@@ -24,9 +24,6 @@ pub(crate) const BACKLOG: i32 = 128;
 /// A queue's host is asked for the data of another write (R2T) while less than this is on its way. It covers 100 Gbit/s over 160 us; more would only
 /// fill sockets and caches, and a host that sends nothing would hold more of the memory that all share.
 pub(crate) const AWAITED_BYTES_MAX: u64 = 2 << 20;
-/// A host that takes nothing of what is sent to it for so long is gone: its answers hold memory that all share. Below the 30 s after which a
-/// host gives a command up.
-pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(20);
 /// Turns in a row that a send may wait for the answers of what is being received, while data arrive faster than they are taken. The host has been
 /// asked for the data of at least as many writes then, and goes on with them.
 pub(crate) const SEND_POSTPONED_MAX: usize = 8;

@@ -11,9 +11,7 @@ use reactor::{Event, Fd, Owner, OwnerId, Payload, ReactorError, Ring, SendBatch}
 
 use crate::clock::Clock;
 use crate::digest;
-use crate::limits::{
-    BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, SEND_POSTPONED_MAX, SEND_TIMEOUT,
-};
+use crate::limits::{BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, SEND_POSTPONED_MAX};
 use receive::Inflow;
 pub(crate) use receive::Receiving;
 
@@ -176,11 +174,12 @@ impl Link {
         }
     }
 
-    /// One timer is armed while there is something to send; it looks whether the host took anything meanwhile.
+    /// One timer is armed while there is something to send; it looks whether the host took anything meanwhile. A host has as long for that as for
+    /// the data of its writes: either way it holds memory that all share.
     fn watch_sends(&mut self) {
         if self.stall_watch.is_none() {
             self.stall_watch = Some(self.sends_ended);
-            let at = std::time::Instant::now() + SEND_TIMEOUT;
+            let at = std::time::Instant::now() + self.machine.limits().data_timeout;
             self.over |= self.owner.timer(at, TAG_STALL).is_err();
         }
     }
@@ -190,7 +189,7 @@ impl Link {
         let is_sending = self.batch.is_none();
         if is_sending && armed_at == Some(self.sends_ended) {
             tracing::warn!(
-                seconds = SEND_TIMEOUT.as_secs(),
+                seconds = self.machine.limits().data_timeout.as_secs(),
                 "the host takes nothing of what is sent to it; the connection ends"
             );
             self.over = true;

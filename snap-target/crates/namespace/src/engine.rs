@@ -227,6 +227,9 @@ impl Engine {
         let waits = attached.parked.iter().position(|parked| *parked == slot);
         if let Some(at) = waits {
             attached.parked.remove(at);
+            if attached.parked.is_empty() {
+                self.waiting.retain(|waiting| *waiting != index);
+            }
         }
         let nsid = attached.shared.nsid;
         match &mut self.requests[slot].work {
@@ -416,6 +419,13 @@ impl Engine {
 
     /// Lets a request go on from where it stands.
     fn advance(&mut self, slot: usize) {
+        if let Some(step) = self.go_on(slot) {
+            self.settle(slot, step);
+        }
+    }
+
+    /// How far a request comes now; none where it does not wait for the engine.
+    fn go_on(&mut self, slot: usize) -> Option<Step> {
         let request = &mut self.requests[slot];
         let attached = &mut self.attached[request.attached];
         let step = match std::mem::replace(&mut request.work, Work::Submitted) {
@@ -442,17 +452,23 @@ impl Engine {
             }
             other => {
                 request.work = other;
-                return;
+                return None;
             }
         };
-        self.settle(slot, step);
+        Some(step)
     }
 
-    fn settle(&mut self, slot: usize, step: Step) {
+    /// Counts the memory that a request was given while it went on; returns its namespace's place.
+    fn account(&mut self, slot: usize) -> usize {
         let granted = std::mem::take(&mut self.parts.granted);
         let index = self.requests[slot].attached;
         self.requests[slot].answer_bytes += granted;
         self.attached[index].answer_bytes += granted;
+        index
+    }
+
+    fn settle(&mut self, slot: usize, step: Step) {
+        let index = self.account(slot);
         match step {
             Step::Done(result) => self.finish(slot, result),
             Step::Waiting => {}
@@ -531,17 +547,22 @@ impl Engine {
             let Some(index) = self.waiting.pop_front() else {
                 break;
             };
-            while let Some(slot) = self.attached[index].parked.pop_front() {
-                // Kept out of the way meanwhile, so that it cannot be counted among those behind it.
-                let behind = std::mem::take(&mut self.attached[index].parked);
-                self.advance(slot);
-                let parked = &mut self.attached[index].parked;
-                let is_parked_again = !parked.is_empty();
-                parked.extend(behind);
-                if is_parked_again {
-                    break;
+            while let Some(slot) = self.attached[index].parked.front().copied() {
+                match self.go_on(slot) {
+                    // Those behind it wait for the same as a rule, and keep their order.
+                    Some(Step::Parked) => {
+                        self.account(slot);
+                        self.waiting.push_back(index);
+                        break;
+                    }
+                    step => {
+                        self.attached[index].parked.pop_front();
+                        if let Some(step) = step {
+                            self.settle(slot, step);
+                        }
+                        retried = true;
+                    }
                 }
-                retried = true;
             }
         }
         retried

@@ -66,7 +66,7 @@ impl ViewRead {
         parts: &mut Parts,
         slot: usize,
     ) -> Step {
-        if self.out.is_none() {
+        if self.out.is_none() && self.failed.is_none() {
             self.out = parts.alloc_answer(attached, self.len);
             if self.out.is_none() {
                 return Step::Parked;

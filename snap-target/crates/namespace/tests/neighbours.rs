@@ -397,6 +397,36 @@ fn write(bench: &mut Bench, token: u64) {
     bench.done.extend(done);
 }
 
+/// A view's read that waits for memory holds nothing, and ends at once.
+#[test]
+fn a_read_that_waits_for_memory_is_cancelled_at_once() {
+    let packed = Packed::new("neighbours-memory", "u16+lz4");
+    let view = Namespace::of_view(2, packed.volume(), vec![packed.store()]);
+    let mut bench = Bench::new(vec![raw(1, Odd::healthy(memory())), Arc::new(view)]);
+    let mut held = Vec::new();
+    while bench.engine.counters().parked == 0 {
+        bench.read(1, 256, 1);
+        if bench.engine.counters().parked == 0 {
+            held.push(bench.answer());
+        }
+    }
+    bench.read(2, 256, 2);
+    assert_eq!(bench.engine.counters().parked, 2);
+    bench.engine.cancel(2);
+    let done = bench.answer();
+    assert_eq!(done.token, 2);
+    let error = done.result.unwrap_err();
+    assert_eq!(
+        error.status(false),
+        Status::ABORT_REQUESTED.dnr(),
+        "{error}"
+    );
+    // The other waits on.
+    bench.assert_silent();
+    drop(held);
+    assert_eq!(bench.answer().token, 1);
+}
+
 /// A write whose host is gone may still be applied: what others write waits for its end, on the same engine and on others, and what the store
 /// did not have yet is given up.
 #[test]

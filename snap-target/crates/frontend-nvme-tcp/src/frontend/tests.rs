@@ -129,8 +129,13 @@ fn enable() -> Vec<u8> {
 }
 
 fn long_write(cid: u16) -> Vec<u8> {
+    long(0x01, cid)
+}
+
+/// A read or write of 1 MiB.
+fn long(opcode: u8, cid: u16) -> Vec<u8> {
     let mut sqe = [0; 64];
-    (sqe[0], sqe[4]) = (0x01, 1);
+    (sqe[0], sqe[4]) = (opcode, 1);
     sqe[2..4].copy_from_slice(&cid.to_le_bytes());
     sqe[48..50].copy_from_slice(&(BLOCKS - 1).to_le_bytes());
     capsule(sqe, &[], u32::from(BLOCKS) * 4096)
@@ -175,4 +180,15 @@ fn a_host_that_sends_no_data_is_gone() {
     assert_eq!(frontend.answer(&mut io, 24)[0], 9, "R2T");
     frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
     assert_eq!(io.read(&mut [0]).unwrap(), 0);
+}
+
+/// The same for one that takes none of what it asked for.
+#[test]
+fn a_host_that_takes_nothing_is_gone() {
+    let (mut frontend, address) = frontend_with(|limits| limits.data_timeout = TURN);
+    let (_admin, mut io) = attached(&mut frontend, address);
+    // More than the sockets hold.
+    let reads: Vec<u8> = (0..63).flat_map(|cid| long(0x02, cid)).collect();
+    io.write_all(&reads).unwrap();
+    frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
 }

@@ -137,7 +137,8 @@ pub struct TargetLimits {
     /// From the connection's first moment to the end of Connect, and of authentication where there is one.
     pub connect_timeout: Duration,
     /// From [`Connection::request_data`] to the last byte of the command's data: what an R2T may cost a host that sends nothing, since the
-    /// command's memory is held as long. Below the 30 s after which hosts give a command up.
+    /// command's memory is held as long. The driver gives a host the same time to take what is sent to it. Below the 30 s after which hosts
+    /// give a command up.
     pub data_timeout: Duration,
 }
 
