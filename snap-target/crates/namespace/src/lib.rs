@@ -21,6 +21,7 @@ mod error;
 mod fence;
 mod frames;
 mod identity;
+mod keeper;
 pub mod limits;
 #[allow(
     unsafe_code,
@@ -38,5 +39,6 @@ pub use error::NamespaceError;
 pub use fence::WriteFence;
 pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
+pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};
 pub use request::{Done, Io};
 pub use shared::{Backing, Namespace, NamespaceSet};

@@ -6,7 +6,7 @@ use store::SharedStore;
 use volume::Volume;
 use volume::format::Stream;
 
-use crate::{Identity, WriteFence};
+use crate::{Forgetful, Identity, Keeper, WriteFence};
 
 /// What stands behind a namespace.
 #[derive(Clone, Debug)]
@@ -43,6 +43,8 @@ pub struct Namespace {
     pub backing: Backing,
     /// Holds writes back while one whose host is gone may still be applied.
     pub fence: WriteFence,
+    /// What must survive restarts besides the data.
+    pub keeper: Arc<dyn Keeper>,
 }
 
 impl Namespace {
@@ -60,6 +62,7 @@ impl Namespace {
             optimal_read_bytes: limits.alignment_bytes.max(lba_bytes),
             backing: Backing::Raw(store),
             fence: WriteFence::default(),
+            keeper: Forgetful::keeper(),
         }
     }
 
@@ -80,6 +83,7 @@ impl Namespace {
             optimal_read_bytes: optimal_read_bytes(&volume),
             backing: Backing::View { volume, stores },
             fence: WriteFence::default(),
+            keeper: Forgetful::keeper(),
         }
     }
 
