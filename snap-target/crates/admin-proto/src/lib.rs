@@ -1,0 +1,45 @@
+//! The admin contract of snap-target as code: messages, clients and servers of package `xio.admin.v1`.
+//!
+//! The contract itself, with units, limits and errors, is in `snap-target/proto/xio/admin/v1`; `common.proto` has the rules.
+
+#![forbid(unsafe_code)]
+
+/// Version 1.
+pub mod v1 {
+    #![allow(
+        missing_docs,
+        clippy::all,
+        clippy::cast_possible_truncation,
+        elided_lifetimes_in_paths,
+        reason = "generated; the proto files carry the documents"
+    )]
+    tonic::include_proto!("xio.admin.v1");
+}
+
+pub use prost_types::Timestamp;
+
+/// Named limits of the contract; `common.proto` says the same in words.
+pub mod limits {
+    /// Bytes of a request.
+    pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+    /// Bytes of an answer, or of one message of a stream.
+    pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+    /// Bytes of an announcement's payload.
+    pub const PAYLOAD_BYTES_MAX: usize = 4096;
+    /// Announcements a second, all hosts together.
+    pub const ANNOUNCEMENTS_PER_SECOND_MAX: u32 = 100;
+    /// Bytes of a namespace's source.
+    pub const SOURCE_BYTES_MAX: usize = 4096;
+    /// Hosts of one list.
+    pub const HOSTS_MAX: usize = 1024;
+    /// Hosts of one AllowHosts or DenyHosts.
+    pub const HOSTS_PER_CALL_MAX: usize = 256;
+    /// Milliseconds between two snapshots of WatchStats, at least.
+    pub const STATS_INTERVAL_MS_MIN: u32 = 100;
+    /// Milliseconds between two snapshots of WatchStats, at most.
+    pub const STATS_INTERVAL_MS_MAX: u32 = 3_600_000;
+    /// Milliseconds that a drain may take, at most.
+    pub const DRAIN_MS_MAX: u32 = 600_000;
+    /// Events of one message of DumpRecorder.
+    pub const RECORDER_EVENTS_PER_MESSAGE_MAX: usize = 1024;
+}
