@@ -1,11 +1,19 @@
-//! The command line.
+//! The command line: a configuration file, or the quick way without one.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
+use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::nqn::Nqn;
 use reactor::Features;
-use volume::SourcePolicy;
+
+use crate::config::{
+    AdminConfig, Config, ListenerConfig, NamespaceConfig, SourceSpec, SubsystemConfig,
+    TargetConfig, Visibility, default_workers,
+};
+use crate::limits;
 
 /// Serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 ///
@@ -17,8 +25,24 @@ pub struct Args {
     ///
     /// A bare path must be a volume; it is served read-only, decoded. `file:PATH` serves a file or block device as it is, byte for byte,
     /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon.
-    #[arg(value_name = "STORE", required = true, num_args = 1..=limits::NAMESPACES_MAX)]
+    #[arg(value_name = "STORE", required_unless_present_any = ["config", "check_config", "admin"], num_args = 1..=limits::NAMESPACES_MAX)]
     pub stores: Vec<String>,
+
+    /// Serve what this file says; docs/snap-target.toml names every key
+    #[arg(long, value_name = "FILE", conflicts_with_all = QUICK)]
+    pub config: Option<PathBuf>,
+
+    /// Check a configuration file, say what is wrong with it, and end; nothing is opened
+    #[arg(long, value_name = "FILE", conflicts_with_all = QUICK, conflicts_with = "config")]
+    pub check_config: Option<PathBuf>,
+
+    /// Take changes while serving over a Unix socket at this path (snapctl connects to it)
+    #[arg(long, value_name = "SOCKET")]
+    pub admin: Option<PathBuf>,
+
+    /// Keep in this folder what is made while serving, and restore it at start
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
 
     /// Address to listen on; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT")]
@@ -29,11 +53,11 @@ pub struct Args {
     pub nqn: String,
 
     /// Reactor threads; each has one io_uring, and a queue stays on one of them for life
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=limits::REACTORS_MAX))]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(limits::REACTORS_MAX)))]
     pub reactors: u16,
 
     /// Threads that decode what takes a reactor too long (zstd, as a rule); 0 = the reactors do it themselves [default: cores less reactors, 1 to 8]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=limits::WORKERS_MAX))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=WORKERS_MAX))]
     pub workers: Option<u16>,
 
     /// Logical block size of raw stores; a volume has its own
@@ -57,25 +81,30 @@ pub struct Args {
     pub without: Vec<Features>,
 
     /// What to log, as of tracing-subscriber's filters
-    #[arg(
-        long,
-        env = "SNAP_TARGET_LOG",
-        default_value = "info",
-        value_name = "FILTER"
-    )]
-    pub log: String,
+    ///
+    /// `info` unless said otherwise here or in the configuration.
+    #[arg(long, env = "SNAP_TARGET_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
 }
 
-impl Args {
-    /// Which files volumes may be mapped on.
-    pub fn source_policy(&self) -> SourcePolicy {
-        SourcePolicy {
-            allowed: self.allow_sources.clone(),
-        }
-    }
-}
+/// What a configuration file says instead.
+const QUICK: [&str; 12] = [
+    "stores",
+    "listen",
+    "nqn",
+    "reactors",
+    "workers",
+    "lba",
+    "allow_sources",
+    "cache",
+    "success_flag",
+    "without",
+    "admin",
+    "state",
+];
 
 const EXAMPLES: &str = "Examples:
+  snap-target --config /etc/xio/snap-target.toml
   snap-target tokens.xio                             one packed dataset, read-only, on 127.0.0.1:4420
   snap-target a.xio b.xio mem:512MiB --listen 0.0.0.0:4420
   snap-target file:disk.raw --lba 512 --reactors 2
@@ -85,26 +114,68 @@ A host connects with (the address is the target's):
 
 Stop it with SIGINT or SIGTERM.";
 
-/// Named limits of the command line.
-pub mod limits {
-    /// Namespaces of the subsystem.
-    pub const NAMESPACES_MAX: usize = 1024;
-    /// Reactor threads.
-    pub const REACTORS_MAX: i64 = 64;
-    /// Decoding threads.
-    pub const WORKERS_MAX: i64 = namespace::limits::WORKERS_MAX as i64;
-}
+/// As clap counts.
+const WORKERS_MAX: i64 = limits::WORKERS_MAX as i64;
 
 impl Args {
-    /// Decoding threads: what was asked for, or the cores that reactors leave.
-    pub fn workers(&self) -> usize {
-        if let Some(workers) = self.workers {
-            return usize::from(workers);
+    /// What to serve: the file's word, or the quick way's.
+    pub fn config(&self) -> Result<Config> {
+        let mut config = match &self.config {
+            Some(file) => Config::load(file)?,
+            None => self.quick()?,
+        };
+        if let Some(log) = &self.log {
+            config.target.log.clone_from(log);
         }
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        cores
-            .saturating_sub(usize::from(self.reactors))
-            .clamp(1, namespace::limits::WORKERS_MAX)
+        Ok(config)
+    }
+
+    /// One subsystem, open to any host, with each STORE as a namespace.
+    fn quick(&self) -> Result<Config> {
+        let nqn = Nqn::parse(&self.nqn).context("the subsystem's NQN")?;
+        let namespaces = self.stores.iter().zip(1..).map(|(text, nsid)| {
+            Ok(NamespaceConfig {
+                nsid,
+                source: SourceSpec::parse(text, self.lba.bytes())?,
+                visibility: Visibility::All,
+                read_only: false,
+            })
+        });
+        Ok(Config {
+            target: TargetConfig {
+                reactors: self.reactors,
+                workers: self
+                    .workers
+                    .map_or_else(|| default_workers(self.reactors), usize::from),
+                cache_bytes: self.cache,
+                without: self
+                    .without
+                    .iter()
+                    .fold(Features::NONE, |all, one| all | *one),
+                success_flag: self.success_flag.into(),
+                allow_sources: self.allow_sources.clone(),
+                state: self.state.clone(),
+                ..TargetConfig::default()
+            },
+            listeners: vec![ListenerConfig {
+                address: self.listen,
+                port_id: 1,
+            }],
+            referrals: Vec::new(),
+            subsystems: vec![SubsystemConfig {
+                nqn,
+                serial: None,
+                model: None,
+                hosts: HostPolicy::Any,
+                limits: ControllerLimits::default(),
+                namespaces: namespaces.collect::<Result<_>>()?,
+            }],
+            admin: self
+                .admin
+                .clone()
+                .map(|socket| AdminConfig { socket, tcp: None }),
+            metrics: None,
+        })
     }
 }
 
@@ -140,11 +211,17 @@ pub enum SuccessFlag {
     Never,
 }
 
-fn parse_size(text: &str) -> Result<usize, String> {
-    match store::StoreSpec::parse(&format!("null:{text}")) {
-        Ok(store::StoreSpec::Null { bytes }) => {
-            usize::try_from(bytes).map_err(|error| error.to_string())
+impl From<SuccessFlag> for frontend_nvme_tcp::SuccessFlag {
+    fn from(flag: SuccessFlag) -> Self {
+        match flag {
+            SuccessFlag::Always => Self::Always,
+            SuccessFlag::WithoutFlowControl => Self::WithoutFlowControl,
+            SuccessFlag::Never => Self::Never,
         }
-        _ => Err("a size is a whole number and a unit, such as 64MiB".to_owned()),
     }
+}
+
+fn parse_size(text: &str) -> Result<usize, String> {
+    let bytes = store::parse_size(text)?;
+    usize::try_from(bytes).map_err(|error| error.to_string())
 }

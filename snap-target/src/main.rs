@@ -1,6 +1,8 @@
 //! `snap-target`: serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 
 mod args;
+mod config;
+mod limits;
 mod open;
 mod report;
 mod serve;
@@ -13,6 +15,7 @@ use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
 use args::Args;
+use config::Config;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -39,7 +42,13 @@ fn line_of(error: &anyhow::Error) -> String {
 }
 
 fn run(args: &Args) -> Result<()> {
-    let filter = EnvFilter::try_new(&args.log).context("--log")?;
+    if let Some(file) = &args.check_config {
+        Config::load(file)?;
+        println!("{}: it can be used", file.display());
+        return Ok(());
+    }
+    let config = args.config()?;
+    let filter = EnvFilter::try_new(&config.target.log).context("--log")?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -47,8 +56,7 @@ fn run(args: &Args) -> Result<()> {
         .init();
     // Before the first thread: every thread inherits the mask, and the signals wait for us.
     let signals = serve::hold_signals()?;
-    let set = open::namespaces(&args.stores, args.lba.bytes(), &args.source_policy())?;
-    let service = serve::start(args, &set)?;
-    report::print(args, service.address(), &set);
+    let service = serve::start(&config)?;
+    report::print(&config, service.address(), service.namespaces());
     service.run_until(&signals)
 }

@@ -1,4 +1,4 @@
-//! From the names on the command line to namespaces.
+//! From what the configuration names to namespaces.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,42 +7,39 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use namespace::{Identity, Namespace, NamespaceSet};
+use namespace::{Identity, Namespace};
 use store::{OpenOptions, SharedStore, StoreError, StoreSpec};
 use volume::format::{Source, SourceId};
 use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
 
-/// Opens each store and numbers the namespaces from 1.
-pub fn namespaces(
-    stores: &[String],
-    lba_bytes: u32,
-    policy: &SourcePolicy,
-) -> Result<NamespaceSet> {
-    let mut all = Vec::with_capacity(stores.len());
-    for (text, nsid) in stores.iter().zip(1..) {
-        let spec = StoreSpec::parse(text)?;
-        let namespace = match &spec {
-            StoreSpec::File { path } if !text.starts_with("file:") => {
-                of_volume(nsid, path, policy)?
-            }
-            _ => of_raw(nsid, &spec, lba_bytes)?,
-        };
-        if namespace.blocks == 0 {
-            bail!(
-                "{text}: it presents no block of {} bytes, so there is nothing to serve; leave this STORE out",
-                namespace.lba_bytes
-            );
+use crate::config::{NamespaceConfig, SourceSpec};
+
+/// Opens what stands behind a namespace. Blocks; not for a reactor.
+pub fn namespace(config: &NamespaceConfig, policy: &SourcePolicy) -> Result<Namespace> {
+    let mut namespace = match &config.source {
+        SourceSpec::Volume { path } => of_volume(config.nsid, path, policy)?,
+        SourceSpec::Store { spec, lba_bytes } => {
+            of_raw(config.nsid, spec, *lba_bytes, config.read_only)?
         }
-        refuse_twin(&all, &namespace)?;
-        all.push(Arc::new(namespace));
+    };
+    if namespace.blocks == 0 {
+        bail!(
+            "{}: it presents no block of {} bytes, so there is nothing to serve; leave this STORE out",
+            config.source,
+            namespace.lba_bytes
+        );
     }
-    Ok(NamespaceSet::new(all))
+    namespace.write_protected |= config.read_only;
+    Ok(namespace)
 }
 
 /// Hosts take two namespaces of one UUID for two paths to one disk, or refuse both.
-fn refuse_twin(all: &[Arc<Namespace>], namespace: &Namespace) -> Result<()> {
+pub fn refuse_twin<'n>(
+    all: impl IntoIterator<Item = &'n Arc<Namespace>>,
+    namespace: &Namespace,
+) -> Result<()> {
     if let Some(twin) = all
-        .iter()
+        .into_iter()
         .find(|other| other.identity == namespace.identity)
     {
         bail!(
@@ -148,9 +145,14 @@ fn check_size(source: &Source, id: SourceId, store: &SharedStore, place: &Path) 
 }
 
 /// A store as it is.
-fn of_raw(nsid: u32, spec: &StoreSpec, lba_bytes: u32) -> Result<Namespace> {
-    let store = match SharedStore::open(spec, OpenOptions::read_write()) {
-        Err(error) if is_permission(&error) => {
+fn of_raw(nsid: u32, spec: &StoreSpec, lba_bytes: u32, read_only: bool) -> Result<Namespace> {
+    let options = if read_only {
+        OpenOptions::read_only()
+    } else {
+        OpenOptions::read_write()
+    };
+    let store = match SharedStore::open(spec, options) {
+        Err(error) if !read_only && is_permission(&error) => {
             tracing::warn!(store = %spec, "not writable: served read-only");
             SharedStore::open(spec, OpenOptions::read_only())?
         }

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 
 use namespace::{Backing, NamespaceSet};
 
-use crate::args::Args;
+use crate::config::Config;
 
 /// Prints the namespaces as a table, the line for a host, and last `ready ADDR:PORT`, for programs that wait for it.
-pub fn print(args: &Args, address: SocketAddr, set: &NamespaceSet) {
+pub fn print(config: &Config, address: SocketAddr, set: &NamespaceSet) {
     println!(
         "{:>4}  {:>6}  {:>14}  {:<10}  {:<36}  store",
         "nsid", "lba", "bytes", "access", "uuid"
@@ -32,12 +32,15 @@ pub fn print(args: &Args, address: SocketAddr, set: &NamespaceSet) {
             namespace.name
         );
     }
-    println!(
-        "\nnvme connect -t tcp -a {} -s {} -n {}",
-        address.ip(),
-        address.port(),
-        args.nqn
-    );
+    println!();
+    for subsystem in &config.subsystems {
+        println!(
+            "nvme connect -t tcp -a {} -s {} -n {}",
+            address.ip(),
+            address.port(),
+            subsystem.nqn
+        );
+    }
     println!("ready {address}");
 }
 

@@ -4,17 +4,19 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service as NvmeService, bind};
 use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, Peer};
 use nix::sys::signal::{SigSet, Signal};
 use reactor::{Ring, RingConfig};
 
-use crate::args::{Args, SuccessFlag};
+use crate::config::{Config, ListenerConfig, SubsystemConfig};
+use crate::open;
 
 /// A running daemon.
 pub struct Service {
     address: SocketAddr,
+    set: NamespaceSet,
     reactors: Vec<JoinHandle<Result<()>>>,
     controls: Vec<Control>,
     /// Ends after the reactors.
@@ -32,21 +34,39 @@ pub fn hold_signals() -> Result<SigSet> {
     Ok(signals)
 }
 
-/// Listens, and starts the reactors.
-pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
+/// What of a configuration can be served today.
+fn servable(config: &Config) -> Result<(&ListenerConfig, &SubsystemConfig)> {
+    match (config.listeners.as_slice(), config.subsystems.as_slice()) {
+        ([listener], [subsystem]) => Ok((listener, subsystem)),
+        _ => bail!("one listener and one subsystem can be served"),
+    }
+}
+
+/// Opens the stores, listens, and starts the reactors.
+pub fn start(config: &Config) -> Result<Service> {
+    let (listener, subsystem) = servable(config)?;
+    let policy = config.target.source_policy();
+    let mut all = Vec::new();
+    for namespace in &subsystem.namespaces {
+        let namespace = open::namespace(namespace, &policy)?;
+        open::refuse_twin(&all, &namespace)?;
+        all.push(Arc::new(namespace));
+    }
+    let set = &NamespaceSet::new(all);
+    let (target, reactor_count) = (&config.target, config.target.reactors);
     let listener =
-        bind(args.listen).with_context(|| format!("cannot listen on {}", args.listen))?;
+        bind(listener.address).with_context(|| format!("cannot listen on {}", listener.address))?;
     let address = listener.local_addr()?;
     let service = Arc::new(NvmeService::new(
-        &args.nqn,
+        subsystem.nqn.as_str(),
         address,
         set,
-        success_flag(args.success_flag),
+        target.success_flag,
     )?);
-    let workers = match args.workers() {
+    let workers = match target.workers {
         0 => None,
         count => Some(
-            FrameWorkers::start(count, usize::from(args.reactors))
+            FrameWorkers::start(count, usize::from(reactor_count))
                 .context("starting the decoding threads")?,
         ),
     };
@@ -54,7 +74,7 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
     let mut reactors = Vec::new();
     let mut acquaintances = Vec::new();
     let mut introductions = Vec::new();
-    for index in 0..args.reactors {
+    for index in 0..reactor_count {
         let (control_tx, control_rx) = mpsc::channel();
         let (peers_tx, peers_rx) = mpsc::channel();
         let seed = Seed {
@@ -64,9 +84,9 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
             },
             listener: listener.take(),
             set: set.clone(),
-            ring: ring_config(args),
+            ring: RingConfig::default().mask(target.without),
             engine: EngineConfig {
-                cache_bytes: args.cache,
+                cache_bytes: target.cache_bytes,
                 frames: FrameConfig {
                     workers: workers.as_ref().map(FrameWorkers::queue),
                     ..FrameConfig::default()
@@ -98,6 +118,7 @@ pub fn start(args: &Args, set: &NamespaceSet) -> Result<Service> {
     }
     Ok(Service {
         address,
+        set: set.clone(),
         reactors,
         controls: acquaintances
             .into_iter()
@@ -156,26 +177,15 @@ fn why_it_ended(reactor: Option<JoinHandle<Result<()>>>) -> anyhow::Error {
     }
 }
 
-fn ring_config(args: &Args) -> RingConfig {
-    args.without
-        .iter()
-        .fold(RingConfig::default(), |config, feature| {
-            config.mask(*feature)
-        })
-}
-
-fn success_flag(flag: SuccessFlag) -> frontend_nvme_tcp::SuccessFlag {
-    match flag {
-        SuccessFlag::Always => frontend_nvme_tcp::SuccessFlag::Always,
-        SuccessFlag::WithoutFlowControl => frontend_nvme_tcp::SuccessFlag::WithoutFlowControl,
-        SuccessFlag::Never => frontend_nvme_tcp::SuccessFlag::Never,
-    }
-}
-
 impl Service {
     /// Where it listens: with the port that was free, where 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// What it serves.
+    pub fn namespaces(&self) -> &NamespaceSet {
+        &self.set
     }
 
     /// Serves until one of the held signals comes, then stops every reactor and waits for it.

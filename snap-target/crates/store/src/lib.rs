@@ -59,4 +59,4 @@ pub use contract::{Completion, Durability, Limits, Op, Rejected, Store, Token, c
 pub use error::{ErrorKind, StoreError};
 pub use limits::{RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 pub use shared::{Access, Backend, Caching, OpenOptions, SharedStore};
-pub use spec::StoreSpec;
+pub use spec::{StoreSpec, parse_size};

@@ -74,8 +74,11 @@ fn is_scheme(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
 }
 
-/// A size of at least one byte.
-fn parse_size(text: &str) -> Result<u64, &'static str> {
+/// A size of at least one byte and at most 8 EiB, as [`StoreSpec::parse`] writes sizes: `4096`, `64KiB`, `2GB`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_size(text: &str) -> Result<u64, &'static str> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let number: u64 = number

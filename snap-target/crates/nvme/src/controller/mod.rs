@@ -33,7 +33,9 @@ pub use error_log::CommandError;
 pub use io::{BlockRange, IoCommand, parse_io};
 pub use namespaces::{NamespaceInfo, NamespaceSet};
 pub use registry::{Closed, NotAdmitted, Registry};
-pub use subsystem::{ConfigError, ControllerLimits, HostPolicy, Subsystem, Target};
+pub use subsystem::{
+    ConfigError, ControllerLimits, HostPolicy, NAMESPACES_MAX, Subsystem, Target,
+};
 pub use transport::{ConnectContext, PeerIdentity, Transport};
 
 #[cfg(test)]

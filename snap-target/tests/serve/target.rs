@@ -35,10 +35,21 @@ impl Target {
         Self::spawn("127.0.0.1:0", arguments, File::create(log).unwrap().into())
     }
 
+    /// Starts it with a configuration file, which says where it listens.
+    pub fn start_configured(file: &Path) -> Target {
+        let file = file.to_str().unwrap();
+        Self::launch(&["--config", file, "--log", "warn"], Stdio::inherit())
+    }
+
     fn spawn(address: &str, arguments: &[&str], log: Stdio) -> Target {
+        let mut arguments = arguments.to_vec();
+        arguments.extend(["--listen", address, "--log", "warn"]);
+        Self::launch(&arguments, log)
+    }
+
+    fn launch(arguments: &[&str], log: Stdio) -> Target {
         let mut child = Command::new(env!("CARGO_BIN_EXE_snap-target"))
             .args(arguments)
-            .args(["--listen", address, "--log", "warn"])
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log)

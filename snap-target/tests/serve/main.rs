@@ -5,6 +5,7 @@
     reason = "a failure of a test is a panic with its line"
 )]
 
+mod config;
 mod target;
 
 use std::fs::OpenOptions;

@@ -1,0 +1,251 @@
+//! The configuration: read once, checked as a whole, then trusted.
+//!
+//! A [`Config`] is made by [`Config::load`] from a file (docs/snap-target.toml names every key), or by the command line. What it says
+//! has been checked as far as that can be done without opening anything.
+
+mod check;
+mod error;
+mod section;
+#[cfg(test)]
+mod tests;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::nqn::Nqn;
+use reactor::Features;
+use store::StoreSpec;
+use volume::SourcePolicy;
+
+pub use error::ConfigError;
+
+use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT};
+
+/// Everything the daemon starts from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// The process.
+    pub target: TargetConfig,
+    /// Where hosts connect.
+    pub listeners: Vec<ListenerConfig>,
+    /// Other discovery services that hosts are told of.
+    pub referrals: Vec<ReferralConfig>,
+    /// What they find.
+    pub subsystems: Vec<SubsystemConfig>,
+    /// The admin service; none: nothing changes while serving.
+    pub admin: Option<AdminConfig>,
+    /// The metrics endpoint; none: it is off.
+    pub metrics: Option<MetricsConfig>,
+}
+
+/// `[target]`: the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetConfig {
+    /// Reactor threads.
+    pub reactors: u16,
+    /// Decoding threads.
+    pub workers: usize,
+    /// Frame and table cache of each reactor, in bytes.
+    pub cache_bytes: usize,
+    /// io_uring features to do without.
+    pub without: Features,
+    /// When read data stand for their own completion.
+    pub success_flag: frontend_nvme_tcp::SuccessFlag,
+    /// Directories where volumes may map files besides their own.
+    pub allow_sources: Vec<PathBuf>,
+    /// The state folder; none: nothing made while serving survives.
+    pub state: Option<PathBuf>,
+    /// What to log.
+    pub log: String,
+    /// How long SIGTERM lets what is in flight end.
+    pub drain: Duration,
+}
+
+impl Default for TargetConfig {
+    fn default() -> Self {
+        Self {
+            reactors: 1,
+            workers: default_workers(1),
+            cache_bytes: 64 << 20,
+            without: Features::NONE,
+            success_flag: frontend_nvme_tcp::SuccessFlag::Always,
+            allow_sources: Vec::new(),
+            state: None,
+            log: "info".to_owned(),
+            drain: DRAIN_DEFAULT,
+        }
+    }
+}
+
+impl TargetConfig {
+    /// Which files volumes may be mapped on.
+    pub fn source_policy(&self) -> SourcePolicy {
+        SourcePolicy {
+            allowed: self.allow_sources.clone(),
+        }
+    }
+}
+
+/// Decoding threads where nobody says: the cores that the reactors leave.
+pub fn default_workers(reactors: u16) -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    cores
+        .saturating_sub(usize::from(reactors))
+        .clamp(1, crate::limits::WORKERS_MAX)
+}
+
+/// `[[listener]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerConfig {
+    /// Address and port; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// PORTID of the discovery log.
+    pub port_id: u16,
+}
+
+/// `[[referral]]`: another discovery service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReferralConfig {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// PORTID of its record.
+    pub port_id: u16,
+}
+
+/// `[[subsystem]]`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubsystemConfig {
+    /// Its name.
+    pub nqn: Nqn,
+    /// SN of Identify Controller; none: made from the name.
+    pub serial: Option<String>,
+    /// MN of Identify Controller; none: the daemon's.
+    pub model: Option<String>,
+    /// Who may connect.
+    pub hosts: HostPolicy,
+    /// What its controllers may take.
+    pub limits: ControllerLimits,
+    /// Its namespaces, in ascending order of their NSIDs.
+    pub namespaces: Vec<NamespaceConfig>,
+}
+
+/// `[[subsystem.namespace]]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespaceConfig {
+    /// NSID.
+    pub nsid: u32,
+    /// What stands behind it.
+    pub source: SourceSpec,
+    /// Which of the hosts that may connect see it.
+    pub visibility: Visibility,
+    /// Refuses writes although the store could take them.
+    pub read_only: bool,
+}
+
+/// What stands behind a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceSpec {
+    /// A volume made by `xio pack`; it has a block size of its own.
+    Volume {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A store as it is.
+    Store {
+        /// Which.
+        spec: StoreSpec,
+        /// Logical block size.
+        lba_bytes: u32,
+    },
+}
+
+impl SourceSpec {
+    /// As a STORE of the command line: a bare path is a volume, anything else is a store of its own.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str, lba_bytes: u32) -> Result<Self, store::StoreError> {
+        Ok(match StoreSpec::parse(text)? {
+            StoreSpec::File { path } if !text.starts_with("file:") => Self::Volume { path },
+            spec => Self::Store { spec, lba_bytes },
+        })
+    }
+}
+
+impl std::fmt::Display for SourceSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Volume { path } => write!(f, "{}", path.display()),
+            Self::Store { spec, .. } => write!(f, "{spec}"),
+        }
+    }
+}
+
+/// Which hosts see a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Visibility {
+    /// Every host that may connect to its subsystem.
+    All,
+    /// These.
+    Hosts(Vec<Nqn>),
+}
+
+/// `[admin]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminConfig {
+    /// The Unix socket.
+    pub socket: PathBuf,
+    /// TCP besides it.
+    pub tcp: Option<AdminTcpConfig>,
+}
+
+/// The admin service over TCP: always with TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminTcpConfig {
+    /// Address and port; port 0 takes a free one.
+    pub address: SocketAddr,
+    /// The server's certificate chain, PEM.
+    pub cert: PathBuf,
+    /// Its private key, PEM.
+    pub key: PathBuf,
+    /// The authority whose clients are let in, PEM.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// `[metrics]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Address and port of the HTTP endpoint; port 0 takes a free one.
+    pub address: SocketAddr,
+}
+
+impl Config {
+    /// Reads and checks a file. Relative paths in it are relative to its folder.
+    ///
+    /// # Errors
+    /// [`ConfigError`], with file, line, column and key.
+    pub fn load(file: &Path) -> Result<Self, ConfigError> {
+        let unreadable = |why: String| ConfigError::File {
+            file: file.to_owned(),
+            why,
+        };
+        let length = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?;
+        if length.len() > CONFIG_BYTES_MAX {
+            return Err(unreadable(format!(
+                "it is longer than {CONFIG_BYTES_MAX} bytes: this is no configuration"
+            )));
+        }
+        let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
+        Self::parse(file, &text)
+    }
+
+    /// Checks a text that lies, or would lie, at `file`.
+    ///
+    /// # Errors
+    /// As [`Config::load`].
+    pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
+        check::config(file, text)
+    }
+}

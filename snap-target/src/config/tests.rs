@@ -1,0 +1,339 @@
+//! Every mistake is refused with its place, its key, and what to do: the exact texts.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::nqn::Nqn;
+use reactor::Features;
+use store::StoreSpec;
+
+use super::{Config, SourceSpec, Visibility};
+
+fn parse(text: &str) -> Result<Config, String> {
+    Config::parse(Path::new("/etc/xio/t.toml"), text).map_err(|error| error.to_string())
+}
+
+/// The least that can be served.
+const LEAST: &str = "[[listener]]\naddress = \"127.0.0.1:0\"\n";
+const SUBSYSTEM: &str = "[[subsystem]]\nnqn = \"nqn.a\"\nallow-any-host = true\n";
+
+#[test]
+fn the_documented_example_is_what_it_says() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/snap-target.toml");
+    let config = Config::load(&file).unwrap();
+    let folder = file.parent().unwrap();
+    assert_eq!(config.target.state, Some(folder.join("state")));
+    assert_eq!(config.target.drain, Duration::from_secs(10));
+    assert_eq!(config.target.cache_bytes, 64 << 20);
+    assert_eq!(config.target.without, Features::NONE);
+    assert_eq!(config.listeners.len(), 1);
+    assert_eq!(config.referrals[0].address.to_string(), "192.0.2.7:8009");
+    let [datasets, disks] = config.subsystems.as_slice() else {
+        panic!("two subsystems, not {:?}", config.subsystems)
+    };
+    assert_eq!(datasets.hosts, HostPolicy::Any);
+    assert_eq!(
+        datasets.limits,
+        ControllerLimits::default(),
+        "the limits that are written down are those that hold without"
+    );
+    assert_eq!(
+        datasets.namespaces[0].source,
+        SourceSpec::Volume {
+            path: folder.join("tokens.xio")
+        }
+    );
+    let names: Vec<Nqn> = [
+        "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff",
+        "nqn.2014-08.org.nvmexpress:uuid:ffeeddcc-bbaa-9988-7766-554433221100",
+    ]
+    .map(|name| Nqn::parse(name).unwrap())
+    .to_vec();
+    assert_eq!(disks.hosts, HostPolicy::Only(names.clone()));
+    let [disk, memory] = disks.namespaces.as_slice() else {
+        panic!("two namespaces, not {:?}", disks.namespaces)
+    };
+    assert_eq!(
+        disk.source,
+        SourceSpec::Store {
+            spec: StoreSpec::File {
+                path: folder.join("disk.raw")
+            },
+            lba_bytes: 4096
+        }
+    );
+    assert_eq!(disk.visibility, Visibility::Hosts(names[..1].to_vec()));
+    assert_eq!((disk.nsid, memory.nsid), (1, 2));
+    assert_eq!(memory.visibility, Visibility::All);
+    assert_eq!(
+        config.admin.unwrap().socket,
+        folder.join("snap-target.sock")
+    );
+    assert_eq!(
+        config.metrics.unwrap().address.to_string(),
+        "127.0.0.1:9464"
+    );
+}
+
+#[test]
+fn what_is_left_out_has_its_default() {
+    let config = parse(LEAST).unwrap();
+    assert_eq!(config.target, super::TargetConfig::default());
+    assert_eq!(
+        (config.listeners.len(), config.listeners[0].port_id),
+        (1, 1)
+    );
+    assert_eq!(config.subsystems, []);
+    assert_eq!((config.admin, config.metrics), (None, None));
+}
+
+#[test]
+fn nsids_that_are_not_written_take_the_smallest_that_are_free() {
+    let mut text = format!("{LEAST}{SUBSYSTEM}");
+    for line in ["", "nsid = 1\n", "", "nsid = 3\n", ""] {
+        text += &format!(
+            "[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nread-only = {}\n{line}",
+            line.is_empty()
+        );
+    }
+    let config = parse(&text).unwrap();
+    let found: Vec<(u32, bool)> = config.subsystems[0]
+        .namespaces
+        .iter()
+        .map(|namespace| (namespace.nsid, namespace.read_only))
+        .collect();
+    assert_eq!(
+        found,
+        [(1, false), (2, true), (3, false), (4, true), (5, true)]
+    );
+}
+
+#[test]
+fn paths_are_relative_to_the_file() {
+    let text = format!(
+        "{LEAST}{SUBSYSTEM}[[subsystem.namespace]]\nstore = \"file:a.raw\"\n[[subsystem.namespace]]\nvolume = \"/data/b.xio\"\n"
+    );
+    let config = parse(&text).unwrap();
+    let sources: Vec<String> = config.subsystems[0]
+        .namespaces
+        .iter()
+        .map(|namespace| namespace.source.to_string())
+        .collect();
+    assert_eq!(sources, ["file:/etc/xio/a.raw", "/data/b.xio"]);
+}
+
+/// Appended to the least that can be served, which has two lines.
+#[test]
+fn every_mistake_is_refused_with_its_place_and_what_to_do() {
+    let cases: &[(&str, &str)] = &[
+        (
+            "[targt]\n",
+            "3:2: targt: there is no such key; did you mean target?",
+        ),
+        (
+            "[target]\n  recators = 2\n",
+            "4:3: [target] recators: there is no such key; did you mean reactors?",
+        ),
+        (
+            "[metrics]\naddress = \"127.0.0.1:1\"\ncolour = 1\n",
+            "5:1: [metrics] colour: there is no such key; known here: address",
+        ),
+        (
+            "[target]\nzzz = 1\naaa = 1\n",
+            "4:1: [target] zzz: there is no such key; known here: reactors, workers, cache, without, success-flag, allow-sources, state, log, drain",
+        ),
+        (
+            "[target]\nreactors = 0\n",
+            "4:12: [target] reactors: it must be a whole number from 1 to 64",
+        ),
+        (
+            "[target]\nreactors = -1\n",
+            "4:12: [target] reactors: it must be a whole number from 1 to 64",
+        ),
+        (
+            "[target]\nreactors = \"2\"\n",
+            "4:12: [target] reactors: a whole number from 1 to 64 is expected here, and this is a TOML string",
+        ),
+        (
+            "[target]\ncache = \"64XiB\"\n",
+            "4:9: [target] cache: \"64XiB\": the unit must be one of KiB, MiB, GiB, TiB, kB, MB, GB, TB",
+        ),
+        (
+            "[target]\ncache = 4096\n",
+            "4:9: [target] cache: 4096 bytes; it must be from 1048576 to 18446744073709551615 bytes",
+        ),
+        (
+            "[target]\nwithout = [\"all\", \"magic\"]\n",
+            "4:19: [target] without: \"magic\": it is one of coop_taskrun, single_issuer, defer_taskrun, buffer_rings, multishot_accept, multishot_recv, msg_ring, send_zc, all",
+        ),
+        (
+            "[target]\nsuccess-flag = \"maybe\"\n",
+            "4:16: [target] success-flag: \"maybe\": it is one of always, without-flow-control, never",
+        ),
+        (
+            "[target]\ndrain = \"1h\"\n",
+            "4:9: [target] drain: \"1h\": a time is a whole number and ms or s",
+        ),
+        (
+            "[target]\ndrain = \"601s\"\n",
+            "4:9: [target] drain: \"601s\": it is over 600 s",
+        ),
+        (
+            "[target]\nreactors = 1\nreactors = 2\n",
+            "5:1: not TOML: duplicate key",
+        ),
+        ("[target\n", "3:8: not TOML: unclosed table, expected `]`"),
+        (
+            "target = 7\n",
+            "3:1: [[listener]] target: there is no such key; known here: address, port-id",
+        ),
+        (
+            "[[target]]\n",
+            "3:1: target: a table, [target], is expected here, and this is a TOML array",
+        ),
+        ("[listener]\n", "3:2: not TOML: duplicate key"),
+        (
+            "[[listener]]\naddress = \"localhost\"\n",
+            "4:11: [[listener]] address: \"localhost\": write IP:PORT or [IPv6]:PORT, for example 0.0.0.0:4420",
+        ),
+        (
+            "[[listener]]\nport-id = 2\n",
+            "3:1: [[listener]] address: it is missing; for example address = \"127.0.0.1:4420\"",
+        ),
+        (
+            "[[listener]]\naddress = \"10.0.0.1:4420\"\nport-id = 1\n",
+            "5:11: [[listener]] port-id: 1 is taken by line 1; each needs its own",
+        ),
+        (
+            "[[listener]]\naddress = \"10.0.0.1:1\"\n[[listener]]\naddress = \"10.0.0.1:1\"\n",
+            "6:11: [[listener]] address: 10.0.0.1:1 is taken by line 4; each needs its own",
+        ),
+        (
+            "[[subsystem]]\nallow-any-host = true\n",
+            "3:1: [[subsystem]] nqn: it is missing; for example nqn = \"nqn.2026-11.io.xio:snap\"",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"iqn.a\"\nallow-any-host = true\n",
+            "4:7: [[subsystem]] nqn: \"iqn.a\": an NQN begins with \"nqn.\", for example nqn.2014-08.org.nvmexpress:uuid:...",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.2014-08.org.nvmexpress.discovery\"\nallow-any-host = true\n",
+            "4:7: [[subsystem]] nqn: \"nqn.2014-08.org.nvmexpress.discovery\": this is the discovery service's name; a subsystem needs its own",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\n",
+            "3:1: [[subsystem]] hosts: it is missing; name the hosts that may connect, hosts = [\"nqn...\"], or write allow-any-host = true",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nallow-any-host = false\n",
+            "3:1: [[subsystem]] hosts: it is missing; name the hosts that may connect, hosts = [\"nqn...\"], or write allow-any-host = true",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\nallow-any-host = true\n",
+            "6:18: [[subsystem]] allow-any-host: hosts are named too; leave one of the two out",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = [\"nqn.b\", 7]\n",
+            "5:19: [[subsystem]] hosts: each entry is a text in quotes",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n",
+            "7:7: [[subsystem]] nqn: nqn.a is taken by line 4; each needs its own",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\nserial = \"012345678901234567890\"\n",
+            "6:10: [[subsystem]] serial: \"012345678901234567890\": it must be 1 to 20 printable ASCII characters",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[subsystem.limits]\ntransfer = \"24KiB\"\n",
+            "7:12: [subsystem.limits] transfer: it must be a power of two",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\nlimits.io-queue = 1\n",
+            "6:8: [subsystem.limits] io-queue: there is no such key; did you mean io-queues?",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\n",
+            "6:1: [[subsystem.namespace]] volume: it is missing; write volume = \"FILE\" for what xio pack made, or store = \"file:PATH\" for a plain disk",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstorre = \"mem:1MiB\"\n",
+            "7:1: [[subsystem.namespace]] storre: there is no such key; did you mean store?",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"disk.raw\"\n",
+            "7:9: [[subsystem.namespace]] store: \"disk.raw\": write file:disk.raw to serve it byte for byte, or volume = \"disk.raw\" for what xio pack made",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nvolume = \"a\"\n",
+            "7:9: [[subsystem.namespace]] store: a volume is named too; leave one of the two out",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nvolume = \"a\"\nlba = 512\n",
+            "8:7: [[subsystem.namespace]] lba: a volume has its own; leave this line out",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nlba = 1024\n",
+            "8:7: [[subsystem.namespace]] lba: it is 512 or 4096",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nnsid = 1025\n",
+            "8:8: [[subsystem.namespace]] nsid: it must be a whole number from 1 to 1024",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nnsid = 5\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nnsid = 5\n",
+            "11:8: [[subsystem.namespace]] nsid: nsid 5 is taken by line 8; each needs its own",
+        ),
+        (
+            "[admin]\ntcp = \"127.0.0.1:1\"\n",
+            "3:1: [admin] socket: it is missing; for example socket = \"/run/xio/snap-target.sock\"",
+        ),
+        (
+            "[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:1\"\ntls-key = \"k\"\n",
+            "3:1: [admin] tls-cert: it is missing; the admin service over TCP needs TLS: tls-cert and tls-key name PEM files",
+        ),
+        (
+            "[admin]\nsocket = \"s\"\ntls-client-ca = \"c\"\n",
+            "5:17: [admin] tls-client-ca: it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out",
+        ),
+    ];
+    let wrong: Vec<String> = cases
+        .iter()
+        .filter_map(|(text, expected)| {
+            let expected = format!("/etc/xio/t.toml:{expected}");
+            let found = parse(&format!("{LEAST}{text}")).err();
+            (found.as_ref() != Some(&expected))
+                .then(|| format!("{text}  is      {found:?}\n  must be {expected:?}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_file_without_a_listener_serves_nobody() {
+    assert_eq!(
+        parse("").unwrap_err(),
+        "/etc/xio/t.toml:1:1: [[listener]]: there is none, so no host could connect; write [[listener]] and address = \"127.0.0.1:4420\""
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Config::load(&PathBuf::from("/no/such/file.toml")).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "/no/such/file.toml: No such file or directory (os error 2)"
+    );
+}
+
+/// Nesting that would overflow a stack is refused by the parser's own bound.
+#[test]
+fn deep_nesting_is_an_error() {
+    let text = format!(
+        "{LEAST}x = {}1{}\n",
+        "[".repeat(100_000),
+        "]".repeat(100_000)
+    );
+    assert!(parse(&text).unwrap_err().contains("not TOML"));
+}
