@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use transforms::ElementType;
 
-use crate::size::Size;
+use printout::size::Size;
 
 /// Pack dataset files into volumes that a target serves as NVMe disks, and check them.
 #[derive(Debug, Parser)]

@@ -12,9 +12,9 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::figures::{bits_per_value, ratio, share};
 use crate::local::LocalVolume;
-use crate::size::{Size, grouped, rounded};
 use crate::stdout::{print, print_line};
-use crate::text_table::{Align, TextTable};
+use printout::size::{Size, grouped, rounded};
+use printout::text_table::{Align, TextTable};
 
 /// Runs the command.
 pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {

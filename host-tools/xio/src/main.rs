@@ -13,9 +13,7 @@ mod layout;
 mod local;
 mod pack;
 mod progress;
-mod size;
 mod stdout;
-mod text_table;
 mod unpack;
 mod verify;
 

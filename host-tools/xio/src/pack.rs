@@ -19,8 +19,8 @@ use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::layout::Layout;
 use crate::progress::Progress;
-use crate::size::{grouped, rounded};
 use crate::stdout::print_line;
+use printout::size::{grouped, rounded};
 
 /// The name that the superblock records.
 pub const WRITER: &str = concat!("xio ", env!("CARGO_PKG_VERSION"));

@@ -1,22 +1,14 @@
 //! What the program prints for its caller.
 
-use std::io::{self, ErrorKind, Write};
-
 use anyhow::anyhow;
 
 use crate::failure::Failure;
 
 /// Prints `text`. A reader that has seen enough (`xio inspect ... | head`) is no error.
 pub fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = io::stdout().lock();
-    let written = stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush());
-    match written {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::system(anyhow!("writing standard output: {error}")))
-        }
-        Ok(()) | Err(_) => Ok(()),
+    match printout::stdout::print(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::system(anyhow!("writing standard output: {error}"))),
     }
 }
 

@@ -17,8 +17,8 @@ use crate::layout::Layout;
 use crate::local::LocalVolume;
 use crate::pack::available_threads;
 use crate::progress::Progress;
-use crate::size::grouped;
 use crate::stdout::print_line;
+use printout::size::grouped;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {

@@ -9,8 +9,8 @@ use super::measure::Measured;
 use super::rows::Data;
 use super::target::{CACHE, NQN};
 use crate::figures::{bits_per_value, ratio};
-use crate::size::grouped;
-use crate::text_table::{Align, TextTable};
+use printout::size::grouped;
+use printout::text_table::{Align, TextTable};
 
 /// One way to store one file.
 pub struct Row {

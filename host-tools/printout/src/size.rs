@@ -48,6 +48,7 @@ impl fmt::Display for Size {
 }
 
 /// About how much, to three digits, with its unit: for tables and progress.
+#[must_use]
 pub fn rounded(bytes: u64) -> String {
     let Some((unit, unit_bytes)) = UNITS.iter().find(|(_, unit_bytes)| bytes >= *unit_bytes) else {
         return "0 B".to_owned();
@@ -63,6 +64,7 @@ pub fn rounded(bytes: u64) -> String {
 }
 
 /// A count with its thousands apart: `1,973,752`.
+#[must_use]
 pub fn grouped(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);

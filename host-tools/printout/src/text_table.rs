@@ -20,6 +20,7 @@ pub struct TextTable {
 
 impl TextTable {
     /// A table with these headings and no rows.
+    #[must_use]
     pub fn new(columns: &[(&str, Align)]) -> TextTable {
         TextTable {
             columns: columns
@@ -30,7 +31,10 @@ impl TextTable {
         }
     }
 
-    /// Adds a row, one cell a column.
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// Where it has not one cell for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
         assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
@@ -38,6 +42,7 @@ impl TextTable {
     }
 
     /// The lines, headings first, without blanks at their ends.
+    #[must_use]
     pub fn render(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().map(|row| &row[column]);

@@ -1,0 +1,7 @@
+//! What the command-line tools print and read alike: aligned tables, byte sizes, standard output.
+
+#![forbid(unsafe_code)]
+
+pub mod size;
+pub mod stdout;
+pub mod text_table;
