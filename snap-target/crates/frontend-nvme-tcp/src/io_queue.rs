@@ -182,6 +182,8 @@ impl IoQueue {
             }
             Ok(IoCommand::Write(range)) => self.take_data(slot, range, engine),
             Ok(IoCommand::Flush(nsid)) => self.submit(slot, nsid.0, Io::Flush, key, engine),
+            // Parsed, and not carried out yet.
+            Ok(_) => self.fail(slot, Status::INVALID_OPCODE.dnr(), None),
             Err(status) => self.fail(slot, status, None),
         }
     }
@@ -263,7 +265,7 @@ impl IoQueue {
                 self.link.machine.respond(slot, Completion::SUCCESS, 0);
             }
             // Nothing was asked of the engine for such a slot.
-            (Ok(()), None) => self.fail(slot, Status::INTERNAL_ERROR, None),
+            (Ok(()), _) => self.fail(slot, Status::INTERNAL_ERROR, None),
             (Err(error), command) => self.failed(slot, &error, command),
         }
     }

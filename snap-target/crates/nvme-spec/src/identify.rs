@@ -194,9 +194,9 @@ pub struct IdentifyController {
     pub maxcmd: U16,
     /// NN: greatest NSID.
     pub nn: U32,
-    /// ONCS: optional NVM commands.
+    /// ONCS: optional NVM commands: see [`crate::nvm::oncs`].
     pub oncs: U16,
-    /// FUSES.
+    /// FUSES: fused operations: see [`crate::nvm::FUSES_COMPARE_AND_WRITE`].
     pub fuses: U16,
     /// FNA.
     pub fna: u8,
@@ -212,8 +212,8 @@ pub struct IdentifyController {
     pub nwpc: u8,
     /// ACWU, zero-based.
     pub acwu_z: U16,
-    /// CDFS: copy descriptor formats.
-    pub cdfs: U16,
+    /// OCFS: copy descriptor formats, a bit each: see [`crate::nvm::copy_format_bit`].
+    pub ocfs: U16,
     /// SGLS: see [`sgls`].
     pub sgls: U32,
     /// MNAN: most namespaces; 0 = NN.
@@ -362,7 +362,7 @@ pub struct IdentifyNamespace {
     pub rescap: u8,
     /// FPI.
     pub fpi: u8,
-    /// DLFEAT: what deallocated blocks read: 001b in 2:0 = zeros.
+    /// DLFEAT: see [`crate::nvm::dlfeat`].
     pub dlfeat: u8,
     /// NAWUN, zero-based.
     pub nawun_z: U16,
@@ -390,11 +390,11 @@ pub struct IdentifyNamespace {
     pub npda_z: U16,
     /// NOWS: optimal write size, zero-based blocks.
     pub nows_z: U16,
-    /// MSSRL.
+    /// MSSRL: longest source range of a Copy, blocks.
     pub mssrl: U16,
-    /// MCL.
+    /// MCL: blocks of all source ranges of a Copy.
     pub mcl: U32,
-    /// MSRC, zero-based.
+    /// MSRC: source ranges of a Copy, zero-based.
     pub msrc_z: u8,
     /// KPIOS.
     pub kpios: u8,
@@ -443,6 +443,8 @@ pub mod nsfeat {
     pub const ATOMIC_SIZES: u8 = 1 << 1;
     /// NPWG, NPWA, NPDG, NPDA and NOWS are defined.
     pub const OPTIMAL_PERFORMANCE: u8 = 1 << 4;
+    /// OPTRPERF: NPRG, NPRA and NORS (CNS 05h) are defined.
+    pub const OPTIMAL_READ_PERFORMANCE: u8 = 1 << 7;
     /// UIDREUSE: NGUID and EUI64 are never used again.
     pub const IDENTIFIERS_NOT_REUSED: u8 = 1 << 3;
 }
@@ -472,8 +474,18 @@ pub struct NvmIdentifyNamespace {
     pub reserved_9: [u8; 3],
     /// Extended LBA formats.
     pub elbaf: [U32; 64],
-    /// Later hints: 0 = not reported.
-    pub reserved_268: [u8; 3828],
+    /// NPDGL: preferred deallocate granularity, zero-based blocks.
+    pub npdgl_z: U32,
+    /// NPRG: preferred read granularity, zero-based blocks.
+    pub nprg_z: U32,
+    /// NPRA: preferred read alignment, zero-based blocks.
+    pub npra_z: U32,
+    /// NORS: optimal read size, zero-based blocks.
+    pub nors_z: U32,
+    /// NPDAL: preferred deallocate alignment, zero-based blocks.
+    pub npdal_z: U32,
+    /// Later fields: 0 = not reported.
+    pub reserved_288: [u8; 3808],
 }
 assert_bytes!(NvmIdentifyNamespace, 4096);
 

@@ -25,6 +25,7 @@ pub mod fabrics;
 pub mod feature;
 pub mod identify;
 pub mod log;
+pub mod nvm;
 pub mod register;
 pub mod status;
 pub mod tcp;

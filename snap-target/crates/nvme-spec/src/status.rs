@@ -182,6 +182,10 @@ impl Status {
     pub const WRITE_TO_READ_ONLY_RANGE: Status = Status::new(1, 0x82);
     /// Command Size Limit Exceeded.
     pub const COMMAND_SIZE_LIMIT_EXCEEDED: Status = Status::new(1, 0x83);
+    /// Incompatible Namespace or Format: source and destination of a Copy differ in what has to be the same.
+    pub const INCOMPATIBLE_NAMESPACE: Status = Status::new(1, 0x85);
+    /// Overlapping I/O Range: a source of a Copy overlaps its destination.
+    pub const OVERLAPPING_IO_RANGE: Status = Status::new(1, 0x87);
 }
 
 impl fmt::Debug for Status {

@@ -7,7 +7,7 @@ use super::feature::{Context, Features, Value};
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
 use super::subsystem::{ADMIN_DATA_IN_BYTES_MAX, ControllerLimits, Subsystem, Target};
-use super::{NamespaceSet, Transport, discovery, identify, log_page};
+use super::{CopyFormats, NamespaceSet, Transport, discovery, identify, log_page};
 use crate::Time;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, QueueId, Slot, Transfer};
@@ -466,6 +466,11 @@ impl Controller {
     /// The namespaces as this controller knows them.
     pub fn namespaces(&self) -> &Arc<NamespaceSet> {
         &self.namespaces
+    }
+
+    /// Copy descriptor formats that its host has enabled; for its I/O queues.
+    pub fn copy_formats(&self) -> CopyFormats {
+        self.features.copy_formats()
     }
 
     /// The limits in force.

@@ -1,7 +1,7 @@
 //! Get and Set Features (Base, "Get Features command", "Set Features command", "Feature Identifiers").
 
-use super::NamespaceSet;
 use super::keep_alive::KeepAlive;
+use super::{CopyFormats, NamespaceSet};
 use crate::Time;
 use nvme_spec::feature::{
     CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId, HostBehaviorSupport,
@@ -93,6 +93,8 @@ pub(super) struct Features {
     async_events: u32,
     io_queues: u16,
     host_behavior: HostBehaviorSupport,
+    /// What of it the queues look at.
+    copy_formats: CopyFormats,
 }
 
 impl Features {
@@ -106,6 +108,7 @@ impl Features {
             async_events: 0,
             io_queues: io_queues_max,
             host_behavior: HostBehaviorSupport::new_zeroed(),
+            copy_formats: CopyFormats::default(),
         }
     }
 
@@ -117,6 +120,11 @@ impl Features {
     /// The host asked for this notice.
     pub fn notifies(&self, notice: u32) -> bool {
         self.async_events & notice != 0
+    }
+
+    /// CDFE: what Host Behavior Support says now and later.
+    pub fn copy_formats(&self) -> CopyFormats {
+        self.copy_formats.clone()
     }
 
     /// ACRE: the host honours the retry delay in a status.
@@ -303,6 +311,7 @@ impl Features {
             return Err(Status::INVALID_FIELD.dnr());
         }
         self.host_behavior = *behavior;
+        self.copy_formats.enable(behavior.cdfe.get());
         Ok(())
     }
 }

@@ -1,10 +1,24 @@
 //! I/O commands, from a submission queue entry to something a namespace can carry out (NVM, "NVM Command Set Commands").
+//!
+//! What a command's data say (the ranges of Dataset Management and Copy) is read in `ranges`, once the data are there; the halves of a fused
+//! operation find each other in `fused`.
+
+mod fused;
+mod ranges;
+
+pub use fused::{Fused, Fusing, Taken};
+pub use ranges::{
+    COPY_FORMATS, COPY_RANGES_MAX, CopyCommand, CopyFormats, DatasetManagement, copy_blocks_max,
+};
 
 use super::NamespaceSet;
 use super::subsystem::NAMESPACES_MAX;
 use super::{NamespaceInfo, namespaces};
 use crate::queue::Transfer;
 use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
+
+/// ACWU + 1: blocks of any format. Both halves of a fused operation fit one staging buffer, whatever the block.
+pub const FUSED_BLOCKS_MAX: u16 = 8;
 
 /// A checked I/O command: the namespace is active, the blocks exist, the data fit them exactly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,11 +27,65 @@ pub enum IoCommand {
     Read(BlockRange),
     /// Write these blocks.
     Write(BlockRange),
-    /// Make durable what was written to this namespace.
+    /// Make durable what was written to this namespace, or with FFFFFFFFh to all that the host sees.
     Flush(Nsid),
+    /// Compare these blocks with the data.
+    Compare(BlockRange),
+    /// Read and check these blocks; no data.
+    Verify(Blocks),
+    /// Zeros in these blocks; no data.
+    WriteZeroes {
+        /// Which.
+        blocks: Blocks,
+        /// DEAC: deallocate them where that reads as zeros.
+        deallocate: bool,
+        /// FUA.
+        force_unit_access: bool,
+    },
+    /// Reads of these blocks fail until they are written.
+    WriteUncorrectable(Blocks),
+    /// Hints, or deallocation, for the ranges in the data.
+    DatasetManagement(DatasetManagement),
+    /// Copy the ranges in the data to these blocks.
+    Copy(CopyCommand),
 }
 
-/// Blocks of a namespace, all of them inside it.
+impl IoCommand {
+    /// Bytes that the host sends or gets.
+    #[must_use]
+    pub fn data_bytes(&self) -> u32 {
+        match self {
+            Self::Read(range) | Self::Write(range) | Self::Compare(range) => range.bytes,
+            Self::DatasetManagement(command) => command.data_bytes,
+            Self::Copy(command) => command.data_bytes,
+            Self::Flush(_)
+            | Self::Verify(_)
+            | Self::WriteZeroes { .. }
+            | Self::WriteUncorrectable(_) => 0,
+        }
+    }
+
+    /// Whether it only reads: what fails then is a read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        matches!(self, Self::Read(_) | Self::Compare(_) | Self::Verify(_))
+    }
+
+    /// The first block that it names.
+    #[must_use]
+    pub fn lba(&self) -> Option<Lba> {
+        match self {
+            Self::Read(range) | Self::Write(range) | Self::Compare(range) => Some(range.lba),
+            Self::Verify(blocks)
+            | Self::WriteUncorrectable(blocks)
+            | Self::WriteZeroes { blocks, .. } => Some(blocks.lba),
+            Self::Copy(command) => Some(command.lba),
+            Self::Flush(_) | Self::DatasetManagement(_) => None,
+        }
+    }
+}
+
+/// Blocks of a namespace, all of them inside it, whose data travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockRange {
     /// Which namespace.
@@ -34,7 +102,20 @@ pub struct BlockRange {
     pub force_unit_access: bool,
 }
 
+/// Blocks of a namespace, all of them inside it, whose data do not travel: MDTS is no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// Which namespace.
+    pub nsid: Nsid,
+    /// First block.
+    pub lba: Lba,
+    /// Number of blocks, 1 to 65,536.
+    pub blocks: u32,
+}
+
 /// Checks an I/O command against the namespaces. `transfer_bytes_max` is MDTS in bytes. The status is what the host gets.
+///
+/// LR (limited retry) is ignored: nothing here retries. PRINFO and the tags are, too: no namespace has protection information.
 pub fn parse_io(
     sqe: &Sqe,
     transfer: Transfer,
@@ -42,58 +123,108 @@ pub fn parse_io(
     transfer_bytes_max: u32,
 ) -> Result<IoCommand, Status> {
     let opcode = IoOpcode(sqe.opcode);
-    if !matches!(opcode, IoOpcode::READ | IoOpcode::WRITE | IoOpcode::FLUSH) {
+    if !is_supported(opcode) {
         return Err(Status::INVALID_OPCODE.dnr());
     }
-    // FUSES is 0: no fused operation.
-    if sqe.fuse() != 0 {
-        return Err(Status::INVALID_FIELD.dnr());
+    // FUSES: Compare and Write, in this order.
+    match (sqe.fuse(), opcode) {
+        (0, _) | (1, IoOpcode::COMPARE) | (2, IoOpcode::WRITE) => {}
+        _ => return Err(Status::INVALID_FIELD.dnr()),
     }
     if let Transfer::Refused(status) = transfer {
         return Err(status);
     }
+    // VWC 2:1 = 11b.
+    if opcode == IoOpcode::FLUSH && sqe.nsid() == Nsid::BROADCAST {
+        return Ok(IoCommand::Flush(Nsid::BROADCAST));
+    }
     let info = namespaces.require(sqe.nsid())?;
-    match opcode {
-        IoOpcode::FLUSH => Ok(IoCommand::Flush(info.nsid)),
-        IoOpcode::READ => Ok(IoCommand::Read(block_range(
-            sqe,
-            transfer,
-            info,
-            transfer_bytes_max,
-        )?)),
-        _ => {
-            if info.write_protected {
-                return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
-            }
-            // DTYPE, CDW12 23:20: no directives.
-            if sqe.cdw12.get() >> 20 & 0xF != 0 {
-                return Err(Status::INVALID_FIELD.dnr());
-            }
-            Ok(IoCommand::Write(block_range(
-                sqe,
-                transfer,
-                info,
-                transfer_bytes_max,
-            )?))
+    if writes(sqe) && info.write_protected {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    }
+    // DTYPE: no directives.
+    if has_directive(opcode) && sqe.directive_type() != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let with_data = || data_range(sqe, transfer, info, transfer_bytes_max);
+    Ok(match opcode {
+        IoOpcode::FLUSH => IoCommand::Flush(info.nsid),
+        IoOpcode::READ => IoCommand::Read(with_data()?),
+        IoOpcode::WRITE => IoCommand::Write(with_data()?),
+        IoOpcode::COMPARE => IoCommand::Compare(with_data()?),
+        IoOpcode::VERIFY => IoCommand::Verify(blocks(sqe, info)?),
+        IoOpcode::WRITE_UNCORRECTABLE => IoCommand::WriteUncorrectable(blocks(sqe, info)?),
+        IoOpcode::WRITE_ZEROES => IoCommand::WriteZeroes {
+            blocks: blocks(sqe, info)?,
+            deallocate: sqe.deallocates(),
+            force_unit_access: sqe.fua(),
+        },
+        IoOpcode::DATASET_MANAGEMENT => {
+            IoCommand::DatasetManagement(DatasetManagement::parse(sqe, transfer, info)?)
         }
+        _ => IoCommand::Copy(CopyCommand::parse(sqe, transfer, info)?),
+    })
+}
+
+fn is_supported(opcode: IoOpcode) -> bool {
+    matches!(
+        opcode,
+        IoOpcode::READ
+            | IoOpcode::WRITE
+            | IoOpcode::FLUSH
+            | IoOpcode::COMPARE
+            | IoOpcode::VERIFY
+            | IoOpcode::WRITE_ZEROES
+            | IoOpcode::WRITE_UNCORRECTABLE
+            | IoOpcode::DATASET_MANAGEMENT
+            | IoOpcode::COPY
+    )
+}
+
+/// Whether it changes the namespace. Dataset Management without AD is hints alone.
+fn writes(sqe: &Sqe) -> bool {
+    match IoOpcode(sqe.opcode) {
+        IoOpcode::WRITE
+        | IoOpcode::WRITE_ZEROES
+        | IoOpcode::WRITE_UNCORRECTABLE
+        | IoOpcode::COPY => true,
+        IoOpcode::DATASET_MANAGEMENT => DatasetManagement::deallocates(sqe),
+        _ => false,
     }
 }
 
-fn block_range(
+fn has_directive(opcode: IoOpcode) -> bool {
+    matches!(
+        opcode,
+        IoOpcode::WRITE | IoOpcode::WRITE_ZEROES | IoOpcode::WRITE_UNCORRECTABLE | IoOpcode::COPY
+    )
+}
+
+/// SLBA and NLB of a command, inside of the namespace.
+fn blocks(sqe: &Sqe, info: &NamespaceInfo) -> Result<Blocks, Status> {
+    inside(info, sqe.slba(), u32::from(sqe.nlb_z()) + 1)
+}
+
+/// Checks a range against the namespace's end (NVM, "LBA Out of Range").
+fn inside(info: &NamespaceInfo, lba: Lba, blocks: u32) -> Result<Blocks, Status> {
+    lba.0
+        .checked_add(u64::from(blocks))
+        .filter(|&end| end <= info.block_count)
+        .map(|_| Blocks {
+            nsid: info.nsid,
+            lba,
+            blocks,
+        })
+        .ok_or(Status::LBA_OUT_OF_RANGE.dnr())
+}
+
+fn data_range(
     sqe: &Sqe,
     transfer: Transfer,
     info: &NamespaceInfo,
     transfer_bytes_max: u32,
 ) -> Result<BlockRange, Status> {
-    let lba = sqe.slba();
-    let blocks = u32::from(sqe.nlb_z()) + 1;
-    let end = lba
-        .0
-        .checked_add(u64::from(blocks))
-        .ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
-    if end > info.block_count {
-        return Err(Status::LBA_OUT_OF_RANGE.dnr());
-    }
+    let Blocks { nsid, lba, blocks } = blocks(sqe, info)?;
     // MDTS (Base, "Identify Controller": Maximum Data Transfer Size).
     let bytes = blocks
         .checked_mul(info.lba_bytes)
@@ -102,9 +233,13 @@ fn block_range(
     if !transfer.is_for(bytes) {
         return Err(Status::DATA_SGL_LENGTH_INVALID.dnr());
     }
+    // ACWU.
+    if sqe.fuse() != 0 && blocks > u32::from(FUSED_BLOCKS_MAX) {
+        return Err(Status::ATOMIC_WRITE_UNIT_EXCEEDED.dnr());
+    }
     let offset_bytes = lba.0 * u64::from(info.lba_bytes);
     Ok(BlockRange {
-        nsid: info.nsid,
+        nsid,
         lba,
         blocks,
         offset_bytes,

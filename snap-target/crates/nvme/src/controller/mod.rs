@@ -30,7 +30,10 @@ pub use connect::{Admitted, ConnectRequest};
 pub use counters::ControllerCounters;
 pub use discovery::Listener;
 pub use error_log::CommandError;
-pub use io::{BlockRange, IoCommand, parse_io};
+pub use io::{
+    BlockRange, Blocks, COPY_FORMATS, COPY_RANGES_MAX, CopyCommand, CopyFormats, DatasetManagement,
+    FUSED_BLOCKS_MAX, Fused, Fusing, IoCommand, Taken, copy_blocks_max, parse_io,
+};
 pub use namespaces::{NamespaceInfo, NamespaceSet};
 pub use registry::{Closed, NotAdmitted, Registry};
 pub use subsystem::{

@@ -372,9 +372,11 @@ impl TargetQueue {
         let bytes = if is_admin {
             buffer_bytes(&sqe, transfer, limit)
         } else {
-            parse_io(&sqe, transfer, &target.namespaces, limit).map(|command| match command {
-                IoCommand::Read(range) | IoCommand::Write(range) => range.bytes,
-                IoCommand::Flush(_) => 0,
+            parse_io(&sqe, transfer, &target.namespaces, limit).and_then(|command| match command {
+                IoCommand::Read(_) | IoCommand::Write(_) | IoCommand::Flush(_) => {
+                    Ok(command.data_bytes())
+                }
+                _ => Err(Status::INVALID_OPCODE.dnr()),
             })
         };
         match bytes {
@@ -474,7 +476,7 @@ impl TargetQueue {
         let (range, is_read) = match running.command {
             IoCommand::Read(range) => (range, true),
             IoCommand::Write(range) => (range, false),
-            IoCommand::Flush(_) => return 0,
+            _ => return 0,
         };
         let disk = target.blocks(range);
         let buffer = &mut self.buffers[running.slot.index()];

@@ -62,10 +62,11 @@ fn ranges_are_parsed_exactly() {
     );
 }
 
-/// NVM, "Opcodes": three commands are there; everything else is Invalid Command Opcode, whatever the rest says.
+/// NVM, "Opcodes": what is not there is Invalid Command Opcode, whatever the rest says.
 #[test]
 fn other_opcodes_are_refused() {
-    for opcode in (0..=255).filter(|opcode| ![READ, WRITE, FLUSH].contains(opcode)) {
+    let known = [0x00, 0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0C, 0x19];
+    for opcode in (0..=255).filter(|opcode| !known.contains(opcode)) {
         assert_eq!(
             parse(&range(opcode, 3, 0, 1), 512),
             Err(Status::INVALID_OPCODE.dnr()),
@@ -77,8 +78,12 @@ fn other_opcodes_are_refused() {
 /// Base, "Namespace Identifier": invalid, inactive, broadcast.
 #[test]
 fn wrong_namespaces_are_refused() {
-    for opcode in [READ, WRITE, FLUSH] {
+    for opcode in [0x00, 0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0C, 0x19] {
         for nsid in [0, 1025, 0xFFFF_FFFE, 0xFFFF_FFFF] {
+            // VWC 2:1 = 11b: this one flushes all.
+            if (opcode, nsid) == (FLUSH, 0xFFFF_FFFF) {
+                continue;
+            }
             assert_eq!(
                 parse(&range(opcode, nsid, 0, 1), 512),
                 Err(INVALID_NAMESPACE),
@@ -137,10 +142,19 @@ fn protected_namespaces_take_no_write() {
 /// FUSE and DTYPE ask for what is not there; a descriptor that the transport refused is answered as it said.
 #[test]
 fn fields_that_are_not_supported_are_refused() {
-    for fuse in 1..=3 {
-        let mut sqe = range(READ, 1, 0, 1);
+    // FUSES: Compare first and Write second, and nothing else.
+    for (opcode, fuse) in [
+        (READ, 1),
+        (READ, 2),
+        (READ, 3),
+        (WRITE, 1),
+        (0x05, 2),
+        (0x05, 3),
+        (0x08, 2),
+    ] {
+        let mut sqe = range(opcode, 3, 0, 1);
         sqe[1] |= fuse;
-        assert_eq!(parse(&sqe, 4096), Err(INVALID_FIELD));
+        assert_eq!(parse(&sqe, 512), Err(INVALID_FIELD), "{opcode:#x} {fuse}");
     }
     let mut directive = range(WRITE, 3, 0, 1);
     directive[50] = 0x10;
@@ -162,7 +176,7 @@ proptest! {
         let mut entry = [0; 64];
         entry[..32].copy_from_slice(&bytes);
         entry[32..].copy_from_slice(&rest);
-        entry[0] &= 3;
+        entry[0] = [0x01, 0x02, 0x05, entry[0]][usize::from(entry[0] >> 6)];
         entry[1] &= 0xFC;
         entry[4..8].copy_from_slice(&nsid.to_le_bytes());
         // Mostly small numbers, so that some pass.
@@ -170,7 +184,7 @@ proptest! {
         entry[49] = 0;
         let blocks = u32::from(entry[48]) + 1;
         for len in [len, blocks * 4096, blocks * 512] {
-            if let Ok(IoCommand::Read(range) | IoCommand::Write(range)) = parse(&entry, len) {
+            if let Ok(IoCommand::Read(range) | IoCommand::Write(range) | IoCommand::Compare(range)) = parse(&entry, len) {
                 let set = namespaces();
                 let info = set.get(range.nsid).unwrap();
                 prop_assert!(range.lba.0 + u64::from(range.blocks) <= info.block_count);

@@ -8,8 +8,10 @@
 mod connect;
 mod events;
 mod features;
+mod fused;
 mod identify;
 mod io;
+mod io_ranges;
 mod log_pages;
 mod properties;
 
