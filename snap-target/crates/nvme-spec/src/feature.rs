@@ -35,6 +35,10 @@ open_enum! {
         HOST_BEHAVIOR_SUPPORT = 0x16,
         /// Host Identifier.
         HOST_IDENTIFIER = 0x81,
+        /// Reservation Notification Mask (per namespace).
+        RESERVATION_NOTIFICATION_MASK = 0x82,
+        /// Reservation Persistence (per namespace).
+        RESERVATION_PERSISTENCE = 0x83,
         /// Namespace Write Protection Config.
         NAMESPACE_WRITE_PROTECTION = 0x84,
     }
@@ -128,6 +132,8 @@ impl AsyncEvent {
     pub const NAMESPACE_ATTRIBUTE_CHANGED: AsyncEvent = AsyncEvent::new(2, 0x00, 0x04);
     /// Notice: the discovery log page changed (70h).
     pub const DISCOVERY_LOG_CHANGED: AsyncEvent = AsyncEvent::new(2, 0xF0, 0x70);
+    /// I/O command set specific: a Reservation Notification is available (80h).
+    pub const RESERVATION_LOG_AVAILABLE: AsyncEvent = AsyncEvent::new(6, 0x00, 0x80);
 
     /// From event type (2:0), information (15:8) and log page (23:16).
     pub const fn new(event_type: u8, information: u8, log_page: u8) -> AsyncEvent {

@@ -27,6 +27,7 @@ pub mod identify;
 pub mod log;
 pub mod nvm;
 pub mod register;
+pub mod reservation;
 pub mod status;
 pub mod tcp;
 

@@ -26,6 +26,8 @@ open_enum! {
         FEATURES_SUPPORTED = 0x12,
         /// Discovery.
         DISCOVERY = 0x70,
+        /// Reservation Notification.
+        RESERVATION_NOTIFICATION = 0x80,
     }
 }
 

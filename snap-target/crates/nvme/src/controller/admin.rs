@@ -6,6 +6,7 @@ use super::error_log::{CommandError, ErrorLog};
 use super::feature::{Context, Features, Value};
 use super::keep_alive::KeepAlive;
 use super::property::Properties;
+use super::reservation::{HostId, Notifications};
 use super::subsystem::{ADMIN_DATA_IN_BYTES_MAX, ControllerLimits, Subsystem, Target};
 use super::{CopyFormats, NamespaceSet, Transport, discovery, identify, log_page};
 use crate::Time;
@@ -14,7 +15,8 @@ use crate::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::fabrics::FabricsType;
 use nvme_spec::feature::async_event_configuration;
 use nvme_spec::register::{Cap, Cc, Csts};
-use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
+use nvme_spec::reservation::NotificationType;
+use nvme_spec::{AdminOpcode, Cid, Direction, Nsid, Sqe, Status};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -98,6 +100,7 @@ pub struct Controller {
     properties: Properties,
     features: Features,
     events: AsyncEvents,
+    notifications: Notifications,
     errors: ErrorLog,
     counters: ControllerCounters,
     keep_alive: KeepAlive,
@@ -155,6 +158,7 @@ impl Controller {
             properties: Properties::new(limits.queue_entries_max),
             features: Features::new(limits.io_queues_max),
             events: AsyncEvents::new(limits.async_events_max),
+            notifications: Notifications::default(),
             errors: ErrorLog::new(limits.error_log_entries),
             counters: ControllerCounters::default(),
             keep_alive: KeepAlive::new(association.kato_ms, idle, now),
@@ -272,6 +276,7 @@ impl Controller {
     fn reset(&mut self) {
         self.features = Features::new(self.limits.io_queues_max);
         self.events.reset();
+        self.notifications = Notifications::default();
         self.aborts = 0;
     }
 
@@ -390,6 +395,15 @@ impl Controller {
         }
     }
 
+    /// A reservation of this namespace changed in a way that concerns the host: a Reservation Notification, unless it masked such ones.
+    pub fn notify_reservation(&mut self, nsid: Nsid, what: NotificationType) {
+        if self.features.masks_notification(nsid, what) {
+            return;
+        }
+        self.notifications.push(nsid, what);
+        self.events.reservation_notified();
+    }
+
     /// An I/O command failed: an entry for the Error Information log.
     pub fn record_error(&mut self, error: &CommandError) {
         self.errors.record(error);
@@ -448,6 +462,11 @@ impl Controller {
     /// HOSTID.
     pub fn host_id(&self) -> &[u8; 16] {
         &self.host_id
+    }
+
+    /// Who its host is to reservations.
+    pub fn reservation_host(&self) -> HostId {
+        HostId(self.host_id)
     }
 
     /// True for a discovery controller.
@@ -546,6 +565,13 @@ impl Controller {
                 env!("CARGO_PKG_VERSION"),
             ),
         }
+    }
+
+    pub(super) fn read_reservation_notification(&mut self, retain_event: bool) -> Vec<u8> {
+        let page = self.notifications.take();
+        let more = self.notifications.any();
+        self.events.reservation_read(retain_event, more);
+        page
     }
 
     pub(super) fn read_discovery_log(&mut self, retain_event: bool) -> Vec<u8> {

@@ -17,6 +17,7 @@ pub(super) struct AsyncEvents {
     answers: VecDeque<(Slot, Completion)>,
     namespaces: Notice,
     discovery: Notice,
+    reservations: Notice,
     changed: Vec<Nsid>,
     overflow: bool,
 }
@@ -47,6 +48,7 @@ impl AsyncEvents {
             answers: VecDeque::new(),
             namespaces: Notice::new(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED),
             discovery: Notice::new(AsyncEvent::DISCOVERY_LOG_CHANGED),
+            reservations: Notice::new(AsyncEvent::RESERVATION_LOG_AVAILABLE),
             changed: Vec::new(),
             overflow: false,
         }
@@ -110,6 +112,21 @@ impl AsyncEvents {
         }
     }
 
+    /// A Reservation Notification can be read.
+    pub fn reservation_notified(&mut self) {
+        self.reservations.pending = true;
+        self.match_up();
+    }
+
+    /// A Reservation Notification was read; `more` wait. Unless `retain` the event may come again, and does where they wait.
+    pub fn reservation_read(&mut self, retain: bool, more: bool) {
+        if !retain {
+            self.reservations.masked = false;
+            self.reservations.pending = more;
+            self.match_up();
+        }
+    }
+
     /// The next request to answer.
     pub fn next_answer(&mut self) -> Option<(Slot, Completion)> {
         self.answers.pop_front()
@@ -135,12 +152,18 @@ impl AsyncEvents {
         self.answers.extend(aborted);
         self.namespaces = Notice::new(AsyncEvent::NAMESPACE_ATTRIBUTE_CHANGED);
         self.discovery = Notice::new(AsyncEvent::DISCOVERY_LOG_CHANGED);
+        self.reservations = Notice::new(AsyncEvent::RESERVATION_LOG_AVAILABLE);
         self.changed.clear();
         self.overflow = false;
     }
 
     fn match_up(&mut self) {
-        for notice in [&mut self.namespaces, &mut self.discovery] {
+        let notices = [
+            &mut self.namespaces,
+            &mut self.discovery,
+            &mut self.reservations,
+        ];
+        for notice in notices {
             if notice.pending
                 && !notice.masked
                 && let Some(slot) = self.requests.pop_front()

@@ -7,6 +7,7 @@ use nvme_spec::feature::{
     CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId, HostBehaviorSupport,
     NumberOfQueues, SET_SAVE, Select, async_event_configuration, write_protection,
 };
+use nvme_spec::reservation::{NotificationType, notification_mask};
 use nvme_spec::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -38,7 +39,7 @@ const fn supported(id: FeatureId, capabilities: u32) -> Support {
 }
 
 /// All features there are. Nothing is saveable: a controller lives as long as its association.
-pub(super) const SUPPORTED: [Support; 12] = [
+pub(super) const SUPPORTED: [Support; 13] = [
     supported(FeatureId::ARBITRATION, CAPABILITY_CHANGEABLE),
     supported(FeatureId::POWER_MANAGEMENT, CAPABILITY_CHANGEABLE),
     supported(FeatureId::TEMPERATURE_THRESHOLD, CAPABILITY_CHANGEABLE),
@@ -61,6 +62,10 @@ pub(super) const SUPPORTED: [Support; 12] = [
     },
     supported(FeatureId::HOST_BEHAVIOR_SUPPORT, CAPABILITY_CHANGEABLE),
     supported(FeatureId::HOST_IDENTIFIER, 0),
+    supported(
+        FeatureId::RESERVATION_NOTIFICATION_MASK,
+        CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC,
+    ),
     supported(
         FeatureId::NAMESPACE_WRITE_PROTECTION,
         CAPABILITY_NAMESPACE_SPECIFIC,
@@ -89,6 +94,8 @@ pub(super) struct Features {
     temperature_under_k: u16,
     /// Where a namespace's differs from 0.
     error_recovery: Vec<(Nsid, u32)>,
+    /// The same.
+    notification_masks: Vec<(Nsid, u32)>,
     write_atomicity: u32,
     async_events: u32,
     io_queues: u16,
@@ -104,6 +111,7 @@ impl Features {
             temperature_over_k: TEMPERATURE_OVER_DEFAULT,
             temperature_under_k: 0,
             error_recovery: Vec::new(),
+            notification_masks: Vec::new(),
             write_atomicity: 0,
             async_events: 0,
             io_queues: io_queues_max,
@@ -125,6 +133,11 @@ impl Features {
     /// CDFE: what Host Behavior Support says now and later.
     pub fn copy_formats(&self) -> CopyFormats {
         self.copy_formats.clone()
+    }
+
+    /// The host does not want to hear of such changes of this namespace's reservations.
+    pub fn masks_notification(&self, nsid: Nsid, what: NotificationType) -> bool {
+        of_namespace(&self.notification_masks, nsid) & 1 << what.0 != 0
     }
 
     /// ACRE: the host honours the retry delay in a status.
@@ -161,13 +174,14 @@ impl Features {
                 } => u32::from(self.temperature_under_k),
                 _ => return Err(Status::INVALID_FIELD.dnr()),
             },
-            FeatureId::ERROR_RECOVERY => {
-                let nsid = active(sqe.nsid(), context.namespaces)?;
-                self.error_recovery
-                    .iter()
-                    .find(|(of, _)| *of == nsid)
-                    .map_or(0, |(_, value)| *value)
-            }
+            FeatureId::ERROR_RECOVERY => of_namespace(
+                &self.error_recovery,
+                active(sqe.nsid(), context.namespaces)?,
+            ),
+            FeatureId::RESERVATION_NOTIFICATION_MASK => of_namespace(
+                &self.notification_masks,
+                active(sqe.nsid(), context.namespaces)?,
+            ),
             FeatureId::VOLATILE_WRITE_CACHE => 1,
             FeatureId::NUMBER_OF_QUEUES => {
                 NumberOfQueues::new(self.io_queues - 1, self.io_queues - 1).0
@@ -224,6 +238,17 @@ impl Features {
             FeatureId::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(data)?,
             // Base, "Host Identifier": on fabrics it comes with Connect.
             FeatureId::HOST_IDENTIFIER => return Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
+            FeatureId::RESERVATION_NOTIFICATION_MASK => {
+                if value & !notification_mask::ALL != 0 {
+                    return Err(Status::INVALID_FIELD.dnr());
+                }
+                set_of_namespace(
+                    &mut self.notification_masks,
+                    sqe.nsid(),
+                    value,
+                    context.namespaces,
+                )?;
+            }
             FeatureId::NAMESPACE_WRITE_PROTECTION => {
                 if protection(sqe.nsid(), context.namespaces)? != value & 0b111 {
                     return Err(Status::FEATURE_NOT_CHANGEABLE.dnr());
@@ -260,16 +285,7 @@ impl Features {
         if value & !0xFFFF != 0 {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        let targets: Vec<Nsid> = match nsid {
-            Nsid::BROADCAST => namespaces.iter().map(|info| info.nsid).collect(),
-            one => vec![active(one, namespaces)?],
-        };
-        self.error_recovery.retain(|(of, _)| !targets.contains(of));
-        if value != 0 {
-            self.error_recovery
-                .extend(targets.into_iter().map(|of| (of, value)));
-        }
-        Ok(())
+        set_of_namespace(&mut self.error_recovery, nsid, value, namespaces)
     }
 
     fn set_queues(&mut self, asked: NumberOfQueues, context: &Context<'_>) -> Result<u32, Status> {
@@ -358,6 +374,32 @@ impl Support {
         }
         self.id != FeatureId::VOLATILE_WRITE_CACHE || namespaces.has_volatile_cache()
     }
+}
+
+/// A value kept by namespace, where it differs from 0.
+fn of_namespace(values: &[(Nsid, u32)], nsid: Nsid) -> u32 {
+    values
+        .iter()
+        .find(|(of, _)| *of == nsid)
+        .map_or(0, |(_, value)| *value)
+}
+
+/// Sets such a value, for one namespace or for all.
+fn set_of_namespace(
+    values: &mut Vec<(Nsid, u32)>,
+    nsid: Nsid,
+    value: u32,
+    namespaces: &NamespaceSet,
+) -> Result<(), Status> {
+    let targets: Vec<Nsid> = match nsid {
+        Nsid::BROADCAST => namespaces.iter().map(|info| info.nsid).collect(),
+        one => vec![active(one, namespaces)?],
+    };
+    values.retain(|(of, _)| !targets.contains(of));
+    if value != 0 {
+        values.extend(targets.into_iter().map(|of| (of, value)));
+    }
+    Ok(())
 }
 
 /// An active namespace for a namespace-specific feature.

@@ -15,7 +15,7 @@ use nvme_spec::{AdminOpcode, IoOpcode, Nsid, Sqe, Status, U32, U128};
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Log pages of an I/O controller.
-const IO_PAGES: [LogPageId; 7] = [
+const IO_PAGES: [LogPageId; 8] = [
     LogPageId::SUPPORTED_LOG_PAGES,
     LogPageId::ERROR_INFORMATION,
     LogPageId::SMART,
@@ -23,6 +23,7 @@ const IO_PAGES: [LogPageId; 7] = [
     LogPageId::CHANGED_NAMESPACES,
     LogPageId::COMMANDS_SUPPORTED,
     LogPageId::FEATURES_SUPPORTED,
+    LogPageId::RESERVATION_NOTIFICATION,
 ];
 
 /// Log pages of a discovery controller.
@@ -120,6 +121,9 @@ fn page(
         }
         LogPageId::COMMANDS_SUPPORTED => commands_supported().as_bytes().to_vec(),
         LogPageId::FEATURES_SUPPORTED => features_supported(controller),
+        LogPageId::RESERVATION_NOTIFICATION => {
+            controller.read_reservation_notification(ask.retain_event)
+        }
         LogPageId::DISCOVERY => controller.read_discovery_log(ask.retain_event),
         _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
     };

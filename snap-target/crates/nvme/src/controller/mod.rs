@@ -22,6 +22,7 @@ mod log_page;
 mod namespaces;
 mod property;
 mod registry;
+pub mod reservation;
 mod subsystem;
 mod transport;
 

@@ -25,7 +25,10 @@ const ALL: u32 = 0xFFFF_FFFF;
 #[test]
 fn the_supported_pages_are_the_ones_there_are() {
     for (subnqn, there) in [
-        (SUBSYSTEM, &[0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x12][..]),
+        (
+            SUBSYSTEM,
+            &[0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x12, 0x80][..],
+        ),
         (DISCOVERY, &[0x00, 0x70]),
     ] {
         let mut host = Host::enabled(subnqn);

@@ -14,6 +14,7 @@ mod io;
 mod io_ranges;
 mod log_pages;
 mod properties;
+mod reservations;
 
 use super::*;
 use crate::Time;

@@ -1,0 +1,27 @@
+//! Reservations of one namespace (Base, "Reservations"): a table, and what each command makes of it.
+//!
+//! ```text
+//!  command, its data --Request::parse--> Request --Table::carry_out--> Change { next table, who hears of it, whose commands end }
+//! ```
+//! Nothing here does I/O or changes anything in place: whoever owns a namespace's table carries a request out, has [`Table::to_record`] of the
+//! next table put on stable storage where it differs from the last, and only then puts the next table in force.
+
+mod access;
+mod command;
+mod notification;
+mod record;
+mod report;
+mod table;
+
+pub use access::Rights;
+pub use command::{Persistence, Request, ReservationCommand};
+pub use notification::Notice;
+pub(super) use notification::Notifications;
+pub use record::RecordError;
+pub use table::{Change, HostId, Key, Registrant, Table};
+
+/// Registrants of one namespace: hosts that share one disk. With more, Register fails with Internal Error.
+pub const REGISTRANTS_MAX: usize = 128;
+
+#[cfg(test)]
+mod tests;
