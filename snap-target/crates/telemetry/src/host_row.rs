@@ -1,0 +1,94 @@
+//! What one host did with one namespace, on one reactor.
+
+use crate::cell::Counter;
+use crate::histogram::Histogram;
+use crate::kind::{CommandKind, StatusClass};
+
+/// Counters of one (subsystem, host, namespace); written by their reactor alone.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct HostRow {
+    /// The subsystem's NQN.
+    pub subsystem: String,
+    /// The host's NQN.
+    pub host: String,
+    /// The namespace's identifier in the subsystem; 0: none, or not an active one.
+    pub nsid: u32,
+    pub(crate) commands: [Counter; CommandKind::ALL.len()],
+    pub(crate) errors: [Counter; StatusClass::ALL.len()],
+    pub(crate) bytes_read: Counter,
+    pub(crate) bytes_written: Counter,
+    pub(crate) in_flight: Counter,
+    pub(crate) abandoned: Counter,
+    pub(crate) read: Histogram,
+    pub(crate) write: Histogram,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// What it was.
+    pub kind: CommandKind,
+    /// What was wrong, if anything.
+    pub error: Option<StatusClass>,
+    /// Bytes that a read returned or a write brought; 0 for others.
+    pub bytes: u32,
+    /// From its coming to its answer, in nanoseconds.
+    pub ns: u64,
+}
+
+impl HostRow {
+    pub(crate) fn new(subsystem: &str, host: &str, nsid: u32) -> Self {
+        Self {
+            subsystem: subsystem.to_owned(),
+            host: host.to_owned(),
+            nsid,
+            commands: std::array::from_fn(|_| Counter::default()),
+            errors: std::array::from_fn(|_| Counter::default()),
+            bytes_read: Counter::default(),
+            bytes_written: Counter::default(),
+            in_flight: Counter::default(),
+            abandoned: Counter::default(),
+            read: Histogram::default(),
+            write: Histogram::default(),
+        }
+    }
+
+    /// A command came.
+    #[inline]
+    pub fn begun(&self) {
+        self.in_flight.add(1);
+    }
+
+    /// A command was answered. Times of those that failed are not counted: they say nothing of reads and writes.
+    #[inline]
+    pub fn ended(&self, ended: &Ended) {
+        self.in_flight.sub(1);
+        if let Some(commands) = self.commands.get(ended.kind as usize) {
+            commands.add(1);
+        }
+        if let Some(class) = ended.error {
+            if let Some(errors) = self.errors.get(class as usize) {
+                errors.add(1);
+            }
+            return;
+        }
+        match ended.kind {
+            CommandKind::Read => {
+                self.bytes_read.add(u64::from(ended.bytes));
+                self.read.record(ended.ns);
+            }
+            CommandKind::Write => {
+                self.bytes_written.add(u64::from(ended.bytes));
+                self.write.record(ended.ns);
+            }
+            _ => {}
+        }
+    }
+
+    /// Commands will not be answered: their connection is gone.
+    pub fn abandon(&self, commands: u64) {
+        self.in_flight.sub(commands);
+        self.abandoned.add(commands);
+    }
+}

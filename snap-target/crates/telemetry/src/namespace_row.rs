@@ -1,0 +1,149 @@
+//! What went through one namespace's stores and chains, on one reactor.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::Serialize;
+
+use crate::cell::Counter;
+use crate::limits::{DECODE_ROWS_MAX, OTHERS};
+
+macro_rules! namespace_counters {
+    ($($(#[$meta:meta])* $name:ident,)*) => {
+        /// Counters of one namespace on one reactor; written by this reactor alone.
+        #[derive(Debug)]
+        #[repr(align(128))]
+        pub struct NamespaceRow {
+            /// Its UUID, which a resize and a restart keep.
+            pub uuid: [u8; 16],
+            /// What it is called: its store.
+            pub name: String,
+            $($(#[$meta])* pub $name: Counter,)*
+            /// Operations that its stores have now.
+            pub store_operations: Counter,
+            decoders: Mutex<Vec<Arc<DecodeRow>>>,
+        }
+
+        /// Counters of a namespace, or of several, at one moment.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct NamespaceCounters {
+            $($(#[$meta])* pub $name: u64,)*
+        }
+
+        impl NamespaceCounters {
+            /// Adds another's.
+            pub fn merge(&mut self, other: &Self) {
+                $(self.$name += other.$name;)*
+            }
+        }
+
+        impl NamespaceRow {
+            pub(crate) fn new(uuid: [u8; 16], name: &str) -> Self {
+                Self {
+                    uuid,
+                    name: name.to_owned(),
+                    $($name: Counter::default(),)*
+                    store_operations: Counter::default(),
+                    decoders: Mutex::default(),
+                }
+            }
+
+            /// A copy for readers.
+            #[must_use]
+            pub fn counters(&self) -> NamespaceCounters {
+                NamespaceCounters { $($name: self.$name.get(),)* }
+            }
+        }
+    };
+}
+
+namespace_counters! {
+    /// Bytes fetched from stores.
+    stored_bytes,
+    /// Bytes handed to frontends.
+    delivered_bytes,
+    /// Bytes copied on the way: staging to answer. Leases and direct reads copy none.
+    copied_bytes,
+    /// Bytes written to stores.
+    written_bytes,
+    /// Requests that waited for memory or a store's queue.
+    parked,
+    /// Reads of stored frames, neighbours in one.
+    frame_fetches,
+    /// Frames of this reactor's that are decoded.
+    frames_decoded,
+    /// Those of them that a worker decoded.
+    frames_decoded_by_workers,
+    /// Wants of a frame of this reactor's that was on its way for somebody else.
+    joined_misses,
+    /// Wants of a frame of this reactor's that was in its cache by then.
+    frame_hits,
+    /// Frames of other reactors that requests of this one wanted.
+    cross_reactor_wants,
+}
+
+/// The frames of one namespace that were decoded by one stored chain, on one reactor.
+#[derive(Debug)]
+pub struct DecodeRow {
+    /// The chain as it is written: `u16+lz4`.
+    pub chain: String,
+    /// Frames decoded.
+    pub frames: Counter,
+    /// Their packed bytes: what decoding made of the stored ones.
+    pub packed_bytes: Counter,
+    /// Nanoseconds that checking and decoding took, by whoever did it.
+    pub busy_ns: Counter,
+}
+
+impl DecodeRow {
+    /// Counts a frame.
+    pub fn decoded(&self, packed_bytes: u64, ns: u64) {
+        self.frames.add(1);
+        self.packed_bytes.add(packed_bytes);
+        self.busy_ns.add(ns);
+    }
+}
+
+/// The row that is wanted; a new one where there is room below `max`; the one of all others, `is(_, true)`, where there is not.
+pub(crate) fn found_or_made<T>(
+    rows: &mut Vec<Arc<T>>,
+    max: usize,
+    is: impl Fn(&T, bool) -> bool,
+    make: impl FnOnce(bool) -> T,
+) -> Arc<T> {
+    if let Some(row) = rows.iter().find(|row| is(row, false)) {
+        return row.clone();
+    }
+    let others = rows.len() >= max;
+    if others && let Some(row) = rows.iter().find(|row| is(row, true)) {
+        return row.clone();
+    }
+    let row = Arc::new(make(others));
+    rows.push(row.clone());
+    row
+}
+
+impl NamespaceRow {
+    /// The row of a chain; made where there is none.
+    #[must_use]
+    pub fn decoder(&self, chain: &str) -> Arc<DecodeRow> {
+        let mut rows = self.decoders.lock().unwrap_or_else(PoisonError::into_inner);
+        found_or_made(
+            &mut rows,
+            DECODE_ROWS_MAX,
+            |row, others| row.chain == if others { OTHERS } else { chain },
+            |others| DecodeRow {
+                chain: if others { OTHERS } else { chain }.to_owned(),
+                frames: Counter::default(),
+                packed_bytes: Counter::default(),
+                busy_ns: Counter::default(),
+            },
+        )
+    }
+
+    pub(crate) fn decoders(&self) -> Vec<Arc<DecodeRow>> {
+        self.decoders
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
