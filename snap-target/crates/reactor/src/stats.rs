@@ -15,6 +15,8 @@ pub struct RingStats {
     pub spins: u64,
     /// Times the thread went to sleep in the kernel.
     pub blocks: u64,
+    /// Nanoseconds that it slept there.
+    pub slept_ns: u64,
     /// Wake-ups by another thread that were seen.
     pub wakeups: u64,
     /// Timers fired.

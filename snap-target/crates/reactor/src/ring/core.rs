@@ -256,7 +256,8 @@ impl Core {
 
     /// Sleeps in the kernel until a completion, a wake-up or the deadline.
     fn sleep(&mut self, deadline: Option<Instant>, turn: &mut Turn) -> Result<(), ReactorError> {
-        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let asleep = Instant::now();
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(asleep));
         if timeout == Some(Duration::ZERO) || !self.wake.fall_asleep() {
             return Ok(());
         }
@@ -273,6 +274,8 @@ impl Core {
             None => self.uring.submitter().submit_and_wait(1),
         };
         self.wake.awake();
+        let slept_ns = u64::try_from(asleep.elapsed().as_nanos()).unwrap_or(0);
+        self.stats.slept_ns += slept_ns;
         self.entered(result)
     }
 
