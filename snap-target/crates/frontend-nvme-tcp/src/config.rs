@@ -10,14 +10,16 @@ use nix::sys::socket::{
     setsockopt, socket, sockopt,
 };
 use nvme::controller::{
-    ConfigError, ControllerLimits, HostPolicy, Listener, NamespaceInfo,
-    NamespaceSet as NamespaceInfos, Subsystem, Target, Transport,
+    ConfigError, ControllerLimits, HostPolicy, Listener, NamespaceInfo, Subsystem, Target,
+    Transport, Visibility,
 };
 use nvme::nqn::{Nqn, NqnError};
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use nvme_spec::Nsid;
 use reactor::ReactorError;
 
+use crate::admin::AdminError;
+use crate::event::EventSink;
 use crate::limits::BACKLOG;
 
 /// One reactor's share of a target.
@@ -32,10 +34,12 @@ pub struct FrontendConfig {
 /// What is served, and to what limits: immutable, shared by the reactors.
 #[derive(Debug)]
 pub struct Service {
+    /// What is served at the start; an [`Admin`](crate::Admin) changes it.
     pub(crate) target: Target,
-    pub(crate) subsystem: Nqn,
-    pub(crate) namespaces: Arc<NamespaceInfos>,
+    pub(crate) namespaces: Vec<(Nqn, NamespaceSet)>,
+    /// Limits of every connection.
     pub(crate) limits: TargetLimits,
+    pub(crate) events: EventSink,
 }
 
 /// Why a frontend could not be made, or ended.
@@ -50,12 +54,36 @@ pub enum FrontendError {
     /// The ring.
     #[error(transparent)]
     Reactor(#[from] ReactorError),
+    /// What is to be served at the start cannot be.
+    #[error(transparent)]
+    Admin(#[from] AdminError),
     /// The listening socket.
     #[error("the listening socket: {0}")]
     Listen(#[from] std::io::Error),
 }
 
 impl Service {
+    /// A target that serves nothing yet, and hosts whose connections have `limits`: what an [`Admin`](crate::Admin) adds keeps to them.
+    ///
+    /// # Errors
+    /// Limits that contradict each other.
+    pub fn empty(
+        limits: &ControllerLimits,
+        success_flag: SuccessFlag,
+        events: EventSink,
+    ) -> Result<Self, FrontendError> {
+        limits.check()?;
+        Ok(Self {
+            target: Target::new([], [])?,
+            namespaces: Vec::new(),
+            limits: TargetLimits {
+                success_flag,
+                ..limits.connection()
+            },
+            events,
+        })
+    }
+
     /// A target with one subsystem, open to any host, listening at `address`.
     ///
     /// # Errors
@@ -67,19 +95,11 @@ impl Service {
         success_flag: SuccessFlag,
     ) -> Result<Self, FrontendError> {
         let nqn = Nqn::parse(nqn)?;
-        let subsystem = Subsystem {
-            nqn: nqn.clone(),
-            serial: serial(&nqn),
-            model: "XIO snap-target".to_owned(),
-            firmware: env!("CARGO_PKG_VERSION").to_owned(),
-            hosts: HostPolicy::Any,
-            limits: ControllerLimits::default(),
-        };
+        let subsystem = subsystem(nqn.clone(), HostPolicy::Any, ControllerLimits::default());
         let limits = TargetLimits {
             success_flag,
             ..subsystem.limits.connection()
         };
-        let namespaces = NamespaceInfos::new(1, set.all().iter().map(|namespace| info(namespace)))?;
         let target = Target::new(
             [subsystem],
             [Listener {
@@ -90,10 +110,23 @@ impl Service {
         )?;
         Ok(Self {
             target,
-            subsystem: nqn,
-            namespaces: Arc::new(namespaces),
+            namespaces: vec![(nqn, set.clone())],
             limits,
+            events: EventSink::default(),
         })
+    }
+}
+
+/// A subsystem as this target presents itself: the serial number follows from the name.
+#[must_use]
+pub fn subsystem(nqn: Nqn, hosts: HostPolicy, limits: ControllerLimits) -> Subsystem {
+    Subsystem {
+        serial: serial(&nqn),
+        nqn,
+        model: "XIO snap-target".to_owned(),
+        firmware: env!("CARGO_PKG_VERSION").to_owned(),
+        hosts,
+        limits,
     }
 }
 
@@ -108,10 +141,13 @@ fn serial(nqn: &Nqn) -> String {
     format!("XIO{hash:016x}")
 }
 
-fn info(namespace: &Namespace) -> NamespaceInfo {
+/// What controllers know of a namespace.
+pub(crate) fn info(namespace: &Namespace, visibility: &Visibility) -> NamespaceInfo {
     let blocks = |bytes: u32| u16::try_from(bytes / namespace.lba_bytes).unwrap_or(0);
     NamespaceInfo {
         nsid: Nsid(namespace.nsid),
+        handle: namespace.key.to_bits(),
+        visibility: visibility.clone(),
         block_count: namespace.blocks,
         lba_bytes: namespace.lba_bytes,
         uuid: namespace.identity.uuid,

@@ -1,39 +1,51 @@
 //! The front desk: accepts connections, sees them through Connect, and keeps the controllers and their admin queues.
 
 mod admin;
+mod changes;
 mod closing;
+mod listening;
+mod report;
 mod shutdown;
 mod visitor;
 
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use namespace::Engine;
 use nvme::Time;
 use nvme::controller::{Admitted, ControllerId, Registry};
 use nvme::queue::{QueueId, Slot};
-use reactor::{Event, Fd, Owner, OwnerId, Payload, Ring};
+use reactor::{Owner, OwnerId, Ring};
 
 use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
+use crate::event::{Gone, TargetEvent};
 use crate::limits::HANDSHAKES_MAX;
 use crate::link::Health;
-use crate::message::{Message, QueueCounters};
+use crate::message::{ChangeId, Message, QueueCounters};
 use crate::table::{Key, Table};
+use changes::{Changes, Disks};
+use listening::Listening;
 use shutdown::Flushing;
 use visitor::{State, Visitor};
 
-/// How long accepting rests after the kernel refused (no descriptors, no memory).
-const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// Whom a message is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum To {
+    /// The reactor that has this queue, or is to have it.
+    ReactorOf(QueueId),
+    /// All reactors, this one included; for [`Message::Order`].
+    All,
+}
 
 /// See the module.
 pub(crate) struct Desk {
     ring: Ring,
     owner: Owner,
-    listener: Fd,
+    listeners: Vec<Listening>,
     service: Arc<Service>,
+    reactors: usize,
     clock: Clock,
     registry: Registry,
     /// Connections before Connect, and admin queues.
@@ -49,27 +61,32 @@ pub(crate) struct Desk {
     shutdowns: Vec<ControllerId>,
     /// How many have begun.
     shutdowns_begun: u32,
-    /// Messages for the reactors; to the queue's own, or to all.
-    requests: Vec<(Option<QueueId>, Message)>,
+    /// Controllers that end, and what is to be told of them when they are gone.
+    leaving: HashMap<ControllerId, TargetEvent>,
+    /// What the subsystems have.
+    disks: Disks,
+    /// Changes of what is served that reactors are carrying out.
+    changes: Changes,
+    /// What the reactors are to be told.
+    requests: Vec<(To, Message)>,
     touched: Vec<Key>,
 }
 
 impl Desk {
     pub(crate) fn new(
         ring: &Ring,
-        listener: TcpListener,
+        listener: Option<TcpListener>,
         service: &Arc<Service>,
         clock: Clock,
     ) -> Result<Self, FrontendError> {
-        let mut registry = Registry::new(service.target.clone());
-        registry.set_namespaces(&service.subsystem, &service.namespaces);
-        let desk = Self {
+        let mut desk = Self {
             ring: ring.clone(),
             owner: ring.register()?,
-            listener: Fd::from(listener),
+            listeners: Vec::new(),
             service: service.clone(),
+            reactors: 1,
             clock,
-            registry,
+            registry: Registry::new(service.target.clone()),
             visitors: Table::new(HANDSHAKES_MAX + usize::from(u8::MAX)),
             owners: HashMap::new(),
             admin_queues: HashMap::new(),
@@ -78,11 +95,30 @@ impl Desk {
             flushes: HashMap::new(),
             shutdowns: Vec::new(),
             shutdowns_begun: 0,
+            leaving: HashMap::new(),
+            disks: Disks::default(),
+            changes: Changes::default(),
             requests: Vec::new(),
             touched: Vec::new(),
         };
-        desk.accept();
+        for (nqn, set) in &service.namespaces {
+            desk.disks.begin(nqn, set);
+            desk.publish(nqn)?;
+        }
+        if let Some(listener) = listener {
+            let place = service.target.listeners().first().copied();
+            let place = match place {
+                Some(place) => place,
+                None => Listening::place(&listener, 1)?,
+            };
+            desk.listen(listener, place)?;
+        }
         Ok(desk)
+    }
+
+    /// How many reactors there are.
+    pub(crate) fn meet(&mut self, reactors: usize) {
+        self.reactors = reactors;
     }
 
     /// When [`Desk::act`] is next worth calling without an event.
@@ -95,8 +131,8 @@ impl Desk {
         !self.touched.is_empty() || !self.requests.is_empty() || !self.shutdowns.is_empty()
     }
 
-    /// Messages for the reactors: to a queue's own, or to all.
-    pub(crate) fn take_requests(&mut self) -> Vec<(Option<QueueId>, Message)> {
+    /// Messages for the reactors.
+    pub(crate) fn take_requests(&mut self) -> Vec<(To, Message)> {
         std::mem::take(&mut self.requests)
     }
 
@@ -104,8 +140,10 @@ impl Desk {
     pub(crate) fn ready(&mut self, owner: OwnerId) {
         if owner == self.owner.id() {
             while let Some(event) = self.owner.next_event() {
-                self.accepted(event);
+                self.change_takes_long(ChangeId(event.tag));
             }
+        } else if let Some(at) = self.listener_of(owner) {
+            self.accepted(at);
         } else if let Some(&key) = self.owners.get(&owner) {
             self.serve(key);
         }
@@ -120,6 +158,8 @@ impl Desk {
                     controller.record_error(&error);
                 }
             }
+            Message::Request(request) => self.request(*request),
+            Message::Carried(change, reactor, result) => self.carried(change, reactor, result),
             _ => {}
         }
     }
@@ -130,7 +170,7 @@ impl Desk {
         let now = self.clock.now();
         while let Some(id) = self.registry.next_expired(now) {
             tracing::warn!(cntlid = id.0, "keep alive expired");
-            self.end_controller(id);
+            self.end_controller(id, Gone::KeepAliveExpired);
         }
         let mut touched = std::mem::take(&mut self.touched);
         for key in touched.drain(..) {
@@ -139,61 +179,6 @@ impl Desk {
         // Settling may have touched others; they are settled in the same turn, by the caller asking `has_work`.
         touched.append(&mut self.touched);
         self.touched = touched;
-    }
-
-    fn accept(&self) {
-        if self.owner.accept(&self.listener, 0).is_err() {
-            self.rest();
-        }
-    }
-
-    fn rest(&self) {
-        if self.owner.timer(Instant::now() + ACCEPT_REST, 0).is_err() {
-            tracing::error!("no timer left: the listener stops accepting");
-        }
-    }
-
-    fn accepted(&mut self, event: Event) {
-        match (event.result, event.payload) {
-            (_, Payload::Timer) => return self.accept(),
-            (Ok(_), Payload::Socket(socket)) => self.welcome(socket.into()),
-            (Err(error), _) => {
-                tracing::warn!(%error, "cannot accept a connection; trying again in {ACCEPT_REST:?}");
-                if !event.more {
-                    self.rest();
-                }
-                return;
-            }
-            _ => {}
-        }
-        if !event.more {
-            self.accept();
-        }
-    }
-
-    fn welcome(&mut self, socket: std::net::TcpStream) {
-        let handshakes = self
-            .visitors
-            .iter_mut()
-            .filter(|(_, visitor)| visitor.is_handshake())
-            .count();
-        if handshakes >= HANDSHAKES_MAX {
-            tracing::warn!(
-                limit = HANDSHAKES_MAX,
-                "too many connections that have not finished Connect: one more is closed"
-            );
-            return;
-        }
-        match Visitor::new(&self.ring, socket, &self.service.limits, self.clock) {
-            Ok(visitor) => {
-                let owner = visitor.link.owner_id();
-                if let Ok(key) = self.visitors.insert(visitor) {
-                    self.owners.insert(owner, key);
-                    self.touched.push(key);
-                }
-            }
-            Err(error) => tracing::warn!(%error, "a connection is closed at once"),
-        }
     }
 
     /// Receives, sends, closes or moves one connection.
@@ -222,10 +207,17 @@ impl Desk {
             (admitted.controller, admitted.queue),
             (counters.clone(), [0; 5]),
         );
-        match visitor.into_adoption(admitted, connect, counters) {
-            Some(adoption) => self
-                .requests
-                .push((Some(admitted.queue), Message::Adopt(Box::new(adoption)))),
+        let controller = self.registry.controller(admitted.controller);
+        let namespaces = controller.map(|it| Arc::clone(it.namespaces()));
+        match visitor.into_adoption(admitted, connect, counters, namespaces.unwrap_or_default()) {
+            Some(adoption) => {
+                self.service.events.send(TargetEvent::QueueConnected {
+                    controller: admitted.controller,
+                    queue: admitted.queue,
+                });
+                let message = Message::Adopt(Box::new(adoption));
+                self.requests.push((To::ReactorOf(admitted.queue), message));
+            }
             None => self.queue_closed(admitted.controller, admitted.queue),
         }
     }
@@ -244,7 +236,7 @@ impl Desk {
             State::Admin(id) => {
                 tracing::info!(cntlid = id.0, "admin queue closed");
                 self.admin_queues.remove(&id);
-                self.end_controller(id);
+                self.end_controller(id, Gone::Disconnected);
             }
         }
     }

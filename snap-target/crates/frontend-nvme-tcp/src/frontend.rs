@@ -1,8 +1,9 @@
 //! One reactor's loop.
 
+mod orders;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
-use std::sync::Arc;
 
 use namespace::{Done, Engine, Peer};
 use nvme::controller::ControllerId;
@@ -10,19 +11,19 @@ use nvme::queue::{QueueId, Slot};
 use reactor::{Fd, OwnerId, Receiver, Ring, Wait, channel};
 
 use crate::clock::Clock;
-use crate::config::{FrontendConfig, FrontendError, Service};
-use crate::desk::Desk;
+use crate::config::{FrontendConfig, FrontendError};
+use crate::desk::{Desk, To};
 use crate::io_queue::IoQueue;
 use crate::limits::{CONNECTIONS_MAX, MESSAGES_MAX};
 use crate::link::{Health, Link, Receiving};
 use crate::message::{Adoption, Control, Message};
 use crate::table::{Key, Table};
+use orders::Pending;
 
 /// One reactor's share of the target; see the crate.
 pub struct Frontend {
     ring: Ring,
     engine: Engine,
-    service: Arc<Service>,
     reactor: u16,
     inbox: Receiver<Message>,
     control: Control,
@@ -46,6 +47,8 @@ pub struct Frontend {
     done: Vec<Done>,
     /// Messages for reactors whose channel was full: queues open and close at a host's pace, so this is as good as always empty.
     outbox: VecDeque<(usize, Message)>,
+    /// Orders of the desk that take time.
+    pending: Vec<Pending>,
     stopping: bool,
 }
 
@@ -56,7 +59,8 @@ struct Draining {
 }
 
 impl Frontend {
-    /// A frontend on this thread's ring; the first reactor's brings the listener.
+    /// A frontend on this thread's ring. The first reactor's is the front desk, and may bring the first listener; an [`Admin`](crate::Admin) adds
+    /// others.
     ///
     /// # Errors
     /// No room in the ring.
@@ -68,16 +72,16 @@ impl Frontend {
     ) -> Result<Self, FrontendError> {
         let (sender, inbox) = channel(&ring, MESSAGES_MAX);
         let clock = Clock::new();
-        let desk = listener
-            .map(|listener| Desk::new(&ring, listener, &config.service, clock))
-            .transpose()?;
+        let desk = match config.reactor {
+            0 => Some(Desk::new(&ring, listener, &config.service, clock)?),
+            _ => None,
+        };
         Ok(Self {
             ring,
             engine,
-            service: config.service,
             reactor: config.reactor,
             inbox,
-            control: Control { sender },
+            control: Control::new(sender),
             peers: Vec::new(),
             clock,
             desk,
@@ -91,6 +95,7 @@ impl Frontend {
             draining: HashMap::new(),
             done: Vec::new(),
             outbox: VecDeque::new(),
+            pending: Vec::new(),
             stopping: false,
         })
     }
@@ -112,6 +117,9 @@ impl Frontend {
     /// The ring broke.
     pub fn run(&mut self, peers: &[Control]) -> Result<(), FrontendError> {
         self.peers = peers.to_vec();
+        if let Some(desk) = &mut self.desk {
+            desk.meet(peers.len());
+        }
         while !self.stopping {
             let until = self
                 .desk
@@ -151,6 +159,7 @@ impl Frontend {
             self.feed_starved();
             self.refill_dry();
             self.settle();
+            self.look_at_pending();
             if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
                 return;
             }
@@ -301,19 +310,12 @@ impl Frontend {
     fn message(&mut self, message: Message) {
         match message {
             Message::Adopt(adoption) => self.adopt(*adoption),
-            Message::CloseQueues(controller) => {
-                let theirs: Vec<Key> = self
-                    .queues
-                    .iter_mut()
-                    .filter(|(_, queue)| queue.controller == controller)
-                    .map(|(key, _)| key)
-                    .collect();
-                for key in theirs {
-                    self.close(key);
-                }
-            }
+            Message::Order(order) => self.order(order),
             Message::Stop => self.stopping = true,
-            message @ (Message::QueueClosed(..) | Message::Failed(..)) => {
+            message @ (Message::QueueClosed(..)
+            | Message::Failed(..)
+            | Message::Request(_)
+            | Message::Carried(..)) => {
                 if let Some(desk) = &mut self.desk {
                     desk.message(message);
                 }
@@ -329,6 +331,7 @@ impl Frontend {
             admitted,
             connect,
             counters,
+            namespaces,
         } = adoption;
         let (controller, id) = (admitted.controller, admitted.queue);
         let made = Link::new(&self.ring, Fd::from(socket), machine, Receiving::Freely)
@@ -339,14 +342,7 @@ impl Frontend {
                 link.machine.authenticated();
                 link.machine.respond(connect, admitted.completion, 0);
                 let owner = link.owner_id();
-                let queue = IoQueue::new(
-                    link,
-                    controller,
-                    id,
-                    counters,
-                    self.service.clone(),
-                    self.clock,
-                );
+                let queue = IoQueue::new(link, controller, id, counters, namespaces, self.clock);
                 Some((owner, self.queues.insert(queue).ok()?))
             });
         match made {
@@ -411,19 +407,26 @@ impl Frontend {
         desk.act(&mut self.engine);
         let requests = desk.take_requests();
         self.desk = Some(desk);
-        for (queue, message) in requests {
-            match queue {
+        for (to, message) in requests {
+            match (to, message) {
                 // A queue's reactor follows from its identifier, so a controller's queues spread evenly.
-                Some(QueueId(id)) => {
-                    self.tell((usize::from(id) - 1) % self.peers.len().max(1), message)
+                (To::ReactorOf(QueueId(id)), message) => {
+                    self.tell((usize::from(id) - 1) % self.peers.len().max(1), message);
                 }
-                None => (0..self.peers.len()).for_each(|reactor| {
-                    if let Message::CloseQueues(controller) = &message {
-                        self.tell(reactor, Message::CloseQueues(*controller));
+                (To::All, Message::Order(order)) => {
+                    for reactor in 0..self.peers.len() {
+                        self.tell(reactor, Message::Order(order.clone()));
                     }
-                }),
+                }
+                (To::All, _) => {}
             }
         }
+    }
+}
+
+impl Drop for Frontend {
+    fn drop(&mut self) {
+        self.control.end();
     }
 }
 

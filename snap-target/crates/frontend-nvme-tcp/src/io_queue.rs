@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use namespace::{Done, Engine, Io, NamespaceError};
-use nvme::controller::{BlockRange, CommandError, ControllerId, IoCommand, parse_io};
+use namespace::{Done, Engine, Io, NamespaceError, NamespaceKey};
+use nvme::controller::{
+    BlockRange, CommandError, ControllerId, IoCommand, NamespaceSet as NamespaceInfos, parse_io,
+};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
-use nvme_spec::{IoOpcode, Lba, Sqe, Status};
+use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
 use reactor::buf::IoBuf;
 
 use crate::clock::Clock;
-use crate::config::Service;
 use crate::limits::{AWAITED_BYTES_MAX, LINGER};
 use crate::link::{Health, Link, LinkEvent};
 use crate::message::{QueueCounters, count};
@@ -23,7 +24,9 @@ pub(crate) struct IoQueue {
     pub(crate) controller: ControllerId,
     pub(crate) queue: QueueId,
     counters: Arc<QueueCounters>,
-    service: Arc<Service>,
+    /// What its controller sees.
+    pub(crate) namespaces: Arc<NamespaceInfos>,
+    transfer_bytes_max: u32,
     clock: Clock,
     /// By slot: the last command, as it was when it came. What a namespace has become meanwhile changes nothing for it.
     commands: Vec<Option<IoCommand>>,
@@ -45,16 +48,18 @@ impl IoQueue {
         controller: ControllerId,
         queue: QueueId,
         counters: Arc<QueueCounters>,
-        service: Arc<Service>,
+        namespaces: Arc<NamespaceInfos>,
         clock: Clock,
     ) -> Self {
-        let entries = link.machine.limits().queue_entries_max;
+        let limits = link.machine.limits();
+        let (entries, transfer_bytes_max) = (limits.queue_entries_max, limits.transfer_bytes_max);
         Self {
             link,
             controller,
             queue,
             counters,
-            service,
+            namespaces,
+            transfer_bytes_max,
             clock,
             commands: vec![None; usize::from(entries)],
             in_flight: 0,
@@ -156,12 +161,11 @@ impl IoQueue {
 
     fn parse(&self, slot: Slot) -> Result<IoCommand, Status> {
         let machine = &self.link.machine;
-        let limits = &self.service.limits;
         parse_io(
             machine.command(slot),
             machine.transfer(slot),
-            &self.service.namespaces,
-            limits.transfer_bytes_max,
+            &self.namespaces,
+            self.transfer_bytes_max,
         )
     }
 
@@ -232,11 +236,16 @@ impl IoQueue {
     }
 
     fn submit(&mut self, slot: Slot, nsid: u32, io: Io, key: Key, engine: &mut Engine) {
+        // What the command waited for may have taken long: the namespace may be gone, or another.
+        let Some(info) = self.namespaces.get(Nsid(nsid)) else {
+            return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
+        };
+        let namespace = NamespaceKey::from_bits(info.handle);
         // A digest is sent behind the data and must match them, whoever writes meanwhile.
         let (_, snapshot) = self.link.machine.digests();
         let token = key.to_bits() << 16 | u64::from(slot.0);
         self.in_flight += 1;
-        if let Some(done) = engine.submit(nsid, io, snapshot, token) {
+        if let Some(done) = engine.submit(namespace, io, snapshot, token) {
             self.done(slot, done);
         }
     }

@@ -13,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+mod admin;
 mod clock;
 mod config;
 mod desk;
@@ -21,6 +22,7 @@ mod desk;
     reason = "computes digests over payload where it lies; the block says why"
 )]
 mod digest;
+mod event;
 mod frontend;
 mod io_queue;
 mod limits;
@@ -28,7 +30,9 @@ mod link;
 mod message;
 mod table;
 
-pub use config::{FrontendConfig, FrontendError, Service, bind};
+pub use admin::{Admin, AdminError, ControllerReport};
+pub use config::{FrontendConfig, FrontendError, Service, bind, subsystem};
+pub use event::{EventSink, Gone, TargetEvent};
 pub use frontend::Frontend;
 pub use message::Control;
 pub use nvme::tcp::target::SuccessFlag;

@@ -34,6 +34,17 @@ pub(crate) const SINGLE_RECEIVES: u32 = 32;
 /// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
+/// How long the last requests of a namespace that is detached may take before they are cancelled.
+pub(crate) const DETACH_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a detach is waited for in all, before whoever asked is told that the store still has something of it.
+pub(crate) const DETACH_LIMIT: Duration = Duration::from_secs(20);
+/// Addresses that a target listens at.
+pub(crate) const LISTENERS_MAX: usize = 64;
+/// Subsystems of a target.
+pub(crate) const SUBSYSTEMS_MAX: usize = 256;
+/// Other discovery services that hosts are told of.
+pub(crate) const REFERRALS_MAX: usize = 64;
+
 const _: () = assert!(BATCH_SEGMENTS_MAX <= 1024, "IOV_MAX");
 const _: () = assert!(
     ADMIN_CAPSULE_DATA_BYTES <= 8 << 10,

@@ -2,20 +2,50 @@
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use nvme::controller::{Admitted, CommandError, ControllerId};
+use namespace::{Namespace, NamespaceKey};
+use nvme::controller::{Admitted, CommandError, ControllerId, NamespaceSet as NamespaceInfos};
 use nvme::queue::{QueueId, Slot};
 use nvme::tcp::target::Connection as Machine;
 use reactor::Sender;
 
+use crate::admin::Request;
+
+/// What the desk tells all reactors.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// Close the queues of this controller.
+    CloseQueues(ControllerId),
+    /// The queues of this controller see these namespaces from now on.
+    Namespaces(ControllerId, Arc<NamespaceInfos>),
+    /// Take this namespace in, and say so.
+    Attach(ChangeId, Arc<Namespace>),
+    /// Take no more requests for these, and say when none is left.
+    Retire(ChangeId, Arc<[NamespaceKey]>),
+    /// End the requests for these early.
+    Cancel(Arc<[NamespaceKey]>),
+    /// Let go of these, and say when nothing of them is left.
+    Detach(ChangeId, Arc<[NamespaceKey]>),
+    /// Say that you have come so far.
+    Pass(ChangeId),
+}
+
+/// Names a change of what is served while it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ChangeId(pub(crate) u64);
+
 /// From one reactor to another.
 #[derive(Debug)]
 pub(crate) enum Message {
+    /// From an operator's thread to the desk.
+    Request(Box<Request>),
+    /// From the desk to every reactor.
+    Order(Order),
+    /// To the desk: this reactor has done what an order of the change said, or why it cannot.
+    Carried(ChangeId, u16, Result<(), String>),
     /// To an I/O reactor: this queue is yours for life.
     Adopt(Box<Adoption>),
-    /// To an I/O reactor: close the queues of this controller.
-    CloseQueues(ControllerId),
     /// To the desk: this queue's requests have ended and its connection is closed.
     QueueClosed(ControllerId, QueueId),
     /// To the desk: a command failed; for the Error Information log.
@@ -33,21 +63,50 @@ pub(crate) struct Adoption {
     /// The Connect command, still to be answered.
     pub(crate) connect: Slot,
     pub(crate) counters: Arc<QueueCounters>,
+    /// What its controller sees.
+    pub(crate) namespaces: Arc<NamespaceInfos>,
 }
 
 /// Reaches a frontend from any thread.
 #[derive(Clone, Debug)]
 pub struct Control {
     pub(crate) sender: Sender<Message>,
+    /// The frontend has had its last turn.
+    over: Arc<AtomicBool>,
 }
 
 impl Control {
     /// Asks the frontend to end.
     pub fn stop(&self) {
-        // A full channel is being drained by a live reactor; one that has ended needs no stop.
-        while let Err(reactor::Full(_)) = self.sender.send(Message::Stop) {
+        self.send(Message::Stop);
+    }
+
+    pub(crate) fn new(sender: Sender<Message>) -> Self {
+        Self {
+            sender,
+            over: Arc::default(),
+        }
+    }
+
+    /// Sends from a thread that may wait: a full channel is being drained by a live reactor, and one that has ended needs no message.
+    pub(crate) fn send(&self, message: Message) {
+        let mut message = message;
+        while let Err(reactor::Full(back)) = self.sender.send(message) {
+            if self.is_over() {
+                return;
+            }
+            message = back;
             std::thread::yield_now();
         }
+    }
+
+    /// Whether the frontend has had its last turn.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn end(&self) {
+        self.over.store(true, Ordering::Release);
     }
 }
 

@@ -61,6 +61,12 @@ impl<T> Table<T> {
         })
     }
 
+    /// An entry, where it is there.
+    pub(crate) fn get(&self, key: Key) -> Option<&T> {
+        let (generation, entry) = self.places.get(usize::from(key.index))?;
+        entry.as_ref().filter(|_| *generation == key.generation)
+    }
+
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         let place = self.places.get_mut(usize::from(key.index))?;
         if place.0 == key.generation {

@@ -21,6 +21,12 @@ pub(crate) struct Attached {
     pub(crate) answer_bytes: usize,
     /// A store has work of its own.
     pub(crate) polled_when_idle: bool,
+    /// Requests that have not been answered.
+    pub(crate) requests: usize,
+    /// It takes no more of them.
+    pub(crate) retired: bool,
+    /// Its handles are to close.
+    pub(crate) closing: bool,
 }
 
 impl Attached {
@@ -38,7 +44,23 @@ impl Attached {
             in_flight: 0,
             parked: VecDeque::new(),
             answer_bytes: 0,
+            requests: 0,
+            retired: false,
+            closing: false,
         })
+    }
+
+    /// Whether a poll of its stores may bring something.
+    pub(crate) fn is_to_be_polled(&self) -> bool {
+        self.in_flight > 0 || self.polled_when_idle || self.closing
+    }
+
+    /// Whether it was asked to close, and has.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closing
+            && self.requests == 0
+            && self.in_flight == 0
+            && self.stores.iter().all(|store| store.is_closed())
     }
 
     /// The bytes of a source where they lie, if its store keeps them in memory.
@@ -77,21 +99,6 @@ impl Attached {
         self.in_flight += 1;
         Ok(())
     }
-}
-
-/// The namespace of this number.
-pub(crate) fn find(attached: &[Attached], nsid: u32) -> Option<usize> {
-    // NSIDs are handed out from 1 without gaps as a rule: the first look is a hit.
-    let guess = (nsid as usize).wrapping_sub(1);
-    if attached
-        .get(guess)
-        .is_some_and(|attached| attached.shared.nsid == nsid)
-    {
-        return Some(guess);
-    }
-    attached
-        .binary_search_by_key(&nsid, |attached| attached.shared.nsid)
-        .ok()
 }
 
 /// The buffer of an operation that moved every byte of it.

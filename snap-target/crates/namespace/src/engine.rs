@@ -1,5 +1,7 @@
 //! One reactor's way to its namespaces: requests in, answers out.
 
+mod changes;
+
 use std::collections::VecDeque;
 
 use reactor::Ring;
@@ -7,14 +9,15 @@ use reactor::buf::{IoBuf, PoolConfig};
 use store::{Completion, Op, StoreError, Token};
 use volume::ReadOp;
 
-use crate::attached::{Attached, find, whole};
+use crate::attached::whole;
+use crate::attachments::Attachments;
 use crate::frames::{Answer, FrameConfig, Frames, Peer};
 use crate::limits::{FETCHES_MAX, REQUESTS_MAX};
 use crate::parts::Parts;
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
-use crate::{Done, Io, NamespaceError, NamespaceSet};
+use crate::{Done, Io, NamespaceError, NamespaceKey, NamespaceSet};
 
 /// Memory of one engine.
 #[derive(Clone, Debug)]
@@ -70,7 +73,7 @@ pub struct EngineCounters {
 pub struct Engine {
     ring: Ring,
     frames: Frames,
-    attached: Vec<Attached>,
+    attached: Attachments,
     parts: Parts,
     requests: Vec<Request>,
     free: Vec<usize>,
@@ -92,6 +95,13 @@ struct Request {
     is_abandoned: bool,
     /// Recycled: a request makes no allocation after its slot's first.
     op: Option<Box<ReadOp>>,
+}
+
+impl Request {
+    /// Whether it has not been answered.
+    fn is_taken(&self) -> bool {
+        !matches!(self.work, Work::Free)
+    }
 }
 
 #[expect(
@@ -131,23 +141,21 @@ impl Engine {
         set: &NamespaceSet,
         config: &EngineConfig,
     ) -> Result<Self, EngineError> {
-        let attached: Vec<Attached> = set
-            .all()
-            .iter()
-            .map(|namespace| Attached::new(namespace, ring))
-            .collect::<Result<_, _>>()?;
-        let parts = Parts::new(ring, config, attached.len() > 1)?;
-        Ok(Self {
+        let mut engine = Self {
             ring: ring.clone(),
             frames: Frames::new(ring, &config.frames),
-            attached,
-            parts,
+            attached: Attachments::default(),
+            parts: Parts::new(ring, config)?,
             requests: Vec::new(),
             free: Vec::new(),
             waiting: VecDeque::new(),
             done: Vec::new(),
             completions: Vec::new(),
-        })
+        };
+        for namespace in set.all() {
+            engine.attach(namespace)?;
+        }
+        Ok(engine)
     }
 
     /// Reaches this engine's frames from others' threads.
@@ -198,8 +206,7 @@ impl Engine {
     /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
     /// came to. An unknown token is ignored: the request was answered.
     pub fn cancel(&mut self, token: u64) {
-        let is_wanted =
-            |request: &Request| request.token == token && !matches!(request.work, Work::Free);
+        let is_wanted = |request: &Request| request.token == token && request.is_taken();
         if let Some(slot) = self.requests.iter().position(is_wanted) {
             self.cancel_slot(slot);
         }
@@ -210,7 +217,7 @@ impl Engine {
     pub fn abandon(&mut self, is_theirs: impl Fn(u64) -> bool) {
         for slot in 0..self.requests.len() {
             let request = &mut self.requests[slot];
-            if matches!(request.work, Work::Free) || !is_theirs(request.token) {
+            if !request.is_taken() || !is_theirs(request.token) {
                 continue;
             }
             if request.is_write && matches!(request.work, Work::Submitted) {
@@ -256,12 +263,19 @@ impl Engine {
     ///
     /// `snapshot`: the reader needs bytes that do not change after this call (it sends a digest ahead of them), so memory that a writer may
     /// change is copied.
-    pub fn submit(&mut self, nsid: u32, io: Io, snapshot: bool, token: u64) -> Option<Done> {
-        let Some(index) = find(&self.attached, nsid) else {
+    pub fn submit(
+        &mut self,
+        key: NamespaceKey,
+        io: Io,
+        snapshot: bool,
+        token: u64,
+    ) -> Option<Done> {
+        let found = self.attached.find(key);
+        let Some(index) = found.filter(|index| !self.attached[*index].retired) else {
             return Some(Done {
                 token,
                 buf: buffer_of(io),
-                result: Err(NamespaceError::Detached { nsid }),
+                result: Err(NamespaceError::Detached { key }),
             });
         };
         let namespace = self.attached[index].shared.clone();
@@ -319,22 +333,14 @@ impl Engine {
 
     /// Takes what the stores completed, lets parked requests go on, and appends the answers.
     pub fn poll(&mut self, done: &mut Vec<Done>) {
-        for index in 0..self.attached.len() {
-            if self.attached[index].in_flight == 0 && !self.attached[index].polled_when_idle {
+        let mut is_closing = false;
+        for index in 0..self.attached.places() {
+            let attached = self.attached.get_mut(index);
+            let Some(attached) = attached.filter(|attached| attached.is_to_be_polled()) else {
                 continue;
-            }
-            let mut completions = std::mem::take(&mut self.completions);
-            for source in 0..self.attached[index].stores.len() {
-                self.attached[index].stores[source].poll(&mut completions);
-                for completion in completions.drain(..) {
-                    self.attached[index].in_flight -= 1;
-                    let others = self.frames.completed(&self.attached[index], completion);
-                    if let Some(completion) = others {
-                        self.completed(index, completion);
-                    }
-                }
-            }
-            self.completions = completions;
+            };
+            is_closing |= attached.closing;
+            self.poll_stores(index);
         }
         // Frames give memory back that requests wait for, and requests that go on want frames.
         loop {
@@ -344,7 +350,25 @@ impl Engine {
                 break;
             }
         }
+        if is_closing {
+            self.let_closed_go();
+        }
         done.append(&mut self.done);
+    }
+
+    fn poll_stores(&mut self, index: usize) {
+        let mut completions = std::mem::take(&mut self.completions);
+        for source in 0..self.attached[index].stores.len() {
+            self.attached[index].stores[source].poll(&mut completions);
+            for completion in completions.drain(..) {
+                self.attached[index].in_flight -= 1;
+                let others = self.frames.completed(&self.attached[index], completion);
+                if let Some(completion) = others {
+                    self.completed(index, completion);
+                }
+            }
+        }
+        self.completions = completions;
     }
 
     /// Brings frames forward, and the requests that wait for them, as far as the turn, memory and the stores allow; true when anything moved.
@@ -407,6 +431,7 @@ impl Engine {
             self.requests.len() - 1
         });
         debug_assert!(slot < REQUESTS_MAX, "queue depths bound the requests");
+        self.attached[attached].requests += 1;
         self.requests[slot].attached = attached;
         self.requests[slot].token = token;
         self.requests[slot].was_parked = false;
@@ -495,7 +520,9 @@ impl Engine {
             self.frames.wake_peers();
         }
         let answer_bytes = std::mem::take(&mut request.answer_bytes);
-        self.attached[request.attached].answer_bytes -= answer_bytes;
+        let attached = &mut self.attached[request.attached];
+        attached.answer_bytes -= answer_bytes;
+        attached.requests -= 1;
         let (buf, result) = match result {
             Ok(buf) => (buf, Ok(())),
             Err(error) => (None, Err(error)),

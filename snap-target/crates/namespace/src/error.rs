@@ -4,14 +4,16 @@ use nvme_spec::status::Status;
 use store::{ErrorKind, StoreError};
 use volume::VolumeError;
 
+use crate::NamespaceKey;
+
 /// Why a request failed. It can be cloned: everyone who waits for one frame is told the same.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum NamespaceError {
-    /// The engine knows no namespace of this number: it was detached, or never attached.
-    #[error("namespace {nsid} is not attached")]
+    /// The engine does not have this namespace, or no longer takes requests for it: it was detached.
+    #[error("namespace {key} is not attached")]
     Detached {
         /// What was asked for.
-        nsid: u32,
+        key: NamespaceKey,
     },
     /// A write or flush of a namespace that presents a view, or of a store opened read-only.
     #[error(
@@ -108,14 +110,16 @@ impl NamespaceError {
 
     /// The same for another namespace: two may present one frame.
     pub(crate) fn of(mut self, of: u32) -> Self {
-        let (Self::Detached { nsid }
-        | Self::WriteProtected { nsid }
+        let (Self::WriteProtected { nsid }
         | Self::OutOfRange { nsid, .. }
         | Self::Cancelled { nsid }
         | Self::Length { nsid, .. }
         | Self::Volume { nsid, .. }
         | Self::Store { nsid, .. }
-        | Self::Short { nsid, .. }) = &mut self;
+        | Self::Short { nsid, .. }) = &mut self
+        else {
+            return self;
+        };
         *nsid = of;
         self
     }

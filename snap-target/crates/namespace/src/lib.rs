@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod attached;
+mod attachments;
 mod engine;
 mod error;
 mod fence;
@@ -41,4 +42,4 @@ pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
 pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};
 pub use request::{Done, Io};
-pub use shared::{Backing, Namespace, NamespaceSet};
+pub use shared::{Backing, Namespace, NamespaceKey, NamespaceSet};

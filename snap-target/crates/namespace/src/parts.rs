@@ -30,11 +30,7 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn new(
-        ring: &Ring,
-        config: &EngineConfig,
-        is_shared: bool,
-    ) -> Result<Self, ReactorError> {
+    pub(crate) fn new(ring: &Ring, config: &EngineConfig) -> Result<Self, ReactorError> {
         let unregistered = PoolConfig {
             register: false,
             ..config.pool.clone()
@@ -42,7 +38,7 @@ impl Parts {
         Ok(Self {
             answers: Pool::new(ring, &config.pool)?,
             granted: 0,
-            is_shared,
+            is_shared: false,
             incoming: Pool::new(ring, &unregistered)?,
             staging: Pool::new(ring, &unregistered)?,
             cache: Cache::new(config.cache_bytes),
@@ -51,6 +47,11 @@ impl Parts {
             wanted: Vec::new(),
             counters: EngineCounters::default(),
         })
+    }
+
+    /// Says whether several namespaces share the memory of answers.
+    pub(crate) fn share(&mut self, is_shared: bool) {
+        self.is_shared = is_shared;
     }
 
     /// Bytes of the free memory that answers of `len` bytes could be made of.

@@ -1,12 +1,45 @@
 //! What every reactor shares of a namespace: immutable, behind an `Arc`.
 
+use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::SharedStore;
 use volume::Volume;
 use volume::format::Stream;
 
 use crate::{Forgetful, Identity, Keeper, WriteFence};
+
+/// Names a namespace in this process. NSIDs repeat between subsystems, and after a detach; keys never do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamespaceKey(u64);
+
+impl NamespaceKey {
+    /// One that nobody has had.
+    #[must_use]
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// As others may keep it, to give it back with [`NamespaceKey::from_bits`].
+    #[must_use]
+    pub fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From [`NamespaceKey::to_bits`].
+    #[must_use]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+impl fmt::Display for NamespaceKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
 
 /// What stands behind a namespace.
 #[derive(Clone, Debug)]
@@ -25,7 +58,9 @@ pub enum Backing {
 /// A namespace as the host sees it.
 #[derive(Clone, Debug)]
 pub struct Namespace {
-    /// NSID, from 1.
+    /// Its name in this process: what engines know it by.
+    pub key: NamespaceKey,
+    /// NSID in its subsystem, from 1.
     pub nsid: u32,
     /// What it is called in tables and logs.
     pub name: String,
@@ -53,6 +88,7 @@ impl Namespace {
     pub fn of_store(nsid: u32, store: SharedStore, identity: Identity, lba_bytes: u32) -> Self {
         let limits = store.limits();
         Self {
+            key: NamespaceKey::next(),
             nsid,
             name: store.name().to_owned(),
             identity,
@@ -70,6 +106,7 @@ impl Namespace {
     #[must_use]
     pub fn of_view(nsid: u32, volume: Volume, stores: Vec<SharedStore>) -> Self {
         Self {
+            key: NamespaceKey::next(),
             nsid,
             name: stores
                 .first()
@@ -85,6 +122,17 @@ impl Namespace {
             fence: WriteFence::default(),
             keeper: Forgetful::keeper(),
         }
+    }
+
+    /// Makes this namespace the next state of another one: the same disk to its hosts, with another size or another store behind it. What
+    /// holds writes back, and what must survive restarts, is shared by both, since requests to the old one may still be under way.
+    #[must_use]
+    pub fn succeeding(mut self, old: &Self) -> Self {
+        self.nsid = old.nsid;
+        self.identity = old.identity;
+        self.fence = old.fence.clone();
+        self.keeper = old.keeper.clone();
+        self
     }
 
     /// Presented bytes, whole blocks.

@@ -11,7 +11,7 @@ use crate::frames::{Answer, Wanted};
 use crate::limits::FETCHES_MAX;
 use crate::memory::{with_destination, with_filled};
 use crate::parts::Parts;
-use crate::{Namespace, NamespaceError};
+use crate::{Namespace, NamespaceError, NamespaceKey};
 
 /// Fetches that most reads need at a time.
 const FETCHES_INLINE: usize = 8;
@@ -19,6 +19,7 @@ const FETCHES_INLINE: usize = 8;
 /// One read in flight. Its [`ReadOp`] is kept apart, because it is recycled.
 pub(crate) struct ViewRead {
     volume: Volume,
+    key: NamespaceKey,
     nsid: u32,
     start: u64,
     len: usize,
@@ -46,6 +47,7 @@ impl ViewRead {
     ) -> Self {
         Self {
             volume: volume.clone(),
+            key: namespace.key,
             nsid: namespace.nsid,
             start: lba * u64::from(namespace.lba_bytes),
             len: blocks as usize * namespace.lba_bytes as usize,
@@ -221,7 +223,7 @@ impl ViewRead {
     fn want_frame(&mut self, parts: &mut Parts, slot: usize, want: FrameWant) {
         self.under_way += 1;
         parts.wanted.push(Wanted {
-            nsid: self.nsid,
+            key: self.key,
             // Fewer than 2^16 requests.
             slot: u32::try_from(slot).unwrap_or(u32::MAX),
             want,

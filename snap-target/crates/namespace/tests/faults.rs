@@ -14,7 +14,7 @@ mod support;
 use std::sync::Arc;
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceSet,
+    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet,
 };
 use nvme_spec::Status;
 use reactor::buf::PoolConfig;
@@ -27,6 +27,7 @@ use support::{Packed, source};
 struct Bench {
     ring: Ring,
     engine: Engine,
+    key: NamespaceKey,
 }
 
 impl Bench {
@@ -36,13 +37,14 @@ impl Bench {
             pool,
             ..EngineConfig::default()
         };
+        let key = namespace.key;
         let engine = Engine::new(
             &ring,
             &NamespaceSet::new(vec![Arc::new(namespace)]),
             &config,
         )
         .unwrap();
-        Bench { ring, engine }
+        Bench { ring, engine, key }
     }
 
     fn wait(&mut self, count: usize) -> Vec<Done> {
@@ -61,7 +63,7 @@ impl Bench {
         let done = self
             .engine
             .submit(
-                1,
+                self.key,
                 Io::Read {
                     lba,
                     blocks,
@@ -167,7 +169,7 @@ fn a_raw_store_that_returns_less_is_an_error() {
     let done = bench
         .engine
         .submit(
-            1,
+            bench.key,
             Io::Write {
                 lba: 2,
                 data,
@@ -198,7 +200,7 @@ fn requests_that_find_no_memory_wait_their_turn() {
     let mut answered = Vec::new();
     for lba in 0..64 {
         answered.extend(bench.engine.submit(
-            1,
+            bench.key,
             Io::Read {
                 lba,
                 blocks: 1,
@@ -252,7 +254,7 @@ fn what_lies_beyond_or_is_protected_is_refused() {
     let done = bench
         .engine
         .submit(
-            1,
+            bench.key,
             Io::Write {
                 lba: 0,
                 data,
@@ -266,7 +268,10 @@ fn what_lies_beyond_or_is_protected_is_refused() {
         done.result.unwrap_err().status(true),
         Status::NAMESPACE_WRITE_PROTECTED.dnr()
     );
-    let done = bench.engine.submit(2, Io::Flush, false, 1).unwrap();
+    let done = bench
+        .engine
+        .submit(NamespaceKey::next(), Io::Flush, false, 1)
+        .unwrap();
     assert_eq!(
         done.result.unwrap_err().status(true),
         Status::INVALID_NAMESPACE.dnr()
@@ -303,7 +308,7 @@ fn a_full_store_and_an_unreachable_one_have_a_status_of_their_own() {
         let write = Io::Write { lba, data, durable };
         let done = bench
             .engine
-            .submit(1, write, false, 9)
+            .submit(bench.key, write, false, 9)
             .or_else(|| bench.wait(1).pop())
             .unwrap();
         let error = done.result.unwrap_err();

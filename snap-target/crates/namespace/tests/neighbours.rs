@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceSet,
+    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet,
 };
 use nvme_spec::Status;
 use reactor::buf::IoBuf;
@@ -192,6 +192,7 @@ fn raw(nsid: u32, store: SharedStore) -> Arc<Namespace> {
 struct Bench {
     ring: Ring,
     engine: Engine,
+    set: NamespaceSet,
     done: Vec<Done>,
 }
 
@@ -203,8 +204,14 @@ impl Bench {
         Bench {
             ring,
             engine,
+            set,
             done: Vec::new(),
         }
+    }
+
+    fn key(&self, nsid: u32) -> NamespaceKey {
+        let mut all = self.set.all().iter();
+        all.find(|namespace| namespace.nsid == nsid).unwrap().key
     }
 
     /// Submits a read of `blocks` from block 0 on.
@@ -214,7 +221,7 @@ impl Bench {
             blocks,
             into: None,
         };
-        let done = self.engine.submit(nsid, io, false, token);
+        let done = self.engine.submit(self.key(nsid), io, false, token);
         self.done.extend(done);
     }
 
@@ -368,7 +375,7 @@ fn a_read_goes_where_it_is_wanted() {
             blocks: 1,
             into: Some(into),
         };
-        let done = bench.engine.submit(1, io, false, 5);
+        let done = bench.engine.submit(bench.key(1), io, false, 5);
         bench.done.extend(done);
         let done = bench.answer();
         if len == 4096 {
@@ -393,7 +400,7 @@ fn write(bench: &mut Bench, token: u64) {
         data,
         durable: false,
     };
-    let done = bench.engine.submit(1, io, false, token);
+    let done = bench.engine.submit(bench.key(1), io, false, token);
     bench.done.extend(done);
 }
 

@@ -1,5 +1,6 @@
 //! Connect and the admin queues: what the controllers are asked and answer.
 
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use reactor::buf::IoBuf;
 
 use super::Desk;
 use super::visitor::State;
+use crate::event::TargetEvent;
 use crate::limits::{CONTROL_BYTES_MAX, LINGER};
 use crate::link::{LinkEvent, Receiving};
 use crate::table::Key;
@@ -145,7 +147,8 @@ impl Desk {
                 visitor.state = State::Admin(admitted.controller);
                 visitor.link.set_receiving(Receiving::InPlace);
                 self.admin_queues.insert(admitted.controller, key);
-                self.log_connect(admitted.controller);
+                let peer = visitor.peer;
+                self.log_connect(admitted.controller, peer);
                 self.answer(key, slot, admitted.completion);
             }
             Ok(admitted) => {
@@ -168,8 +171,15 @@ impl Desk {
         }
     }
 
-    fn log_connect(&self, id: ControllerId) {
+    fn log_connect(&self, id: ControllerId, peer: SocketAddr) {
         if let Some(controller) = self.registry.controller(id) {
+            self.service.events.send(TargetEvent::HostConnected {
+                controller: id,
+                subsystem: controller.subsystem().map(|it| it.nqn.clone()),
+                host: controller.host().clone(),
+                host_id: *controller.host_id(),
+                peer,
+            });
             let discovery = controller.is_discovery();
             tracing::info!(
                 cntlid = id.0,
@@ -278,6 +288,18 @@ impl Desk {
             target.is_some_and(|target| target != slot && controller.abort_async_event(target));
         let completion = controller.abort_finished(aborted);
         self.answer(key, slot, completion);
+    }
+
+    /// Answers the requests of all controllers that something has happened for.
+    pub(super) fn answer_all_async_events(&mut self) {
+        let queues: Vec<_> = self
+            .admin_queues
+            .iter()
+            .map(|(id, key)| (*id, *key))
+            .collect();
+        for (id, key) in queues {
+            self.answer_async_events(key, id);
+        }
     }
 
     fn answer_async_events(&mut self, key: Key, id: ControllerId) {

@@ -4,17 +4,26 @@
 use nvme::controller::{Closed, ControllerId};
 use nvme::queue::QueueId;
 
-use super::Desk;
 use super::visitor::State;
-use crate::message::Message;
+use super::{Desk, To};
+use crate::event::{Gone, TargetEvent};
+use crate::message::{Message, Order};
 
 impl Desk {
     /// Ends a controller: its queues' reactors are told, and it goes when the last has closed.
-    pub(super) fn end_controller(&mut self, id: ControllerId) {
-        let closed = self.registry.end(id);
-        if closed == Closed::Unknown {
+    pub(super) fn end_controller(&mut self, id: ControllerId, why: Gone) {
+        let Some(controller) = self.registry.controller(id) else {
             return;
-        }
+        };
+        let event = TargetEvent::HostGone {
+            controller: id,
+            subsystem: controller.subsystem().map(|it| it.nqn.clone()),
+            host: controller.host().clone(),
+            why,
+        };
+        // Its connection ends after it, and ends it once more.
+        self.leaving.entry(id).or_insert(event);
+        let closed = self.registry.end(id);
         if let Some(&key) = self.admin_queues.get(&id)
             && let Some(visitor) = self.visitors.get_mut(key)
         {
@@ -35,13 +44,19 @@ impl Desk {
                 self.touched.push(key);
             }
         }
-        self.requests.push((None, Message::CloseQueues(id)));
+        let order = Order::CloseQueues(id);
+        self.requests.push((To::All, Message::Order(order)));
     }
 
     /// An I/O queue has closed, after its last request.
     pub(super) fn queue_closed(&mut self, id: ControllerId, queue: QueueId) {
         self.fold_counters(id);
         self.counters.remove(&(id, queue));
+        let event = TargetEvent::QueueClosed {
+            controller: id,
+            queue,
+        };
+        self.service.events.send(event);
         let closed = self.registry.closed(id, queue);
         self.finish_reset(id);
         self.went(id, &closed);
@@ -53,6 +68,9 @@ impl Desk {
             return;
         }
         self.flushes.remove(&id);
+        if let Some(event) = self.leaving.remove(&id) {
+            self.service.events.send(event);
+        }
         tracing::info!(cntlid = id.0, "controller ended");
         for (key, slot) in std::mem::take(&mut self.waiting) {
             self.connect(key, slot);

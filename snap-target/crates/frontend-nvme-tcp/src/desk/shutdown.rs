@@ -1,6 +1,6 @@
 //! Shutdowns: everything that was acknowledged becomes durable before CSTS says that the shutdown is complete.
 
-use namespace::{Done, Engine, Io};
+use namespace::{Done, Engine, Io, NamespaceKey};
 use nvme::controller::ControllerId;
 
 use super::Desk;
@@ -24,21 +24,23 @@ impl Desk {
             self.shutdowns_begun = self.shutdowns_begun.wrapping_add(1);
             let number = self.shutdowns_begun;
             let token = FLUSH_TOKEN | u64::from(number) << 16 | u64::from(id.0);
-            let nsids: Vec<u32> = self
-                .service
-                .namespaces
+            let Some(controller) = self.registry.controller(id) else {
+                continue;
+            };
+            let namespaces: Vec<NamespaceKey> = controller
+                .namespaces()
                 .iter()
-                .map(|info| info.nsid.0)
+                .map(|info| NamespaceKey::from_bits(info.handle))
                 .collect();
             let flushing = Flushing {
                 number,
                 // One more than there are flushes, so that none of them ends the count before all have started.
-                left: nsids.len() + 1,
+                left: namespaces.len() + 1,
                 failed: false,
             };
             self.flushes.insert(id, flushing);
-            for nsid in nsids {
-                if let Some(done) = engine.submit(nsid, Io::Flush, false, token) {
+            for key in namespaces {
+                if let Some(done) = engine.submit(key, Io::Flush, false, token) {
                     self.flushed(&done);
                 }
             }

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
-use nvme::controller::{Admitted, ControllerId};
+use nvme::controller::{Admitted, ControllerId, NamespaceSet as NamespaceInfos};
 use nvme::queue::Slot;
 use nvme::tcp::target::{Connection as Machine, TargetLimits};
 use reactor::{Fd, Ring};
@@ -26,6 +26,8 @@ pub(crate) struct Visitor {
     socket: TcpStream,
     /// The address at which the host came in.
     pub(crate) local: SocketAddr,
+    /// From where.
+    pub(crate) peer: SocketAddr,
     pub(crate) state: State,
 }
 
@@ -57,7 +59,7 @@ impl Visitor {
             tracing::debug!(%error, "the send buffer keeps its size");
         }
         avoid_pacing(&socket);
-        let local = socket.local_addr()?;
+        let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
         let machine = Machine::new(limits, clock.now());
         let mut link = Link::new(
             ring,
@@ -70,6 +72,7 @@ impl Visitor {
             link,
             socket,
             local,
+            peer,
             state: State::Handshake,
         })
     }
@@ -85,6 +88,7 @@ impl Visitor {
         admitted: Admitted,
         connect: Slot,
         counters: Arc<QueueCounters>,
+        namespaces: Arc<NamespaceInfos>,
     ) -> Option<Adoption> {
         let machine = self.link.into_machine()?;
         Some(Adoption {
@@ -93,6 +97,7 @@ impl Visitor {
             admitted,
             connect,
             counters,
+            namespaces,
         })
     }
 }

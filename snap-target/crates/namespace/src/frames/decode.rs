@@ -6,7 +6,7 @@ use super::Frames;
 use super::job::{Job, Work};
 use super::run::Run;
 use crate::NamespaceError;
-use crate::attached::Attached;
+use crate::attachments::Attachments;
 use crate::memory::with_filled;
 use crate::parts::Parts;
 use crate::shared::Backing;
@@ -23,7 +23,7 @@ enum Next {
 
 impl Frames {
     /// Decodes the frames whose stored bytes are here; true when anything moved.
-    pub(super) fn decode(&mut self, attached: &[Attached], parts: &mut Parts, turn: u64) -> bool {
+    pub(super) fn decode(&mut self, attached: &Attachments, parts: &mut Parts, turn: u64) -> bool {
         if self.turn != turn {
             self.turn = turn;
             self.turn_ns = 0;
@@ -72,7 +72,7 @@ impl Frames {
         }
     }
 
-    fn decode_next(&mut self, attached: &[Attached], parts: &mut Parts, index: usize) -> Next {
+    fn decode_next(&mut self, attached: &Attachments, parts: &mut Parts, index: usize) -> Next {
         let run = &self.runs[index];
         let stored = run.frames[run.next];
         let namespace = &attached[run.attached].shared;

@@ -8,13 +8,13 @@ use reactor::{Full, Receiver, Ring, Sender, Waker, channel};
 use smallvec::SmallVec;
 use volume::{Frame, FrameWant, FrameWantId};
 
-use crate::NamespaceError;
 use crate::limits::GROUP_FRAMES;
+use crate::{NamespaceError, NamespaceKey};
 
 /// To a home: neighbouring frames that requests of another engine wait for.
 #[derive(Debug)]
 pub(crate) struct WantRun {
-    pub(crate) nsid: u32,
+    pub(crate) key: NamespaceKey,
     /// Who asks.
     pub(crate) reactor: u16,
     pub(crate) wants: SmallVec<[SlotWant; GROUP_FRAMES]>,

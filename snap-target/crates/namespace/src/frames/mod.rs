@@ -32,13 +32,14 @@ pub use link::Peer;
 use link::{Link, SlotWant, WantRun};
 use run::{Fetched, Run, run_of};
 
-use crate::NamespaceError;
-use crate::attached::{Attached, find};
+use crate::attached::Attached;
+use crate::attachments::Attachments;
 use crate::frames::job::Job;
 use crate::limits::{
     DECODE_INLINE_NS_MAX, GROUP_FRAMES, JOBS_MAX, MESSAGES_MAX, SLICE_NS_MAX, TURN_DECODE_NS_MAX,
 };
 use crate::parts::Parts;
+use crate::{NamespaceError, NamespaceKey};
 
 /// How an engine decodes frames, and how it talks to others about them. The defaults serve; tests take smaller ones.
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ impl Default for FrameConfig {
 /// A frame that a request of this engine wants.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
-    pub(crate) nsid: u32,
+    pub(crate) key: NamespaceKey,
     pub(crate) slot: u32,
     pub(crate) want: volume::FrameWant,
 }
@@ -161,13 +162,13 @@ impl Frames {
     }
 
     /// Takes what requests of this engine want: to its home each, neighbours together.
-    pub(crate) fn want_all(&mut self, attached: &[Attached], parts: &mut Parts) -> bool {
+    pub(crate) fn want_all(&mut self, attached: &Attachments, parts: &mut Parts) -> bool {
         if parts.wanted.is_empty() {
             return false;
         }
         let mut wanted = std::mem::take(&mut parts.wanted);
         let mut message: Option<(u16, WantRun)> = None;
-        for Wanted { nsid, slot, want } in wanted.drain(..) {
+        for Wanted { key, slot, want } in wanted.drain(..) {
             let home = self.home(want.frame.id);
             if home == self.link.reactor {
                 let waiter = Waiter {
@@ -175,20 +176,20 @@ impl Frames {
                     slot,
                     id: want.id,
                 };
-                self.want(attached, parts, nsid, waiter, want.frame);
+                self.want(attached, parts, key, waiter, want.frame);
                 continue;
             }
             parts.counters.cross_reactor_wants += 1;
             let want = SlotWant { slot, want };
             match &mut message {
                 Some((to, run))
-                    if *to == home && run.nsid == nsid && run.wants.len() < GROUP_FRAMES =>
+                    if *to == home && run.key == key && run.wants.len() < GROUP_FRAMES =>
                 {
                     run.wants.push(want);
                 }
                 _ => {
                     let run = WantRun {
-                        nsid,
+                        key,
                         reactor: self.link.reactor,
                         wants: SmallVec::from_iter([want]),
                     };
@@ -214,10 +215,10 @@ impl Frames {
     }
 
     /// Takes what other engines and the workers sent.
-    pub(crate) fn take_mail(&mut self, attached: &[Attached], parts: &mut Parts) -> bool {
+    pub(crate) fn take_mail(&mut self, attached: &Attachments, parts: &mut Parts) -> bool {
         let mut moved = false;
         while let Some(WantRun {
-            nsid,
+            key,
             reactor,
             wants,
         }) = self.link.next_wants()
@@ -226,7 +227,7 @@ impl Frames {
             for SlotWant { slot, want } in wants {
                 let id = want.id;
                 let waiter = Waiter { reactor, slot, id };
-                self.want(attached, parts, nsid, waiter, want.frame);
+                self.want(attached, parts, key, waiter, want.frame);
             }
         }
         while let Some(answer) = self.link.next_answer() {
@@ -253,9 +254,9 @@ impl Frames {
     /// A request wants a frame of this engine's.
     fn want(
         &mut self,
-        attached: &[Attached],
+        attached: &Attachments,
         parts: &mut Parts,
-        nsid: u32,
+        key: NamespaceKey,
         waiter: Waiter,
         frame: StoredFrame,
     ) {
@@ -269,8 +270,8 @@ impl Frames {
             self.answer(waiter, Ok(found));
             return;
         }
-        let Some(attached) = find(attached, nsid) else {
-            self.answer(waiter, Err(NamespaceError::Detached { nsid }));
+        let Some(attached) = attached.find(key) else {
+            self.answer(waiter, Err(NamespaceError::Detached { key }));
             return;
         };
         let at = self.free_waiters.pop().unwrap_or_else(|| {
@@ -292,7 +293,12 @@ impl Frames {
     }
 
     /// Fetches and decodes as far as memory, the stores, the workers and the turn allow; true when anything moved.
-    pub(crate) fn work(&mut self, attached: &mut [Attached], parts: &mut Parts, turn: u64) -> bool {
+    pub(crate) fn work(
+        &mut self,
+        attached: &mut Attachments,
+        parts: &mut Parts,
+        turn: u64,
+    ) -> bool {
         let fetched = self.fetch(attached, parts);
         let decoded = self.decode(attached, parts, turn);
         self.link.flush();
@@ -300,7 +306,7 @@ impl Frames {
     }
 
     /// Asks the stores for what is missing, in the order of each namespace: one whose store is full holds up no other.
-    fn fetch(&mut self, attached: &mut [Attached], parts: &mut Parts) -> bool {
+    fn fetch(&mut self, attached: &mut Attachments, parts: &mut Parts) -> bool {
         let mut moved = false;
         self.full.clear();
         // Once around: what stays keeps its order.
@@ -343,6 +349,14 @@ impl Frames {
             self.fetched(index);
         }
         None
+    }
+
+    /// Whether a fetch or decode under way is of this namespace.
+    pub(crate) fn uses(&self, attached: usize) -> bool {
+        self.missing
+            .iter()
+            .chain(&self.decoding)
+            .any(|index| self.runs[*index].attached == attached)
     }
 
     /// A run's stored bytes are here, or cannot be had.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use namespace::{
-    Done, Engine, EngineConfig, EngineCounters, Io, Namespace, NamespaceError, NamespaceSet,
+    Done, Engine, EngineConfig, EngineCounters, Io, Namespace, NamespaceError, NamespaceKey,
+    NamespaceSet,
 };
 use reactor::{Ring, RingConfig, Wait};
 
@@ -25,6 +26,8 @@ impl Member {
 }
 
 pub struct Crew {
+    /// By NSID.
+    keys: Vec<NamespaceKey>,
     pub members: Vec<Member>,
     done: Vec<Done>,
 }
@@ -42,6 +45,7 @@ impl Crew {
         }
         Crew {
             members,
+            keys: set.all().iter().map(|namespace| namespace.key).collect(),
             done: Vec::new(),
         }
     }
@@ -51,9 +55,10 @@ impl Crew {
     }
 
     pub fn submit_to(&mut self, nsid: u32, member: usize, lba: u64, blocks: u32, token: u64) {
+        let key = self.keys[nsid as usize - 1];
         let engine = &mut self.members[member].engine;
         let done = engine.submit(
-            nsid,
+            key,
             Io::Read {
                 lba,
                 blocks,

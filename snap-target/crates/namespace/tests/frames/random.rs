@@ -102,7 +102,7 @@ impl Crowd {
         self.wakers.lock().unwrap().push(member.ring.waker());
         known.send((index, member.engine.peer())).unwrap();
         member.engine.meet(index, &peers.recv().unwrap());
-        let blocks = self.set.all()[0].blocks;
+        let (blocks, key) = (self.set.all()[0].blocks, self.set.all()[0].key);
         let mut reads = Reads {
             next: 0,
             blocks,
@@ -123,7 +123,7 @@ impl Crowd {
                     into: None,
                 };
                 let token = lba << 32 | u64::from(count);
-                done.extend(member.engine.submit(1, io, false, token));
+                done.extend(member.engine.submit(key, io, false, token));
             }
             member.engine.poll(&mut done);
             let answered = !done.is_empty();

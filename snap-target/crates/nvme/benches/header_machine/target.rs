@@ -2,7 +2,7 @@
 
 use crate::{DEPTH, READS};
 use nvme::Time;
-use nvme::controller::{IoCommand, NamespaceInfo, NamespaceSet, parse_io};
+use nvme::controller::{IoCommand, NamespaceInfo, NamespaceSet, Visibility, parse_io};
 use nvme::queue::Completion;
 use nvme::tcp::batch::TxBatch;
 use nvme::tcp::pdu::Framing;
@@ -127,6 +127,8 @@ impl TargetEnd {
 fn namespaces() -> NamespaceSet {
     let info = NamespaceInfo {
         nsid: Nsid(1),
+        handle: 0,
+        visibility: Visibility::All,
         block_count: 1 << 20,
         lba_bytes: BLOCK_BYTES,
         uuid: [1; 16],

@@ -444,6 +444,11 @@ impl Controller {
         self.keep_alive.restart(now);
     }
 
+    /// KATO in milliseconds; 0: none.
+    pub fn kato_ms(&self) -> u32 {
+        self.keep_alive.kato_ms()
+    }
+
     /// When the host counts as gone, unless it is heard of.
     pub fn keep_alive_deadline(&self) -> Option<Time> {
         self.keep_alive.deadline()
@@ -535,7 +540,8 @@ impl Controller {
         self.io_queues_connected = connected;
     }
 
-    pub(super) fn created(&self) -> Time {
+    /// When it was made.
+    pub fn created(&self) -> Time {
         self.created
     }
 

@@ -12,6 +12,9 @@ use nvme_spec::{U16, U64};
 use std::net::{IpAddr, SocketAddr};
 use zerocopy::{FromZeros, IntoBytes};
 
+/// ASQSZ of a discovery service that we know nothing of but its place (Base: at least 32 entries).
+const REFERRED_QUEUE_ENTRIES: u16 = 32;
+
 /// An address at which the target takes connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
@@ -23,8 +26,19 @@ pub struct Listener {
     pub port_id: u16,
 }
 
-/// The whole log as this host sees it through the connection at `local`: one record for each of its subsystems and each
-/// listener, no referrals.
+/// Another discovery service that hosts are told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Over which transport it is reached.
+    pub transport: Transport,
+    /// Where.
+    pub address: SocketAddr,
+    /// PORTID of its record.
+    pub port_id: u16,
+}
+
+/// The whole log as this host sees it through the connection at `local`: one record for each of its subsystems and each listener, then the
+/// referrals.
 pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAddr) -> Vec<u8> {
     let mut records = Vec::new();
     let visible = target
@@ -34,9 +48,15 @@ pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAdd
     for subsystem in visible {
         for listener in target.listeners() {
             let entries = subsystem.limits.queue_entries_max;
-            records.extend(record(&subsystem.nqn, listener, local, entries));
+            let mut record = record(listener, local, entries);
+            if let Some(record) = &mut record {
+                record.subtype = SubsystemType::NVM.0;
+                record.subnqn = subsystem.nqn.to_field();
+            }
+            records.extend(record);
         }
     }
+    records.extend(target.referrals().iter().filter_map(referral));
     let mut header = DiscoveryLogHeader::new_zeroed();
     header.generation = U64::new(generation);
     header.records = U64::new(records.len() as u64);
@@ -47,12 +67,19 @@ pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAdd
     log
 }
 
-fn record(
-    nqn: &Nqn,
-    listener: &Listener,
-    local: SocketAddr,
-    entries: u16,
-) -> Option<DiscoveryLogEntry> {
+fn referral(to: &Referral) -> Option<DiscoveryLogEntry> {
+    let place = Listener {
+        transport: to.transport,
+        address: to.address,
+        port_id: to.port_id,
+    };
+    let mut record = record(&place, to.address, REFERRED_QUEUE_ENTRIES)?;
+    record.subtype = SubsystemType::REFERRAL.0;
+    record.subnqn = Nqn::discovery().to_field();
+    Some(record)
+}
+
+fn record(listener: &Listener, local: SocketAddr, entries: u16) -> Option<DiscoveryLogEntry> {
     let transport = listener.transport.discovery_type()?;
     let ip = if listener.address.ip().is_unspecified() {
         local.ip()
@@ -67,12 +94,10 @@ fn record(
     let mut record = DiscoveryLogEntry::new_zeroed();
     record.trtype = transport.0;
     record.adrfam = family.0;
-    record.subtype = SubsystemType::NVM.0;
     record.treq = TREQ_SECURE_CHANNEL_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE;
     record.port_id = U16::new(listener.port_id);
     record.cntlid = U16::new(CNTLID_DYNAMIC);
     record.admin_queue_entries = U16::new(entries);
-    record.subnqn = nqn.to_field();
     pad(&mut record.trsvcid, &listener.address.port().to_string());
     pad(&mut record.traddr, &ip.to_string());
     Some(record)

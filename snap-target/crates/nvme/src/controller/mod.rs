@@ -29,7 +29,7 @@ mod transport;
 pub use admin::{AdminCommand, Controller, ControllerId, Effect, Outcome, buffer_bytes};
 pub use connect::{Admitted, ConnectRequest};
 pub use counters::ControllerCounters;
-pub use discovery::Listener;
+pub use discovery::{Listener, Referral};
 pub use error_log::CommandError;
 pub use io::{
     BlockRange, Blocks, COPY_FORMATS, COPY_RANGES_MAX, CopyCommand, CopyFormats, DatasetManagement,
@@ -38,7 +38,7 @@ pub use io::{
 pub use namespaces::{NamespaceInfo, NamespaceSet};
 pub use registry::{Closed, NotAdmitted, Registry};
 pub use subsystem::{
-    ConfigError, ControllerLimits, HostPolicy, NAMESPACES_MAX, Subsystem, Target,
+    ConfigError, ControllerLimits, HostPolicy, NAMESPACES_MAX, Subsystem, Target, Visibility,
 };
 pub use transport::{ConnectContext, PeerIdentity, Transport};
 

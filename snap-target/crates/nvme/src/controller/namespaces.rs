@@ -1,14 +1,21 @@
 //! What controllers know of namespaces: an immutable set with an epoch.
 
 use super::ConfigError;
+use super::Visibility;
 use super::subsystem::NAMESPACES_MAX;
+use crate::nqn::Nqn;
 use nvme_spec::Nsid;
+use std::sync::Arc;
 
 /// One namespace as a host sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamespaceInfo {
     /// NSID, 1 to 1024.
     pub nsid: Nsid,
+    /// What the driver knows it by; never told to a host.
+    pub handle: u64,
+    /// Which of the subsystem's hosts see it.
+    pub visibility: Visibility,
     /// NSZE and NCAP.
     pub block_count: u64,
     /// Bytes of a logical block: a power of two from 512 to 64 KiB.
@@ -30,6 +37,16 @@ pub struct NamespaceInfo {
 }
 
 impl NamespaceInfo {
+    /// True where a host cannot tell one from the other.
+    fn looks_like(&self, other: &NamespaceInfo) -> bool {
+        let told = |info: &NamespaceInfo| NamespaceInfo {
+            handle: 0,
+            visibility: Visibility::All,
+            ..info.clone()
+        };
+        told(self) == told(other)
+    }
+
     /// LBADS: the block's bytes as a power of two.
     pub(super) fn lbads(&self) -> u8 {
         u8::try_from(self.lba_bytes.trailing_zeros()).unwrap_or(0)
@@ -98,11 +115,27 @@ impl NamespaceSet {
         self.by_nsid.iter().flatten()
     }
 
-    /// NSIDs that are active in one set alone, or differ.
+    /// The set as one host sees it: what is hidden from it is not there.
+    pub fn seen_by(self: &Arc<Self>, host: &Nqn) -> Arc<NamespaceSet> {
+        let sees = |info: &NamespaceInfo| info.visibility.includes(host);
+        if self.iter().all(sees) {
+            return Arc::clone(self);
+        }
+        let seen = self.by_nsid.iter().cloned();
+        Arc::new(NamespaceSet {
+            epoch: self.epoch,
+            by_nsid: seen.map(|info| info.filter(sees)).collect(),
+        })
+    }
+
+    /// NSIDs that are active in one set alone, or differ in what a host is told.
     pub(super) fn changed(&self, other: &NamespaceSet) -> Vec<Nsid> {
         (1..=NAMESPACES_MAX)
             .map(Nsid)
-            .filter(|&nsid| self.get(nsid) != other.get(nsid))
+            .filter(|&nsid| match (self.get(nsid), other.get(nsid)) {
+                (Some(one), Some(other)) => !one.looks_like(other),
+                (one, other) => one.is_some() != other.is_some(),
+            })
             .collect()
     }
 

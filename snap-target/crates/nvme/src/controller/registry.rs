@@ -1,5 +1,7 @@
 //! All controllers of a target: who may connect, which identifiers are in use, who has gone silent.
 
+mod changes;
+
 use super::admin::{Association, Role};
 use super::connect::{Invalid, invalid, refusal};
 use super::subsystem::Target;
@@ -163,7 +165,10 @@ impl Registry {
     ) -> Result<ControllerId, Status> {
         let (subsystem, namespaces) = self
             .subsystem(subsystem)
-            .map(|(subsystem, namespaces)| (Arc::clone(subsystem), Arc::clone(namespaces)))
+            .map(|(subsystem, namespaces)| {
+                let seen = namespaces.seen_by(&Nqn::unnamed_host());
+                (Arc::clone(subsystem), seen)
+            })
             .ok_or(Status::CONNECT_INVALID_PARAMETERS)?;
         if self.controllers_of(&subsystem).count() >= usize::from(subsystem.limits.controllers_max)
         {
@@ -225,7 +230,7 @@ impl Registry {
             Role::Io {
                 subsystem: Arc::clone(subsystem),
             },
-            Arc::clone(namespaces),
+            namespaces.seen_by(&request.host),
         ))
     }
 
@@ -253,7 +258,29 @@ impl Registry {
         {
             return busy;
         }
+        if self.connections_of(&subsystem.nqn, host) >= usize::from(limits.connections_per_host_max)
+        {
+            return busy;
+        }
         Ok(())
+    }
+
+    /// Connections of a host to a subsystem: admin queues and I/O queues.
+    fn connections_of(&self, subsystem: &Nqn, host: &Nqn) -> usize {
+        self.associations
+            .values()
+            .filter(|connected| connected.is_of(subsystem, host))
+            .map(|connected| 1 + connected.open_queues_count())
+            .sum()
+    }
+
+    /// I/O queues of a host at a subsystem.
+    fn io_queues_of(&self, subsystem: &Nqn, host: &Nqn) -> usize {
+        self.associations
+            .values()
+            .filter(|connected| connected.is_of(subsystem, host))
+            .map(Connected::open_queues_count)
+            .sum()
     }
 
     fn connect_io(
@@ -265,13 +292,17 @@ impl Registry {
         let wrong_controller = || invalid(Invalid::Data(connect_offset::data::CNTLID));
         let wrong_queue = || invalid(Invalid::Sqe(connect_offset::sqe::QID));
         let id = ControllerId(request.cntlid);
+        let (queues, connections) = (
+            self.io_queues_of(&request.subsystem, &request.host),
+            self.connections_of(&request.subsystem, &request.host),
+        );
         let connected = self
             .associations
             .get_mut(&id)
             .filter(|connected| !connected.ending && connected.controller.transport() == transport)
             .ok_or_else(wrong_controller)?;
         let controller = &mut connected.controller;
-        let Some(subsystem) = controller.subsystem() else {
+        let Some(subsystem) = controller.subsystem().cloned() else {
             return Err(wrong_queue());
         };
         if subsystem.nqn != request.subsystem {
@@ -299,6 +330,12 @@ impl Registry {
             None => Err(wrong_queue()),
             // Base, "Connect command": the queue exists already.
             Some(true) => Err(Completion::of(Status::COMMAND_SEQUENCE_ERROR.dnr())),
+            Some(_)
+                if queues >= usize::from(subsystem.limits.io_queues_per_host_max)
+                    || connections >= usize::from(subsystem.limits.connections_per_host_max) =>
+            {
+                Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY))
+            }
             Some(free) => {
                 *free = true;
                 controller.set_io_queues_connected(true);
@@ -393,41 +430,6 @@ impl Registry {
         &self.target
     }
 
-    /// The namespaces of a subsystem are now these; its hosts are told. Ask every controller for
-    /// [`Controller::next_async_event`] afterwards. False where no subsystem has that name.
-    pub fn set_namespaces(&mut self, nqn: &Nqn, namespaces: &Arc<NamespaceSet>) -> bool {
-        let place = self
-            .target
-            .subsystems()
-            .iter()
-            .position(|subsystem| subsystem.nqn == *nqn);
-        let Some(place) = place.and_then(|index| self.namespaces.get_mut(index)) else {
-            return false;
-        };
-        *place = Arc::clone(namespaces);
-        for connected in self.associations.values_mut() {
-            if connected
-                .controller
-                .subsystem()
-                .is_some_and(|subsystem| subsystem.nqn == *nqn)
-            {
-                connected.controller.set_namespaces(Arc::clone(namespaces));
-            }
-        }
-        true
-    }
-
-    /// Where the target listens is now this; discovery controllers tell their hosts.
-    pub fn set_listeners(&mut self, listeners: impl IntoIterator<Item = super::Listener>) {
-        self.target = Arc::new(self.target.with_listeners(listeners));
-        self.generation += 1;
-        for connected in self.associations.values_mut() {
-            connected
-                .controller
-                .set_target(&self.target, self.generation);
-        }
-    }
-
     /// When [`Registry::next_expired`] is next worth asking.
     pub fn deadline(&self) -> Option<Time> {
         self.living()
@@ -480,6 +482,15 @@ impl Registry {
 }
 
 impl Connected {
+    fn is_of(&self, subsystem: &Nqn, host: &Nqn) -> bool {
+        let theirs = self.controller.subsystem();
+        theirs.is_some_and(|other| other.nqn == *subsystem) && self.controller.host() == host
+    }
+
+    fn open_queues_count(&self) -> usize {
+        self.io_queues.iter().filter(|open| **open).count()
+    }
+
     fn open_queues(&self) -> Vec<QueueId> {
         (1..=u16::MAX)
             .map(QueueId)

@@ -1,6 +1,6 @@
 //! What an operator configures: subsystems, who may connect, and the limits on everything a host can make us hold.
 
-use super::discovery::Listener;
+use super::discovery::{Listener, Referral};
 use crate::nqn::Nqn;
 use crate::tcp::target::TargetLimits;
 use nvme_spec::Nsid;
@@ -99,6 +99,26 @@ impl HostPolicy {
     }
 }
 
+/// Which hosts of a subsystem see a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Visibility {
+    /// All that may connect.
+    #[default]
+    All,
+    /// These; to others it is not there.
+    Hosts(Vec<Nqn>),
+}
+
+impl Visibility {
+    /// True where this host sees the namespace.
+    pub fn includes(&self, host: &Nqn) -> bool {
+        match self {
+            Visibility::All => true,
+            Visibility::Hosts(hosts) => hosts.contains(host),
+        }
+    }
+}
+
 /// Limits of a subsystem's controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ControllerLimits {
@@ -106,6 +126,12 @@ pub struct ControllerLimits {
     pub controllers_max: u16,
     /// Controllers that one host may have.
     pub controllers_per_host_max: u16,
+    /// Connections of one host, admin and I/O queues of all its controllers.
+    pub connections_per_host_max: u16,
+    /// I/O queues of one host, of all its controllers.
+    pub io_queues_per_host_max: u16,
+    /// Memory for data of one host's commands, in and out, in bytes. A host always gets the memory of one command on each queue.
+    pub memory_per_host_bytes: u64,
     /// I/O queues of one controller.
     pub io_queues_max: u16,
     /// Entries of a queue (CAP.MQES + 1).
@@ -131,6 +157,9 @@ impl Default for ControllerLimits {
         ControllerLimits {
             controllers_max: 256,
             controllers_per_host_max: 64,
+            connections_per_host_max: 1024,
+            io_queues_per_host_max: 512,
+            memory_per_host_bytes: 256 << 20,
             io_queues_max: 64,
             queue_entries_max: 128,
             transfer_bytes_max: 1 << 20,
@@ -145,7 +174,8 @@ impl Default for ControllerLimits {
 }
 
 impl ControllerLimits {
-    fn check(&self) -> Result<(), ConfigError> {
+    /// That the limits agree with each other and the wire.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let rules = [
             (self.controllers_max >= 1, "controllers_max is 0"),
             (
@@ -155,6 +185,18 @@ impl ControllerLimits {
             (
                 self.controllers_per_host_max >= 1,
                 "controllers_per_host_max is 0",
+            ),
+            (
+                self.connections_per_host_max >= 2,
+                "connections_per_host_max leaves no room for an admin and an I/O queue",
+            ),
+            (
+                self.io_queues_per_host_max >= 1,
+                "io_queues_per_host_max is 0",
+            ),
+            (
+                self.memory_per_host_bytes >= u64::from(self.transfer_bytes_max),
+                "memory_per_host_bytes is below transfer_bytes_max",
             ),
             (
                 self.io_queues_max >= 1 && self.io_queues_max < u16::MAX,
@@ -252,6 +294,7 @@ impl Subsystem {
 pub struct Target {
     subsystems: Vec<Arc<Subsystem>>,
     listeners: Vec<Listener>,
+    referrals: Vec<Referral>,
 }
 
 impl Target {
@@ -260,18 +303,44 @@ impl Target {
         subsystems: impl IntoIterator<Item = Subsystem>,
         listeners: impl IntoIterator<Item = Listener>,
     ) -> Result<Target, ConfigError> {
-        let mut checked: Vec<Arc<Subsystem>> = Vec::new();
-        for subsystem in subsystems {
-            subsystem.check()?;
-            if checked.iter().any(|other| other.nqn == subsystem.nqn) {
-                return Err(ConfigError::DuplicateSubsystem { nqn: subsystem.nqn });
-            }
-            checked.push(Arc::new(subsystem));
-        }
-        Ok(Target {
-            subsystems: checked,
+        let mut target = Target {
+            subsystems: Vec::new(),
             listeners: listeners.into_iter().collect(),
-        })
+            referrals: Vec::new(),
+        };
+        for subsystem in subsystems {
+            target = target.with_subsystem(subsystem)?;
+        }
+        Ok(target)
+    }
+
+    /// One subsystem more.
+    pub(super) fn with_subsystem(&self, subsystem: Subsystem) -> Result<Target, ConfigError> {
+        subsystem.check()?;
+        let mut target = self.clone();
+        if target.subsystems.iter().any(|it| it.nqn == subsystem.nqn) {
+            return Err(ConfigError::DuplicateSubsystem { nqn: subsystem.nqn });
+        }
+        target.subsystems.push(Arc::new(subsystem));
+        Ok(target)
+    }
+
+    /// One subsystem less.
+    pub(super) fn without_subsystem(&self, nqn: &Nqn) -> Target {
+        let mut target = self.clone();
+        target.subsystems.retain(|subsystem| subsystem.nqn != *nqn);
+        target
+    }
+
+    /// Other hosts may connect to a subsystem.
+    pub(super) fn with_hosts(&self, nqn: &Nqn, hosts: &HostPolicy) -> Target {
+        let mut target = self.clone();
+        for subsystem in &mut target.subsystems {
+            if subsystem.nqn == *nqn {
+                Arc::make_mut(subsystem).hosts = hosts.clone();
+            }
+        }
+        target
     }
 
     /// Limits of discovery controllers: what a connection made for any of the subsystems can hold.
@@ -290,14 +359,27 @@ impl Target {
     /// The same subsystems at other addresses.
     pub(super) fn with_listeners(&self, listeners: impl IntoIterator<Item = Listener>) -> Target {
         Target {
-            subsystems: self.subsystems.clone(),
             listeners: listeners.into_iter().collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The same subsystems, with other discovery services to tell of.
+    pub(super) fn with_referrals(&self, referrals: impl IntoIterator<Item = Referral>) -> Target {
+        Target {
+            referrals: referrals.into_iter().collect(),
+            ..self.clone()
         }
     }
 
     /// The subsystems.
     pub fn subsystems(&self) -> &[Arc<Subsystem>] {
         &self.subsystems
+    }
+
+    /// Other discovery services.
+    pub fn referrals(&self) -> &[Referral] {
+        &self.referrals
     }
 
     /// Where they listen.

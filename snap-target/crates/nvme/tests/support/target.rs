@@ -9,7 +9,7 @@ use nvme::Time;
 use nvme::controller::{
     AdminCommand, Admitted, BlockRange, ConnectContext, ControllerId, ControllerLimits, Effect,
     HostPolicy, IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome, Registry,
-    Subsystem, Target, Transport, buffer_bytes, parse_io,
+    Subsystem, Target, Transport, Visibility, buffer_bytes, parse_io,
 };
 use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
@@ -58,6 +58,8 @@ impl MemoryTarget {
         let disks: BTreeMap<u32, Disk> = (1..).zip(disks).collect();
         let namespaces = disks.iter().map(|(&nsid, disk)| NamespaceInfo {
             nsid: Nsid(nsid),
+            handle: 0,
+            visibility: Visibility::All,
             block_count: disk.bytes.len() as u64 / u64::from(disk.lba_bytes),
             lba_bytes: disk.lba_bytes,
             uuid: [u8::try_from(nsid).unwrap(); 16],

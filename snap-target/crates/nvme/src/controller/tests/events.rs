@@ -133,6 +133,8 @@ fn the_changed_list_holds_every_namespace_once() {
     for round in 0..3 {
         let infos = (1..=1024).map(|nsid| NamespaceInfo {
             nsid: Nsid(nsid),
+            handle: 0,
+            visibility: Visibility::All,
             block_count: 10 + round,
             ..template.clone()
         });

@@ -49,6 +49,8 @@ pub fn subsystem() -> Subsystem {
 pub fn namespaces() -> NamespaceSet {
     let protected = NamespaceInfo {
         nsid: Nsid(1),
+        handle: 0,
+        visibility: Visibility::All,
         block_count: 1000,
         lba_bytes: 4096,
         uuid: [0x11; 16],
@@ -61,6 +63,8 @@ pub fn namespaces() -> NamespaceSet {
     };
     let writable = NamespaceInfo {
         nsid: Nsid(3),
+        handle: 0,
+        visibility: Visibility::All,
         block_count: 1 << 40,
         lba_bytes: 512,
         uuid: [0x33; 16],

@@ -1,7 +1,7 @@
 //! Commands as they stand on the wire.
 
 use super::*;
-use crate::controller::{NamespaceInfo, NamespaceSet};
+use crate::controller::{NamespaceInfo, NamespaceSet, Visibility};
 use crate::queue::Transfer;
 use nvme_spec::{Nsid, Sqe};
 use zerocopy::FromBytes;
@@ -11,6 +11,8 @@ const MDTS: u32 = 1 << 17;
 fn namespaces() -> NamespaceSet {
     let info = NamespaceInfo {
         nsid: Nsid(1),
+        handle: 0,
+        visibility: Visibility::All,
         block_count: 8,
         lba_bytes: 4096,
         uuid: [1; 16],

@@ -1,0 +1,312 @@
+//! Changes what a target serves while it serves it, and tells what it is.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use namespace::Namespace;
+use nvme::controller::{ConfigError, ControllerId, HostPolicy, Referral, Subsystem, Visibility};
+use nvme::nqn::Nqn;
+use nvme_spec::Nsid;
+
+use crate::message::{Control, Message};
+
+/// How long a call waits before it looks whether the target is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Reaches the front desk of a target from any thread but its reactors'.
+///
+/// Contract: a call returns when the change is in force on every reactor and the hosts that it concerns were told, or when nothing of it was done.
+/// Calls may come from several threads; each is carried out as a whole.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    desk: Control,
+}
+
+/// Why a change was not made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdminError {
+    /// No subsystem of this name.
+    #[error("there is no subsystem {nqn}")]
+    NoSubsystem {
+        /// The name.
+        nqn: Nqn,
+    },
+    /// No namespace of this number in the subsystem.
+    #[error("{nqn} has no namespace {nsid}")]
+    NoNamespace {
+        /// The subsystem.
+        nqn: Nqn,
+        /// What was asked for.
+        nsid: Nsid,
+    },
+    /// The NSID is in use, or on its way in or out.
+    #[error("{nqn} has a namespace {nsid} already")]
+    NsidTaken {
+        /// The subsystem.
+        nqn: Nqn,
+        /// Which.
+        nsid: Nsid,
+    },
+    /// Hosts take two namespaces of one UUID for two paths to one disk.
+    #[error("{nqn} presents the same content, under the same UUID, as namespace {nsid}")]
+    SameContent {
+        /// The subsystem.
+        nqn: Nqn,
+        /// The namespace that has it.
+        nsid: Nsid,
+    },
+    /// A namespace that is replaced keeps its UUID and block size.
+    #[error("namespace {nsid} can be replaced by the same disk only: {what} differs")]
+    OtherDisk {
+        /// Which.
+        nsid: Nsid,
+        /// What.
+        what: &'static str,
+    },
+    /// NVMe cannot have it, or limits are against it.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A reactor could not take the namespace in.
+    #[error("reactor {reactor} cannot take the namespace in: {why}")]
+    Reactor {
+        /// Which.
+        reactor: u16,
+        /// What went wrong there.
+        why: String,
+    },
+    /// As many as there may be.
+    #[error("a target has {limit} {what} at most")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many.
+        limit: usize,
+    },
+    /// A connection is made before its subsystem is known, so all share its limits.
+    #[error(
+        "a subsystem's queue entries may not exceed those of the target, and its transfer and in-capsule sizes are the target's"
+    )]
+    Connection,
+    /// No listener of this port.
+    #[error("there is no listener with port id {port_id}")]
+    NoListener {
+        /// PORTID.
+        port_id: u16,
+    },
+    /// The port id is in use.
+    #[error("there is a listener with port id {port_id} already")]
+    ListenerTaken {
+        /// PORTID.
+        port_id: u16,
+    },
+    /// The reactor has no room for one more listener.
+    #[error("the listening socket cannot be served: {why}")]
+    Listener {
+        /// What went wrong.
+        why: String,
+    },
+    /// No controller of this identifier.
+    #[error("there is no controller {id}", id = id.0)]
+    NoController {
+        /// CNTLID.
+        id: ControllerId,
+    },
+    /// Hosts no longer see the namespace, but a store still has requests for it; its handles close when the store answers.
+    #[error(
+        "the namespace is gone for hosts, but its store has not answered for {after:?}: its handles stay open until it does"
+    )]
+    StillClosing {
+        /// How long that was waited for.
+        after: Duration,
+    },
+    /// The target has ended, or is about to.
+    #[error("the target is stopping")]
+    Stopped,
+}
+
+/// One controller as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerReport {
+    /// CNTLID.
+    pub id: ControllerId,
+    /// Its subsystem; none for a discovery controller.
+    pub subsystem: Option<Nqn>,
+    /// HOSTNQN.
+    pub host: Nqn,
+    /// HOSTID.
+    pub host_id: [u8; 16],
+    /// From where its admin queue came.
+    pub peer: Option<SocketAddr>,
+    /// At which of our addresses.
+    pub local: Option<SocketAddr>,
+    /// QIDs of its I/O queues.
+    pub io_queues: Vec<u16>,
+    /// KATO in milliseconds; 0: none.
+    pub kato_ms: u32,
+    /// How long it is connected.
+    pub connected: Duration,
+    /// CC.EN and CSTS.RDY.
+    pub ready: bool,
+}
+
+/// What an [`Admin`] asks of the desk, and where the answer goes.
+#[derive(Debug)]
+pub(crate) enum Request {
+    CreateSubsystem(Subsystem, Reply),
+    DeleteSubsystem(Nqn, Reply),
+    SetHosts(Nqn, HostPolicy, Reply),
+    Attach(Nqn, Arc<Namespace>, Visibility, Reply),
+    Replace(Nqn, Arc<Namespace>, Reply),
+    Detach(Nqn, Nsid, Reply),
+    SetVisibility(Nqn, Nsid, Visibility, Reply),
+    AddListener(u16, TcpListener, Reply),
+    RemoveListener(u16, Reply),
+    SetReferrals(Vec<Referral>, Reply),
+    EndController(ControllerId, Reply),
+    Controllers(Reply<Vec<ControllerReport>>),
+}
+
+/// Where the answer to a request goes. Dropped without one, the target has stopped.
+#[derive(Debug)]
+pub(crate) struct Reply<T = ()>(SyncSender<Result<T, AdminError>>);
+
+impl<T> Reply<T> {
+    fn new() -> (Self, Receiver<Result<T, AdminError>>) {
+        let (sender, receiver) = sync_channel(1);
+        (Self(sender), receiver)
+    }
+
+    pub(crate) fn send(self, answer: Result<T, AdminError>) {
+        // Who asked has a place for one answer, or is gone.
+        let _sent = self.0.try_send(answer);
+    }
+}
+
+impl Admin {
+    /// `desk` reaches the first reactor.
+    #[must_use]
+    pub fn new(desk: Control) -> Self {
+        Self { desk }
+    }
+
+    /// One more subsystem, without namespaces.
+    ///
+    /// # Errors
+    /// [`AdminError::Config`]: the name is taken, or it contradicts itself.
+    pub fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError> {
+        self.ask(|reply| Request::CreateSubsystem(subsystem, reply))
+    }
+
+    /// Ends a subsystem: its controllers, and its namespaces.
+    ///
+    /// # Errors
+    /// [`AdminError::NoSubsystem`], [`AdminError::StillClosing`].
+    pub fn delete_subsystem(&self, nqn: &Nqn) -> Result<(), AdminError> {
+        self.ask(|reply| Request::DeleteSubsystem(nqn.clone(), reply))
+    }
+
+    /// Which hosts may connect. The controllers of others end.
+    ///
+    /// # Errors
+    /// [`AdminError::NoSubsystem`].
+    pub fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<(), AdminError> {
+        self.ask(|reply| Request::SetHosts(nqn.clone(), hosts, reply))
+    }
+
+    /// One more namespace, under the NSID that it names.
+    ///
+    /// # Errors
+    /// [`AdminError::NoSubsystem`], [`AdminError::NsidTaken`], [`AdminError::SameContent`], [`AdminError::Config`], [`AdminError::Reactor`].
+    pub fn attach(
+        &self,
+        nqn: &Nqn,
+        namespace: Arc<Namespace>,
+        visibility: Visibility,
+    ) -> Result<(), AdminError> {
+        self.ask(|reply| Request::Attach(nqn.clone(), namespace, visibility, reply))
+    }
+
+    /// Another state of a namespace, made with [`Namespace::succeeding`]: another size, as a rule. Requests under way end on the old one.
+    ///
+    /// # Errors
+    /// As [`Admin::attach`] and [`Admin::detach`]; [`AdminError::OtherDisk`].
+    pub fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<(), AdminError> {
+        self.ask(|reply| Request::Replace(nqn.clone(), namespace, reply))
+    }
+
+    /// One namespace less; its stores are closed when this returns.
+    ///
+    /// # Errors
+    /// [`AdminError::NoSubsystem`], [`AdminError::NoNamespace`], [`AdminError::StillClosing`].
+    pub fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<(), AdminError> {
+        self.ask(|reply| Request::Detach(nqn.clone(), nsid, reply))
+    }
+
+    /// Which hosts see a namespace. From others it goes as if it were detached.
+    ///
+    /// # Errors
+    /// [`AdminError::NoSubsystem`], [`AdminError::NoNamespace`].
+    pub fn set_visibility(
+        &self,
+        nqn: &Nqn,
+        nsid: Nsid,
+        visibility: Visibility,
+    ) -> Result<(), AdminError> {
+        self.ask(|reply| Request::SetVisibility(nqn.clone(), nsid, visibility, reply))
+    }
+
+    /// Listens at one more address.
+    ///
+    /// # Errors
+    /// [`AdminError::ListenerTaken`], [`AdminError::Listener`].
+    pub fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError> {
+        self.ask(|reply| Request::AddListener(port_id, listener, reply))
+    }
+
+    /// Takes no more connections at an address. Those that are there stay.
+    ///
+    /// # Errors
+    /// [`AdminError::NoListener`].
+    pub fn remove_listener(&self, port_id: u16) -> Result<(), AdminError> {
+        self.ask(|reply| Request::RemoveListener(port_id, reply))
+    }
+
+    /// Other discovery services that hosts are told of.
+    ///
+    /// # Errors
+    /// [`AdminError::Stopped`].
+    pub fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError> {
+        self.ask(|reply| Request::SetReferrals(referrals, reply))
+    }
+
+    /// Ends a controller; its host may connect again.
+    ///
+    /// # Errors
+    /// [`AdminError::NoController`].
+    pub fn end_controller(&self, id: ControllerId) -> Result<(), AdminError> {
+        self.ask(|reply| Request::EndController(id, reply))
+    }
+
+    /// All controllers, by CNTLID.
+    ///
+    /// # Errors
+    /// [`AdminError::Stopped`].
+    pub fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError> {
+        self.ask(Request::Controllers)
+    }
+
+    fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, AdminError> {
+        let (reply, answer) = Reply::new();
+        self.desk.send(Message::Request(Box::new(request(reply))));
+        loop {
+            match answer.recv_timeout(LOOK_AGAIN) {
+                Ok(answer) => return answer,
+                // A request that came behind the last turn of the desk is answered by nobody.
+                Err(RecvTimeoutError::Timeout) if !self.desk.is_over() => {}
+                Err(_) => return Err(AdminError::Stopped),
+            }
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! What is served changes: requests of an operator, carried out with all reactors.
+//!
+//! ```text
+//!  attach:   every reactor opens handles ---------------> hosts are told -> every reactor's queues see it -> answer
+//!  detach:   hosts are told -> every reactor's queues see it no more, its requests end -> every reactor closes its handles -> answer
+//!  replace:  attach the new one, tell the hosts, detach the old one
+//! ```
+//! A step is an order to all reactors; the next one begins when all have said that they carried it out.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use namespace::{Namespace, NamespaceKey, NamespaceSet};
+use nvme::controller::{ControllerId, NamespaceSet as NamespaceInfos, Subsystem, Visibility};
+use nvme::nqn::Nqn;
+use nvme_spec::Nsid;
+
+use super::{Desk, To};
+use crate::admin::{AdminError, Reply, Request};
+use crate::config::info;
+use crate::event::Gone;
+use crate::limits::{DETACH_LIMIT, DETACH_PATIENCE, REFERRALS_MAX, SUBSYSTEMS_MAX};
+use crate::message::{ChangeId, Message, Order};
+
+/// A namespace of a subsystem.
+#[derive(Debug)]
+struct Disk {
+    namespace: Arc<Namespace>,
+    visibility: Visibility,
+    /// Reactors are still taking it in: hosts are not told of it yet.
+    is_coming: bool,
+}
+
+/// The namespaces of all subsystems.
+#[derive(Debug, Default)]
+pub(super) struct Disks {
+    by_subsystem: BTreeMap<Nqn, BTreeMap<u32, Disk>>,
+    epoch: u64,
+}
+
+/// Changes under way.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    by_id: HashMap<ChangeId, Change>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Change {
+    step: Step,
+    /// Reactors that have not carried the step's order out.
+    awaited: usize,
+    began: Instant,
+    /// None once it was answered.
+    reply: Option<Reply>,
+}
+
+/// What the reactors are doing, and with it what comes next.
+#[derive(Debug)]
+enum Step {
+    /// Opening handles of a namespace that is new, or that takes the place of this one.
+    Attaching {
+        nqn: Nqn,
+        namespace: Arc<Namespace>,
+        replaced: Option<NamespaceKey>,
+        failed: Option<AdminError>,
+    },
+    /// Letting their queues see it.
+    Passing,
+    /// Ending the requests of these.
+    Retiring(Arc<[NamespaceKey]>),
+    /// Closing the handles of these; then this is the answer.
+    Detaching {
+        keys: Arc<[NamespaceKey]>,
+        answer: Result<(), AdminError>,
+    },
+}
+
+impl Disks {
+    /// What a subsystem has at the start: the reactors' engines have it already.
+    pub(super) fn begin(&mut self, nqn: &Nqn, set: &NamespaceSet) {
+        let disks = set.all().iter().map(|namespace| {
+            let disk = Disk {
+                namespace: namespace.clone(),
+                visibility: Visibility::All,
+                is_coming: false,
+            };
+            (namespace.nsid, disk)
+        });
+        self.by_subsystem.insert(nqn.clone(), disks.collect());
+    }
+
+    /// What controllers are told of a subsystem.
+    fn infos(&mut self, nqn: &Nqn) -> Result<NamespaceInfos, AdminError> {
+        self.epoch += 1;
+        let disks = self.by_subsystem.get(nqn).into_iter().flatten();
+        let there = disks.filter(|(_, disk)| !disk.is_coming);
+        let infos = there.map(|(_, disk)| info(&disk.namespace, &disk.visibility));
+        Ok(NamespaceInfos::new(self.epoch, infos)?)
+    }
+
+    fn of(&mut self, nqn: &Nqn) -> Result<&mut BTreeMap<u32, Disk>, AdminError> {
+        let disks = self.by_subsystem.get_mut(nqn);
+        disks.ok_or_else(|| AdminError::NoSubsystem { nqn: nqn.clone() })
+    }
+
+    fn disk(&mut self, nqn: &Nqn, nsid: Nsid) -> Result<&mut Disk, AdminError> {
+        let disk = self.of(nqn)?.get_mut(&nsid.0);
+        disk.filter(|disk| !disk.is_coming)
+            .ok_or_else(|| AdminError::NoNamespace {
+                nqn: nqn.clone(),
+                nsid,
+            })
+    }
+
+    /// Whether a namespace can be added.
+    fn check_new(&mut self, nqn: &Nqn, namespace: &Namespace) -> Result<(), AdminError> {
+        let disks = self.of(nqn)?;
+        if disks.contains_key(&namespace.nsid) {
+            return Err(AdminError::NsidTaken {
+                nqn: nqn.clone(),
+                nsid: Nsid(namespace.nsid),
+            });
+        }
+        let mut others = disks.values();
+        if let Some(twin) = others.find(|it| it.namespace.identity == namespace.identity) {
+            return Err(AdminError::SameContent {
+                nqn: nqn.clone(),
+                nsid: Nsid(twin.namespace.nsid),
+            });
+        }
+        NamespaceInfos::new(0, [info(namespace, &Visibility::All)])?;
+        Ok(())
+    }
+
+    /// Whether a namespace can take the place of the one with its number.
+    fn check_next(&mut self, nqn: &Nqn, next: &Namespace) -> Result<NamespaceKey, AdminError> {
+        let nsid = Nsid(next.nsid);
+        let now = &self.disk(nqn, nsid)?.namespace;
+        let differs = |what| Err(AdminError::OtherDisk { nsid, what });
+        if now.identity != next.identity {
+            return differs("the UUID");
+        }
+        if now.lba_bytes != next.lba_bytes {
+            return differs("the block size");
+        }
+        let key = now.key;
+        NamespaceInfos::new(0, [info(next, &Visibility::All)])?;
+        Ok(key)
+    }
+}
+
+impl Desk {
+    /// Carries out what an operator asks, or begins to.
+    pub(super) fn request(&mut self, request: Request) {
+        match request {
+            Request::CreateSubsystem(subsystem, reply) => {
+                reply.send(self.create_subsystem(subsystem));
+            }
+            Request::DeleteSubsystem(nqn, reply) => self.delete_subsystem(&nqn, reply),
+            Request::SetHosts(nqn, hosts, reply) => {
+                let denied = self.registry.set_hosts(&nqn, hosts);
+                reply.send(match denied {
+                    Some(denied) => {
+                        self.end_all(denied);
+                        Ok(())
+                    }
+                    None => Err(AdminError::NoSubsystem { nqn }),
+                });
+            }
+            Request::Attach(nqn, namespace, visibility, reply) => {
+                self.attach(nqn, namespace, visibility, reply);
+            }
+            Request::Replace(nqn, namespace, reply) => self.replace(nqn, namespace, reply),
+            Request::Detach(nqn, nsid, reply) => self.detach(&nqn, nsid, reply),
+            Request::SetVisibility(nqn, nsid, visibility, reply) => {
+                self.set_visibility(&nqn, nsid, visibility, reply);
+            }
+            Request::AddListener(port_id, socket, reply) => {
+                reply.send(self.add_listener(port_id, socket));
+            }
+            Request::RemoveListener(port_id, reply) => reply.send(self.remove_listener(port_id)),
+            Request::SetReferrals(mut referrals, reply) => {
+                referrals.truncate(REFERRALS_MAX);
+                self.registry.set_referrals(referrals);
+                self.answer_all_async_events();
+                reply.send(Ok(()));
+            }
+            Request::EndController(id, reply) => {
+                reply.send(match self.registry.controller(id) {
+                    Some(_) => {
+                        self.end_controller(id, Gone::Ended);
+                        Ok(())
+                    }
+                    None => Err(AdminError::NoController { id }),
+                });
+            }
+            Request::Controllers(reply) => reply.send(Ok(self.controllers())),
+        }
+    }
+
+    fn create_subsystem(&mut self, subsystem: Subsystem) -> Result<(), AdminError> {
+        if self.registry.target().subsystems().len() >= SUBSYSTEMS_MAX {
+            return Err(AdminError::TooMany {
+                what: "subsystems",
+                limit: SUBSYSTEMS_MAX,
+            });
+        }
+        let limits = &self.service.limits;
+        let is_within = subsystem.limits.queue_entries_max <= limits.queue_entries_max
+            && subsystem.limits.transfer_bytes_max == limits.transfer_bytes_max
+            && subsystem.limits.capsule_data_bytes == limits.capsule_data_bytes;
+        if !is_within {
+            return Err(AdminError::Connection);
+        }
+        let nqn = subsystem.nqn.clone();
+        self.registry.add_subsystem(subsystem)?;
+        self.disks.by_subsystem.insert(nqn, BTreeMap::new());
+        self.answer_all_async_events();
+        Ok(())
+    }
+
+    fn delete_subsystem(&mut self, nqn: &Nqn, reply: Reply) {
+        let Some(controllers) = self.registry.remove_subsystem(nqn) else {
+            return reply.send(Err(AdminError::NoSubsystem { nqn: nqn.clone() }));
+        };
+        self.end_all(controllers);
+        self.answer_all_async_events();
+        let disks = self.disks.by_subsystem.remove(nqn).unwrap_or_default();
+        // One that is on its way in finds its subsystem gone, and leaves by itself.
+        let there = disks.values().filter(|disk| !disk.is_coming);
+        let keys: Vec<_> = there.map(|disk| disk.namespace.key).collect();
+        self.retire(keys, reply);
+    }
+
+    fn end_all(&mut self, controllers: Vec<ControllerId>) {
+        for id in controllers {
+            self.end_controller(id, Gone::Ended);
+        }
+    }
+
+    fn attach(
+        &mut self,
+        nqn: Nqn,
+        namespace: Arc<Namespace>,
+        visibility: Visibility,
+        reply: Reply,
+    ) {
+        if let Err(error) = self.disks.check_new(&nqn, &namespace) {
+            return reply.send(Err(error));
+        }
+        if let Ok(disks) = self.disks.of(&nqn) {
+            let disk = Disk {
+                namespace: namespace.clone(),
+                visibility,
+                is_coming: true,
+            };
+            disks.insert(namespace.nsid, disk);
+        }
+        self.begin_attach(nqn, namespace, None, reply);
+    }
+
+    fn replace(&mut self, nqn: Nqn, namespace: Arc<Namespace>, reply: Reply) {
+        match self.disks.check_next(&nqn, &namespace) {
+            Ok(replaced) => self.begin_attach(nqn, namespace, Some(replaced), reply),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    fn begin_attach(
+        &mut self,
+        nqn: Nqn,
+        namespace: Arc<Namespace>,
+        replaced: Option<NamespaceKey>,
+        reply: Reply,
+    ) {
+        let step = Step::Attaching {
+            nqn,
+            namespace: namespace.clone(),
+            replaced,
+            failed: None,
+        };
+        let began = Instant::now();
+        self.begin(step, began, Some(reply), |id| Order::Attach(id, namespace));
+    }
+
+    fn detach(&mut self, nqn: &Nqn, nsid: Nsid, reply: Reply) {
+        let key = match self.disks.disk(nqn, nsid) {
+            Ok(disk) => disk.namespace.key,
+            Err(error) => return reply.send(Err(error)),
+        };
+        if let Ok(disks) = self.disks.of(nqn) {
+            disks.remove(&nsid.0);
+        }
+        match self.publish(nqn) {
+            Ok(()) => self.retire(vec![key], reply),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    fn set_visibility(&mut self, nqn: &Nqn, nsid: Nsid, visibility: Visibility, reply: Reply) {
+        let set = self.disks.disk(nqn, nsid).map(|disk| {
+            disk.visibility = visibility;
+        });
+        match set.and_then(|()| self.publish(nqn)) {
+            Ok(()) => self.begin(Step::Passing, Instant::now(), Some(reply), Order::Pass),
+            Err(error) => reply.send(Err(error)),
+        }
+    }
+
+    /// Tells the controllers of a subsystem, and the reactors that have their queues, what it has now.
+    pub(super) fn publish(&mut self, nqn: &Nqn) -> Result<(), AdminError> {
+        let infos = Arc::new(self.disks.infos(nqn)?);
+        self.registry.set_namespaces(nqn, &infos);
+        let of_subsystem = self.registry.controllers().filter(|controller| {
+            let theirs = controller.subsystem();
+            theirs.is_some_and(|subsystem| subsystem.nqn == *nqn)
+        });
+        for controller in of_subsystem {
+            let seen = Arc::clone(controller.namespaces());
+            let order = Order::Namespaces(controller.id(), seen);
+            self.requests.push((To::All, Message::Order(order)));
+        }
+        self.answer_all_async_events();
+        Ok(())
+    }
+
+    fn retire(&mut self, keys: Vec<NamespaceKey>, reply: Reply) {
+        let keys: Arc<[NamespaceKey]> = keys.into();
+        let step = Step::Retiring(keys.clone());
+        let began = Instant::now();
+        self.begin(step, began, Some(reply), |id| Order::Retire(id, keys));
+    }
+
+    /// Has every reactor carry out an order.
+    fn begin(
+        &mut self,
+        step: Step,
+        began: Instant,
+        reply: Option<Reply>,
+        order: impl FnOnce(ChangeId) -> Order,
+    ) {
+        self.changes.last += 1;
+        let id = ChangeId(self.changes.last);
+        if matches!(step, Step::Retiring(_) | Step::Detaching { .. }) {
+            self.look_after(id, DETACH_PATIENCE);
+        }
+        self.changes.by_id.insert(
+            id,
+            Change {
+                step,
+                awaited: self.reactors,
+                began,
+                reply,
+            },
+        );
+        self.requests.push((To::All, Message::Order(order(id))));
+    }
+
+    fn look_after(&self, id: ChangeId, time: Duration) {
+        if self.owner.timer(Instant::now() + time, id.0).is_err() {
+            tracing::error!("no timer left: a detach may wait for its store for ever");
+        }
+    }
+
+    /// A detach has not come to its end in time.
+    pub(super) fn change_takes_long(&mut self, id: ChangeId) {
+        let Some(change) = self.changes.by_id.get_mut(&id) else {
+            return;
+        };
+        let (Step::Retiring(keys) | Step::Detaching { keys, .. }) = &change.step else {
+            return;
+        };
+        let order = Order::Cancel(keys.clone());
+        if change.began.elapsed() >= DETACH_LIMIT {
+            tracing::error!(
+                "a store does not answer: its namespace is detached and its handles stay open until it does"
+            );
+            if let Some(reply) = change.reply.take() {
+                let after = DETACH_LIMIT;
+                reply.send(Err(AdminError::StillClosing { after }));
+            }
+            return;
+        }
+        tracing::warn!("requests of a namespace that is detached are cancelled");
+        self.requests.push((To::All, Message::Order(order)));
+        self.look_after(id, DETACH_PATIENCE);
+    }
+
+    /// A reactor has carried out its part of a change, or cannot.
+    pub(super) fn carried(&mut self, id: ChangeId, reactor: u16, result: Result<(), String>) {
+        let Some(change) = self.changes.by_id.get_mut(&id) else {
+            return;
+        };
+        change.awaited -= 1;
+        if let (Step::Attaching { failed, .. }, Err(why)) = (&mut change.step, result) {
+            failed.get_or_insert(AdminError::Reactor { reactor, why });
+        }
+        if change.awaited == 0
+            && let Some(change) = self.changes.by_id.remove(&id)
+        {
+            self.step_ended(change);
+        }
+    }
+
+    /// Every reactor has done its part: the next step, or the answer.
+    fn step_ended(&mut self, change: Change) {
+        let Change {
+            step, began, reply, ..
+        } = change;
+        match step {
+            Step::Attaching {
+                nqn,
+                namespace,
+                replaced,
+                failed,
+            } => {
+                let taken = match failed {
+                    None => self.take_in(&nqn, &namespace, replaced),
+                    Some(error) => Err(error),
+                };
+                match (taken, replaced) {
+                    (Ok(()), None) => self.begin(Step::Passing, began, reply, Order::Pass),
+                    (Ok(()), Some(old)) => {
+                        let keys: Arc<[NamespaceKey]> = [old].into();
+                        let step = Step::Retiring(keys.clone());
+                        self.begin(step, Instant::now(), reply, |id| Order::Retire(id, keys));
+                    }
+                    (Err(error), _) => self.turn_away(&nqn, &namespace, error, reply),
+                }
+            }
+            Step::Retiring(keys) => {
+                let step = Step::Detaching {
+                    keys: keys.clone(),
+                    answer: Ok(()),
+                };
+                self.begin(step, began, reply, |id| Order::Detach(id, keys));
+            }
+            Step::Passing => answer(reply, Ok(())),
+            Step::Detaching { answer: result, .. } => answer(reply, result),
+        }
+    }
+
+    /// Every reactor has a namespace: hosts are told.
+    fn take_in(
+        &mut self,
+        nqn: &Nqn,
+        namespace: &Arc<Namespace>,
+        replaced: Option<NamespaceKey>,
+    ) -> Result<(), AdminError> {
+        let nsid = Nsid(namespace.nsid);
+        let disk = self.disks.of(nqn)?.get_mut(&namespace.nsid);
+        let expected = replaced.unwrap_or(namespace.key);
+        let disk = disk
+            .filter(|disk| disk.namespace.key == expected)
+            .ok_or_else(|| AdminError::NoNamespace {
+                nqn: nqn.clone(),
+                nsid,
+            })?;
+        disk.namespace = namespace.clone();
+        disk.is_coming = false;
+        self.publish(nqn)
+    }
+
+    /// A namespace is not taken in: whichever reactor has it lets go of it.
+    fn turn_away(
+        &mut self,
+        nqn: &Nqn,
+        namespace: &Arc<Namespace>,
+        error: AdminError,
+        reply: Option<Reply>,
+    ) {
+        if let Ok(disks) = self.disks.of(nqn) {
+            let is_ours =
+                |_: &u32, disk: &mut Disk| !(disk.is_coming && disk.namespace.key == namespace.key);
+            disks.retain(is_ours);
+        }
+        let keys: Arc<[NamespaceKey]> = [namespace.key].into();
+        let step = Step::Detaching {
+            keys: keys.clone(),
+            answer: Err(error),
+        };
+        self.begin(step, Instant::now(), reply, |id| Order::Detach(id, keys));
+    }
+}
+
+fn answer(reply: Option<Reply>, result: Result<(), AdminError>) {
+    if let Some(reply) = reply {
+        reply.send(result);
+    }
+}

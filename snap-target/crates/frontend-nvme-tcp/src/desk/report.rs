@@ -1,0 +1,37 @@
+//! What an operator is told of controllers.
+
+use nvme::controller::Controller;
+
+use super::Desk;
+use crate::admin::ControllerReport;
+
+impl Desk {
+    /// Every controller as it stands, by CNTLID.
+    pub(super) fn controllers(&self) -> Vec<ControllerReport> {
+        let all = self.registry.controllers();
+        all.map(|controller| self.report(controller)).collect()
+    }
+
+    fn report(&self, controller: &Controller) -> ControllerReport {
+        let id = controller.id();
+        let admin_queue = self.admin_queues.get(&id);
+        let visitor = admin_queue.and_then(|key| self.visitors.get(*key));
+        ControllerReport {
+            id,
+            subsystem: controller.subsystem().map(|it| it.nqn.clone()),
+            host: controller.host().clone(),
+            host_id: *controller.host_id(),
+            peer: visitor.map(|visitor| visitor.peer),
+            local: visitor.map(|visitor| visitor.local),
+            io_queues: self
+                .registry
+                .io_queues(id)
+                .iter()
+                .map(|queue| queue.0)
+                .collect(),
+            kato_ms: controller.kato_ms(),
+            connected: self.clock.now().since(controller.created()),
+            ready: controller.ready(),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Namespaces come and go while others are served.
+//!
+//! A namespace leaves in two steps, because engines fetch frames for each other: every engine retires it and says when its own requests have ended;
+//! when all have, every engine detaches it, which closes its handles.
+
+use std::sync::Arc;
+
+use super::{Engine, EngineError};
+use crate::attached::Attached;
+use crate::shared::Backing;
+use crate::{Namespace, NamespaceKey};
+
+impl Engine {
+    /// Takes a namespace in: opens a handle to each of its stores.
+    ///
+    /// # Errors
+    /// A store that gives no handle. The engine is as before.
+    pub fn attach(&mut self, namespace: &Arc<Namespace>) -> Result<(), EngineError> {
+        let attached = Attached::new(namespace, &self.ring)?;
+        self.attached.add(attached);
+        self.parts.share(self.attached.count() > 1);
+        Ok(())
+    }
+
+    /// Takes no more requests for a namespace. Those that are there go on, as do frames that others ask this engine for.
+    pub fn retire(&mut self, key: NamespaceKey) {
+        if let Some(index) = self.attached.find(key) {
+            self.attached[index].retired = true;
+        }
+    }
+
+    /// Whether none of this engine's requests is about the namespace.
+    #[must_use]
+    pub fn is_drained(&self, key: NamespaceKey) -> bool {
+        self.attached
+            .find(key)
+            .is_none_or(|index| self.attached[index].requests == 0)
+    }
+
+    /// Asks to end the requests of a namespace early; each is answered all the same.
+    pub fn cancel_all(&mut self, key: NamespaceKey) {
+        let Some(index) = self.attached.find(key) else {
+            return;
+        };
+        for slot in 0..self.requests.len() {
+            if self.requests[slot].attached == index && self.requests[slot].is_taken() {
+                self.cancel_slot(slot);
+            }
+        }
+    }
+
+    /// Closes the handles of a namespace that every engine has retired and drained. When nothing is left of it, [`Engine::poll`] lets it go, and
+    /// [`Engine::is_attached`] says so.
+    pub fn detach(&mut self, key: NamespaceKey) {
+        let Some(index) = self.attached.find(key) else {
+            return;
+        };
+        let attached = &mut self.attached[index];
+        attached.retired = true;
+        attached.closing = true;
+        for store in &mut attached.stores {
+            store.close();
+        }
+    }
+
+    /// Whether anything of a namespace is here.
+    #[must_use]
+    pub fn is_attached(&self, key: NamespaceKey) -> bool {
+        self.attached.find(key).is_some()
+    }
+
+    /// Lets go of namespaces whose handles have closed.
+    pub(super) fn let_closed_go(&mut self) {
+        for index in 0..self.attached.places() {
+            let is_over = self
+                .attached
+                .get_mut(index)
+                .is_some_and(|attached| attached.is_closed());
+            if !is_over || self.frames.uses(index) {
+                continue;
+            }
+            let Some(attached) = self.attached.remove(index) else {
+                continue;
+            };
+            if let Backing::View { volume, .. } = &attached.shared.backing {
+                self.parts.cache.forget(volume);
+            }
+            self.waiting.retain(|waiting| *waiting != index);
+            self.parts.share(self.attached.count() > 1);
+        }
+    }
+}
