@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use nix::libc;
 use reactor::buf::IoBuf;
-use reactor::{Event, Fd, Fsync, OpId, Owner, Ring};
+use reactor::{Event, Fd, OpId, Ring};
 
 use super::bounce::{BOUNCE_BYTES, BouncePool};
 use super::flight::{Flight, Stage, ZERO_MODES, span};
 use super::gate::{Pass, Permit};
+use super::medium::{Medium, RingFile};
 use super::plan::{Step, next_step};
 use super::{FileState, QUEUE_DEPTH_MAX};
 use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
@@ -20,10 +21,9 @@ const ZEROS_BYTES: usize = 256 << 10;
 /// How a range is given back to the file system.
 const DISCARD_MODE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
-pub(super) struct FileStore {
+pub(super) struct FileStore<M = RingFile> {
     /// First: its drop waits for the kernel, before flights give up buffers and permits.
-    owner: Owner,
-    file: Fd,
+    medium: M,
     flights: Vec<Option<Flight>>,
     free: Vec<u32>,
     /// Flights that wait for a permit, a bounce buffer or room in the ring; retried at each poll.
@@ -52,17 +52,28 @@ impl FileStore {
             .fd
             .try_clone()
             .map_err(|error| resources(format!("duplicating its descriptor failed: {error}")))?;
+        let owner = ring
+            .register()
+            .map_err(|error| resources(error.to_string()))?;
+        Self::over(RingFile::new(owner, Fd::from(file)), state)
+    }
+}
+
+impl<M: Medium> FileStore<M> {
+    /// A handle of `state` whose bytes go by this way.
+    pub(super) fn over(medium: M, state: Arc<FileState>) -> Result<Self, StoreError> {
+        let zeros = IoBuf::heap(ZEROS_BYTES).map_err(|error| StoreError::Resources {
+            store: state.name.clone(),
+            why: error.to_string(),
+        })?;
         Ok(Self {
-            owner: ring
-                .register()
-                .map_err(|error| resources(error.to_string()))?,
-            file: Fd::from(file),
+            medium,
             flights: (0..QUEUE_DEPTH_MAX).map(|_| None).collect(),
             free: (0..QUEUE_DEPTH_MAX).rev().collect(),
             parked: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
             bounce: BouncePool::new(state.direct, &state.name)?,
-            zeros: IoBuf::heap(ZEROS_BYTES).map_err(|error| resources(error.to_string()))?,
+            zeros,
             state,
             closed: false,
         })
@@ -106,27 +117,25 @@ impl FileStore {
                 offset: flight.offset,
             }));
         }
-        if !flight.permit.try_enter(|| self.owner.ring().waker()) {
+        if !flight.permit.try_enter(|| self.medium.waker()) {
             return Pushed::Parked;
         }
         let tag = u64::from(index);
         let started = match flight.op {
             Op::Flush | Op::Zero { .. } if flight.done == flight.total && flight.sync_owed => {
                 flight.stage = Stage::Sync;
-                self.owner.fsync(&self.file, Fsync::Data, tag)
+                self.medium.sync(tag)
             }
             Op::Discard { offset, len } => {
                 flight.stage = Stage::Discard;
-                self.owner
-                    .fallocate(&self.file, DISCARD_MODE, offset, len, tag)
+                self.medium.allocate(DISCARD_MODE, offset, len, tag)
             }
             Op::Zero { offset, len, .. } if matches!(flight.stage, Stage::ZeroRange(way) if way < ZERO_MODES.len()) =>
             {
                 let Stage::ZeroRange(way) = flight.stage else {
                     return Pushed::Parked;
                 };
-                self.owner
-                    .fallocate(&self.file, ZERO_MODES[way], offset, len, tag)
+                self.medium.allocate(ZERO_MODES[way], offset, len, tag)
             }
             Op::Read { .. } | Op::Write { .. } | Op::Zero { .. } | Op::Flush => {
                 return self.next_piece(flight, tag);
@@ -164,12 +173,10 @@ impl FileStore {
                 let view = source.slice(at..at + len);
                 flight.stage = Stage::Direct;
                 let started = match flight.op {
-                    Op::Read { .. } => self.owner.read_at(&self.file, position, view, tag),
-                    _ => self
-                        .owner
-                        .write_at(&self.file, position, view, flight.write_mode(), tag),
+                    Op::Read { .. } => self.medium.read(position, view, tag),
+                    _ => self.medium.write(position, view, flight.write_mode(), tag),
                 };
-                started.map_or_else(|_| park(flight), Pushed::InFlight)
+                started.map_or_else(|| park(flight), Pushed::InFlight)
             }
             Step::Bounce { start, end, wanted } => {
                 if flight.bounce.is_none() {
@@ -195,8 +202,8 @@ impl FileStore {
                         return park(flight);
                     };
                     let view = bounce.slice(0..span(start, end));
-                    let started = self.owner.read_at(&self.file, start, view, tag);
-                    return started.map_or_else(|_| park(flight), Pushed::InFlight);
+                    let started = self.medium.read(start, view, tag);
+                    return started.map_or_else(|| park(flight), Pushed::InFlight);
                 }
                 self.next_of_window(flight, tag)
             }
@@ -213,8 +220,7 @@ impl FileStore {
                 start, end, have, ..
             } => {
                 let view = bounce.slice(have..span(start, end));
-                self.owner
-                    .read_at(&self.file, start + have as u64, view, tag)
+                self.medium.read(start + have as u64, view, tag)
             }
             Stage::WriteBack { start, end, wanted } => {
                 let from = span(start, flight.position());
@@ -223,8 +229,7 @@ impl FileStore {
                     source.copy_to(at, &mut window[from..from + wanted]);
                 }
                 let view = bounce.slice(0..span(start, end));
-                self.owner
-                    .write_at(&self.file, start, view, flight.write_mode(), tag)
+                self.medium.write(start, view, flight.write_mode(), tag)
             }
             _ => return park(flight),
         };
@@ -288,7 +293,7 @@ impl FileStore {
     }
 }
 
-impl Store for FileStore {
+impl<M: Medium> Store for FileStore<M> {
     fn limits(&self) -> &Limits {
         &self.state.limits
     }
@@ -364,7 +369,7 @@ impl Store for FileStore {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
-        while let Some(event) = self.owner.next_event() {
+        while let Some(event) = self.medium.next_event() {
             self.answered(event);
         }
         for _ in 0..self.parked.len() {
@@ -378,7 +383,7 @@ impl Store for FileStore {
     fn close(&mut self) {
         self.closed = true;
         for flight in self.flights.iter_mut().flatten() {
-            stop(flight, &self.owner);
+            stop(flight, &self.medium);
         }
     }
 
@@ -389,7 +394,7 @@ impl Store for FileStore {
     fn cancel(&mut self, token: Token) {
         let named = |flight: &&mut Flight| flight.token == token;
         if let Some(flight) = self.flights.iter_mut().flatten().find(named) {
-            stop(flight, &self.owner);
+            stop(flight, &self.medium);
         }
     }
 
@@ -399,10 +404,10 @@ impl Store for FileStore {
 }
 
 /// Marks a flight as cancelled, and asks the kernel for what it has of it.
-fn stop(flight: &mut Flight, owner: &Owner) {
+fn stop(flight: &mut Flight, medium: &impl Medium) {
     flight.cancelled = true;
     if let Some(op) = flight.ring_op {
-        owner.ring().cancel(op);
+        medium.cancel(op);
     }
 }
 

@@ -11,6 +11,7 @@ mod bounce;
 mod flight;
 mod gate;
 mod handle;
+mod medium;
 mod open;
 mod plan;
 
@@ -141,5 +142,7 @@ impl Backend for FileBackend {
     }
 }
 
+#[cfg(test)]
+mod crash;
 #[cfg(test)]
 mod tests;
