@@ -6,6 +6,7 @@
 )]
 
 mod config;
+mod killed;
 mod target;
 
 use std::fs::OpenOptions;
