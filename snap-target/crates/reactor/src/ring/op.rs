@@ -359,3 +359,57 @@ fn segment_bytes(len: usize) -> u32 {
 fn segment_count(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Opcode, and the 32 bits at byte 28 (linux/io_uring.h, struct io_uring_sqe: rw_flags, fsync_flags).
+    fn opcode_and_flags(entry: &squeue::Entry) -> (u8, u32) {
+        const { assert!(size_of::<squeue::Entry>() == 64) };
+        let at = std::ptr::from_ref(entry).cast::<u8>();
+        // SAFETY: an entry is the kernel's 64 bytes, aligned to 8.
+        unsafe { (at.read(), at.add(28).cast::<u32>().read()) }
+    }
+
+    /// What the kernel is asked for is a durable write (RWF_DSYNC), and fdatasync, in each form that a write takes.
+    #[test]
+    fn durable_writes_and_flushes_say_so_to_the_kernel() {
+        let (write, writev, fsync) = (23, 2, 3);
+        let mut ops = Ops::new(1).unwrap();
+        let uring = io_uring::IoUring::new(2).unwrap();
+        let recv = RecvPool::new(&crate::RingConfig::default(), &uring, false).unwrap();
+        let mut entry = |kind| {
+            let op = Op {
+                owner: OwnerId {
+                    index: 0,
+                    generation: 0,
+                },
+                tag: 0,
+                fd: None,
+                kind,
+                cancelled: false,
+            };
+            let id = ops.insert(op).unwrap();
+            let entry = ops.entry(id, &recv, 0).unwrap();
+            ops.remove(id);
+            opcode_and_flags(&entry)
+        };
+        let one = IoBuf::heap(512).unwrap();
+        let mut two = IoBuf::heap(512).unwrap();
+        two.append(IoBuf::heap(512).unwrap());
+        for (buf, opcode) in [(one, write), (two, writev)] {
+            for (durable, flags) in [(true, 0x2), (false, 0)] {
+                let kind = Kind::Write {
+                    buf: buf.clone(),
+                    offset: 0,
+                    durable,
+                };
+                assert_eq!(entry(kind), (opcode, flags));
+            }
+        }
+        // IORING_FSYNC_DATASYNC.
+        assert_eq!(entry(Kind::Fsync { data_only: true }), (fsync, 1));
+        assert_eq!(entry(Kind::Fsync { data_only: false }), (fsync, 0));
+    }
+}
