@@ -8,6 +8,7 @@ use super::keep_alive::KeepAlive;
 use super::property::Properties;
 use super::reservation::{HostId, Notifications};
 use super::subsystem::{ADMIN_DATA_IN_BYTES_MAX, ControllerLimits, Subsystem, Target};
+use super::timestamp::Timestamp;
 use super::{CopyFormats, NamespaceSet, Transport, discovery, identify, log_page};
 use crate::Time;
 use crate::nqn::Nqn;
@@ -104,6 +105,7 @@ pub struct Controller {
     errors: ErrorLog,
     counters: ControllerCounters,
     keep_alive: KeepAlive,
+    timestamp: Timestamp,
     aborts: u8,
     io_queues_connected: bool,
     created: Time,
@@ -162,6 +164,7 @@ impl Controller {
             errors: ErrorLog::new(limits.error_log_entries),
             counters: ControllerCounters::default(),
             keep_alive: KeepAlive::new(association.kato_ms, idle, now),
+            timestamp: Timestamp::reset(now),
             aborts: 0,
             io_queues_connected: false,
             created: now,
@@ -200,7 +203,7 @@ impl Controller {
             return Err(status);
         }
         if opcode == AdminOpcode::FABRICS {
-            return self.fabrics(sqe);
+            return self.fabrics(sqe, now);
         }
         if !self.properties.ready() {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
@@ -235,7 +238,7 @@ impl Controller {
         }
     }
 
-    fn fabrics(&mut self, sqe: &Sqe) -> Result<Outcome, Status> {
+    fn fabrics(&mut self, sqe: &Sqe, now: Time) -> Result<Outcome, Status> {
         match FabricsType(sqe.fctype()) {
             FabricsType::PROPERTY_GET => {
                 let value = self.properties.get(sqe)?;
@@ -255,7 +258,7 @@ impl Controller {
                 Ok(Outcome::Done {
                     completion: Completion::SUCCESS,
                     data_bytes: 0,
-                    effect: self.write_cc(cc),
+                    effect: self.write_cc(cc, now),
                 })
             }
             FabricsType::CONNECT => Err(Status::COMMAND_SEQUENCE_ERROR.dnr()),
@@ -264,17 +267,18 @@ impl Controller {
     }
 
     /// The host writes CC: by Property Set, or in a register.
-    pub fn write_cc(&mut self, cc: Cc) -> Effect {
+    pub fn write_cc(&mut self, cc: Cc, now: Time) -> Effect {
         let effect = self.properties.write_cc(cc);
         if effect == Effect::Reset {
-            self.reset();
+            self.reset(now);
         }
         effect
     }
 
     /// A controller level reset: features to their defaults, requests ended. The association and its keep alive stay.
-    fn reset(&mut self) {
+    fn reset(&mut self, now: Time) {
         self.features = Features::new(self.limits.io_queues_max);
+        self.timestamp = Timestamp::reset(now);
         self.events.reset();
         self.notifications = Notifications::default();
         self.aborts = 0;
@@ -329,6 +333,7 @@ impl Controller {
             namespaces: &self.namespaces,
             host_id: &self.host_id,
             keep_alive: &mut self.keep_alive,
+            timestamp: &mut self.timestamp,
             notices,
             io_queues_max: self.limits.io_queues_max,
             io_queues_connected: self.io_queues_connected,

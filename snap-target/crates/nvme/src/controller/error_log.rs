@@ -39,8 +39,27 @@ impl CommandError {
     }
 }
 
-/// PEL: no parameter is named.
+/// Parameter error location: no parameter is named.
 const NO_PARAMETER: u16 = 0xFFFF;
+
+/// Parameter error location: the byte of the entry that a status is about, where it can be about one alone; bit 0 of it in 10:8.
+fn parameter_error_location(status: Status) -> u16 {
+    match status.code() {
+        Status::INVALID_OPCODE => 0,
+        Status::INVALID_NAMESPACE | Status::FEATURE_NOT_NAMESPACE_SPECIFIC => 4,
+        Status::DATA_SGL_LENGTH_INVALID => 32,
+        Status::SGL_TYPE_INVALID => 39,
+        // SLBA, LID, FID: all begin CDW10.
+        Status::LBA_OUT_OF_RANGE
+        | Status::INVALID_LOG_PAGE
+        | Status::FEATURE_NOT_CHANGEABLE => 40,
+        // EDS.
+        Status::HOST_ID_INCONSISTENT => 44,
+        // SV: CDW10 bit 31.
+        Status::FEATURE_NOT_SAVEABLE => 43 | 7 << 8,
+        _ => NO_PARAMETER,
+    }
+}
 /// Log page version 1: opcode and CSI are valid.
 const VERSION: u8 = 1;
 
@@ -71,7 +90,7 @@ impl ErrorLog {
         entry.sqid = U16::new(error.queue.0);
         entry.cid = U16::new(error.cid.0);
         entry.status_and_phase = U16::new(error.status.to_wire());
-        entry.parameter_error_location = U16::new(NO_PARAMETER);
+        entry.parameter_error_location = U16::new(parameter_error_location(error.status));
         entry.lba = U64::new(error.lba.map_or(0, |lba| lba.0));
         entry.nsid = U32::new(error.nsid.0);
         entry.trtype = TransportType::TCP.0;

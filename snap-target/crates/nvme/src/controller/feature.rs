@@ -1,6 +1,7 @@
 //! Get and Set Features (Base, "Get Features command", "Set Features command", "Feature Identifiers").
 
 use super::keep_alive::KeepAlive;
+use super::timestamp::Timestamp;
 use super::{CopyFormats, NamespaceSet};
 use crate::Time;
 use nvme_spec::feature::{
@@ -39,7 +40,7 @@ const fn supported(id: FeatureId, capabilities: u32) -> Support {
 }
 
 /// All features there are. Nothing is saveable: a controller lives as long as its association.
-pub(super) const SUPPORTED: [Support; 13] = [
+pub(super) const SUPPORTED: [Support; 14] = [
     supported(FeatureId::ARBITRATION, CAPABILITY_CHANGEABLE),
     supported(FeatureId::POWER_MANAGEMENT, CAPABILITY_CHANGEABLE),
     supported(FeatureId::TEMPERATURE_THRESHOLD, CAPABILITY_CHANGEABLE),
@@ -55,6 +56,7 @@ pub(super) const SUPPORTED: [Support; 13] = [
         capabilities: CAPABILITY_CHANGEABLE,
         discovery: true,
     },
+    supported(FeatureId::TIMESTAMP, CAPABILITY_CHANGEABLE),
     Support {
         id: FeatureId::KEEP_ALIVE_TIMER,
         capabilities: CAPABILITY_CHANGEABLE,
@@ -78,6 +80,7 @@ pub(super) struct Context<'a> {
     pub namespaces: &'a NamespaceSet,
     pub host_id: &'a [u8; 16],
     pub keep_alive: &'a mut KeepAlive,
+    pub timestamp: &'a mut Timestamp,
     /// OAES: notices that the controller sends.
     pub notices: u32,
     pub io_queues_max: u16,
@@ -153,6 +156,10 @@ impl Features {
         match select {
             Select::Capabilities => Ok(Value::Dw0(id.capabilities)),
             Select::Current => self.value(id.id, sqe, context),
+            // A clock's value before it was set: the moment of a reset.
+            Select::Default | Select::Saved if id.id == FeatureId::TIMESTAMP => {
+                Ok(Value::Data(Timestamp::reset(context.now).get(context.now)))
+            }
             Select::Default | Select::Saved => {
                 Features::new(context.io_queues_max).value(id.id, sqe, context)
             }
@@ -192,6 +199,7 @@ impl Features {
             FeatureId::HOST_BEHAVIOR_SUPPORT => {
                 return Ok(Value::Data(self.host_behavior.as_bytes().to_vec()));
             }
+            FeatureId::TIMESTAMP => return Ok(Value::Data(context.timestamp.get(context.now))),
             FeatureId::HOST_IDENTIFIER if sqe.cdw11.get() & 1 == 0 => {
                 return Err(Status::INVALID_FIELD.dnr());
             }
@@ -234,6 +242,7 @@ impl Features {
             FeatureId::ASYNC_EVENT_CONFIGURATION => {
                 self.set_async_events(value, context.notices)?
             }
+            FeatureId::TIMESTAMP => *context.timestamp = Timestamp::set(data, context.now)?,
             FeatureId::KEEP_ALIVE_TIMER => context.keep_alive.set(value, context.now),
             FeatureId::HOST_BEHAVIOR_SUPPORT => self.set_host_behavior(data)?,
             // Base, "Host Identifier": on fabrics it comes with Connect.

@@ -12,6 +12,7 @@ use nvme_spec::identify::{
     NWPC_WRITE_PROTECT, NamespaceDescriptorHeader, NamespaceIdType, NvmIdentifyController,
     NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, vwc,
 };
+use nvme_spec::nvm::oncs;
 use nvme_spec::{
     IDENTIFY_BYTES, NSID_LIST_ENTRIES, Nsid, Sqe, Status, U16, U32, U64, U128, VERSION_2_0,
 };
@@ -22,8 +23,6 @@ const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
 /// FRMW: one firmware slot, read-only.
 const FRMW: u8 = 0b0011;
-/// ONCS bit 4: Save in Set Features and Select in Get Features are understood.
-const ONCS_SAVE_SELECT: u16 = 1 << 4;
 /// NMIC bit 0: may be attached to several controllers.
 const NMIC_SHARED: u8 = 1 << 0;
 /// DLFEAT 2:0 = 001b: what was never written reads as zeros.
@@ -128,7 +127,7 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
     id.crdt3_100ms = U16::new(crdt3);
     id.nn = U32::new(NAMESPACES_MAX);
     id.mnan = U32::new(NAMESPACES_MAX);
-    id.oncs = U16::new(ONCS_SAVE_SELECT);
+    id.oncs = U16::new(oncs::SAVE_SELECT | oncs::TIMESTAMP);
     id.vwc = vwc::FLUSH_ALL_UNSUPPORTED
         | if controller.namespaces().has_volatile_cache() {
             vwc::PRESENT

@@ -24,6 +24,7 @@ mod property;
 mod registry;
 pub mod reservation;
 mod subsystem;
+mod timestamp;
 mod transport;
 
 pub use admin::{AdminCommand, Controller, ControllerId, Effect, Outcome, buffer_bytes};

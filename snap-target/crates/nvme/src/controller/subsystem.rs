@@ -226,6 +226,17 @@ impl ControllerLimits {
         }
     }
 
+    /// CRD for a host that should wait so long before it tries again: the shortest of CRDT1 to CRDT3 that is long enough, or the longest.
+    pub fn retry_delay(&self, wait: Duration) -> u8 {
+        let delays = || (1_u8..).zip(self.retry_delays_100ms);
+        let wait_100ms = wait.as_millis().div_ceil(100);
+        let long_enough = delays().filter(|(_, delay)| u128::from(*delay) >= wait_100ms);
+        long_enough
+            .min_by_key(|(_, delay)| *delay)
+            .or_else(|| delays().max_by_key(|(_, delay)| *delay))
+            .map_or(0, |(crd, _)| crd)
+    }
+
     /// MDTS.
     pub(super) fn mdts(&self) -> u8 {
         u8::try_from((self.transfer_bytes_max / PAGE_BYTES).trailing_zeros()).unwrap_or(0)

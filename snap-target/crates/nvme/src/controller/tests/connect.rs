@@ -408,7 +408,13 @@ fn a_local_controller_is_driven_by_its_registers() {
     host.id = id;
     assert_eq!(host.controller().keep_alive_deadline(), None);
     assert_eq!(host.controller().csts().0, 0);
-    assert_eq!(host.controller().write_cc(Cc(0x0046_0001)), Effect::None);
+    assert_eq!(
+        {
+            let now = host.now;
+            host.controller().write_cc(Cc(0x0046_0001), now)
+        },
+        Effect::None
+    );
     assert_eq!(host.controller().csts().0, 1);
     assert_eq!(
         host.plain(&fabrics(0x04, 0x1C)),
@@ -436,7 +442,13 @@ fn a_local_controller_is_driven_by_its_registers() {
         "IOCCSZ, IORCSZ"
     );
 
-    assert_eq!(host.controller().write_cc(Cc(0x0046_0000)), Effect::Reset);
+    assert_eq!(
+        {
+            let now = host.now;
+            host.controller().write_cc(Cc(0x0046_0000), now)
+        },
+        Effect::Reset
+    );
     assert_eq!(host.controller().reset_complete(), Effect::None);
     assert_eq!(host.controller().csts().0, 0);
     assert_eq!(host.registry.end(id), Closed::Controller);

@@ -63,7 +63,7 @@ fn features_are_set_read_back_and_described() {
 #[test]
 fn unknown_features_are_refused() {
     let known = [
-        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0A, 0x0B, 0x0F, 0x16, 0x81, 0x82, 0x84,
+        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0A, 0x0B, 0x0E, 0x0F, 0x16, 0x81, 0x82, 0x84,
     ];
     let mut host = Host::io();
     for fid in (0..=255).filter(|fid| !known.contains(fid)) {
@@ -246,4 +246,69 @@ fn write_protection_cannot_be_changed() {
         host.plain(&command(GET, 1, 0x84 | CAPABILITIES, 0)),
         Ok(0b010)
     );
+}
+
+/// Timestamp: 48 bits of milliseconds that go on, and where they came from.
+#[test]
+fn the_timestamp_goes_on_from_what_was_set_and_a_reset_begins_it_anew() {
+    let mut host = Host::io();
+    let get = |host: &mut Host| host.fetch(&command(GET, 0, 0x0E, 0), 8).unwrap();
+    assert_eq!(get(&mut host), [0; 8], "0, by a reset");
+    host.now = host.now + Duration::from_millis(7);
+    assert_eq!(get(&mut host), [7, 0, 0, 0, 0, 0, 0, 0]);
+    // The attributes are not the host's to set: FFh in them changes nothing.
+    let mut set = 0xFFFF_FFFF_FFFE_u64.to_le_bytes();
+    set[6] = 0xFF;
+    assert_eq!(host.with_data(&command(SET, 0, 0x0E, 0), &set), Ok(0));
+    assert_eq!(
+        get(&mut host),
+        [0xFE, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0b010, 0]
+    );
+    host.now = host.now + Duration::from_millis(5);
+    assert_eq!(get(&mut host), [3, 0, 0, 0, 0, 0, 0b010, 0], "modulo 2^48");
+    assert_eq!(
+        host.fetch(&command(GET, 0, 0x0E | DEFAULT, 0), 8).unwrap(),
+        [0; 8]
+    );
+    assert_eq!(
+        host.plain(&command(GET, 0, 0x0E | CAPABILITIES, 0)),
+        Ok(0b100)
+    );
+    assert_eq!(
+        host.with_data(&command(SET, 0, 0x0E | SAVE, 0), &set),
+        Err(Status::FEATURE_NOT_SAVEABLE.dnr())
+    );
+    assert_eq!(
+        host.with_data(&command(SET, 0, 0x0E, 0), &set[..4]),
+        Err(Status::DATA_SGL_LENGTH_INVALID.dnr())
+    );
+    assert_eq!(
+        host.with_data(&command(SET, 1, 0x0E, 0), &set),
+        Err(Status::FEATURE_NOT_NAMESPACE_SPECIFIC.dnr())
+    );
+    host.set_cc(0x0046_0000);
+    let _ = host.controller().reset_complete();
+    host.set_cc(0x0046_0001);
+    assert_eq!(get(&mut host), [0; 8]);
+}
+
+/// CRD names the shortest delay that is long enough.
+#[test]
+fn retry_delays_are_chosen_by_their_length() {
+    let limits = ControllerLimits {
+        retry_delays_100ms: [10, 1, 50],
+        ..ControllerLimits::default()
+    };
+    for (wait_ms, crd) in [
+        (0, 2),
+        (100, 2),
+        (101, 1),
+        (1000, 1),
+        (1001, 3),
+        (5000, 3),
+        (60_000, 3),
+    ] {
+        let wait = Duration::from_millis(wait_ms);
+        assert_eq!(limits.retry_delay(wait), crd, "{wait_ms} ms");
+    }
 }

@@ -42,8 +42,8 @@ fn an_io_controller_describes_itself() {
     assert_eq!(u32_at(&id, 516), 1024, "NN");
     assert_eq!(
         u16_at(&id, 520),
-        1 << 4,
-        "ONCS: nothing optional but Save and Select"
+        1 << 4 | 1 << 6,
+        "ONCS: Save and Select, Timestamp"
     );
     assert_eq!(u16_at(&id, 522), 0, "FUSES");
     assert_eq!(
