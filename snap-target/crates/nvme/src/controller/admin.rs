@@ -1,7 +1,7 @@
 //! One controller: admin commands in, answers out.
 
 use super::async_event::AsyncEvents;
-use super::counters::ControllerCounters;
+use super::counters::{ControllerCounters, Health};
 use super::error_log::{CommandError, ErrorLog};
 use super::feature::{Context, Features, Value};
 use super::keep_alive::KeepAlive;
@@ -19,7 +19,7 @@ use nvme_spec::register::{Cap, Cc, Csts};
 use nvme_spec::reservation::NotificationType;
 use nvme_spec::{AdminOpcode, Cid, Direction, Nsid, Sqe, Status};
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 /// CNTLID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,7 +103,7 @@ pub struct Controller {
     events: AsyncEvents,
     notifications: Notifications,
     errors: ErrorLog,
-    counters: ControllerCounters,
+    health: Arc<Health>,
     keep_alive: KeepAlive,
     timestamp: Timestamp,
     aborts: u8,
@@ -118,6 +118,7 @@ pub(super) struct Association {
     pub host: Nqn,
     pub host_id: [u8; 16],
     pub kato_ms: u32,
+    pub health: Arc<Health>,
 }
 
 /// The buffer that an admin command needs, in or out; a status where it asks for too much. Get it before taking the data.
@@ -162,7 +163,7 @@ impl Controller {
             events: AsyncEvents::new(limits.async_events_max),
             notifications: Notifications::default(),
             errors: ErrorLog::new(limits.error_log_entries),
-            counters: ControllerCounters::default(),
+            health: association.health,
             keep_alive: KeepAlive::new(association.kato_ms, idle, now),
             timestamp: Timestamp::reset(now),
             aborts: 0,
@@ -414,14 +415,13 @@ impl Controller {
         self.errors.record(error);
     }
 
-    /// What the SMART log counts.
-    pub fn counters(&self) -> &ControllerCounters {
-        &self.counters
+    /// What the SMART log counts, to add to: of all controllers of the subsystem.
+    pub fn counters_mut(&mut self) -> MutexGuard<'_, ControllerCounters> {
+        self.health.counters()
     }
 
-    /// What the SMART log counts, to add to.
-    pub fn counters_mut(&mut self) -> &mut ControllerCounters {
-        &mut self.counters
+    pub(super) fn health(&self) -> &Health {
+        &self.health
     }
 
     /// The frontend has done what [`Effect::Shutdown`] asked.

@@ -1,6 +1,10 @@
 //! What the SMART log counts; the frontend feeds it.
 
-/// Totals of a controller since it was made. Queues on other threads report differences with [`ControllerCounters::add`].
+use crate::Time;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Totals. Queues on other threads report differences with [`ControllerCounters::add`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ControllerCounters {
     /// Bytes that reads returned.
@@ -26,5 +30,54 @@ impl ControllerCounters {
         self.write_commands += more.write_commands;
         self.media_errors += more.media_errors;
         self.busy_nanos += more.busy_nanos;
+    }
+}
+
+/// What a subsystem remembers of its life before this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetime {
+    /// Starts, this one included.
+    pub power_cycles: u64,
+    /// Ends that nobody announced.
+    pub unsafe_shutdowns: u64,
+    /// How long it was served before.
+    pub powered_before: Duration,
+}
+
+impl Default for Lifetime {
+    /// Its first start.
+    fn default() -> Lifetime {
+        Lifetime {
+            power_cycles: 1,
+            unsafe_shutdowns: 0,
+            powered_before: Duration::ZERO,
+        }
+    }
+}
+
+/// What all controllers of a subsystem count together: a host that comes back finds what it counted before.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    counters: Mutex<ControllerCounters>,
+    lifetime: Mutex<Lifetime>,
+}
+
+impl Health {
+    pub fn counters(&self) -> MutexGuard<'_, ControllerCounters> {
+        self.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn lifetime(&self) -> Lifetime {
+        *self.lifetime.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_lifetime(&self, lifetime: Lifetime) {
+        *self.lifetime.lock().unwrap_or_else(PoisonError::into_inner) = lifetime;
+    }
+
+    /// Power On Hours: the clock begins with the process.
+    pub fn power_on_hours(&self, now: Time) -> u64 {
+        let powered = self.lifetime().powered_before + now.since(Time::ZERO);
+        powered.as_secs() / 3600
     }
 }

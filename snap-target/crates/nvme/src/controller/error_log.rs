@@ -50,9 +50,7 @@ fn parameter_error_location(status: Status) -> u16 {
         Status::DATA_SGL_LENGTH_INVALID => 32,
         Status::SGL_TYPE_INVALID => 39,
         // SLBA, LID, FID: all begin CDW10.
-        Status::LBA_OUT_OF_RANGE
-        | Status::INVALID_LOG_PAGE
-        | Status::FEATURE_NOT_CHANGEABLE => 40,
+        Status::LBA_OUT_OF_RANGE | Status::INVALID_LOG_PAGE | Status::FEATURE_NOT_CHANGEABLE => 40,
         // EDS.
         Status::HOST_ID_INCONSISTENT => 44,
         // SV: CDW10 bit 31.

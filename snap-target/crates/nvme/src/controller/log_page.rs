@@ -1,7 +1,6 @@
 //! Get Log Page (Base, "Get Log Page command").
 
 use super::admin::Controller;
-use super::counters::ControllerCounters;
 use super::discovery::pad;
 use super::feature::SUPPORTED;
 use crate::Time;
@@ -169,7 +168,8 @@ fn by_code(entry: impl Fn(u8) -> u32) -> Vec<u8> {
 
 /// 02h. No temperature sensor, no wear: those fields are zero, spare is full.
 fn smart(controller: &Controller, now: Time) -> SmartLog {
-    let counters: &ControllerCounters = controller.counters();
+    let health = controller.health();
+    let (counters, lifetime) = (*health.counters(), health.lifetime());
     let mut log = SmartLog::new_zeroed();
     log.available_spare = 100;
     log.data_units_read = data_units(counters.bytes_read);
@@ -177,8 +177,9 @@ fn smart(controller: &Controller, now: Time) -> SmartLog {
     log.host_read_commands = U128::new(counters.read_commands);
     log.host_write_commands = U128::new(counters.write_commands);
     log.controller_busy_minutes = U128::new(counters.busy_nanos / (60 * 1_000_000_000));
-    log.power_cycles = U128::new(1);
-    log.power_on_hours = U128::new(u128::from(now.since(controller.created()).as_secs() / 3600));
+    log.power_cycles = U128::new(lifetime.power_cycles.into());
+    log.power_on_hours = U128::new(health.power_on_hours(now).into());
+    log.unsafe_shutdowns = U128::new(lifetime.unsafe_shutdowns.into());
     log.media_errors = U128::new(counters.media_errors);
     log.error_log_entries = U128::new(u128::from(controller.error_log().count()));
     log

@@ -29,7 +29,7 @@ mod transport;
 
 pub use admin::{AdminCommand, Controller, ControllerId, Effect, Outcome, buffer_bytes};
 pub use connect::{Admitted, ConnectRequest};
-pub use counters::ControllerCounters;
+pub use counters::{ControllerCounters, Lifetime};
 pub use discovery::{Listener, Referral};
 pub use error_log::CommandError;
 pub use io::{

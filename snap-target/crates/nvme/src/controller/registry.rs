@@ -4,10 +4,11 @@ mod changes;
 
 use super::admin::{Association, Role};
 use super::connect::{Invalid, invalid, refusal};
+use super::counters::Health;
 use super::subsystem::Target;
 use super::{
-    Admitted, ConnectContext, ConnectRequest, Controller, ControllerId, NamespaceSet, Subsystem,
-    Transport,
+    Admitted, ConnectContext, ConnectRequest, Controller, ControllerCounters, ControllerId,
+    Lifetime, NamespaceSet, Subsystem, Transport,
 };
 use crate::Time;
 use crate::nqn::Nqn;
@@ -32,6 +33,8 @@ pub struct Registry {
     /// Of each subsystem, in the target's order.
     namespaces: Vec<Arc<NamespaceSet>>,
     associations: BTreeMap<ControllerId, Connected>,
+    /// What the controllers of each subsystem count together, from its first controller on.
+    health: BTreeMap<Nqn, Arc<Health>>,
     next_id: u16,
     /// GENCTR of the discovery log.
     generation: u64,
@@ -87,6 +90,7 @@ impl Registry {
             target: Arc::new(target),
             namespaces,
             associations: BTreeMap::new(),
+            health: BTreeMap::new(),
             next_id: 1,
             generation: 1,
         }
@@ -140,6 +144,7 @@ impl Registry {
             host: request.host,
             host_id: request.host_id,
             kato_ms: request.kato_ms,
+            health: self.health_of(&role),
         };
         let id = self.add(association, role, namespaces, now);
         Ok(Admitted {
@@ -174,14 +179,40 @@ impl Registry {
         {
             return Err(Status::CONNECT_CONTROLLER_BUSY);
         }
+        let role = Role::Io { subsystem };
         let association = Association {
             id: self.allocate_id().ok_or(Status::CONNECT_CONTROLLER_BUSY)?,
             transport,
             host: Nqn::unnamed_host(),
             host_id: [0; 16],
             kato_ms: 0,
+            health: self.health_of(&role),
         };
-        Ok(self.add(association, Role::Io { subsystem }, namespaces, now))
+        Ok(self.add(association, role, namespaces, now))
+    }
+
+    fn health_of(&mut self, role: &Role) -> Arc<Health> {
+        match role {
+            Role::Io { subsystem } => self.health_of_subsystem(&subsystem.nqn),
+            Role::Discovery { .. } => Arc::default(),
+        }
+    }
+
+    fn health_of_subsystem(&mut self, nqn: &Nqn) -> Arc<Health> {
+        Arc::clone(self.health.entry(nqn.clone()).or_default())
+    }
+
+    /// What a subsystem's SMART log says of its life before this process. To be called before its hosts come.
+    pub fn set_lifetime(&mut self, nqn: &Nqn, lifetime: Lifetime) {
+        self.health_of_subsystem(nqn).set_lifetime(lifetime);
+    }
+
+    /// What the controllers of a subsystem have counted, those that are gone included.
+    pub fn counters(&self, nqn: &Nqn) -> ControllerCounters {
+        self.health
+            .get(nqn)
+            .map(|health| *health.counters())
+            .unwrap_or_default()
     }
 
     fn add(

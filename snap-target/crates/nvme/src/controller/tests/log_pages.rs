@@ -305,3 +305,36 @@ fn the_discovery_log_shows_only_what_the_host_may_use() {
     host.set_cc(0x0046_0001);
     assert_eq!(u64_at(&page(&mut host, 0x70, 1024), 8), 0);
 }
+
+/// What was counted is the subsystem's: a host that comes back, and another host, find it; what came before this process is added.
+#[test]
+fn smart_totals_survive_the_host() {
+    let mut host = Host::io();
+    let lifetime = Lifetime {
+        power_cycles: 9,
+        unsafe_shutdowns: 4,
+        powered_before: Duration::from_secs(3 * 3600),
+    };
+    let nqn = Nqn::parse(SUBSYSTEM).unwrap();
+    host.registry.set_lifetime(&nqn, lifetime);
+    let more = ControllerCounters {
+        read_commands: 10,
+        ..ControllerCounters::default()
+    };
+    host.controller().counters_mut().add(&more);
+    assert_eq!(host.registry.end(host.id), Closed::Controller);
+    assert_eq!(host.registry.counters(&nqn), more);
+    host.now = host.now + Duration::from_secs(7200);
+    let (sqe, data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
+    let again = host.registry.connect(&sqe, &data, &local(), host.now);
+    host.id = again.unwrap().controller;
+    host.set_cc(0x0046_0001);
+    host.controller().counters_mut().add(&more);
+    let log = page(&mut host, 0x02, 512);
+    let read = [64, 112, 128, 144].map(|at| u64_at(&log, at));
+    assert_eq!(
+        read,
+        [20, 9, 5, 4],
+        "reads, power cycles, hours, unsafe shutdowns"
+    );
+}
