@@ -24,6 +24,7 @@ impl Registry {
     pub fn remove_subsystem(&mut self, nqn: &Nqn) -> Option<Vec<ControllerId>> {
         let place = self.place(nqn)?;
         self.namespaces.remove(place);
+        self.health.remove(nqn);
         self.discovery_changed(self.target.without_subsystem(nqn));
         Some(self.ids_of(nqn, |_| true))
     }
