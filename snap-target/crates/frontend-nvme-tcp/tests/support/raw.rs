@@ -98,6 +98,15 @@ impl Queue {
         (queue, u16::try_from(connected.dw0).unwrap())
     }
 
+    /// The admin queue of an enabled controller of another subsystem.
+    pub fn admin_of(address: &str, subsystem: &str, host: &str) -> Queue {
+        let mut queue = Queue::open(address);
+        queue.send_connect_to(subsystem, 0, CNTLID_DYNAMIC, host, Duration::ZERO);
+        assert_eq!(queue.response().status, 0);
+        assert_eq!(queue.set_cc(ENABLED).status, 0);
+        queue
+    }
+
     /// An I/O queue.
     pub fn io(address: &str, host: &str, cntlid: u16, qid: u16) -> Queue {
         let (queue, connected) = Queue::try_io(address, host, cntlid, qid);
@@ -129,6 +138,17 @@ impl Queue {
     }
 
     fn send_connect(&mut self, qid: u16, cntlid: u16, host: &str, keep_alive: Duration) {
+        self.send_connect_to(NQN, qid, cntlid, host, keep_alive);
+    }
+
+    fn send_connect_to(
+        &mut self,
+        subsystem: &str,
+        qid: u16,
+        cntlid: u16,
+        host: &str,
+        keep_alive: Duration,
+    ) {
         let mut sqe = fabrics(0x01);
         sqe[42..44].copy_from_slice(&qid.to_le_bytes());
         sqe[44..46].copy_from_slice(&31_u16.to_le_bytes());
@@ -137,7 +157,7 @@ impl Queue {
         let mut data = [0; 1024];
         data[0] = 7;
         data[16..18].copy_from_slice(&cntlid.to_le_bytes());
-        data[256..256 + NQN.len()].copy_from_slice(NQN.as_bytes());
+        data[256..256 + subsystem.len()].copy_from_slice(subsystem.as_bytes());
         data[512..512 + host.len()].copy_from_slice(host.as_bytes());
         self.send(sqe, Data::InCapsule(&data));
     }
@@ -155,6 +175,35 @@ impl Queue {
         sqe[44] = 0x1C;
         self.send(sqe, Data::Remote(0));
         self.response().dw0
+    }
+
+    /// Asks to be told of changes of namespaces and of the discovery log (Set Features 0Bh).
+    pub fn notify(&mut self, notices: u32) {
+        let mut sqe = [0; 64];
+        (sqe[0], sqe[40]) = (0x09, 0x0B);
+        sqe[44..48].copy_from_slice(&notices.to_le_bytes());
+        self.send(sqe, Data::Remote(0));
+        assert_eq!(self.response().status, 0);
+    }
+
+    /// Sends an Asynchronous Event Request, which is answered when something happens.
+    pub fn send_event_request(&mut self) -> u16 {
+        let mut sqe = [0; 64];
+        sqe[0] = 0x0C;
+        self.send(sqe, Data::Remote(0))
+    }
+
+    /// The first bytes of a log page.
+    pub fn log_page(&mut self, page: u8, bytes: u32) -> Vec<u8> {
+        let mut sqe = [0; 64];
+        (sqe[0], sqe[40]) = (0x02, page);
+        sqe[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
+        let dwords_z = u16::try_from(bytes / 4 - 1).unwrap();
+        sqe[42..44].copy_from_slice(&dwords_z.to_le_bytes());
+        self.send(sqe, Data::Remote(bytes));
+        let data = self.pdu();
+        assert_eq!(data[0], 7, "C2HData");
+        self.without_digest(&data[24..]).to_vec()
     }
 
     /// Asks for CSTS until it is this.

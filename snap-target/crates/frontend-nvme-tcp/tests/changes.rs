@@ -1,0 +1,496 @@
+//! What is served changes while hosts are connected: each change is in force when its call returns, and hosts are told of it.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+
+mod support;
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+
+use frontend_nvme_tcp::{
+    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Gone, Service, SuccessFlag,
+    TargetEvent, bind, subsystem,
+};
+use initiator::{Initiator, Options, discover};
+use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
+use nvme::controller::{ControllerLimits, HostPolicy, Referral, Transport, Visibility};
+use nvme::nqn::Nqn;
+use nvme_spec::{Nsid, Status};
+use reactor::{Ring, RingConfig};
+use store::{OpenOptions, SharedStore, StoreSpec};
+use support::held::Gate;
+use support::raw::Queue;
+use support::target::{NQN, memory};
+
+/// Namespace Attribute Notices, and Discovery Log Page Change Notification.
+const NAMESPACES: u32 = 1 << 8;
+const DISCOVERY: u32 = 1 << 31;
+/// DW0 of their events: notice, which one, log page.
+const NAMESPACES_CHANGED: u32 = 0x0004_0002;
+const DISCOVERY_CHANGED: u32 = 0x0070_F002;
+const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+/// Two reactors that serve nothing until they are told to.
+struct Target {
+    admin: Admin,
+    events: mpsc::Receiver<TargetEvent>,
+    controls: Vec<Control>,
+    reactors: Vec<JoinHandle<()>>,
+}
+
+impl Target {
+    fn start() -> Target {
+        let (sender, events) = mpsc::sync_channel(1024);
+        let limits = ControllerLimits::default();
+        let service = Service::empty(&limits, SuccessFlag::Always, EventSink::new(sender));
+        let service = Arc::new(service.unwrap());
+        let mut known = Vec::new();
+        let mut reactors = Vec::new();
+        let mut introductions = Vec::new();
+        for reactor in 0..2 {
+            let (ready, made) = mpsc::channel();
+            let (introduce, introduced) = mpsc::channel::<Vec<_>>();
+            let config = FrontendConfig {
+                reactor,
+                service: service.clone(),
+            };
+            reactors.push(thread::spawn(move || {
+                let ring = Ring::new(&RingConfig::default()).unwrap();
+                let none = NamespaceSet::default();
+                let engine = Engine::new(&ring, &none, &EngineConfig::default()).unwrap();
+                let peer = engine.peer();
+                let mut frontend = Frontend::new(ring, engine, config, None).unwrap();
+                ready.send((frontend.control(), peer)).unwrap();
+                let (controls, peers): (Vec<_>, Vec<_>) =
+                    introduced.recv().unwrap().into_iter().unzip();
+                frontend.share_frames(&peers);
+                frontend.run(&controls).unwrap();
+            }));
+            known.push(made.recv().unwrap());
+            introductions.push(introduce);
+        }
+        for introduce in introductions {
+            introduce.send(known.clone()).unwrap();
+        }
+        let controls: Vec<_> = known.into_iter().map(|(control, _)| control).collect();
+        Target {
+            admin: Admin::new(controls[0].clone()),
+            events,
+            controls,
+            reactors,
+        }
+    }
+
+    /// A target that serves one subsystem to any host, and its address.
+    fn serving() -> (Target, String) {
+        let target = Target::start();
+        target.create(NQN, HostPolicy::Any);
+        let address = target.listen(1);
+        (target, address)
+    }
+
+    fn create(&self, nqn: &str, hosts: HostPolicy) {
+        let limits = ControllerLimits::default();
+        let subsystem = subsystem(Nqn::parse(nqn).unwrap(), hosts, limits);
+        self.admin.create_subsystem(subsystem).unwrap();
+    }
+
+    fn listen(&self, port_id: u16) -> String {
+        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        self.admin.add_listener(port_id, listener).unwrap();
+        address
+    }
+
+    fn attach(&self, namespace: &Arc<Namespace>) -> Result<(), AdminError> {
+        self.admin
+            .attach(&nqn(), namespace.clone(), Visibility::All)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        for control in &self.controls {
+            control.stop();
+        }
+        for reactor in self.reactors.drain(..) {
+            if !thread::panicking() {
+                reactor.join().unwrap();
+            }
+        }
+    }
+}
+
+fn nqn() -> Nqn {
+    Nqn::parse(NQN).unwrap()
+}
+
+fn disk(nsid: u32, store: SharedStore) -> Arc<Namespace> {
+    let identity = Identity::of_raw("test", &nsid.to_le_bytes());
+    Arc::new(Namespace::of_store(nsid, store, identity, 4096))
+}
+
+fn memory_of(bytes: u64) -> SharedStore {
+    let spec = StoreSpec::Mem { bytes };
+    SharedStore::open(&spec, OpenOptions::read_write()).unwrap()
+}
+
+fn two_queues() -> Options {
+    Options {
+        queues: 2,
+        ..Options::default()
+    }
+}
+
+fn host_named(name: &str) -> Options {
+    Options {
+        hostnqn: name.to_owned(),
+        ..two_queues()
+    }
+}
+
+fn nsids(host: &Initiator) -> Vec<u32> {
+    host.namespaces().iter().map(|info| info.nsid.0).collect()
+}
+
+fn status_of(result: Result<(), initiator::Error>) -> Option<Status> {
+    match result {
+        Err(initiator::Error::Command { status, .. }) => Some(status),
+        _ => None,
+    }
+}
+
+/// An admin queue that waits for one event.
+fn watcher(address: &str, notices: u32) -> (Queue, u16) {
+    let host = "nqn.2026-11.io.example:watcher";
+    let (mut queue, _) = Queue::admin(address, host, std::time::Duration::ZERO);
+    queue.notify(notices);
+    let request = queue.send_event_request();
+    (queue, request)
+}
+
+/// Takes the event that a watcher was waiting for, and the namespaces that changed; waits for the next.
+fn changed(queue: &mut Queue, request: &mut u16) -> Vec<u32> {
+    let event = queue.response();
+    assert_eq!(
+        (event.cid, event.dw0, event.status),
+        (*request, NAMESPACES_CHANGED, 0)
+    );
+    let page = queue.log_page(0x04, 4096);
+    *request = queue.send_event_request();
+    let entries = page.chunks_exact(4);
+    entries
+        .map(|entry| u32::from_le_bytes(entry.try_into().unwrap()))
+        .take_while(|&nsid| nsid != 0)
+        .collect()
+}
+
+#[test]
+fn a_namespace_comes_grows_and_goes_under_its_hosts() {
+    let (target, address) = Target::serving();
+    let (mut watcher, mut request) = watcher(&address, NAMESPACES);
+    let mut early = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    assert_eq!(nsids(&early), []);
+
+    let store = memory_of(1 << 20);
+    let first = disk(1, store.clone());
+    target.attach(&first).unwrap();
+    assert_eq!(changed(&mut watcher, &mut request), [1]);
+    let mut host = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    assert_eq!(nsids(&host), [1]);
+    host.write(1, 8192, &[7; 8192]).unwrap();
+
+    // Another disk, on a store twice as large, takes its place: the same identity, requests on both reactors reach the new one.
+    let larger = memory_of(2 << 20);
+    let grown = Namespace::of_store(1, larger, Identity::of_raw("other", b""), 4096);
+    target
+        .admin
+        .replace(&nqn(), Arc::new(grown.succeeding(&first)))
+        .unwrap();
+    assert_eq!(changed(&mut watcher, &mut request), [1]);
+    assert!(Arc::into_inner(first).is_some(), "nobody has the old one");
+    let mut after = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    let info = after.namespace(1).unwrap();
+    assert_eq!(info.blocks, 512);
+    let mut block = [1; 8192];
+    for offset in [0, 8192, (2 << 20) - 8192] {
+        after.read(1, offset, &mut block).unwrap();
+        assert_eq!(block, [0; 8192], "the new store is empty");
+    }
+    // A host that has not looked again sees the new one as well, as far as it knows.
+    host.read(1, 8192, &mut block).unwrap();
+    assert_eq!(block, [0; 8192]);
+
+    target.admin.detach(&nqn(), Nsid(1)).unwrap();
+    assert_eq!(changed(&mut watcher, &mut request), [1]);
+    for host in [&mut host, &mut after] {
+        let status = status_of(host.read(1, 0, &mut block));
+        assert_eq!(status, Some(Status::INVALID_FIELD.dnr()));
+    }
+    drop(early.keep_alive());
+    assert_eq!(
+        target.admin.detach(&nqn(), Nsid(1)),
+        Err(AdminError::NoNamespace {
+            nqn: nqn(),
+            nsid: Nsid(1)
+        })
+    );
+}
+
+#[test]
+fn a_detach_returns_when_the_last_write_has_ended() {
+    let (target, address) = Target::serving();
+    let (gate, store) = Gate::over(memory(), 1);
+    target.attach(&disk(1, store)).unwrap();
+    target.attach(&disk(2, memory())).unwrap();
+    let mut host = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    let mut other = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    let write = thread::spawn(move || host.write(1, 0, &[9; 4096]));
+    gate.wait_held(1);
+    let (admin, (done, detached)) = (target.admin.clone(), mpsc::channel());
+    let detach = thread::spawn(move || done.send(admin.detach(&nqn(), Nsid(1))).unwrap());
+    // Others go on meanwhile, and their changes too.
+    let mut block = [0; 4096];
+    other.read(2, 0, &mut block).unwrap();
+    target.attach(&disk(3, memory())).unwrap();
+    assert!(detached.try_recv().is_err(), "the store has a write");
+    gate.open();
+    assert_eq!(
+        write.join().unwrap().map_err(|error| error.to_string()),
+        Ok(())
+    );
+    assert_eq!(detached.recv().unwrap(), Ok(()));
+    detach.join().unwrap();
+}
+
+#[test]
+fn what_cannot_be_attached_leaves_all_as_it_was() {
+    let (target, address) = Target::serving();
+    target.attach(&disk(1, memory())).unwrap();
+    assert_eq!(
+        target.attach(&disk(1, memory())),
+        Err(AdminError::NsidTaken {
+            nqn: nqn(),
+            nsid: Nsid(1)
+        })
+    );
+    let twin = Namespace::of_store(
+        5,
+        memory(),
+        Identity::of_raw("test", &1_u32.to_le_bytes()),
+        4096,
+    );
+    assert_eq!(
+        target.attach(&Arc::new(twin)),
+        Err(AdminError::SameContent {
+            nqn: nqn(),
+            nsid: Nsid(1)
+        })
+    );
+    assert!(matches!(
+        target.attach(&disk(1025, memory())),
+        Err(AdminError::Config(_))
+    ));
+    let elsewhere = Nqn::parse("nqn.2026-11.io.example:nowhere").unwrap();
+    assert_eq!(
+        target
+            .admin
+            .attach(&elsewhere, disk(2, memory()), Visibility::All),
+        Err(AdminError::NoSubsystem { nqn: elsewhere })
+    );
+    let other = Namespace::of_store(1, memory(), Identity::of_raw("test", b"another"), 4096);
+    assert_eq!(
+        target.admin.replace(&nqn(), Arc::new(other)),
+        Err(AdminError::OtherDisk {
+            nsid: Nsid(1),
+            what: "the UUID"
+        })
+    );
+    let host = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    assert_eq!(nsids(&host), [1]);
+}
+
+#[test]
+fn a_namespace_is_there_for_the_hosts_that_may_see_it() {
+    let (target, address) = Target::serving();
+    let (ours, theirs) = (
+        "nqn.2026-11.io.example:ours",
+        "nqn.2026-11.io.example:theirs",
+    );
+    let only = |name: &str| Visibility::Hosts(vec![Nqn::parse(name).unwrap()]);
+    target.attach(&disk(1, memory())).unwrap();
+    target
+        .admin
+        .attach(&nqn(), disk(2, memory()), only(ours))
+        .unwrap();
+    let mut mine = Initiator::connect(&address, NQN, &host_named(ours)).unwrap();
+    let mut other = Initiator::connect(&address, NQN, &host_named(theirs)).unwrap();
+    assert_eq!((nsids(&mine), nsids(&other)), (vec![1, 2], vec![1]));
+    let mut block = [0; 4096];
+    mine.read(2, 0, &mut block).unwrap();
+
+    // It is hidden from one and shown to the other, who has it at once.
+    target
+        .admin
+        .set_visibility(&nqn(), Nsid(2), only(theirs))
+        .unwrap();
+    assert_eq!(
+        status_of(mine.read(2, 0, &mut block)),
+        Some(Status::INVALID_FIELD.dnr())
+    );
+    mine.read(1, 0, &mut block).unwrap();
+    other = Initiator::connect(&address, NQN, &host_named(theirs)).unwrap();
+    assert_eq!(nsids(&other), [1, 2]);
+    other.read(2, 0, &mut block).unwrap();
+}
+
+#[test]
+fn a_host_that_is_denied_is_gone_and_stays_out() {
+    let (target, address) = Target::serving();
+    let (ours, theirs) = (
+        "nqn.2026-11.io.example:ours",
+        "nqn.2026-11.io.example:theirs",
+    );
+    target.attach(&disk(1, memory())).unwrap();
+    let mut mine = Initiator::connect(&address, NQN, &host_named(ours)).unwrap();
+    let mut other = Initiator::connect(&address, NQN, &host_named(theirs)).unwrap();
+    let mut block = [0; 4096];
+    other.read(1, 0, &mut block).unwrap();
+    let only = HostPolicy::Only(vec![Nqn::parse(ours).unwrap()]);
+    target.admin.set_hosts(&nqn(), only).unwrap();
+    assert!(other.read(1, 0, &mut block).unwrap_err().ends_connection());
+    assert!(Initiator::connect(&address, NQN, &host_named(theirs)).is_err());
+    mine.read(1, 0, &mut block).unwrap();
+    let gone = target.events.iter().find_map(|event| match event {
+        TargetEvent::HostGone { host, why, .. } => Some((host, why)),
+        _ => None,
+    });
+    assert_eq!(gone, Some((Nqn::parse(theirs).unwrap(), Gone::Ended)));
+    // The discovery log is the host's own.
+    let as_theirs = discover(&address, &host_named(theirs)).unwrap();
+    assert_eq!(as_theirs.len(), 0);
+    assert_eq!(discover(&address, &host_named(ours)).unwrap().len(), 1);
+}
+
+#[test]
+fn listeners_and_referrals_come_and_go_and_discovery_tells() {
+    let (target, first) = Target::serving();
+    target.attach(&disk(1, memory())).unwrap();
+    let host = "nqn.2026-11.io.example:watcher";
+    let mut watcher = Queue::admin_of(&first, DISCOVERY_NQN, host);
+    watcher.notify(DISCOVERY);
+    let request = watcher.send_event_request();
+    let mut connected = Initiator::connect(&first, NQN, &two_queues()).unwrap();
+
+    let second = target.listen(2);
+    let event = watcher.response();
+    assert_eq!(
+        (event.cid, event.dw0, event.status),
+        (request, DISCOVERY_CHANGED, 0)
+    );
+    let records = u64::from_le_bytes(watcher.log_page(0x70, 1024)[8..16].try_into().unwrap());
+    assert_eq!(records, 2);
+    let again = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    assert_eq!(
+        target.admin.add_listener(2, again),
+        Err(AdminError::ListenerTaken { port_id: 2 })
+    );
+
+    watcher.send_event_request();
+    target.admin.remove_listener(1).unwrap();
+    assert_eq!(watcher.response().dw0, DISCOVERY_CHANGED);
+    assert!(TcpStream::connect(&first).is_err(), "nobody listens there");
+    connected.read(1, 0, &mut [0; 4096]).unwrap();
+    Initiator::connect(&second, NQN, &two_queues()).unwrap();
+    assert_eq!(
+        target.admin.remove_listener(1),
+        Err(AdminError::NoListener { port_id: 1 })
+    );
+
+    let referral = Referral {
+        transport: Transport::Tcp,
+        address: "198.51.100.7:8009".parse().unwrap(),
+        port_id: 9,
+    };
+    target.admin.set_referrals(vec![referral]).unwrap();
+    let records = discover(&second, &two_queues()).unwrap();
+    let found: Vec<_> = records
+        .iter()
+        .map(|record| record.subnqn.as_str())
+        .collect();
+    assert_eq!(found, [NQN, DISCOVERY_NQN]);
+    assert_eq!(records[1].address, "198.51.100.7");
+}
+
+#[test]
+fn a_deleted_subsystem_takes_its_controllers_and_stores_along() {
+    let (target, address) = Target::serving();
+    let first = disk(1, memory());
+    target.attach(&first).unwrap();
+    let other = "nqn.2026-11.io.example:other";
+    target.create(other, HostPolicy::Any);
+    // NSIDs are a subsystem's own.
+    let elsewhere = disk(1, memory());
+    let name = Nqn::parse(other).unwrap();
+    target
+        .admin
+        .attach(&name, elsewhere, Visibility::All)
+        .unwrap();
+    let mut here = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    let mut there = Initiator::connect(&address, other, &two_queues()).unwrap();
+    here.write(1, 0, &[1; 4096]).unwrap();
+    there.write(1, 0, &[2; 4096]).unwrap();
+    let mut block = [0; 4096];
+    here.read(1, 0, &mut block).unwrap();
+    assert_eq!(block, [1; 4096]);
+    let controllers = target.admin.controllers().unwrap();
+    let queues: Vec<_> = controllers.iter().map(|it| it.io_queues.clone()).collect();
+    assert_eq!(queues, [[1, 2], [1, 2]]);
+    assert!(controllers.iter().all(|it| it.ready && it.peer.is_some()));
+
+    target.admin.delete_subsystem(&nqn()).unwrap();
+    assert!(Arc::into_inner(first).is_some(), "nobody has its namespace");
+    assert!(here.read(1, 0, &mut block).unwrap_err().ends_connection());
+    assert!(Initiator::connect(&address, NQN, &two_queues()).is_err());
+    there.read(1, 0, &mut block).unwrap();
+    assert_eq!(block, [2; 4096]);
+    let id = target.admin.controllers().unwrap()[0].id;
+    target.admin.end_controller(id).unwrap();
+    assert!(there.read(1, 0, &mut block).unwrap_err().ends_connection());
+}
+
+/// Connections and queues of one host are bounded, and another host still gets in.
+#[test]
+fn a_host_has_no_more_than_its_share_of_connections() {
+    let target = Target::start();
+    let limits = ControllerLimits {
+        connections_per_host_max: 4,
+        io_queues_per_host_max: 2,
+        ..ControllerLimits::default()
+    };
+    target
+        .admin
+        .create_subsystem(subsystem(nqn(), HostPolicy::Any, limits))
+        .unwrap();
+    let address = target.listen(1);
+    target.attach(&disk(1, memory())).unwrap();
+    let ours = host_named("nqn.2026-11.io.example:ours");
+    let mut first = Initiator::connect(&address, NQN, &ours).unwrap();
+    assert_eq!(first.io_queues(), 2);
+    // The fourth connection is the second admin queue; its I/O queue is a third.
+    let refused = Initiator::connect(&address, NQN, &ours).err().unwrap();
+    assert!(
+        refused
+            .to_string()
+            .contains(&Status::CONNECT_CONTROLLER_BUSY.to_string()),
+        "{refused}"
+    );
+    first.read(1, 0, &mut [0; 4096]).unwrap();
+    let other = host_named("nqn.2026-11.io.example:other");
+    Initiator::connect(&address, NQN, &other).unwrap();
+}
