@@ -6,13 +6,19 @@ use std::sync::Arc;
 use reactor::Ring;
 use reactor::buf::IoBuf;
 use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Token};
+use telemetry::{DecodeRow, NamespaceRow, ReactorTelemetry};
+use volume::StreamIndex;
 
-use crate::{Namespace, NamespaceError};
+use crate::{Backing, Namespace, NamespaceError};
 
 /// A namespace and this reactor's handles to its stores, by source.
 pub(crate) struct Attached {
     pub(crate) shared: Arc<Namespace>,
     pub(crate) stores: Vec<Box<dyn Store>>,
+    /// Where it is counted.
+    pub(crate) row: Arc<NamespaceRow>,
+    /// By stream: where decoding its frames is counted.
+    decoders: Vec<Arc<DecodeRow>>,
     pub(crate) in_flight: usize,
     /// Requests that wait for memory or a place in a store's queue, in their order. Each namespace has a queue of its own: a store that does
     /// not answer must not hold up the others.
@@ -31,11 +37,18 @@ pub(crate) struct Attached {
 
 impl Attached {
     /// Opens a handle to every store of a namespace.
-    pub(crate) fn new(namespace: &Arc<Namespace>, ring: &Ring) -> Result<Self, StoreError> {
+    pub(crate) fn new(
+        namespace: &Arc<Namespace>,
+        ring: &Ring,
+        telemetry: &ReactorTelemetry,
+    ) -> Result<Self, StoreError> {
         let stores = namespace.stores();
+        let row = telemetry.namespace(namespace.identity.uuid, &namespace.name);
         let polled_when_idle = |store: &SharedStore| store.limits().polled_when_idle;
         Ok(Self {
             shared: namespace.clone(),
+            decoders: decoders(namespace, &row),
+            row,
             polled_when_idle: stores.iter().any(polled_when_idle),
             stores: stores
                 .iter()
@@ -48,6 +61,17 @@ impl Attached {
             retired: false,
             closing: false,
         })
+    }
+
+    /// A store has ended an operation.
+    pub(crate) fn operation_ended(&mut self) {
+        self.in_flight -= 1;
+        self.row.store_operations.sub(1);
+    }
+
+    /// Where decoding the frames of a stream is counted.
+    pub(crate) fn decoder(&self, stream: StreamIndex) -> Option<&Arc<DecodeRow>> {
+        self.decoders.get(stream.0 as usize)
     }
 
     /// Whether a poll of its stores may bring something.
@@ -97,7 +121,20 @@ impl Attached {
         };
         store.submit(op, buf, token)?;
         self.in_flight += 1;
+        self.row.store_operations.add(1);
         Ok(())
+    }
+}
+
+fn decoders(namespace: &Namespace, row: &NamespaceRow) -> Vec<Arc<DecodeRow>> {
+    match &namespace.backing {
+        Backing::Raw(_) => Vec::new(),
+        Backing::View { volume, .. } => {
+            let streams = volume.streams().iter();
+            streams
+                .map(|stream| row.decoder(&stream.chain.to_string()))
+                .collect()
+        }
     }
 }
 

@@ -3,10 +3,12 @@
 mod changes;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use reactor::Ring;
 use reactor::buf::{IoBuf, PoolConfig};
 use store::{Completion, Op, StoreError, Token};
+use telemetry::{NamespaceCounters, ReactorTelemetry};
 use volume::ReadOp;
 
 use crate::attached::whole;
@@ -30,6 +32,8 @@ pub struct EngineConfig {
     pub cache_bytes: usize,
     /// How frames are decoded and shared.
     pub frames: FrameConfig,
+    /// Where it counts what it does; none: in a place of its own.
+    pub telemetry: Option<Arc<ReactorTelemetry>>,
 }
 
 impl Default for EngineConfig {
@@ -38,35 +42,9 @@ impl Default for EngineConfig {
             pool: PoolConfig::default(),
             cache_bytes: 64 << 20,
             frames: FrameConfig::default(),
+            telemetry: None,
         }
     }
-}
-
-/// What went through an engine since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EngineCounters {
-    /// Bytes fetched from stores.
-    pub stored_bytes: u64,
-    /// Bytes handed to frontends.
-    pub delivered_bytes: u64,
-    /// Bytes copied on the way: staging to answer. Leases and direct reads copy none.
-    pub copied_bytes: u64,
-    /// Bytes written to stores.
-    pub written_bytes: u64,
-    /// Requests that waited for memory or a store's queue.
-    pub parked: u64,
-    /// Reads of stored frames, neighbours in one.
-    pub frame_fetches: u64,
-    /// Frames of this engine's that are decoded.
-    pub frames_decoded: u64,
-    /// Those of them that a worker decoded.
-    pub frames_decoded_by_workers: u64,
-    /// Wants of a frame of this engine's that was on its way for somebody else.
-    pub joined_misses: u64,
-    /// Wants of a frame of this engine's that was in its cache by then.
-    pub frame_hits: u64,
-    /// Frames of other engines that requests of this one wanted.
-    pub cross_reactor_wants: u64,
 }
 
 /// See the crate's documentation.
@@ -183,10 +161,21 @@ impl Engine {
         self.parts.cache.counters()
     }
 
-    /// Counters since the engine was made.
+    /// Where it counts what it does.
     #[must_use]
-    pub fn counters(&self) -> EngineCounters {
-        self.parts.counters
+    pub fn telemetry(&self) -> &Arc<ReactorTelemetry> {
+        &self.parts.telemetry
+    }
+
+    /// The counters of all its namespaces together.
+    #[must_use]
+    pub fn counters(&self) -> NamespaceCounters {
+        self.parts.telemetry.namespace_counters()
+    }
+
+    /// Brings what telemetry says of its pools and its cache up to date.
+    pub fn publish(&self) {
+        self.parts.publish();
     }
 
     /// A buffer for data that a host is about to send; `None`: retry when such buffers were given back.
@@ -298,8 +287,9 @@ impl Engine {
             && (!snapshot || namespace.write_protected)
             && let Some(buf) = self.lease(index, *lba, *blocks)
         {
-            self.parts.counters.stored_bytes += buf.len() as u64;
-            self.parts.counters.delivered_bytes += buf.len() as u64;
+            let row = &self.attached[index].row;
+            row.stored_bytes.add(buf.len() as u64);
+            row.delivered_bytes.add(buf.len() as u64);
             return Some(Done {
                 token,
                 buf: Some(buf),
@@ -361,7 +351,7 @@ impl Engine {
         for source in 0..self.attached[index].stores.len() {
             self.attached[index].stores[source].poll(&mut completions);
             for completion in completions.drain(..) {
-                self.attached[index].in_flight -= 1;
+                self.attached[index].operation_ended();
                 let others = self.frames.completed(&self.attached[index], completion);
                 if let Some(completion) = others {
                     self.completed(index, completion);
@@ -498,13 +488,13 @@ impl Engine {
             Step::Done(result) => self.finish(slot, result),
             Step::Waiting => {}
             Step::Parked => {
-                let parked = &mut self.attached[index].parked;
-                if parked.is_empty() {
+                let attached = &mut self.attached[index];
+                if attached.parked.is_empty() {
                     self.waiting.push_back(index);
                 }
-                parked.push_back(slot);
+                attached.parked.push_back(slot);
                 if !std::mem::replace(&mut self.requests[slot].was_parked, true) {
-                    self.parts.counters.parked += 1;
+                    attached.row.parked.add(1);
                 }
             }
         }
@@ -557,10 +547,12 @@ impl Engine {
                 self.settle(slot, step);
             }
             _ => {
-                let nsid = self.attached[attached].shared.nsid;
-                let result = whole(nsid, completion).inspect(|buf| {
-                    self.parts.counters.delivered_bytes +=
-                        buf.as_ref().map_or(0, IoBuf::len) as u64;
+                let attached = &self.attached[attached];
+                let is_write = request.is_write;
+                let result = whole(attached.shared.nsid, completion).inspect(|buf| {
+                    if let Some(buf) = buf.as_ref().filter(|_| !is_write) {
+                        attached.row.delivered_bytes.add(buf.len() as u64);
+                    }
                 });
                 self.finish(slot, result);
             }

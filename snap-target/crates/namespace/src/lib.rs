@@ -35,7 +35,7 @@ mod request;
 mod shared;
 mod view;
 
-pub use engine::{Engine, EngineConfig, EngineCounters, EngineError};
+pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::NamespaceError;
 pub use fence::WriteFence;
 pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
@@ -43,3 +43,4 @@ pub use identity::Identity;
 pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};
 pub use request::{Done, Io};
 pub use shared::{Backing, Namespace, NamespaceKey, NamespaceSet};
+pub use telemetry::NamespaceCounters;

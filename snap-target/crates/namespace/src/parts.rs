@@ -1,14 +1,17 @@
 //! What the requests of one engine work with: memory, caches, counters.
 
+use std::sync::Arc;
+
 use reactor::buf::{IoBuf, Pool, PoolConfig};
 use reactor::{ReactorError, Ring};
+use telemetry::{PoolCounters, ReactorTelemetry};
 use transforms::Scratch;
 use volume::Cache;
 
+use crate::EngineConfig;
 use crate::attached::Attached;
 use crate::frames::Wanted;
 use crate::limits::SHARE_OF_WHAT_IS_LEFT;
-use crate::{EngineConfig, EngineCounters};
 
 /// What requests work with.
 pub(crate) struct Parts {
@@ -26,7 +29,7 @@ pub(crate) struct Parts {
     pub(crate) assembly: Vec<u8>,
     /// Frames that requests want, on their way to [`Frames`].
     pub(crate) wanted: Vec<Wanted>,
-    pub(crate) counters: EngineCounters,
+    pub(crate) telemetry: Arc<ReactorTelemetry>,
 }
 
 impl Parts {
@@ -45,13 +48,33 @@ impl Parts {
             scratch: Scratch::new(),
             assembly: Vec::new(),
             wanted: Vec::new(),
-            counters: EngineCounters::default(),
+            telemetry: config
+                .telemetry
+                .clone()
+                .unwrap_or_else(ReactorTelemetry::alone),
         })
     }
 
     /// Says whether several namespaces share the memory of answers.
     pub(crate) fn share(&mut self, is_shared: bool) {
         self.is_shared = is_shared;
+    }
+
+    /// Says how full the pools and the cache are.
+    pub(crate) fn publish(&self) {
+        let counters = &self.telemetry.counters;
+        for (pool, counters) in [
+            (&self.answers, &counters.answers),
+            (&self.incoming, &counters.incoming),
+            (&self.staging, &counters.staging),
+        ] {
+            publish_pool(pool, counters);
+        }
+        let cache = self.cache.counters();
+        counters.cache_hits.set(cache.hits);
+        counters.cache_misses.set(cache.misses);
+        counters.cache_evictions.set(cache.evictions);
+        counters.cache_used_bytes.set(cache.used_bytes as u64);
     }
 
     /// Bytes of the free memory that answers of `len` bytes could be made of.
@@ -75,4 +98,11 @@ impl Parts {
         self.granted += self.answers.usage().used_bytes - before.used_bytes;
         Some(buf)
     }
+}
+
+fn publish_pool(pool: &Pool, counters: &PoolCounters) {
+    let usage = pool.usage();
+    counters.used_bytes.set(usage.used_bytes as u64);
+    counters.total_bytes.set(usage.total_bytes as u64);
+    counters.refusals.set(usage.refusals);
 }

@@ -112,8 +112,8 @@ pub(crate) fn submit_raw(
     match attached.submit(0, op, buf, token_of(slot, 0)) {
         Ok(()) => {
             match op {
-                Op::Read { .. } => parts.counters.stored_bytes += bytes,
-                _ => parts.counters.written_bytes += bytes,
+                Op::Read { .. } => attached.row.stored_bytes.add(bytes),
+                _ => attached.row.written_bytes.add(bytes),
             }
             Step::Waiting
         }

@@ -3,6 +3,7 @@
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
 use store::{Completion, Op, Rejected, StoreError};
+use telemetry::NamespaceRow;
 use volume::{Fetch, FrameWant, Placement, Progress, ReadOp, Volume, VolumeError, Want};
 
 use crate::attached::{Attached, whole};
@@ -75,10 +76,10 @@ impl ViewRead {
             }
         }
         match self.proceed(op, attached, parts, slot) {
-            Ok(done) => self.outcome(op, parts, done),
+            Ok(done) => self.outcome(op, &attached.row, done),
             Err(error) => {
                 self.failed.get_or_insert(error);
-                self.outcome(op, parts, false)
+                self.outcome(op, &attached.row, false)
             }
         }
     }
@@ -153,7 +154,7 @@ impl ViewRead {
         self.advance(op, attached, parts, slot)
     }
 
-    fn outcome(&mut self, op: &ReadOp, parts: &mut Parts, done: bool) -> Step {
+    fn outcome(&mut self, op: &ReadOp, row: &NamespaceRow, done: bool) -> Step {
         if self.under_way > 0 {
             return Step::Waiting;
         }
@@ -164,9 +165,9 @@ impl ViewRead {
             return Step::Parked;
         }
         let counted = op.counters();
-        parts.counters.stored_bytes += counted.stored_bytes;
-        parts.counters.delivered_bytes += self.len as u64;
-        parts.counters.copied_bytes += counted.copied_bytes;
+        row.stored_bytes.add(counted.stored_bytes);
+        row.delivered_bytes.add(self.len as u64);
+        row.copied_bytes.add(counted.copied_bytes);
         Step::Done(Ok(self.out.take()))
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::cell::Counter;
 use crate::host_row::HostRow;
 use crate::limits::{HOST_ROWS_MAX, NAMESPACE_ROWS_MAX, OTHERS};
-use crate::namespace_row::{NamespaceRow, found_or_made};
+use crate::namespace_row::{NamespaceCounters, NamespaceRow, found_or_made};
 use crate::recorder::{Event, FlightRecorder};
 use crate::target::TelemetryConfig;
 
@@ -202,6 +202,16 @@ impl ReactorTelemetry {
                 NamespaceRow::new(uuid, name)
             },
         )
+    }
+
+    /// The counters of all namespaces together.
+    #[must_use]
+    pub fn namespace_counters(&self) -> NamespaceCounters {
+        let mut sum = NamespaceCounters::default();
+        for row in self.namespaces() {
+            sum.merge(&row.counters());
+        }
+        sum
     }
 
     pub(crate) fn recorder(&self) -> &FlightRecorder {

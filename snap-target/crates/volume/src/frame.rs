@@ -35,6 +35,12 @@ pub struct FrameId {
 }
 
 impl FrameId {
+    /// Its stream.
+    #[must_use]
+    pub fn stream(self) -> StreamIndex {
+        self.stream
+    }
+
     /// A number that `group_frames` neighbours share and that is spread evenly otherwise: the owner of a frame is chosen by it.
     #[must_use]
     pub fn group_hash(self, group_frames: u64) -> u64 {

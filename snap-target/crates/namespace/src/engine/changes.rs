@@ -16,7 +16,7 @@ impl Engine {
     /// # Errors
     /// A store that gives no handle. The engine is as before.
     pub fn attach(&mut self, namespace: &Arc<Namespace>) -> Result<(), EngineError> {
-        let attached = Attached::new(namespace, &self.ring)?;
+        let attached = Attached::new(namespace, &self.ring, &self.parts.telemetry)?;
         self.attached.add(attached);
         self.parts.share(self.attached.count() > 1);
         Ok(())

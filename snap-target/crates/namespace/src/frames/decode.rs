@@ -1,11 +1,14 @@
 //! From stored bytes to packed ones: here, within what a turn may take, or by a worker.
 
+use std::time::Instant;
+
 use volume::{FrameBuf, StoredFrame, Volume, VolumeError};
 
 use super::Frames;
-use super::job::{Job, Work};
+use super::job::{Job, Work, nanos_since};
 use super::run::Run;
 use crate::NamespaceError;
+use crate::attached::Attached;
 use crate::attachments::Attachments;
 use crate::memory::with_filled;
 use crate::parts::Parts;
@@ -75,8 +78,8 @@ impl Frames {
     fn decode_next(&mut self, attached: &Attachments, parts: &mut Parts, index: usize) -> Next {
         let run = &self.runs[index];
         let stored = run.frames[run.next];
-        let namespace = &attached[run.attached].shared;
-        let Backing::View { volume, .. } = &namespace.backing else {
+        let of = &attached[run.attached];
+        let Backing::View { volume, .. } = &of.shared.backing else {
             return self.moved(index);
         };
         let ns = stored.decode_ns(volume);
@@ -94,10 +97,10 @@ impl Frames {
         };
         self.runs[index].slice_ns += ns;
         if by_worker {
-            return self.hand_over(parts, index, namespace.nsid, volume, packed);
+            return self.hand_over(parts, index, of, volume, packed);
         }
         self.turn_ns += ns;
-        self.decode_here(parts, index, namespace.nsid, volume, packed)
+        self.decode_here(parts, index, of, volume, packed)
     }
 
     /// A buffer of the cache. Where frames that others hold leave no room, they are asked to say when they let go.
@@ -114,7 +117,7 @@ impl Frames {
         &mut self,
         parts: &mut Parts,
         index: usize,
-        nsid: u32,
+        of: &Attached,
         volume: &Volume,
         mut packed: FrameBuf,
     ) -> Next {
@@ -123,16 +126,20 @@ impl Frames {
         let Parts {
             scratch, assembly, ..
         } = parts;
+        let begun = Instant::now();
         let decoded = with_stored(run, |pieces| {
             let offset = run.blocks.start;
             stored.decode(volume, pieces, offset, scratch, assembly, packed.bytes())
         });
         match decoded {
             Ok(copied) => {
-                parts.counters.copied_bytes += copied;
-                self.finish(parts, stored.id, packed);
+                of.row.copied_bytes.add(copied);
+                if let Some(decoder) = of.decoder(stored.id.stream()) {
+                    decoder.decoded(u64::from(stored.packed_bytes), nanos_since(begun));
+                }
+                self.finish(parts, &of.row, stored.id, packed);
             }
-            Err(cause) => self.refused(parts, nsid, stored, cause, packed),
+            Err(cause) => self.refused(parts, of.shared.nsid, stored, cause, packed),
         }
         self.moved(index)
     }
@@ -160,7 +167,7 @@ impl Frames {
         &mut self,
         parts: &mut Parts,
         index: usize,
-        nsid: u32,
+        of: &Attached,
         volume: &Volume,
         packed: FrameBuf,
     ) -> Next {
@@ -175,19 +182,22 @@ impl Frames {
         });
         if let Err(cause) = copied {
             self.jobs.push(job);
-            self.refused(parts, nsid, frame, cause, packed);
+            self.refused(parts, of.shared.nsid, frame, cause, packed);
             return self.moved(index);
         }
         job.work = Some(Work {
-            nsid,
+            nsid: of.shared.nsid,
+            row: of.row.clone(),
+            decoder: of.decoder(frame.id.stream()).cloned(),
             volume: volume.clone(),
             frame,
             packed,
+            busy_ns: 0,
             result: Ok(()),
         });
         match workers.push(job) {
             Ok(()) => {
-                parts.counters.copied_bytes += u64::from(frame.stored_bytes);
+                of.row.copied_bytes.add(u64::from(frame.stored_bytes));
                 self.moved(index)
             }
             Err(mut job) => {
@@ -209,9 +219,14 @@ impl Frames {
         let Some(work) = work else {
             return;
         };
-        parts.counters.frames_decoded_by_workers += 1;
+        work.row.frames_decoded_by_workers.add(1);
         match work.result {
-            Ok(()) => self.finish(parts, work.frame.id, work.packed),
+            Ok(()) => {
+                if let Some(decoder) = &work.decoder {
+                    decoder.decoded(u64::from(work.frame.packed_bytes), work.busy_ns);
+                }
+                self.finish(parts, &work.row, work.frame.id, work.packed);
+            }
             Err(cause) => self.refused(parts, work.nsid, work.frame, cause, work.packed),
         }
     }

@@ -1,8 +1,11 @@
 //! Frames that workers decode. A job owns everything that it works on, so that it ends well whatever becomes of the engine it came from.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
 
 use reactor::{Sender, WorkerQueue, Workers};
+use telemetry::{DecodeRow, NamespaceRow};
 use transforms::Scratch;
 use volume::{FrameBuf, StoredFrame, Volume, VolumeError};
 
@@ -72,9 +75,14 @@ pub(crate) struct Job {
 #[derive(Debug)]
 pub(crate) struct Work {
     pub(crate) nsid: u32,
+    /// Where it is counted, by the engine when it has the job back.
+    pub(crate) row: Arc<NamespaceRow>,
+    pub(crate) decoder: Option<Arc<DecodeRow>>,
     pub(crate) volume: Volume,
     pub(crate) frame: StoredFrame,
     pub(crate) packed: FrameBuf,
+    /// How long it took.
+    pub(crate) busy_ns: u64,
     pub(crate) result: Result<(), VolumeError>,
 }
 
@@ -93,6 +101,7 @@ impl Job {
             return;
         };
         let stored = [&self.stored[..]];
+        let begun = Instant::now();
         // A request waits for the answer: even a decoder that panics, against its contract, must not keep it waiting for ever.
         let decoded = catch_unwind(AssertUnwindSafe(|| {
             work.frame.decode(
@@ -104,6 +113,7 @@ impl Job {
                 work.packed.bytes(),
             )
         }));
+        work.busy_ns = nanos_since(begun);
         work.result = match decoded {
             Ok(result) => result.map(|_| ()),
             Err(_) => Err(VolumeError::Usage("a decoder panicked")),
@@ -119,4 +129,9 @@ impl Job {
             std::thread::yield_now();
         }
     }
+}
+
+/// Nanoseconds since a moment.
+pub(super) fn nanos_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }

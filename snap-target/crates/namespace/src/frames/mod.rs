@@ -24,6 +24,7 @@ use std::collections::{HashMap, VecDeque};
 use reactor::{Receiver, Ring, channel};
 use smallvec::SmallVec;
 use store::Completion;
+use telemetry::NamespaceRow;
 use volume::{FrameBuf, FrameId, FrameWantId, StoredFrame};
 
 pub use job::{FrameQueue, FrameWorkers};
@@ -179,7 +180,9 @@ impl Frames {
                 self.want(attached, parts, key, waiter, want.frame);
                 continue;
             }
-            parts.counters.cross_reactor_wants += 1;
+            if let Some(of) = attached.find(key) {
+                attached[of].row.cross_reactor_wants.add(1);
+            }
             let want = SlotWant { slot, want };
             match &mut message {
                 Some((to, run))
@@ -260,17 +263,22 @@ impl Frames {
         waiter: Waiter,
         frame: StoredFrame,
     ) {
+        let found = attached.find(key);
         if let Some(at) = self.pending.get(&frame.id) {
-            parts.counters.joined_misses += 1;
+            if let Some(of) = found {
+                attached[of].row.joined_misses.add(1);
+            }
             self.waiters[*at].push(waiter);
             return;
         }
-        if let Some(found) = parts.cache.frame(frame.id) {
-            parts.counters.frame_hits += 1;
-            self.answer(waiter, Ok(found));
+        if let Some(frame) = parts.cache.frame(frame.id) {
+            if let Some(of) = found {
+                attached[of].row.frame_hits.add(1);
+            }
+            self.answer(waiter, Ok(frame));
             return;
         }
-        let Some(attached) = attached.find(key) else {
+        let Some(attached) = found else {
             self.answer(waiter, Err(NamespaceError::Detached { key }));
             return;
         };
@@ -378,8 +386,8 @@ impl Frames {
     }
 
     /// A frame is decoded: it is kept, and everyone who waits for it gets it.
-    fn finish(&mut self, parts: &mut Parts, id: FrameId, packed: FrameBuf) {
-        parts.counters.frames_decoded += 1;
+    fn finish(&mut self, parts: &mut Parts, row: &NamespaceRow, id: FrameId, packed: FrameBuf) {
+        row.frames_decoded.add(1);
         let frame = parts.cache.insert_frame(id, packed);
         self.answer_all(id, &Ok(frame));
     }

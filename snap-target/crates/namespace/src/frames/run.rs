@@ -136,7 +136,7 @@ impl Run {
             && let Some(lease) = attached.lease(source, self.asked, len)
         {
             self.buf = Some(lease);
-            self.took(len, parts);
+            self.took(len, attached);
             return None;
         }
         let Some(buf) = parts.staging.alloc(len as usize) else {
@@ -148,7 +148,7 @@ impl Run {
         match attached.submit(source, op, Some(buf), token) {
             Ok(()) => {
                 self.open += 1;
-                self.took(len, parts);
+                self.took(len, attached);
             }
             Err(Rejected {
                 why: StoreError::Busy,
@@ -162,10 +162,10 @@ impl Run {
         None
     }
 
-    fn took(&mut self, len: u32, parts: &mut Parts) {
+    fn took(&mut self, len: u32, attached: &Attached) {
         self.asked += u64::from(len);
-        parts.counters.stored_bytes += u64::from(len);
-        parts.counters.frame_fetches += 1;
+        attached.row.stored_bytes.add(u64::from(len));
+        attached.row.frame_fetches.add(1);
     }
 
     /// Takes what the store says of a part.

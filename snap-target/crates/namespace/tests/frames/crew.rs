@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use namespace::{
-    Done, Engine, EngineConfig, EngineCounters, Io, Namespace, NamespaceError, NamespaceKey,
+    Done, Engine, EngineConfig, Io, Namespace, NamespaceCounters, NamespaceError, NamespaceKey,
     NamespaceSet,
 };
 use reactor::{Ring, RingConfig, Wait};
@@ -119,7 +119,7 @@ impl Crew {
     }
 
     /// One counter, of all engines together.
-    pub fn sum(&self, counter: impl Fn(EngineCounters) -> u64) -> u64 {
+    pub fn sum(&self, counter: impl Fn(NamespaceCounters) -> u64) -> u64 {
         let counters = self.members.iter().map(|member| member.engine.counters());
         counters.map(counter).sum()
     }

@@ -10,6 +10,7 @@
 )]
 
 mod budget;
+mod counted;
 mod crew;
 mod failing;
 mod held;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use namespace::{
-    Engine, EngineConfig, EngineCounters, FrameConfig, FrameWorkers, Io, NamespaceSet, Peer,
+    Engine, EngineConfig, FrameConfig, FrameWorkers, Io, NamespaceCounters, NamespaceSet, Peer,
 };
 use reactor::buf::PoolConfig;
 use reactor::{Wait, Waker};
@@ -34,6 +34,7 @@ fn tiny() -> EngineConfig {
         },
         // Raised to the least that a cache has: 1 MiB.
         cache_bytes: 0,
+        telemetry: None,
         frames: FrameConfig {
             messages_max: 1,
             jobs_max: 1,
@@ -76,7 +77,7 @@ impl Reads {
 }
 
 struct Outcome {
-    counters: EngineCounters,
+    counters: NamespaceCounters,
     used_bytes_max: usize,
     evictions: u64,
 }
@@ -211,7 +212,7 @@ fn read_by_crowd(packed: &Packed, count: u16, config: EngineConfig) -> Vec<Outco
         .collect()
 }
 
-fn sum(outcomes: &[Outcome], counter: impl Fn(EngineCounters) -> u64) -> u64 {
+fn sum(outcomes: &[Outcome], counter: impl Fn(NamespaceCounters) -> u64) -> u64 {
     outcomes
         .iter()
         .map(|outcome| counter(outcome.counters))
