@@ -16,6 +16,9 @@ pub mod v1 {
     tonic::include_proto!("xio.admin.v1");
 }
 
+/// The contract as a `google.protobuf.FileDescriptorSet`: names and types for what works on any message, such as a JSON printer.
+pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
 pub use prost_types::Timestamp;
 
 /// Named limits of the contract; `common.proto` says the same in words.

@@ -1,0 +1,179 @@
+//! The command line: what can be asked for, and its help.
+
+use std::path::PathBuf;
+
+use admin_proto::v1::{AnyHost, HostList, HostPolicy, host_policy::Hosts};
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::{announce, controller, host, listener, namespace, referral, subsystem, target};
+
+/// Look at a running snap-target and change what it serves.
+#[derive(Debug, Parser)]
+#[command(
+    name = "snapctl",
+    version,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = EXIT_STATUS,
+    max_term_width = 120
+)]
+pub struct Cli {
+    /// What holds for every command.
+    #[command(flatten)]
+    pub global: Global,
+
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_STATUS: &str = "\
+Exit status:
+  0  done
+  1  the daemon refused it, and nothing was changed; or doctor found something that fails
+  2  the command line is not right
+  3  the daemon cannot be reached, does not answer in time, or is another version
+
+Sizes are whole bytes or have KiB, MiB, GiB or TiB behind them: 64KiB. Every command with --json prints one JSON object a line, with the fields of
+the messages in snap-target/proto. NO_COLOR is honoured.
+
+Examples:
+  snapctl subsystem create nqn.2026-11.org.example:data
+  snapctl host allow nqn.2026-11.org.example:data nqn.2014-08.org.nvmexpress:uuid:d0e5c1d8-8a2c-4b6c-9a0e-0242ac120002
+  snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio
+  snapctl stat";
+
+/// What holds for every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "The daemon")]
+pub struct Global {
+    /// Its Unix socket
+    #[arg(
+        long,
+        global = true,
+        env = "XIO_ADMIN_SOCKET",
+        default_value = "/run/xio/snap-target.sock",
+        value_name = "PATH"
+    )]
+    pub socket: PathBuf,
+
+    /// Reach it over TCP with TLS instead; needs --tls-ca
+    #[arg(long, global = true, value_name = "HOST:PORT")]
+    pub tcp: Option<String>,
+
+    /// Certificate that vouches for the daemon (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_ca: Option<PathBuf>,
+
+    /// Our certificate, where the daemon asks for one (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_cert: Option<PathBuf>,
+
+    /// The key of our certificate (PEM)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Name in the daemon's certificate, where it is not HOST
+    #[arg(long, global = true, value_name = "NAME")]
+    pub tls_name: Option<String>,
+
+    /// Longest wait for an answer
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub timeout: u32,
+
+    /// Print for programs: one JSON object a line
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make, delete and list NVMe subsystems
+    #[command(subcommand)]
+    Subsystem(subsystem::Subsystem),
+    /// Attach, detach, resize and show namespaces: the disks that hosts see
+    #[command(subcommand)]
+    Namespace(namespace::Namespace),
+    /// Say which hosts may connect
+    #[command(subcommand)]
+    Host(host::Host),
+    /// Say where the target listens
+    #[command(subcommand)]
+    Listener(listener::Listener),
+    /// Name other discovery services to hosts
+    #[command(subcommand)]
+    Referral(referral::Referral),
+    /// List the controllers of connected hosts, and end one
+    #[command(subcommand)]
+    Controller(controller::Controller),
+    /// Show the daemon and its health, or let it end
+    #[command(subcommand)]
+    Target(target::Target),
+    /// Tell other subscribers where a host is in its data
+    Announce(announce::Announce),
+    /// Print a shell's completion script
+    Completions(Completions),
+}
+
+/// `snapctl completions`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  snapctl completions bash > ~/.local/share/bash-completion/completions/snapctl"
+)]
+pub struct Completions {
+    /// The shell
+    pub shell: Shell,
+}
+
+/// Hosts by name, or any.
+#[derive(Debug, Args)]
+pub struct HostChoice {
+    /// A host, by its NQN; may be given again for more
+    #[arg(long = "host", value_name = "NQN")]
+    pub hosts: Vec<String>,
+
+    /// Any host, whatever its NQN
+    #[arg(long, conflicts_with = "hosts")]
+    pub any_host: bool,
+}
+
+impl HostChoice {
+    /// As the daemon takes it; none where nothing was said.
+    pub fn policy(self) -> Option<HostPolicy> {
+        if self.any_host {
+            Some(any_host())
+        } else if self.hosts.is_empty() {
+            None
+        } else {
+            Some(only(self.hosts))
+        }
+    }
+}
+
+/// Every host.
+pub fn any_host() -> HostPolicy {
+    HostPolicy {
+        hosts: Some(Hosts::Any(AnyHost {})),
+    }
+}
+
+/// These hosts.
+pub fn only(nqns: Vec<String>) -> HostPolicy {
+    HostPolicy {
+        hosts: Some(Hosts::Only(HostList { nqns })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::Cli;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,230 @@
+//! The way to the daemon: its Unix socket, or TCP with TLS; and what its refusals mean.
+
+use std::error::Error;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use admin_proto::limits::ANSWER_BYTES_MAX;
+use admin_proto::v1::controller_service_client::ControllerServiceClient;
+use admin_proto::v1::event_service_client::EventServiceClient;
+use admin_proto::v1::host_service_client::HostServiceClient;
+use admin_proto::v1::listener_service_client::ListenerServiceClient;
+use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
+use admin_proto::v1::subsystem_service_client::SubsystemServiceClient;
+use admin_proto::v1::target_service_client::TargetServiceClient;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::{Code, Response, Status};
+
+use crate::cli::Global;
+use crate::failure::Failure;
+
+/// A connected daemon.
+#[derive(Clone, Debug)]
+pub struct Daemon {
+    channel: Channel,
+    /// How long an answer may take.
+    patience: Duration,
+    /// Where it is, for people.
+    place: String,
+}
+
+/// Connects as the options say.
+pub async fn connect(global: &Global) -> Result<Daemon, Failure> {
+    let patience = Duration::from_secs(global.timeout.into());
+    let (place, connecting) = match &global.tcp {
+        Some(address) => (
+            address.clone(),
+            connect_tls(address, tls_config(global, address)?, patience).await,
+        ),
+        None => (
+            global.socket.display().to_string(),
+            connect_socket(&global.socket, patience).await,
+        ),
+    };
+    Ok(Daemon {
+        channel: connecting?,
+        patience,
+        place,
+    })
+}
+
+async fn connect_socket(path: &Path, patience: Duration) -> Result<Channel, Failure> {
+    let connecting = tokio::time::timeout(patience, UnixStream::connect(path)).await;
+    let stream = connecting
+        .unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
+        .map_err(|error| Failure::unreachable(socket_failed(path, &error)))?;
+    // One command, one connection: a second attempt has nothing to connect with, and the first failure is the one that is told.
+    let stream = Arc::new(Mutex::new(Some(stream)));
+    let connector = tower::service_fn(move |_| {
+        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        std::future::ready(
+            stream
+                .map(TokioIo::new)
+                .ok_or_else(|| io::Error::from(ErrorKind::ConnectionReset)),
+        )
+    });
+    // The name is for the protocol only; the connector does not look at it.
+    Endpoint::from_static("http://snap-target")
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| Failure::unreachable(not_the_protocol(&path.display(), &error)))
+}
+
+fn socket_failed(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        ErrorKind::NotFound => format!(
+            "there is no socket {path}: is snap-target running with [admin] in its configuration, and is --socket (XIO_ADMIN_SOCKET) the one named there?"
+        ),
+        ErrorKind::ConnectionRefused => format!(
+            "nothing listens at {path}: snap-target has ended; start it, and look into its log for why it did"
+        ),
+        ErrorKind::PermissionDenied => format!(
+            "{path} may not be opened: it belongs to the user that runs snap-target; run this as that user or as root"
+        ),
+        ErrorKind::TimedOut => {
+            format!("{path} does not take a connection: snap-target hangs; its log may say why")
+        }
+        _ => format!("connecting to {path}: {error}"),
+    }
+}
+
+async fn connect_tls(
+    address: &str,
+    tls: ClientTlsConfig,
+    patience: Duration,
+) -> Result<Channel, Failure> {
+    let wrong = |error: tonic::transport::Error| {
+        Failure::usage(format!("--tcp {address}: {}", causes(&error)))
+    };
+    let endpoint = Endpoint::from_shared(format!("https://{address}"))
+        .map_err(wrong)?
+        .connect_timeout(patience)
+        .tls_config(tls)
+        .map_err(wrong)?;
+    endpoint.connect().await.map_err(|error| {
+        Failure::unreachable(format!(
+            "connecting to {address}: {}; is [admin.tcp] in snap-target's configuration, and do the certificates match?",
+            causes(&error)
+        ))
+    })
+}
+
+fn tls_config(global: &Global, address: &str) -> Result<ClientTlsConfig, Failure> {
+    let Some(ca) = &global.tls_ca else {
+        return Err(Failure::usage(format!(
+            "--tcp {address} needs --tls-ca FILE: the certificate that vouches for the daemon"
+        )));
+    };
+    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_pem(ca)?));
+    match (&global.tls_cert, &global.tls_key) {
+        (Some(cert), Some(key)) => {
+            tls = tls.identity(Identity::from_pem(read_pem(cert)?, read_pem(key)?));
+        }
+        (None, None) => {}
+        _ => {
+            return Err(Failure::usage(
+                "--tls-cert and --tls-key belong together: give both or none",
+            ));
+        }
+    }
+    if let Some(name) = &global.tls_name {
+        tls = tls.domain_name(name);
+    }
+    Ok(tls)
+}
+
+fn read_pem(path: &PathBuf) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path)
+        .map_err(|error| Failure::usage(format!("reading {}: {error}", path.display())))
+}
+
+fn not_the_protocol(place: &dyn std::fmt::Display, error: &dyn Error) -> String {
+    format!(
+        "what listens at {place} broke off or does not speak the admin protocol: {}",
+        causes(error)
+    )
+}
+
+/// An error and its causes; many say their cause themselves, it is not said again.
+fn causes(error: &dyn Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line
+}
+
+macro_rules! clients {
+    ($($name:ident: $client:ident),* $(,)?) => {
+        impl Daemon {
+            $(
+                /// The service of this name.
+                pub fn $name(&self) -> $client<Channel> {
+                    $client::new(self.channel.clone()).max_decoding_message_size(ANSWER_BYTES_MAX)
+                }
+            )*
+        }
+    };
+}
+
+clients! {
+    target: TargetServiceClient,
+    subsystem: SubsystemServiceClient,
+    namespace: NamespaceServiceClient,
+    host: HostServiceClient,
+    listener: ListenerServiceClient,
+    controller: ControllerServiceClient,
+    event: EventServiceClient,
+}
+
+impl Daemon {
+    /// Waits for an answer, or for a stream to begin.
+    pub async fn answer<T>(
+        &self,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Failure> {
+        match tokio::time::timeout(self.patience, call).await {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(self.refusal(&status)),
+            Err(_) => Err(Failure::unreachable(format!(
+                "no answer from {} within {} s: a change may have been made nevertheless; --timeout SECONDS waits longer",
+                self.place,
+                self.patience.as_secs()
+            ))),
+        }
+    }
+
+    /// What a status means for whoever runs the command.
+    pub fn refusal(&self, status: &Status) -> Failure {
+        // A status with a source was not sent by a daemon: the connection made it.
+        if let Some(source) = status.source() {
+            return Failure::unreachable(not_the_protocol(&self.place, source));
+        }
+        let said = status.message();
+        match status.code() {
+            Code::Unimplemented => Failure::unreachable(format!(
+                "snap-target at {} does not know this call: it is older than this snapctl ({}); use the snapctl of its version, `snapctl target show` says it",
+                self.place,
+                env!("CARGO_PKG_VERSION")
+            )),
+            Code::Unavailable => Failure::unreachable(said),
+            Code::PermissionDenied | Code::Unauthenticated => Failure::unreachable(format!(
+                "{said} (run this as the user that runs snap-target, or as root; over TCP, give --tls-cert and --tls-key)"
+            )),
+            Code::Internal | Code::Unknown | Code::DataLoss => Failure::refused(format!(
+                "a fault of snap-target: {said} (its log says more; `snapctl recorder dump` shows what led to it)"
+            )),
+            _ => Failure::refused(said),
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! `snapctl`, the admin tool of snap-target.
+
+#![deny(unsafe_code)]
+
+mod cli;
+mod connection;
+mod context;
+mod failure;
+mod json;
+mod text;
+
+mod announce;
+mod controller;
+mod host;
+mod listener;
+mod namespace;
+mod referral;
+mod subsystem;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+use context::Context;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    match run(Cli::parse()) {
+        Ok(status) => status,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    let context = Context::new(cli.global);
+    match cli.command {
+        Command::Completions(arguments) => {
+            let mut script = Vec::new();
+            clap_complete::generate(arguments.shell, &mut Cli::command(), "snapctl", &mut script);
+            context.print(&String::from_utf8_lossy(&script))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        command => runtime()?.block_on(run_with_daemon(command, &context)),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::unreachable(format!("starting the tool's own runtime: {error}")))
+}
+
+async fn run_with_daemon(command: Command, context: &Context) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Subsystem(command) => subsystem::run(command, context).await?,
+        Command::Namespace(command) => namespace::run(command, context).await?,
+        Command::Host(command) => host::run(command, context).await?,
+        Command::Listener(command) => listener::run(command, context).await?,
+        Command::Referral(command) => referral::run(command, context).await?,
+        Command::Controller(command) => controller::run(command, context).await?,
+        Command::Target(command) => target::run(command, context).await?,
+        Command::Announce(arguments) => announce::run(arguments, context).await?,
+        Command::Completions(_) => {}
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,205 @@
+//! `snapctl subsystem`.
+
+use admin_proto::v1;
+use clap::{Args, Subcommand};
+use printout::size::Size;
+use printout::text_table::{Align, TextTable};
+
+use crate::cli::HostChoice;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::text;
+
+/// What to do with subsystems.
+#[derive(Debug, Subcommand)]
+pub enum Subsystem {
+    /// Make a subsystem without namespaces
+    Create(Box<Create>),
+    /// End its controllers, detach its namespaces and delete it; stores keep their data
+    Delete(Delete),
+    /// List all subsystems
+    List(List),
+}
+
+const CREATE_HELP: &str = "\
+Nobody may connect until hosts are named, here or by `snapctl host allow`; any host has to be written out.
+
+Examples:
+  snapctl subsystem create nqn.2026-11.org.example:data
+  snapctl subsystem create nqn.2026-11.org.example:data --host nqn.2026-11.org.example:trainer1 --io-queues 8
+  snapctl subsystem create nqn.2026-11.org.example:open --any-host";
+
+/// `snapctl subsystem create`.
+#[derive(Debug, Args)]
+#[command(after_help = CREATE_HELP)]
+pub struct Create {
+    /// Its name (SUBNQN)
+    pub nqn: String,
+
+    /// Serial number, at most 20 characters; otherwise one that is made from the NQN
+    #[arg(long, value_name = "TEXT")]
+    pub serial: Option<String>,
+
+    /// Model number, at most 40 characters
+    #[arg(long, value_name = "TEXT")]
+    pub model: Option<String>,
+
+    /// Who may connect.
+    #[command(flatten)]
+    pub hosts: HostChoice,
+
+    /// Controllers, all hosts together
+    #[arg(long, value_name = "N")]
+    pub controllers: Option<u32>,
+
+    /// Controllers of one host
+    #[arg(long, value_name = "N")]
+    pub controllers_per_host: Option<u32>,
+
+    /// I/O queues of one controller
+    #[arg(long, value_name = "N")]
+    pub io_queues: Option<u32>,
+
+    /// Entries of a queue
+    #[arg(long, value_name = "N")]
+    pub queue_entries: Option<u32>,
+
+    /// Data of one command: a power of two from 8KiB to 1MiB
+    #[arg(long, value_name = "SIZE")]
+    pub transfer: Option<Size>,
+
+    /// Memory that the commands of one host may hold
+    #[arg(long, value_name = "SIZE")]
+    pub memory_per_host: Option<Size>,
+}
+
+const DELETE_HELP: &str = "\
+Examples:
+  snapctl subsystem delete nqn.2026-11.org.example:data
+  snapctl subsystem delete nqn.2026-11.org.example:data --force";
+
+/// `snapctl subsystem delete`.
+#[derive(Debug, Args)]
+#[command(after_help = DELETE_HELP)]
+pub struct Delete {
+    /// Its name
+    pub nqn: String,
+
+    /// Also where it has namespaces or connected hosts
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `snapctl subsystem list`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  snapctl subsystem list\n  snapctl subsystem list --json | jq -r '.subsystems[].nqn'"
+)]
+pub struct List {}
+
+/// Runs one of them.
+pub async fn run(command: Subsystem, context: &Context) -> Result<(), Failure> {
+    match command {
+        Subsystem::Create(arguments) => create(*arguments, context).await,
+        Subsystem::Delete(arguments) => delete(arguments, context).await,
+        Subsystem::List(List {}) => list(context).await,
+    }
+}
+
+async fn create(arguments: Create, context: &Context) -> Result<(), Failure> {
+    let request = request_of(arguments)?;
+    let daemon = context.daemon().await?;
+    let answer = daemon
+        .answer(daemon.subsystem().create_subsystem(request))
+        .await?;
+    context.show(&answer, |answer| {
+        let subsystem = answer.subsystem.clone().unwrap_or_default();
+        let hosts = match text::hosts(subsystem.hosts.as_ref()).as_str() {
+            "nobody" => format!(
+                "nobody may connect yet: snapctl host allow {} HOST",
+                subsystem.nqn
+            ),
+            "any" => "any host may connect".to_owned(),
+            hosts => format!("{hosts} may connect"),
+        };
+        format!("created {}; {hosts}\n", subsystem.nqn)
+    })?;
+    Ok(())
+}
+
+fn request_of(arguments: Create) -> Result<v1::CreateSubsystemRequest, Failure> {
+    let transfer_bytes_max = match arguments.transfer {
+        Some(Size(bytes)) => {
+            u32::try_from(bytes).map_err(|_| Failure::usage("--transfer is at most 1MiB"))?
+        }
+        None => 0,
+    };
+    let limits = v1::SubsystemLimits {
+        controllers_max: arguments.controllers.unwrap_or(0),
+        controllers_per_host_max: arguments.controllers_per_host.unwrap_or(0),
+        io_queues_max: arguments.io_queues.unwrap_or(0),
+        queue_entries_max: arguments.queue_entries.unwrap_or(0),
+        transfer_bytes_max,
+        memory_per_host_bytes_max: arguments.memory_per_host.map_or(0, |size| size.0),
+    };
+    Ok(v1::CreateSubsystemRequest {
+        nqn: arguments.nqn,
+        serial: arguments.serial.unwrap_or_default(),
+        model: arguments.model.unwrap_or_default(),
+        hosts: arguments.hosts.policy(),
+        limits: (limits != v1::SubsystemLimits::default()).then_some(limits),
+    })
+}
+
+async fn delete(arguments: Delete, context: &Context) -> Result<(), Failure> {
+    let Delete { nqn, force } = arguments;
+    let request = v1::DeleteSubsystemRequest {
+        nqn: nqn.clone(),
+        force,
+    };
+    let daemon = context.daemon().await?;
+    let answer = daemon
+        .answer(daemon.subsystem().delete_subsystem(request))
+        .await?;
+    context.show(&answer, |answer| {
+        let namespaces = text::count(answer.namespaces_detached.into(), "namespace");
+        let controllers = text::count(answer.controllers_ended.into(), "controller");
+        format!("deleted {nqn}: {namespaces} detached, {controllers} ended\n")
+    })?;
+    Ok(())
+}
+
+async fn list(context: &Context) -> Result<(), Failure> {
+    let daemon = context.daemon().await?;
+    let answer = daemon
+        .answer(
+            daemon
+                .subsystem()
+                .list_subsystems(v1::ListSubsystemsRequest {}),
+        )
+        .await?;
+    context.show(&answer, |answer| {
+        let mut table = TextTable::new(&[
+            ("subsystem", Align::Left),
+            ("serial", Align::Left),
+            ("model", Align::Left),
+            ("hosts allowed", Align::Left),
+            ("namespaces", Align::Right),
+            ("controllers", Align::Right),
+            ("made by", Align::Left),
+        ]);
+        for subsystem in &answer.subsystems {
+            table.row([
+                subsystem.nqn.clone(),
+                subsystem.serial.clone(),
+                subsystem.model.clone(),
+                text::hosts_in_short(subsystem.hosts.as_ref()),
+                subsystem.namespaces.to_string(),
+                subsystem.controllers.to_string(),
+                text::origin(subsystem.origin),
+            ]);
+        }
+        table.render()
+    })?;
+    Ok(())
+}

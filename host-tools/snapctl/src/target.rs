@@ -1,0 +1,121 @@
+//! `snapctl target`.
+
+use admin_proto::v1;
+use clap::{Args, Subcommand};
+
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::text;
+
+/// What to do with the daemon as a whole.
+#[derive(Debug, Subcommand)]
+pub enum Target {
+    /// Show version, configuration and place of state
+    Show(Show),
+    /// Show state and open problems
+    Health(Health),
+    /// Let it end as SIGTERM does: what is in flight ends first
+    Drain(Drain),
+}
+
+/// `snapctl target show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  snapctl target show")]
+pub struct Show {}
+
+/// `snapctl target health`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  snapctl target health\n  snapctl target health --json | jq -e '.state == \"HEALTH_STATE_SERVING\"'"
+)]
+pub struct Health {}
+
+/// `snapctl target drain`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Answered when draining has begun; `snapctl events --topic progress --follow` tells the rest.\n\nExample:\n  snapctl target drain --within 30"
+)]
+pub struct Drain {
+    /// Commands in flight may take this long; otherwise as configured
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=600))]
+    pub within: Option<u32>,
+}
+
+/// Runs one of them.
+pub async fn run(command: Target, context: &Context) -> Result<(), Failure> {
+    match command {
+        Target::Show(Show {}) => show(context).await,
+        Target::Health(Health {}) => health(context).await,
+        Target::Drain(arguments) => drain(arguments, context).await,
+    }
+}
+
+async fn show(context: &Context) -> Result<(), Failure> {
+    let daemon = context.daemon().await?;
+    let answer = daemon
+        .answer(daemon.target().get_info(v1::GetInfoRequest {}))
+        .await?;
+    context.show(&answer, |info| {
+        let state = if info.state_folder.is_empty() {
+            "none: changes end with the daemon".to_owned()
+        } else {
+            info.state_folder.clone()
+        };
+        text::description(&[
+            ("version", info.version.clone()),
+            ("instance", info.instance.clone()),
+            ("machine", info.machine.clone()),
+            ("pid", info.pid.to_string()),
+            ("started", text::when(info.started_at.as_ref())),
+            ("reactors", info.reactors.to_string()),
+            ("workers", info.workers.to_string()),
+            ("io_uring", text::or_dash(&info.ring_features.join(" "))),
+            ("configuration", text::or_dash(&info.config_file)),
+            ("state folder", state),
+        ])
+    })?;
+    Ok(())
+}
+
+async fn health(context: &Context) -> Result<(), Failure> {
+    let daemon = context.daemon().await?;
+    let answer = daemon
+        .answer(daemon.target().get_health(v1::GetHealthRequest {}))
+        .await?;
+    context.show(&answer, |health| {
+        let mut lines = format!("{}\n", state(health.state));
+        for problem in &health.problems {
+            let since = text::when(problem.since.as_ref());
+            lines += &format!("{}: {} (since {since})\n", problem.subject, problem.what);
+        }
+        lines
+    })?;
+    Ok(())
+}
+
+/// A state of health in one word.
+pub fn state(number: i32) -> String {
+    match v1::HealthState::try_from(number) {
+        Ok(v1::HealthState::Starting) => "starting".to_owned(),
+        Ok(v1::HealthState::Serving) => "serving".to_owned(),
+        Ok(v1::HealthState::Degraded) => "degraded".to_owned(),
+        Ok(v1::HealthState::Draining) => "draining".to_owned(),
+        Ok(v1::HealthState::Unspecified) => "unknown".to_owned(),
+        Err(_) => number.to_string(),
+    }
+}
+
+async fn drain(arguments: Drain, context: &Context) -> Result<(), Failure> {
+    let request = v1::DrainRequest {
+        deadline_ms: arguments.within.map_or(0, |seconds| seconds * 1000),
+    };
+    let daemon = context.daemon().await?;
+    let answer = daemon.answer(daemon.target().drain(request)).await?;
+    context.show(&answer, |answer| {
+        format!(
+            "draining; snap-target ends by {}\n",
+            text::when(answer.ends_by.as_ref())
+        )
+    })?;
+    Ok(())
+}

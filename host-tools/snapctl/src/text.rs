@@ -1,0 +1,68 @@
+//! Fields of messages as people read them.
+
+use admin_proto::Timestamp;
+use admin_proto::v1::host_policy::Hosts;
+use admin_proto::v1::{HostPolicy, Origin, Transport};
+
+/// Who: `any`, `nobody`, or the list.
+pub fn hosts(policy: Option<&HostPolicy>) -> String {
+    match policy.and_then(|policy| policy.hosts.as_ref()) {
+        Some(Hosts::Any(_)) => "any".to_owned(),
+        Some(Hosts::Only(list)) if !list.nqns.is_empty() => list.nqns.join(", "),
+        Some(Hosts::Only(_)) | None => "nobody".to_owned(),
+    }
+}
+
+/// Who, short enough for a column: `any`, `nobody`, one name, or how many.
+pub fn hosts_in_short(policy: Option<&HostPolicy>) -> String {
+    match policy.and_then(|policy| policy.hosts.as_ref()) {
+        Some(Hosts::Only(list)) if list.nqns.len() > 1 => format!("{} hosts", list.nqns.len()),
+        _ => hosts(policy),
+    }
+}
+
+/// A time of day, UTC.
+pub fn when(time: Option<&Timestamp>) -> String {
+    time.map_or_else(|| "-".to_owned(), ToString::to_string)
+}
+
+/// Who made it.
+pub fn origin(number: i32) -> String {
+    match Origin::try_from(number) {
+        Ok(Origin::Config) => "config".to_owned(),
+        Ok(Origin::Admin) => "admin".to_owned(),
+        Ok(Origin::Unspecified) => "-".to_owned(),
+        Err(_) => number.to_string(),
+    }
+}
+
+/// How it is reached.
+pub fn transport(number: i32) -> String {
+    match Transport::try_from(number) {
+        Ok(Transport::Tcp) => "tcp".to_owned(),
+        Ok(Transport::Rdma) => "rdma".to_owned(),
+        Ok(Transport::Unspecified) => "-".to_owned(),
+        Err(_) => number.to_string(),
+    }
+}
+
+/// `1 namespace`, `2 namespaces`.
+pub fn count(number: u64, what: &str) -> String {
+    if number == 1 {
+        format!("1 {what}")
+    } else {
+        format!("{number} {what}s")
+    }
+}
+
+/// A cell that may be empty.
+pub fn or_dash(text: &str) -> String {
+    if text.is_empty() { "-" } else { text }.to_owned()
+}
+
+/// Lines of a description: names to the left, values aligned.
+pub fn description(lines: &[(&str, String)]) -> String {
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {value}\n");
+    lines.iter().map(line).collect()
+}

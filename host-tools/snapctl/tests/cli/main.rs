@@ -1,0 +1,10 @@
+//! The program against a daemon that answers from samples and remembers what it was asked.
+
+#![allow(clippy::unwrap_used)] // a test: a panic is the report
+
+mod document;
+mod fake;
+mod help;
+mod mistakes;
+mod requests;
+mod support;
