@@ -11,10 +11,9 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    pub(crate) fn new() -> Self {
-        Self {
-            start: Instant::now(),
-        }
+    /// One that counts from `start`, as telemetry does.
+    pub(crate) fn since(start: Instant) -> Self {
+        Self { start }
     }
 
     /// Now.

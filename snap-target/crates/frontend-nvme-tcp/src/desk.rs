@@ -17,6 +17,7 @@ use nvme::Time;
 use nvme::controller::{Admitted, ControllerId, Registry};
 use nvme::queue::{QueueId, Slot};
 use reactor::{Owner, OwnerId, Ring};
+use telemetry::{Event as Noted, EventKind, ReactorTelemetry};
 
 use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
@@ -24,6 +25,7 @@ use crate::event::{Gone, TargetEvent};
 use crate::limits::HANDSHAKES_MAX;
 use crate::link::Health;
 use crate::message::{ChangeId, Message, QueueCounters};
+use crate::meter::QueueNames;
 use crate::table::{Key, Table};
 use changes::{Changes, Disks};
 use listening::Listening;
@@ -47,6 +49,7 @@ pub(crate) struct Desk {
     service: Arc<Service>,
     reactors: usize,
     clock: Clock,
+    telemetry: Arc<ReactorTelemetry>,
     registry: Registry,
     /// Connections before Connect, and admin queues.
     visitors: Table<Visitor>,
@@ -78,6 +81,7 @@ impl Desk {
         listener: Option<TcpListener>,
         service: &Arc<Service>,
         clock: Clock,
+        telemetry: &Arc<ReactorTelemetry>,
     ) -> Result<Self, FrontendError> {
         let mut desk = Self {
             ring: ring.clone(),
@@ -86,6 +90,7 @@ impl Desk {
             service: service.clone(),
             reactors: 1,
             clock,
+            telemetry: telemetry.clone(),
             registry: Registry::new(service.target.clone()),
             visitors: Table::new(HANDSHAKES_MAX + usize::from(u8::MAX)),
             owners: HashMap::new(),
@@ -170,6 +175,7 @@ impl Desk {
         let now = self.clock.now();
         while let Some(id) = self.registry.next_expired(now) {
             tracing::warn!(cntlid = id.0, "keep alive expired");
+            self.note(EventKind::KeepAliveExpired, id);
             self.end_controller(id, Gone::KeepAliveExpired);
         }
         let mut touched = std::mem::take(&mut self.touched);
@@ -208,8 +214,11 @@ impl Desk {
             (counters.clone(), [0; 5]),
         );
         let controller = self.registry.controller(admitted.controller);
-        let namespaces = controller.map(|it| Arc::clone(it.namespaces()));
-        match visitor.into_adoption(admitted, connect, counters, namespaces.unwrap_or_default()) {
+        let names = QueueNames::of(controller, &admitted);
+        let namespaces = controller
+            .map(|it| Arc::clone(it.namespaces()))
+            .unwrap_or_default();
+        match visitor.into_adoption(admitted, connect, counters, names, namespaces) {
             Some(adoption) => {
                 self.service.events.send(TargetEvent::QueueConnected {
                     controller: admitted.controller,
@@ -220,6 +229,11 @@ impl Desk {
             }
             None => self.queue_closed(admitted.controller, admitted.queue),
         }
+    }
+
+    /// Keeps an event of a controller in the flight recorder.
+    fn note(&self, kind: EventKind, id: ControllerId) {
+        self.telemetry.record_now(&Noted::of_queue(kind, id.0, 0));
     }
 
     /// A connection of the desk's has ended.

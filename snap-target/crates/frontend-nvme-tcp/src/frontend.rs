@@ -4,11 +4,13 @@ mod orders;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use namespace::{Done, Engine, Peer};
 use nvme::controller::ControllerId;
 use nvme::queue::{QueueId, Slot};
 use reactor::{Fd, OwnerId, Receiver, Ring, Wait, channel};
+use telemetry::{EventKind, ReactorTelemetry};
 
 use crate::clock::Clock;
 use crate::config::{FrontendConfig, FrontendError};
@@ -17,6 +19,7 @@ use crate::io_queue::IoQueue;
 use crate::limits::{CONNECTIONS_MAX, MESSAGES_MAX};
 use crate::link::{Health, Link, Receiving};
 use crate::message::{Adoption, Control, Message};
+use crate::meter::{Meter, TurnTime};
 use crate::table::{Key, Table};
 use orders::Pending;
 
@@ -29,6 +32,10 @@ pub struct Frontend {
     control: Control,
     peers: Vec<Control>,
     clock: Clock,
+    time: TurnTime,
+    telemetry: Arc<ReactorTelemetry>,
+    /// When it was made, as [`TurnTime::ns`].
+    began_ns: u64,
     desk: Option<Desk>,
     queues: Table<IoQueue>,
     owners: HashMap<OwnerId, Key>,
@@ -71,11 +78,20 @@ impl Frontend {
         listener: Option<TcpListener>,
     ) -> Result<Self, FrontendError> {
         let (sender, inbox) = channel(&ring, MESSAGES_MAX);
-        let clock = Clock::new();
+        let telemetry = engine.telemetry().clone();
+        let clock = Clock::since(telemetry.started());
         let desk = match config.reactor {
-            0 => Some(Desk::new(&ring, listener, &config.service, clock)?),
+            0 => Some(Desk::new(
+                &ring,
+                listener,
+                &config.service,
+                clock,
+                &telemetry,
+            )?),
             _ => None,
         };
+        let features = &telemetry.counters.features;
+        features.get_or_init(|| ring.features().to_string());
         Ok(Self {
             ring,
             engine,
@@ -84,6 +100,9 @@ impl Frontend {
             control: Control::new(sender),
             peers: Vec::new(),
             clock,
+            time: TurnTime::new(clock),
+            telemetry,
+            began_ns: clock.now().as_nanos(),
             desk,
             queues: Table::new(CONNECTIONS_MAX),
             owners: HashMap::new(),
@@ -141,6 +160,7 @@ impl Frontend {
     /// Waits for events, and does all that they lead to.
     fn turn(&mut self, wait: Wait) -> Result<(), FrontendError> {
         self.ring.turn(wait)?;
+        self.time.read();
         self.send_outbox();
         self.take_messages();
         while let Some(owner) = self.ring.next_ready() {
@@ -148,7 +168,25 @@ impl Frontend {
         }
         self.touched.append(&mut self.postponed);
         self.act();
+        self.publish();
         Ok(())
+    }
+
+    /// Says what the turn has made of the reactor's own numbers.
+    fn publish(&self) {
+        let stats = self.ring.stats();
+        let counters = &self.telemetry.counters;
+        let since_began = self.time.ns().saturating_sub(self.began_ns);
+        counters.turns.set(stats.turns);
+        counters.idle_ns.set(stats.slept_ns);
+        counters
+            .busy_ns
+            .set(since_began.saturating_sub(stats.slept_ns));
+        counters.sleeps.set(stats.blocks);
+        counters.enters.set(stats.enters);
+        counters.submitted.set(stats.submitted);
+        counters.completions.set(stats.completions);
+        self.engine.publish();
     }
 
     /// Does what the turn's events have led to.
@@ -245,6 +283,9 @@ impl Frontend {
     /// Receives and sends for every queue that something happened to; closes those that ended.
     fn settle(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
+        if !touched.is_empty() {
+            self.time.read();
+        }
         touched.sort_unstable_by_key(|key| key.to_bits());
         touched.dedup();
         for key in touched.drain(..) {
@@ -252,6 +293,12 @@ impl Frontend {
                 continue;
             };
             let health = queue.settle();
+            let wire = std::mem::take(&mut queue.link.wire);
+            self.telemetry.counters.wire_sent_bytes.add(wire.sent);
+            self.telemetry
+                .counters
+                .wire_received_bytes
+                .add(wire.received);
             if queue.is_starved() && !self.starved.contains(&key) {
                 self.starved.push_back(key);
             }
@@ -284,6 +331,8 @@ impl Frontend {
             in_flight,
             "queue closed"
         );
+        queue.meter.note(EventKind::QueueClosed, in_flight as u64);
+        self.telemetry.counters.connections.sub(1);
         drop(queue);
         // Nobody will hear of them; a write that the store still has must not land behind somebody else's.
         self.engine.abandon(|token| token >> 16 == key.to_bits());
@@ -331,6 +380,7 @@ impl Frontend {
             admitted,
             connect,
             counters,
+            names,
             namespaces,
         } = adoption;
         let (controller, id) = (admitted.controller, admitted.queue);
@@ -342,7 +392,17 @@ impl Frontend {
                 link.machine.authenticated();
                 link.machine.respond(connect, admitted.completion, 0);
                 let owner = link.owner_id();
-                let queue = IoQueue::new(link, controller, id, counters, namespaces, self.clock);
+                link.name = Some((controller.0, id.0));
+                let meter = Meter::new(
+                    self.telemetry.clone(),
+                    names,
+                    self.time.clone(),
+                    link.machine.limits().queue_entries_max,
+                );
+                let queue = IoQueue::new(
+                    link, controller, id, counters, meter, namespaces, self.clock,
+                );
+                queue.meter.note(EventKind::QueueOpened, 0);
                 Some((owner, self.queues.insert(queue).ok()?))
             });
         match made {
@@ -353,6 +413,7 @@ impl Frontend {
                     reactor = self.reactor,
                     "queue connected"
                 );
+                self.telemetry.counters.connections.add(1);
                 self.owners.insert(owner, key);
                 self.touched.push(key);
             }

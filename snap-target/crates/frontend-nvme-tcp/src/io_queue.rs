@@ -11,11 +11,13 @@ use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
 use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
 use reactor::buf::IoBuf;
+use telemetry::EventKind;
 
 use crate::clock::Clock;
 use crate::limits::{AWAITED_BYTES_MAX, LINGER};
 use crate::link::{Health, Link, LinkEvent};
 use crate::message::{QueueCounters, count};
+use crate::meter::Meter;
 use crate::table::Key;
 
 /// An I/O queue and its connection.
@@ -24,6 +26,7 @@ pub(crate) struct IoQueue {
     pub(crate) controller: ControllerId,
     pub(crate) queue: QueueId,
     counters: Arc<QueueCounters>,
+    pub(crate) meter: Meter,
     /// What its controller sees.
     pub(crate) namespaces: Arc<NamespaceInfos>,
     transfer_bytes_max: u32,
@@ -48,6 +51,7 @@ impl IoQueue {
         controller: ControllerId,
         queue: QueueId,
         counters: Arc<QueueCounters>,
+        meter: Meter,
         namespaces: Arc<NamespaceInfos>,
         clock: Clock,
     ) -> Self {
@@ -58,6 +62,7 @@ impl IoQueue {
             controller,
             queue,
             counters,
+            meter,
             namespaces,
             transfer_bytes_max,
             clock,
@@ -128,6 +133,7 @@ impl IoQueue {
             Event::Connect { slot } => self.fail(slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), None),
             Event::Fatal(error) => {
                 tracing::warn!(cntlid = self.controller.0, sqid = self.queue.0, %error, "the connection ends");
+                self.meter.note(EventKind::ConnectionFailed, 0);
                 self.linger();
             }
             Event::HostTerminated {
@@ -141,6 +147,7 @@ impl IoQueue {
                     information,
                     "the host ended the connection"
                 );
+                self.meter.note(EventKind::ConnectionFailed, 0);
             }
             Event::TimedOut => {
                 tracing::warn!(
@@ -148,6 +155,7 @@ impl IoQueue {
                     sqid = self.queue.0,
                     "the host did not send the data of a command in time: the connection ends"
                 );
+                self.meter.note(EventKind::ConnectionFailed, 0);
             }
         }
     }
@@ -175,6 +183,8 @@ impl IoQueue {
     }
 
     fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
+        let sqe = self.link.machine.command(slot);
+        self.meter.begin(slot, sqe, &self.namespaces);
         let parsed = self.parse(slot);
         if let Some(place) = self.commands.get_mut(slot.index()) {
             *place = parsed.ok();
@@ -257,9 +267,7 @@ impl IoQueue {
             (Ok(()), Some(IoCommand::Read(range))) => match done.buf {
                 Some(buf) => {
                     self.link.set_buffer(slot, buf);
-                    self.link
-                        .machine
-                        .respond(slot, Completion::SUCCESS, range.bytes);
+                    self.respond(slot, Completion::SUCCESS, range.bytes);
                     count(&self.counters.bytes_read, u64::from(range.bytes));
                     count(&self.counters.read_commands, 1);
                 }
@@ -268,10 +276,10 @@ impl IoQueue {
             (Ok(()), Some(IoCommand::Write(range))) => {
                 count(&self.counters.bytes_written, u64::from(range.bytes));
                 count(&self.counters.write_commands, 1);
-                self.link.machine.respond(slot, Completion::SUCCESS, 0);
+                self.respond(slot, Completion::SUCCESS, 0);
             }
             (Ok(()), Some(IoCommand::Flush(_))) => {
-                self.link.machine.respond(slot, Completion::SUCCESS, 0);
+                self.respond(slot, Completion::SUCCESS, 0);
             }
             // Nothing was asked of the engine for such a slot.
             (Ok(()), _) => self.fail(slot, Status::INTERNAL_ERROR, None),
@@ -293,6 +301,8 @@ impl IoQueue {
         if error.is_media() {
             count(&self.counters.media_errors, 1);
         }
+        self.meter
+            .store_failed(self.link.machine.command(slot), lba, status);
         self.fail(slot, status, lba);
     }
 
@@ -301,11 +311,21 @@ impl IoQueue {
         let lba = lba.or_else(|| lba_of(self.link.machine.command(slot)));
         let error = CommandError::of(self.queue, self.link.machine.command(slot), status, lba);
         self.failures.push(error);
-        self.link.machine.respond(slot, Completion::of(status), 0);
+        self.respond(slot, Completion::of(status), 0);
+    }
+
+    /// Answers, with `data_bytes` of the slot's buffer.
+    fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
+        let machine = &mut self.link.machine;
+        // What a read returns, or what a write brought.
+        let bytes = data_bytes.max(machine.transfer(slot).bytes());
+        self.meter.end(slot, &completion, bytes);
+        machine.respond(slot, completion, data_bytes);
     }
 
     /// Receives and sends what is due.
     pub(crate) fn settle(&mut self) -> Health {
+        self.meter.settle(&self.link.machine);
         self.link.settle()
     }
 }

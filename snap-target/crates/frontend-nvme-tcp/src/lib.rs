@@ -28,6 +28,7 @@ mod io_queue;
 mod limits;
 mod link;
 mod message;
+mod meter;
 mod table;
 
 pub use admin::{Admin, AdminError, ControllerReport};

@@ -61,6 +61,16 @@ pub(crate) struct Link {
     sends_ended: u64,
     stall_watch: Option<u64>,
     over: bool,
+    /// CNTLID and queue, for log lines; none before Connect has succeeded.
+    pub(crate) name: Option<(u16, u16)>,
+    pub(crate) wire: Wire,
+}
+
+/// Bytes that went over the wire since this was last taken.
+#[derive(Debug, Default)]
+pub(crate) struct Wire {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
 }
 
 impl Link {
@@ -89,6 +99,8 @@ impl Link {
             sends_ended: 0,
             stall_watch: None,
             over: false,
+            name: None,
+            wire: Wire::default(),
         })
     }
 
@@ -188,7 +200,10 @@ impl Link {
         let armed_at = self.stall_watch.take();
         let is_sending = self.batch.is_none();
         if is_sending && armed_at == Some(self.sends_ended) {
+            let (cntlid, sqid) = self.name.unzip();
             tracing::warn!(
+                cntlid,
+                sqid,
                 seconds = self.machine.limits().data_timeout.as_secs(),
                 "the host takes nothing of what is sent to it; the connection ends"
             );
@@ -215,7 +230,10 @@ impl Link {
             }
             let event = self.owner.next_event()?;
             match event.tag {
-                TAG_RECV => self.received(event),
+                TAG_RECV => {
+                    self.wire.received += u64::from(event.result.unwrap_or(0));
+                    self.received(event);
+                }
                 TAG_SEND => self.sent(event),
                 TAG_STALL => self.look_at_sends(),
                 _ => return Some(LinkEvent::Timer),
@@ -298,6 +316,7 @@ impl Link {
 
     fn sent(&mut self, event: Event) {
         self.sends_ended += 1;
+        self.wire.sent += u64::from(event.result.unwrap_or(0));
         if let Payload::Sent(mut batch) = event.payload {
             batch.clear();
             self.batch = Some(batch);

@@ -11,6 +11,7 @@ use nvme::tcp::target::Connection as Machine;
 use reactor::Sender;
 
 use crate::admin::Request;
+use crate::meter::QueueNames;
 
 /// What the desk tells all reactors.
 #[derive(Clone, Debug)]
@@ -63,6 +64,7 @@ pub(crate) struct Adoption {
     /// The Connect command, still to be answered.
     pub(crate) connect: Slot,
     pub(crate) counters: Arc<QueueCounters>,
+    pub(crate) names: QueueNames,
     /// What its controller sees.
     pub(crate) namespaces: Arc<NamespaceInfos>,
 }

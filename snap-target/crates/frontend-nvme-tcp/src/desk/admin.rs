@@ -12,6 +12,7 @@ use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
 use nvme_spec::{Cid, Direction, Status};
 use reactor::buf::IoBuf;
+use telemetry::EventKind;
 
 use super::Desk;
 use super::visitor::State;
@@ -49,6 +50,7 @@ impl Desk {
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
+        let (cntlid, sqid) = visitor.link.name.unzip();
         match (event, visitor.state) {
             (Event::Connect { slot } | Event::Command { slot }, _) => self.command(key, slot),
             (Event::DataReady { slot }, State::Admin(id)) => self.execute(key, id, slot),
@@ -57,7 +59,8 @@ impl Desk {
                 self.answer(key, slot, Completion::of(Status::TRANSIENT_TRANSPORT_ERROR))
             }
             (Event::Fatal(error), _) => {
-                tracing::warn!(%error, "a connection ends");
+                tracing::warn!(cntlid, sqid, peer = %visitor.peer, %error, "a connection ends");
+                self.telemetry.record_now(&connection_failed(cntlid));
                 if visitor.link.timer(Instant::now() + LINGER).is_err() {
                     visitor.link.end();
                 }
@@ -69,10 +72,12 @@ impl Desk {
                 },
                 _,
             ) => {
-                tracing::warn!(?status, information, "the host ended a connection");
+                tracing::warn!(cntlid, sqid, peer = %visitor.peer, ?status, information, "the host ended a connection");
+                self.telemetry.record_now(&connection_failed(cntlid));
             }
             (Event::TimedOut, _) => {
-                tracing::info!("a connection whose Connect or data did not come in time is closed")
+                tracing::info!(cntlid, sqid, peer = %visitor.peer, "a connection whose Connect or data did not come in time is closed");
+                self.telemetry.record_now(&connection_failed(cntlid));
             }
         }
     }
@@ -145,6 +150,7 @@ impl Desk {
                 machine.established(admitted.entries, admitted.flow_control);
                 machine.authenticated();
                 visitor.state = State::Admin(admitted.controller);
+                visitor.link.name = Some((admitted.controller.0, admitted.queue.0));
                 visitor.link.set_receiving(Receiving::InPlace);
                 self.admin_queues.insert(admitted.controller, key);
                 let peer = visitor.peer;
@@ -165,13 +171,17 @@ impl Desk {
                 self.waiting.push((key, slot));
             }
             Err(NotAdmitted::Refused(refusal)) => {
-                tracing::info!(status = %refusal.status, "a Connect is refused");
+                tracing::info!(peer = %visitor.peer, status = %refusal.status, "a Connect is refused");
+                let refused = telemetry::Event::new(EventKind::ConnectRefused);
+                self.telemetry
+                    .record_now(&refused.with_status(refusal.status));
                 self.answer(key, slot, refusal);
             }
         }
     }
 
     fn log_connect(&self, id: ControllerId, peer: SocketAddr) {
+        self.note(EventKind::HostConnected, id);
         if let Some(controller) = self.registry.controller(id) {
             self.service.events.send(TargetEvent::HostConnected {
                 controller: id,
@@ -184,6 +194,7 @@ impl Desk {
             tracing::info!(
                 cntlid = id.0,
                 host = controller.host().as_str(),
+                %peer,
                 discovery,
                 "host connected"
             );
@@ -256,10 +267,14 @@ impl Desk {
                 // A shutdown that it overtakes tells nobody any more.
                 self.flushes.remove(&id);
                 self.shutdowns.retain(|shutting_down| *shutting_down != id);
+                self.note(EventKind::Reset, id);
                 self.end_io_queues(id);
                 self.finish_reset(id);
             }
-            Effect::Shutdown => self.shutdowns.push(id),
+            Effect::Shutdown => {
+                self.note(EventKind::Shutdown, id);
+                self.shutdowns.push(id);
+            }
         }
     }
 
@@ -273,6 +288,10 @@ impl Desk {
 
     /// Asynchronous Event Requests end; every other command is on its way already and is answered in its own time.
     fn abort(&mut self, key: Key, id: ControllerId, slot: Slot, queue: QueueId, cid: Cid) {
+        self.telemetry.record_now(&telemetry::Event {
+            cid: cid.0,
+            ..telemetry::Event::of_queue(EventKind::Abort, id.0, queue.0)
+        });
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
@@ -350,4 +369,9 @@ impl Desk {
             });
         }
     }
+}
+
+/// A connection of the desk's broke the protocol or was silent; of no controller before Connect.
+fn connection_failed(cntlid: Option<u16>) -> telemetry::Event {
+    telemetry::Event::of_queue(EventKind::ConnectionFailed, cntlid.unwrap_or(0), 0)
 }

@@ -3,6 +3,7 @@
 
 use nvme::controller::{Closed, ControllerId};
 use nvme::queue::QueueId;
+use telemetry::EventKind;
 
 use super::visitor::State;
 use super::{Desk, To};
@@ -72,6 +73,7 @@ impl Desk {
             self.service.events.send(event);
         }
         tracing::info!(cntlid = id.0, "controller ended");
+        self.note(EventKind::ControllerEnded, id);
         for (key, slot) in std::mem::take(&mut self.waiting) {
             self.connect(key, slot);
         }

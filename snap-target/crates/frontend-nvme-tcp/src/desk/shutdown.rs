@@ -54,7 +54,9 @@ impl Desk {
             return;
         }
         if let Err(error) = &done.result {
-            tracing::error!(%error, "a flush of a shutdown failed");
+            // The token's low bits are the controller.
+            let cntlid = done.token & 0xFFFF;
+            tracing::error!(cntlid, %error, "a flush of a shutdown failed");
         }
         self.flush_ended(done.token, done.result.is_ok());
     }

@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::FrontendError;
 use crate::link::{Link, Receiving};
 use crate::message::{Adoption, QueueCounters};
+use crate::meter::QueueNames;
 
 /// Room for what a gathered send holds: with the system's default a large read leaves in many small pieces.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
@@ -88,6 +89,7 @@ impl Visitor {
         admitted: Admitted,
         connect: Slot,
         counters: Arc<QueueCounters>,
+        names: QueueNames,
         namespaces: Arc<NamespaceInfos>,
     ) -> Option<Adoption> {
         let machine = self.link.into_machine()?;
@@ -97,6 +99,7 @@ impl Visitor {
             admitted,
             connect,
             counters,
+            names,
             namespaces,
         })
     }

@@ -247,6 +247,12 @@ impl Queue {
         self.without_digest(&data[24..]).to_vec()
     }
 
+    /// Reads blocks that are not there.
+    pub fn read_beyond(&mut self, lba: u64, blocks: u16) -> Response {
+        self.send_range(0x02, lba, blocks);
+        self.response()
+    }
+
     /// Starts so many reads at once, whose answers the test takes later, or never.
     pub fn send_reads(&mut self, count: usize, lba: u64, blocks: u16) -> Vec<u16> {
         let data = || Data::Remote(u32::from(blocks) * BLOCK_BYTES);
@@ -343,8 +349,13 @@ impl Queue {
     }
 
     pub fn flush(&mut self) -> Response {
+        self.flush_of(1)
+    }
+
+    /// Flushes another namespace.
+    pub fn flush_of(&mut self, nsid: u32) -> Response {
         let mut sqe = [0; 64];
-        sqe[4] = 1;
+        sqe[4..8].copy_from_slice(&nsid.to_le_bytes());
         self.send(sqe, Data::Remote(0));
         self.response()
     }

@@ -8,6 +8,7 @@ use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, RingStats};
 use store::{OpenOptions, SharedStore, StoreSpec};
+use telemetry::{Telemetry, TelemetryConfig};
 
 pub const NQN: &str = "nqn.2026-11.io.example:disk";
 
@@ -20,6 +21,7 @@ pub fn memory() -> SharedStore {
 /// One reactor that serves one store as namespace 1, in blocks of 4 KiB. Ends when dropped.
 pub struct Target {
     pub address: String,
+    pub telemetry: Arc<Telemetry>,
     control: Control,
     reactor: Option<JoinHandle<RingStats>>,
 }
@@ -33,12 +35,15 @@ impl Target {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let (ready, control) = mpsc::channel();
+        let telemetry = Telemetry::new(&TelemetryConfig::default());
+        let of_reactor = telemetry.reactor(0);
         let reactor = std::thread::spawn(move || {
             let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
             let set = NamespaceSet::new(vec![Arc::new(namespace)]);
             let ring = Ring::new(&ring).unwrap();
             let engine_config = EngineConfig {
                 pool,
+                telemetry: of_reactor,
                 ..EngineConfig::default()
             };
             let engine = Engine::new(&ring, &set, &engine_config).unwrap();
@@ -55,6 +60,7 @@ impl Target {
         });
         Target {
             address: address.to_string(),
+            telemetry,
             control: control.recv().unwrap(),
             reactor: Some(reactor),
         }

@@ -1,0 +1,253 @@
+//! What an I/O queue's commands are counted as: kinds, bytes, errors, times.
+//!
+//! A command costs its share of two clock reads a turn: the turn's beginning is when its commands came, the moment before the turn's sends is when its
+//! answers went. See docs/metrics.md for what that leaves out.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use nvme::controller::{Admitted, Controller, NamespaceSet};
+use nvme::queue::{Completion, Slot};
+use nvme::tcp::target::Connection as Machine;
+use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
+use telemetry::{CommandKind, Ended, Event, EventKind, HostRow, ReactorTelemetry, StatusClass};
+
+use crate::clock::Clock;
+
+/// The time of a reactor's turn, read once at its beginning and once before its sends.
+#[derive(Clone, Debug)]
+pub(crate) struct TurnTime {
+    clock: Clock,
+    ns: Rc<Cell<u64>>,
+}
+
+impl TurnTime {
+    pub(crate) fn new(clock: Clock) -> Self {
+        Self {
+            clock,
+            ns: Rc::default(),
+        }
+    }
+
+    /// Looks at the clock.
+    pub(crate) fn read(&self) {
+        self.ns.set(self.clock.now().as_nanos());
+    }
+
+    /// What the clock said when it was last looked at, in nanoseconds.
+    pub(crate) fn ns(&self) -> u64 {
+        self.ns.get()
+    }
+}
+
+/// Whose queue it is.
+#[derive(Debug)]
+pub(crate) struct QueueNames {
+    /// The subsystem's NQN.
+    pub(crate) subsystem: String,
+    /// The host's NQN.
+    pub(crate) host: String,
+    pub(crate) cntlid: u16,
+    pub(crate) sqid: u16,
+}
+
+impl QueueNames {
+    /// Of a queue that was let in; a controller that is gone meanwhile has no names any more.
+    pub(crate) fn of(controller: Option<&Controller>, admitted: &Admitted) -> Self {
+        let subsystem = controller.and_then(Controller::subsystem);
+        Self {
+            subsystem: subsystem.map_or_else(String::new, |it| it.nqn.as_str().to_owned()),
+            host: controller.map_or_else(String::new, |it| it.host().as_str().to_owned()),
+            cntlid: admitted.controller.0,
+            sqid: admitted.queue.0,
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Meter {
+    telemetry: Arc<ReactorTelemetry>,
+    names: QueueNames,
+    time: TurnTime,
+    /// By NSID, of the namespaces that commands named; the first is that of all others.
+    rows: Vec<Option<Arc<HostRow>>>,
+    /// By slot: a command that is not answered.
+    begun: Vec<Option<Begun>>,
+    /// Commands answered in this turn.
+    ended: Vec<Answered>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    at_ns: u64,
+    row: usize,
+    kind: CommandKind,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Answered {
+    begun: Begun,
+    slot: Slot,
+    status: Status,
+    bytes: u32,
+}
+
+impl Meter {
+    /// For a queue of so many entries.
+    pub(crate) fn new(
+        telemetry: Arc<ReactorTelemetry>,
+        names: QueueNames,
+        time: TurnTime,
+        entries: u16,
+    ) -> Self {
+        Self {
+            telemetry,
+            names,
+            time,
+            rows: Vec::new(),
+            begun: vec![None; usize::from(entries)],
+            ended: Vec::with_capacity(usize::from(entries)),
+        }
+    }
+
+    /// A command came.
+    pub(crate) fn begin(&mut self, slot: Slot, sqe: &Sqe, namespaces: &NamespaceSet) {
+        let row = self.row(sqe.nsid(), namespaces);
+        let counted = self.rows.get(row).and_then(Option::as_ref);
+        if let (Some(row_of), Some(begun)) = (counted, self.begun.get_mut(slot.index())) {
+            row_of.begun();
+            *begun = Some(Begun {
+                at_ns: self.time.ns(),
+                row,
+                kind: CommandKind::of(IoOpcode(sqe.opcode)),
+            });
+        }
+    }
+
+    /// A command is answered. `bytes` are those that a read returns or a write brought.
+    pub(crate) fn end(&mut self, slot: Slot, completion: &Completion, bytes: u32) {
+        if let Some(begun) = self.begun.get_mut(slot.index()).and_then(Option::take) {
+            self.ended.push(Answered {
+                begun,
+                slot,
+                status: completion.status,
+                bytes,
+            });
+        }
+    }
+
+    /// The turn's answers go now. Their commands still lie in the machine.
+    pub(crate) fn settle(&mut self, machine: &Machine) {
+        let mut ended = std::mem::take(&mut self.ended);
+        for answered in ended.drain(..) {
+            let (ns, error) = self.count(&answered);
+            if error.is_some() {
+                self.record(EventKind::CommandFailed, machine, &answered, ns);
+            } else if ns >= self.telemetry.slow_ns() {
+                self.record(EventKind::SlowCommand, machine, &answered, ns);
+            }
+        }
+        self.ended = ended;
+    }
+
+    /// Something happened to the queue itself.
+    pub(crate) fn note(&self, kind: EventKind, value: u64) {
+        self.telemetry.record_now(&Event {
+            value,
+            ..Event::of_queue(kind, self.names.cntlid, self.names.sqid)
+        });
+    }
+
+    /// The engine could not do what a command asked; its answer is counted when it goes.
+    #[cold]
+    pub(crate) fn store_failed(&self, sqe: &Sqe, lba: Option<Lba>, status: Status) {
+        let event = Event {
+            cid: sqe.cid().0,
+            nsid: sqe.nsid().0,
+            lba: lba.map_or(0, |lba| lba.0),
+            ..Event::of_queue(EventKind::StoreFailed, self.names.cntlid, self.names.sqid)
+        };
+        self.telemetry.record_now(&event.with_status(status));
+    }
+
+    fn count(&self, answered: &Answered) -> (u64, Option<StatusClass>) {
+        let begun = answered.begun;
+        let ns = self.time.ns().saturating_sub(begun.at_ns);
+        let error = StatusClass::of(answered.status);
+        if let Some(Some(row)) = self.rows.get(begun.row) {
+            row.ended(&Ended {
+                kind: begun.kind,
+                error,
+                bytes: answered.bytes,
+                ns,
+            });
+        }
+        (ns, error)
+    }
+
+    #[cold]
+    fn record(&self, kind: EventKind, machine: &Machine, answered: &Answered, ns: u64) {
+        let sqe = machine.command(answered.slot);
+        let has_blocks = matches!(
+            answered.begun.kind,
+            CommandKind::Read
+                | CommandKind::Write
+                | CommandKind::Compare
+                | CommandKind::Verify
+                | CommandKind::WriteZeroes
+                | CommandKind::WriteUncorrectable
+        );
+        let (lba, blocks) = match has_blocks {
+            true => (sqe.slba().0, u32::from(sqe.nlb_z()) + 1),
+            false => (0, 0),
+        };
+        let event = Event {
+            cid: sqe.cid().0,
+            opcode: sqe.opcode,
+            nsid: sqe.nsid().0,
+            lba,
+            blocks,
+            value: ns,
+            ..Event::of_queue(kind, self.names.cntlid, self.names.sqid)
+        };
+        self.telemetry
+            .record(self.time.ns(), &event.with_status(answered.status));
+    }
+
+    /// Where the row of a namespace is. What is not active is counted together: a host must not fill the table with numbers of its choice.
+    fn row(&mut self, nsid: Nsid, namespaces: &NamespaceSet) -> usize {
+        let named = nsid.0 as usize;
+        if named > 0 && matches!(self.rows.get(named), Some(Some(_))) {
+            return named;
+        }
+        // A bounded number: the namespace is there.
+        let nsid = namespaces.get(nsid).map_or(0, |info| info.nsid.0);
+        let place = nsid as usize;
+        if self.rows.len() <= place {
+            self.rows.resize(place + 1, None);
+        }
+        let QueueNames {
+            subsystem, host, ..
+        } = &self.names;
+        if let Some(row @ None) = self.rows.get_mut(place) {
+            *row = Some(self.telemetry.host(subsystem, host, nsid));
+        }
+        place
+    }
+}
+
+impl Drop for Meter {
+    /// Nobody hears of the answers that are still to come.
+    fn drop(&mut self) {
+        for answered in &self.ended {
+            self.count(answered);
+        }
+        for begun in self.begun.iter().flatten() {
+            if let Some(Some(row)) = self.rows.get(begun.row) {
+                row.abandon(1);
+            }
+        }
+    }
+}
