@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
-use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
 
 use crate::config::{
     AdminConfig, Config, ListenerConfig, NamespaceConfig, SourceSpec, SubsystemConfig,
-    TargetConfig, Visibility, default_workers,
+    TargetConfig, default_workers,
 };
 use crate::limits;
 

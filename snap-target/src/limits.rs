@@ -24,3 +24,13 @@ pub const CONFIG_BYTES_MAX: u64 = 4 << 20;
 pub const DRAIN_DEFAULT: Duration = Duration::from_secs(10);
 /// The longest that it may say.
 pub const DRAIN_MAX: Duration = Duration::from_secs(600);
+/// A record of the state folder.
+pub const RECORD_BYTES_MAX: u64 = 64 << 20;
+/// Records of namespaces that wait to be written.
+pub const SAVES_MAX: usize = 1024;
+/// Events that are kept for those who ask later.
+pub const EVENTS_KEPT: usize = 4096;
+/// Requests of the admin plane that wait for the manager.
+pub const REQUESTS_MAX: usize = 64;
+/// Events of the target that wait to be told; more are counted and lost.
+pub const TARGET_EVENTS_MAX: usize = 4096;

@@ -1,11 +1,25 @@
 //! `snap-target`: serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "the admin service, which is to call the manager, is not there yet"
+)]
+
 mod args;
 mod config;
+mod daemon;
+mod desired;
+mod events;
+mod health;
 mod limits;
+mod manage;
 mod open;
 mod report;
 mod serve;
+mod state;
+mod text;
+mod watch;
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -29,7 +43,7 @@ fn main() -> ExitCode {
 }
 
 /// What failed and its causes, in one line. Many errors say their cause themselves: it is not said again.
-fn line_of(error: &anyhow::Error) -> String {
+pub(crate) fn line_of(error: &anyhow::Error) -> String {
     let mut line = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if line.is_empty() {
@@ -55,8 +69,6 @@ fn run(args: &Args) -> Result<()> {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     // Before the first thread: every thread inherits the mask, and the signals wait for us.
-    let signals = serve::hold_signals()?;
-    let service = serve::start(&config)?;
-    report::print(&config, service.address(), service.namespaces());
-    service.run_until(&signals)
+    let signals = daemon::hold_signals()?;
+    daemon::start(&config)?.run_until(&signals)
 }

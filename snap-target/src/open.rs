@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use namespace::{Identity, Namespace};
@@ -33,22 +32,15 @@ pub fn namespace(config: &NamespaceConfig, policy: &SourcePolicy) -> Result<Name
     Ok(namespace)
 }
 
-/// Hosts take two namespaces of one UUID for two paths to one disk, or refuse both.
-pub fn refuse_twin<'n>(
-    all: impl IntoIterator<Item = &'n Arc<Namespace>>,
-    namespace: &Namespace,
-) -> Result<()> {
-    if let Some(twin) = all
-        .into_iter()
-        .find(|other| other.identity == namespace.identity)
-    {
-        bail!(
-            "{} and {} are the same content under the same UUID; serve it once",
-            twin.name,
-            namespace.name
-        );
-    }
-    Ok(())
+/// Whether it is the same disk after a restart.
+pub fn is_lasting(config: &NamespaceConfig) -> bool {
+    !matches!(
+        config.source,
+        SourceSpec::Store {
+            spec: StoreSpec::Mem { .. } | StoreSpec::Null { .. },
+            ..
+        }
+    )
 }
 
 /// A volume, served read-only.

@@ -2,75 +2,61 @@
 
 use std::net::SocketAddr;
 
-use namespace::{Backing, NamespaceSet};
+use namespace::{Backing, Namespace};
 
-use crate::config::Config;
+use crate::manage::{Manager, NamespaceLive};
+use crate::text::uuid_text;
 
 /// Prints the namespaces as a table, the line for a host, and last `ready ADDR:PORT`, for programs that wait for it.
-pub fn print(config: &Config, address: SocketAddr, set: &NamespaceSet) {
+pub fn print(manager: &Manager, address: Option<SocketAddr>) {
+    let subsystems = &manager.desired().subsystems;
     println!(
         "{:>4}  {:>6}  {:>14}  {:<10}  {:<36}  store",
         "nsid", "lba", "bytes", "access", "uuid"
     );
-    for namespace in set.all() {
-        let access = if namespace.write_protected {
-            "read-only"
-        } else {
-            "read-write"
-        };
-        let kind = match &namespace.backing {
-            Backing::Raw(_) => "",
-            Backing::View { .. } => "volume ",
-        };
-        println!(
-            "{:>4}  {:>6}  {:>14}  {:<10}  {:<36}  {kind}{}",
-            namespace.nsid,
-            namespace.lba_bytes,
-            namespace.bytes(),
-            access,
-            uuid_text(&namespace.identity.uuid),
-            namespace.name
-        );
+    for (nqn, subsystem) in subsystems {
+        if subsystems.len() > 1 {
+            println!("{nqn}");
+        }
+        for (nsid, config) in &subsystem.namespaces {
+            match manager.live_namespace(nqn, *nsid) {
+                Some(NamespaceLive::Served(namespace)) => print_one(namespace),
+                _ => println!("{nsid:>4}  not served; see the log  {}", config.source),
+            }
+        }
     }
     println!();
-    for subsystem in &config.subsystems {
+    let Some(address) = address else {
+        println!("ready");
+        return;
+    };
+    for nqn in subsystems.keys() {
         println!(
-            "nvme connect -t tcp -a {} -s {} -n {}",
+            "nvme connect -t tcp -a {} -s {} -n {nqn}",
             address.ip(),
             address.port(),
-            subsystem.nqn
         );
     }
     println!("ready {address}");
 }
 
-/// RFC 9562 text.
-fn uuid_text(uuid: &[u8; 16]) -> String {
-    let hex = |bytes: &[u8]| {
-        bytes
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
+fn print_one(namespace: &Namespace) {
+    let access = if namespace.write_protected {
+        "read-only"
+    } else {
+        "read-write"
     };
-    let [a, b, c, d, e] = [
-        &uuid[..4],
-        &uuid[4..6],
-        &uuid[6..8],
-        &uuid[8..10],
-        &uuid[10..],
-    ]
-    .map(hex);
-    format!("{a}-{b}-{c}-{d}-{e}")
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_uuid_is_printed_in_the_order_of_its_bytes() {
-        let bytes: [u8; 16] = std::array::from_fn(|index| u8::try_from(index * 17).unwrap());
-        assert_eq!(
-            super::uuid_text(&bytes),
-            "00112233-4455-6677-8899-aabbccddeeff"
-        );
-    }
+    let kind = match &namespace.backing {
+        Backing::Raw(_) => "",
+        Backing::View { .. } => "volume ",
+    };
+    println!(
+        "{:>4}  {:>6}  {:>14}  {:<10}  {:<36}  {kind}{}",
+        namespace.nsid,
+        namespace.lba_bytes,
+        namespace.bytes(),
+        access,
+        uuid_text(&namespace.identity.uuid),
+        namespace.name
+    );
 }

@@ -1,68 +1,40 @@
 //! The reactor threads: made, told of each other, and stopped.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use anyhow::{Context, Result, anyhow, bail};
-use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service as NvmeService, bind};
+use anyhow::{Context, Result, anyhow};
+use frontend_nvme_tcp::{
+    Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService,
+};
 use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, Peer};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::Signal;
+use nvme::controller::ControllerLimits;
 use reactor::{Ring, RingConfig};
 
-use crate::config::{Config, ListenerConfig, SubsystemConfig};
-use crate::open;
+use crate::config::TargetConfig;
 
-/// A running daemon.
-pub struct Service {
-    address: SocketAddr,
-    set: NamespaceSet,
-    reactors: Vec<JoinHandle<Result<()>>>,
+/// The threads that serve. They serve nothing until an [`Admin`] adds it.
+pub struct Reactors {
+    threads: Vec<JoinHandle<Result<()>>>,
     controls: Vec<Control>,
+    /// io_uring features in use.
+    features: String,
     /// Ends after the reactors.
     _workers: Option<FrameWorkers>,
 }
 
-/// Keeps SIGINT and SIGTERM for [`Service::run_until`]; to be called before any thread is made.
-pub fn hold_signals() -> Result<SigSet> {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGINT);
-    signals.add(Signal::SIGTERM);
-    signals
-        .thread_block()
-        .context("blocking SIGINT and SIGTERM")?;
-    Ok(signals)
-}
-
-/// What of a configuration can be served today.
-fn servable(config: &Config) -> Result<(&ListenerConfig, &SubsystemConfig)> {
-    match (config.listeners.as_slice(), config.subsystems.as_slice()) {
-        ([listener], [subsystem]) => Ok((listener, subsystem)),
-        _ => bail!("one listener and one subsystem can be served"),
-    }
-}
-
-/// Opens the stores, listens, and starts the reactors.
-pub fn start(config: &Config) -> Result<Service> {
-    let (listener, subsystem) = servable(config)?;
-    let policy = config.target.source_policy();
-    let mut all = Vec::new();
-    for namespace in &subsystem.namespaces {
-        let namespace = open::namespace(namespace, &policy)?;
-        open::refuse_twin(&all, &namespace)?;
-        all.push(Arc::new(namespace));
-    }
-    let set = &NamespaceSet::new(all);
-    let (target, reactor_count) = (&config.target, config.target.reactors);
-    let listener =
-        bind(listener.address).with_context(|| format!("cannot listen on {}", listener.address))?;
-    let address = listener.local_addr()?;
-    let service = Arc::new(NvmeService::new(
-        subsystem.nqn.as_str(),
-        address,
-        set,
+/// Starts the reactors.
+///
+/// # Errors
+/// Why one of them could not be started.
+pub fn start(target: &TargetConfig, events: EventSink) -> Result<Reactors> {
+    let service = Arc::new(NvmeService::empty(
+        &ControllerLimits::default(),
         target.success_flag,
+        events,
     )?);
+    let reactor_count = target.reactors;
     let workers = match target.workers {
         0 => None,
         count => Some(
@@ -70,9 +42,13 @@ pub fn start(config: &Config) -> Result<Service> {
                 .context("starting the decoding threads")?,
         ),
     };
-    let mut listener = Some(listener);
-    let mut reactors = Vec::new();
-    let mut acquaintances = Vec::new();
+    let mut reactors = Reactors {
+        threads: Vec::new(),
+        controls: Vec::new(),
+        features: String::new(),
+        _workers: None,
+    };
+    let mut acquaintances: Vec<Acquaintance> = Vec::new();
     let mut introductions = Vec::new();
     for index in 0..reactor_count {
         let (control_tx, control_rx) = mpsc::channel();
@@ -82,8 +58,6 @@ pub fn start(config: &Config) -> Result<Service> {
                 reactor: index,
                 service: service.clone(),
             },
-            listener: listener.take(),
-            set: set.clone(),
             ring: RingConfig::default().mask(target.without),
             engine: EngineConfig {
                 cache_bytes: target.cache_bytes,
@@ -95,7 +69,7 @@ pub fn start(config: &Config) -> Result<Service> {
             },
         };
         let thread = std::thread::Builder::new().name(format!("reactor-{index}"));
-        reactors.push(thread.spawn(move || {
+        reactors.threads.push(thread.spawn(move || {
             let result = run_reactor(seed, &control_tx, &peers_rx);
             if let Err(error) = &result {
                 // The daemon cannot serve with a reactor less: the main thread waits for signals, so it is told by one.
@@ -105,9 +79,12 @@ pub fn start(config: &Config) -> Result<Service> {
             result
         })?);
         match control_rx.recv() {
-            Ok(acquaintance) => acquaintances.push(acquaintance),
+            Ok(acquaintance) => {
+                reactors.controls.push(acquaintance.control.clone());
+                acquaintances.push(acquaintance);
+            }
             // It ended before it was ready: its result says why.
-            Err(_) => return Err(why_it_ended(reactors.pop())),
+            Err(_) => return Err(why_it_ended(reactors.threads.pop())),
         }
         introductions.push(peers_tx);
     }
@@ -116,16 +93,11 @@ pub fn start(config: &Config) -> Result<Service> {
             .send(acquaintances.clone())
             .map_err(|_| anyhow!("a reactor ended while the others started"))?;
     }
-    Ok(Service {
-        address,
-        set: set.clone(),
-        reactors,
-        controls: acquaintances
-            .into_iter()
-            .map(|known| known.control)
-            .collect(),
-        _workers: workers,
-    })
+    if let Some(first) = acquaintances.first() {
+        reactors.features.clone_from(&first.features);
+    }
+    reactors._workers = workers;
+    Ok(reactors)
 }
 
 /// What reactors know of each other.
@@ -133,13 +105,12 @@ pub fn start(config: &Config) -> Result<Service> {
 struct Acquaintance {
     control: Control,
     frames: Peer,
+    features: String,
 }
 
 /// What a reactor thread starts from.
 struct Seed {
     config: FrontendConfig,
-    listener: Option<TcpListener>,
-    set: NamespaceSet,
     ring: RingConfig,
     engine: EngineConfig,
 }
@@ -150,13 +121,18 @@ fn run_reactor(
     peers: &mpsc::Receiver<Vec<Acquaintance>>,
 ) -> Result<()> {
     let ring = Ring::new(&seed.ring)?;
-    tracing::debug!(features = %ring.features(), "io_uring");
-    let engine = Engine::new(&ring, &seed.set, &seed.engine)?;
+    let features = ring.features().to_string();
+    tracing::debug!(features, "io_uring");
+    let engine = Engine::new(&ring, &NamespaceSet::default(), &seed.engine)?;
     let frames = engine.peer();
-    let mut frontend = Frontend::new(ring, engine, seed.config, seed.listener)?;
+    let mut frontend = Frontend::new(ring, engine, seed.config, None)?;
     let control = frontend.control();
     ready
-        .send(Acquaintance { control, frames })
+        .send(Acquaintance {
+            control,
+            frames,
+            features,
+        })
         .context("the daemon ended while its reactors started")?;
     let peers = peers
         .recv()
@@ -177,29 +153,43 @@ fn why_it_ended(reactor: Option<JoinHandle<Result<()>>>) -> anyhow::Error {
     }
 }
 
-impl Service {
-    /// Where it listens: with the port that was free, where 0 was asked for.
-    pub fn address(&self) -> SocketAddr {
-        self.address
+impl Reactors {
+    /// Changes what they serve.
+    pub fn admin(&self) -> Result<Admin> {
+        let first = self.controls.first().context("there is no reactor")?;
+        Ok(Admin::new(first.clone()))
     }
 
-    /// What it serves.
-    pub fn namespaces(&self) -> &NamespaceSet {
-        &self.set
+    /// io_uring features in use, by their names on the command line.
+    pub fn features(&self) -> &str {
+        &self.features
     }
 
-    /// Serves until one of the held signals comes, then stops every reactor and waits for it.
-    pub fn run_until(self, signals: &SigSet) -> Result<()> {
-        let signal = signals.wait().context("waiting for a signal")?;
-        tracing::info!(%signal, "stopping");
+    /// Stops every reactor and waits for it.
+    ///
+    /// # Errors
+    /// Why one ended before.
+    pub fn stop(mut self) -> Result<()> {
+        self.tell_all_to_stop();
+        for thread in std::mem::take(&mut self.threads) {
+            thread.join().map_err(|_| anyhow!("a reactor panicked"))??;
+        }
+        Ok(())
+    }
+
+    fn tell_all_to_stop(&self) {
         for control in &self.controls {
             control.stop();
         }
-        for reactor in self.reactors {
-            reactor
-                .join()
-                .map_err(|_| anyhow!("a reactor panicked"))??;
+    }
+}
+
+impl Drop for Reactors {
+    fn drop(&mut self) {
+        self.tell_all_to_stop();
+        for thread in self.threads.drain(..) {
+            // Whoever drops them has an error to tell already.
+            let _ended = thread.join();
         }
-        Ok(())
     }
 }

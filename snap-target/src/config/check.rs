@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
 use store::StoreSpec;
@@ -15,7 +15,7 @@ use super::error::ConfigError;
 use super::section::{At, Section, Text};
 use super::{
     AdminConfig, AdminTcpConfig, Config, ListenerConfig, MetricsConfig, NamespaceConfig,
-    ReferralConfig, SourceSpec, SubsystemConfig, TargetConfig, Visibility, default_workers,
+    ReferralConfig, SourceSpec, SubsystemConfig, TargetConfig, default_workers,
 };
 use crate::limits::{
     CACHE_BYTES_MIN, DRAIN_MAX, HOSTS_MAX, LISTENERS_MAX, NAMESPACES_MAX, REACTORS_MAX,
@@ -57,6 +57,9 @@ const LIMITS: &[&str] = &[
     "io-queues",
     "queue-entries",
     "transfer",
+    "connections-per-host",
+    "io-queues-per-host",
+    "memory-per-host",
 ];
 const NAMESPACE: &[&str] = &["nsid", "volume", "store", "lba", "hosts", "read-only"];
 const ADMIN: &[&str] = &["socket", "tcp", "tls-cert", "tls-key", "tls-client-ca"];
@@ -355,6 +358,18 @@ fn controller_limits(section: &Section<'_>) -> Result<ControllerLimits, ConfigEr
             default.queue_entries_max,
         ),
         transfer_bytes_max,
+        connections_per_host_max: value_or(
+            section.number("connections-per-host", 2..=u16::MAX)?,
+            default.connections_per_host_max,
+        ),
+        io_queues_per_host_max: value_or(
+            section.number("io-queues-per-host", 1..=u16::MAX)?,
+            default.io_queues_per_host_max,
+        ),
+        memory_per_host_bytes: value_or(
+            section.size("memory-per-host", 1 << 20..=u64::MAX)?,
+            default.memory_per_host_bytes,
+        ),
         ..default
     })
 }

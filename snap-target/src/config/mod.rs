@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
 use store::StoreSpec;
@@ -181,15 +181,6 @@ impl std::fmt::Display for SourceSpec {
             Self::Store { spec, .. } => write!(f, "{spec}"),
         }
     }
-}
-
-/// Which hosts see a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Visibility {
-    /// Every host that may connect to its subsystem.
-    All,
-    /// These.
-    Hosts(Vec<Nqn>),
 }
 
 /// `[admin]`.

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
 use store::StoreSpec;
 
-use super::{Config, SourceSpec, Visibility};
+use super::{Config, SourceSpec};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(Path::new("/etc/xio/t.toml"), text).map_err(|error| error.to_string())

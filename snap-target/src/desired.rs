@@ -1,0 +1,86 @@
+//! What is to be served: the configuration, and what the admin plane made of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use nvme::controller::{ControllerLimits, HostPolicy};
+use nvme::nqn::Nqn;
+
+use crate::config::{Config, ListenerConfig, NamespaceConfig, ReferralConfig, SubsystemConfig};
+
+/// PORTID of a listener.
+pub type PortId = u16;
+
+/// Everything that changes while serving, by its key.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Desired {
+    /// By name.
+    pub subsystems: BTreeMap<Nqn, Subsystem>,
+    /// By port id.
+    pub listeners: BTreeMap<PortId, ListenerConfig>,
+    /// By address.
+    pub referrals: BTreeMap<SocketAddr, ReferralConfig>,
+}
+
+/// A subsystem and its namespaces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Subsystem {
+    /// What it is besides its namespaces.
+    pub body: SubsystemBody,
+    /// By NSID.
+    pub namespaces: BTreeMap<u32, NamespaceConfig>,
+}
+
+/// A subsystem without its name and its namespaces.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SubsystemBody {
+    /// SN; none: made from the name.
+    pub serial: Option<String>,
+    /// MN; none: the daemon's.
+    pub model: Option<String>,
+    /// Who may connect.
+    pub hosts: HostPolicy,
+    /// What its controllers may take.
+    pub limits: ControllerLimits,
+}
+
+impl Desired {
+    /// What a configuration says.
+    pub fn of(config: &Config) -> Self {
+        let subsystem = |it: &SubsystemConfig| {
+            let body = SubsystemBody {
+                serial: it.serial.clone(),
+                model: it.model.clone(),
+                hosts: it.hosts.clone(),
+                limits: it.limits,
+            };
+            let namespaces = it.namespaces.iter().map(|one| (one.nsid, one.clone()));
+            Subsystem {
+                body,
+                namespaces: namespaces.collect(),
+            }
+        };
+        Self {
+            subsystems: config
+                .subsystems
+                .iter()
+                .map(|it| (it.nqn.clone(), subsystem(it)))
+                .collect(),
+            listeners: config
+                .listeners
+                .iter()
+                .map(|it| (it.port_id, it.clone()))
+                .collect(),
+            referrals: config
+                .referrals
+                .iter()
+                .map(|it| (it.address, it.clone()))
+                .collect(),
+        }
+    }
+
+    /// A namespace of a subsystem.
+    pub fn namespace(&self, nqn: &Nqn, nsid: u32) -> Option<&NamespaceConfig> {
+        self.subsystems.get(nqn)?.namespaces.get(&nsid)
+    }
+}

@@ -1,0 +1,101 @@
+//! What the manager asks of the frontend; tests have one of their own.
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use frontend_nvme_tcp::{Admin, AdminError, ControllerReport};
+use namespace::Namespace;
+use nvme::controller::{ControllerId, HostPolicy, Referral, Subsystem, Visibility};
+use nvme::nqn::Nqn;
+use nvme_spec::Nsid;
+
+/// The calls of [`Admin`], with its contract: a call returns when the change is in force on every reactor and the hosts were told, or when nothing of it
+/// was done.
+#[allow(
+    missing_docs,
+    reason = "each is the call of the same name of frontend_nvme_tcp::Admin"
+)]
+pub trait Frontend: Send {
+    fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError>;
+    fn delete_subsystem(&self, nqn: &Nqn) -> Result<(), AdminError>;
+    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<(), AdminError>;
+    fn attach(
+        &self,
+        nqn: &Nqn,
+        namespace: Arc<Namespace>,
+        visibility: Visibility,
+    ) -> Result<(), AdminError>;
+    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<(), AdminError>;
+    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<(), AdminError>;
+    fn set_visibility(
+        &self,
+        nqn: &Nqn,
+        nsid: Nsid,
+        visibility: Visibility,
+    ) -> Result<(), AdminError>;
+    fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError>;
+    fn remove_listener(&self, port_id: u16) -> Result<(), AdminError>;
+    fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError>;
+    fn end_controller(&self, id: ControllerId) -> Result<(), AdminError>;
+    fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError>;
+}
+
+impl Frontend for Admin {
+    fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError> {
+        self.create_subsystem(subsystem)
+    }
+
+    fn delete_subsystem(&self, nqn: &Nqn) -> Result<(), AdminError> {
+        self.delete_subsystem(nqn)
+    }
+
+    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<(), AdminError> {
+        self.set_hosts(nqn, hosts)
+    }
+
+    fn attach(
+        &self,
+        nqn: &Nqn,
+        namespace: Arc<Namespace>,
+        visibility: Visibility,
+    ) -> Result<(), AdminError> {
+        self.attach(nqn, namespace, visibility)
+    }
+
+    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<(), AdminError> {
+        self.replace(nqn, namespace)
+    }
+
+    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<(), AdminError> {
+        self.detach(nqn, nsid)
+    }
+
+    fn set_visibility(
+        &self,
+        nqn: &Nqn,
+        nsid: Nsid,
+        visibility: Visibility,
+    ) -> Result<(), AdminError> {
+        self.set_visibility(nqn, nsid, visibility)
+    }
+
+    fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError> {
+        self.add_listener(port_id, listener)
+    }
+
+    fn remove_listener(&self, port_id: u16) -> Result<(), AdminError> {
+        self.remove_listener(port_id)
+    }
+
+    fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError> {
+        self.set_referrals(referrals)
+    }
+
+    fn end_controller(&self, id: ControllerId) -> Result<(), AdminError> {
+        self.end_controller(id)
+    }
+
+    fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError> {
+        self.controllers()
+    }
+}

@@ -1,0 +1,143 @@
+//! Where hosts connect, and where else they are sent.
+
+use std::net::SocketAddr;
+
+use admin_proto::v1::{self, ListenerChange, event::Kind};
+
+use super::steps::{Step, listen};
+use super::{ManageError, Manager, News};
+use crate::config::{ListenerConfig, ReferralConfig};
+use crate::desired::PortId;
+use crate::limits::{LISTENERS_MAX, REFERRALS_MAX};
+
+impl Manager {
+    /// Listens at an address. Returns the port id: the lowest free one where none is given.
+    ///
+    /// # Errors
+    /// [`ManageError::Exists`], [`ManageError::Exhausted`], [`ManageError::Precondition`] with the system's words.
+    pub fn add_listener(
+        &mut self,
+        address: SocketAddr,
+        port_id: Option<PortId>,
+    ) -> Result<PortId, ManageError> {
+        self.may_change()?;
+        let all = &self.desired.listeners;
+        if all.len() >= LISTENERS_MAX {
+            return Err(ManageError::Exhausted(format!(
+                "there are {LISTENERS_MAX} listeners, and no more are possible; remove one first"
+            )));
+        }
+        let free = (1..=PortId::MAX).find(|id| !all.contains_key(id));
+        let port_id = port_id.or(free).unwrap_or(PortId::MAX);
+        if all.contains_key(&port_id) {
+            return Err(ManageError::Exists(format!(
+                "there is a listener with port id {port_id} already; take another one"
+            )));
+        }
+        let taken = all
+            .keys()
+            .any(|id| self.live_listener(*id) == Some(address));
+        if taken {
+            return Err(ManageError::Exists(format!(
+                "there is a listener at {address} already"
+            )));
+        }
+        let listener = listen(address)?;
+        // The port in force, so that it is the same one after a restart.
+        let address = listener
+            .local_addr()
+            .map_err(|error| ManageError::Internal(error.to_string()))?;
+        let mut next = self.desired.clone();
+        let config = ListenerConfig { address, port_id };
+        next.listeners.insert(port_id, config);
+        let steps = vec![Step::AddListener(port_id, listener)];
+        self.commit(
+            next,
+            steps,
+            vec![news(ListenerChange::Added, port_id, address)],
+        )?;
+        Ok(port_id)
+    }
+
+    /// Stops listening; connections that are made stay.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`].
+    pub fn remove_listener(&mut self, port_id: PortId) -> Result<(), ManageError> {
+        self.may_change()?;
+        let mut next = self.desired.clone();
+        let config = next.listeners.remove(&port_id).ok_or_else(|| {
+            ManageError::NotFound(format!(
+                "there is no listener with port id {port_id}; `snapctl listener list` shows those that are there"
+            ))
+        })?;
+        let address = self.live_listener(port_id).unwrap_or(config.address);
+        let news = news(ListenerChange::Removed, port_id, address);
+        self.commit(next, vec![Step::RemoveListener(port_id)], vec![news])?;
+        self.health.well(&subject(port_id));
+        Ok(())
+    }
+
+    /// Names another discovery service.
+    ///
+    /// # Errors
+    /// [`ManageError::Exists`], [`ManageError::Exhausted`].
+    pub fn add_referral(&mut self, address: SocketAddr, port_id: u16) -> Result<(), ManageError> {
+        self.may_change()?;
+        let mut next = self.desired.clone();
+        if next.referrals.len() >= REFERRALS_MAX {
+            return Err(ManageError::Exhausted(format!(
+                "there are {REFERRALS_MAX} referrals, and no more are possible; remove one first"
+            )));
+        }
+        let config = ReferralConfig { address, port_id };
+        if next.referrals.insert(address, config).is_some() {
+            return Err(ManageError::Exists(format!(
+                "there is a referral to {address} already"
+            )));
+        }
+        let steps = vec![Step::SetReferrals(
+            next.referrals.values().cloned().collect(),
+        )];
+        let news = news(ListenerChange::ReferralAdded, port_id, address);
+        self.commit(next, steps, vec![news])
+    }
+
+    /// Takes it out of the discovery log.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`].
+    pub fn remove_referral(&mut self, address: SocketAddr) -> Result<(), ManageError> {
+        self.may_change()?;
+        let mut next = self.desired.clone();
+        let config = next
+            .referrals
+            .remove(&address)
+            .ok_or_else(|| ManageError::NotFound(format!("there is no referral to {address}")))?;
+        let steps = vec![Step::SetReferrals(
+            next.referrals.values().cloned().collect(),
+        )];
+        let news = news(ListenerChange::ReferralRemoved, config.port_id, address);
+        self.commit(next, steps, vec![news])
+    }
+}
+
+/// What health calls a listener.
+pub fn subject(port_id: PortId) -> String {
+    format!("listener {port_id}")
+}
+
+fn news(change: ListenerChange, port_id: PortId, address: SocketAddr) -> News {
+    let event = v1::ListenerEvent {
+        change: change.into(),
+        port_id: port_id.into(),
+        address: address.to_string(),
+    };
+    let text = match change {
+        ListenerChange::Added => format!("listening at {address}, port id {port_id}"),
+        ListenerChange::Removed => format!("no longer listening at {address}"),
+        ListenerChange::ReferralAdded => format!("hosts are referred to {address}"),
+        _ => format!("hosts are no longer referred to {address}"),
+    };
+    (Kind::Listener(event), text)
+}

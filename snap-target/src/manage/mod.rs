@@ -1,0 +1,230 @@
+//! The manager: one thread that knows what is to be served, and makes it so.
+//!
+//! Contract: requests are carried out one at a time. Each is checked completely, then what it needs is opened, then it is put in force, then saved, then
+//! answered and told as events. A request that fails leaves what was served, and what was saved, as it was. Everything that blocks (opening stores, the
+//! state folder) happens here, on no reactor and not on the admin service's thread.
+
+mod error;
+mod frontend;
+mod hosts;
+mod listeners;
+mod namespaces;
+mod restore;
+mod steps;
+mod subsystems;
+mod thread;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use admin_proto::v1::{self, event::Kind};
+use frontend_nvme_tcp::ControllerReport;
+use namespace::Namespace;
+use nvme::controller::ControllerId;
+use nvme::nqn::Nqn;
+use volume::SourcePolicy;
+
+pub use error::ManageError;
+pub use frontend::Frontend;
+pub use namespaces::{NewNamespace, NewSize};
+pub use thread::{Manage, start};
+
+use crate::desired::{Desired, PortId};
+use crate::events::Hub;
+use crate::health::{Health, Phase};
+use crate::state::{Keepers, Overlay, StateFolder};
+use steps::{Step, take_all, undo_all};
+
+/// See the module.
+pub struct Manager {
+    frontend: Box<dyn Frontend>,
+    policy: SourcePolicy,
+    /// What the configuration says.
+    base: Desired,
+    /// What is to be served.
+    desired: Desired,
+    /// What is.
+    live: Live,
+    state: Option<StateFolder>,
+    keepers: Option<Keepers>,
+    events: Hub,
+    health: Health,
+}
+
+/// What a manager starts from.
+pub struct Foundation {
+    /// The target.
+    pub frontend: Box<dyn Frontend>,
+    /// Which files volumes may be mapped on.
+    pub policy: SourcePolicy,
+    /// What the configuration says.
+    pub base: Desired,
+    /// Where changes are kept, if anywhere.
+    pub state: Option<StateFolder>,
+    /// Where events go.
+    pub events: Hub,
+    /// Where problems go.
+    pub health: Health,
+}
+
+/// What is in force at the frontend.
+#[derive(Debug, Default)]
+pub struct Live {
+    namespaces: BTreeMap<(Nqn, u32), NamespaceLive>,
+    listeners: BTreeMap<PortId, ListenerLive>,
+}
+
+/// A namespace that is to be served.
+#[derive(Debug)]
+pub enum NamespaceLive {
+    /// It is.
+    Served(Arc<Namespace>),
+    /// Its source could not be opened: why.
+    Failed(String),
+}
+
+/// A listener that is to be there.
+#[derive(Debug)]
+pub enum ListenerLive {
+    /// It is, at this address, with the port in force.
+    Open(SocketAddr),
+    /// It could not be opened.
+    Failed,
+}
+
+impl Live {
+    fn served(&self, nqn: &Nqn, nsid: u32) -> Option<&Arc<Namespace>> {
+        match self.namespaces.get(&(nqn.clone(), nsid))? {
+            NamespaceLive::Served(namespace) => Some(namespace),
+            NamespaceLive::Failed(_) => None,
+        }
+    }
+
+    fn all_served(&self) -> impl Iterator<Item = (&Nqn, &Arc<Namespace>)> {
+        self.namespaces
+            .iter()
+            .filter_map(|((nqn, _), it)| match it {
+                NamespaceLive::Served(namespace) => Some((nqn, namespace)),
+                NamespaceLive::Failed(_) => None,
+            })
+    }
+}
+
+/// An event on its way: told when its change has been saved.
+type News = (Kind, String);
+
+impl Manager {
+    /// What is to be served.
+    pub fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    /// What the configuration says.
+    pub fn base(&self) -> &Desired {
+        &self.base
+    }
+
+    /// A namespace that is to be served, as it is.
+    pub fn live_namespace(&self, nqn: &Nqn, nsid: u32) -> Option<&NamespaceLive> {
+        self.live.namespaces.get(&(nqn.clone(), nsid))
+    }
+
+    /// Where a listener is, with the port in force; none if it could not be opened.
+    pub fn live_listener(&self, port_id: PortId) -> Option<SocketAddr> {
+        match self.live.listeners.get(&port_id)? {
+            ListenerLive::Open(address) => Some(*address),
+            ListenerLive::Failed => None,
+        }
+    }
+
+    /// The controllers, by CNTLID.
+    ///
+    /// # Errors
+    /// [`ManageError::Unavailable`].
+    pub fn controllers(&self) -> Result<Vec<ControllerReport>, ManageError> {
+        Ok(self.frontend.controllers()?)
+    }
+
+    /// Ends a controller and its connections.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`].
+    pub fn end_controller(&mut self, id: u16) -> Result<(), ManageError> {
+        self.may_change()?;
+        Ok(self.frontend.end_controller(ControllerId(id))?)
+    }
+
+    fn may_change(&self) -> Result<(), ManageError> {
+        match self.health.phase() {
+            Phase::Draining => Err(ManageError::Unavailable(
+                "the daemon is on its way out and takes no changes; ask the next one".to_owned(),
+            )),
+            Phase::Starting | Phase::Serving => Ok(()),
+        }
+    }
+
+    /// Puts a change in force, saves it, and tells it.
+    fn commit(
+        &mut self,
+        next: Desired,
+        steps: Vec<Step>,
+        news: Vec<News>,
+    ) -> Result<(), ManageError> {
+        let undo = take_all(&*self.frontend, &mut self.live, &self.desired, steps)?;
+        if let Err(error) = self.save(&next) {
+            undo_all(&*self.frontend, &mut self.live, undo);
+            return Err(error);
+        }
+        self.desired = next;
+        for (kind, text) in news {
+            tracing::info!("{text}");
+            self.events.publish(kind, text);
+        }
+        Ok(())
+    }
+
+    fn save(&mut self, next: &Desired) -> Result<(), ManageError> {
+        if let Some(state) = &mut self.state
+            && let Err(error) = state.save(&Overlay::between(&self.base, next))
+        {
+            self.health.problem("state folder", error.to_string());
+            return Err(error.into());
+        }
+        self.health.well("state folder");
+        Ok(())
+    }
+
+    fn subsystem(&self, nqn: &Nqn) -> Result<&crate::desired::Subsystem, ManageError> {
+        self.desired
+            .subsystems
+            .get(nqn)
+            .ok_or_else(|| no_subsystem(nqn))
+    }
+
+    /// A changed copy of what is to be served; the subsystem is there.
+    fn with_subsystem(
+        &self,
+        nqn: &Nqn,
+        change: impl FnOnce(&mut crate::desired::Subsystem),
+    ) -> Result<Desired, ManageError> {
+        let mut next = self.desired.clone();
+        let subsystem = next.subsystems.get_mut(nqn);
+        change(subsystem.ok_or_else(|| no_subsystem(nqn))?);
+        Ok(next)
+    }
+}
+
+fn no_subsystem(nqn: &Nqn) -> ManageError {
+    ManageError::NotFound(format!(
+        "there is no subsystem {nqn}; `snapctl subsystem list` shows those that are there"
+    ))
+}
+
+fn subsystem_news(change: v1::SubsystemChange, nqn: &Nqn, what: &str) -> News {
+    let event = v1::SubsystemEvent {
+        change: change.into(),
+        subsystem_nqn: nqn.to_string(),
+    };
+    (Kind::Subsystem(event), format!("subsystem {nqn} {what}"))
+}

@@ -1,0 +1,378 @@
+//! Namespaces come, go, grow, and are shown to some hosts.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use admin_proto::v1::{self, NamespaceChange, event::Kind};
+use namespace::Namespace;
+use nvme::controller::{NAMESPACES_MAX, Visibility};
+use nvme::nqn::Nqn;
+use store::StoreSpec;
+
+use super::steps::Step;
+use super::{ManageError, Manager, NamespaceLive, News};
+use crate::config::{NamespaceConfig, SourceSpec};
+use crate::line_of;
+use crate::open;
+use crate::text::uuid_text;
+
+/// What to attach.
+#[derive(Clone, Debug)]
+pub struct NewNamespace {
+    /// To which subsystem.
+    pub nqn: Nqn,
+    /// Under which number; none: the lowest free one.
+    pub nsid: Option<u32>,
+    /// A volume or a store, as on the command line.
+    pub source: String,
+    /// Block size; none: 4096 of a store, its own of a volume.
+    pub lba_bytes: Option<u32>,
+    /// Refuses writes although the store could take them.
+    pub read_only: bool,
+    /// Who sees it.
+    pub visibility: Visibility,
+}
+
+/// Another size for a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewSize {
+    /// This many bytes.
+    Bytes(u64),
+    /// What the file or block device has now.
+    Rescan,
+}
+
+/// What health calls a namespace.
+pub fn subject(nqn: &Nqn, nsid: u32) -> String {
+    format!("{nqn} nsid {nsid}")
+}
+
+impl Manager {
+    /// Opens what stands behind a namespace, and attaches it. Returns its NSID.
+    ///
+    /// # Errors
+    /// [`ManageError`]; what cannot be opened is [`ManageError::Precondition`] and says why.
+    pub fn attach(&mut self, new: NewNamespace) -> Result<u32, ManageError> {
+        self.may_change()?;
+        let NewNamespace { nqn, source, .. } = new;
+        let there = &self.subsystem(&nqn)?.namespaces;
+        let lowest = (1..=NAMESPACES_MAX).find(|nsid| !there.contains_key(nsid));
+        let nsid = new.nsid.or(lowest).ok_or_else(|| {
+            ManageError::Exhausted(format!(
+                "{nqn} has {NAMESPACES_MAX} namespaces, and no more are possible; detach one first"
+            ))
+        })?;
+        if there.contains_key(&nsid) {
+            return Err(ManageError::Exists(format!(
+                "{nqn} has a namespace {nsid} already; detach it first, or take another number"
+            )));
+        }
+        let source = SourceSpec::parse(&source, new.lba_bytes.unwrap_or(4096))
+            .map_err(|error| ManageError::Invalid(format!("source: {error}")))?;
+        let config = NamespaceConfig {
+            nsid,
+            source: absolute(source)?,
+            visibility: new.visibility,
+            read_only: new.read_only,
+        };
+        let namespace = self.open(&nqn, &config)?;
+        if let Some(wanted) = new.lba_bytes
+            && wanted != namespace.lba_bytes
+        {
+            return Err(ManageError::Precondition(format!(
+                "{} has blocks of {} bytes, not {wanted}; leave the block size out",
+                namespace.name, namespace.lba_bytes
+            )));
+        }
+        let next = self.with_subsystem(&nqn, |it| {
+            it.namespaces.insert(nsid, config.clone());
+        })?;
+        let news = news(NamespaceChange::Attached, &nqn, &namespace, "attached");
+        let steps = vec![Step::Attach(nqn, namespace, config.visibility)];
+        self.commit(next, steps, vec![news])?;
+        Ok(nsid)
+    }
+
+    /// Takes a namespace away. Its data stay.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`].
+    pub fn detach(&mut self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
+        self.may_change()?;
+        self.namespace_config(nqn, nsid)?;
+        let next = self.with_subsystem(nqn, |it| {
+            it.namespaces.remove(&nsid);
+        })?;
+        let news = match self.live.served(nqn, nsid) {
+            Some(old) => vec![news(NamespaceChange::Detached, nqn, old, "detached")],
+            None => Vec::new(),
+        };
+        self.commit(next, vec![Step::Detach(nqn.clone(), nsid)], news)?;
+        self.health.well(&subject(nqn, nsid));
+        Ok(())
+    }
+
+    /// Shows a namespace to other hosts.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`].
+    pub fn set_visibility(
+        &mut self,
+        nqn: &Nqn,
+        nsid: u32,
+        visibility: Visibility,
+    ) -> Result<(), ManageError> {
+        self.may_change()?;
+        if self.namespace_config(nqn, nsid)?.visibility == visibility {
+            return Ok(());
+        }
+        let next = self.with_subsystem(nqn, |it| {
+            if let Some(config) = it.namespaces.get_mut(&nsid) {
+                config.visibility = visibility.clone();
+            }
+        })?;
+        let news = match self.live.served(nqn, nsid) {
+            Some(served) => vec![news(
+                NamespaceChange::Visibility,
+                nqn,
+                served,
+                "is seen by other hosts",
+            )],
+            None => Vec::new(),
+        };
+        let steps = vec![Step::SetVisibility(nqn.clone(), nsid, visibility)];
+        self.commit(next, steps, news)
+    }
+
+    /// Gives a raw namespace another size. Returns the one before, in bytes. A file is grown before hosts are told, and cut, if forced, after: what fails in
+    /// between leaves a file that is longer than what is served of it.
+    ///
+    /// # Errors
+    /// [`ManageError`]; a smaller size that is not forced is [`ManageError::Precondition`].
+    pub fn resize(
+        &mut self,
+        nqn: &Nqn,
+        nsid: u32,
+        size: NewSize,
+        force: bool,
+    ) -> Result<u64, ManageError> {
+        self.may_change()?;
+        let mut config = self.namespace_config(nqn, nsid)?.clone();
+        let old = self.live.served(nqn, nsid).cloned().ok_or_else(|| {
+            ManageError::Precondition(format!(
+                "namespace {nsid} of {nqn} is not served: what stands behind it cannot be opened"
+            ))
+        })?;
+        let mut cut = None;
+        match &mut config.source {
+            SourceSpec::Volume { .. } => {
+                return Err(ManageError::Precondition(
+                    "this namespace is a view: its size is its volume's; pack another volume"
+                        .to_owned(),
+                ));
+            }
+            SourceSpec::Store { spec, lba_bytes } => match (spec, size) {
+                (StoreSpec::File { path }, NewSize::Bytes(bytes)) => {
+                    whole_blocks(bytes, *lba_bytes)?;
+                    may_shrink(old.bytes(), bytes, force)?;
+                    if bytes < old.bytes() {
+                        cut = Some((path.clone(), bytes));
+                    } else {
+                        grow(path, bytes)?;
+                    }
+                }
+                (StoreSpec::File { .. }, NewSize::Rescan) => {}
+                (StoreSpec::Null { bytes: now }, NewSize::Bytes(bytes)) => {
+                    whole_blocks(bytes, *lba_bytes)?;
+                    may_shrink(old.bytes(), bytes, force)?;
+                    *now = bytes;
+                }
+                (StoreSpec::Mem { .. }, NewSize::Bytes(_)) => {
+                    return Err(ManageError::Precondition(
+                        "memory keeps its size as long as it is attached; attach another one"
+                            .to_owned(),
+                    ));
+                }
+                (StoreSpec::Null { .. } | StoreSpec::Mem { .. }, NewSize::Rescan) => {
+                    return Err(ManageError::Precondition(
+                        "only files and block devices can have changed by themselves; name a size"
+                            .to_owned(),
+                    ));
+                }
+            },
+        }
+        self.serve_again(nqn, &old, config, cut, force)
+    }
+
+    fn serve_again(
+        &mut self,
+        nqn: &Nqn,
+        old: &Arc<Namespace>,
+        config: NamespaceConfig,
+        cut: Option<(std::path::PathBuf, u64)>,
+        force: bool,
+    ) -> Result<u64, ManageError> {
+        let before = old.bytes();
+        let mut namespace = open::namespace(&config, &self.policy)
+            .map_err(|error| ManageError::Precondition(line_of(&error)))?
+            .succeeding(old);
+        if let Some((_, bytes)) = &cut {
+            namespace.blocks = bytes / u64::from(namespace.lba_bytes);
+        }
+        may_shrink(before, namespace.bytes(), force)?;
+        if namespace.bytes() == before {
+            return Ok(before);
+        }
+        let namespace = Arc::new(namespace);
+        let text = format!("has {} bytes now, it had {before}", namespace.bytes());
+        let news = news(NamespaceChange::Resized, nqn, &namespace, &text);
+        let next = self.with_subsystem(nqn, |it| {
+            it.namespaces.insert(config.nsid, config);
+        })?;
+        self.commit(
+            next,
+            vec![Step::Replace(nqn.clone(), namespace)],
+            vec![news],
+        )?;
+        if let Some((path, bytes)) = cut {
+            // Hosts see the new end already; nobody reads or writes behind it.
+            set_len(&path, bytes)?;
+        }
+        Ok(before)
+    }
+
+    /// Opens what stands behind a namespace, with the keeper of its records.
+    pub(super) fn open(
+        &self,
+        nqn: &Nqn,
+        config: &NamespaceConfig,
+    ) -> Result<Arc<Namespace>, ManageError> {
+        let mut namespace = open::namespace(config, &self.policy)
+            .map_err(|error| ManageError::Precondition(line_of(&error)))?;
+        for (of, other) in self.live.all_served() {
+            // Two subsystems may show the same view; a disk that can be written has one writer's order, and one set of reservations.
+            let read_only = other.write_protected && namespace.write_protected;
+            if other.identity == namespace.identity && (of == nqn || !read_only) {
+                return Err(ManageError::Precondition(format!(
+                    "{} and {} are the same content under the same UUID; serve it once",
+                    other.name, namespace.name
+                )));
+            }
+        }
+        if let Some(keepers) = &self.keepers
+            && open::is_lasting(config)
+        {
+            namespace.keeper = keepers.of(&namespace.identity);
+        }
+        Ok(Arc::new(namespace))
+    }
+
+    fn namespace_config(&self, nqn: &Nqn, nsid: u32) -> Result<&NamespaceConfig, ManageError> {
+        let there = self.subsystem(nqn)?.namespaces.get(&nsid);
+        there.ok_or_else(|| {
+            ManageError::NotFound(format!(
+                "{nqn} has no namespace {nsid}; `snapctl namespace list` shows those that are there"
+            ))
+        })
+    }
+
+    /// A namespace that is configured and cannot be served.
+    pub(super) fn mark_failed(&mut self, nqn: &Nqn, nsid: u32, why: String) {
+        self.health.problem(&subject(nqn, nsid), why.clone());
+        let key = (nqn.clone(), nsid);
+        self.live.namespaces.insert(key, NamespaceLive::Failed(why));
+    }
+}
+
+/// What was given by a client is relative to nothing that it knows.
+fn absolute(source: SourceSpec) -> Result<SourceSpec, ManageError> {
+    let path = match &source {
+        SourceSpec::Volume { path } => path,
+        SourceSpec::Store {
+            spec: StoreSpec::File { path },
+            ..
+        } => path,
+        SourceSpec::Store { .. } => return Ok(source),
+    };
+    if path.is_absolute() {
+        return Ok(source);
+    }
+    Err(ManageError::Invalid(format!(
+        "source: {} is relative; write the whole path on the daemon's machine",
+        path.display()
+    )))
+}
+
+fn whole_blocks(bytes: u64, lba_bytes: u32) -> Result<(), ManageError> {
+    if bytes == 0 || !bytes.is_multiple_of(u64::from(lba_bytes)) {
+        return Err(ManageError::Invalid(format!(
+            "bytes: {bytes} is no multiple of the block size; take a multiple of {lba_bytes}, at least one"
+        )));
+    }
+    Ok(())
+}
+
+fn may_shrink(before: u64, bytes: u64, force: bool) -> Result<(), ManageError> {
+    if bytes < before && !force {
+        return Err(ManageError::Precondition(format!(
+            "{bytes} bytes are less than the {before} that hosts see; what is behind the new end would be lost: force it if that is meant"
+        )));
+    }
+    Ok(())
+}
+
+/// Makes a file at least this long; a block device must be.
+fn grow(path: &Path, bytes: u64) -> Result<(), ManageError> {
+    let refused =
+        |error: std::io::Error| ManageError::Precondition(format!("{}: {error}", path.display()));
+    let metadata = std::fs::metadata(path).map_err(refused)?;
+    if metadata.file_type().is_block_device() {
+        let has = std::io::Seek::seek(
+            &mut File::open(path).map_err(refused)?,
+            std::io::SeekFrom::End(0),
+        )
+        .map_err(refused)?;
+        if has != bytes {
+            return Err(ManageError::Precondition(format!(
+                "{} is a block device of {has} bytes, and served whole; rescan it",
+                path.display()
+            )));
+        }
+        return Ok(());
+    }
+    set_len(path, bytes)
+}
+
+fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {
+    let file = OpenOptions::new().write(true).open(path);
+    let done = file.and_then(|file| {
+        if file.metadata()?.len() != bytes {
+            file.set_len(bytes)?;
+            file.sync_all()?;
+        }
+        Ok(())
+    });
+    done.map_err(|error| {
+        ManageError::Precondition(format!(
+            "{} cannot be made {bytes} bytes long: {error}",
+            path.display()
+        ))
+    })
+}
+
+fn news(change: NamespaceChange, nqn: &Nqn, namespace: &Namespace, what: &str) -> News {
+    let event = v1::NamespaceEvent {
+        change: change.into(),
+        subsystem_nqn: nqn.to_string(),
+        nsid: namespace.nsid,
+        uuid: uuid_text(&namespace.identity.uuid),
+        bytes: namespace.bytes(),
+    };
+    let text = format!(
+        "namespace {} of {nqn} ({}) {what}",
+        namespace.nsid, namespace.name
+    );
+    (Kind::Namespace(event), text)
+}

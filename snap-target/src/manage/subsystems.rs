@@ -1,0 +1,71 @@
+//! Subsystems come and go.
+
+use std::collections::BTreeMap;
+
+use admin_proto::v1::SubsystemChange;
+use nvme::nqn::Nqn;
+
+use super::steps::Step;
+use super::{ManageError, Manager, subsystem_news};
+use crate::desired::{Subsystem, SubsystemBody};
+use crate::limits::SUBSYSTEMS_MAX;
+
+impl Manager {
+    /// Makes a subsystem without namespaces.
+    ///
+    /// # Errors
+    /// [`ManageError::Exists`], [`ManageError::Exhausted`], [`ManageError::Precondition`].
+    pub fn create_subsystem(&mut self, nqn: Nqn, body: SubsystemBody) -> Result<(), ManageError> {
+        self.may_change()?;
+        if self.desired.subsystems.contains_key(&nqn) {
+            return Err(ManageError::Exists(format!(
+                "there is a subsystem {nqn} already; delete it first, or take another name"
+            )));
+        }
+        if self.desired.subsystems.len() >= SUBSYSTEMS_MAX {
+            return Err(ManageError::Exhausted(format!(
+                "there are {SUBSYSTEMS_MAX} subsystems, and no more are possible; delete one first"
+            )));
+        }
+        let mut next = self.desired.clone();
+        let made = Subsystem {
+            body: body.clone(),
+            namespaces: BTreeMap::new(),
+        };
+        next.subsystems.insert(nqn.clone(), made);
+        let news = subsystem_news(SubsystemChange::Created, &nqn, "was made");
+        self.commit(next, vec![Step::CreateSubsystem(nqn, body)], vec![news])
+    }
+
+    /// Deletes a subsystem with all that it has. Returns how many namespaces and controllers it had.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`]; [`ManageError::Precondition`] where it is in use and not forced.
+    pub fn delete_subsystem(
+        &mut self,
+        nqn: &Nqn,
+        force: bool,
+    ) -> Result<(usize, usize), ManageError> {
+        self.may_change()?;
+        let namespaces: Vec<u32> = self.subsystem(nqn)?.namespaces.keys().copied().collect();
+        let controllers = self.controllers()?;
+        let controllers = controllers
+            .iter()
+            .filter(|it| it.subsystem.as_ref() == Some(nqn))
+            .count();
+        if !force && (!namespaces.is_empty() || controllers > 0) {
+            return Err(ManageError::Precondition(format!(
+                "{nqn} has {} namespaces and {controllers} controllers; force deletes it with them (stores keep their data)",
+                namespaces.len()
+            )));
+        }
+        let mut next = self.desired.clone();
+        next.subsystems.remove(nqn);
+        let news = subsystem_news(SubsystemChange::Deleted, nqn, "was deleted");
+        self.commit(next, vec![Step::DeleteSubsystem(nqn.clone())], vec![news])?;
+        for nsid in &namespaces {
+            self.health.well(&super::namespaces::subject(nqn, *nsid));
+        }
+        Ok((namespaces.len(), controllers))
+    }
+}

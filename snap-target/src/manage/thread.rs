@@ -1,0 +1,64 @@
+//! The manager's thread, and how others reach it.
+
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+
+use super::{ManageError, Manager};
+use crate::limits::REQUESTS_MAX;
+
+/// Work for the manager.
+type Request = Box<dyn FnOnce(&mut Manager) + Send>;
+
+/// Reaches the manager from any thread. The thread ends with the last of them.
+#[derive(Clone)]
+pub struct Manage {
+    requests: SyncSender<Request>,
+}
+
+/// Gives the manager a thread of its own.
+///
+/// # Errors
+/// No thread can be had.
+pub fn start(mut manager: Manager) -> std::io::Result<(Manage, JoinHandle<()>)> {
+    let (requests, queue): (_, Receiver<Request>) = sync_channel(REQUESTS_MAX);
+    let thread = std::thread::Builder::new()
+        .name("manager".to_owned())
+        .spawn(move || {
+            while let Ok(request) = queue.recv() {
+                request(&mut manager);
+            }
+        })?;
+    Ok((Manage { requests }, thread))
+}
+
+impl Manage {
+    /// Has something done by the manager, behind what others asked for. It is done also where the caller no longer waits for it.
+    ///
+    /// # Errors
+    /// What the request returns; [`ManageError::Exhausted`] where too many wait already.
+    pub async fn call<T: Send + 'static>(
+        &self,
+        request: impl FnOnce(&mut Manager) -> Result<T, ManageError> + Send + 'static,
+    ) -> Result<T, ManageError> {
+        let (answer, answered) = oneshot::channel();
+        let request = Box::new(move |manager: &mut Manager| {
+            // Whoever asked may be gone.
+            let _heard = answer.send(request(manager));
+        });
+        self.requests
+            .try_send(request)
+            .map_err(|error| match error {
+                TrySendError::Full(_) => ManageError::Exhausted(format!(
+                    "{REQUESTS_MAX} requests wait for the daemon already; try again"
+                )),
+                TrySendError::Disconnected(_) => ended(),
+            })?;
+        answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+fn ended() -> ManageError {
+    ManageError::Unavailable("the daemon is ending".to_owned())
+}

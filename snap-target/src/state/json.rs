@@ -1,0 +1,309 @@
+//! The changes as JSON, so that a person can read what was kept.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
+use nvme::nqn::Nqn;
+use serde::{Deserialize, Serialize};
+use store::StoreSpec;
+
+use super::overlay::{Change, Overlay};
+use crate::config::{ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec};
+use crate::desired::SubsystemBody;
+
+/// As JSON.
+pub fn write(overlay: &Overlay) -> serde_json::Result<Vec<u8>> {
+    serde_json::to_vec_pretty(&Document::of(overlay))
+}
+
+/// From JSON.
+///
+/// # Errors
+/// What is wrong.
+pub fn read(bytes: &[u8]) -> Result<Overlay, String> {
+    let document: Document = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    document.overlay()
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    subsystems: Vec<Entry<String, Subsystem>>,
+    namespaces: Vec<Entry<(String, u32), Namespace>>,
+    listeners: Vec<Entry<u16, String>>,
+    referrals: Vec<Entry<SocketAddr, u16>>,
+}
+
+/// `file`: what the configuration said; `now`: what holds.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry<K, T> {
+    key: K,
+    file: Option<T>,
+    now: Option<T>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Subsystem {
+    serial: Option<String>,
+    model: Option<String>,
+    hosts: Hosts,
+    limits: Limits,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Hosts {
+    Any,
+    Only(Vec<String>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Limits {
+    controllers_max: u16,
+    controllers_per_host_max: u16,
+    connections_per_host_max: u16,
+    io_queues_per_host_max: u16,
+    memory_per_host_bytes: u64,
+    io_queues_max: u16,
+    queue_entries_max: u16,
+    transfer_bytes_max: u32,
+    capsule_data_bytes: u32,
+    async_events_max: u8,
+    aborts_max: u8,
+    error_log_entries: u8,
+    retry_delays_100ms: [u16; 3],
+    discovery_idle_ms: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Namespace {
+    source: Source,
+    hosts: Hosts,
+    read_only: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Source {
+    Volume { path: PathBuf },
+    File { path: PathBuf, lba_bytes: u32 },
+    Mem { bytes: u64, lba_bytes: u32 },
+    Null { bytes: u64, lba_bytes: u32 },
+}
+
+impl Document {
+    fn of(overlay: &Overlay) -> Self {
+        Self {
+            subsystems: entries(&overlay.subsystems, Nqn::to_string, |_, it| it.into()),
+            namespaces: entries(
+                &overlay.namespaces,
+                |(nqn, nsid)| (nqn.to_string(), *nsid),
+                |_, it| it.into(),
+            ),
+            listeners: entries(
+                &overlay.listeners,
+                |port_id| *port_id,
+                |_, it| it.address.to_string(),
+            ),
+            referrals: entries(&overlay.referrals, |address| *address, |_, it| it.port_id),
+        }
+    }
+
+    fn overlay(self) -> Result<Overlay, String> {
+        Ok(Overlay {
+            subsystems: changes(self.subsystems, |key| nqn(&key), |_, it| it.body())?,
+            namespaces: changes(
+                self.namespaces,
+                |(name, nsid)| Ok((nqn(&name)?, nsid)),
+                |(_, nsid), it| it.config(*nsid),
+            )?,
+            listeners: changes(self.listeners, Ok, |port_id, address| {
+                Ok(ListenerConfig {
+                    address: address
+                        .parse()
+                        .map_err(|_| format!("{address:?}: no address"))?,
+                    port_id: *port_id,
+                })
+            })?,
+            referrals: changes(self.referrals, Ok, |address, port_id| {
+                Ok(ReferralConfig {
+                    address: *address,
+                    port_id,
+                })
+            })?,
+        })
+    }
+}
+
+fn entries<K, T, L, U>(
+    all: &BTreeMap<K, Change<T>>,
+    key: impl Fn(&K) -> L,
+    value: impl Fn(&K, &T) -> U,
+) -> Vec<Entry<L, U>> {
+    all.iter()
+        .map(|(k, change)| Entry {
+            key: key(k),
+            file: change.base.as_ref().map(|it| value(k, it)),
+            now: change.word.as_ref().map(|it| value(k, it)),
+        })
+        .collect()
+}
+
+fn changes<K: Ord, T, L, U>(
+    all: Vec<Entry<L, U>>,
+    key: impl Fn(L) -> Result<K, String>,
+    value: impl Fn(&K, U) -> Result<T, String>,
+) -> Result<BTreeMap<K, Change<T>>, String> {
+    all.into_iter()
+        .map(|entry| {
+            let k = key(entry.key)?;
+            let change = Change {
+                base: entry.file.map(|it| value(&k, it)).transpose()?,
+                word: entry.now.map(|it| value(&k, it)).transpose()?,
+            };
+            Ok((k, change))
+        })
+        .collect()
+}
+
+fn nqn(text: &str) -> Result<Nqn, String> {
+    Nqn::parse(text).map_err(|error| format!("{text:?}: {error}"))
+}
+
+fn nqns(texts: &[String]) -> Result<Vec<Nqn>, String> {
+    texts.iter().map(|text| nqn(text)).collect()
+}
+
+fn texts(nqns: &[Nqn]) -> Vec<String> {
+    nqns.iter().map(Nqn::to_string).collect()
+}
+
+impl From<&SubsystemBody> for Subsystem {
+    fn from(body: &SubsystemBody) -> Self {
+        Self {
+            serial: body.serial.clone(),
+            model: body.model.clone(),
+            hosts: match &body.hosts {
+                HostPolicy::Any => Hosts::Any,
+                HostPolicy::Only(nqns) => Hosts::Only(texts(nqns)),
+            },
+            limits: (&body.limits).into(),
+        }
+    }
+}
+
+impl Subsystem {
+    fn body(self) -> Result<SubsystemBody, String> {
+        Ok(SubsystemBody {
+            serial: self.serial,
+            model: self.model,
+            hosts: match self.hosts {
+                Hosts::Any => HostPolicy::Any,
+                Hosts::Only(names) => HostPolicy::Only(nqns(&names)?),
+            },
+            limits: self.limits.into(),
+        })
+    }
+}
+
+impl From<&NamespaceConfig> for Namespace {
+    fn from(config: &NamespaceConfig) -> Self {
+        Self {
+            source: match &config.source {
+                SourceSpec::Volume { path } => Source::Volume { path: path.clone() },
+                SourceSpec::Store { spec, lba_bytes } => stored(spec, *lba_bytes),
+            },
+            hosts: match &config.visibility {
+                Visibility::All => Hosts::Any,
+                Visibility::Hosts(nqns) => Hosts::Only(texts(nqns)),
+            },
+            read_only: config.read_only,
+        }
+    }
+}
+
+fn stored(spec: &StoreSpec, lba_bytes: u32) -> Source {
+    match spec {
+        StoreSpec::File { path } => Source::File {
+            path: path.clone(),
+            lba_bytes,
+        },
+        StoreSpec::Mem { bytes } => Source::Mem {
+            bytes: *bytes,
+            lba_bytes,
+        },
+        StoreSpec::Null { bytes } => Source::Null {
+            bytes: *bytes,
+            lba_bytes,
+        },
+    }
+}
+
+impl Namespace {
+    fn config(self, nsid: u32) -> Result<NamespaceConfig, String> {
+        let store = |spec, lba_bytes| SourceSpec::Store { spec, lba_bytes };
+        Ok(NamespaceConfig {
+            nsid,
+            source: match self.source {
+                Source::Volume { path } => SourceSpec::Volume { path },
+                Source::File { path, lba_bytes } => store(StoreSpec::File { path }, lba_bytes),
+                Source::Mem { bytes, lba_bytes } => store(StoreSpec::Mem { bytes }, lba_bytes),
+                Source::Null { bytes, lba_bytes } => store(StoreSpec::Null { bytes }, lba_bytes),
+            },
+            visibility: match self.hosts {
+                Hosts::Any => Visibility::All,
+                Hosts::Only(names) => Visibility::Hosts(nqns(&names)?),
+            },
+            read_only: self.read_only,
+        })
+    }
+}
+
+impl From<&ControllerLimits> for Limits {
+    fn from(limits: &ControllerLimits) -> Self {
+        Self {
+            controllers_max: limits.controllers_max,
+            controllers_per_host_max: limits.controllers_per_host_max,
+            connections_per_host_max: limits.connections_per_host_max,
+            io_queues_per_host_max: limits.io_queues_per_host_max,
+            memory_per_host_bytes: limits.memory_per_host_bytes,
+            io_queues_max: limits.io_queues_max,
+            queue_entries_max: limits.queue_entries_max,
+            transfer_bytes_max: limits.transfer_bytes_max,
+            capsule_data_bytes: limits.capsule_data_bytes,
+            async_events_max: limits.async_events_max,
+            aborts_max: limits.aborts_max,
+            error_log_entries: limits.error_log_entries,
+            retry_delays_100ms: limits.retry_delays_100ms,
+            discovery_idle_ms: u64::try_from(limits.discovery_idle.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+impl From<Limits> for ControllerLimits {
+    fn from(limits: Limits) -> Self {
+        Self {
+            controllers_max: limits.controllers_max,
+            controllers_per_host_max: limits.controllers_per_host_max,
+            connections_per_host_max: limits.connections_per_host_max,
+            io_queues_per_host_max: limits.io_queues_per_host_max,
+            memory_per_host_bytes: limits.memory_per_host_bytes,
+            io_queues_max: limits.io_queues_max,
+            queue_entries_max: limits.queue_entries_max,
+            transfer_bytes_max: limits.transfer_bytes_max,
+            capsule_data_bytes: limits.capsule_data_bytes,
+            async_events_max: limits.async_events_max,
+            aborts_max: limits.aborts_max,
+            error_log_entries: limits.error_log_entries,
+            retry_delays_100ms: limits.retry_delays_100ms,
+            discovery_idle: Duration::from_millis(limits.discovery_idle_ms),
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! The state folder: what was made while serving, and what namespaces must remember, through restarts and power loss.
+//!
+//! Contract: each file is replaced as a whole; after a crash at any moment it is the last one whose saving was reported, or a later one. A file that is
+//! damaged is refused with the way out, never taken for an empty one. One daemon at a time has a folder.
+
+mod disk;
+mod json;
+mod keeper;
+mod overlay;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{Flock, FlockArg};
+
+pub use keeper::Keepers;
+pub use overlay::Overlay;
+
+/// The file of what the admin plane changed.
+const CHANGES_FILE: &str = "changes";
+/// Held by the daemon that has the folder.
+const LOCK_FILE: &str = "lock";
+/// What the record of the changes is called.
+const CHANGES_KIND: &str = "changes";
+
+/// A state folder that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StateError {
+    /// Another daemon has it.
+    #[error(
+        "the state folder {folder} is in use by another snap-target; end that one, or name another folder"
+    )]
+    InUse {
+        /// Which folder.
+        folder: String,
+    },
+    /// The system refused something.
+    #[error("the state folder {folder}: {what}: {why}")]
+    System {
+        /// Which folder.
+        folder: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
+    /// A file was changed by something else, or its medium failed.
+    #[error(
+        "{file} is damaged: {why}; put a copy of it back, or move it away to go on without what it kept"
+    )]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// How that shows.
+        why: String,
+    },
+    /// A file of a newer daemon.
+    #[error(
+        "{file} was written by a newer snap-target; start that one, or move the file away to go on without what it kept"
+    )]
+    Version {
+        /// Which file.
+        file: String,
+    },
+}
+
+/// The folder, held against other daemons.
+#[derive(Debug)]
+pub struct StateFolder {
+    path: PathBuf,
+    disk: disk::Folder,
+    sequence: u64,
+    _lock: Flock<File>,
+}
+
+impl StateFolder {
+    /// Opens a folder; makes it where it is not there.
+    ///
+    /// # Errors
+    /// [`StateError::InUse`], [`StateError::System`].
+    pub fn open(path: &Path) -> Result<Self, StateError> {
+        let system = |what, error: io::Error| StateError::System {
+            folder: path.display().to_string(),
+            what,
+            why: error.to_string(),
+        };
+        make_folder(path).map_err(|error| system("it cannot be made", error))?;
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let lock = options
+            .open(path.join(LOCK_FILE))
+            .map_err(|error| system("its lock file cannot be opened", error))?;
+        let lock = match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
+                return Err(StateError::InUse {
+                    folder: path.display().to_string(),
+                });
+            }
+            Err((_, errno)) => return Err(system("it cannot be locked", errno.into())),
+        };
+        let disk =
+            disk::Folder::open(path).map_err(|error| system("it cannot be opened", error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            disk,
+            sequence: 0,
+            _lock: lock,
+        })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the admin plane changed, as it was saved last.
+    ///
+    /// # Errors
+    /// [`StateError`]: the daemon must not go on as if there were nothing.
+    pub fn load(&mut self) -> Result<Overlay, StateError> {
+        let (overlay, sequence) = load(&self.disk, &self.path)?;
+        self.sequence = sequence;
+        Ok(overlay)
+    }
+
+    /// Saves what the admin plane changed.
+    ///
+    /// # Errors
+    /// [`StateError::System`]: what is saved is what was saved before, or this.
+    pub fn save(&mut self, overlay: &Overlay) -> Result<(), StateError> {
+        self.sequence += 1;
+        save(&mut self.disk, self.sequence, overlay).map_err(|error| StateError::System {
+            folder: self.path.display().to_string(),
+            what: "the changes cannot be saved",
+            why: error.to_string(),
+        })
+    }
+}
+
+/// Makes the last part of the path, for its owner alone.
+fn make_folder(path: &Path) -> io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+        // The folder's own name must survive, too.
+        Ok(()) => match path.parent() {
+            Some(parent) if parent != Path::new("") => File::open(parent)?.sync_all(),
+            _ => File::open(".")?.sync_all(),
+        },
+    }
+}
+
+fn load(disk: &dyn disk::Disk, folder: &Path) -> Result<(Overlay, u64), StateError> {
+    let file = folder.join(CHANGES_FILE).display().to_string();
+    let record = disk
+        .read(CHANGES_FILE)
+        .map_err(|error| StateError::System {
+            folder: folder.display().to_string(),
+            what: "the changes cannot be read",
+            why: error.to_string(),
+        })?;
+    let Some(record) = record else {
+        return Ok((Overlay::default(), 0));
+    };
+    let (sequence, bytes) = record::unseal(CHANGES_KIND, &record, &file)?;
+    let overlay = json::read(bytes).map_err(|why| StateError::Damaged { file, why })?;
+    Ok((overlay, sequence))
+}
+
+fn save(disk: &mut dyn disk::Disk, sequence: u64, overlay: &Overlay) -> io::Result<()> {
+    let bytes = json::write(overlay).map_err(io::Error::other)?;
+    disk::replace(
+        disk,
+        CHANGES_FILE,
+        &record::seal(CHANGES_KIND, sequence, &bytes),
+    )
+}

@@ -1,0 +1,149 @@
+//! Turns what happens at the target into events.
+
+use std::collections::HashMap;
+use std::sync::mpsc::Receiver;
+
+use admin_proto::v1::{self, ControllerChange, HostChange, event::Kind};
+use frontend_nvme_tcp::{Gone, TargetEvent};
+use nvme::controller::ControllerId;
+use nvme::nqn::Nqn;
+use nvme::queue::QueueId;
+
+use crate::events::Hub;
+
+/// Watches on a thread of its own until the target has ended.
+///
+/// # Errors
+/// No thread can be had.
+pub fn start(happened: Receiver<TargetEvent>, events: Hub) -> std::io::Result<()> {
+    let thread = std::thread::Builder::new().name("events".to_owned());
+    thread.spawn(move || {
+        let mut watch = Watch {
+            events,
+            controllers: HashMap::new(),
+            of_host: HashMap::new(),
+        };
+        while let Ok(event) = happened.recv() {
+            watch.tell(event);
+        }
+    })?;
+    Ok(())
+}
+
+struct Watch {
+    events: Hub,
+    /// Who is connected.
+    controllers: HashMap<ControllerId, Peer>,
+    /// Controllers of a host in a subsystem.
+    of_host: HashMap<(String, String), usize>,
+}
+
+#[derive(Clone)]
+struct Peer {
+    subsystem: String,
+    host: String,
+    address: String,
+}
+
+impl Watch {
+    fn tell(&mut self, event: TargetEvent) {
+        match event {
+            TargetEvent::HostConnected {
+                controller,
+                subsystem,
+                host,
+                peer,
+                ..
+            } => {
+                let peer = Peer {
+                    subsystem: subsystem_name(subsystem.as_ref()),
+                    host: host.to_string(),
+                    address: peer.to_string(),
+                };
+                self.controllers.insert(controller, peer.clone());
+                self.controller(ControllerChange::Connected, controller, None);
+                let key = (peer.subsystem.clone(), peer.host.clone());
+                let count = self.of_host.entry(key).or_default();
+                *count += 1;
+                if *count == 1 {
+                    self.host(HostChange::Connected, &peer);
+                }
+            }
+            TargetEvent::HostGone {
+                controller, why, ..
+            } => self.gone(controller, why),
+            TargetEvent::QueueConnected { controller, queue } => {
+                self.controller(ControllerChange::QueueConnected, controller, Some(queue));
+            }
+            TargetEvent::QueueClosed { controller, queue } => {
+                self.controller(ControllerChange::QueueGone, controller, Some(queue));
+            }
+            // A newer frontend tells more than this daemon has words for.
+            _ => {}
+        }
+    }
+
+    fn gone(&mut self, controller: ControllerId, why: Gone) {
+        if why == Gone::KeepAliveExpired {
+            self.controller(ControllerChange::KeepAliveExpired, controller, None);
+        }
+        self.controller(ControllerChange::Gone, controller, None);
+        let Some(peer) = self.controllers.remove(&controller) else {
+            return;
+        };
+        let key = (peer.subsystem.clone(), peer.host.clone());
+        if let Some(count) = self.of_host.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_host.remove(&key);
+                self.host(HostChange::Gone, &peer);
+            }
+        }
+    }
+
+    fn controller(&self, change: ControllerChange, id: ControllerId, queue: Option<QueueId>) {
+        let (subsystem_nqn, host_nqn, peer_address) = match self.controllers.get(&id) {
+            Some(peer) => (
+                peer.subsystem.clone(),
+                peer.host.clone(),
+                peer.address.clone(),
+            ),
+            None => Default::default(),
+        };
+        let what = match change {
+            ControllerChange::Connected => "connected".to_owned(),
+            ControllerChange::QueueConnected => "has another queue".to_owned(),
+            ControllerChange::QueueGone => "has a queue less".to_owned(),
+            ControllerChange::KeepAliveExpired => "was not heard of in time".to_owned(),
+            _ => "is gone".to_owned(),
+        };
+        let text = format!("controller {} of {host_nqn} {what}", id.0);
+        let event = v1::ControllerEvent {
+            change: change.into(),
+            cntlid: id.0.into(),
+            subsystem_nqn,
+            host_nqn,
+            qid: queue.map(|queue| queue.0.into()),
+            peer_address,
+        };
+        self.events.publish(Kind::Controller(event), text);
+    }
+
+    fn host(&self, change: HostChange, peer: &Peer) {
+        let what = match change {
+            HostChange::Connected => "connected to",
+            _ => "is gone from",
+        };
+        let event = v1::HostEvent {
+            change: change.into(),
+            subsystem_nqn: peer.subsystem.clone(),
+            host_nqn: peer.host.clone(),
+        };
+        let text = format!("{} {what} {}", peer.host, peer.subsystem);
+        self.events.publish(Kind::Host(event), text);
+    }
+}
+
+fn subsystem_name(subsystem: Option<&Nqn>) -> String {
+    subsystem.map_or_else(|| Nqn::discovery().to_string(), Nqn::to_string)
+}
