@@ -16,6 +16,7 @@ use namespace::Engine;
 use nvme::Time;
 use nvme::controller::{Admitted, ControllerId, Registry};
 use nvme::queue::{QueueId, Slot};
+use nvme_spec::Nsid;
 use reactor::{Owner, OwnerId, Ring};
 use telemetry::{Event as Noted, EventKind, ReactorTelemetry};
 
@@ -234,6 +235,13 @@ impl Desk {
     /// Keeps an event of a controller in the flight recorder.
     fn note(&self, kind: EventKind, id: ControllerId) {
         self.telemetry.record_now(&Noted::of_queue(kind, id.0, 0));
+    }
+
+    fn note_namespace(&self, kind: EventKind, nsid: Nsid) {
+        self.telemetry.record_now(&Noted {
+            nsid: nsid.0,
+            ..Noted::new(kind)
+        });
     }
 
     /// A connection of the desk's has ended.

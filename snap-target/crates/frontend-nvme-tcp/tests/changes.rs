@@ -26,6 +26,7 @@ use store::{OpenOptions, SharedStore, StoreSpec};
 use support::held::Gate;
 use support::raw::Queue;
 use support::target::{NQN, memory};
+use telemetry::{EventKind, Telemetry, TelemetryConfig};
 
 /// Namespace Attribute Notices, and Discovery Log Page Change Notification.
 const NAMESPACES: u32 = 1 << 8;
@@ -38,6 +39,7 @@ const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Two reactors that serve nothing until they are told to.
 struct Target {
     admin: Admin,
+    telemetry: Arc<Telemetry>,
     events: mpsc::Receiver<TargetEvent>,
     controls: Vec<Control>,
     reactors: Vec<JoinHandle<()>>,
@@ -49,6 +51,10 @@ impl Target {
         let limits = ControllerLimits::default();
         let service = Service::empty(&limits, SuccessFlag::Always, EventSink::new(sender));
         let service = Arc::new(service.unwrap());
+        let telemetry = Telemetry::new(&TelemetryConfig {
+            reactors: 2,
+            ..TelemetryConfig::default()
+        });
         let mut known = Vec::new();
         let mut reactors = Vec::new();
         let mut introductions = Vec::new();
@@ -59,10 +65,14 @@ impl Target {
                 reactor,
                 service: service.clone(),
             };
+            let engine_config = EngineConfig {
+                telemetry: telemetry.reactor(reactor),
+                ..EngineConfig::default()
+            };
             reactors.push(thread::spawn(move || {
                 let ring = Ring::new(&RingConfig::default()).unwrap();
                 let none = NamespaceSet::default();
-                let engine = Engine::new(&ring, &none, &EngineConfig::default()).unwrap();
+                let engine = Engine::new(&ring, &none, &engine_config).unwrap();
                 let peer = engine.peer();
                 let mut frontend = Frontend::new(ring, engine, config, None).unwrap();
                 ready.send((frontend.control(), peer)).unwrap();
@@ -80,6 +90,7 @@ impl Target {
         let controls: Vec<_> = known.into_iter().map(|(control, _)| control).collect();
         Target {
             admin: Admin::new(controls[0].clone()),
+            telemetry,
             events,
             controls,
             reactors,
@@ -493,4 +504,19 @@ fn a_host_has_no_more_than_its_share_of_connections() {
     first.read(1, 0, &mut [0; 4096]).unwrap();
     let other = host_named("nqn.2026-11.io.example:other");
     Initiator::connect(&address, NQN, &other).unwrap();
+}
+
+#[test]
+fn the_flight_recorder_has_what_was_attached_and_detached() {
+    let (target, _) = Target::serving();
+    target.attach(&disk(3, memory())).unwrap();
+    target.admin.detach(&nqn(), Nsid(3)).unwrap();
+    // Refused: nothing changes.
+    target.admin.detach(&nqn(), Nsid(3)).unwrap_err();
+    let events = target.telemetry.events();
+    let told = events.iter().map(|it| (it.event.kind, it.event.nsid));
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [(EventKind::Attached, 3), (EventKind::Detached, 3)]
+    );
 }

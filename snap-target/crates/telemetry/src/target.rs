@@ -1,6 +1,7 @@
 //! The telemetry of a whole target.
 
 use std::io;
+use std::panic;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -98,6 +99,20 @@ impl Telemetry {
         self.epoch.started_utc + Duration::from_nanos(recorded.at_ns)
     }
 
+    /// From now on has the last events written to what `open` opens whenever a thread panics, as text, after what the hook before did.
+    pub fn dump_on_panic<W: io::Write>(
+        self: &Arc<Self>,
+        open: impl Fn() -> io::Result<W> + Send + Sync + 'static,
+    ) {
+        let telemetry = self.clone();
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            before(info);
+            // There is nobody left to tell of an error.
+            let _written = open().and_then(|mut out| telemetry.dump(DumpFormat::Text, &mut out));
+        }));
+    }
+
     /// Writes the last events, one a line.
     ///
     /// # Errors
@@ -107,5 +122,73 @@ impl Telemetry {
             writeln!(out, "{}", recorded.line(format, self.utc(&recorded)))?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::{Telemetry, TelemetryConfig};
+    use crate::recorder::{DumpFormat, Event, EventKind};
+
+    /// What was written.
+    #[derive(Clone, Default)]
+    struct Sink(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Sink {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_dump_has_the_events_of_all_in_the_order_of_their_times() {
+        let telemetry = Telemetry::new(&TelemetryConfig {
+            reactors: 2,
+            ..TelemetryConfig::default()
+        });
+        let reactor = |number| telemetry.reactor(number).unwrap();
+        reactor(1).record(30, &Event::of_queue(EventKind::QueueOpened, 7, 1));
+        reactor(0).record(20, &Event::of_queue(EventKind::HostConnected, 7, 0));
+        reactor(0).record(40, &Event::of_queue(EventKind::Reset, 7, 0));
+        let mut out = Vec::new();
+        telemetry.dump(DumpFormat::JsonLines, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let events: Vec<serde_json::Value> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let told = events.iter().map(|event| {
+            let number = |name: &str| event[name].as_u64().unwrap();
+            let kind = event["event"].as_str().unwrap();
+            (number("since_start_ns"), number("reactor"), kind)
+        });
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                (20, 0, "host connected"),
+                (30, 1, "queue opened"),
+                (40, 0, "reset")
+            ]
+        );
+    }
+
+    #[test]
+    fn a_panic_leaves_the_last_events_behind() {
+        let telemetry = Telemetry::new(&TelemetryConfig::default());
+        let sink = Sink::default();
+        let of_hook = sink.clone();
+        telemetry.dump_on_panic(move || Ok(of_hook.clone()));
+        telemetry.record(&Event::new(EventKind::Started));
+        assert_eq!(sink.0.lock().unwrap().len(), 0);
+        let ended = std::thread::spawn(|| panic!("on purpose")).join();
+        assert!(ended.is_err());
+        let text = String::from_utf8(sink.0.lock().unwrap().clone()).unwrap();
+        assert!(text.trim_end().ends_with("control started"), "{text}");
     }
 }

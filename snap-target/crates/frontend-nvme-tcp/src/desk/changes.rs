@@ -15,6 +15,7 @@ use namespace::{Namespace, NamespaceKey, NamespaceSet};
 use nvme::controller::{ControllerId, NamespaceSet as NamespaceInfos, Subsystem, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
+use telemetry::EventKind;
 
 use super::{Desk, To};
 use crate::admin::{AdminError, Reply, Request};
@@ -293,6 +294,7 @@ impl Desk {
         if let Ok(disks) = self.disks.of(nqn) {
             disks.remove(&nsid.0);
         }
+        self.note_namespace(EventKind::Detached, nsid);
         match self.publish(nqn) {
             Ok(()) => self.retire(vec![key], reply),
             Err(error) => reply.send(Err(error)),
@@ -460,6 +462,7 @@ impl Desk {
             })?;
         disk.namespace = namespace.clone();
         disk.is_coming = false;
+        self.note_namespace(EventKind::Attached, nsid);
         self.publish(nqn)
     }
 

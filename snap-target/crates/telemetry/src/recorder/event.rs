@@ -42,7 +42,6 @@ pub(crate) enum Field {
     Status,
     LatencyUs,
     InFlight,
-    Queues,
 }
 
 kinds! {
@@ -80,10 +79,8 @@ kinds! {
     Attached = "namespace attached", [Nsid];
     /// A namespace was detached from its subsystem.
     Detached = "namespace detached", [Nsid];
-    /// A subsystem's settings, hosts or listeners changed.
+    /// An operator changed subsystems, hosts or listeners; for control threads.
     Changed = "configuration changed", [];
-    /// Controllers of a host that may no longer connect were ended; `value`: their queues.
-    HostRemoved = "host removed", [Cntlid, Queues];
 }
 
 /// One event. What its kind does not fill in is 0.

@@ -104,6 +104,5 @@ fn number_of(event: &Event, field: Field) -> (&'static str, u64) {
         }
         Field::LatencyUs => ("latency_us", event.value / 1_000),
         Field::InFlight => ("in_flight", event.value),
-        Field::Queues => ("queues", event.value),
     }
 }
