@@ -21,6 +21,9 @@ PROGRAMS = (
     "usr/bin/sha256sum",
     "usr/sbin/mke2fs",
     "usr/sbin/e2fsck",
+    "usr/sbin/resize2fs",
+    "usr/sbin/mkfs.xfs",
+    "usr/sbin/xfs_repair",
 )
 LINKS = {
     "usr/bin/python3": "python3.13",
@@ -33,7 +36,7 @@ LINKS = {
 MODULES = (
     *("virtio_net", "virtio_blk", "9p", "9pnet_virtio"),
     *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp", "crc32c_intel", "crc32c_generic"),
-    *("brd", "loop", "null_blk", "ext4", "erofs"),
+    *("brd", "loop", "null_blk", "ext4", "xfs", "erofs"),
 )
 # Parts of Python's library that no script here needs.
 PYTHON_LEFT_OUT = {"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "pydoc_data", "venv", "unittest", "turtledemo"}

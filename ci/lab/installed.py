@@ -30,6 +30,7 @@ GUEST = Recipe(
         "linux-image-amd64",
         "nvme-cli",
         "python3-minimal",
+        "xfsprogs",
         "xz-utils",
         "zstd",
     ),
