@@ -219,7 +219,8 @@ impl Desk {
         let namespaces = controller
             .map(|it| Arc::clone(it.namespaces()))
             .unwrap_or_default();
-        match visitor.into_adoption(admitted, connect, counters, names, namespaces) {
+        let memory = controller.map_or(0, |it| it.limits().memory_per_host_bytes);
+        match visitor.into_adoption(admitted, connect, counters, names, namespaces, memory) {
             Some(adoption) => {
                 self.service.events.send(TargetEvent::QueueConnected {
                     controller: admitted.controller,

@@ -15,7 +15,8 @@ use telemetry::{EventKind, ReactorTelemetry};
 use crate::clock::Clock;
 use crate::config::{FrontendConfig, FrontendError};
 use crate::desk::{Desk, To};
-use crate::io_queue::IoQueue;
+use crate::host_share::HostShares;
+use crate::io_queue::{IoQueue, QueueSetup};
 use crate::limits::{CONNECTIONS_MAX, MESSAGES_MAX};
 use crate::link::{Health, Link, Receiving};
 use crate::message::{Adoption, Control, Message};
@@ -39,6 +40,7 @@ pub struct Frontend {
     desk: Option<Desk>,
     queues: Table<IoQueue>,
     owners: HashMap<OwnerId, Key>,
+    hosts: HostShares,
     /// Queues with events or answers since the last settling.
     touched: Vec<Key>,
     /// Queues with writes that wait for memory, the longest waiting first.
@@ -106,6 +108,7 @@ impl Frontend {
             desk,
             queues: Table::new(CONNECTIONS_MAX),
             owners: HashMap::new(),
+            hosts: HostShares::default(),
             touched: Vec::new(),
             starved: VecDeque::new(),
             postponed: Vec::new(),
@@ -382,8 +385,13 @@ impl Frontend {
             counters,
             names,
             namespaces,
+            memory_bytes_max,
         } = adoption;
         let (controller, id) = (admitted.controller, admitted.queue);
+        let reactors = self.peers.len().max(1) as u64;
+        let share = self
+            .hosts
+            .of(&names.subsystem, &names.host, memory_bytes_max / reactors);
         let made = Link::new(&self.ring, Fd::from(socket), machine, Receiving::Freely)
             .ok()
             .and_then(|mut link| {
@@ -399,9 +407,15 @@ impl Frontend {
                     self.time.clone(),
                     link.machine.limits().queue_entries_max,
                 );
-                let queue = IoQueue::new(
-                    link, controller, id, counters, meter, namespaces, self.clock,
-                );
+                let setup = QueueSetup {
+                    controller,
+                    queue: id,
+                    counters,
+                    meter,
+                    namespaces,
+                    share,
+                };
+                let queue = IoQueue::new(link, setup, self.clock);
                 queue.meter.note(EventKind::QueueOpened, 0);
                 Some((owner, self.queues.insert(queue).ok()?))
             });

@@ -1,6 +1,7 @@
 //! One I/O queue: commands in, requests to the engine, answers out.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use namespace::{Done, Engine, Io, NamespaceError, NamespaceKey};
@@ -14,6 +15,7 @@ use reactor::buf::IoBuf;
 use telemetry::EventKind;
 
 use crate::clock::Clock;
+use crate::host_share::HostShare;
 use crate::limits::{AWAITED_BYTES_MAX, LINGER};
 use crate::link::{Health, Link, LinkEvent};
 use crate::message::{QueueCounters, count};
@@ -30,6 +32,11 @@ pub(crate) struct IoQueue {
     /// What its controller sees.
     pub(crate) namespaces: Arc<NamespaceInfos>,
     transfer_bytes_max: u32,
+    share: Rc<HostShare>,
+    /// What the share was told that this queue holds.
+    held_bytes: u64,
+    /// Bytes of writes that the engine has.
+    writing_bytes: u64,
     clock: Clock,
     /// By slot: the last command, as it was when it came. What a namespace has become meanwhile changes nothing for it.
     commands: Vec<Option<IoCommand>>,
@@ -45,16 +52,26 @@ pub(crate) struct IoQueue {
     pub(crate) failures: Vec<CommandError>,
 }
 
+/// What a queue is made of besides its connection.
+pub(crate) struct QueueSetup {
+    pub(crate) controller: ControllerId,
+    pub(crate) queue: QueueId,
+    pub(crate) counters: Arc<QueueCounters>,
+    pub(crate) meter: Meter,
+    pub(crate) namespaces: Arc<NamespaceInfos>,
+    pub(crate) share: Rc<HostShare>,
+}
+
 impl IoQueue {
-    pub(crate) fn new(
-        link: Link,
-        controller: ControllerId,
-        queue: QueueId,
-        counters: Arc<QueueCounters>,
-        meter: Meter,
-        namespaces: Arc<NamespaceInfos>,
-        clock: Clock,
-    ) -> Self {
+    pub(crate) fn new(link: Link, setup: QueueSetup, clock: Clock) -> Self {
+        let QueueSetup {
+            controller,
+            queue,
+            counters,
+            meter,
+            namespaces,
+            share,
+        } = setup;
         let limits = link.machine.limits();
         let (entries, transfer_bytes_max) = (limits.queue_entries_max, limits.transfer_bytes_max);
         Self {
@@ -65,6 +82,9 @@ impl IoQueue {
             meter,
             namespaces,
             transfer_bytes_max,
+            share,
+            held_bytes: 0,
+            writing_bytes: 0,
             clock,
             commands: vec![None; usize::from(entries)],
             in_flight: 0,
@@ -109,7 +129,11 @@ impl IoQueue {
         let Some(&slot) = self.waiting.front() else {
             return false;
         };
-        let Some(buf) = engine.alloc(self.link.machine.transfer(slot).bytes() as usize) else {
+        let bytes = self.link.machine.transfer(slot).bytes();
+        if !self.may_hold(bytes) {
+            return false;
+        }
+        let Some(buf) = engine.alloc(bytes as usize) else {
             self.starved = true;
             return false;
         };
@@ -206,7 +230,8 @@ impl IoQueue {
     /// always begin one; what it owes is sent at last, and brings it here again.
     fn begin_reads(&mut self, key: Key, engine: &mut Engine) {
         while let Some((slot, range)) = self.waiting_reads.front().copied() {
-            if !engine.has_room(self.link.owed_bytes(), range.bytes) {
+            if !engine.has_room(self.link.owed_bytes(), range.bytes) || !self.may_hold(range.bytes)
+            {
                 return;
             }
             self.waiting_reads.pop_front();
@@ -218,6 +243,19 @@ impl IoQueue {
             };
             self.submit(slot, range.nsid.0, io, key, engine);
         }
+    }
+
+    /// Whether the host may have so much more memory here. A queue that holds nothing may: it comes here again when it has let go of that, and so
+    /// never waits for another queue.
+    fn may_hold(&mut self, bytes: u32) -> bool {
+        self.tell_share();
+        self.held_bytes == 0 || self.share.has_room(bytes.into())
+    }
+
+    fn tell_share(&mut self) {
+        let now = self.link.owed_bytes() + self.link.awaited_bytes() + self.writing_bytes;
+        self.share.changed(self.held_bytes, now);
+        self.held_bytes = now;
     }
 
     /// Finds a write's data a place, or lets it wait for one. In-capsule data come at once, so they get memory even where the pool has none:
@@ -255,6 +293,9 @@ impl IoQueue {
         let (_, snapshot) = self.link.machine.digests();
         let token = key.to_bits() << 16 | u64::from(slot.0);
         self.in_flight += 1;
+        if let Io::Write { data, .. } = &io {
+            self.writing_bytes += data.len() as u64;
+        }
         if let Some(done) = engine.submit(namespace, io, snapshot, token) {
             self.done(slot, done);
         }
@@ -263,6 +304,9 @@ impl IoQueue {
     /// The engine has answered.
     pub(crate) fn done(&mut self, slot: Slot, done: Done) {
         self.in_flight -= 1;
+        if let Some(IoCommand::Write(range)) = self.parsed(slot) {
+            self.writing_bytes -= u64::from(range.bytes);
+        }
         match (done.result, self.parsed(slot)) {
             (Ok(()), Some(IoCommand::Read(range))) => match done.buf {
                 Some(buf) => {
@@ -326,7 +370,15 @@ impl IoQueue {
     /// Receives and sends what is due.
     pub(crate) fn settle(&mut self) -> Health {
         self.meter.settle(&self.link.machine);
-        self.link.settle()
+        let health = self.link.settle();
+        self.tell_share();
+        health
+    }
+}
+
+impl Drop for IoQueue {
+    fn drop(&mut self) {
+        self.share.changed(self.held_bytes, 0);
     }
 }
 

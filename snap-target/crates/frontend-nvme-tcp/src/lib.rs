@@ -24,6 +24,7 @@ mod desk;
 mod digest;
 mod event;
 mod frontend;
+mod host_share;
 mod io_queue;
 mod limits;
 mod link;

@@ -67,6 +67,8 @@ pub(crate) struct Adoption {
     pub(crate) names: QueueNames,
     /// What its controller sees.
     pub(crate) namespaces: Arc<NamespaceInfos>,
+    /// Memory for data that its host may have, on all reactors together.
+    pub(crate) memory_bytes_max: u64,
 }
 
 /// Reaches a frontend from any thread.

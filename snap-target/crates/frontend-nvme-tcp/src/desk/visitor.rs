@@ -91,6 +91,7 @@ impl Visitor {
         counters: Arc<QueueCounters>,
         names: QueueNames,
         namespaces: Arc<NamespaceInfos>,
+        memory_bytes_max: u64,
     ) -> Option<Adoption> {
         let machine = self.link.into_machine()?;
         Some(Adoption {
@@ -101,6 +102,7 @@ impl Visitor {
             counters,
             names,
             namespaces,
+            memory_bytes_max,
         })
     }
 }

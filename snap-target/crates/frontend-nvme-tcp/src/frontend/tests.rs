@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
+use nvme::controller::{ControllerLimits, HostPolicy, Target};
+use nvme::nqn::Nqn;
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, Wait};
 use store::{OpenOptions, SharedStore, StoreSpec};
 
 use super::Frontend;
-use crate::config::{FrontendConfig, Service, bind};
+use crate::config::{FrontendConfig, Service, bind, subsystem};
 
 const NQN: &str = "nqn.2026-11.io.example:inside";
 /// Blocks of the longest write: 1 MiB.
@@ -32,6 +34,10 @@ fn frontend() -> (Frontend, SocketAddr) {
 
 /// A frontend whose connections have other limits.
 fn frontend_with(change: impl FnOnce(&mut TargetLimits)) -> (Frontend, SocketAddr) {
+    frontend_of(|service| change(&mut service.limits))
+}
+
+fn frontend_of(change: impl FnOnce(&mut Service)) -> (Frontend, SocketAddr) {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = listener.local_addr().unwrap();
     let spec = StoreSpec::Mem { bytes: 1 << 20 };
@@ -48,7 +54,7 @@ fn frontend_with(change: impl FnOnce(&mut TargetLimits)) -> (Frontend, SocketAdd
     };
     let engine = Engine::new(&ring, &set, &engine_config).unwrap();
     let mut service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
-    change(&mut service.limits);
+    change(&mut service);
     let config = FrontendConfig {
         reactor: 0,
         service: Arc::new(service),
@@ -191,4 +197,58 @@ fn a_host_that_takes_nothing_is_gone() {
     let reads: Vec<u8> = (0..63).flat_map(|cid| long(0x02, cid)).collect();
     io.write_all(&reads).unwrap();
     frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
+}
+
+/// Queues of one host begin no more reads at a time than its share has memory for, and one each all the same; all are answered.
+#[test]
+fn a_host_holds_no_more_than_its_share() {
+    const SHARE: u64 = 1 << 20;
+    const READ: u64 = 64 << 10;
+    const READS: u64 = 60;
+    let (mut frontend, address) = frontend_of(|service| {
+        let limits = ControllerLimits {
+            memory_per_host_bytes: SHARE,
+            ..ControllerLimits::default()
+        };
+        let nqn = Nqn::parse(NQN).unwrap();
+        service.target = Target::new([subsystem(nqn, HostPolicy::Any, limits)], []).unwrap();
+    });
+    let (_admin, first) = attached(&mut frontend, address);
+    let mut queues = vec![first];
+    for qid in 2..=5 {
+        let mut io = open(&mut frontend, address);
+        io.write_all(&connect(qid, 1)).unwrap();
+        assert_eq!(frontend.answer(&mut io, 24)[22..], [0, 0]);
+        queues.push(io);
+    }
+    let read = |cid: u64| {
+        let mut sqe = [0; 64];
+        (sqe[0], sqe[4], sqe[48]) = (0x02, 1, u8::try_from(READ / 4096 - 1).unwrap());
+        sqe[2..4].copy_from_slice(&u16::try_from(cid).unwrap().to_le_bytes());
+        capsule(sqe, &[], u32::try_from(READ).unwrap())
+    };
+    let reads: Vec<u8> = (0..READS).flat_map(read).collect();
+    for io in &mut queues {
+        io.write_all(&reads).unwrap();
+        io.set_nonblocking(true).unwrap();
+    }
+    let at_most = SHARE + queues.len() as u64 * READ;
+    let mut most = 0;
+    let mut left: Vec<_> = queues.into_iter().map(|io| (io, 0)).collect();
+    let mut chunk = vec![0; 1 << 20];
+    frontend.turn_until(|frontend| {
+        let owed = frontend
+            .queues
+            .iter_mut()
+            .map(|(_, queue)| queue.link.owed_bytes());
+        most = owed.sum::<u64>().max(most);
+        for (io, taken) in &mut left {
+            *taken += io.read(&mut chunk).unwrap_or(0) as u64;
+        }
+        left.iter().all(|(_, taken)| *taken >= READS * READ)
+    });
+    assert!(
+        (SHARE / 2..=at_most).contains(&most),
+        "{most} bytes, share {SHARE}"
+    );
 }
