@@ -7,19 +7,20 @@ use std::sync::Arc;
 
 use reactor::Ring;
 use reactor::buf::{IoBuf, PoolConfig};
-use store::{Completion, Op, StoreError, Token};
+use store::{Completion, StoreError, Token};
 use telemetry::{NamespaceCounters, ReactorTelemetry};
 use volume::ReadOp;
 
 use crate::attached::whole;
 use crate::attachments::Attachments;
+use crate::compound::{self, Compound, Saves};
 use crate::frames::{Answer, FrameConfig, Frames, Peer};
 use crate::limits::{FETCHES_MAX, REQUESTS_MAX};
 use crate::parts::Parts;
-use crate::raw::{buffer_of, check, raw_work, submit_raw};
+use crate::raw::{Raw, buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
-use crate::{Done, Io, NamespaceError, NamespaceKey, NamespaceSet};
+use crate::{Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
 
 /// Memory of one engine.
 #[derive(Clone, Debug)]
@@ -51,24 +52,34 @@ impl Default for EngineConfig {
 pub struct Engine {
     ring: Ring,
     frames: Frames,
-    attached: Attachments,
-    parts: Parts,
-    requests: Vec<Request>,
+    pub(crate) attached: Attachments,
+    pub(crate) parts: Parts,
+    pub(crate) requests: Vec<Request>,
     free: Vec<usize>,
     /// Namespaces with parked requests, in the order in which they are looked at.
     waiting: VecDeque<usize>,
     done: Vec<Done>,
     completions: Vec<Completion>,
+    /// Requests of several parts that go on with the next poll.
+    pub(crate) ready: Vec<usize>,
+    /// Requests that wait until they can keep other writes out.
+    pub(crate) excluding: Vec<usize>,
+    pub(crate) saves: Saves,
+    /// What was begun since the last look may have ended without an event.
+    pub(crate) again: bool,
 }
 
-struct Request {
-    attached: usize,
-    token: u64,
-    work: Work,
+pub(crate) struct Request {
+    pub(crate) attached: usize,
+    pub(crate) token: u64,
+    pub(crate) work: Work,
+    /// The request that it is a part of.
+    pub(crate) parent: Option<usize>,
+    pub(crate) entry: Entry,
     /// Bytes of an answer that it holds.
     answer_bytes: usize,
     was_parked: bool,
-    is_write: bool,
+    pub(crate) is_write: bool,
     /// Its host is gone, and it keeps the fence of its namespace up.
     is_abandoned: bool,
     /// Recycled: a request makes no allocation after its slot's first.
@@ -82,6 +93,19 @@ impl Request {
     }
 }
 
+/// Where a request stands toward its namespace's gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It has not been through.
+    Outside,
+    /// A write that the store has.
+    Inside,
+    /// It keeps the others out.
+    Excludes,
+    /// A part of one that does.
+    Exempt,
+}
+
 #[expect(
     clippy::large_enum_variant,
     reason = "lives in the request table, which is made once; a box would be an allocation a request"
@@ -89,14 +113,12 @@ impl Request {
 pub(crate) enum Work {
     Free,
     /// Waits for memory or a store's queue; retried whenever something was given back.
-    Raw {
-        op: Op,
-        buf: Option<IoBuf>,
-        read_bytes: u32,
-    },
+    Raw(Raw),
     /// The store has it.
     Submitted,
     View(ViewRead),
+    /// Several parts, one after the other.
+    Compound(Box<Compound>),
 }
 
 /// How far a request came.
@@ -129,6 +151,10 @@ impl Engine {
             waiting: VecDeque::new(),
             done: Vec::new(),
             completions: Vec::new(),
+            ready: Vec::new(),
+            excluding: Vec::new(),
+            saves: Saves::new(ring),
+            again: false,
         };
         for namespace in set.all() {
             engine.attach(namespace)?;
@@ -145,6 +171,7 @@ impl Engine {
     /// Shares frames with other engines from now on: each frame has one of them as its home, by its hash. `peers` are those of all engines over the
     /// same namespaces, by their number; `reactor` is this one's. To be called before the first request.
     pub fn meet(&mut self, reactor: u16, peers: &[Peer]) {
+        self.parts.reactor = reactor;
         self.frames.meet(reactor, peers);
     }
 
@@ -152,7 +179,7 @@ impl Engine {
     /// its channel full. Then the ring must not sleep before the next [`Engine::poll`].
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.frames.has_work()
+        self.frames.has_work() || self.again || !self.ready.is_empty()
     }
 
     /// How the cache did.
@@ -195,9 +222,12 @@ impl Engine {
     /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
     /// came to. An unknown token is ignored: the request was answered.
     pub fn cancel(&mut self, token: u64) {
-        let is_wanted = |request: &Request| request.token == token && request.is_taken();
-        if let Some(slot) = self.requests.iter().position(is_wanted) {
-            self.cancel_slot(slot);
+        // The request, and its part that is under way.
+        for slot in 0..self.requests.len() {
+            let request = &self.requests[slot];
+            if request.token == token && request.is_taken() {
+                self.cancel_slot(slot);
+            }
         }
     }
 
@@ -236,7 +266,14 @@ impl Engine {
                     self.advance(slot);
                 }
             }
-            Work::Raw { .. } => self.finish(slot, Err(NamespaceError::Cancelled { nsid })),
+            Work::Raw(_) => self.finish(slot, Err(NamespaceError::Cancelled { nsid })),
+            Work::Compound(compound) => {
+                let ends = compound.cancel(nsid);
+                if ends && !self.ready.contains(&slot) {
+                    self.excluding.retain(|waiting| *waiting != slot);
+                    self.ready.push(slot);
+                }
+            }
             Work::Free => {}
         }
     }
@@ -275,6 +312,13 @@ impl Engine {
                 result: Err(error),
             });
         }
+        if let Some(error) = marked(&namespace, &io) {
+            return Some(Done {
+                token,
+                buf: buffer_of(io),
+                result: Err(error),
+            });
+        }
         if let (
             Io::Read {
                 lba,
@@ -306,9 +350,11 @@ impl Engine {
         }
         let slot = self.take_slot(index, token);
         self.requests[slot].is_write = matches!(io, Io::Write { .. });
-        self.requests[slot].work = match (&namespace.backing, io) {
-            (Backing::Raw(_), io) => raw_work(&namespace, io),
-            (Backing::View { volume, .. }, Io::Read { lba, blocks, into }) => {
+        let steps = compound::steps(&namespace, io);
+        self.requests[slot].work = match (&namespace.backing, steps) {
+            (_, Ok(steps)) => Work::Compound(Box::new(Compound::new(steps))),
+            (Backing::Raw(_), Err(io)) => raw_work(&namespace, io),
+            (Backing::View { volume, .. }, Err(Io::Read { lba, blocks, into })) => {
                 Work::View(ViewRead::new(&namespace, volume, lba, blocks, into))
             }
             // `check` refused writes to views.
@@ -332,10 +378,13 @@ impl Engine {
             is_closing |= attached.closing;
             self.poll_stores(index);
         }
+        self.again = false;
+        self.drive_compounds();
         // Frames give memory back that requests wait for, and requests that go on want frames.
         loop {
             let served = self.serve_frames();
             let retried = self.retry_parked();
+            self.again |= retried;
             if !served && !retried {
                 break;
             }
@@ -406,12 +455,14 @@ impl Engine {
         attached.lease(0, lba * u64::from(attached.shared.lba_bytes), bytes)
     }
 
-    fn take_slot(&mut self, attached: usize, token: u64) -> usize {
+    pub(crate) fn take_slot(&mut self, attached: usize, token: u64) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.requests.push(Request {
                 attached,
                 token,
                 work: Work::Free,
+                parent: None,
+                entry: Entry::Outside,
                 answer_bytes: 0,
                 was_parked: false,
                 is_write: false,
@@ -433,7 +484,7 @@ impl Engine {
     }
 
     /// Lets a request go on from where it stands.
-    fn advance(&mut self, slot: usize) {
+    pub(crate) fn advance(&mut self, slot: usize) {
         if let Some(step) = self.go_on(slot) {
             self.settle(slot, step);
         }
@@ -444,19 +495,15 @@ impl Engine {
         let request = &mut self.requests[slot];
         let attached = &mut self.attached[request.attached];
         let step = match std::mem::replace(&mut request.work, Work::Submitted) {
-            Work::Raw {
-                op,
-                buf,
-                read_bytes,
-            } => submit_raw(
+            Work::Raw(raw) => submit_raw(
                 attached,
                 &mut self.parts,
                 slot,
-                op,
-                buf,
-                read_bytes,
+                raw,
                 &mut request.work,
+                &mut request.entry,
             ),
+            Work::Compound(compound) => self.drive(slot, compound),
             Work::View(mut read) => {
                 let op = request.op.get_or_insert_with(|| Box::new(ReadOp::new()));
                 let step = read.advance(op, attached, &mut self.parts, slot);
@@ -473,8 +520,11 @@ impl Engine {
         Some(step)
     }
 
-    /// Counts the memory that a request was given while it went on; returns its namespace's place.
+    /// Counts the memory that a request was given while it went on, and tells the others where they have to know; returns its namespace's place.
     fn account(&mut self, slot: usize) -> usize {
+        if std::mem::take(&mut self.parts.wake_peers) {
+            self.frames.wake_peers();
+        }
         let granted = std::mem::take(&mut self.parts.granted);
         let index = self.requests[slot].attached;
         self.requests[slot].answer_bytes += granted;
@@ -492,7 +542,12 @@ impl Engine {
                 if attached.parked.is_empty() {
                     self.waiting.push_back(index);
                 }
-                attached.parked.push_back(slot);
+                if self.requests[slot].entry == Entry::Exempt {
+                    // Those that it keeps out must not stand in its way.
+                    attached.parked.push_front(slot);
+                } else {
+                    attached.parked.push_back(slot);
+                }
                 if !std::mem::replace(&mut self.requests[slot].was_parked, true) {
                     attached.row.parked.add(1);
                 }
@@ -509,10 +564,25 @@ impl Engine {
             // Writes that waited for it go on: here with this turn, elsewhere when they are woken.
             self.frames.wake_peers();
         }
+        let gate = &self.attached[request.attached].shared.gate;
+        match std::mem::replace(&mut request.entry, Entry::Outside) {
+            Entry::Inside if gate.leave(self.parts.reactor) => self.frames.wake_peers(),
+            Entry::Excludes => {
+                gate.open();
+                // Those that waited here go on with the next poll.
+                self.again = true;
+                self.frames.wake_peers();
+            }
+            Entry::Outside | Entry::Inside | Entry::Exempt => {}
+        }
         let answer_bytes = std::mem::take(&mut request.answer_bytes);
         let attached = &mut self.attached[request.attached];
         attached.answer_bytes -= answer_bytes;
         attached.requests -= 1;
+        if let Some(parent) = request.parent.take() {
+            self.free.push(slot);
+            return self.part_ended(parent, result);
+        }
         let (buf, result) = match result {
             Ok(buf) => (buf, Ok(())),
             Err(error) => (None, Err(error)),
@@ -548,9 +618,10 @@ impl Engine {
             }
             _ => {
                 let attached = &self.attached[attached];
-                let is_write = request.is_write;
+                // A part's bytes are handed to nobody but its request.
+                let is_delivered = !request.is_write && request.parent.is_none();
                 let result = whole(attached.shared.nsid, completion).inspect(|buf| {
-                    if let Some(buf) = buf.as_ref().filter(|_| !is_write) {
+                    if let Some(buf) = buf.as_ref().filter(|_| is_delivered) {
                         attached.row.delivered_bytes.add(buf.len() as u64);
                     }
                 });
@@ -586,6 +657,16 @@ impl Engine {
         }
         retried
     }
+}
+
+/// Why blocks cannot be read, where they are marked.
+fn marked(namespace: &Namespace, io: &Io) -> Option<NamespaceError> {
+    let (Io::Read { lba, blocks, .. } | Io::ReadDurable { lba, blocks }) = io else {
+        return None;
+    };
+    let lba = namespace.marks.first_of(*lba, u64::from(*blocks))?;
+    let nsid = namespace.nsid;
+    Some(NamespaceError::Uncorrectable { nsid, lba })
 }
 
 /// A store token names the request and the fetch.

@@ -4,7 +4,7 @@ use nvme_spec::status::Status;
 use store::{ErrorKind, StoreError};
 use volume::VolumeError;
 
-use crate::NamespaceKey;
+use crate::{KeepError, NamespaceKey};
 
 /// Why a request failed. It can be cloned: everyone who waits for one frame is told the same.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -49,6 +49,46 @@ pub enum NamespaceError {
         /// The namespace.
         nsid: u32,
     },
+    /// What Compare was given is not what is there.
+    #[error("namespace {nsid}: block {lba} is not what it was compared with")]
+    Miscompare {
+        /// The namespace.
+        nsid: u32,
+        /// The first block that differs.
+        lba: u64,
+    },
+    /// A read of a block that Write Uncorrectable marked, and that was not written since.
+    #[error("namespace {nsid}: block {lba} is marked uncorrectable")]
+    Uncorrectable {
+        /// The namespace.
+        nsid: u32,
+        /// The first such block.
+        lba: u64,
+    },
+    /// More ranges of marked blocks than are kept.
+    #[error(
+        "namespace {nsid}: its list of blocks that are marked uncorrectable is full; writing some of them makes room"
+    )]
+    MarksFull {
+        /// The namespace.
+        nsid: u32,
+    },
+    /// What must survive restarts could not be put on stable storage.
+    #[error("namespace {nsid}: {cause}")]
+    Unsaved {
+        /// The namespace.
+        nsid: u32,
+        /// Which record, and why.
+        cause: KeepError,
+    },
+    /// A part of a request of several parts failed: the read of a Copy's source, the write of a Compare and Write.
+    #[error("{cause}")]
+    InPart {
+        /// Whether that part was a write.
+        is_write: bool,
+        /// What went wrong with it.
+        cause: Box<NamespaceError>,
+    },
     /// The volume reported damage, or something it cannot read.
     #[error("namespace {nsid}: {cause}")]
     Volume {
@@ -91,6 +131,11 @@ impl NamespaceError {
             Self::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.dnr(),
             Self::Length { .. } => Status::INVALID_FIELD.dnr(),
             Self::Cancelled { .. } => Status::ABORT_REQUESTED.dnr(),
+            Self::Miscompare { .. } => Status::COMPARE_FAILURE.dnr(),
+            Self::Uncorrectable { .. } => Status::UNRECOVERED_READ_ERROR.dnr(),
+            Self::MarksFull { .. } => Status::WRITE_FAULT.dnr(),
+            Self::Unsaved { .. } => Status::WRITE_FAULT,
+            Self::InPart { is_write, cause } => cause.status(*is_write),
             Self::Store { cause, .. } if cause.kind() == ErrorKind::Cancelled => {
                 Status::ABORT_REQUESTED.dnr()
             }
@@ -114,6 +159,10 @@ impl NamespaceError {
         | Self::OutOfRange { nsid, .. }
         | Self::Cancelled { nsid }
         | Self::Length { nsid, .. }
+        | Self::Miscompare { nsid, .. }
+        | Self::Uncorrectable { nsid, .. }
+        | Self::MarksFull { nsid }
+        | Self::Unsaved { nsid, .. }
         | Self::Volume { nsid, .. }
         | Self::Store { nsid, .. }
         | Self::Short { nsid, .. }) = &mut self
@@ -131,7 +180,10 @@ impl NamespaceError {
             Self::Volume { cause, .. } => {
                 Some(cause.presented_byte()? / u64::from(lba_bytes.max(1)))
             }
-            Self::OutOfRange { lba, .. } => Some(*lba),
+            Self::OutOfRange { lba, .. }
+            | Self::Miscompare { lba, .. }
+            | Self::Uncorrectable { lba, .. } => Some(*lba),
+            Self::InPart { cause, .. } => cause.first_lba(lba_bytes),
             _ => None,
         }
     }
@@ -141,6 +193,7 @@ impl NamespaceError {
     pub fn is_media(&self) -> bool {
         match self {
             Self::Volume { .. } | Self::Short { .. } => true,
+            Self::InPart { cause, .. } => cause.is_media(),
             Self::Store { cause, .. } => {
                 !matches!(cause.kind(), ErrorKind::Unreachable | ErrorKind::NoSpace)
             }

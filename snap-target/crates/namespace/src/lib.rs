@@ -17,13 +17,16 @@
 
 mod attached;
 mod attachments;
+mod compound;
 mod engine;
 mod error;
+mod exclusive;
 mod fence;
 mod frames;
 mod identity;
 mod keeper;
 pub mod limits;
+mod marks;
 #[allow(
     unsafe_code,
     reason = "hands a reactor's memory to the volume as slices and segments; each block says why"
@@ -37,10 +40,12 @@ mod view;
 
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::NamespaceError;
+pub use exclusive::WriteGate;
 pub use fence::WriteFence;
 pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
 pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};
-pub use request::{Done, Io};
+pub use marks::Marks;
+pub use request::{Done, Io, Source};
 pub use shared::{Backing, Namespace, NamespaceKey, NamespaceSet};
 pub use telemetry::NamespaceCounters;

@@ -22,6 +22,16 @@ pub(crate) const MESSAGES_MAX: usize = 256;
 /// Answers that one namespace of several may hold, in parts of what is left of their memory: one that does not answer ends at three quarters,
 /// two at three sevenths each.
 pub(crate) const SHARE_OF_WHAT_IS_LEFT: usize = 3;
+/// Counters of writes under way that a namespace has; reactors beyond their number share some.
+pub(crate) const GATE_COUNTERS: usize = 16;
+/// Ranges of blocks that Write Uncorrectable may mark in one namespace: a record of 16 KiB, saved as a whole.
+pub const MARKS_MAX: usize = 1 << 10;
+/// Ranges that writes into the midst of marked ones may cut them into; a write beyond that fails.
+pub(crate) const MARKS_CUT_MAX: usize = 16 * MARKS_MAX;
+/// Records that one engine has its keepers save at a time; more wait.
+pub(crate) const SAVES_MAX: usize = 64;
+/// What Verify and Compare read at a time.
+pub(crate) const CHECKED_BYTES: u32 = 128 << 10;
 /// Threads that decode.
 pub const WORKERS_MAX: usize = 8;
 

@@ -30,6 +30,10 @@ pub(crate) struct Parts {
     /// Frames that requests want, on their way to [`Frames`].
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) telemetry: Arc<ReactorTelemetry>,
+    /// This engine's number.
+    pub(crate) reactor: u16,
+    /// Another engine may wait for what happened here.
+    pub(crate) wake_peers: bool,
 }
 
 impl Parts {
@@ -52,6 +56,8 @@ impl Parts {
                 .telemetry
                 .clone()
                 .unwrap_or_else(ReactorTelemetry::alone),
+            reactor: 0,
+            wake_peers: false,
         })
     }
 

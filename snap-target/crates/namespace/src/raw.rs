@@ -1,37 +1,58 @@
 //! Requests of raw stores: checked, and handed to the store as they are.
 
 use reactor::buf::IoBuf;
-use store::{Op, Rejected, StoreError};
+use store::{Op, Rejected, StoreError, TRANSFER_BYTES_MIN};
 
 use crate::attached::Attached;
-use crate::engine::{Step, Work, token_of};
+use crate::engine::{Entry, Step, Work, token_of};
 use crate::parts::Parts;
 use crate::{Io, Namespace, NamespaceError};
 
 /// The second check: the frontend's parser did the first, with the status codes of the command set.
 pub(crate) fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError> {
     let nsid = namespace.nsid;
-    if io.is_write() && namespace.write_protected && !matches!(io, Io::Flush) {
+    let flushes = matches!(io, Io::Flush | Io::FlushAll { .. });
+    if io.is_write() && namespace.write_protected && !flushes {
         return Err(NamespaceError::WriteProtected { nsid });
     }
-    let (lba, blocks) = match io {
-        Io::Read { lba, blocks, into } => {
-            let bytes = u64::from(*blocks) * u64::from(namespace.lba_bytes);
-            if into.as_ref().is_some_and(|into| into.len() as u64 != bytes) {
+    let bytes_of = |blocks: u32| u64::from(blocks) * u64::from(namespace.lba_bytes);
+    match io {
+        Io::Read {
+            blocks,
+            into: Some(into),
+            ..
+        } if into.len() as u64 != bytes_of(*blocks) => {
+            let bytes = bytes_of(*blocks);
+            return Err(NamespaceError::Length { nsid, bytes });
+        }
+        Io::CompareAndWrite { expected, data, .. } if expected.len() != data.len() => {
+            let bytes = data.len() as u64;
+            return Err(NamespaceError::Length { nsid, bytes });
+        }
+        Io::Copy { sources, .. } => {
+            let blocks: u64 = sources.iter().map(|source| u64::from(source.blocks)).sum();
+            let bytes = blocks.saturating_mul(u64::from(namespace.lba_bytes));
+            if bytes > u64::from(TRANSFER_BYTES_MIN) {
                 return Err(NamespaceError::Length { nsid, bytes });
             }
-            (*lba, u64::from(*blocks))
         }
-        Io::Write { lba, data, .. } => (
-            *lba,
-            (data.len() as u64).div_ceil(u64::from(namespace.lba_bytes)),
-        ),
-        Io::Flush => return Ok(()),
-    };
+        Io::Deallocate { ranges } => {
+            for &(lba, blocks) in ranges {
+                inside(namespace, lba, u64::from(blocks))?;
+            }
+        }
+        _ => {}
+    }
+    io.range(namespace.lba_bytes)
+        .map_or(Ok(()), |(lba, blocks)| inside(namespace, lba, blocks))
+}
+
+/// Whether these blocks are there.
+pub(crate) fn inside(namespace: &Namespace, lba: u64, blocks: u64) -> Result<(), NamespaceError> {
     match lba.checked_add(blocks) {
         Some(end) if end <= namespace.blocks && blocks > 0 => Ok(()),
         end => Err(NamespaceError::OutOfRange {
-            nsid,
+            nsid: namespace.nsid,
             lba,
             end: end.unwrap_or(u64::MAX),
             blocks: namespace.blocks,
@@ -41,40 +62,52 @@ pub(crate) fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError
 
 pub(crate) fn buffer_of(io: Io) -> Option<IoBuf> {
     match io {
-        Io::Write { data, .. } => Some(data),
+        Io::Write { data, .. } | Io::Compare { data, .. } | Io::CompareAndWrite { data, .. } => {
+            Some(data)
+        }
         Io::Read { into, .. } => into,
-        Io::Flush => None,
+        _ => None,
+    }
+}
+
+/// A request of a raw store that the store does not have yet.
+pub(crate) struct Raw {
+    pub(crate) op: Op,
+    pub(crate) buf: Option<IoBuf>,
+    /// Bytes of a read that has no buffer yet.
+    pub(crate) read_bytes: u32,
+}
+
+impl Raw {
+    /// Without a buffer that is still to come.
+    pub(crate) fn new(op: Op, buf: Option<IoBuf>) -> Self {
+        Self {
+            op,
+            buf,
+            read_bytes: 0,
+        }
     }
 }
 
 /// What a request of a raw store begins with.
 pub(crate) fn raw_work(namespace: &Namespace, io: Io) -> Work {
     let lba_bytes = u64::from(namespace.lba_bytes);
-    match io {
-        Io::Read { lba, blocks, into } => {
-            let read_bytes = blocks.saturating_mul(namespace.lba_bytes);
-            Work::Raw {
-                op: Op::Read {
-                    offset: lba * lba_bytes,
-                },
-                buf: into,
-                read_bytes,
-            }
-        }
-        Io::Write { lba, data, durable } => Work::Raw {
-            op: Op::Write {
+    Work::Raw(match io {
+        Io::Read { lba, blocks, into } => Raw {
+            op: Op::Read {
                 offset: lba * lba_bytes,
-                durable,
             },
-            buf: Some(data),
-            read_bytes: 0,
+            buf: into,
+            read_bytes: blocks.saturating_mul(namespace.lba_bytes),
         },
-        Io::Flush => Work::Raw {
-            op: Op::Flush,
-            buf: None,
-            read_bytes: 0,
-        },
-    }
+        Io::Write { lba, data, durable } => {
+            let offset = lba * lba_bytes;
+            Raw::new(Op::Write { offset, durable }, Some(data))
+        }
+        Io::Flush => Raw::new(Op::Flush, None),
+        // The others are of several parts.
+        _ => return Work::Free,
+    })
 }
 
 /// Hands a request to its store.
@@ -82,36 +115,25 @@ pub(crate) fn submit_raw(
     attached: &mut Attached,
     parts: &mut Parts,
     slot: usize,
-    op: Op,
-    buf: Option<IoBuf>,
-    read_bytes: u32,
+    mut raw: Raw,
     work: &mut Work,
+    entry: &mut Entry,
 ) -> Step {
-    if !matches!(op, Op::Read { .. } | Op::Flush) && attached.shared.fence.is_up() {
-        *work = Work::Raw {
-            op,
-            buf,
-            read_bytes,
-        };
+    if raw.op.is_change() && !may_write(attached, parts, entry) {
+        *work = Work::Raw(raw);
         return Step::Parked;
     }
-    let buf = if read_bytes > 0 && buf.is_none() {
-        let Some(buf) = parts.alloc_answer(attached, read_bytes as usize) else {
-            *work = Work::Raw {
-                op,
-                buf: None,
-                read_bytes,
-            };
+    if raw.read_bytes > 0 && raw.buf.is_none() {
+        raw.buf = parts.alloc_answer(attached, raw.read_bytes as usize);
+        if raw.buf.is_none() {
+            *work = Work::Raw(raw);
             return Step::Parked;
-        };
-        Some(buf)
-    } else {
-        buf
-    };
-    let bytes = buf.as_ref().map_or(0, IoBuf::len) as u64;
-    match attached.submit(0, op, buf, token_of(slot, 0)) {
+        }
+    }
+    let bytes = raw.buf.as_ref().map_or(0, IoBuf::len) as u64;
+    match attached.submit(0, raw.op, raw.buf, token_of(slot, 0)) {
         Ok(()) => {
-            match op {
+            match raw.op {
                 Op::Read { .. } => attached.row.stored_bytes.add(bytes),
                 _ => attached.row.written_bytes.add(bytes),
             }
@@ -122,16 +144,38 @@ pub(crate) fn submit_raw(
             buf,
             why: StoreError::Busy,
         }) => {
-            *work = Work::Raw {
-                op,
-                buf,
-                read_bytes,
-            };
+            leave(attached, parts, entry);
+            *work = Work::Raw(Raw { op, buf, ..raw });
             Step::Parked
         }
         Err(Rejected { why, .. }) => Step::Done(Err(NamespaceError::Store {
             nsid: attached.shared.nsid,
             cause: why,
         })),
+    }
+}
+
+/// Whether a write may begin: nobody's lost write is under way, and nobody keeps it out. From then on it is inside.
+fn may_write(attached: &Attached, parts: &mut Parts, entry: &mut Entry) -> bool {
+    let namespace = &attached.shared;
+    if namespace.fence.is_up() {
+        return false;
+    }
+    if *entry == Entry::Outside {
+        if !namespace.gate.enter(parts.reactor) {
+            // Who keeps it out may have seen it, and waits for it to go.
+            parts.wake_peers = true;
+            return false;
+        }
+        *entry = Entry::Inside;
+    }
+    true
+}
+
+/// The store did not take it.
+fn leave(attached: &Attached, parts: &mut Parts, entry: &mut Entry) {
+    if *entry == Entry::Inside {
+        *entry = Entry::Outside;
+        parts.wake_peers |= attached.shared.gate.leave(parts.reactor);
     }
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use store::SharedStore;
+use store::{RANGE_BYTES_MIN, SharedStore};
 use volume::Volume;
 use volume::format::Stream;
 
-use crate::{Forgetful, Identity, Keeper, WriteFence};
+use crate::{Forgetful, Identity, KeepError, Keeper, Marks, WriteFence, WriteGate};
 
 /// Names a namespace in this process. NSIDs repeat between subsystems, and after a detach; keys never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,6 +78,10 @@ pub struct Namespace {
     pub backing: Backing,
     /// Holds writes back while one whose host is gone may still be applied.
     pub fence: WriteFence,
+    /// Keeps writes out while a Compare and Write is under way.
+    pub gate: WriteGate,
+    /// Blocks that are marked uncorrectable.
+    pub marks: Marks,
     /// What must survive restarts besides the data.
     pub keeper: Arc<dyn Keeper>,
 }
@@ -98,6 +102,8 @@ impl Namespace {
             optimal_read_bytes: limits.alignment_bytes.max(lba_bytes),
             backing: Backing::Raw(store),
             fence: WriteFence::default(),
+            gate: WriteGate::default(),
+            marks: Marks::default(),
             keeper: Forgetful::keeper(),
         }
     }
@@ -120,6 +126,8 @@ impl Namespace {
             optimal_read_bytes: optimal_read_bytes(&volume),
             backing: Backing::View { volume, stores },
             fence: WriteFence::default(),
+            gate: WriteGate::default(),
+            marks: Marks::default(),
             keeper: Forgetful::keeper(),
         }
     }
@@ -131,14 +139,41 @@ impl Namespace {
         self.nsid = old.nsid;
         self.identity = old.identity;
         self.fence = old.fence.clone();
+        self.gate = old.gate.clone();
+        self.marks = old.marks.clone();
         self.keeper = old.keeper.clone();
         self
+    }
+
+    /// Takes over the marks that its keeper has of an earlier life; to be called before it is attached. It may block.
+    ///
+    /// # Errors
+    /// A record that cannot be read: the namespace must not be attached as if there were none.
+    pub fn restore_marks(&self) -> Result<(), KeepError> {
+        self.marks.restore(&*self.keeper)
     }
 
     /// Presented bytes, whole blocks.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.blocks * u64::from(self.lba_bytes)
+    }
+
+    /// Whether blocks that were deallocated read as zeros.
+    #[must_use]
+    pub fn reads_zeros_after_discard(&self) -> bool {
+        match &self.backing {
+            Backing::Raw(store) => store.limits().discard_zeroes,
+            Backing::View { .. } => false,
+        }
+    }
+
+    /// The longest range that its store zeroes or discards at once.
+    pub(crate) fn range_bytes_max(&self) -> u32 {
+        match &self.backing {
+            Backing::Raw(store) => store.limits().range_bytes_max,
+            Backing::View { .. } => RANGE_BYTES_MIN,
+        }
     }
 
     /// The stores behind it, by source.

@@ -25,6 +25,7 @@ pub(crate) struct ViewRead {
     start: u64,
     len: usize,
     started: bool,
+    is_part: bool,
     /// Where the presented bytes go.
     out: Option<IoBuf>,
     /// Fetches under way, by the number in their store token.
@@ -53,12 +54,19 @@ impl ViewRead {
             start: lba * u64::from(namespace.lba_bytes),
             len: blocks as usize * namespace.lba_bytes as usize,
             started: false,
+            is_part: false,
             out: into,
             fetches: SmallVec::new(),
             under_way: 0,
             unsent: None,
             failed: None,
         }
+    }
+
+    /// Its bytes go to nobody but the request that it is a part of.
+    pub(crate) fn for_part(mut self) -> Self {
+        self.is_part = true;
+        self
     }
 
     /// Goes on as far as memory, the cache and the stores allow.
@@ -166,7 +174,9 @@ impl ViewRead {
         }
         let counted = op.counters();
         row.stored_bytes.add(counted.stored_bytes);
-        row.delivered_bytes.add(self.len as u64);
+        if !self.is_part {
+            row.delivered_bytes.add(self.len as u64);
+        }
         row.copied_bytes.add(counted.copied_bytes);
         Step::Done(Ok(self.out.take()))
     }

@@ -26,7 +26,8 @@ pub enum Op {
     },
     /// Makes every write that completed before this was submitted, on any handle of the store, durable.
     Flush,
-    /// The bytes are not needed any more: afterwards they read as before or as zeros. A store that cannot tell its medium does nothing.
+    /// The bytes are not needed any more: afterwards they read as before or as zeros, or surely as zeros ([`Limits::discard_zeroes`]). A store
+    /// that cannot tell its medium does nothing.
     Discard {
         /// First byte.
         offset: u64,
@@ -148,6 +149,8 @@ pub struct Limits {
     /// A write of at most this many bytes that crosses no multiple of it is seen as a whole or not at all, by readers and after power
     /// loss. 1: nothing is promised.
     pub atomic_write_bytes: u32,
+    /// Whether a discarded range reads as zeros afterwards, all of it, until it is written. Otherwise it reads as before or as zeros.
+    pub discard_zeroes: bool,
     /// Operations in flight on one handle; the next one is rejected as busy.
     pub queue_depth_max: u32,
     /// Whether buffers may be guest memory.
@@ -174,6 +177,7 @@ impl Limits {
             range_bytes_max: RANGE_BYTES_MIN,
             segments_max: SEGMENTS_MIN,
             atomic_write_bytes: 1,
+            discard_zeroes: false,
             queue_depth_max: 1,
             guest_memory: false,
             cancel_bound_ms: None,

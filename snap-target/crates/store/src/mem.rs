@@ -100,6 +100,7 @@ pub(crate) fn memory_limits(bytes: u64, writable: bool) -> Limits {
         segments_max: SEGMENTS_MAX,
         // Other reactors see a copy under way.
         atomic_write_bytes: 1,
+        discard_zeroes: true,
         queue_depth_max: QUEUE_DEPTH_MAX,
         guest_memory: true,
         // Operations end inside submit: there is never one to cancel.
@@ -206,7 +207,7 @@ impl Store for MemStore {
         let result = match (op, &buf) {
             (Op::Read { offset }, Some(buf)) => self.read(offset, buf),
             (Op::Write { offset, .. }, Some(buf)) => self.write(offset, buf),
-            (Op::Zero { offset, len, .. }, _) => {
+            (Op::Zero { offset, len, .. } | Op::Discard { offset, len }, _) => {
                 self.zero(offset, len);
                 0
             }

@@ -19,7 +19,7 @@ use crate::error::StoreError;
 /// Zeros written at a time where the file system cannot zero a range itself.
 const ZEROS_BYTES: usize = 256 << 10;
 /// How a range is given back to the file system.
-const DISCARD_MODE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+pub(super) const DISCARD_MODE: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
 
 pub(super) struct FileStore<M = RingFile> {
     /// First: its drop waits for the kernel, before flights give up buffers and permits.

@@ -89,6 +89,7 @@ impl FileBackend {
             segments_max: SEGMENTS_MAX,
             // The kernel promises nothing, neither about torn blocks nor about readers.
             atomic_write_bytes: 1,
+            discard_zeroes: opened.punches_holes,
             queue_depth_max: QUEUE_DEPTH_MAX,
             guest_memory: true,
             cancel_bound_ms: None,

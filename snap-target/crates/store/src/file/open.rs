@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::libc;
 use reactor::buf::Mapping;
 
+use super::handle::DISCARD_MODE;
 use crate::error::StoreError;
 use crate::shared::{Access, Caching, OpenOptions};
 
@@ -25,6 +26,8 @@ pub(super) struct Opened {
     pub(super) direct: bool,
     /// 1 through the page cache.
     pub(super) alignment_bytes: u32,
+    /// Discarded ranges become holes, which read as zeros.
+    pub(super) punches_holes: bool,
     /// Why it goes through the page cache although direct I/O was wished for.
     pub(super) detour: Option<String>,
 }
@@ -53,6 +56,9 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             why: "it has no bytes; make it the size of the disk first (truncate -s 10G PATH)",
         });
     }
+    // A block device may keep what it was told to discard.
+    let punches_holes =
+        kind.is_file() && options.access == Access::ReadWrite && punches_holes(&file, bytes);
     if options.caching == Caching::PageCache {
         return Ok(Opened {
             name,
@@ -60,6 +66,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             bytes,
             direct: false,
             alignment_bytes: 1,
+            punches_holes,
             detour: None,
         });
     }
@@ -70,6 +77,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             bytes,
             direct: true,
             alignment_bytes,
+            punches_holes,
             detour: None,
         }),
         Err(why) => Ok(Opened {
@@ -78,9 +86,19 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             bytes,
             direct: false,
             alignment_bytes: 1,
+            punches_holes,
             detour: Some(why),
         }),
     }
+}
+
+/// Whether the file system takes ranges back: asked for a byte beyond the end, where there is nothing to lose.
+fn punches_holes(file: &File, bytes: u64) -> bool {
+    let Ok(end) = libc::off_t::try_from(bytes) else {
+        return false;
+    };
+    // SAFETY: a live descriptor; no memory arguments.
+    unsafe { libc::fallocate(file.as_raw_fd(), DISCARD_MODE, end, 1) == 0 }
 }
 
 /// Opens for direct I/O and finds its alignment, or says why not.

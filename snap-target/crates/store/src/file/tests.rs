@@ -26,6 +26,7 @@ fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
             range_bytes_max: RANGE_BYTES_MAX,
             segments_max: SEGMENTS_MAX,
             atomic_write_bytes: 1,
+            discard_zeroes: false,
             queue_depth_max: QUEUE_DEPTH_MAX,
             guest_memory: true,
             cancel_bound_ms: None,

@@ -1,0 +1,298 @@
+//! How an engine carries requests of several parts out.
+
+use reactor::buf::IoBuf;
+use reactor::{Receiver, Ring, Sender, channel};
+use store::Op;
+
+use super::{Got, Next, Part, Steps};
+use crate::engine::{Engine, Entry, Step, Work};
+use crate::limits::SAVES_MAX;
+use crate::raw::{Raw, inside};
+use crate::shared::Backing;
+use crate::view::ViewRead;
+use crate::{KeepError, NamespaceError, Saved};
+
+/// A request of several parts, as it stands between them.
+pub(crate) struct Compound {
+    steps: Box<dyn Steps>,
+    /// What the machine has been given and not seen yet.
+    got: Got,
+    /// What it asked for and could not have yet.
+    asked: Option<Next>,
+    /// Why it ends, as soon as nothing of it is under way.
+    failed: Option<NamespaceError>,
+    /// A part, or a save, is under way.
+    is_waiting: bool,
+}
+
+impl Compound {
+    pub(crate) fn new(steps: Box<dyn Steps>) -> Self {
+        Self {
+            steps,
+            got: Got::Nothing,
+            asked: None,
+            failed: None,
+            is_waiting: false,
+        }
+    }
+
+    /// Ends it as soon as nothing is under way; true where nothing is.
+    pub(crate) fn cancel(&mut self, nsid: u32) -> bool {
+        self.failed
+            .get_or_insert(NamespaceError::Cancelled { nsid });
+        !self.is_waiting
+    }
+}
+
+/// How a save of this slot's request ended.
+type SaveEnd = (usize, Result<(), KeepError>);
+
+/// Saves that keepers have of one engine's requests.
+pub(crate) struct Saves {
+    sender: Sender<SaveEnd>,
+    ended: Receiver<SaveEnd>,
+    under_way: usize,
+}
+
+impl Saves {
+    pub(crate) fn new(ring: &Ring) -> Self {
+        let (sender, ended) = channel(ring, SAVES_MAX);
+        Self {
+            sender,
+            ended,
+            under_way: 0,
+        }
+    }
+
+    /// What a keeper is to call for the request in `slot`; none where keepers have enough.
+    fn begin(&mut self, slot: usize) -> Option<Saved> {
+        if self.under_way == SAVES_MAX {
+            return None;
+        }
+        self.under_way += 1;
+        let sender = self.sender.clone();
+        Some(Box::new(move |result| {
+            // There is room: no more saves than that are begun. Where the engine is gone, nobody waits.
+            let _sent = sender.send((slot, result));
+        }))
+    }
+
+    /// The keeper was not asked after all.
+    fn never_mind(&mut self) {
+        self.under_way -= 1;
+    }
+
+    fn next_end(&mut self) -> Option<SaveEnd> {
+        let end = self.ended.try_recv()?;
+        self.under_way -= 1;
+        Some(end)
+    }
+}
+
+impl Engine {
+    /// Lets requests of several parts go on whose last part has ended, or that wait for others to go.
+    pub(crate) fn drive_compounds(&mut self) {
+        while let Some((slot, result)) = self.saves.next_end() {
+            let nsid = self.attached[self.requests[slot].attached].shared.nsid;
+            let result = result.map_err(|cause| NamespaceError::Unsaved { nsid, cause });
+            self.part_ended(slot, result.map(|()| None));
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        for slot in ready.drain(..) {
+            // What it begins may have ended by now, without an event.
+            self.again = true;
+            self.advance(slot);
+        }
+        // Those that became ready meanwhile have their turn with the next poll.
+        ready.append(&mut self.ready);
+        self.ready = ready;
+        let excluding = std::mem::take(&mut self.excluding);
+        for slot in excluding {
+            self.advance(slot);
+        }
+    }
+
+    /// A part of the request in `parent`, or its save, has ended.
+    pub(crate) fn part_ended(
+        &mut self,
+        parent: usize,
+        result: Result<Option<IoBuf>, NamespaceError>,
+    ) {
+        let Some(request) = self.requests.get_mut(parent) else {
+            return;
+        };
+        let Work::Compound(compound) = &mut request.work else {
+            return;
+        };
+        compound.is_waiting = false;
+        match result {
+            Ok(buf) => compound.got = buf.map_or(Got::Nothing, Got::Buffer),
+            Err(error) => {
+                let error = compound.steps.failed(error);
+                compound.failed.get_or_insert(error);
+            }
+        }
+        self.ready.push(parent);
+    }
+
+    /// Takes a request of several parts as far as it goes now.
+    pub(crate) fn drive(&mut self, slot: usize, mut compound: Box<Compound>) -> Step {
+        let attached = &self.attached[self.requests[slot].attached];
+        let namespace = attached.shared.clone();
+        loop {
+            if let Some(error) = compound.failed.take() {
+                return Step::Done(Err(error));
+            }
+            let asked = compound.asked.take().unwrap_or_else(|| {
+                let got = std::mem::take(&mut compound.got);
+                compound.steps.next(&namespace, got)
+            });
+            let step = match asked {
+                Next::Done(result) => return Step::Done(result),
+                Next::Memory(len) => {
+                    let attached = &self.attached[self.requests[slot].attached];
+                    if let Some(memory) = self.parts.alloc_answer(attached, len) {
+                        compound.got = Got::Buffer(memory);
+                        continue;
+                    }
+                    compound.asked = Some(Next::Memory(len));
+                    Step::Parked
+                }
+                Next::Exclude => {
+                    if self.exclude(slot) {
+                        continue;
+                    }
+                    compound.asked = Some(Next::Exclude);
+                    self.excluding.push(slot);
+                    Step::Waiting
+                }
+                Next::Mark { lba, blocks } | Next::Clear { lba, blocks } => {
+                    let mark = matches!(asked, Next::Mark { .. });
+                    if !mark && namespace.marks.first_of(lba, blocks).is_none() {
+                        continue;
+                    }
+                    let Some(saved) = self.saves.begin(slot) else {
+                        compound.asked = Some(asked);
+                        self.ready.push(slot);
+                        self.requests[slot].work = Work::Compound(compound);
+                        return Step::Waiting;
+                    };
+                    let keeper = &*namespace.keeper;
+                    let begun = if mark {
+                        namespace.marks.add(lba, blocks, keeper, saved)
+                    } else {
+                        namespace.marks.remove(lba, blocks, keeper, saved)
+                    };
+                    if begun.is_err() {
+                        self.saves.never_mind();
+                        let nsid = namespace.nsid;
+                        return Step::Done(Err(NamespaceError::MarksFull { nsid }));
+                    }
+                    compound.is_waiting = true;
+                    Step::Waiting
+                }
+                Next::Part(part) => {
+                    compound.is_waiting = true;
+                    self.requests[slot].work = Work::Compound(compound);
+                    self.begin_part(slot, part);
+                    return Step::Waiting;
+                }
+            };
+            self.requests[slot].work = Work::Compound(compound);
+            return step;
+        }
+    }
+
+    /// Keeps other writes out for the request in `slot`; false where some are still under way, or another request does so.
+    fn exclude(&mut self, slot: usize) -> bool {
+        let request = &mut self.requests[slot];
+        let gate = &self.attached[request.attached].shared.gate;
+        if request.entry != Entry::Excludes {
+            if !gate.close() {
+                return false;
+            }
+            request.entry = Entry::Excludes;
+        }
+        gate.is_quiet()
+    }
+
+    /// Begins a part of the request in `parent`, as a request of its own whose answer goes there.
+    fn begin_part(&mut self, parent: usize, part: Part) {
+        let own = self.requests[parent].attached;
+        let own_key = self.attached[own].shared.key;
+        let key = match &part {
+            Part::Read { key, .. } | Part::Flush { key } => *key,
+            _ => own_key,
+        };
+        let found = if key == own_key {
+            Some(own)
+        } else {
+            let found = self.attached.find(key);
+            found.filter(|index| !self.attached[*index].retired)
+        };
+        let Some(index) = found else {
+            return self.part_ended(parent, Err(NamespaceError::Detached { key }));
+        };
+        let is_write = part.is_write();
+        let work = match self.part_work(index, part) {
+            Ok(Some(work)) => work,
+            // Nothing to flush.
+            Ok(None) => return self.part_ended(parent, Ok(None)),
+            Err(error) => return self.part_ended(parent, Err(error)),
+        };
+        let slot = self.take_slot(index, self.requests[parent].token);
+        let entry = self.requests[parent].entry;
+        let request = &mut self.requests[slot];
+        request.parent = Some(parent);
+        request.is_write = is_write;
+        request.work = work;
+        if entry == Entry::Excludes {
+            request.entry = Entry::Exempt;
+        }
+        self.advance(slot);
+    }
+
+    /// What a part begins with; none where there is nothing to do.
+    fn part_work(&self, index: usize, part: Part) -> Result<Option<Work>, NamespaceError> {
+        let namespace = &self.attached[index].shared;
+        let lba_bytes = u64::from(namespace.lba_bytes);
+        let is_view = matches!(namespace.backing, Backing::View { .. });
+        let raw = |op, buf| Work::Raw(Raw::new(op, buf));
+        Ok(Some(match part {
+            Part::Flush { .. } if is_view => return Ok(None),
+            Part::Flush { .. } => raw(Op::Flush, None),
+            Part::Read {
+                lba, blocks, into, ..
+            } => {
+                inside(namespace, lba, u64::from(blocks))?;
+                if let Some(lba) = namespace.marks.first_of(lba, u64::from(blocks)) {
+                    let nsid = namespace.nsid;
+                    return Err(NamespaceError::Uncorrectable { nsid, lba });
+                }
+                match &namespace.backing {
+                    Backing::View { volume, .. } => Work::View(
+                        ViewRead::new(namespace, volume, lba, blocks, Some(into)).for_part(),
+                    ),
+                    Backing::Raw(_) => {
+                        let offset = lba * lba_bytes;
+                        raw(Op::Read { offset }, Some(into))
+                    }
+                }
+            }
+            // Write protection and bounds were checked when the request was taken.
+            Part::Write { lba, data, durable } => {
+                let offset = lba * lba_bytes;
+                raw(Op::Write { offset, durable }, Some(data))
+            }
+            Part::Zero { offset, len } => raw(
+                Op::Zero {
+                    offset,
+                    len,
+                    durable: false,
+                },
+                None,
+            ),
+            Part::Discard { offset, len } => raw(Op::Discard { offset, len }, None),
+        }))
+    }
+}

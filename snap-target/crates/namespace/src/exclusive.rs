@@ -1,0 +1,120 @@
+//! Read-compare-write as one: an exclusive operation keeps all writes of a namespace out, on every reactor, while it is under way.
+//!
+//! The handshake is Dekker's: a writer announces itself in its reactor's counter, then looks at the gate; the exclusive operation closes the gate,
+//! then looks at the counters. Both in sequentially consistent order, so at least one sees the other. Nobody spins: a write that finds the gate
+//! closed, and an exclusive operation that finds a write under way, are parked, and whoever leaves wakes them. A plain write pays two additions to
+//! a counter that no other reactor touches.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use crate::limits::GATE_COUNTERS;
+
+/// The gate of one namespace; every reactor goes through it.
+#[derive(Clone, Debug, Default)]
+pub struct WriteGate {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    is_closed: AtomicBool,
+    /// Writes under way, by reactor. Reactors beyond their number share some, which costs them time alone.
+    writes: [Counter; GATE_COUNTERS],
+}
+
+/// A counter in cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counter(AtomicU32);
+
+impl WriteGate {
+    fn counter(&self, reactor: u16) -> &AtomicU32 {
+        &self.shared.writes[usize::from(reactor) % GATE_COUNTERS].0
+    }
+
+    /// A write begins; false where an exclusive operation keeps it out. Then the others have to be woken: one of them may have seen it.
+    pub(crate) fn enter(&self, reactor: u16) -> bool {
+        self.counter(reactor).fetch_add(1, Ordering::SeqCst);
+        if !self.shared.is_closed.load(Ordering::SeqCst) {
+            return true;
+        }
+        self.counter(reactor).fetch_sub(1, Ordering::SeqCst);
+        false
+    }
+
+    /// A write has ended; true where an exclusive operation waits for that, and its reactor has to be woken.
+    pub(crate) fn leave(&self, reactor: u16) -> bool {
+        self.counter(reactor).fetch_sub(1, Ordering::SeqCst);
+        self.shared.is_closed.load(Ordering::SeqCst)
+    }
+
+    /// Closes the gate; false where another exclusive operation has.
+    pub(crate) fn close(&self) -> bool {
+        let closing =
+            self.shared
+                .is_closed
+                .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
+        closing.is_ok()
+    }
+
+    /// Whether no write is under way. Of use to whoever has closed the gate.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let quiet = |counter: &Counter| counter.0.load(Ordering::SeqCst) == 0;
+        self.shared.writes.iter().all(quiet)
+    }
+
+    /// Opens the gate again; everybody who waits for that has to be woken.
+    pub(crate) fn open(&self) {
+        self.shared.is_closed.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether an exclusive operation keeps writes out.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.is_closed.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// Writers on four threads and two that exclude them: no write is ever under way beside an exclusive operation.
+    #[test]
+    fn a_writer_and_an_exclusive_operation_are_never_inside_together() {
+        let gate = WriteGate::default();
+        let (inside, seen) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for reactor in 0..4 {
+                let (gate, inside) = (&gate, &inside);
+                scope.spawn(move || {
+                    for _ in 0..20_000 {
+                        if gate.enter(reactor) {
+                            inside.fetch_add(1, Ordering::SeqCst);
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                            gate.leave(reactor);
+                        }
+                    }
+                });
+            }
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        while !gate.close() {
+                            std::thread::yield_now();
+                        }
+                        while !gate.is_quiet() {
+                            std::thread::yield_now();
+                        }
+                        seen.fetch_max(inside.load(Ordering::SeqCst), Ordering::SeqCst);
+                        gate.open();
+                    }
+                });
+            }
+        });
+        assert_eq!(seen.into_inner(), 0);
+        assert!(gate.is_quiet() && !gate.is_closed());
+    }
+}

@@ -1,0 +1,246 @@
+//! Compare and Write toward all other writes of a namespace.
+
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use namespace::{
+    Done, Engine, EngineConfig, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer,
+};
+use nvme_spec::Status;
+use reactor::buf::PoolConfig;
+use reactor::{Ring, RingConfig, Wait};
+use store::decorate::{Fault, Faulty, On, What, When};
+
+use super::bench::{Bench, LBA_BYTES, buf, disk, memory, pattern};
+use super::stepped::Steps;
+
+fn swap(lba: u64, expected: &[u8], data: &[u8]) -> Io {
+    Io::CompareAndWrite {
+        lba,
+        expected: Box::new(buf(expected)),
+        data: buf(data),
+        durable: true,
+    }
+}
+
+fn write(lba: u64, data: &[u8]) -> Io {
+    Io::Write {
+        lba,
+        data: buf(data),
+        durable: false,
+    }
+}
+
+#[test]
+fn writes_under_way_end_first_and_later_ones_wait() {
+    let (steps, store) = Steps::over(memory(64));
+    let mut bench = Bench::new(2, vec![disk(1, store)]);
+    let [first, swapped, later] = [1, 2, 3].map(|seed| pattern(1, seed));
+    let before = bench.begin(0, 1, write(5, &first));
+    // It finds what the write under way leaves, not what was there when it came.
+    let exclusive = bench.begin(1, 1, swap(5, &first, &swapped));
+    let after_here = bench.begin(1, 1, write(5, &later));
+    let after_there = bench.begin(0, 1, write(6, &later));
+    for _ in 0..20 {
+        bench.turn();
+    }
+    assert_eq!(steps.taken(), 1, "the store has the first write alone");
+    steps.allow(1);
+    bench.end(0, before).unwrap();
+    for _ in 0..20 {
+        bench.turn();
+    }
+    assert_eq!(steps.taken(), 2, "and now the read of the comparison");
+    steps.allow(1);
+    for _ in 0..20 {
+        bench.turn();
+    }
+    assert_eq!(steps.taken(), 3, "and now its write");
+    steps.allow(100);
+    bench.end(1, exclusive).unwrap();
+    bench.end(1, after_here).unwrap();
+    bench.end(0, after_there).unwrap();
+    assert_eq!(bench.read(1, 5, 1).unwrap(), later);
+}
+
+/// Reads are not held up.
+#[test]
+fn reads_go_on_meanwhile() {
+    let (steps, store) = Steps::over(memory(64));
+    let mut bench = Bench::new(2, vec![disk(1, store)]);
+    let before = bench.begin(0, 1, write(5, &pattern(1, 1)));
+    let exclusive = bench.begin(1, 1, swap(5, &pattern(1, 1), &pattern(1, 2)));
+    bench.turn();
+    steps.allow(1);
+    bench.end(0, before).unwrap();
+    let read = Io::Read {
+        lba: 0,
+        blocks: 1,
+        into: None,
+    };
+    let read = bench.begin(0, 1, read);
+    steps.allow(2);
+    bench.end(0, read).unwrap();
+    steps.allow(2);
+    bench.end(1, exclusive).unwrap();
+}
+
+#[test]
+fn what_differs_is_not_written() {
+    let mut bench = Bench::new(1, vec![disk(1, memory(64))]);
+    let (there, other) = (pattern(8, 1), pattern(8, 2));
+    bench.write(1, 0, &there).unwrap();
+    let mut expected = there.clone();
+    expected[5 * LBA_BYTES] ^= 1;
+    let error = bench.run(0, 1, swap(0, &expected, &other)).unwrap_err();
+    assert!(
+        matches!(error, NamespaceError::Miscompare { lba: 5, .. }),
+        "{error}"
+    );
+    assert_eq!(bench.read(1, 0, 8).unwrap(), there);
+    assert!(bench.write(1, 0, &other).is_ok(), "writes go on");
+}
+
+/// An error of the write is told from one of the comparison.
+#[test]
+fn the_half_that_failed_is_named() {
+    for (on, in_write) in [(On::Read, false), (On::Write, true)] {
+        let fault = Fault {
+            on,
+            range: 0..4096,
+            when: When::Always,
+            what: What::Error(reactor::Errno::EIO),
+        };
+        let faulty = Faulty::over(vec![fault], memory(64)).unwrap();
+        let mut bench = Bench::new(1, vec![disk(1, faulty.store())]);
+        let zeros = vec![0; LBA_BYTES];
+        let error = bench.run(0, 1, swap(0, &zeros, &zeros)).unwrap_err();
+        let is_write = matches!(error, NamespaceError::InPart { is_write: true, .. });
+        assert_eq!(is_write, in_write, "{error}");
+        let status = if in_write {
+            Status::WRITE_FAULT
+        } else {
+            Status::UNRECOVERED_READ_ERROR
+        };
+        assert_eq!(error.status(false), status);
+        assert!(bench.write(1, 32, &pattern(1, 1)).is_ok(), "writes go on");
+    }
+}
+
+/// A reactor of its own thread, which sleeps when it has nothing to do.
+struct Thread {
+    key: NamespaceKey,
+    ring: Ring,
+    engine: Engine,
+}
+
+impl Thread {
+    fn new(
+        number: u16,
+        namespace: &Arc<Namespace>,
+        peers: &mpsc::Sender<(u16, Peer)>,
+        all: &mpsc::Receiver<Vec<Peer>>,
+    ) -> Thread {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let config = EngineConfig {
+            pool: PoolConfig {
+                register: false,
+                ..PoolConfig::default()
+            },
+            ..EngineConfig::default()
+        };
+        let set = NamespaceSet::new(vec![namespace.clone()]);
+        let mut engine = Engine::new(&ring, &set, &config).unwrap();
+        peers.send((number, engine.peer())).unwrap();
+        engine.meet(number, &all.recv().unwrap());
+        Thread {
+            key: namespace.key,
+            ring,
+            engine,
+        }
+    }
+
+    fn run(&mut self, io: Io) -> Result<Option<Vec<u8>>, NamespaceError> {
+        let mut done: Vec<Done> = self
+            .engine
+            .submit(self.key, io, true, 7)
+            .into_iter()
+            .collect();
+        let began = Instant::now();
+        loop {
+            self.engine.poll(&mut done);
+            if let Some(done) = done.pop() {
+                return done.result.map(|()| done.buf.map(|buf| buf.to_vec()));
+            }
+            let wait = if self.engine.has_work() {
+                Wait::Poll
+            } else {
+                let until = Some(began + Duration::from_secs(20));
+                Wait::Block { until }
+            };
+            self.ring.turn(wait).unwrap();
+            while self.ring.next_ready().is_some() {}
+            assert!(began.elapsed() < Duration::from_secs(20), "nobody woke it");
+        }
+    }
+}
+
+/// Three reactors count up in one block; a fourth writes beside it all the time. Not one step is lost.
+#[test]
+fn counting_up_on_several_reactors_loses_nothing() {
+    const STEPS: u64 = 300;
+    let namespace = Arc::new(disk(1, memory(64)));
+    let (peers_to, peers) = mpsc::channel();
+    let counters: Vec<_> = (0..4u16)
+        .map(|number| {
+            let (all_to, all) = mpsc::channel();
+            let (namespace, peers_to) = (namespace.clone(), peers_to.clone());
+            let thread = std::thread::spawn(move || {
+                let mut thread = Thread::new(number, &namespace, &peers_to, &all);
+                for step in 0..STEPS {
+                    if number == 3 {
+                        thread.run(write(1 + step % 60, &pattern(1, 1))).unwrap();
+                    } else {
+                        count_up(&mut thread);
+                    }
+                }
+            });
+            (thread, all_to)
+        })
+        .collect();
+    let mut met: Vec<_> = peers.iter().take(4).collect();
+    met.sort_by_key(|(number, _)| *number);
+    let met: Vec<Peer> = met.into_iter().map(|(_, peer)| peer).collect();
+    for (_, all_to) in &counters {
+        all_to.send(met.clone()).unwrap();
+    }
+    for (thread, _) in counters {
+        thread.join().unwrap();
+    }
+    let mut bench = Bench::new(1, vec![(*namespace).clone()]);
+    let counted = bench.read(1, 0, 1).unwrap();
+    assert_eq!(
+        u64::from_le_bytes(counted[..8].try_into().unwrap()),
+        3 * STEPS
+    );
+}
+
+/// One step up, as often as it takes.
+fn count_up(thread: &mut Thread) {
+    loop {
+        let read = Io::Read {
+            lba: 0,
+            blocks: 1,
+            into: None,
+        };
+        let before = thread.run(read).unwrap().unwrap();
+        let count = u64::from_le_bytes(before[..8].try_into().unwrap());
+        let mut after = before.clone();
+        after[..8].copy_from_slice(&(count + 1).to_le_bytes());
+        match thread.run(swap(0, &before, &after)) {
+            Ok(_) => return,
+            Err(NamespaceError::Miscompare { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+}

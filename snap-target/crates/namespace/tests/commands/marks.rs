@@ -1,0 +1,194 @@
+//! Blocks marked uncorrectable: what reads them fails, what writes them clears them, and both survive a restart.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use namespace::{Io, Namespace, NamespaceError, RecordKind};
+use nvme_spec::Status;
+use store::SharedStore;
+
+use super::bench::{Bench, LBA_BYTES, Notebook, buf, disk, memory, pattern};
+
+fn kept(store: &SharedStore, notebook: &Arc<Notebook>) -> Namespace {
+    let mut namespace = disk(1, store.clone());
+    namespace.keeper = notebook.clone();
+    namespace.restore_marks().unwrap();
+    namespace
+}
+
+fn mark(lba: u64, blocks: u32) -> Io {
+    Io::WriteUncorrectable { lba, blocks }
+}
+
+fn record(notebook: &Notebook) -> Vec<u8> {
+    let records = notebook.records.lock().unwrap();
+    records
+        .get(RecordKind::Uncorrectable.name())
+        .cloned()
+        .unwrap_or_default()
+}
+
+#[test]
+fn whatever_reads_a_marked_block_fails_with_its_address() {
+    let mut bench = Bench::new(2, vec![disk(1, memory(100)), disk(2, memory(100))]);
+    bench.run(1, 1, mark(20, 3)).unwrap();
+    let reads = [
+        (
+            Io::Read {
+                lba: 0,
+                blocks: 100,
+                into: None,
+            },
+            20,
+        ),
+        (
+            Io::Read {
+                lba: 22,
+                blocks: 1,
+                into: Some(buf(&[0; LBA_BYTES])),
+            },
+            22,
+        ),
+        (Io::ReadDurable { lba: 21, blocks: 9 }, 21),
+        (Io::Verify { lba: 3, blocks: 97 }, 20),
+        (
+            Io::Compare {
+                lba: 20,
+                data: buf(&pattern(1, 0)),
+            },
+            20,
+        ),
+        (
+            Io::CompareAndWrite {
+                lba: 18,
+                expected: Box::new(buf(&[0; 3 * LBA_BYTES])),
+                data: buf(&[1; 3 * LBA_BYTES]),
+                durable: false,
+            },
+            20,
+        ),
+    ];
+    for (io, lba) in reads {
+        let what = format!("{io:?}");
+        let error = bench.run(0, 1, io).unwrap_err();
+        assert_eq!(error.first_lba(LBA_BYTES as u32), Some(lba), "{what}");
+        assert_eq!(error.status(false), Status::UNRECOVERED_READ_ERROR.dnr());
+    }
+    let copy = Io::Copy {
+        lba: 0,
+        sources: vec![bench.source(1, 0, 20), bench.source(1, 10, 11)],
+        durable: false,
+    };
+    let error = bench.run(0, 2, copy).unwrap_err();
+    assert_eq!(error.status(true), Status::UNRECOVERED_READ_ERROR.dnr());
+    assert_eq!(error.first_lba(LBA_BYTES as u32), Some(20));
+    assert!(bench.read(1, 0, 20).is_ok() && bench.read(1, 23, 77).is_ok());
+}
+
+/// Write, Write Zeroes (with and without deallocation) and Copy clear what they write; deallocation alone does not.
+#[test]
+fn writes_clear_marks_durably_before_they_are_answered() {
+    let (store, notebook) = (memory(100), Arc::new(Notebook::default()));
+    let mut bench = Bench::new(2, vec![kept(&store, &notebook)]);
+    bench.run(0, 1, mark(10, 40)).unwrap();
+    let marked = record(&notebook);
+    assert!(!marked.is_empty());
+    let zeroes = |lba, deallocate| Io::WriteZeroes {
+        lba,
+        blocks: 2,
+        deallocate,
+        durable: false,
+    };
+    let copy = Io::Copy {
+        lba: 20,
+        sources: vec![bench.source(1, 0, 2)],
+        durable: false,
+    };
+    let write = Io::Write {
+        lba: 23,
+        data: buf(&pattern(2, 7)),
+        durable: false,
+    };
+    for (io, lba) in [
+        (write, 23),
+        (zeroes(26, false), 26),
+        (zeroes(29, true), 29),
+        (copy, 20),
+    ] {
+        // Not answered before the keeper has it.
+        notebook.holds.store(true, SeqCst);
+        let token = bench.begin(1, 1, io);
+        while notebook.held.lock().unwrap().is_empty() {
+            bench.turn();
+        }
+        for _ in 0..20 {
+            bench.turn();
+        }
+        assert!(bench.reactors[1].done.is_empty(), "block {lba}");
+        notebook.holds.store(false, SeqCst);
+        notebook.let_go();
+        bench.end(1, token).unwrap();
+        assert!(bench.read(1, lba, 2).is_ok());
+        assert!(bench.read(1, lba + 2, 1).is_err());
+    }
+    let ranges = vec![(10, 5)];
+    bench.run(0, 1, Io::Deallocate { ranges }).unwrap();
+    assert!(bench.read(1, 10, 1).is_err(), "nothing was written there");
+
+    // Another life finds the same.
+    drop(bench);
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    let readable: Vec<u64> = (0..100)
+        .filter(|&lba| bench.read(1, lba, 1).is_ok())
+        .collect();
+    let wanted: Vec<u64> = (0..10)
+        .chain([20, 21, 23, 24, 26, 27, 29, 30])
+        .chain(50..100)
+        .collect();
+    assert_eq!(readable, wanted);
+    bench.write(1, 0, &pattern(100, 1)).unwrap();
+    assert_eq!(record(&notebook), [], "nothing is marked any more");
+}
+
+#[test]
+fn what_cannot_be_saved_is_not_answered_as_done() {
+    let (store, notebook) = (memory(100), Arc::new(Notebook::default()));
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    bench.run(0, 1, mark(10, 1)).unwrap();
+    notebook.refuses.store(true, SeqCst);
+    let error = bench.run(0, 1, mark(20, 1)).unwrap_err();
+    assert!(matches!(error, NamespaceError::Unsaved { .. }), "{error}");
+    let error = bench.write(1, 10, &pattern(1, 1)).unwrap_err();
+    assert_eq!(error.status(true), Status::WRITE_FAULT);
+    assert!(bench.write(1, 30, &pattern(1, 1)).is_ok(), "no mark there");
+}
+
+#[test]
+fn a_list_that_is_full_takes_no_more() {
+    let blocks = 2 * namespace::limits::MARKS_MAX as u64 + 2;
+    let mut bench = Bench::new(1, vec![disk(1, memory(blocks))]);
+    for at in 0..namespace::limits::MARKS_MAX as u64 {
+        bench.run(0, 1, mark(at * 2, 1)).unwrap();
+    }
+    let error = bench.run(0, 1, mark(blocks - 1, 1)).unwrap_err();
+    assert!(matches!(error, NamespaceError::MarksFull { .. }), "{error}");
+    assert_eq!(error.status(true), Status::WRITE_FAULT.dnr());
+    assert!(bench.read(1, blocks - 1, 1).is_ok());
+    // A write makes room.
+    bench.write(1, 0, &pattern(1, 1)).unwrap();
+    bench.run(0, 1, mark(blocks - 1, 1)).unwrap();
+}
+
+#[test]
+fn a_damaged_record_is_not_taken_for_none() {
+    let notebook = Arc::new(Notebook::default());
+    let kind = RecordKind::Uncorrectable.name();
+    notebook
+        .records
+        .lock()
+        .unwrap()
+        .insert(kind, b"XIOMARK1 and more".to_vec());
+    let mut namespace = disk(1, memory(8));
+    namespace.keeper = notebook;
+    assert!(namespace.restore_marks().is_err());
+}
