@@ -31,12 +31,16 @@ impl TextTable {
         }
     }
 
-    /// Adds a row.
+    /// Adds a row. Cells may come from elsewhere: controls that a terminal would obey become blanks.
     ///
     /// # Panics
     /// Where it has not one cell for each column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<String>>) {
-        let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
+        let clean = |c: char| if c.is_control() { ' ' } else { c };
+        let cells: Vec<String> = cells
+            .into_iter()
+            .map(|cell| cell.into().chars().map(clean).collect())
+            .collect();
         assert_eq!(cells.len(), self.columns.len(), "a cell for each column");
         self.rows.push(cells);
     }
@@ -88,12 +92,12 @@ mod tests {
             ("is", Align::Left),
         ]);
         table.row(["u16+lz4", "1,024", "é"]);
-        table.row(["none", "7", ""]);
+        table.row(["no\x1bne", "7\n", ""]);
         assert_eq!(
             table.render(),
             "chain    bytes  is\n\
              u16+lz4  1,024  é\n\
-             none         7\n"
+             no ne       7\n"
         );
     }
 }

@@ -6,7 +6,10 @@ use admin_proto::v1::{AnyHost, HostList, HostPolicy, host_policy::Hosts};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{announce, controller, host, listener, namespace, referral, subsystem, target};
+use crate::{
+    announce, controller, events, host, listener, namespace, recorder, referral, stat, subsystem,
+    target, top,
+};
 
 /// Look at a running snap-target and change what it serves.
 #[derive(Debug, Parser)]
@@ -111,6 +114,15 @@ pub enum Command {
     /// Show the daemon and its health, or let it end
     #[command(subcommand)]
     Target(target::Target),
+    /// Show what hosts and namespaces do, by the second
+    Stat(stat::Stat),
+    /// Show it live
+    Top(top::Top),
+    /// Show what happens: namespaces, hosts, controllers, health, progress, announcements
+    Events(events::Events),
+    /// Print the flight recorders: the last events of each reactor
+    #[command(subcommand)]
+    Recorder(recorder::Recorder),
     /// Tell other subscribers where a host is in its data
     Announce(announce::Announce),
     /// Print a shell's completion script

@@ -12,6 +12,7 @@ use admin_proto::v1::event_service_client::EventServiceClient;
 use admin_proto::v1::host_service_client::HostServiceClient;
 use admin_proto::v1::listener_service_client::ListenerServiceClient;
 use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
+use admin_proto::v1::stats_service_client::StatsServiceClient;
 use admin_proto::v1::subsystem_service_client::SubsystemServiceClient;
 use admin_proto::v1::target_service_client::TargetServiceClient;
 use hyper_util::rt::TokioIo;
@@ -184,6 +185,7 @@ clients! {
     host: HostServiceClient,
     listener: ListenerServiceClient,
     controller: ControllerServiceClient,
+    stats: StatsServiceClient,
     event: EventServiceClient,
 }
 

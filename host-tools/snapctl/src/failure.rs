@@ -4,6 +4,8 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
+use crate::text;
+
 /// What kind of failure it is; its number is the exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -40,11 +42,9 @@ impl Failure {
 
     fn of(kind: Kind, message: impl Into<String>) -> Failure {
         // One line, whatever a daemon or a system says: terminal controls do not get through either.
-        let message = message.into();
-        let clean = |c: char| if c.is_control() { ' ' } else { c };
         Failure {
             kind,
-            message: message.trim().chars().map(clean).collect(),
+            message: text::clean(message.into().trim()),
         }
     }
 

@@ -11,12 +11,17 @@ mod text;
 
 mod announce;
 mod controller;
+mod events;
 mod host;
 mod listener;
 mod namespace;
+mod rates;
+mod recorder;
 mod referral;
+mod stat;
 mod subsystem;
 mod target;
+mod top;
 
 use std::process::ExitCode;
 
@@ -62,6 +67,10 @@ async fn run_with_daemon(command: Command, context: &Context) -> Result<ExitCode
         Command::Referral(command) => referral::run(command, context).await?,
         Command::Controller(command) => controller::run(command, context).await?,
         Command::Target(command) => target::run(command, context).await?,
+        Command::Stat(arguments) => stat::run(arguments, context).await?,
+        Command::Top(arguments) => top::run(arguments, context).await?,
+        Command::Events(arguments) => events::run(arguments, context).await?,
+        Command::Recorder(command) => recorder::run(command, context).await?,
         Command::Announce(arguments) => announce::run(arguments, context).await?,
         Command::Completions(_) => {}
     }

@@ -63,6 +63,12 @@ pub fn or_dash(text: &str) -> String {
 /// Lines of a description: names to the left, values aligned.
 pub fn description(lines: &[(&str, String)]) -> String {
     let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
-    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {value}\n");
+    let line = |(name, value): &(&str, String)| format!("{name:<width$}  {}\n", clean(value));
     lines.iter().map(line).collect()
+}
+
+/// One line of text from elsewhere: no controls that a terminal would obey.
+pub fn clean(text: &str) -> String {
+    let clean = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().map(clean).collect()
 }

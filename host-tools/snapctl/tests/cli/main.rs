@@ -5,6 +5,7 @@
 mod document;
 mod fake;
 mod help;
+mod live;
 mod mistakes;
 mod requests;
 mod support;

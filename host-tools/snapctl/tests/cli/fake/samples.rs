@@ -625,6 +625,10 @@ pub fn subscribe(request: SubscribeRequest) -> Vec<SubscribeResponse> {
     if request.from_sequence < 101 {
         messages.push(gap);
     }
-    messages.extend(kept);
+    let told = |message: &SubscribeResponse| match &message.message {
+        Some(Message::Event(event)) => event.sequence >= request.from_sequence,
+        _ => true,
+    };
+    messages.extend(kept.into_iter().filter(told));
     messages
 }

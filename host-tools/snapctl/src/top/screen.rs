@@ -1,0 +1,264 @@
+//! What `top` shows: a pure function of the last rates and the keys that were pressed.
+
+use std::cmp::Ordering;
+
+use ratatui::Frame;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+
+use crate::rates::{HostRates, Rates};
+use crate::stat::{hosts_table, namespaces_table, reactors_table};
+
+/// What rows are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sort {
+    Reads,
+    ReadBytes,
+    Writes,
+    Latency,
+    Errors,
+    Name,
+}
+
+impl Sort {
+    /// The order that a key stands for.
+    pub fn of_key(key: char) -> Option<Sort> {
+        Some(match key {
+            'r' => Sort::Reads,
+            'b' => Sort::ReadBytes,
+            'w' => Sort::Writes,
+            'l' => Sort::Latency,
+            'e' => Sort::Errors,
+            'n' => Sort::Name,
+            _ => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Sort::Reads => "reads",
+            Sort::ReadBytes => "bytes read",
+            Sort::Writes => "writes",
+            Sort::Latency => "latency",
+            Sort::Errors => "errors",
+            Sort::Name => "names",
+        }
+    }
+
+    /// Numbers: the largest first. Names: as the alphabet has them.
+    fn compare(self, a: &HostRates, b: &HostRates) -> Ordering {
+        let by = |rate: fn(&HostRates) -> f64| rate(b).total_cmp(&rate(a));
+        match self {
+            Sort::Reads => by(|row| row.reads_per_second),
+            Sort::ReadBytes => by(|row| row.read_bytes_per_second),
+            Sort::Writes => by(|row| row.writes_per_second),
+            Sort::Latency => b.read_p99_ns.cmp(&a.read_p99_ns),
+            Sort::Errors => by(|row| row.errors_per_second),
+            Sort::Name => {
+                let key =
+                    |row: &HostRates| (row.subsystem_nqn.clone(), row.nsid, row.host_nqn.clone());
+                key(a).cmp(&key(b))
+            }
+        }
+    }
+}
+
+/// The screen.
+#[derive(Debug)]
+pub struct Screen {
+    rates: Option<Rates>,
+    sort: Sort,
+    turned: bool,
+    colour: bool,
+}
+
+impl Screen {
+    /// Nothing is known yet.
+    pub fn new(colour: bool) -> Screen {
+        Screen {
+            rates: None,
+            sort: Sort::Reads,
+            turned: false,
+            colour,
+        }
+    }
+
+    /// Shows these from now on.
+    pub fn update(&mut self, rates: Rates) {
+        self.rates = Some(rates);
+        self.arrange();
+    }
+
+    /// Sorts by this from now on; the other way round where it was sorted by this already.
+    pub fn sort_by(&mut self, sort: Sort) {
+        self.turned = sort == self.sort && !self.turned;
+        self.sort = sort;
+        self.arrange();
+    }
+
+    fn arrange(&mut self) {
+        let Some(rates) = &mut self.rates else { return };
+        let (sort, turned) = (self.sort, self.turned);
+        // Equal rows keep their order by name, whichever way: they would jump about otherwise.
+        rates.hosts.sort_by(|a, b| Sort::Name.compare(a, b));
+        rates.hosts.sort_by(|a, b| {
+            let order = sort.compare(a, b);
+            if turned { order.reverse() } else { order }
+        });
+    }
+
+    /// Draws it; what does not fit is cut off.
+    pub fn draw(&self, frame: &mut Frame<'_>) {
+        frame.render_widget(Paragraph::new(self.lines()), frame.area());
+    }
+
+    fn lines(&self) -> Vec<Line<'static>> {
+        let Some(rates) = &self.rates else {
+            return vec![Line::raw("waiting for the first interval to pass; q ends")];
+        };
+        let turned = if self.turned { ", turned" } else { "" };
+        let head = format!(
+            "snapctl top  {}  sorted by {}{turned}  (r b w l e n: sort, q: end)",
+            rates.taken_at,
+            self.sort.name()
+        );
+        let mut lines = vec![Line::raw(head), Line::raw("")];
+        let failing: Vec<bool> = rates
+            .hosts
+            .iter()
+            .map(|row| row.errors_per_second > 0.0)
+            .collect();
+        self.add_table(&mut lines, &hosts_table(rates), &failing);
+        self.add_table(&mut lines, &namespaces_table(rates), &[]);
+        self.add_table(&mut lines, &reactors_table(rates), &[]);
+        lines
+    }
+
+    /// Adds a table with its heading marked, and its rows where they are `bad`.
+    fn add_table(&self, lines: &mut Vec<Line<'static>>, table: &str, bad: &[bool]) {
+        for (at, text) in table.lines().enumerate() {
+            let style = match at.checked_sub(1) {
+                None => Style::new().add_modifier(Modifier::BOLD),
+                Some(row) if self.colour && bad.get(row) == Some(&true) => {
+                    Style::new().fg(Color::Red)
+                }
+                Some(_) => Style::new(),
+            };
+            lines.push(Line::styled(text.to_owned(), style));
+        }
+        lines.push(Line::raw(""));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn host(name: &str, reads: f64, errors: f64) -> HostRates {
+        HostRates {
+            subsystem_nqn: "nqn.s".to_owned(),
+            nsid: 1,
+            host_nqn: name.to_owned(),
+            others: false,
+            reads_per_second: reads,
+            read_bytes_per_second: reads * 4096.0,
+            read_p50_ns: Some(90_000),
+            read_p99_ns: Some(1_500_000),
+            writes_per_second: 0.0,
+            written_bytes_per_second: 0.0,
+            write_p50_ns: None,
+            write_p99_ns: None,
+            other_commands_per_second: 0.0,
+            errors_per_second: errors,
+            in_flight: 4,
+        }
+    }
+
+    fn screen(colour: bool) -> Screen {
+        let mut screen = Screen::new(colour);
+        screen.update(Rates {
+            taken_at: "2026-11-21T10:00:00Z".to_owned(),
+            seconds: 1.0,
+            hosts: vec![
+                host("b", 20.0, 0.0),
+                host("a", 20.0, 0.0),
+                host("c", 900.0, 3.0),
+            ],
+            namespaces: Vec::new(),
+            reactors: Vec::new(),
+        });
+        screen
+    }
+
+    fn drawn(screen: &Screen) -> Terminal<TestBackend> {
+        let mut terminal = Terminal::new(TestBackend::new(70, 6)).unwrap();
+        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        terminal
+    }
+
+    fn hosts(screen: &Screen) -> Vec<String> {
+        let rates = screen.rates.as_ref().unwrap();
+        rates.hosts.iter().map(|row| row.host_nqn.clone()).collect()
+    }
+
+    #[test]
+    fn the_screen_shows_rows_in_order_and_cuts_off_what_does_not_fit() {
+        drawn(&screen(false)).backend().assert_buffer_lines([
+            Line::raw("snapctl top  2026-11-21T10:00:00Z  sorted by reads  (r b w l e n: sort"),
+            Line::raw("                                                                      "),
+            Line::styled(
+                "subsystem  nsid  host  reads/s    read/s      p50      p99  writes/s  ",
+                Style::new().add_modifier(Modifier::BOLD),
+            ),
+            Line::raw("nqn.s         1  c         900  3.52 MiB  90.0 us  1.50 ms         0  "),
+            Line::raw("nqn.s         1  a          20  80.0 KiB  90.0 us  1.50 ms         0  "),
+            Line::raw("nqn.s         1  b          20  80.0 KiB  90.0 us  1.50 ms         0  "),
+        ]);
+    }
+
+    #[test]
+    fn rows_with_errors_are_red_only_where_colour_is_wanted() {
+        for (colour, expected) in [(true, Color::Red), (false, Color::Reset)] {
+            let terminal = drawn(&screen(colour));
+            let cell = terminal.backend().buffer().cell((0, 3)).unwrap();
+            assert_eq!(cell.fg, expected);
+        }
+    }
+
+    #[test]
+    fn a_key_sorts_and_the_same_key_turns_the_order() {
+        let mut screen = screen(false);
+        assert_eq!(hosts(&screen), ["c", "a", "b"]);
+        screen.sort_by(Sort::Reads);
+        assert_eq!(hosts(&screen), ["a", "b", "c"]);
+        screen.sort_by(Sort::Errors);
+        assert_eq!(hosts(&screen), ["c", "a", "b"]);
+        screen.sort_by(Sort::Name);
+        assert_eq!(hosts(&screen), ["a", "b", "c"]);
+        screen.sort_by(Sort::Name);
+        assert_eq!(hosts(&screen), ["c", "b", "a"]);
+    }
+
+    #[test]
+    fn every_key_of_the_help_is_known_and_no_other() {
+        let known: String = ('a'..='z')
+            .filter(|key| Sort::of_key(*key).is_some())
+            .collect();
+        assert_eq!(known, "belnrw");
+    }
+
+    #[test]
+    fn before_the_first_interval_it_says_so() {
+        let mut terminal = Terminal::new(TestBackend::new(46, 1)).unwrap();
+        terminal
+            .draw(|frame| Screen::new(true).draw(frame))
+            .unwrap();
+        terminal
+            .backend()
+            .assert_buffer_lines(["waiting for the first interval to pass; q ends"]);
+    }
+}
