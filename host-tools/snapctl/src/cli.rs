@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    announce, controller, events, host, listener, namespace, recorder, referral, stat, subsystem,
-    target, top,
+    announce, controller, doctor, events, host, listener, namespace, recorder, referral, stat,
+    subsystem, target, top,
 };
 
 /// Look at a running snap-target and change what it serves.
@@ -125,6 +125,8 @@ pub enum Command {
     Recorder(recorder::Recorder),
     /// Tell other subscribers where a host is in its data
     Announce(announce::Announce),
+    /// Look for what this machine lacks, and say what mends it; needs no daemon
+    Doctor(doctor::Doctor),
     /// Print a shell's completion script
     Completions(Completions),
 }

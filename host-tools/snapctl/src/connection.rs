@@ -109,7 +109,7 @@ async fn connect_tls(
         .map_err(wrong)?;
     endpoint.connect().await.map_err(|error| {
         Failure::unreachable(format!(
-            "connecting to {address}: {}; is [admin.tcp] in snap-target's configuration, and do the certificates match?",
+            "connecting to {address}: {}; is tcp under [admin] in snap-target's configuration, and do the certificates match?",
             causes(&error)
         ))
     })

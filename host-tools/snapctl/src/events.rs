@@ -79,6 +79,11 @@ pub async fn run(arguments: Events, context: &Context) -> Result<(), Failure> {
         .iter()
         .map(|topic| topic.number())
         .collect();
+    let from = match (arguments.from, arguments.follow) {
+        (Some(from), _) => from,
+        (None, true) => 0,
+        (None, false) => 1,
+    };
     let request = v1::SubscribeRequest {
         // Without --follow, everything is asked for and chosen from here: only the number of the last event that is kept says that it was told.
         topics: if arguments.follow {
@@ -86,11 +91,7 @@ pub async fn run(arguments: Events, context: &Context) -> Result<(), Failure> {
         } else {
             Vec::new()
         },
-        from_sequence: match (arguments.from, arguments.follow) {
-            (Some(from), _) => from,
-            (None, true) => 0,
-            (None, false) => 1,
-        },
+        from_sequence: from,
         instance: String::new(),
     };
     let daemon = context.daemon().await?;
@@ -110,18 +111,18 @@ pub async fn run(arguments: Events, context: &Context) -> Result<(), Failure> {
             end = Some(started.next_sequence);
         }
         let text = printed(&response, &topics, &arguments, context.json())?;
-        if context.print(&text)? == Reader::Gone || reached(&response, end) {
+        if context.print(&text)? == Reader::Gone || reached(&response, from, end) {
             return Ok(());
         }
     }
 }
 
-/// Whether nothing more is kept behind this message. `end` is the number of the first event to come.
-fn reached(response: &v1::SubscribeResponse, end: Option<u64>) -> bool {
+/// Whether nothing more is kept behind this message. `from` is the number that was asked for, `end` that of the first event to come.
+fn reached(response: &v1::SubscribeResponse, from: u64, end: Option<u64>) -> bool {
     let Some(end) = end else { return false };
     match &response.message {
         Some(Message::Started(started)) => {
-            started.oldest_sequence == 0 || started.next_sequence <= 1
+            started.oldest_sequence == 0 || started.next_sequence <= from
         }
         Some(Message::Event(event)) => event.sequence.saturating_add(1) >= end,
         Some(Message::Gap(gap)) => gap.last_sequence.saturating_add(1) >= end,

@@ -11,6 +11,7 @@ mod text;
 
 mod announce;
 mod controller;
+mod doctor;
 mod events;
 mod host;
 mod listener;
@@ -47,6 +48,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             context.print(&String::from_utf8_lossy(&script))?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Doctor(arguments) => doctor::run(&arguments, &context),
         command => runtime()?.block_on(run_with_daemon(command, &context)),
     }
 }
@@ -72,7 +74,8 @@ async fn run_with_daemon(command: Command, context: &Context) -> Result<ExitCode
         Command::Events(arguments) => events::run(arguments, context).await?,
         Command::Recorder(command) => recorder::run(command, context).await?,
         Command::Announce(arguments) => announce::run(arguments, context).await?,
-        Command::Completions(_) => {}
+        // These need no daemon.
+        Command::Doctor(_) | Command::Completions(_) => {}
     }
     Ok(ExitCode::SUCCESS)
 }

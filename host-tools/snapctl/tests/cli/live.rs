@@ -59,6 +59,16 @@ fn following_asks_for_the_topics_and_for_what_is_to_come() {
 }
 
 #[test]
+fn events_from_a_number_that_is_still_to_come_end_at_once() {
+    let fake = Fake::start();
+    let ran = snapctl(Some(&fake.socket()), &["events", "--from", "105"]);
+    assert_eq!(
+        (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
+        (0, "", "")
+    );
+}
+
+#[test]
 fn json_events_are_lines_that_parse_and_say_what_was_lost() {
     let fake = Fake::start();
     let ran = snapctl(

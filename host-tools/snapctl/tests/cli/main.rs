@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
+mod doctor;
 mod document;
 mod fake;
 mod help;
@@ -9,3 +10,4 @@ mod live;
 mod mistakes;
 mod requests;
 mod support;
+mod tls;

@@ -371,7 +371,7 @@ fn cases() -> Vec<Case> {
 }
 
 /// Commands that ask no daemon, and `top`, which ends by a key alone (live.rs).
-const ELSEWHERE: [&str; 2] = ["completions", "top"];
+const ELSEWHERE: [&str; 3] = ["completions", "doctor", "top"];
 
 #[test]
 fn every_command_asks_for_exactly_what_it_was_told_to() {

@@ -4,6 +4,7 @@ pub mod samples;
 mod services;
 
 use std::fmt::Debug;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -16,11 +17,14 @@ use admin_proto::v1::stats_service_server::StatsServiceServer;
 use admin_proto::v1::subsystem_service_server::SubsystemServiceServer;
 use admin_proto::v1::target_service_server::TargetServiceServer;
 use tempfile::TempDir;
-use tokio::net::UnixListener;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
-use tokio_stream::wrappers::UnixListenerStream;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::Status;
-use tonic::transport::Server;
+use tonic::transport::server::Connected;
+use tonic::transport::{Server, ServerTlsConfig};
 
 /// What the calls share.
 #[derive(Clone, Debug, Default)]
@@ -49,21 +53,48 @@ pub struct Fake {
 }
 
 impl Fake {
+    /// At a Unix socket.
     pub fn start() -> Fake {
         let folder = TempDir::new().unwrap();
-        let path = folder.path().join("admin.sock");
+        // Bound before it is served: whoever connects from now on is queued.
+        let listener =
+            std::os::unix::net::UnixListener::bind(folder.path().join("admin.sock")).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Fake::serving(folder, Server::builder(), move || {
+            UnixListenerStream::new(UnixListener::from_std(listener).unwrap())
+        })
+    }
+
+    /// Over TCP, with TLS.
+    pub fn start_tls(tls: ServerTlsConfig) -> (Fake, SocketAddr) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = Server::builder().tls_config(tls).unwrap();
+        let fake = Fake::serving(TempDir::new().unwrap(), server, move || {
+            TcpListenerStream::new(TcpListener::from_std(listener).unwrap())
+        });
+        (fake, address)
+    }
+
+    fn serving<I, IO>(
+        folder: TempDir,
+        server: Server,
+        incoming: impl FnOnce() -> I + Send + 'static,
+    ) -> Fake
+    where
+        I: Stream<Item = std::io::Result<IO>>,
+        IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+    {
         let shared = Shared::default();
         let (end, ended) = oneshot::channel();
-        // Bound before it is served: whoever connects from now on is queued.
-        let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
-        listener.set_nonblocking(true).unwrap();
         let serving = shared.clone();
         let thread = std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .unwrap()
-                .block_on(serve(listener, serving, ended));
+                .block_on(async { serve(server, incoming(), serving, ended).await });
         });
         Fake {
             shared,
@@ -98,13 +129,12 @@ impl Drop for Fake {
     }
 }
 
-async fn serve(
-    listener: std::os::unix::net::UnixListener,
-    shared: Shared,
-    ended: oneshot::Receiver<()>,
-) {
-    let incoming = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
-    let serving = Server::builder()
+async fn serve<I, IO>(mut server: Server, incoming: I, shared: Shared, ended: oneshot::Receiver<()>)
+where
+    I: Stream<Item = std::io::Result<IO>>,
+    IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let serving = server
         .add_service(TargetServiceServer::new(shared.clone()))
         .add_service(SubsystemServiceServer::new(shared.clone()))
         .add_service(NamespaceServiceServer::new(shared.clone()))

@@ -1,0 +1,106 @@
+//! Over TCP, with certificates made for the test.
+
+use std::path::{Path, PathBuf};
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
+use tonic::transport::{Certificate, Identity, ServerTlsConfig};
+
+use super::fake::Fake;
+use super::support::{Ran, snapctl};
+
+/// An authority, and what it signed.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority {
+            pem,
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    /// A certificate for a name, and its key.
+    fn sign(&self, name: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        let cert = params.signed_by(&key, &self.issuer).unwrap();
+        (cert.pem(), key.serialize_pem())
+    }
+}
+
+fn write(folder: &Path, name: &str, text: &str) -> String {
+    let path: PathBuf = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn the_daemon_is_reached_over_tls_by_those_who_have_a_certificate() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let (server_cert, server_key) = authority.sign("storage1.example.org");
+    let (client_cert, client_key) = authority.sign("admin");
+    let tls = ServerTlsConfig::new()
+        .identity(Identity::from_pem(server_cert, server_key))
+        .client_ca_root(Certificate::from_pem(&authority.pem));
+    let (fake, address) = Fake::start_tls(tls);
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, text: &str| write(folder.path(), name, text);
+    let (ca, other_ca) = (
+        file("ca.pem", &authority.pem),
+        file("other.pem", &stranger.pem),
+    );
+    let (cert, key) = (file("cert.pem", &client_cert), file("key.pem", &client_key));
+    let address = address.to_string();
+    let show = |ca: &str, more: &[&str]| {
+        let arguments = [
+            &[
+                "target",
+                "show",
+                "--tcp",
+                &address,
+                "--tls-name",
+                "storage1.example.org",
+                "--tls-ca",
+                ca,
+            ],
+            more,
+        ]
+        .concat();
+        snapctl(None, &arguments)
+    };
+
+    let ran = show(&ca, &["--tls-cert", &cert, "--tls-key", &key]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+    assert!(ran.stdout.contains("storage1"), "{}", ran.stdout);
+    assert_eq!(fake.asked(), ["GetInfoRequest"]);
+
+    let unreachable = |ran: &Ran| {
+        assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
+        assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+    };
+    // Without a certificate of ours, with an authority that did not sign the daemon's, and with another name than its.
+    unreachable(&show(&ca, &[]));
+    unreachable(&show(&other_ca, &["--tls-cert", &cert, "--tls-key", &key]));
+    let other_name = [
+        "target",
+        "show",
+        "--tcp",
+        &address,
+        "--tls-ca",
+        &ca,
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+    ];
+    unreachable(&snapctl(None, &other_name));
+    assert_eq!(fake.asked(), [""; 0]);
+}
