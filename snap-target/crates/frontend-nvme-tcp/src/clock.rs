@@ -18,7 +18,13 @@ impl Clock {
 
     /// Now.
     pub(crate) fn now(self) -> Time {
-        Time::from_nanos(u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        self.at(Instant::now())
+    }
+
+    /// A moment as the machines want it.
+    pub(crate) fn at(self, moment: Instant) -> Time {
+        let since = moment.saturating_duration_since(self.start);
+        Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The same moment as the ring's timers count it.

@@ -163,7 +163,7 @@ impl Frontend {
     /// Waits for events, and does all that they lead to.
     fn turn(&mut self, wait: Wait) -> Result<(), FrontendError> {
         self.ring.turn(wait)?;
-        self.time.read();
+        self.time.begin(self.ring.last_work());
         self.send_outbox();
         self.take_messages();
         while let Some(owner) = self.ring.next_ready() {
@@ -286,15 +286,16 @@ impl Frontend {
     /// Receives and sends for every queue that something happened to; closes those that ended.
     fn settle(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
-        if !touched.is_empty() {
-            self.time.read();
-        }
+        let mut is_read = false;
         touched.sort_unstable_by_key(|key| key.to_bits());
         touched.dedup();
         for key in touched.drain(..) {
             let Some(queue) = self.queues.get_mut(key) else {
                 continue;
             };
+            if queue.meter.has_answers() && !std::mem::replace(&mut is_read, true) {
+                self.time.read();
+            }
             let health = queue.settle();
             let wire = std::mem::take(&mut queue.link.wire);
             self.telemetry.counters.wire_sent_bytes.add(wire.sent);

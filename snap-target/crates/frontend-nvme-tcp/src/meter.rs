@@ -1,11 +1,12 @@
 //! What an I/O queue's commands are counted as: kinds, bytes, errors, times.
 //!
-//! A command costs its share of two clock reads a turn: the turn's beginning is when its commands came, the moment before the turn's sends is when its
-//! answers went. See docs/metrics.md for what that leaves out.
+//! A command costs its share of one look at the clock a turn with answers: the turn's beginning, which the ring knows, is when its commands came, the
+//! moment before the turn's sends is when its answers went. See docs/metrics.md for what that leaves out.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use nvme::controller::{Admitted, Controller, NamespaceSet};
 use nvme::queue::{Completion, Slot};
@@ -15,7 +16,7 @@ use telemetry::{CommandKind, Ended, Event, EventKind, HostRow, ReactorTelemetry,
 
 use crate::clock::Clock;
 
-/// The time of a reactor's turn, read once at its beginning and once before its sends.
+/// The time of a reactor's turn: its beginning, then the moment before its sends.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnTime {
     clock: Clock,
@@ -28,6 +29,12 @@ impl TurnTime {
             clock,
             ns: Rc::default(),
         }
+    }
+
+    /// A turn begins with what came at this moment.
+    pub(crate) fn begin(&self, moment: Instant) {
+        // A turn that brought nothing has the moment of an earlier one.
+        self.ns.set(self.ns().max(self.clock.at(moment).as_nanos()));
     }
 
     /// Looks at the clock.
@@ -136,6 +143,11 @@ impl Meter {
                 bytes,
             });
         }
+    }
+
+    /// Whether there are answers that go with this turn.
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.ended.is_empty()
     }
 
     /// The turn's answers go now. Their commands still lie in the machine.

@@ -114,6 +114,7 @@ impl Pool {
             refs,
             ring_id: ring.id(),
             fixed,
+            total_bytes: offset,
             used_bytes: Cell::new(0),
             refusals: Cell::new(0),
         };
@@ -183,7 +184,7 @@ impl Pool {
     pub fn usage(&self) -> PoolUse {
         PoolUse {
             used_bytes: self.inner.used_bytes.get(),
-            total_bytes: self.inner.classes.iter().map(Class::total_bytes).sum(),
+            total_bytes: self.inner.total_bytes,
             refusals: self.inner.refusals.get(),
         }
     }
@@ -219,6 +220,8 @@ struct Inner {
     refs: Box<[Cell<u32>]>,
     ring_id: u64,
     fixed: bool,
+    /// Of all slots.
+    total_bytes: usize,
     used_bytes: Cell<usize>,
     refusals: Cell<u64>,
 }
@@ -241,10 +244,6 @@ impl Class {
 
     fn owns(&self, slot: u32) -> bool {
         slot >= self.first_slot && slot - self.first_slot < self.slots
-    }
-
-    fn total_bytes(&self) -> usize {
-        self.slots as usize * self.bytes
     }
 }
 

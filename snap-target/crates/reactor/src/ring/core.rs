@@ -48,7 +48,7 @@ pub(super) struct Core {
     ring_id: u64,
     ops_max: u32,
     spin: Duration,
-    last_work: Instant,
+    pub(super) last_work: Instant,
 }
 
 impl Core {

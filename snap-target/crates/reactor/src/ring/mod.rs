@@ -247,6 +247,12 @@ impl Ring {
         self.inner.core.borrow().stats
     }
 
+    /// When the last turn that brought something had brought it: a turn's time without another look at the clock.
+    #[must_use]
+    pub fn last_work(&self) -> Instant {
+        self.inner.core.borrow().last_work
+    }
+
     /// How often a receive buffer became free. A receive that met `ENOBUFS` need not be started again while this is what it was when that
     /// receive was started: every buffer is still out.
     #[must_use]
