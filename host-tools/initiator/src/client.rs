@@ -177,6 +177,14 @@ impl Initiator {
         self.after(result)
     }
 
+    /// Runs `work` on the admin queue.
+    pub(crate) fn on_admin<T>(
+        &mut self,
+        work: impl FnOnce(&mut Queue) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        work(&mut self.admin)
+    }
+
     fn flush_all_written(&mut self, nsid: u32) -> Result<(), Error> {
         let cqe = issue_without_data(self.first_queue()?, &command::flush(Nsid(nsid)))?;
         let status = cqe.status();

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod commands;
 mod discovery;
 mod error;
 pub mod load;

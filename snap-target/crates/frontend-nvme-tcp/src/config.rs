@@ -157,6 +157,8 @@ pub(crate) fn info(namespace: &Namespace, visibility: &Visibility) -> NamespaceI
         volatile_cache: matches!(namespace.backing, Backing::Raw(_)) && !namespace.write_protected,
         optimal_boundary_blocks: 0,
         optimal_blocks: blocks(namespace.optimal_read_bytes),
+        deallocated_reads_zeros: namespace.reads_zeros_after_discard(),
+        atomic_blocks: blocks(namespace.atomic_write_bytes()),
     }
 }
 

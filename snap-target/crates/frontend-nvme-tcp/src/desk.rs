@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use namespace::Engine;
 use nvme::Time;
-use nvme::controller::{Admitted, ControllerId, Registry};
+use nvme::controller::{Admitted, Controller, ControllerId, Registry};
 use nvme::queue::{QueueId, Slot};
 use nvme_spec::Nsid;
 use reactor::{Owner, OwnerId, Ring};
@@ -25,7 +25,7 @@ use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
 use crate::limits::HANDSHAKES_MAX;
 use crate::link::Health;
-use crate::message::{ChangeId, Message, QueueCounters};
+use crate::message::{Adoption, ChangeId, Message, QueueCounters};
 use crate::meter::QueueNames;
 use crate::table::{Key, Table};
 use changes::{Changes, Disks};
@@ -220,7 +220,13 @@ impl Desk {
             .map(|it| Arc::clone(it.namespaces()))
             .unwrap_or_default();
         let memory = controller.map_or(0, |it| it.limits().memory_per_host_bytes);
-        match visitor.into_adoption(admitted, connect, counters, names, namespaces, memory) {
+        let formats = controller.map(Controller::copy_formats).unwrap_or_default();
+        let adoption = visitor.into_adoption(admitted, connect, counters, names, namespaces);
+        match adoption.map(|adoption| Adoption {
+            memory_bytes_max: memory,
+            copy_formats: formats,
+            ..adoption
+        }) {
             Some(adoption) => {
                 self.service.events.send(TargetEvent::QueueConnected {
                     controller: admitted.controller,

@@ -387,6 +387,7 @@ impl Frontend {
             names,
             namespaces,
             memory_bytes_max,
+            copy_formats,
         } = adoption;
         let (controller, id) = (admitted.controller, admitted.queue);
         let reactors = self.peers.len().max(1) as u64;
@@ -414,6 +415,7 @@ impl Frontend {
                     counters,
                     meter,
                     namespaces,
+                    copy_formats,
                     share,
                 };
                 let queue = IoQueue::new(link, setup, self.clock);

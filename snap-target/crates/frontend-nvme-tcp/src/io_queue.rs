@@ -1,12 +1,16 @@
 //! One I/O queue: commands in, requests to the engine, answers out.
 
+mod commands;
+mod halves;
+
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use namespace::{Done, Engine, Io, NamespaceError, NamespaceKey};
 use nvme::controller::{
-    BlockRange, CommandError, ControllerId, IoCommand, NamespaceSet as NamespaceInfos, parse_io,
+    BlockRange, CommandError, ControllerId, CopyFormats, IoCommand, NamespaceSet as NamespaceInfos,
+    parse_io,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
@@ -21,6 +25,7 @@ use crate::link::{Health, Link, LinkEvent};
 use crate::message::{QueueCounters, count};
 use crate::meter::Meter;
 use crate::table::Key;
+use halves::Halves;
 
 /// An I/O queue and its connection.
 pub(crate) struct IoQueue {
@@ -31,6 +36,8 @@ pub(crate) struct IoQueue {
     pub(crate) meter: Meter,
     /// What its controller sees.
     pub(crate) namespaces: Arc<NamespaceInfos>,
+    /// What its host has enabled.
+    copy_formats: CopyFormats,
     transfer_bytes_max: u32,
     share: Rc<HostShare>,
     /// What the share was told that this queue holds.
@@ -40,6 +47,8 @@ pub(crate) struct IoQueue {
     clock: Clock,
     /// By slot: the last command, as it was when it came. What a namespace has become meanwhile changes nothing for it.
     commands: Vec<Option<IoCommand>>,
+    /// Halves of fused operations.
+    halves: Halves,
     /// Requests that the engine has.
     in_flight: usize,
     /// Reads that were not begun: the host has not taken enough of the answers before them.
@@ -59,6 +68,7 @@ pub(crate) struct QueueSetup {
     pub(crate) counters: Arc<QueueCounters>,
     pub(crate) meter: Meter,
     pub(crate) namespaces: Arc<NamespaceInfos>,
+    pub(crate) copy_formats: CopyFormats,
     pub(crate) share: Rc<HostShare>,
 }
 
@@ -70,6 +80,7 @@ impl IoQueue {
             counters,
             meter,
             namespaces,
+            copy_formats,
             share,
         } = setup;
         let limits = link.machine.limits();
@@ -81,12 +92,14 @@ impl IoQueue {
             counters,
             meter,
             namespaces,
+            copy_formats,
             transfer_bytes_max,
             share,
             held_bytes: 0,
             writing_bytes: 0,
             clock,
             commands: vec![None; usize::from(entries)],
+            halves: Halves::new(entries),
             in_flight: 0,
             waiting_reads: VecDeque::new(),
             waiting: VecDeque::new(),
@@ -130,29 +143,41 @@ impl IoQueue {
             return false;
         };
         let bytes = self.link.machine.transfer(slot).bytes();
-        if !self.may_hold(bytes) {
+        // Both halves of a fused operation, or none: one that waited for memory while the other has some would keep it from others.
+        let other = self.other_remote_half(slot);
+        let wanted = if other.is_some() { 2 * bytes } else { bytes };
+        if !self.may_hold(wanted) {
             return false;
         }
-        let Some(buf) = engine.alloc(bytes as usize) else {
+        let Some(buf) = engine.alloc(wanted as usize) else {
             self.starved = true;
             return false;
         };
         self.waiting.pop_front();
-        self.link.set_buffer(slot, buf);
-        if let Err(status) = self.link.request_data(slot, self.clock) {
-            self.fail(slot, status, None);
+        if let Some(other) = other {
+            let half = bytes as usize;
+            self.request(other, buf.slice(half..2 * half));
+            self.request(slot, buf.slice(0..half));
+        } else {
+            self.request(slot, buf);
         }
         true
+    }
+
+    fn request(&mut self, slot: Slot, buf: IoBuf) {
+        self.link.set_buffer(slot, buf);
+        if let Err(status) = self.link.request_data(slot, self.clock) {
+            self.fail_with_half(slot, status);
+        }
     }
 
     fn machine_event(&mut self, event: Event, key: Key, engine: &mut Engine) {
         match event {
             Event::Command { slot } => self.command(slot, key, engine),
-            Event::DataReady { slot } => match self.parsed(slot) {
-                Some(IoCommand::Write(range)) => self.write(slot, range, key, engine),
-                _ => self.fail(slot, Status::INVALID_FIELD.dnr(), None),
-            },
-            Event::DataCorrupt { slot } => self.fail(slot, Status::TRANSIENT_TRANSPORT_ERROR, None),
+            Event::DataReady { slot } => self.data_ready(slot, key, engine),
+            Event::DataCorrupt { slot } => {
+                self.fail_with_half(slot, Status::TRANSIENT_TRANSPORT_ERROR)
+            }
             // The machine answers a second Connect itself.
             Event::Connect { slot } => self.fail(slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), None),
             Event::Fatal(error) => {
@@ -213,15 +238,28 @@ impl IoQueue {
         if let Some(place) = self.commands.get_mut(slot.index()) {
             *place = parsed.ok();
         }
+        if self.halves.concerns(self.link.machine.command(slot)) {
+            self.fused(slot, parsed, key, engine);
+        } else {
+            self.begin(slot, parsed, key, engine);
+        }
+    }
+
+    /// Begins a command that is no half of a fused operation.
+    fn begin(
+        &mut self,
+        slot: Slot,
+        parsed: Result<IoCommand, Status>,
+        key: Key,
+        engine: &mut Engine,
+    ) {
         match parsed {
             Ok(IoCommand::Read(range)) => {
                 self.waiting_reads.push_back((slot, range));
                 self.begin_reads(key, engine);
             }
-            Ok(IoCommand::Write(range)) => self.take_data(slot, range, engine),
-            Ok(IoCommand::Flush(nsid)) => self.submit(slot, nsid.0, Io::Flush, key, engine),
-            // Parsed, and not carried out yet.
-            Ok(_) => self.fail(slot, Status::INVALID_OPCODE.dnr(), None),
+            Ok(IoCommand::Write(range)) => self.take_data(slot, range.bytes, engine),
+            Ok(command) => self.begin_other(slot, command, key, engine),
             Err(status) => self.fail(slot, status, None),
         }
     }
@@ -236,10 +274,12 @@ impl IoQueue {
             }
             self.waiting_reads.pop_front();
             self.link.owe(slot, range.bytes);
-            let io = Io::Read {
-                lba: range.lba.0,
-                blocks: range.blocks,
-                into: None,
+            let (lba, blocks) = (range.lba.0, range.blocks);
+            let into = None;
+            let io = if range.force_unit_access {
+                Io::ReadDurable { lba, blocks }
+            } else {
+                Io::Read { lba, blocks, into }
             };
             self.submit(slot, range.nsid.0, io, key, engine);
         }
@@ -260,14 +300,14 @@ impl IoQueue {
 
     /// Finds a write's data a place, or lets it wait for one. In-capsule data come at once, so they get memory even where the pool has none:
     /// a queue depth of capsules at most.
-    fn take_data(&mut self, slot: Slot, range: BlockRange, engine: &Engine) {
+    fn take_data(&mut self, slot: Slot, bytes: u32, engine: &Engine) {
         if !matches!(self.link.machine.transfer(slot), Transfer::InCapsule { .. }) {
             return self.waiting.push_back(slot);
         }
-        let bytes = range.bytes as usize;
+        let bytes = bytes as usize;
         match engine.alloc(bytes).map_or_else(|| IoBuf::heap(bytes), Ok) {
             Ok(buf) => self.link.set_buffer(slot, buf),
-            Err(_) => self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba)),
+            Err(_) => self.fail(slot, Status::INTERNAL_ERROR, None),
         }
     }
 
@@ -293,9 +333,11 @@ impl IoQueue {
         let (_, snapshot) = self.link.machine.digests();
         let token = key.to_bits() << 16 | u64::from(slot.0);
         self.in_flight += 1;
-        if let Io::Write { data, .. } = &io {
-            self.writing_bytes += data.len() as u64;
-        }
+        self.writing_bytes += match &io {
+            Io::Write { data, .. } | Io::Compare { data, .. } => data.len() as u64,
+            Io::CompareAndWrite { expected, data, .. } => (expected.len() + data.len()) as u64,
+            _ => 0,
+        };
         if let Some(done) = engine.submit(namespace, io, snapshot, token) {
             self.done(slot, done);
         }
@@ -304,8 +346,13 @@ impl IoQueue {
     /// The engine has answered.
     pub(crate) fn done(&mut self, slot: Slot, done: Done) {
         self.in_flight -= 1;
-        if let Some(IoCommand::Write(range)) = self.parsed(slot) {
-            self.writing_bytes -= u64::from(range.bytes);
+        let compare = self.halves.take_pair(slot);
+        if let Some(IoCommand::Write(range) | IoCommand::Compare(range)) = self.parsed(slot) {
+            let halves = if compare.is_some() { 2 } else { 1 };
+            self.writing_bytes -= halves * u64::from(range.bytes);
+        }
+        if let Some(compare) = compare {
+            return self.fused_done(compare, slot, done.result);
         }
         match (done.result, self.parsed(slot)) {
             (Ok(()), Some(IoCommand::Read(range))) => match done.buf {
@@ -322,26 +369,34 @@ impl IoQueue {
                 count(&self.counters.write_commands, 1);
                 self.respond(slot, Completion::SUCCESS, 0);
             }
-            (Ok(()), Some(IoCommand::Flush(_))) => {
+            (Ok(()), Some(command)) => {
+                if let IoCommand::Compare(range) = command {
+                    count(&self.counters.bytes_read, u64::from(range.bytes));
+                    count(&self.counters.read_commands, 1);
+                }
                 self.respond(slot, Completion::SUCCESS, 0);
             }
             // Nothing was asked of the engine for such a slot.
-            (Ok(()), _) => self.fail(slot, Status::INTERNAL_ERROR, None),
+            (Ok(()), None) => self.fail(slot, Status::INTERNAL_ERROR, None),
             (Err(error), command) => self.failed(slot, &error, command),
         }
     }
 
     fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Option<IoCommand>) {
-        let is_write = !matches!(command, Some(IoCommand::Read(_)));
+        let is_write = !command.is_some_and(|command| command.is_read());
         let status = error.status(is_write);
-        let lba = match command {
-            Some(IoCommand::Read(range) | IoCommand::Write(range)) => Some(Lba(error
-                .first_lba(range.bytes / range.blocks)
-                .unwrap_or(range.lba.0))),
-            _ => None,
+        let (cid, nsid) = {
+            let sqe = self.link.machine.command(slot);
+            (sqe.cid(), sqe.nsid())
         };
-        let cid = self.link.machine.command(slot).cid();
-        tracing::error!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, %status, "a command failed");
+        let info = self.namespaces.get(nsid);
+        let lba = info.and_then(|info| error.first_lba(info.lba_bytes));
+        let lba = lba.map(Lba).or(command.and_then(|command| command.lba()));
+        if matches!(error, NamespaceError::Miscompare { .. }) {
+            tracing::debug!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, "a comparison failed");
+        } else {
+            tracing::error!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, %status, "a command failed");
+        }
         if error.is_media() {
             count(&self.counters.media_errors, 1);
         }
@@ -384,5 +439,15 @@ impl Drop for IoQueue {
 
 /// The first block that a command names, whether it could be carried out or not.
 fn lba_of(sqe: &Sqe) -> Option<Lba> {
-    matches!(IoOpcode(sqe.opcode), IoOpcode::READ | IoOpcode::WRITE).then(|| sqe.slba())
+    matches!(
+        IoOpcode(sqe.opcode),
+        IoOpcode::READ
+            | IoOpcode::WRITE
+            | IoOpcode::COMPARE
+            | IoOpcode::VERIFY
+            | IoOpcode::WRITE_ZEROES
+            | IoOpcode::WRITE_UNCORRECTABLE
+            | IoOpcode::COPY
+    )
+    .then(|| sqe.slba())
 }

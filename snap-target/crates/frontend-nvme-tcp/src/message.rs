@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use namespace::{Namespace, NamespaceKey};
-use nvme::controller::{Admitted, CommandError, ControllerId, NamespaceSet as NamespaceInfos};
+use nvme::controller::{
+    Admitted, CommandError, ControllerId, CopyFormats, NamespaceSet as NamespaceInfos,
+};
 use nvme::queue::{QueueId, Slot};
 use nvme::tcp::target::Connection as Machine;
 use reactor::Sender;
@@ -69,6 +71,8 @@ pub(crate) struct Adoption {
     pub(crate) namespaces: Arc<NamespaceInfos>,
     /// Memory for data that its host may have, on all reactors together.
     pub(crate) memory_bytes_max: u64,
+    /// What its host has enabled.
+    pub(crate) copy_formats: CopyFormats,
 }
 
 /// Reaches a frontend from any thread.

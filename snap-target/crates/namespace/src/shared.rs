@@ -168,6 +168,15 @@ impl Namespace {
         }
     }
 
+    /// Bytes of which a write that crosses no multiple of them is seen, and survives power loss, as a whole or not at all; 1 = none.
+    #[must_use]
+    pub fn atomic_write_bytes(&self) -> u32 {
+        match &self.backing {
+            Backing::Raw(store) => store.limits().atomic_write_bytes,
+            Backing::View { .. } => 1,
+        }
+    }
+
     /// The longest range that its store zeroes or discards at once.
     pub(crate) fn range_bytes_max(&self) -> u32 {
         match &self.backing {

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
-use nvme::controller::{Admitted, ControllerId, NamespaceSet as NamespaceInfos};
+use nvme::controller::{Admitted, ControllerId, CopyFormats, NamespaceSet as NamespaceInfos};
 use nvme::queue::Slot;
 use nvme::tcp::target::{Connection as Machine, TargetLimits};
 use reactor::{Fd, Ring};
@@ -91,7 +91,6 @@ impl Visitor {
         counters: Arc<QueueCounters>,
         names: QueueNames,
         namespaces: Arc<NamespaceInfos>,
-        memory_bytes_max: u64,
     ) -> Option<Adoption> {
         let machine = self.link.into_machine()?;
         Some(Adoption {
@@ -102,7 +101,9 @@ impl Visitor {
             counters,
             names,
             namespaces,
-            memory_bytes_max,
+            // Its controller's, which the desk knows.
+            memory_bytes_max: 0,
+            copy_formats: CopyFormats::default(),
         })
     }
 }

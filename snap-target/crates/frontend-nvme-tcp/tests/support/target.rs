@@ -32,14 +32,18 @@ impl Target {
     }
 
     pub fn start_with(store: SharedStore, ring: RingConfig, pool: PoolConfig) -> Target {
+        let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
+        Target::start_all(vec![namespace], ring, pool)
+    }
+
+    pub fn start_all(namespaces: Vec<Namespace>, ring: RingConfig, pool: PoolConfig) -> Target {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let (ready, control) = mpsc::channel();
         let telemetry = Telemetry::new(&TelemetryConfig::default());
         let of_reactor = telemetry.reactor(0);
         let reactor = std::thread::spawn(move || {
-            let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
-            let set = NamespaceSet::new(vec![Arc::new(namespace)]);
+            let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
             let ring = Ring::new(&ring).unwrap();
             let engine_config = EngineConfig {
                 pool,

@@ -138,6 +138,8 @@ fn namespaces() -> NamespaceSet {
         volatile_cache: false,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,
+        deallocated_reads_zeros: false,
+        atomic_blocks: 0,
     };
     NamespaceSet::new(1, [info]).expect("one namespace of 4 KiB blocks")
 }

@@ -4,7 +4,9 @@ use super::admin::Controller;
 use super::discovery::pad;
 use super::keep_alive::KAS_100MS;
 use super::subsystem::NAMESPACES_MAX;
-use super::{NamespaceInfo, NamespaceSet};
+use super::{
+    COPY_FORMATS, COPY_RANGES_MAX, FUSED_BLOCKS_MAX, NamespaceInfo, NamespaceSet, copy_blocks_max,
+};
 use crate::nqn::Nqn;
 use nvme_spec::identify::{
     CSI_NVM, Cns, ControllerType, IdentifyController, IdentifyNamespace,
@@ -12,12 +14,22 @@ use nvme_spec::identify::{
     NWPC_WRITE_PROTECT, NamespaceDescriptorHeader, NamespaceIdType, NvmIdentifyController,
     NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, vwc,
 };
-use nvme_spec::nvm::oncs;
+use nvme_spec::nvm::{FUSES_COMPARE_AND_WRITE, dlfeat, oncs};
 use nvme_spec::{
     IDENTIFY_BYTES, NSID_LIST_ENTRIES, Nsid, Sqe, Status, U16, U32, U64, U128, VERSION_2_0,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
+/// Optional commands that [`super::parse_io`] knows (ONCS).
+const IO_COMMANDS: u16 = oncs::COMPARE
+    | oncs::WRITE_UNCORRECTABLE
+    | oncs::DATASET_MANAGEMENT
+    | oncs::WRITE_ZEROES
+    | oncs::VERIFY
+    | oncs::COPY;
+/// MSRC.
+#[expect(clippy::cast_possible_truncation, reason = "at most 256 - 1: 8 bits")]
+const COPY_RANGES_MAX_Z: u8 = (COPY_RANGES_MAX - 1) as u8;
 /// SQES and CQES: entries have exactly 64 and 16 bytes.
 const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
@@ -25,8 +37,6 @@ const CQES: u8 = 0x44;
 const FRMW: u8 = 0b0011;
 /// NMIC bit 0: may be attached to several controllers.
 const NMIC_SHARED: u8 = 1 << 0;
-/// DLFEAT 2:0 = 001b: what was never written reads as zeros.
-const DLFEAT_ZEROS: u8 = 0b001;
 
 /// The data structure that an Identify asks for.
 pub(super) fn structure(controller: &Controller, sqe: &Sqe) -> Result<Vec<u8>, Status> {
@@ -50,16 +60,15 @@ pub(super) fn structure(controller: &Controller, sqe: &Sqe) -> Result<Vec<u8>, S
         Cns::IO_COMMAND_SET_NAMESPACE if csi != CSI_NVM => {
             Err(Status::INVALID_IO_COMMAND_SET.dnr())
         }
-        Cns::IO_COMMAND_SET_NAMESPACE => of_namespace(namespaces, nsid, |_| {
-            // No protection information, no extended formats: zeros.
-            NvmIdentifyNamespace::new_zeroed().as_bytes().to_vec()
+        Cns::IO_COMMAND_SET_NAMESPACE => of_namespace(namespaces, nsid, |info| {
+            nvm_namespace(info).as_bytes().to_vec()
         }),
         Cns::IO_COMMAND_SET_CONTROLLER | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES
             if csi != CSI_NVM =>
         {
             Err(Status::INVALID_FIELD.dnr())
         }
-        // No limits beyond MDTS on commands that are not there: zeros.
+        // Commands without data have no limit but NLB's, and Dataset Management none but NR's: zeros.
         Cns::IO_COMMAND_SET_CONTROLLER => {
             Ok(NvmIdentifyController::new_zeroed().as_bytes().to_vec())
         }
@@ -127,8 +136,11 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
     id.crdt3_100ms = U16::new(crdt3);
     id.nn = U32::new(NAMESPACES_MAX);
     id.mnan = U32::new(NAMESPACES_MAX);
-    id.oncs = U16::new(oncs::SAVE_SELECT | oncs::TIMESTAMP);
-    id.vwc = vwc::FLUSH_ALL_UNSUPPORTED
+    id.oncs = U16::new(oncs::SAVE_SELECT | oncs::TIMESTAMP | IO_COMMANDS);
+    id.fuses = U16::new(FUSES_COMPARE_AND_WRITE);
+    id.acwu_z = U16::new(FUSED_BLOCKS_MAX - 1);
+    id.ocfs = U16::new(COPY_FORMATS);
+    id.vwc = vwc::FLUSH_ALL_SUPPORTED
         | if controller.namespaces().has_volatile_cache() {
             vwc::PRESENT
         } else {
@@ -148,11 +160,24 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
     id.nuse = U64::new(info.block_count);
     id.nsfeat = common_nsfeat(info);
     id.nmic = NMIC_SHARED;
-    id.dlfeat = DLFEAT_ZEROS;
+    if info.deallocated_reads_zeros {
+        id.dlfeat = dlfeat::READS_ZEROS | dlfeat::WRITE_ZEROES_DEALLOCATES;
+    }
+    let copy_blocks = copy_blocks_max(info.lba_bytes);
+    id.mssrl = U16::new(copy_blocks);
+    id.mcl = U32::new(u32::from(copy_blocks));
+    id.msrc_z = COPY_RANGES_MAX_Z;
+    if info.atomic_blocks > 1 {
+        let atomic_z = U16::new(info.atomic_blocks - 1);
+        id.nsfeat |= nsfeat::ATOMIC_SIZES;
+        // A write is whole within a multiple of it, with power or without: size and boundary are one.
+        (id.nawun_z, id.nawupf_z) = (atomic_z, atomic_z);
+        (id.nabsn_z, id.nabspf_z) = (atomic_z, atomic_z);
+    }
     id.noiob = U16::new(info.optimal_boundary_blocks);
     id.nvmcap = U128::new(u128::from(info.block_count) * u128::from(info.lba_bytes));
     if let Some(optimal_z) = info.optimal_blocks.checked_sub(1) {
-        id.nsfeat |= nsfeat::OPTIMAL_PERFORMANCE;
+        id.nsfeat |= nsfeat::OPTIMAL_PERFORMANCE | nsfeat::OPTIMAL_READ_PERFORMANCE;
         id.npwg_z = U16::new(optimal_z);
         id.npwa_z = U16::new(optimal_z);
         id.nows_z = U16::new(optimal_z);
@@ -167,6 +192,16 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
         lbads: info.lbads(),
         relative_performance: 0,
     };
+    id
+}
+
+/// CNS 05h: no protection information, no extended formats; how reads cost least.
+fn nvm_namespace(info: &NamespaceInfo) -> NvmIdentifyNamespace {
+    let mut id = NvmIdentifyNamespace::new_zeroed();
+    if let Some(optimal_z) = info.optimal_blocks.checked_sub(1) {
+        let optimal_z = U32::new(u32::from(optimal_z));
+        (id.nprg_z, id.npra_z, id.nors_z) = (optimal_z, optimal_z, optimal_z);
+    }
     id
 }
 

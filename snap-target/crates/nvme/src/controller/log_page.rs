@@ -40,13 +40,28 @@ const ADMIN_COMMANDS: [AdminOpcode; 7] = [
 ];
 
 /// I/O commands, and what they change.
-const IO_COMMANDS: [(IoOpcode, u32); 3] = [
+const IO_COMMANDS: [(IoOpcode, u32); 9] = [
     (IoOpcode::FLUSH, 0),
     (
         IoOpcode::WRITE,
         command_effect::LOGICAL_BLOCK_CONTENT_CHANGE,
     ),
     (IoOpcode::READ, 0),
+    (
+        IoOpcode::WRITE_UNCORRECTABLE,
+        command_effect::LOGICAL_BLOCK_CONTENT_CHANGE,
+    ),
+    (IoOpcode::COMPARE, 0),
+    (
+        IoOpcode::WRITE_ZEROES,
+        command_effect::LOGICAL_BLOCK_CONTENT_CHANGE,
+    ),
+    (
+        IoOpcode::DATASET_MANAGEMENT,
+        command_effect::LOGICAL_BLOCK_CONTENT_CHANGE,
+    ),
+    (IoOpcode::VERIFY, 0),
+    (IoOpcode::COPY, command_effect::LOGICAL_BLOCK_CONTENT_CHANGE),
 ];
 
 /// A part of a log page.

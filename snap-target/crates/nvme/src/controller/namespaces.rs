@@ -34,6 +34,10 @@ pub struct NamespaceInfo {
     pub optimal_boundary_blocks: u16,
     /// NPWG, NPWA, NOWS: granularity and size of good I/O, in blocks; 0 = not reported.
     pub optimal_blocks: u16,
+    /// DLFEAT: blocks that were deallocated read as zeros, and Write Zeroes may deallocate.
+    pub deallocated_reads_zeros: bool,
+    /// NAWUN, NAWUPF: a write that crosses no multiple of so many blocks is seen, and survives, as a whole or not at all; 0 = not reported.
+    pub atomic_blocks: u16,
 }
 
 impl NamespaceInfo {

@@ -13,6 +13,7 @@ pub mod command;
 mod discovery;
 mod identity;
 mod keep_alive;
+pub mod nvm;
 mod shutdown;
 mod split;
 #[cfg(test)]

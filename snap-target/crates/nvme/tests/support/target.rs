@@ -69,6 +69,8 @@ impl MemoryTarget {
             volatile_cache: true,
             optimal_boundary_blocks: 0,
             optimal_blocks: 0,
+            deallocated_reads_zeros: false,
+            atomic_blocks: 0,
         });
         let namespaces = Arc::new(NamespaceSet::new(1, namespaces).unwrap());
         let nqn = Nqn::parse(SUBNQN).unwrap();

@@ -56,6 +56,13 @@ const FIRST: u8 = 1;
 const SECOND: u8 = 2;
 
 impl Fusing {
+    /// A first half was answered with an error while it waited: its second half fails with it.
+    pub fn failed(&mut self, slot: Slot) {
+        if matches!(self.first, First::Waiting(first, _) if first == slot) {
+            self.first = First::Failed;
+        }
+    }
+
     /// Takes the next command of the queue, in the order of submission.
     pub fn take(&mut self, slot: Slot, sqe: &Sqe, parsed: Result<IoCommand, Status>) -> Taken {
         let before = std::mem::take(&mut self.first);

@@ -42,13 +42,19 @@ fn an_io_controller_describes_itself() {
     assert_eq!(u32_at(&id, 516), 1024, "NN");
     assert_eq!(
         u16_at(&id, 520),
-        1 << 4 | 1 << 6,
-        "ONCS: Save and Select, Timestamp"
+        0b1_1101_1111,
+        "ONCS: Compare, Write Uncorrectable, DSM, Write Zeroes, Save and Select, Timestamp, Verify, Copy"
     );
-    assert_eq!(u16_at(&id, 522), 0, "FUSES");
+    assert_eq!(u16_at(&id, 522), 1, "FUSES: Compare and Write");
     assert_eq!(
-        id[525], 0b101,
-        "VWC: present, Flush of all namespaces fails"
+        (u16_at(&id, 526), u16_at(&id, 528), u16_at(&id, 532)),
+        (0, 0, 7),
+        "AWUN, AWUPF, ACWU"
+    );
+    assert_eq!(u16_at(&id, 534), 0b101, "OCFS: formats 0h and 2h");
+    assert_eq!(
+        id[525], 0b111,
+        "VWC: present, Flush of all namespaces works"
     );
     assert_eq!(id[531], 1, "NWPC");
     assert_eq!(u32_at(&id, 536), 1 | 1 << 20 | 1 << 21, "SGLS");
@@ -86,7 +92,7 @@ fn vwc_follows_the_namespaces() {
         host.registry
             .set_namespaces(&nqn, &Arc::new(NamespaceSet::new(8, [info]).unwrap()))
     );
-    assert_eq!(identify(&mut host, 0x01, 0, 0).unwrap()[525], 0b100);
+    assert_eq!(identify(&mut host, 0x01, 0, 0).unwrap()[525], 0b110);
     assert_eq!(host.plain(&command(0x0A, 0, 0x06, 0)), Err(INVALID_FIELD));
     assert!(
         !host
@@ -106,10 +112,15 @@ fn namespaces_are_described() {
     );
     assert_eq!(
         (id[24], id[25], id[26]),
-        (1 << 4 | 1 << 3, 0, 0),
+        (1 << 7 | 1 << 4 | 1 << 3, 0, 0),
         "NSFEAT, NLBAF, FLBAS"
     );
-    assert_eq!((id[30], id[33]), (1, 1), "NMIC, DLFEAT");
+    assert_eq!((id[30], id[33]), (1, 0), "NMIC, DLFEAT");
+    assert_eq!(
+        (u16_at(&id, 74), u32_at(&id, 76), id[80]),
+        (256, 256, 127),
+        "MSSRL, MCL, MSRC: 1 MiB"
+    );
     assert_eq!(u16_at(&id, 46), 16, "NOIOB");
     assert_eq!(u64_at(&id, 48), 4_096_000, "NVMCAP");
     assert_eq!(
@@ -126,8 +137,27 @@ fn namespaces_are_described() {
     assert_eq!(u32_at(&id, 128), 12 << 16, "LBAF0: 4096 bytes, no metadata");
 
     let id = identify(&mut host, 0x00, 3, 0).unwrap();
-    assert_eq!((u64_at(&id, 0), id[24], id[99]), (1 << 40, 1 << 3, 0));
+    assert_eq!(
+        (u64_at(&id, 0), id[24], id[99]),
+        (1 << 40, 1 << 3 | 1 << 1, 0)
+    );
+    assert_eq!(id[33], 0b1001, "DLFEAT: zeros, DEAC");
+    assert_eq!(
+        [34, 36, 38, 40, 42, 44].map(|at| u16_at(&id, at)),
+        [7, 7, 0, 7, 0, 7],
+        "NAWUN, NAWUPF, NACWU, NABSN, NABO, NABSPF"
+    );
+    assert_eq!(u16_at(&id, 74), 2048, "MSSRL");
     assert_eq!((u32_at(&id, 128), &id[120..128]), (9 << 16, &[0x44; 8][..]));
+
+    let id = identify(&mut host, 0x05, 1, 0).unwrap();
+    assert_eq!(
+        [u32_at(&id, 272), u32_at(&id, 276), u32_at(&id, 280)],
+        [15; 3],
+        "NPRG, NPRA, NORS"
+    );
+    let id = identify(&mut host, 0x06, 0, 0).unwrap();
+    assert_eq!(id, vec![0; 4096], "VSL to DMSL: no limits");
 
     let id = identify(&mut host, 0x08, 1, 0).unwrap();
     assert_eq!(
@@ -205,7 +235,7 @@ fn descriptors_name_every_identifier() {
 fn command_sets_other_than_nvm_are_not_there() {
     let mut host = Host::io();
     assert_eq!(identify(&mut host, 0x06, 0, 0).unwrap(), vec![0; 4096]);
-    assert_eq!(identify(&mut host, 0x05, 1, 0).unwrap(), vec![0; 4096]);
+    assert_eq!(identify(&mut host, 0x05, 3, 0).unwrap(), vec![0; 4096]);
     for csi in [1, 2, 0xFF] {
         assert_eq!(identify(&mut host, 0x06, 0, csi << 24), Err(INVALID_FIELD));
         assert_eq!(identify(&mut host, 0x07, 0, csi << 24), Err(INVALID_FIELD));

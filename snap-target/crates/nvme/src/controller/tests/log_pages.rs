@@ -58,8 +58,15 @@ fn the_effects_logs_tell_what_is_carried_out() {
             .collect::<Vec<_>>()
     };
     assert_eq!(supported(0), [0x02, 0x06, 0x08, 0x09, 0x0A, 0x0C, 0x18]);
-    assert_eq!(supported(1024), [0x00, 0x01, 0x02]);
-    assert_eq!(u32_at(&commands, 1024 + 4), 0b11, "Write changes content");
+    assert_eq!(
+        supported(1024),
+        [0x00, 0x01, 0x02, 0x04, 0x05, 0x08, 0x09, 0x0C, 0x19]
+    );
+    for opcode in supported(1024) {
+        let changes = [0x01, 0x04, 0x08, 0x09, 0x19].contains(&opcode);
+        let wanted = if changes { 0b11 } else { 0b01 };
+        assert_eq!(u32_at(&commands, 1024 + opcode * 4), wanted, "{opcode:#x}");
+    }
     let features = page(&mut host, 0x12, 1024);
     for fid in 0..256 {
         let listed = u32_at(&features, fid * 4) & 1 == 1;

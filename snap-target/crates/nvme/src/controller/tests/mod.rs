@@ -60,6 +60,8 @@ pub fn namespaces() -> NamespaceSet {
         volatile_cache: false,
         optimal_boundary_blocks: 16,
         optimal_blocks: 16,
+        deallocated_reads_zeros: false,
+        atomic_blocks: 0,
     };
     let writable = NamespaceInfo {
         nsid: Nsid(3),
@@ -74,6 +76,8 @@ pub fn namespaces() -> NamespaceSet {
         volatile_cache: true,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,
+        deallocated_reads_zeros: true,
+        atomic_blocks: 8,
     };
     NamespaceSet::new(7, [protected, writable]).unwrap()
 }

@@ -22,6 +22,8 @@ fn namespaces() -> NamespaceSet {
         volatile_cache: true,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,
+        deallocated_reads_zeros: false,
+        atomic_blocks: 0,
     };
     NamespaceSet::new(1, [info]).unwrap()
 }

@@ -1,0 +1,142 @@
+//! Commands besides Read, Write and Flush of one namespace: from what the parser found to what the engine is asked.
+
+use std::sync::Arc;
+
+use namespace::{Engine, Io, NamespaceKey, Source};
+use nvme::controller::{BlockRange, CopyCommand, DatasetManagement, IoCommand};
+use nvme::queue::{Completion, Slot};
+use nvme_spec::{Nsid, Status};
+
+use super::IoQueue;
+use crate::table::Key;
+
+impl IoQueue {
+    /// Begins a command that brings no data, or asks for those that it brings.
+    pub(super) fn begin_other(
+        &mut self,
+        slot: Slot,
+        command: IoCommand,
+        key: Key,
+        engine: &mut Engine,
+    ) {
+        let (nsid, io) = match command {
+            IoCommand::Flush(Nsid::BROADCAST) => return self.flush_all(slot, key, engine),
+            IoCommand::Flush(nsid) => (nsid, Io::Flush),
+            IoCommand::Verify(blocks) => {
+                let (lba, count) = (blocks.lba.0, blocks.blocks);
+                (blocks.nsid, Io::Verify { lba, blocks: count })
+            }
+            IoCommand::WriteUncorrectable(blocks) => {
+                let (lba, count) = (blocks.lba.0, blocks.blocks);
+                (blocks.nsid, Io::WriteUncorrectable { lba, blocks: count })
+            }
+            IoCommand::WriteZeroes {
+                blocks,
+                deallocate,
+                force_unit_access,
+            } => {
+                let io = Io::WriteZeroes {
+                    lba: blocks.lba.0,
+                    blocks: blocks.blocks,
+                    deallocate,
+                    durable: force_unit_access,
+                };
+                (blocks.nsid, io)
+            }
+            with_data => return self.take_data(slot, with_data.data_bytes(), engine),
+        };
+        self.submit(slot, nsid.0, io, key, engine);
+    }
+
+    /// Flush of every namespace that the host sees (VWC 2:1 = 11b).
+    fn flush_all(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
+        let namespaces = Arc::clone(&self.namespaces);
+        let mut all = namespaces.iter();
+        let Some(first) = all.next().map(|info| info.nsid.0) else {
+            return self.respond(slot, Completion::SUCCESS, 0);
+        };
+        let others = all
+            .map(|info| NamespaceKey::from_bits(info.handle))
+            .collect();
+        self.submit(slot, first, Io::FlushAll { others }, key, engine);
+    }
+
+    /// A command's data are in its buffer.
+    pub(super) fn data_ready(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
+        if self.halves.is_half(slot) {
+            return self.half_ready(slot, key, engine);
+        }
+        match self.parsed(slot) {
+            Some(IoCommand::Write(range)) => self.write(slot, range, key, engine),
+            Some(IoCommand::Compare(range)) => self.compare(slot, range, key, engine),
+            Some(IoCommand::DatasetManagement(command)) => {
+                self.dataset_management(slot, command, key, engine);
+            }
+            Some(IoCommand::Copy(command)) => self.copy(slot, command, key, engine),
+            _ => self.fail(slot, Status::INVALID_FIELD.dnr(), None),
+        }
+    }
+
+    fn compare(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
+        let Some(data) = self.link.take_buffer(slot) else {
+            return self.fail(slot, Status::INTERNAL_ERROR, None);
+        };
+        let lba = range.lba.0;
+        self.submit(slot, range.nsid.0, Io::Compare { lba, data }, key, engine);
+    }
+
+    /// Hints are checked and taken note of by nobody yet: a prefetcher would be told here.
+    fn dataset_management(
+        &mut self,
+        slot: Slot,
+        command: DatasetManagement,
+        key: Key,
+        engine: &mut Engine,
+    ) {
+        let data = self.list(slot);
+        match command.blocks(&data, &self.namespaces) {
+            Ok(blocks) if command.deallocate && !blocks.is_empty() => {
+                let ranges = blocks
+                    .into_iter()
+                    .map(|(lba, blocks)| (lba.0, blocks))
+                    .collect();
+                let io = Io::Deallocate { ranges };
+                self.submit(slot, command.nsid.0, io, key, engine);
+            }
+            Ok(_) => self.respond(slot, Completion::SUCCESS, 0),
+            Err(status) => self.fail(slot, status, None),
+        }
+    }
+
+    fn copy(&mut self, slot: Slot, command: CopyCommand, key: Key, engine: &mut Engine) {
+        let data = self.list(slot);
+        let sources = match command.sources(&data, &self.namespaces, &self.copy_formats) {
+            Ok(sources) => sources,
+            Err(status) => return self.fail(slot, status, None),
+        };
+        let mut named = Vec::with_capacity(sources.len());
+        for source in sources {
+            let Some(info) = self.namespaces.get(source.nsid) else {
+                return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
+            };
+            named.push(Source {
+                key: NamespaceKey::from_bits(info.handle),
+                lba: source.lba.0,
+                blocks: source.blocks,
+            });
+        }
+        let io = Io::Copy {
+            lba: command.lba.0,
+            sources: named,
+            durable: command.force_unit_access,
+        };
+        self.submit(slot, command.nsid.0, io, key, engine);
+    }
+
+    /// The ranges that a command brought: at most a page.
+    fn list(&mut self, slot: Slot) -> Vec<u8> {
+        self.link
+            .take_buffer(slot)
+            .map_or_else(Vec::new, |buf| buf.to_vec())
+    }
+}
