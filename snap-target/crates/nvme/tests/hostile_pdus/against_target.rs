@@ -15,7 +15,7 @@ use crate::wire::*;
 
 const LBA_BYTES: usize = 512;
 const DISK_BYTES: usize = 256 << 10;
-const TRANSFER_BYTES_MAX: u32 = 64 << 10;
+pub const TRANSFER_BYTES_MAX: u32 = 64 << 10;
 const R2T_BYTES: u32 = 16 << 10;
 const QUEUE_ENTRIES: u16 = 8;
 
@@ -150,7 +150,7 @@ impl Attack {
     }
 }
 
-fn association() -> Association {
+pub fn association() -> Association {
     Association {
         host_id: [1; 16],
         hostnqn: "nqn.2026-11.test:hostile".into(),

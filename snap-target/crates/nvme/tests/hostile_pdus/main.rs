@@ -10,6 +10,7 @@
 mod against_host;
 mod against_target;
 mod given_up;
+mod grids;
 mod sequences;
 #[path = "../support/mod.rs"]
 mod support;
