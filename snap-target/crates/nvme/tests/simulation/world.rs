@@ -40,6 +40,21 @@ pub struct Outcome {
     pub refused: u32,
 }
 
+impl Outcome {
+    /// Both together.
+    pub fn plus(self, other: Outcome) -> Outcome {
+        Outcome {
+            completed: self.completed + other.completed,
+            lost: self.lost + other.lost,
+            associations: self.associations + other.associations,
+            host_expired: self.host_expired + other.host_expired,
+            target_expired: self.target_expired + other.target_expired,
+            resets: self.resets + other.resets,
+            refused: self.refused + other.refused,
+        }
+    }
+}
+
 /// One connection.
 struct Wire {
     host: Queue,
