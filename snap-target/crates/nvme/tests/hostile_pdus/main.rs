@@ -9,9 +9,14 @@
 
 mod against_host;
 mod against_target;
+mod bodies;
 mod given_up;
 mod grids;
 mod sequences;
 #[path = "../support/mod.rs"]
 mod support;
 mod wire;
+
+/// So that the bodies see what memory they take.
+#[global_allocator]
+static ALLOCATOR: support::memory::Counting = support::memory::Counting;

@@ -3,5 +3,6 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod host;
+pub mod memory;
 pub mod random;
 pub mod target;

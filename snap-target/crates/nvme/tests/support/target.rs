@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::controller::{
-    AdminCommand, Admitted, BlockRange, ConnectContext, ControllerId, ControllerLimits, Effect,
-    HostPolicy, IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome, Registry,
-    Subsystem, Target, Transport, Visibility, buffer_bytes, parse_io,
+    AdminCommand, Admitted, BlockRange, ConnectContext, Controller, ControllerId, ControllerLimits,
+    Effect, HostPolicy, IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome,
+    Registry, Subsystem, Target, Transport, Visibility, buffer_bytes, parse_io,
 };
 use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
@@ -141,7 +141,7 @@ impl MemoryTarget {
         }
         self.registry.closed(controller, queue);
         if let Some(controller) = self.registry.controller_mut(controller) {
-            assert_eq!(controller.reset_complete(), Effect::None);
+            finish_reset(controller);
         }
     }
 
@@ -202,6 +202,11 @@ impl TargetQueue {
     /// The controller that the queue belongs to, once connected.
     pub fn controller(&self) -> Option<ControllerId> {
         self.admitted.map(|admitted| admitted.controller)
+    }
+
+    /// Whether it is an admin queue, or not connected.
+    pub fn is_admin(&self) -> bool {
+        self.queue().is_admin()
     }
 
     /// Bytes of all buffers: what a host made us hold.
@@ -454,7 +459,7 @@ impl TargetQueue {
                     Effect::None => {}
                     Effect::Shutdown => controller.shutdown_complete(),
                     Effect::Reset => {
-                        assert_eq!(controller.reset_complete(), Effect::None);
+                        finish_reset(controller);
                         target.resets.extend(id);
                     }
                 }
@@ -505,6 +510,14 @@ impl TargetQueue {
         let buffer = &mut self.buffers[slot.index()];
         buffer.clear();
         buffer.resize(bytes as usize, 0xDD);
+    }
+}
+
+/// Completes a reset where no I/O queue is left, and a shutdown that the host asked for with it: there is nothing to make durable.
+fn finish_reset(controller: &mut Controller) {
+    match controller.reset_complete() {
+        Effect::Shutdown => controller.shutdown_complete(),
+        effect => assert_eq!(effect, Effect::None),
     }
 }
 
