@@ -15,7 +15,8 @@
 //! allows, and payload goes between the socket and the caller's memory without a copy wherever a block or more is moved
 //! and PDUs are large; small PDUs come through one shared buffer.
 //!
-//! [`load`] is the same machinery as a load generator: a closed loop of reads or writes on one queue, verified if asked.
+//! [`load`] is the same machinery as a load generator: a closed loop of reads or writes on one queue, verified if asked. [`Pipeline`]
+//! leaves to the caller what is outstanding, command by command.
 //!
 //! What it does not do: reconnect (an [`Error`] that ends the connection ends the [`Initiator`]; make a new one), multipath, TLS,
 //! authentication, asynchronous events. Linux only.
@@ -28,6 +29,7 @@ mod discovery;
 mod error;
 pub mod load;
 mod options;
+mod pipeline;
 mod queue;
 mod sequence;
 mod socket;
@@ -39,5 +41,6 @@ pub use discovery::discover;
 pub use error::Error;
 pub use nvme::initiator::{ControllerInfo, DiscoveryRecord, NamespaceInfo};
 pub use options::Options;
+pub use pipeline::{Done, Pipeline, Work};
 pub use socket::WireBytes;
 pub use url::{Url, UrlError};
