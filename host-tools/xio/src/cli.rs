@@ -47,6 +47,8 @@ pub enum Command {
     Unpack(Unpack),
     /// Pack real data, serve it over NVMe/TCP, read it back, compare every byte, and print what it cost
     Demo(Demo),
+    /// Load a file, a block device or a namespace, and measure it, as fio does
+    Bench(Box<::bench::Arguments>),
     /// Print a shell's completion script
     Completions(Completions),
 }

@@ -2,7 +2,15 @@
 
 use super::support::Folder;
 
-const COMMANDS: [&str; 6] = ["pack", "inspect", "verify", "unpack", "demo", "completions"];
+const COMMANDS: [&str; 7] = [
+    "pack",
+    "inspect",
+    "verify",
+    "unpack",
+    "demo",
+    "bench",
+    "completions",
+];
 
 #[test]
 fn every_command_has_help_with_an_example_and_is_named_in_the_help_of_all() {

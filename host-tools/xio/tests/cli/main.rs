@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod bench;
 mod counters;
 mod demo;
 mod help;

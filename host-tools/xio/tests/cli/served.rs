@@ -13,7 +13,7 @@ use volume::blocking::Reader;
 
 use super::support::{Folder, fixture};
 
-const NQN: &str = "nqn.2026-11.io.xio:test";
+pub const NQN: &str = "nqn.2026-11.io.xio:test";
 
 /// A target with one reactor; stopped when it is dropped.
 pub struct Target {
@@ -34,7 +34,11 @@ impl Target {
             let store = SharedStore::open(&spec, OpenOptions::read_only()).unwrap();
             Arc::new(Namespace::of_view(nsid, volume, vec![store]))
         });
-        let set = NamespaceSet::new(namespaces.collect());
+        Target::serve(nqn, NamespaceSet::new(namespaces.collect()))
+    }
+
+    /// Serves namespaces.
+    pub fn serve(nqn: &str, set: NamespaceSet) -> Target {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let service = Arc::new(Service::new(nqn, address, &set, SuccessFlag::Always).unwrap());
@@ -58,7 +62,7 @@ impl Target {
         }
     }
 
-    fn url(&self, query: &str) -> String {
+    pub fn url(&self, query: &str) -> String {
         format!("nvme+tcp://{}/{}{query}", self.address, self.nqn)
     }
 }

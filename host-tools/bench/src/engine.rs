@@ -1,0 +1,84 @@
+//! What carries commands: [`uring`] for files and devices, [`nvme`] for namespaces.
+
+pub mod nvme;
+pub mod uring;
+
+use std::time::Instant;
+
+use crate::error::Error;
+
+/// What one command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Into the slot's buffer.
+    Read,
+    /// Out of the slot's buffer.
+    Write,
+    /// Deallocates.
+    Trim,
+    /// Makes all that was written durable.
+    Sync,
+    /// As [`Operation::Sync`], without what a reader does not need.
+    DataSync,
+}
+
+impl Operation {
+    /// For an error.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::Read => "read",
+            Operation::Write => "write",
+            Operation::Trim => "trim",
+            Operation::Sync => "fsync",
+            Operation::DataSync => "fdatasync",
+        }
+    }
+}
+
+/// One command.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// What.
+    pub operation: Operation,
+    /// Which of the job's slots, and so which buffer.
+    pub slot: usize,
+    /// Where in the target.
+    pub offset: u64,
+    /// How much.
+    pub len: u32,
+    /// How much of the buffer is done already (a short transfer goes on).
+    pub skip: u32,
+}
+
+/// What became of a command.
+#[derive(Debug)]
+pub struct Completion {
+    /// Its slot.
+    pub slot: usize,
+    /// Bytes moved (more than asked for = all of them; anything for what moves none), or why not.
+    pub result: std::io::Result<u32>,
+}
+
+/// Commands out, completions in. A slot has one command at a time; its buffer is the caller's between them.
+pub trait Engine {
+    /// The buffer of a slot that has no command outstanding.
+    fn buffer(&mut self, slot: usize) -> &mut [u8];
+
+    /// Takes a command, to be sent with the next [`Engine::commit`].
+    fn push(&mut self, request: &Request) -> Result<(), Error>;
+
+    /// Sends what was pushed.
+    fn commit(&mut self) -> Result<(), Error>;
+
+    /// Waits for `min` completions at least, or until `until`, and takes `max` at most.
+    fn reap(
+        &mut self,
+        min: usize,
+        max: usize,
+        until: Option<Instant>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), Error>;
+
+    /// At the end of a job.
+    fn close(self: Box<Self>) -> Result<(), Error>;
+}

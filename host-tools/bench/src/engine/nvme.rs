@@ -1,0 +1,116 @@
+//! One NVMe/TCP connection for one job.
+
+use std::io;
+use std::time::Instant;
+
+use initiator::{Initiator, Options, Pipeline, Url, Work};
+
+use super::{Completion, Engine, Operation, Request};
+use crate::error::Error;
+use crate::spec::JobSpec;
+
+/// The namespace that a URL without `nsid=` means.
+const NSID_DEFAULT: u32 = 1;
+
+/// A job's controller and queue.
+pub struct NvmeTcp {
+    pipeline: Pipeline,
+}
+
+/// Connects with one I/O queue of the depth that is asked for.
+pub fn connect(url: &Url, depth: u32) -> Result<Initiator, Error> {
+    let options = Options {
+        depth: u16::try_from(depth).unwrap_or(u16::MAX),
+        ..Options::default()
+    };
+    Ok(Initiator::connect(&url.address(), &url.subnqn, &options)?)
+}
+
+/// The namespace that is meant.
+pub fn nsid(url: &Url) -> u32 {
+    url.nsid.unwrap_or(NSID_DEFAULT)
+}
+
+impl NvmeTcp {
+    /// Connects, and checks what `spec` wants against what the controller takes.
+    ///
+    /// # Errors
+    /// No connection, no such namespace, or blocks that it does not take.
+    pub fn new(url: &Url, spec: &JobSpec) -> Result<NvmeTcp, Error> {
+        let initiator = connect(url, spec.iodepth)?;
+        let depth = spec.iodepth as usize;
+        let pipeline = Pipeline::new(initiator, nsid(url), depth, spec.bs.max() as usize)?;
+        let lba_bytes = pipeline.namespace().lba_bytes;
+        if !spec.bs.unit().is_multiple_of(lba_bytes) {
+            let why = format!(
+                "bs {} is no multiple of the namespace's block, {lba_bytes} bytes",
+                spec.bs.unit()
+            );
+            return Err(Error::job(&spec.name, why));
+        }
+        let limit = pipeline.transfer_bytes_max();
+        if spec.bs.max() > limit {
+            let why = format!(
+                "bs {} is above the controller's largest transfer, {limit} bytes",
+                spec.bs.max()
+            );
+            return Err(Error::job(&spec.name, why));
+        }
+        Ok(NvmeTcp { pipeline })
+    }
+}
+
+impl Engine for NvmeTcp {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        self.pipeline.buffer(slot)
+    }
+
+    fn push(&mut self, request: &Request) -> Result<(), Error> {
+        let (offset, len) = (request.offset, request.len);
+        let work = match request.operation {
+            Operation::Read => Work::Read { offset, len },
+            Operation::Write => Work::Write { offset, len },
+            Operation::Trim => Work::Deallocate { offset, len },
+            Operation::Sync | Operation::DataSync => Work::Flush,
+        };
+        Ok(self.pipeline.submit(request.slot, work)?)
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        Ok(self.pipeline.send()?)
+    }
+
+    fn reap(
+        &mut self,
+        min: usize,
+        max: usize,
+        until: Option<Instant>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), Error> {
+        for at in 0..max {
+            // What is there beyond the minimum is taken, but not waited for.
+            let until = if at < min {
+                until
+            } else {
+                Some(Instant::now())
+            };
+            let Some(done) = self.pipeline.next(until)? else {
+                break;
+            };
+            let result = if done.status.is_success() {
+                Ok(u32::MAX)
+            } else {
+                Err(io::Error::other(done.status.to_string()))
+            };
+            completions.push(Completion {
+                slot: done.token,
+                result,
+            });
+        }
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Error> {
+        Ok(self.pipeline.shutdown()?)
+    }
+}

@@ -1,0 +1,18 @@
+//! What is bounded, and by how much.
+
+/// Jobs (threads) of one run.
+pub const JOBS_MAX: usize = 256;
+/// Commands that a job keeps outstanding.
+pub const DEPTH_MAX: u32 = 4096;
+/// Bytes of the smallest block: a sector, and room for a verify header.
+pub const BLOCK_BYTES_MIN: u32 = 512;
+/// Bytes of the largest block.
+pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
+/// Bytes of all buffers of one job.
+pub const BUFFER_BYTES_MAX: u64 = 4 << 30;
+/// Bytes of a job file.
+pub const JOB_FILE_BYTES_MAX: u64 = 1 << 20;
+/// Blocks that a verified write can remember (four bytes each), or a random map with several block sizes (one bit each).
+pub const TRACKED_BLOCKS_MAX: u64 = 1 << 28;
+/// Bytes at the start of a target that are looked at before it is written.
+pub const LOOKED_AT_BYTES: usize = 1 << 20;

@@ -1,0 +1,157 @@
+//! What the system is asked beside the ring: sizes, discards, hints, mounts, and what a thread has used.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::stat::{major, minor};
+
+mod request {
+    // BLKDISCARD = _IO(0x12, 119) of linux/fs.h: two 64-bit words, offset and length.
+    nix::ioctl_write_ptr_bad!(
+        /// Discards a range of a block device.
+        blkdiscard,
+        nix::request_code_none!(0x12, 119),
+        [u64; 2]
+    );
+}
+
+/// Discards a range of a block device.
+pub fn discard(device: &File, offset: u64, len: u64) -> io::Result<()> {
+    let range = [offset, len];
+    // SAFETY: the descriptor is open, and the request reads two 64-bit words, which `range` is.
+    unsafe { request::blkdiscard(device.as_raw_fd(), &range) }?;
+    Ok(())
+}
+
+/// Bytes of a file or block device.
+pub fn bytes(mut file: &File) -> io::Result<u64> {
+    file.seek(SeekFrom::End(0))
+}
+
+/// Takes space for a file up to `len`; where the file system cannot, the file is made that long with a hole.
+pub fn reserve(file: &File, len: u64) -> io::Result<()> {
+    let end = i64::try_from(len).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    match fallocate(file.as_fd(), FallocateFlags::empty(), 0, end) {
+        Err(nix::errno::Errno::EOPNOTSUPP) => file.set_len(len),
+        result => Ok(result?),
+    }
+}
+
+/// Drops a range from the page cache, and says in which order it will be used.
+pub fn advise(file: &File, offset: u64, len: u64, drop_cache: bool, random: bool) {
+    let range = (
+        i64::try_from(offset).unwrap_or(0),
+        i64::try_from(len).unwrap_or(0),
+    );
+    let order = if random {
+        PosixFadviseAdvice::POSIX_FADV_RANDOM
+    } else {
+        PosixFadviseAdvice::POSIX_FADV_SEQUENTIAL
+    };
+    // Only advice: where it is not taken, nothing is wrong.
+    if drop_cache {
+        let _ = posix_fadvise(
+            file.as_fd(),
+            range.0,
+            range.1,
+            PosixFadviseAdvice::POSIX_FADV_DONTNEED,
+        );
+    }
+    let _ = posix_fadvise(file.as_fd(), range.0, range.1, order);
+}
+
+/// Where a block device, or a partition of it, is mounted.
+pub fn mounted_at(device: &File) -> io::Result<Option<PathBuf>> {
+    let number = device.metadata()?.rdev();
+    let number = format!("{}:{}", major(number), minor(number));
+    let mut numbers = vec![number.clone()];
+    // A partition is a folder with a file `dev` below the folder of its disk.
+    for entry in std::fs::read_dir(format!("/sys/dev/block/{number}"))
+        .into_iter()
+        .flatten()
+    {
+        let partition = entry?.path();
+        if partition.join("partition").exists() {
+            numbers.push(
+                std::fs::read_to_string(partition.join("dev"))?
+                    .trim()
+                    .to_owned(),
+            );
+        }
+    }
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(mounts.lines().find_map(|line| {
+        // The third field is the device's number, the fifth the mount point (proc(5)).
+        let mut fields = line.split(' ').skip(2);
+        let device = fields.next()?;
+        let place = fields.nth(1)?;
+        numbers
+            .iter()
+            .any(|number| number == device)
+            .then(|| PathBuf::from(place))
+    }))
+}
+
+/// What a thread has used.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// Time in this program.
+    pub user: Duration,
+    /// Time in the kernel.
+    pub system: Duration,
+    /// Times that it slept or was interrupted.
+    pub switches: u64,
+    /// Pages read from a disk.
+    pub major_faults: u64,
+    /// Pages found in memory.
+    pub minor_faults: u64,
+}
+
+impl Usage {
+    /// Of the calling thread, since it began.
+    pub fn of_thread() -> Usage {
+        let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) else {
+            return Usage::default();
+        };
+        let count = |count: i64| u64::try_from(count).unwrap_or(0);
+        let time = |time: nix::sys::time::TimeVal| {
+            Duration::from_micros(count(time.tv_sec()) * 1_000_000 + count(time.tv_usec()))
+        };
+        Usage {
+            user: time(usage.user_time()),
+            system: time(usage.system_time()),
+            switches: count(usage.voluntary_context_switches())
+                + count(usage.involuntary_context_switches()),
+            major_faults: count(usage.major_page_faults()),
+            minor_faults: count(usage.minor_page_faults()),
+        }
+    }
+
+    /// What was used since `earlier`.
+    pub fn since(self, earlier: Usage) -> Usage {
+        Usage {
+            user: self.user.saturating_sub(earlier.user),
+            system: self.system.saturating_sub(earlier.system),
+            switches: self.switches.saturating_sub(earlier.switches),
+            major_faults: self.major_faults.saturating_sub(earlier.major_faults),
+            minor_faults: self.minor_faults.saturating_sub(earlier.minor_faults),
+        }
+    }
+
+    /// Both together.
+    pub fn plus(self, other: Usage) -> Usage {
+        Usage {
+            user: self.user + other.user,
+            system: self.system + other.system,
+            switches: self.switches + other.switches,
+            major_faults: self.major_faults + other.major_faults,
+            minor_faults: self.minor_faults + other.minor_faults,
+        }
+    }
+}

@@ -1,0 +1,366 @@
+//! What a job does next, and when: order, mix, rates, flushes, and its end. No I/O and no clock of its own.
+
+use super::Task;
+use crate::engine::Operation;
+use crate::error::Error;
+use crate::offsets::{Block, Offsets};
+use crate::pacer::Pacer;
+use crate::random::Random;
+use crate::spec::{Direction, JobSpec, Mix, Verify};
+
+/// One command that is to be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    pub operation: Operation,
+    pub offset: u64,
+    pub len: u32,
+    /// Of a verified write.
+    pub generation: u32,
+    /// For a read that is checked: the generation that must be there, if that is known.
+    pub expected: Option<Option<u32>>,
+}
+
+impl Planned {
+    pub fn sync(operation: Operation) -> Planned {
+        Planned {
+            operation,
+            offset: 0,
+            len: 0,
+            generation: 0,
+            expected: None,
+        }
+    }
+
+    pub fn read_back(offset: u64, len: u32, generation: u32) -> Planned {
+        Planned {
+            operation: Operation::Read,
+            offset,
+            len,
+            generation: 0,
+            expected: Some(Some(generation)),
+        }
+    }
+
+    /// `None` for flushes.
+    pub fn direction(&self) -> Option<Direction> {
+        match self.operation {
+            Operation::Read => Some(Direction::Read),
+            Operation::Write => Some(Direction::Write),
+            Operation::Trim => Some(Direction::Trim),
+            Operation::Sync | Operation::DataSync => None,
+        }
+    }
+}
+
+/// What is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// This command.
+    Issue(Planned),
+    /// Nothing before this time of the job's clock.
+    Wait(u64),
+    /// Nothing before a slot is free.
+    Full,
+    /// Nothing before all that is outstanding has completed.
+    Drain,
+    /// Nothing any more.
+    Finished,
+}
+
+pub struct Plan<'a> {
+    spec: &'a JobSpec,
+    offsets: Offsets,
+    random: Random,
+    /// Chosen, but not due yet.
+    held: Option<(Direction, Block)>,
+    /// By direction: limits in bytes and in commands.
+    pacers: [[Option<Pacer>; 2]; 3],
+    /// Bytes until the end; `None` where only time ends the job.
+    left_bytes: Option<u64>,
+    end_ns: Option<u64>,
+    pass: u32,
+    writes_since_sync: u32,
+    finished: bool,
+}
+
+impl<'a> Plan<'a> {
+    pub fn new(task: &Task<'a>) -> Result<Plan<'a>, Error> {
+        let spec = task.spec;
+        let offsets = Offsets::new(spec, task.region, task.seed).ok_or_else(|| {
+            let why = format!(
+                "a region of {} bytes does not hold a block of {}",
+                task.region.bytes,
+                spec.bs.max()
+            );
+            Error::job(&spec.name, why)
+        })?;
+        let whole_bytes = offsets.units() * u64::from(spec.bs.unit());
+        let end = spec.runtime.map(|runtime| runtime + spec.ramp_time);
+        Ok(Plan {
+            spec,
+            random: Random::new(task.seed ^ 0x6D69_7865_6472_7721),
+            held: None,
+            pacers: Direction::ALL.map(|direction| {
+                let of = |rates: &[Option<u64>; 3]| {
+                    rates
+                        .get(direction as usize)
+                        .copied()
+                        .flatten()
+                        .map(Pacer::new)
+                };
+                [of(&spec.rate), of(&spec.rate_iops)]
+            }),
+            left_bytes: (!spec.time_based).then(|| {
+                spec.io_size
+                    .unwrap_or(whole_bytes.saturating_mul(spec.loops))
+            }),
+            end_ns: end.map(|end| u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)),
+            offsets,
+            pass: 1,
+            writes_since_sync: 0,
+            finished: false,
+        })
+    }
+
+    /// Starts nothing any more.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    pub fn next(&mut self, now_ns: u64, outstanding: usize) -> Step {
+        if self.finished
+            || self.left_bytes == Some(0)
+            || self.end_ns.is_some_and(|end| now_ns >= end)
+        {
+            self.finished = true;
+            return Step::Finished;
+        }
+        if let Some(operation) = self.sync_due() {
+            return Step::Issue(Planned::sync(operation));
+        }
+        let (direction, block) = match self.held.take() {
+            Some(held) => held,
+            None => {
+                let direction = self.choose();
+                (direction, self.offsets.next(direction))
+            }
+        };
+        let due_ns = self.due_ns(direction);
+        // Where blocks vouch for themselves, none is written while its last write is on its way.
+        let overlaps = block.pass != self.pass && self.spec.verify != Verify::None;
+        if due_ns > now_ns || (overlaps && outstanding > 0) {
+            self.held = Some((direction, block));
+            return if due_ns > now_ns {
+                Step::Wait(due_ns.min(self.end_ns.unwrap_or(u64::MAX)))
+            } else {
+                Step::Drain
+            };
+        }
+        self.pass = block.pass;
+        Step::Issue(self.planned(direction, block))
+    }
+
+    fn planned(&mut self, direction: Direction, block: Block) -> Planned {
+        let mut len = block.len;
+        if let Some(left) = &mut self.left_bytes {
+            // The last block of an io_size is cut to what is left, in whole units.
+            let unit = u64::from(self.spec.bs.unit());
+            let most = left.next_multiple_of(unit);
+            len = u32::try_from(most).map_or(len, |most| len.min(most));
+            *left = left.saturating_sub(u64::from(len));
+        }
+        if let Some([bytes, commands]) = self.pacers.get_mut(direction as usize) {
+            if let Some(pacer) = bytes {
+                pacer.issue(u64::from(len));
+            }
+            if let Some(pacer) = commands {
+                pacer.issue(1);
+            }
+        }
+        let operation = match direction {
+            Direction::Read => Operation::Read,
+            Direction::Write => Operation::Write,
+            Direction::Trim => Operation::Trim,
+        };
+        self.writes_since_sync += u32::from(operation == Operation::Write);
+        let checked = self.spec.verify != Verify::None && !self.spec.rw.changes();
+        Planned {
+            operation,
+            offset: block.offset,
+            len,
+            generation: block.pass,
+            expected: checked.then_some(None),
+        }
+    }
+
+    fn choose(&mut self) -> Direction {
+        match self.spec.rw.mix {
+            Mix::Only(direction) => direction,
+            Mix::ReadWrite if self.random.below(100) < u64::from(self.spec.rwmixread) => {
+                Direction::Read
+            }
+            Mix::ReadWrite => Direction::Write,
+        }
+    }
+
+    fn due_ns(&self, direction: Direction) -> u64 {
+        let pacers = self.pacers.get(direction as usize);
+        pacers.map_or(0, |pacers| {
+            let due = pacers.iter().flatten().map(Pacer::due_ns);
+            due.max().unwrap_or(0)
+        })
+    }
+
+    fn sync_due(&mut self) -> Option<Operation> {
+        let (every, operation) = match (self.spec.fsync, self.spec.fdatasync) {
+            (0, 0) => return None,
+            (0, every) => (every, Operation::DataSync),
+            (every, _) => (every, Operation::Sync),
+        };
+        if self.writes_since_sync < every {
+            return None;
+        }
+        self.writes_since_sync = 0;
+        Some(operation)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::offsets::Region;
+    use crate::stats::Live;
+
+    fn spec(settings: &[(&str, &str)]) -> JobSpec {
+        let mut spec = JobSpec::new("job");
+        for (name, value) in settings {
+            spec.set(name, Some(value)).unwrap();
+        }
+        spec.check().unwrap();
+        spec
+    }
+
+    fn with_plan<T>(spec: &JobSpec, bytes: u64, work: impl FnOnce(&mut Plan<'_>) -> T) -> T {
+        let task = Task {
+            spec,
+            region: Region { offset: 0, bytes },
+            seed: 1,
+            live: &Live::default(),
+            stop: &AtomicBool::new(false),
+        };
+        work(&mut Plan::new(&task).unwrap())
+    }
+
+    /// Steps a plan on a clock that jumps to each time that it waits for; what it issued, with the time.
+    fn all(plan: &mut Plan<'_>) -> (Vec<(u64, Planned)>, u64) {
+        let (mut now_ns, mut issued) = (0, Vec::new());
+        loop {
+            match plan.next(now_ns, 0) {
+                Step::Issue(planned) => issued.push((now_ns, planned)),
+                Step::Wait(due_ns) => {
+                    assert!(due_ns > now_ns);
+                    now_ns = due_ns;
+                }
+                Step::Drain | Step::Full => panic!("nothing is outstanding"),
+                Step::Finished => return (issued, now_ns),
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_is_kept_to_the_block_over_counted_time() {
+        let spec = spec(&[("rate", "1m"), ("runtime", "10"), ("time_based", "1")]);
+        let (issued, end_ns) = with_plan(&spec, 1 << 20, all);
+        assert_eq!(end_ns, 10_000_000_000);
+        assert_eq!(issued.len() as u64 * 4096, 10 << 20);
+        for (at, (now_ns, _)) in issued.iter().enumerate() {
+            assert_eq!(
+                *now_ns,
+                (at as u64 * 4096 * 1_000_000_000).div_ceil(1 << 20)
+            );
+        }
+    }
+
+    #[test]
+    fn each_direction_of_a_mix_has_its_own_rate() {
+        let spec = spec(&[
+            ("rw", "randrw"),
+            ("rate_iops", "100,300"),
+            ("runtime", "5"),
+            ("time_based", "1"),
+            ("rwmixread", "25"),
+        ]);
+        let (issued, _) = with_plan(&spec, 1 << 30, all);
+        let reads = issued
+            .iter()
+            .filter(|(_, planned)| planned.operation == Operation::Read)
+            .count();
+        // The slower direction of the drawn mix decides; neither is above its limit.
+        assert!(reads <= 500 && issued.len() - reads <= 1500);
+        assert!(
+            reads >= 420 && issued.len() - reads >= 1260,
+            "{reads} of {}",
+            issued.len()
+        );
+    }
+
+    #[test]
+    fn a_job_ends_with_its_bytes() {
+        for (settings, commands, bytes) in [
+            (&[("bs", "4k")][..], 256, 1 << 20),
+            (&[("bs", "4k"), ("loops", "3")], 768, 3 << 20),
+            (&[("bs", "64k"), ("io_size", "100k")], 2, 128 << 10),
+            (
+                &[("bs", "4k"), ("rw", "randread"), ("io_size", "2m")],
+                512,
+                2 << 20,
+            ),
+        ] {
+            let spec = spec(settings);
+            let (issued, _) = with_plan(&spec, 1 << 20, all);
+            assert_eq!(issued.len(), commands, "{settings:?}");
+            assert_eq!(
+                issued
+                    .iter()
+                    .map(|(_, planned)| u64::from(planned.len))
+                    .sum::<u64>(),
+                bytes
+            );
+        }
+    }
+
+    #[test]
+    fn flushes_come_after_so_many_writes() {
+        let spec = spec(&[("rw", "write"), ("fdatasync", "3"), ("io_size", "28k")]);
+        let (issued, _) = with_plan(&spec, 1 << 20, all);
+        let syncs: Vec<bool> = issued
+            .iter()
+            .map(|(_, planned)| planned.operation == Operation::DataSync)
+            .collect();
+        assert_eq!(
+            syncs,
+            [false, false, false, true, false, false, false, true, false]
+        );
+    }
+
+    #[test]
+    fn a_verified_pass_waits_for_the_one_before() {
+        let spec = spec(&[
+            ("rw", "randwrite"),
+            ("verify", "crc32c"),
+            ("loops", "2"),
+            ("iodepth", "4"),
+        ]);
+        with_plan(&spec, 8192, |plan| {
+            assert!(matches!(plan.next(0, 0), Step::Issue(planned) if planned.generation == 1));
+            assert!(matches!(plan.next(0, 1), Step::Issue(planned) if planned.generation == 1));
+            assert_eq!(plan.next(0, 2), Step::Drain);
+            assert_eq!(plan.next(0, 1), Step::Drain);
+            assert!(matches!(plan.next(0, 0), Step::Issue(planned) if planned.generation == 2));
+            assert!(matches!(plan.next(0, 1), Step::Issue(planned) if planned.generation == 2));
+            assert_eq!(plan.next(0, 2), Step::Finished);
+        });
+    }
+}
