@@ -1,90 +1,204 @@
 //! The daemon's life: started, ready, drained, ended.
 
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use frontend_nvme_tcp::EventSink;
 use nix::sys::signal::{SigSet, Signal};
+use telemetry::{DumpFormat, Event, EventKind, Telemetry, TelemetryConfig};
 
+use crate::admin::{self, AdminService, Context, Info};
 use crate::config::Config;
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
-use crate::limits::TARGET_EVENTS_MAX;
+use crate::limits::{DRAIN_MARGIN, TARGET_EVENTS_MAX};
 use crate::manage::{self, Foundation, Manage, Manager};
+use crate::metrics::{self, MetricsService};
+use crate::notify;
 use crate::report;
 use crate::serve::{self, Reactors};
+use crate::signal::Ending;
 use crate::state::StateFolder;
+use crate::text::hex;
 use crate::watch;
 
 /// A daemon that serves.
 pub struct Daemon {
-    reactors: Reactors,
+    // In the order in which they end.
+    metrics: Option<MetricsService>,
     manage: Manage,
+    admin: Option<AdminService>,
     manager: JoinHandle<()>,
+    reactors: Reactors,
+    telemetry: Arc<Telemetry>,
     health: Health,
+    ending: Ending,
+    drain: Duration,
 }
 
-/// Keeps the signals that the daemon acts on for [`Daemon::run_until`]; to be called before any thread is made.
-pub fn hold_signals() -> Result<SigSet> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        signals.add(signal);
-    }
-    signals.thread_block().context("blocking signals")?;
-    Ok(signals)
-}
-
-/// Opens, listens, and says that it is ready.
-pub fn start(config: &Config) -> Result<Daemon> {
-    let events = Hub::default();
+/// Opens, listens, and says that it is ready. `file` is where the configuration came from.
+pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
+    let (events, ending) = (Hub::default(), Ending::default());
     let health = Health::new(events.clone());
     let state = match &config.target.state {
         Some(folder) => Some(StateFolder::open(folder)?),
         None => None,
     };
+    let telemetry = Telemetry::new(&TelemetryConfig {
+        reactors: config.target.reactors,
+        ..TelemetryConfig::default()
+    });
+    // A fault tells what came before it.
+    telemetry.dump_on_panic(|| Ok(std::io::stderr()));
     let (sink, happened) = sync_channel(TARGET_EVENTS_MAX);
-    let reactors = serve::start(&config.target, EventSink::new(sink))?;
+    let reactors = serve::start(&config.target, EventSink::new(sink), &telemetry)?;
     watch::start(happened, events.clone())?;
     let manager = Manager::restore(Foundation {
         frontend: Box::new(reactors.admin()?),
         policy: config.target.source_policy(),
         base: Desired::of(config),
         state,
-        events,
+        events: events.clone(),
         health: health.clone(),
     })?;
+    let metrics = match &config.metrics {
+        Some(config) => Some(metrics::start(config, telemetry.clone())?),
+        None => None,
+    };
     let address = first_address(&manager);
-    report::print(&manager, address);
+    let mut said = report::of(&manager, address);
+    if let Some(metrics) = &metrics {
+        said += &format!("metrics http://{}/metrics\n", metrics.address);
+    }
     let (manage, manager) = manage::start(manager)?;
+    let admin = match &config.admin {
+        None => None,
+        Some(admin) => Some(admin::start(
+            admin,
+            Context {
+                manage: manage.clone(),
+                events,
+                health: health.clone(),
+                telemetry: telemetry.clone(),
+                info: Arc::new(info(config, file, reactors.features())?),
+                ending: ending.clone(),
+                streams: admin::stream_places(),
+            },
+        )?),
+    };
     health.enter(Phase::Serving);
+    telemetry.record(&Event::new(EventKind::Started));
+    if let Some(address) = admin.as_ref().and_then(|it| it.tcp) {
+        said += &format!("admin https://{address}\n");
+    }
+    println!("{said}{}", report::ready(address));
+    notify::tell(notify::READY);
     Ok(Daemon {
-        reactors,
+        metrics,
         manage,
+        admin,
         manager,
+        reactors,
+        telemetry,
         health,
+        ending,
+        drain: config.target.drain,
+    })
+}
+
+fn info(config: &Config, file: Option<&Path>, features: &str) -> Result<Info> {
+    let mut instance = [0; 16];
+    File::open("/dev/urandom")?.read_exact(&mut instance)?;
+    let text = |path: Option<&Path>| path.map(|it| it.display().to_string()).unwrap_or_default();
+    Ok(Info {
+        instance: hex(&instance),
+        started_at: SystemTime::now(),
+        reactors: config.target.reactors,
+        workers: config.target.workers,
+        config_file: text(file),
+        state_folder: text(config.target.state.as_deref()),
+        ring_features: features.split_whitespace().map(str::to_owned).collect(),
+        drain: config.target.drain,
     })
 }
 
 /// Where it listens: with the port that was free, where 0 was asked for.
 fn first_address(manager: &Manager) -> Option<SocketAddr> {
-    let ports = manager.desired().listeners.keys();
-    ports
-        .into_iter()
-        .find_map(|port_id| manager.live_listener(*port_id))
+    let mut ports = manager.desired().listeners.keys();
+    ports.find_map(|port_id| manager.live_listener(*port_id))
+}
+
+/// The flight recorder, on standard error.
+fn dump(telemetry: &Telemetry) {
+    let mut text = Vec::new();
+    // Into memory it cannot fail; and nobody can be told that standard error is closed.
+    let _dumped = telemetry.dump(DumpFormat::Text, &mut text);
+    eprintln!(
+        "flight recorder, oldest first:\n{}flight recorder ends",
+        String::from_utf8_lossy(&text)
+    );
 }
 
 impl Daemon {
-    /// Serves until one of the held signals comes, then ends.
+    /// Serves until it is told to end, and ends: what is in flight is let end first.
     pub fn run_until(self, signals: &SigSet) -> Result<()> {
-        let signal = signals.wait().context("waiting for a signal")?;
+        let signal = loop {
+            match signals.wait().context("waiting for a signal")? {
+                Signal::SIGHUP => tracing::warn!(
+                    "SIGHUP: the configuration is read at the start only; restart the daemon, or change what is served with snapctl"
+                ),
+                Signal::SIGUSR1 => dump(&self.telemetry),
+                signal => break signal,
+            }
+        };
+        self.ending.by(self.drain);
         tracing::info!(%signal, "stopping");
         self.health.enter(Phase::Draining);
+        self.telemetry.record(&Event::new(EventKind::Stopping));
+        notify::tell(notify::STOPPING);
+        end_at_the_next(*signals)?;
+        self.let_end();
+        drop(self.metrics);
+        drop(self.admin);
         drop(self.manage);
-        // It ends with the last who could ask it for something.
+        // A manager that waits for a reactor that is broken is let go by the end of the reactors.
+        let ended = self.reactors.stop();
         let _ended = self.manager.join();
-        self.reactors.stop()
+        ended
     }
+
+    /// Has the manager drain. Where that takes longer than it may, the end comes without it.
+    fn let_end(&self) {
+        let (telemetry, ending) = (self.telemetry.clone(), self.ending.clone());
+        let by = self.ending.by(self.drain) + DRAIN_MARGIN;
+        let drained = self.manage.call_until(by, move |manager| {
+            manager.drain(&telemetry, &|| ending.by(Duration::ZERO));
+            Ok(())
+        });
+        if let Err(error) = drained {
+            tracing::error!(%error, "not drained");
+        }
+    }
+}
+
+/// Whoever says it twice does not want to wait.
+fn end_at_the_next(signals: SigSet) -> Result<()> {
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    thread.spawn(move || {
+        while let Ok(signal) = signals.wait() {
+            if matches!(signal, Signal::SIGTERM | Signal::SIGINT) {
+                eprintln!("snap-target: {signal} again: ended at once");
+                std::process::exit(1);
+            }
+        }
+    })?;
+    Ok(())
 }

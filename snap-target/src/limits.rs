@@ -34,3 +34,31 @@ pub const EVENTS_KEPT: usize = 4096;
 pub const REQUESTS_MAX: usize = 64;
 /// Events of the target that wait to be told; more are counted and lost.
 pub const TARGET_EVENTS_MAX: usize = 4096;
+/// How long a TLS handshake may take.
+pub const ADMIN_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Connections to the admin service's socket, and to its TCP port; more wait to be accepted.
+pub const ADMIN_CONNECTIONS_MAX: usize = 64;
+/// Calls and streams of one connection at a time.
+pub const ADMIN_CALLS_MAX: usize = 32;
+/// Streams (events, statistics) of all connections.
+pub const ADMIN_STREAMS_MAX: usize = 128;
+/// Messages of a stream that wait for its client.
+pub const ADMIN_STREAM_MESSAGES: usize = 16;
+/// The longest that a call of the admin service may take; a change that the manager has begun is finished all the same.
+pub const ADMIN_CALL_TIME_MAX: Duration = Duration::from_secs(120);
+/// After so much silence a client of the admin service is asked whether it is still there.
+pub const ADMIN_IDLE_CHECK: Duration = Duration::from_secs(30);
+/// Events that a subscriber reads at a time.
+pub const EVENTS_PER_READ: usize = 64;
+/// Connections to the metrics endpoint; more wait to be accepted.
+pub const METRICS_CONNECTIONS_MAX: usize = 16;
+/// The first line and the headers of a request for metrics.
+pub const METRICS_HEAD_BYTES_MAX: usize = 8 << 10;
+/// How long such a request, and its answer, may take.
+pub const METRICS_TIME_MAX: Duration = Duration::from_secs(10);
+/// How much longer than its time draining may take: controllers end, and files are flushed.
+pub const DRAIN_MARGIN: Duration = Duration::from_secs(20);
+/// How often draining looks whether commands are still in flight.
+pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
+
+const _: () = assert!(METRICS_HEAD_BYTES_MAX >= 8192, "hyper asks for that");

@@ -1,11 +1,6 @@
 //! `snap-target`: serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "the admin service, which is to call the manager, is not there yet"
-)]
-
+mod admin;
 mod args;
 mod config;
 mod daemon;
@@ -14,9 +9,12 @@ mod events;
 mod health;
 mod limits;
 mod manage;
+mod metrics;
+mod notify;
 mod open;
 mod report;
 mod serve;
+mod signal;
 mod state;
 mod text;
 mod watch;
@@ -69,6 +67,7 @@ fn run(args: &Args) -> Result<()> {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     // Before the first thread: every thread inherits the mask, and the signals wait for us.
-    let signals = daemon::hold_signals()?;
-    daemon::start(&config)?.run_until(&signals)
+    let signals = signal::hold()?;
+    let file = args.config.as_deref();
+    daemon::start(&config, file)?.run_until(&signals)
 }

@@ -1,5 +1,6 @@
 //! What the daemon says when it is ready.
 
+use std::fmt::Write;
 use std::net::SocketAddr;
 
 use namespace::{Backing, Namespace};
@@ -7,40 +8,52 @@ use namespace::{Backing, Namespace};
 use crate::manage::{Manager, NamespaceLive};
 use crate::text::uuid_text;
 
-/// Prints the namespaces as a table, the line for a host, and last `ready ADDR:PORT`, for programs that wait for it.
-pub fn print(manager: &Manager, address: Option<SocketAddr>) {
+/// The namespaces as a table, and the lines for a host.
+pub fn of(manager: &Manager, address: Option<SocketAddr>) -> String {
+    let mut out = String::new();
+    // A text takes everything.
+    let _written = write(&mut out, manager, address);
+    out
+}
+
+fn write(out: &mut String, manager: &Manager, address: Option<SocketAddr>) -> std::fmt::Result {
     let subsystems = &manager.desired().subsystems;
-    println!(
+    writeln!(
+        out,
         "{:>4}  {:>6}  {:>14}  {:<10}  {:<36}  store",
         "nsid", "lba", "bytes", "access", "uuid"
-    );
+    )?;
     for (nqn, subsystem) in subsystems {
         if subsystems.len() > 1 {
-            println!("{nqn}");
+            writeln!(out, "{nqn}")?;
         }
         for (nsid, config) in &subsystem.namespaces {
             match manager.live_namespace(nqn, *nsid) {
-                Some(NamespaceLive::Served(namespace)) => print_one(namespace),
-                _ => println!("{nsid:>4}  not served; see the log  {}", config.source),
+                Some(NamespaceLive::Served(namespace)) => write_one(out, namespace)?,
+                _ => writeln!(out, "{nsid:>4}  not served; see the log  {}", config.source)?,
             }
         }
     }
-    println!();
-    let Some(address) = address else {
-        println!("ready");
-        return;
-    };
+    writeln!(out)?;
     for nqn in subsystems.keys() {
-        println!(
-            "nvme connect -t tcp -a {} -s {} -n {nqn}",
-            address.ip(),
-            address.port(),
-        );
+        if let Some(address) = address {
+            writeln!(
+                out,
+                "nvme connect -t tcp -a {} -s {} -n {nqn}",
+                address.ip(),
+                address.port(),
+            )?;
+        }
     }
-    println!("ready {address}");
+    Ok(())
 }
 
-fn print_one(namespace: &Namespace) {
+/// The last line, for programs that wait for it.
+pub fn ready(address: Option<SocketAddr>) -> String {
+    address.map_or_else(|| "ready".to_owned(), |address| format!("ready {address}"))
+}
+
+fn write_one(out: &mut String, namespace: &Namespace) -> std::fmt::Result {
     let access = if namespace.write_protected {
         "read-only"
     } else {
@@ -50,7 +63,8 @@ fn print_one(namespace: &Namespace) {
         Backing::Raw(_) => "",
         Backing::View { .. } => "volume ",
     };
-    println!(
+    writeln!(
+        out,
         "{:>4}  {:>6}  {:>14}  {:<10}  {:<36}  {kind}{}",
         namespace.nsid,
         namespace.lba_bytes,
@@ -58,5 +72,5 @@ fn print_one(namespace: &Namespace) {
         access,
         uuid_text(&namespace.identity.uuid),
         namespace.name
-    );
+    )
 }

@@ -11,6 +11,7 @@ use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, P
 use nix::sys::signal::Signal;
 use nvme::controller::ControllerLimits;
 use reactor::{Ring, RingConfig};
+use telemetry::Telemetry;
 
 use crate::config::TargetConfig;
 
@@ -28,7 +29,7 @@ pub struct Reactors {
 ///
 /// # Errors
 /// Why one of them could not be started.
-pub fn start(target: &TargetConfig, events: EventSink) -> Result<Reactors> {
+pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) -> Result<Reactors> {
     let service = Arc::new(NvmeService::empty(
         &ControllerLimits::default(),
         target.success_flag,
@@ -61,6 +62,7 @@ pub fn start(target: &TargetConfig, events: EventSink) -> Result<Reactors> {
             ring: RingConfig::default().mask(target.without),
             engine: EngineConfig {
                 cache_bytes: target.cache_bytes,
+                telemetry: telemetry.reactor(index),
                 frames: FrameConfig {
                     workers: workers.as_ref().map(FrameWorkers::queue),
                     ..FrameConfig::default()

@@ -4,6 +4,7 @@
 //! answered and told as events. A request that fails leaves what was served, and what was saved, as it was. Everything that blocks (opening stores, the
 //! state folder) happens here, on no reactor and not on the admin service's thread.
 
+mod drain;
 mod error;
 mod frontend;
 mod hosts;
@@ -12,6 +13,8 @@ mod namespaces;
 mod restore;
 mod steps;
 mod subsystems;
+#[cfg(test)]
+mod tests;
 mod thread;
 
 use std::collections::BTreeMap;
@@ -153,6 +156,22 @@ impl Manager {
     pub fn end_controller(&mut self, id: u16) -> Result<(), ManageError> {
         self.may_change()?;
         Ok(self.frontend.end_controller(ControllerId(id))?)
+    }
+
+    /// That a subsystem is there.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`].
+    pub fn require_subsystem(&self, nqn: &Nqn) -> Result<(), ManageError> {
+        self.subsystem(nqn).map(|_| ())
+    }
+
+    /// That a namespace is there, served or not.
+    ///
+    /// # Errors
+    /// [`ManageError::NotFound`].
+    pub fn require_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
+        self.namespace_config(nqn, nsid).map(|_| ())
     }
 
     fn may_change(&self) -> Result<(), ManageError> {

@@ -269,7 +269,11 @@ impl Manager {
         Ok(Arc::new(namespace))
     }
 
-    fn namespace_config(&self, nqn: &Nqn, nsid: u32) -> Result<&NamespaceConfig, ManageError> {
+    pub(super) fn namespace_config(
+        &self,
+        nqn: &Nqn,
+        nsid: u32,
+    ) -> Result<&NamespaceConfig, ManageError> {
         let there = self.subsystem(nqn)?.namespaces.get(&nsid);
         there.ok_or_else(|| {
             ManageError::NotFound(format!(

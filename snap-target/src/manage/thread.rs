@@ -2,11 +2,12 @@
 
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use super::{ManageError, Manager};
-use crate::limits::REQUESTS_MAX;
+use crate::limits::{DRAIN_LOOK, REQUESTS_MAX};
 
 /// Work for the manager.
 type Request = Box<dyn FnOnce(&mut Manager) + Send>;
@@ -56,6 +57,32 @@ impl Manage {
                 TrySendError::Disconnected(_) => ended(),
             })?;
         answered.await.unwrap_or_else(|_| Err(ended()))
+    }
+}
+
+impl Manage {
+    /// The same for a thread that may wait, and does so until `by`.
+    ///
+    /// # Errors
+    /// What the request returns; [`ManageError::Unavailable`] where it has not ended by then.
+    pub fn call_until<T: Send + 'static>(
+        &self,
+        by: Instant,
+        request: impl FnOnce(&mut Manager) -> Result<T, ManageError> + Send + 'static,
+    ) -> Result<T, ManageError> {
+        let (answer, answered) = sync_channel(1);
+        let mut request: Request = Box::new(move |manager| {
+            let _heard = answer.send(request(manager));
+        });
+        while let Err(refused) = self.requests.try_send(request) {
+            match refused {
+                TrySendError::Full(back) if Instant::now() < by => request = back,
+                _ => return Err(ended()),
+            }
+            std::thread::sleep(DRAIN_LOOK);
+        }
+        let left = by.saturating_duration_since(Instant::now());
+        answered.recv_timeout(left).unwrap_or_else(|_| Err(ended()))
     }
 }
 

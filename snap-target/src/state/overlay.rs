@@ -110,11 +110,6 @@ impl Overlay {
         }
         (desired, dropped)
     }
-
-    /// No difference at all.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
 }
 
 fn changes<K: Ord + Clone, T: Clone + PartialEq>(

@@ -1,8 +1,9 @@
 //! The daemon started from a configuration file.
 
+use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::target::{Folder, Target, status_of};
+use crate::target::{Folder, Target, pack, status_of, tokens};
 use initiator::{Initiator, Options};
 use nvme_spec::Status;
 
@@ -91,4 +92,43 @@ fn a_mistake_in_the_file_ends_the_start() {
         arguments.extend(with);
         assert_eq!(snap_target(&arguments).status.code(), Some(2), "{with:?}");
     }
+}
+
+/// docs/snap-target.toml, with its files beside it and free ports.
+#[test]
+fn the_documented_example_starts() {
+    let folder = Folder::new("example");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/snap-target.toml");
+    let mut text = std::fs::read_to_string(example).unwrap();
+    for port in ["4420", "9464"] {
+        let (taken, free) = (format!("127.0.0.1:{port}"), "127.0.0.1:0");
+        assert_eq!(text.matches(&taken).count(), 1);
+        text = text.replace(&taken, free);
+    }
+    let file = folder.path("t.toml");
+    std::fs::write(&file, text).unwrap();
+    pack(&folder.path("tokens.xio"), "u16", &tokens()[..80_000]);
+    std::fs::write(folder.path("disk.raw"), vec![0; 1 << 20]).unwrap();
+    let target = Target::start_configured(&file);
+    let as_host = |name: &str| Options {
+        hostnqn: name.to_owned(),
+        ..Options::default()
+    };
+    let nsids = |subsystem: &str, host: &str| -> Vec<u32> {
+        let host = Initiator::connect(&target.address, subsystem, &as_host(host)).unwrap();
+        host.namespaces().iter().map(|it| it.nsid.0).collect()
+    };
+    assert_eq!(nsids("nqn.2026-11.io.xio:datasets", "nqn.any"), [1]);
+    let disks = "nqn.2026-11.io.xio:disks";
+    let (first, second) = (
+        "nqn.2014-08.org.nvmexpress:uuid:00112233-4455-6677-8899-aabbccddeeff",
+        "nqn.2014-08.org.nvmexpress:uuid:ffeeddcc-bbaa-9988-7766-554433221100",
+    );
+    assert_eq!(
+        (nsids(disks, first), nsids(disks, second)),
+        (vec![1, 2], vec![2])
+    );
+    assert!(Initiator::connect(&target.address, disks, &as_host("nqn.any")).is_err());
+    assert!(folder.path("snap-target.sock").exists() && folder.path("state").is_dir());
+    assert_eq!(target.terminate(), Some(0));
 }

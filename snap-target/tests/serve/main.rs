@@ -5,6 +5,7 @@
     reason = "a failure of a test is a panic with its line"
 )]
 
+mod admin;
 mod config;
 mod killed;
 mod target;

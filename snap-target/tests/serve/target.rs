@@ -17,6 +17,8 @@ pub const NQN: &str = "nqn.2026-11.io.xio:snap";
 pub struct Target {
     child: Child,
     pub address: String,
+    /// What it printed before it was ready.
+    lines: Vec<String>,
 }
 
 impl Target {
@@ -55,18 +57,36 @@ impl Target {
             .stderr(log)
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut lines = Vec::new();
         let address = loop {
-            match lines.next() {
+            match stdout.next() {
                 Some(line) => {
-                    if let Some(address) = line.unwrap().strip_prefix("ready ") {
+                    let line = line.unwrap();
+                    if let Some(address) = line.strip_prefix("ready ") {
                         break address.to_owned();
                     }
+                    lines.push(line);
                 }
                 None => panic!("snap-target {arguments:?} ended: {:?}", child.wait()),
             }
         };
-        Target { child, address }
+        Target {
+            child,
+            address,
+            lines,
+        }
+    }
+
+    /// The rest of a line that it printed before it was ready.
+    pub fn said(&self, prefix: &str) -> &str {
+        let found = self.lines.iter().find_map(|line| line.strip_prefix(prefix));
+        found.unwrap()
+    }
+
+    /// The exit status, where something else ends it.
+    pub fn wait(mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
     }
 
     /// Connects a host.
@@ -80,10 +100,15 @@ impl Target {
         self.child.wait().unwrap();
     }
 
+    /// Sends a signal.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    }
+
     /// SIGTERM, and the exit status.
     pub fn terminate(mut self) -> Option<i32> {
-        let pid = nix::unistd::Pid::from_raw(self.child.id().cast_signed());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+        self.signal(nix::sys::signal::Signal::SIGTERM);
         self.child.wait().unwrap().code()
     }
 }

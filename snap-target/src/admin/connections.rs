@@ -1,0 +1,166 @@
+//! Connections: how many, and whose.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::Connected;
+use tonic::{Request, Status};
+
+/// How long accepting rests after the system refused (no descriptors).
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Who is at the other end.
+#[derive(Clone, Copy, Debug)]
+pub enum Peer {
+    /// A process of this machine with this user id; none: the system did not say.
+    Local(Option<u32>),
+    /// Somebody whom TLS has let in.
+    Tls,
+}
+
+/// A connection, with its place among those that there may be.
+#[derive(Debug)]
+pub struct Connection<T> {
+    io: T,
+    peer: Peer,
+    _place: OwnedSemaphorePermit,
+}
+
+impl<T> Connected for Connection<T> {
+    type ConnectInfo = Peer;
+
+    fn connect_info(&self) -> Peer {
+        self.peer
+    }
+}
+
+/// A listening socket.
+pub trait Listening: Send + 'static {
+    /// A connection.
+    type Io: Send + 'static;
+
+    /// The next one, and who it is.
+    fn next(&self) -> impl Future<Output = io::Result<(Self::Io, Peer)>> + Send;
+}
+
+impl Listening for UnixListener {
+    type Io = UnixStream;
+
+    async fn next(&self) -> io::Result<(UnixStream, Peer)> {
+        let (io, _) = self.accept().await?;
+        let peer = Peer::Local(io.peer_cred().ok().map(|peer| peer.uid()));
+        Ok((io, peer))
+    }
+}
+
+impl Listening for TcpListener {
+    type Io = TcpStream;
+
+    async fn next(&self) -> io::Result<(TcpStream, Peer)> {
+        let (io, _) = self.accept().await?;
+        io.set_nodelay(true)?;
+        Ok((io, Peer::Tls))
+    }
+}
+
+/// Accepts as long as there is a place; others wait in the backlog.
+pub fn incoming<L: Listening>(
+    listener: L,
+    places: Arc<Semaphore>,
+) -> ReceiverStream<io::Result<Connection<L::Io>>> {
+    let (accepted, incoming) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Ok(place) = places.clone().acquire_owned().await {
+            match listener.next().await {
+                Ok((io, peer)) => {
+                    let connection = Connection {
+                        io,
+                        peer,
+                        _place: place,
+                    };
+                    if accepted.send(Ok(connection)).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "the admin service cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            }
+        }
+    });
+    ReceiverStream::new(incoming)
+}
+
+/// Lets the daemon's own user and root in. The socket's mode says the same; this holds also where its folder was copied or its mode changed.
+pub fn check(request: Request<()>) -> Result<Request<()>, Status> {
+    let own = nix::unistd::geteuid().as_raw();
+    match request.extensions().get::<Peer>() {
+        Some(Peer::Tls) => Ok(request),
+        Some(Peer::Local(Some(uid))) if *uid == own || *uid == 0 => Ok(request),
+        Some(Peer::Local(Some(uid))) => Err(Status::permission_denied(format!(
+            "user {uid} may not ask this daemon, which is user {own}'s; ask as that user or as root"
+        ))),
+        _ => Err(Status::permission_denied(
+            "the system does not say who asks; connect to the Unix socket directly",
+        )),
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for Connection<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_read(cx, buf)
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for Connection<T> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_daemons_user_and_root_are_let_in() {
+        let own = nix::unistd::geteuid().as_raw();
+        let asked = |peer: Option<Peer>| {
+            let mut request = Request::new(());
+            peer.map(|peer| request.extensions_mut().insert(peer));
+            check(request).map(|_| ()).map_err(|status| status.code())
+        };
+        assert_eq!(asked(Some(Peer::Local(Some(own)))), Ok(()));
+        assert_eq!(asked(Some(Peer::Local(Some(0)))), Ok(()));
+        assert_eq!(asked(Some(Peer::Tls)), Ok(()));
+        let denied = Err(tonic::Code::PermissionDenied);
+        assert_eq!(asked(Some(Peer::Local(Some(own + 1)))), denied);
+        assert_eq!(asked(Some(Peer::Local(None))), denied);
+        assert_eq!(asked(None), denied);
+    }
+}

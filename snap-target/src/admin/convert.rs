@@ -1,0 +1,407 @@
+//! Between the contract's messages and the daemon's own types.
+
+use std::net::SocketAddr;
+
+use admin_proto::limits::{HOSTS_MAX, SOURCE_BYTES_MAX};
+use admin_proto::v1::{self, host_policy::Hosts};
+use frontend_nvme_tcp::ControllerReport;
+use namespace::Backing;
+use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Visibility};
+use nvme::nqn::Nqn;
+use tonic::Status;
+
+use crate::desired::{PortId, SubsystemBody};
+use crate::manage::{ManageError, Manager, NamespaceLive};
+use crate::text::{hex, uuid_text};
+
+impl From<ManageError> for Status {
+    fn from(error: ManageError) -> Self {
+        let text = error.to_string();
+        match error {
+            ManageError::Invalid(_) => Self::invalid_argument(text),
+            ManageError::NotFound(_) => Self::not_found(text),
+            ManageError::Exists(_) => Self::already_exists(text),
+            ManageError::Precondition(_) => Self::failed_precondition(text),
+            ManageError::Exhausted(_) => Self::resource_exhausted(text),
+            ManageError::Unavailable(_) => Self::unavailable(text),
+            ManageError::Internal(_) => Self::internal(text),
+        }
+    }
+}
+
+/// A malformed field; the message begins with its name.
+pub fn invalid(field: &str, why: impl std::fmt::Display) -> ManageError {
+    ManageError::Invalid(format!("{field}: {why}"))
+}
+
+/// An NQN.
+pub fn nqn(field: &str, text: &str) -> Result<Nqn, ManageError> {
+    Nqn::parse(text).map_err(|error| invalid(field, format!("{text:?}: {error}")))
+}
+
+/// An NQN, or none where the field is empty.
+pub fn optional_nqn(field: &str, text: &str) -> Result<Option<Nqn>, ManageError> {
+    (!text.is_empty()).then(|| nqn(field, text)).transpose()
+}
+
+/// Host NQNs, each once.
+pub fn nqns(field: &str, texts: &[String], max: usize) -> Result<Vec<Nqn>, ManageError> {
+    if texts.len() > max {
+        return Err(invalid(field, format!("more than {max} names")));
+    }
+    let mut all = Vec::with_capacity(texts.len());
+    for text in texts {
+        let name = nqn(field, text)?;
+        if all.contains(&name) {
+            return Err(invalid(field, format!("{name} is there twice")));
+        }
+        all.push(name);
+    }
+    Ok(all)
+}
+
+/// A set of hosts; none where it is not set.
+pub fn hosts(
+    field: &str,
+    policy: Option<&v1::HostPolicy>,
+) -> Result<Option<HostPolicy>, ManageError> {
+    Ok(match policy.and_then(|policy| policy.hosts.as_ref()) {
+        None => None,
+        Some(Hosts::Any(_)) => Some(HostPolicy::Any),
+        Some(Hosts::Only(list)) => Some(HostPolicy::Only(nqns(field, &list.nqns, HOSTS_MAX)?)),
+    })
+}
+
+/// The same as those who see a namespace.
+pub fn visibility(
+    field: &str,
+    policy: Option<&v1::HostPolicy>,
+) -> Result<Option<Visibility>, ManageError> {
+    Ok(hosts(field, policy)?.map(|policy| match policy {
+        HostPolicy::Any => Visibility::All,
+        HostPolicy::Only(list) => Visibility::Hosts(list),
+    }))
+}
+
+/// An NSID of a namespace that must be named.
+pub fn nsid(number: u32) -> Result<u32, ManageError> {
+    match number {
+        1..=NAMESPACES_MAX => Ok(number),
+        _ => Err(invalid(
+            "nsid",
+            format!("{number}; it is 1 to {NAMESPACES_MAX}"),
+        )),
+    }
+}
+
+/// An address.
+pub fn address(text: &str) -> Result<SocketAddr, ManageError> {
+    text.parse().map_err(|_| {
+        invalid(
+            "address",
+            format!("{text:?}; write IP:PORT or [IPv6]:PORT, for example 0.0.0.0:4420"),
+        )
+    })
+}
+
+/// A port id; none where it is 0.
+pub fn port_id(number: u32) -> Result<Option<PortId>, ManageError> {
+    let port_id = PortId::try_from(number).map_err(|_| {
+        invalid(
+            "port_id",
+            format!("{number}; it is at most {}", PortId::MAX),
+        )
+    })?;
+    Ok((port_id > 0).then_some(port_id))
+}
+
+/// TCP, the only transport of today.
+pub fn tcp(transport: i32) -> Result<(), ManageError> {
+    match v1::Transport::try_from(transport) {
+        Ok(v1::Transport::Unspecified | v1::Transport::Tcp) => Ok(()),
+        _ => Err(invalid("transport", "this daemon has TCP only")),
+    }
+}
+
+/// What a volume or store is called.
+pub fn source(text: &str) -> Result<String, ManageError> {
+    if text.is_empty() || text.len() > SOURCE_BYTES_MAX {
+        return Err(invalid(
+            "source",
+            format!(
+                "{} bytes; it has 1 to {SOURCE_BYTES_MAX}: a path, file:PATH, mem:SIZE or null:SIZE",
+                text.len()
+            ),
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// A subsystem that is to be made.
+pub fn body(request: &v1::CreateSubsystemRequest) -> Result<SubsystemBody, ManageError> {
+    Ok(SubsystemBody {
+        serial: identify_text("serial", &request.serial, 20)?,
+        model: identify_text("model", &request.model, 40)?,
+        hosts: hosts("hosts", request.hosts.as_ref())?.unwrap_or(HostPolicy::Only(Vec::new())),
+        limits: limits(request.limits.as_ref())?,
+    })
+}
+
+fn identify_text(field: &str, text: &str, max: usize) -> Result<Option<String>, ManageError> {
+    let printable = text.bytes().all(|byte| (0x20..0x7F).contains(&byte));
+    if text.len() > max || !printable {
+        return Err(invalid(
+            field,
+            format!("at most {max} printable ASCII characters"),
+        ));
+    }
+    Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+fn limits(asked: Option<&v1::SubsystemLimits>) -> Result<ControllerLimits, ManageError> {
+    let default = ControllerLimits::default();
+    let Some(asked) = asked else {
+        return Ok(default);
+    };
+    let small = |field: &str, value: u32, default: u16, max: u16| match u16::try_from(value) {
+        Ok(0) => Ok(default),
+        Ok(value) if value <= max => Ok(value),
+        _ => Err(invalid(
+            field,
+            format!("limits: {value}; it is at most {max}"),
+        )),
+    };
+    let limits = ControllerLimits {
+        controllers_max: small(
+            "controllers_max",
+            asked.controllers_max,
+            default.controllers_max,
+            nvme_spec::fabrics::CNTLID_MAX,
+        )?,
+        controllers_per_host_max: small(
+            "controllers_per_host_max",
+            asked.controllers_per_host_max,
+            default.controllers_per_host_max,
+            nvme_spec::fabrics::CNTLID_MAX,
+        )?,
+        io_queues_max: small(
+            "io_queues_max",
+            asked.io_queues_max,
+            default.io_queues_max,
+            default.io_queues_max,
+        )?,
+        queue_entries_max: small(
+            "queue_entries_max",
+            asked.queue_entries_max,
+            default.queue_entries_max,
+            default.queue_entries_max,
+        )?,
+        transfer_bytes_max: match asked.transfer_bytes_max {
+            0 => default.transfer_bytes_max,
+            bytes if bytes <= default.transfer_bytes_max => bytes,
+            bytes => {
+                let max = default.transfer_bytes_max;
+                return Err(invalid(
+                    "transfer_bytes_max",
+                    format!("{bytes}; it is at most {max}"),
+                ));
+            }
+        },
+        memory_per_host_bytes: match asked.memory_per_host_bytes_max {
+            0 => default.memory_per_host_bytes,
+            bytes => bytes,
+        },
+        ..default
+    };
+    limits.check().map_err(|error| invalid("limits", error))?;
+    Ok(limits)
+}
+
+/// A set of hosts, for a client.
+pub fn policy(hosts: &HostPolicy) -> v1::HostPolicy {
+    let hosts = match hosts {
+        HostPolicy::Any => Hosts::Any(v1::AnyHost {}),
+        HostPolicy::Only(list) => Hosts::Only(v1::HostList {
+            nqns: list.iter().map(Nqn::to_string).collect(),
+        }),
+    };
+    v1::HostPolicy { hosts: Some(hosts) }
+}
+
+fn seen_by(visibility: &Visibility) -> v1::HostPolicy {
+    policy(&match visibility {
+        Visibility::All => HostPolicy::Any,
+        Visibility::Hosts(list) => HostPolicy::Only(list.clone()),
+    })
+}
+
+fn origin(in_config: bool) -> i32 {
+    match in_config {
+        true => v1::Origin::Config.into(),
+        false => v1::Origin::Admin.into(),
+    }
+}
+
+/// A subsystem that is there.
+pub fn subsystem(
+    manager: &Manager,
+    controllers: &[ControllerReport],
+    nqn: &Nqn,
+) -> Option<v1::Subsystem> {
+    let there = manager.desired().subsystems.get(nqn)?;
+    let limits = &there.body.limits;
+    let made = frontend_nvme_tcp::subsystem(nqn.clone(), HostPolicy::Any, *limits);
+    let count = controllers
+        .iter()
+        .filter(|it| it.subsystem.as_ref() == Some(nqn))
+        .count();
+    Some(v1::Subsystem {
+        nqn: nqn.to_string(),
+        serial: there.body.serial.clone().unwrap_or(made.serial),
+        model: there.body.model.clone().unwrap_or(made.model),
+        hosts: Some(policy(&there.body.hosts)),
+        limits: Some(v1::SubsystemLimits {
+            controllers_max: limits.controllers_max.into(),
+            controllers_per_host_max: limits.controllers_per_host_max.into(),
+            io_queues_max: limits.io_queues_max.into(),
+            queue_entries_max: limits.queue_entries_max.into(),
+            transfer_bytes_max: limits.transfer_bytes_max,
+            memory_per_host_bytes_max: limits.memory_per_host_bytes,
+        }),
+        namespaces: number(there.namespaces.len()),
+        controllers: number(count),
+        origin: origin(manager.base().subsystems.contains_key(nqn)),
+    })
+}
+
+/// A count, for a client.
+pub fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// A namespace that is there, served or not.
+pub fn namespace(
+    manager: &Manager,
+    controllers: &[ControllerReport],
+    nqn: &Nqn,
+    nsid: u32,
+) -> Option<v1::Namespace> {
+    let config = manager.desired().namespace(nqn, nsid)?;
+    let mut found = v1::Namespace {
+        subsystem_nqn: nqn.to_string(),
+        nsid,
+        source: config.source.to_string(),
+        visible_to: Some(seen_by(&config.visibility)),
+        origin: origin(manager.base().namespace(nqn, nsid).is_some()),
+        ..v1::Namespace::default()
+    };
+    match manager.live_namespace(nqn, nsid) {
+        Some(NamespaceLive::Served(served)) => {
+            found.set_state(v1::NamespaceState::Ready);
+            describe(&mut found, served);
+            let sees = |it: &&ControllerReport| {
+                it.subsystem.as_ref() == Some(nqn) && config.visibility.includes(&it.host)
+            };
+            found.controllers = number(controllers.iter().filter(sees).count());
+        }
+        Some(NamespaceLive::Failed(why)) => {
+            found.set_state(v1::NamespaceState::Failed);
+            found.state_detail.clone_from(why);
+        }
+        None => found.set_state(v1::NamespaceState::Failed),
+    }
+    Some(found)
+}
+
+fn describe(found: &mut v1::Namespace, served: &namespace::Namespace) {
+    found.uuid = uuid_text(&served.identity.uuid);
+    found.nguid = hex(&served.identity.uuid);
+    found.lba_bytes = served.lba_bytes;
+    found.block_count = served.blocks;
+    found.bytes = served.bytes();
+    found.set_write_protection(if served.write_protected {
+        v1::WriteProtection::ReadOnly
+    } else {
+        v1::WriteProtection::None
+    });
+    match &served.backing {
+        Backing::Raw(_) => found.set_kind(v1::NamespaceKind::Raw),
+        Backing::View { volume, .. } => {
+            found.set_kind(v1::NamespaceKind::View);
+            let superblock = volume.superblock();
+            found.view = Some(v1::VolumeView {
+                volume_uuid: uuid_text(&superblock.volume_uuid),
+                generation: superblock.generation,
+                name: volume.name().to_owned(),
+                presented_bytes: volume.presented_bytes(),
+                stored_bytes: volume
+                    .streams()
+                    .iter()
+                    .map(|stream| stream.stored_bytes)
+                    .sum(),
+            });
+        }
+    }
+}
+
+/// A listener that is there.
+pub fn listener(
+    manager: &Manager,
+    controllers: &[ControllerReport],
+    port_id: PortId,
+) -> Option<v1::Listener> {
+    let config = manager.desired().listeners.get(&port_id)?;
+    let address = manager.live_listener(port_id).unwrap_or(config.address);
+    // The front desk knows at which address a controller's admin queue came in.
+    let here = |it: &&ControllerReport| {
+        it.local.is_some_and(|local| {
+            local.port() == address.port()
+                && (address.ip().is_unspecified() || local.ip() == address.ip())
+        })
+    };
+    let connections = controllers
+        .iter()
+        .filter(here)
+        .map(|it| it.io_queues.len() + 1)
+        .sum();
+    Some(v1::Listener {
+        port_id: port_id.into(),
+        transport: v1::Transport::Tcp.into(),
+        address: address.to_string(),
+        connections: number(connections),
+        origin: origin(manager.base().listeners.contains_key(&port_id)),
+    })
+}
+
+/// A referral that is there.
+pub fn referral(manager: &Manager, address: SocketAddr) -> Option<v1::Referral> {
+    let config = manager.desired().referrals.get(&address)?;
+    Some(v1::Referral {
+        port_id: config.port_id.into(),
+        transport: v1::Transport::Tcp.into(),
+        address: address.to_string(),
+        origin: origin(manager.base().referrals.contains_key(&address)),
+    })
+}
+
+/// A controller that is there.
+pub fn controller(report: &ControllerReport) -> v1::Controller {
+    let since = std::time::SystemTime::now().checked_sub(report.connected);
+    v1::Controller {
+        cntlid: report.id.0.into(),
+        subsystem_nqn: name_of(report.subsystem.as_ref()),
+        host_nqn: report.host.to_string(),
+        host_id: hex(&report.host_id),
+        is_discovery: report.subsystem.is_none(),
+        transport: v1::Transport::Tcp.into(),
+        peer_address: report.peer.map(|peer| peer.to_string()).unwrap_or_default(),
+        io_queues: number(report.io_queues.len()),
+        kato_ms: report.kato_ms,
+        connected_since: since.map(Into::into),
+    }
+}
+
+/// A subsystem's name; of discovery controllers the discovery service's.
+pub fn name_of(subsystem: Option<&Nqn>) -> String {
+    subsystem.map_or_else(|| Nqn::discovery().to_string(), Nqn::to_string)
+}

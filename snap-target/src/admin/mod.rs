@@ -1,0 +1,213 @@
+//! The admin service: gRPC over a Unix socket, and over TCP with TLS where that was asked for.
+//!
+//! It runs on a thread and a runtime of its own. What it changes it asks of the manager; it never waits for a store or a reactor itself.
+
+mod connections;
+mod convert;
+mod services;
+mod socket;
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
+
+use admin_proto::limits::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
+use admin_proto::v1;
+use anyhow::{Context as _, Result};
+use telemetry::Telemetry;
+use tokio::sync::{Semaphore, oneshot};
+use tonic::service::interceptor::InterceptedService;
+use tonic::transport::server::Router;
+use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+
+use crate::config::{AdminConfig, AdminTcpConfig};
+use crate::events::Hub;
+use crate::health::Health;
+use crate::limits::{
+    ADMIN_CALL_TIME_MAX, ADMIN_CALLS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_HANDSHAKE_MAX,
+    ADMIN_IDLE_CHECK, ADMIN_STREAMS_MAX,
+};
+use crate::manage::Manage;
+use crate::signal::Ending;
+
+/// What the services work with. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Changes what is served.
+    pub manage: Manage,
+    /// What happens.
+    pub events: Hub,
+    /// How the daemon does.
+    pub health: Health,
+    /// What it did.
+    pub telemetry: Arc<Telemetry>,
+    /// What runs here.
+    pub info: Arc<Info>,
+    /// Ends the daemon.
+    pub ending: Ending,
+    /// Places for streams.
+    pub streams: Arc<Semaphore>,
+}
+
+/// What runs here.
+#[derive(Debug)]
+pub struct Info {
+    /// This start: 32 random hexadecimal digits.
+    pub instance: String,
+    /// When it began.
+    pub started_at: SystemTime,
+    /// Reactor threads.
+    pub reactors: u16,
+    /// Decoding threads.
+    pub workers: usize,
+    /// The configuration file.
+    pub config_file: String,
+    /// The state folder.
+    pub state_folder: String,
+    /// io_uring features in use.
+    pub ring_features: Vec<String>,
+    /// How long draining may take where nobody says.
+    pub drain: Duration,
+}
+
+/// The running service; it ends when this is dropped.
+pub struct AdminService {
+    /// Where it listens over TCP, if it does.
+    pub tcp: Option<SocketAddr>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A place for each stream there may be.
+pub fn stream_places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(ADMIN_STREAMS_MAX))
+}
+
+/// Listens, and serves on a thread of its own.
+///
+/// # Errors
+/// A socket, an address, a certificate or a key that cannot be used.
+pub fn start(config: &AdminConfig, context: Context) -> Result<AdminService> {
+    let socket = socket::listen(&config.socket)
+        .with_context(|| format!("the admin socket {}", config.socket.display()))?;
+    let tcp = match &config.tcp {
+        None => None,
+        Some(tcp) => {
+            let listener = std::net::TcpListener::bind(tcp.address)
+                .with_context(|| format!("the admin service cannot listen on {}", tcp.address))?;
+            listener.set_nonblocking(true)?;
+            Some((listener, tls(tcp)?))
+        }
+    };
+    let address = tcp.as_ref().map(|(listener, _)| listener.local_addr());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("the admin service's runtime")?;
+    let (stop, stopped) = oneshot::channel();
+    let path = config.socket.clone();
+    let thread = std::thread::Builder::new().name("admin".to_owned());
+    let thread = thread.spawn(move || {
+        let result = runtime.block_on(async {
+            tokio::select! {
+                result = serve(socket, tcp, context) => result,
+                _ = stopped => Ok(()),
+            }
+        });
+        if let Err(error) = result {
+            tracing::error!(error = format!("{error:#}"), "the admin service ended");
+        }
+        // Streams end here.
+        drop(runtime);
+        socket::remove(&path);
+    })?;
+    Ok(AdminService {
+        tcp: address.transpose()?,
+        stop: Some(stop),
+        thread: Some(thread),
+    })
+}
+
+impl Drop for AdminService {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _told = self.stop.take().map(|stop| stop.send(()));
+        if let Some(thread) = self.thread.take() {
+            let _ended = thread.join();
+        }
+    }
+}
+
+async fn serve(
+    socket: std::os::unix::net::UnixListener,
+    tcp: Option<(std::net::TcpListener, ServerTlsConfig)>,
+    context: Context,
+) -> Result<()> {
+    // Of their own for each: who fills the TCP port does not keep the operator from the socket.
+    let places = || Arc::new(Semaphore::new(ADMIN_CONNECTIONS_MAX));
+    let unix = tokio::net::UnixListener::from_std(socket)?;
+    let unix =
+        routes(server(), &context).serve_with_incoming(connections::incoming(unix, places()));
+    let Some((listener, tls)) = tcp else {
+        return Ok(unix.await?);
+    };
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let tcp = routes(server().tls_config(tls)?, &context)
+        .serve_with_incoming(connections::incoming(listener, places()));
+    tokio::try_join!(unix, tcp)?;
+    Ok(())
+}
+
+/// The services, each behind the check of who asks.
+fn routes(mut server: Server, context: &Context) -> Router {
+    macro_rules! limited {
+        ($module:ident :: $server:ident) => {
+            InterceptedService::new(
+                v1::$module::$server::new(context.clone())
+                    .max_decoding_message_size(REQUEST_BYTES_MAX)
+                    .max_encoding_message_size(ANSWER_BYTES_MAX),
+                connections::check,
+            )
+        };
+    }
+    server
+        .add_service(limited!(target_service_server::TargetServiceServer))
+        .add_service(limited!(subsystem_service_server::SubsystemServiceServer))
+        .add_service(limited!(namespace_service_server::NamespaceServiceServer))
+        .add_service(limited!(host_service_server::HostServiceServer))
+        .add_service(limited!(listener_service_server::ListenerServiceServer))
+        .add_service(limited!(controller_service_server::ControllerServiceServer))
+        .add_service(limited!(event_service_server::EventServiceServer))
+        .add_service(limited!(stats_service_server::StatsServiceServer))
+}
+
+/// A server within its limits.
+fn server() -> Server {
+    Server::builder()
+        .timeout(ADMIN_CALL_TIME_MAX)
+        .concurrency_limit_per_connection(ADMIN_CALLS_MAX)
+        .max_concurrent_streams(u32::try_from(ADMIN_CALLS_MAX).ok())
+        .http2_keepalive_interval(Some(ADMIN_IDLE_CHECK))
+}
+
+fn tls(config: &AdminTcpConfig) -> Result<ServerTlsConfig> {
+    let read = |path: &Path| {
+        std::fs::read(path).with_context(|| format!("the admin service's TLS: {}", path.display()))
+    };
+    let identity = Identity::from_pem(read(&config.cert)?, read(&config.key)?);
+    let tls = ServerTlsConfig::new()
+        .identity(identity)
+        .timeout(ADMIN_HANDSHAKE_MAX);
+    Ok(match &config.client_ca {
+        Some(authority) => tls.client_ca_root(Certificate::from_pem(read(authority)?)),
+        None => {
+            tracing::warn!(
+                address = %config.address,
+                "any client that reaches the admin service over TCP may change everything: tls-client-ca is not set"
+            );
+            tls
+        }
+    })
+}

@@ -1,0 +1,143 @@
+//! HostService.
+
+use std::collections::BTreeMap;
+
+use admin_proto::limits::HOSTS_PER_CALL_MAX;
+use admin_proto::v1;
+use admin_proto::v1::host_service_server::HostService;
+use nvme::controller::HostPolicy;
+use nvme::nqn::Nqn;
+use tonic::Request;
+
+use super::super::{Context, convert};
+use super::{Answer, of};
+use crate::manage::{ManageError, Manager};
+use crate::text::hex;
+
+/// Hosts by name, or none for "any host": exactly one of both is asked for.
+fn named(texts: &[String], any: bool) -> Result<Option<Vec<Nqn>>, ManageError> {
+    match (texts.is_empty(), any) {
+        (true, true) => Ok(None),
+        (false, false) => convert::nqns("host_nqns", texts, HOSTS_PER_CALL_MAX).map(Some),
+        (false, true) => Err(convert::invalid(
+            "any",
+            "hosts are named too; leave one of the two out",
+        )),
+        (true, false) => Err(convert::invalid(
+            "host_nqns",
+            "nobody is named; name hosts, or any host",
+        )),
+    }
+}
+
+fn subsystem_hosts(
+    manager: &Manager,
+    controllers: &[frontend_nvme_tcp::ControllerReport],
+    nqn: &Nqn,
+    policy: &HostPolicy,
+) -> v1::SubsystemHosts {
+    let mut connected: BTreeMap<String, v1::ConnectedHost> = BTreeMap::new();
+    debug_assert!(manager.desired().subsystems.contains_key(nqn));
+    for it in controllers
+        .iter()
+        .filter(|it| it.subsystem.as_ref() == Some(nqn))
+    {
+        let name = it.host.to_string();
+        let host = connected
+            .entry(name.clone())
+            .or_insert_with(|| v1::ConnectedHost {
+                host_nqn: name,
+                host_id: hex(&it.host_id),
+                controllers: 0,
+            });
+        host.controllers += 1;
+    }
+    v1::SubsystemHosts {
+        subsystem_nqn: nqn.to_string(),
+        policy: Some(convert::policy(policy)),
+        connected: connected.into_values().collect(),
+    }
+}
+
+#[tonic::async_trait]
+impl HostService for Context {
+    async fn allow_hosts(
+        &self,
+        request: Request<v1::AllowHostsRequest>,
+    ) -> Answer<v1::AllowHostsResponse> {
+        let asked = of(request);
+        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let hosts = named(&asked.host_nqns, asked.any)?;
+        self.ask(move |manager| {
+            let policy = match hosts {
+                Some(hosts) => manager.allow_hosts(&nqn, &hosts)?,
+                None => manager.set_hosts(&nqn, HostPolicy::Any)?.0,
+            };
+            Ok(v1::AllowHostsResponse {
+                hosts: Some(convert::policy(&policy)),
+            })
+        })
+        .await
+    }
+
+    async fn deny_hosts(
+        &self,
+        request: Request<v1::DenyHostsRequest>,
+    ) -> Answer<v1::DenyHostsResponse> {
+        let asked = of(request);
+        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let hosts = named(&asked.host_nqns, asked.any)?;
+        self.ask(move |manager| {
+            let (policy, ended) = match hosts {
+                Some(hosts) => manager.deny_hosts(&nqn, &hosts)?,
+                None => manager.deny_any_host(&nqn)?,
+            };
+            Ok(v1::DenyHostsResponse {
+                hosts: Some(convert::policy(&policy)),
+                controllers_ended: convert::number(ended),
+            })
+        })
+        .await
+    }
+
+    async fn set_hosts(
+        &self,
+        request: Request<v1::SetHostsRequest>,
+    ) -> Answer<v1::SetHostsResponse> {
+        let asked = of(request);
+        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let hosts = convert::hosts("hosts", asked.hosts.as_ref())?;
+        let hosts = hosts.ok_or_else(|| {
+            convert::invalid("hosts", "it is not set; name hosts, or write out any host")
+        })?;
+        self.ask(move |manager| {
+            let (policy, ended) = manager.set_hosts(&nqn, hosts)?;
+            Ok(v1::SetHostsResponse {
+                hosts: Some(convert::policy(&policy)),
+                controllers_ended: convert::number(ended),
+            })
+        })
+        .await
+    }
+
+    async fn list_hosts(
+        &self,
+        request: Request<v1::ListHostsRequest>,
+    ) -> Answer<v1::ListHostsResponse> {
+        let only = convert::optional_nqn("subsystem_nqn", &of(request).subsystem_nqn)?;
+        self.ask(move |manager| {
+            if let Some(nqn) = &only {
+                manager.require_subsystem(nqn)?;
+            }
+            let controllers = manager.controllers()?;
+            let all = manager.desired().subsystems.iter();
+            let asked = all.filter(|(nqn, _)| only.as_ref().is_none_or(|only| only == *nqn));
+            Ok(v1::ListHostsResponse {
+                subsystems: asked
+                    .map(|(nqn, it)| subsystem_hosts(manager, &controllers, nqn, &it.body.hosts))
+                    .collect(),
+            })
+        })
+        .await
+    }
+}

@@ -1,0 +1,237 @@
+//! StatsService.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use admin_proto::limits::{STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN};
+use admin_proto::v1;
+use admin_proto::v1::stats_service_server::StatsService;
+use nvme::nqn::Nqn;
+use telemetry::{HistogramSnapshot, HostSnapshot, NamespaceSnapshot, ReactorSnapshot, Snapshot};
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use super::super::{Context, convert};
+use super::{Answer, of};
+use crate::limits::ADMIN_STREAM_MESSAGES;
+use crate::manage::{Manager, NamespaceLive};
+use crate::text::uuid_text;
+
+/// Which rows are asked for.
+#[derive(Clone, Debug, Default)]
+struct Filter {
+    subsystem: Option<Nqn>,
+    host: Option<Nqn>,
+    nsid: u32,
+    without_latency: bool,
+}
+
+/// Namespaces by UUID: telemetry has what its stores took by that, since a restart of a subsystem keeps it.
+type ByUuid = HashMap<String, Vec<(Nqn, u32)>>;
+
+impl Filter {
+    fn of(asked: Option<v1::StatsFilter>) -> Result<Self, Status> {
+        let asked = asked.unwrap_or_default();
+        Ok(Self {
+            subsystem: convert::optional_nqn("subsystem_nqn", &asked.subsystem_nqn)?,
+            host: convert::optional_nqn("host_nqn", &asked.host_nqn)?,
+            nsid: asked.nsid,
+            without_latency: asked.without_latency,
+        })
+    }
+
+    fn wants(&self, subsystem: &str, nsid: u32) -> bool {
+        self.subsystem
+            .as_ref()
+            .is_none_or(|nqn| nqn.as_str() == subsystem)
+            && (self.nsid == 0 || self.nsid == nsid)
+    }
+}
+
+impl Context {
+    async fn snapshot(&self, filter: &Filter) -> Result<v1::StatsSnapshot, Status> {
+        let by_uuid = self.manage.call(|manager| Ok(by_uuid(manager))).await?;
+        let now = self.telemetry.snapshot();
+        Ok(message(&self.info.instance, &now, &by_uuid, filter))
+    }
+}
+
+fn by_uuid(manager: &Manager) -> ByUuid {
+    let mut all = ByUuid::new();
+    for (nqn, subsystem) in &manager.desired().subsystems {
+        for nsid in subsystem.namespaces.keys() {
+            if let Some(NamespaceLive::Served(it)) = manager.live_namespace(nqn, *nsid) {
+                let uuid = uuid_text(&it.identity.uuid);
+                all.entry(uuid).or_default().push((nqn.clone(), *nsid));
+            }
+        }
+    }
+    all
+}
+
+fn message(instance: &str, now: &Snapshot, by_uuid: &ByUuid, filter: &Filter) -> v1::StatsSnapshot {
+    let hosts = now.hosts.iter().filter(|row| {
+        filter.wants(&row.subsystem, row.nsid)
+            && filter
+                .host
+                .as_ref()
+                .is_none_or(|host| host.as_str() == row.host)
+    });
+    let namespaces = now.namespaces.iter().flat_map(|row| {
+        let names = by_uuid.get(&row.uuid).map_or(&[][..], Vec::as_slice);
+        names
+            .iter()
+            .filter(|(nqn, nsid)| filter.wants(nqn.as_str(), *nsid))
+            .map(|(nqn, nsid)| namespace(row, nqn, *nsid))
+    });
+    v1::StatsSnapshot {
+        instance: instance.to_owned(),
+        taken_at: Some(SystemTime::now().into()),
+        monotonic_ns: now.uptime_ns,
+        hosts: hosts.map(|row| host(row, filter.without_latency)).collect(),
+        namespaces: namespaces.collect(),
+        reactors: now.reactors.iter().map(reactor).collect(),
+    }
+}
+
+fn host(row: &HostSnapshot, without_latency: bool) -> v1::HostStats {
+    let latency = |histogram| (!without_latency).then(|| latency(histogram));
+    v1::HostStats {
+        subsystem_nqn: row.subsystem.clone(),
+        host_nqn: row.host.clone(),
+        nsid: row.nsid,
+        others: row.host == telemetry::limits::OTHERS,
+        commands: row
+            .commands
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(kind, count)| v1::CommandCount {
+                kind: kind.replace([' ', '_'], "-"),
+                count: *count,
+            })
+            .collect(),
+        read_bytes: row.bytes_read,
+        written_bytes: row.bytes_written,
+        errors: row
+            .errors
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(class, count)| v1::StatusCount {
+                class: class.replace([' ', '_'], "-"),
+                count: *count,
+            })
+            .collect(),
+        in_flight: small(row.in_flight),
+        read_latency: latency(&row.read_latency),
+        write_latency: latency(&row.write_latency),
+    }
+}
+
+fn latency(histogram: &HistogramSnapshot) -> v1::LatencyHistogram {
+    v1::LatencyHistogram {
+        buckets: histogram
+            .buckets
+            .iter()
+            .map(|(upper_ns, count)| v1::LatencyBucket {
+                upper_ns: *upper_ns,
+                count: *count,
+            })
+            .collect(),
+        count: histogram.count,
+        sum_ns: histogram.sum_ns,
+        min_ns: histogram.min_ns,
+        max_ns: histogram.max_ns,
+    }
+}
+
+fn namespace(row: &NamespaceSnapshot, nqn: &Nqn, nsid: u32) -> v1::NamespaceStats {
+    let counters = &row.counters;
+    v1::NamespaceStats {
+        subsystem_nqn: nqn.to_string(),
+        nsid,
+        stored_bytes: counters.stored_bytes,
+        // Stores of today are on this machine: what is fetched is what is moved.
+        wire_bytes: counters.stored_bytes + counters.written_bytes,
+        delivered_bytes: counters.delivered_bytes,
+        copied_bytes: counters.copied_bytes,
+        cache_hits: counters.frame_hits,
+        cache_misses: counters.frames_decoded,
+        joined_misses: counters.joined_misses,
+        transforms: row
+            .decoders
+            .iter()
+            .map(|it| v1::TransformStats {
+                name: it.chain.clone(),
+                frames: it.frames,
+                decode_ns: it.busy_ns,
+            })
+            .collect(),
+        store_queue_depth: small(row.store_operations),
+        // The counter tells how often requests waited, and not how many wait now.
+        parked: 0,
+    }
+}
+
+fn reactor(row: &ReactorSnapshot) -> v1::ReactorStats {
+    let pools = [&row.answers, &row.incoming, &row.staging];
+    v1::ReactorStats {
+        reactor: row.reactor.into(),
+        turns: row.turns,
+        busy_ns: row.busy_ns,
+        idle_ns: row.idle_ns,
+        connections: small(row.connections),
+        pool_used_bytes: pools.iter().map(|pool| pool.used_bytes).sum(),
+        pool_bytes: pools.iter().map(|pool| pool.total_bytes).sum(),
+    }
+}
+
+fn small(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[tonic::async_trait]
+impl StatsService for Context {
+    type WatchStatsStream = ReceiverStream<Result<v1::StatsSnapshot, Status>>;
+
+    async fn get_stats(&self, request: Request<v1::GetStatsRequest>) -> Answer<v1::StatsSnapshot> {
+        let filter = Filter::of(of(request).filter)?;
+        Ok(Response::new(self.snapshot(&filter).await?))
+    }
+
+    async fn watch_stats(
+        &self,
+        request: Request<v1::WatchStatsRequest>,
+    ) -> Answer<Self::WatchStatsStream> {
+        let asked = of(request);
+        let filter = Filter::of(asked.filter)?;
+        let interval_ms = asked.interval_ms;
+        if !(STATS_INTERVAL_MS_MIN..=STATS_INTERVAL_MS_MAX).contains(&interval_ms) {
+            let why =
+                format!("{interval_ms}; it is {STATS_INTERVAL_MS_MIN} to {STATS_INTERVAL_MS_MAX}");
+            return Err(convert::invalid("interval_ms", why).into());
+        }
+        let place = self.stream_place()?;
+        let (out, stream) = mpsc::channel(ADMIN_STREAM_MESSAGES);
+        let context = self.clone();
+        tokio::spawn(async move {
+            let _place = place;
+            let mut ticks = tokio::time::interval(Duration::from_millis(interval_ms.into()));
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+            loop {
+                tokio::select! {
+                    _ = ticks.tick() => {}
+                    () = out.closed() => return,
+                }
+                let snapshot = context.snapshot(&filter).await;
+                let ended = snapshot.is_err();
+                // A client that does not take them loses snapshots: none is made while one waits.
+                if out.send(snapshot).await.is_err() || ended {
+                    return;
+                }
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}

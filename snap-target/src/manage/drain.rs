@@ -1,0 +1,101 @@
+//! The orderly end.
+
+use std::fs::OpenOptions;
+use std::time::{Duration, Instant};
+
+use admin_proto::v1::{self, event::Kind};
+use store::StoreSpec;
+use telemetry::Telemetry;
+
+use super::Manager;
+use crate::config::SourceSpec;
+use crate::limits::DRAIN_LOOK;
+
+impl Manager {
+    /// Stops listening, lets what is in flight end until `by` says, which may come to say sooner, ends the controllers, and flushes. Nothing of it is saved: the next start serves the same.
+    pub fn drain(&mut self, telemetry: &Telemetry, by: &dyn Fn() -> Instant) {
+        for port_id in self.live.listeners.keys() {
+            if self.live_listener(*port_id).is_some()
+                && let Err(error) = self.frontend.remove_listener(*port_id)
+            {
+                tracing::warn!(port_id, %error, "a listener stays open until the end");
+            }
+        }
+        self.wait_for_commands(telemetry, by);
+        match self.frontend.controllers() {
+            Ok(controllers) => {
+                for controller in controllers {
+                    // Its host may have left meanwhile.
+                    let _gone = self.frontend.end_controller(controller.id);
+                }
+            }
+            Err(error) => tracing::warn!(%error, "controllers end with their connections"),
+        }
+        self.flush();
+    }
+
+    /// A host that goes on sending commands is cut off at the end of the time.
+    fn wait_for_commands(&self, telemetry: &Telemetry, by: &dyn Fn() -> Instant) {
+        let in_flight = || -> u64 {
+            telemetry
+                .snapshot()
+                .hosts
+                .iter()
+                .map(|it| it.in_flight)
+                .sum()
+        };
+        let first = in_flight();
+        let mut left = first;
+        while left > 0 && Instant::now() < by() {
+            std::thread::sleep(DRAIN_LOOK.min(by().saturating_duration_since(Instant::now())));
+            left = in_flight();
+        }
+        if left > 0 {
+            tracing::warn!(
+                in_flight = left,
+                "commands are cut off: their hosts send them again to the next daemon"
+            );
+        }
+        let progress = v1::ProgressEvent {
+            operation: 1,
+            what: "drain".to_owned(),
+            done: first.saturating_sub(left),
+            total: first,
+            unit: "commands".to_owned(),
+            ended: true,
+        };
+        let text = format!("drain: {left} of {first} commands were cut off");
+        self.events.publish(Kind::Progress(progress), text);
+    }
+
+    /// Puts what files have in the page cache on their media, so that what hosts were told is written is there even if the power goes next.
+    fn flush(&self) {
+        for ((nqn, nsid), live) in &self.live.namespaces {
+            let super::NamespaceLive::Served(namespace) = live else {
+                continue;
+            };
+            let Some(config) = self.desired.namespace(nqn, *nsid) else {
+                continue;
+            };
+            let SourceSpec::Store {
+                spec: StoreSpec::File { path },
+                ..
+            } = &config.source
+            else {
+                continue;
+            };
+            if namespace.write_protected {
+                continue;
+            }
+            let begun = Instant::now();
+            let file = OpenOptions::new().write(true).open(path);
+            match file.and_then(|file| file.sync_data()) {
+                Ok(()) if begun.elapsed() > Duration::from_secs(1) => {
+                    tracing::info!(path = %path.display(), took_ms = begun.elapsed().as_millis(), "flushed");
+                }
+                Ok(()) => {}
+                Err(error) => tracing::error!(path = %path.display(), %error, "not flushed"),
+            }
+        }
+    }
+}
