@@ -219,10 +219,9 @@ impl Daemon {
                 self.place,
                 env!("CARGO_PKG_VERSION")
             )),
-            Code::Unavailable => Failure::unreachable(said),
-            Code::PermissionDenied | Code::Unauthenticated => Failure::unreachable(format!(
-                "{said} (run this as the user that runs snap-target, or as root; over TCP, give --tls-cert and --tls-key)"
-            )),
+            Code::Unavailable | Code::PermissionDenied | Code::Unauthenticated => {
+                Failure::unreachable(said)
+            }
             Code::Internal | Code::Unknown | Code::DataLoss => Failure::refused(format!(
                 "a fault of snap-target: {said} (its log says more; `snapctl recorder dump` shows what led to it)"
             )),

@@ -10,4 +10,5 @@ mod live;
 mod mistakes;
 mod requests;
 mod support;
+mod terminal;
 mod tls;

@@ -101,9 +101,9 @@ fn refusals_are_passed_on_with_what_to_do() {
         ),
         (
             Code::PermissionDenied,
-            "uid 1000 may not do this",
+            "user 1000 may not ask this daemon",
             3,
-            "uid 1000 may not do this (run this as the user that runs snap-target, or as root; over TCP, give --tls-cert and --tls-key)".to_owned(),
+            "user 1000 may not ask this daemon".to_owned(),
         ),
         (
             Code::Internal,

@@ -6,6 +6,7 @@ mod services;
 use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use admin_proto::v1::controller_service_server::ControllerServiceServer;
@@ -31,6 +32,7 @@ use tonic::transport::{Server, ServerTlsConfig};
 pub struct Shared {
     asked: Arc<Mutex<Vec<String>>>,
     refusal: Arc<Mutex<Option<Status>>>,
+    stays_open: Arc<AtomicBool>,
 }
 
 impl Shared {
@@ -41,6 +43,13 @@ impl Shared {
             Some(status) => Err(status),
             None => Ok(()),
         }
+    }
+}
+
+impl Shared {
+    /// Whether streams stay open when all is said.
+    fn stays_open(&self) -> bool {
+        self.stays_open.load(Ordering::Relaxed)
     }
 }
 
@@ -111,6 +120,11 @@ impl Fake {
     /// Every call from now on is answered with this status.
     pub fn refuse(&self, status: Status) {
         *self.shared.refusal.lock().unwrap() = Some(status);
+    }
+
+    /// Streams stay open from now on when all is said.
+    pub fn stay_open(&self) {
+        self.shared.stays_open.store(true, Ordering::Relaxed);
     }
 
     /// What was asked since the last look.

@@ -11,7 +11,7 @@ use admin_proto::v1::stats_service_server::StatsService;
 use admin_proto::v1::subsystem_service_server::SubsystemService;
 use admin_proto::v1::target_service_server::TargetService;
 use admin_proto::v1::*;
-use tokio_stream::Stream;
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status};
 
 use super::{Shared, samples};
@@ -36,8 +36,13 @@ macro_rules! service {
 
                 async fn $streaming(&self, request: Request<$stream_request>) -> Result<Response<Self::$stream>, Status> {
                     self.note(request.get_ref())?;
-                    let messages = samples::$streaming(request.into_inner());
-                    Ok(Response::new(Box::pin(tokio_stream::iter(messages.into_iter().map(Ok)))))
+                    let messages = samples::$streaming(request.into_inner()).into_iter().map(Ok);
+                    let told = tokio_stream::iter(messages);
+                    Ok(Response::new(if self.stays_open() {
+                        Box::pin(told.chain(tokio_stream::pending()))
+                    } else {
+                        Box::pin(told)
+                    }))
                 }
             )?
         }
