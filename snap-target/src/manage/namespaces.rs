@@ -265,6 +265,9 @@ impl Manager {
             && open::is_lasting(config)
         {
             namespace.keeper = keepers.of(&namespace.identity);
+            namespace
+                .restore_marks()
+                .map_err(|error| ManageError::Precondition(error.to_string()))?;
         }
         Ok(Arc::new(namespace))
     }
