@@ -154,6 +154,8 @@ pub(crate) fn info(namespace: &Namespace, visibility: &Visibility) -> NamespaceI
         nguid: namespace.identity.uuid,
         eui64: None,
         write_protected: namespace.write_protected,
+        protection: namespace.access.protection(),
+        keeps_reservations: namespace.keeper.is_durable(),
         volatile_cache: matches!(namespace.backing, Backing::Raw(_)) && !namespace.write_protected,
         optimal_boundary_blocks: 0,
         optimal_blocks: blocks(namespace.optimal_read_bytes),

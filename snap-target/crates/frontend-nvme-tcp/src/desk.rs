@@ -1,20 +1,23 @@
 //! The front desk: accepts connections, sees them through Connect, and keeps the controllers and their admin queues.
 
+mod abort;
 mod admin;
 mod changes;
 mod closing;
 mod listening;
 mod report;
 mod shutdown;
+mod state;
 mod visitor;
 
 use std::collections::HashMap;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use namespace::Engine;
 use nvme::Time;
-use nvme::controller::{Admitted, Controller, ControllerId, Registry};
+use nvme::controller::{Admitted, ControllerId, Registry};
 use nvme::queue::{QueueId, Slot};
 use nvme_spec::Nsid;
 use reactor::{Owner, OwnerId, Ring};
@@ -25,12 +28,14 @@ use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
 use crate::limits::HANDSHAKES_MAX;
 use crate::link::Health;
-use crate::message::{Adoption, ChangeId, Message, QueueCounters};
+use crate::message::{ChangeId, Control, Message, QueueCounters};
 use crate::meter::QueueNames;
 use crate::table::{Key, Table};
+use abort::Aborting;
 use changes::{Changes, Disks};
 use listening::Listening;
 use shutdown::Flushing;
+use state::States;
 use visitor::{State, Visitor};
 
 /// Whom a message is for.
@@ -67,6 +72,12 @@ pub(crate) struct Desk {
     shutdowns_begun: u32,
     /// Controllers that end, and what is to be told of them when they are gone.
     leaving: HashMap<ControllerId, TargetEvent>,
+    /// Aborts whose outcome is not known yet.
+    aborting: Aborting,
+    /// Reservations and write protections that change.
+    states: States,
+    /// Wakes this desk; none before it runs.
+    control: Option<Control>,
     /// What the subsystems have.
     disks: Disks,
     /// Changes of what is served that reactors are carrying out.
@@ -102,6 +113,9 @@ impl Desk {
             shutdowns: Vec::new(),
             shutdowns_begun: 0,
             leaving: HashMap::new(),
+            aborting: Aborting::default(),
+            states: States::default(),
+            control: None,
             disks: Disks::default(),
             changes: Changes::default(),
             requests: Vec::new(),
@@ -122,14 +136,20 @@ impl Desk {
         Ok(desk)
     }
 
-    /// How many reactors there are.
-    pub(crate) fn meet(&mut self, reactors: usize) {
+    /// How many reactors there are, and what wakes this one.
+    pub(crate) fn meet(&mut self, reactors: usize, control: &Control) {
         self.reactors = reactors;
+        self.control = Some(control.clone());
     }
 
     /// When [`Desk::act`] is next worth calling without an event.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        self.registry.deadline()
+        let deadlines = [
+            self.registry.deadline(),
+            self.abort_deadline(),
+            self.preempt_deadline(),
+        ];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Whether [`Desk::act`] has something to do.
@@ -165,6 +185,9 @@ impl Desk {
                 }
             }
             Message::Request(request) => self.request(*request),
+            Message::Aborted(id, aborted) => self.aborted(id, aborted),
+            Message::Reserve(reserve) => self.reserve(*reserve),
+            Message::Preempted(id) => self.preempted(id),
             Message::Carried(change, reactor, result) => self.carried(change, reactor, result),
             _ => {}
         }
@@ -173,7 +196,10 @@ impl Desk {
     /// Sends, receives, closes, moves and expires what is due.
     pub(crate) fn act(&mut self, engine: &mut Engine) {
         self.flush_for_shutdowns(engine);
+        self.take_kept();
         let now = self.clock.now();
+        self.end_old_aborts(now);
+        self.end_old_preempts(now);
         while let Some(id) = self.registry.next_expired(now) {
             tracing::warn!(cntlid = id.0, "keep alive expired");
             self.note(EventKind::KeepAliveExpired, id);
@@ -216,17 +242,12 @@ impl Desk {
         );
         let controller = self.registry.controller(admitted.controller);
         let names = QueueNames::of(controller, &admitted);
-        let namespaces = controller
-            .map(|it| Arc::clone(it.namespaces()))
-            .unwrap_or_default();
-        let memory = controller.map_or(0, |it| it.limits().memory_per_host_bytes);
-        let formats = controller.map(Controller::copy_formats).unwrap_or_default();
-        let adoption = visitor.into_adoption(admitted, connect, counters, names, namespaces);
-        match adoption.map(|adoption| Adoption {
-            memory_bytes_max: memory,
-            copy_formats: formats,
-            ..adoption
-        }) {
+        let Some(controller) = controller else {
+            return self.queue_closed(admitted.controller, admitted.queue);
+        };
+        let acre = controller.host_honours_retry_delay();
+        counters.honours_retry_delay.store(acre, Ordering::Relaxed);
+        match visitor.into_adoption(admitted, connect, counters, names, controller) {
             Some(adoption) => {
                 self.service.events.send(TargetEvent::QueueConnected {
                     controller: admitted.controller,

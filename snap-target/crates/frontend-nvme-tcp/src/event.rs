@@ -8,6 +8,7 @@ use std::sync::mpsc::SyncSender;
 use nvme::controller::ControllerId;
 use nvme::nqn::Nqn;
 use nvme::queue::QueueId;
+use nvme_spec::reservation::NotificationType;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +51,17 @@ pub enum TargetEvent {
         controller: ControllerId,
         /// QID.
         queue: QueueId,
+    },
+    /// A host was told that the reservations of a namespace changed.
+    ReservationChanged {
+        /// Its subsystem.
+        subsystem: Nqn,
+        /// NSID.
+        nsid: u32,
+        /// HOSTID of the host that was told.
+        host_id: [u8; 16],
+        /// What.
+        what: NotificationType,
     },
 }
 

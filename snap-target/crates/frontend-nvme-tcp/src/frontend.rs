@@ -1,6 +1,7 @@
 //! One reactor's loop.
 
 mod orders;
+mod preempts;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
@@ -19,10 +20,11 @@ use crate::host_share::HostShares;
 use crate::io_queue::{IoQueue, QueueSetup};
 use crate::limits::{CONNECTIONS_MAX, MESSAGES_MAX};
 use crate::link::{Health, Link, Receiving};
-use crate::message::{Adoption, Control, Message};
+use crate::message::{Abort, Adoption, Control, Message, Reserved};
 use crate::meter::{Meter, TurnTime};
 use crate::table::{Key, Table};
 use orders::Pending;
+use preempts::Preempting;
 
 /// One reactor's share of the target; see the crate.
 pub struct Frontend {
@@ -58,6 +60,7 @@ pub struct Frontend {
     outbox: VecDeque<(usize, Message)>,
     /// Orders of the desk that take time.
     pending: Vec<Pending>,
+    preempting: Vec<Preempting>,
     stopping: bool,
 }
 
@@ -118,6 +121,7 @@ impl Frontend {
             done: Vec::new(),
             outbox: VecDeque::new(),
             pending: Vec::new(),
+            preempting: Vec::new(),
             stopping: false,
         })
     }
@@ -140,7 +144,7 @@ impl Frontend {
     pub fn run(&mut self, peers: &[Control]) -> Result<(), FrontendError> {
         self.peers = peers.to_vec();
         if let Some(desk) = &mut self.desk {
-            desk.meet(peers.len());
+            desk.meet(peers.len(), &self.control);
         }
         while !self.stopping {
             let until = self
@@ -201,6 +205,7 @@ impl Frontend {
             self.refill_dry();
             self.settle();
             self.look_at_pending();
+            self.look_at_preempts();
             if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
                 return;
             }
@@ -235,27 +240,56 @@ impl Frontend {
     }
 
     fn answered(&mut self, done: Done) {
-        let key = Key::from_bits(done.token >> 16);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "the low half of the token is the slot"
-        )]
-        let slot = Slot(done.token as u16);
+        let (key, slot) = parts_of(done.token);
+        self.preempted_ends(done.token);
         if let Some(queue) = self.queues.get_mut(key) {
             queue.done(slot, done);
             self.touched.push(key);
-            return;
-        }
-        if let Some(draining) = self.draining.get_mut(&key) {
-            draining.in_flight -= 1;
-            if draining.in_flight == 0 {
-                let (controller, queue) = (draining.controller, draining.queue);
-                self.draining.remove(&key);
-                self.tell_desk(Message::QueueClosed(controller, queue));
-            }
+        } else if self.draining.contains_key(&key) {
+            self.drained(key);
         } else if let Some(desk) = &mut self.desk {
             desk.flushed(&done);
         }
+    }
+
+    /// A request of a queue that has closed has ended.
+    fn drained(&mut self, key: Key) {
+        let Some(draining) = self.draining.get_mut(&key) else {
+            return;
+        };
+        draining.in_flight -= 1;
+        if draining.in_flight == 0 {
+            let (controller, queue) = (draining.controller, draining.queue);
+            self.draining.remove(&key);
+            self.tell_desk(Message::QueueClosed(controller, queue));
+        }
+    }
+
+    /// The desk has answered a reservation command.
+    fn reserved(&mut self, reserved: &Reserved) {
+        let (key, slot) = parts_of(reserved.token);
+        match self.queues.get_mut(key) {
+            Some(queue) => {
+                queue.reserved(slot, reserved.status, &reserved.data);
+                self.touched.push(key);
+            }
+            None => self.drained(key),
+        }
+    }
+
+    /// Ends a command, if its queue is still there.
+    fn abort(&mut self, abort: Abort) {
+        let of_controller = self.queues_of(abort.controller);
+        for key in of_controller {
+            if let Some(queue) = self.queues.get_mut(key)
+                && queue.queue == abort.queue
+            {
+                queue.abort(abort.cid, abort.id, key, &mut self.engine);
+                self.touched.push(key);
+                return;
+            }
+        }
+        self.tell_desk(Message::Aborted(abort.id, false));
     }
 
     /// Gives memory that came back to the queues that wait for it, one write each in turn.
@@ -313,8 +347,12 @@ impl Frontend {
                 self.dry.push(key);
             }
             let (controller, failures) = (queue.controller, std::mem::take(&mut queue.failures));
+            let messages = std::mem::take(&mut queue.messages);
             for failure in failures {
                 self.tell_desk(Message::Failed(controller, failure));
+            }
+            for message in messages {
+                self.tell_desk(message);
             }
             if health == Health::Over {
                 self.close(key);
@@ -324,9 +362,12 @@ impl Frontend {
     }
 
     fn close(&mut self, key: Key) {
-        let Some(queue) = self.queues.remove(key) else {
+        let Some(mut queue) = self.queues.remove(key) else {
             return;
         };
+        for message in queue.take_aborts() {
+            self.tell_desk(message);
+        }
         self.owners.remove(&queue.link.owner_id());
         let (controller, id, in_flight) = (queue.controller, queue.queue, queue.in_flight());
         tracing::info!(
@@ -364,11 +405,17 @@ impl Frontend {
         match message {
             Message::Adopt(adoption) => self.adopt(*adoption),
             Message::Order(order) => self.order(order),
+            Message::Abort(abort) => self.abort(abort),
+            Message::Reserved(reserved) => self.reserved(&reserved),
             Message::Stop => self.stopping = true,
             message @ (Message::QueueClosed(..)
             | Message::Failed(..)
             | Message::Request(_)
-            | Message::Carried(..)) => {
+            | Message::Carried(..)
+            | Message::Aborted(..)
+            | Message::Reserve(_)
+            | Message::Preempted(_)
+            | Message::Kept) => {
                 if let Some(desk) = &mut self.desk {
                     desk.message(message);
                 }
@@ -386,14 +433,17 @@ impl Frontend {
             counters,
             names,
             namespaces,
-            memory_bytes_max,
             copy_formats,
+            host,
+            limits,
         } = adoption;
         let (controller, id) = (admitted.controller, admitted.queue);
         let reactors = self.peers.len().max(1) as u64;
-        let share = self
-            .hosts
-            .of(&names.subsystem, &names.host, memory_bytes_max / reactors);
+        let share = self.hosts.of(
+            &names.subsystem,
+            &names.host,
+            limits.memory_per_host_bytes / reactors,
+        );
         let made = Link::new(&self.ring, Fd::from(socket), machine, Receiving::Freely)
             .ok()
             .and_then(|mut link| {
@@ -417,6 +467,8 @@ impl Frontend {
                     namespaces,
                     copy_formats,
                     share,
+                    host,
+                    limits,
                 };
                 let queue = IoQueue::new(link, setup, self.clock);
                 queue.meter.note(EventKind::QueueOpened, 0);
@@ -500,6 +552,16 @@ impl Frontend {
             }
         }
     }
+}
+
+/// The queue and the slot in a request's token.
+fn parts_of(token: u64) -> (Key, Slot) {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the low half of the token is the slot"
+    )]
+    let slot = Slot(token as u16);
+    (Key::from_bits(token >> 16), slot)
 }
 
 impl Drop for Frontend {

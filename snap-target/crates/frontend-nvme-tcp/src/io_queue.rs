@@ -1,16 +1,20 @@
 //! One I/O queue: commands in, requests to the engine, answers out.
 
+mod access;
 mod commands;
+mod ending;
 mod halves;
 
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use namespace::{Done, Engine, Io, NamespaceError, NamespaceKey};
+use namespace::{Done, Engine, Found, Io, NamespaceError, NamespaceKey};
+use nvme::controller::reservation::HostId;
 use nvme::controller::{
-    BlockRange, CommandError, ControllerId, CopyFormats, IoCommand, NamespaceSet as NamespaceInfos,
-    parse_io,
+    BlockRange, CommandError, ControllerId, ControllerLimits, CopyFormats, IoCommand,
+    NamespaceSet as NamespaceInfos, parse_io,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
@@ -20,11 +24,12 @@ use telemetry::EventKind;
 
 use crate::clock::Clock;
 use crate::host_share::HostShare;
-use crate::limits::{AWAITED_BYTES_MAX, LINGER};
+use crate::limits::{AWAITED_BYTES_MAX, LINGER, RETRY_DELAY};
 use crate::link::{Health, Link, LinkEvent};
-use crate::message::{QueueCounters, count};
+use crate::message::{Message, QueueCounters, count};
 use crate::meter::Meter;
 use crate::table::Key;
+use ending::{Ending, Place, token};
 use halves::Halves;
 
 /// An I/O queue and its connection.
@@ -44,7 +49,15 @@ pub(crate) struct IoQueue {
     held_bytes: u64,
     /// Bytes of writes that the engine has.
     writing_bytes: u64,
+    host: HostId,
+    limits: ControllerLimits,
+    /// What was found at the gates of namespaces, by their handle.
+    found: Vec<(u64, Found)>,
     clock: Clock,
+    /// By slot: who has its command.
+    places: Vec<Place>,
+    /// Commands that are to end early.
+    endings: Vec<Ending>,
     /// By slot: the last command, as it was when it came. What a namespace has become meanwhile changes nothing for it.
     commands: Vec<Option<IoCommand>>,
     /// Halves of fused operations.
@@ -59,6 +72,8 @@ pub(crate) struct IoQueue {
     starved: bool,
     /// Failures that the desk has not been told.
     pub(crate) failures: Vec<CommandError>,
+    /// What else it is to be told.
+    pub(crate) messages: Vec<Message>,
 }
 
 /// What a queue is made of besides its connection.
@@ -70,6 +85,8 @@ pub(crate) struct QueueSetup {
     pub(crate) namespaces: Arc<NamespaceInfos>,
     pub(crate) copy_formats: CopyFormats,
     pub(crate) share: Rc<HostShare>,
+    pub(crate) host: HostId,
+    pub(crate) limits: ControllerLimits,
 }
 
 impl IoQueue {
@@ -82,6 +99,8 @@ impl IoQueue {
             namespaces,
             copy_formats,
             share,
+            host,
+            limits: controller_limits,
         } = setup;
         let limits = link.machine.limits();
         let (entries, transfer_bytes_max) = (limits.queue_entries_max, limits.transfer_bytes_max);
@@ -97,7 +116,12 @@ impl IoQueue {
             share,
             held_bytes: 0,
             writing_bytes: 0,
+            host,
+            limits: controller_limits,
+            found: Vec::new(),
             clock,
+            places: vec![Place::Here; usize::from(entries)],
+            endings: Vec::new(),
             commands: vec![None; usize::from(entries)],
             halves: Halves::new(entries),
             in_flight: 0,
@@ -105,6 +129,7 @@ impl IoQueue {
             waiting: VecDeque::new(),
             starved: false,
             failures: Vec::new(),
+            messages: Vec::new(),
         }
     }
 
@@ -234,6 +259,12 @@ impl IoQueue {
     fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
         let sqe = self.link.machine.command(slot);
         self.meter.begin(slot, sqe, &self.namespaces);
+        if let Some(command) = self.reservation(slot) {
+            if let Some(place) = self.commands.get_mut(slot.index()) {
+                *place = None;
+            }
+            return self.reserve(slot, command, key);
+        }
         let parsed = self.parse(slot);
         if let Some(place) = self.commands.get_mut(slot.index()) {
             *place = parsed.ok();
@@ -301,6 +332,10 @@ impl IoQueue {
     /// Finds a write's data a place, or lets it wait for one. In-capsule data come at once, so they get memory even where the pool has none:
     /// a queue depth of capsules at most.
     fn take_data(&mut self, slot: Slot, bytes: u32, engine: &Engine) {
+        // It is looked at again when the data are there; asking for them in vain would be a waste.
+        if let Err(status) = self.permit(slot, engine) {
+            return self.fail_with_half(slot, status);
+        }
         if !matches!(self.link.machine.transfer(slot), Transfer::InCapsule { .. }) {
             return self.waiting.push_back(slot);
         }
@@ -329,16 +364,19 @@ impl IoQueue {
             return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
         };
         let namespace = NamespaceKey::from_bits(info.handle);
+        if let Err(status) = self.permit(slot, engine) {
+            return self.fail_with_half(slot, status);
+        }
         // A digest is sent behind the data and must match them, whoever writes meanwhile.
         let (_, snapshot) = self.link.machine.digests();
-        let token = key.to_bits() << 16 | u64::from(slot.0);
         self.in_flight += 1;
+        self.put(slot, Place::Engine);
         self.writing_bytes += match &io {
             Io::Write { data, .. } | Io::Compare { data, .. } => data.len() as u64,
             Io::CompareAndWrite { expected, data, .. } => (expected.len() + data.len()) as u64,
             _ => 0,
         };
-        if let Some(done) = engine.submit(namespace, io, snapshot, token) {
+        if let Some(done) = engine.submit(namespace, io, snapshot, token(key, slot)) {
             self.done(slot, done);
         }
     }
@@ -346,6 +384,7 @@ impl IoQueue {
     /// The engine has answered.
     pub(crate) fn done(&mut self, slot: Slot, done: Done) {
         self.in_flight -= 1;
+        self.put(slot, Place::Here);
         let compare = self.halves.take_pair(slot);
         if let Some(IoCommand::Write(range) | IoCommand::Compare(range)) = self.parsed(slot) {
             let halves = if compare.is_some() { 2 } else { 1 };
@@ -384,7 +423,7 @@ impl IoQueue {
 
     fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Option<IoCommand>) {
         let is_write = !command.is_some_and(|command| command.is_read());
-        let status = error.status(is_write);
+        let status = self.with_retry_delay(self.status_of(slot, error, is_write), error);
         let (cid, nsid) = {
             let sqe = self.link.machine.command(slot);
             (sqe.cid(), sqe.nsid())
@@ -413,6 +452,15 @@ impl IoQueue {
         self.respond(slot, Completion::of(status), 0);
     }
 
+    /// A host that honours it is told when to try again (Base, "Command Retry Delay"); the others must not see the field.
+    fn with_retry_delay(&self, status: Status, error: &NamespaceError) -> Status {
+        if !error.is_unreachable() || !self.counters.honours_retry_delay.load(Ordering::Relaxed) {
+            return status;
+        }
+        let wait = error.retry_after().unwrap_or(RETRY_DELAY);
+        status.with_retry_delay(self.limits.retry_delay(wait))
+    }
+
     /// Answers, with `data_bytes` of the slot's buffer.
     fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
         let machine = &mut self.link.machine;
@@ -420,6 +468,7 @@ impl IoQueue {
         let bytes = data_bytes.max(machine.transfer(slot).bytes());
         self.meter.end(slot, &completion, bytes);
         machine.respond(slot, completion, data_bytes);
+        self.settle_endings(slot, completion.status);
     }
 
     /// Receives and sends what is due.

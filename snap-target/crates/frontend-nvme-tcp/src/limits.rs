@@ -34,6 +34,13 @@ pub(crate) const SINGLE_RECEIVES: u32 = 32;
 /// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
+/// How long an Abort waits for its command before it is answered that the command was not aborted.
+pub(crate) const ABORT_PATIENCE: Duration = Duration::from_secs(2);
+/// How long Preempt and Abort waits for the commands of those who were preempted: below the 30 s of a host.
+pub(crate) const PREEMPT_PATIENCE: Duration = Duration::from_secs(20);
+/// When a host should try again a command whose store cannot say when it is back.
+pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
+
 /// How long the last requests of a namespace that is detached may take before they are cancelled.
 pub(crate) const DETACH_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a detach is waited for in all, before whoever asked is told that the store still has something of it.

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use namespace::{Namespace, NamespaceKey};
+use nvme::controller::reservation::HostId;
 use nvme::controller::{
-    Admitted, CommandError, ControllerId, CopyFormats, NamespaceSet as NamespaceInfos,
+    Admitted, CommandError, ControllerId, ControllerLimits, CopyFormats,
+    NamespaceSet as NamespaceInfos,
 };
 use nvme::queue::{QueueId, Slot};
 use nvme::tcp::target::Connection as Machine;
+use nvme_spec::{Cid, Nsid, Sqe, Status};
 use reactor::Sender;
 
 use crate::admin::Request;
@@ -32,6 +35,44 @@ pub(crate) enum Order {
     Detach(ChangeId, Arc<[NamespaceKey]>),
     /// Say that you have come so far.
     Pass(ChangeId),
+    /// End the commands that these controllers have on this namespace, and say when none is left.
+    Preempt(PreemptId, Nsid, Arc<[ControllerId]>),
+}
+
+/// Names an Abort until its outcome is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct AbortId(pub(crate) u64);
+
+/// Names a Preempt and Abort until every reactor has ended the commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PreemptId(pub(crate) u64);
+
+/// A command of an I/O queue that is to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abort {
+    pub(crate) id: AbortId,
+    pub(crate) controller: ControllerId,
+    pub(crate) queue: QueueId,
+    pub(crate) cid: Cid,
+}
+
+/// A reservation command, with its data.
+#[derive(Debug)]
+pub(crate) struct Reserve {
+    pub(crate) controller: ControllerId,
+    pub(crate) queue: QueueId,
+    /// The queue's own name for it; comes back with the answer.
+    pub(crate) token: u64,
+    pub(crate) sqe: Sqe,
+    pub(crate) data: Vec<u8>,
+}
+
+/// The answer to a [`Reserve`].
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    pub(crate) token: u64,
+    pub(crate) status: Status,
+    pub(crate) data: Vec<u8>,
 }
 
 /// Names a change of what is served while it is made.
@@ -53,6 +94,18 @@ pub(crate) enum Message {
     QueueClosed(ControllerId, QueueId),
     /// To the desk: a command failed; for the Error Information log.
     Failed(ControllerId, CommandError),
+    /// To an I/O reactor: end this command.
+    Abort(Abort),
+    /// To the desk: whether an Abort ended its command.
+    Aborted(AbortId, bool),
+    /// To the desk: a reservation command.
+    Reserve(Box<Reserve>),
+    /// To the reactor that it came from: its answer.
+    Reserved(Box<Reserved>),
+    /// To the desk: the commands of those who were preempted have ended here.
+    Preempted(PreemptId),
+    /// To the desk: a record was kept, or could not be.
+    Kept,
     /// To any: end.
     Stop,
 }
@@ -69,10 +122,11 @@ pub(crate) struct Adoption {
     pub(crate) names: QueueNames,
     /// What its controller sees.
     pub(crate) namespaces: Arc<NamespaceInfos>,
-    /// Memory for data that its host may have, on all reactors together.
-    pub(crate) memory_bytes_max: u64,
     /// What its host has enabled.
     pub(crate) copy_formats: CopyFormats,
+    /// Who its host is to reservations.
+    pub(crate) host: HostId,
+    pub(crate) limits: ControllerLimits,
 }
 
 /// Reaches a frontend from any thread.
@@ -127,6 +181,8 @@ pub(crate) struct QueueCounters {
     pub(crate) read_commands: AtomicU64,
     pub(crate) write_commands: AtomicU64,
     pub(crate) media_errors: AtomicU64,
+    /// The other way: ACRE, the host honours the retry delay of a status.
+    pub(crate) honours_retry_delay: AtomicBool,
 }
 
 /// Adds to a counter that only this thread writes: a plain store, no locked instruction.

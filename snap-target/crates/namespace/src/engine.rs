@@ -20,7 +20,7 @@ use crate::parts::Parts;
 use crate::raw::{Raw, buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
-use crate::{Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
+use crate::{AccessGate, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
 
 /// Memory of one engine.
 #[derive(Clone, Debug)]
@@ -219,6 +219,13 @@ impl Engine {
         held_bytes == 0 || held_bytes + u64::from(bytes) <= left
     }
 
+    /// Who may do what with a namespace; none where it is not attached.
+    #[must_use]
+    pub fn access(&self, key: NamespaceKey) -> Option<&AccessGate> {
+        let index = self.attached.find(key)?;
+        Some(&self.attached[index].shared.access)
+    }
+
     /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
     /// came to. An unknown token is ignored: the request was answered.
     pub fn cancel(&mut self, token: u64) {
@@ -239,7 +246,8 @@ impl Engine {
             if !request.is_taken() || !is_theirs(request.token) {
                 continue;
             }
-            if request.is_write && matches!(request.work, Work::Submitted) {
+            if request.is_write && matches!(request.work, Work::Submitted) && !request.is_abandoned
+            {
                 request.is_abandoned = true;
                 self.attached[request.attached].shared.fence.raise();
             }

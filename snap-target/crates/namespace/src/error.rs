@@ -1,5 +1,7 @@
 //! What goes wrong between a command and its bytes; the wire status and its cause travel together.
 
+use std::time::Duration;
+
 use nvme_spec::status::Status;
 use store::{ErrorKind, StoreError};
 use volume::VolumeError;
@@ -184,6 +186,28 @@ impl NamespaceError {
             | Self::Miscompare { lba, .. }
             | Self::Uncorrectable { lba, .. } => Some(*lba),
             Self::InPart { cause, .. } => cause.first_lba(lba_bytes),
+            _ => None,
+        }
+    }
+
+    /// Whether a store could not be reached, and nothing was done.
+    #[must_use]
+    pub fn is_unreachable(&self) -> bool {
+        matches!(self, Self::Store { cause, .. } if cause.kind() == ErrorKind::Unreachable)
+    }
+
+    /// How long to wait before trying again, where the store knows.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Store {
+                cause:
+                    StoreError::Unreachable {
+                        retry_after_ms: Some(ms),
+                        ..
+                    },
+                ..
+            } => Some(Duration::from_millis((*ms).into())),
             _ => None,
         }
     }

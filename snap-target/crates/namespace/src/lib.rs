@@ -15,6 +15,7 @@
 
 #![deny(unsafe_code)]
 
+mod access;
 mod attached;
 mod attachments;
 mod compound;
@@ -38,6 +39,7 @@ mod request;
 mod shared;
 mod view;
 
+pub use access::{AccessGate, Found, TakeUpError, protection_record};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::NamespaceError;
 pub use exclusive::WriteGate;

@@ -8,7 +8,9 @@ use store::{RANGE_BYTES_MIN, SharedStore};
 use volume::Volume;
 use volume::format::Stream;
 
-use crate::{Forgetful, Identity, KeepError, Keeper, Marks, WriteFence, WriteGate};
+use crate::{
+    AccessGate, Forgetful, Identity, KeepError, Keeper, Marks, TakeUpError, WriteFence, WriteGate,
+};
 
 /// Names a namespace in this process. NSIDs repeat between subsystems, and after a detach; keys never do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,6 +84,8 @@ pub struct Namespace {
     pub gate: WriteGate,
     /// Blocks that are marked uncorrectable.
     pub marks: Marks,
+    /// Who may do what with it.
+    pub access: AccessGate,
     /// What must survive restarts besides the data.
     pub keeper: Arc<dyn Keeper>,
 }
@@ -104,6 +108,7 @@ impl Namespace {
             fence: WriteFence::default(),
             gate: WriteGate::default(),
             marks: Marks::default(),
+            access: AccessGate::default(),
             keeper: Forgetful::keeper(),
         }
     }
@@ -128,6 +133,7 @@ impl Namespace {
             fence: WriteFence::default(),
             gate: WriteGate::default(),
             marks: Marks::default(),
+            access: AccessGate::default(),
             keeper: Forgetful::keeper(),
         }
     }
@@ -141,6 +147,7 @@ impl Namespace {
         self.fence = old.fence.clone();
         self.gate = old.gate.clone();
         self.marks = old.marks.clone();
+        self.access = old.access.clone();
         self.keeper = old.keeper.clone();
         self
     }
@@ -151,6 +158,17 @@ impl Namespace {
     /// A record that cannot be read: the namespace must not be attached as if there were none.
     pub fn restore_marks(&self) -> Result<(), KeepError> {
         self.marks.restore(&*self.keeper)
+    }
+
+    /// Has this keeper remember what must survive restarts, and takes up what it has. May block.
+    ///
+    /// # Errors
+    /// What it has cannot be read, or is damaged: the namespace must not be served as if there were nothing.
+    pub fn kept_by(mut self, keeper: Arc<dyn Keeper>) -> Result<Self, TakeUpError> {
+        self.access = AccessGate::taken_up(keeper.as_ref())?;
+        self.marks.restore(&*keeper)?;
+        self.keeper = keeper;
+        Ok(self)
     }
 
     /// Presented bytes, whole blocks.

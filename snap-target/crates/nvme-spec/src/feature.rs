@@ -121,6 +121,10 @@ pub mod write_protection {
     pub const NONE: u32 = 0;
     /// Write protect, until changed.
     pub const WRITE_PROTECT: u32 = 1;
+    /// Write protect until power cycle.
+    pub const UNTIL_POWER_CYCLE: u32 = 2;
+    /// Permanent write protect.
+    pub const PERMANENT: u32 = 3;
 }
 
 /// DW0 of an asynchronous event (Base, "Asynchronous Event Request").

@@ -317,6 +317,10 @@ pub mod vwc {
 
 /// NWPC bit 0: No Write Protect and Write Protect states.
 pub const NWPC_WRITE_PROTECT: u8 = 1 << 0;
+/// NWPC bit 1: Write Protect Until Power Cycle.
+pub const NWPC_UNTIL_POWER_CYCLE: u8 = 1 << 1;
+/// NWPC bit 2: Permanent Write Protect.
+pub const NWPC_PERMANENT: u8 = 1 << 2;
 /// OFCS bit 0: Disconnect.
 pub const OFCS_DISCONNECT: u16 = 1 << 0;
 

@@ -8,9 +8,9 @@ use nvme::controller::{
     AdminCommand, ConnectContext, ControllerCounters, ControllerId, Effect, NotAdmitted, Outcome,
     buffer_bytes,
 };
-use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme::queue::{Completion, Slot, Transfer};
 use nvme::tcp::target::Event;
-use nvme_spec::{Cid, Direction, Status};
+use nvme_spec::{AdminOpcode, Direction, Status};
 use reactor::buf::IoBuf;
 use telemetry::EventKind;
 
@@ -125,7 +125,7 @@ impl Desk {
         }
     }
 
-    fn answer(&mut self, key: Key, slot: Slot, completion: Completion) {
+    pub(super) fn answer(&mut self, key: Key, slot: Slot, completion: Completion) {
         if let Some(visitor) = self.visitors.get_mut(key) {
             visitor.link.machine.respond(slot, completion, 0);
             self.touched.push(key);
@@ -201,6 +201,19 @@ impl Desk {
         }
     }
 
+    /// A controller's queues know whether its host honours retry delays.
+    fn pass_on_host_behavior(&self, id: ControllerId) {
+        let Some(controller) = self.registry.controller(id) else {
+            return;
+        };
+        let acre = controller.host_honours_retry_delay();
+        for ((owner, _), (queue, _)) in &self.counters {
+            if *owner == id {
+                queue.honours_retry_delay.store(acre, Ordering::Relaxed);
+            }
+        }
+    }
+
     /// Carries out an admin command whose data, if it brings any, are there.
     fn execute(&mut self, key: Key, id: ControllerId, slot: Slot) {
         self.fold_counters(id);
@@ -240,7 +253,11 @@ impl Desk {
                 self.carry_out(id, effect);
             }
             Outcome::Pending => {}
+            Outcome::OfNamespace(ask) => self.ask_namespace(key, id, slot, ask),
             Outcome::Abort { queue, cid } => self.abort(key, id, slot, queue, cid),
+        }
+        if AdminOpcode(sqe.opcode) == AdminOpcode::SET_FEATURES {
+            self.pass_on_host_behavior(id);
         }
         self.answer_async_events(key, id);
     }
@@ -284,29 +301,6 @@ impl Desk {
             let effect = controller.reset_complete();
             self.carry_out(id, effect);
         }
-    }
-
-    /// Asynchronous Event Requests end; every other command is on its way already and is answered in its own time.
-    fn abort(&mut self, key: Key, id: ControllerId, slot: Slot, queue: QueueId, cid: Cid) {
-        self.telemetry.record_now(&telemetry::Event {
-            cid: cid.0,
-            ..telemetry::Event::of_queue(EventKind::Abort, id.0, queue.0)
-        });
-        let Some(visitor) = self.visitors.get_mut(key) else {
-            return;
-        };
-        let Some(controller) = self.registry.controller_mut(id) else {
-            return;
-        };
-        let target = if queue.is_admin() {
-            visitor.link.machine.find(cid)
-        } else {
-            None
-        };
-        let aborted =
-            target.is_some_and(|target| target != slot && controller.abort_async_event(target));
-        let completion = controller.abort_finished(aborted);
-        self.answer(key, slot, completion);
     }
 
     /// Answers the requests of all controllers that something has happened for.

@@ -101,6 +101,17 @@ impl Disks {
         Ok(NamespaceInfos::new(self.epoch, infos)?)
     }
 
+    /// A namespace that hosts see, by its number and its key.
+    pub(super) fn namespace(
+        &self,
+        nqn: &Nqn,
+        nsid: Nsid,
+        key: NamespaceKey,
+    ) -> Option<Arc<Namespace>> {
+        let disk = self.by_subsystem.get(nqn)?.get(&nsid.0)?;
+        (disk.namespace.key == key).then(|| disk.namespace.clone())
+    }
+
     fn of(&mut self, nqn: &Nqn) -> Result<&mut BTreeMap<u32, Disk>, AdminError> {
         let disks = self.by_subsystem.get_mut(nqn);
         disks.ok_or_else(|| AdminError::NoSubsystem { nqn: nqn.clone() })

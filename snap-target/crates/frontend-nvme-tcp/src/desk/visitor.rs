@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
-use nvme::controller::{Admitted, ControllerId, CopyFormats, NamespaceSet as NamespaceInfos};
+use nvme::controller::{Admitted, Controller, ControllerId};
 use nvme::queue::Slot;
 use nvme::tcp::target::{Connection as Machine, TargetLimits};
 use reactor::{Fd, Ring};
@@ -90,7 +90,7 @@ impl Visitor {
         connect: Slot,
         counters: Arc<QueueCounters>,
         names: QueueNames,
-        namespaces: Arc<NamespaceInfos>,
+        controller: &Controller,
     ) -> Option<Adoption> {
         let machine = self.link.into_machine()?;
         Some(Adoption {
@@ -100,10 +100,10 @@ impl Visitor {
             connect,
             counters,
             names,
-            namespaces,
-            // Its controller's, which the desk knows.
-            memory_bytes_max: 0,
-            copy_formats: CopyFormats::default(),
+            namespaces: Arc::clone(controller.namespaces()),
+            copy_formats: controller.copy_formats(),
+            host: controller.reservation_host(),
+            limits: *controller.limits(),
         })
     }
 }

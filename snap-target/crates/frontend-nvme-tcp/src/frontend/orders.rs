@@ -54,11 +54,12 @@ impl Frontend {
                 }
                 self.wait_for(id, keys, true);
             }
+            Order::Preempt(id, nsid, controllers) => self.preempt(id, nsid, &controllers),
             Order::Pass(id) => self.carried(id, Ok(())),
         }
     }
 
-    fn queues_of(&mut self, controller: ControllerId) -> Vec<Key> {
+    pub(super) fn queues_of(&mut self, controller: ControllerId) -> Vec<Key> {
         let all = self.queues.iter_mut();
         all.filter(|(_, queue)| queue.controller == controller)
             .map(|(key, _)| key)

@@ -63,6 +63,9 @@ impl IoQueue {
 
     /// A command's data are in its buffer.
     pub(super) fn data_ready(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
+        if let Some(status) = self.early_end(slot) {
+            return self.fail_with_half(slot, status);
+        }
         if self.halves.is_half(slot) {
             return self.half_ready(slot, key, engine);
         }
@@ -73,6 +76,7 @@ impl IoQueue {
                 self.dataset_management(slot, command, key, engine);
             }
             Some(IoCommand::Copy(command)) => self.copy(slot, command, key, engine),
+            None if self.reservation(slot).is_some() => self.reserve_with_keys(slot, key),
             _ => self.fail(slot, Status::INVALID_FIELD.dnr(), None),
         }
     }

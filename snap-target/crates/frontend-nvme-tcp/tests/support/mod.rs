@@ -3,5 +3,6 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod held;
+pub mod keeper;
 pub mod raw;
 pub mod target;

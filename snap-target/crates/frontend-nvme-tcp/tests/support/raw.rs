@@ -155,7 +155,7 @@ impl Queue {
         let kato_ms = u32::try_from(keep_alive.as_millis()).unwrap();
         sqe[48..52].copy_from_slice(&kato_ms.to_le_bytes());
         let mut data = [0; 1024];
-        data[0] = 7;
+        data[..16].copy_from_slice(&host_id(host));
         data[16..18].copy_from_slice(&cntlid.to_le_bytes());
         data[256..256 + subsystem.len()].copy_from_slice(subsystem.as_bytes());
         data[512..512 + host.len()].copy_from_slice(host.as_bytes());
@@ -348,6 +348,74 @@ impl Queue {
         header
     }
 
+    /// An Abort of another queue's command: whether it says that it aborted it.
+    pub fn abort(&mut self, qid: u16, cid: u16) -> bool {
+        self.send_abort(qid, cid);
+        let answer = self.response();
+        assert_eq!((answer.status, answer.dw0 & !1), (0, 0));
+        answer.dw0 == 0
+    }
+
+    /// An Abort that is not waited for.
+    pub fn send_abort(&mut self, qid: u16, cid: u16) -> u16 {
+        self.send_plain(0x08, 0, [u32::from(cid) << 16 | u32::from(qid), 0, 0])
+    }
+
+    /// Any command without data; CDW10 to CDW12.
+    pub fn plain(&mut self, opcode: u8, nsid: u32, cdw: [u32; 3]) -> Response {
+        let cid = self.send_plain(opcode, nsid, cdw);
+        let response = self.response();
+        assert_eq!(response.cid, cid);
+        response
+    }
+
+    /// The same, not waited for.
+    pub fn send_plain(&mut self, opcode: u8, nsid: u32, cdw: [u32; 3]) -> u16 {
+        self.send(sqe(opcode, nsid, cdw), Data::Remote(0))
+    }
+
+    /// Any command that brings data in its capsule.
+    pub fn bring(&mut self, opcode: u8, nsid: u32, cdw: [u32; 3], data: &[u8]) -> Response {
+        let cid = self.send_bring(opcode, nsid, cdw, data);
+        let response = self.response();
+        assert_eq!(response.cid, cid);
+        response
+    }
+
+    /// The same, not waited for.
+    pub fn send_bring(&mut self, opcode: u8, nsid: u32, cdw: [u32; 3], data: &[u8]) -> u16 {
+        self.send(sqe(opcode, nsid, cdw), Data::InCapsule(data))
+    }
+
+    /// Any command that brings data which it is asked for.
+    pub fn bring_when_asked(&mut self, opcode: u8, cdw: [u32; 3], data: &[u8]) -> Response {
+        let bytes = u32::try_from(data.len()).unwrap();
+        self.send(sqe(opcode, 1, cdw), Data::Remote(bytes));
+        let r2t = self.r2t();
+        let pdu = self.data_pdu(r2t, 0, data);
+        self.send_bytes(&pdu);
+        self.response()
+    }
+
+    /// Any command that fetches data: them, or the status.
+    pub fn fetch(
+        &mut self,
+        opcode: u8,
+        nsid: u32,
+        cdw: [u32; 3],
+        bytes: u32,
+    ) -> Result<Vec<u8>, u16> {
+        let cid = self.send(sqe(opcode, nsid, cdw), Data::Remote(bytes));
+        let pdu = self.pdu();
+        if pdu[0] == PDU_CAPSULE_RESP {
+            assert_eq!(u16_at(&pdu, 20), cid);
+            return Err(u16_at(&pdu, 22) >> 1);
+        }
+        assert_eq!((pdu[0], u16_at(&pdu, 8)), (7, cid), "C2HData");
+        assert_eq!(pdu[1] & 0b1000, 0b1000, "SUCCESS stands for the response");
+        Ok(self.without_digest(&pdu[24..]).to_vec())
+    }
+
     pub fn flush(&mut self) -> Response {
         self.flush_of(1)
     }
@@ -437,6 +505,25 @@ enum Data<'a> {
 fn fabrics(fctype: u8) -> [u8; 64] {
     let mut sqe = [0; 64];
     (sqe[0], sqe[4]) = (0x7F, fctype);
+    sqe
+}
+
+/// HOSTID of a host of this name: it follows from the name.
+pub fn host_id(host: &str) -> [u8; 16] {
+    let mut id = [7; 16];
+    for (place, byte) in host.bytes().enumerate() {
+        id[place % 16] ^= byte.rotate_left(u32::try_from(place / 16).unwrap());
+    }
+    id
+}
+
+fn sqe(opcode: u8, nsid: u32, cdw: [u32; 3]) -> [u8; 64] {
+    let mut sqe = [0; 64];
+    sqe[0] = opcode;
+    sqe[4..8].copy_from_slice(&nsid.to_le_bytes());
+    for (word, place) in cdw.into_iter().zip([40, 44, 48]) {
+        sqe[place..place + 4].copy_from_slice(&word.to_le_bytes());
+    }
     sqe
 }
 

@@ -18,73 +18,106 @@ pub fn memory() -> SharedStore {
     SharedStore::open(&spec, OpenOptions::read_write()).unwrap()
 }
 
-/// One reactor that serves one store as namespace 1, in blocks of 4 KiB. Ends when dropped.
+/// Reactors that serve one namespace, NSID 1, in blocks of 4 KiB. Ends when dropped.
 pub struct Target {
     pub address: String,
+    /// What the first reactor counts.
     pub telemetry: Arc<Telemetry>,
-    control: Control,
-    reactor: Option<JoinHandle<RingStats>>,
+    controls: Vec<Control>,
+    reactors: Vec<JoinHandle<RingStats>>,
+}
+
+/// A namespace over a store, in blocks of 4 KiB.
+pub fn disk(store: SharedStore) -> Namespace {
+    Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096)
 }
 
 impl Target {
+    /// One reactor.
     pub fn start(store: SharedStore) -> Target {
         Target::start_with(store, RingConfig::default(), PoolConfig::default())
     }
 
     pub fn start_with(store: SharedStore, ring: RingConfig, pool: PoolConfig) -> Target {
-        let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
-        Target::start_all(vec![namespace], ring, pool)
+        Target::serve(vec![disk(store)], 1, &ring, &pool)
     }
 
     pub fn start_all(namespaces: Vec<Namespace>, ring: RingConfig, pool: PoolConfig) -> Target {
+        Target::serve(namespaces, 1, &ring, &pool)
+    }
+
+    /// Several reactors: I/O queue n is at reactor n - 1.
+    pub fn start_many(namespace: Namespace, reactors: u16) -> Target {
+        let (ring, pool) = (RingConfig::default(), PoolConfig::default());
+        Target::serve(vec![namespace], reactors, &ring, &pool)
+    }
+
+    fn serve(
+        namespaces: Vec<Namespace>,
+        count: u16,
+        ring: &RingConfig,
+        pool: &PoolConfig,
+    ) -> Target {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
-        let (ready, control) = mpsc::channel();
+        let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
+        let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
+        let service = Arc::new(service);
         let telemetry = Telemetry::new(&TelemetryConfig::default());
-        let of_reactor = telemetry.reactor(0);
-        let reactor = std::thread::spawn(move || {
-            let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
-            let ring = Ring::new(&ring).unwrap();
-            let engine_config = EngineConfig {
-                pool,
-                telemetry: of_reactor,
-                ..EngineConfig::default()
-            };
-            let engine = Engine::new(&ring, &set, &engine_config).unwrap();
-            let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
-            let config = FrontendConfig {
-                reactor: 0,
-                service: Arc::new(service),
-            };
-            let mut frontend = Frontend::new(ring.clone(), engine, config, Some(listener)).unwrap();
-            let control = frontend.control();
-            ready.send(control.clone()).unwrap();
-            frontend.run(&[control]).unwrap();
-            ring.stats()
-        });
+        let mut listener = Some(listener);
+        let mut started = Vec::new();
+        for reactor in 0..count {
+            let (ready, control) = mpsc::channel();
+            let (meet, peers) = mpsc::channel::<Vec<Control>>();
+            let (set, service, listener) = (set.clone(), service.clone(), listener.take());
+            let (ring, pool) = (ring.clone(), pool.clone());
+            let of_reactor = telemetry.reactor(reactor);
+            let thread = std::thread::spawn(move || {
+                let ring = Ring::new(&ring).unwrap();
+                let engine_config = EngineConfig {
+                    pool,
+                    telemetry: of_reactor,
+                    ..EngineConfig::default()
+                };
+                let engine = Engine::new(&ring, &set, &engine_config).unwrap();
+                let config = FrontendConfig { reactor, service };
+                let mut frontend = Frontend::new(ring.clone(), engine, config, listener).unwrap();
+                ready.send(frontend.control()).unwrap();
+                frontend.run(&peers.recv().unwrap()).unwrap();
+                ring.stats()
+            });
+            started.push((thread, control.recv().unwrap(), meet));
+        }
+        let controls: Vec<Control> = started.iter().map(|(_, it, _)| it.clone()).collect();
+        for (_, _, meet) in &started {
+            meet.send(controls.clone()).unwrap();
+        }
         Target {
             address: address.to_string(),
             telemetry,
-            control: control.recv().unwrap(),
-            reactor: Some(reactor),
+            controls,
+            reactors: started.into_iter().map(|(thread, _, _)| thread).collect(),
         }
     }
-}
 
-impl Target {
-    /// Ends it; what its ring did.
+    /// Ends it; what its first ring did.
     pub fn stop(mut self) -> RingStats {
-        self.control.stop();
-        self.reactor.take().unwrap().join().unwrap()
+        self.controls.iter().for_each(Control::stop);
+        let mut stats = self.reactors.drain(..).map(|it| it.join().unwrap());
+        let first = stats.next().unwrap();
+        stats.for_each(drop);
+        first
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
-        self.control.stop();
+        self.controls.iter().for_each(Control::stop);
         // A reactor that a failed test has found hanging would hang the test as well.
-        if let Some(reactor) = self.reactor.take().filter(|_| !std::thread::panicking()) {
-            let _ended = reactor.join();
+        if !std::thread::panicking() {
+            for reactor in self.reactors.drain(..) {
+                let _ended = reactor.join();
+            }
         }
     }
 }

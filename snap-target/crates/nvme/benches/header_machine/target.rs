@@ -2,7 +2,7 @@
 
 use crate::{DEPTH, READS};
 use nvme::Time;
-use nvme::controller::{IoCommand, NamespaceInfo, NamespaceSet, Visibility, parse_io};
+use nvme::controller::{IoCommand, NamespaceInfo, NamespaceSet, Protection, Visibility, parse_io};
 use nvme::queue::Completion;
 use nvme::tcp::batch::TxBatch;
 use nvme::tcp::pdu::Framing;
@@ -135,6 +135,8 @@ fn namespaces() -> NamespaceSet {
         nguid: [2; 16],
         eui64: None,
         write_protected: true,
+        protection: Protection::None,
+        keeps_reservations: false,
         volatile_cache: false,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,

@@ -9,7 +9,7 @@ use super::property::Properties;
 use super::reservation::{HostId, Notifications};
 use super::subsystem::{ADMIN_DATA_IN_BYTES_MAX, ControllerLimits, Subsystem, Target};
 use super::timestamp::Timestamp;
-use super::{CopyFormats, NamespaceSet, Transport, discovery, identify, log_page};
+use super::{CopyFormats, NamespaceAsk, NamespaceSet, Transport, discovery, identify, log_page};
 use crate::Time;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, QueueId, Slot, Transfer};
@@ -50,6 +50,8 @@ pub enum Outcome {
         /// What the frontend does besides.
         effect: Effect,
     },
+    /// A feature that lives with a namespace: the frontend carries it out and answers.
+    OfNamespace(NamespaceAsk),
     /// An Asynchronous Event Request: [`Controller::next_async_event`] will answer it.
     Pending,
     /// An Abort: the frontend looks for that command, ends it if it can, and answers the Abort with
@@ -314,6 +316,9 @@ impl Controller {
         out: &mut [u8],
         now: Time,
     ) -> Result<Outcome, Status> {
+        if let Some(outcome) = self.get_of_namespace(command.sqe)? {
+            return Ok(outcome);
+        }
         let (features, context) = self.feature_context(now);
         match features.get(command.sqe, &context)? {
             Value::Dw0(dw0) => Ok(done(Completion::result(dw0))),
@@ -322,6 +327,9 @@ impl Controller {
     }
 
     fn set_features(&mut self, command: &AdminCommand<'_>, now: Time) -> Result<Outcome, Status> {
+        if let Some(outcome) = self.set_of_namespace(command.sqe)? {
+            return Ok(outcome);
+        }
         let (features, mut context) = self.feature_context(now);
         let dw0 = features.set(command.sqe, command.data, &mut context)?;
         Ok(done(Completion::result(dw0)))
@@ -598,7 +606,7 @@ impl Controller {
     }
 }
 
-fn done(completion: Completion) -> Outcome {
+pub(super) fn done(completion: Completion) -> Outcome {
     Outcome::Done {
         completion,
         data_bytes: 0,

@@ -6,7 +6,7 @@ use super::{CopyFormats, NamespaceSet};
 use crate::Time;
 use nvme_spec::feature::{
     CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId, HostBehaviorSupport,
-    NumberOfQueues, SET_SAVE, Select, async_event_configuration, write_protection,
+    NumberOfQueues, SET_SAVE, Select, async_event_configuration,
 };
 use nvme_spec::reservation::{NotificationType, notification_mask};
 use nvme_spec::{Nsid, Sqe, Status};
@@ -40,7 +40,7 @@ const fn supported(id: FeatureId, capabilities: u32) -> Support {
 }
 
 /// All features there are. Nothing is saveable: a controller lives as long as its association.
-pub(super) const SUPPORTED: [Support; 14] = [
+pub(super) const SUPPORTED: [Support; 15] = [
     supported(FeatureId::ARBITRATION, CAPABILITY_CHANGEABLE),
     supported(FeatureId::POWER_MANAGEMENT, CAPABILITY_CHANGEABLE),
     supported(FeatureId::TEMPERATURE_THRESHOLD, CAPABILITY_CHANGEABLE),
@@ -69,8 +69,12 @@ pub(super) const SUPPORTED: [Support; 14] = [
         CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC,
     ),
     supported(
+        FeatureId::RESERVATION_PERSISTENCE,
+        CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC,
+    ),
+    supported(
         FeatureId::NAMESPACE_WRITE_PROTECTION,
-        CAPABILITY_NAMESPACE_SPECIFIC,
+        CAPABILITY_CHANGEABLE | CAPABILITY_NAMESPACE_SPECIFIC,
     ),
 ];
 
@@ -204,7 +208,15 @@ impl Features {
                 return Err(Status::INVALID_FIELD.dnr());
             }
             FeatureId::HOST_IDENTIFIER => return Ok(Value::Data(context.host_id.to_vec())),
-            FeatureId::NAMESPACE_WRITE_PROTECTION => protection(sqe.nsid(), context.namespaces)?,
+            // The default; what holds is the namespace's ([`super::namespace_feature`]).
+            FeatureId::RESERVATION_PERSISTENCE => {
+                active(sqe.nsid(), context.namespaces)?;
+                0
+            }
+            FeatureId::NAMESPACE_WRITE_PROTECTION => {
+                let info = context.namespaces.require(sqe.nsid())?;
+                info.reported_protection().to_wire()
+            }
             _ => return Err(Status::INVALID_FIELD.dnr()),
         };
         Ok(Value::Dw0(value))
@@ -257,11 +269,6 @@ impl Features {
                     value,
                     context.namespaces,
                 )?;
-            }
-            FeatureId::NAMESPACE_WRITE_PROTECTION => {
-                if protection(sqe.nsid(), context.namespaces)? != value & 0b111 {
-                    return Err(Status::FEATURE_NOT_CHANGEABLE.dnr());
-                }
             }
             _ => return Err(Status::INVALID_FIELD.dnr()),
         }
@@ -414,13 +421,4 @@ fn set_of_namespace(
 /// An active namespace for a namespace-specific feature.
 fn active(nsid: Nsid, namespaces: &NamespaceSet) -> Result<Nsid, Status> {
     namespaces.require(nsid).map(|info| info.nsid)
-}
-
-fn protection(nsid: Nsid, namespaces: &NamespaceSet) -> Result<u32, Status> {
-    let info = namespaces.require(nsid)?;
-    Ok(if info.write_protected {
-        write_protection::WRITE_PROTECT
-    } else {
-        write_protection::NONE
-    })
 }

@@ -10,11 +10,12 @@ use super::{
 use crate::nqn::Nqn;
 use nvme_spec::identify::{
     CSI_NVM, Cns, ControllerType, IdentifyController, IdentifyNamespace,
-    IndependentIdentifyNamespace, LbaFormat, NSATTR_WRITE_PROTECTED, NSTAT_READY,
-    NWPC_WRITE_PROTECT, NamespaceDescriptorHeader, NamespaceIdType, NvmIdentifyController,
-    NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, vwc,
+    IndependentIdentifyNamespace, LbaFormat, NSATTR_WRITE_PROTECTED, NSTAT_READY, NWPC_PERMANENT,
+    NWPC_UNTIL_POWER_CYCLE, NWPC_WRITE_PROTECT, NamespaceDescriptorHeader, NamespaceIdType,
+    NvmIdentifyController, NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, vwc,
 };
 use nvme_spec::nvm::{FUSES_COMPARE_AND_WRITE, dlfeat, oncs};
+use nvme_spec::reservation::rescap;
 use nvme_spec::{
     IDENTIFY_BYTES, NSID_LIST_ENTRIES, Nsid, Sqe, Status, U16, U32, U64, U128, VERSION_2_0,
 };
@@ -136,7 +137,7 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
     id.crdt3_100ms = U16::new(crdt3);
     id.nn = U32::new(NAMESPACES_MAX);
     id.mnan = U32::new(NAMESPACES_MAX);
-    id.oncs = U16::new(oncs::SAVE_SELECT | oncs::TIMESTAMP | IO_COMMANDS);
+    id.oncs = U16::new(oncs::SAVE_SELECT | oncs::RESERVATIONS | oncs::TIMESTAMP | IO_COMMANDS);
     id.fuses = U16::new(FUSES_COMPARE_AND_WRITE);
     id.acwu_z = U16::new(FUSED_BLOCKS_MAX - 1);
     id.ocfs = U16::new(COPY_FORMATS);
@@ -146,7 +147,7 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
         } else {
             0
         };
-    id.nwpc = NWPC_WRITE_PROTECT;
+    id.nwpc = NWPC_WRITE_PROTECT | NWPC_UNTIL_POWER_CYCLE | NWPC_PERMANENT;
     if let Some(subsystem) = controller.subsystem() {
         id.subnqn = subsystem.nqn.to_field();
     }
@@ -160,6 +161,7 @@ fn namespace(info: &NamespaceInfo) -> IdentifyNamespace {
     id.nuse = U64::new(info.block_count);
     id.nsfeat = common_nsfeat(info);
     id.nmic = NMIC_SHARED;
+    id.rescap = rescap(info);
     if info.deallocated_reads_zeros {
         id.dlfeat = dlfeat::READS_ZEROS | dlfeat::WRITE_ZEROES_DEALLOCATES;
     }
@@ -209,9 +211,20 @@ fn independent(info: &NamespaceInfo) -> IndependentIdentifyNamespace {
     let mut id = IndependentIdentifyNamespace::new_zeroed();
     id.nsfeat = common_nsfeat(info);
     id.nmic = NMIC_SHARED;
+    id.rescap = rescap(info);
     id.nsattr = nsattr(info);
     id.nstat = NSTAT_READY;
     id
+}
+
+/// RESCAP.
+fn rescap(info: &NamespaceInfo) -> u8 {
+    let persistence = if info.keeps_reservations {
+        rescap::PERSIST_THROUGH_POWER_LOSS
+    } else {
+        0
+    };
+    rescap::ALL_TYPES | rescap::IGNORE_EXISTING_KEY_1_3 | persistence
 }
 
 /// UIDREUSE: identifiers are a function of the content, so the same one never names another.
@@ -224,7 +237,7 @@ fn common_nsfeat(info: &NamespaceInfo) -> u8 {
 }
 
 fn nsattr(info: &NamespaceInfo) -> u8 {
-    if info.write_protected {
+    if info.is_protected() {
         NSATTR_WRITE_PROTECTED
     } else {
         0

@@ -139,7 +139,7 @@ pub fn parse_io(
         return Ok(IoCommand::Flush(Nsid::BROADCAST));
     }
     let info = namespaces.require(sqe.nsid())?;
-    if writes(sqe) && info.write_protected {
+    if writes(sqe) && info.is_protected() {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
     }
     // DTYPE: no directives.

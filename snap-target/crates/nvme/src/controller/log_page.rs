@@ -40,7 +40,7 @@ const ADMIN_COMMANDS: [AdminOpcode; 7] = [
 ];
 
 /// I/O commands, and what they change.
-const IO_COMMANDS: [(IoOpcode, u32); 9] = [
+const IO_COMMANDS: [(IoOpcode, u32); 13] = [
     (IoOpcode::FLUSH, 0),
     (
         IoOpcode::WRITE,
@@ -62,6 +62,10 @@ const IO_COMMANDS: [(IoOpcode, u32); 9] = [
     ),
     (IoOpcode::VERIFY, 0),
     (IoOpcode::COPY, command_effect::LOGICAL_BLOCK_CONTENT_CHANGE),
+    (IoOpcode::RESERVATION_REGISTER, 0),
+    (IoOpcode::RESERVATION_REPORT, 0),
+    (IoOpcode::RESERVATION_ACQUIRE, 0),
+    (IoOpcode::RESERVATION_RELEASE, 0),
 ];
 
 /// A part of a log page.

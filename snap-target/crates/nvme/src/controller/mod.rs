@@ -19,6 +19,7 @@ mod identify;
 mod io;
 mod keep_alive;
 mod log_page;
+mod namespace_feature;
 mod namespaces;
 mod property;
 mod registry;
@@ -36,6 +37,7 @@ pub use io::{
     BlockRange, Blocks, COPY_FORMATS, COPY_RANGES_MAX, CopyCommand, CopyFormats, DatasetManagement,
     FUSED_BLOCKS_MAX, Fused, Fusing, IoCommand, Taken, copy_blocks_max, parse_io,
 };
+pub use namespace_feature::{NamespaceAsk, Protection};
 pub use namespaces::{NamespaceInfo, NamespaceSet};
 pub use registry::{Closed, NotAdmitted, Registry};
 pub use subsystem::{

@@ -1,6 +1,7 @@
 //! What controllers know of namespaces: an immutable set with an epoch.
 
 use super::ConfigError;
+use super::Protection;
 use super::Visibility;
 use super::subsystem::NAMESPACES_MAX;
 use crate::nqn::Nqn;
@@ -26,8 +27,12 @@ pub struct NamespaceInfo {
     pub nguid: [u8; 16],
     /// EUI64.
     pub eui64: Option<[u8; 8]>,
-    /// Writes fail with Namespace is Write Protected.
+    /// Writes fail with Namespace is Write Protected: it presents what nobody may write.
     pub write_protected: bool,
+    /// The same, as a host set it.
+    pub protection: Protection,
+    /// Its reservations can survive the loss of power.
+    pub keeps_reservations: bool,
     /// Acknowledged writes may be lost with power until a Flush: VWC is advertised.
     pub volatile_cache: bool,
     /// NOIOB: boundary that I/O better not crosses, in blocks; 0 = none.

@@ -9,7 +9,7 @@ use nvme::Time;
 use nvme::controller::{
     AdminCommand, Admitted, BlockRange, ConnectContext, Controller, ControllerId, ControllerLimits,
     Effect, HostPolicy, IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome,
-    Registry, Subsystem, Target, Transport, Visibility, buffer_bytes, parse_io,
+    Protection, Registry, Subsystem, Target, Transport, Visibility, buffer_bytes, parse_io,
 };
 use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
@@ -66,6 +66,8 @@ impl MemoryTarget {
             nguid: [0; 16],
             eui64: None,
             write_protected: disk.write_protected,
+            protection: Protection::None,
+            keeps_reservations: false,
             volatile_cache: true,
             optimal_boundary_blocks: 0,
             optimal_blocks: 0,
@@ -467,6 +469,11 @@ impl TargetQueue {
                 self.connection.respond(slot, completion, data_bytes);
             }
             Outcome::Pending => {}
+            // Nothing here is kept, and nobody asks.
+            Outcome::OfNamespace(_) => {
+                let completion = Completion::of(Status::FEATURE_NOT_CHANGEABLE.dnr());
+                self.connection.respond(slot, completion, 0);
+            }
             Outcome::Abort { .. } => {
                 let completion = controller.abort_finished(false);
                 self.connection.respond(slot, completion, 0);

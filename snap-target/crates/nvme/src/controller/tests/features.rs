@@ -63,7 +63,7 @@ fn features_are_set_read_back_and_described() {
 #[test]
 fn unknown_features_are_refused() {
     let known = [
-        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0A, 0x0B, 0x0E, 0x0F, 0x16, 0x81, 0x82, 0x84,
+        0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x0A, 0x0B, 0x0E, 0x0F, 0x16, 0x81, 0x82, 0x83, 0x84,
     ];
     let mut host = Host::io();
     for fid in (0..=255).filter(|fid| !known.contains(fid)) {
@@ -222,29 +222,120 @@ fn the_host_identifier_is_that_of_connect() {
     );
 }
 
-/// Namespace Write Protection tells the state; it cannot be lifted, nor imposed.
+/// Namespace Write Protection: what presents a read-only view stays protected; what hosts may set is the namespace's to carry out.
 #[test]
-fn write_protection_cannot_be_changed() {
+fn write_protection_is_handed_on_where_it_may_change() {
     let mut host = Host::io();
-    for (nsid, state) in [(1, 1), (3, 0)] {
-        assert_eq!(host.plain(&command(GET, nsid, 0x84, 0)), Ok(state));
-        assert_eq!(host.plain(&command(SET, nsid, 0x84, state)), Ok(0));
-        for other in (0..4).filter(|&other| other != state) {
-            assert_eq!(
-                host.plain(&command(SET, nsid, 0x84, other)),
-                Err(Status::FEATURE_NOT_CHANGEABLE.dnr())
-            );
-        }
-        assert_eq!(host.plain(&command(GET, nsid, 0x84, 0)), Ok(state));
+    let set =
+        |host: &mut Host, nsid, state| host.run(&command(SET, nsid, 0x84, state), &[], &mut []);
+    let answered = |status: Status| Outcome::Done {
+        completion: Completion::of(status),
+        data_bytes: 0,
+        effect: Effect::None,
+    };
+    let not_changeable = answered(Status::FEATURE_NOT_CHANGEABLE.dnr());
+    let success = answered(Status::SUCCESS);
+    let handed_on =
+        |protection| Outcome::OfNamespace(NamespaceAsk::SetProtection(Nsid(3), protection));
+    // Namespace 1 presents a view.
+    assert_eq!(host.plain(&command(GET, 1, 0x84, 0)), Ok(1));
+    for (state, expected) in [
+        (1, success),
+        (0, not_changeable),
+        (2, not_changeable),
+        (3, not_changeable),
+    ] {
+        assert_eq!(set(&mut host, 1, state), expected);
+    }
+    assert_eq!(host.plain(&command(GET, 3, 0x84, 0)), Ok(0));
+    for (state, expected) in [
+        (0, success),
+        (1, handed_on(Protection::WriteProtect)),
+        (2, handed_on(Protection::UntilPowerCycle)),
+        (3, handed_on(Protection::Permanent)),
+        (4, answered(INVALID_FIELD)),
+        (7, answered(INVALID_FIELD)),
+    ] {
+        assert_eq!(set(&mut host, 3, state), expected);
+    }
+    for (nsid, status) in [(0xFFFF_FFFF, INVALID_NAMESPACE), (2, INVALID_FIELD)] {
+        assert_eq!(host.plain(&command(GET, nsid, 0x84, 0)), Err(status));
+        assert_eq!(set(&mut host, nsid, 1), answered(status));
     }
     assert_eq!(
-        host.plain(&command(GET, 0xFFFF_FFFF, 0x84, 0)),
-        Err(INVALID_NAMESPACE)
+        set(&mut host, 3, 1 | 0x10),
+        handed_on(Protection::WriteProtect)
     );
-    assert_eq!(host.plain(&command(GET, 2, 0x84, 0)), Err(INVALID_FIELD));
+    assert_eq!(
+        host.plain(&command(SET, 3, 0x84 | SAVE, 1)),
+        Err(Status::FEATURE_NOT_SAVEABLE.dnr())
+    );
     assert_eq!(
         host.plain(&command(GET, 1, 0x84 | CAPABILITIES, 0)),
-        Ok(0b010)
+        Ok(0b110)
+    );
+}
+
+/// Once a host set it: every state is told, seen in NSATTR, refuses writes, and lets go as the specification says.
+#[test]
+fn write_protection_that_a_host_set_is_in_force() {
+    for (protection, state, lifted) in [
+        (Protection::WriteProtect, 1, true),
+        (Protection::UntilPowerCycle, 2, false),
+        (Protection::Permanent, 3, false),
+    ] {
+        let mut host = Host::io();
+        let mut infos: Vec<NamespaceInfo> = namespaces().iter().cloned().collect();
+        infos
+            .iter_mut()
+            .for_each(|info| info.protection = protection);
+        let set = Arc::new(NamespaceSet::new(8, infos).unwrap());
+        let nqn = Nqn::parse(SUBSYSTEM).unwrap();
+        assert!(host.registry.set_namespaces(&nqn, &set));
+        assert_eq!(host.plain(&command(GET, 3, 0x84, 0)), Ok(state));
+        let id = host.fetch(&command(0x06, 3, 0x00, 0), 4096).unwrap();
+        assert_eq!(id[99] & 1, 1, "NSATTR");
+        let write = Sqe::read_from_bytes(&command(0x01, 3, 0, 0)).unwrap();
+        let written = parse_io(&write, Transfer::Remote { bytes: 512 }, &set, 4096);
+        assert_eq!(written, Err(Status::NAMESPACE_WRITE_PROTECTED.dnr()));
+        let lift = host.run(&command(SET, 3, 0x84, 0), &[], &mut []);
+        let ask = NamespaceAsk::SetProtection(Nsid(3), Protection::None);
+        assert_eq!(lift == Outcome::OfNamespace(ask), lifted, "state {state}");
+        assert_eq!(host.plain(&command(SET, 3, 0x84, state)), Ok(0), "as it is");
+    }
+}
+
+/// Reservation Persistence is the namespace's: asked of it, and promised only where it can be kept.
+#[test]
+fn reservation_persistence_is_handed_on() {
+    let mut host = Host::io();
+    let run = |host: &mut Host, sqe| host.run(&sqe, &[], &mut []);
+    let of = |ask| Outcome::OfNamespace(ask);
+    assert_eq!(
+        run(&mut host, command(GET, 3, 0x83, 0)),
+        of(NamespaceAsk::GetPersistence(Nsid(3)))
+    );
+    assert_eq!(host.plain(&command(GET, 3, 0x83 | DEFAULT, 0)), Ok(0));
+    assert_eq!(
+        host.plain(&command(GET, 3, 0x83 | CAPABILITIES, 0)),
+        Ok(0b110)
+    );
+    for (nsid, value) in [(3, 1), (3, 0), (1, 0), (0xFFFF_FFFF, 1), (0xFFFF_FFFF, 0)] {
+        let ask = NamespaceAsk::SetPersistence(Nsid(nsid), value == 1);
+        assert_eq!(run(&mut host, command(SET, nsid, 0x83, value)), of(ask));
+    }
+    for (nsid, value, status) in [
+        (1, 1, INVALID_FIELD),
+        (3, 2, INVALID_FIELD),
+        (2, 1, INVALID_FIELD),
+        (0, 1, INVALID_NAMESPACE),
+    ] {
+        let refused = host.plain(&command(SET, nsid, 0x83, value));
+        assert_eq!(refused, Err(status), "{value} for {nsid}");
+    }
+    assert_eq!(
+        host.plain(&command(GET, 0xFFFF_FFFF, 0x83, 0)),
+        Err(INVALID_NAMESPACE)
     );
 }
 

@@ -42,8 +42,8 @@ fn an_io_controller_describes_itself() {
     assert_eq!(u32_at(&id, 516), 1024, "NN");
     assert_eq!(
         u16_at(&id, 520),
-        0b1_1101_1111,
-        "ONCS: Compare, Write Uncorrectable, DSM, Write Zeroes, Save and Select, Timestamp, Verify, Copy"
+        0b1_1111_1111,
+        "ONCS: Compare, Write Uncorrectable, DSM, Write Zeroes, Save and Select, Reservations, Timestamp, Verify, Copy"
     );
     assert_eq!(u16_at(&id, 522), 1, "FUSES: Compare and Write");
     assert_eq!(
@@ -56,7 +56,7 @@ fn an_io_controller_describes_itself() {
         id[525], 0b111,
         "VWC: present, Flush of all namespaces works"
     );
-    assert_eq!(id[531], 1, "NWPC");
+    assert_eq!(id[531], 0b111, "NWPC");
     assert_eq!(u32_at(&id, 536), 1 | 1 << 20 | 1 << 21, "SGLS");
     assert_eq!(&id[768..768 + SUBSYSTEM.len()], SUBSYSTEM.as_bytes());
     assert_eq!(id[768 + SUBSYSTEM.len()], 0);

@@ -57,6 +57,8 @@ pub fn namespaces() -> NamespaceSet {
         nguid: [0x22; 16],
         eui64: None,
         write_protected: true,
+        protection: Protection::None,
+        keeps_reservations: false,
         volatile_cache: false,
         optimal_boundary_blocks: 16,
         optimal_blocks: 16,
@@ -73,6 +75,8 @@ pub fn namespaces() -> NamespaceSet {
         nguid: [0; 16],
         eui64: Some([0x44; 8]),
         write_protected: false,
+        protection: Protection::None,
+        keeps_reservations: true,
         volatile_cache: true,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,
@@ -198,6 +202,8 @@ impl Host {
                 data_bytes: 0,
                 effect: Effect::None,
             } => result(completion),
+            // The frontend's to answer.
+            Outcome::OfNamespace(_) => Ok(0),
             other => panic!("{other:?}"),
         }
     }
@@ -215,6 +221,7 @@ impl Host {
                 out.truncate(data_bytes as usize);
                 Ok(out)
             }
+            Outcome::OfNamespace(_) => Ok(Vec::new()),
             other => panic!("{other:?}"),
         }
     }

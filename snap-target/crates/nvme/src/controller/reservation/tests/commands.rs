@@ -1,7 +1,7 @@
 //! Commands as they stand on the wire.
 
 use super::*;
-use crate::controller::{NamespaceInfo, NamespaceSet, Visibility};
+use crate::controller::{NamespaceInfo, NamespaceSet, Protection, Visibility};
 use crate::queue::Transfer;
 use nvme_spec::{Nsid, Sqe};
 use zerocopy::FromBytes;
@@ -19,6 +19,8 @@ fn namespaces() -> NamespaceSet {
         nguid: [1; 16],
         eui64: None,
         write_protected: false,
+        protection: Protection::None,
+        keeps_reservations: false,
         volatile_cache: true,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,

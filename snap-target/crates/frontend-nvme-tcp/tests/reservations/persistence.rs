@@ -1,0 +1,131 @@
+//! Persist Through Power Loss: answered when it is kept, taken up when the namespace is served again.
+
+use super::*;
+use support::keeper::TestKeeper;
+
+const SET_PTPL: u32 = 3;
+const CLEAR_PTPL: u32 = 2;
+
+fn serve(keeper: &TestKeeper) -> Target {
+    let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
+    Target::start_many(namespace, 2)
+}
+
+/// Feature 83h.
+fn persistence(host: &mut Host) -> u32 {
+    let answer = host.admin.plain(0x0A, 1, [0x83, 0, 0]);
+    assert_eq!(answer.status, SUCCESS);
+    answer.dw0
+}
+
+#[test]
+fn a_reservation_survives_the_target_where_its_host_asked_for_it() {
+    let keeper = TestKeeper::default();
+    let target = serve(&keeper);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!((a.register(SET_PTPL), b.register(0)), (SUCCESS, SUCCESS));
+    assert_eq!(a.acquire(1), SUCCESS);
+    let before = a.report();
+    assert_eq!((before.0, before.1), (1, 1));
+    drop((a, b));
+    drop(target);
+
+    let target = serve(&keeper);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(b.write(1), [CONFLICT; 2]);
+    assert_eq!(a.report(), before);
+    assert_eq!(a.write(1), [SUCCESS; 2]);
+    assert_eq!(persistence(&mut a), 1);
+    // PTPL = 0: it holds as long as the target does.
+    assert_eq!(b.admin.plain(0x09, 1, [0x83, 0, 0]).status, SUCCESS);
+    assert_eq!((persistence(&mut a), b.write(1)), (0, [CONFLICT; 2]));
+    drop((a, b));
+    drop(target);
+
+    let target = serve(&keeper);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(b.write(1), [SUCCESS; 2]);
+    assert_eq!(a.report(), (0, 0, vec![]));
+    // CPTPL says the same.
+    assert_eq!(
+        (a.register(SET_PTPL), b.register(CLEAR_PTPL)),
+        (SUCCESS, SUCCESS)
+    );
+    assert_eq!(persistence(&mut a), 0);
+}
+
+/// While it is being kept nothing is in force and nothing answered; other commands wait their turn, a report does not.
+#[test]
+fn a_change_is_answered_when_it_is_kept() {
+    let keeper = TestKeeper::default();
+    let target = serve(&keeper);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(a.register(SET_PTPL), SUCCESS);
+    keeper.hold();
+    let acquire = a
+        .second
+        .send_bring(ACQUIRE, 1, [1 << 8, 0, 0], &keys(KEY_A, 0));
+    keeper.wait_held();
+    let register = b.first.send_bring(REGISTER, 1, [0, 0, 0], &keys(0, KEY_B));
+    assert_eq!(b.report().0, 0, "no reservation yet");
+    assert_eq!(write_in_capsule(&mut b.second, 1).status, SUCCESS);
+    keeper.release();
+    let answer = a.second.response();
+    assert_eq!((answer.cid, answer.status), (acquire, SUCCESS));
+    let answer = b.first.response();
+    assert_eq!((answer.cid, answer.status), (register, SUCCESS));
+    assert_eq!(b.report().2.len(), 2);
+    assert_eq!(b.write(1), [CONFLICT; 2]);
+}
+
+/// What cannot be kept is not done.
+#[test]
+fn a_change_that_cannot_be_kept_is_refused() {
+    let keeper = TestKeeper::default();
+    let target = serve(&keeper);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(a.register(SET_PTPL), SUCCESS);
+    keeper.fail(true);
+    assert_eq!(a.acquire(1), INTERNAL_ERROR);
+    assert_eq!(b.write(1), [SUCCESS; 2]);
+    assert_eq!(a.report().0, 0);
+    keeper.fail(false);
+    assert_eq!(a.acquire(1), SUCCESS);
+    assert_eq!(b.write(1), [CONFLICT; 2]);
+}
+
+/// RESCAP, and what is not promised where nothing is kept.
+#[test]
+fn persistence_is_offered_only_where_it_can_be_had() {
+    let keeper = TestKeeper::default();
+    for (target, rescap, status) in [
+        (serve(&keeper), 0xFF, SUCCESS),
+        (Target::start_many(disk(memory()), 2), 0xFE, INVALID_FIELD),
+    ] {
+        let mut a = Host::connect(&target, A, KEY_A);
+        let identify = a.admin.fetch(0x06, 1, [0, 0, 0], 4096).unwrap();
+        assert_eq!(identify[31], rescap);
+        assert_eq!(a.register(SET_PTPL), status);
+        assert_eq!(a.admin.plain(0x09, 1, [0x83, 1, 0]).status, status);
+    }
+}
+
+/// The queue closes while its command is being kept: the host comes back when it is, and finds it done.
+#[test]
+fn a_command_of_a_queue_that_closed_is_not_applied_behind_its_hosts_back() {
+    let keeper = TestKeeper::default();
+    let target = serve(&keeper);
+    let (mut a, _b) = connect_both(&target);
+    assert_eq!(a.register(SET_PTPL), SUCCESS);
+    keeper.hold();
+    a.second
+        .send_bring(ACQUIRE, 1, [1 << 8, 0, 0], &keys(KEY_A, 0));
+    keeper.wait_held();
+    drop(a);
+    let mut again = Queue::asking_for_admin(&target.address, A);
+    keeper.release();
+    assert_eq!(again.response().status, SUCCESS);
+    drop(again);
+    let mut a = Host::connect(&target, A, KEY_A);
+    assert_eq!(a.report().0, 1);
+}

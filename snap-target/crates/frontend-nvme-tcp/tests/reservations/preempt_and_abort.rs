@@ -1,0 +1,241 @@
+//! Known failure of others: SPDK's TCP target dies of its own nvme_fuzz, by Reservation Acquire with Preempt and Abort. Here it comes in every state.
+
+use super::*;
+use std::time::Instant;
+use support::held::Gate;
+use support::raw::{DISABLED, ENABLED};
+
+/// What has not happened by then never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Nobody is registered; somebody else is; only oneself; a key that nobody has; 0.
+#[test]
+fn preempt_and_abort_without_anything_to_preempt() {
+    let (_target, mut a, mut b) = two_hosts();
+    for key in [0, KEY_A, KEY_B, u64::MAX] {
+        assert_eq!(
+            a.preempt(PREEMPT_AND_ABORT, 1, key),
+            CONFLICT,
+            "not registered"
+        );
+    }
+    assert_eq!(b.register(0), SUCCESS);
+    assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_B), CONFLICT);
+    assert_eq!(a.register(0), SUCCESS);
+    for key in [0, u64::MAX] {
+        assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, key), CONFLICT);
+    }
+    assert_eq!(a.report().2.len(), 2);
+}
+
+/// Against oneself: without a reservation the registration goes, the holder changes its type and stays.
+#[test]
+fn preempt_and_abort_against_oneself() {
+    let (_target, mut a, _b) = two_hosts();
+    assert_eq!(a.register(0), SUCCESS);
+    assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_A), SUCCESS);
+    assert_eq!(a.report(), (0, 0, vec![]));
+    for rtype in 1..=6 {
+        assert_eq!((a.register(0), a.acquire(rtype)), (SUCCESS, SUCCESS));
+        let next = rtype % 6 + 1;
+        let of_all = rtype >= 5;
+        let key = if of_all { 0 } else { KEY_A };
+        assert_eq!(
+            a.preempt(PREEMPT_AND_ABORT, next, key),
+            SUCCESS,
+            "type {rtype}"
+        );
+        let mine = (a.id(), KEY_A, true);
+        assert_eq!(a.report(), (u8::try_from(next).unwrap(), 0, vec![mine]));
+        // A write of one's own goes on.
+        assert_eq!(a.write(1), [SUCCESS; 2]);
+        assert_eq!(a.clear(), SUCCESS);
+    }
+}
+
+/// What has not begun ends at once, on both reactors, before the answer; reservation and data are as the preempting host left them.
+#[test]
+fn preempt_and_abort_with_writes_that_wait_for_data() {
+    let (_target, mut a, mut b) = two_hosts();
+    assert_eq!(
+        (a.register(0), b.register(0), b.acquire(1)),
+        (SUCCESS, SUCCESS, SUCCESS)
+    );
+    let cids = [b.first.send_write(7), b.second.send_write(7)];
+    let r2ts = [b.first.r2t(), b.second.r2t()];
+    assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_B), SUCCESS);
+    assert_eq!(write_in_capsule(&mut a.first, 7).status, SUCCESS);
+    for ((queue, r2t), cid) in [&mut b.first, &mut b.second]
+        .into_iter()
+        .zip(r2ts)
+        .zip(cids)
+    {
+        queue.send_data(r2t, 0xBB);
+        let ended = queue.response();
+        assert_eq!((ended.cid, ended.status), (cid, PREEMPTED));
+    }
+    assert_eq!(a.second.read(7), vec![0x55; 4096]);
+    assert_eq!(a.report(), (1, 0, vec![(a.id(), KEY_A, true)]));
+}
+
+/// A write that the store has: the command is answered when the store has let go of it, and not before.
+#[test]
+fn preempt_and_abort_waits_for_what_the_store_has() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let target = Target::start_many(disk(store), 2);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(
+        (a.register(0), b.register(0), b.acquire(1)),
+        (SUCCESS, SUCCESS, SUCCESS)
+    );
+    let held = b.first.write(7, 0xBB);
+    gate.wait_held(1);
+    let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
+    // In force by now, and not answered.
+    a.wait_until_holder();
+    let write = a.first.send_bring(0x01, 1, [7, 0, 0], &[0x55; 4096]);
+    gate.open();
+    let ended = b.first.response();
+    assert_eq!(ended.cid, held);
+    let answer = a.second.response();
+    assert_eq!((answer.cid, answer.status), (preempt, SUCCESS));
+    let written = a.first.response();
+    assert_eq!((written.cid, written.status), (write, SUCCESS));
+    assert_eq!(
+        a.second.read(7),
+        vec![0x55; 4096],
+        "never behind the newer one"
+    );
+}
+
+impl Host {
+    /// Over the first queue: the second waits for an answer.
+    fn report_over_first(&mut self) -> Vec<u8> {
+        self.first
+            .fetch(REPORT, 1, [4096 / 4 - 1, 1, 0], 4096)
+            .unwrap()
+    }
+
+    /// Returns once the reservation is this host's.
+    fn wait_until_holder(&mut self) {
+        let start = Instant::now();
+        while self.holder() != self.id() {
+            assert!(start.elapsed() < PATIENCE, "the reservation did not change");
+        }
+    }
+
+    fn holder(&mut self) -> [u8; 16] {
+        let report = self.report_over_first();
+        let mut entries = report[64..].chunks_exact(64).take(report[5].into());
+        let holder = entries.find(|entry| entry[2] == 1);
+        holder.map_or([0; 16], |entry| entry[16..32].try_into().unwrap())
+    }
+}
+
+/// The preempted host resets its controller while its write drains; both ends come.
+#[test]
+fn preempt_and_abort_during_a_controller_reset() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let target = Target::start_many(disk(store), 2);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(
+        (a.register(0), b.register(0), b.acquire(1)),
+        (SUCCESS, SUCCESS, SUCCESS)
+    );
+    b.first.write(7, 0xBB);
+    gate.wait_held(1);
+    assert_eq!(b.admin.set_cc(DISABLED).status, SUCCESS);
+    let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
+    a.wait_until_holder();
+    gate.open();
+    let answer = a.second.response();
+    assert_eq!((answer.cid, answer.status), (preempt, SUCCESS));
+    b.admin.wait_csts(0);
+    assert_eq!(b.admin.set_cc(ENABLED).status, SUCCESS);
+    b.first = Queue::io(&target.address, B, b.cntlid, 1);
+    assert_eq!(write_in_capsule(&mut b.first, 7).status, CONFLICT);
+}
+
+/// The preempting host's own controller resets while it waits for the answer: the target goes on, and the reservation is its.
+#[test]
+fn preempt_and_abort_by_a_host_that_resets() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let target = Target::start_many(disk(store), 2);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(
+        (a.register(0), b.register(0), b.acquire(1)),
+        (SUCCESS, SUCCESS, SUCCESS)
+    );
+    let held = b.first.write(7, 0xBB);
+    gate.wait_held(1);
+    a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
+    a.wait_until_holder();
+    assert_eq!(a.admin.set_cc(DISABLED).status, SUCCESS);
+    gate.open();
+    assert_eq!(b.first.response().cid, held);
+    a.admin.wait_csts(0);
+    assert_eq!(a.admin.set_cc(ENABLED).status, SUCCESS);
+    a.first = Queue::io(&target.address, A, a.cntlid, 1);
+    assert_eq!(write_in_capsule(&mut a.first, 7).status, SUCCESS);
+    assert_eq!(b.write(7), [CONFLICT; 2]);
+}
+
+/// The other host's queues close, with a write at the store, before and while it is preempted.
+#[test]
+fn preempt_and_abort_while_the_other_hosts_queue_closes() {
+    for closes_before in [true, false] {
+        let (gate, store) = Gate::over(memory(), 1);
+        let target = Target::start_many(disk(store), 2);
+        let (mut a, mut b) = connect_both(&target);
+        assert_eq!(
+            (a.register(0), b.register(0), b.acquire(1)),
+            (SUCCESS, SUCCESS, SUCCESS)
+        );
+        b.first.write(7, 0xBB);
+        gate.wait_held(1);
+        let mut b = Some(b);
+        if closes_before {
+            drop(b.take());
+        }
+        let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
+        a.wait_until_holder();
+        drop(b);
+        gate.open();
+        let answer = a.second.response();
+        assert_eq!((answer.cid, answer.status), (preempt, SUCCESS));
+        assert_eq!(a.write(7), [SUCCESS; 2]);
+        assert_eq!(a.second.read(7), vec![0x55; 4096]);
+    }
+}
+
+/// Both hosts preempt each other again and again, with writes under way: one of them holds it in the end, and everything is answered.
+#[test]
+fn preempt_and_abort_of_two_hosts_against_each_other() {
+    let (_target, mut a, mut b) = two_hosts();
+    assert_eq!(
+        (a.register(0), b.register(0), a.acquire(2)),
+        (SUCCESS, SUCCESS, SUCCESS)
+    );
+    for turn in 0..50 {
+        let (one, other) = if turn % 2 == 0 {
+            (&mut b, &mut a)
+        } else {
+            (&mut a, &mut b)
+        };
+        let under_way: Vec<u16> = (0..8)
+            .map(|lba| other.first.send_bring(0x01, 1, [lba, 0, 0], &[0x77; 4096]))
+            .collect();
+        assert_eq!(one.preempt(PREEMPT_AND_ABORT, 2, other.key), SUCCESS);
+        for cid in under_way {
+            let ended = other.first.response();
+            assert!(
+                [SUCCESS, PREEMPTED, CONFLICT].contains(&ended.status),
+                "{ended:?}"
+            );
+            assert!(ended.cid >= cid.min(ended.cid));
+        }
+        assert_eq!(other.register(0), SUCCESS);
+        assert_eq!(one.write(1), [SUCCESS; 2]);
+        assert_eq!(other.write(1), [CONFLICT; 2]);
+    }
+}

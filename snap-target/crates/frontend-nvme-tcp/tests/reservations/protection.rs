@@ -1,0 +1,91 @@
+//! Namespace Write Protection Config (84h): in force on every reactor when it is answered, kept, and told.
+
+use super::*;
+use store::{OpenOptions, SharedStore, StoreSpec};
+use support::keeper::TestKeeper;
+
+fn set(host: &mut Host, state: u32) -> u16 {
+    host.admin.plain(0x09, 1, [0x84, state, 0]).status
+}
+
+fn get(host: &mut Host) -> (u32, u8) {
+    let answer = host.admin.plain(0x0A, 1, [0x84, 0, 0]);
+    assert_eq!(answer.status, SUCCESS);
+    let identify = host.admin.fetch(0x06, 1, [0, 0, 0], 4096).unwrap();
+    (answer.dw0, identify[99])
+}
+
+#[test]
+fn write_protection_is_in_force_when_it_is_answered_and_others_are_told() {
+    let (_target, mut a, mut b) = two_hosts();
+    // Attached Namespace Attribute Notices.
+    assert_eq!(b.admin.plain(0x09, 0, [0x0B, 1 << 8, 0]).status, SUCCESS);
+    let event = b.admin.send_plain(0x0C, 0, [0, 0, 0]);
+    let cid = b.second.send_write(7);
+    let r2t = b.second.r2t();
+    assert_eq!(set(&mut a, 1), SUCCESS);
+    b.second.send_data(r2t, 0xBB);
+    let ended = b.second.response();
+    assert_eq!((ended.cid, ended.status), (cid, WRITE_PROTECTED));
+    assert_eq!(
+        (a.write(1), b.write(1)),
+        ([WRITE_PROTECTED; 2], [WRITE_PROTECTED; 2])
+    );
+    assert_eq!((b.read(), b.first.flush().status), ([SUCCESS; 2], SUCCESS));
+    let told = b.admin.response();
+    assert_eq!((told.cid, told.dw0), (event, 0x0004_0002));
+    assert_eq!((get(&mut a), get(&mut b)), ((1, 1), (1, 1)));
+    assert_eq!(set(&mut b, 0), SUCCESS);
+    assert_eq!((a.write(1), b.write(1)), ([SUCCESS; 2], [SUCCESS; 2]));
+    assert_eq!(get(&mut a), (0, 0));
+}
+
+/// Until power cycle: nobody lifts it, and a start does. Permanent: nothing does.
+#[test]
+fn the_lasting_states_are_lifted_by_what_they_say() {
+    let keeper = TestKeeper::default();
+    for (set_to, before, after) in [(1, 0, 1), (0, 1, 0), (2, 0, 0), (3, 0, 3), (3, 3, 3)] {
+        let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
+        let target = Target::start_many(namespace, 2);
+        let mut a = Host::connect(&target, A, KEY_A);
+        assert_eq!(get(&mut a), (before, u8::from(before != 0)));
+        assert_eq!(set(&mut a, set_to), SUCCESS);
+        if set_to > 1 {
+            for other in (0..4).filter(|&other| other != set_to) {
+                assert_eq!(set(&mut a, other), FEATURE_NOT_CHANGEABLE);
+            }
+        }
+        drop((a, target));
+        let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
+        assert_eq!(namespace.access.protection().to_wire(), after);
+    }
+}
+
+/// What cannot be kept is not done.
+#[test]
+fn protection_that_cannot_be_kept_is_refused() {
+    let keeper = TestKeeper::default();
+    let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
+    let target = Target::start_many(namespace, 2);
+    let mut a = Host::connect(&target, A, KEY_A);
+    keeper.fail(true);
+    assert_eq!(set(&mut a, 1), INTERNAL_ERROR);
+    assert_eq!((get(&mut a), a.write(1)), ((0, 0), [SUCCESS; 2]));
+}
+
+/// A namespace that nobody may write stays so, whatever hosts set.
+#[test]
+fn no_host_lifts_what_was_never_writable() {
+    let spec = StoreSpec::Mem { bytes: 1 << 20 };
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    let mut namespace = disk(store);
+    namespace.write_protected = true;
+    let target = Target::start_many(namespace, 2);
+    let mut a = Host::connect(&target, A, KEY_A);
+    assert_eq!(get(&mut a), (1, 1));
+    assert_eq!(set(&mut a, 1), SUCCESS);
+    for state in [0, 2, 3] {
+        assert_eq!(set(&mut a, state), FEATURE_NOT_CHANGEABLE);
+    }
+    assert_eq!((get(&mut a), a.write(1)), ((1, 1), [WRITE_PROTECTED; 2]));
+}
