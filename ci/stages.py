@@ -41,8 +41,11 @@ class Outcome:
 
 def stages() -> list[Stage]:
     test: tuple[str, ...] = ("test", "--no-fail-fast", "--lib", "--bins", "--tests")
+    # Tests that need another package's program are ignored where all are run.
+    admin_test: tuple[str, ...] = ("test", "-p", "snapctl", "--test", "cli", "--", "--ignored")
     if shutil.which("cargo-nextest"):
         test = ("nextest", "run", "--no-fail-fast", "--no-tests=pass")
+        admin_test = ("nextest", "run", "-p", "snapctl", "--run-ignored", "only")
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     binaries = ("cargo", "build", "-p", "snap-target", "-p", "xio")
@@ -55,6 +58,11 @@ def stages() -> list[Stage]:
         Stage("tests", "unit, property and integration tests", (("cargo", *test, "--workspace"),)),
         Stage("doc-tests", "examples in the API documents", (("cargo", "test", "--workspace", "--doc"),)),
         Stage("demo", "the main job, every byte compared", (binaries, (str(TARGET / "debug/xio"), "demo"))),
+        Stage(
+            "admin",
+            "snapctl changes a running daemon, and a host sees it",
+            (("cargo", "build", "-p", "snap-target", "-p", "snapctl"), ("cargo", *admin_test)),
+        ),
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
             "lab",

@@ -21,9 +21,16 @@ pub fn hosts_in_short(policy: Option<&HostPolicy>) -> String {
     }
 }
 
-/// A time of day, UTC.
+/// A time of day, UTC, to the microsecond where it is not a whole second: lines below each other align.
 pub fn when(time: Option<&Timestamp>) -> String {
-    time.map_or_else(|| "-".to_owned(), ToString::to_string)
+    let Some(time) = time else {
+        return "-".to_owned();
+    };
+    let whole = Timestamp { nanos: 0, ..*time }.to_string();
+    match time.nanos / 1000 {
+        0 => whole,
+        micros => format!("{}.{micros:06}Z", whole.trim_end_matches('Z')),
+    }
 }
 
 /// Who made it.
@@ -71,4 +78,23 @@ pub fn description(lines: &[(&str, String)]) -> String {
 pub fn clean(text: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
     text.chars().map(clean).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_all_digits_of_a_microsecond_or_none() {
+        let at = |nanos| {
+            when(Some(&Timestamp {
+                seconds: 1_795_255_200,
+                nanos,
+            }))
+        };
+        assert_eq!(at(0), "2026-11-21T10:00:00Z");
+        assert_eq!(at(520_000_541), "2026-11-21T10:00:00.520000Z");
+        assert_eq!(at(1_000), "2026-11-21T10:00:00.000001Z");
+        assert_eq!(when(None), "-");
+    }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
+mod daemon;
 mod doctor;
 mod document;
 mod fake;

@@ -1,0 +1,191 @@
+//! The real daemon, and a host: what is changed here is what the host sees.
+//!
+//! The daemon's program is looked for beside this one. `cargo build -p snap-target` puts it there; ci/test does, and runs these tests.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use initiator::{Initiator, Options};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::support::{Ran, snapctl};
+
+const NQN: &str = "nqn.2026-11.org.example:disks";
+const ORIGIN: &str = "ORIGIN_ADMIN";
+
+/// A daemon of its own; it is ended when this is dropped.
+struct Daemon {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it with its state in `folder`.
+    fn start(folder: &Path) -> Daemon {
+        let config = folder.join("snap-target.toml");
+        let text = "[target]\nworkers = 0\nstate = \"state\"\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
+                    [[subsystem]]\nnqn = \"nqn.2026-11.org.example:configured\"\nallow-any-host = true\n\
+                    [admin]\nsocket = \"admin.sock\"\n";
+        std::fs::write(&config, text).unwrap();
+        let program = Path::new(env!("CARGO_BIN_EXE_snapctl")).with_file_name("snap-target");
+        let mut child = Command::new(&program)
+            .arg("--config")
+            .arg(&config)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let ready = lines
+            .map_while(Result::ok)
+            .any(|line| line.starts_with("ready"));
+        assert!(ready, "it ended before it was ready");
+        Daemon {
+            child,
+            folder: folder.to_owned(),
+        }
+    }
+
+    fn ctl(&self, arguments: &[&str]) -> Ran {
+        snapctl(Some(&self.folder.join("admin.sock")), arguments)
+    }
+
+    /// Runs a command that must succeed.
+    fn done(&self, arguments: &[&str]) -> String {
+        let ran = self.ctl(arguments);
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{arguments:?}");
+        ran.stdout
+    }
+
+    /// The same, for programs.
+    fn json(&self, arguments: &[&str]) -> Value {
+        serde_json::from_str(&self.done(&[arguments, &["--json"]].concat())).unwrap()
+    }
+
+    fn address(&self) -> String {
+        let listeners = self.json(&["listener", "list"]);
+        listeners["listeners"][0]["address"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    /// The namespaces that a host sees when it connects now: number and bytes.
+    fn seen(&self, options: &Options) -> Vec<(u32, u64)> {
+        let host = Initiator::connect(&self.address(), NQN, options).unwrap();
+        let seen = host.namespaces().iter();
+        seen.map(|namespace| (namespace.nsid.0, namespace.bytes()))
+            .collect()
+    }
+
+    /// Lets it end by itself, as an operator does.
+    fn drain(mut self) {
+        self.done(&["target", "drain", "--within", "20"]);
+        assert_eq!(self.child.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It has ended where the test went well.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn numbered(list: &Value) -> Vec<(&str, u64)> {
+    let namespaces = list["namespaces"].as_array().unwrap();
+    let number = |namespace: &'_ Value| namespace["nsid"].as_u64().unwrap();
+    namespaces
+        .iter()
+        .map(|namespace| (namespace["origin"].as_str().unwrap(), number(namespace)))
+        .collect()
+}
+
+#[test]
+#[ignore = "needs the daemon's program beside this one: ci/test builds both"]
+fn a_host_sees_what_is_attached_resized_hidden_and_detached_and_a_restart_keeps_it() {
+    let folder = TempDir::new().unwrap();
+    let disk = folder.path().join("disk.raw");
+    std::fs::write(&disk, vec![0; 4 << 20]).unwrap();
+    let source = format!("file:{}", disk.display());
+    let daemon = Daemon::start(folder.path());
+    let options = Options::default();
+    let host = options.hostnqn.as_str();
+
+    daemon.done(&["subsystem", "create", NQN]);
+    let again = daemon.ctl(&["subsystem", "create", NQN]);
+    assert_eq!(
+        (again.status, again.stderr.lines().count()),
+        (1, 1),
+        "{}",
+        again.stderr
+    );
+    // Nobody was named: nobody may connect.
+    assert!(Initiator::connect(&daemon.address(), NQN, &options).is_err());
+    daemon.done(&["host", "allow", NQN, host]);
+    assert_eq!(daemon.seen(&options), []);
+
+    daemon.done(&["namespace", "attach", NQN, &source]);
+    daemon.done(&[
+        "namespace",
+        "attach",
+        NQN,
+        "mem:1MiB",
+        "--nsid",
+        "7",
+        "--lba",
+        "512",
+    ]);
+    let list = daemon.json(&["namespace", "list", NQN]);
+    assert_eq!(numbered(&list), [(ORIGIN, 1), (ORIGIN, 7)]);
+    assert_eq!(daemon.seen(&options), [(1, 4 << 20), (7, 1 << 20)]);
+
+    // Bytes, counters and controllers are those of this host.
+    let mut connected = Initiator::connect(&daemon.address(), NQN, &options).unwrap();
+    connected.write(1, 4096, &[0x5A; 4096]).unwrap();
+    connected.flush(1).unwrap();
+    assert_eq!(std::fs::read(&disk).unwrap()[4096..8192], [0x5A; 4096]);
+    let controllers = daemon.json(&["controller", "list", "--subsystem", NQN]);
+    assert_eq!(controllers["controllers"][0]["host_nqn"], host);
+    let totals = daemon.json(&["stat", "--totals", "--host", host]);
+    let written: u64 = totals["hosts"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["written_bytes"].as_u64().unwrap())
+        .sum();
+    assert_eq!(written, 4096);
+    drop(connected);
+
+    daemon.done(&["namespace", "resize", NQN, "1", "--size", "8MiB"]);
+    daemon.done(&["namespace", "visibility", NQN, "7", "--no-host"]);
+    assert_eq!(daemon.seen(&options), [(1, 8 << 20)]);
+    let smaller = daemon.ctl(&["namespace", "resize", NQN, "1", "--size", "4MiB"]);
+    assert_eq!(smaller.status, 1, "{}", smaller.stderr);
+    daemon.done(&["namespace", "detach", NQN, "7"]);
+    let events = daemon.done(&["events", "--topic", "namespace"]);
+    assert!(events.lines().count() >= 5, "{events}");
+    assert!(!daemon.done(&["recorder", "dump"]).is_empty());
+
+    daemon.drain();
+    let restarted = Daemon::start(folder.path());
+    assert_eq!(
+        numbered(&restarted.json(&["namespace", "list", NQN])),
+        [(ORIGIN, 1)]
+    );
+    assert_eq!(restarted.seen(&options), [(1, 8 << 20)]);
+    restarted.done(&["host", "deny", NQN, host]);
+    assert!(Initiator::connect(&restarted.address(), NQN, &options).is_err());
+    restarted.done(&["subsystem", "delete", NQN, "--force"]);
+    let gone = restarted.ctl(&["namespace", "show", NQN, "1"]);
+    assert_eq!(
+        (gone.status, gone.stderr.lines().count()),
+        (1, 1),
+        "{}",
+        gone.stderr
+    );
+    restarted.drain();
+}
