@@ -28,6 +28,8 @@ class Target(Protocol):
     lba_bytes: int
     # Whether it serves volumes write-protected. Where it does not, nothing is written to them.
     protects_volumes: bool
+    # Whether it has the optional NVM commands.
+    has_every_command: bool
     # Tests that do not apply to this target.
     exempt: frozenset[str]
 
@@ -43,6 +45,7 @@ class SnapTarget:
 
     lba_bytes = 4096
     protects_volumes = True
+    has_every_command = True
     exempt: frozenset[str] = frozenset()
 
     def __init__(self, command: Sequence[str], namespaces: Sequence[Namespace], log: Path) -> None:
@@ -101,6 +104,7 @@ class LinuxTarget:
 
     lba_bytes = 512
     protects_volumes = False
+    has_every_command = False
     exempt = frozenset({
         # Its disks are in the memory of its guest.
         "the raw file holds what was written",
