@@ -8,6 +8,7 @@ mod desired;
 mod events;
 mod health;
 mod limits;
+mod logging;
 mod manage;
 mod metrics;
 mod notify;
@@ -19,12 +20,10 @@ mod state;
 mod text;
 mod watch;
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Parser;
-use tracing_subscriber::EnvFilter;
 
 use args::Args;
 use config::Config;
@@ -60,14 +59,11 @@ fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let config = args.config()?;
-    let filter = EnvFilter::try_new(&config.target.log).context("--log")?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
+    let log = logging::start(&config.target.log)?;
     // Before the first thread: every thread inherits the mask, and the signals wait for us.
     let signals = signal::hold()?;
-    let file = args.config.as_deref();
-    daemon::start(&config, file)?.run_until(&signals)
+    logging::report(log.clone())?;
+    let ended = daemon::start(&config, args.config.as_deref())?.run_until(&signals);
+    log.report();
+    ended
 }

@@ -8,6 +8,7 @@
 mod admin;
 mod config;
 mod killed;
+mod log;
 mod target;
 
 use std::fs::OpenOptions;
