@@ -6,7 +6,7 @@ use admin_proto::limits::{HOSTS_MAX, SOURCE_BYTES_MAX};
 use admin_proto::v1::{self, host_policy::Hosts};
 use frontend_nvme_tcp::ControllerReport;
 use namespace::Backing;
-use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Visibility};
+use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Protection, Visibility};
 use nvme::nqn::Nqn;
 use tonic::Status;
 
@@ -319,10 +319,12 @@ fn describe(found: &mut v1::Namespace, served: &namespace::Namespace) {
     found.lba_bytes = served.lba_bytes;
     found.block_count = served.blocks;
     found.bytes = served.bytes();
-    found.set_write_protection(if served.write_protected {
-        v1::WriteProtection::ReadOnly
-    } else {
-        v1::WriteProtection::None
+    found.set_write_protection(match served.access.protection() {
+        _ if served.write_protected => v1::WriteProtection::ReadOnly,
+        Protection::None => v1::WriteProtection::None,
+        Protection::WriteProtect => v1::WriteProtection::ByHost,
+        Protection::UntilPowerCycle => v1::WriteProtection::UntilRestart,
+        Protection::Permanent => v1::WriteProtection::Permanent,
     });
     match &served.backing {
         Backing::Raw(_) => found.set_kind(v1::NamespaceKind::Raw),

@@ -264,9 +264,9 @@ impl Manager {
         if let Some(keepers) = &self.keepers
             && open::is_lasting(config)
         {
-            namespace.keeper = keepers.of(&namespace.identity);
-            namespace
-                .restore_marks()
+            let keeper = keepers.of(&namespace.identity);
+            namespace = namespace
+                .kept_by(keeper)
                 .map_err(|error| ManageError::Precondition(error.to_string()))?;
         }
         Ok(Arc::new(namespace))

@@ -27,13 +27,13 @@ use tonic::{Code, Status};
 use crate::target::{Folder, NQN, Target};
 
 /// A client of a daemon's socket.
-struct Client {
+pub struct Client {
     runtime: Runtime,
     channel: Channel,
 }
 
 impl Client {
-    fn connect(socket: &Path) -> Client {
+    pub fn connect(socket: &Path) -> Client {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -71,7 +71,7 @@ impl Client {
         Ok(answer.namespace.unwrap())
     }
 
-    fn namespaces(&self) -> Vec<v1::Namespace> {
+    pub fn namespaces(&self) -> Vec<v1::Namespace> {
         let request = v1::ListNamespacesRequest::default();
         self.call(async |channel| {
             NamespaceServiceClient::new(channel)
@@ -84,7 +84,7 @@ impl Client {
 }
 
 /// The address on this machine of a daemon's admin socket, and its arguments.
-fn with_admin(folder: &Folder) -> (PathBuf, Vec<String>) {
+pub fn with_admin(folder: &Folder) -> (PathBuf, Vec<String>) {
     let (socket, state) = (folder.path("admin.sock"), folder.path("state"));
     let arguments = [
         "--admin".to_owned(),
@@ -95,7 +95,7 @@ fn with_admin(folder: &Folder) -> (PathBuf, Vec<String>) {
     (socket, arguments.to_vec())
 }
 
-fn start(arguments: &[String], stores: &[&str]) -> Target {
+pub fn start(arguments: &[String], stores: &[&str]) -> Target {
     let mut all: Vec<&str> = arguments.iter().map(String::as_str).collect();
     all.extend(stores);
     Target::start(&all)

@@ -7,8 +7,12 @@
 
 mod admin;
 mod config;
+mod kept;
 mod killed;
 mod log;
+#[allow(dead_code, reason = "each test program uses a part")]
+#[path = "../../crates/frontend-nvme-tcp/tests/support/raw.rs"]
+mod raw;
 mod target;
 
 use std::fs::OpenOptions;
