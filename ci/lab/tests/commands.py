@@ -16,6 +16,21 @@ LBA_OUT_OF_RANGE = 0x080
 ONCS = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 3 | 1 << 7 | 1 << 8
 BLOCKS = 8
 
+# Commands Supported and Effects: by opcode, and the bits CSUPP and LBCC.
+ADMIN_COMMANDS = (0x02, 0x06, 0x08, 0x09, 0x0A, 0x0C, 0x18)
+CHANGING_COMMANDS = (0x01, 0x04, 0x08, 0x09, 0x19)
+OTHER_COMMANDS = (0x00, 0x02, 0x05, 0x0C, 0x0D, 0x0E, 0x11, 0x15)
+SUPPORTED, CONTENT_CHANGE = 1 << 0, 1 << 1
+
+PAGE_BYTES = 4096
+GONE_PAGES = 500
+GONE_PAGE = "b'removed.' * 512"
+# BLKZEROOUT of linux/fs.h; its arguments are an offset, a length and the device.
+ZERO_OUT = (
+    "python3 -c 'import fcntl, os, struct, sys; "
+    'fcntl.ioctl(os.open(sys.argv[3], os.O_WRONLY), 0x127F, struct.pack("QQ", int(sys.argv[1]), int(sys.argv[2])))\''
+)
+
 
 def test_commands(report: Report, host: Host, raw: Namespace) -> None:
     device, block = host.device(raw.nsid), host.target.lba_bytes
@@ -80,25 +95,75 @@ def test_commands(report: Report, host: Host, raw: Namespace) -> None:
         expect("status", sent("flush"), 0)
 
 
-def test_trim(report: Report, host: Host, raw: Namespace) -> None:
-    device = host.device(raw.nsid)
-    with report.test("blkdiscard and fstrim"):
-        host.sh(
-            f"""set -e
+def test_effects(report: Report, host: Host) -> None:
+    with report.test("effects-log names each command that is there, and what changes blocks"):
+        (log,) = [log for log in host.json(f"effects-log /dev/{host.controller()}") if log["command_set_identifier"] == 0]
+        expect("admin commands", _effects(log["admin_cmd_set"]), dict.fromkeys(ADMIN_COMMANDS, SUPPORTED))
+        changing = {opcode: SUPPORTED | CONTENT_CHANGE for opcode in CHANGING_COMMANDS}
+        expect("I/O commands", _effects(log["io_cmd_set"]), dict.fromkeys(OTHER_COMMANDS, SUPPORTED) | changing)
+
+
+def _effects(entries: dict[str, int]) -> dict[int, int]:
+    """By opcode, from keys such as "ACS_6 (Identify)"; without those that are not there."""
+    by_opcode = {int(key.split("_")[1].split()[0]): effects for key, effects in entries.items()}
+    return {opcode: effects for opcode, effects in by_opcode.items() if effects != 0}
+
+
+def test_trim(report: Report, host: Host, namespace: Namespace) -> None:
+    """What the block layer discards or zeroes reads as zeros; what is beside it stays."""
+    device, size = host.device(namespace.nsid), namespace.size_bytes
+    with report.test(f"blkdiscard and BLKZEROOUT of namespace {namespace.nsid} ({namespace.title}): zeros there and nowhere else"):
+        host.sh(f"set -e\nhead -c {size} /dev/urandom >/tmp/model\ndd if=/tmp/model of={device} bs=1M oflag=direct status=none").checked()
+        for limit in ("discard_max_bytes", "write_zeroes_max_bytes"):
+            expect_that(f"{limit} is not 0", host.sh(f"cat /sys/block/{device[5:]}/queue/{limit}").checked().strip() != "0")
+        # Longer than one command's blocks or a page of zeros, and neither ends at a round place.
+        _zeroed(host, device, 301, 703, "blkdiscard -o {offset} -l {length} {device}")
+        _zeroed(host, device, 2001, 507, f"{ZERO_OUT} {{offset}} {{length}} {{device}}")
+        _zeroed(host, device, 0, size // PAGE_BYTES, "blkdiscard {device}")
+    with report.test(f"fstrim of ext4 on namespace {namespace.nsid} ({namespace.title}): a removed file's blocks are zeros, another file is whole"):
+        found = host.sh(_fstrim_script(device, size), timeout_s=120).checked()
+        expect("blocks of the removed file, and those of them that are zeros", found.split()[-2:], [str(GONE_PAGES)] * 2)
+
+
+def _zeroed(host: Host, device: str, first_page: int, pages: int, command: str) -> None:
+    """Runs `command` for these pages of the device; then it is equal to /tmp/model with zeros in them, read past the page cache."""
+    command = command.format(offset=first_page * PAGE_BYTES, length=pages * PAGE_BYTES, device=device)
+    host.sh(
+        f"""set -e
+{command}
+dd if=/dev/zero of=/tmp/model bs={PAGE_BYTES} seek={first_page} count={pages} conv=notrunc status=none
+dd if={device} of=/tmp/seen bs=1M iflag=direct status=none
+cmp /tmp/model /tmp/seen
+"""
+    ).checked()
+
+
+def _fstrim_script(device: str, size_bytes: int) -> str:
+    """Prints how many blocks held the removed file, and how many of these are zeros after fstrim."""
+    return f"""set -e
 modprobe ext4
-blkdiscard {device}
-mkfs.ext4 -q {device}
+head -c {size_bytes} /dev/urandom | dd of={device} bs=1M iflag=fullblock oflag=direct status=none
+mkfs.ext4 -q -E nodiscard {device}
 mount {device} /mnt
 head -c 2000000 /dev/urandom >/mnt/kept
-cp /mnt/kept /mnt/gone
 sha256sum /mnt/kept >/tmp/kept.sum
+python3 -c "open('/mnt/gone', 'wb').write({GONE_PAGE} * {GONE_PAGES})"
+sync
+dd if={device} of=/tmp/before bs=1M iflag=direct status=none
 rm /mnt/gone
+sync
 fstrim /mnt
 umount /mnt
+dd if={device} of=/tmp/after bs=1M iflag=direct status=none
 e2fsck -fn {device}
 mount -o ro {device} /mnt
 sha256sum -c /tmp/kept.sum
 umount /mnt
-""",
-            timeout_s=120,
-        ).checked()
+python3 - <<'END'
+def pages(name):
+    content = open(name, "rb").read()
+    return [content[at : at + {PAGE_BYTES}] for at in range(0, len(content), {PAGE_BYTES})]
+gone = [after for before, after in zip(pages("/tmp/before"), pages("/tmp/after")) if before == {GONE_PAGE}]
+print(len(gone), gone.count(bytes({PAGE_BYTES})))
+END
+"""
