@@ -32,7 +32,12 @@ pub enum ManageError {
 
 impl From<StateError> for ManageError {
     fn from(error: StateError) -> Self {
-        Self::Internal(format!("{error}; nothing was changed"))
+        let text = format!("{error}; nothing was changed");
+        match error {
+            StateError::Full { .. } => Self::Exhausted(text),
+            StateError::ReadOnly { .. } => Self::Precondition(text),
+            _ => Self::Internal(text),
+        }
     }
 }
 

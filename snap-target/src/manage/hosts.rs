@@ -85,8 +85,8 @@ impl Manager {
             .filter(|it| it.subsystem.as_ref() == Some(nqn) && !hosts.allows(&it.host))
             .count();
         let next = self.with_subsystem(nqn, |it| it.body.hosts = hosts.clone())?;
-        let steps = vec![Step::SetHosts(nqn.clone(), hosts.clone())];
-        self.commit(next, steps, news(nqn, &before, &hosts))?;
+        let step = Step::SetHosts(nqn.clone(), hosts.clone());
+        self.commit(next, step, news(nqn, &before, &hosts))?;
         Ok((hosts, ended))
     }
 

@@ -50,10 +50,10 @@ impl Manager {
         let mut next = self.desired.clone();
         let config = ListenerConfig { address, port_id };
         next.listeners.insert(port_id, config);
-        let steps = vec![Step::AddListener(port_id, listener)];
+        let step = Step::AddListener(port_id, listener);
         self.commit(
             next,
-            steps,
+            step,
             vec![news(ListenerChange::Added, port_id, address)],
         )?;
         Ok(port_id)
@@ -73,7 +73,7 @@ impl Manager {
         })?;
         let address = self.live_listener(port_id).unwrap_or(config.address);
         let news = news(ListenerChange::Removed, port_id, address);
-        self.commit(next, vec![Step::RemoveListener(port_id)], vec![news])?;
+        self.commit(next, Step::RemoveListener(port_id), vec![news])?;
         self.health.well(&subject(port_id));
         Ok(())
     }
@@ -96,11 +96,9 @@ impl Manager {
                 "there is a referral to {address} already"
             )));
         }
-        let steps = vec![Step::SetReferrals(
-            next.referrals.values().cloned().collect(),
-        )];
+        let step = Step::SetReferrals(next.referrals.values().cloned().collect());
         let news = news(ListenerChange::ReferralAdded, port_id, address);
-        self.commit(next, steps, vec![news])
+        self.commit(next, step, vec![news])
     }
 
     /// Takes it out of the discovery log.
@@ -114,11 +112,9 @@ impl Manager {
             .referrals
             .remove(&address)
             .ok_or_else(|| ManageError::NotFound(format!("there is no referral to {address}")))?;
-        let steps = vec![Step::SetReferrals(
-            next.referrals.values().cloned().collect(),
-        )];
+        let step = Step::SetReferrals(next.referrals.values().cloned().collect());
         let news = news(ListenerChange::ReferralRemoved, config.port_id, address);
-        self.commit(next, steps, vec![news])
+        self.commit(next, step, vec![news])
     }
 }
 

@@ -1,8 +1,8 @@
 //! The manager: one thread that knows what is to be served, and makes it so.
 //!
-//! Contract: requests are carried out one at a time. Each is checked completely, then what it needs is opened, then it is put in force, then saved, then
-//! answered and told as events. A request that fails leaves what was served, and what was saved, as it was. Everything that blocks (opening stores, the
-//! state folder) happens here, on no reactor and not on the admin service's thread.
+//! Contract: requests are carried out one at a time. Each is checked completely, then what it needs is opened, then it is saved, then put in force, then
+//! answered and told as events. A request that fails leaves what was served, and what was saved, as it was: hosts see nothing of a change that cannot be
+//! kept. Everything that blocks (opening stores, the state folder) happens here, on no reactor and not on the admin service's thread.
 
 mod drain;
 mod error;
@@ -37,7 +37,7 @@ use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
 use crate::state::{Keepers, Overlay, StateFolder};
-use steps::{Step, take_all, undo_all};
+use steps::{Step, take};
 
 /// See the module.
 pub struct Manager {
@@ -114,7 +114,10 @@ impl Live {
     }
 }
 
-/// An event on its way: told when its change has been saved.
+/// What health calls the state folder.
+const STATE_SUBJECT: &str = "state folder";
+
+/// An event on its way: told when its change is in force.
 type News = (Kind, String);
 
 impl Manager {
@@ -183,16 +186,11 @@ impl Manager {
         }
     }
 
-    /// Puts a change in force, saves it, and tells it.
-    fn commit(
-        &mut self,
-        next: Desired,
-        steps: Vec<Step>,
-        news: Vec<News>,
-    ) -> Result<(), ManageError> {
-        let undo = take_all(&*self.frontend, &mut self.live, &self.desired, steps)?;
-        if let Err(error) = self.save(&next) {
-            undo_all(&*self.frontend, &mut self.live, undo);
+    /// Saves a change, puts it in force, and tells it.
+    fn commit(&mut self, next: Desired, step: Step, news: Vec<News>) -> Result<(), ManageError> {
+        self.save(&next)?;
+        if let Err(error) = take(&*self.frontend, &mut self.live, step) {
+            self.put_back();
             return Err(error);
         }
         self.desired = next;
@@ -203,15 +201,28 @@ impl Manager {
         Ok(())
     }
 
+    /// Keeps `next` for the next start.
     fn save(&mut self, next: &Desired) -> Result<(), ManageError> {
         if let Some(state) = &mut self.state
             && let Err(error) = state.save(&Overlay::between(&self.base, next))
         {
-            self.health.problem("state folder", error.to_string());
+            self.health.problem(STATE_SUBJECT, error.to_string());
             return Err(error.into());
         }
-        self.health.well("state folder");
+        self.health.well(STATE_SUBJECT);
         Ok(())
+    }
+
+    /// What was saved was not put in force: what is in force is saved again.
+    fn put_back(&mut self) {
+        let now = self.desired.clone();
+        if let Err(error) = self.save(&now) {
+            tracing::error!(%error, "a change that was refused is still in the state folder");
+            let what = format!(
+                "{error}; a change that was refused would be made at the next start: make another one when the folder can be written"
+            );
+            self.health.problem(STATE_SUBJECT, what);
+        }
     }
 
     fn subsystem(&self, nqn: &Nqn) -> Result<&crate::desired::Subsystem, ManageError> {

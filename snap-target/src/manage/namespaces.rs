@@ -90,8 +90,8 @@ impl Manager {
             it.namespaces.insert(nsid, config.clone());
         })?;
         let news = news(NamespaceChange::Attached, &nqn, &namespace, "attached");
-        let steps = vec![Step::Attach(nqn, namespace, config.visibility)];
-        self.commit(next, steps, vec![news])?;
+        let step = Step::Attach(nqn, namespace, config.visibility);
+        self.commit(next, step, vec![news])?;
         Ok(nsid)
     }
 
@@ -109,7 +109,7 @@ impl Manager {
             Some(old) => vec![news(NamespaceChange::Detached, nqn, old, "detached")],
             None => Vec::new(),
         };
-        self.commit(next, vec![Step::Detach(nqn.clone(), nsid)], news)?;
+        self.commit(next, Step::Detach(nqn.clone(), nsid), news)?;
         self.health.well(&subject(nqn, nsid));
         Ok(())
     }
@@ -142,8 +142,8 @@ impl Manager {
             )],
             None => Vec::new(),
         };
-        let steps = vec![Step::SetVisibility(nqn.clone(), nsid, visibility)];
-        self.commit(next, steps, news)
+        let step = Step::SetVisibility(nqn.clone(), nsid, visibility);
+        self.commit(next, step, news)
     }
 
     /// Gives a raw namespace another size. Returns the one before, in bytes. A file is grown before hosts are told, and cut, if forced, after: what fails in
@@ -231,11 +231,7 @@ impl Manager {
         let next = self.with_subsystem(nqn, |it| {
             it.namespaces.insert(config.nsid, config);
         })?;
-        self.commit(
-            next,
-            vec![Step::Replace(nqn.clone(), namespace)],
-            vec![news],
-        )?;
+        self.commit(next, Step::Replace(nqn.clone(), namespace), vec![news])?;
         if let Some((path, bytes)) = cut {
             // Hosts see the new end already; nobody reads or writes behind it.
             set_len(&path, bytes)?;

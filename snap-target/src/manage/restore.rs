@@ -2,10 +2,10 @@
 
 use anyhow::{Context, Result, anyhow};
 
-use super::steps::{Step, listen, take_all};
-use super::{Foundation, ListenerLive, Live, ManageError, Manager, listeners};
+use super::steps::{Step, listen, take};
+use super::{Foundation, ListenerLive, Live, ManageError, Manager, STATE_SUBJECT, listeners};
 use crate::desired::Desired;
-use crate::state::Keepers;
+use crate::state::{Keepers, StateFolder};
 
 impl Manager {
     /// Opens and serves everything. What the configuration names and cannot be had ends the start; what the admin plane made and cannot be had is a problem
@@ -46,8 +46,7 @@ impl Manager {
             health,
         };
         manager.serve_all(&desired)?;
-        // What the file has overtaken is forgotten now: the file may come to say the old again, and mean it.
-        manager.save(&desired)?;
+        manager.save_at_start(&desired);
         manager.desired = desired;
         Ok(manager)
     }
@@ -93,7 +92,18 @@ impl Manager {
         Ok(())
     }
 
+    /// What the file has overtaken is forgotten now: the file may come to say the old again, and mean it. Where nothing was overtaken nothing is saved,
+    /// and a folder that cannot be written is known before the first change. What was served before is served all the same.
+    fn save_at_start(&mut self, desired: &Desired) {
+        if let Some(Err(error)) = self.state.as_ref().map(StateFolder::check_writable) {
+            tracing::error!(%error, "changes are refused");
+            self.health.problem(STATE_SUBJECT, error.to_string());
+        } else if let Err(error) = self.save(desired) {
+            tracing::error!(%error, "what the file has overtaken is not forgotten");
+        }
+    }
+
     fn serve_one(&mut self, step: Step) -> Result<(), ManageError> {
-        take_all(&*self.frontend, &mut self.live, &self.desired, vec![step]).map(|_| ())
+        take(&*self.frontend, &mut self.live, step)
     }
 }

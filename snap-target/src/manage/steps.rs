@@ -1,4 +1,4 @@
-//! A change of what is served, as steps that can be undone.
+//! A change of what is served: one call of the frontend, and what is live after it.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use nvme_spec::Nsid;
 use super::frontend::Frontend;
 use super::{ListenerLive, Live, ManageError, NamespaceLive};
 use crate::config::ReferralConfig;
-use crate::desired::{Desired, PortId, SubsystemBody};
+use crate::desired::{PortId, SubsystemBody};
 
-/// One call of the frontend. What it needs has been opened before the first step is taken.
+/// One call of the frontend. What it needs has been opened before it is taken.
 #[derive(Debug)]
 pub enum Step {
     CreateSubsystem(Nqn, SubsystemBody),
@@ -25,117 +25,12 @@ pub enum Step {
     Detach(Nqn, u32),
     SetVisibility(Nqn, u32, Visibility),
     AddListener(PortId, TcpListener),
-    /// Takes [`Step::RemoveListener`] back: the address is free only after it.
-    ListenAgain(PortId, SocketAddr),
     RemoveListener(PortId),
     SetReferrals(Vec<ReferralConfig>),
 }
 
-/// Takes all steps, or none: those before one that fails are undone. Returns how to undo them all.
-pub fn take_all(
-    frontend: &dyn Frontend,
-    live: &mut Live,
-    before: &Desired,
-    steps: Vec<Step>,
-) -> Result<Vec<Step>, ManageError> {
-    let mut undo = Vec::new();
-    for step in steps {
-        let mut back = undo_of(&step, live, before);
-        match take(frontend, live, step) {
-            Ok(()) => undo.append(&mut back),
-            Err(error) => {
-                undo_all(frontend, live, undo);
-                return Err(error);
-            }
-        }
-    }
-    Ok(undo)
-}
-
-/// Takes steps back, the last one first. What cannot be taken back is logged: the hosts see the state that is reported, or less.
-pub fn undo_all(frontend: &dyn Frontend, live: &mut Live, undo: Vec<Step>) {
-    for step in undo.into_iter().rev() {
-        let what = format!("{step:?}");
-        if let Err(error) = take(frontend, live, step) {
-            tracing::error!(%error, what, "a change could not be taken back");
-        }
-    }
-}
-
-/// The steps that take a step back, in the order of being pushed: the last one is taken first.
-fn undo_of(step: &Step, live: &Live, before: &Desired) -> Vec<Step> {
-    match step {
-        Step::CreateSubsystem(nqn, _) => vec![Step::DeleteSubsystem(nqn.clone())],
-        Step::DeleteSubsystem(nqn) => undo_delete(nqn, live, before),
-        Step::SetHosts(nqn, _) => {
-            let there = before.subsystems.get(nqn);
-            there
-                .map(|it| Step::SetHosts(nqn.clone(), it.body.hosts.clone()))
-                .into_iter()
-                .collect()
-        }
-        Step::Attach(nqn, namespace, _) => vec![Step::Detach(nqn.clone(), namespace.nsid)],
-        Step::Replace(nqn, namespace) => {
-            let served = live.served(nqn, namespace.nsid);
-            // A name of its own in the process, as every attachment has.
-            let back = served.map(|old| Arc::new(again(old)));
-            back.map(|old| Step::Replace(nqn.clone(), old))
-                .into_iter()
-                .collect()
-        }
-        Step::Detach(nqn, nsid) => {
-            let served = live.served(nqn, *nsid).map(|old| Arc::new(again(old)));
-            let sees = before.namespace(nqn, *nsid).map(|it| &it.visibility);
-            served
-                .zip(sees)
-                .map(|(old, sees)| Step::Attach(nqn.clone(), old, sees.clone()))
-                .into_iter()
-                .collect()
-        }
-        Step::SetVisibility(nqn, nsid, _) => {
-            let sees = before.namespace(nqn, *nsid).map(|it| &it.visibility);
-            sees.map(|sees| Step::SetVisibility(nqn.clone(), *nsid, sees.clone()))
-                .into_iter()
-                .collect()
-        }
-        Step::AddListener(port_id, _) | Step::ListenAgain(port_id, _) => {
-            vec![Step::RemoveListener(*port_id)]
-        }
-        Step::RemoveListener(port_id) => match live.listeners.get(port_id) {
-            Some(ListenerLive::Open(address)) => vec![Step::ListenAgain(*port_id, *address)],
-            _ => Vec::new(),
-        },
-        Step::SetReferrals(_) => vec![Step::SetReferrals(
-            before.referrals.values().cloned().collect(),
-        )],
-    }
-}
-
-fn undo_delete(nqn: &Nqn, live: &Live, before: &Desired) -> Vec<Step> {
-    let Some(subsystem) = before.subsystems.get(nqn) else {
-        return Vec::new();
-    };
-    let mut steps: Vec<Step> = subsystem
-        .namespaces
-        .values()
-        .filter_map(|it| {
-            let old = live.served(nqn, it.nsid)?;
-            let old = Arc::new(again(old));
-            Some(Step::Attach(nqn.clone(), old, it.visibility.clone()))
-        })
-        .collect();
-    steps.push(Step::CreateSubsystem(nqn.clone(), subsystem.body.clone()));
-    steps
-}
-
-/// The same disk under another key: engines let go of the one that was detached in their own time.
-fn again(old: &Arc<Namespace>) -> Namespace {
-    let mut again = Namespace::clone(old);
-    again.key = namespace::NamespaceKey::next();
-    again
-}
-
-fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<(), ManageError> {
+/// Takes a step, or says why nothing of it was done.
+pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<(), ManageError> {
     match step {
         Step::CreateSubsystem(nqn, body) => {
             frontend.create_subsystem(subsystem_of(nqn, body))?;
@@ -173,10 +68,6 @@ fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<(), Mana
                 .local_addr()
                 .map_err(|error| ManageError::Internal(error.to_string()))?;
             frontend.add_listener(port_id, listener)?;
-            live.listeners.insert(port_id, ListenerLive::Open(address));
-        }
-        Step::ListenAgain(port_id, address) => {
-            frontend.add_listener(port_id, listen(address)?)?;
             live.listeners.insert(port_id, ListenerLive::Open(address));
         }
         Step::RemoveListener(port_id) => {

@@ -34,7 +34,7 @@ impl Manager {
         };
         next.subsystems.insert(nqn.clone(), made);
         let news = subsystem_news(SubsystemChange::Created, &nqn, "was made");
-        self.commit(next, vec![Step::CreateSubsystem(nqn, body)], vec![news])
+        self.commit(next, Step::CreateSubsystem(nqn, body), vec![news])
     }
 
     /// Deletes a subsystem with all that it has. Returns how many namespaces and controllers it had.
@@ -62,7 +62,7 @@ impl Manager {
         let mut next = self.desired.clone();
         next.subsystems.remove(nqn);
         let news = subsystem_news(SubsystemChange::Deleted, nqn, "was deleted");
-        self.commit(next, vec![Step::DeleteSubsystem(nqn.clone())], vec![news])?;
+        self.commit(next, Step::DeleteSubsystem(nqn.clone()), vec![news])?;
         for nsid in &namespaces {
             self.health.well(&super::namespaces::subject(nqn, *nsid));
         }

@@ -1,5 +1,7 @@
 //! The manager against a frontend that writes down what it is asked, and fails where it is told to.
 
+mod saving;
+
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -138,12 +140,20 @@ impl Rig {
 
     /// A manager over what was kept, as after a restart; the one before is gone.
     fn manager(&self) -> anyhow::Result<Manager> {
+        self.manager_over(self.state())
+    }
+
+    fn state(&self) -> StateFolder {
+        StateFolder::open(self.folder.path()).unwrap()
+    }
+
+    fn manager_over(&self, state: StateFolder) -> anyhow::Result<Manager> {
         let config = Config::parse(Path::new("/t.toml"), BASE).unwrap();
         Manager::restore(Foundation {
             frontend: Box::new(self.fake.clone()),
             policy: config.target.source_policy(),
             base: Desired::of(&config),
-            state: Some(StateFolder::open(self.folder.path()).unwrap()),
+            state: Some(state),
             events: self.events.clone(),
             health: self.health.clone(),
         })
@@ -190,11 +200,11 @@ fn a_start_serves_the_configuration_and_listens_last() {
     );
 }
 
-/// Every change, taken back where the frontend refuses it or it cannot be saved.
+/// Every change: no longer saved where the frontend refuses it, and not begun where it cannot be saved.
 #[test]
 fn a_change_that_fails_leaves_everything_as_it_was() {
     type Change = fn(&mut Manager) -> Result<(), ManageError>;
-    let changes: [(&str, &'static str, Change, &[&str]); 8] = [
+    let changes: [(&str, &'static str, Change, &str); 8] = [
         (
             "create",
             "create",
@@ -202,29 +212,25 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
                 let body = it.desired().subsystems[&nqn("nqn.a")].body.clone();
                 it.create_subsystem(nqn("nqn.b"), body)
             },
-            &["create nqn.b Only([nqn.h])", "delete nqn.b"],
+            "create nqn.b Only([nqn.h])",
         ),
         (
             "delete",
             "delete",
             |it| it.delete_subsystem(&nqn("nqn.a"), true).map(|_| ()),
-            &[
-                "delete nqn.a",
-                "create nqn.a Only([nqn.h])",
-                "attach nqn.a 1 1048576 All",
-            ],
+            "delete nqn.a",
         ),
         (
             "attach",
             "attach",
             |it| it.attach(new("mem:1MiB")).map(|_| ()),
-            &["attach nqn.a 2 1048576 All", "detach nqn.a 2"],
+            "attach nqn.a 2 1048576 All",
         ),
         (
             "detach",
             "detach",
             |it| it.detach(&nqn("nqn.a"), 1),
-            &["detach nqn.a 1", "attach nqn.a 1 1048576 All"],
+            "detach nqn.a 1",
         ),
         (
             "resize",
@@ -233,7 +239,7 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
                 it.resize(&nqn("nqn.a"), 1, NewSize::Bytes(2 << 20), false)
                     .map(|_| ())
             },
-            &["replace nqn.a 1 2097152", "replace nqn.a 1 1048576"],
+            "replace nqn.a 1 2097152",
         ),
         (
             "visibility",
@@ -242,29 +248,21 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
                 let hosts = Visibility::Hosts(vec![nqn("nqn.h")]);
                 it.set_visibility(&nqn("nqn.a"), 1, hosts)
             },
-            &[
-                "visibility nqn.a 1 Hosts([nqn.h])",
-                "visibility nqn.a 1 All",
-            ],
+            "visibility nqn.a 1 Hosts([nqn.h])",
         ),
         (
             "hosts",
             "hosts",
             |it| it.set_hosts(&nqn("nqn.a"), HostPolicy::Any).map(|_| ()),
-            &["hosts nqn.a Any", "hosts nqn.a Only([nqn.h])"],
+            "hosts nqn.a Any",
         ),
-        (
-            "remove",
-            "silence",
-            |it| it.remove_listener(1),
-            &["silence 1", "listen 1"],
-        ),
+        ("remove", "silence", |it| it.remove_listener(1), "silence 1"),
     ];
     let rig = Rig::new();
     let mut manager = rig.manager().unwrap();
     rig.fake.take();
     let before = manager.desired().clone();
-    for (what, call, change, calls) in changes {
+    for (what, call, change, asked) in changes {
         let told = rig.events.range();
         rig.fake.fail(Some(call));
         let error = change(&mut manager).unwrap_err();
@@ -274,7 +272,7 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
             "{what}"
         );
         rig.fake.fail(None);
-        assert_eq!(rig.fake.take(), calls[..1], "{what}");
+        assert_eq!(rig.fake.take(), [asked], "{what}");
         assert_eq!(*manager.desired(), before, "{what}");
         assert_eq!(rig.events.range(), told, "{what}: nothing is told");
 
@@ -285,7 +283,13 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
             "{what}: {error:?}"
         );
         rig.break_folder(false);
-        assert_eq!(rig.fake.take(), calls, "{what}: done and taken back");
+        // Told now, not as news of the next change.
+        rig.health.well("state folder");
+        assert_eq!(
+            rig.fake.take(),
+            Vec::<String>::new(),
+            "{what}: hosts saw nothing"
+        );
         assert_eq!(*manager.desired(), before, "{what}");
     }
     assert!(matches!(

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::limits::RECORD_BYTES_MAX;
 
 /// What changing a file needs of a file system; tests have one that loses power.
-pub trait Disk {
+pub trait Disk: std::fmt::Debug + Send {
     /// Makes a file with these bytes, in place of one of that name that a crash left.
     fn write_new(&mut self, name: &str, bytes: &[u8]) -> io::Result<()>;
     /// Puts the bytes of the file that was written last on stable storage.
@@ -16,9 +16,14 @@ pub trait Disk {
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
     /// Puts the names on stable storage.
     fn sync_names(&mut self) -> io::Result<()>;
+    /// Finds out whether anything can be written, and leaves nothing behind.
+    fn try_write(&self) -> io::Result<()>;
     /// The bytes of a file; none if there is none.
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
 }
+
+/// Made and removed to see whether that is possible.
+const TRIED_FILE: &str = "tried";
 
 /// What a file is called until it is whole.
 pub fn unfinished(name: &str) -> String {
@@ -80,6 +85,18 @@ impl Disk for Folder {
 
     fn sync_names(&mut self) -> io::Result<()> {
         self.descriptor.sync_all()
+    }
+
+    fn try_write(&self) -> io::Result<()> {
+        let path = self.path.join(TRIED_FILE);
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let mut file = options.open(&path)?;
+        // A full file system says so when a block is asked for, some not before it is written out.
+        let written = file.write_all(&[0; 4096]).and_then(|()| file.sync_data());
+        std::fs::remove_file(&path)?;
+        written
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {

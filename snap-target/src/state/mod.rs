@@ -17,11 +17,15 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
+#[cfg(test)]
+pub use disk::{Disk, Folder};
 pub use keeper::Keepers;
 pub use overlay::Overlay;
 
 /// The file of what the admin plane changed.
 const CHANGES_FILE: &str = "changes";
+/// What is said of a folder that cannot be written.
+const CANNOT_SAVE: &str = "the changes cannot be saved";
 /// Held by the daemon that has the folder.
 const LOCK_FILE: &str = "lock";
 /// What the record of the changes is called.
@@ -37,6 +41,28 @@ pub enum StateError {
     InUse {
         /// Which folder.
         folder: String,
+    },
+    /// Its file system, or the quota of the daemon's user, has no room.
+    #[error("the state folder {folder}: {what}: {why}; make room in its file system and try again")]
+    Full {
+        /// Which folder.
+        folder: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        why: String,
+    },
+    /// Nothing may be written.
+    #[error(
+        "the state folder {folder}: {what}: {why}; make it writable to the daemon's user and try again"
+    )]
+    ReadOnly {
+        /// Which folder.
+        folder: String,
+        /// What was tried.
+        what: &'static str,
+        /// What the system said.
+        why: String,
     },
     /// The system refused something.
     #[error("the state folder {folder}: {what}: {why}")]
@@ -68,12 +94,30 @@ pub enum StateError {
     },
 }
 
+impl StateError {
+    /// What the system refused.
+    fn refused(folder: &Path, what: &'static str, error: &io::Error) -> Self {
+        let (folder, why) = (folder.display().to_string(), error.to_string());
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Self::Full { folder, what, why }
+            }
+            io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+                Self::ReadOnly { folder, what, why }
+            }
+            _ => Self::System { folder, what, why },
+        }
+    }
+}
+
 /// The folder, held against other daemons.
 #[derive(Debug)]
 pub struct StateFolder {
     path: PathBuf,
-    disk: disk::Folder,
+    disk: Box<dyn disk::Disk>,
     sequence: u64,
+    /// What is known to be saved.
+    saved: Option<Overlay>,
     _lock: Flock<File>,
 }
 
@@ -83,18 +127,10 @@ impl StateFolder {
     /// # Errors
     /// [`StateError::InUse`], [`StateError::System`].
     pub fn open(path: &Path) -> Result<Self, StateError> {
-        let system = |what, error: io::Error| StateError::System {
-            folder: path.display().to_string(),
-            what,
-            why: error.to_string(),
-        };
-        make_folder(path).map_err(|error| system("it cannot be made", error))?;
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false);
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let lock = options
-            .open(path.join(LOCK_FILE))
-            .map_err(|error| system("its lock file cannot be opened", error))?;
+        let refused = |what, error: io::Error| StateError::refused(path, what, &error);
+        make_folder(path).map_err(|error| refused("it cannot be made", error))?;
+        let lock =
+            lock_file(path).map_err(|error| refused("its lock file cannot be opened", error))?;
         let lock = match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
             Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
@@ -102,16 +138,26 @@ impl StateFolder {
                     folder: path.display().to_string(),
                 });
             }
-            Err((_, errno)) => return Err(system("it cannot be locked", errno.into())),
+            Err((_, errno)) => return Err(refused("it cannot be locked", errno.into())),
         };
         let disk =
-            disk::Folder::open(path).map_err(|error| system("it cannot be opened", error))?;
+            disk::Folder::open(path).map_err(|error| refused("it cannot be opened", error))?;
         Ok(Self {
             path: path.to_owned(),
-            disk,
+            disk: Box::new(disk),
             sequence: 0,
+            saved: None,
             _lock: lock,
         })
+    }
+
+    /// The same folder with a disk of a test's own.
+    #[cfg(test)]
+    pub fn on(self, disk: impl disk::Disk + 'static) -> Self {
+        Self {
+            disk: Box::new(disk),
+            ..self
+        }
     }
 
     /// Where it is.
@@ -124,23 +170,59 @@ impl StateFolder {
     /// # Errors
     /// [`StateError`]: the daemon must not go on as if there were nothing.
     pub fn load(&mut self) -> Result<Overlay, StateError> {
-        let (overlay, sequence) = load(&self.disk, &self.path)?;
+        let (overlay, sequence) = load(&*self.disk, &self.path)?;
         self.sequence = sequence;
+        self.saved = Some(overlay.clone());
         Ok(overlay)
     }
 
-    /// Saves what the admin plane changed.
+    /// Whether changes can be saved, as far as that is known without saving one.
     ///
     /// # Errors
-    /// [`StateError::System`]: what is saved is what was saved before, or this.
-    pub fn save(&mut self, overlay: &Overlay) -> Result<(), StateError> {
-        self.sequence += 1;
-        save(&mut self.disk, self.sequence, overlay).map_err(|error| StateError::System {
-            folder: self.path.display().to_string(),
-            what: "the changes cannot be saved",
-            why: error.to_string(),
-        })
+    /// [`StateError::Full`], [`StateError::ReadOnly`], [`StateError::System`].
+    pub fn check_writable(&self) -> Result<(), StateError> {
+        let tried = self.disk.try_write();
+        tried.map_err(|error| StateError::refused(&self.path, CANNOT_SAVE, &error))
     }
+
+    /// Saves what the admin plane changed, unless that is what is saved already.
+    ///
+    /// # Errors
+    /// As [`StateFolder::check_writable`]: what is saved is what was saved before, unless that could not be written again either.
+    pub fn save(&mut self, overlay: &Overlay) -> Result<(), StateError> {
+        if self.saved.as_ref() == Some(overlay) {
+            return Ok(());
+        }
+        let before = self.saved.take();
+        match self.write(overlay) {
+            Ok(()) => {
+                self.saved = Some(overlay.clone());
+                Ok(())
+            }
+            Err(error) => {
+                // What failed may have been the last step: then the new file has the name already.
+                self.saved = before.filter(|before| self.write(before).is_ok());
+                Err(StateError::refused(&self.path, CANNOT_SAVE, &error))
+            }
+        }
+    }
+
+    fn write(&mut self, overlay: &Overlay) -> io::Result<()> {
+        self.sequence += 1;
+        save(&mut *self.disk, self.sequence, overlay)
+    }
+}
+
+/// The file that is locked. What a full or read-only file system does not let be made is the folder itself.
+fn lock_file(folder: &Path) -> io::Result<File> {
+    let path = folder.join(LOCK_FILE);
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+        .open(&path)
+        .or_else(|_| File::open(&path))
+        .or_else(|_| File::open(folder))
 }
 
 /// Makes the last part of the path, for its owner alone.
@@ -162,11 +244,7 @@ fn load(disk: &dyn disk::Disk, folder: &Path) -> Result<(Overlay, u64), StateErr
     let file = folder.join(CHANGES_FILE).display().to_string();
     let record = disk
         .read(CHANGES_FILE)
-        .map_err(|error| StateError::System {
-            folder: folder.display().to_string(),
-            what: "the changes cannot be read",
-            why: error.to_string(),
-        })?;
+        .map_err(|error| StateError::refused(folder, "the changes cannot be read", &error))?;
     let Some(record) = record else {
         return Ok((Overlay::default(), 0));
     };
