@@ -50,6 +50,7 @@ class SnapTarget:
 
     def __init__(self, command: Sequence[str], namespaces: Sequence[Namespace], log: Path) -> None:
         self.port = free_port()
+        self.program = command
         self._command = [*command, *(namespace.argument for namespace in namespaces)]
         self._command += ["--listen", f"127.0.0.1:{self.port}", "--nqn", NQN]
         self._log = log
