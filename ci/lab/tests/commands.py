@@ -103,6 +103,27 @@ def test_effects(report: Report, host: Host) -> None:
         expect("I/O commands", _effects(log["io_cmd_set"]), dict.fromkeys(OTHER_COMMANDS, SUPPORTED) | changing)
 
 
+def test_host_features(report: Report, host: Host) -> None:
+    """Features that Linux itself sets while it connects, where the controller says that it has them."""
+    admin = f"/dev/{host.controller()}"
+
+    def data(feature: int, length: int) -> bytes:
+        return bytes.fromhex(host.sh(f"nvme get-feature {admin} -f {feature:#x} -l {length} -b | od -An -v -tx1").checked())
+
+    with report.test("get-feature 0eh: the clock that the host has set goes on"):
+        before_s = int(host.sh("date +%s").checked())
+        clock = data(0x0E, 8)
+        after_s = int(host.sh("date +%s").checked())
+        clock_s = int.from_bytes(clock[:6], "little") // 1000
+        expect_that(f"{before_s} <= {clock_s} <= {after_s}, within two seconds", before_s - 2 <= clock_s <= after_s + 2)
+        expect("set by Set Features, without a stop", clock[6] & 0b1111, 0b0010)
+    with report.test("get-feature 16h: the host honours retry delays"):
+        expect("ACRE", data(0x16, 512)[0], 1)
+    with report.test("get-feature 0bh: the host wants to hear of namespaces"):
+        printed = host.sh(f"nvme get-feature {admin} -f 0x0b").checked()
+        expect_that("Namespace Attribute Notices", int(printed.rpartition(":")[2], 0) >> 8 & 1 == 1)
+
+
 def _effects(entries: dict[str, int]) -> dict[int, int]:
     """By opcode, from keys such as "ACS_6 (Identify)"; without those that are not there."""
     by_opcode = {int(key.split("_")[1].split()[0]): effects for key, effects in entries.items()}
