@@ -20,6 +20,7 @@ from .reservations import (
     WRITE_EXCLUSIVE,
     WRITE_PROTECT,
     WRITE_PROTECTION,
+    test_fence,
 )
 from .target import SnapTarget
 from .volumes import Namespace
@@ -44,6 +45,8 @@ def test_kept(report: Report, guest: Guest, command: Sequence[str], raw_file: Na
         with two_peers(host, disk.nsid) as (a, b):
             _test_reservation(report, host, a, b)
             _test_marks_and_protection(report, host, a, b)
+            # Here, where the kernel is not asked any more what it has complained about.
+            test_fence(report, host, a, b, disk.size_bytes)
         with report.test("the target with a state folder ends on SIGTERM"):
             target.stop()
     finally:

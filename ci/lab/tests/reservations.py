@@ -16,6 +16,10 @@ INVALID_FIELD = 0x002
 FEATURE_NOT_SAVEABLE = 0x10D
 WRITE_EXCLUSIVE = 1
 WRITE_EXCLUSIVE_REGISTRANTS_ONLY = 3
+# fio writes for so long where nothing ends it, and so many times before it is fenced off.
+FENCED_SECONDS, FENCED_WRITES = 60, 200
+# Linux's errno for Command Aborted due to Preempt and Abort, and for Reservation Conflict.
+EIO, EBADE = 5, 52
 # Namespace Write Protection Config: the feature, and its states.
 WRITE_PROTECTION = 0x84
 NO_WRITE_PROTECT, WRITE_PROTECT, UNTIL_POWER_CYCLE = 0, 1, 2
@@ -28,6 +32,30 @@ def test_two_hosts(report: Report, host: Host, raw: Namespace) -> None:
         _test_keys(report, host, a, b)
         _test_notifications(report, host, a, b)
         _test_protection(report, host, a, b)
+
+
+def test_fence(report: Report, host: Host, a: Peer, b: Peer, size_bytes: int) -> None:
+    """What clusters use preemption for: once it is answered, nothing of the other host's reaches the disk any more.
+
+    The kernel logs the errors of the writes that end.
+    """
+    with report.test("preempt and abort under I/O: the other host's writes end, and none comes late"):
+        expect("registered, acquired", (a.register(), b.register(), a.acquire(WRITE_EXCLUSIVE)), (0, 0, 0))
+        host.sh(
+            f"fio --name=fenced --filename={a.device} --rw=randwrite --bssplit=4k/50:64k/40:512k/10 --direct=1 --ioengine=libaio --iodepth=32 "
+            f"--size=100% --time_based --runtime={FENCED_SECONDS} >/tmp/fenced 2>&1 &\necho $! >/tmp/fenced.pid"
+        ).checked()
+        written = f"/sys/block/{a.device[5:]}/stat"
+        host.wait_for("fio writes", lambda: int(host.sh(f"cat {written}").checked().split()[4]) > FENCED_WRITES)
+        expect("preempted", b.acquire(WRITE_EXCLUSIVE, action=2, preempt=a.key), 0)
+        host.sh(
+            f"head -c {size_bytes} /dev/urandom >/tmp/model && dd if=/tmp/model of={b.device} bs=1M oflag=direct status=none", 120
+        ).checked()
+        host.wait_for("fio has ended", lambda: host.sh("kill -0 $(cat /tmp/fenced.pid)").status != 0)
+        ended = host.sh("cat /tmp/fenced").checked()
+        expect_that(f"by an error: {ended[-600:]}", re.search(rf"err= *({EIO}|{EBADE}) ", ended) is not None)
+        host.sh(f"dd if={b.device} of=/tmp/seen bs=1M iflag=direct status=none && cmp /tmp/model /tmp/seen", 120).checked()
+        expect("cleared", b.release(0, action=1), 0)
 
 
 def _test_reservations(report: Report, a: Peer, b: Peer) -> None:
@@ -51,7 +79,7 @@ def _test_reservations(report: Report, a: Peer, b: Peer) -> None:
 def _test_keys(report: Report, host: Host, a: Peer, b: Peer) -> None:
     with report.test("resv-register replaces and removes keys, of those who know them"):
         register = f"resv-register {a.device}"
-        expect("registered", a.register(), 0)
+        expect("registered", (a.register(), b.register()), (0, 0))
         expect("again with another key", host.status_of(f"{register} --nrkey=0xc3 --rrega=0"), RESERVATION_CONFLICT)
         expect("replaced with a wrong key", host.status_of(f"{register} --crkey=0xd4 --nrkey=0xc3 --rrega=2"), RESERVATION_CONFLICT)
         expect("replaced", host.status_of(f"{register} --crkey={a.key:#x} --nrkey=0xc3 --rrega=2"), 0)
