@@ -259,13 +259,18 @@ impl IoQueue {
     fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
         let sqe = self.link.machine.command(slot);
         self.meter.begin(slot, sqe, &self.namespaces);
-        if let Some(command) = self.reservation(slot) {
-            if let Some(place) = self.commands.get_mut(slot.index()) {
-                *place = None;
+        let parsed = match self.reservation(slot) {
+            Some(command) if self.link.machine.command(slot).fuse() == 0 => {
+                if let Some(place) = self.commands.get_mut(slot.index()) {
+                    *place = None;
+                }
+                self.end_waiting_half();
+                return self.reserve(slot, command, key);
             }
-            return self.reserve(slot, command, key);
-        }
-        let parsed = self.parse(slot);
+            // No reservation command is a half; where one says so, it stands for it.
+            Some(_) => Err(Status::INVALID_FIELD.dnr()),
+            None => self.parse(slot),
+        };
         if let Some(place) = self.commands.get_mut(slot.index()) {
             *place = parsed.ok();
         }

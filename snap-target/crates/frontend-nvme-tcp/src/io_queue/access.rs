@@ -30,7 +30,13 @@ impl IoQueue {
             .try_for_each(|handle| self.pass(handle, opcode, engine))
     }
 
-    fn pass(&mut self, handle: u64, opcode: IoOpcode, engine: &Engine) -> Result<(), Status> {
+    /// The same of one namespace that a command concerns, for the opcode that says how.
+    pub(super) fn pass(
+        &mut self,
+        handle: u64,
+        opcode: IoOpcode,
+        engine: &Engine,
+    ) -> Result<(), Status> {
         let Some(gate) = engine.access(NamespaceKey::from_bits(handle)) else {
             return Ok(());
         };

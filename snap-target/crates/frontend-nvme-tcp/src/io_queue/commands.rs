@@ -5,7 +5,7 @@ use std::sync::Arc;
 use namespace::{Engine, Io, NamespaceKey, Source};
 use nvme::controller::{BlockRange, CopyCommand, DatasetManagement, IoCommand};
 use nvme::queue::{Completion, Slot};
-use nvme_spec::{Nsid, Status};
+use nvme_spec::{IoOpcode, Nsid, Status};
 
 use super::IoQueue;
 use crate::table::Key;
@@ -123,11 +123,16 @@ impl IoQueue {
             let Some(info) = self.namespaces.get(source.nsid) else {
                 return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
             };
+            let handle = info.handle;
             named.push(Source {
-                key: NamespaceKey::from_bits(info.handle),
+                key: NamespaceKey::from_bits(handle),
                 lba: source.lba.0,
                 blocks: source.blocks,
             });
+            // The command names its destination alone.
+            if let Err(status) = self.pass(handle, IoOpcode::READ, engine) {
+                return self.fail(slot, status, None);
+            }
         }
         let io = Io::Copy {
             lba: command.lba.0,

@@ -86,10 +86,7 @@ impl IoQueue {
         let waits = sqe.fuse() == 1;
         let taken = self.halves.fusing.take(slot, sqe, parsed);
         self.halves.waits = waits;
-        if let Some(orphan) = taken.orphan {
-            self.halves.take(orphan);
-            self.fail(orphan, Status::FUSED_MISSING, None);
-        }
+        self.fail_orphan(taken.orphan);
         match taken.command {
             Fused::Alone(parsed) => self.begin(slot, parsed, key, engine),
             Fused::First => self.place_half(slot, None),
@@ -112,6 +109,21 @@ impl IoQueue {
                 }
                 self.fail(slot, second, None);
             }
+        }
+    }
+
+    /// A command that cannot be a half came. A first half that waits has no second one: the two must follow each other.
+    pub(super) fn end_waiting_half(&mut self) {
+        if std::mem::take(&mut self.halves.waits) {
+            let orphan = self.halves.fusing.interrupted();
+            self.fail_orphan(orphan);
+        }
+    }
+
+    fn fail_orphan(&mut self, orphan: Option<Slot>) {
+        if let Some(orphan) = orphan {
+            self.halves.take(orphan);
+            self.fail(orphan, Status::FUSED_MISSING, None);
         }
     }
 

@@ -5,6 +5,8 @@
     reason = "a failure of a test is a panic with its line"
 )]
 
+mod commands;
+mod fused;
 mod notifications;
 mod persistence;
 mod preempt_and_abort;

@@ -387,6 +387,13 @@ impl Queue {
         self.send(sqe(opcode, nsid, cdw), Data::InCapsule(data))
     }
 
+    /// A half of a fused operation, FUSE 1 or 2, that brings data in its capsule; not waited for.
+    pub fn send_half(&mut self, fuse: u8, opcode: u8, cdw: [u32; 3], data: &[u8]) -> u16 {
+        let mut sqe = sqe(opcode, 1, cdw);
+        sqe[1] = fuse;
+        self.send(sqe, Data::InCapsule(data))
+    }
+
     /// Any command that brings data which it is asked for.
     pub fn bring_when_asked(&mut self, opcode: u8, cdw: [u32; 3], data: &[u8]) -> Response {
         let bytes = u32::try_from(data.len()).unwrap();
@@ -442,7 +449,7 @@ impl Queue {
     fn capsule(&mut self, mut sqe: [u8; 64], data: Data<'_>) -> (u16, Vec<u8>) {
         let cid = self.next_cid;
         self.next_cid = self.next_cid.wrapping_add(1);
-        sqe[1] = 0x40;
+        sqe[1] |= 0x40;
         sqe[2..4].copy_from_slice(&cid.to_le_bytes());
         let (bytes, in_capsule): (u32, &[u8]) = match data {
             Data::Remote(bytes) => (bytes, &[]),

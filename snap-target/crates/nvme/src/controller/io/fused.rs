@@ -63,19 +63,23 @@ impl Fusing {
         }
     }
 
+    /// A command that cannot be a half came: the first half that waited, to be answered with Command Aborted due to Missing Fused Command.
+    pub fn interrupted(&mut self) -> Option<Slot> {
+        match std::mem::take(&mut self.first) {
+            First::Waiting(first, _) => Some(first),
+            First::None | First::Failed => None,
+        }
+    }
+
     /// Takes the next command of the queue, in the order of submission.
     pub fn take(&mut self, slot: Slot, sqe: &Sqe, parsed: Result<IoCommand, Status>) -> Taken {
-        let before = std::mem::take(&mut self.first);
         if sqe.fuse() == SECOND {
             return Taken {
                 orphan: None,
-                command: second(before, parsed),
+                command: second(std::mem::take(&mut self.first), parsed),
             };
         }
-        let orphan = match before {
-            First::Waiting(first, _) => Some(first),
-            First::None | First::Failed => None,
-        };
+        let orphan = self.interrupted();
         let command = match (sqe.fuse(), parsed) {
             (FIRST, Ok(IoCommand::Compare(range))) => {
                 self.first = First::Waiting(slot, range);

@@ -20,7 +20,8 @@ impl Rights {
         write: true,
     };
 
-    /// Whether this I/O command goes through. A Copy needs both, whatever it reads. Reservation commands always do: the table judges them.
+    /// Whether this I/O command goes through. A Copy needs both of its destination; its
+    /// sources' namespaces are asked as for reads. Reservation commands always do: the table judges them.
     /// (Base, "Command Behavior in the Presence of a Reservation"; NVM, the same.)
     pub fn allow(self, opcode: IoOpcode) -> bool {
         match opcode {
