@@ -42,13 +42,13 @@ impl IoQueue {
         }
     }
 
-    /// Ends all commands of a namespace whose host was preempted. What the engine has is given back by its token: it ends as soon as the store
+    /// Ends all commands of a namespace whose host was preempted, a flush of all namespaces among them. What the engine has is given back by its token: it ends as soon as the store
     /// has let go of it.
     pub(crate) fn preempt(&mut self, nsid: Nsid, key: Key) -> Vec<u64> {
         let machine = &self.link.machine;
         let theirs = machine.occupied().filter(|slot| {
             let sqe = machine.command(*slot);
-            sqe.nsid() == nsid && machine.find(sqe.cid()) == Some(*slot)
+            [nsid, Nsid::BROADCAST].contains(&sqe.nsid()) && machine.find(sqe.cid()) == Some(*slot)
         });
         let slots: Vec<Slot> = theirs
             .filter(|slot| self.place(*slot) != Place::Desk)

@@ -239,3 +239,24 @@ fn preempt_and_abort_of_two_hosts_against_each_other() {
         assert_eq!(other.write(1), [CONFLICT; 2]);
     }
 }
+
+/// A flush of all namespaces is of this one too: it ends as any command of the preempted host.
+#[test]
+fn preempt_and_abort_ends_a_flush_of_all_namespaces() {
+    let (gate, store) = Gate::over_flushes(memory(), 1);
+    let target = Target::start_many(disk(store), 2);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(
+        (a.register(0), b.register(0), b.acquire(1)),
+        (SUCCESS, SUCCESS, SUCCESS)
+    );
+    let flush = b.first.send_plain(0x00, u32::MAX, [0, 0, 0]);
+    gate.wait_held(1);
+    let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
+    a.wait_until_holder();
+    gate.open();
+    let ended = b.first.response();
+    assert_eq!((ended.cid, ended.status), (flush, PREEMPTED));
+    let answer = a.second.response();
+    assert_eq!((answer.cid, answer.status), (preempt, SUCCESS));
+}

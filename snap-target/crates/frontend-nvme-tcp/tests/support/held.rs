@@ -1,4 +1,4 @@
-//! A store whose writes wait until a test lets them go: what a disk does that cannot reach a sector.
+//! A store whose writes, or flushes, wait until a test lets them go: what a disk does that cannot reach a sector.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -22,6 +22,8 @@ struct State {
     to_hold: usize,
     held: usize,
     open: bool,
+    /// It holds flushes, not writes.
+    of_flushes: bool,
 }
 
 impl Gate {
@@ -34,6 +36,13 @@ impl Gate {
             gate: gate.clone(),
         };
         (gate, SharedStore::new(backend))
+    }
+
+    /// A store that holds its first flushes instead.
+    pub fn over_flushes(store: SharedStore, flushes: usize) -> (Gate, SharedStore) {
+        let (gate, store) = Gate::over(store, flushes);
+        gate.0.0.lock().unwrap().of_flushes = true;
+        (gate, store)
     }
 
     /// Returns once so many writes are held.
@@ -58,11 +67,16 @@ impl Gate {
         self.0.0.lock().unwrap().open
     }
 
-    /// Whether this write is to be held.
-    fn holds(&self) -> bool {
+    /// Whether this operation is to be held.
+    fn holds(&self, op: &Op) -> bool {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap();
-        if state.open || state.to_hold == 0 {
+        let is_such = match op {
+            Op::Write { .. } => !state.of_flushes,
+            Op::Flush => state.of_flushes,
+            _ => false,
+        };
+        if !is_such || state.open || state.to_hold == 0 {
             return false;
         }
         state.to_hold -= 1;
@@ -122,7 +136,7 @@ impl Store for HeldStore {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
-        if !matches!(op, Op::Write { .. }) || !self.gate.holds() {
+        if !self.gate.holds(&op) {
             return self.inner.submit(op, buf, token);
         }
         if self.held.is_empty() {
