@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use namespace::{Backing, Namespace, NamespaceSet};
 use nix::sys::socket::{
@@ -20,7 +21,7 @@ use reactor::ReactorError;
 
 use crate::admin::AdminError;
 use crate::event::EventSink;
-use crate::limits::BACKLOG;
+use crate::limits::{BACKLOG, KEEP_PATIENCE};
 
 /// One reactor's share of a target.
 #[derive(Clone, Debug)]
@@ -40,6 +41,7 @@ pub struct Service {
     /// Limits of every connection.
     pub(crate) limits: TargetLimits,
     pub(crate) events: EventSink,
+    pub(crate) keep_patience: Duration,
 }
 
 /// Why a frontend could not be made, or ended.
@@ -81,6 +83,7 @@ impl Service {
                 ..limits.connection()
             },
             events,
+            keep_patience: KEEP_PATIENCE,
         })
     }
 
@@ -113,7 +116,17 @@ impl Service {
             namespaces: vec![(nqn, set.clone())],
             limits,
             events: EventSink::default(),
+            keep_patience: KEEP_PATIENCE,
         })
+    }
+
+    /// How long a change of reservations or of write protection may take to reach stable storage before it is refused; 8 s unless it is said.
+    #[must_use]
+    pub fn with_keep_patience(self, keep_patience: Duration) -> Self {
+        Self {
+            keep_patience,
+            ..self
+        }
     }
 }
 

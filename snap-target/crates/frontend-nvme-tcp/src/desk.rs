@@ -147,7 +147,7 @@ impl Desk {
         let deadlines = [
             self.registry.deadline(),
             self.abort_deadline(),
-            self.preempt_deadline(),
+            self.states_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -200,6 +200,7 @@ impl Desk {
         let now = self.clock.now();
         self.end_old_aborts(now);
         self.end_old_preempts(now);
+        self.end_old_saves(now);
         while let Some(id) = self.registry.next_expired(now) {
             tracing::warn!(cntlid = id.0, "keep alive expired");
             self.note(EventKind::KeepAliveExpired, id);

@@ -38,6 +38,8 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 pub(crate) const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long Preempt and Abort waits for the commands of those who were preempted: below the 30 s of a host.
 pub(crate) const PREEMPT_PATIENCE: Duration = Duration::from_secs(20);
+/// How long a change of a namespace's state may take to reach stable storage before it is refused.
+pub(crate) const KEEP_PATIENCE: Duration = Duration::from_secs(8);
 /// When a host should try again a command whose store cannot say when it is back.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -52,6 +54,10 @@ pub(crate) const SUBSYSTEMS_MAX: usize = 256;
 /// Other discovery services that hosts are told of.
 pub(crate) const REFERRALS_MAX: usize = 64;
 
+const _: () = assert!(
+    KEEP_PATIENCE.as_secs() + PREEMPT_PATIENCE.as_secs() < 30,
+    "a Preempt and Abort is answered before its host gives it up"
+);
 const _: () = assert!(BATCH_SEGMENTS_MAX <= 1024, "IOV_MAX");
 const _: () = assert!(
     ADMIN_CAPSULE_DATA_BYTES <= 8 << 10,

@@ -6,6 +6,7 @@
 
 mod change;
 mod kept;
+mod overdue;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use super::{Desk, To};
 use crate::message::{Message, PreemptId, Reserve, Reserved};
 use crate::table::Key;
 pub(super) use kept::KeptInbox;
+use overdue::Overdue;
 
 /// Changes of namespaces' states, those under way and those that wait for them.
 #[derive(Debug, Default)]
@@ -86,7 +88,10 @@ enum Busy {
         asker: Asker,
         namespace: Arc<Namespace>,
         next: Next,
+        until: Time,
     },
+    /// It has not got there in time, and may still.
+    Overdue(Overdue),
     /// Reactors end the commands of the preempted.
     Preempting {
         id: PreemptId,
@@ -102,6 +107,13 @@ enum Busy {
 enum Next {
     Reservations(Change),
     Protection(Protection),
+}
+
+impl States {
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
 }
 
 impl Desk {
@@ -163,8 +175,7 @@ impl Desk {
                 (vec![nsid], what)
             }
         };
-        self.states.last += 1;
-        let number = self.states.last;
+        let number = self.states.next_number();
         let command = AdminCommand {
             key,
             slot,
@@ -208,6 +219,9 @@ impl Desk {
     fn line_up(&mut self, nqn: Nqn, nsid: Nsid, item: Item) {
         let place = (nqn, nsid.0);
         let line = self.states.lines.entry(place.clone()).or_default();
+        if line.is_stuck(&item.namespace) {
+            return self.state_answer(item.asker, Err(Status::INTERNAL_ERROR), Vec::new());
+        }
         line.waiting.push_back(item);
         self.go_on(&place);
     }

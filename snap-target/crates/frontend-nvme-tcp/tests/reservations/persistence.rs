@@ -1,7 +1,12 @@
 //! Persist Through Power Loss: answered when it is kept, taken up when the namespace is served again.
 
 use super::*;
+use namespace::RecordKind;
+use std::time::Instant;
 use support::keeper::TestKeeper;
+
+/// What has not happened by then never will.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 const SET_PTPL: u32 = 3;
 const CLEAR_PTPL: u32 = 2;
@@ -128,4 +133,38 @@ fn a_command_of_a_queue_that_closed_is_not_applied_behind_its_hosts_back() {
     drop(again);
     let mut a = Host::connect(&target, A, KEY_A);
     assert_eq!(a.report().0, 1);
+}
+
+/// Nobody waits for ever for a keeper: what it has is refused, and so is what comes meanwhile. When it is kept after all, what is in force is kept over it.
+#[test]
+fn a_keeper_that_does_not_answer_hangs_nobody() {
+    let keeper = TestKeeper::default();
+    let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
+    let target = Target::start_impatient(namespace, 2, Duration::from_millis(50));
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(a.register(SET_PTPL), SUCCESS);
+    let registered = keeper.record(RecordKind::Reservations);
+    keeper.hold();
+    let cdw10 = 1 << 8;
+    let acquire = a
+        .second
+        .send_bring(ACQUIRE, 1, [cdw10, 0, 0], &keys(KEY_A, 0));
+    keeper.wait_held();
+    let waiting = b.first.send_bring(REGISTER, 1, [0, 0, 0], &keys(0, KEY_B));
+    let ends = [a.second.response(), b.first.response()].map(|end| (end.cid, end.status));
+    assert_eq!(ends, [(acquire, INTERNAL_ERROR), (waiting, INTERNAL_ERROR)]);
+    assert_eq!(b.register(0), INTERNAL_ERROR, "at once");
+    assert_eq!(b.admin.plain(0x09, 1, [0x84, 1, 0]).status, INTERNAL_ERROR);
+    assert_eq!((b.write(1), a.report().0), ([SUCCESS; 2], 0));
+    assert_eq!(keeper.record(RecordKind::Reservations), registered);
+    keeper.release();
+    let start = Instant::now();
+    while keeper.record(RecordKind::Reservations) != registered {
+        assert!(start.elapsed() < PATIENCE, "what is in force is not kept");
+    }
+    // It may be told a little later.
+    while a.acquire(1) == INTERNAL_ERROR {
+        assert!(start.elapsed() < PATIENCE, "refused for ever");
+    }
+    assert_eq!((a.report().0, b.write(1)), (1, [CONFLICT; 2]));
 }

@@ -41,6 +41,11 @@ impl TestKeeper {
         self.0.0.lock().unwrap().is_failing = is_failing;
     }
 
+    /// A record as it is on stable storage.
+    pub fn record(&self, kind: RecordKind) -> Option<Vec<u8>> {
+        self.0.0.lock().unwrap().records.get(&kind).cloned()
+    }
+
     /// Returns once a save waits.
     pub fn wait_held(&self) {
         let (state, changed) = &*self.0;

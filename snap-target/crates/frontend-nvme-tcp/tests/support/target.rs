@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
@@ -52,17 +53,34 @@ impl Target {
         Target::serve(vec![namespace], reactors, &ring, &pool)
     }
 
+    /// The same, which gives a keeper no longer than this.
+    pub fn start_impatient(namespace: Namespace, reactors: u16, patience: Duration) -> Target {
+        let (ring, pool) = (RingConfig::default(), PoolConfig::default());
+        let change = |service: Service| service.with_keep_patience(patience);
+        Target::serve_as(vec![namespace], reactors, &ring, &pool, change)
+    }
+
     fn serve(
         namespaces: Vec<Namespace>,
         count: u16,
         ring: &RingConfig,
         pool: &PoolConfig,
     ) -> Target {
+        Target::serve_as(namespaces, count, ring, pool, |service| service)
+    }
+
+    fn serve_as(
+        namespaces: Vec<Namespace>,
+        count: u16,
+        ring: &RingConfig,
+        pool: &PoolConfig,
+        change: impl FnOnce(Service) -> Service,
+    ) -> Target {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
         let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
-        let service = Arc::new(service);
+        let service = Arc::new(change(service));
         let telemetry = Telemetry::new(&TelemetryConfig::default());
         let mut listener = Some(listener);
         let mut started = Vec::new();

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use namespace::{KeepError, Namespace, RecordKind, protection_record};
+use namespace::{KeepError, Namespace, Saved, protection_record};
 use nvme::Time;
 use nvme::controller::reservation::{Change, Notice, Request};
 use nvme::controller::{Controller, ControllerId};
 use nvme::nqn::Nqn;
 use nvme_spec::{Nsid, Status};
 
+use super::overdue::in_force;
 use super::{Asker, Busy, Item, Next, What};
 use crate::desk::{Desk, To};
 use crate::event::TargetEvent;
@@ -65,23 +66,15 @@ impl Desk {
 
     /// Has what survives the loss of power put on stable storage, where it changes.
     fn keep(&mut self, place: &(Nqn, u32), asker: Asker, namespace: Arc<Namespace>, next: Next) {
-        let (kind, before, after) = match &next {
-            Next::Reservations(change) => (
-                RecordKind::Reservations,
-                namespace.access.reservations().to_record(),
-                change.table.to_record(),
-            ),
-            Next::Protection(protection) => (
-                RecordKind::WriteProtection,
-                protection_record(namespace.access.protection()),
-                protection_record(*protection),
-            ),
+        let after = match &next {
+            Next::Reservations(change) => change.table.to_record(),
+            Next::Protection(protection) => protection_record(*protection),
         };
-        if before == after {
+        let kind = next.kind();
+        if in_force(&namespace, kind) == after {
             return self.put_in_force(place, asker, &namespace, next);
         }
-        self.states.last += 1;
-        let number = self.states.last;
+        let number = self.states.next_number();
         let keeper = namespace.keeper.clone();
         if let Some(line) = self.states.lines.get_mut(place) {
             line.busy = Some(Busy::Keeping {
@@ -89,11 +82,16 @@ impl Desk {
                 asker,
                 namespace,
                 next,
+                until: self.clock.now() + self.service.keep_patience,
             });
         }
+        keeper.save(kind, after, self.on_saved(number));
+    }
+
+    /// What a keeper is to call.
+    pub(super) fn on_saved(&self, number: u64) -> Saved {
         let (inbox, desk) = (self.states.kept.clone(), self.control.clone());
-        let saved = move |result| inbox.put(number, result, desk.as_ref());
-        keeper.save(kind, after, Box::new(saved));
+        Box::new(move |result| inbox.put(number, result, desk.as_ref()))
     }
 
     /// Takes what keepers have told.
@@ -104,27 +102,32 @@ impl Desk {
     }
 
     fn kept(&mut self, number: u64, result: Result<(), KeepError>) {
-        let is_it = |busy: &Busy| matches!(busy, Busy::Keeping { number: of, .. } if *of == number);
+        let is_it = |busy: &Busy| match busy {
+            Busy::Keeping { number: of, .. } => *of == number,
+            Busy::Overdue(overdue) => overdue.number == number,
+            Busy::Preempting { .. } => false,
+        };
         let mut lines = self.states.lines.iter_mut();
         let found = lines.find(|(_, line)| line.busy.as_ref().is_some_and(is_it));
         let Some((place, line)) = found else {
             return;
         };
         let place = place.clone();
-        if let Some(Busy::Keeping {
-            asker,
-            namespace,
-            next,
-            ..
-        }) = line.busy.take()
-        {
-            match result {
+        match line.busy.take() {
+            Some(Busy::Keeping {
+                asker,
+                namespace,
+                next,
+                ..
+            }) => match result {
                 Ok(()) => self.put_in_force(&place, asker, &namespace, next),
                 Err(error) => {
                     tracing::error!(namespace = namespace.name, %error, "a change of a namespace is refused");
                     self.state_answer(asker, Err(Status::INTERNAL_ERROR), Vec::new());
                 }
-            }
+            },
+            Some(Busy::Overdue(overdue)) => self.kept_late(&place, overdue, result),
+            _ => {}
         }
         self.go_on(&place);
     }
@@ -193,8 +196,7 @@ impl Desk {
 
     /// Preempt and Abort: every reactor ends the commands of these controllers before it is answered.
     fn preempt(&mut self, place: &(Nqn, u32), asker: Asker, preempted: Vec<ControllerId>) {
-        self.states.last += 1;
-        let id = PreemptId(self.states.last);
+        let id = PreemptId(self.states.next_number());
         if let Some(line) = self.states.lines.get_mut(place) {
             line.busy = Some(Busy::Preempting {
                 id,
@@ -243,16 +245,16 @@ impl Desk {
         }
     }
 
-    /// When [`Desk::end_old_preempts`] is next due.
-    pub(in crate::desk) fn preempt_deadline(&self) -> Option<Time> {
+    /// When [`Desk::end_old_preempts`] or [`Desk::end_old_saves`] is next due.
+    pub(in crate::desk) fn states_deadline(&self) -> Option<Time> {
         let busy = self
             .states
             .lines
             .values()
             .filter_map(|line| line.busy.as_ref());
         busy.filter_map(|busy| match busy {
-            Busy::Preempting { until, .. } => Some(*until),
-            Busy::Keeping { .. } => None,
+            Busy::Preempting { until, .. } | Busy::Keeping { until, .. } => Some(*until),
+            Busy::Overdue(_) => None,
         })
         .min()
     }
