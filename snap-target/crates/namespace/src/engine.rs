@@ -1,13 +1,15 @@
 //! One reactor's way to its namespaces: requests in, answers out.
 
 mod changes;
+mod ending;
+mod request;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use reactor::Ring;
 use reactor::buf::{IoBuf, PoolConfig};
-use store::{Completion, StoreError, Token};
+use store::{Completion, StoreError};
 use telemetry::{NamespaceCounters, ReactorTelemetry};
 use volume::ReadOp;
 
@@ -15,12 +17,14 @@ use crate::attached::whole;
 use crate::attachments::Attachments;
 use crate::compound::{self, Compound, Saves};
 use crate::frames::{Answer, FrameConfig, Frames, Peer};
-use crate::limits::{FETCHES_MAX, REQUESTS_MAX};
+use crate::limits::REQUESTS_MAX;
 use crate::parts::Parts;
-use crate::raw::{Raw, buffer_of, check, raw_work, submit_raw};
+use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
 use crate::{AccessGate, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
+use request::parts_of;
+pub(crate) use request::{Entry, Request, Step, Work, token_of};
 
 /// Memory of one engine.
 #[derive(Clone, Debug)]
@@ -67,68 +71,6 @@ pub struct Engine {
     pub(crate) saves: Saves,
     /// What was begun since the last look may have ended without an event.
     pub(crate) again: bool,
-}
-
-pub(crate) struct Request {
-    pub(crate) attached: usize,
-    pub(crate) token: u64,
-    pub(crate) work: Work,
-    /// The request that it is a part of.
-    pub(crate) parent: Option<usize>,
-    pub(crate) entry: Entry,
-    /// Bytes of an answer that it holds.
-    answer_bytes: usize,
-    was_parked: bool,
-    pub(crate) is_write: bool,
-    /// Its host is gone, and it keeps the fence of its namespace up.
-    is_abandoned: bool,
-    /// Recycled: a request makes no allocation after its slot's first.
-    op: Option<Box<ReadOp>>,
-}
-
-impl Request {
-    /// Whether it has not been answered.
-    fn is_taken(&self) -> bool {
-        !matches!(self.work, Work::Free)
-    }
-}
-
-/// Where a request stands toward its namespace's gate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entry {
-    /// It has not been through.
-    Outside,
-    /// A write that the store has.
-    Inside,
-    /// It keeps the others out.
-    Excludes,
-    /// A part of one that does.
-    Exempt,
-}
-
-#[expect(
-    clippy::large_enum_variant,
-    reason = "lives in the request table, which is made once; a box would be an allocation a request"
-)]
-pub(crate) enum Work {
-    Free,
-    /// Waits for memory or a store's queue; retried whenever something was given back.
-    Raw(Raw),
-    /// The store has it.
-    Submitted,
-    View(ViewRead),
-    /// Several parts, one after the other.
-    Compound(Box<Compound>),
-}
-
-/// How far a request came.
-pub(crate) enum Step {
-    /// Answered.
-    Done(Result<Option<IoBuf>, NamespaceError>),
-    /// The store has it.
-    Waiting,
-    /// It waits for memory or a place in a store's queue.
-    Parked,
 }
 
 impl Engine {
@@ -224,66 +166,6 @@ impl Engine {
     pub fn access(&self, key: NamespaceKey) -> Option<&AccessGate> {
         let index = self.attached.find(key)?;
         Some(&self.attached[index].shared.access)
-    }
-
-    /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
-    /// came to. An unknown token is ignored: the request was answered.
-    pub fn cancel(&mut self, token: u64) {
-        // The request, and its part that is under way.
-        for slot in 0..self.requests.len() {
-            let request = &self.requests[slot];
-            if request.token == token && request.is_taken() {
-                self.cancel_slot(slot);
-            }
-        }
-    }
-
-    /// The host of these requests is gone. What the stores do not have yet is given up; what they have is cancelled, and until they let go of
-    /// its writes, no write to the same namespace begins, on any engine. Every request is answered all the same.
-    pub fn abandon(&mut self, is_theirs: impl Fn(u64) -> bool) {
-        for slot in 0..self.requests.len() {
-            let request = &mut self.requests[slot];
-            if !request.is_taken() || !is_theirs(request.token) {
-                continue;
-            }
-            if request.is_write && matches!(request.work, Work::Submitted) && !request.is_abandoned
-            {
-                request.is_abandoned = true;
-                self.attached[request.attached].shared.fence.raise();
-            }
-            self.cancel_slot(slot);
-        }
-    }
-
-    fn cancel_slot(&mut self, slot: usize) {
-        let index = self.requests[slot].attached;
-        let attached = &mut self.attached[index];
-        let waits = attached.parked.iter().position(|parked| *parked == slot);
-        if let Some(at) = waits {
-            attached.parked.remove(at);
-            if attached.parked.is_empty() {
-                self.waiting.retain(|waiting| *waiting != index);
-            }
-        }
-        let nsid = attached.shared.nsid;
-        match &mut self.requests[slot].work {
-            Work::Submitted => attached.cancel(0, token_of(slot, 0)),
-            Work::View(read) => {
-                read.cancel(attached, slot);
-                if waits.is_some() {
-                    self.advance(slot);
-                }
-            }
-            Work::Raw(_) => self.finish(slot, Err(NamespaceError::Cancelled { nsid })),
-            Work::Compound(compound) => {
-                let ends = compound.cancel(nsid);
-                if ends && !self.ready.contains(&slot) {
-                    self.excluding.retain(|waiting| *waiting != slot);
-                    self.ready.push(slot);
-                }
-            }
-            Work::Free => {}
-        }
     }
 
     /// Whether requests are in flight or parked.
@@ -675,17 +557,6 @@ fn marked(namespace: &Namespace, io: &Io) -> Option<NamespaceError> {
     let lba = namespace.marks.first_of(*lba, u64::from(*blocks))?;
     let nsid = namespace.nsid;
     Some(NamespaceError::Uncorrectable { nsid, lba })
-}
-
-/// A store token names the request and the fetch.
-pub(crate) fn token_of(slot: usize, fetch: usize) -> Token {
-    debug_assert!(fetch < FETCHES_MAX);
-    Token((slot * FETCHES_MAX + fetch) as u64)
-}
-
-fn parts_of(token: Token) -> (usize, usize) {
-    let value = usize::try_from(token.0).unwrap_or(usize::MAX);
-    (value / FETCHES_MAX, value % FETCHES_MAX)
 }
 
 /// Why an engine could not be made.

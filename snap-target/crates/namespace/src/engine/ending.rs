@@ -1,0 +1,67 @@
+//! Requests that end early.
+
+use super::Engine;
+use super::request::{Work, token_of};
+use crate::NamespaceError;
+
+impl Engine {
+    /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
+    /// came to. An unknown token is ignored: the request was answered.
+    pub fn cancel(&mut self, token: u64) {
+        // The request, and its part that is under way.
+        for slot in 0..self.requests.len() {
+            let request = &self.requests[slot];
+            if request.token == token && request.is_taken() {
+                self.cancel_slot(slot);
+            }
+        }
+    }
+
+    /// The host of these requests is gone. What the stores do not have yet is given up; what they have is cancelled, and until they let go of
+    /// its writes, no write to the same namespace begins, on any engine. Every request is answered all the same.
+    pub fn abandon(&mut self, is_theirs: impl Fn(u64) -> bool) {
+        for slot in 0..self.requests.len() {
+            let request = &mut self.requests[slot];
+            if !request.is_taken() || !is_theirs(request.token) {
+                continue;
+            }
+            if request.is_write && matches!(request.work, Work::Submitted) && !request.is_abandoned
+            {
+                request.is_abandoned = true;
+                self.attached[request.attached].shared.fence.raise();
+            }
+            self.cancel_slot(slot);
+        }
+    }
+
+    pub(super) fn cancel_slot(&mut self, slot: usize) {
+        let index = self.requests[slot].attached;
+        let attached = &mut self.attached[index];
+        let waits = attached.parked.iter().position(|parked| *parked == slot);
+        if let Some(at) = waits {
+            attached.parked.remove(at);
+            if attached.parked.is_empty() {
+                self.waiting.retain(|waiting| *waiting != index);
+            }
+        }
+        let nsid = attached.shared.nsid;
+        match &mut self.requests[slot].work {
+            Work::Submitted => attached.cancel(0, token_of(slot, 0)),
+            Work::View(read) => {
+                read.cancel(attached, slot);
+                if waits.is_some() {
+                    self.advance(slot);
+                }
+            }
+            Work::Raw(_) => self.finish(slot, Err(NamespaceError::Cancelled { nsid })),
+            Work::Compound(compound) => {
+                let ends = compound.cancel(nsid);
+                if ends && !self.ready.contains(&slot) {
+                    self.excluding.retain(|waiting| *waiting != slot);
+                    self.ready.push(slot);
+                }
+            }
+            Work::Free => {}
+        }
+    }
+}
