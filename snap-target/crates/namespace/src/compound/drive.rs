@@ -109,6 +109,8 @@ impl Engine {
         let excluding = std::mem::take(&mut self.excluding);
         for slot in excluding {
             self.advance(slot);
+            // As above: the read that it begins may have ended by now.
+            self.again |= !self.excluding.contains(&slot);
         }
     }
 

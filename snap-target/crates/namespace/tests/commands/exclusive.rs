@@ -1,18 +1,15 @@
 //! Compare and Write toward all other writes of a namespace.
 
-use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use namespace::{
-    Done, Engine, EngineConfig, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer,
-};
+use namespace::{Io, NamespaceError};
 use nvme_spec::Status;
-use reactor::buf::PoolConfig;
-use reactor::{Ring, RingConfig, Wait};
 use store::decorate::{Fault, Faulty, On, What, When};
 
 use super::bench::{Bench, LBA_BYTES, buf, disk, memory, pattern};
 use super::stepped::Steps;
+use super::threads::{LongWrites, Thread, on_threads};
 
 fn swap(lba: u64, expected: &[u8], data: &[u8]) -> Io {
     Io::CompareAndWrite {
@@ -127,96 +124,20 @@ fn the_half_that_failed_is_named() {
     }
 }
 
-/// A reactor of its own thread, which sleeps when it has nothing to do.
-struct Thread {
-    key: NamespaceKey,
-    ring: Ring,
-    engine: Engine,
-}
-
-impl Thread {
-    fn new(
-        number: u16,
-        namespace: &Arc<Namespace>,
-        peers: &mpsc::Sender<(u16, Peer)>,
-        all: &mpsc::Receiver<Vec<Peer>>,
-    ) -> Thread {
-        let ring = Ring::new(&RingConfig::default()).unwrap();
-        let config = EngineConfig {
-            pool: PoolConfig {
-                register: false,
-                ..PoolConfig::default()
-            },
-            ..EngineConfig::default()
-        };
-        let set = NamespaceSet::new(vec![namespace.clone()]);
-        let mut engine = Engine::new(&ring, &set, &config).unwrap();
-        peers.send((number, engine.peer())).unwrap();
-        engine.meet(number, &all.recv().unwrap());
-        Thread {
-            key: namespace.key,
-            ring,
-            engine,
-        }
-    }
-
-    fn run(&mut self, io: Io) -> Result<Option<Vec<u8>>, NamespaceError> {
-        let mut done: Vec<Done> = self
-            .engine
-            .submit(self.key, io, true, 7)
-            .into_iter()
-            .collect();
-        let began = Instant::now();
-        loop {
-            self.engine.poll(&mut done);
-            if let Some(done) = done.pop() {
-                return done.result.map(|()| done.buf.map(|buf| buf.to_vec()));
-            }
-            let wait = if self.engine.has_work() {
-                Wait::Poll
-            } else {
-                let until = Some(began + Duration::from_secs(20));
-                Wait::Block { until }
-            };
-            self.ring.turn(wait).unwrap();
-            while self.ring.next_ready().is_some() {}
-            assert!(began.elapsed() < Duration::from_secs(20), "nobody woke it");
-        }
-    }
-}
-
 /// Three reactors count up in one block; a fourth writes beside it all the time. Not one step is lost.
 #[test]
 fn counting_up_on_several_reactors_loses_nothing() {
     const STEPS: u64 = 300;
     let namespace = Arc::new(disk(1, memory(64)));
-    let (peers_to, peers) = mpsc::channel();
-    let counters: Vec<_> = (0..4u16)
-        .map(|number| {
-            let (all_to, all) = mpsc::channel();
-            let (namespace, peers_to) = (namespace.clone(), peers_to.clone());
-            let thread = std::thread::spawn(move || {
-                let mut thread = Thread::new(number, &namespace, &peers_to, &all);
-                for step in 0..STEPS {
-                    if number == 3 {
-                        thread.run(write(1 + step % 60, &pattern(1, 1))).unwrap();
-                    } else {
-                        count_up(&mut thread);
-                    }
-                }
-            });
-            (thread, all_to)
-        })
-        .collect();
-    let mut met: Vec<_> = peers.iter().take(4).collect();
-    met.sort_by_key(|(number, _)| *number);
-    let met: Vec<Peer> = met.into_iter().map(|(_, peer)| peer).collect();
-    for (_, all_to) in &counters {
-        all_to.send(met.clone()).unwrap();
-    }
-    for (thread, _) in counters {
-        thread.join().unwrap();
-    }
+    on_threads(4, &namespace, |number, thread| {
+        for step in 0..STEPS {
+            if number == 3 {
+                thread.run(write(1 + step % 60, &pattern(1, 1))).unwrap();
+            } else {
+                count_up(thread);
+            }
+        }
+    });
     let mut bench = Bench::new(1, vec![(*namespace).clone()]);
     let counted = bench.read(1, 0, 1).unwrap();
     assert_eq!(
@@ -243,4 +164,62 @@ fn count_up(thread: &mut Thread) {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// The window between the comparison and its write, held open: what three other reactors write into it is not lost, because it waits.
+#[test]
+fn what_is_written_between_comparison_and_write_is_not_lost() {
+    const WRITERS: usize = 3;
+    /// Turns in which a write that nothing holds back ends.
+    const TURNS: usize = 50;
+    let (held, store) = LongWrites::over(memory(64));
+    let namespace = Arc::new(disk(1, store));
+    let begun = AtomicUsize::new(0);
+    let swapped = pattern(WRITERS, 9);
+    on_threads(WRITERS as u16 + 1, &namespace, |number, thread| {
+        let lba = usize::from(number);
+        if lba == WRITERS {
+            let zeros = vec![0; WRITERS * LBA_BYTES];
+            thread.begin(swap(0, &zeros, &swapped));
+            thread.turn_until(|_| held.holds_one());
+            thread.turn_until(|_| begun.load(SeqCst) == WRITERS);
+            held.let_go();
+        } else {
+            thread.turn_until(|_| held.holds_one());
+            thread.begin(write(number.into(), &pattern(1, lba as u8)));
+            (0..TURNS).for_each(|_| thread.turn());
+            begun.fetch_add(1, SeqCst);
+        }
+        thread.end().unwrap();
+    });
+    let mut bench = Bench::new(1, vec![(*namespace).clone()]);
+    for lba in 0..WRITERS {
+        let found = bench.read(1, lba as u64, 1).unwrap();
+        assert!(
+            found == pattern(1, lba as u8),
+            "the write of block {lba} is lost"
+        );
+    }
+}
+
+/// Whoever waits for a write under way elsewhere goes on when that has ended, though the store answers without an event and nobody else wakes it.
+#[test]
+fn what_waited_for_a_write_elsewhere_goes_on_by_itself() {
+    let (held, store) = LongWrites::over(memory(64));
+    let namespace = Arc::new(disk(1, store));
+    let begun = AtomicUsize::new(0);
+    on_threads(2, &namespace, |number, thread| {
+        if number == 0 {
+            thread.begin(write(8, &pattern(2, 1)));
+            thread.turn_until(|_| begun.load(SeqCst) == 1);
+            held.let_go();
+            thread.end().unwrap();
+        } else {
+            thread.turn_until(|_| held.holds_one());
+            thread.begin(swap(0, &pattern(1, 0), &pattern(1, 2)));
+            begun.fetch_add(1, SeqCst);
+            let ended = thread.end_asleep();
+            assert!(matches!(ended, Err(NamespaceError::Miscompare { .. })));
+        }
+    });
 }

@@ -23,3 +23,4 @@ mod exclusive;
 mod marks;
 mod model;
 mod stepped;
+mod threads;
