@@ -10,7 +10,7 @@ use nvme::nqn::Nqn;
 use reactor::Features;
 
 use crate::config::{
-    AdminConfig, Config, ListenerConfig, NamespaceConfig, SourceSpec, SubsystemConfig,
+    AdminConfig, Config, ListenerConfig, NamespaceConfig, SourceSpec, StartPolicy, SubsystemConfig,
     TargetConfig, default_workers,
 };
 use crate::limits;
@@ -155,6 +155,8 @@ impl Args {
                 success_flag: self.success_flag.into(),
                 allow_sources: self.allow_sources.clone(),
                 state: self.state.clone(),
+                // Whoever types it sees what is wrong.
+                start: StartPolicy::All,
                 ..TargetConfig::default()
             },
             listeners: vec![ListenerConfig {

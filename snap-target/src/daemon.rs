@@ -65,6 +65,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         frontend: Box::new(reactors.admin()?),
         policy: config.target.source_policy(),
         base: Desired::of(config),
+        start: config.target.start,
         state,
         events: events.clone(),
         health: health.clone(),

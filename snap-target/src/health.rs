@@ -54,9 +54,12 @@ impl Health {
         }
     }
 
-    /// Something is wrong with `subject`.
+    /// Something is wrong with `subject`. What is known already is not told again.
     pub fn problem(&self, subject: &str, what: String) {
         let mut now = self.now();
+        if now.problems.get(subject).is_some_and(|it| it.what == what) {
+            return;
+        }
         let problem = v1::HealthProblem {
             subject: subject.to_owned(),
             what,

@@ -58,6 +58,8 @@ pub const METRICS_HEAD_BYTES_MAX: usize = 8 << 10;
 pub const METRICS_TIME_MAX: Duration = Duration::from_secs(10);
 /// How much longer than its time draining may take: controllers end, and files are flushed.
 pub const DRAIN_MARGIN: Duration = Duration::from_secs(20);
+/// How often what could not be had is tried again.
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How often draining looks whether commands are still in flight.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 

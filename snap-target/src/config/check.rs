@@ -15,7 +15,7 @@ use super::error::ConfigError;
 use super::section::{At, Section, Text};
 use super::{
     AdminConfig, AdminTcpConfig, Config, ListenerConfig, MetricsConfig, NamespaceConfig,
-    ReferralConfig, SourceSpec, SubsystemConfig, TargetConfig, default_workers,
+    ReferralConfig, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, default_workers,
 };
 use crate::limits::{
     CACHE_BYTES_MIN, DRAIN_MAX, HOSTS_MAX, LISTENERS_MAX, NAMESPACES_MAX, REACTORS_MAX,
@@ -40,6 +40,7 @@ const TARGET: &[&str] = &[
     "state",
     "log",
     "drain",
+    "start",
 ];
 const LISTENER: &[&str] = &["address", "port-id"];
 const SUBSYSTEM: &[&str] = &[
@@ -139,6 +140,7 @@ fn target_of(section: &Section<'_>, folder: &Path) -> Result<TargetConfig, Confi
             .map(|at| at.value),
         log: value_or(section.parsed("log", log_filter)?, default.log),
         drain: value_or(section.time("drain", DRAIN_MAX)?, default.drain),
+        start: value_or(section.parsed("start", start_policy)?, default.start),
     })
 }
 
@@ -152,6 +154,14 @@ fn success_flag(text: &str) -> Result<frontend_nvme_tcp::SuccessFlag, String> {
         "without-flow-control" => Ok(frontend_nvme_tcp::SuccessFlag::WithoutFlowControl),
         "never" => Ok(frontend_nvme_tcp::SuccessFlag::Never),
         _ => Err("it is one of always, without-flow-control, never".to_owned()),
+    }
+}
+
+fn start_policy(text: &str) -> Result<StartPolicy, String> {
+    match text {
+        "available" => Ok(StartPolicy::Available),
+        "all" => Ok(StartPolicy::All),
+        _ => Err("it is one of available, all".to_owned()),
     }
 }
 

@@ -61,6 +61,17 @@ pub struct TargetConfig {
     pub log: String,
     /// How long SIGTERM lets what is in flight end.
     pub drain: Duration,
+    /// What a start needs.
+    pub start: StartPolicy,
+}
+
+/// What happens at a start with a namespace or listener of the configuration that cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartPolicy {
+    /// The rest is served; it is a problem that health tells, and is tried again.
+    Available,
+    /// There is no start without it.
+    All,
 }
 
 impl Default for TargetConfig {
@@ -75,6 +86,7 @@ impl Default for TargetConfig {
             state: None,
             log: "info".to_owned(),
             drain: DRAIN_DEFAULT,
+            start: StartPolicy::Available,
         }
     }
 }

@@ -141,7 +141,7 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         ),
         (
             "[target]\nzzz = 1\naaa = 1\n",
-            "4:1: [target] zzz: there is no such key; known here: reactors, workers, cache, without, success-flag, allow-sources, state, log, drain",
+            "4:1: [target] zzz: there is no such key; known here: reactors, workers, cache, without, success-flag, allow-sources, state, log, drain, start",
         ),
         (
             "[target]\nreactors = 0\n",
@@ -174,6 +174,10 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         (
             "[target]\ndrain = \"1h\"\n",
             "4:9: [target] drain: \"1h\": a time is a whole number and ms or s",
+        ),
+        (
+            "[target]\nstart = \"now\"\n",
+            "4:9: [target] start: \"now\": it is one of available, all",
         ),
         (
             "[target]\ndrain = \"601s\"\n",

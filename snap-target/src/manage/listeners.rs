@@ -123,7 +123,7 @@ pub fn subject(port_id: PortId) -> String {
     format!("listener {port_id}")
 }
 
-fn news(change: ListenerChange, port_id: PortId, address: SocketAddr) -> News {
+pub(super) fn news(change: ListenerChange, port_id: PortId, address: SocketAddr) -> News {
     let event = v1::ListenerEvent {
         change: change.into(),
         port_id: port_id.into(),

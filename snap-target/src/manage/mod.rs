@@ -11,6 +11,7 @@ mod hosts;
 mod listeners;
 mod namespaces;
 mod restore;
+mod retry;
 mod steps;
 mod subsystems;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use frontend::Frontend;
 pub use namespaces::{NewNamespace, NewSize};
 pub use thread::{Manage, start};
 
+use crate::config::StartPolicy;
 use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
@@ -63,6 +65,8 @@ pub struct Foundation {
     pub policy: SourcePolicy,
     /// What the configuration says.
     pub base: Desired,
+    /// What a start needs.
+    pub start: StartPolicy,
     /// Where changes are kept, if anywhere.
     pub state: Option<StateFolder>,
     /// Where events go.
@@ -92,7 +96,7 @@ pub enum NamespaceLive {
 pub enum ListenerLive {
     /// It is, at this address, with the port in force.
     Open(SocketAddr),
-    /// It could not be opened.
+    /// It could not be opened; health says why.
     Failed,
 }
 
@@ -194,11 +198,16 @@ impl Manager {
             return Err(error);
         }
         self.desired = next;
+        self.tell(news);
+        self.retry_failed();
+        Ok(())
+    }
+
+    fn tell(&self, news: Vec<News>) {
         for (kind, text) in news {
             tracing::info!("{text}");
             self.events.publish(kind, text);
         }
-        Ok(())
     }
 
     /// Keeps `next` for the next start.
@@ -217,10 +226,10 @@ impl Manager {
     fn put_back(&mut self) {
         let now = self.desired.clone();
         if let Err(error) = self.save(&now) {
-            tracing::error!(%error, "a change that was refused is still in the state folder");
             let what = format!(
                 "{error}; a change that was refused would be made at the next start: make another one when the folder can be written"
             );
+            tracing::error!("{what}");
             self.health.problem(STATE_SUBJECT, what);
         }
     }

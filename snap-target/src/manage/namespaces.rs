@@ -12,7 +12,7 @@ use nvme::nqn::Nqn;
 use store::StoreSpec;
 
 use super::steps::Step;
-use super::{ManageError, Manager, NamespaceLive, News};
+use super::{ManageError, Manager, News};
 use crate::config::{NamespaceConfig, SourceSpec};
 use crate::line_of;
 use crate::open;
@@ -215,9 +215,7 @@ impl Manager {
         force: bool,
     ) -> Result<u64, ManageError> {
         let before = old.bytes();
-        let mut namespace = open::namespace(&config, &self.policy)
-            .map_err(|error| ManageError::Precondition(line_of(&error)))?
-            .succeeding(old);
+        let mut namespace = self.open_alone(&config)?.succeeding(old);
         if let Some((_, bytes)) = &cut {
             namespace.blocks = bytes / u64::from(namespace.lba_bytes);
         }
@@ -245,8 +243,36 @@ impl Manager {
         nqn: &Nqn,
         config: &NamespaceConfig,
     ) -> Result<Arc<Namespace>, ManageError> {
-        let mut namespace = open::namespace(config, &self.policy)
-            .map_err(|error| ManageError::Precondition(line_of(&error)))?;
+        let namespace = self.open_alone(config)?;
+        self.check_twins(nqn, &namespace)?;
+        self.keep(namespace, config)
+    }
+
+    /// Opens what stands behind it, whatever else is served.
+    pub(super) fn open_alone(&self, config: &NamespaceConfig) -> Result<Namespace, ManageError> {
+        open::namespace(config, &self.policy)
+            .map_err(|error| ManageError::Precondition(line_of(&error)))
+    }
+
+    /// Gives it the keeper of its records, and takes up what there is.
+    pub(super) fn keep(
+        &self,
+        mut namespace: Namespace,
+        config: &NamespaceConfig,
+    ) -> Result<Arc<Namespace>, ManageError> {
+        if let Some(keepers) = &self.keepers
+            && open::is_lasting(config)
+        {
+            let keeper = keepers.of(&namespace.identity);
+            namespace = namespace
+                .kept_by(keeper)
+                .map_err(|error| ManageError::Precondition(error.to_string()))?;
+        }
+        Ok(Arc::new(namespace))
+    }
+
+    /// That nothing is served which a namespace of this subsystem would be a second way to.
+    pub(super) fn check_twins(&self, nqn: &Nqn, namespace: &Namespace) -> Result<(), ManageError> {
         for (of, other) in self.live.all_served() {
             // Two subsystems may show the same view; a disk that can be written has one writer's order, and one set of reservations.
             let read_only = other.write_protected && namespace.write_protected;
@@ -257,15 +283,7 @@ impl Manager {
                 )));
             }
         }
-        if let Some(keepers) = &self.keepers
-            && open::is_lasting(config)
-        {
-            let keeper = keepers.of(&namespace.identity);
-            namespace = namespace
-                .kept_by(keeper)
-                .map_err(|error| ManageError::Precondition(error.to_string()))?;
-        }
-        Ok(Arc::new(namespace))
+        Ok(())
     }
 
     pub(super) fn namespace_config(
@@ -279,13 +297,6 @@ impl Manager {
                 "{nqn} has no namespace {nsid}; `snapctl namespace list` shows those that are there"
             ))
         })
-    }
-
-    /// A namespace that is configured and cannot be served.
-    pub(super) fn mark_failed(&mut self, nqn: &Nqn, nsid: u32, why: String) {
-        self.health.problem(&subject(nqn, nsid), why.clone());
-        let key = (nqn.clone(), nsid);
-        self.live.namespaces.insert(key, NamespaceLive::Failed(why));
     }
 }
 
@@ -365,7 +376,7 @@ fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {
     })
 }
 
-fn news(change: NamespaceChange, nqn: &Nqn, namespace: &Namespace, what: &str) -> News {
+pub(super) fn news(change: NamespaceChange, nqn: &Nqn, namespace: &Namespace, what: &str) -> News {
     let event = v1::NamespaceEvent {
         change: change.into(),
         subsystem_nqn: nqn.to_string(),

@@ -1,28 +1,33 @@
 //! The start: what the configuration says, with what was made since.
 
-use anyhow::{Context, Result, anyhow};
+use std::net::SocketAddr;
 
-use super::steps::{Step, listen, take};
-use super::{Foundation, ListenerLive, Live, ManageError, Manager, STATE_SUBJECT, listeners};
+use anyhow::{Context, Result, anyhow};
+use nvme::nqn::Nqn;
+
+use super::steps::{Step, take};
+use super::{Foundation, Live, ManageError, Manager, STATE_SUBJECT};
+use crate::config::{NamespaceConfig, StartPolicy};
 use crate::desired::Desired;
 use crate::state::{Keepers, StateFolder};
 
 impl Manager {
-    /// Opens and serves everything. What the configuration names and cannot be had ends the start; what the admin plane made and cannot be had is a problem
-    /// that health tells, and is tried again at the next start.
+    /// Opens and serves everything, what the configuration names first. What cannot be had is a problem that health tells, and is tried again; what was made
+    /// while serving and is now a second way to what the configuration serves is forgotten, and a line of the log says so.
     ///
     /// # Errors
-    /// What cannot be had, and why.
+    /// A subsystem or referral that cannot be made; with [`StartPolicy::All`] whatever the configuration names and cannot be had.
     pub fn restore(foundation: Foundation) -> Result<Self> {
         let Foundation {
             frontend,
             policy,
             base,
+            start,
             mut state,
             events,
             health,
         } = foundation;
-        let (desired, keepers) = match &mut state {
+        let (mut desired, keepers) = match &mut state {
             None => (base.clone(), None),
             Some(state) => {
                 let (desired, dropped) = state.load()?.onto(&base);
@@ -45,58 +50,79 @@ impl Manager {
             events,
             health,
         };
-        manager.serve_all(&desired)?;
+        manager.serve_all(&mut desired, start)?;
         manager.save_at_start(&desired);
         manager.desired = desired;
         Ok(manager)
     }
 
-    fn serve_all(&mut self, desired: &Desired) -> Result<()> {
-        self.serve_one(Step::SetReferrals(
-            desired.referrals.values().cloned().collect(),
-        ))?;
+    fn serve_all(&mut self, desired: &mut Desired, start: StartPolicy) -> Result<()> {
+        let referrals = desired.referrals.values().cloned().collect();
+        self.serve_one(Step::SetReferrals(referrals))?;
         for (nqn, subsystem) in &desired.subsystems {
             self.serve_one(Step::CreateSubsystem(nqn.clone(), subsystem.body.clone()))?;
-            for (nsid, config) in &subsystem.namespaces {
-                let opened = self.open(nqn, config).and_then(|namespace| {
-                    let sees = config.visibility.clone();
-                    self.serve_one(Step::Attach(nqn.clone(), namespace, sees))
-                });
-                let said = self.base.namespace(nqn, *nsid) == Some(config);
-                match opened {
-                    Ok(()) => {}
-                    Err(error) if said => return Err(anyhow!(error)),
-                    Err(error) => {
-                        tracing::error!(%nqn, nsid, %error, "not served");
-                        self.mark_failed(nqn, *nsid, error.to_string());
-                    }
+        }
+        let (said, made) = self.namespaces_by_origin(desired);
+        for (nqn, config) in said {
+            let served = self.serve_namespace(&nqn, &config);
+            required(served, start)?;
+        }
+        for (nqn, config) in made {
+            if let Some(why) = self.conflict(&nqn, &config) {
+                tracing::warn!(%nqn, nsid = config.nsid, why, "a namespace that was made while serving is forgotten");
+                if let Some(subsystem) = desired.subsystems.get_mut(&nqn) {
+                    subsystem.namespaces.remove(&config.nsid);
                 }
+                continue;
             }
+            let served = self.serve_namespace(&nqn, &config);
+            required(served, StartPolicy::Available)?;
         }
         // Last: a host that connects finds everything.
-        for (port_id, config) in &desired.listeners {
-            let opened = listen(config.address)
-                .and_then(|listener| self.serve_one(Step::AddListener(*port_id, listener)));
-            let said = self.base.listeners.get(port_id) == Some(config);
-            match opened {
-                Ok(()) => {}
-                Err(error) if said => return Err(anyhow!(error)),
-                Err(error) => {
-                    tracing::error!(port_id, %error, "not listening");
-                    self.health
-                        .problem(&listeners::subject(*port_id), error.to_string());
-                    self.live.listeners.insert(*port_id, ListenerLive::Failed);
-                }
+        let addresses: Vec<SocketAddr> =
+            self.base.listeners.values().map(|it| it.address).collect();
+        let (said, made): (Vec<_>, Vec<_>) = desired
+            .listeners
+            .values()
+            .cloned()
+            .partition(|it| self.base.listeners.get(&it.port_id) == Some(it));
+        for config in said {
+            let listening = self.serve_listener(&config);
+            required(listening, start)?;
+        }
+        for config in made {
+            if addresses.contains(&config.address) {
+                tracing::warn!(address = %config.address, port_id = config.port_id, "a listener that was made while serving is forgotten: the configuration has its address");
+                desired.listeners.remove(&config.port_id);
+                continue;
             }
+            let listening = self.serve_listener(&config);
+            required(listening, StartPolicy::Available)?;
         }
         Ok(())
+    }
+
+    /// Those of the configuration, and those that were made or changed since.
+    fn namespaces_by_origin(&self, desired: &Desired) -> (Vec<Named>, Vec<Named>) {
+        let all = desired.subsystems.iter().flat_map(|(nqn, subsystem)| {
+            let namespaces = subsystem.namespaces.values();
+            namespaces.map(|config| (nqn.clone(), config.clone()))
+        });
+        all.partition(|(nqn, config)| self.base.namespace(nqn, config.nsid) == Some(config))
+    }
+
+    /// Why a namespace cannot be served besides those that are; none also where it cannot be opened.
+    fn conflict(&self, nqn: &Nqn, config: &NamespaceConfig) -> Option<String> {
+        let namespace = self.open_alone(config).ok()?;
+        let twins = self.check_twins(nqn, &namespace);
+        twins.err().map(|error| error.to_string())
     }
 
     /// What the file has overtaken is forgotten now: the file may come to say the old again, and mean it. Where nothing was overtaken nothing is saved,
     /// and a folder that cannot be written is known before the first change. What was served before is served all the same.
     fn save_at_start(&mut self, desired: &Desired) {
         if let Some(Err(error)) = self.state.as_ref().map(StateFolder::check_writable) {
-            tracing::error!(%error, "changes are refused");
+            tracing::error!("{error}; until then changes are refused");
             self.health.problem(STATE_SUBJECT, error.to_string());
         } else if let Err(error) = self.save(desired) {
             tracing::error!(%error, "what the file has overtaken is not forgotten");
@@ -105,5 +131,20 @@ impl Manager {
 
     fn serve_one(&mut self, step: Step) -> Result<(), ManageError> {
         take(&*self.frontend, &mut self.live, step)
+    }
+}
+
+/// A namespace, with its subsystem.
+type Named = (Nqn, NamespaceConfig);
+
+/// What cannot be had ends the start, or is a line of the log; health knows of it already.
+fn required(served: Result<(), ManageError>, start: StartPolicy) -> Result<()> {
+    match (served, start) {
+        (Ok(()), _) => Ok(()),
+        (Err(error), StartPolicy::All) => Err(anyhow!(error)),
+        (Err(error), StartPolicy::Available) => {
+            tracing::error!("{error}; the rest is served, and this is tried again");
+            Ok(())
+        }
     }
 }

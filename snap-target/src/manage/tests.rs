@@ -1,6 +1,7 @@
 //! The manager against a frontend that writes down what it is asked, and fails where it is told to.
 
 mod saving;
+mod starting;
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -121,6 +122,8 @@ store = "null:1MiB"
 "#;
 
 struct Rig {
+    /// The configuration.
+    file: String,
     fake: Fake,
     health: Health,
     events: Hub,
@@ -131,6 +134,7 @@ impl Rig {
     fn new() -> Rig {
         let events = Hub::default();
         Rig {
+            file: BASE.to_owned(),
             fake: Fake::default(),
             health: Health::new(events.clone()),
             events,
@@ -148,11 +152,12 @@ impl Rig {
     }
 
     fn manager_over(&self, state: StateFolder) -> anyhow::Result<Manager> {
-        let config = Config::parse(Path::new("/t.toml"), BASE).unwrap();
+        let config = Config::parse(Path::new("/t.toml"), &self.file).unwrap();
         Manager::restore(Foundation {
             frontend: Box::new(self.fake.clone()),
             policy: config.target.source_policy(),
             base: Desired::of(&config),
+            start: config.target.start,
             state: Some(state),
             events: self.events.clone(),
             health: self.health.clone(),

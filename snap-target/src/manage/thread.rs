@@ -1,13 +1,13 @@
 //! The manager's thread, and how others reach it.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
 use tokio::sync::oneshot;
 
 use super::{ManageError, Manager};
-use crate::limits::{DRAIN_LOOK, REQUESTS_MAX};
+use crate::limits::{DRAIN_LOOK, REQUESTS_MAX, RETRY_INTERVAL};
 
 /// Work for the manager.
 type Request = Box<dyn FnOnce(&mut Manager) + Send>;
@@ -27,8 +27,18 @@ pub fn start(mut manager: Manager) -> std::io::Result<(Manage, JoinHandle<()>)> 
     let thread = std::thread::Builder::new()
         .name("manager".to_owned())
         .spawn(move || {
-            while let Ok(request) = queue.recv() {
-                request(&mut manager);
+            let mut retry_at = Instant::now() + RETRY_INTERVAL;
+            loop {
+                let left = retry_at.saturating_duration_since(Instant::now());
+                match queue.recv_timeout(left) {
+                    Ok(request) => request(&mut manager),
+                    Err(RecvTimeoutError::Timeout) => {}
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+                if Instant::now() >= retry_at {
+                    manager.retry_failed();
+                    retry_at = Instant::now() + RETRY_INTERVAL;
+                }
             }
         })?;
     Ok((Manage { requests }, thread))
