@@ -7,6 +7,7 @@ mod daemon;
 mod desired;
 mod events;
 mod health;
+mod identity;
 mod limits;
 mod logging;
 mod manage;

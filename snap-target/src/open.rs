@@ -12,13 +12,20 @@ use volume::format::{Source, SourceId};
 use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
 
 use crate::config::{NamespaceConfig, SourceSpec};
+use crate::identity::{self, Given};
 
-/// Opens what stands behind a namespace. Blocks; not for a reactor.
-pub fn namespace(config: &NamespaceConfig, policy: &SourcePolicy) -> Result<Namespace> {
+/// Opens what stands behind a namespace. Blocks; not for a reactor. `given` is the UUID of a block device that has no name of its own.
+pub fn namespace(
+    config: &NamespaceConfig,
+    policy: &SourcePolicy,
+    given: &mut Given<'_>,
+) -> Result<Namespace> {
     let mut namespace = match &config.source {
         SourceSpec::Volume { path } => of_volume(config.nsid, path, policy)?,
         SourceSpec::Store { spec, lba_bytes } => {
-            of_raw(config.nsid, spec, *lba_bytes, config.read_only)?
+            let store = open_raw(spec, config.read_only)?;
+            let identity = raw_identity(spec, store.bytes(), given)?;
+            of_raw(config.nsid, spec, store, identity, *lba_bytes)
         }
     };
     if namespace.blocks == 0 {
@@ -136,42 +143,45 @@ fn check_size(source: &Source, id: SourceId, store: &SharedStore, place: &Path) 
     Ok(())
 }
 
-/// A store as it is.
-fn of_raw(nsid: u32, spec: &StoreSpec, lba_bytes: u32, read_only: bool) -> Result<Namespace> {
+/// For writes, where it can be.
+fn open_raw(spec: &StoreSpec, read_only: bool) -> Result<SharedStore> {
     let options = if read_only {
         OpenOptions::read_only()
     } else {
         OpenOptions::read_write()
     };
-    let store = match SharedStore::open(spec, options) {
+    match SharedStore::open(spec, options) {
         Err(error) if !read_only && is_permission(&error) => {
             tracing::warn!(store = %spec, "not writable: served read-only");
-            SharedStore::open(spec, OpenOptions::read_only())?
+            Ok(SharedStore::open(spec, OpenOptions::read_only())?)
         }
-        other => other?,
-    };
+        other => Ok(other?),
+    }
+}
+
+/// A store as it is.
+fn of_raw(
+    nsid: u32,
+    spec: &StoreSpec,
+    store: SharedStore,
+    identity: Identity,
+    lba_bytes: u32,
+) -> Namespace {
     let left_bytes = store.bytes() % u64::from(lba_bytes);
     if left_bytes > 0 && left_bytes < store.bytes() {
         tracing::warn!(store = %spec, left_bytes, lba_bytes, "not a whole number of blocks: its last bytes are not presented");
     }
-    Ok(Namespace::of_store(
-        nsid,
-        store,
-        raw_identity(spec)?,
-        lba_bytes,
-    ))
+    Namespace::of_store(nsid, store, identity, lba_bytes)
 }
 
 fn is_permission(error: &StoreError) -> bool {
     matches!(error, StoreError::Open { source, .. } if matches!(*source, nix::errno::Errno::EACCES | nix::errno::Errno::EROFS | nix::errno::Errno::EPERM))
 }
 
-/// A file keeps its identity as long as it keeps its path; memory is new each time.
-fn raw_identity(spec: &StoreSpec) -> Result<Identity> {
+/// Memory is new each time.
+fn raw_identity(spec: &StoreSpec, bytes: u64, given: &mut Given<'_>) -> Result<Identity> {
     Ok(match spec {
-        StoreSpec::File { path } => {
-            Identity::of_raw("file", path.canonicalize()?.as_os_str().as_encoded_bytes())
-        }
+        StoreSpec::File { path } => identity::of_path(path, bytes, given)?,
         StoreSpec::Mem { .. } | StoreSpec::Null { .. } => {
             let mut fresh = [0; 16];
             File::open("/dev/urandom")?.read_exact(&mut fresh)?;

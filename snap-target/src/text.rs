@@ -13,6 +13,15 @@ pub fn uuid_text(uuid: &[u8; 16]) -> String {
     format!("{a}-{b}-{c}-{d}-{e}")
 }
 
+/// The bytes of RFC 9562 text.
+pub fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|&byte| byte != b'-').collect();
+    let digits = std::str::from_utf8(&digits).ok()?;
+    let only_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let number = u128::from_str_radix(digits, 16).ok()?;
+    (only_hex && digits.len() == 32).then(|| number.to_be_bytes())
+}
+
 /// Two lower-case digits a byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -26,6 +35,15 @@ mod tests {
         assert_eq!(
             super::uuid_text(&bytes),
             "00112233-4455-6677-8899-aabbccddeeff"
+        );
+        assert_eq!(super::uuid_bytes(&super::uuid_text(&bytes)), Some(bytes));
+        assert_eq!(
+            super::uuid_bytes("00112233-4455-6677-8899-aabbccddeef"),
+            None
+        );
+        assert_eq!(
+            super::uuid_bytes("+0112233-4455-6677-8899-aabbccddeeff"),
+            None
         );
     }
 }

@@ -14,6 +14,7 @@ use store::StoreSpec;
 use super::steps::Step;
 use super::{ManageError, Manager, News};
 use crate::config::{NamespaceConfig, SourceSpec};
+use crate::identity;
 use crate::line_of;
 use crate::open;
 use crate::text::uuid_text;
@@ -215,7 +216,7 @@ impl Manager {
         force: bool,
     ) -> Result<u64, ManageError> {
         let before = old.bytes();
-        let mut namespace = self.open_alone(&config)?.succeeding(old);
+        let mut namespace = self.open_again(&config, old)?;
         if let Some((_, bytes)) = &cut {
             namespace.blocks = bytes / u64::from(namespace.lba_bytes);
         }
@@ -239,19 +240,45 @@ impl Manager {
 
     /// Opens what stands behind a namespace, with the keeper of its records.
     pub(super) fn open(
-        &self,
+        &mut self,
         nqn: &Nqn,
         config: &NamespaceConfig,
     ) -> Result<Arc<Namespace>, ManageError> {
         let namespace = self.open_alone(config)?;
-        self.check_twins(nqn, &namespace)?;
+        self.check_twins(nqn, config, &namespace)?;
         self.keep(namespace, config)
     }
 
     /// Opens what stands behind it, whatever else is served.
-    pub(super) fn open_alone(&self, config: &NamespaceConfig) -> Result<Namespace, ManageError> {
-        open::namespace(config, &self.policy)
+    pub(super) fn open_alone(
+        &mut self,
+        config: &NamespaceConfig,
+    ) -> Result<Namespace, ManageError> {
+        let state = &mut self.state;
+        let mut given = |path: &Path, bytes| {
+            let uuid = state.as_mut().map(|state| state.device(path, bytes));
+            Ok(uuid.transpose()?)
+        };
+        open::namespace(config, &self.policy, &mut given)
             .map_err(|error| ManageError::Precondition(line_of(&error)))
+    }
+
+    /// Opens it again, at another size: it is the same disk, and known as that.
+    fn open_again(
+        &mut self,
+        config: &NamespaceConfig,
+        old: &Namespace,
+    ) -> Result<Namespace, ManageError> {
+        let (state, uuid) = (&mut self.state, old.identity.uuid);
+        let mut given = |path: &Path, bytes| {
+            if let Some(state) = state {
+                state.keep_device(path, bytes, uuid)?;
+            }
+            Ok(Some(uuid))
+        };
+        let namespace = open::namespace(config, &self.policy, &mut given)
+            .map_err(|error| ManageError::Precondition(line_of(&error)))?;
+        Ok(namespace.succeeding(old))
     }
 
     /// Gives it the keeper of its records, and takes up what there is.
@@ -272,13 +299,29 @@ impl Manager {
     }
 
     /// That nothing is served which a namespace of this subsystem would be a second way to.
-    pub(super) fn check_twins(&self, nqn: &Nqn, namespace: &Namespace) -> Result<(), ManageError> {
+    pub(super) fn check_twins(
+        &self,
+        nqn: &Nqn,
+        config: &NamespaceConfig,
+        namespace: &Namespace,
+    ) -> Result<(), ManageError> {
+        let node = identity::node_of(&config.source);
         for (of, other) in self.live.all_served() {
             // Two subsystems may show the same view; a disk that can be written has one writer's order, and one set of reservations.
             let read_only = other.write_protected && namespace.write_protected;
             if other.identity == namespace.identity && (of == nqn || !read_only) {
                 return Err(ManageError::Precondition(format!(
                     "{} and {} are the same content under the same UUID; serve it once",
+                    other.name, namespace.name
+                )));
+            }
+            let others = self.desired.namespace(of, other.nsid);
+            if !read_only
+                && node.is_some()
+                && others.and_then(|it| identity::node_of(&it.source)) == node
+            {
+                return Err(ManageError::Precondition(format!(
+                    "{} and {} are two names of the same disk; serve it once",
                     other.name, namespace.name
                 )));
             }

@@ -43,7 +43,7 @@ impl Manager {
             frontend,
             policy,
             base,
-            desired: Desired::default(),
+            desired: desired.clone(),
             live: Live::default(),
             state,
             keepers,
@@ -79,13 +79,12 @@ impl Manager {
             required(served, StartPolicy::Available)?;
         }
         // Last: a host that connects finds everything.
-        let addresses: Vec<SocketAddr> =
-            self.base.listeners.values().map(|it| it.address).collect();
         let (said, made): (Vec<_>, Vec<_>) = desired
             .listeners
             .values()
             .cloned()
             .partition(|it| self.base.listeners.get(&it.port_id) == Some(it));
+        let addresses: Vec<SocketAddr> = said.iter().map(|it| it.address).collect();
         for config in said {
             let listening = self.serve_listener(&config);
             required(listening, start)?;
@@ -112,9 +111,9 @@ impl Manager {
     }
 
     /// Why a namespace cannot be served besides those that are; none also where it cannot be opened.
-    fn conflict(&self, nqn: &Nqn, config: &NamespaceConfig) -> Option<String> {
+    fn conflict(&mut self, nqn: &Nqn, config: &NamespaceConfig) -> Option<String> {
         let namespace = self.open_alone(config).ok()?;
-        let twins = self.check_twins(nqn, &namespace);
+        let twins = self.check_twins(nqn, config, &namespace);
         twins.err().map(|error| error.to_string())
     }
 

@@ -421,6 +421,21 @@ fn the_same_disk_is_not_served_twice() {
             "{error:?}"
         );
     }
+    // Under another name, which has a UUID of its own; and at a start.
+    let link = rig.folder.path().join("link.raw");
+    std::os::unix::fs::symlink(&disk, &link).unwrap();
+    let again = new(&format!("file:{}", link.display()));
+    let error = manager.attach(again).unwrap_err().to_string();
+    assert!(error.contains("two names of the same disk"), "{error}");
+    drop(manager);
+    let mut strict = Rig::new();
+    strict.file = format!(
+        "[target]\nstart = \"all\"\n{BASE}[[subsystem.namespace]]\nstore = \"file:{}\"\n[[subsystem.namespace]]\nstore = \"file:{}\"\n",
+        disk.display(),
+        link.display()
+    );
+    let error = strict.manager().err().unwrap().to_string();
+    assert!(error.contains("two names of the same disk"), "{error}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! Contract: each file is replaced as a whole; after a crash at any moment it is the last one whose saving was reported, or a later one. A file that is
 //! damaged is refused with the way out, never taken for an empty one. One daemon at a time has a folder.
 
+mod device;
 mod disk;
 mod json;
 mod keeper;

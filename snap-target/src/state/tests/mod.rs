@@ -1,6 +1,7 @@
 //! What the state folder promises: crash points, damage, and which word holds.
 
 mod crash;
+mod device;
 mod folder;
 mod overlay;
 
