@@ -48,6 +48,7 @@ def stages() -> list[Stage]:
         admin_test = ("nextest", "run", "-p", "snapctl", "--run-ignored", "only")
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
+    operate_test = ("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target"), "--snapctl", str(TARGET / "debug/snapctl"))
     binaries = ("cargo", "build", "-p", "snap-target", "-p", "xio")
     python = (sys.executable, "-m", "unittest", "discover", "-s", "ci", "-t", "ci", "-p")
     return [
@@ -68,6 +69,12 @@ def stages() -> list[Stage]:
             "lab",
             "a real Linux NVMe host against snap-target",
             (binaries, lab_test),
+            install=("ci/lab/install",),
+        ),
+        Stage(
+            "operate",
+            "an operator changes what is served while real Linux hosts have it",
+            (("cargo", "build", "-p", "snap-target", "-p", "snapctl"), operate_test),
             install=("ci/lab/install",),
         ),
         Stage(

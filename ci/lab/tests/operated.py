@@ -79,7 +79,7 @@ socket = "admin.sock"
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:
-            status = self._process.wait(STOP_SECONDS_MAX + 10)
+            status = self._process.wait(STOP_SECONDS_MAX + 15)
         except subprocess.TimeoutExpired:
             self.kill()
             raise Unexpected("snap-target did not end after SIGTERM") from None
