@@ -176,7 +176,10 @@ def test_detach_under_io(report: Report, host: Guest1) -> None:
         time.sleep(2)
         host.target.snapctl("namespace", "detach", NQN, "3")
         host.wait_for("the device is gone", lambda: host.device(3) is None)
-        host.wait_for("its user is told", lambda: host.sh("! kill -0 $(cat /tmp/gone.pid) 2>/dev/null").status == 0)
+        try:
+            host.wait_for("its user is told", lambda: host.sh("! kill -0 $(cat /tmp/gone.pid) 2>/dev/null").status == 0, 60)
+        except Unexpected as hanging:
+            raise Unexpected(f"{hanging}; {host.do('cat /tmp/gone.out /tmp/gone.err; dmesg | tail -15; cat /proc/$(cat /tmp/gone.pid)/stack')}") from None
         host.end_verify("other")
         expect("controller", host.state(), "live")
     with report.test("the same number comes back as another disk"):
