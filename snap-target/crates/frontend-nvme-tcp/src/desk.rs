@@ -61,7 +61,7 @@ pub(crate) struct Desk {
     visitors: Table<Visitor>,
     owners: HashMap<OwnerId, Key>,
     admin_queues: HashMap<ControllerId, Key>,
-    counters: HashMap<(ControllerId, QueueId), (Arc<QueueCounters>, [u64; 5])>,
+    counters: HashMap<(ControllerId, QueueId), (Arc<QueueCounters>, [u64; 6])>,
     /// Admin Connects of hosts whose last controller still ends.
     waiting: Vec<(Key, Slot)>,
     /// Flushes that a shutdown waits for, by controller.
@@ -239,7 +239,7 @@ impl Desk {
         let counters = Arc::new(QueueCounters::default());
         self.counters.insert(
             (admitted.controller, admitted.queue),
-            (counters.clone(), [0; 5]),
+            (counters.clone(), [0; 6]),
         );
         let controller = self.registry.controller(admitted.controller);
         let names = QueueNames::of(controller, &admitted);

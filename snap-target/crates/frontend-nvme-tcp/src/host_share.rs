@@ -1,4 +1,4 @@
-//! Memory of one host: what its commands hold on one reactor, all its queues together.
+//! What a host's commands hold on one reactor, all its queues together, and how long they have kept it busy.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -9,9 +9,32 @@ use std::rc::Rc;
 pub(crate) struct HostShare {
     held_bytes: Cell<u64>,
     limit_bytes: u64,
+    /// Commands that are not answered.
+    outstanding: Cell<u64>,
+    /// From when on the time with one of them has not been counted.
+    since_ns: Cell<u64>,
 }
 
 impl HostShare {
+    /// A command came to one of the queues.
+    pub(crate) fn begun(&self, now_ns: u64) {
+        if self.outstanding.get() == 0 {
+            self.since_ns.set(now_ns);
+        }
+        self.outstanding.set(self.outstanding.get() + 1);
+    }
+
+    /// So many were answered, or will never be. The time with at least one of the host's outstanding that has not been counted, in nanoseconds.
+    pub(crate) fn ended(&self, commands: u64, now_ns: u64) -> u64 {
+        if self.outstanding.get() == 0 {
+            return 0;
+        }
+        self.outstanding
+            .set(self.outstanding.get().saturating_sub(commands));
+        let since = self.since_ns.replace(now_ns);
+        now_ns.saturating_sub(since)
+    }
+
     /// Whether so much more keeps to the limit.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.held_bytes.get().saturating_add(bytes) <= self.limit_bytes
@@ -40,6 +63,8 @@ impl HostShares {
                 Rc::new(HostShare {
                     held_bytes: Cell::new(0),
                     limit_bytes,
+                    outstanding: Cell::new(0),
+                    since_ns: Cell::new(0),
                 })
             });
         share.clone()
@@ -67,5 +92,21 @@ mod tests {
         let again = shares.of("s", "a", 7);
         assert!(again.has_room(7) && !again.has_room(8));
         assert_eq!(shares.by_host.len(), 3);
+    }
+
+    /// Commands that overlap, on one queue or on two, are counted once; the time between commands is not.
+    #[test]
+    fn a_host_is_busy_while_it_has_a_command_outstanding() {
+        let mut shares = HostShares::default();
+        let (one, two) = (shares.of("s", "a", 100), shares.of("s", "a", 100));
+        one.begun(1000);
+        two.begun(1200);
+        assert_eq!(one.ended(1, 1500), 500);
+        assert_eq!(two.ended(1, 1900), 400);
+        assert_eq!(two.ended(0, 5000), 0, "idle");
+        one.begun(6000);
+        one.begun(6000);
+        assert_eq!(one.ended(2, 6100), 100);
+        assert_eq!(one.outstanding.get(), 0);
     }
 }

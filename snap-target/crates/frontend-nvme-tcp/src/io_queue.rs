@@ -49,6 +49,11 @@ pub(crate) struct IoQueue {
     held_bytes: u64,
     /// Bytes of writes that the engine has.
     writing_bytes: u64,
+    /// Bytes that Copy commands move, which the engine has.
+    copying: Vec<(Slot, u64)>,
+    /// Commands that are not answered, and those answered since the last settling.
+    outstanding: u64,
+    answered: u64,
     host: HostId,
     limits: ControllerLimits,
     /// What was found at the gates of namespaces, by their handle.
@@ -116,6 +121,9 @@ impl IoQueue {
             share,
             held_bytes: 0,
             writing_bytes: 0,
+            copying: Vec::new(),
+            outstanding: 0,
+            answered: 0,
             host,
             limits: controller_limits,
             found: Vec::new(),
@@ -259,6 +267,8 @@ impl IoQueue {
     fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
         let sqe = self.link.machine.command(slot);
         self.meter.begin(slot, sqe, &self.namespaces);
+        self.share.begun(self.meter.now_ns());
+        self.outstanding += 1;
         let parsed = match self.reservation(slot) {
             Some(command) if self.link.machine.command(slot).fuse() == 0 => {
                 if let Some(place) = self.commands.get_mut(slot.index()) {
@@ -395,6 +405,11 @@ impl IoQueue {
             let halves = if compare.is_some() { 2 } else { 1 };
             self.writing_bytes -= halves * u64::from(range.bytes);
         }
+        let moved = self.copying.extract_if(.., |(of, _)| *of == slot).next();
+        if let (Some((_, bytes)), Ok(())) = (moved, &done.result) {
+            count(&self.counters.bytes_read, bytes);
+            count(&self.counters.bytes_written, bytes);
+        }
         if let Some(compare) = compare {
             return self.fused_done(compare, slot, done.result);
         }
@@ -414,10 +429,7 @@ impl IoQueue {
                 self.respond(slot, Completion::SUCCESS, 0);
             }
             (Ok(()), Some(command)) => {
-                if let IoCommand::Compare(range) = command {
-                    count(&self.counters.bytes_read, u64::from(range.bytes));
-                    count(&self.counters.read_commands, 1);
-                }
+                self.count_other(command);
                 self.respond(slot, Completion::SUCCESS, 0);
             }
             // Nothing was asked of the engine for such a slot.
@@ -473,20 +485,38 @@ impl IoQueue {
         let bytes = data_bytes.max(machine.transfer(slot).bytes());
         self.meter.end(slot, &completion, bytes);
         machine.respond(slot, completion, data_bytes);
+        self.answered += 1;
+        // Of a copy that was refused before the engine had it.
+        self.copying.retain(|(of, _)| *of != slot);
         self.settle_endings(slot, completion.status);
     }
 
     /// Receives and sends what is due.
     pub(crate) fn settle(&mut self) -> Health {
         self.meter.settle(&self.link.machine);
+        self.count_busy();
         let health = self.link.settle();
         self.tell_share();
         health
     }
 }
 
+impl IoQueue {
+    /// Controller Busy Time: with a command of the host outstanding on this reactor, by the clock that this turn's answers have.
+    fn count_busy(&mut self) {
+        let answered = std::mem::take(&mut self.answered).min(self.outstanding);
+        if answered > 0 {
+            self.outstanding -= answered;
+            let busy_ns = self.share.ended(answered, self.meter.now_ns());
+            count(&self.counters.busy_nanos, busy_ns);
+        }
+    }
+}
+
 impl Drop for IoQueue {
     fn drop(&mut self) {
+        let busy_ns = self.share.ended(self.outstanding, self.meter.now_ns());
+        count(&self.counters.busy_nanos, busy_ns);
         self.share.changed(self.held_bytes, 0);
     }
 }

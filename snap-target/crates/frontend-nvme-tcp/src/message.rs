@@ -181,6 +181,8 @@ pub(crate) struct QueueCounters {
     pub(crate) read_commands: AtomicU64,
     pub(crate) write_commands: AtomicU64,
     pub(crate) media_errors: AtomicU64,
+    /// Time with a command of the host outstanding: the union of its queues on one reactor, which the sum over reactors may exceed.
+    pub(crate) busy_nanos: AtomicU64,
     /// The other way: ACRE, the host honours the retry delay of a status.
     pub(crate) honours_retry_delay: AtomicBool,
 }

@@ -119,6 +119,11 @@ impl Meter {
         }
     }
 
+    /// What the clock said when it was last looked at, in nanoseconds.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.time.ns()
+    }
+
     /// A command came.
     pub(crate) fn begin(&mut self, slot: Slot, sqe: &Sqe, namespaces: &NamespaceSet) {
         let row = self.row(sqe.nsid(), namespaces);

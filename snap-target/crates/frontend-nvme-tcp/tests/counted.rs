@@ -238,3 +238,33 @@ fn a_reactor_counts_its_connections_turns_and_wire_bytes() {
     assert_eq!(reactor.connections, 0);
     assert!(reactor.idle_ns + reactor.busy_ns <= ring.snapshot().uptime_ns);
 }
+
+/// Data Units Read and Written, Host Read and Host Write Commands of the SMART log.
+fn smart(admin: &mut Queue) -> [u64; 4] {
+    let log = admin.log_page(0x02, 512);
+    [32, 48, 64, 80].map(|at| u64::from_le_bytes(log[at..at + 8].try_into().unwrap()))
+}
+
+/// A data unit is 512,000 bytes, so 125 blocks of 4 KiB are one.
+#[test]
+fn smart_counts_commands_besides_read_and_write_by_what_they_move() {
+    let target = Target::start(memory());
+    let (mut admin, mut io, _) = connect(&target, HOST);
+    assert_eq!(smart(&mut admin), [0, 0, 0, 0]);
+    assert_eq!(io.plain(0x0C, 1, [0, 0, 124]).status, 0, "Verify");
+    assert_eq!(smart(&mut admin), [0, 0, 1, 0]);
+    let mut source = [0; 32];
+    source[16] = 124;
+    assert_eq!(io.bring(0x19, 1, [125, 0, 0], &source).status, 0, "Copy");
+    assert_eq!(smart(&mut admin), [1, 1, 1, 0]);
+    assert_eq!(
+        io.bring(0x05, 1, [0, 0, 0], &[0; 4096]).status,
+        0,
+        "Compare"
+    );
+    assert_eq!(smart(&mut admin), [2, 1, 2, 0]);
+    // What fails moves nothing.
+    assert_ne!(io.bring(0x19, 1, [200, 0, 0], &source).status, 0);
+    assert_ne!(io.bring(0x05, 1, [0, 0, 0], &[1; 4096]).status, 0);
+    assert_eq!(smart(&mut admin), [2, 1, 2, 0]);
+}

@@ -341,9 +341,10 @@ impl Desk {
                 &queue.read_commands,
                 &queue.write_commands,
                 &queue.media_errors,
+                &queue.busy_nanos,
             ]
             .map(|counter| counter.load(Ordering::Relaxed));
-            let more: [u128; 5] =
+            let more: [u128; 6] =
                 std::array::from_fn(|index| u128::from(now[index].wrapping_sub(seen[index])));
             *seen = now;
             let [
@@ -352,6 +353,7 @@ impl Desk {
                 read_commands,
                 write_commands,
                 media_errors,
+                busy_nanos,
             ] = more;
             controller.counters_mut().add(&ControllerCounters {
                 bytes_read,
@@ -359,7 +361,7 @@ impl Desk {
                 read_commands,
                 write_commands,
                 media_errors,
-                busy_nanos: 0,
+                busy_nanos,
             });
         }
     }

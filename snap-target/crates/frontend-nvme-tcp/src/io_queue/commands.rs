@@ -8,6 +8,7 @@ use nvme::queue::{Completion, Slot};
 use nvme_spec::{IoOpcode, Nsid, Status};
 
 use super::IoQueue;
+use crate::message::count;
 use crate::table::Key;
 
 impl IoQueue {
@@ -81,6 +82,18 @@ impl IoQueue {
         }
     }
 
+    /// SMART: Compare is a read, Verify a read command that returns no data; what a Copy moved was counted with its length.
+    pub(super) fn count_other(&self, command: IoCommand) {
+        match command {
+            IoCommand::Compare(range) => {
+                count(&self.counters.bytes_read, u64::from(range.bytes));
+                count(&self.counters.read_commands, 1);
+            }
+            IoCommand::Verify(_) => count(&self.counters.read_commands, 1),
+            _ => {}
+        }
+    }
+
     fn compare(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
         let Some(data) = self.link.take_buffer(slot) else {
             return self.fail(slot, Status::INTERNAL_ERROR, None);
@@ -119,11 +132,13 @@ impl IoQueue {
             Err(status) => return self.fail(slot, status, None),
         };
         let mut named = Vec::with_capacity(sources.len());
+        let mut bytes = 0;
         for source in sources {
             let Some(info) = self.namespaces.get(source.nsid) else {
                 return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
             };
             let handle = info.handle;
+            bytes += u64::from(source.blocks) * u64::from(info.lba_bytes);
             named.push(Source {
                 key: NamespaceKey::from_bits(handle),
                 lba: source.lba.0,
@@ -134,6 +149,7 @@ impl IoQueue {
                 return self.fail(slot, status, None);
             }
         }
+        self.copying.push((slot, bytes));
         let io = Io::Copy {
             lba: command.lba.0,
             sources: named,
