@@ -5,12 +5,15 @@
 //! writes back whole blocks, and excludes every other write of the file meanwhile ([`gate`]). A file that is writable and does not end
 //! on a block boundary, and a file system that refuses O_DIRECT, are served through the page cache.
 //!
+//! While it is open other programs are kept out ([`hold`]): a second one that serves it, or a file system that mounts it, would change it unseen.
+//!
 //! A failed flush is fatal for the opened file: the kernel reports a lost write once, so no later flush may say that all is well.
 
 mod bounce;
 mod flight;
 mod gate;
 mod handle;
+mod hold;
 mod medium;
 mod open;
 mod plan;
@@ -49,6 +52,8 @@ struct FileState {
     flush_failed: AtomicI32,
     /// Why it goes through the page cache, if it does.
     detour: Option<String>,
+    /// Against other programs.
+    _hold: Option<Arc<hold::Hold>>,
 }
 
 impl FileState {
@@ -106,6 +111,7 @@ impl FileBackend {
                 gate: Gate::new(),
                 flush_failed: AtomicI32::new(0),
                 detour: opened.detour,
+                _hold: opened.hold,
             }),
         })
     }

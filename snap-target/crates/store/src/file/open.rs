@@ -5,12 +5,14 @@ use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
 use reactor::buf::Mapping;
 
 use super::handle::DISCARD_MODE;
+use super::hold::{Hold, hold};
 use crate::error::StoreError;
 use crate::shared::{Access, Caching, OpenOptions};
 
@@ -30,16 +32,18 @@ pub(super) struct Opened {
     pub(super) punches_holes: bool,
     /// Why it goes through the page cache although direct I/O was wished for.
     pub(super) detour: Option<String>,
+    /// Against other programs.
+    pub(super) hold: Option<Arc<Hold>>,
 }
 
 pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreError> {
     let name = format!("file:{}", path.display());
     let mut file = open_with(path, options.access, 0)
         .map_err(|errno| open_error(&name, errno, options.access))?;
-    let kind = file
+    let metadata = file
         .metadata()
-        .map_err(|error| open_error(&name, errno(&error), options.access))?
-        .file_type();
+        .map_err(|error| open_error(&name, errno(&error), options.access))?;
+    let kind = metadata.file_type();
     if !kind.is_file() && !kind.is_block_device() {
         return Err(StoreError::Unfit {
             store: name,
@@ -56,6 +60,8 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             why: "it has no bytes; make it the size of the disk first (truncate -s 10G PATH)",
         });
     }
+    let hold = hold(path, &metadata, options.access)
+        .map_err(|errno| open_error(&name, errno, options.access))?;
     // A block device may keep what it was told to discard.
     let punches_holes =
         kind.is_file() && options.access == Access::ReadWrite && punches_holes(&file, bytes);
@@ -68,6 +74,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             alignment_bytes: 1,
             punches_holes,
             detour: None,
+            hold,
         });
     }
     match open_direct(path, options.access, bytes) {
@@ -79,6 +86,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             alignment_bytes,
             punches_holes,
             detour: None,
+            hold,
         }),
         Err(why) => Ok(Opened {
             name,
@@ -88,6 +96,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
             alignment_bytes: 1,
             punches_holes,
             detour: Some(why),
+            hold,
         }),
     }
 }
@@ -118,7 +127,7 @@ fn open_direct(path: &Path, access: Access, bytes: u64) -> Result<(File, u32), S
     Ok((file, alignment))
 }
 
-fn open_with(path: &Path, access: Access, flags: i32) -> Result<File, Errno> {
+pub(super) fn open_with(path: &Path, access: Access, flags: i32) -> Result<File, Errno> {
     FsOptions::new()
         .read(true)
         .write(access == Access::ReadWrite)
@@ -176,7 +185,9 @@ fn open_error(name: &str, source: Errno, access: Access) -> StoreError {
         Errno::EACCES | Errno::EPERM => "; check its permissions",
         Errno::EROFS => "; the file system is read-only: open it read-only",
         Errno::EISDIR => "; it is a directory: name a file in it",
-        Errno::EBUSY => "; it is in use: unmount it first",
+        Errno::EBUSY => {
+            "; it is in use: mounted, part of a volume group or RAID, or open in another snap-target: take it out of use there first"
+        }
         _ => "",
     };
     StoreError::Open {
@@ -193,6 +204,15 @@ fn errno(error: &std::io::Error) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_in_use_is_said_with_what_to_do() {
+        let error = open_error("file:/dev/sdb", Errno::EBUSY, Access::ReadWrite);
+        assert_eq!(
+            error.to_string(),
+            "opening file:/dev/sdb failed: EBUSY: Device or resource busy; it is in use: mounted, part of a volume group or RAID, or open in another snap-target: take it out of use there first"
+        );
+    }
 
     #[test]
     fn trying_finds_an_alignment_that_the_kernel_would_report() {

@@ -38,6 +38,7 @@ fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
         gate: Gate::new(),
         flush_failed: AtomicI32::new(0),
         detour: None,
+        _hold: None,
     })
 }
 

@@ -392,6 +392,18 @@ fn block_devices_pass_the_suite() {
     run(&Subject::new(|| {
         fresh(OpenOptions::read_write().page_cache())
     }));
+    // As a file system that is mounted has it.
+    let mut mounted = std::fs::File::options();
+    mounted.read(true).write(true);
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut mounted, nix::libc::O_EXCL);
+    let _mounted = mounted.open(&device.device).unwrap();
+    let spec = StoreSpec::parse(&device.device.display().to_string()).unwrap();
+    let error = SharedStore::open(&spec, OpenOptions::read_write()).unwrap_err();
+    assert!(
+        error.to_string().contains("it is in use: mounted"),
+        "{error}"
+    );
+    SharedStore::open(&spec, OpenOptions::read_only()).unwrap();
 }
 
 #[test]

@@ -199,6 +199,7 @@ impl Bench {
             gate: Gate::new(),
             flush_failed: AtomicI32::new(0),
             detour: None,
+            _hold: None,
         })
     }
 }
