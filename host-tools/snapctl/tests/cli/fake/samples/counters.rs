@@ -1,0 +1,117 @@
+//! Counters, at three moments.
+
+use admin_proto::v1::*;
+
+use super::{DATA, TRAINER1, at};
+
+fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
+    let count = buckets.iter().map(|(_, count)| count).sum();
+    LatencyHistogram {
+        buckets: buckets
+            .iter()
+            .map(|&(upper_ns, count)| LatencyBucket { upper_ns, count })
+            .collect(),
+        count,
+        sum_ns: buckets.iter().map(|(upper, count)| upper * count).sum(),
+        min_ns: 40_000,
+        max_ns: 9_000_000,
+    }
+}
+
+/// The counters `round` seconds after the first snapshot.
+fn counters(round: u64) -> StatsSnapshot {
+    let commands = |reads: u64, writes: u64| {
+        let of = |kind: &str, count| CommandCount {
+            kind: kind.to_owned(),
+            count,
+        };
+        vec![of("read", reads), of("write", writes)]
+    };
+    let reader = HostStats {
+        subsystem_nqn: DATA.to_owned(),
+        host_nqn: TRAINER1.to_owned(),
+        nsid: 1,
+        others: false,
+        commands: commands(1_000_000 + round * 25_000, 0),
+        read_bytes: (1_000_000 + round * 25_000) * 4096,
+        written_bytes: 0,
+        errors: Vec::new(),
+        in_flight: 32,
+        read_latency: Some(histogram(&[
+            (90_000, 500_000 + round * 13_000),
+            (180_000, 400_000 + round * 11_500),
+            (1_500_000, 100_000 + round * 500),
+        ])),
+        write_latency: None,
+    };
+    let writer = HostStats {
+        nsid: 2,
+        commands: commands(0, 4000 + round * 200),
+        read_bytes: 0,
+        written_bytes: (4000 + round * 200) << 20,
+        errors: vec![StatusCount {
+            class: "media".to_owned(),
+            count: round * 3,
+        }],
+        in_flight: 4,
+        read_latency: None,
+        write_latency: Some(histogram(&[(2_500_000, 4000 + round * 200)])),
+        ..reader.clone()
+    };
+    let view = NamespaceStats {
+        subsystem_nqn: DATA.to_owned(),
+        nsid: 1,
+        stored_bytes: 500_000_000 + round * 39_321_600,
+        wire_bytes: 520_000_000 + round * 40_894_464,
+        delivered_bytes: (1_000_000 + round * 25_000) * 4096,
+        copied_bytes: (1_000_000 + round * 25_000) * 4096,
+        cache_hits: 900_000 + round * 24_000,
+        cache_misses: 100_000 + round * 1000,
+        joined_misses: round * 10,
+        transforms: vec![TransformStats {
+            name: "zstd".to_owned(),
+            frames: 100_000 + round * 1000,
+            decode_ns: 7_000_000_000 + round * 70_000_000,
+        }],
+        store_queue_depth: 12,
+        parked: 0,
+    };
+    let raw = NamespaceStats {
+        nsid: 2,
+        stored_bytes: (4000 + round * 200) << 20,
+        wire_bytes: (4000 + round * 200) << 20,
+        delivered_bytes: 0,
+        copied_bytes: 0,
+        cache_hits: 0,
+        cache_misses: 0,
+        joined_misses: 0,
+        transforms: Vec::new(),
+        store_queue_depth: 4,
+        parked: 1,
+        ..view.clone()
+    };
+    StatsSnapshot {
+        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
+        taken_at: at(100 + i64::try_from(round).unwrap()),
+        monotonic_ns: (100 + round) * 1_000_000_000,
+        hosts: vec![reader, writer],
+        namespaces: vec![view, raw],
+        reactors: vec![ReactorStats {
+            reactor: 0,
+            turns: 5_000_000 + round * 40_000,
+            busy_ns: 60_000_000_000 + round * 620_000_000,
+            idle_ns: 40_000_000_000 + round * 380_000_000,
+            connections: 9,
+            pool_used_bytes: 4 << 20,
+            pool_bytes: 64 << 20,
+        }],
+    }
+}
+
+pub fn get_stats(_: GetStatsRequest) -> StatsSnapshot {
+    counters(0)
+}
+
+pub fn watch_stats(_: WatchStatsRequest) -> Vec<StatsSnapshot> {
+    vec![counters(0), counters(1), counters(2)]
+}

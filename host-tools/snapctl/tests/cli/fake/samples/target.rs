@@ -1,0 +1,84 @@
+//! The daemon as a whole.
+
+use admin_proto::v1::*;
+
+use super::{SCRATCH, TRAINER1, at};
+
+pub fn get_info(_: GetInfoRequest) -> GetInfoResponse {
+    GetInfoResponse {
+        version: "0.1.0".to_owned(),
+        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
+        pid: 4711,
+        started_at: at(0),
+        reactors: 2,
+        workers: 6,
+        config_file: "/etc/xio/snap-target.toml".to_owned(),
+        state_folder: "/var/lib/xio".to_owned(),
+        ring_features: vec!["single_issuer".to_owned(), "defer_taskrun".to_owned()],
+        machine: "storage1".to_owned(),
+    }
+}
+
+pub fn problem() -> HealthProblem {
+    HealthProblem {
+        subject: format!("{SCRATCH} nsid 2"),
+        what: "/srv/scratch.raw cannot be opened: Permission denied; let the daemon's user read and write it"
+            .to_owned(),
+        since: at(60),
+    }
+}
+
+pub fn get_health(_: GetHealthRequest) -> GetHealthResponse {
+    GetHealthResponse {
+        state: HealthState::Degraded.into(),
+        problems: vec![problem()],
+    }
+}
+
+pub fn drain(request: DrainRequest) -> DrainResponse {
+    let seconds = match request.deadline_ms {
+        0 => 20,
+        ms => i64::from(ms / 1000),
+    };
+    DrainResponse {
+        ends_by: at(3600 + seconds),
+    }
+}
+
+pub fn dump_recorder(_: DumpRecorderRequest) -> Vec<DumpRecorderResponse> {
+    let connect = RecorderEvent {
+        time: at(5),
+        reactor: 0,
+        number: 16,
+        kind: "connect".to_owned(),
+        cntlid: Some(1),
+        sqid: Some(0),
+        text: format!("connect cntlid 1 host {TRAINER1}"),
+        ..RecorderEvent::default()
+    };
+    let failed = RecorderEvent {
+        time: at(9),
+        reactor: 1,
+        number: 3,
+        kind: "command-failed".to_owned(),
+        cntlid: Some(1),
+        sqid: Some(2),
+        cid: Some(77),
+        opcode: Some(1),
+        nsid: Some(1),
+        slba: Some(4096),
+        blocks: Some(8),
+        status: Some(0x20),
+        took_ns: Some(41_000),
+        text: "command-failed cntlid 1 sqid 2 cid 77 write nsid 1 lba 4096 +8: namespace is write protected"
+            .to_owned(),
+    };
+    vec![
+        DumpRecorderResponse {
+            events: vec![connect],
+        },
+        DumpRecorderResponse {
+            events: vec![failed],
+        },
+    ]
+}
