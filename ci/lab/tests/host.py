@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from lab.guest import Guest, Result
 
-from .report import Unexpected
+from .report import Unexpected, wait_for
 from .target import NQN, Target
 
 BLOCKS_PROGRAM = Path(__file__).with_name("blocks.py")
@@ -98,9 +97,4 @@ class Host:
         return [re.sub(r"^\[ *[\d.]+\] ", "", line) for line in lines]
 
     def wait_for(self, what: str, holds: Callable[[], bool], seconds_max: float = RECONNECT_SECONDS_MAX) -> None:
-        """Asks again until it holds."""
-        until = time.monotonic() + seconds_max
-        while not holds():
-            if time.monotonic() > until:
-                raise Unexpected(f"after {seconds_max:.0f} s still not so: {what}")
-            time.sleep(0.1)
+        wait_for(what, holds, seconds_max)

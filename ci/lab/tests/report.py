@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from lab.guest import GuestError
@@ -22,6 +22,15 @@ def expect(what: str, actual: object, wanted: object) -> None:
 def expect_that(statement: str, holds: bool) -> None:
     if not holds:
         raise Unexpected(f"not so: {statement}")
+
+
+def wait_for(what: str, holds: Callable[[], bool], seconds_max: float) -> None:
+    """Asks again until it holds."""
+    until = time.monotonic() + seconds_max
+    while not holds():
+        if time.monotonic() > until:
+            raise Unexpected(f"after {seconds_max:.0f} s still not so: {what}")
+        time.sleep(0.1)
 
 
 class Report:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import socket
-import subprocess
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,12 +9,10 @@ from typing import Protocol
 from lab.guest import Guest
 from lab.start import start_guest
 
-from .report import Unexpected
+from .daemon import Daemon, free_port
 from .volumes import Namespace
 
 NQN = "nqn.2014-08.org.nvmexpress:xio-lab"
-START_SECONDS_MAX = 20.0
-STOP_SECONDS_MAX = 10.0
 
 
 class Target(Protocol):
@@ -40,7 +34,7 @@ class Target(Protocol):
     def log_tail(self) -> str: ...
 
 
-class SnapTarget:
+class SnapTarget(Daemon):
     """snap-target as a user starts it; by turns with one reactor and with two, so that its queues share one and do not."""
 
     lba_bytes = 4096
@@ -49,55 +43,16 @@ class SnapTarget:
     exempt: frozenset[str] = frozenset()
 
     def __init__(self, command: Sequence[str], namespaces: Sequence[Namespace], log: Path) -> None:
-        self.port = free_port()
+        super().__init__(log)
         self.program = command
         self._command = [*command, *(namespace.argument for namespace in namespaces)]
         self._command += ["--listen", f"127.0.0.1:{self.port}", "--nqn", NQN]
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
     def start(self) -> None:
         command = [*self._command, "--reactors", str(1 + self._starts % 2)]
         self._starts += 1
-        with open(self._log, "ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        until = time.monotonic() + START_SECONDS_MAX
-        while time.monotonic() < until and self._process.poll() is None:
-            if accepts(self.port):
-                return
-            time.sleep(0.02)
-        raise Unexpected(f"snap-target does not listen on port {self.port}; it says:\n{self.log_tail()}")
-
-    def kill(self) -> None:
-        """kill -9."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def stop(self) -> None:
-        """SIGTERM: it must end by itself, with status 0."""
-        self.expect_alive()
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            status = self._process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            raise Unexpected(f"snap-target did not end within {STOP_SECONDS_MAX:.0f} s of SIGTERM") from None
-        if status != 0:
-            raise Unexpected(f"snap-target ended with status {status} after SIGTERM:\n{self.log_tail()}")
-
-    def expect_alive(self) -> None:
-        if self._process is None or self._process.poll() is not None:
-            raise Unexpected(f"snap-target has ended by itself; it says:\n{self.log_tail()}")
-        if "panicked" in (said := self._log.read_text(errors="replace")):
-            raise Unexpected(f"snap-target panicked:\n{said[-3000:]}")
-
-    def log_tail(self) -> str:
-        """Empty before the first start."""
-        said = self._log.read_text(errors="replace") if self._log.is_file() else ""
-        return "\n".join(said.splitlines()[-20:])
+        self.run(command)
 
 
 class LinuxTarget:
@@ -163,18 +118,3 @@ class LinuxTarget:
 
     def log_tail(self) -> str:
         return self._guest.console()[-2000:] if self._guest else ""
-
-
-def free_port() -> int:
-    """A port that nothing listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def accepts(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        return True
-    except OSError:
-        return False

@@ -1,0 +1,83 @@
+"""A snap-target process: started, killed, stopped, and what it said."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .report import Unexpected
+
+START_SECONDS_MAX = 20.0
+STOP_SECONDS_MAX = 10.0
+
+
+class Daemon:
+    """Listens on 127.0.0.1:`port` while it runs. Its output goes to `log`, after what an earlier start has said there."""
+
+    # Besides what a drain takes, which a daemon with hosts under load uses up.
+    stop_seconds_max = STOP_SECONDS_MAX
+
+    def __init__(self, log: Path) -> None:
+        self.port = free_port()
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, command: Sequence[str], *sockets: Path) -> None:
+        """Returns when it listens, and these Unix sockets are there."""
+        with open(self._log, "ab") as log:
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until = time.monotonic() + START_SECONDS_MAX
+        while time.monotonic() < until and self._process.poll() is None:
+            if accepts(self.port) and all(path.exists() for path in sockets):
+                return
+            time.sleep(0.02)
+        raise Unexpected(f"snap-target does not listen on port {self.port}; it says:\n{self.log_tail()}")
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM: it must end by itself, with status 0."""
+        self.expect_alive()
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            status = self._process.wait(self.stop_seconds_max)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise Unexpected(f"snap-target did not end within {self.stop_seconds_max:.0f} s of SIGTERM") from None
+        if status != 0:
+            raise Unexpected(f"snap-target ended with status {status} after SIGTERM:\n{self.log_tail()}")
+
+    def expect_alive(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise Unexpected(f"snap-target has ended by itself; it says:\n{self.log_tail()}")
+        if "panicked" in (said := self._log.read_text(errors="replace")):
+            raise Unexpected(f"snap-target panicked:\n{said[-3000:]}")
+
+    def log_tail(self) -> str:
+        """Empty before the first start."""
+        said = self._log.read_text(errors="replace") if self._log.is_file() else ""
+        return "\n".join(said.splitlines()[-20:])
+
+
+def free_port() -> int:
+    """A port that nothing listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def accepts(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        return True
+    except OSError:
+        return False
