@@ -447,6 +447,18 @@ fn distance(one: &str, other: &str) -> usize {
 }
 
 #[cfg(test)]
+impl JobSpec {
+    /// A job with these settings, which are right.
+    pub fn of(settings: &[(&str, &str)]) -> JobSpec {
+        let mut spec = JobSpec::new("job");
+        for (name, value) in settings {
+            spec.set(name, Some(value)).unwrap();
+        }
+        spec
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -160,6 +160,9 @@ fn added(one: &[Sample], other: &[Sample]) -> Vec<Sample> {
         .collect()
 }
 
+/// fio's names of the seven depths.
+pub const DEPTH_NAMES: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
+
 /// Which of fio's seven depths a number falls to: 1, 2-3, 4-7, 8-15, 16-31, 32-63, 64 and above.
 pub fn depth_class(outstanding: usize) -> usize {
     usize::try_from(outstanding.max(1).ilog2()).map_or(6, |class| class.min(6))

@@ -314,16 +314,8 @@ fn lay_out(path: &Path, from: u64, to: u64, users: &[(&JobSpec, u32)]) -> Result
 mod tests {
     use super::*;
 
-    fn spec(settings: &[(&str, &str)]) -> JobSpec {
-        let mut spec = JobSpec::new("job");
-        for (name, value) in settings {
-            spec.set(name, Some(value)).unwrap();
-        }
-        spec
-    }
-
     fn prepare(path: &Path, settings: &[(&str, &str)]) -> Result<u64, Error> {
-        Place::Path(path.to_owned()).prepare(&[(&spec(settings), 0)])
+        Place::Path(path.to_owned()).prepare(&[(&JobSpec::of(settings), 0)])
     }
 
     #[test]
@@ -426,7 +418,7 @@ mod tests {
             (&[("size", "2m")], 0, None),
             (&[("offset", "1m")], 0, None),
         ] {
-            let found = region(&spec(settings), number, 1 << 20).ok();
+            let found = region(&JobSpec::of(settings), number, 1 << 20).ok();
             assert_eq!(
                 found.map(|region| (region.offset, region.bytes)),
                 expected,

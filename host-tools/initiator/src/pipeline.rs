@@ -2,18 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use nvme::initiator::{Blocks, command};
+use nvme::initiator::{Blocks, command, nvm};
 use nvme::tcp::batch::Slot;
-use nvme::tcp::host::{Command, Transfer};
-use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
+use nvme::tcp::host::Command;
+use nvme_spec::{Lba, Status};
 
 use crate::queue::Buffers;
 use crate::{Error, Initiator, NamespaceInfo};
 
-/// Bytes of one range of Dataset Management (NVM, "Dataset Management command").
-const RANGE_BYTES: usize = 16;
-/// AD, deallocate: bit 2 of command dword 11.
-const DEALLOCATE: u32 = 1 << 2;
 /// Between two looks at the connection, where the caller does not want to wait for long.
 const NAP: Duration = Duration::from_micros(50);
 
@@ -67,7 +63,8 @@ pub struct Pipeline {
 #[derive(Debug)]
 struct TokenBuffers {
     by_token: Vec<Box<[u8]>>,
-    ranges: Vec<[u8; RANGE_BYTES]>,
+    /// What a Deallocate sends, by token.
+    ranges: Vec<Vec<u8>>,
     /// By the connection's slot: token, its bytes, and whether its data are the range and not the buffer.
     by_slot: Vec<Flight>,
 }
@@ -123,7 +120,7 @@ impl Pipeline {
             namespace,
             buffers: TokenBuffers {
                 by_token: vec![vec![0; buffer_bytes].into(); depth],
-                ranges: vec![[0; RANGE_BYTES]; depth],
+                ranges: vec![Vec::new(); depth],
                 by_slot: vec![Flight::default(); depth],
             },
             depth,
@@ -139,11 +136,6 @@ impl Pipeline {
     /// Bytes of the largest read or write.
     pub fn transfer_bytes_max(&self) -> u32 {
         self.initiator.controller().transfer_bytes_max
-    }
-
-    /// Commands whose completion was not taken yet.
-    pub fn outstanding(&self) -> usize {
-        self.outstanding
     }
 
     /// A token's buffer. While its command is outstanding, what is in it is not settled.
@@ -199,10 +191,12 @@ impl Pipeline {
             }
             Work::Deallocate { offset, len } if is_token => {
                 let blocks = self.blocks(offset, len)?;
+                let (command, data) = nvm::deallocate(nsid, &[(blocks.lba, blocks.count)]);
+                let flight = flight(data.len(), true);
                 if let Some(range) = self.buffers.ranges.get_mut(token) {
-                    *range = range_of(blocks);
+                    *range = data;
                 }
-                (deallocate(nsid), flight(RANGE_BYTES, true))
+                (command, flight)
             }
             Work::Flush if is_token => (command::flush(nsid), flight(0, false)),
             _ => return Err(Error::Load(format!("there is no token {token}"))),
@@ -291,26 +285,5 @@ impl Pipeline {
     /// The controller does not answer, or commands were outstanding.
     pub fn shutdown(self) -> Result<(), Error> {
         self.initiator.shutdown()
-    }
-}
-
-/// Context attributes, length in blocks, first block (NVM, "Dataset Management – Range Definition").
-fn range_of(blocks: Blocks) -> [u8; RANGE_BYTES] {
-    let mut range = [0; RANGE_BYTES];
-    range[4..8].copy_from_slice(&blocks.count.to_le_bytes());
-    range[8..].copy_from_slice(&blocks.lba.0.to_le_bytes());
-    range
-}
-
-fn deallocate(nsid: Nsid) -> Command {
-    Command {
-        sqe: Sqe {
-            opcode: IoOpcode::DATASET_MANAGEMENT.0,
-            nsid: nsid.0.into(),
-            // NR, ranges less one, stays 0.
-            cdw11: DEALLOCATE.into(),
-            ..Sqe::ZERO
-        },
-        transfer: Transfer::Out(16),
     }
 }

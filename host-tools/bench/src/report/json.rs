@@ -8,10 +8,9 @@ use crate::histogram::Histogram;
 use crate::report::{PERCENTILES, Spread};
 use crate::run::{JobReport, Report};
 use crate::spec::Direction;
-use crate::stats::DirectionStats;
+use crate::stats::{DEPTH_NAMES, DirectionStats};
 
 const KIB: f64 = 1024.0;
-const DEPTHS: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
 const BATCHES: [&str; 7] = ["0", "4", "8", "16", "32", "64", ">=64"];
 const BOUNDS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
@@ -83,7 +82,7 @@ fn job_value(job: &JobReport, all: &[JobReport]) -> Value {
         "ctx": stats.usage.switches,
         "majf": stats.usage.major_faults,
         "minf": stats.usage.minor_faults,
-        "iodepth_level": shares(&DEPTHS, &stats.depths),
+        "iodepth_level": shares(&DEPTH_NAMES, &stats.depths),
         "iodepth_submit": shares(&BATCHES, &stats.submits),
         "iodepth_complete": shares(&BATCHES, &stats.completes),
         "latency_depth": spec.iodepth,

@@ -6,7 +6,7 @@ use crate::histogram::Histogram;
 use crate::report::Spread;
 use crate::run::{JobReport, Report};
 use crate::spec::Direction;
-use crate::stats::DirectionStats;
+use crate::stats::{DEPTH_NAMES, DirectionStats};
 use crate::units;
 
 /// The columns of a latency row between mean and maximum.
@@ -175,10 +175,9 @@ fn write_latency(text: &mut String, name: &str, histogram: &Histogram) -> fmt::R
 }
 
 fn write_depths(text: &mut String, depths: &[u64; 7]) -> fmt::Result {
-    const NAMES: [&str; 7] = ["1", "2", "4", "8", "16", "32", ">=64"];
     let total: u64 = depths.iter().sum();
     write!(text, "  depths ")?;
-    for (name, count) in NAMES.iter().zip(depths) {
+    for (name, count) in DEPTH_NAMES.iter().zip(depths) {
         if *count > 0 {
             write!(
                 text,

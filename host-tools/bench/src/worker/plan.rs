@@ -234,10 +234,7 @@ mod tests {
     use crate::stats::Live;
 
     fn spec(settings: &[(&str, &str)]) -> JobSpec {
-        let mut spec = JobSpec::new("job");
-        for (name, value) in settings {
-            spec.set(name, Some(value)).unwrap();
-        }
+        let spec = JobSpec::of(settings);
         spec.check().unwrap();
         spec
     }
