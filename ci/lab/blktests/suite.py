@@ -1,0 +1,175 @@
+"""One run of the group: a target, a guest with blktests in it, one test after another."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+
+from debian.root import InstallError, Recipe, ensure_root
+from lab.guest import Guest, GuestError
+from lab.installed import GUEST
+from lab.start import start_guest
+from lab.tests.report import Unexpected
+from lab.userland import ensure_userland
+
+from .expected import CHANGED, HELPERS, NOT_USABLE, ON_A_DEVICE
+from .outcome import Outcome, Test, read_outcome
+from .target import ADMIN_NAME, NQN, ControlledTarget
+
+RECIPE = Recipe(
+    "blktests",
+    packages=(
+        *("bash", "bsdextrautils", "coreutils", "dash", "diffutils", "e2fsprogs", "fio", "findutils", "gawk", "grep", "gzip", "kmod", "libc-bin"),
+        *("libpam-modules", "liburing-dev", "login", "mount", "nvme-cli", "procps", "sed", "udev", "util-linux", "uuid-runtime", "xfsprogs"),
+    ),
+)
+# Of the namespace, which several tests write from end to end: an emulated processor makes 500 to 3,000 blocks of 4 KiB a second.
+IMAGE_MIB = 64
+# xfs wants more.
+IMAGE_MIB_OF = {"012": 350}
+TEST_SECONDS_MAX = 600
+SUITE_SECONDS_MAX = 3600
+GUEST_FILES = Path(__file__).parent / "guest"
+# The build machine's 127.0.0.1, from the guest.
+BUILD_MACHINE = "10.0.2.2"
+
+
+def tests_in(blktests: Path) -> list[Test]:
+    """The nvme group of a checkout."""
+    tests = []
+    for path in sorted((blktests / "tests/nvme").glob("[0-9][0-9][0-9]")):
+        found = re.search(r'^DESCRIPTION="(.*)"', path.read_text(encoding="utf-8"), re.MULTILINE)
+        tests.append(Test(path.name, found[1] if found else ""))
+    if not tests:
+        raise InstallError(f"{blktests} has no tests/nvme: is it a checkout of blktests?")
+    return tests
+
+
+class Suite:
+    """A `with` block: the target and the guest end with it. The guest is started when it is needed, and again after a test that it did not survive."""
+
+    def __init__(self, blktests: Path, bin_folder: Path, folder: Path, lba: int) -> None:
+        self._blktests = blktests
+        self._bin = bin_folder
+        self._folder = folder
+        self._image = folder / "disk.raw"
+        self._lba = lba
+        self._guest: Guest | None = None
+
+    def __enter__(self) -> Suite:
+        self._userland = ensure_userland(RECIPE)
+        self._target = ControlledTarget(self._bin, self._folder)
+        self._target.start()
+        try:
+            self._stage()
+        except BaseException:
+            self._target.kill()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end_guest()
+        self._target.kill()
+
+    def run(self, test: Test) -> Outcome:
+        if reason := NOT_USABLE.get(test.number):
+            return Outcome(test, "not usable", 0, reason)
+        if (helper := HELPERS.get(test.number)) and not (self._folder / "share/blktests/src" / helper).exists():
+            return Outcome(test, "not run", 0, f"its program, {helper}, could not be built: gcc and make are needed here")
+        started = time.monotonic()
+        mib = IMAGE_MIB_OF.get(test.number, IMAGE_MIB)
+        self._make_image(mib)
+        device = " --device" if test.number in ON_A_DEVICE else ""
+        try:
+            guest = self._guest or self._start_guest()
+            said = guest.run(f"chroot /mnt /opt/suite/run {test.number} {TEST_SECONDS_MAX} {mib}M{device}", TEST_SECONDS_MAX + 60).output
+        except GuestError as error:
+            self._end_guest()
+            said = f"    the guest did not survive: {error}"
+        outcome = read_outcome(test, said, time.monotonic() - started)
+        try:
+            self._target.expect_alive()
+        except Unexpected as error:
+            raise Unexpected(f"nvme/{test.number}: {error}") from error
+        left = self._target.delete_what_is_left()
+        if left and outcome.result == "passed":
+            outcome = replace(outcome, result="failed", reason=f"it left {', '.join(left)}")
+        if outcome.result == "failed":
+            outcome = replace(outcome, output=f"{said}\n--- the target's last lines\n{self._target.log_tail()}")
+        return outcome
+
+    def _build_helpers(self, sources: Path) -> None:
+        """blktests' own programs, here: the guest has no compiler. liburing is the userland's, linked statically."""
+        if not shutil.which("gcc") or not shutil.which("make"):
+            return
+        liburing = self._folder / "liburing"
+        include = self._userland.root.path / "usr/include"
+        shutil.copytree(include / "liburing", liburing / "liburing")
+        for path in (include / "liburing.h", self._userland.root.path / "usr/lib/x86_64-linux-gnu/liburing.a"):
+            shutil.copy(path, liburing)
+        for helper in HELPERS.values():
+            subprocess.run(["make", "-s", "-C", str(sources), helper, f"CFLAGS=-I{liburing}", f"LDFLAGS=-L{liburing}"], capture_output=True, check=False)
+
+    def _make_image(self, mib: int) -> None:
+        """The disk that is served, zeros, under the path that gives it its UUID."""
+        with open(self._image, "wb") as image:
+            image.truncate(mib << 20)
+
+    def _start_guest(self) -> Guest:
+        share = self._folder / "share"
+        config = next((ensure_root(GUEST).path / "boot").glob("config-*"))
+        guest = start_guest(
+            SUITE_SECONDS_MAX,
+            files={f"boot/{config.name}": config.read_bytes()},
+            share=share,
+            memory_mib=1536,
+            options=self._userland.options(),
+        )
+        guest.__enter__()
+        self._guest = guest
+        guest.run("sh /share/suite/prepare").checked()
+        return guest
+
+    def _end_guest(self) -> None:
+        if self._guest is not None:
+            self._guest.close()
+            self._guest = None
+
+    def _stage(self) -> None:
+        """The folder that the guest sees: blktests, with the changes that are written down, and what drives it."""
+        suite = self._folder / "share/suite"
+        suite.mkdir(parents=True)
+        for path in GUEST_FILES.iterdir():
+            shutil.copy(path, suite)
+        for name in ("ca.pem", "client.pem", "client.key"):
+            shutil.copy(self._folder / name, suite)
+        shutil.copy(self._bin / "snapctl", suite)
+        if strip := shutil.which("strip"):
+            # A debug build is five times as large with its symbols.
+            subprocess.run([strip, str(suite / "snapctl")], check=True)
+        copy = self._folder / "share/blktests"
+        shutil.copytree(self._blktests, copy, ignore=shutil.ignore_patterns(".git", "results"))
+        for number, (change, _) in CHANGED.items():
+            subprocess.run(["sed", "-i", change, str(copy / "tests/nvme" / number)], check=True)
+        self._build_helpers(copy / "src")
+        self._make_image(IMAGE_MIB)
+        source = f"file:{self._image}"
+        settings = {
+            "ADMIN": f"{BUILD_MACHINE}:{self._target.admin_port}",
+            "ADMIN_NAME": ADMIN_NAME,
+            "TRADDR": BUILD_MACHINE,
+            "TRSVCID": str(self._target.port),
+            "SUBSYSNQN": NQN,
+            "STORE": source,
+            "LBA": str(self._lba),
+            "UUID": self._target.identity_of(source, self._lba),
+            "BLKDEV_TYPE": "file",
+            "CONTROL_LOG": "/tmp/control.log",
+        }
+        (suite / "settings").write_text("".join(f"{name}={shlex.quote(value)}\n" for name, value in settings.items()), encoding="utf-8")
