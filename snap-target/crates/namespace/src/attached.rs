@@ -20,9 +20,8 @@ pub(crate) struct Attached {
     /// By stream: where decoding its frames is counted.
     decoders: Vec<Arc<DecodeRow>>,
     pub(crate) in_flight: usize,
-    /// Requests that wait for memory or a place in a store's queue, in their order. Each namespace has a queue of its own: a store that does
-    /// not answer must not hold up the others.
-    pub(crate) parked: VecDeque<usize>,
+    /// Requests that wait. Each namespace has queues of its own: a store that does not answer must not hold up the others.
+    pub(crate) parked: Parked,
     /// Bytes of the answers that its requests hold.
     pub(crate) answer_bytes: usize,
     /// A store has work of its own.
@@ -55,7 +54,7 @@ impl Attached {
                 .map(|store| store.open_handle(ring))
                 .collect::<Result<_, _>>()?,
             in_flight: 0,
-            parked: VecDeque::new(),
+            parked: Parked::default(),
             answer_bytes: 0,
             requests: 0,
             retired: false,
@@ -123,6 +122,49 @@ impl Attached {
         self.in_flight += 1;
         self.row.store_operations.add(1);
         Ok(())
+    }
+}
+
+/// Requests that wait, in their order: in two queues, because what those at the head of the one wait for may be what those in the other hold.
+#[derive(Default)]
+pub(crate) struct Parked {
+    /// For a place in a store's queue, for staging, or for others to let a write pass. They need no memory of answers any more.
+    held_up: VecDeque<usize>,
+    /// For memory of answers.
+    starved: VecDeque<usize>,
+    /// Their namespace is one of those that are looked at.
+    pub(crate) is_looked_at: bool,
+}
+
+/// Which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitsFor {
+    Others,
+    Memory,
+}
+
+impl Parked {
+    /// In the order in which they are looked at: those who hold memory first.
+    pub(crate) const BOTH: [WaitsFor; 2] = [WaitsFor::Others, WaitsFor::Memory];
+
+    pub(crate) fn queue(&mut self, of: WaitsFor) -> &mut VecDeque<usize> {
+        match of {
+            WaitsFor::Others => &mut self.held_up,
+            WaitsFor::Memory => &mut self.starved,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held_up.is_empty() && self.starved.is_empty()
+    }
+
+    /// Takes a request out; whether it was there.
+    pub(crate) fn remove(&mut self, slot: usize) -> bool {
+        Self::BOTH.into_iter().any(|of| {
+            let queue = self.queue(of);
+            let at = queue.iter().position(|parked| *parked == slot);
+            at.and_then(|at| queue.remove(at)).is_some()
+        })
     }
 }
 

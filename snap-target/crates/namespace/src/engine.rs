@@ -13,7 +13,7 @@ use store::{Completion, StoreError};
 use telemetry::{NamespaceCounters, ReactorTelemetry};
 use volume::ReadOp;
 
-use crate::attached::whole;
+use crate::attached::{Parked, WaitsFor, whole};
 use crate::attachments::Attachments;
 use crate::compound::{self, Compound, Saves};
 use crate::frames::{Answer, FrameConfig, Frames, Peer};
@@ -427,16 +427,16 @@ impl Engine {
         match step {
             Step::Done(result) => self.finish(slot, result),
             Step::Waiting => {}
-            Step::Parked => {
+            Step::Parked(of) => {
                 let attached = &mut self.attached[index];
-                if attached.parked.is_empty() {
+                if !std::mem::replace(&mut attached.parked.is_looked_at, true) {
                     self.waiting.push_back(index);
                 }
                 if self.requests[slot].entry == Entry::Exempt {
                     // Those that it keeps out must not stand in its way.
-                    attached.parked.push_front(slot);
+                    attached.parked.queue(of).push_front(slot);
                 } else {
-                    attached.parked.push_back(slot);
+                    attached.parked.queue(of).push_back(slot);
                 }
                 if !std::mem::replace(&mut self.requests[slot].was_parked, true) {
                     attached.row.parked.add(1);
@@ -455,15 +455,26 @@ impl Engine {
             self.frames.wake_peers();
         }
         let gate = &self.attached[request.attached].shared.gate;
-        match std::mem::replace(&mut request.entry, Entry::Outside) {
-            Entry::Inside if gate.leave(self.parts.reactor) => self.frames.wake_peers(),
+        let is_next_turn = match std::mem::replace(&mut request.entry, Entry::Outside) {
+            Entry::Inside if gate.leave(self.parts.reactor) => {
+                self.frames.wake_peers();
+                false
+            }
             Entry::Excludes => {
                 gate.open();
-                // Those that waited here go on with the next poll.
-                self.again = true;
-                self.frames.wake_peers();
+                true
             }
-            Entry::Outside | Entry::Inside | Entry::Exempt => {}
+            Entry::InLine(ticket) => {
+                gate.withdraw(ticket);
+                true
+            }
+            Entry::KeptOut => gate.end_wait(),
+            Entry::Outside | Entry::Inside | Entry::Exempt => false,
+        };
+        if is_next_turn {
+            // Those that waited here go on with the next poll.
+            self.again = true;
+            self.frames.wake_peers();
         }
         let answer_bytes = std::mem::take(&mut request.answer_bytes);
         let attached = &mut self.attached[request.attached];
@@ -527,21 +538,33 @@ impl Engine {
             let Some(index) = self.waiting.pop_front() else {
                 break;
             };
-            while let Some(slot) = self.attached[index].parked.front().copied() {
-                match self.go_on(slot) {
-                    // Those behind it wait for the same as a rule, and keep their order.
-                    Some(Step::Parked) => {
-                        self.account(slot);
-                        self.waiting.push_back(index);
-                        break;
+            for of in Parked::BOTH {
+                retried |= self.retry_queue(index, of);
+            }
+            let parked = &mut self.attached[index].parked;
+            parked.is_looked_at = !parked.is_empty();
+            if parked.is_looked_at {
+                self.waiting.push_back(index);
+            }
+        }
+        retried
+    }
+
+    fn retry_queue(&mut self, index: usize, of: WaitsFor) -> bool {
+        let mut retried = false;
+        while let Some(slot) = self.attached[index].parked.queue(of).front().copied() {
+            match self.go_on(slot) {
+                // Those behind it wait for the same as a rule, and keep their order.
+                Some(Step::Parked(still)) if still == of => {
+                    self.account(slot);
+                    break;
+                }
+                step => {
+                    self.attached[index].parked.queue(of).pop_front();
+                    if let Some(step) = step {
+                        self.settle(slot, step);
                     }
-                    step => {
-                        self.attached[index].parked.pop_front();
-                        if let Some(step) = step {
-                            self.settle(slot, step);
-                        }
-                        retried = true;
-                    }
+                    retried = true;
                 }
             }
         }

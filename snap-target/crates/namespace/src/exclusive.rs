@@ -4,9 +4,13 @@
 //! then looks at the counters. Both in sequentially consistent order, so at least one sees the other. Nobody spins: a write that finds the gate
 //! closed, and an exclusive operation that finds a write under way, are parked, and whoever leaves wakes them. A plain write pays two additions to
 //! a counter that no other reactor touches.
+//!
+//! Nobody is passed by for ever: exclusive operations have their turns in the order in which they came, and before the next one all writes pass that
+//! the last one has kept out.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::limits::GATE_COUNTERS;
 
@@ -21,7 +25,24 @@ struct Shared {
     is_closed: AtomicBool,
     /// Writes under way, by reactor. Reactors beyond their number share some, which costs them time alone.
     writes: [Counter; GATE_COUNTERS],
+    /// Writes that were kept out and have not come in since.
+    kept_out: AtomicU32,
+    /// Of exclusive operations alone, which are rare.
+    line: Mutex<Line>,
 }
+
+/// Exclusive operations that wait for their turn.
+#[derive(Debug, Default)]
+struct Line {
+    waiting: VecDeque<Ticket>,
+    last: u64,
+    /// It is the turn of the writes that were kept out.
+    is_for_writes: bool,
+}
+
+/// A place in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket(u64);
 
 /// A counter in cache lines of its own.
 #[derive(Debug, Default)]
@@ -49,13 +70,40 @@ impl WriteGate {
         self.shared.is_closed.load(Ordering::SeqCst)
     }
 
-    /// Closes the gate; false where another exclusive operation has.
-    pub(crate) fn close(&self) -> bool {
-        let closing =
-            self.shared
-                .is_closed
-                .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
-        closing.is_ok()
+    /// A write that was turned away waits for the gate: it is let in before the next exclusive operation.
+    pub(crate) fn keep_out(&self) {
+        self.shared.kept_out.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It came in, or gave up; true where exclusive operations may have waited for it.
+    pub(crate) fn end_wait(&self) -> bool {
+        self.shared.kept_out.fetch_sub(1, Ordering::SeqCst) == 1
+    }
+
+    /// A place at the end of the line of exclusive operations.
+    pub(crate) fn queue(&self) -> Ticket {
+        let mut line = self.line();
+        line.last += 1;
+        let ticket = Ticket(line.last);
+        line.waiting.push_back(ticket);
+        ticket
+    }
+
+    /// Leaves the line. Whoever is next has to be woken.
+    pub(crate) fn withdraw(&self, ticket: Ticket) {
+        self.line().waiting.retain(|other| *other != ticket);
+    }
+
+    /// Closes the gate, where it is this one's turn.
+    pub(crate) fn close(&self, ticket: Ticket) -> bool {
+        let mut line = self.line();
+        line.is_for_writes &= self.shared.kept_out.load(Ordering::SeqCst) > 0;
+        if self.is_closed() || line.is_for_writes || line.waiting.front() != Some(&ticket) {
+            return false;
+        }
+        line.waiting.pop_front();
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        true
     }
 
     /// Whether no write is under way. Of use to whoever has closed the gate.
@@ -66,7 +114,14 @@ impl WriteGate {
 
     /// Opens the gate again; everybody who waits for that has to be woken.
     pub(crate) fn open(&self) {
+        let mut line = self.line();
+        line.is_for_writes = self.shared.kept_out.load(Ordering::SeqCst) > 0;
         self.shared.is_closed.store(false, Ordering::SeqCst);
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        let line = self.shared.line.lock();
+        line.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether an exclusive operation keeps writes out.
@@ -102,7 +157,8 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..500 {
-                        while !gate.close() {
+                        let ticket = gate.queue();
+                        while !gate.close(ticket) {
                             std::thread::yield_now();
                         }
                         while !gate.is_quiet() {
@@ -116,5 +172,23 @@ mod tests {
         });
         assert_eq!(seen.into_inner(), 0);
         assert!(gate.is_quiet() && !gate.is_closed());
+    }
+
+    #[test]
+    fn turns_come_in_their_order_with_what_was_kept_out_between() {
+        let gate = WriteGate::default();
+        let [first, gone, second] = [gate.queue(), gate.queue(), gate.queue()];
+        assert!(!gate.close(second) && gate.close(first));
+        assert!(!gate.enter(0));
+        gate.keep_out();
+        gate.withdraw(gone);
+        gate.open();
+        assert!(!gate.close(second), "the write comes first");
+        assert!(gate.enter(0) && gate.end_wait());
+        assert!(gate.close(second) && !gate.is_quiet());
+        assert!(gate.leave(0) && gate.is_quiet());
+        gate.open();
+        let third = gate.queue();
+        assert!(gate.close(third), "nobody was kept out");
     }
 }

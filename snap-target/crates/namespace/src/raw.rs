@@ -3,7 +3,7 @@
 use reactor::buf::IoBuf;
 use store::{Op, Rejected, StoreError, TRANSFER_BYTES_MIN};
 
-use crate::attached::Attached;
+use crate::attached::{Attached, WaitsFor};
 use crate::engine::{Entry, Step, Work, token_of};
 use crate::parts::Parts;
 use crate::{Io, Namespace, NamespaceError};
@@ -121,13 +121,13 @@ pub(crate) fn submit_raw(
 ) -> Step {
     if raw.op.is_change() && !may_write(attached, parts, entry) {
         *work = Work::Raw(raw);
-        return Step::Parked;
+        return Step::Parked(WaitsFor::Others);
     }
     if raw.read_bytes > 0 && raw.buf.is_none() {
         raw.buf = parts.alloc_answer(attached, raw.read_bytes as usize);
         if raw.buf.is_none() {
             *work = Work::Raw(raw);
-            return Step::Parked;
+            return Step::Parked(WaitsFor::Memory);
         }
     }
     let bytes = raw.buf.as_ref().map_or(0, IoBuf::len) as u64;
@@ -146,7 +146,7 @@ pub(crate) fn submit_raw(
         }) => {
             leave(attached, parts, entry);
             *work = Work::Raw(Raw { op, buf, ..raw });
-            Step::Parked
+            Step::Parked(WaitsFor::Others)
         }
         Err(Rejected { why, .. }) => Step::Done(Err(NamespaceError::Store {
             nsid: attached.shared.nsid,
@@ -161,12 +161,17 @@ fn may_write(attached: &Attached, parts: &mut Parts, entry: &mut Entry) -> bool 
     if namespace.fence.is_up() {
         return false;
     }
-    if *entry == Entry::Outside {
+    if let Entry::Outside | Entry::KeptOut = *entry {
         if !namespace.gate.enter(parts.reactor) {
+            if *entry == Entry::Outside {
+                namespace.gate.keep_out();
+                *entry = Entry::KeptOut;
+            }
             // Who keeps it out may have seen it, and waits for it to go.
             parts.wake_peers = true;
             return false;
         }
+        parts.wake_peers |= *entry == Entry::KeptOut && namespace.gate.end_wait();
         *entry = Entry::Inside;
     }
     true

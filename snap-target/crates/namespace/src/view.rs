@@ -6,7 +6,7 @@ use store::{Completion, Op, Rejected, StoreError};
 use telemetry::NamespaceRow;
 use volume::{Fetch, FrameWant, Placement, Progress, ReadOp, Volume, VolumeError, Want};
 
-use crate::attached::{Attached, whole};
+use crate::attached::{Attached, WaitsFor, whole};
 use crate::engine::{Step, token_of};
 use crate::frames::{Answer, Wanted};
 use crate::limits::FETCHES_MAX;
@@ -80,7 +80,7 @@ impl ViewRead {
         if self.out.is_none() && self.failed.is_none() {
             self.out = parts.alloc_answer(attached, self.len);
             if self.out.is_none() {
-                return Step::Parked;
+                return Step::Parked(WaitsFor::Memory);
             }
         }
         match self.proceed(op, attached, parts, slot) {
@@ -170,7 +170,7 @@ impl ViewRead {
             return Step::Done(Err(error));
         }
         if !done {
-            return Step::Parked;
+            return Step::Parked(WaitsFor::Others);
         }
         let counted = op.counters();
         row.stored_bytes.add(counted.stored_bytes);

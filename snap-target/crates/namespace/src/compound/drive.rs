@@ -5,6 +5,7 @@ use reactor::{Receiver, Ring, Sender, channel};
 use store::Op;
 
 use super::{Got, Next, Part, Steps};
+use crate::attached::WaitsFor;
 use crate::engine::{Engine, Entry, Step, Work};
 use crate::limits::SAVES_MAX;
 use crate::raw::{Raw, inside};
@@ -158,7 +159,7 @@ impl Engine {
                         continue;
                     }
                     compound.asked = Some(Next::Memory(len));
-                    Step::Parked
+                    Step::Parked(WaitsFor::Memory)
                 }
                 Next::Exclude => {
                     if self.exclude(slot) {
@@ -205,12 +206,15 @@ impl Engine {
         }
     }
 
-    /// Keeps other writes out for the request in `slot`; false where some are still under way, or another request does so.
+    /// Keeps other writes out for the request in `slot`; false where some are still under way, or it is not its turn.
     fn exclude(&mut self, slot: usize) -> bool {
         let request = &mut self.requests[slot];
         let gate = &self.attached[request.attached].shared.gate;
-        if request.entry != Entry::Excludes {
-            if !gate.close() {
+        if request.entry == Entry::Outside {
+            request.entry = Entry::InLine(gate.queue());
+        }
+        if let Entry::InLine(ticket) = request.entry {
+            if !gate.close(ticket) {
                 return false;
             }
             request.entry = Entry::Excludes;

@@ -37,19 +37,13 @@ impl Engine {
     pub(super) fn cancel_slot(&mut self, slot: usize) {
         let index = self.requests[slot].attached;
         let attached = &mut self.attached[index];
-        let waits = attached.parked.iter().position(|parked| *parked == slot);
-        if let Some(at) = waits {
-            attached.parked.remove(at);
-            if attached.parked.is_empty() {
-                self.waiting.retain(|waiting| *waiting != index);
-            }
-        }
+        let waited = attached.parked.remove(slot);
         let nsid = attached.shared.nsid;
         match &mut self.requests[slot].work {
             Work::Submitted => attached.cancel(0, token_of(slot, 0)),
             Work::View(read) => {
                 read.cancel(attached, slot);
-                if waits.is_some() {
+                if waited {
                     self.advance(slot);
                 }
             }

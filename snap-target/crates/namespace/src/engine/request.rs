@@ -5,7 +5,9 @@ use store::Token;
 use volume::ReadOp;
 
 use crate::NamespaceError;
+use crate::attached::WaitsFor;
 use crate::compound::Compound;
+use crate::exclusive::Ticket;
 use crate::limits::FETCHES_MAX;
 use crate::raw::Raw;
 use crate::view::ViewRead;
@@ -39,8 +41,12 @@ impl Request {
 pub(crate) enum Entry {
     /// It has not been through.
     Outside,
+    /// A write that was kept out.
+    KeptOut,
     /// A write that the store has.
     Inside,
+    /// It is to keep the others out when its turn comes.
+    InLine(Ticket),
     /// It keeps the others out.
     Excludes,
     /// A part of one that does.
@@ -68,8 +74,8 @@ pub(crate) enum Step {
     Done(Result<Option<IoBuf>, NamespaceError>),
     /// The store has it.
     Waiting,
-    /// It waits for memory or a place in a store's queue.
-    Parked,
+    /// It waits, and is tried again.
+    Parked(WaitsFor),
 }
 
 /// A store token names the request and the fetch.

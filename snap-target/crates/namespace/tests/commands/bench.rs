@@ -46,6 +46,17 @@ pub struct Reactor {
     pub done: Vec<Done>,
 }
 
+/// What engines of tests have, unless a test says so.
+pub fn config() -> EngineConfig {
+    EngineConfig {
+        pool: PoolConfig {
+            register: false,
+            ..PoolConfig::default()
+        },
+        ..EngineConfig::default()
+    }
+}
+
 pub struct Bench {
     pub reactors: Vec<Reactor>,
     keys: HashMap<u32, NamespaceKey>,
@@ -53,18 +64,15 @@ pub struct Bench {
 
 impl Bench {
     pub fn new(engines: usize, namespaces: Vec<Namespace>) -> Bench {
+        Bench::with(engines, namespaces, config())
+    }
+
+    pub fn with(engines: usize, namespaces: Vec<Namespace>, config: EngineConfig) -> Bench {
         let keys = namespaces
             .iter()
             .map(|each| (each.nsid, each.key))
             .collect();
         let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
-        let config = EngineConfig {
-            pool: PoolConfig {
-                register: false,
-                ..PoolConfig::default()
-            },
-            ..EngineConfig::default()
-        };
         let mut reactors: Vec<Reactor> = (0..engines)
             .map(|_| {
                 let ring = Ring::new(&RingConfig::default()).unwrap();
@@ -125,6 +133,27 @@ impl Bench {
             }
             self.turn();
         }
+    }
+
+    /// As [`Bench::end`], where that is there after so many turns at most.
+    pub fn end_within(
+        &mut self,
+        turns: usize,
+        on: usize,
+        token: u64,
+    ) -> Option<Result<Option<IoBuf>, NamespaceError>> {
+        for _ in 0..turns {
+            if self.is_done(on, token) {
+                return Some(self.end(on, token));
+            }
+            self.turn();
+        }
+        None
+    }
+
+    pub fn is_done(&self, on: usize, token: u64) -> bool {
+        let done = &self.reactors[on].done;
+        done.iter().any(|done| done.token == token)
     }
 
     pub fn run(&mut self, on: usize, nsid: u32, io: Io) -> Result<Option<IoBuf>, NamespaceError> {

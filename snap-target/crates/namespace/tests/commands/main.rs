@@ -20,6 +20,7 @@ mod bench;
 mod cancelled;
 mod each;
 mod exclusive;
+mod fair;
 mod marks;
 mod model;
 mod stepped;

@@ -5,13 +5,13 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use namespace::{
-    Done, Engine, EngineConfig, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer,
+    Done, Engine, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer,
 };
-use reactor::buf::{IoBuf, PoolConfig};
+use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
 use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};
 
-use super::bench::LBA_BYTES;
+use super::bench::{LBA_BYTES, config};
 
 /// What has not happened by then never will.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -58,13 +58,7 @@ impl Thread {
         all: &mpsc::Receiver<Vec<Peer>>,
     ) -> Thread {
         let ring = Ring::new(&RingConfig::default()).unwrap();
-        let config = EngineConfig {
-            pool: PoolConfig {
-                register: false,
-                ..PoolConfig::default()
-            },
-            ..EngineConfig::default()
-        };
+        let config = config();
         let set = NamespaceSet::new(vec![namespace.clone()]);
         let mut engine = Engine::new(&ring, &set, &config).unwrap();
         peers.send((number, engine.peer())).unwrap();
