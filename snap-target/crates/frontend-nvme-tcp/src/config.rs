@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use namespace::limits::KEEP_PATIENCE;
 use namespace::{Backing, Namespace, NamespaceSet};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind as bind_socket, listen,
@@ -21,7 +22,7 @@ use reactor::ReactorError;
 
 use crate::admin::AdminError;
 use crate::event::EventSink;
-use crate::limits::{BACKLOG, KEEP_PATIENCE};
+use crate::limits::BACKLOG;
 
 /// One reactor's share of a target.
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use namespace::limits::KEEP_PATIENCE;
 use nvme::tcp::batch::ITEM_BYTES_MAX;
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
 
@@ -38,8 +39,6 @@ pub(crate) const LINGER: Duration = Duration::from_secs(2);
 pub(crate) const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long Preempt and Abort waits for the commands of those who were preempted: below the 30 s of a host.
 pub(crate) const PREEMPT_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a change of a namespace's state may take to reach stable storage before it is refused.
-pub(crate) const KEEP_PATIENCE: Duration = Duration::from_secs(8);
 /// When a host should try again a command whose store cannot say when it is back.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
 

@@ -6,6 +6,7 @@ mod request;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use reactor::Ring;
 use reactor::buf::{IoBuf, PoolConfig};
@@ -17,7 +18,7 @@ use crate::attached::{Parked, WaitsFor, whole};
 use crate::attachments::Attachments;
 use crate::compound::{self, Compound, Saves};
 use crate::frames::{Answer, FrameConfig, Frames, Peer};
-use crate::limits::REQUESTS_MAX;
+use crate::limits::{KEEP_PATIENCE, REQUESTS_MAX};
 use crate::parts::Parts;
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
@@ -37,6 +38,8 @@ pub struct EngineConfig {
     pub cache_bytes: usize,
     /// How frames are decoded and shared.
     pub frames: FrameConfig,
+    /// How long a record that must survive restarts may take to reach stable storage before the request that wants it fails.
+    pub keep_patience: Duration,
     /// Where it counts what it does; none: in a place of its own.
     pub telemetry: Option<Arc<ReactorTelemetry>>,
 }
@@ -47,6 +50,7 @@ impl Default for EngineConfig {
             pool: PoolConfig::default(),
             cache_bytes: 64 << 20,
             frames: FrameConfig::default(),
+            keep_patience: KEEP_PATIENCE,
             telemetry: None,
         }
     }
@@ -69,6 +73,8 @@ pub struct Engine {
     /// Requests that wait until they can keep other writes out.
     pub(crate) excluding: Vec<usize>,
     pub(crate) saves: Saves,
+    /// Requests that wait until keepers have less to save.
+    pub(crate) unsaved: Vec<usize>,
     /// What was begun since the last look may have ended without an event.
     pub(crate) again: bool,
 }
@@ -95,7 +101,8 @@ impl Engine {
             completions: Vec::new(),
             ready: Vec::new(),
             excluding: Vec::new(),
-            saves: Saves::new(ring),
+            saves: Saves::new(ring, config.keep_patience)?,
+            unsaved: Vec::new(),
             again: false,
         };
         for namespace in set.all() {

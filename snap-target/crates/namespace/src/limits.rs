@@ -1,5 +1,7 @@
 //! The named limits of this crate, in one place and checked against each other.
 
+use std::time::Duration;
+
 use volume::limits::{FETCH_BYTES_MAX, FRAME_PACKED_BYTES_MAX};
 
 /// Requests in flight on one engine; more are parked by the frontends' queue depths, which sum up to less by configuration.
@@ -28,6 +30,8 @@ pub(crate) const GATE_COUNTERS: usize = 16;
 pub const MARKS_MAX: usize = 1 << 10;
 /// Ranges that writes into the midst of marked ones may cut them into; a write beyond that fails.
 pub(crate) const MARKS_CUT_MAX: usize = 16 * MARKS_MAX;
+/// How long a record may take to reach stable storage before what wanted it is refused: with what may follow it, below the 30 s of a host.
+pub const KEEP_PATIENCE: Duration = Duration::from_secs(8);
 /// Records that one engine has its keepers save at a time; more wait.
 pub(crate) const SAVES_MAX: usize = 64;
 /// What Verify and Compare read at a time.

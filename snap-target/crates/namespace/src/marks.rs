@@ -15,8 +15,16 @@ pub struct Marks {
 #[derive(Debug, Default)]
 struct Shared {
     any: AtomicBool,
-    /// Sorted, apart from each other.
-    ranges: Mutex<Vec<Range>>,
+    lists: Mutex<Lists>,
+}
+
+/// Each sorted, its ranges apart from each other.
+#[derive(Debug, Default)]
+struct Lists {
+    /// Reads of these fail, and writes clear them. A mark stays until it is known that no restart brings it back.
+    in_force: Vec<Range>,
+    /// What the last save that was begun is of.
+    kept: Vec<Range>,
 }
 
 /// Marked blocks, `start..end`.
@@ -40,10 +48,13 @@ impl Marks {
         if !self.shared.any.load(Ordering::Acquire) {
             return None;
         }
-        let end = lba.saturating_add(blocks);
-        let ranges = self.lock();
-        let next = ranges.partition_point(|range| range.end <= lba);
-        let range = ranges.get(next).filter(|range| range.start < end)?;
+        let lists = self.lock();
+        let wanted = Range::of(lba, blocks);
+        let next = lists
+            .in_force
+            .partition_point(|range| range.end <= wanted.start);
+        let range = lists.in_force.get(next);
+        let range = range.filter(|range| range.start < wanted.end)?;
         Some(range.start.max(lba))
     }
 
@@ -56,27 +67,20 @@ impl Marks {
         keeper: &dyn Keeper,
         saved: Saved,
     ) -> Result<(), TooMany> {
-        let mut ranges = self.lock();
-        let mut marked = Range {
-            start: lba,
-            end: lba.saturating_add(blocks),
-        };
-        let mut next = ranges.clone();
-        // Those it touches become one with it.
-        next.retain(|range| {
-            let apart = range.end < marked.start || marked.end < range.start;
-            if !apart {
-                marked.start = marked.start.min(range.start);
-                marked.end = marked.end.max(range.end);
-            }
-            apart
-        });
-        let at = next.partition_point(|range| range.start < marked.start);
-        next.insert(at, marked);
-        self.replace(&mut ranges, next, MARKS_MAX, keeper, saved)
+        let mut lists = self.lock();
+        let marked = Range::of(lba, blocks);
+        let in_force = with(&lists.in_force, marked);
+        let kept = with(&lists.kept, marked);
+        if in_force.len().max(kept.len()) > MARKS_MAX {
+            return Err(TooMany);
+        }
+        self.force(&mut lists, in_force);
+        lists.keep(kept, keeper, saved);
+        Ok(())
     }
 
-    /// Clears the marks of blocks that were written and begins to save that; `saved` is told how it ended.
+    /// Begins to save that blocks which were written are not marked any more; `saved` is told how it ended, and [`Marks::removed`] is to be told
+    /// then. Until then they are.
     pub(crate) fn remove(
         &self,
         lba: u64,
@@ -84,43 +88,31 @@ impl Marks {
         keeper: &dyn Keeper,
         saved: Saved,
     ) -> Result<(), TooMany> {
-        let mut ranges = self.lock();
-        let end = lba.saturating_add(blocks);
-        let cut = |range: &Range| {
-            let before = Range {
-                start: range.start,
-                end: range.end.min(lba),
-            };
-            let after = Range {
-                start: range.start.max(end),
-                end: range.end,
-            };
-            [before, after]
-        };
-        let next = ranges
-            .iter()
-            .flat_map(cut)
-            .filter(|range| range.start < range.end)
-            .collect();
-        self.replace(&mut ranges, next, MARKS_CUT_MAX, keeper, saved)
-    }
-
-    /// Under the lock, so that saves begin in the order of the changes.
-    fn replace(
-        &self,
-        ranges: &mut Vec<Range>,
-        next: Vec<Range>,
-        ranges_max: usize,
-        keeper: &dyn Keeper,
-        saved: Saved,
-    ) -> Result<(), TooMany> {
-        if next.len() > ranges_max {
+        let mut lists = self.lock();
+        let kept = without(&lists.kept, Range::of(lba, blocks));
+        if kept.len() > MARKS_CUT_MAX {
             return Err(TooMany);
         }
-        *ranges = next;
-        self.shared.any.store(!ranges.is_empty(), Ordering::Release);
-        keeper.save(RecordKind::Uncorrectable, encode(ranges), saved);
+        lists.keep(kept, keeper, saved);
         Ok(())
+    }
+
+    /// It is saved that these blocks are not marked any more, except for those that were marked again meanwhile. Where that is not known, a restart may
+    /// find them marked: they stay so, and the next write tries again.
+    pub(crate) fn removed(&self, lba: u64, blocks: u64) {
+        let mut lists = self.lock();
+        let written = Range::of(lba, blocks);
+        let again = lists.kept.iter().filter_map(|range| range.within(written));
+        let left = without(&lists.in_force, written);
+        let in_force = again.fold(left, |ranges, range| with(&ranges, range));
+        self.force(&mut lists, in_force);
+    }
+
+    fn force(&self, lists: &mut Lists, in_force: Vec<Range>) {
+        self.shared
+            .any
+            .store(!in_force.is_empty(), Ordering::Release);
+        lists.in_force = in_force;
     }
 
     /// Takes over what was kept of an earlier life. For whoever attaches the namespace: it may block.
@@ -132,19 +124,78 @@ impl Marks {
             kind: RecordKind::Uncorrectable,
             why: "it is not a list of marked blocks".to_owned(),
         })?;
-        let mut own = self.lock();
-        self.shared.any.store(!ranges.is_empty(), Ordering::Release);
-        *own = ranges;
+        let mut lists = self.lock();
+        lists.kept.clone_from(&ranges);
+        self.force(&mut lists, ranges);
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Range>> {
+    fn lock(&self) -> MutexGuard<'_, Lists> {
         // A list is replaced as a whole: one that a panic left behind is the old one.
         self.shared
-            .ranges
+            .lists
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Lists {
+    /// Under the lock, so that saves begin in the order of the changes.
+    fn keep(&mut self, kept: Vec<Range>, keeper: &dyn Keeper, saved: Saved) {
+        let record = encode(&kept);
+        self.kept = kept;
+        keeper.save(RecordKind::Uncorrectable, record, saved);
+    }
+}
+
+impl Range {
+    fn of(lba: u64, blocks: u64) -> Self {
+        Self {
+            start: lba,
+            end: lba.saturating_add(blocks),
+        }
+    }
+
+    /// What of it lies in `other`.
+    fn within(self, other: Self) -> Option<Self> {
+        let common = Self {
+            start: self.start.max(other.start),
+            end: self.end.min(other.end),
+        };
+        (common.start < common.end).then_some(common)
+    }
+}
+
+/// A list and one more range, which becomes one with those it touches.
+fn with(ranges: &[Range], mut more: Range) -> Vec<Range> {
+    let mut next = ranges.to_vec();
+    next.retain(|range| {
+        let apart = range.end < more.start || more.end < range.start;
+        if !apart {
+            more.start = more.start.min(range.start);
+            more.end = more.end.max(range.end);
+        }
+        apart
+    });
+    let at = next.partition_point(|range| range.start < more.start);
+    next.insert(at, more);
+    next
+}
+
+/// A list less a range, which may cut one of it in two.
+fn without(ranges: &[Range], less: Range) -> Vec<Range> {
+    let before = Range {
+        start: 0,
+        end: less.start,
+    };
+    let after = Range {
+        start: less.end,
+        end: u64::MAX,
+    };
+    let parts = ranges
+        .iter()
+        .flat_map(|range| [range.within(before), range.within(after)]);
+    parts.flatten().collect()
 }
 
 /// An empty list is an empty record.
@@ -210,7 +261,11 @@ mod tests {
                 let changed = if add {
                     marks.add(lba, blocks, &Forgetful, ignore())
                 } else {
-                    marks.remove(lba, blocks, &Forgetful, ignore())
+                    let begun = marks.remove(lba, blocks, &Forgetful, ignore());
+                    let there = (lba..lba + blocks).find(|&block| model[block as usize]);
+                    prop_assert_eq!(marks.first_of(lba, blocks), there, "until it is saved");
+                    marks.removed(lba, blocks);
+                    begun
                 };
                 prop_assert_eq!(changed, Ok(()));
                 for flag in &mut model[lba as usize..(lba + blocks) as usize] {
@@ -223,8 +278,9 @@ mod tests {
                         prop_assert_eq!(marks.first_of(at, end - at), wanted);
                     }
                 }
-                let ranges = marks.lock().clone();
-                prop_assert_eq!(decode(&encode(&ranges)), Some(ranges));
+                let kept = marks.lock().kept.clone();
+                prop_assert_eq!(&kept, &marks.lock().in_force);
+                prop_assert_eq!(decode(&encode(&kept)), Some(kept));
             }
         }
 
@@ -234,6 +290,24 @@ mod tests {
             let record = if magic { [&MAGIC[..], &tail].concat() } else { tail };
             let _list = decode(&record);
         }
+    }
+
+    #[test]
+    fn a_mark_goes_when_no_restart_brings_it_back() {
+        let marks = Marks::default();
+        let removal = || marks.remove(5, 4, &Forgetful, ignore()).unwrap();
+        marks.add(4, 4, &Forgetful, ignore()).unwrap();
+        removal();
+        assert_eq!(marks.first_of(5, 4), Some(5), "not known to be saved");
+        removal();
+        // Marked again while that was saved.
+        marks.add(7, 1, &Forgetful, ignore()).unwrap();
+        marks.removed(5, 4);
+        assert_eq!(
+            (marks.first_of(5, 2), marks.first_of(5, 4)),
+            (None, Some(7))
+        );
+        assert_eq!(marks.first_of(0, 5), Some(4));
     }
 
     #[test]
@@ -253,6 +327,7 @@ mod tests {
         assert_eq!(marks.add(over, 1, &Forgetful, ignore()), Ok(()));
         // A write is not refused over it: it may cut one in two.
         assert_eq!(marks.remove(2, 1, &Forgetful, ignore()), Ok(()));
+        marks.removed(2, 1);
         assert_eq!(marks.add(over + 9, 1, &Forgetful, ignore()), Err(TooMany));
     }
 }

@@ -8,14 +8,16 @@ use crate::Namespace;
 pub(super) struct WriteOver {
     lba: u64,
     data: Option<IoBuf>,
+    durable: bool,
     is_written: bool,
 }
 
 impl WriteOver {
-    pub(super) fn new(lba: u64, data: IoBuf) -> Self {
+    pub(super) fn new(lba: u64, data: IoBuf, durable: bool) -> Self {
         Self {
             lba,
             data: Some(data),
+            durable,
             is_written: false,
         }
     }
@@ -33,11 +35,10 @@ impl Steps for WriteOver {
             };
         }
         match self.data.take() {
-            // Durable, since power loss must not bring the old block back without its mark.
             Some(data) if !self.is_written => Next::Part(Part::Write {
                 lba: self.lba,
                 data,
-                durable: true,
+                durable: self.durable,
             }),
             data => Next::Done(Ok(data)),
         }

@@ -1,17 +1,16 @@
 //! How an engine carries requests of several parts out.
 
 use reactor::buf::IoBuf;
-use reactor::{Receiver, Ring, Sender, channel};
 use store::Op;
 
+use super::saves::{Begun, not_answered};
 use super::{Got, Next, Part, Steps};
+use crate::NamespaceError;
 use crate::attached::WaitsFor;
 use crate::engine::{Engine, Entry, Step, Work};
-use crate::limits::SAVES_MAX;
 use crate::raw::{Raw, inside};
 use crate::shared::Backing;
 use crate::view::ViewRead;
-use crate::{KeepError, NamespaceError, Saved};
 
 /// A request of several parts, as it stands between them.
 pub(crate) struct Compound {
@@ -24,6 +23,20 @@ pub(crate) struct Compound {
     failed: Option<NamespaceError>,
     /// A part, or a save, is under way.
     is_waiting: bool,
+    clearing: Clearing,
+}
+
+/// How far clearing marks is. Power loss must not bring back what stood in the blocks before, without its mark: the data go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clearing {
+    Not,
+    /// The data are being made durable.
+    Flushing,
+    /// That these blocks are not marked is being saved.
+    Saving {
+        lba: u64,
+        blocks: u64,
+    },
 }
 
 impl Compound {
@@ -34,6 +47,7 @@ impl Compound {
             asked: None,
             failed: None,
             is_waiting: false,
+            clearing: Clearing::Not,
         }
     }
 
@@ -45,59 +59,10 @@ impl Compound {
     }
 }
 
-/// How a save of this slot's request ended.
-type SaveEnd = (usize, Result<(), KeepError>);
-
-/// Saves that keepers have of one engine's requests.
-pub(crate) struct Saves {
-    sender: Sender<SaveEnd>,
-    ended: Receiver<SaveEnd>,
-    under_way: usize,
-}
-
-impl Saves {
-    pub(crate) fn new(ring: &Ring) -> Self {
-        let (sender, ended) = channel(ring, SAVES_MAX);
-        Self {
-            sender,
-            ended,
-            under_way: 0,
-        }
-    }
-
-    /// What a keeper is to call for the request in `slot`; none where keepers have enough.
-    fn begin(&mut self, slot: usize) -> Option<Saved> {
-        if self.under_way == SAVES_MAX {
-            return None;
-        }
-        self.under_way += 1;
-        let sender = self.sender.clone();
-        Some(Box::new(move |result| {
-            // There is room: no more saves than that are begun. Where the engine is gone, nobody waits.
-            let _sent = sender.send((slot, result));
-        }))
-    }
-
-    /// The keeper was not asked after all.
-    fn never_mind(&mut self) {
-        self.under_way -= 1;
-    }
-
-    fn next_end(&mut self) -> Option<SaveEnd> {
-        let end = self.ended.try_recv()?;
-        self.under_way -= 1;
-        Some(end)
-    }
-}
-
 impl Engine {
     /// Lets requests of several parts go on whose last part has ended, or that wait for others to go.
     pub(crate) fn drive_compounds(&mut self) {
-        while let Some((slot, result)) = self.saves.next_end() {
-            let nsid = self.attached[self.requests[slot].attached].shared.nsid;
-            let result = result.map_err(|cause| NamespaceError::Unsaved { nsid, cause });
-            self.part_ended(slot, result.map(|()| None));
-        }
+        self.take_saves();
         let mut ready = std::mem::take(&mut self.ready);
         for slot in ready.drain(..) {
             // What it begins may have ended by now, without an event.
@@ -112,6 +77,26 @@ impl Engine {
             self.advance(slot);
             // As above: the read that it begins may have ended by now.
             self.again |= !self.excluding.contains(&slot);
+        }
+    }
+
+    fn take_saves(&mut self) {
+        let mut any = false;
+        while let Some((slot, result)) = self.saves.next_end() {
+            any = true;
+            let namespace = &self.attached[self.requests[slot].attached].shared;
+            let nsid = namespace.nsid;
+            if let Work::Compound(compound) = &self.requests[slot].work
+                && let Clearing::Saving { lba, blocks } = compound.clearing
+                && result.is_ok()
+            {
+                namespace.marks.removed(lba, blocks);
+            }
+            let result = result.map_err(|cause| NamespaceError::Unsaved { nsid, cause });
+            self.part_ended(slot, result.map(|()| None));
+        }
+        if any {
+            self.ready.append(&mut self.unsaved);
         }
     }
 
@@ -169,21 +154,38 @@ impl Engine {
                     self.excluding.push(slot);
                     Step::Waiting
                 }
+                Next::Clear { lba, blocks }
+                    if compound.clearing == Clearing::Not
+                        && namespace.marks.first_of(lba, blocks).is_some() =>
+                {
+                    compound.clearing = Clearing::Flushing;
+                    compound.asked = Some(asked);
+                    compound.is_waiting = true;
+                    self.requests[slot].work = Work::Compound(compound);
+                    let key = namespace.key;
+                    self.begin_part(slot, Part::Flush { key });
+                    return Step::Waiting;
+                }
+                Next::Clear { .. } if compound.clearing == Clearing::Not => continue,
                 Next::Mark { lba, blocks } | Next::Clear { lba, blocks } => {
-                    let mark = matches!(asked, Next::Mark { .. });
-                    if !mark && namespace.marks.first_of(lba, blocks).is_none() {
-                        continue;
-                    }
-                    let Some(saved) = self.saves.begin(slot) else {
-                        compound.asked = Some(asked);
-                        self.ready.push(slot);
-                        self.requests[slot].work = Work::Compound(compound);
-                        return Step::Waiting;
+                    let saved = match self.saves.begin(slot) {
+                        Begun::Save(saved) => saved,
+                        Begun::Later => {
+                            compound.asked = Some(asked);
+                            self.requests[slot].work = Work::Compound(compound);
+                            self.unsaved.push(slot);
+                            return Step::Waiting;
+                        }
+                        Begun::Never => {
+                            let (nsid, cause) = (namespace.nsid, not_answered());
+                            return Step::Done(Err(NamespaceError::Unsaved { nsid, cause }));
+                        }
                     };
                     let keeper = &*namespace.keeper;
-                    let begun = if mark {
+                    let begun = if matches!(asked, Next::Mark { .. }) {
                         namespace.marks.add(lba, blocks, keeper, saved)
                     } else {
+                        compound.clearing = Clearing::Saving { lba, blocks };
                         namespace.marks.remove(lba, blocks, keeper, saved)
                     };
                     if begun.is_err() {

@@ -17,11 +17,13 @@ mod drive;
 mod flush;
 mod mark;
 mod ranges;
+mod saves;
 mod verify;
 
 use reactor::buf::IoBuf;
 
-pub(crate) use drive::{Compound, Saves};
+pub(crate) use drive::Compound;
+pub(crate) use saves::Saves;
 
 use crate::{Io, Namespace, NamespaceError, NamespaceKey};
 
@@ -57,7 +59,7 @@ pub(crate) enum Next {
     Part(Part),
     /// Mark these blocks uncorrectable, and have that saved.
     Mark { lba: u64, blocks: u64 },
-    /// These blocks were written: clear their marks, if there are any, and have that saved.
+    /// These blocks were written: where they are marked, make that durable, clear the marks and have that saved.
     Clear { lba: u64, blocks: u64 },
     /// The request has ended.
     Done(Result<Option<IoBuf>, NamespaceError>),
@@ -101,10 +103,13 @@ impl Part {
 pub(crate) fn steps(namespace: &Namespace, io: Io) -> Result<Box<dyn Steps>, Io> {
     let lba_bytes = u64::from(namespace.lba_bytes);
     Ok(match io {
-        Io::Write { lba, data, .. }
-            if is_marked(namespace, lba, data.len() as u64 / lba_bytes.max(1)) =>
+        Io::Write { lba, data, durable }
+            if namespace
+                .marks
+                .first_of(lba, data.len() as u64 / lba_bytes.max(1))
+                .is_some() =>
         {
-            Box::new(clear::WriteOver::new(lba, data))
+            Box::new(clear::WriteOver::new(lba, data, durable))
         }
         Io::Read { .. } | Io::Write { .. } | Io::Flush => return Err(io),
         Io::FlushAll { others } => Box::new(flush::FlushAll::new(namespace.key, others)),
@@ -135,10 +140,6 @@ pub(crate) fn steps(namespace: &Namespace, io: Io) -> Result<Box<dyn Steps>, Io>
             lba, *expected, data, durable,
         )),
     })
-}
-
-fn is_marked(namespace: &Namespace, lba: u64, blocks: u64) -> bool {
-    namespace.marks.first_of(lba, blocks).is_some()
 }
 
 /// Blocks as a count of one transfer; none has more bytes than 32 bits count.

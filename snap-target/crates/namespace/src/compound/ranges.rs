@@ -43,14 +43,12 @@ impl Ranges {
         durable: bool,
     ) -> Self {
         let discard = deallocate && namespace.reads_zeros_after_discard();
-        // Marks must not be cleared before the zeros are on stable storage.
-        let flush = durable || super::is_marked(namespace, lba, u64::from(blocks));
         Self {
             left: vec![(lba, blocks)].into_iter(),
             start: 0,
             end: 0,
             way: if discard { Way::Discard } else { Way::Zero },
-            end_stage: if flush {
+            end_stage: if durable {
                 End::Flush { lba, blocks }
             } else {
                 End::Clear { lba, blocks }

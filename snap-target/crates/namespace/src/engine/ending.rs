@@ -52,6 +52,7 @@ impl Engine {
                 let ends = compound.cancel(nsid);
                 if ends && !self.ready.contains(&slot) {
                     self.excluding.retain(|waiting| *waiting != slot);
+                    self.unsaved.retain(|waiting| *waiting != slot);
                     self.ready.push(slot);
                 }
             }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
-use namespace::{Io, Namespace, NamespaceError, RecordKind};
+use namespace::{EngineConfig, Io, Namespace, NamespaceError, RecordKind};
 use nvme_spec::Status;
-use store::SharedStore;
+use store::{Op, SharedStore};
 
-use super::bench::{Bench, LBA_BYTES, Notebook, buf, disk, memory, pattern};
+use super::bench::{Bench, LBA_BYTES, Notebook, buf, config, disk, memory, pattern};
+use super::stepped::Steps;
 
 fn kept(store: &SharedStore, notebook: &Arc<Notebook>) -> Namespace {
     let mut namespace = disk(1, store.clone());
@@ -161,6 +163,109 @@ fn what_cannot_be_saved_is_not_answered_as_done() {
     let error = bench.write(1, 10, &pattern(1, 1)).unwrap_err();
     assert_eq!(error.status(true), Status::WRITE_FAULT);
     assert!(bench.write(1, 30, &pattern(1, 1)).is_ok(), "no mark there");
+}
+
+/// Whatever writes over marked blocks has its data on stable storage before the record that they are not marked any more: after power loss the mark is
+/// there, or the new data.
+#[test]
+fn data_are_durable_before_their_marks_go() {
+    let (steps, store) = Steps::over(memory(100));
+    steps.allow(usize::MAX / 2);
+    let notebook = Arc::new(Notebook::default());
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    let zeroes = |deallocate| Io::WriteZeroes {
+        lba: 10,
+        blocks: 2,
+        deallocate,
+        durable: false,
+    };
+    let copy = Io::Copy {
+        lba: 10,
+        sources: vec![bench.source(1, 0, 2)],
+        durable: false,
+    };
+    let write = Io::Write {
+        lba: 10,
+        data: buf(&pattern(2, 7)),
+        durable: false,
+    };
+    for io in [write, zeroes(false), zeroes(true), copy] {
+        let what = format!("{io:?}");
+        bench.run(0, 1, mark(10, 2)).unwrap();
+        notebook.holds.store(true, SeqCst);
+        let before = steps.taken();
+        let token = bench.begin(0, 1, io);
+        while notebook.held.lock().unwrap().is_empty() {
+            bench.turn();
+        }
+        let log = steps.log().split_off(before);
+        let last = log.iter().rfind(|op| op.is_change() || op.is_durable());
+        assert!(last.is_some_and(Op::is_durable), "{what}: {log:?}");
+        notebook.holds.store(false, SeqCst);
+        notebook.let_go();
+        bench.end(0, token).unwrap();
+    }
+}
+
+/// A keeper that does not answer: nobody waits for it for ever, not those that came when it had as much as it may have, and neither a write.
+#[test]
+fn a_keeper_that_does_not_answer_hangs_nobody() {
+    /// Records that keepers may have of one engine at a time, and more.
+    const MORE: u64 = 100;
+    let config = EngineConfig {
+        keep_patience: Duration::from_millis(50),
+        ..config()
+    };
+    let (store, notebook) = (memory(4 * MORE), Arc::new(Notebook::default()));
+    let mut bench = Bench::with(1, vec![kept(&store, &notebook)], config);
+    bench.run(0, 1, mark(399, 1)).unwrap();
+    notebook.holds.store(true, SeqCst);
+    let write = Io::Write {
+        lba: 399,
+        data: buf(&pattern(1, 1)),
+        durable: false,
+    };
+    let write = bench.begin(0, 1, write);
+    let marks: Vec<u64> = (0..MORE)
+        .map(|lba| bench.begin(0, 1, mark(2 * lba, 1)))
+        .collect();
+    for token in [&marks[..], &[write]].concat() {
+        let error = bench.end(0, token).unwrap_err();
+        assert!(matches!(error, NamespaceError::Unsaved { .. }), "{error}");
+        assert_eq!(error.status(true), Status::WRITE_FAULT);
+    }
+    (0..3).for_each(|_| bench.turn());
+    assert!(!bench.reactors[0].engine.is_busy() && !bench.reactors[0].engine.has_work());
+    assert!(bench.read(1, 399, 1).is_err(), "the mark is there");
+    // It answers at last, to nobody; then everything goes on.
+    notebook.holds.store(false, SeqCst);
+    notebook.let_go();
+    bench.turn();
+    bench.run(0, 1, mark(300, 1)).unwrap();
+    bench.write(1, 399, &pattern(1, 2)).unwrap();
+    assert_eq!(bench.read(1, 399, 1).unwrap(), pattern(1, 2));
+    drop(bench);
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    assert!(bench.read(1, 300, 1).is_err() && bench.read(1, 399, 1).is_ok());
+}
+
+/// A write that failed because the cleared mark could not be saved leaves the mark: the next one clears it, and is not lost by a restart.
+#[test]
+fn a_mark_that_could_not_be_cleared_is_still_there() {
+    let (store, notebook) = (memory(100), Arc::new(Notebook::default()));
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    bench.run(0, 1, mark(10, 2)).unwrap();
+    notebook.refuses.store(true, SeqCst);
+    bench.write(1, 10, &pattern(1, 1)).unwrap_err();
+    let error = bench.read(1, 10, 1).unwrap_err();
+    assert_eq!(error.first_lba(LBA_BYTES as u32), Some(10));
+    notebook.refuses.store(false, SeqCst);
+    bench.write(1, 10, &pattern(1, 2)).unwrap();
+    assert_eq!(bench.read(1, 10, 1).unwrap(), pattern(1, 2));
+    drop(bench);
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    assert_eq!(bench.read(1, 10, 1).unwrap(), pattern(1, 2));
+    assert!(bench.read(1, 11, 1).is_err());
 }
 
 #[test]

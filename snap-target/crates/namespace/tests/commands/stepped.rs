@@ -1,8 +1,8 @@
 //! A store whose operations happen when a test says so.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 use reactor::Ring;
 use reactor::buf::IoBuf;
@@ -13,8 +13,8 @@ use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, Store
 pub struct Steps {
     /// Operations that may happen.
     allowed: AtomicUsize,
-    /// Operations that were taken so far.
-    pub taken: AtomicUsize,
+    /// Operations that were taken so far, in their order.
+    taken: Mutex<Vec<Op>>,
 }
 
 impl Steps {
@@ -32,7 +32,12 @@ impl Steps {
     }
 
     pub fn taken(&self) -> usize {
-        self.taken.load(SeqCst)
+        self.taken.lock().unwrap().len()
+    }
+
+    /// The operations that were taken.
+    pub fn log(&self) -> Vec<Op> {
+        self.taken.lock().unwrap().clone()
     }
 
     fn may_happen(&self) -> bool {
@@ -85,7 +90,7 @@ impl Store for Handle {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
-        self.steps.taken.fetch_add(1, SeqCst);
+        self.steps.taken.lock().unwrap().push(op);
         self.held.push_back((op, buf, token));
         Ok(())
     }

@@ -4,9 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use namespace::{
-    Done, Engine, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer,
-};
+use namespace::{Done, Engine, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer};
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
 use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};

@@ -34,13 +34,13 @@ fn tiny() -> EngineConfig {
         },
         // Raised to the least that a cache has: 1 MiB.
         cache_bytes: 0,
-        telemetry: None,
         frames: FrameConfig {
             messages_max: 1,
             jobs_max: 1,
             turn_decode_ns_max: 1,
             ..FrameConfig::default()
         },
+        ..EngineConfig::default()
     }
 }
 
