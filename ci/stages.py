@@ -64,6 +64,15 @@ def stages() -> list[Stage]:
             "snapctl changes a running daemon, and a host sees it",
             (("cargo", "build", "-p", "snap-target", "-p", "snapctl"), ("cargo", *admin_test)),
         ),
+        Stage(
+            "formats",
+            "views, opened with each format's own reader",
+            (
+                ("cargo", "build", "-p", "formats", "--example", "view"),
+                ("ci/formats/test", "--view", str(TARGET / "debug/examples/view")),
+            ),
+            install=("ci/formats/install",),
+        ),
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
             "lab",

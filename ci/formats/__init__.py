@@ -1,0 +1,1 @@
+"""The formats' own readers, and views opened with them."""

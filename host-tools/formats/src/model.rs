@@ -1,0 +1,321 @@
+//! A model view: a directory as a model hub lays it out, presented with other types.
+//!
+//! ```text
+//! config.json                          torch_dtype or dtype follows, where it names the type that most of the weights had
+//! model.safetensors.index.json         metadata.total_size follows
+//! model-00001-of-00002.safetensors     header rewritten, tensors converted by rules
+//! tokenizer.json, ...                  as they are
+//! ```
+//! The names of a snapshot are symlinks to blobs: the caller follows them, and gives names and bytes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use serde_json::value::RawValue;
+
+use crate::description::{Description, Payload};
+use crate::limits::JSON_BYTES_MAX;
+use crate::presentation::Presentation;
+use crate::recognise::describe;
+use crate::rules::Rules;
+use crate::{ByteSource, Dtype, Format, FormatError, json};
+
+/// The one file that is known by its name: a hub's readers look for it by that.
+const CONFIG: &str = "config.json";
+/// The members of a configuration that name a type, newest first (transformers 4 and 5).
+const DTYPE_KEYS: [&str; 2] = ["dtype", "torch_dtype"];
+
+/// How deep configurations in configurations are looked into.
+const CONFIG_DEPTH: u32 = 3;
+
+/// A file of the directory.
+#[derive(Clone, Copy)]
+pub struct ModelFile<'a> {
+    /// Its name, relative to the directory, with `/`.
+    pub name: &'a str,
+    /// Its bytes.
+    pub source: &'a dyn ByteSource,
+}
+
+/// What a model view presents.
+#[derive(Debug)]
+pub struct Plan {
+    /// The files, in the order in which they were given.
+    pub files: Vec<PlannedFile>,
+    /// Tensors that change, as `f32` to `bf16`: how many, and their bytes in the source.
+    pub changes: BTreeMap<(Dtype, Dtype), Changed>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// Tensors that change alike.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// How many.
+    pub tensors: u64,
+    /// Their bytes in the source.
+    pub bytes: u64,
+}
+
+/// A file of the view.
+#[derive(Debug)]
+pub struct PlannedFile {
+    /// Its name, as given.
+    pub name: String,
+    /// What it is.
+    pub description: Description,
+    /// What is presented of it.
+    pub presentation: Presentation,
+}
+
+/// Plans a view of `files` by `rules`, the data of each rewritten file at a multiple of `alignment` where its format can have it.
+///
+/// # Errors
+/// Whatever a file of weights is refused or malformed for, with its name; an index that does not fit its shards.
+pub fn plan(files: &[ModelFile<'_>], rules: &Rules, alignment: u64) -> Result<Plan, FormatError> {
+    let mut plan = Plan {
+        files: Vec::with_capacity(files.len()),
+        changes: BTreeMap::new(),
+        notes: Vec::new(),
+    };
+    let mut weights = Weights::default();
+    for file in files {
+        let planned = plan_file(file, rules, alignment)
+            .map_err(|error| FormatError::refused(file.name, error.to_string()))?;
+        if planned.description.pass_through.is_none() {
+            weights.add(&planned.description, rules);
+        } else if matches!(planned.description.format, Format::Zip) {
+            plan.notes.push(format!(
+                "{}: weights in a zip archive (torch.save) are passed through; save them as safetensors",
+                file.name
+            ));
+        }
+        plan.files.push(planned);
+    }
+    for (file, index) in files.iter().zip(0..) {
+        let rewritten = match plan.files.get(index).map(|f| f.description.format) {
+            Some(Format::SafetensorsIndex) => rewrite_index(file, &plan)?,
+            _ if file.name == CONFIG => rewrite_config(file, &weights, &mut plan.notes)?,
+            _ => None,
+        };
+        if let (Some(text), Some(planned)) = (rewritten, plan.files.get_mut(index)) {
+            planned.presentation = Presentation::new(text.into_bytes());
+        }
+    }
+    plan.changes = weights.changes;
+    Ok(plan)
+}
+
+fn plan_file(
+    file: &ModelFile<'_>,
+    rules: &Rules,
+    alignment: u64,
+) -> Result<PlannedFile, FormatError> {
+    let description = describe(file.source)?;
+    let presentation = match description.format {
+        Format::Safetensors | Format::Gguf if description.pass_through.is_none() => {
+            description.present(file.source, &|payload| rules.target(payload), alignment)?
+        }
+        // Arrays beside a model (a .npy of positions) are not its weights.
+        _ => Presentation::exact(description.file_bytes),
+    };
+    Ok(PlannedFile {
+        name: file.name.to_owned(),
+        description,
+        presentation,
+    })
+}
+
+/// What becomes of the bytes of each stored type.
+#[derive(Default)]
+struct Weights {
+    changes: BTreeMap<(Dtype, Dtype), Changed>,
+    stored_bytes: BTreeMap<Dtype, u64>,
+}
+
+impl Weights {
+    fn add(&mut self, description: &Description, rules: &Rules) {
+        if !matches!(description.format, Format::Safetensors | Format::Gguf) {
+            return;
+        }
+        for payload in &description.payloads {
+            let Some(stored) = payload.contents.dtype() else {
+                continue;
+            };
+            *self.stored_bytes.entry(stored).or_default() += payload.bytes;
+            if let Some(presented) = rules.target(payload) {
+                let changed = self.changes.entry((stored, presented)).or_default();
+                changed.tensors += 1;
+                changed.bytes += payload.bytes;
+            }
+        }
+    }
+
+    /// What most bytes of this type become; `None` when they stay.
+    fn most_become(&self, stored: Dtype) -> Option<Dtype> {
+        let all = self.stored_bytes.get(&stored).copied().unwrap_or_default();
+        self.changes
+            .iter()
+            .find(|((from, _), changed)| *from == stored && changed.bytes > all / 2)
+            .map(|((_, to), _)| *to)
+    }
+}
+
+/// A JSON document's text; `None` where the file is too long to be one, or no UTF-8.
+pub(crate) fn document(source: &dyn ByteSource) -> Result<Option<String>, FormatError> {
+    if source.bytes() > JSON_BYTES_MAX {
+        return Ok(None);
+    }
+    let bytes = crate::source::range(source, Format::Unknown, 0, source.bytes(), JSON_BYTES_MAX)?;
+    Ok(String::from_utf8(bytes).ok())
+}
+
+/// Whether this JSON says which shard holds which tensor.
+pub(crate) fn is_index(text: &str) -> bool {
+    let members = json::members(text).unwrap_or_default();
+    json::member(&members, "weight_map").is_some_and(|map| map.get().starts_with('{'))
+}
+
+/// `metadata.total_size` of an index, moved by what its shards' data became longer or shorter; `None` where nothing changed.
+///
+/// It counts the tensors' bytes, without headers (huggingface_hub, `split_state_dict_into_shards_factory`).
+fn rewrite_index(file: &ModelFile<'_>, plan: &Plan) -> Result<Option<String>, FormatError> {
+    let refuse = |why: String| FormatError::refused(file.name, why);
+    let text = document(file.source)?.ok_or_else(|| refuse("is no text".to_owned()))?;
+    let members = json::members(&text).map_err(|e| refuse(e.to_string()))?;
+    let map = json::member(&members, "weight_map").map(json::inner);
+    let shards = shards_of(file.name, &map.unwrap_or_default(), plan)?;
+    let (mut before, mut after) = (0u64, 0u64);
+    for shard in shards {
+        let payloads = &shard.description.payloads;
+        before += payloads.iter().map(|p| p.bytes).sum::<u64>();
+        after += presented_data_bytes(shard);
+    }
+    if before == after {
+        return Ok(None);
+    }
+    let metadata = json::member(&members, "metadata").map(json::inner);
+    let total = json::member(&metadata.unwrap_or_default(), "total_size");
+    let Some(total) = total else {
+        return Ok(None);
+    };
+    let stated = serde_json::from_str::<u64>(total.get()).ok();
+    let presented = stated
+        .and_then(|stated| stated.checked_sub(before)?.checked_add(after))
+        .unwrap_or(after);
+    let mut edits = json::Edits::new(&text);
+    edits.replace(total, presented.to_string());
+    Ok(Some(edits.apply()))
+}
+
+/// Presented bytes of a shard's tensors: all but the new header.
+fn presented_data_bytes(shard: &PlannedFile) -> u64 {
+    if shard.presentation.is_exact(shard.description.file_bytes) {
+        return shard.description.payloads.iter().map(|p| p.bytes).sum();
+    }
+    let parts = shard.presentation.parts();
+    parts.iter().skip(1).map(crate::Part::bytes).sum()
+}
+
+/// The shards that an index names, each once; every tensor is where the index says.
+fn shards_of<'a>(
+    name: &str,
+    map: &[json::Member<'_>],
+    plan: &'a Plan,
+) -> Result<Vec<&'a PlannedFile>, FormatError> {
+    let refuse = |why: String| FormatError::refused(name, why);
+    let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let mut shards: HashMap<String, (&PlannedFile, HashSet<&str>)> = HashMap::new();
+    let mut order = Vec::new();
+    for (tensor, shard) in map {
+        let shard =
+            json::string(shard).ok_or_else(|| refuse(format!("no shard for {tensor:?}")))?;
+        if !shards.contains_key(&shard) {
+            let path = if folder.is_empty() {
+                shard.clone()
+            } else {
+                format!("{folder}/{shard}")
+            };
+            let found = plan
+                .files
+                .iter()
+                .find(|file| file.name == path)
+                .ok_or_else(|| refuse(format!("names {shard:?}, which is not there")))?;
+            let tensors = found.description.payloads.iter().map(|p| p.name.as_str());
+            shards.insert(shard.clone(), (found, tensors.collect()));
+            order.push(found);
+        }
+        let there = shards
+            .get(&shard)
+            .is_some_and(|(_, tensors)| tensors.contains(tensor.as_str()));
+        if !there {
+            return Err(refuse(format!("{shard:?} does not hold {tensor:?}")));
+        }
+    }
+    Ok(order)
+}
+
+/// The configuration with the presented type, where it names the type that most weights had; `None` where it stays.
+fn rewrite_config(
+    file: &ModelFile<'_>,
+    weights: &Weights,
+    notes: &mut Vec<String>,
+) -> Result<Option<String>, FormatError> {
+    let Some(text) = document(file.source)? else {
+        return Ok(None);
+    };
+    let Ok(members) = json::members(&text) else {
+        notes.push(format!("{}: no JSON object, left as it is", file.name));
+        return Ok(None);
+    };
+    let mut named = Vec::new();
+    types_in(&members, CONFIG_DEPTH, &mut named);
+    let mut edits = json::Edits::new(&text);
+    for value in named {
+        let Some(name) = json::string(value) else {
+            continue;
+        };
+        let Some(stored) = Dtype::from_torch(&name) else {
+            continue;
+        };
+        let presented = weights.most_become(stored);
+        if let Some(torch) = presented.and_then(|dtype| dtype.row().torch) {
+            let prefix = if name.starts_with("torch.") {
+                "torch."
+            } else {
+                ""
+            };
+            edits.replace(value, format!("\"{prefix}{torch}\""));
+        } else if !weights.changes.is_empty() {
+            notes.push(format!(
+                "{}: names {name}, which is not what most changed weights had; left as it is",
+                file.name
+            ));
+        }
+    }
+    Ok((!edits.is_empty()).then(|| edits.apply()))
+}
+
+/// The values that name a type, here and in the configurations of a model's parts (`text_config`, `vision_config`).
+fn types_in<'a>(members: &[json::Member<'a>], depth: u32, named: &mut Vec<&'a RawValue>) {
+    for (name, value) in members {
+        if DTYPE_KEYS.contains(&name.as_str()) {
+            named.push(value);
+        } else if depth > 0 && name.ends_with("_config") && name != "quantization_config" {
+            types_in(&json::inner(value), depth - 1, named);
+        }
+    }
+}
+
+/// The tensors of a plan that no rule changed, for a report: file, tensor.
+pub fn unchanged<'a>(
+    plan: &'a Plan,
+    rules: &'a Rules,
+) -> impl Iterator<Item = (&'a str, &'a Payload)> {
+    plan.files.iter().flat_map(move |file| {
+        file.description
+            .payloads
+            .iter()
+            .filter(move |payload| rules.target(payload).is_none())
+            .map(move |payload| (file.name.as_str(), payload))
+    })
+}

@@ -1,0 +1,234 @@
+//! Which tensors of a model are presented in which type: rules by name and rank, the first that matches decides.
+//!
+//! A rule is `PATTERN[@RANK]=TYPE`, or `=keep`. The pattern is the tensor's whole name, with `*` for any run of characters and `?` for one;
+//! the rank is `N`, `N+` (N and more) or `N-M`. A type alone stands for `*=TYPE`. Rules are separated by commas:
+//! `*norm*=keep,*@2+=bf16`.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use transforms::ElementType;
+
+use crate::description::Payload;
+use crate::{Conversion, Dtype, FormatError};
+
+/// Rules, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rules {
+    rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Rule {
+    pattern: String,
+    rank: RangeInclusive<usize>,
+    /// `None` for `keep`.
+    target: Option<Dtype>,
+}
+
+impl Rules {
+    /// Everything that can become `dtype` does.
+    #[must_use]
+    pub fn all(dtype: Dtype) -> Rules {
+        Rules {
+            rules: vec![Rule {
+                pattern: "*".to_owned(),
+                rank: 0..=usize::MAX,
+                target: Some(dtype),
+            }],
+        }
+    }
+
+    /// The type that `payload` is to be presented in; `None` for its own.
+    ///
+    /// A rule changes what can become its type: integers stay integers, floats stay floats, and what has no element type stays as it
+    /// is. So `*=bf16` leaves a model's `position_ids` alone.
+    #[must_use]
+    pub fn target(&self, payload: &Payload) -> Option<Dtype> {
+        let rule = self.rules.iter().find(|rule| rule.matches(payload))?;
+        let (stored, target) = payload.contents.dtype().zip(rule.target)?;
+        match stored.conversion(target) {
+            Ok(Conversion::Checked | Conversion::Widened | Conversion::Rounded) => Some(target),
+            Ok(Conversion::Same) | Err(_) => None,
+        }
+    }
+}
+
+impl Rule {
+    fn matches(&self, payload: &Payload) -> bool {
+        self.rank.contains(&payload.rank())
+            && is_match(self.pattern.as_bytes(), payload.name.as_bytes())
+    }
+}
+
+/// Whether `pattern` matches the whole of `name`. Goes back only to the last `*`, so the time is bounded by the product of the lengths.
+fn is_match(pattern: &[u8], name: &[u8]) -> bool {
+    let (mut p, mut n) = (0, 0);
+    let mut star: Option<(usize, usize)> = None;
+    while n < name.len() {
+        match pattern.get(p) {
+            Some(b'*') => {
+                star = Some((p, n));
+                p += 1;
+            }
+            Some(byte) if *byte == b'?' || name.get(n) == Some(byte) => {
+                p += 1;
+                n += 1;
+            }
+            _ => match &mut star {
+                Some((at, taken)) => {
+                    *taken += 1;
+                    (p, n) = (*at + 1, *taken);
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern
+        .get(p..)
+        .is_some_and(|rest| rest.iter().all(|byte| *byte == b'*'))
+}
+
+impl FromStr for Rules {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Rules, FormatError> {
+        let rules = text.split(',').map(str::parse).collect::<Result<_, _>>()?;
+        Ok(Rules { rules })
+    }
+}
+
+impl FromStr for Rule {
+    type Err = FormatError;
+
+    fn from_str(text: &str) -> Result<Rule, FormatError> {
+        let refuse = |why: String| FormatError::Rule {
+            rule: text.to_owned(),
+            why,
+        };
+        let (selector, target) = text.rsplit_once('=').unwrap_or(("*", text));
+        let target = match target {
+            "keep" => None,
+            name => Some(Dtype::from(
+                name.parse::<ElementType>()
+                    .map_err(|error| refuse(error.to_string()))?,
+            )),
+        };
+        let (pattern, rank) = match selector.rsplit_once('@') {
+            None => (selector, 0..=usize::MAX),
+            Some((pattern, rank)) => {
+                let rank = parse_rank(rank)
+                    .ok_or_else(|| refuse(format!("{rank:?} is no rank; 2, 2+ and 1-2 are")))?;
+                (pattern, rank)
+            }
+        };
+        if pattern.is_empty() {
+            return Err(refuse(
+                "a name or pattern belongs before the '='".to_owned(),
+            ));
+        }
+        Ok(Rule {
+            pattern: pattern.to_owned(),
+            rank,
+            target,
+        })
+    }
+}
+
+fn parse_rank(text: &str) -> Option<RangeInclusive<usize>> {
+    if let Some(from) = text.strip_suffix('+') {
+        return Some(from.parse().ok()?..=usize::MAX);
+    }
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let range: RangeInclusive<usize> = from.parse().ok()?..=to.parse().ok()?;
+    (!range.is_empty()).then_some(range)
+}
+
+/// The text that is read back.
+impl fmt::Display for Rules {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, rule) in self.rules.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}", rule.pattern)?;
+            match (*rule.rank.start(), *rule.rank.end()) {
+                (0, usize::MAX) => {}
+                (from, usize::MAX) => write!(f, "@{from}+")?,
+                (from, to) if from == to => write!(f, "@{from}")?,
+                (from, to) => write!(f, "@{from}-{to}")?,
+            }
+            match rule.target {
+                Some(dtype) => write!(f, "={dtype}")?,
+                None => write!(f, "=keep")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Contents;
+
+    fn tensor(name: &str, shape: &[u64], dtype: Dtype) -> Payload {
+        Payload {
+            name: name.to_owned(),
+            offset: 0,
+            bytes: 0,
+            contents: Contents::Elements(dtype),
+            shape: shape.to_vec(),
+        }
+    }
+
+    #[test]
+    fn the_first_rule_that_matches_decides() {
+        let rules: Rules = "*norm*=keep,lm_head.weight=f16,*@2+=bf16".parse().unwrap();
+        let target = |name, shape: &[u64]| rules.target(&tensor(name, shape, Dtype::F32));
+        assert_eq!(target("model.norm.weight", &[8, 8]), None);
+        assert_eq!(target("lm_head.weight", &[8, 8]), Some(Dtype::F16));
+        assert_eq!(target("model.q.weight", &[8, 8]), Some(Dtype::Bf16));
+        assert_eq!(target("model.q.bias", &[8]), None);
+        assert_eq!(rules.target(&tensor("ids", &[1, 8], Dtype::I64)), None);
+        assert_eq!(rules.target(&tensor("w", &[1, 8], Dtype::Bf16)), None);
+        assert_eq!(rules.target(&tensor("w", &[1, 8], Dtype::F8E4m3)), None);
+    }
+
+    #[test]
+    fn text_and_rules_are_the_same() {
+        for text in ["*=bf16", "a*b?@2=f16,*@1-3=keep,x@0-4=f32", "a=b=f16"] {
+            assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);
+        }
+        assert_eq!("bf16".parse::<Rules>().unwrap(), Rules::all(Dtype::Bf16));
+        for text in [
+            "",
+            "a=",
+            "a=f17",
+            "=f16",
+            "@2=f16",
+            "a@=f16",
+            "a@2-1=f16",
+            "a=f16,",
+        ] {
+            let error = text.parse::<Rules>().unwrap_err();
+            assert!(matches!(error, FormatError::Rule { .. }), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn patterns_match_whole_names() {
+        for (pattern, name, expected) in [
+            ("", "", true),
+            ("*", "", true),
+            ("a*", "a", true),
+            ("a?", "a", false),
+            ("*.weight", "a.weight.b", false),
+            ("*ab*ab", "abxabab", true),
+            ("*ab*ab", "abxaba", false),
+            ("a.c", "abc", false),
+        ] {
+            let found = is_match(pattern.as_bytes(), name.as_bytes());
+            assert_eq!(found, expected, "{pattern} {name}");
+        }
+    }
+}
