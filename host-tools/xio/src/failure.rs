@@ -1,7 +1,7 @@
 //! What a command can fail with, and the exit status that says so.
 
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -72,13 +72,7 @@ impl Failure {
 
     /// Prints the failure for a person, and returns its exit status.
     pub fn report(&self) -> ExitCode {
-        let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        let (on, off) = if colour {
-            ("\x1b[1;31m", "\x1b[0m")
-        } else {
-            ("", "")
-        };
-        eprintln!("{on}error:{off} {self}");
+        printout::stderr::error(self);
         ExitCode::from(self.kind as u8)
     }
 }
