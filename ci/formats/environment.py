@@ -41,7 +41,7 @@ def ensure() -> None:
             venv.create(path, with_pip=True)
         except subprocess.CalledProcessError as error:
             raise NoReaders("Python's venv has no pip here; on Debian: apt-get install python3-venv") from error
-        install = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "-r", REQUIREMENTS)
+        install = ("-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--require-hashes", "-r", REQUIREMENTS)
         if subprocess.run([python(), *install], check=False).returncode != 0:
             raise NoReaders("PyPI does not give them here")
         complete.touch()
