@@ -148,7 +148,7 @@ pub(crate) enum Details {
     None,
     Safetensors(safetensors::Header),
     Npy(npy::Header),
-    LlmC(llmc::Header),
+    LlmC,
     Gguf(gguf::Header),
     Mds(mds::Shard),
 }
@@ -222,7 +222,7 @@ impl Description {
         match &self.details {
             Details::Safetensors(header) => header.present(&wanted, alignment),
             Details::Npy(header) => header.present(self, &wanted, alignment),
-            Details::LlmC(header) => header.present(&wanted),
+            Details::LlmC => llmc::present(&wanted),
             Details::Gguf(header) => header.present(&wanted),
             Details::Mds(shard) => shard.present(source, self, &wanted),
             Details::None => Ok(presentation::raw(self.file_bytes, &wanted)),

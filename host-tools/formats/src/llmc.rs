@@ -25,10 +25,6 @@ const OTHERS: [(u32, &str); 2] = [
     ),
 ];
 
-/// A header that can be rewritten; everything is in the payload.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Header;
-
 pub(crate) fn is_likely(head: &[u8], file_bytes: u64) -> bool {
     let magic = u32_at(head, 0);
     let known = KINDS.map(|(magic, ..)| magic);
@@ -60,12 +56,8 @@ pub(crate) fn describe(source: &dyn ByteSource) -> Result<Description, FormatErr
         contents: Contents::Elements(dtype),
         shape: vec![u64::from(count)],
     };
-    let mut description = Description::typed(
-        Format::LlmC,
-        source.bytes(),
-        vec![payload],
-        Details::LlmC(Header),
-    );
+    let mut description =
+        Description::typed(Format::LlmC, source.bytes(), vec![payload], Details::LlmC);
     description.notes.push(
         "llm.c's own loader reads 16-bit ids only; its header has no room, so data start at 1,024"
             .to_owned(),
@@ -73,23 +65,20 @@ pub(crate) fn describe(source: &dyn ByteSource) -> Result<Description, FormatErr
     Ok(description)
 }
 
-impl Header {
-    #[expect(clippy::unused_self, reason = "as the other formats'")]
-    pub(crate) fn present(&self, wanted: &AllWanted<'_>) -> Result<Presentation, FormatError> {
-        let mut view = Presentation::default();
-        for wanted in &wanted.0 {
-            let found = KINDS
-                .iter()
-                .find(|(.., dtype)| Some(*dtype) == wanted.dtype());
-            let Some((magic, version, _)) = found else {
-                let why = "the header of llm.c knows u16 (gpt-2) and u32 (llama-3) only";
-                return Err(FormatError::refused("llm.c", why));
-            };
-            view.push_new(&[magic.to_le_bytes(), version.to_le_bytes()].concat());
-            // The count and the zeros stay.
-            view.push_source(8, HEADER_BYTES - 8);
-            view.push(wanted);
-        }
-        Ok(view)
+/// The header's first two numbers are new; the count and the zeros stay.
+pub(crate) fn present(wanted: &AllWanted<'_>) -> Result<Presentation, FormatError> {
+    let mut view = Presentation::default();
+    for wanted in &wanted.0 {
+        let found = KINDS
+            .iter()
+            .find(|(.., dtype)| Some(*dtype) == wanted.dtype());
+        let Some((magic, version, _)) = found else {
+            let why = "the header of llm.c knows u16 (gpt-2) and u32 (llama-3) only";
+            return Err(FormatError::refused("llm.c", why));
+        };
+        view.push_new(&[magic.to_le_bytes(), version.to_le_bytes()].concat());
+        view.push_source(8, HEADER_BYTES - 8);
+        view.push(wanted);
     }
+    Ok(view)
 }

@@ -39,6 +39,10 @@ pub struct Index {
     bin_bytes: u64,
 }
 
+fn malformed(offset: u64, why: impl Into<String>) -> FormatError {
+    FormatError::malformed(Format::MegatronIndex, offset, why)
+}
+
 /// The index alone: recognised, and passed through.
 pub(crate) fn describe(source: &dyn ByteSource) -> Result<Description, FormatError> {
     let header = read_header(source)?;
@@ -55,11 +59,9 @@ pub(crate) fn describe(source: &dyn ByteSource) -> Result<Description, FormatErr
 }
 
 fn read_header(source: &dyn ByteSource) -> Result<Index, FormatError> {
-    let malformed =
-        |offset, why: String| FormatError::malformed(Format::MegatronIndex, offset, why);
     let head = source::range(source, Format::MegatronIndex, 0, HEADER_BYTES, HEADER_BYTES)?;
     if !head.starts_with(MAGIC) {
-        return Err(malformed(0, "MMIDIDX belongs there".to_owned()));
+        return Err(malformed(0, "MMIDIDX belongs there"));
     }
     let version = u64_at(&head, 9);
     if version != VERSION {
@@ -109,7 +111,7 @@ impl Index {
                 "the .bin has {bin_bytes} bytes, no whole number of {}",
                 index.dtype
             );
-            return Err(index.malformed(CODE_OFFSET, why));
+            return Err(malformed(CODE_OFFSET, why));
         }
         index.each_sequence(source, |index, sequence, length, pointer| {
             let end = u64::from(length)
@@ -122,7 +124,7 @@ impl Index {
             let why = format!(
                 "sequence {sequence}: {length} ids at byte {pointer} do not lie in a .bin of {bin_bytes} bytes"
             );
-            Err(index.malformed(index.pointers_offset() + 8 * sequence, why))
+            Err(malformed(index.pointers_offset() + 8 * sequence, why))
         })?;
         index.check_documents(source)?;
         Ok(index)
@@ -139,7 +141,7 @@ impl Index {
                 let sequence = u64_at(entry, 0);
                 if sequence > self.sequences {
                     let why = format!("a document at sequence {sequence} of {}", self.sequences);
-                    return Err(self.malformed(place, why));
+                    return Err(malformed(place, why));
                 }
             }
             at += count;
@@ -220,7 +222,7 @@ impl Index {
         self.each_sequence(source, |index, sequence, _, pointer| {
             // Checked when it was read; the file may have changed since.
             let scaled = (pointer / from).checked_mul(to).ok_or_else(|| {
-                index.malformed(
+                malformed(
                     index.pointers_offset() + 8 * sequence,
                     "a pointer beyond 2^64",
                 )
@@ -250,11 +252,6 @@ impl Index {
 
     fn documents_offset(&self) -> u64 {
         HEADER_BYTES + 12 * self.sequences
-    }
-
-    #[expect(clippy::unused_self, reason = "reads as the index's complaint")]
-    fn malformed(&self, offset: u64, why: impl Into<String>) -> FormatError {
-        FormatError::malformed(Format::MegatronIndex, offset, why)
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::description::{Description, Payload};
 use crate::limits::JSON_BYTES_MAX;
-use crate::presentation::Presentation;
+use crate::presentation::{self, Presentation};
 use crate::recognise::describe;
 use crate::rules::Rules;
 use crate::{ByteSource, Dtype, Format, FormatError, json};
@@ -65,6 +65,8 @@ pub struct PlannedFile {
     pub description: Description,
     /// What is presented of it.
     pub presentation: Presentation,
+    /// Presented bytes of its payloads: all but header and padding.
+    pub payload_bytes: u64,
 }
 
 /// Plans a view of `files` by `rules`, the data of each rewritten file at a multiple of `alignment` where its format can have it.
@@ -85,7 +87,7 @@ pub fn plan(files: &[ModelFile<'_>], rules: &Rules, alignment: u64) -> Result<Pl
             weights.add(&planned.description, rules);
         } else if matches!(planned.description.format, Format::Zip) {
             plan.notes.push(format!(
-                "{}: weights in a zip archive (torch.save) are passed through; save them as safetensors",
+                "{}: a zip archive, as torch.save writes weights, is passed through; save them as safetensors",
                 file.name
             ));
         }
@@ -111,17 +113,16 @@ fn plan_file(
     alignment: u64,
 ) -> Result<PlannedFile, FormatError> {
     let description = describe(file.source)?;
-    let presentation = match description.format {
-        Format::Safetensors | Format::Gguf if description.pass_through.is_none() => {
-            description.present(file.source, &|payload| rules.target(payload), alignment)?
-        }
-        // Arrays beside a model (a .npy of positions) are not its weights.
-        _ => Presentation::exact(description.file_bytes),
-    };
+    let is_weights = matches!(description.format, Format::Safetensors | Format::Gguf);
+    // Arrays beside a model (a .npy of positions) are not its weights.
+    let target = |payload: &Payload| is_weights.then(|| rules.target(payload)).flatten();
+    let presentation = description.present(file.source, &target, alignment)?;
+    let payload_bytes = presentation::wanted(&description.payloads, &target)?.bytes();
     Ok(PlannedFile {
         name: file.name.to_owned(),
         description,
         presentation,
+        payload_bytes,
     })
 }
 
@@ -182,13 +183,13 @@ fn rewrite_index(file: &ModelFile<'_>, plan: &Plan) -> Result<Option<String>, Fo
     let refuse = |why: String| FormatError::refused(file.name, why);
     let text = document(file.source)?.ok_or_else(|| refuse("is no text".to_owned()))?;
     let members = json::members(&text).map_err(|e| refuse(e.to_string()))?;
-    let map = json::member(&members, "weight_map").map(json::inner);
-    let shards = shards_of(file.name, &map.unwrap_or_default(), plan)?;
+    let map = json::member(&members, "weight_map").map_or("{}", RawValue::get);
+    let map = json::members(map).map_err(|e| refuse(format!("weight_map: {e}")))?;
     let (mut before, mut after) = (0u64, 0u64);
-    for shard in shards {
+    for shard in shards_of(file.name, &map, plan)? {
         let payloads = &shard.description.payloads;
         before += payloads.iter().map(|p| p.bytes).sum::<u64>();
-        after += presented_data_bytes(shard);
+        after += shard.payload_bytes;
     }
     if before == after {
         return Ok(None);
@@ -205,15 +206,6 @@ fn rewrite_index(file: &ModelFile<'_>, plan: &Plan) -> Result<Option<String>, Fo
     let mut edits = json::Edits::new(&text);
     edits.replace(total, presented.to_string());
     Ok(Some(edits.apply()))
-}
-
-/// Presented bytes of a shard's tensors: all but the new header.
-fn presented_data_bytes(shard: &PlannedFile) -> u64 {
-    if shard.presentation.is_exact(shard.description.file_bytes) {
-        return shard.description.payloads.iter().map(|p| p.bytes).sum();
-    }
-    let parts = shard.presentation.parts();
-    parts.iter().skip(1).map(crate::Part::bytes).sum()
 }
 
 /// The shards that an index names, each once; every tensor is where the index says.

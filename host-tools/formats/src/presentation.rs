@@ -201,6 +201,12 @@ impl AllWanted<'_> {
     pub(crate) fn is_exact(&self) -> bool {
         self.0.iter().all(|wanted| wanted.change.is_none())
     }
+
+    /// Presented bytes of all payloads.
+    pub(crate) fn bytes(&self) -> u64 {
+        let each = self.0.iter().map(Wanted::bytes);
+        each.fold(0, u64::saturating_add)
+    }
 }
 
 /// Asks `targets` for each payload, and checks that the conversion exists.

@@ -1,5 +1,6 @@
 //! Reading a file's bytes, whatever holds them: ranges, and a cursor for headers whose length is not known beforehand.
 
+use std::cell::RefCell;
 use std::io;
 
 use crate::{Format, FormatError};
@@ -173,6 +174,57 @@ impl<'a> Cursor<'a> {
     }
 }
 
+/// Reads through a buffer, for many small reads that go forward.
+pub(crate) struct Buffered<'a> {
+    source: &'a dyn ByteSource,
+    /// File offset of the buffer's first byte, and the buffer.
+    held: RefCell<(u64, Vec<u8>)>,
+}
+
+impl<'a> Buffered<'a> {
+    const CHUNK_BYTES: u64 = 64 << 10;
+
+    pub(crate) fn new(source: &'a dyn ByteSource) -> Buffered<'a> {
+        Buffered {
+            source,
+            held: RefCell::new((0, Vec::new())),
+        }
+    }
+}
+
+impl ByteSource for Buffered<'_> {
+    fn bytes(&self) -> u64 {
+        self.source.bytes()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let bytes = into.len() as u64;
+        if bytes >= Self::CHUNK_BYTES {
+            return self.source.read_at(offset, into);
+        }
+        let mut held = self.held.borrow_mut();
+        let (start, buffer) = &mut *held;
+        let inside = offset
+            .checked_sub(*start)
+            .is_some_and(|from| from + bytes <= buffer.len() as u64);
+        if !inside {
+            let there = self.source.bytes().saturating_sub(offset);
+            buffer.resize(index(Self::CHUNK_BYTES.min(there).max(bytes)), 0);
+            *start = offset;
+            if let Err(error) = self.source.read_at(offset, buffer) {
+                buffer.clear();
+                return Err(error);
+            }
+        }
+        buffer.as_slice().read_at(offset - *start, into)
+    }
+}
+
+/// A length in memory, which is shorter than a `usize` can count.
+fn index(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 /// Little-endian; zero where the bytes end before, which every caller has excluded.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     field(bytes, at).map_or(0, u32::from_le_bytes)
@@ -189,6 +241,8 @@ fn field<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -214,6 +268,36 @@ mod tests {
                 ..
             })
         ));
+    }
+
+    #[test]
+    fn buffered_reads_are_the_sources_and_few() {
+        struct Counted(Vec<u8>, Cell<u32>);
+        impl ByteSource for Counted {
+            fn bytes(&self) -> u64 {
+                self.0.len() as u64
+            }
+            fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+                self.1.set(self.1.get() + 1);
+                self.0.as_slice().read_at(offset, into)
+            }
+        }
+        let bytes: Vec<u8> = (0..200_000u32).map(|i| (i % 251) as u8).collect();
+        let source = Counted(bytes.clone(), Cell::new(0));
+        let buffered = Buffered::new(&source);
+        let mut found = [0; 7];
+        for (chunk, offset) in bytes.chunks_exact(7).zip((0..).step_by(7)) {
+            buffered.read_at(offset, &mut found).unwrap();
+            assert_eq!(found, chunk);
+        }
+        // 64 KiB at a time, begun at the read that does not fit.
+        assert_eq!(source.1.get(), 4);
+        buffered.read_at(3, &mut found).unwrap();
+        assert_eq!(found, bytes[3..10]);
+        let beyond = buffered.read_at(199_995, &mut found).unwrap_err();
+        assert_eq!(beyond.kind(), io::ErrorKind::UnexpectedEof);
+        buffered.read_at(199_993, &mut found).unwrap();
+        assert_eq!(found, bytes[199_993..]);
     }
 
     #[test]

@@ -402,6 +402,16 @@ fn a_model_whose_index_does_not_fit_its_shards_is_refused() {
         error.contains("does not hold \"model.embed.weight\""),
         "{error}"
     );
+    let index = "model.safetensors.index.json";
+    let twice = String::from_utf8(source[index].clone()).unwrap();
+    let twice = twice.replace("model.ids", "lm_head.weight");
+    let good = source.insert(index.to_owned(), twice.into_bytes()).unwrap();
+    let error = plan_of(&source, "bf16").unwrap_err().to_string();
+    assert!(
+        error.contains("weight_map: \"lm_head.weight\" comes twice"),
+        "{error}"
+    );
+    source.insert(index.to_owned(), good);
     source.insert(
         "model-00001-of-00002.safetensors".to_owned(),
         first[..first.len() - 1].to_vec(),

@@ -25,7 +25,7 @@ use self::array::{Array, Encoding};
 use crate::description::{Contents, Description, Details, Payload};
 use crate::limits::{HEADER_BYTES_MAX, MDS_COLUMNS_MAX, MDS_PAYLOADS_MAX, MDS_SAMPLES_MAX};
 use crate::presentation::{self, AllWanted, Change, Presentation, Targets, Wanted};
-use crate::source::{self, u32_at};
+use crate::source::{self, Buffered, u32_at};
 use crate::{ByteSource, Dtype, Format, FormatError, json};
 
 /// A shard's layout.
@@ -210,6 +210,7 @@ impl Shard {
         if self.offsets.last().copied().map(u64::from) != Some(source.bytes()) {
             return Err(malformed(4, "the last offset is not the file's end"));
         }
+        let source = &Buffered::new(source);
         for (sample, pair) in self.offsets.windows(2).enumerate() {
             let [begin, end] = *pair else { continue };
             if begin > end {
