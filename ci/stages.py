@@ -49,6 +49,8 @@ def stages() -> list[Stage]:
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     operate_test = ("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target"), "--snapctl", str(TARGET / "debug/snapctl"))
+    examples = TARGET / "debug/examples"
+    mount_test = ("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table"))
     binaries = ("cargo", "build", "-p", "snap-target", "-p", "xio")
     python = (sys.executable, "-m", "unittest", "discover", "-s", "ci", "-t", "ci", "-p")
     return [
@@ -78,6 +80,12 @@ def stages() -> list[Stage]:
             "lab",
             "a real Linux NVMe host against snap-target",
             (binaries, lab_test),
+            install=("ci/lab/install",),
+        ),
+        Stage(
+            "mount",
+            "a stock Linux kernel mounts what the erofs and gpt crates lay out",
+            (("cargo", "build", "-p", "erofs", "-p", "gpt", "--examples"), mount_test),
             install=("ci/lab/install",),
         ),
         Stage(

@@ -24,6 +24,7 @@ PROGRAMS = (
     "usr/sbin/resize2fs",
     "usr/sbin/mkfs.xfs",
     "usr/sbin/xfs_repair",
+    "usr/bin/fsck.erofs",
 )
 LINKS = {
     "usr/bin/python3": "python3.13",

@@ -25,6 +25,7 @@ GUEST = Recipe(
         "busybox-static",
         "coreutils",
         "e2fsprogs",
+        "erofs-utils",
         "fio",
         "kmod",
         "linux-image-amd64",
