@@ -1,6 +1,6 @@
 //! Identify (Base, "Identify command"; NVM, "Identify command").
 
-use super::admin::Controller;
+use super::association::Controller;
 use super::discovery::pad;
 use super::keep_alive::KAS_100MS;
 use super::subsystem::NAMESPACES_MAX;

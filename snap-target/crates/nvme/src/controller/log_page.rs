@@ -1,6 +1,6 @@
 //! Get Log Page (Base, "Get Log Page command").
 
-use super::admin::Controller;
+use super::association::Controller;
 use super::discovery::pad;
 use super::feature::SUPPORTED;
 use crate::Time;

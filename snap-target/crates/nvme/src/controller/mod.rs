@@ -9,6 +9,7 @@
 //! them but the [`NamespaceSet`], an immutable snapshot with an epoch.
 
 mod admin;
+mod association;
 mod async_event;
 mod connect;
 mod counters;
@@ -28,7 +29,8 @@ mod subsystem;
 mod timestamp;
 mod transport;
 
-pub use admin::{AdminCommand, Controller, ControllerId, Effect, Outcome, buffer_bytes};
+pub use admin::{AdminCommand, Effect, Outcome, buffer_bytes};
+pub use association::{Controller, ControllerId};
 pub use connect::{Admitted, ConnectRequest};
 pub use counters::{ControllerCounters, Lifetime};
 pub use discovery::{Listener, Referral};

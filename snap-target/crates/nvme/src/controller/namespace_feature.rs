@@ -2,7 +2,8 @@
 //!
 //! Their values outlive controllers and power, and are in force on every queue before they are answered, so the frontend carries them out.
 
-use super::admin::{Controller, Outcome, done};
+use super::admin::{Outcome, done};
+use super::association::Controller;
 use super::{NamespaceInfo, NamespaceSet};
 use crate::queue::Completion;
 use nvme_spec::feature::{FeatureId, SET_SAVE, Select, write_protection};

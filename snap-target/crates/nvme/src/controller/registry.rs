@@ -2,7 +2,7 @@
 
 mod changes;
 
-use super::admin::{Association, Role};
+use super::association::{Association, Role};
 use super::connect::{Invalid, invalid, refusal};
 use super::counters::Health;
 use super::subsystem::Target;
