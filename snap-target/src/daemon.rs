@@ -46,7 +46,7 @@ pub struct Daemon {
 
 /// Opens, listens, and says that it is ready. `file` is where the configuration came from.
 pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
-    let (events, ending) = (Hub::default(), Ending::default());
+    let (events, ending) = (Hub::new(instance()?), Ending::default());
     let health = Health::new(events.clone());
     let state = match &config.target.state {
         Some(folder) => Some(StateFolder::open(folder)?),
@@ -59,8 +59,9 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     // A fault tells what came before it.
     telemetry.dump_on_panic(|| Ok(std::io::stderr()));
     let (sink, happened) = sync_channel(TARGET_EVENTS_MAX);
-    let reactors = serve::start(&config.target, EventSink::new(sink), &telemetry)?;
-    watch::start(happened, events.clone())?;
+    let sink = EventSink::new(sink);
+    watch::start(happened, sink.losses(), events.clone())?;
+    let reactors = serve::start(&config.target, sink, &telemetry)?;
     let manager = Manager::restore(Foundation {
         frontend: Box::new(reactors.admin()?),
         policy: config.target.source_policy(),
@@ -115,17 +116,24 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     })
 }
 
-fn info(config: &Config, file: Option<&Path>, features: &str) -> Result<Info> {
+/// A name for this start of the daemon.
+fn instance() -> Result<String> {
     let mut instance = [0; 16];
     File::open("/dev/urandom")?.read_exact(&mut instance)?;
-    let text = |path: Option<&Path>| path.map(|it| it.display().to_string()).unwrap_or_default();
+    Ok(hex(&instance))
+}
+
+fn info(config: &Config, file: Option<&Path>, features: &str) -> Result<Info> {
+    let text = |path: Option<&Path>| -> Result<String> {
+        let path = path.map(std::path::absolute).transpose()?;
+        Ok(path.map(|it| it.display().to_string()).unwrap_or_default())
+    };
     Ok(Info {
-        instance: hex(&instance),
         started_at: SystemTime::now(),
         reactors: config.target.reactors,
         workers: config.target.workers,
-        config_file: text(file),
-        state_folder: text(config.target.state.as_deref()),
+        config_file: text(file)?,
+        state_folder: text(config.target.state.as_deref())?,
         ring_features: features.split_whitespace().map(str::to_owned).collect(),
         drain: config.target.drain,
     })

@@ -54,25 +54,29 @@ impl Health {
         }
     }
 
-    /// Something is wrong with `subject`. What is known already is not told again.
-    pub fn problem(&self, subject: &str, what: String) {
+    /// Something is wrong with what is called `id`. What is known already is not told again, and a problem that changes is as old as it was.
+    pub fn problem(&self, id: &str, code: v1::HealthCode, text: String) {
         let mut now = self.now();
-        if now.problems.get(subject).is_some_and(|it| it.what == what) {
+        let known = now.problems.get(id).filter(|it| it.code() == code);
+        if known.is_some_and(|it| it.text == text) {
             return;
         }
+        let since = known.and_then(|it| it.since);
         let problem = v1::HealthProblem {
-            subject: subject.to_owned(),
-            what,
-            since: Some(SystemTime::now().into()),
+            id: id.to_owned(),
+            code: code.into(),
+            since: since.or_else(|| Some(SystemTime::now().into())),
+            text,
+            mend: mend(code).to_owned(),
         };
-        now.problems.insert(subject.to_owned(), problem.clone());
+        now.problems.insert(id.to_owned(), problem.clone());
         self.tell(&now, Some(problem), false);
     }
 
-    /// `subject` is well, or gone.
-    pub fn well(&self, subject: &str) {
+    /// What is called `id` is well, or gone.
+    pub fn well(&self, id: &str) {
         let mut now = self.now();
-        if let Some(problem) = now.problems.remove(subject) {
+        if let Some(problem) = now.problems.remove(id) {
             self.tell(&now, Some(problem), true);
         }
     }
@@ -82,19 +86,21 @@ impl Health {
         self.now().phase
     }
 
-    /// State and open problems, by subject.
+    /// State and open problems, by their ids.
     pub fn report(&self) -> v1::GetHealthResponse {
         let now = self.now();
         v1::GetHealthResponse {
             state: now.state().into(),
             problems: now.problems.values().cloned().collect(),
+            // What changes is told before the lock is let go.
+            as_of: Some(self.events.as_of()),
         }
     }
 
     fn tell(&self, now: &Now, problem: Option<v1::HealthProblem>, ended: bool) {
         let text = match &problem {
-            Some(problem) if ended => format!("{}: well again", problem.subject),
-            Some(problem) => format!("{}: {}", problem.subject, problem.what),
+            Some(problem) if ended => format!("{}: well again", problem.id),
+            Some(problem) => format!("{}: {}", problem.id, problem.text),
             None => format!("{:?}", now.phase).to_lowercase(),
         };
         let event = v1::HealthEvent {
@@ -107,6 +113,28 @@ impl Health {
 
     fn now(&self) -> MutexGuard<'_, Now> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an operator does about a problem of a kind; what happened says the rest.
+fn mend(code: v1::HealthCode) -> &'static str {
+    match code {
+        v1::HealthCode::SourceUnusable => {
+            "mend what the text names; it is tried again every 10 s. `snapctl namespace detach` gives the namespace up"
+        }
+        v1::HealthCode::SourceSilent => {
+            "see to the disk, or the server of its file system; it is tried again. `snapctl namespace detach` gives the namespace up"
+        }
+        v1::HealthCode::Closing => {
+            "see to the disk, or the server of its file system: it ends when the store answers"
+        }
+        v1::HealthCode::Listener => {
+            "give the machine the address, or free the port; it is tried again every 10 s. `snapctl listener remove` gives it up"
+        }
+        v1::HealthCode::StateFolder => {
+            "make room in the state folder's file system, or let the daemon's user write it; the next change is tried anew"
+        }
+        v1::HealthCode::Unspecified => "",
     }
 }
 

@@ -60,6 +60,8 @@ pub const METRICS_TIME_MAX: Duration = Duration::from_secs(10);
 pub const DRAIN_MARGIN: Duration = Duration::from_secs(20);
 /// How often what could not be had is tried again.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a source may take to be opened: a server that hangs does not hold the manager up.
+pub const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
 /// How often draining looks whether commands are still in flight.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 

@@ -15,6 +15,7 @@ mod metrics;
 mod notify;
 mod open;
 mod report;
+mod ring;
 mod serve;
 mod signal;
 mod state;

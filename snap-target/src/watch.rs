@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
 
-use admin_proto::v1::{self, ControllerChange, HostChange, event::Kind};
-use frontend_nvme_tcp::{Gone, TargetEvent};
+use admin_proto::v1::{self, ControllerChange, GoneReason, HostChange, event::Kind};
+use frontend_nvme_tcp::{Gone, Losses, TargetEvent};
 use nvme::controller::ControllerId;
 use nvme::nqn::Nqn;
 use nvme::queue::QueueId;
@@ -15,15 +15,18 @@ use crate::events::Hub;
 ///
 /// # Errors
 /// No thread can be had.
-pub fn start(happened: Receiver<TargetEvent>, events: Hub) -> std::io::Result<()> {
+pub fn start(happened: Receiver<TargetEvent>, losses: Losses, events: Hub) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("events".to_owned());
     thread.spawn(move || {
         let mut watch = Watch {
             events,
+            losses,
+            lost: 0,
             controllers: HashMap::new(),
             of_host: HashMap::new(),
         };
         while let Ok(event) = happened.recv() {
+            watch.note_losses();
             watch.tell(event);
         }
     })?;
@@ -32,6 +35,9 @@ pub fn start(happened: Receiver<TargetEvent>, events: Hub) -> std::io::Result<()
 
 struct Watch {
     events: Hub,
+    losses: Losses,
+    /// Of which the subscribers were told.
+    lost: u64,
     /// Who is connected.
     controllers: HashMap<ControllerId, Peer>,
     /// Controllers of a host in a subsystem.
@@ -46,6 +52,19 @@ struct Peer {
 }
 
 impl Watch {
+    /// What found the channel full came after what is still in it.
+    fn note_losses(&mut self) {
+        let lost = self.losses.so_far();
+        if lost > self.lost {
+            tracing::warn!(
+                lost = lost - self.lost,
+                "more happened at once than is told"
+            );
+            self.lost = lost;
+            self.events.not_noted();
+        }
+    }
+
     fn tell(&mut self, event: TargetEvent) {
         match event {
             TargetEvent::HostConnected {
@@ -61,7 +80,7 @@ impl Watch {
                     address: peer.to_string(),
                 };
                 self.controllers.insert(controller, peer.clone());
-                self.controller(ControllerChange::Connected, controller, None);
+                self.controller(ControllerChange::Connected, controller, None, STAYS);
                 let key = (peer.subsystem.clone(), peer.host.clone());
                 let count = self.of_host.entry(key).or_default();
                 *count += 1;
@@ -73,10 +92,11 @@ impl Watch {
                 controller, why, ..
             } => self.gone(controller, why),
             TargetEvent::QueueConnected { controller, queue } => {
-                self.controller(ControllerChange::QueueConnected, controller, Some(queue));
+                let queue = Some(queue);
+                self.controller(ControllerChange::QueueConnected, controller, queue, STAYS);
             }
             TargetEvent::QueueClosed { controller, queue } => {
-                self.controller(ControllerChange::QueueGone, controller, Some(queue));
+                self.controller(ControllerChange::QueueGone, controller, Some(queue), STAYS);
             }
             // A newer frontend tells more than this daemon has words for.
             _ => {}
@@ -84,10 +104,12 @@ impl Watch {
     }
 
     fn gone(&mut self, controller: ControllerId, why: Gone) {
-        if why == Gone::KeepAliveExpired {
-            self.controller(ControllerChange::KeepAliveExpired, controller, None);
-        }
-        self.controller(ControllerChange::Gone, controller, None);
+        let reason = match why {
+            Gone::Disconnected => GoneReason::ConnectionLost,
+            Gone::KeepAliveExpired => GoneReason::KeepAliveExpired,
+            Gone::Ended => GoneReason::Ended,
+        };
+        self.controller(ControllerChange::Gone, controller, None, reason);
         let Some(peer) = self.controllers.remove(&controller) else {
             return;
         };
@@ -101,7 +123,13 @@ impl Watch {
         }
     }
 
-    fn controller(&self, change: ControllerChange, id: ControllerId, queue: Option<QueueId>) {
+    fn controller(
+        &self,
+        change: ControllerChange,
+        id: ControllerId,
+        queue: Option<QueueId>,
+        reason: GoneReason,
+    ) {
         let (subsystem_nqn, host_nqn, peer_address) = match self.controllers.get(&id) {
             Some(peer) => (
                 peer.subsystem.clone(),
@@ -114,8 +142,7 @@ impl Watch {
             ControllerChange::Connected => "connected".to_owned(),
             ControllerChange::QueueConnected => "has another queue".to_owned(),
             ControllerChange::QueueGone => "has a queue less".to_owned(),
-            ControllerChange::KeepAliveExpired => "was not heard of in time".to_owned(),
-            _ => "is gone".to_owned(),
+            _ => format!("is gone: {}", why(reason)),
         };
         let text = format!("controller {} of {host_nqn} {what}", id.0);
         let event = v1::ControllerEvent {
@@ -125,6 +152,7 @@ impl Watch {
             host_nqn,
             qid: queue.map(|queue| queue.0.into()),
             peer_address,
+            reason: reason.into(),
         };
         self.events.publish(Kind::Controller(event), text);
     }
@@ -141,6 +169,20 @@ impl Watch {
         };
         let text = format!("{} {what} {}", peer.host, peer.subsystem);
         self.events.publish(Kind::Host(event), text);
+    }
+}
+
+/// Of a controller that is not gone.
+const STAYS: GoneReason = GoneReason::Unspecified;
+
+fn why(reason: GoneReason) -> &'static str {
+    match reason {
+        GoneReason::HostLeft => "its host shut it down",
+        GoneReason::ConnectionLost => "its connection was lost",
+        GoneReason::KeepAliveExpired => "it was not heard of in time",
+        GoneReason::Ended => "it was ended here",
+        GoneReason::ProtocolError => "it broke the protocol",
+        GoneReason::Unspecified => "it is not known why",
     }
 }
 

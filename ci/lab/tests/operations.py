@@ -239,7 +239,7 @@ def test_restart_keeps(report: Report, host: OperatedHost) -> None:
 
         def kept(listed: dict[str, list[dict[str, object]]]) -> list[tuple[object, ...]]:
             # Memory is lost with the process, and is a new disk afterwards.
-            return [(it["nsid"], it["source"], it["bytes"]) for it in listed["namespaces"]]
+            return [(it["nsid"], it["source_text"], it["bytes"]) for it in listed["namespaces"]]
 
         expect("namespaces", kept(host.target.asked("namespace", "list")), kept(before))
         device = host.wait_device(2)

@@ -44,14 +44,15 @@ pub async fn run(arguments: Announce, context: &Context) -> Result<(), Failure> 
     }
     let request = v1::PublishRequest {
         host_nqn: arguments.host,
-        epoch: arguments.epoch,
-        position: arguments.position,
+        epoch: Some(arguments.epoch),
+        position: Some(arguments.position),
         payload: arguments.payload.into_bytes(),
+        ..v1::PublishRequest::default()
     };
     let daemon = context.daemon().await?;
     let answer = daemon.answer(daemon.event().publish(request)).await?;
     context.show(&answer, |answer| {
-        format!("told as event {}\n", answer.sequence)
+        format!("told as announcement {}\n", answer.sequence)
     })?;
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use admin_proto::v1::{AnyHost, HostList, HostPolicy, host_policy::Hosts};
+use admin_proto::v1::{
+    AllHosts, AnyHost, HostList, HostPolicy, Visibility, host_policy::Hosts, visibility::To,
+};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -163,6 +165,27 @@ impl HostChoice {
         } else {
             Some(only(self.hosts))
         }
+    }
+}
+
+impl HostChoice {
+    /// The same as those who see a namespace.
+    pub fn visibility(self) -> Option<Visibility> {
+        if self.any_host {
+            let to = Some(To::All(AllHosts {}));
+            Some(Visibility { to })
+        } else if self.hosts.is_empty() {
+            None
+        } else {
+            Some(seen_only_by(self.hosts))
+        }
+    }
+}
+
+/// Seen by these hosts.
+pub fn seen_only_by(nqns: Vec<String>) -> Visibility {
+    Visibility {
+        to: Some(To::Only(HostList { nqns })),
     }
 }
 

@@ -55,6 +55,7 @@ async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
     let request = v1::ListControllersRequest {
         subsystem_nqn: arguments.subsystem.unwrap_or_default(),
         host_nqn: arguments.host.unwrap_or_default(),
+        ..v1::ListControllersRequest::default()
     };
     let daemon = context.daemon().await?;
     let answer = daemon

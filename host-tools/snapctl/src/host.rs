@@ -156,6 +156,7 @@ fn ended(controllers: u32) -> String {
 async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
     let request = v1::ListHostsRequest {
         subsystem_nqn: arguments.subsystem_nqn.unwrap_or_default(),
+        ..v1::ListHostsRequest::default()
     };
     let daemon = context.daemon().await?;
     let answer = daemon.answer(daemon.host().list_hosts(request)).await?;

@@ -97,7 +97,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
         .answer(
             daemon
                 .listener()
-                .list_listeners(v1::ListListenersRequest {}),
+                .list_listeners(v1::ListListenersRequest::default()),
         )
         .await?;
     context.show(&answer, |answer| {

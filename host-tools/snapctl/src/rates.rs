@@ -50,7 +50,7 @@ pub struct NamespaceRates {
     pub subsystem_nqn: String,
     pub nsid: u32,
     pub stored_bytes_per_second: f64,
-    pub wire_bytes_per_second: f64,
+    pub written_bytes_per_second: f64,
     pub delivered_bytes_per_second: f64,
     /// Copies of each delivered byte; none where nothing was delivered.
     pub copies: Option<f64>,
@@ -58,8 +58,8 @@ pub struct NamespaceRates {
     pub cache_hit_share: Option<f64>,
     /// Cores that decoding kept busy.
     pub decoding_cores: f64,
-    pub store_queue_depth: u32,
-    pub parked: u32,
+    pub store_operations: u32,
+    pub parked_per_second: f64,
 }
 
 /// What one reactor did.
@@ -78,7 +78,8 @@ impl Rates {
     /// From `old` to `new`; none where they are of two starts of the daemon, or no time lies between them.
     pub fn between(old: &StatsSnapshot, new: &StatsSnapshot) -> Option<Rates> {
         let elapsed_ns = new.monotonic_ns.checked_sub(old.monotonic_ns)?;
-        if old.instance != new.instance || elapsed_ns == 0 {
+        let instance = |of: &StatsSnapshot| of.as_of.as_ref().map(|it| it.instance.clone());
+        if instance(old) != instance(new) || elapsed_ns == 0 {
             return None;
         }
         let seconds = float(elapsed_ns) / 1e9;
@@ -98,7 +99,7 @@ impl Rates {
             |old, new| reactor_rates(old, new, seconds),
         );
         Some(Rates {
-            taken_at: crate::text::when(new.taken_at.as_ref()),
+            taken_at: crate::text::when(new.as_of.as_ref().and_then(|it| it.at.as_ref())),
             seconds,
             hosts,
             namespaces,
@@ -121,12 +122,13 @@ fn rows<'a, Row: Default, Key: Hash + Eq, Out>(
         .collect()
 }
 
-fn host_key(row: &HostStats) -> (&str, u32, &str, bool) {
-    (&row.subsystem_nqn, row.nsid, &row.host_nqn, row.others)
+fn host_key(row: &HostStats) -> (&str, &str, u32, &str, bool) {
+    let (subsystem, uuid) = (&row.subsystem_nqn, &row.namespace_uuid);
+    (subsystem, uuid, row.nsid, &row.host_nqn, row.others)
 }
 
-fn namespace_key(row: &NamespaceStats) -> (&str, u32) {
-    (&row.subsystem_nqn, row.nsid)
+fn namespace_key(row: &NamespaceStats) -> (&str, &str, u32) {
+    (&row.subsystem_nqn, &row.namespace_uuid, row.nsid)
 }
 
 #[expect(
@@ -192,22 +194,22 @@ fn host_rates(old: &HostStats, new: &HostStats, seconds: f64) -> HostRates {
 fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> NamespaceRates {
     let rate = |count: &dyn Fn(&NamespaceStats) -> u64| per_second(count(old), count(new), seconds);
     let decode_ns =
-        |row: &NamespaceStats| sum(row.transforms.iter().map(|transform| transform.decode_ns));
+        |row: &NamespaceStats| sum(row.decoders.iter().map(|decoder| decoder.decode_ns));
     let delivered = rate(&|row| row.delivered_bytes);
     let copied = rate(&|row| row.copied_bytes);
-    let hits = rate(&|row| row.cache_hits);
-    let asked = hits + rate(&|row| row.cache_misses) + rate(&|row| row.joined_misses);
+    let hits = rate(&|row| row.frame_hits);
+    let asked = hits + rate(&|row| row.frames_decoded) + rate(&|row| row.joined_misses);
     NamespaceRates {
         subsystem_nqn: new.subsystem_nqn.clone(),
         nsid: new.nsid,
         stored_bytes_per_second: rate(&|row| row.stored_bytes),
-        wire_bytes_per_second: rate(&|row| row.wire_bytes),
+        written_bytes_per_second: rate(&|row| row.written_bytes),
         delivered_bytes_per_second: delivered,
         copies: share(copied, delivered),
         cache_hit_share: share(hits, asked),
         decoding_cores: rate(&decode_ns) / 1e9,
-        store_queue_depth: new.store_queue_depth,
-        parked: new.parked,
+        store_operations: new.store_operations,
+        parked_per_second: rate(&|row| row.parked),
     }
 }
 
@@ -277,7 +279,7 @@ impl Latencies {
 
 #[cfg(test)]
 mod tests {
-    use admin_proto::v1::{CommandCount, LatencyBucket};
+    use admin_proto::v1::{AsOf, CommandCount, LatencyBucket};
 
     use super::*;
 
@@ -285,7 +287,11 @@ mod tests {
         LatencyHistogram {
             buckets: buckets
                 .iter()
-                .map(|&(upper_ns, count)| LatencyBucket { upper_ns, count })
+                .map(|&(upper_ns, count)| LatencyBucket {
+                    upper_ns,
+                    count,
+                    ..LatencyBucket::default()
+                })
                 .collect(),
             max_ns,
             ..LatencyHistogram::default()
@@ -322,7 +328,10 @@ mod tests {
             ..HostStats::default()
         };
         StatsSnapshot {
-            instance: instance.to_owned(),
+            as_of: Some(AsOf {
+                instance: instance.to_owned(),
+                ..AsOf::default()
+            }),
             monotonic_ns,
             hosts: vec![row],
             ..StatsSnapshot::default()

@@ -57,8 +57,11 @@ fn line(event: &v1::RecorderEvent, as_json: bool) -> Result<String, Failure> {
     if as_json {
         return Ok(format!("{}\n", json::line(event)?));
     }
-    let time = text::when(event.time.as_ref());
-    let (reactor, number) = (event.reactor, event.number);
+    let time = text::when(event.at.as_ref());
+    let from = match event.reactor {
+        Some(reactor) => format!("reactor {reactor}"),
+        None => "control".to_owned(),
+    };
     let said = text::clean(&event.text);
-    Ok(format!("{time}  reactor {reactor}  #{number}  {said}\n"))
+    Ok(format!("{time}  {from}  {said}\n"))
 }

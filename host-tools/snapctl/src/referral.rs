@@ -95,7 +95,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
         .answer(
             daemon
                 .listener()
-                .list_referrals(v1::ListReferralsRequest {}),
+                .list_referrals(v1::ListReferralsRequest::default()),
         )
         .await?;
     context.show(&answer, |answer| {

@@ -17,7 +17,7 @@ use crate::text;
 
 const HELP: &str = "\
 Rates are of one interval; latencies are from a command's arrival to its answer, and a percentile is the upper end of the bucket that it lies in.
-'stored' is what was fetched, 'wire' what moved between store and daemon, 'copies' how often a delivered byte was copied.
+'stored' is what was fetched from stores, 'written' what was written to them, 'copies' how often a delivered byte was copied.
 
 Examples:
   snapctl stat
@@ -215,26 +215,26 @@ pub fn namespaces_table(rates: &Rates) -> String {
         ("subsystem", Align::Left),
         ("nsid", Align::Right),
         ("stored/s", Align::Right),
-        ("wire/s", Align::Right),
+        ("written/s", Align::Right),
         ("delivered/s", Align::Right),
         ("copies", Align::Right),
         ("cache hits", Align::Right),
         ("decoding", Align::Right),
         ("store queue", Align::Right),
-        ("parked", Align::Right),
+        ("parked/s", Align::Right),
     ]);
     for row in &rates.namespaces {
         table.row([
             row.subsystem_nqn.clone(),
             row.nsid.to_string(),
             bytes(row.stored_bytes_per_second),
-            bytes(row.wire_bytes_per_second),
+            bytes(row.written_bytes_per_second),
             bytes(row.delivered_bytes_per_second),
             row.copies.map_or_else(dash, decimal),
             percent(row.cache_hit_share),
             format!("{} cores", decimal(row.decoding_cores)),
-            row.store_queue_depth.to_string(),
-            row.parked.to_string(),
+            row.store_operations.to_string(),
+            count(row.parked_per_second),
         ]);
     }
     table.render()

@@ -175,7 +175,7 @@ async fn list(context: &Context) -> Result<(), Failure> {
         .answer(
             daemon
                 .subsystem()
-                .list_subsystems(v1::ListSubsystemsRequest {}),
+                .list_subsystems(v1::ListSubsystemsRequest::default()),
         )
         .await?;
     context.show(&answer, |answer| {

@@ -86,7 +86,10 @@ async fn health(context: &Context) -> Result<(), Failure> {
         let mut lines = format!("{}\n", state(health.state));
         for problem in &health.problems {
             let since = text::when(problem.since.as_ref());
-            lines += &format!("{}: {} (since {since})\n", problem.subject, problem.what);
+            lines += &format!("{}: {} (since {since})\n", problem.id, problem.text);
+            if !problem.mend.is_empty() {
+                lines += &format!("  {}\n", problem.mend);
+            }
         }
         lines
     })?;

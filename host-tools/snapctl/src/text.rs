@@ -2,7 +2,8 @@
 
 use admin_proto::Timestamp;
 use admin_proto::v1::host_policy::Hosts;
-use admin_proto::v1::{HostPolicy, Origin, Transport};
+use admin_proto::v1::visibility::To;
+use admin_proto::v1::{AnyHost, HostPolicy, Origin, Transport, Visibility};
 
 /// Who: `any`, `nobody`, or the list.
 pub fn hosts(policy: Option<&HostPolicy>) -> String {
@@ -19,6 +20,15 @@ pub fn hosts_in_short(policy: Option<&HostPolicy>) -> String {
         Some(Hosts::Only(list)) if list.nqns.len() > 1 => format!("{} hosts", list.nqns.len()),
         _ => hosts(policy),
     }
+}
+
+/// Those who see a namespace, as a policy is shown.
+pub fn seen_by(visibility: Option<&Visibility>) -> HostPolicy {
+    let hosts = visibility.and_then(|it| it.to.clone()).map(|to| match to {
+        To::All(_) => Hosts::Any(AnyHost {}),
+        To::Only(list) => Hosts::Only(list),
+    });
+    HostPolicy { hosts }
 }
 
 /// A time of day, UTC, to the microsecond where it is not a whole second: lines below each other align.

@@ -6,7 +6,8 @@ use std::path::Path;
 use protox::prost::Message;
 
 /// The files of the package; a test holds the list against the folder.
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
+    "announcement",
     "common",
     "controller",
     "event",

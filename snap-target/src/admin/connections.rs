@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use admin_proto::v1::Reason;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -14,16 +15,41 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 use tonic::{Request, Status};
 
+use crate::manage::ManageError;
+
 /// How long accepting rests after the system refused (no descriptors).
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug)]
 pub enum Peer {
-    /// A process of this machine with this user id; none: the system did not say.
-    Local(Option<u32>),
+    /// A process of this machine; none: the system did not say which.
+    Local(Option<Process>),
     /// Somebody whom TLS has let in.
     Tls,
+}
+
+/// A process of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its user.
+    pub uid: u32,
+    /// Its number, where the system said it.
+    pub pid: Option<i32>,
+}
+
+impl Peer {
+    /// Who it is, as events say it.
+    pub fn actor(&self) -> String {
+        match self {
+            Self::Local(Some(Process {
+                uid,
+                pid: Some(pid),
+            })) => format!("uid {uid} pid {pid}"),
+            Self::Local(Some(Process { uid, pid: None })) => format!("uid {uid}"),
+            Self::Local(None) | Self::Tls => String::new(),
+        }
+    }
 }
 
 /// A connection, with its place among those that there may be.
@@ -56,8 +82,11 @@ impl Listening for UnixListener {
 
     async fn next(&self) -> io::Result<(UnixStream, Peer)> {
         let (io, _) = self.accept().await?;
-        let peer = Peer::Local(io.peer_cred().ok().map(|peer| peer.uid()));
-        Ok((io, peer))
+        let peer = io.peer_cred().ok().map(|peer| Process {
+            uid: peer.uid(),
+            pid: peer.pid(),
+        });
+        Ok((io, Peer::Local(peer)))
     }
 }
 
@@ -105,14 +134,18 @@ pub fn check(request: Request<()>) -> Result<Request<()>, Status> {
     let own = nix::unistd::geteuid().as_raw();
     match request.extensions().get::<Peer>() {
         Some(Peer::Tls) => Ok(request),
-        Some(Peer::Local(Some(uid))) if *uid == own || *uid == 0 => Ok(request),
-        Some(Peer::Local(Some(uid))) => Err(Status::permission_denied(format!(
+        Some(Peer::Local(Some(Process { uid, .. }))) if *uid == own || *uid == 0 => Ok(request),
+        Some(Peer::Local(Some(Process { uid, .. }))) => Err(refused(&format!(
             "user {uid} may not ask this daemon, which is user {own}'s; ask as that user or as root"
         ))),
-        _ => Err(Status::permission_denied(
+        _ => Err(refused(
             "the system does not say who asks; connect to the Unix socket directly",
         )),
     }
+}
+
+fn refused(text: &str) -> Status {
+    ManageError::new(Reason::Peer, text).into()
 }
 
 impl<T: AsyncRead + Unpin> AsyncRead for Connection<T> {
@@ -150,16 +183,17 @@ mod tests {
     #[test]
     fn only_the_daemons_user_and_root_are_let_in() {
         let own = nix::unistd::geteuid().as_raw();
+        let user = |uid| Peer::Local(Some(Process { uid, pid: None }));
         let asked = |peer: Option<Peer>| {
             let mut request = Request::new(());
             peer.map(|peer| request.extensions_mut().insert(peer));
             check(request).map(|_| ()).map_err(|status| status.code())
         };
-        assert_eq!(asked(Some(Peer::Local(Some(own)))), Ok(()));
-        assert_eq!(asked(Some(Peer::Local(Some(0)))), Ok(()));
+        assert_eq!(asked(Some(user(own))), Ok(()));
+        assert_eq!(asked(Some(user(0))), Ok(()));
         assert_eq!(asked(Some(Peer::Tls)), Ok(()));
         let denied = Err(tonic::Code::PermissionDenied);
-        assert_eq!(asked(Some(Peer::Local(Some(own + 1)))), denied);
+        assert_eq!(asked(Some(user(own + 1))), denied);
         assert_eq!(asked(Some(Peer::Local(None))), denied);
         assert_eq!(asked(None), denied);
     }

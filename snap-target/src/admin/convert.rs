@@ -2,36 +2,31 @@
 
 use std::net::SocketAddr;
 
-use admin_proto::limits::{HOSTS_MAX, SOURCE_BYTES_MAX};
-use admin_proto::v1::{self, host_policy::Hosts};
+use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, SOURCE_BYTES_MAX};
+use admin_proto::v1::{self, host_policy::Hosts, source, visibility::To};
 use frontend_nvme_tcp::ControllerReport;
 use namespace::Backing;
 use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Protection, Visibility};
 use nvme::nqn::Nqn;
+use store::StoreSpec;
 use tonic::Status;
 
+use crate::config::SourceSpec;
 use crate::desired::{PortId, SubsystemBody};
-use crate::manage::{ManageError, Manager, NamespaceLive};
-use crate::text::{hex, uuid_text};
+use crate::manage::{Closing, ManageError, Manager, NamespaceLive};
+use crate::text::{hex, uuid_bytes, uuid_text};
 
 impl From<ManageError> for Status {
     fn from(error: ManageError) -> Self {
         let text = error.to_string();
-        match error {
-            ManageError::Invalid(_) => Self::invalid_argument(text),
-            ManageError::NotFound(_) => Self::not_found(text),
-            ManageError::Exists(_) => Self::already_exists(text),
-            ManageError::Precondition(_) => Self::failed_precondition(text),
-            ManageError::Exhausted(_) => Self::resource_exhausted(text),
-            ManageError::Unavailable(_) => Self::unavailable(text),
-            ManageError::Internal(_) => Self::internal(text),
-        }
+        let details = admin_proto::details(&text, &error.detail());
+        Self::with_details(admin_proto::code_of(error.reason), text, details.into())
     }
 }
 
 /// A malformed field; the message begins with its name.
 pub fn invalid(field: &str, why: impl std::fmt::Display) -> ManageError {
-    ManageError::Invalid(format!("{field}: {why}"))
+    ManageError::field(field, why)
 }
 
 /// An NQN.
@@ -60,27 +55,45 @@ pub fn nqns(field: &str, texts: &[String], max: usize) -> Result<Vec<Nqn>, Manag
     Ok(all)
 }
 
-/// A set of hosts; none where it is not set.
-pub fn hosts(
-    field: &str,
-    policy: Option<&v1::HostPolicy>,
-) -> Result<Option<HostPolicy>, ManageError> {
-    Ok(match policy.and_then(|policy| policy.hosts.as_ref()) {
-        None => None,
-        Some(Hosts::Any(_)) => Some(HostPolicy::Any),
-        Some(Hosts::Only(list)) => Some(HostPolicy::Only(nqns(field, &list.nqns, HOSTS_MAX)?)),
-    })
+/// A set of hosts that may connect.
+pub fn hosts(field: &str, policy: &v1::HostPolicy) -> Result<HostPolicy, ManageError> {
+    match &policy.hosts {
+        None => Err(not_set(field, "name hosts, or write out any host")),
+        Some(Hosts::Any(_)) => Ok(HostPolicy::Any),
+        Some(Hosts::Only(list)) => Ok(HostPolicy::Only(nqns(field, &list.nqns, HOSTS_MAX)?)),
+    }
 }
 
-/// The same as those who see a namespace.
-pub fn visibility(
-    field: &str,
-    policy: Option<&v1::HostPolicy>,
-) -> Result<Option<Visibility>, ManageError> {
-    Ok(hosts(field, policy)?.map(|policy| match policy {
-        HostPolicy::Any => Visibility::All,
-        HostPolicy::Only(list) => Visibility::Hosts(list),
-    }))
+/// Those who see a namespace.
+pub fn visibility(field: &str, visibility: &v1::Visibility) -> Result<Visibility, ManageError> {
+    match &visibility.to {
+        None => Err(not_set(field, "name hosts, or write out all of them")),
+        Some(To::All(_)) => Ok(Visibility::All),
+        Some(To::Only(list)) => Ok(Visibility::Hosts(nqns(field, &list.nqns, HOSTS_MAX)?)),
+    }
+}
+
+/// A field that must be set.
+pub fn not_set(field: &str, what_to_do: &str) -> ManageError {
+    invalid(field, format_args!("it is not set; {what_to_do}"))
+}
+
+/// The UUID that a namespace is expected to have; none where any is meant.
+pub fn expected_uuid(text: &str) -> Result<Option<[u8; 16]>, ManageError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let uuid = uuid_bytes(text);
+    let uuid = uuid.ok_or_else(|| invalid("expected_uuid", format_args!("{text:?} is no UUID")));
+    uuid.map(Some)
+}
+
+/// Hosts of a call that names some.
+pub fn named_hosts(texts: &[String]) -> Result<Vec<Nqn>, ManageError> {
+    if texts.is_empty() {
+        return Err(invalid("host_nqns", "nobody is named; name hosts"));
+    }
+    nqns("host_nqns", texts, HOSTS_PER_CALL_MAX)
 }
 
 /// An NSID of a namespace that must be named.
@@ -124,7 +137,10 @@ pub fn tcp(transport: i32) -> Result<(), ManageError> {
 }
 
 /// What a volume or store is called.
-pub fn source(text: &str) -> Result<String, ManageError> {
+pub fn source(source: Option<&v1::Source>) -> Result<String, ManageError> {
+    let Some(source::Kind::Text(text)) = source.and_then(|it| it.kind.as_ref()) else {
+        return Err(not_set("source", "name a volume or a store"));
+    };
     if text.is_empty() || text.len() > SOURCE_BYTES_MAX {
         return Err(invalid(
             "source",
@@ -142,7 +158,10 @@ pub fn body(request: &v1::CreateSubsystemRequest) -> Result<SubsystemBody, Manag
     Ok(SubsystemBody {
         serial: identify_text("serial", &request.serial, 20)?,
         model: identify_text("model", &request.model, 40)?,
-        hosts: hosts("hosts", request.hosts.as_ref())?.unwrap_or(HostPolicy::Only(Vec::new())),
+        hosts: match &request.hosts {
+            Some(policy) => hosts("hosts", policy)?,
+            None => HostPolicy::Only(Vec::new()),
+        },
         limits: limits(request.limits.as_ref())?,
     })
 }
@@ -228,11 +247,19 @@ pub fn policy(hosts: &HostPolicy) -> v1::HostPolicy {
     v1::HostPolicy { hosts: Some(hosts) }
 }
 
-fn seen_by(visibility: &Visibility) -> v1::HostPolicy {
-    policy(&match visibility {
-        Visibility::All => HostPolicy::Any,
-        Visibility::Hosts(list) => HostPolicy::Only(list.clone()),
-    })
+fn seen_by(visibility: &Visibility) -> v1::Visibility {
+    let to = match visibility {
+        Visibility::All => To::All(v1::AllHosts {}),
+        Visibility::Hosts(list) => To::Only(v1::HostList {
+            nqns: list.iter().map(Nqn::to_string).collect(),
+        }),
+    };
+    v1::Visibility { to: Some(to) }
+}
+
+/// Why operations are still under way, as answers say it.
+pub fn closing(closing: Closing) -> (bool, String) {
+    (closing.is_some(), closing.unwrap_or_default())
 }
 
 fn origin(in_config: bool) -> i32 {
@@ -290,7 +317,8 @@ pub fn namespace(
     let mut found = v1::Namespace {
         subsystem_nqn: nqn.to_string(),
         nsid,
-        source: config.source.to_string(),
+        source_text: config.source.to_string(),
+        path: path_of(&config.source),
         visible_to: Some(seen_by(&config.visibility)),
         origin: origin(manager.base().namespace(nqn, nsid).is_some()),
         ..v1::Namespace::default()
@@ -311,6 +339,21 @@ pub fn namespace(
         None => found.set_state(v1::NamespaceState::Failed),
     }
     Some(found)
+}
+
+/// The file or device that a source is, from the root on.
+fn path_of(source: &SourceSpec) -> String {
+    let path = match source {
+        SourceSpec::Volume { path } => path,
+        SourceSpec::Store {
+            spec: StoreSpec::File { path },
+            ..
+        } => path,
+        SourceSpec::Store { .. } => return String::new(),
+    };
+    // It fails for an empty path only.
+    let path = std::path::absolute(path).unwrap_or_default();
+    path.display().to_string()
 }
 
 fn describe(found: &mut v1::Namespace, served: &namespace::Namespace) {

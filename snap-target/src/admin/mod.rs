@@ -4,6 +4,7 @@
 
 mod connections;
 mod convert;
+mod paging;
 mod services;
 mod socket;
 
@@ -54,8 +55,6 @@ pub struct Context {
 /// What runs here.
 #[derive(Debug)]
 pub struct Info {
-    /// This start: 32 random hexadecimal digits.
-    pub instance: String,
     /// When it began.
     pub started_at: SystemTime,
     /// Reactor threads.

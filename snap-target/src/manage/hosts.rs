@@ -1,18 +1,37 @@
 //! Who may connect.
 
-use admin_proto::v1::{self, HostChange, event::Kind};
+use admin_proto::v1::{self, HostChange, Reason, event::Kind};
 use nvme::controller::HostPolicy;
 use nvme::nqn::Nqn;
 
 use super::steps::Step;
-use super::{ManageError, Manager, News};
+use super::{Closing, ManageError, Manager, News};
 use crate::limits::HOSTS_MAX;
+
+/// Who may connect now, and what that ended.
+#[derive(Debug, PartialEq)]
+pub struct HostsSet {
+    /// Who may.
+    pub policy: HostPolicy,
+    /// Controllers of hosts that no longer may.
+    pub controllers_ended: usize,
+    /// Operations that they left.
+    pub closing: Closing,
+}
+
+/// Takes hosts off a list. Returns those that were not on it.
+pub(super) fn take_off(list: &mut Vec<Nqn>, hosts: &[Nqn]) -> Vec<Nqn> {
+    let not_listed = hosts.iter().filter(|host| !list.contains(host));
+    let not_listed = not_listed.cloned().collect();
+    list.retain(|host| !hosts.contains(host));
+    not_listed
+}
 
 impl Manager {
     /// Adds hosts to the list; those that are on it are no error.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`]; [`ManageError::Precondition`] where any host is allowed; [`ManageError::Exhausted`].
+    /// No such subsystem, any host is allowed, or the list is full.
     pub fn allow_hosts(&mut self, nqn: &Nqn, hosts: &[Nqn]) -> Result<HostPolicy, ManageError> {
         let mut list = self.host_list(nqn)?;
         for host in hosts {
@@ -21,63 +40,63 @@ impl Manager {
             }
         }
         self.set_hosts(nqn, HostPolicy::Only(list))
-            .map(|(policy, _)| policy)
+            .map(|set| set.policy)
     }
 
-    /// Takes hosts off the list, and ends their controllers. Returns who may connect now, and how many controllers ended.
+    /// Takes hosts off the list, and ends their controllers. Returns what that did, and those that were not on it.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`] also for a host that is not on it; [`ManageError::Precondition`] where any host is allowed.
+    /// No such subsystem, or any host is allowed.
     pub fn deny_hosts(
         &mut self,
         nqn: &Nqn,
         hosts: &[Nqn],
-    ) -> Result<(HostPolicy, usize), ManageError> {
+    ) -> Result<(HostsSet, Vec<Nqn>), ManageError> {
         let mut list = self.host_list(nqn)?;
-        for host in hosts {
-            let at = list.iter().position(|it| it == host).ok_or_else(|| {
-                ManageError::NotFound(format!(
-                    "{host} is not on the list of {nqn}; `snapctl host list` shows who is"
-                ))
-            })?;
-            list.remove(at);
-        }
-        self.set_hosts(nqn, HostPolicy::Only(list))
+        let not_listed = take_off(&mut list, hosts);
+        let set = self.set_hosts(nqn, HostPolicy::Only(list))?;
+        Ok((set, not_listed))
     }
 
     /// Takes "any host" back.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`]; [`ManageError::Precondition`] while a list is in force.
-    pub fn deny_any_host(&mut self, nqn: &Nqn) -> Result<(HostPolicy, usize), ManageError> {
+    /// No such subsystem, or a list is in force.
+    pub fn deny_any_host(&mut self, nqn: &Nqn) -> Result<HostsSet, ManageError> {
         match &self.subsystem(nqn)?.body.hosts {
             HostPolicy::Any => self.set_hosts(nqn, HostPolicy::Only(Vec::new())),
-            HostPolicy::Only(_) => Err(ManageError::Precondition(format!(
-                "{nqn} is not open to any host, it has a list; deny the hosts on it by name"
-            ))),
+            HostPolicy::Only(_) => Err(ManageError::new(
+                Reason::HostList,
+                format!(
+                    "{nqn} is not open to any host, it has a list; deny the hosts on it by name"
+                ),
+            )
+            .of_subsystem(nqn)),
         }
     }
 
-    /// Replaces who may connect, and ends the controllers of hosts that no longer may. Returns how many.
+    /// Replaces who may connect, and ends the controllers of hosts that no longer may.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`], [`ManageError::Exhausted`].
-    pub fn set_hosts(
-        &mut self,
-        nqn: &Nqn,
-        hosts: HostPolicy,
-    ) -> Result<(HostPolicy, usize), ManageError> {
+    /// No such subsystem, or the list is too long.
+    pub fn set_hosts(&mut self, nqn: &Nqn, hosts: HostPolicy) -> Result<HostsSet, ManageError> {
         self.may_change()?;
         if let HostPolicy::Only(list) = &hosts
             && list.len() > HOSTS_MAX
         {
-            return Err(ManageError::Exhausted(format!(
-                "a list has at most {HOSTS_MAX} hosts; deny some first, or allow any host"
-            )));
+            return Err(ManageError::new(
+                Reason::Limit,
+                format!("a list has at most {HOSTS_MAX} hosts; deny some first, or allow any host"),
+            )
+            .of_subsystem(nqn));
         }
         let before = self.subsystem(nqn)?.body.hosts.clone();
         if before == hosts {
-            return Ok((hosts, 0));
+            return Ok(HostsSet {
+                policy: hosts,
+                controllers_ended: 0,
+                closing: None,
+            });
         }
         let ended = self
             .controllers()?
@@ -86,16 +105,20 @@ impl Manager {
             .count();
         let next = self.with_subsystem(nqn, |it| it.body.hosts = hosts.clone())?;
         let step = Step::SetHosts(nqn.clone(), hosts.clone());
-        self.commit(next, step, news(nqn, &before, &hosts))?;
-        Ok((hosts, ended))
+        let closing = self.commit(next, step, news(nqn, &before, &hosts))?;
+        Ok(HostsSet {
+            policy: hosts,
+            controllers_ended: ended,
+            closing,
+        })
     }
 
     fn host_list(&self, nqn: &Nqn) -> Result<Vec<Nqn>, ManageError> {
         match &self.subsystem(nqn)?.body.hosts {
             HostPolicy::Only(list) => Ok(list.clone()),
-            HostPolicy::Any => Err(ManageError::Precondition(format!(
+            HostPolicy::Any => Err(ManageError::new(Reason::AnyHost, format!(
                 "{nqn} is open to any host; set a list in its place, or take \"any host\" back first"
-            ))),
+            )).of_subsystem(nqn)),
         }
     }
 }

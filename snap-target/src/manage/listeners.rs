@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use admin_proto::v1::{self, ListenerChange, event::Kind};
+use admin_proto::v1::{self, ListenerChange, ObjectKind, Reason, event::Kind};
 
 use super::steps::{Step, listen};
 use super::{ManageError, Manager, News};
@@ -14,7 +14,7 @@ impl Manager {
     /// Listens at an address. Returns the port id: the lowest free one where none is given.
     ///
     /// # Errors
-    /// [`ManageError::Exists`], [`ManageError::Exhausted`], [`ManageError::Precondition`] with the system's words.
+    /// [`ManageError`]: Exists, [`ManageError`]: Exhausted, [`ManageError`]: Precondition with the system's words.
     pub fn add_listener(
         &mut self,
         address: SocketAddr,
@@ -23,57 +23,62 @@ impl Manager {
         self.may_change()?;
         let all = &self.desired.listeners;
         if all.len() >= LISTENERS_MAX {
-            return Err(ManageError::Exhausted(format!(
-                "there are {LISTENERS_MAX} listeners, and no more are possible; remove one first"
-            )));
+            return Err(ManageError::new(
+                Reason::Limit,
+                format!(
+                    "there are {LISTENERS_MAX} listeners, and no more are possible; remove one first"
+                ),
+            ));
         }
         let free = (1..=PortId::MAX).find(|id| !all.contains_key(id));
         let port_id = port_id.or(free).unwrap_or(PortId::MAX);
         if all.contains_key(&port_id) {
-            return Err(ManageError::Exists(format!(
-                "there is a listener with port id {port_id} already; take another one"
-            )));
+            return Err(ManageError::new(
+                Reason::PortIdTaken,
+                format!("there is a listener with port id {port_id} already; take another one"),
+            )
+            .about(ObjectKind::Listener, port_id));
         }
         let taken = all
             .keys()
             .any(|id| self.live_listener(*id) == Some(address));
         if taken {
-            return Err(ManageError::Exists(format!(
-                "there is a listener at {address} already"
-            )));
+            return Err(ManageError::new(
+                Reason::AddressTaken,
+                format!("there is a listener at {address} already"),
+            )
+            .about(ObjectKind::Listener, address));
         }
         let listener = listen(address)?;
         // The port in force, so that it is the same one after a restart.
         let address = listener
             .local_addr()
-            .map_err(|error| ManageError::Internal(error.to_string()))?;
+            .map_err(|error| ManageError::new(Reason::Fault, error.to_string()))?;
         let mut next = self.desired.clone();
         let config = ListenerConfig { address, port_id };
         next.listeners.insert(port_id, config);
         let step = Step::AddListener(port_id, listener);
-        self.commit(
-            next,
-            step,
-            vec![news(ListenerChange::Added, port_id, address)],
-        )?;
+        let news = news(ListenerChange::Added, port_id, address);
+        let _nothing_closes = self.commit(next, step, vec![news])?;
         Ok(port_id)
     }
 
     /// Stops listening; connections that are made stay.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`].
+    /// [`ManageError`]: NotFound.
     pub fn remove_listener(&mut self, port_id: PortId) -> Result<(), ManageError> {
         self.may_change()?;
         let mut next = self.desired.clone();
         let config = next.listeners.remove(&port_id).ok_or_else(|| {
-            ManageError::NotFound(format!(
+            ManageError::new(Reason::NoListener, format!(
                 "there is no listener with port id {port_id}; `snapctl listener list` shows those that are there"
             ))
+            .about(ObjectKind::Listener, port_id)
         })?;
         let address = self.live_listener(port_id).unwrap_or(config.address);
         let news = news(ListenerChange::Removed, port_id, address);
-        self.commit(next, Step::RemoveListener(port_id), vec![news])?;
+        let _nothing_closes = self.commit(next, Step::RemoveListener(port_id), vec![news])?;
         self.health.well(&subject(port_id));
         Ok(())
     }
@@ -81,40 +86,50 @@ impl Manager {
     /// Names another discovery service.
     ///
     /// # Errors
-    /// [`ManageError::Exists`], [`ManageError::Exhausted`].
+    /// [`ManageError`]: Exists, [`ManageError`]: Exhausted.
     pub fn add_referral(&mut self, address: SocketAddr, port_id: u16) -> Result<(), ManageError> {
         self.may_change()?;
         let mut next = self.desired.clone();
         if next.referrals.len() >= REFERRALS_MAX {
-            return Err(ManageError::Exhausted(format!(
-                "there are {REFERRALS_MAX} referrals, and no more are possible; remove one first"
-            )));
+            return Err(ManageError::new(
+                Reason::Limit,
+                format!(
+                    "there are {REFERRALS_MAX} referrals, and no more are possible; remove one first"
+                ),
+            ));
         }
         let config = ReferralConfig { address, port_id };
         if next.referrals.insert(address, config).is_some() {
-            return Err(ManageError::Exists(format!(
-                "there is a referral to {address} already"
-            )));
+            return Err(ManageError::new(
+                Reason::ReferralExists,
+                format!("there is a referral to {address} already"),
+            )
+            .about(ObjectKind::Referral, address));
         }
         let step = Step::SetReferrals(next.referrals.values().cloned().collect());
         let news = news(ListenerChange::ReferralAdded, port_id, address);
         self.commit(next, step, vec![news])
+            .map(|_nothing_closes| ())
     }
 
     /// Takes it out of the discovery log.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`].
+    /// [`ManageError`]: NotFound.
     pub fn remove_referral(&mut self, address: SocketAddr) -> Result<(), ManageError> {
         self.may_change()?;
         let mut next = self.desired.clone();
-        let config = next
-            .referrals
-            .remove(&address)
-            .ok_or_else(|| ManageError::NotFound(format!("there is no referral to {address}")))?;
+        let config = next.referrals.remove(&address).ok_or_else(|| {
+            ManageError::new(
+                Reason::NoReferral,
+                format!("there is no referral to {address}"),
+            )
+            .about(ObjectKind::Referral, address)
+        })?;
         let step = Step::SetReferrals(next.referrals.values().cloned().collect());
         let news = news(ListenerChange::ReferralRemoved, config.port_id, address);
         self.commit(next, step, vec![news])
+            .map(|_nothing_closes| ())
     }
 }
 

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use admin_proto::v1::{self, event::Kind};
+use admin_proto::v1::{self, HealthCode, Reason, event::Kind};
 use frontend_nvme_tcp::ControllerReport;
 use namespace::Namespace;
 use nvme::controller::ControllerId;
@@ -39,6 +39,7 @@ use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
 use crate::state::{Keepers, Overlay, StateFolder};
+use crate::text::uuid_text;
 use steps::{Step, take};
 
 /// See the module.
@@ -55,6 +56,10 @@ pub struct Manager {
     keepers: Option<Keepers>,
     events: Hub,
     health: Health,
+    /// Whose request is being carried out; empty: nobody's.
+    actor: String,
+    /// The last event that the answer to it contains.
+    as_of: u64,
 }
 
 /// What a manager starts from.
@@ -121,6 +126,9 @@ impl Live {
 /// What health calls the state folder.
 const STATE_SUBJECT: &str = "state folder";
 
+/// Why operations of a store are still under way behind a change that is in force, one line; none where there are none.
+pub type Closing = Option<String>;
+
 /// An event on its way: told when its change is in force.
 type News = (Kind, String);
 
@@ -151,7 +159,7 @@ impl Manager {
     /// The controllers, by CNTLID.
     ///
     /// # Errors
-    /// [`ManageError::Unavailable`].
+    /// [`ManageError`]: Unavailable.
     pub fn controllers(&self) -> Result<Vec<ControllerReport>, ManageError> {
         Ok(self.frontend.controllers()?)
     }
@@ -159,16 +167,52 @@ impl Manager {
     /// Ends a controller and its connections.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`].
-    pub fn end_controller(&mut self, id: u16) -> Result<(), ManageError> {
+    /// No such controller.
+    pub fn end_controller(&mut self, id: u16) -> Result<Closing, ManageError> {
         self.may_change()?;
-        Ok(self.frontend.end_controller(ControllerId(id))?)
+        self.frontend.end_controller(ControllerId(id))?;
+        Ok(None)
+    }
+
+    /// A request begins: its answer contains what happened before it, and its own events are somebody's.
+    pub fn begin(&mut self, actor: String) {
+        self.as_of = self.events.last();
+        self.actor = actor;
+    }
+
+    /// It is answered.
+    pub fn end(&mut self) {
+        self.actor.clear();
+    }
+
+    /// What the answer to the request is true of.
+    pub fn as_of(&self) -> v1::AsOf {
+        self.events.as_of_event(self.as_of)
+    }
+
+    /// That a namespace is the disk that was meant, where one was.
+    ///
+    /// # Errors
+    /// It is another one, or not known.
+    pub fn expect(&self, nqn: &Nqn, nsid: u32, uuid: Option<[u8; 16]>) -> Result<(), ManageError> {
+        self.require_namespace(nqn, nsid)?;
+        let Some(uuid) = uuid else { return Ok(()) };
+        let there = self.live.served(nqn, nsid).map(|it| it.identity.uuid);
+        if there == Some(uuid) {
+            return Ok(());
+        }
+        let there = there.map_or_else(|| "not known".to_owned(), |it| uuid_text(&it));
+        let text = format!(
+            "namespace {nsid} of {nqn} is another disk: its UUID is {there}, not {}; look which one is meant",
+            uuid_text(&uuid)
+        );
+        Err(ManageError::new(Reason::OtherUuid, text).of_namespace(nqn, nsid))
     }
 
     /// That a subsystem is there.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`].
+    /// [`ManageError`]: NotFound.
     pub fn require_subsystem(&self, nqn: &Nqn) -> Result<(), ManageError> {
         self.subsystem(nqn).map(|_| ())
     }
@@ -176,14 +220,15 @@ impl Manager {
     /// That a namespace is there, served or not.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`].
+    /// [`ManageError`]: NotFound.
     pub fn require_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
         self.namespace_config(nqn, nsid).map(|_| ())
     }
 
     fn may_change(&self) -> Result<(), ManageError> {
         match self.health.phase() {
-            Phase::Draining => Err(ManageError::Unavailable(
+            Phase::Draining => Err(ManageError::new(
+                Reason::Ending,
                 "the daemon is on its way out and takes no changes; ask the next one".to_owned(),
             )),
             Phase::Starting | Phase::Serving => Ok(()),
@@ -191,22 +236,33 @@ impl Manager {
     }
 
     /// Saves a change, puts it in force, and tells it.
-    fn commit(&mut self, next: Desired, step: Step, news: Vec<News>) -> Result<(), ManageError> {
+    fn commit(
+        &mut self,
+        next: Desired,
+        step: Step,
+        news: Vec<News>,
+    ) -> Result<Closing, ManageError> {
         self.save(&next)?;
-        if let Err(error) = take(&*self.frontend, &mut self.live, step) {
-            self.put_back();
-            return Err(error);
-        }
+        let closing = match take(&*self.frontend, &mut self.live, step) {
+            Ok(closing) => closing,
+            Err(error) => {
+                self.put_back();
+                return Err(error);
+            }
+        };
         self.desired = next;
         self.tell(news);
+        // What comes of it besides is nobody's doing, and not what the answer is about.
+        let (actor, as_of) = (std::mem::take(&mut self.actor), self.as_of);
         self.retry_failed();
-        Ok(())
+        (self.actor, self.as_of) = (actor, as_of);
+        Ok(closing)
     }
 
-    fn tell(&self, news: Vec<News>) {
+    fn tell(&mut self, news: Vec<News>) {
         for (kind, text) in news {
-            tracing::info!("{text}");
-            self.events.publish(kind, text);
+            tracing::info!(by = self.actor, "{text}");
+            self.as_of = self.events.publish_by(&self.actor, kind, text);
         }
     }
 
@@ -215,7 +271,8 @@ impl Manager {
         if let Some(state) = &mut self.state
             && let Err(error) = state.save(&Overlay::between(&self.base, next))
         {
-            self.health.problem(STATE_SUBJECT, error.to_string());
+            self.health
+                .problem(STATE_SUBJECT, HealthCode::StateFolder, error.to_string());
             return Err(error.into());
         }
         self.health.well(STATE_SUBJECT);
@@ -230,7 +287,8 @@ impl Manager {
                 "{error}; a change that was refused would be made at the next start: make another one when the folder can be written"
             );
             tracing::error!("{what}");
-            self.health.problem(STATE_SUBJECT, what);
+            self.health
+                .problem(STATE_SUBJECT, HealthCode::StateFolder, what);
         }
     }
 
@@ -255,9 +313,11 @@ impl Manager {
 }
 
 fn no_subsystem(nqn: &Nqn) -> ManageError {
-    ManageError::NotFound(format!(
-        "there is no subsystem {nqn}; `snapctl subsystem list` shows those that are there"
-    ))
+    ManageError::new(
+        Reason::NoSubsystem,
+        format!("there is no subsystem {nqn}; `snapctl subsystem list` shows those that are there"),
+    )
+    .of_subsystem(nqn)
 }
 
 fn subsystem_news(change: v1::SubsystemChange, nqn: &Nqn, what: &str) -> News {

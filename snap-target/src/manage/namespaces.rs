@@ -5,16 +5,18 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use admin_proto::v1::{self, NamespaceChange, event::Kind};
+use admin_proto::v1::{self, NamespaceChange, Reason, event::Kind};
 use namespace::Namespace;
 use nvme::controller::{NAMESPACES_MAX, Visibility};
 use nvme::nqn::Nqn;
 use store::StoreSpec;
 
+use super::hosts::take_off;
 use super::steps::Step;
-use super::{ManageError, Manager, News};
+use super::{Closing, ManageError, Manager, News};
 use crate::config::{NamespaceConfig, SourceSpec};
 use crate::identity;
+use crate::limits::HOSTS_MAX;
 use crate::line_of;
 use crate::open;
 use crate::text::uuid_text;
@@ -54,24 +56,29 @@ impl Manager {
     /// Opens what stands behind a namespace, and attaches it. Returns its NSID.
     ///
     /// # Errors
-    /// [`ManageError`]; what cannot be opened is [`ManageError::Precondition`] and says why.
+    /// [`ManageError`]; what cannot be opened is [`ManageError`]: Precondition and says why.
     pub fn attach(&mut self, new: NewNamespace) -> Result<u32, ManageError> {
         self.may_change()?;
         let NewNamespace { nqn, source, .. } = new;
         let there = &self.subsystem(&nqn)?.namespaces;
         let lowest = (1..=NAMESPACES_MAX).find(|nsid| !there.contains_key(nsid));
         let nsid = new.nsid.or(lowest).ok_or_else(|| {
-            ManageError::Exhausted(format!(
+            ManageError::new(Reason::Limit, format!(
                 "{nqn} has {NAMESPACES_MAX} namespaces, and no more are possible; detach one first"
             ))
+            .of_subsystem(&nqn)
         })?;
         if there.contains_key(&nsid) {
-            return Err(ManageError::Exists(format!(
-                "{nqn} has a namespace {nsid} already; detach it first, or take another number"
-            )));
+            return Err(ManageError::new(
+                Reason::NsidTaken,
+                format!(
+                    "{nqn} has a namespace {nsid} already; detach it first, or take another number"
+                ),
+            )
+            .of_namespace(&nqn, nsid));
         }
         let source = SourceSpec::parse(&source, new.lba_bytes.unwrap_or(4096))
-            .map_err(|error| ManageError::Invalid(format!("source: {error}")))?;
+            .map_err(|error| ManageError::field("source", error))?;
         let config = NamespaceConfig {
             nsid,
             source: absolute(source)?,
@@ -82,25 +89,28 @@ impl Manager {
         if let Some(wanted) = new.lba_bytes
             && wanted != namespace.lba_bytes
         {
-            return Err(ManageError::Precondition(format!(
-                "{} has blocks of {} bytes, not {wanted}; leave the block size out",
-                namespace.name, namespace.lba_bytes
-            )));
+            return Err(ManageError::new(
+                Reason::BlockSize,
+                format!(
+                    "{} has blocks of {} bytes, not {wanted}; leave the block size out",
+                    namespace.name, namespace.lba_bytes
+                ),
+            ));
         }
         let next = self.with_subsystem(&nqn, |it| {
             it.namespaces.insert(nsid, config.clone());
         })?;
         let news = news(NamespaceChange::Attached, &nqn, &namespace, "attached");
         let step = Step::Attach(nqn, namespace, config.visibility);
-        self.commit(next, step, vec![news])?;
+        let _nothing_closes = self.commit(next, step, vec![news])?;
         Ok(nsid)
     }
 
     /// Takes a namespace away. Its data stay.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`].
-    pub fn detach(&mut self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
+    /// [`ManageError`]: NotFound.
+    pub fn detach(&mut self, nqn: &Nqn, nsid: u32) -> Result<Closing, ManageError> {
         self.may_change()?;
         self.namespace_config(nqn, nsid)?;
         let next = self.with_subsystem(nqn, |it| {
@@ -110,15 +120,15 @@ impl Manager {
             Some(old) => vec![news(NamespaceChange::Detached, nqn, old, "detached")],
             None => Vec::new(),
         };
-        self.commit(next, Step::Detach(nqn.clone(), nsid), news)?;
+        let closing = self.commit(next, Step::Detach(nqn.clone(), nsid), news)?;
         self.health.well(&subject(nqn, nsid));
-        Ok(())
+        Ok(closing)
     }
 
     /// Shows a namespace to other hosts.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`].
+    /// [`ManageError`]: NotFound.
     pub fn set_visibility(
         &mut self,
         nqn: &Nqn,
@@ -144,32 +154,83 @@ impl Manager {
             None => Vec::new(),
         };
         let step = Step::SetVisibility(nqn.clone(), nsid, visibility);
-        self.commit(next, step, news)
+        self.commit(next, step, news).map(|_nothing_closes| ())
+    }
+
+    /// Shows a namespace to hosts besides those who see it.
+    ///
+    /// # Errors
+    /// No such namespace, all hosts see it, or the list is full.
+    pub fn show_to(&mut self, nqn: &Nqn, nsid: u32, hosts: &[Nqn]) -> Result<(), ManageError> {
+        let mut list = self.seen_by(nqn, nsid)?;
+        for host in hosts {
+            if !list.contains(host) {
+                list.push(host.clone());
+            }
+        }
+        if list.len() > HOSTS_MAX {
+            let text = format!(
+                "a list has at most {HOSTS_MAX} hosts; hide it from some first, or show it to all"
+            );
+            return Err(ManageError::new(Reason::Limit, text).of_namespace(nqn, nsid));
+        }
+        self.set_visibility(nqn, nsid, Visibility::Hosts(list))
+    }
+
+    /// Shows a namespace no longer to these. Returns those that were not on its list.
+    ///
+    /// # Errors
+    /// No such namespace, or all hosts see it.
+    pub fn hide_from(
+        &mut self,
+        nqn: &Nqn,
+        nsid: u32,
+        hosts: &[Nqn],
+    ) -> Result<Vec<Nqn>, ManageError> {
+        let mut list = self.seen_by(nqn, nsid)?;
+        let not_listed = take_off(&mut list, hosts);
+        self.set_visibility(nqn, nsid, Visibility::Hosts(list))?;
+        Ok(not_listed)
+    }
+
+    /// The hosts that see a namespace, where it has a list.
+    fn seen_by(&self, nqn: &Nqn, nsid: u32) -> Result<Vec<Nqn>, ManageError> {
+        match &self.namespace_config(nqn, nsid)?.visibility {
+            Visibility::Hosts(list) => Ok(list.clone()),
+            Visibility::All => {
+                let text = format!(
+                    "all hosts of {nqn} see namespace {nsid}; set a list in its place first"
+                );
+                Err(ManageError::new(Reason::AnyHost, text).of_namespace(nqn, nsid))
+            }
+        }
     }
 
     /// Gives a raw namespace another size. Returns the one before, in bytes. A file is grown before hosts are told, and cut, if forced, after: what fails in
     /// between leaves a file that is longer than what is served of it.
     ///
     /// # Errors
-    /// [`ManageError`]; a smaller size that is not forced is [`ManageError::Precondition`].
+    /// [`ManageError`]; a smaller size that is not forced is [`ManageError`]: Precondition.
     pub fn resize(
         &mut self,
         nqn: &Nqn,
         nsid: u32,
         size: NewSize,
         force: bool,
-    ) -> Result<u64, ManageError> {
+    ) -> Result<(u64, Closing), ManageError> {
         self.may_change()?;
         let mut config = self.namespace_config(nqn, nsid)?.clone();
         let old = self.live.served(nqn, nsid).cloned().ok_or_else(|| {
-            ManageError::Precondition(format!(
+            ManageError::new(Reason::NotServed, format!(
                 "namespace {nsid} of {nqn} is not served: what stands behind it cannot be opened"
             ))
+            .of_namespace(nqn, nsid)
         })?;
         let mut cut = None;
         match &mut config.source {
             SourceSpec::Volume { .. } => {
-                return Err(ManageError::Precondition(
+                return Err(ManageError::new(
+                    Reason::Size,
                     "this namespace is a view: its size is its volume's; pack another volume"
                         .to_owned(),
                 ));
@@ -191,13 +252,15 @@ impl Manager {
                     *now = bytes;
                 }
                 (StoreSpec::Mem { .. }, NewSize::Bytes(_)) => {
-                    return Err(ManageError::Precondition(
+                    return Err(ManageError::new(
+                        Reason::Size,
                         "memory keeps its size as long as it is attached; attach another one"
                             .to_owned(),
                     ));
                 }
                 (StoreSpec::Null { .. } | StoreSpec::Mem { .. }, NewSize::Rescan) => {
-                    return Err(ManageError::Precondition(
+                    return Err(ManageError::new(
+                        Reason::Size,
                         "only files and block devices can have changed by themselves; name a size"
                             .to_owned(),
                     ));
@@ -214,7 +277,7 @@ impl Manager {
         config: NamespaceConfig,
         cut: Option<(std::path::PathBuf, u64)>,
         force: bool,
-    ) -> Result<u64, ManageError> {
+    ) -> Result<(u64, Closing), ManageError> {
         let before = old.bytes();
         let mut namespace = self.open_again(&config, old)?;
         if let Some((_, bytes)) = &cut {
@@ -222,7 +285,7 @@ impl Manager {
         }
         may_shrink(before, namespace.bytes(), force)?;
         if namespace.bytes() == before {
-            return Ok(before);
+            return Ok((before, None));
         }
         let namespace = Arc::new(namespace);
         let text = format!("has {} bytes now, it had {before}", namespace.bytes());
@@ -230,12 +293,12 @@ impl Manager {
         let next = self.with_subsystem(nqn, |it| {
             it.namespaces.insert(config.nsid, config);
         })?;
-        self.commit(next, Step::Replace(nqn.clone(), namespace), vec![news])?;
+        let closing = self.commit(next, Step::Replace(nqn.clone(), namespace), vec![news])?;
         if let Some((path, bytes)) = cut {
             // Hosts see the new end already; nobody reads or writes behind it.
             set_len(&path, bytes)?;
         }
-        Ok(before)
+        Ok((before, closing))
     }
 
     /// Opens what stands behind a namespace, with the keeper of its records.
@@ -260,7 +323,7 @@ impl Manager {
             Ok(uuid.transpose()?)
         };
         open::namespace(config, &self.policy, &mut given)
-            .map_err(|error| ManageError::Precondition(line_of(&error)))
+            .map_err(|error| ManageError::new(Reason::SourceUnusable, line_of(&error)))
     }
 
     /// Opens it again, at another size: it is the same disk, and known as that.
@@ -277,7 +340,7 @@ impl Manager {
             Ok(Some(uuid))
         };
         let namespace = open::namespace(config, &self.policy, &mut given)
-            .map_err(|error| ManageError::Precondition(line_of(&error)))?;
+            .map_err(|error| ManageError::new(Reason::SourceUnusable, line_of(&error)))?;
         Ok(namespace.succeeding(old))
     }
 
@@ -293,7 +356,7 @@ impl Manager {
             let keeper = keepers.of(&namespace.identity);
             namespace = namespace
                 .kept_by(keeper)
-                .map_err(|error| ManageError::Precondition(error.to_string()))?;
+                .map_err(|error| ManageError::new(Reason::SourceUnusable, error.to_string()))?;
         }
         Ok(Arc::new(namespace))
     }
@@ -310,20 +373,28 @@ impl Manager {
             // Two subsystems may show the same view; a disk that can be written has one writer's order, and one set of reservations.
             let read_only = other.write_protected && namespace.write_protected;
             if other.identity == namespace.identity && (of == nqn || !read_only) {
-                return Err(ManageError::Precondition(format!(
-                    "{} and {} are the same content under the same UUID; serve it once",
-                    other.name, namespace.name
-                )));
+                return Err(ManageError::new(
+                    Reason::SourceInUse,
+                    format!(
+                        "{} and {} are the same content under the same UUID; serve it once",
+                        other.name, namespace.name
+                    ),
+                )
+                .of_namespace(of, other.nsid));
             }
             let others = self.desired.namespace(of, other.nsid);
             if !read_only
                 && node.is_some()
                 && others.and_then(|it| identity::node_of(&it.source)) == node
             {
-                return Err(ManageError::Precondition(format!(
-                    "{} and {} are two names of the same disk; serve it once",
-                    other.name, namespace.name
-                )));
+                return Err(ManageError::new(
+                    Reason::SourceInUse,
+                    format!(
+                        "{} and {} are two names of the same disk; serve it once",
+                        other.name, namespace.name
+                    ),
+                )
+                .of_namespace(of, other.nsid));
             }
         }
         Ok(())
@@ -336,9 +407,10 @@ impl Manager {
     ) -> Result<&NamespaceConfig, ManageError> {
         let there = self.subsystem(nqn)?.namespaces.get(&nsid);
         there.ok_or_else(|| {
-            ManageError::NotFound(format!(
+            ManageError::new(Reason::NoNamespace, format!(
                 "{nqn} has no namespace {nsid}; `snapctl namespace list` shows those that are there"
             ))
+            .of_namespace(nqn, nsid)
         })
     }
 }
@@ -356,34 +428,47 @@ fn absolute(source: SourceSpec) -> Result<SourceSpec, ManageError> {
     if path.is_absolute() {
         return Ok(source);
     }
-    Err(ManageError::Invalid(format!(
-        "source: {} is relative; write the whole path on the daemon's machine",
-        path.display()
-    )))
+    Err(ManageError::field(
+        "source",
+        format_args!(
+            "{} is relative; write the whole path on the daemon's machine",
+            path.display()
+        ),
+    ))
 }
 
 fn whole_blocks(bytes: u64, lba_bytes: u32) -> Result<(), ManageError> {
     if bytes == 0 || !bytes.is_multiple_of(u64::from(lba_bytes)) {
-        return Err(ManageError::Invalid(format!(
-            "bytes: {bytes} is no multiple of the block size; take a multiple of {lba_bytes}, at least one"
-        )));
+        return Err(ManageError::field(
+            "bytes",
+            format_args!(
+                "{bytes} is no multiple of the block size; take a multiple of {lba_bytes}, at least one"
+            ),
+        ));
     }
     Ok(())
 }
 
 fn may_shrink(before: u64, bytes: u64, force: bool) -> Result<(), ManageError> {
     if bytes < before && !force {
-        return Err(ManageError::Precondition(format!(
-            "{bytes} bytes are less than the {before} that hosts see; what is behind the new end would be lost: force it if that is meant"
-        )));
+        return Err(ManageError::new(
+            Reason::Shrinks,
+            format!(
+                "{bytes} bytes are less than the {before} that hosts see; what is behind the new end would be lost: force it if that is meant"
+            ),
+        ));
     }
     Ok(())
 }
 
 /// Makes a file at least this long; a block device must be.
 fn grow(path: &Path, bytes: u64) -> Result<(), ManageError> {
-    let refused =
-        |error: std::io::Error| ManageError::Precondition(format!("{}: {error}", path.display()));
+    let refused = |error: std::io::Error| {
+        ManageError::new(
+            Reason::SourceUnusable,
+            format!("{}: {error}", path.display()),
+        )
+    };
     let metadata = std::fs::metadata(path).map_err(refused)?;
     if metadata.file_type().is_block_device() {
         let has = std::io::Seek::seek(
@@ -392,10 +477,13 @@ fn grow(path: &Path, bytes: u64) -> Result<(), ManageError> {
         )
         .map_err(refused)?;
         if has != bytes {
-            return Err(ManageError::Precondition(format!(
-                "{} is a block device of {has} bytes, and served whole; rescan it",
-                path.display()
-            )));
+            return Err(ManageError::new(
+                Reason::Size,
+                format!(
+                    "{} is a block device of {has} bytes, and served whole; rescan it",
+                    path.display()
+                ),
+            ));
         }
         return Ok(());
     }
@@ -412,10 +500,13 @@ fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {
         Ok(())
     });
     done.map_err(|error| {
-        ManageError::Precondition(format!(
-            "{} cannot be made {bytes} bytes long: {error}",
-            path.display()
-        ))
+        ManageError::new(
+            Reason::SourceUnusable,
+            format!(
+                "{} cannot be made {bytes} bytes long: {error}",
+                path.display()
+            ),
+        )
     })
 }
 

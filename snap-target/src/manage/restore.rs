@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use admin_proto::v1::HealthCode;
 use anyhow::{Context, Result, anyhow};
 use nvme::nqn::Nqn;
 
@@ -49,6 +50,8 @@ impl Manager {
             keepers,
             events,
             health,
+            actor: String::new(),
+            as_of: 0,
         };
         manager.serve_all(&mut desired, start)?;
         manager.save_at_start(&desired);
@@ -122,14 +125,15 @@ impl Manager {
     fn save_at_start(&mut self, desired: &Desired) {
         if let Some(Err(error)) = self.state.as_ref().map(StateFolder::check_writable) {
             tracing::error!("{error}; until then changes are refused");
-            self.health.problem(STATE_SUBJECT, error.to_string());
+            self.health
+                .problem(STATE_SUBJECT, HealthCode::StateFolder, error.to_string());
         } else if let Err(error) = self.save(desired) {
             tracing::error!(%error, "what the file has overtaken is not forgotten");
         }
     }
 
     fn serve_one(&mut self, step: Step) -> Result<(), ManageError> {
-        take(&*self.frontend, &mut self.live, step)
+        take(&*self.frontend, &mut self.live, step).map(|_nothing_closes| ())
     }
 }
 

@@ -1,6 +1,6 @@
 //! What is to be served and could not be had: told by health, and tried again.
 
-use admin_proto::v1::{ListenerChange, NamespaceChange};
+use admin_proto::v1::{HealthCode, ListenerChange, NamespaceChange};
 use nvme::nqn::Nqn;
 
 use super::steps::{Step, listen, take};
@@ -23,7 +23,7 @@ impl Manager {
                 && let Some(served) = self.live.served(&nqn, nsid)
             {
                 let news =
-                    namespaces::news(NamespaceChange::Attached, &nqn, served, "can be served");
+                    namespaces::news(NamespaceChange::Recovered, &nqn, served, "can be served");
                 self.tell(vec![news]);
             }
         }
@@ -62,7 +62,7 @@ impl Manager {
         let subject = namespaces::subject(nqn, config.nsid);
         let served = self.open(nqn, config).and_then(|namespace| {
             let step = Step::Attach(nqn.clone(), namespace, config.visibility.clone());
-            take(&*self.frontend, &mut self.live, step)
+            take(&*self.frontend, &mut self.live, step).map(|_nothing_closes| ())
         });
         match &served {
             Ok(()) => self.health.well(&subject),
@@ -71,7 +71,8 @@ impl Manager {
                 self.live
                     .namespaces
                     .insert((nqn.clone(), config.nsid), failed);
-                self.health.problem(&subject, error.to_string());
+                self.health
+                    .problem(&subject, HealthCode::SourceUnusable, error.to_string());
             }
         }
         served
@@ -82,7 +83,7 @@ impl Manager {
         let subject = listeners::subject(config.port_id);
         let listening = listen(config.address).and_then(|listener| {
             let step = Step::AddListener(config.port_id, listener);
-            take(&*self.frontend, &mut self.live, step)
+            take(&*self.frontend, &mut self.live, step).map(|_nothing_closes| ())
         });
         match &listening {
             Ok(()) => self.health.well(&subject),
@@ -90,7 +91,8 @@ impl Manager {
                 self.live
                     .listeners
                     .insert(config.port_id, ListenerLive::Failed);
-                self.health.problem(&subject, error.to_string());
+                self.health
+                    .problem(&subject, HealthCode::Listener, error.to_string());
             }
         }
         listening

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
+use admin_proto::v1::{ObjectKind, Reason};
 use frontend_nvme_tcp::AdminError;
 use namespace::Namespace;
 use nvme::controller::{HostPolicy, Referral, Transport, Visibility};
@@ -10,7 +11,7 @@ use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
 use super::frontend::Frontend;
-use super::{ListenerLive, Live, ManageError, NamespaceLive};
+use super::{Closing, ListenerLive, Live, ManageError, NamespaceLive};
 use crate::config::ReferralConfig;
 use crate::desired::{PortId, SubsystemBody};
 
@@ -30,13 +31,14 @@ pub enum Step {
 }
 
 /// Takes a step, or says why nothing of it was done.
-pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<(), ManageError> {
+pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Closing, ManageError> {
+    let mut closing = None;
     match step {
         Step::CreateSubsystem(nqn, body) => {
             frontend.create_subsystem(subsystem_of(nqn, body))?;
         }
         Step::DeleteSubsystem(nqn) => {
-            closed(frontend.delete_subsystem(&nqn))?;
+            closing = closed(frontend.delete_subsystem(&nqn))?;
             live.namespaces.retain(|(of, _), _| *of != nqn);
         }
         Step::SetHosts(nqn, hosts) => frontend.set_hosts(&nqn, hosts)?,
@@ -47,14 +49,14 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<(), 
                 .insert(key, NamespaceLive::Served(namespace));
         }
         Step::Replace(nqn, namespace) => {
-            closed(frontend.replace(&nqn, namespace.clone()))?;
+            closing = closed(frontend.replace(&nqn, namespace.clone()))?;
             let key = (nqn, namespace.nsid);
             live.namespaces
                 .insert(key, NamespaceLive::Served(namespace));
         }
         Step::Detach(nqn, nsid) => {
             if live.served(&nqn, nsid).is_some() {
-                closed(frontend.detach(&nqn, Nsid(nsid)))?;
+                closing = closed(frontend.detach(&nqn, Nsid(nsid)))?;
             }
             live.namespaces.remove(&(nqn, nsid));
         }
@@ -66,7 +68,7 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<(), 
         Step::AddListener(port_id, listener) => {
             let address = listener
                 .local_addr()
-                .map_err(|error| ManageError::Internal(error.to_string()))?;
+                .map_err(|error| ManageError::new(Reason::Fault, error.to_string()))?;
             frontend.add_listener(port_id, listener)?;
             live.listeners.insert(port_id, ListenerLive::Open(address));
         }
@@ -80,17 +82,17 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<(), 
             frontend.set_referrals(all.iter().map(referral_of).collect())?;
         }
     }
-    Ok(())
+    Ok(closing)
 }
 
 /// Hosts no longer see it; that a store has not answered yet is no reason to take it back.
-fn closed(result: Result<(), AdminError>) -> Result<(), AdminError> {
+fn closed(result: Result<(), AdminError>) -> Result<Closing, AdminError> {
     match result {
         Err(error @ AdminError::StillClosing { .. }) => {
             tracing::warn!(%error, "a store takes long to close");
-            Ok(())
+            Ok(Some(error.to_string()))
         }
-        other => other,
+        other => other.map(|()| None),
     }
 }
 
@@ -116,8 +118,9 @@ fn referral_of(config: &ReferralConfig) -> Referral {
 /// Listens, or says why not.
 pub fn listen(address: SocketAddr) -> Result<TcpListener, ManageError> {
     frontend_nvme_tcp::bind(address).map_err(|error| {
-        ManageError::Precondition(format!(
+        ManageError::new(Reason::AddressRefused, format!(
             "cannot listen on {address}: {error}; take an address of this machine and a free port"
         ))
+        .about(ObjectKind::Listener, address)
     })
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use admin_proto::v1::SubsystemChange;
+use admin_proto::v1::{Reason, SubsystemChange};
 use nvme::nqn::Nqn;
 
 use super::steps::Step;
-use super::{ManageError, Manager, subsystem_news};
+use super::{Closing, ManageError, Manager, subsystem_news};
 use crate::desired::{Subsystem, SubsystemBody};
 use crate::limits::SUBSYSTEMS_MAX;
 
@@ -14,18 +14,25 @@ impl Manager {
     /// Makes a subsystem without namespaces.
     ///
     /// # Errors
-    /// [`ManageError::Exists`], [`ManageError::Exhausted`], [`ManageError::Precondition`].
+    /// [`ManageError`]: Exists, [`ManageError`]: Exhausted, [`ManageError`]: Precondition.
     pub fn create_subsystem(&mut self, nqn: Nqn, body: SubsystemBody) -> Result<(), ManageError> {
         self.may_change()?;
         if self.desired.subsystems.contains_key(&nqn) {
-            return Err(ManageError::Exists(format!(
-                "there is a subsystem {nqn} already; delete it first, or take another name"
-            )));
+            return Err(ManageError::new(
+                Reason::SubsystemExists,
+                format!(
+                    "there is a subsystem {nqn} already; delete it first, or take another name"
+                ),
+            )
+            .of_subsystem(&nqn));
         }
         if self.desired.subsystems.len() >= SUBSYSTEMS_MAX {
-            return Err(ManageError::Exhausted(format!(
-                "there are {SUBSYSTEMS_MAX} subsystems, and no more are possible; delete one first"
-            )));
+            return Err(ManageError::new(
+                Reason::Limit,
+                format!(
+                    "there are {SUBSYSTEMS_MAX} subsystems, and no more are possible; delete one first"
+                ),
+            ));
         }
         let mut next = self.desired.clone();
         let made = Subsystem {
@@ -35,17 +42,18 @@ impl Manager {
         next.subsystems.insert(nqn.clone(), made);
         let news = subsystem_news(SubsystemChange::Created, &nqn, "was made");
         self.commit(next, Step::CreateSubsystem(nqn, body), vec![news])
+            .map(|_nothing_closes| ())
     }
 
-    /// Deletes a subsystem with all that it has. Returns how many namespaces and controllers it had.
+    /// Deletes a subsystem with all that it has. Returns how many namespaces and controllers it had, and what they left.
     ///
     /// # Errors
-    /// [`ManageError::NotFound`]; [`ManageError::Precondition`] where it is in use and not forced.
+    /// [`ManageError`]: NotFound; [`ManageError`]: Precondition where it is in use and not forced.
     pub fn delete_subsystem(
         &mut self,
         nqn: &Nqn,
         force: bool,
-    ) -> Result<(usize, usize), ManageError> {
+    ) -> Result<(usize, usize, Closing), ManageError> {
         self.may_change()?;
         let namespaces: Vec<u32> = self.subsystem(nqn)?.namespaces.keys().copied().collect();
         let controllers = self.controllers()?;
@@ -54,18 +62,19 @@ impl Manager {
             .filter(|it| it.subsystem.as_ref() == Some(nqn))
             .count();
         if !force && (!namespaces.is_empty() || controllers > 0) {
-            return Err(ManageError::Precondition(format!(
+            return Err(ManageError::new(Reason::SubsystemInUse, format!(
                 "{nqn} has {} namespaces and {controllers} controllers; force deletes it with them (stores keep their data)",
                 namespaces.len()
-            )));
+            ))
+            .of_subsystem(nqn));
         }
         let mut next = self.desired.clone();
         next.subsystems.remove(nqn);
         let news = subsystem_news(SubsystemChange::Deleted, nqn, "was deleted");
-        self.commit(next, Step::DeleteSubsystem(nqn.clone()), vec![news])?;
+        let closing = self.commit(next, Step::DeleteSubsystem(nqn.clone()), vec![news])?;
         for nsid in &namespaces {
             self.health.well(&super::namespaces::subject(nqn, *nsid));
         }
-        Ok((namespaces.len(), controllers))
+        Ok((namespaces.len(), controllers, closing))
     }
 }

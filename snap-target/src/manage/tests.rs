@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
+use admin_proto::v1::{HealthCode, Reason};
 use frontend_nvme_tcp::{AdminError, ControllerReport};
 use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Referral, Subsystem, Visibility};
@@ -234,7 +235,7 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
         (
             "detach",
             "detach",
-            |it| it.detach(&nqn("nqn.a"), 1),
+            |it| it.detach(&nqn("nqn.a"), 1).map(|_| ()),
             "detach nqn.a 1",
         ),
         (
@@ -273,7 +274,7 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
         let error = change(&mut manager).unwrap_err();
         assert_eq!(
             error,
-            ManageError::Unavailable("the target is stopping".into()),
+            ManageError::new(Reason::Ending, "the target is stopping"),
             "{what}"
         );
         rig.fake.fail(None);
@@ -284,7 +285,7 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
         rig.break_folder(true);
         let error = change(&mut manager).unwrap_err();
         assert!(
-            matches!(&error, ManageError::Internal(why) if why.contains("nothing was changed")),
+            error.reason == Reason::StateFault && error.to_string().contains("nothing was changed"),
             "{what}: {error:?}"
         );
         rig.break_folder(false);
@@ -368,9 +369,11 @@ fn a_disk_that_went_away_is_not_served_and_the_rest_is() {
         panic!("it cannot be served")
     };
     assert!(why.contains("check the path"), "{why}");
-    assert_eq!(rig.health.report().problems[0].subject, "nqn.a nsid 2");
+    let problem = &rig.health.report().problems[0];
+    assert_eq!(problem.id, "nqn.a nsid 2");
+    assert_eq!(problem.code(), HealthCode::SourceUnusable);
     let refused = manager.resize(&nqn("nqn.a"), 2, NewSize::Rescan, false);
-    assert!(matches!(refused, Err(ManageError::Precondition(_))));
+    assert_eq!(refused.unwrap_err().reason, Reason::NotServed);
     drop(manager);
     std::fs::rename(&away, &disk).unwrap();
     let mut manager = rig.manager().unwrap();
@@ -388,14 +391,15 @@ fn a_disk_that_went_away_is_not_served_and_the_rest_is() {
     rig.fake.take();
     assert_eq!(
         manager.resize(&nqn("nqn.a"), 2, NewSize::Rescan, false),
-        Ok(8192)
+        Ok((8192, None))
     );
     assert_eq!(rig.fake.take(), ["replace nqn.a 2 16384"]);
     // Smaller only by force, and then the file is cut.
     let smaller = NewSize::Bytes(4096);
     assert!(manager.resize(&nqn("nqn.a"), 2, smaller, false).is_err());
     assert_eq!(rig.fake.take(), Vec::<String>::new());
-    assert_eq!(manager.resize(&nqn("nqn.a"), 2, smaller, true), Ok(16384));
+    let cut = manager.resize(&nqn("nqn.a"), 2, smaller, true);
+    assert_eq!(cut, Ok((16384, None)));
     assert_eq!(rig.fake.take(), ["replace nqn.a 2 4096"]);
     assert_eq!(std::fs::metadata(&disk).unwrap().len(), 4096);
 }
@@ -416,10 +420,8 @@ fn the_same_disk_is_not_served_twice() {
             ..new(&source)
         };
         let error = manager.attach(again).unwrap_err();
-        assert!(
-            matches!(&error, ManageError::Precondition(why) if why.contains("serve it once")),
-            "{error:?}"
-        );
+        assert_eq!(error.reason, Reason::SourceInUse);
+        assert!(error.to_string().contains("serve it once"), "{error:?}");
     }
     // Under another name, which has a UUID of its own; and at a start.
     let link = rig.folder.path().join("link.raw");
@@ -443,12 +445,8 @@ fn a_draining_daemon_takes_no_changes() {
     let rig = Rig::new();
     let mut manager = rig.manager().unwrap();
     rig.health.enter(Phase::Draining);
-    assert!(matches!(
-        manager.attach(new("mem:1MiB")),
-        Err(ManageError::Unavailable(_))
-    ));
-    assert!(matches!(
-        manager.remove_listener(1),
-        Err(ManageError::Unavailable(_))
-    ));
+    let refused = manager.attach(new("mem:1MiB")).unwrap_err();
+    assert_eq!(refused.reason, Reason::Ending);
+    let refused = manager.remove_listener(1).unwrap_err();
+    assert_eq!(refused.reason, Reason::Ending);
 }

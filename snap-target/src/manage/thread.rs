@@ -4,6 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use admin_proto::v1::Reason;
 use tokio::sync::oneshot;
 
 use super::{ManageError, Manager};
@@ -48,7 +49,7 @@ impl Manage {
     /// Has something done by the manager, behind what others asked for. It is done also where the caller no longer waits for it.
     ///
     /// # Errors
-    /// What the request returns; [`ManageError::Exhausted`] where too many wait already.
+    /// What the request returns; [`ManageError`]: Exhausted where too many wait already.
     pub async fn call<T: Send + 'static>(
         &self,
         request: impl FnOnce(&mut Manager) -> Result<T, ManageError> + Send + 'static,
@@ -61,9 +62,10 @@ impl Manage {
         self.requests
             .try_send(request)
             .map_err(|error| match error {
-                TrySendError::Full(_) => ManageError::Exhausted(format!(
-                    "{REQUESTS_MAX} requests wait for the daemon already; try again"
-                )),
+                TrySendError::Full(_) => ManageError::new(
+                    Reason::Rate,
+                    format!("{REQUESTS_MAX} requests wait for the daemon already; try again"),
+                ),
                 TrySendError::Disconnected(_) => ended(),
             })?;
         answered.await.unwrap_or_else(|_| Err(ended()))
@@ -74,7 +76,7 @@ impl Manage {
     /// The same for a thread that may wait, and does so until `by`.
     ///
     /// # Errors
-    /// What the request returns; [`ManageError::Unavailable`] where it has not ended by then.
+    /// What the request returns; [`ManageError`]: Unavailable where it has not ended by then.
     pub fn call_until<T: Send + 'static>(
         &self,
         by: Instant,
@@ -97,5 +99,5 @@ impl Manage {
 }
 
 fn ended() -> ManageError {
-    ManageError::Unavailable("the daemon is ending".to_owned())
+    ManageError::new(Reason::Ending, "the daemon is ending".to_owned())
 }

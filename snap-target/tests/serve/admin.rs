@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use admin_proto::v1;
 use admin_proto::v1::controller_service_client::ControllerServiceClient;
 use admin_proto::v1::event_service_client::EventServiceClient;
-use admin_proto::v1::host_policy::Hosts;
 use admin_proto::v1::host_service_client::HostServiceClient;
 use admin_proto::v1::listener_service_client::ListenerServiceClient;
 use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
@@ -17,6 +16,7 @@ use admin_proto::v1::stats_service_client::StatsServiceClient;
 use admin_proto::v1::subscribe_response::Message;
 use admin_proto::v1::subsystem_service_client::SubsystemServiceClient;
 use admin_proto::v1::target_service_client::TargetServiceClient;
+use admin_proto::v1::visibility::To;
 use hyper_util::rt::TokioIo;
 use initiator::{Initiator, Options, discover};
 use nix::sys::signal::Signal;
@@ -108,7 +108,9 @@ fn nsids(host: &Initiator) -> Vec<u32> {
 fn source(nqn: &str, source: &str) -> v1::AttachNamespaceRequest {
     v1::AttachNamespaceRequest {
         subsystem_nqn: nqn.to_owned(),
-        source: source.to_owned(),
+        source: Some(v1::Source {
+            kind: Some(v1::source::Kind::Text(source.to_owned())),
+        }),
         ..v1::AttachNamespaceRequest::default()
     }
 }
@@ -119,6 +121,7 @@ fn resize(nsid: u32, bytes: u64, force: bool) -> v1::ResizeNamespaceRequest {
         nsid,
         size: Some(Size::Bytes(bytes)),
         force,
+        expected_uuid: String::new(),
     }
 }
 
@@ -141,7 +144,7 @@ fn what_is_changed_while_serving_is_seen_by_hosts_and_survives_a_restart() {
     let client = Client::connect(&socket);
     let made = client.attach(source(NQN, &disk)).unwrap();
     assert_eq!(
-        (made.nsid, made.bytes, made.source.as_str()),
+        (made.nsid, made.bytes, made.source_text.as_str()),
         (3, 1 << 20, disk.as_str())
     );
     assert_eq!(made.origin(), v1::Origin::Admin);
@@ -188,6 +191,7 @@ fn what_is_changed_while_serving_is_seen_by_hosts_and_survives_a_restart() {
             let request = v1::DetachNamespaceRequest {
                 subsystem_nqn: NQN.to_owned(),
                 nsid: 2,
+                expected_uuid: String::new(),
             };
             NamespaceServiceClient::new(channel)
                 .detach_namespace(request)
@@ -229,8 +233,8 @@ fn hosts_see_and_reach_what_they_may() {
         })
         .unwrap();
     client.attach(source(other, "mem:1MiB")).unwrap();
-    let only_a = v1::HostPolicy {
-        hosts: Some(Hosts::Only(v1::HostList {
+    let only_a = v1::Visibility {
+        to: Some(To::Only(v1::HostList {
             nqns: vec![a.to_owned()],
         })),
     };
@@ -382,6 +386,7 @@ fn events_are_streamed_and_replayed() {
             topics: topics.into_iter().map(i32::from).collect(),
             from_sequence,
             instance: instance.to_owned(),
+            from_announcement: 0,
         };
         client
             .call(async |channel| EventServiceClient::new(channel).subscribe(request).await)
@@ -410,26 +415,25 @@ fn events_are_streamed_and_replayed() {
         client.call(async |channel| {
             let request = v1::PublishRequest {
                 host_nqn: "nqn.host".to_owned(),
-                epoch: 3,
-                position: 4,
+                epoch: Some(3),
+                position: Some(4),
                 payload: vec![1; payload],
+                ..v1::PublishRequest::default()
             };
             EventServiceClient::new(channel).publish(request).await
         })
     };
     let sequence = publish(4096).unwrap().sequence;
     assert_eq!(publish(4097).unwrap_err().code(), Code::InvalidArgument);
-    let Message::Event(said) = next(&mut stream) else {
-        panic!("an event")
+    let Message::Announcement(said) = next(&mut stream) else {
+        panic!("an announcement")
     };
-    assert_eq!(said.sequence, sequence);
-    let Some(v1::event::Kind::Announcement(said)) = said.kind else {
-        panic!("{said:?}")
-    };
+    assert_eq!((said.sequence, sequence), (1, 1));
     assert_eq!(
         (said.epoch, said.position, said.payload.len()),
-        (3, 4, 4096)
+        (Some(3), Some(4), 4096)
     );
+    assert!(!said.verified, "the socket proves no host");
     // Again, from the first on; then as of another start.
     let mut again = subscribe(vec![v1::Topic::Namespace], 1, &started.instance);
     assert!(matches!(next(&mut again), Message::Started(_)));
@@ -493,7 +497,7 @@ fn a_daemon_tells_of_itself_and_ends_when_asked() {
     assert!(
         dump.events
             .iter()
-            .any(|event| event.kind == "host-connected"),
+            .any(|event| event.kind == "host connected"),
         "{dump:?}"
     );
     // A second daemon on the same folder is refused.

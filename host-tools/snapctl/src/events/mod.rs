@@ -84,6 +84,15 @@ pub async fn run(arguments: Events, context: &Context) -> Result<(), Failure> {
         (None, true) => 0,
         (None, false) => 1,
     };
+    let daemon = context.daemon().await?;
+    let instance = match from {
+        0 => String::new(),
+        _ => {
+            let asked = v1::GetInfoRequest {};
+            let info = daemon.answer(daemon.target().get_info(asked)).await?;
+            info.instance
+        }
+    };
     let request = v1::SubscribeRequest {
         // Without --follow, everything is asked for and chosen from here: only the number of the last event that is kept says that it was told.
         topics: if arguments.follow {
@@ -92,9 +101,9 @@ pub async fn run(arguments: Events, context: &Context) -> Result<(), Failure> {
             Vec::new()
         },
         from_sequence: from,
-        instance: String::new(),
+        instance,
+        from_announcement: 0,
     };
-    let daemon = context.daemon().await?;
     let mut stream = daemon.answer(daemon.event().subscribe(request)).await?;
     let mut end = None;
     loop {
@@ -126,7 +135,8 @@ fn reached(response: &v1::SubscribeResponse, from: u64, end: Option<u64>) -> boo
         }
         Some(Message::Event(event)) => event.sequence.saturating_add(1) >= end,
         Some(Message::Gap(gap)) => gap.last_sequence.saturating_add(1) >= end,
-        None => false,
+        Some(Message::Checkpoint(checkpoint)) => checkpoint.next_sequence >= end,
+        Some(Message::Announcement(_)) | None => false,
     }
 }
 
@@ -140,8 +150,11 @@ fn printed(
         Some(Message::Event(event)) => topics.is_empty() || topics.contains(&event.topic),
         // That older events are gone is no news to whoever asked for what is left.
         Some(Message::Gap(_)) => as_json || arguments.follow || arguments.from.is_some(),
+        Some(Message::Announcement(_)) => {
+            topics.is_empty() || topics.contains(&Topic::Announcement.number())
+        }
         Some(Message::Started(_)) => as_json,
-        None => false,
+        Some(Message::Checkpoint(_)) | None => false,
     };
     if !wanted {
         return Ok(String::new());
@@ -152,7 +165,8 @@ fn printed(
     Ok(match &response.message {
         Some(Message::Event(event)) => event_line(event),
         Some(Message::Gap(gap)) => gap_line(gap),
-        Some(Message::Started(_)) | None => String::new(),
+        Some(Message::Announcement(announcement)) => announcement_line(announcement),
+        Some(Message::Started(_) | Message::Checkpoint(_)) | None => String::new(),
     })
 }
 
@@ -165,9 +179,21 @@ fn event_line(event: &v1::Event) -> String {
             .to_lowercase(),
         Err(_) => event.topic.to_string(),
     };
-    let time = text::when(event.time.as_ref());
+    let time = text::when(event.at.as_ref());
     let said = text::clean(&event.text);
     format!("{time}  {:>6}  {topic:<12}  {said}\n", event.sequence)
+}
+
+fn announcement_line(said: &v1::Announcement) -> String {
+    let time = text::when(said.at.as_ref());
+    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| it.to_string());
+    let (epoch, position) = (number(said.epoch), number(said.position));
+    let host = text::clean(&said.host_nqn);
+    let topic = "announcement";
+    format!(
+        "{time}  {:>6}  {topic:<12}  {host} is at epoch {epoch}, position {position}\n",
+        said.sequence
+    )
 }
 
 fn gap_line(gap: &v1::Gap) -> String {
@@ -177,6 +203,9 @@ fn gap_line(gap: &v1::Gap) -> String {
         }
         Ok(v1::GapReason::NotKept) => "they are no longer kept".to_owned(),
         Ok(v1::GapReason::TooSlow) => "this command did not keep up".to_owned(),
+        Ok(v1::GapReason::NotNoted) => {
+            return "(more happened at once than is told)\n".to_owned();
+        }
         Ok(v1::GapReason::Unspecified) => "for a reason that is not told".to_owned(),
         Err(_) => format!("reason {}", gap.reason),
     };

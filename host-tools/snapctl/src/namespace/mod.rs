@@ -192,10 +192,12 @@ async fn attach(arguments: Attach, context: &Context) -> Result<(), Failure> {
     let request = v1::AttachNamespaceRequest {
         subsystem_nqn: arguments.subsystem_nqn,
         nsid: arguments.nsid.unwrap_or(0),
-        source: arguments.source,
+        source: Some(v1::Source {
+            kind: Some(v1::source::Kind::Text(arguments.source)),
+        }),
         lba_bytes: arguments.lba.unwrap_or(0),
         read_only: arguments.read_only,
-        visible_to: arguments.hosts.policy(),
+        visible_to: arguments.hosts.visibility(),
     };
     let daemon = context.daemon().await?;
     let answer = daemon
@@ -205,7 +207,7 @@ async fn attach(arguments: Attach, context: &Context) -> Result<(), Failure> {
         let namespace = answer.namespace.clone().unwrap_or_default();
         format!(
             "attached {} as nsid {} of {}: {}, uuid {}\n",
-            namespace.source,
+            namespace.source_text,
             namespace.nsid,
             namespace.subsystem_nqn,
             Size(namespace.bytes),
@@ -219,6 +221,7 @@ async fn detach(which: Which, context: &Context) -> Result<(), Failure> {
     let request = v1::DetachNamespaceRequest {
         subsystem_nqn: which.subsystem_nqn.clone(),
         nsid: which.nsid,
+        expected_uuid: String::new(),
     };
     let daemon = context.daemon().await?;
     let answer = daemon
@@ -240,6 +243,7 @@ async fn resize(arguments: Resize, context: &Context) -> Result<(), Failure> {
         nsid: arguments.which.nsid,
         size: Some(size),
         force: arguments.force,
+        expected_uuid: String::new(),
     };
     let daemon = context.daemon().await?;
     let answer = daemon
@@ -266,12 +270,13 @@ async fn resize(arguments: Resize, context: &Context) -> Result<(), Failure> {
 async fn visibility(arguments: Visibility, context: &Context) -> Result<(), Failure> {
     let visible_to = arguments
         .hosts
-        .policy()
-        .unwrap_or_else(|| cli::only(Vec::new()));
+        .visibility()
+        .unwrap_or_else(|| cli::seen_only_by(Vec::new()));
     let request = v1::SetVisibilityRequest {
         subsystem_nqn: arguments.which.subsystem_nqn,
         nsid: arguments.which.nsid,
         visible_to: Some(visible_to),
+        expected_uuid: String::new(),
     };
     let daemon = context.daemon().await?;
     let answer = daemon
@@ -283,7 +288,7 @@ async fn visibility(arguments: Visibility, context: &Context) -> Result<(), Fail
             "nsid {} of {} is seen by: {}\n",
             namespace.nsid,
             namespace.subsystem_nqn,
-            text::hosts(namespace.visible_to.as_ref())
+            text::hosts(Some(&text::seen_by(namespace.visible_to.as_ref())))
         )
     })?;
     Ok(())
@@ -292,6 +297,7 @@ async fn visibility(arguments: Visibility, context: &Context) -> Result<(), Fail
 async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
     let request = v1::ListNamespacesRequest {
         subsystem_nqn: arguments.subsystem_nqn.unwrap_or_default(),
+        ..v1::ListNamespacesRequest::default()
     };
     let daemon = context.daemon().await?;
     let answer = daemon
@@ -317,9 +323,9 @@ async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
                 rounded(namespace.bytes),
                 Size(namespace.lba_bytes.into()).to_string(),
                 writes(namespace.write_protection),
-                text::hosts_in_short(namespace.visible_to.as_ref()),
+                text::hosts_in_short(Some(&text::seen_by(namespace.visible_to.as_ref()))),
                 state(namespace.state),
-                namespace.source.clone(),
+                namespace.source_text.clone(),
             ]);
         }
         table.render()
@@ -348,7 +354,7 @@ fn describe(namespace: &v1::Namespace) -> String {
         ("nsid", namespace.nsid.to_string()),
         ("uuid", namespace.uuid.clone()),
         ("nguid", namespace.nguid.clone()),
-        ("source", namespace.source.clone()),
+        ("source", namespace.source_text.clone()),
         ("kind", kind(namespace.kind)),
         (
             "size",
@@ -360,7 +366,10 @@ fn describe(namespace: &v1::Namespace) -> String {
             ),
         ),
         ("writes", writes(namespace.write_protection)),
-        ("seen by", text::hosts(namespace.visible_to.as_ref())),
+        (
+            "seen by",
+            text::hosts(Some(&text::seen_by(namespace.visible_to.as_ref()))),
+        ),
         ("controllers", namespace.controllers.to_string()),
         ("state", state(namespace.state)),
         ("made by", text::origin(namespace.origin)),
@@ -393,6 +402,7 @@ fn state(number: i32) -> String {
     match v1::NamespaceState::try_from(number) {
         Ok(v1::NamespaceState::Ready) => "ready".to_owned(),
         Ok(v1::NamespaceState::Failed) => "failed".to_owned(),
+        Ok(v1::NamespaceState::Closing) => "closing".to_owned(),
         Ok(v1::NamespaceState::Unspecified) => "-".to_owned(),
         Err(_) => number.to_string(),
     }

@@ -49,6 +49,7 @@ fn following_asks_for_the_topics_and_for_what_is_to_come() {
         topics: vec![Topic::Namespace.into(), Topic::Announcement.into()],
         from_sequence: 0,
         instance: String::new(),
+        from_announcement: 0,
     };
     assert_eq!(fake.asked(), [format!("{request:?}")]);
     assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
@@ -61,7 +62,7 @@ fn following_asks_for_the_topics_and_for_what_is_to_come() {
 #[test]
 fn events_from_a_number_that_is_still_to_come_end_at_once() {
     let fake = Fake::start();
-    let ran = snapctl(Some(&fake.socket()), &["events", "--from", "105"]);
+    let ran = snapctl(Some(&fake.socket()), &["events", "--from", "104"]);
     assert_eq!(
         (ran.status, ran.stdout.as_str(), ran.stderr.as_str()),
         (0, "", "")
@@ -73,7 +74,7 @@ fn json_events_are_lines_that_parse_and_say_what_was_lost() {
     let fake = Fake::start();
     let ran = snapctl(
         Some(&fake.socket()),
-        &["events", "--json", "--topic", "announcement"],
+        &["events", "--json", "--topic", "host"],
     );
     assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
     let lines: Vec<serde_json::Value> = ran
@@ -82,13 +83,11 @@ fn json_events_are_lines_that_parse_and_say_what_was_lost() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 3);
-    assert_eq!(lines[0]["started"]["next_sequence"], 105);
+    assert_eq!(lines[0]["started"]["next_sequence"], 104);
     assert_eq!(lines[1]["gap"]["last_sequence"], 100);
     assert_eq!(lines[1]["gap"]["reason"], "GAP_REASON_NOT_KEPT");
-    assert_eq!(lines[2]["event"]["sequence"], 104);
-    assert_eq!(lines[2]["event"]["announcement"]["position"], 81_920);
-    // "ready"
-    assert_eq!(lines[2]["event"]["announcement"]["payload"], "cmVhZHk=");
+    assert_eq!(lines[2]["event"]["sequence"], 102);
+    assert_eq!(lines[2]["event"]["host"]["change"], "HOST_CHANGE_CONNECTED");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use admin_proto::v1::resize_namespace_request::Size;
 use admin_proto::v1::*;
 
 use super::fake::Fake;
-use super::fake::samples::{DATA, TRAINER1, TRAINER2, any, only};
+use super::fake::samples::{DATA, TRAINER1, TRAINER2, any, only, seen_by, seen_by_all};
 use super::support::{commands, snapctl};
 
 /// A command line after its first words, and the request that it makes.
@@ -83,41 +83,51 @@ fn subsystem_cases() -> Vec<Case> {
         case("subsystem create", &[DATA, "--any-host"], &open),
         case("subsystem delete", &[DATA], &delete(false)),
         case("subsystem delete", &[DATA, "--force"], &delete(true)),
-        case("subsystem list", &[], &ListSubsystemsRequest {}),
+        case("subsystem list", &[], &ListSubsystemsRequest::default()),
     ]
+}
+
+fn named(text: &str) -> Option<Source> {
+    Some(Source {
+        kind: Some(source::Kind::Text(text.to_owned())),
+    })
 }
 
 fn namespace_cases() -> Vec<Case> {
     let bare = AttachNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
-        source: "/srv/tokens.xio".to_owned(),
+        source: named("/srv/tokens.xio"),
         ..AttachNamespaceRequest::default()
     };
     let full = AttachNamespaceRequest {
-        source: "file:/srv/disk.raw".to_owned(),
+        source: named("file:/srv/disk.raw"),
         nsid: 7,
         lba_bytes: 512,
         read_only: true,
-        visible_to: Some(only(&[TRAINER1])),
+        visible_to: Some(seen_by(&[TRAINER1])),
         ..bare.clone()
     };
     let detach = DetachNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
         nsid: 3,
+        expected_uuid: String::new(),
     };
     let resize = |size, force| ResizeNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
         nsid: 2,
         size: Some(size),
         force,
+        expected_uuid: String::new(),
     };
     let visibility = |visible_to| SetVisibilityRequest {
         subsystem_nqn: DATA.to_owned(),
         nsid: 2,
         visible_to: Some(visible_to),
+        expected_uuid: String::new(),
     };
     let list = |subsystem: &str| ListNamespacesRequest {
         subsystem_nqn: subsystem.to_owned(),
+        ..Default::default()
     };
     let show = GetNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
@@ -154,17 +164,17 @@ fn namespace_cases() -> Vec<Case> {
         case(
             "namespace visibility",
             &[DATA, "2", "--host", TRAINER2],
-            &visibility(only(&[TRAINER2])),
+            &visibility(seen_by(&[TRAINER2])),
         ),
         case(
             "namespace visibility",
             &[DATA, "2", "--any-host"],
-            &visibility(any()),
+            &visibility(seen_by_all()),
         ),
         case(
             "namespace visibility",
             &[DATA, "2", "--no-host"],
-            &visibility(only(&[])),
+            &visibility(seen_by(&[])),
         ),
         case("namespace list", &[], &list("")),
         case("namespace list", &[DATA], &list(DATA)),
@@ -189,6 +199,7 @@ fn host_cases() -> Vec<Case> {
     };
     let list = |subsystem: &str| ListHostsRequest {
         subsystem_nqn: subsystem.to_owned(),
+        ..Default::default()
     };
     vec![
         case(
@@ -236,7 +247,7 @@ fn port_cases() -> Vec<Case> {
             &["2"],
             &RemoveListenerRequest { port_id: 2 },
         ),
-        case("listener list", &[], &ListListenersRequest {}),
+        case("listener list", &[], &ListListenersRequest::default()),
         case("referral add", &["192.0.2.8:8009"], &referral(0)),
         case(
             "referral add",
@@ -244,7 +255,7 @@ fn port_cases() -> Vec<Case> {
             &referral(4),
         ),
         case("referral remove", &["192.0.2.8:8009"], &unrefer),
-        case("referral list", &[], &ListReferralsRequest {}),
+        case("referral list", &[], &ListReferralsRequest::default()),
     ]
 }
 
@@ -252,12 +263,14 @@ fn other_cases() -> Vec<Case> {
     let controllers = |subsystem: &str, host: &str| ListControllersRequest {
         subsystem_nqn: subsystem.to_owned(),
         host_nqn: host.to_owned(),
+        ..ListControllersRequest::default()
     };
     let publish = |payload: &[u8]| PublishRequest {
         host_nqn: TRAINER1.to_owned(),
-        epoch: 2,
-        position: 81_920,
+        epoch: Some(2),
+        position: Some(81_920),
         payload: payload.to_vec(),
+        ..PublishRequest::default()
     };
     vec![
         case("controller list", &[], &controllers("", "")),
@@ -320,7 +333,8 @@ fn watching_cases() -> Vec<Case> {
     let events = |from_sequence| SubscribeRequest {
         topics: Vec::new(),
         from_sequence,
-        instance: String::new(),
+        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
+        from_announcement: 0,
     };
     vec![
         case("stat", &[], &watch(&StatsFilter::default(), 1000)),
@@ -385,7 +399,12 @@ fn every_command_asks_for_exactly_what_it_was_told_to() {
             }
             let ran = snapctl(Some(&fake.socket()), &arguments);
             assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{arguments:?}");
-            assert_eq!(fake.asked(), [case.request.as_str()], "{arguments:?}");
+            let mut asked = fake.asked();
+            if case.command == "events" {
+                // Numbers are of an instance.
+                assert_eq!(asked.remove(0), format!("{:?}", GetInfoRequest {}));
+            }
+            assert_eq!(asked, [case.request.as_str()], "{arguments:?}");
             assert!(!ran.stdout.is_empty(), "{arguments:?}");
             assert!(!ran.stdout.contains('\x1b'), "{arguments:?}");
         }

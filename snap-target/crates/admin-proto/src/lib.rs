@@ -21,21 +21,38 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 
 pub use prost_types::Timestamp;
 
+mod error_detail;
+
+pub use error_detail::{code_of, detail_of, details};
+
+/// What this code has of v1; `GetInfoResponse.revision`. It counts up with each addition.
+pub const REVISION: u32 = 1;
+
 /// Named limits of the contract; `common.proto` says the same in words.
 pub mod limits {
     /// Bytes of a request.
-    pub const REQUEST_BYTES_MAX: usize = 64 << 10;
+    pub const REQUEST_BYTES_MAX: usize = 512 << 10;
     /// Bytes of an answer, or of one message of a stream.
     pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+    /// Rows of a page.
+    pub const PAGE_SIZE_MAX: usize = 1000;
     /// Bytes of an announcement's payload.
     pub const PAYLOAD_BYTES_MAX: usize = 4096;
     /// Announcements a second, all hosts together.
     pub const ANNOUNCEMENTS_PER_SECOND_MAX: u32 = 100;
+    /// Bytes of a reader's name.
+    pub const READER_BYTES_MAX: usize = 256;
+    /// Readers whose latest announcement is kept.
+    pub const READERS_MAX: usize = 1024;
+    /// Announcements that are kept for later subscribers.
+    pub const ANNOUNCEMENTS_KEPT: usize = 1024;
+    /// Seconds of silence after which a stream of events has a checkpoint.
+    pub const CHECKPOINT_SECONDS: u64 = 10;
     /// Bytes of a namespace's source.
     pub const SOURCE_BYTES_MAX: usize = 4096;
     /// Hosts of one list.
     pub const HOSTS_MAX: usize = 1024;
-    /// Hosts of one AllowHosts or DenyHosts.
+    /// Hosts of one AllowHosts, DenyHosts, ShowTo or HideFrom.
     pub const HOSTS_PER_CALL_MAX: usize = 256;
     /// Milliseconds between two snapshots of WatchStats, at least.
     pub const STATS_INTERVAL_MS_MIN: u32 = 100;
@@ -45,4 +62,20 @@ pub mod limits {
     pub const DRAIN_MS_MAX: u32 = 600_000;
     /// Events of one message of DumpRecorder.
     pub const RECORDER_EVENTS_PER_MESSAGE_MAX: usize = 1024;
+
+    /// Bytes of an NQN.
+    const NQN_BYTES_MAX: usize = 223;
+    /// What a string of a list costs besides its bytes: its tag, and two bytes of length.
+    const STRING_OVERHEAD: usize = 3;
+
+    const _: () = assert!(
+        HOSTS_MAX * (NQN_BYTES_MAX + STRING_OVERHEAD) + SOURCE_BYTES_MAX + 1024
+            <= REQUEST_BYTES_MAX,
+        "a full list of hosts fits a request"
+    );
+    const _: () = assert!(
+        READERS_MAX * (PAYLOAD_BYTES_MAX + READER_BYTES_MAX + 2 * NQN_BYTES_MAX + 128)
+            <= ANSWER_BYTES_MAX,
+        "the readers' announcements fit an answer"
+    );
 }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use prost_types::field_descriptor_proto::{Label, Type};
-use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto};
+use prost_types::{
+    DescriptorProto, EnumDescriptorProto, FieldDescriptorProto, FileDescriptorProto,
+};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto/xio/admin/v1")
@@ -48,7 +50,7 @@ fn every_file_is_compiled_into_the_crate() {
         .filter(|name| !mentioned(name))
         .collect();
     assert_eq!(forgotten, [""; 0]);
-    assert_eq!(files().len(), 9);
+    assert_eq!(files().len(), 10);
 }
 
 /// Paths of descriptor.proto: the field numbers that lead from a file to a declaration.
@@ -126,10 +128,10 @@ fn every_message_field_value_and_call_is_documented() {
     assert!(seen > 300, "{seen} declarations were looked at");
 }
 
-/// `xio.admin.v1.Namespace.nsid = 2 optional uint32`, one line for each field, enum value and call.
-fn lock_lines() -> BTreeSet<String> {
+/// `Namespace.nsid = 2 optional uint32 in kind`, one line for each field, enum value and call, and for what is reserved.
+fn lock_lines(files: &[FileDescriptorProto]) -> BTreeSet<String> {
     let mut lines = BTreeSet::new();
-    for file in files() {
+    for file in files {
         for message in &file.message_type {
             lines.extend(lines_of_message(message));
         }
@@ -138,14 +140,14 @@ fn lock_lines() -> BTreeSet<String> {
         }
         for service in &file.service {
             for method in &service.method {
-                let stream = if method.server_streaming() {
-                    "stream "
-                } else {
-                    ""
-                };
+                let stream = |streams| if streams { "stream " } else { "" };
+                let (from, to) = (
+                    stream(method.client_streaming()),
+                    stream(method.server_streaming()),
+                );
                 let (input, output) = (method.input_type(), method.output_type());
                 let name = format!("{}.{}", service.name(), method.name());
-                lines.insert(format!("{name}({input}) -> {stream}{output}"));
+                lines.insert(format!("{name}({from}{input}) -> {to}{output}"));
             }
         }
     }
@@ -153,7 +155,7 @@ fn lock_lines() -> BTreeSet<String> {
 }
 
 fn lines_of_message(message: &DescriptorProto) -> Vec<String> {
-    let line = |field: &prost_types::FieldDescriptorProto| {
+    let line = |field: &FieldDescriptorProto| {
         let kind = match field.r#type() {
             Type::Message | Type::Enum => field.type_name().to_owned(),
             other => other.as_str_name().to_owned(),
@@ -163,14 +165,24 @@ fn lines_of_message(message: &DescriptorProto) -> Vec<String> {
             (_, true) => "optional ",
             _ => "",
         };
+        // The oneof that the compiler makes for `optional` is not written in the file.
+        let oneof = field.oneof_index.filter(|_| !field.proto3_optional());
+        let oneof = oneof.map(|at| message.oneof_decl[usize::try_from(at).unwrap()].name());
+        let oneof = oneof.map(|name| format!(" in {name}")).unwrap_or_default();
         let (name, number) = (field.name(), field.number());
-        format!("{}.{name} = {number} {label}{kind}", message.name())
+        format!("{}.{name} = {number} {label}{kind}{oneof}", message.name())
     };
-    message.field.iter().map(line).collect()
+    let mut lines: Vec<String> = message.field.iter().map(line).collect();
+    let numbers = message.reserved_range.iter();
+    let numbers = numbers.flat_map(|range| range.start()..range.end());
+    lines.extend(numbers.map(|number| format!("{} reserves {number}", message.name())));
+    let names = message.reserved_name.iter();
+    lines.extend(names.map(|name| format!("{} reserves {name}", message.name())));
+    lines
 }
 
 fn lines_of_enum(enumeration: &EnumDescriptorProto) -> Vec<String> {
-    enumeration
+    let mut lines: Vec<String> = enumeration
         .value
         .iter()
         .map(|value| {
@@ -181,7 +193,19 @@ fn lines_of_enum(enumeration: &EnumDescriptorProto) -> Vec<String> {
                 value.number()
             )
         })
-        .collect()
+        .collect();
+    // Here the end belongs to the range.
+    let numbers = enumeration.reserved_range.iter();
+    let numbers = numbers.flat_map(|range| range.start()..=range.end());
+    lines.extend(numbers.map(|number| format!("{} reserves {number}", enumeration.name())));
+    let names = enumeration.reserved_name.iter();
+    lines.extend(names.map(|name| format!("{} reserves {name}", enumeration.name())));
+    lines
+}
+
+/// What was released and is gone or different now.
+fn broken(locked: &BTreeSet<String>, now: &BTreeSet<String>) -> Vec<String> {
+    locked.difference(now).cloned().collect()
 }
 
 #[test]
@@ -192,8 +216,8 @@ fn what_was_released_keeps_its_number_and_type() {
         .lines()
         .map(str::to_owned)
         .collect();
-    let now = lock_lines();
-    let broken: Vec<&String> = locked.difference(&now).collect();
+    let now = lock_lines(&files());
+    let broken = broken(&locked, &now);
     assert!(
         broken.is_empty(),
         "these were released and are gone or different: {broken:#?}"
@@ -208,4 +232,99 @@ fn what_was_released_keeps_its_number_and_type() {
         unlisted.is_empty(),
         "new, and not in fields.lock (see the top of this file): {unlisted:#?}"
     );
+}
+
+/// A package of one file.
+fn package(text: &str) -> BTreeSet<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!("syntax = \"proto3\"; package xio.admin.v1; {text}");
+    std::fs::write(folder.path().join("it.proto"), text).unwrap();
+    let set = protox::compile(["it.proto"], [folder.path()]).unwrap();
+    lock_lines(&set.file)
+}
+
+#[test]
+fn each_way_to_break_a_client_is_seen() {
+    let text = "message A { reserved 7, 9 to 10; reserved \"gone\"; oneof o { string text = 1; uint32 number = 2; } optional uint32 count = 3; }
+         enum E { reserved 4; reserved \"E_GONE\"; E_UNSPECIFIED = 0; E_ONE = 1; }
+         service S { rpc Call(A) returns (stream A); rpc Send(stream A) returns (A); }";
+    let released = package(text);
+    let changes = [
+        (
+            "a reserved number",
+            "reserved 7, 9 to 10;",
+            "reserved 9 to 10;",
+            "A reserves 7",
+        ),
+        (
+            "the end of a reserved range",
+            "9 to 10",
+            "9",
+            "A reserves 10",
+        ),
+        (
+            "a reserved name",
+            "reserved \"gone\";",
+            "",
+            "A reserves gone",
+        ),
+        (
+            "a field out of its oneof",
+            "uint32 number = 2; }",
+            "} uint32 number = 2;",
+            "A.number = 2 TYPE_UINT32 in o",
+        ),
+        (
+            "a oneof's name",
+            "oneof o",
+            "oneof p",
+            "A.text = 1 TYPE_STRING in o",
+        ),
+        (
+            "presence",
+            "optional uint32 count",
+            "uint32 count",
+            "A.count = 3 optional TYPE_UINT32",
+        ),
+        (
+            "a number",
+            "count = 3",
+            "count = 4",
+            "A.count = 3 optional TYPE_UINT32",
+        ),
+        (
+            "an enum's reserved number",
+            "reserved 4;",
+            "",
+            "E reserves 4",
+        ),
+        (
+            "an enum's reserved name",
+            "reserved \"E_GONE\";",
+            "",
+            "E reserves E_GONE",
+        ),
+        ("an enum value", "E_ONE = 1", "E_ONE = 2", "E.E_ONE = 1"),
+        (
+            "server streaming",
+            "returns (stream A)",
+            "returns (A)",
+            "S.Call(.xio.admin.v1.A) -> stream .xio.admin.v1.A",
+        ),
+        (
+            "client streaming",
+            "Send(stream A)",
+            "Send(A)",
+            "S.Send(stream .xio.admin.v1.A) -> .xio.admin.v1.A",
+        ),
+    ];
+    assert_eq!(broken(&released, &package(text)), [""; 0]);
+    for (what, from, to, line) in changes {
+        assert!(text.contains(from), "{what}");
+        let now = package(&text.replacen(from, to, 1));
+        let broken = broken(&released, &now);
+        assert!(broken.contains(&line.to_owned()), "{what}: {broken:?}");
+    }
+    let more = text.replace("count = 3;", "count = 3; string more = 4;");
+    assert_eq!(broken(&released, &package(&more)), [""; 0], "an addition");
 }

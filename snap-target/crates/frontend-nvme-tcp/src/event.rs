@@ -99,11 +99,29 @@ impl EventSink {
         self.lost.load(Ordering::Relaxed)
     }
 
+    /// Counts on without keeping the channel open.
+    #[must_use]
+    pub fn losses(&self) -> Losses {
+        Losses(self.lost.clone())
+    }
+
     pub(crate) fn send(&self, event: TargetEvent) {
         if let Some(sender) = &self.sender
             && sender.try_send(event).is_err()
         {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// How many events a sink has lost.
+#[derive(Clone, Debug, Default)]
+pub struct Losses(Arc<AtomicU64>);
+
+impl Losses {
+    /// So far.
+    #[must_use]
+    pub fn so_far(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 }

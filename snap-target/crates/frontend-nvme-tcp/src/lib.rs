@@ -34,7 +34,7 @@ mod table;
 
 pub use admin::{Admin, AdminError, ControllerReport};
 pub use config::{FrontendConfig, FrontendError, Service, bind, subsystem};
-pub use event::{EventSink, Gone, TargetEvent};
+pub use event::{EventSink, Gone, Losses, TargetEvent};
 pub use frontend::Frontend;
 pub use message::Control;
 pub use nvme::tcp::target::SuccessFlag;

@@ -125,6 +125,12 @@ pub struct HistogramSnapshot {
 }
 
 impl HistogramSnapshot {
+    /// The lower edge of the bucket with this upper one, in nanoseconds; it belongs to the bucket below. 0 of the first, which holds 0 too.
+    #[must_use]
+    pub fn lower_edge_ns(upper_ns: u64) -> u64 {
+        bucket_of(upper_ns).checked_sub(1).map_or(0, upper_edge_ns)
+    }
+
     /// The time that `ppm` of a million times do not exceed (500,000: the median); see the module for its error. 0 where none was counted.
     #[must_use]
     pub fn percentile_ns(&self, ppm: u32) -> u64 {

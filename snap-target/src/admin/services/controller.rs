@@ -4,8 +4,9 @@ use admin_proto::v1;
 use admin_proto::v1::controller_service_server::ControllerService;
 use tonic::Request;
 
+use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, of};
+use super::{Answer, caller, of};
 
 #[tonic::async_trait]
 impl ControllerService for Context {
@@ -16,11 +17,12 @@ impl ControllerService for Context {
         let asked = of(request);
         let subsystem = convert::optional_nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let host = convert::optional_nqn("host_nqn", &asked.host_nqn)?;
+        let page = Page::of("controllers", asked.page_size, &asked.page_token)?;
         self.ask(move |manager| {
             if let Some(nqn) = subsystem.as_ref().filter(|nqn| !nqn.is_discovery()) {
                 manager.require_subsystem(nqn)?;
             }
-            let mut controllers: Vec<v1::Controller> = manager
+            let mut rows: Vec<_> = manager
                 .controllers()?
                 .iter()
                 .filter(|it| {
@@ -30,10 +32,15 @@ impl ControllerService for Context {
                     }) && host.as_ref().is_none_or(|host| it.host == *host)
                 })
                 .map(convert::controller)
+                .map(|row| ((row.subsystem_nqn.clone(), row.cntlid), row))
                 .collect();
-            controllers
-                .sort_by(|a, b| (&a.subsystem_nqn, a.cntlid).cmp(&(&b.subsystem_nqn, b.cntlid)));
-            Ok(v1::ListControllersResponse { controllers })
+            rows.sort_by(|(a, _), (b, _)| a.cmp(b));
+            let (controllers, next_page_token) = page.take(rows);
+            Ok(v1::ListControllersResponse {
+                controllers,
+                next_page_token,
+                as_of: Some(manager.as_of()),
+            })
         })
         .await
     }
@@ -42,12 +49,16 @@ impl ControllerService for Context {
         &self,
         request: Request<v1::EndControllerRequest>,
     ) -> Answer<v1::EndControllerResponse> {
-        let number = of(request).cntlid;
+        let (by, number) = (caller(&request), of(request).cntlid);
         let id = u16::try_from(number)
             .map_err(|_| convert::invalid("cntlid", format!("{number} is no CNTLID")))?;
-        self.ask(move |manager| {
-            manager.end_controller(id)?;
-            Ok(v1::EndControllerResponse {})
+        self.change(by, move |manager| {
+            let (closing, closing_reason) = convert::closing(manager.end_controller(id)?);
+            Ok(v1::EndControllerResponse {
+                closing,
+                closing_reason,
+                as_of: Some(manager.as_of()),
+            })
         })
         .await
     }

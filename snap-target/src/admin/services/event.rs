@@ -1,23 +1,33 @@
 //! EventService.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use admin_proto::limits::{ANNOUNCEMENTS_PER_SECOND_MAX, PAYLOAD_BYTES_MAX};
-use admin_proto::v1;
+use admin_proto::limits::{
+    ANNOUNCEMENTS_PER_SECOND_MAX, CHECKPOINT_SECONDS, PAYLOAD_BYTES_MAX, READER_BYTES_MAX,
+};
 use admin_proto::v1::event_service_server::EventService;
 use admin_proto::v1::subscribe_response::Message;
+use admin_proto::v1::{self, Reason};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::super::paging::Page;
 use super::super::{Context, convert};
 use super::{Answer, of};
-use crate::events::Hub;
+use crate::events::{Entry, Hub, Range};
 use crate::limits::{ADMIN_STREAM_MESSAGES, EVENTS_PER_READ};
+use crate::manage::ManageError;
+
+/// After so much silence a stream has a checkpoint.
+const CHECKPOINT: Duration = Duration::from_secs(CHECKPOINT_SECONDS);
 
 type Told = Result<v1::SubscribeResponse, Status>;
 
-/// One subscriber's way through the events.
+/// The client is gone.
+struct ClientGone;
+
+/// One subscriber's way through the events and the announcements.
 struct Subscriber {
     events: Hub,
     /// All where it is empty.
@@ -26,61 +36,198 @@ struct Subscriber {
     next: u64,
     /// What no longer is there now was not kept, what goes from now on was lost by being slow.
     reason: v1::GapReason,
+    /// The same of announcements.
+    next_announcement: u64,
+    announcement_reason: v1::GapReason,
+    /// When something was told last.
+    told: tokio::time::Instant,
     out: mpsc::Sender<Told>,
 }
 
 impl Subscriber {
     /// Tells what comes until the client is gone.
-    async fn run(mut self) {
+    async fn run(mut self) -> Result<(), ClientGone> {
         let mut more = self.events.watch();
         loop {
             more.mark_unchanged();
-            let batch = self.events.read(self.next, EVENTS_PER_READ);
-            if let Some((first_sequence, last_sequence)) = batch.gap
-                && !self
-                    .tell_gap(first_sequence, last_sequence, self.reason)
-                    .await
-            {
-                return;
+            let is_behind = self.tell_events().await? | self.tell_announcements().await?;
+            if self.told.elapsed() >= CHECKPOINT {
+                self.tell(Message::Checkpoint(v1::Checkpoint {
+                    next_sequence: self.next,
+                    next_announcement: self.next_announcement,
+                }))
+                .await?;
             }
-            self.reason = v1::GapReason::TooSlow;
-            for event in &batch.events {
-                let wanted = self.topics.is_empty() || self.topics.contains(&event.topic);
-                if wanted && !self.tell(Message::Event(v1::Event::clone(event))).await {
-                    return;
-                }
-            }
-            let is_behind = !batch.events.is_empty();
-            self.next = batch.next;
             if !is_behind {
                 tokio::select! {
-                    changed = more.changed() => if changed.is_err() { return },
-                    () = self.out.closed() => return,
+                    changed = more.changed() => changed.map_err(|_| ClientGone)?,
+                    () = tokio::time::sleep_until(self.told + CHECKPOINT) => {}
+                    () = self.out.closed() => return Err(ClientGone),
                 }
             }
         }
     }
 
+    /// Tells some events. Whether there may be more.
+    async fn tell_events(&mut self) -> Result<bool, ClientGone> {
+        let batch = self.events.read(self.next, EVENTS_PER_READ);
+        if let Some((first, last)) = batch.gap {
+            self.tell_gap(first, last, self.reason, false).await?;
+        }
+        self.reason = v1::GapReason::TooSlow;
+        for (sequence, entry) in (batch.first..).zip(&batch.items) {
+            match &**entry {
+                Entry::NotNoted => {
+                    let reason = v1::GapReason::NotNoted;
+                    self.tell_gap(sequence, sequence, reason, false).await?;
+                }
+                Entry::Event(event) if self.wants(event.topic) => {
+                    self.tell(Message::Event(event.clone())).await?;
+                }
+                Entry::Event(_) => {}
+            }
+            self.next = sequence + 1;
+        }
+        self.next = batch.next;
+        Ok(!batch.items.is_empty())
+    }
+
+    /// The same of announcements.
+    async fn tell_announcements(&mut self) -> Result<bool, ClientGone> {
+        let batch = self
+            .events
+            .read_announcements(self.next_announcement, EVENTS_PER_READ);
+        if self.wants(v1::Topic::Announcement.into()) {
+            if let Some((first, last)) = batch.gap {
+                let reason = self.announcement_reason;
+                self.tell_gap(first, last, reason, true).await?;
+            }
+            for announcement in &batch.items {
+                let announcement = v1::Announcement::clone(announcement);
+                self.next_announcement = announcement.sequence;
+                self.tell(Message::Announcement(announcement)).await?;
+            }
+        }
+        self.announcement_reason = v1::GapReason::TooSlow;
+        self.next_announcement = batch.next;
+        Ok(!batch.items.is_empty())
+    }
+
+    fn wants(&self, topic: i32) -> bool {
+        self.topics.is_empty() || self.topics.contains(&topic)
+    }
+
     async fn tell_gap(
-        &self,
+        &mut self,
         first_sequence: u64,
         last_sequence: u64,
         reason: v1::GapReason,
-    ) -> bool {
+        announcements: bool,
+    ) -> Result<(), ClientGone> {
         self.tell(Message::Gap(v1::Gap {
             first_sequence,
             last_sequence,
             reason: reason.into(),
+            announcements,
         }))
         .await
     }
 
-    /// False where the client is gone. Waits for a client that does not take what it gets: the events go on without it.
-    async fn tell(&self, message: Message) -> bool {
+    /// Waits for a client that does not take what it gets: the events go on without it.
+    async fn tell(&mut self, message: Message) -> Result<(), ClientGone> {
         let message = v1::SubscribeResponse {
             message: Some(message),
         };
-        self.out.send(Ok(message)).await.is_ok()
+        self.told = tokio::time::Instant::now();
+        self.out.send(Ok(message)).await.map_err(|_| ClientGone)
+    }
+}
+
+/// Where a subscriber begins among numbers of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Begin {
+    next: u64,
+    /// The number that was asked for is of another start of the daemon.
+    restarted: bool,
+}
+
+impl Begin {
+    /// `from` is what was asked for (0: only what comes) of this instance or of another, `kept` the oldest number and the next one.
+    fn at(from: u64, is_this_instance: bool, kept: (u64, u64)) -> Self {
+        let (oldest, next) = kept;
+        match from {
+            0 => Self {
+                next,
+                restarted: false,
+            },
+            _ if !is_this_instance => Self {
+                next: oldest.max(1),
+                restarted: true,
+            },
+            from => Self {
+                next: from.min(next),
+                restarted: from > next,
+            },
+        }
+    }
+}
+
+impl Context {
+    fn subscriber(&self, asked: v1::SubscribeRequest, out: mpsc::Sender<Told>) -> Subscription {
+        let range = self.events.range();
+        let same = asked.instance == self.events.instance();
+        let events = Begin::at(asked.from_sequence, same, range.events);
+        let announcements = Begin::at(asked.from_announcement, same, range.announcements);
+        let subscriber = Subscriber {
+            events: self.events.clone(),
+            topics: asked.topics,
+            next: events.next,
+            reason: v1::GapReason::NotKept,
+            next_announcement: announcements.next,
+            announcement_reason: v1::GapReason::NotKept,
+            told: tokio::time::Instant::now(),
+            out,
+        };
+        Subscription {
+            subscriber,
+            range,
+            events,
+            announcements,
+        }
+    }
+}
+
+/// A subscriber before its first message.
+struct Subscription {
+    subscriber: Subscriber,
+    range: Range,
+    events: Begin,
+    announcements: Begin,
+}
+
+impl Subscription {
+    async fn run(self) -> Result<(), ClientGone> {
+        let Self {
+            mut subscriber,
+            range,
+            ..
+        } = self;
+        let started = v1::Started {
+            instance: subscriber.events.instance().to_owned(),
+            oldest_sequence: range.events.0,
+            next_sequence: range.events.1,
+            oldest_announcement: range.announcements.0,
+            next_announcement: range.announcements.1,
+        };
+        subscriber.tell(Message::Started(started)).await?;
+        let restarted = v1::GapReason::Restarted;
+        if self.events.restarted {
+            subscriber.tell_gap(0, 0, restarted, false).await?;
+        }
+        if self.announcements.restarted {
+            subscriber.tell_gap(0, 0, restarted, true).await?;
+        }
+        subscriber.run().await
     }
 }
 
@@ -98,60 +245,84 @@ impl EventService for Context {
                 return Err(convert::invalid("topics", format!("{topic} is no topic")).into());
             }
         }
+        if asked.instance.is_empty() && (asked.from_sequence > 0 || asked.from_announcement > 0) {
+            let what_to_do = "a number is of one start of the daemon: name the instance too";
+            return Err(convert::not_set("instance", what_to_do).into());
+        }
         let place = self.stream_place()?;
         let (out, stream) = mpsc::channel(ADMIN_STREAM_MESSAGES);
-        let (oldest_sequence, next_sequence) = self.events.range();
-        let restarted = !asked.instance.is_empty() && asked.instance != self.info.instance;
-        let subscriber = Subscriber {
-            events: self.events.clone(),
-            topics: asked.topics,
-            next: match (restarted, asked.from_sequence) {
-                (true, from) if from > 0 => oldest_sequence.max(1),
-                (_, 0) => next_sequence,
-                (_, from) => from.min(next_sequence),
-            },
-            reason: v1::GapReason::NotKept,
-            out,
-        };
-        let started = v1::Started {
-            instance: self.info.instance.clone(),
-            oldest_sequence,
-            next_sequence,
-        };
+        let subscription = self.subscriber(asked, out);
         tokio::spawn(async move {
             let _place = place;
-            if !subscriber.tell(Message::Started(started)).await {
-                return;
-            }
-            if restarted && !subscriber.tell_gap(0, 0, v1::GapReason::Restarted).await {
-                return;
-            }
-            subscriber.run().await;
+            let _gone = subscription.run().await;
         });
         Ok(Response::new(ReceiverStream::new(stream)))
     }
 
     async fn publish(&self, request: Request<v1::PublishRequest>) -> Answer<v1::PublishResponse> {
-        let asked = of(request);
-        let host = convert::nqn("host_nqn", &asked.host_nqn)?;
-        if asked.payload.len() > PAYLOAD_BYTES_MAX {
-            let why = format!(
-                "{} bytes; it has at most {PAYLOAD_BYTES_MAX}",
-                asked.payload.len()
-            );
-            return Err(convert::invalid("payload", why).into());
-        }
-        let announcement = v1::Announcement {
-            host_nqn: host.to_string(),
-            epoch: asked.epoch,
-            position: asked.position,
-            payload: asked.payload,
-        };
+        let announcement = announcement(of(request))?;
         match self.events.announce(announcement, Instant::now()) {
             Some(sequence) => Ok(Response::new(v1::PublishResponse { sequence })),
-            None => Err(Status::resource_exhausted(format!(
-                "more than {ANNOUNCEMENTS_PER_SECOND_MAX} announcements a second, all hosts together; announce less often"
-            ))),
+            None => {
+                let text = format!(
+                    "more than {ANNOUNCEMENTS_PER_SECOND_MAX} announcements a second, all hosts together; announce less often"
+                );
+                Err(ManageError::new(Reason::Rate, text).into())
+            }
         }
     }
+
+    async fn list_announcements(
+        &self,
+        request: Request<v1::ListAnnouncementsRequest>,
+    ) -> Answer<v1::ListAnnouncementsResponse> {
+        let asked = of(request);
+        let host = convert::optional_nqn("host_nqn", &asked.host_nqn)?;
+        let page = Page::of("announcements", asked.page_size, &asked.page_token)?;
+        let as_of = self.events.as_of();
+        let (all, next_announcement) = self.events.readers();
+        let asked = all.iter().filter(|it| {
+            host.as_ref()
+                .is_none_or(|host| host.as_str() == it.host_nqn)
+        });
+        let (announcements, next_page_token) = page.take(asked.map(|it| {
+            let key = (it.host_nqn.clone(), it.reader.clone());
+            (key, v1::Announcement::clone(it))
+        }));
+        Ok(Response::new(v1::ListAnnouncementsResponse {
+            announcements,
+            next_announcement,
+            next_page_token,
+            as_of: Some(as_of),
+        }))
+    }
+}
+
+/// What is told, without its number and time.
+fn announcement(asked: v1::PublishRequest) -> Result<v1::Announcement, ManageError> {
+    let host = convert::nqn("host_nqn", &asked.host_nqn)?;
+    convert::optional_nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+    let within = |field: &str, bytes: usize, max: usize| {
+        if bytes <= max {
+            return Ok(());
+        }
+        let why = format!("{bytes} bytes; it has at most {max}");
+        Err(convert::invalid(field, why))
+    };
+    within("reader", asked.reader.len(), READER_BYTES_MAX)?;
+    within("payload", asked.payload.len(), PAYLOAD_BYTES_MAX)?;
+    if asked.reader.contains('\0') {
+        return Err(convert::invalid("reader", "it has a zero byte"));
+    }
+    Ok(v1::Announcement {
+        host_nqn: host.to_string(),
+        reader: asked.reader,
+        subsystem_nqn: asked.subsystem_nqn,
+        nsid: asked.nsid,
+        epoch: asked.epoch,
+        position: asked.position,
+        length: asked.length,
+        payload: asked.payload,
+        ..v1::Announcement::default()
+    })
 }

@@ -2,23 +2,23 @@
 
 use std::collections::BTreeMap;
 
-use admin_proto::limits::HOSTS_PER_CALL_MAX;
 use admin_proto::v1;
 use admin_proto::v1::host_service_server::HostService;
 use nvme::controller::HostPolicy;
 use nvme::nqn::Nqn;
 use tonic::Request;
 
+use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, of};
-use crate::manage::{ManageError, Manager};
+use super::{Answer, caller, of};
+use crate::manage::ManageError;
 use crate::text::hex;
 
 /// Hosts by name, or none for "any host": exactly one of both is asked for.
 fn named(texts: &[String], any: bool) -> Result<Option<Vec<Nqn>>, ManageError> {
     match (texts.is_empty(), any) {
         (true, true) => Ok(None),
-        (false, false) => convert::nqns("host_nqns", texts, HOSTS_PER_CALL_MAX).map(Some),
+        (false, false) => convert::named_hosts(texts).map(Some),
         (false, true) => Err(convert::invalid(
             "any",
             "hosts are named too; leave one of the two out",
@@ -31,13 +31,11 @@ fn named(texts: &[String], any: bool) -> Result<Option<Vec<Nqn>>, ManageError> {
 }
 
 fn subsystem_hosts(
-    manager: &Manager,
     controllers: &[frontend_nvme_tcp::ControllerReport],
     nqn: &Nqn,
     policy: &HostPolicy,
 ) -> v1::SubsystemHosts {
     let mut connected: BTreeMap<String, v1::ConnectedHost> = BTreeMap::new();
-    debug_assert!(manager.desired().subsystems.contains_key(nqn));
     for it in controllers
         .iter()
         .filter(|it| it.subsystem.as_ref() == Some(nqn))
@@ -65,16 +63,17 @@ impl HostService for Context {
         &self,
         request: Request<v1::AllowHostsRequest>,
     ) -> Answer<v1::AllowHostsResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let hosts = named(&asked.host_nqns, asked.any)?;
-        self.ask(move |manager| {
+        self.change(by, move |manager| {
             let policy = match hosts {
                 Some(hosts) => manager.allow_hosts(&nqn, &hosts)?,
-                None => manager.set_hosts(&nqn, HostPolicy::Any)?.0,
+                None => manager.set_hosts(&nqn, HostPolicy::Any)?.policy,
             };
             Ok(v1::AllowHostsResponse {
                 hosts: Some(convert::policy(&policy)),
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -84,17 +83,22 @@ impl HostService for Context {
         &self,
         request: Request<v1::DenyHostsRequest>,
     ) -> Answer<v1::DenyHostsResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let hosts = named(&asked.host_nqns, asked.any)?;
-        self.ask(move |manager| {
-            let (policy, ended) = match hosts {
+        self.change(by, move |manager| {
+            let (set, not_listed) = match hosts {
                 Some(hosts) => manager.deny_hosts(&nqn, &hosts)?,
-                None => manager.deny_any_host(&nqn)?,
+                None => (manager.deny_any_host(&nqn)?, Vec::new()),
             };
+            let (closing, closing_reason) = convert::closing(set.closing);
             Ok(v1::DenyHostsResponse {
-                hosts: Some(convert::policy(&policy)),
-                controllers_ended: convert::number(ended),
+                hosts: Some(convert::policy(&set.policy)),
+                controllers_ended: convert::number(set.controllers_ended),
+                not_listed: not_listed.iter().map(Nqn::to_string).collect(),
+                closing,
+                closing_reason,
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -104,17 +108,18 @@ impl HostService for Context {
         &self,
         request: Request<v1::SetHostsRequest>,
     ) -> Answer<v1::SetHostsResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
-        let hosts = convert::hosts("hosts", asked.hosts.as_ref())?;
-        let hosts = hosts.ok_or_else(|| {
-            convert::invalid("hosts", "it is not set; name hosts, or write out any host")
-        })?;
-        self.ask(move |manager| {
-            let (policy, ended) = manager.set_hosts(&nqn, hosts)?;
+        let hosts = convert::hosts("hosts", &asked.hosts.unwrap_or_default())?;
+        self.change(by, move |manager| {
+            let set = manager.set_hosts(&nqn, hosts)?;
+            let (closing, closing_reason) = convert::closing(set.closing);
             Ok(v1::SetHostsResponse {
-                hosts: Some(convert::policy(&policy)),
-                controllers_ended: convert::number(ended),
+                hosts: Some(convert::policy(&set.policy)),
+                controllers_ended: convert::number(set.controllers_ended),
+                closing,
+                closing_reason,
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -124,7 +129,9 @@ impl HostService for Context {
         &self,
         request: Request<v1::ListHostsRequest>,
     ) -> Answer<v1::ListHostsResponse> {
-        let only = convert::optional_nqn("subsystem_nqn", &of(request).subsystem_nqn)?;
+        let asked = of(request);
+        let only = convert::optional_nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let page = Page::of("hosts", asked.page_size, &asked.page_token)?;
         self.ask(move |manager| {
             if let Some(nqn) = &only {
                 manager.require_subsystem(nqn)?;
@@ -132,10 +139,14 @@ impl HostService for Context {
             let controllers = manager.controllers()?;
             let all = manager.desired().subsystems.iter();
             let asked = all.filter(|(nqn, _)| only.as_ref().is_none_or(|only| only == *nqn));
+            let (subsystems, next_page_token) = page.take(asked.map(|(nqn, it)| {
+                let row = subsystem_hosts(&controllers, nqn, &it.body.hosts);
+                (nqn.to_string(), row)
+            }));
             Ok(v1::ListHostsResponse {
-                subsystems: asked
-                    .map(|(nqn, it)| subsystem_hosts(manager, &controllers, nqn, &it.body.hosts))
-                    .collect(),
+                subsystems,
+                next_page_token,
+                as_of: Some(manager.as_of()),
             })
         })
         .await

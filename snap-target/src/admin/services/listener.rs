@@ -4,8 +4,9 @@ use admin_proto::v1;
 use admin_proto::v1::listener_service_server::ListenerService;
 use tonic::Request;
 
+use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, of, there};
+use super::{Answer, caller, of, there};
 
 #[tonic::async_trait]
 impl ListenerService for Context {
@@ -13,14 +14,15 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::AddListenerRequest>,
     ) -> Answer<v1::AddListenerResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         convert::tcp(asked.transport)?;
         let address = convert::address(&asked.address)?;
         let port_id = convert::port_id(asked.port_id)?;
-        self.ask(move |manager| {
+        self.change(by, move |manager| {
             let port_id = manager.add_listener(address, port_id)?;
             Ok(v1::AddListenerResponse {
                 listener: Some(there(convert::listener(manager, &[], port_id))?),
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -30,26 +32,35 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::RemoveListenerRequest>,
     ) -> Answer<v1::RemoveListenerResponse> {
-        let port_id = convert::port_id(of(request).port_id)?;
+        let (by, asked) = (caller(&request), of(request));
+        let port_id = convert::port_id(asked.port_id)?;
         let port_id = port_id.ok_or_else(|| convert::invalid("port_id", "it is from 1 on"))?;
-        self.ask(move |manager| {
+        self.change(by, move |manager| {
             manager.remove_listener(port_id)?;
-            Ok(v1::RemoveListenerResponse {})
+            Ok(v1::RemoveListenerResponse {
+                as_of: Some(manager.as_of()),
+            })
         })
         .await
     }
 
     async fn list_listeners(
         &self,
-        _request: Request<v1::ListListenersRequest>,
+        request: Request<v1::ListListenersRequest>,
     ) -> Answer<v1::ListListenersResponse> {
-        self.ask(|manager| {
+        let asked = of(request);
+        let page = Page::of("listeners", asked.page_size, &asked.page_token)?;
+        self.ask(move |manager| {
             let controllers = manager.controllers()?;
             let ports = manager.desired().listeners.keys();
+            let (listeners, next_page_token) = page.take(ports.filter_map(|port_id| {
+                let row = convert::listener(manager, &controllers, *port_id)?;
+                Some((*port_id, row))
+            }));
             Ok(v1::ListListenersResponse {
-                listeners: ports
-                    .filter_map(|port_id| convert::listener(manager, &controllers, *port_id))
-                    .collect(),
+                listeners,
+                next_page_token,
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -59,17 +70,18 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::AddReferralRequest>,
     ) -> Answer<v1::AddReferralResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         convert::tcp(asked.transport)?;
         let address = convert::address(&asked.address)?;
         if address.port() == 0 {
             return Err(convert::invalid("address", "a referral needs a port").into());
         }
         let port_id = convert::port_id(asked.port_id)?.unwrap_or(0);
-        self.ask(move |manager| {
+        self.change(by, move |manager| {
             manager.add_referral(address, port_id)?;
             Ok(v1::AddReferralResponse {
                 referral: Some(there(convert::referral(manager, address))?),
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -79,26 +91,34 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::RemoveReferralRequest>,
     ) -> Answer<v1::RemoveReferralResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         convert::tcp(asked.transport)?;
         let address = convert::address(&asked.address)?;
-        self.ask(move |manager| {
+        self.change(by, move |manager| {
             manager.remove_referral(address)?;
-            Ok(v1::RemoveReferralResponse {})
+            Ok(v1::RemoveReferralResponse {
+                as_of: Some(manager.as_of()),
+            })
         })
         .await
     }
 
     async fn list_referrals(
         &self,
-        _request: Request<v1::ListReferralsRequest>,
+        request: Request<v1::ListReferralsRequest>,
     ) -> Answer<v1::ListReferralsResponse> {
-        self.ask(|manager| {
+        let asked = of(request);
+        let page = Page::of("referrals", asked.page_size, &asked.page_token)?;
+        self.ask(move |manager| {
             let addresses = manager.desired().referrals.keys();
+            let (referrals, next_page_token) = page.take(addresses.filter_map(|address| {
+                let row = convert::referral(manager, *address)?;
+                Some((*address, row))
+            }));
             Ok(v1::ListReferralsResponse {
-                referrals: addresses
-                    .filter_map(|address| convert::referral(manager, *address))
-                    .collect(),
+                referrals,
+                next_page_token,
+                as_of: Some(manager.as_of()),
             })
         })
         .await

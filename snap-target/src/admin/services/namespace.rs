@@ -7,8 +7,9 @@ use nvme::controller::Visibility;
 use nvme::nqn::Nqn;
 use tonic::Request;
 
+use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, of, there};
+use super::{Answer, caller, of, there};
 use crate::manage::{ManageError, Manager, NewNamespace, NewSize};
 
 /// A namespace as it is now.
@@ -23,7 +24,7 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::AttachNamespaceRequest>,
     ) -> Answer<v1::AttachNamespaceResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = match asked.nsid {
             0 => None,
@@ -40,16 +41,19 @@ impl NamespaceService for Context {
         let new = NewNamespace {
             nqn: nqn.clone(),
             nsid,
-            source: convert::source(&asked.source)?,
+            source: convert::source(asked.source.as_ref())?,
             lba_bytes,
             read_only: asked.read_only,
-            visibility: convert::visibility("visible_to", asked.visible_to.as_ref())?
-                .unwrap_or(Visibility::All),
+            visibility: match &asked.visible_to {
+                Some(visibility) => convert::visibility("visible_to", visibility)?,
+                None => Visibility::All,
+            },
         };
-        self.ask(move |manager| {
+        self.change(by, move |manager| {
             let nsid = manager.attach(new)?;
             Ok(v1::AttachNamespaceResponse {
                 namespace: now(manager, &nqn, nsid)?,
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -59,12 +63,18 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::DetachNamespaceRequest>,
     ) -> Answer<v1::DetachNamespaceResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
-        self.ask(move |manager| {
-            manager.detach(&nqn, nsid)?;
-            Ok(v1::DetachNamespaceResponse {})
+        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        self.change(by, move |manager| {
+            manager.expect(&nqn, nsid, uuid)?;
+            let (closing, closing_reason) = convert::closing(manager.detach(&nqn, nsid)?);
+            Ok(v1::DetachNamespaceResponse {
+                closing,
+                closing_reason,
+                as_of: Some(manager.as_of()),
+            })
         })
         .await
     }
@@ -73,22 +83,28 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::ResizeNamespaceRequest>,
     ) -> Answer<v1::ResizeNamespaceResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
+        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
         let size = match asked.size {
             Some(Size::Bytes(bytes)) => NewSize::Bytes(bytes),
             Some(Size::Rescan(_)) => NewSize::Rescan,
             None => {
-                let why = "it is not set; name the bytes, or ask for a rescan";
-                return Err(convert::invalid("size", why).into());
+                let what_to_do = "name the bytes, or ask for a rescan";
+                return Err(convert::not_set("size", what_to_do).into());
             }
         };
-        self.ask(move |manager| {
-            let bytes_before = manager.resize(&nqn, nsid, size, asked.force)?;
+        self.change(by, move |manager| {
+            manager.expect(&nqn, nsid, uuid)?;
+            let (bytes_before, closing) = manager.resize(&nqn, nsid, size, asked.force)?;
+            let (closing, closing_reason) = convert::closing(closing);
             Ok(v1::ResizeNamespaceResponse {
                 namespace: now(manager, &nqn, nsid)?,
                 bytes_before,
+                closing,
+                closing_reason,
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -98,20 +114,56 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::SetVisibilityRequest>,
     ) -> Answer<v1::SetVisibilityResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
-        let visibility = convert::visibility("visible_to", asked.visible_to.as_ref())?;
-        let visibility = visibility.ok_or_else(|| {
-            convert::invalid(
-                "visible_to",
-                "it is not set; name hosts, or write out any host",
-            )
-        })?;
-        self.ask(move |manager| {
+        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let asked = asked.visible_to.unwrap_or_default();
+        let visibility = convert::visibility("visible_to", &asked)?;
+        self.change(by, move |manager| {
+            manager.expect(&nqn, nsid, uuid)?;
             manager.set_visibility(&nqn, nsid, visibility)?;
             Ok(v1::SetVisibilityResponse {
                 namespace: now(manager, &nqn, nsid)?,
+                as_of: Some(manager.as_of()),
+            })
+        })
+        .await
+    }
+
+    async fn show_to(&self, request: Request<v1::ShowToRequest>) -> Answer<v1::ShowToResponse> {
+        let (by, asked) = (caller(&request), of(request));
+        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let nsid = convert::nsid(asked.nsid)?;
+        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let hosts = convert::named_hosts(&asked.host_nqns)?;
+        self.change(by, move |manager| {
+            manager.expect(&nqn, nsid, uuid)?;
+            manager.show_to(&nqn, nsid, &hosts)?;
+            Ok(v1::ShowToResponse {
+                namespace: now(manager, &nqn, nsid)?,
+                as_of: Some(manager.as_of()),
+            })
+        })
+        .await
+    }
+
+    async fn hide_from(
+        &self,
+        request: Request<v1::HideFromRequest>,
+    ) -> Answer<v1::HideFromResponse> {
+        let (by, asked) = (caller(&request), of(request));
+        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let nsid = convert::nsid(asked.nsid)?;
+        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let hosts = convert::named_hosts(&asked.host_nqns)?;
+        self.change(by, move |manager| {
+            manager.expect(&nqn, nsid, uuid)?;
+            let not_listed = manager.hide_from(&nqn, nsid, &hosts)?;
+            Ok(v1::HideFromResponse {
+                namespace: now(manager, &nqn, nsid)?,
+                not_listed: not_listed.iter().map(Nqn::to_string).collect(),
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -121,23 +173,30 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::ListNamespacesRequest>,
     ) -> Answer<v1::ListNamespacesResponse> {
-        let only = convert::optional_nqn("subsystem_nqn", &of(request).subsystem_nqn)?;
+        let asked = of(request);
+        let only = convert::optional_nqn("subsystem_nqn", &asked.subsystem_nqn)?;
+        let page = Page::of("namespaces", asked.page_size, &asked.page_token)?;
         self.ask(move |manager| {
+            let manager = &*manager;
             if let Some(nqn) = &only {
                 manager.require_subsystem(nqn)?;
             }
             let controllers = manager.controllers()?;
-            let mut namespaces = Vec::new();
-            for (nqn, subsystem) in &manager.desired().subsystems {
-                if only.as_ref().is_none_or(|only| only == nqn) {
-                    namespaces.extend(
-                        subsystem.namespaces.keys().filter_map(|nsid| {
-                            convert::namespace(manager, &controllers, nqn, *nsid)
-                        }),
-                    );
-                }
-            }
-            Ok(v1::ListNamespacesResponse { namespaces })
+            let all = manager.desired().subsystems.iter();
+            let asked = all.filter(|(nqn, _)| only.as_ref().is_none_or(|only| only == *nqn));
+            let rows = asked.flat_map(|(nqn, subsystem)| {
+                let controllers = &controllers;
+                subsystem.namespaces.keys().filter_map(move |nsid| {
+                    let row = convert::namespace(manager, controllers, nqn, *nsid)?;
+                    Some(((nqn.to_string(), *nsid), row))
+                })
+            });
+            let (namespaces, next_page_token) = page.take(rows);
+            Ok(v1::ListNamespacesResponse {
+                namespaces,
+                next_page_token,
+                as_of: Some(manager.as_of()),
+            })
         })
         .await
     }
@@ -153,6 +212,8 @@ impl NamespaceService for Context {
             manager.require_namespace(&nqn, nsid)?;
             Ok(v1::GetNamespaceResponse {
                 namespace: now(manager, &nqn, nsid)?,
+                hosts: Vec::new(),
+                as_of: Some(manager.as_of()),
             })
         })
         .await

@@ -1,7 +1,7 @@
 //! StatsService.
 
 use std::collections::HashMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use admin_proto::limits::{STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN};
 use admin_proto::v1;
@@ -53,8 +53,9 @@ impl Filter {
 impl Context {
     async fn snapshot(&self, filter: &Filter) -> Result<v1::StatsSnapshot, Status> {
         let by_uuid = self.manage.call(|manager| Ok(by_uuid(manager))).await?;
+        let as_of = self.events.as_of();
         let now = self.telemetry.snapshot();
-        Ok(message(&self.info.instance, &now, &by_uuid, filter))
+        Ok(message(as_of, &now, &by_uuid, filter))
     }
 }
 
@@ -71,7 +72,12 @@ fn by_uuid(manager: &Manager) -> ByUuid {
     all
 }
 
-fn message(instance: &str, now: &Snapshot, by_uuid: &ByUuid, filter: &Filter) -> v1::StatsSnapshot {
+fn message(
+    as_of: v1::AsOf,
+    now: &Snapshot,
+    by_uuid: &ByUuid,
+    filter: &Filter,
+) -> v1::StatsSnapshot {
     let hosts = now.hosts.iter().filter(|row| {
         filter.wants(&row.subsystem, row.nsid)
             && filter
@@ -87,8 +93,7 @@ fn message(instance: &str, now: &Snapshot, by_uuid: &ByUuid, filter: &Filter) ->
             .map(|(nqn, nsid)| namespace(row, nqn, *nsid))
     });
     v1::StatsSnapshot {
-        instance: instance.to_owned(),
-        taken_at: Some(SystemTime::now().into()),
+        as_of: Some(as_of),
         monotonic_ns: now.uptime_ns,
         hosts: hosts.map(|row| host(row, filter.without_latency)).collect(),
         namespaces: namespaces.collect(),
@@ -100,15 +105,17 @@ fn host(row: &HostSnapshot, without_latency: bool) -> v1::HostStats {
     let latency = |histogram| (!without_latency).then(|| latency(histogram));
     v1::HostStats {
         subsystem_nqn: row.subsystem.clone(),
-        host_nqn: row.host.clone(),
+        namespace_uuid: String::new(),
         nsid: row.nsid,
+        host_nqn: row.host.clone(),
+        row_since: None,
         others: row.host == telemetry::limits::OTHERS,
         commands: row
             .commands
             .iter()
             .filter(|(_, count)| **count > 0)
             .map(|(kind, count)| v1::CommandCount {
-                kind: kind.replace([' ', '_'], "-"),
+                kind: (*kind).to_owned(),
                 count: *count,
             })
             .collect(),
@@ -119,11 +126,12 @@ fn host(row: &HostSnapshot, without_latency: bool) -> v1::HostStats {
             .iter()
             .filter(|(_, count)| **count > 0)
             .map(|(class, count)| v1::StatusCount {
-                class: class.replace([' ', '_'], "-"),
+                class: (*class).to_owned(),
                 count: *count,
             })
             .collect(),
         in_flight: small(row.in_flight),
+        abandoned: row.abandoned,
         read_latency: latency(&row.read_latency),
         write_latency: latency(&row.write_latency),
     }
@@ -135,6 +143,7 @@ fn latency(histogram: &HistogramSnapshot) -> v1::LatencyHistogram {
             .buckets
             .iter()
             .map(|(upper_ns, count)| v1::LatencyBucket {
+                lower_ns: HistogramSnapshot::lower_edge_ns(*upper_ns),
                 upper_ns: *upper_ns,
                 count: *count,
             })
@@ -150,27 +159,29 @@ fn namespace(row: &NamespaceSnapshot, nqn: &Nqn, nsid: u32) -> v1::NamespaceStat
     let counters = &row.counters;
     v1::NamespaceStats {
         subsystem_nqn: nqn.to_string(),
+        namespace_uuid: row.uuid.clone(),
         nsid,
+        row_since: None,
         stored_bytes: counters.stored_bytes,
-        // Stores of today are on this machine: what is fetched is what is moved.
-        wire_bytes: counters.stored_bytes + counters.written_bytes,
+        written_bytes: counters.written_bytes,
         delivered_bytes: counters.delivered_bytes,
         copied_bytes: counters.copied_bytes,
-        cache_hits: counters.frame_hits,
-        cache_misses: counters.frames_decoded,
+        frame_fetches: counters.frame_fetches,
+        frames_decoded: counters.frames_decoded,
+        frame_hits: counters.frame_hits,
         joined_misses: counters.joined_misses,
-        transforms: row
+        parked: counters.parked,
+        decoders: row
             .decoders
             .iter()
-            .map(|it| v1::TransformStats {
-                name: it.chain.clone(),
+            .map(|it| v1::DecodeStats {
+                chain: it.chain.clone(),
                 frames: it.frames,
+                packed_bytes: it.packed_bytes,
                 decode_ns: it.busy_ns,
             })
             .collect(),
-        store_queue_depth: small(row.store_operations),
-        // The counter tells how often requests waited, and not how many wait now.
-        parked: 0,
+        store_operations: small(row.store_operations),
     }
 }
 

@@ -4,9 +4,9 @@ use admin_proto::v1;
 use admin_proto::v1::subsystem_service_server::SubsystemService;
 use tonic::Request;
 
-use super::super::Context;
-use super::super::convert;
-use super::{Answer, of, there};
+use super::super::paging::Page;
+use super::super::{Context, convert};
+use super::{Answer, caller, of, there};
 use crate::manage::ManageError;
 
 #[tonic::async_trait]
@@ -15,18 +15,19 @@ impl SubsystemService for Context {
         &self,
         request: Request<v1::CreateSubsystemRequest>,
     ) -> Answer<v1::CreateSubsystemResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("nqn", &asked.nqn)?;
         if nqn.is_discovery() {
             let why = "this is the discovery service's name; a subsystem needs its own";
             return Err(convert::invalid("nqn", why).into());
         }
         let body = convert::body(&asked)?;
-        self.ask(move |manager| {
+        self.change(by, move |manager| {
             manager.create_subsystem(nqn.clone(), body)?;
             let subsystem = there(convert::subsystem(manager, &[], &nqn))?;
             Ok(v1::CreateSubsystemResponse {
                 subsystem: Some(subsystem),
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -36,13 +37,17 @@ impl SubsystemService for Context {
         &self,
         request: Request<v1::DeleteSubsystemRequest>,
     ) -> Answer<v1::DeleteSubsystemResponse> {
-        let asked = of(request);
+        let (by, asked) = (caller(&request), of(request));
         let nqn = convert::nqn("nqn", &asked.nqn)?;
-        self.ask(move |manager| {
-            let (namespaces, controllers) = manager.delete_subsystem(&nqn, asked.force)?;
+        self.change(by, move |manager| {
+            let (namespaces, controllers, closing) = manager.delete_subsystem(&nqn, asked.force)?;
+            let (closing, closing_reason) = convert::closing(closing);
             Ok(v1::DeleteSubsystemResponse {
                 namespaces_detached: convert::number(namespaces),
                 controllers_ended: convert::number(controllers),
+                closing,
+                closing_reason,
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -50,15 +55,21 @@ impl SubsystemService for Context {
 
     async fn list_subsystems(
         &self,
-        _request: Request<v1::ListSubsystemsRequest>,
+        request: Request<v1::ListSubsystemsRequest>,
     ) -> Answer<v1::ListSubsystemsResponse> {
-        self.ask(|manager| {
+        let asked = of(request);
+        let page = Page::of("subsystems", asked.page_size, &asked.page_token)?;
+        self.ask(move |manager| {
             let controllers = manager.controllers()?;
             let names = manager.desired().subsystems.keys();
+            let (subsystems, next_page_token) = page.take(names.filter_map(|nqn| {
+                let row = convert::subsystem(manager, &controllers, nqn)?;
+                Some((nqn.to_string(), row))
+            }));
             Ok(v1::ListSubsystemsResponse {
-                subsystems: names
-                    .filter_map(|nqn| convert::subsystem(manager, &controllers, nqn))
-                    .collect(),
+                subsystems,
+                next_page_token,
+                as_of: Some(manager.as_of()),
             })
         })
         .await
@@ -75,6 +86,7 @@ impl SubsystemService for Context {
             let subsystem = there(convert::subsystem(manager, &controllers, &nqn))?;
             Ok::<_, ManageError>(v1::GetSubsystemResponse {
                 subsystem: Some(subsystem),
+                as_of: Some(manager.as_of()),
             })
         })
         .await

@@ -10,6 +10,7 @@ use tonic::{Request, Response, Status};
 
 use super::super::{Context, convert};
 use super::{Answer, of};
+use crate::limits;
 
 #[tonic::async_trait]
 impl TargetService for Context {
@@ -20,8 +21,12 @@ impl TargetService for Context {
         let info = &self.info;
         let machine = nix::unistd::gethostname().unwrap_or_default();
         Ok(Response::new(v1::GetInfoResponse {
+            as_of: Some(self.events.as_of()),
+            revision: admin_proto::REVISION,
+            features: FEATURES.map(str::to_owned).to_vec(),
+            limits: Some(daemon_limits()),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            instance: info.instance.clone(),
+            instance: self.events.instance().to_owned(),
             pid: std::process::id(),
             started_at: Some(info.started_at.into()),
             reactors: info.reactors.into(),
@@ -51,6 +56,7 @@ impl TargetService for Context {
         };
         let left = self.ending.drain(patience);
         Ok(Response::new(v1::DrainResponse {
+            as_of: Some(self.events.as_of()),
             ends_by: Some((SystemTime::now() + left).into()),
         }))
     }
@@ -72,6 +78,39 @@ impl TargetService for Context {
     }
 }
 
+/// What this daemon can serve and how.
+const FEATURES: [&str; 5] = [
+    "transport-tcp",
+    "source-volume",
+    "source-file",
+    "source-mem",
+    "source-null",
+];
+
+fn daemon_limits() -> v1::DaemonLimits {
+    use admin_proto::limits as contract;
+    let number = convert::number;
+    v1::DaemonLimits {
+        request_bytes_max: contract::REQUEST_BYTES_MAX as u64,
+        answer_bytes_max: contract::ANSWER_BYTES_MAX as u64,
+        page_size_max: number(contract::PAGE_SIZE_MAX),
+        subsystems_max: number(limits::SUBSYSTEMS_MAX),
+        namespaces_per_subsystem_max: number(limits::NAMESPACES_MAX),
+        listeners_max: number(limits::LISTENERS_MAX),
+        referrals_max: number(limits::REFERRALS_MAX),
+        hosts_max: number(limits::HOSTS_MAX),
+        hosts_per_call_max: number(contract::HOSTS_PER_CALL_MAX),
+        source_bytes_max: number(contract::SOURCE_BYTES_MAX),
+        events_kept: number(limits::EVENTS_KEPT),
+        announcements_kept: number(contract::ANNOUNCEMENTS_KEPT),
+        readers_max: number(contract::READERS_MAX),
+        announcements_per_second_max: contract::ANNOUNCEMENTS_PER_SECOND_MAX,
+        payload_bytes_max: number(contract::PAYLOAD_BYTES_MAX),
+        streams_max: number(limits::ADMIN_STREAMS_MAX),
+        open_ms_max: u32::try_from(limits::OPEN_TIME_MAX.as_millis()).unwrap_or(u32::MAX),
+    }
+}
+
 /// The newest `last` of each reactor, all of them where it is 0, by time.
 fn events(telemetry: &Telemetry, last: usize) -> Vec<v1::RecorderEvent> {
     let all = telemetry.events();
@@ -87,22 +126,21 @@ fn events(telemetry: &Telemetry, last: usize) -> Vec<v1::RecorderEvent> {
             *number += 1;
             let count = of_reactor.get(&recorded.reactor).copied().unwrap_or(0);
             let kept = last == 0 || at + last >= count;
-            kept.then(|| event(telemetry, recorded, at as u64))
+            kept.then(|| event(telemetry, recorded))
         })
         .collect()
 }
 
 /// What its kind does not fill in is 0 in the recorder, and not set here.
-fn event(telemetry: &Telemetry, recorded: &Recorded, number: u64) -> v1::RecorderEvent {
+fn event(telemetry: &Telemetry, recorded: &Recorded) -> v1::RecorderEvent {
     let at = telemetry.utc(recorded);
     let event = &recorded.event;
     let set = |value: u32| (value != 0).then_some(value);
     let of_command = event.opcode != 0 || event.cid != 0;
     v1::RecorderEvent {
-        time: Some(at.into()),
-        reactor: recorded.reactor.unwrap_or(0).into(),
-        number,
-        kind: event.kind.name().replace(' ', "-"),
+        at: Some(at.into()),
+        reactor: recorded.reactor.map(Into::into),
+        kind: event.kind.name().to_owned(),
         cntlid: set(event.cntlid.into()),
         sqid: (event.cntlid != 0).then(|| event.sqid.into()),
         cid: of_command.then(|| event.cid.into()),

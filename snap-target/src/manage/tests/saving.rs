@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
-use admin_proto::v1::HealthState;
+use admin_proto::v1::{HealthState, Reason};
 use nix::errno::Errno;
 
 use super::{Fake, Rig, nqn};
@@ -85,7 +85,7 @@ const NOTHING: [&str; 0] = [];
 
 fn problems(rig: &Rig) -> Vec<String> {
     let all = rig.health.report().problems;
-    all.into_iter().map(|it| it.what).collect()
+    all.into_iter().map(|it| it.text).collect()
 }
 
 #[test]
@@ -109,14 +109,13 @@ fn a_change_is_saved_before_hosts_see_it() {
 /// Full, over quota, read-only: hosts are served, changes are refused, and health says what to do, until there is room.
 #[test]
 fn a_folder_that_cannot_be_written_refuses_changes_and_serves() {
-    let exhausted: fn(String) -> ManageError = ManageError::Exhausted;
     let room = "make room in its file system and try again";
     let rights = "make it writable to the daemon's user and try again";
     for (errno, refused, advice) in [
-        (Errno::ENOSPC, exhausted, room),
-        (Errno::EDQUOT, exhausted, room),
-        (Errno::EROFS, ManageError::Precondition, rights),
-        (Errno::EACCES, ManageError::Precondition, rights),
+        (Errno::ENOSPC, Reason::StateFull, room),
+        (Errno::EDQUOT, Reason::StateFull, room),
+        (Errno::EROFS, Reason::StateReadOnly, rights),
+        (Errno::EACCES, Reason::StateReadOnly, rights),
     ] {
         let rig = Rig::new();
         rig.health.enter(Phase::Serving);
@@ -134,7 +133,10 @@ fn a_folder_that_cannot_be_written_refuses_changes_and_serves() {
         rig.fake.take();
         assert_eq!(
             manager.detach(&nqn("nqn.a"), 1),
-            Err(refused(format!("{said}; nothing was changed")))
+            Err(ManageError::new(
+                refused,
+                format!("{said}; nothing was changed")
+            ))
         );
         assert_eq!(rig.fake.take(), NOTHING, "hosts keep their disk");
         assert!(matches!(
@@ -163,10 +165,8 @@ fn a_change_whose_saving_fails_at_the_end_is_not_made_by_the_next_start() {
     let before = manager.desired().clone();
     rig.fake.take();
     disk.fail(Some(Fails::NamesOnce));
-    assert!(matches!(
-        manager.detach(&nqn("nqn.a"), 1),
-        Err(ManageError::Internal(_))
-    ));
+    let refused = manager.detach(&nqn("nqn.a"), 1).unwrap_err();
+    assert_eq!(refused.reason, Reason::StateFault);
     assert_eq!(rig.fake.take(), ["save", "save"]);
     drop(manager);
     assert_eq!(*disk.manager(&rig).desired(), before);

@@ -8,7 +8,7 @@ use crate::manage::{Manager, NamespaceLive, NewNamespace};
 
 fn problems(rig: &Rig) -> Vec<String> {
     let all = rig.health.report().problems;
-    all.into_iter().map(|it| it.subject).collect()
+    all.into_iter().map(|it| it.id).collect()
 }
 
 fn is_served(manager: &Manager, nsid: u32) -> bool {

@@ -68,6 +68,8 @@ service!(NamespaceService {
     detach_namespace(DetachNamespaceRequest) -> DetachNamespaceResponse,
     resize_namespace(ResizeNamespaceRequest) -> ResizeNamespaceResponse,
     set_visibility(SetVisibilityRequest) -> SetVisibilityResponse,
+    show_to(ShowToRequest) -> ShowToResponse,
+    hide_from(HideFromRequest) -> HideFromResponse,
     list_namespaces(ListNamespacesRequest) -> ListNamespacesResponse,
     get_namespace(GetNamespaceRequest) -> GetNamespaceResponse,
 });
@@ -100,5 +102,6 @@ service!(StatsService {
 
 service!(EventService {
     publish(PublishRequest) -> PublishResponse,
+    list_announcements(ListAnnouncementsRequest) -> ListAnnouncementsResponse,
     ; subscribe(SubscribeRequest) -> SubscribeStream of SubscribeResponse
 });

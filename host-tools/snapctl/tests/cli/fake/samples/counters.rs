@@ -2,14 +2,19 @@
 
 use admin_proto::v1::*;
 
-use super::{DATA, TRAINER1, at};
+use super::objects::{disk, tokens};
+use super::{DATA, TRAINER1, as_of, at};
 
 fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
     let count = buckets.iter().map(|(_, count)| count).sum();
     LatencyHistogram {
         buckets: buckets
             .iter()
-            .map(|&(upper_ns, count)| LatencyBucket { upper_ns, count })
+            .map(|&(upper_ns, count)| LatencyBucket {
+                upper_ns,
+                count,
+                ..LatencyBucket::default()
+            })
             .collect(),
         count,
         sum_ns: buckets.iter().map(|(upper, count)| upper * count).sum(),
@@ -31,7 +36,10 @@ fn counters(round: u64) -> StatsSnapshot {
         subsystem_nqn: DATA.to_owned(),
         host_nqn: TRAINER1.to_owned(),
         nsid: 1,
+        namespace_uuid: tokens().uuid,
         others: false,
+        row_since: at(1),
+        abandoned: 0,
         commands: commands(1_000_000 + round * 25_000, 0),
         read_bytes: (1_000_000 + round * 25_000) * 4096,
         written_bytes: 0,
@@ -46,6 +54,7 @@ fn counters(round: u64) -> StatsSnapshot {
     };
     let writer = HostStats {
         nsid: 2,
+        namespace_uuid: disk().uuid,
         commands: commands(0, 4000 + round * 200),
         read_bytes: 0,
         written_bytes: (4000 + round * 200) << 20,
@@ -62,37 +71,42 @@ fn counters(round: u64) -> StatsSnapshot {
         subsystem_nqn: DATA.to_owned(),
         nsid: 1,
         stored_bytes: 500_000_000 + round * 39_321_600,
-        wire_bytes: 520_000_000 + round * 40_894_464,
+        namespace_uuid: tokens().uuid,
+        row_since: at(0),
+        written_bytes: 0,
         delivered_bytes: (1_000_000 + round * 25_000) * 4096,
         copied_bytes: (1_000_000 + round * 25_000) * 4096,
-        cache_hits: 900_000 + round * 24_000,
-        cache_misses: 100_000 + round * 1000,
+        frame_hits: 900_000 + round * 24_000,
+        frame_fetches: 50_000 + round * 500,
+        frames_decoded: 100_000 + round * 1000,
         joined_misses: round * 10,
-        transforms: vec![TransformStats {
-            name: "zstd".to_owned(),
+        decoders: vec![DecodeStats {
+            chain: "zstd".to_owned(),
             frames: 100_000 + round * 1000,
+            packed_bytes: (100_000 + round * 1000) << 16,
             decode_ns: 7_000_000_000 + round * 70_000_000,
         }],
-        store_queue_depth: 12,
+        store_operations: 12,
         parked: 0,
     };
     let raw = NamespaceStats {
         nsid: 2,
-        stored_bytes: (4000 + round * 200) << 20,
-        wire_bytes: (4000 + round * 200) << 20,
+        namespace_uuid: disk().uuid,
+        stored_bytes: 0,
+        written_bytes: (4000 + round * 200) << 20,
         delivered_bytes: 0,
         copied_bytes: 0,
-        cache_hits: 0,
-        cache_misses: 0,
+        frame_hits: 0,
+        frame_fetches: 0,
+        frames_decoded: 0,
         joined_misses: 0,
-        transforms: Vec::new(),
-        store_queue_depth: 4,
-        parked: 1,
+        decoders: Vec::new(),
+        store_operations: 4,
+        parked: round,
         ..view.clone()
     };
     StatsSnapshot {
-        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
-        taken_at: at(100 + i64::try_from(round).unwrap()),
+        as_of: as_of(100 + i64::try_from(round).unwrap()),
         monotonic_ns: (100 + round) * 1_000_000_000,
         hosts: vec![reader, writer],
         namespaces: vec![view, raw],

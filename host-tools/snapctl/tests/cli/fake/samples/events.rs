@@ -5,31 +5,34 @@ use admin_proto::v1::*;
 
 use super::objects::tokens;
 use super::target::problem;
-use super::{DATA, TRAINER1, at};
+use super::{DATA, TRAINER1, as_of, at};
 
 pub fn publish(_: PublishRequest) -> PublishResponse {
-    PublishResponse { sequence: 105 }
+    PublishResponse { sequence: 8 }
 }
 
 fn event(sequence: u64, topic: Topic, text: &str, kind: event::Kind) -> SubscribeResponse {
     SubscribeResponse {
         message: Some(Message::Event(Event {
             sequence,
-            time: at(i64::try_from(sequence).unwrap()),
+            at: at(i64::try_from(sequence).unwrap()),
             topic: topic.into(),
             text: text.to_owned(),
             kind: Some(kind),
+            actor: String::new(),
         })),
     }
 }
 
-/// Events 101 to 104 are kept; topics are left to who asks.
+/// Events 101 to 103 and announcement 7 are kept; topics are left to who asks.
 pub fn subscribe(request: SubscribeRequest) -> Vec<SubscribeResponse> {
     let started = SubscribeResponse {
         message: Some(Message::Started(Started {
             instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
             oldest_sequence: 101,
-            next_sequence: 105,
+            next_sequence: 104,
+            oldest_announcement: 7,
+            next_announcement: 8,
         })),
     };
     let gap = SubscribeResponse {
@@ -37,6 +40,7 @@ pub fn subscribe(request: SubscribeRequest) -> Vec<SubscribeResponse> {
             first_sequence: request.from_sequence,
             last_sequence: 100,
             reason: GapReason::NotKept.into(),
+            announcements: false,
         })),
     };
     let attached = NamespaceEvent {
@@ -52,10 +56,13 @@ pub fn subscribe(request: SubscribeRequest) -> Vec<SubscribeResponse> {
         host_nqn: TRAINER1.to_owned(),
     };
     let announcement = Announcement {
+        sequence: 7,
+        at: at(104),
         host_nqn: TRAINER1.to_owned(),
-        epoch: 2,
-        position: 81_920,
+        epoch: Some(2),
+        position: Some(81_920),
         payload: b"ready".to_vec(),
+        ..Announcement::default()
     };
     let health = HealthEvent {
         state: HealthState::Degraded.into(),
@@ -78,17 +85,17 @@ pub fn subscribe(request: SubscribeRequest) -> Vec<SubscribeResponse> {
         event(
             103,
             Topic::Health,
-            &format!("degraded: {}: {}", problem().subject, problem().what),
+            &format!("degraded: {}: {}", problem().id, problem().text),
             event::Kind::Health(health),
-        ),
-        event(
-            104,
-            Topic::Announcement,
-            &format!("{TRAINER1} is at epoch 2 position 81920"),
-            event::Kind::Announcement(announcement),
         ),
     ];
     let mut messages = vec![started];
+    let announced = SubscribeResponse {
+        message: Some(Message::Announcement(announcement)),
+    };
+    if request.from_announcement > 0 {
+        messages.push(announced);
+    }
     if request.from_sequence == 0 {
         return messages;
     }
@@ -101,4 +108,12 @@ pub fn subscribe(request: SubscribeRequest) -> Vec<SubscribeResponse> {
     };
     messages.extend(kept.into_iter().filter(told));
     messages
+}
+
+pub fn list_announcements(_: ListAnnouncementsRequest) -> ListAnnouncementsResponse {
+    ListAnnouncementsResponse {
+        next_announcement: 8,
+        as_of: as_of(100),
+        ..ListAnnouncementsResponse::default()
+    }
 }

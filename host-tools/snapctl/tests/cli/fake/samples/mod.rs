@@ -12,6 +12,7 @@ pub use target::*;
 
 use admin_proto::Timestamp;
 use admin_proto::v1::host_policy::Hosts;
+use admin_proto::v1::visibility::To;
 use admin_proto::v1::*;
 
 pub const DATA: &str = "nqn.2026-11.org.example:data";
@@ -25,6 +26,30 @@ fn at(seconds: i64) -> Option<Timestamp> {
         seconds: 1_795_255_200 + seconds,
         nanos: 0,
     })
+}
+
+/// So many seconds after that, behind event 104.
+fn as_of(seconds: i64) -> Option<AsOf> {
+    Some(AsOf {
+        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
+        sequence: 104,
+        at: at(seconds),
+    })
+}
+
+/// All of a subsystem's hosts see it.
+pub fn seen_by_all() -> Visibility {
+    Visibility {
+        to: Some(To::All(AllHosts {})),
+    }
+}
+
+/// These see it.
+pub fn seen_by(nqns: &[&str]) -> Visibility {
+    let nqns = nqns.iter().map(|nqn| (*nqn).to_owned()).collect();
+    Visibility {
+        to: Some(To::Only(HostList { nqns })),
+    }
 }
 
 pub fn any() -> HostPolicy {

@@ -4,7 +4,7 @@ use admin_proto::v1::resize_namespace_request::Size;
 use admin_proto::v1::*;
 
 use super::target::problem;
-use super::{DATA, SCRATCH, TRAINER1, TRAINER2, any, at, only};
+use super::{DATA, SCRATCH, TRAINER1, TRAINER2, any, as_of, at, only, seen_by, seen_by_all};
 
 fn data() -> Subsystem {
     Subsystem {
@@ -38,6 +38,7 @@ pub fn create_subsystem(request: CreateSubsystemRequest) -> CreateSubsystemRespo
             hosts: Some(request.hosts.unwrap_or_else(|| only(&[]))),
             ..scratch()
         }),
+        as_of: as_of(100),
     }
 }
 
@@ -45,18 +46,23 @@ pub fn delete_subsystem(request: DeleteSubsystemRequest) -> DeleteSubsystemRespo
     DeleteSubsystemResponse {
         namespaces_detached: if request.force { 2 } else { 0 },
         controllers_ended: u32::from(request.force),
+        as_of: as_of(100),
+        ..DeleteSubsystemResponse::default()
     }
 }
 
 pub fn list_subsystems(_: ListSubsystemsRequest) -> ListSubsystemsResponse {
     ListSubsystemsResponse {
         subsystems: vec![data(), scratch()],
+        as_of: as_of(100),
+        ..ListSubsystemsResponse::default()
     }
 }
 
 pub fn get_subsystem(_: GetSubsystemRequest) -> GetSubsystemResponse {
     GetSubsystemResponse {
         subsystem: Some(data()),
+        as_of: as_of(100),
     }
 }
 
@@ -66,13 +72,14 @@ pub fn tokens() -> Namespace {
         nsid: 1,
         uuid: "0f0e0d0c-0b0a-8908-8706-050403020100".to_owned(),
         nguid: "0f0e0d0c0b0a89088706050403020100".to_owned(),
-        source: "/srv/tokens.xio".to_owned(),
+        path: "/srv/tokens.xio".to_owned(),
+        source_text: "/srv/tokens.xio".to_owned(),
         kind: NamespaceKind::View.into(),
         lba_bytes: 4096,
         block_count: 262_144,
         bytes: 1 << 30,
         write_protection: WriteProtection::ReadOnly.into(),
-        visible_to: Some(any()),
+        visible_to: Some(seen_by_all()),
         state: NamespaceState::Ready.into(),
         state_detail: String::new(),
         controllers: 1,
@@ -87,18 +94,19 @@ pub fn tokens() -> Namespace {
     }
 }
 
-fn disk() -> Namespace {
+pub fn disk() -> Namespace {
     Namespace {
         nsid: 2,
         uuid: "5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4".to_owned(),
         nguid: "5f1a0d8e93c48a519d2b66c1b7a2e3f4".to_owned(),
-        source: "file:/srv/disk.raw".to_owned(),
+        path: "/srv/disk.raw".to_owned(),
+        source_text: "file:/srv/disk.raw".to_owned(),
         kind: NamespaceKind::Raw.into(),
         lba_bytes: 512,
         block_count: 41_943_040,
         bytes: 20 << 30,
         write_protection: WriteProtection::None.into(),
-        visible_to: Some(only(&[TRAINER1])),
+        visible_to: Some(seen_by(&[TRAINER1])),
         origin: Origin::Admin.into(),
         view: None,
         ..tokens()
@@ -109,9 +117,10 @@ fn broken() -> Namespace {
     Namespace {
         subsystem_nqn: SCRATCH.to_owned(),
         nsid: 2,
-        source: "file:/srv/scratch.raw".to_owned(),
+        path: "/srv/scratch.raw".to_owned(),
+        source_text: "file:/srv/scratch.raw".to_owned(),
         state: NamespaceState::Failed.into(),
-        state_detail: problem().what,
+        state_detail: problem().text,
         controllers: 0,
         ..disk()
     }
@@ -121,17 +130,24 @@ pub fn attach_namespace(request: AttachNamespaceRequest) -> AttachNamespaceRespo
     let namespace = Namespace {
         subsystem_nqn: request.subsystem_nqn,
         nsid: if request.nsid == 0 { 3 } else { request.nsid },
-        source: request.source,
+        source_text: match request.source.and_then(|it| it.kind) {
+            Some(source::Kind::Text(text)) => text,
+            None => String::new(),
+        },
         visible_to: request.visible_to,
         ..tokens()
     };
     AttachNamespaceResponse {
         namespace: Some(namespace),
+        as_of: as_of(100),
     }
 }
 
 pub fn detach_namespace(_: DetachNamespaceRequest) -> DetachNamespaceResponse {
-    DetachNamespaceResponse {}
+    DetachNamespaceResponse {
+        as_of: as_of(100),
+        ..DetachNamespaceResponse::default()
+    }
 }
 
 pub fn resize_namespace(request: ResizeNamespaceRequest) -> ResizeNamespaceResponse {
@@ -142,6 +158,8 @@ pub fn resize_namespace(request: ResizeNamespaceRequest) -> ResizeNamespaceRespo
     ResizeNamespaceResponse {
         namespace: Some(Namespace { bytes, ..disk() }),
         bytes_before: 20 << 30,
+        as_of: as_of(100),
+        ..ResizeNamespaceResponse::default()
     }
 }
 
@@ -151,6 +169,30 @@ pub fn set_visibility(request: SetVisibilityRequest) -> SetVisibilityResponse {
             visible_to: request.visible_to,
             ..disk()
         }),
+        as_of: as_of(100),
+    }
+}
+
+pub fn show_to(request: ShowToRequest) -> ShowToResponse {
+    let hosts: Vec<&str> = request.host_nqns.iter().map(String::as_str).collect();
+    ShowToResponse {
+        namespace: Some(Namespace {
+            visible_to: Some(seen_by(&[&[TRAINER1], &hosts[..]].concat())),
+            ..disk()
+        }),
+        as_of: as_of(100),
+    }
+}
+
+pub fn hide_from(request: HideFromRequest) -> HideFromResponse {
+    let not_listed = |host: &String| host != TRAINER1;
+    HideFromResponse {
+        namespace: Some(Namespace {
+            visible_to: Some(seen_by(&[])),
+            ..disk()
+        }),
+        not_listed: request.host_nqns.into_iter().filter(not_listed).collect(),
+        as_of: as_of(100),
     }
 }
 
@@ -161,6 +203,8 @@ pub fn list_namespaces(request: ListNamespacesRequest) -> ListNamespacesResponse
     };
     ListNamespacesResponse {
         namespaces: all.into_iter().filter(wanted).collect(),
+        as_of: as_of(100),
+        ..ListNamespacesResponse::default()
     }
 }
 
@@ -172,6 +216,8 @@ pub fn get_namespace(request: GetNamespaceRequest) -> GetNamespaceResponse {
     };
     GetNamespaceResponse {
         namespace: Some(found),
+        as_of: as_of(100),
+        ..GetNamespaceResponse::default()
     }
 }
 
@@ -181,7 +227,10 @@ pub fn allow_hosts(request: AllowHostsRequest) -> AllowHostsResponse {
     } else {
         only(&[TRAINER1, TRAINER2])
     };
-    AllowHostsResponse { hosts: Some(hosts) }
+    AllowHostsResponse {
+        hosts: Some(hosts),
+        as_of: as_of(100),
+    }
 }
 
 pub fn deny_hosts(request: DenyHostsRequest) -> DenyHostsResponse {
@@ -193,6 +242,8 @@ pub fn deny_hosts(request: DenyHostsRequest) -> DenyHostsResponse {
     DenyHostsResponse {
         hosts: Some(hosts),
         controllers_ended: u32::from(!request.any),
+        as_of: as_of(100),
+        ..DenyHostsResponse::default()
     }
 }
 
@@ -200,6 +251,8 @@ pub fn set_hosts(request: SetHostsRequest) -> SetHostsResponse {
     SetHostsResponse {
         hosts: request.hosts,
         controllers_ended: 2,
+        as_of: as_of(100),
+        ..SetHostsResponse::default()
     }
 }
 
@@ -222,6 +275,8 @@ pub fn list_hosts(_: ListHostsRequest) -> ListHostsResponse {
                 connected: vec![connected(TRAINER2)],
             },
         ],
+        as_of: as_of(100),
+        ..ListHostsResponse::default()
     }
 }
 
@@ -238,11 +293,12 @@ pub fn add_listener(request: AddListenerRequest) -> AddListenerResponse {
             connections: 0,
             origin: Origin::Admin.into(),
         }),
+        as_of: as_of(100),
     }
 }
 
 pub fn remove_listener(_: RemoveListenerRequest) -> RemoveListenerResponse {
-    RemoveListenerResponse {}
+    RemoveListenerResponse { as_of: as_of(100) }
 }
 
 pub fn list_listeners(_: ListListenersRequest) -> ListListenersResponse {
@@ -258,6 +314,8 @@ pub fn list_listeners(_: ListListenersRequest) -> ListListenersResponse {
             listener(1, "192.0.2.7:4420", 9, Origin::Config),
             listener(2, "[2001:db8::7]:4420", 0, Origin::Admin),
         ],
+        as_of: as_of(100),
+        ..ListListenersResponse::default()
     }
 }
 
@@ -269,11 +327,12 @@ pub fn add_referral(request: AddReferralRequest) -> AddReferralResponse {
             address: request.address,
             origin: Origin::Admin.into(),
         }),
+        as_of: as_of(100),
     }
 }
 
 pub fn remove_referral(_: RemoveReferralRequest) -> RemoveReferralResponse {
-    RemoveReferralResponse {}
+    RemoveReferralResponse { as_of: as_of(100) }
 }
 
 pub fn list_referrals(_: ListReferralsRequest) -> ListReferralsResponse {
@@ -284,6 +343,8 @@ pub fn list_referrals(_: ListReferralsRequest) -> ListReferralsResponse {
             address: "192.0.2.8:8009".to_owned(),
             origin: Origin::Admin.into(),
         }],
+        as_of: as_of(100),
+        ..ListReferralsResponse::default()
     }
 }
 
@@ -312,9 +373,14 @@ pub fn list_controllers(_: ListControllersRequest) -> ListControllersResponse {
     };
     ListControllersResponse {
         controllers: vec![io, discovery],
+        as_of: as_of(100),
+        ..ListControllersResponse::default()
     }
 }
 
 pub fn end_controller(_: EndControllerRequest) -> EndControllerResponse {
-    EndControllerResponse {}
+    EndControllerResponse {
+        as_of: as_of(100),
+        ..EndControllerResponse::default()
+    }
 }

@@ -2,7 +2,7 @@
 
 use admin_proto::v1::*;
 
-use super::{SCRATCH, TRAINER1, at};
+use super::{SCRATCH, TRAINER1, as_of, at};
 
 pub fn get_info(_: GetInfoRequest) -> GetInfoResponse {
     GetInfoResponse {
@@ -16,15 +16,21 @@ pub fn get_info(_: GetInfoRequest) -> GetInfoResponse {
         state_folder: "/var/lib/xio".to_owned(),
         ring_features: vec!["single_issuer".to_owned(), "defer_taskrun".to_owned()],
         machine: "storage1".to_owned(),
+        revision: admin_proto::REVISION,
+        features: vec!["transport-tcp".to_owned()],
+        limits: None,
+        as_of: as_of(0),
     }
 }
 
 pub fn problem() -> HealthProblem {
     HealthProblem {
-        subject: format!("{SCRATCH} nsid 2"),
-        what: "/srv/scratch.raw cannot be opened: Permission denied; let the daemon's user read and write it"
-            .to_owned(),
+        id: format!("{SCRATCH} nsid 2"),
+        code: HealthCode::SourceUnusable.into(),
         since: at(60),
+        text: "/srv/scratch.raw cannot be opened: Permission denied; let the daemon's user read and write it"
+            .to_owned(),
+        mend: "mend what the text names; it is tried again every 10 s".to_owned(),
     }
 }
 
@@ -32,6 +38,7 @@ pub fn get_health(_: GetHealthRequest) -> GetHealthResponse {
     GetHealthResponse {
         state: HealthState::Degraded.into(),
         problems: vec![problem()],
+        as_of: as_of(100),
     }
 }
 
@@ -42,25 +49,24 @@ pub fn drain(request: DrainRequest) -> DrainResponse {
     };
     DrainResponse {
         ends_by: at(3600 + seconds),
+        as_of: as_of(3600),
     }
 }
 
 pub fn dump_recorder(_: DumpRecorderRequest) -> Vec<DumpRecorderResponse> {
     let connect = RecorderEvent {
-        time: at(5),
-        reactor: 0,
-        number: 16,
-        kind: "connect".to_owned(),
+        at: at(5),
+        reactor: Some(0),
+        kind: "host connected".to_owned(),
         cntlid: Some(1),
         sqid: Some(0),
         text: format!("connect cntlid 1 host {TRAINER1}"),
         ..RecorderEvent::default()
     };
     let failed = RecorderEvent {
-        time: at(9),
-        reactor: 1,
-        number: 3,
-        kind: "command-failed".to_owned(),
+        at: at(9),
+        reactor: Some(1),
+        kind: "command failed".to_owned(),
         cntlid: Some(1),
         sqid: Some(2),
         cid: Some(77),
