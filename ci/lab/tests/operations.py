@@ -110,10 +110,10 @@ def test_attach(report: Report, host: OperatedHost) -> None:
         expect("block size", host.do(f"blockdev --getss {device}").strip(), "512")
     with report.test("what cannot be attached says why, and changes nothing"):
         refused = host.target.try_snapctl("namespace", "attach", NQN, "mem:1MiB", "--nsid", "1")
-        expect("exit status", refused.returncode, 1)
+        expect("exit status", refused.returncode, 5)
         expect_that(f"it says what is in the way: {refused.stderr!r}", "1" in refused.stderr and refused.stderr.count("\n") == 1)
         missing = host.target.try_snapctl("namespace", "attach", NQN, "file:/nowhere/disk.raw")
-        expect("exit status", missing.returncode, 1)
+        expect("exit status", missing.returncode, 5)
         expect_that(f"it names the file: {missing.stderr!r}", "/nowhere/disk.raw" in missing.stderr)
 
 
@@ -149,7 +149,7 @@ def test_resize(report: Report, host: OperatedHost) -> None:
         device = host.wait_device(3)
         host.begin_verify(device, "grow")
         refused = host.target.try_snapctl("namespace", "resize", NQN, "3", "--size", "16MiB")
-        expect("a smaller size without --force: exit status", refused.returncode, 1)
+        expect("a smaller size without --force: exit status", refused.returncode, 5)
         host.end_verify("grow")
 
 

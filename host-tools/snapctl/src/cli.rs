@@ -2,9 +2,7 @@
 
 use std::path::PathBuf;
 
-use admin_proto::v1::{
-    AllHosts, AnyHost, HostList, HostPolicy, Visibility, host_policy::Hosts, visibility::To,
-};
+use admin_proto::v1::{AnyHost, HostList, HostPolicy, host_policy::Hosts};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -36,9 +34,16 @@ pub struct Cli {
 const EXIT_STATUS: &str = "\
 Exit status:
   0  done
-  1  the daemon refused it, and nothing was changed; or doctor found something that fails
+  1  a fault of the daemon, or doctor found something that fails
   2  the command line is not right
-  3  the daemon cannot be reached, does not answer in time, or is another version
+  3  something here cannot be read or printed, or the daemon is of another version
+  4  what was named is not there
+  5  it is there already, or cannot be done as things are, or is one more than a limit
+  6  the daemon does not allow it to us
+  7  the daemon cannot be reached, does not answer in time, or is at its end
+
+Only where no answer came in time may a change have been made by a command that failed. With --json, a failure is one JSON object on standard error: code,
+reason, field, object_kind, object_key, message, exit_status.
 
 Sizes are whole bytes or have KiB, MiB, GiB or TiB behind them: 64KiB. Every command with --json prints one JSON object a line, with the fields of
 the messages in snap-target/proto. NO_COLOR is honoured.
@@ -63,7 +68,7 @@ pub struct Global {
     )]
     pub socket: PathBuf,
 
-    /// Reach it over TCP with TLS instead; needs --tls-ca
+    /// Reach it over TCP with TLS instead; needs --tls-ca, --tls-cert and --tls-key
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub tcp: Option<String>,
 
@@ -71,7 +76,7 @@ pub struct Global {
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_ca: Option<PathBuf>,
 
-    /// Our certificate, where the daemon asks for one (PEM)
+    /// Our certificate, by which the daemon knows what we may do (PEM)
     #[arg(long, global = true, value_name = "FILE")]
     pub tls_cert: Option<PathBuf>,
 
@@ -84,12 +89,16 @@ pub struct Global {
     pub tls_name: Option<String>,
 
     /// Longest wait for an answer
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub timeout: u32,
 
     /// Print for programs: one JSON object a line
     #[arg(long, global = true)]
     pub json: bool,
+
+    /// Rows of a page of a list; 0: as many as fit an answer. All pages are asked for either way
+    #[arg(long, global = true, hide = true, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub page_size: u32,
 }
 
 /// The subcommands.
@@ -125,8 +134,11 @@ pub enum Command {
     /// Print the flight recorders: the last events of each reactor
     #[command(subcommand)]
     Recorder(recorder::Recorder),
-    /// Tell other subscribers where a host is in its data
+    /// Tell other subscribers where a reader of a host is in its data
     Announce(announce::Announce),
+    /// Show what hosts announced last
+    #[command(subcommand, visible_alias = "announcements")]
+    Announcement(announce::Announcement),
     /// Look for what this machine lacks, and say what mends it; needs no daemon
     Doctor(doctor::Doctor),
     /// Print a shell's completion script
@@ -168,27 +180,6 @@ impl HostChoice {
     }
 }
 
-impl HostChoice {
-    /// The same as those who see a namespace.
-    pub fn visibility(self) -> Option<Visibility> {
-        if self.any_host {
-            let to = Some(To::All(AllHosts {}));
-            Some(Visibility { to })
-        } else if self.hosts.is_empty() {
-            None
-        } else {
-            Some(seen_only_by(self.hosts))
-        }
-    }
-}
-
-/// Seen by these hosts.
-pub fn seen_only_by(nqns: Vec<String>) -> Visibility {
-    Visibility {
-        to: Some(To::Only(HostList { nqns })),
-    }
-}
-
 /// Every host.
 pub fn any_host() -> HostPolicy {
     HostPolicy {
@@ -201,6 +192,14 @@ pub fn only(nqns: Vec<String>) -> HostPolicy {
     HostPolicy {
         hosts: Some(Hosts::Only(HostList { nqns })),
     }
+}
+
+/// The same hosts, by name: a list has no order.
+pub fn sorted(mut policy: HostPolicy) -> HostPolicy {
+    if let Some(Hosts::Only(list)) = &mut policy.hosts {
+        list.nqns.sort_unstable();
+    }
+    policy
 }
 
 #[cfg(test)]

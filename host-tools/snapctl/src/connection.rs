@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use admin_proto::detail_of;
 use admin_proto::limits::ANSWER_BYTES_MAX;
 use admin_proto::v1::controller_service_client::ControllerServiceClient;
 use admin_proto::v1::event_service_client::EventServiceClient;
@@ -15,10 +16,11 @@ use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
 use admin_proto::v1::stats_service_client::StatsServiceClient;
 use admin_proto::v1::subsystem_service_client::SubsystemServiceClient;
 use admin_proto::v1::target_service_client::TargetServiceClient;
+use admin_proto::v1::{GetInfoRequest, GetInfoResponse};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 
 use crate::cli::Global;
 use crate::failure::Failure;
@@ -31,6 +33,8 @@ pub struct Daemon {
     patience: Duration,
     /// Where it is, for people.
     place: String,
+    /// Rows of a page that are asked for; 0: as many as fit an answer.
+    page_size: u32,
 }
 
 /// Connects as the options say.
@@ -50,6 +54,7 @@ pub async fn connect(global: &Global) -> Result<Daemon, Failure> {
         channel: connecting?,
         patience,
         place,
+        page_size: global.page_size,
     })
 }
 
@@ -57,7 +62,7 @@ async fn connect_socket(path: &Path, patience: Duration) -> Result<Channel, Fail
     let connecting = tokio::time::timeout(patience, UnixStream::connect(path)).await;
     let stream = connecting
         .unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
-        .map_err(|error| Failure::unreachable(socket_failed(path, &error)))?;
+        .map_err(|error| Failure::of(code(&error), socket_failed(path, &error)))?;
     // One command, one connection: a second attempt has nothing to connect with, and the first failure is the one that is told.
     let stream = Arc::new(Mutex::new(Some(stream)));
     let connector = tower::service_fn(move |_| {
@@ -73,6 +78,15 @@ async fn connect_socket(path: &Path, patience: Duration) -> Result<Channel, Fail
         .connect_with_connector(connector)
         .await
         .map_err(|error| Failure::unreachable(not_the_protocol(&path.display(), &error)))
+}
+
+/// The code that a daemon would have given.
+fn code(error: &io::Error) -> Code {
+    match error.kind() {
+        ErrorKind::PermissionDenied => Code::PermissionDenied,
+        ErrorKind::TimedOut => Code::DeadlineExceeded,
+        _ => Code::Unavailable,
+    }
 }
 
 fn socket_failed(path: &Path, error: &io::Error) -> String {
@@ -121,18 +135,14 @@ fn tls_config(global: &Global, address: &str) -> Result<ClientTlsConfig, Failure
             "--tcp {address} needs --tls-ca FILE: the certificate that vouches for the daemon"
         )));
     };
-    let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read_pem(ca)?));
-    match (&global.tls_cert, &global.tls_key) {
-        (Some(cert), Some(key)) => {
-            tls = tls.identity(Identity::from_pem(read_pem(cert)?, read_pem(key)?));
-        }
-        (None, None) => {}
-        _ => {
-            return Err(Failure::usage(
-                "--tls-cert and --tls-key belong together: give both or none",
-            ));
-        }
-    }
+    let (Some(cert), Some(key)) = (&global.tls_cert, &global.tls_key) else {
+        return Err(Failure::usage(format!(
+            "--tcp {address} needs --tls-cert FILE and --tls-key FILE: the daemon asks who we are"
+        )));
+    };
+    let mut tls = ClientTlsConfig::new()
+        .ca_certificate(Certificate::from_pem(read_pem(ca)?))
+        .identity(Identity::from_pem(read_pem(cert)?, read_pem(key)?));
     if let Some(name) = &global.tls_name {
         tls = tls.domain_name(name);
     }
@@ -198,12 +208,51 @@ impl Daemon {
         match tokio::time::timeout(self.patience, call).await {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(self.refusal(&status)),
-            Err(_) => Err(Failure::unreachable(format!(
-                "no answer from {} within {} s: a change may have been made nevertheless; --timeout SECONDS waits longer",
-                self.place,
-                self.patience.as_secs()
-            ))),
+            Err(_) => Err(Failure::of(
+                Code::DeadlineExceeded,
+                format!(
+                    "no answer from {} within {} s: a change may have been made nevertheless; --timeout SECONDS waits longer",
+                    self.place,
+                    self.patience.as_secs()
+                ),
+            )),
         }
+    }
+
+    /// The next message of a stream; none at its end.
+    pub async fn message<T>(&self, stream: &mut Streaming<T>) -> Result<Option<T>, Failure> {
+        let message = stream.message().await;
+        message.map_err(|status| self.refusal(&status))
+    }
+
+    /// What runs there.
+    pub async fn info(&self) -> Result<GetInfoResponse, Failure> {
+        self.answer(self.target().get_info(GetInfoRequest {})).await
+    }
+
+    /// How long an answer may take.
+    pub fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Rows of a page that are asked for.
+    pub fn page_size(&self) -> u32 {
+        self.page_size
+    }
+
+    /// Checks that the daemon knows what `flag` asks for: one that is older would ignore it, and do something else.
+    pub async fn needs(&self, revision: u32, flag: &str) -> Result<(), Failure> {
+        let info = self.info().await?;
+        if info.revision >= revision {
+            return Ok(());
+        }
+        Err(Failure::of(
+            Code::Unimplemented,
+            format!(
+                "{flag} needs revision {revision} of the admin contract; snap-target {} at {} has revision {} and would ignore it: nothing was asked of it",
+                info.version, self.place, info.revision
+            ),
+        ))
     }
 
     /// What a status means for whoever runs the command.
@@ -213,19 +262,18 @@ impl Daemon {
             return Failure::unreachable(not_the_protocol(&self.place, source));
         }
         let said = status.message();
-        match status.code() {
-            Code::Unimplemented => Failure::unreachable(format!(
+        let message = match status.code() {
+            Code::Unimplemented => format!(
                 "snap-target at {} does not know this call: it is older than this snapctl ({}); use the snapctl of its version, `snapctl target show` says it",
                 self.place,
                 env!("CARGO_PKG_VERSION")
-            )),
-            Code::Unavailable | Code::PermissionDenied | Code::Unauthenticated => {
-                Failure::unreachable(said)
-            }
-            Code::Internal | Code::Unknown | Code::DataLoss => Failure::refused(format!(
+            ),
+            Code::Internal | Code::Unknown | Code::DataLoss => format!(
                 "a fault of snap-target: {said} (its log says more; `snapctl recorder dump` shows what led to it)"
-            )),
-            _ => Failure::refused(said),
-        }
+            ),
+            _ => said.to_owned(),
+        };
+        let detail = detail_of(status.details()).unwrap_or_default();
+        Failure::of(status.code(), message).detailed(detail)
     }
 }

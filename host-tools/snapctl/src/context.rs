@@ -6,6 +6,7 @@ use crate::cli::Global;
 use crate::connection::{self, Daemon};
 use crate::failure::Failure;
 use crate::json::{self, Described};
+use crate::text;
 
 /// The global options at work.
 #[derive(Debug)]
@@ -32,19 +33,21 @@ impl Context {
     /// Prints text as it is.
     pub fn print(&self, text: &str) -> Result<Reader, Failure> {
         stdout::print(text)
-            .map_err(|error| Failure::unreachable(format!("writing standard output: {error}")))
+            .map_err(|error| Failure::here(format!("writing standard output: {error}")))
     }
 
-    /// Prints an answer: for programs as it came, for people as `text` says it.
+    /// Prints an answer: for programs as it came, for people `in_words`.
     pub fn show<M: Described>(
         &self,
         answer: &M,
-        text: impl FnOnce(&M) -> String,
-    ) -> Result<Reader, Failure> {
-        if self.json() {
-            self.print(&format!("{}\n", json::line(answer)?))
+        in_words: impl FnOnce(&M) -> String,
+    ) -> Result<(), Failure> {
+        let text = if self.json() {
+            format!("{}\n", json::line(answer)?)
         } else {
-            self.print(&text(answer))
-        }
+            text::clean_lines(&in_words(answer))
+        };
+        // It is all there is to say: whether anybody reads it makes no difference.
+        self.print(&text).map(|_| ())
     }
 }

@@ -52,16 +52,20 @@ pub async fn run(command: Controller, context: &Context) -> Result<(), Failure> 
 }
 
 async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
-    let request = v1::ListControllersRequest {
-        subsystem_nqn: arguments.subsystem.unwrap_or_default(),
-        host_nqn: arguments.host.unwrap_or_default(),
-        ..v1::ListControllersRequest::default()
-    };
     let daemon = context.daemon().await?;
     let answer = daemon
-        .answer(daemon.controller().list_controllers(request))
+        .all(|page| {
+            let mut client = daemon.controller();
+            let request = v1::ListControllersRequest {
+                subsystem_nqn: arguments.subsystem.clone().unwrap_or_default(),
+                host_nqn: arguments.host.clone().unwrap_or_default(),
+                page_size: page.size,
+                page_token: page.token,
+            };
+            async move { client.list_controllers(request).await }
+        })
         .await?;
-    context.show(&answer, |answer| {
+    context.show(&answer, |answer: &v1::ListControllersResponse| {
         let mut table = TextTable::new(&[
             ("cntlid", Align::Right),
             ("subsystem", Align::Left),
@@ -92,8 +96,7 @@ async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
             ]);
         }
         table.render()
-    })?;
-    Ok(())
+    })
 }
 
 fn keep_alive(kato_ms: u32) -> String {
@@ -104,15 +107,18 @@ fn keep_alive(kato_ms: u32) -> String {
     }
 }
 
+/// What says that the last command of an ended controller has ended too.
+pub const CLOSING_TELLS: &str =
+    "snapctl events --topic controller --follow tells when the controller is gone";
+
 async fn end(cntlid: u32, context: &Context) -> Result<(), Failure> {
+    let request = v1::EndControllerRequest { cntlid };
     let daemon = context.daemon().await?;
     let answer = daemon
-        .answer(
-            daemon
-                .controller()
-                .end_controller(v1::EndControllerRequest { cntlid }),
-        )
+        .answer(daemon.controller().end_controller(request))
         .await?;
-    context.show(&answer, |_| format!("ended controller {cntlid}\n"))?;
-    Ok(())
+    context.show(&answer, |answer| {
+        format!("ended controller {cntlid}\n")
+            + &text::still_closing(answer.closing, &answer.closing_reason, CLOSING_TELLS)
+    })
 }

@@ -5,10 +5,10 @@ use admin_proto::v1::host_policy::Hosts;
 use clap::{Args, Subcommand};
 use printout::text_table::{Align, TextTable};
 
-use crate::cli;
 use crate::context::Context;
+use crate::ensure::Ensure;
 use crate::failure::Failure;
-use crate::text;
+use crate::{cli, controller, text};
 
 /// What to do with hosts.
 #[derive(Debug, Subcommand)]
@@ -50,10 +50,15 @@ pub struct Allow {
     /// These and no others
     #[arg(long, conflicts_with = "any_host")]
     pub only: bool,
+
+    /// Allowing who is allowed is no failure, with this or without it.
+    #[command(flatten)]
+    pub ensure: Ensure,
 }
 
 const DENY_HELP: &str = "\
---any-host takes `allow --any-host` back: then nobody may connect until hosts are allowed by name.
+Hosts that are not on the list are no failure; they are named. --any-host takes `allow --any-host` back: then nobody may connect until hosts are allowed
+by name.
 
 Examples:
   snapctl host deny nqn.2026-11.org.example:data nqn.2026-11.org.example:trainer2
@@ -109,8 +114,7 @@ async fn allow(arguments: Allow, context: &Context) -> Result<(), Failure> {
     let answer = daemon.answer(daemon.host().allow_hosts(request)).await?;
     context.show(&answer, |answer| {
         now_allowed(&subsystem_nqn, answer.hosts.as_ref())
-    })?;
-    Ok(())
+    })
 }
 
 async fn replace(arguments: Allow, context: &Context) -> Result<(), Failure> {
@@ -122,9 +126,10 @@ async fn replace(arguments: Allow, context: &Context) -> Result<(), Failure> {
     let daemon = context.daemon().await?;
     let answer = daemon.answer(daemon.host().set_hosts(request)).await?;
     context.show(&answer, |answer| {
-        now_allowed(&subsystem_nqn, answer.hosts.as_ref()) + &ended(answer.controllers_ended)
-    })?;
-    Ok(())
+        now_allowed(&subsystem_nqn, answer.hosts.as_ref())
+            + &ended(answer.controllers_ended)
+            + &still_closing(answer.closing, &answer.closing_reason)
+    })
 }
 
 async fn deny(arguments: Deny, context: &Context) -> Result<(), Failure> {
@@ -137,9 +142,11 @@ async fn deny(arguments: Deny, context: &Context) -> Result<(), Failure> {
     let daemon = context.daemon().await?;
     let answer = daemon.answer(daemon.host().deny_hosts(request)).await?;
     context.show(&answer, |answer| {
-        now_allowed(&subsystem_nqn, answer.hosts.as_ref()) + &ended(answer.controllers_ended)
-    })?;
-    Ok(())
+        now_allowed(&subsystem_nqn, answer.hosts.as_ref())
+            + &text::not_listed(&answer.not_listed)
+            + &ended(answer.controllers_ended)
+            + &still_closing(answer.closing, &answer.closing_reason)
+    })
 }
 
 fn now_allowed(subsystem_nqn: &str, hosts: Option<&v1::HostPolicy>) -> String {
@@ -153,14 +160,24 @@ fn ended(controllers: u32) -> String {
     }
 }
 
+fn still_closing(closing: bool, reason: &str) -> String {
+    text::still_closing(closing, reason, controller::CLOSING_TELLS)
+}
+
 async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
-    let request = v1::ListHostsRequest {
-        subsystem_nqn: arguments.subsystem_nqn.unwrap_or_default(),
-        ..v1::ListHostsRequest::default()
-    };
     let daemon = context.daemon().await?;
-    let answer = daemon.answer(daemon.host().list_hosts(request)).await?;
-    context.show(&answer, |answer| {
+    let answer = daemon
+        .all(|page| {
+            let mut client = daemon.host();
+            let request = v1::ListHostsRequest {
+                subsystem_nqn: arguments.subsystem_nqn.clone().unwrap_or_default(),
+                page_size: page.size,
+                page_token: page.token,
+            };
+            async move { client.list_hosts(request).await }
+        })
+        .await?;
+    context.show(&answer, |answer: &v1::ListHostsResponse| {
         let mut table = TextTable::new(&[
             ("subsystem", Align::Left),
             ("host", Align::Left),
@@ -173,8 +190,7 @@ async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
             }
         }
         table.render()
-    })?;
-    Ok(())
+    })
 }
 
 /// One row for each host that may connect or is connected.

@@ -17,14 +17,13 @@ fn pool() -> Result<&'static DescriptorPool, Failure> {
     static POOL: OnceLock<Option<DescriptorPool>> = OnceLock::new();
     POOL.get_or_init(|| DescriptorPool::decode(admin_proto::DESCRIPTORS).ok())
         .as_ref()
-        .ok_or_else(|| Failure::unreachable("this snapctl was built with a damaged contract"))
+        .ok_or_else(|| Failure::here("this snapctl was built with a damaged contract"))
 }
 
 /// The message on one line, without its end.
 pub fn line<M: Described>(message: &M) -> Result<String, Failure> {
     let name = M::full_name();
-    let broken =
-        |why: String| Failure::unreachable(format!("{name} cannot be printed as JSON: {why}"));
+    let broken = |why: String| Failure::here(format!("{name} cannot be printed as JSON: {why}"));
     let descriptor = pool()?
         .get_message_by_name(&name)
         .ok_or_else(|| broken("it is not in the contract".to_owned()))?;

@@ -4,7 +4,9 @@ use admin_proto::v1;
 use clap::{Args, Subcommand};
 use printout::text_table::{Align, TextTable};
 
+use crate::connection::Daemon;
 use crate::context::Context;
+use crate::ensure::{Comparison, Ensure};
 use crate::failure::Failure;
 use crate::text;
 
@@ -24,7 +26,8 @@ The address appears in the discovery log, and hosts that wait for changes of it 
 
 Examples:
   snapctl listener add 192.0.2.7:4420
-  snapctl listener add '[2001:db8::7]:4420' --port-id 2";
+  snapctl listener add '[2001:db8::7]:4420' --port-id 2
+  snapctl listener add 192.0.2.7:4420 --ensure";
 
 /// `snapctl listener add`.
 #[derive(Debug, Args)]
@@ -37,6 +40,10 @@ pub struct Add {
     /// Port id; otherwise the lowest free one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub port_id: Option<u32>,
+
+    /// Whether it may be there.
+    #[command(flatten)]
+    pub ensure: Ensure,
 }
 
 /// `snapctl listener remove`.
@@ -64,21 +71,70 @@ pub async fn run(command: Listener, context: &Context) -> Result<(), Failure> {
 async fn add(arguments: Add, context: &Context) -> Result<(), Failure> {
     let request = v1::AddListenerRequest {
         transport: v1::Transport::Tcp.into(),
-        address: arguments.address,
+        address: arguments.address.clone(),
         port_id: arguments.port_id.unwrap_or(0),
     };
+    if arguments.ensure.ensure && arguments.address.ends_with(":0") {
+        return Err(Failure::usage(
+            "--ensure needs a port: 0 takes a free one, another one each time",
+        ));
+    }
     let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(daemon.listener().add_listener(request))
-        .await?;
-    context.show(&answer, |answer| {
-        let listener = answer.listener.clone().unwrap_or_default();
-        format!(
-            "listening at {} (port id {})\n",
-            listener.address, listener.port_id
-        )
-    })?;
-    Ok(())
+    let added = daemon.answer(daemon.listener().add_listener(request)).await;
+    match added {
+        Ok(answer) => context.show(&answer, |answer| {
+            let listener = answer.listener.clone().unwrap_or_default();
+            let (address, port_id) = (listener.address, listener.port_id);
+            format!("listening at {address} (port id {port_id})\n")
+        }),
+        Err(refused) if arguments.ensure.ensure => {
+            let answer = there(&arguments, &daemon, refused).await?;
+            context.show(&answer, |answer| {
+                let listener = answer.listener.clone().unwrap_or_default();
+                let (address, port_id) = (listener.address, listener.port_id);
+                format!("listening at {address} already (port id {port_id})\n")
+            })
+        }
+        Err(refused) => Err(refused),
+    }
+}
+
+/// The listener that is in the way, where it is the one that was asked for.
+async fn there(
+    asked: &Add,
+    daemon: &Daemon,
+    refused: Failure,
+) -> Result<v1::AddListenerResponse, Failure> {
+    let listeners = all(daemon).await?;
+    let same_address =
+        |listener: &v1::Listener| text::same_address(&listener.address, &asked.address);
+    let found = match refused.reason() {
+        v1::Reason::AddressTaken => listeners.listeners.iter().find(|l| same_address(l)),
+        // A port id that was not asked for is not taken.
+        v1::Reason::PortIdTaken => listeners
+            .listeners
+            .iter()
+            .find(|listener| Some(listener.port_id) == asked.port_id),
+        _ => None,
+    };
+    // Another program listens there, or it was removed meanwhile: the daemon's word stands.
+    let Some(listener) = found else {
+        return Err(refused);
+    };
+    let mut comparison = Comparison::default();
+    comparison.property("its port id", asked.port_id, listener.port_id);
+    let is_address = if same_address(listener) {
+        asked.address.clone()
+    } else {
+        listener.address.clone()
+    };
+    comparison.property("its address", Some(asked.address.clone()), is_address);
+    let subject = format!("the listener at {}", listener.address);
+    comparison.verdict(subject, refused.detail().clone())?;
+    Ok(v1::AddListenerResponse {
+        listener: Some(listener.clone()),
+        as_of: listeners.as_of.clone(),
+    })
 }
 
 async fn remove(port_id: u32, context: &Context) -> Result<(), Failure> {
@@ -87,19 +143,23 @@ async fn remove(port_id: u32, context: &Context) -> Result<(), Failure> {
     let answer = daemon
         .answer(daemon.listener().remove_listener(request))
         .await?;
-    context.show(&answer, |_| format!("removed listener {port_id}\n"))?;
-    Ok(())
+    context.show(&answer, |_| format!("removed listener {port_id}\n"))
+}
+
+async fn all(daemon: &Daemon) -> Result<v1::ListListenersResponse, Failure> {
+    let list = daemon.all(|page| {
+        let mut client = daemon.listener();
+        let request = v1::ListListenersRequest {
+            page_size: page.size,
+            page_token: page.token,
+        };
+        async move { client.list_listeners(request).await }
+    });
+    list.await
 }
 
 async fn list(context: &Context) -> Result<(), Failure> {
-    let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(
-            daemon
-                .listener()
-                .list_listeners(v1::ListListenersRequest::default()),
-        )
-        .await?;
+    let answer = all(&context.daemon().await?).await?;
     context.show(&answer, |answer| {
         let mut table = TextTable::new(&[
             ("port id", Align::Right),
@@ -118,6 +178,5 @@ async fn list(context: &Context) -> Result<(), Failure> {
             ]);
         }
         table.render()
-    })?;
-    Ok(())
+    })
 }

@@ -5,8 +5,10 @@
 mod cli;
 mod connection;
 mod context;
+mod ensure;
 mod failure;
 mod json;
+mod pages;
 mod text;
 
 mod announce;
@@ -33,10 +35,26 @@ use context::Context;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    match run(Cli::parse()) {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return not_understood(&error),
+    };
+    let json = cli.global.json;
+    match run(cli) {
         Ok(status) => status,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(json),
     }
+}
+
+/// Help, a version, or what is wrong with the command line. Whether it is a program that reads this is not known but by looking.
+fn not_understood(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || !std::env::args_os().any(|word| word == "--json") {
+        error.exit();
+    }
+    let said = error.to_string();
+    // The rest is usage and hints.
+    let (why, _) = said.split_once("\n\n").unwrap_or((&said, ""));
+    Failure::usage(why.trim_start_matches("error: ")).report(true)
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
@@ -57,7 +75,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|error| Failure::unreachable(format!("starting the tool's own runtime: {error}")))
+        .map_err(|error| Failure::here(format!("starting the tool's own runtime: {error}")))
 }
 
 async fn run_with_daemon(command: Command, context: &Context) -> Result<ExitCode, Failure> {
@@ -74,6 +92,7 @@ async fn run_with_daemon(command: Command, context: &Context) -> Result<ExitCode
         Command::Events(arguments) => events::run(arguments, context).await?,
         Command::Recorder(command) => recorder::run(command, context).await?,
         Command::Announce(arguments) => announce::run(arguments, context).await?,
+        Command::Announcement(command) => announce::show(command, context).await?,
         // These need no daemon.
         Command::Doctor(_) | Command::Completions(_) => {}
     }

@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use admin_proto::Timestamp;
 use admin_proto::v1::{HostStats, LatencyHistogram, NamespaceStats, ReactorStats, StatsSnapshot};
 use serde::Serialize;
+
+use crate::text;
 
 /// Rates between two snapshots.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,6 +28,8 @@ pub struct Rates {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostRates {
     pub subsystem_nqn: String,
+    /// Empty of commands without an active namespace.
+    pub namespace_uuid: String,
     pub nsid: u32,
     /// Empty in the row of all others.
     pub host_nqn: String,
@@ -41,6 +46,8 @@ pub struct HostRates {
     /// Commands that are neither reads nor writes.
     pub other_commands_per_second: f64,
     pub errors_per_second: f64,
+    /// Commands whose connection ended before their answer.
+    pub abandoned_per_second: f64,
     pub in_flight: u32,
 }
 
@@ -48,6 +55,7 @@ pub struct HostRates {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NamespaceRates {
     pub subsystem_nqn: String,
+    pub namespace_uuid: String,
     pub nsid: u32,
     pub stored_bytes_per_second: f64,
     pub written_bytes_per_second: f64,
@@ -58,8 +66,9 @@ pub struct NamespaceRates {
     pub cache_hit_share: Option<f64>,
     /// Cores that decoding kept busy.
     pub decoding_cores: f64,
-    pub store_operations: u32,
+    /// Times that a request waited for memory or a place in a store's queue.
     pub parked_per_second: f64,
+    pub store_operations: u32,
 }
 
 /// What one reactor did.
@@ -78,7 +87,7 @@ impl Rates {
     /// From `old` to `new`; none where they are of two starts of the daemon, or no time lies between them.
     pub fn between(old: &StatsSnapshot, new: &StatsSnapshot) -> Option<Rates> {
         let elapsed_ns = new.monotonic_ns.checked_sub(old.monotonic_ns)?;
-        let instance = |of: &StatsSnapshot| of.as_of.as_ref().map(|it| it.instance.clone());
+        let instance = |snapshot: &StatsSnapshot| Some(snapshot.as_of.clone()?.instance);
         if instance(old) != instance(new) || elapsed_ns == 0 {
             return None;
         }
@@ -99,7 +108,7 @@ impl Rates {
             |old, new| reactor_rates(old, new, seconds),
         );
         Some(Rates {
-            taken_at: crate::text::when(new.as_of.as_ref().and_then(|it| it.at.as_ref())),
+            taken_at: text::when(new.as_of.as_ref().and_then(|as_of| as_of.at.as_ref())),
             seconds,
             hosts,
             namespaces,
@@ -122,13 +131,31 @@ fn rows<'a, Row: Default, Key: Hash + Eq, Out>(
         .collect()
 }
 
-fn host_key(row: &HostStats) -> (&str, &str, u32, &str, bool) {
-    let (subsystem, uuid) = (&row.subsystem_nqn, &row.namespace_uuid);
-    (subsystem, uuid, row.nsid, &row.host_nqn, row.others)
+/// A row that began at another time is another row.
+type Since = Option<(i64, i32)>;
+
+fn since(time: Option<&Timestamp>) -> Since {
+    time.map(|time| (time.seconds, time.nanos))
 }
 
-fn namespace_key(row: &NamespaceStats) -> (&str, &str, u32) {
-    (&row.subsystem_nqn, &row.namespace_uuid, row.nsid)
+fn host_key(row: &HostStats) -> (&str, &str, u32, &str, bool, Since) {
+    (
+        &row.subsystem_nqn,
+        &row.namespace_uuid,
+        row.nsid,
+        &row.host_nqn,
+        row.others,
+        since(row.row_since.as_ref()),
+    )
+}
+
+fn namespace_key(row: &NamespaceStats) -> (&str, &str, u32, Since) {
+    (
+        &row.subsystem_nqn,
+        &row.namespace_uuid,
+        row.nsid,
+        since(row.row_since.as_ref()),
+    )
 }
 
 #[expect(
@@ -174,6 +201,7 @@ fn host_rates(old: &HostStats, new: &HostStats, seconds: f64) -> HostRates {
     let write = Latencies::between(old.write_latency.as_ref(), new.write_latency.as_ref());
     HostRates {
         subsystem_nqn: new.subsystem_nqn.clone(),
+        namespace_uuid: new.namespace_uuid.clone(),
         nsid: new.nsid,
         host_nqn: new.host_nqn.clone(),
         others: new.others,
@@ -187,6 +215,7 @@ fn host_rates(old: &HostStats, new: &HostStats, seconds: f64) -> HostRates {
         write_p99_ns: write.quantile(99),
         other_commands_per_second: rate(&other_commands),
         errors_per_second: rate(&errors),
+        abandoned_per_second: rate(&|row| row.abandoned),
         in_flight: new.in_flight,
     }
 }
@@ -198,9 +227,11 @@ fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> 
     let delivered = rate(&|row| row.delivered_bytes);
     let copied = rate(&|row| row.copied_bytes);
     let hits = rate(&|row| row.frame_hits);
-    let asked = hits + rate(&|row| row.frames_decoded) + rate(&|row| row.joined_misses);
+    // What was neither there nor on its way was fetched and decoded.
+    let asked = hits + rate(&|row| row.joined_misses) + rate(&|row| row.frames_decoded);
     NamespaceRates {
         subsystem_nqn: new.subsystem_nqn.clone(),
+        namespace_uuid: new.namespace_uuid.clone(),
         nsid: new.nsid,
         stored_bytes_per_second: rate(&|row| row.stored_bytes),
         written_bytes_per_second: rate(&|row| row.written_bytes),
@@ -208,8 +239,8 @@ fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> 
         copies: share(copied, delivered),
         cache_hit_share: share(hits, asked),
         decoding_cores: rate(&decode_ns) / 1e9,
-        store_operations: new.store_operations,
         parked_per_second: rate(&|row| row.parked),
+        store_operations: new.store_operations,
     }
 }
 
@@ -368,5 +399,21 @@ mod tests {
             Rates::between(&old, &new).unwrap().hosts[0].reads_per_second,
             40.0
         );
+    }
+    #[test]
+    fn another_disk_under_the_same_number_is_another_row() {
+        let (mut old, mut new) = (snapshot("a", 0, 100), snapshot("a", 1_000_000_000, 130));
+        let reads = |old: &StatsSnapshot, new: &StatsSnapshot| {
+            Rates::between(old, new).unwrap().hosts[0].reads_per_second
+        };
+        assert_eq!(reads(&old, &new), 30.0);
+        new.hosts[0].namespace_uuid = "5f1a".to_owned();
+        assert_eq!(reads(&old, &new), 130.0);
+        old.hosts[0].namespace_uuid = "5f1a".to_owned();
+        assert_eq!(reads(&old, &new), 30.0);
+        // The same disk, detached and attached again: its row began anew.
+        let since = |seconds| Some(Timestamp { seconds, nanos: 0 });
+        (old.hosts[0].row_since, new.hosts[0].row_since) = (since(7), since(9));
+        assert_eq!(reads(&old, &new), 130.0);
     }
 }

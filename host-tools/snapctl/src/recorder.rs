@@ -37,11 +37,7 @@ pub async fn run(command: Recorder, context: &Context) -> Result<(), Failure> {
     let mut stream = daemon
         .answer(daemon.target().dump_recorder(request))
         .await?;
-    while let Some(piece) = stream
-        .message()
-        .await
-        .map_err(|status| daemon.refusal(&status))?
-    {
+    while let Some(piece) = daemon.message(&mut stream).await? {
         let mut lines = String::new();
         for event in &piece.events {
             lines += &line(event, context.json())?;
@@ -57,11 +53,10 @@ fn line(event: &v1::RecorderEvent, as_json: bool) -> Result<String, Failure> {
     if as_json {
         return Ok(format!("{}\n", json::line(event)?));
     }
-    let time = text::when(event.at.as_ref());
-    let from = match event.reactor {
+    let (at, said) = (text::when(event.at.as_ref()), text::clean(&event.text));
+    let thread = match event.reactor {
         Some(reactor) => format!("reactor {reactor}"),
         None => "control".to_owned(),
     };
-    let said = text::clean(&event.text);
-    Ok(format!("{time}  {from}  {said}\n"))
+    Ok(format!("{at}  {thread:<10}  {said}\n"))
 }

@@ -17,7 +17,8 @@ use crate::text;
 
 const HELP: &str = "\
 Rates are of one interval; latencies are from a command's arrival to its answer, and a percentile is the upper end of the bucket that it lies in.
-'stored' is what was fetched from stores, 'written' what was written to them, 'copies' how often a delivered byte was copied.
+'disk' begins the UUID: another disk under the same number has rows of its own. 'stored' is what was fetched from stores, 'copies' how often a delivered
+byte was copied, 'parked' how often a request waited for memory or a place in a store's queue.
 
 Examples:
   snapctl stat
@@ -107,14 +108,12 @@ impl Snapshots {
     /// The rates up to the next snapshot. A call that is dropped loses nothing.
     pub async fn next(&mut self) -> Result<Rates, Failure> {
         loop {
-            let message = self.stream.message().await;
-            let new = message
-                .map_err(|status| self.daemon.refusal(&status))?
-                .ok_or_else(|| {
-                    Failure::unreachable(
-                        "snap-target ended the stream of counters: it drains, or has no time for it; try again",
-                    )
-                })?;
+            let message = self.daemon.message(&mut self.stream).await?;
+            let new = message.ok_or_else(|| {
+                Failure::unreachable(
+                    "snap-target ended the stream of counters: it drains, or has no time for it; try again",
+                )
+            })?;
             let rates = self.last.as_ref().and_then(|old| Rates::between(old, &new));
             self.last = Some(new);
             if let Some(rates) = rates {
@@ -144,7 +143,7 @@ pub async fn repeat(choice: &Choice, count: u64, context: &Context) -> Result<()
         let rates = snapshots.next().await?;
         let text = if context.json() {
             let line = serde_json::to_string(&rates)
-                .map_err(|error| Failure::unreachable(format!("printing rates: {error}")))?;
+                .map_err(|error| Failure::here(format!("printing rates: {error}")))?;
             format!("{line}\n")
         } else if shown == 0 {
             tables(&rates)
@@ -175,6 +174,7 @@ pub fn hosts_table(rates: &Rates) -> String {
     let mut table = TextTable::new(&[
         ("subsystem", Align::Left),
         ("nsid", Align::Right),
+        ("disk", Align::Left),
         ("host", Align::Left),
         ("reads/s", Align::Right),
         ("read/s", Align::Right),
@@ -192,6 +192,7 @@ pub fn hosts_table(rates: &Rates) -> String {
         table.row([
             row.subsystem_nqn.clone(),
             row.nsid.to_string(),
+            disk(&row.namespace_uuid),
             host_name(&row.host_nqn, row.others),
             count(row.reads_per_second),
             bytes(row.read_bytes_per_second),
@@ -214,27 +215,29 @@ pub fn namespaces_table(rates: &Rates) -> String {
     let mut table = TextTable::new(&[
         ("subsystem", Align::Left),
         ("nsid", Align::Right),
+        ("disk", Align::Left),
         ("stored/s", Align::Right),
         ("written/s", Align::Right),
         ("delivered/s", Align::Right),
         ("copies", Align::Right),
         ("cache hits", Align::Right),
         ("decoding", Align::Right),
-        ("store queue", Align::Right),
         ("parked/s", Align::Right),
+        ("store queue", Align::Right),
     ]);
     for row in &rates.namespaces {
         table.row([
-            row.subsystem_nqn.clone(),
+            text::or_dash(&row.subsystem_nqn),
             row.nsid.to_string(),
+            disk(&row.namespace_uuid),
             bytes(row.stored_bytes_per_second),
             bytes(row.written_bytes_per_second),
             bytes(row.delivered_bytes_per_second),
             row.copies.map_or_else(dash, decimal),
             percent(row.cache_hit_share),
             format!("{} cores", decimal(row.decoding_cores)),
-            row.store_operations.to_string(),
             count(row.parked_per_second),
+            row.store_operations.to_string(),
         ]);
     }
     table.render()
@@ -275,6 +278,7 @@ async fn totals(choice: &Choice, context: &Context) -> Result<(), Failure> {
         let mut table = TextTable::new(&[
             ("subsystem", Align::Left),
             ("nsid", Align::Right),
+            ("disk", Align::Left),
             ("host", Align::Left),
             ("reads", Align::Right),
             ("read", Align::Right),
@@ -287,6 +291,7 @@ async fn totals(choice: &Choice, context: &Context) -> Result<(), Failure> {
             table.row([
                 row.subsystem_nqn.clone(),
                 row.nsid.to_string(),
+                disk(&row.namespace_uuid),
                 host_name(&row.host_nqn, row.others),
                 grouped(rates::commands(row, "read")),
                 rounded(row.read_bytes),
@@ -297,8 +302,12 @@ async fn totals(choice: &Choice, context: &Context) -> Result<(), Failure> {
             ]);
         }
         table.render()
-    })?;
-    Ok(())
+    })
+}
+
+/// Enough of a UUID to tell disks apart.
+fn disk(uuid: &str) -> String {
+    text::or_dash(uuid.split('-').next().unwrap_or_default())
 }
 
 fn host_name(nqn: &str, others: bool) -> String {

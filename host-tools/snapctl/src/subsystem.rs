@@ -5,10 +5,12 @@ use clap::{Args, Subcommand};
 use printout::size::Size;
 use printout::text_table::{Align, TextTable};
 
-use crate::cli::HostChoice;
+use crate::cli::{self, HostChoice};
+use crate::connection::Daemon;
 use crate::context::Context;
+use crate::ensure::{Comparison, Ensure};
 use crate::failure::Failure;
-use crate::text;
+use crate::{namespace, text};
 
 /// What to do with subsystems.
 #[derive(Debug, Subcommand)]
@@ -27,7 +29,8 @@ Nobody may connect until hosts are named, here or by `snapctl host allow`; any h
 Examples:
   snapctl subsystem create nqn.2026-11.org.example:data
   snapctl subsystem create nqn.2026-11.org.example:data --host nqn.2026-11.org.example:trainer1 --io-queues 8
-  snapctl subsystem create nqn.2026-11.org.example:open --any-host";
+  snapctl subsystem create nqn.2026-11.org.example:open --any-host
+  snapctl subsystem create nqn.2026-11.org.example:data --serial S1 --ensure";
 
 /// `snapctl subsystem create`.
 #[derive(Debug, Args)]
@@ -71,6 +74,10 @@ pub struct Create {
     /// Memory that the commands of one host may hold
     #[arg(long, value_name = "SIZE")]
     pub memory_per_host: Option<Size>,
+
+    /// Whether it may be there.
+    #[command(flatten)]
+    pub ensure: Ensure,
 }
 
 const DELETE_HELP: &str = "\
@@ -107,24 +114,89 @@ pub async fn run(command: Subsystem, context: &Context) -> Result<(), Failure> {
 }
 
 async fn create(arguments: Create, context: &Context) -> Result<(), Failure> {
+    let ensure = arguments.ensure.ensure;
     let request = request_of(arguments)?;
     let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(daemon.subsystem().create_subsystem(request))
-        .await?;
-    context.show(&answer, |answer| {
-        let subsystem = answer.subsystem.clone().unwrap_or_default();
-        let hosts = match text::hosts(subsystem.hosts.as_ref()).as_str() {
-            "nobody" => format!(
-                "nobody may connect yet: snapctl host allow {} HOST",
-                subsystem.nqn
-            ),
-            "any" => "any host may connect".to_owned(),
-            hosts => format!("{hosts} may connect"),
-        };
-        format!("created {}; {hosts}\n", subsystem.nqn)
-    })?;
-    Ok(())
+    let created = daemon
+        .answer(daemon.subsystem().create_subsystem(request.clone()))
+        .await;
+    match created {
+        Ok(answer) => context.show(&answer, created_line),
+        Err(refused) if ensure && refused.reason() == v1::Reason::SubsystemExists => {
+            let answer = get(&daemon, &request.nqn).await?;
+            let subsystem = answer.subsystem.clone().unwrap_or_default();
+            compare(&request, &subsystem).verdict(&request.nqn, refused.detail().clone())?;
+            context.show(&answer, |_| format!("{} is there already\n", request.nqn))
+        }
+        Err(refused) => Err(refused),
+    }
+}
+
+fn created_line(answer: &v1::CreateSubsystemResponse) -> String {
+    let subsystem = answer.subsystem.clone().unwrap_or_default();
+    let hosts = match text::hosts(subsystem.hosts.as_ref()).as_str() {
+        "nobody" => format!(
+            "nobody may connect yet: snapctl host allow {} HOST",
+            subsystem.nqn
+        ),
+        "any" => "any host may connect".to_owned(),
+        hosts => format!("{hosts} may connect"),
+    };
+    format!("created {}; {hosts}\n", subsystem.nqn)
+}
+
+async fn get(daemon: &Daemon, nqn: &str) -> Result<v1::GetSubsystemResponse, Failure> {
+    let request = v1::GetSubsystemRequest {
+        nqn: nqn.to_owned(),
+    };
+    daemon
+        .answer(daemon.subsystem().get_subsystem(request))
+        .await
+}
+
+/// What was said of it, held against what it is.
+fn compare(asked: &v1::CreateSubsystemRequest, is: &v1::Subsystem) -> Comparison {
+    let mut comparison = Comparison::default();
+    let said = |text: &String| (!text.is_empty()).then(|| text.clone());
+    comparison.property("its serial number", said(&asked.serial), is.serial.clone());
+    comparison.property("its model number", said(&asked.model), is.model.clone());
+    let hosts = |policy: &v1::HostPolicy| text::hosts(Some(&cli::sorted(policy.clone())));
+    comparison.property(
+        "who may connect",
+        asked.hosts.as_ref().map(hosts),
+        is.hosts.as_ref().map(hosts).unwrap_or_default(),
+    );
+    let (asked, is) = (
+        asked.limits.unwrap_or_default(),
+        is.limits.unwrap_or_default(),
+    );
+    for (name, asked, is) in [
+        ("--controllers", asked.controllers_max, is.controllers_max),
+        (
+            "--controllers-per-host",
+            asked.controllers_per_host_max,
+            is.controllers_per_host_max,
+        ),
+        ("--io-queues", asked.io_queues_max, is.io_queues_max),
+        (
+            "--queue-entries",
+            asked.queue_entries_max,
+            is.queue_entries_max,
+        ),
+        (
+            "--transfer",
+            asked.transfer_bytes_max,
+            is.transfer_bytes_max,
+        ),
+    ] {
+        comparison.property(name, (asked != 0).then_some(asked), is);
+    }
+    let (asked, is) = (
+        asked.memory_per_host_bytes_max,
+        is.memory_per_host_bytes_max,
+    );
+    comparison.property("--memory-per-host", (asked != 0).then_some(asked), is);
+    comparison
 }
 
 fn request_of(arguments: Create) -> Result<v1::CreateSubsystemRequest, Failure> {
@@ -165,20 +237,27 @@ async fn delete(arguments: Delete, context: &Context) -> Result<(), Failure> {
         let namespaces = text::count(answer.namespaces_detached.into(), "namespace");
         let controllers = text::count(answer.controllers_ended.into(), "controller");
         format!("deleted {nqn}: {namespaces} detached, {controllers} ended\n")
-    })?;
-    Ok(())
+            + &text::still_closing(
+                answer.closing,
+                &answer.closing_reason,
+                namespace::CLOSING_TELLS,
+            )
+    })
 }
 
 async fn list(context: &Context) -> Result<(), Failure> {
     let daemon = context.daemon().await?;
     let answer = daemon
-        .answer(
-            daemon
-                .subsystem()
-                .list_subsystems(v1::ListSubsystemsRequest::default()),
-        )
+        .all(|page| {
+            let mut client = daemon.subsystem();
+            let request = v1::ListSubsystemsRequest {
+                page_size: page.size,
+                page_token: page.token,
+            };
+            async move { client.list_subsystems(request).await }
+        })
         .await?;
-    context.show(&answer, |answer| {
+    context.show(&answer, |answer: &v1::ListSubsystemsResponse| {
         let mut table = TextTable::new(&[
             ("subsystem", Align::Left),
             ("serial", Align::Left),
@@ -200,6 +279,5 @@ async fn list(context: &Context) -> Result<(), Failure> {
             ]);
         }
         table.render()
-    })?;
-    Ok(())
+    })
 }

@@ -51,10 +51,7 @@ pub async fn run(command: Target, context: &Context) -> Result<(), Failure> {
 }
 
 async fn show(context: &Context) -> Result<(), Failure> {
-    let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(daemon.target().get_info(v1::GetInfoRequest {}))
-        .await?;
+    let answer = context.daemon().await?.info().await?;
     context.show(&answer, |info| {
         let state = if info.state_folder.is_empty() {
             "none: changes end with the daemon".to_owned()
@@ -63,6 +60,7 @@ async fn show(context: &Context) -> Result<(), Failure> {
         };
         text::description(&[
             ("version", info.version.clone()),
+            ("revision", info.revision.to_string()),
             ("instance", info.instance.clone()),
             ("machine", info.machine.clone()),
             ("pid", info.pid.to_string()),
@@ -70,11 +68,27 @@ async fn show(context: &Context) -> Result<(), Failure> {
             ("reactors", info.reactors.to_string()),
             ("workers", info.workers.to_string()),
             ("io_uring", text::or_dash(&info.ring_features.join(" "))),
+            ("features", text::or_dash(&info.features.join(" "))),
             ("configuration", text::or_dash(&info.config_file)),
             ("state folder", state),
+            ("at most", limits(info.limits.unwrap_or_default())),
         ])
-    })?;
-    Ok(())
+    })
+}
+
+/// What an operator may run into; --json has them all.
+fn limits(limits: v1::DaemonLimits) -> String {
+    let v1::DaemonLimits {
+        subsystems_max,
+        namespaces_per_subsystem_max,
+        listeners_max,
+        referrals_max,
+        hosts_max,
+        ..
+    } = limits;
+    format!(
+        "{subsystems_max} subsystems of {namespaces_per_subsystem_max} namespaces and {hosts_max} hosts each, {listeners_max} listeners, {referrals_max} referrals"
+    )
 }
 
 async fn health(context: &Context) -> Result<(), Failure> {
@@ -86,18 +100,18 @@ async fn health(context: &Context) -> Result<(), Failure> {
         let mut lines = format!("{}\n", state(health.state));
         for problem in &health.problems {
             let since = text::when(problem.since.as_ref());
-            lines += &format!("{}: {} (since {since})\n", problem.id, problem.text);
+            let (id, what) = (text::clean(&problem.id), text::clean(&problem.text));
+            lines += &format!("{id}: {what} (since {since})\n");
             if !problem.mend.is_empty() {
-                lines += &format!("  {}\n", problem.mend);
+                lines += &format!("        mend   {}\n", text::clean(&problem.mend));
             }
         }
         lines
-    })?;
-    Ok(())
+    })
 }
 
 /// A state of health in one word.
-pub fn state(number: i32) -> String {
+fn state(number: i32) -> String {
     match v1::HealthState::try_from(number) {
         Ok(v1::HealthState::Starting) => "starting".to_owned(),
         Ok(v1::HealthState::Serving) => "serving".to_owned(),
@@ -119,6 +133,5 @@ async fn drain(arguments: Drain, context: &Context) -> Result<(), Failure> {
             "draining; snap-target ends by {}\n",
             text::when(answer.ends_by.as_ref())
         )
-    })?;
-    Ok(())
+    })
 }

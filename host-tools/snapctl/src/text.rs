@@ -1,34 +1,83 @@
 //! Fields of messages as people read them.
 
+use std::net::SocketAddr;
+
 use admin_proto::Timestamp;
 use admin_proto::v1::host_policy::Hosts;
 use admin_proto::v1::visibility::To;
-use admin_proto::v1::{AnyHost, HostPolicy, Origin, Transport, Visibility};
+use admin_proto::v1::{HostPolicy, Origin, Transport, Visibility};
 
-/// Who: `any`, `nobody`, or the list.
+/// Who may connect: `any`, `nobody`, or the list.
 pub fn hosts(policy: Option<&HostPolicy>) -> String {
     match policy.and_then(|policy| policy.hosts.as_ref()) {
         Some(Hosts::Any(_)) => "any".to_owned(),
-        Some(Hosts::Only(list)) if !list.nqns.is_empty() => list.nqns.join(", "),
-        Some(Hosts::Only(_)) | None => "nobody".to_owned(),
+        Some(Hosts::Only(list)) => names(&list.nqns),
+        None => names(&[]),
     }
 }
 
-/// Who, short enough for a column: `any`, `nobody`, one name, or how many.
+/// Who may connect, short enough for a column: `any`, `nobody`, one name, or how many.
 pub fn hosts_in_short(policy: Option<&HostPolicy>) -> String {
     match policy.and_then(|policy| policy.hosts.as_ref()) {
-        Some(Hosts::Only(list)) if list.nqns.len() > 1 => format!("{} hosts", list.nqns.len()),
+        Some(Hosts::Only(list)) => names_in_short(&list.nqns),
         _ => hosts(policy),
     }
 }
 
-/// Those who see a namespace, as a policy is shown.
-pub fn seen_by(visibility: Option<&Visibility>) -> HostPolicy {
-    let hosts = visibility.and_then(|it| it.to.clone()).map(|to| match to {
-        To::All(_) => Hosts::Any(AnyHost {}),
-        To::Only(list) => Hosts::Only(list),
-    });
-    HostPolicy { hosts }
+/// Who sees it: `all`, `nobody`, or the list.
+pub fn seen_by(visibility: Option<&Visibility>) -> String {
+    match visibility.and_then(|visibility| visibility.to.as_ref()) {
+        Some(To::All(_)) => "all".to_owned(),
+        Some(To::Only(list)) => names(&list.nqns),
+        None => names(&[]),
+    }
+}
+
+/// Who sees it, short enough for a column.
+pub fn seen_by_in_short(visibility: Option<&Visibility>) -> String {
+    match visibility.and_then(|visibility| visibility.to.as_ref()) {
+        Some(To::Only(list)) => names_in_short(&list.nqns),
+        _ => seen_by(visibility),
+    }
+}
+
+fn names(nqns: &[String]) -> String {
+    if nqns.is_empty() {
+        return "nobody".to_owned();
+    }
+    nqns.join(", ")
+}
+
+fn names_in_short(nqns: &[String]) -> String {
+    match nqns.len() {
+        0 | 1 => names(nqns),
+        count => format!("{count} hosts"),
+    }
+}
+
+/// What is still under way behind a change that is made, and what tells its end; nothing where nothing is.
+pub fn still_closing(closing: bool, reason: &str, tell: &str) -> String {
+    if !closing {
+        return String::new();
+    }
+    format!("still closing: {}; {tell}\n", clean(reason))
+}
+
+/// Hosts that were to be taken off a list and were not on it.
+pub fn not_listed(nqns: &[String]) -> String {
+    if nqns.is_empty() {
+        return String::new();
+    }
+    format!("not on the list before: {}\n", nqns.join(", "))
+}
+
+/// A word of a command line that is shown for somebody to run. A host calls itself as it likes: what a shell would obey is quoted.
+pub fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._:-/".contains(c);
+    if !word.is_empty() && !word.starts_with('-') && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", clean(word).replace('\'', "'\\''"))
 }
 
 /// A time of day, UTC, to the microsecond where it is not a whole second: lines below each other align.
@@ -63,6 +112,14 @@ pub fn transport(number: i32) -> String {
     }
 }
 
+/// Whether two texts are the same address, however it is written.
+pub fn same_address(one: &str, other: &str) -> bool {
+    match (one.parse::<SocketAddr>(), other.parse::<SocketAddr>()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => one == other,
+    }
+}
+
 /// `1 namespace`, `2 namespaces`.
 pub fn count(number: u64, what: &str) -> String {
     if number == 1 {
@@ -70,6 +127,11 @@ pub fn count(number: u64, what: &str) -> String {
     } else {
         format!("{number} {what}s")
     }
+}
+
+/// `yes` or `no`.
+pub fn yes(it_is: bool) -> String {
+    if it_is { "yes" } else { "no" }.to_owned()
 }
 
 /// A cell that may be empty.
@@ -84,6 +146,11 @@ pub fn description(lines: &[(&str, String)]) -> String {
     lines.iter().map(line).collect()
 }
 
+/// Lines with words from elsewhere in them: no controls but the ends of the lines.
+pub fn clean_lines(text: &str) -> String {
+    text.split('\n').map(clean).collect::<Vec<_>>().join("\n")
+}
+
 /// One line of text from elsewhere: no controls that a terminal would obey.
 pub fn clean(text: &str) -> String {
     let clean = |c: char| if c.is_control() { ' ' } else { c };
@@ -93,6 +160,23 @@ pub fn clean(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_shell_would_obey_is_quoted() {
+        for (word, shown) in [
+            (
+                "nqn.2014-08.org.nvmexpress:uuid:d0e5-1",
+                "nqn.2014-08.org.nvmexpress:uuid:d0e5-1",
+            ),
+            ("nqn.x; rm -rf ~", "'nqn.x; rm -rf ~'"),
+            ("$(id)", "'$(id)'"),
+            ("it's\n", r"'it'\''s '"),
+            ("--any-host", "'--any-host'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(word), shown);
+        }
+    }
 
     #[test]
     fn times_have_all_digits_of_a_microsecond_or_none() {

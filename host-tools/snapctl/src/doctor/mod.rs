@@ -79,7 +79,7 @@ pub fn run(arguments: &Doctor, context: &Context) -> Result<ExitCode, Failure> {
     };
     let text = if context.json() {
         let line = serde_json::to_string(&report)
-            .map_err(|error| Failure::unreachable(format!("printing findings: {error}")))?;
+            .map_err(|error| Failure::here(format!("printing findings: {error}")))?;
         format!("{line}\n")
     } else {
         let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();

@@ -1,22 +1,40 @@
 //! `snapctl events`.
 
+mod cursor;
+mod line;
+
+use std::time::Duration;
+
+use admin_proto::limits::CHECKPOINT_SECONDS;
 use admin_proto::v1;
 use admin_proto::v1::subscribe_response::Message;
 use clap::{Args, ValueEnum};
 use printout::stdout::Reader;
+use tokio::signal::unix::{self, SignalKind};
+use tonic::{Code, Streaming};
 
+use crate::connection::Daemon;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::json;
-use crate::text;
+use cursor::Cursor;
+
+/// A stream that has been silent for so long is dead: a daemon says something more often.
+const SILENCE: Duration = Duration::from_secs(3 * CHECKPOINT_SECONDS);
+/// Before a daemon that is gone is asked for again, at first and at most.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 const HELP: &str = "\
-The daemon keeps a bounded number of events; what is lost is told as lost. Numbers begin anew when the daemon does.
+The daemon keeps a bounded number of events; what is lost is told as lost. Announcements have numbers of their own. --show-cursor prints, at the end, what
+--since takes to go on from there, also when the daemon was restarted meanwhile. The as_of of an answer makes such a cursor too, INSTANCE:SEQUENCE: what
+happened since that answer. --follow waits for a daemon that is gone, and goes on.
 
 Examples:
   snapctl events
   snapctl events --topic namespace --topic host --follow
-  snapctl events --from 4711 --follow --json";
+  snapctl events --show-cursor
+  snapctl events --since 6f9619ff8b86d011b42d00cf4fc964ff:104:3 --follow --json";
 
 /// `snapctl events`.
 #[derive(Debug, Args)]
@@ -26,9 +44,13 @@ pub struct Events {
     #[arg(long = "topic", value_name = "TOPIC")]
     pub topics: Vec<Topic>,
 
-    /// From this event's number on; otherwise all that are kept, or with --follow only those to come
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    pub from: Option<u64>,
+    /// What happened behind this; otherwise all that is kept, or with --follow only what is to come
+    #[arg(long, value_name = "CURSOR")]
+    pub since: Option<Cursor>,
+
+    /// Print the cursor of the last that was told, at the end
+    #[arg(long)]
+    pub show_cursor: bool,
 
     /// Go on as more happens, until it is interrupted
     #[arg(long)]
@@ -42,7 +64,7 @@ pub enum Topic {
     Subsystem,
     /// Namespaces come, go, change and fail
     Namespace,
-    /// Hosts are allowed, denied, come and go
+    /// Hosts are allowed, denied, refused, come and go
     Host,
     /// Controllers and their queues
     Controller,
@@ -74,141 +96,213 @@ impl Topic {
 
 /// Runs it.
 pub async fn run(arguments: Events, context: &Context) -> Result<(), Failure> {
-    let topics: Vec<i32> = arguments
-        .topics
-        .iter()
-        .map(|topic| topic.number())
-        .collect();
-    let from = match (arguments.from, arguments.follow) {
-        (Some(from), _) => from,
-        (None, true) => 0,
-        (None, false) => 1,
-    };
     let daemon = context.daemon().await?;
-    let instance = match from {
-        0 => String::new(),
-        _ => {
-            let asked = v1::GetInfoRequest {};
-            let info = daemon.answer(daemon.target().get_info(asked)).await?;
-            info.instance
+    let cursor = match (&arguments.since, arguments.follow) {
+        (Some(cursor), _) => Some(cursor.clone()),
+        // Only what is to come.
+        (None, true) => None,
+        (None, false) => Some(Cursor::at_the_start(daemon.info().await?.instance)),
+    };
+    let mut teller = Teller {
+        topics: arguments
+            .topics
+            .iter()
+            .map(|topic| topic.number())
+            .collect(),
+        shows_gaps: context.json() || arguments.follow || arguments.since.is_some(),
+        cursor,
+        context,
+    };
+    if arguments.follow {
+        let interrupted = interrupted(arguments.show_cursor);
+        tokio::select! {
+            ended = teller.follow(daemon) => ended?,
+            _ = interrupted => {}
         }
-    };
-    let request = v1::SubscribeRequest {
-        // Without --follow, everything is asked for and chosen from here: only the number of the last event that is kept says that it was told.
-        topics: if arguments.follow {
-            topics.clone()
-        } else {
-            Vec::new()
-        },
-        from_sequence: from,
-        instance,
-        from_announcement: 0,
-    };
-    let mut stream = daemon.answer(daemon.event().subscribe(request)).await?;
-    let mut end = None;
-    loop {
-        let response = stream
-            .message()
-            .await
-            .map_err(|status| daemon.refusal(&status))?
-            .ok_or_else(|| {
-                Failure::unreachable("snap-target ended the stream of events: it drains; --from N goes on behind the last that was told")
+    } else {
+        teller.tell_kept(&daemon).await?;
+    }
+    if arguments.show_cursor {
+        teller.show_cursor()?;
+    }
+    Ok(())
+}
+
+/// Comes back when this program is asked to end; never where nobody wants to know, and then it ends at once.
+async fn interrupted(wanted: bool) {
+    // A handler that is set takes the signal away from its default for good.
+    if wanted
+        && let Ok(mut interrupt) = unix::signal(SignalKind::interrupt())
+        && let Ok(mut terminate) = unix::signal(SignalKind::terminate())
+    {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        return;
+    }
+    std::future::pending().await
+}
+
+/// Prints what comes, and knows how far it is.
+struct Teller<'a> {
+    topics: Vec<i32>,
+    /// That older events are gone is no news to whoever asked for what is left.
+    shows_gaps: bool,
+    /// None until the first subscription of somebody who wants only what comes.
+    cursor: Option<Cursor>,
+    context: &'a Context,
+}
+
+impl Teller<'_> {
+    /// Tells what is kept, to the number that the next event will have.
+    async fn tell_kept(&mut self, daemon: &Daemon) -> Result<(), Failure> {
+        // All topics are asked for, and chosen from here: only the numbers say that all was told.
+        let mut stream = self.subscribe(daemon, Vec::new()).await?;
+        let (mut started, mut restarted) = (None, false);
+        loop {
+            let message = tokio::time::timeout(daemon.patience(), daemon.message(&mut stream));
+            let message = message.await.unwrap_or_else(|_| Err(silent()))?;
+            let response = message.ok_or_else(|| {
+                Failure::unreachable("snap-target ended the stream of events: it drains; ask again")
             })?;
-        if let Some(Message::Started(started)) = &response.message
-            && !arguments.follow
-        {
-            end = Some(started.next_sequence);
+            match &response.message {
+                Some(Message::Started(begun)) => {
+                    restarted = self.is_of_another_start(begun);
+                    started = Some(begun.clone());
+                }
+                // What was to be said of it is said with this message.
+                Some(Message::Gap(gap)) if gap.reason() == v1::GapReason::Restarted => {
+                    restarted = false;
+                }
+                _ => {}
+            }
+            let reader = self.tell(&response)?;
+            let (Some(cursor), Some(started)) = (&self.cursor, &started) else {
+                continue;
+            };
+            if reader == Reader::Gone || (cursor.has_reached(started) && !restarted) {
+                return Ok(());
+            }
         }
-        let text = printed(&response, &topics, &arguments, context.json())?;
-        if context.print(&text)? == Reader::Gone || reached(&response, from, end) {
-            return Ok(());
+    }
+
+    /// Whether the daemon will say that its numbers are others than ours.
+    fn is_of_another_start(&self, started: &v1::Started) -> bool {
+        let cursor = self.cursor.as_ref();
+        cursor.is_some_and(|cursor| !cursor.is_of(started))
+    }
+
+    /// Tells what comes, until nobody reads it any more. A daemon that is gone is waited for.
+    async fn follow(&mut self, daemon: Daemon) -> Result<(), Failure> {
+        let mut lost = match self.hear(&daemon).await {
+            Ok(()) => return Ok(()),
+            // Nothing was heard yet: it is not a daemon that went.
+            Err(failure) if self.cursor.is_none() || !failure.is_unreachable() => {
+                return Err(failure);
+            }
+            Err(failure) => failure,
+        };
+        let mut pause = PAUSE_MIN;
+        loop {
+            if pause == PAUSE_MIN && !self.context.json() {
+                eprintln!("(waiting for snap-target: {lost})");
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(PAUSE_MAX);
+            let heard = match self.context.daemon().await {
+                Ok(daemon) => {
+                    let before = self.cursor.clone();
+                    let heard = self.hear(&daemon).await;
+                    if self.cursor != before {
+                        pause = PAUSE_MIN;
+                    }
+                    heard
+                }
+                Err(failure) => Err(failure),
+            };
+            match heard {
+                Ok(()) => return Ok(()),
+                Err(failure) if failure.is_unreachable() => lost = failure,
+                Err(failure) => return Err(failure),
+            }
         }
+    }
+
+    /// One subscription, to its end or until nobody reads what is printed.
+    async fn hear(&mut self, daemon: &Daemon) -> Result<(), Failure> {
+        let mut stream = self.subscribe(daemon, self.topics.clone()).await?;
+        loop {
+            let message = tokio::time::timeout(SILENCE, daemon.message(&mut stream));
+            let message = message.await.unwrap_or_else(|_| Err(silent()))?;
+            let response = message.ok_or_else(|| {
+                Failure::unreachable("it ended the stream of events, as it does when it drains")
+            })?;
+            if self.tell(&response)? == Reader::Gone {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn subscribe(
+        &self,
+        daemon: &Daemon,
+        topics: Vec<i32>,
+    ) -> Result<Streaming<v1::SubscribeResponse>, Failure> {
+        let request = match &self.cursor {
+            Some(cursor) => cursor.request(topics),
+            None => v1::SubscribeRequest {
+                topics,
+                ..v1::SubscribeRequest::default()
+            },
+        };
+        daemon.answer(daemon.event().subscribe(request)).await
+    }
+
+    /// Prints a message where it is wanted, and notes that it was heard.
+    fn tell(&mut self, response: &v1::SubscribeResponse) -> Result<Reader, Failure> {
+        let Some(message) = &response.message else {
+            return Ok(Reader::There);
+        };
+        let of_topic = |topic: i32| self.topics.is_empty() || self.topics.contains(&topic);
+        let is_wanted = match message {
+            Message::Event(event) => of_topic(event.topic),
+            Message::Announcement(_) => of_topic(v1::Topic::Announcement.into()),
+            Message::Gap(gap) if gap.announcements => {
+                self.shows_gaps && of_topic(v1::Topic::Announcement.into())
+            }
+            Message::Gap(_) => self.shows_gaps,
+            Message::Started(_) | Message::Checkpoint(_) => self.context.json(),
+        };
+        let reader = match (is_wanted, self.context.json()) {
+            (false, _) => Reader::There,
+            (true, true) => self
+                .context
+                .print(&format!("{}\n", json::line(response)?))?,
+            (true, false) => self.context.print(&line::of(message))?,
+        };
+        match (&mut self.cursor, message) {
+            (cursor, Message::Started(started)) => {
+                *cursor = Some(Cursor::begin(cursor.take(), started));
+            }
+            (Some(cursor), message) => cursor.hear(message),
+            (None, _) => {}
+        }
+        Ok(reader)
+    }
+
+    fn show_cursor(&self) -> Result<Reader, Failure> {
+        let Some(cursor) = &self.cursor else {
+            return Ok(Reader::There);
+        };
+        self.context.print(&if self.context.json() {
+            format!("{}\n", serde_json::json!({ "cursor": cursor.to_string() }))
+        } else {
+            format!("-- cursor: {cursor}\n")
+        })
     }
 }
 
-/// Whether nothing more is kept behind this message. `from` is the number that was asked for, `end` that of the first event to come.
-fn reached(response: &v1::SubscribeResponse, from: u64, end: Option<u64>) -> bool {
-    let Some(end) = end else { return false };
-    match &response.message {
-        Some(Message::Started(started)) => {
-            started.oldest_sequence == 0 || started.next_sequence <= from
-        }
-        Some(Message::Event(event)) => event.sequence.saturating_add(1) >= end,
-        Some(Message::Gap(gap)) => gap.last_sequence.saturating_add(1) >= end,
-        Some(Message::Checkpoint(checkpoint)) => checkpoint.next_sequence >= end,
-        Some(Message::Announcement(_)) | None => false,
-    }
-}
-
-fn printed(
-    response: &v1::SubscribeResponse,
-    topics: &[i32],
-    arguments: &Events,
-    as_json: bool,
-) -> Result<String, Failure> {
-    let wanted = match &response.message {
-        Some(Message::Event(event)) => topics.is_empty() || topics.contains(&event.topic),
-        // That older events are gone is no news to whoever asked for what is left.
-        Some(Message::Gap(_)) => as_json || arguments.follow || arguments.from.is_some(),
-        Some(Message::Announcement(_)) => {
-            topics.is_empty() || topics.contains(&Topic::Announcement.number())
-        }
-        Some(Message::Started(_)) => as_json,
-        Some(Message::Checkpoint(_)) | None => false,
-    };
-    if !wanted {
-        return Ok(String::new());
-    }
-    if as_json {
-        return Ok(format!("{}\n", json::line(response)?));
-    }
-    Ok(match &response.message {
-        Some(Message::Event(event)) => event_line(event),
-        Some(Message::Gap(gap)) => gap_line(gap),
-        Some(Message::Announcement(announcement)) => announcement_line(announcement),
-        Some(Message::Started(_) | Message::Checkpoint(_)) | None => String::new(),
-    })
-}
-
-fn event_line(event: &v1::Event) -> String {
-    let topic = match v1::Topic::try_from(event.topic) {
-        // TOPIC_NAMESPACE
-        Ok(topic) => topic
-            .as_str_name()
-            .trim_start_matches("TOPIC_")
-            .to_lowercase(),
-        Err(_) => event.topic.to_string(),
-    };
-    let time = text::when(event.at.as_ref());
-    let said = text::clean(&event.text);
-    format!("{time}  {:>6}  {topic:<12}  {said}\n", event.sequence)
-}
-
-fn announcement_line(said: &v1::Announcement) -> String {
-    let time = text::when(said.at.as_ref());
-    let number = |value: Option<u64>| value.map_or_else(|| "-".to_owned(), |it| it.to_string());
-    let (epoch, position) = (number(said.epoch), number(said.position));
-    let host = text::clean(&said.host_nqn);
-    let topic = "announcement";
-    format!(
-        "{time}  {:>6}  {topic:<12}  {host} is at epoch {epoch}, position {position}\n",
-        said.sequence
-    )
-}
-
-fn gap_line(gap: &v1::Gap) -> String {
-    let why = match v1::GapReason::try_from(gap.reason) {
-        Ok(v1::GapReason::Restarted) => {
-            return "(snap-target was restarted: numbers begin anew)\n".to_owned();
-        }
-        Ok(v1::GapReason::NotKept) => "they are no longer kept".to_owned(),
-        Ok(v1::GapReason::TooSlow) => "this command did not keep up".to_owned(),
-        Ok(v1::GapReason::NotNoted) => {
-            return "(more happened at once than is told)\n".to_owned();
-        }
-        Ok(v1::GapReason::Unspecified) => "for a reason that is not told".to_owned(),
-        Err(_) => format!("reason {}", gap.reason),
-    };
-    let (first, last) = (gap.first_sequence, gap.last_sequence);
-    format!("(events {first} to {last} are lost: {why})\n")
+fn silent() -> Failure {
+    Failure::of(Code::DeadlineExceeded, "the stream of events is silent")
 }

@@ -1,31 +1,39 @@
 //! `snapctl namespace`.
 
+mod attach;
+mod shown;
+mod visibility;
+
 use admin_proto::v1;
 use admin_proto::v1::resize_namespace_request::Size as NewSize;
 use clap::{Args, Subcommand};
-use printout::size::{Size, grouped, rounded};
-use printout::text_table::{Align, TextTable};
+use printout::size::Size;
 
-use crate::cli::{self, HostChoice};
+use crate::connection::Daemon;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::text;
+pub use shown::CLOSING_TELLS;
 
 /// What to do with namespaces.
 #[derive(Debug, Subcommand)]
 pub enum Namespace {
     /// Attach a volume or a raw store; hosts see a new disk
-    Attach(Attach),
+    Attach(attach::Attach),
     /// Take a namespace away; its store keeps the data
     Detach(Detach),
     /// Give a raw namespace another size
     Resize(Resize),
     /// Say which hosts see a namespace
-    Visibility(Visibility),
+    Visibility(visibility::Visibility),
+    /// Let more hosts see a namespace
+    ShowTo(visibility::Hosts),
+    /// Let hosts see a namespace no longer
+    HideFrom(visibility::Hosts),
     /// List namespaces
-    List(List),
-    /// Show one namespace
-    Show(Show),
+    List(shown::List),
+    /// Show one namespace and who uses it
+    Show(shown::Show),
 }
 
 /// A namespace by its subsystem and number.
@@ -40,56 +48,40 @@ pub struct Which {
     pub nsid: u32,
 }
 
-const ATTACH_HELP: &str = "\
-Paths are those of the daemon's machine. A bare path is a volume made by `xio pack`, served decoded and read-only; file:PATH is a file or block device,
-byte for byte; mem:SIZE is memory that ends with the daemon; null:SIZE reads zeros.
-
-Examples:
-  snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio
-  snapctl namespace attach nqn.2026-11.org.example:data file:/dev/sdb --lba 512 --nsid 7
-  snapctl namespace attach nqn.2026-11.org.example:data mem:512MiB --host nqn.2026-11.org.example:trainer1";
-
-/// `snapctl namespace attach`.
-#[derive(Debug, Args)]
-#[command(after_help = ATTACH_HELP)]
-pub struct Attach {
-    /// To which subsystem
-    #[arg(value_name = "SUBSYSTEM")]
-    pub subsystem_nqn: String,
-
-    /// A volume's path, file:PATH, mem:SIZE or null:SIZE
-    pub source: String,
-
-    /// Its number; otherwise the lowest free one
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=0xFFFF_FFFE))]
-    pub nsid: Option<u32>,
-
-    /// Logical block size, 512 or 4096; a volume has its own
-    #[arg(long, value_name = "BYTES", value_parser = lba_bytes)]
-    pub lba: Option<u32>,
-
-    /// No host may write
-    #[arg(long)]
-    pub read_only: bool,
-
-    /// Who sees it; otherwise every host that may connect to the subsystem
+/// A namespace that is to be changed.
+#[derive(Clone, Debug, Args)]
+pub struct Changed {
+    /// Which.
     #[command(flatten)]
-    pub hosts: HostChoice,
+    pub which: Which,
+
+    /// Only where it is this disk: a number may name another one by now
+    #[arg(long, value_name = "UUID")]
+    pub expect_uuid: Option<String>,
 }
 
-fn lba_bytes(text: &str) -> Result<u32, String> {
-    match text {
-        "512" => Ok(512),
-        "4096" | "4KiB" => Ok(4096),
-        _ => Err("it is 512 or 4096".to_owned()),
+/// The revision of the contract that knows expected_uuid.
+const EXPECTED_UUID_REVISION: u32 = 1;
+
+impl Changed {
+    /// The UUID for the request, once it is certain that the daemon looks at it.
+    async fn expected_uuid(&self, daemon: &Daemon) -> Result<String, Failure> {
+        let Some(uuid) = &self.expect_uuid else {
+            return Ok(String::new());
+        };
+        daemon
+            .needs(EXPECTED_UUID_REVISION, "--expect-uuid")
+            .await?;
+        Ok(uuid.clone())
     }
 }
 
 const DETACH_HELP: &str = "\
-Commands in flight end first, then hosts are told, then the store is closed.
+Hosts are told, commands in flight end, then the store is closed. Where it does not end at once, the namespace is listed as closing until then.
 
-Example:
-  snapctl namespace detach nqn.2026-11.org.example:data 3";
+Examples:
+  snapctl namespace detach nqn.2026-11.org.example:data 3
+  snapctl namespace detach nqn.2026-11.org.example:data 3 --expect-uuid 5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4";
 
 /// `snapctl namespace detach`.
 #[derive(Debug, Args)]
@@ -97,7 +89,7 @@ Example:
 pub struct Detach {
     /// Which.
     #[command(flatten)]
-    pub which: Which,
+    pub changed: Changed,
 }
 
 const RESIZE_HELP: &str = "\
@@ -115,7 +107,7 @@ Examples:
 pub struct Resize {
     /// Which.
     #[command(flatten)]
-    pub which: Which,
+    pub changed: Changed,
 
     /// Its new size, a multiple of its logical block size
     #[arg(long, value_name = "SIZE")]
@@ -130,107 +122,39 @@ pub struct Resize {
     pub force: bool,
 }
 
-const VISIBILITY_HELP: &str = "\
-Hosts that gain or lose the namespace are told. Only hosts that may connect to the subsystem can see it (`snapctl host allow`).
-
-Examples:
-  snapctl namespace visibility nqn.2026-11.org.example:data 3 --host nqn.2026-11.org.example:trainer1
-  snapctl namespace visibility nqn.2026-11.org.example:data 3 --any-host
-  snapctl namespace visibility nqn.2026-11.org.example:data 3 --no-host";
-
-/// `snapctl namespace visibility`.
-#[derive(Debug, Args)]
-#[command(after_help = VISIBILITY_HELP)]
-#[command(group = clap::ArgGroup::new("who").required(true).args(["hosts", "any_host", "no_host"]))]
-pub struct Visibility {
-    /// Which.
-    #[command(flatten)]
-    pub which: Which,
-
-    /// Who sees it.
-    #[command(flatten)]
-    pub hosts: HostChoice,
-
-    /// No host
-    #[arg(long)]
-    pub no_host: bool,
-}
-
-/// `snapctl namespace list`.
-#[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  snapctl namespace list\n  snapctl namespace list nqn.2026-11.org.example:data --json | jq '.namespaces[].bytes'"
-)]
-pub struct List {
-    /// Of this subsystem only
-    #[arg(value_name = "SUBSYSTEM")]
-    pub subsystem_nqn: Option<String>,
-}
-
-/// `snapctl namespace show`.
-#[derive(Debug, Args)]
-#[command(after_help = "Example:\n  snapctl namespace show nqn.2026-11.org.example:data 3")]
-pub struct Show {
-    /// Which.
-    #[command(flatten)]
-    pub which: Which,
-}
-
 /// Runs one of them.
 pub async fn run(command: Namespace, context: &Context) -> Result<(), Failure> {
     match command {
-        Namespace::Attach(arguments) => attach(arguments, context).await,
-        Namespace::Detach(arguments) => detach(arguments.which, context).await,
+        Namespace::Attach(arguments) => attach::run(arguments, context).await,
+        Namespace::Detach(arguments) => detach(arguments.changed, context).await,
         Namespace::Resize(arguments) => resize(arguments, context).await,
-        Namespace::Visibility(arguments) => visibility(arguments, context).await,
-        Namespace::List(arguments) => list(arguments, context).await,
-        Namespace::Show(arguments) => show(arguments.which, context).await,
+        Namespace::Visibility(arguments) => visibility::set(arguments, context).await,
+        Namespace::ShowTo(arguments) => visibility::show_to(arguments, context).await,
+        Namespace::HideFrom(arguments) => visibility::hide_from(arguments, context).await,
+        Namespace::List(arguments) => shown::list(arguments, context).await,
+        Namespace::Show(arguments) => shown::show(arguments.which, context).await,
     }
 }
 
-async fn attach(arguments: Attach, context: &Context) -> Result<(), Failure> {
-    let request = v1::AttachNamespaceRequest {
-        subsystem_nqn: arguments.subsystem_nqn,
-        nsid: arguments.nsid.unwrap_or(0),
-        source: Some(v1::Source {
-            kind: Some(v1::source::Kind::Text(arguments.source)),
-        }),
-        lba_bytes: arguments.lba.unwrap_or(0),
-        read_only: arguments.read_only,
-        visible_to: arguments.hosts.visibility(),
-    };
+async fn detach(changed: Changed, context: &Context) -> Result<(), Failure> {
     let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(daemon.namespace().attach_namespace(request))
-        .await?;
-    context.show(&answer, |answer| {
-        let namespace = answer.namespace.clone().unwrap_or_default();
-        format!(
-            "attached {} as nsid {} of {}: {}, uuid {}\n",
-            namespace.source_text,
-            namespace.nsid,
-            namespace.subsystem_nqn,
-            Size(namespace.bytes),
-            namespace.uuid
-        )
-    })?;
-    Ok(())
-}
-
-async fn detach(which: Which, context: &Context) -> Result<(), Failure> {
+    let expected_uuid = changed.expected_uuid(&daemon).await?;
+    let Which {
+        subsystem_nqn,
+        nsid,
+    } = changed.which;
     let request = v1::DetachNamespaceRequest {
-        subsystem_nqn: which.subsystem_nqn.clone(),
-        nsid: which.nsid,
-        expected_uuid: String::new(),
+        subsystem_nqn: subsystem_nqn.clone(),
+        nsid,
+        expected_uuid,
     };
-    let daemon = context.daemon().await?;
     let answer = daemon
         .answer(daemon.namespace().detach_namespace(request))
         .await?;
-    context.show(&answer, |_| {
-        format!("detached nsid {} of {}\n", which.nsid, which.subsystem_nqn)
-    })?;
-    Ok(())
+    context.show(&answer, |answer| {
+        format!("detached nsid {nsid} of {subsystem_nqn}\n")
+            + &text::still_closing(answer.closing, &answer.closing_reason, CLOSING_TELLS)
+    })
 }
 
 async fn resize(arguments: Resize, context: &Context) -> Result<(), Failure> {
@@ -238,184 +162,30 @@ async fn resize(arguments: Resize, context: &Context) -> Result<(), Failure> {
         Some(Size(bytes)) => NewSize::Bytes(bytes),
         None => NewSize::Rescan(v1::Rescan {}),
     };
+    let daemon = context.daemon().await?;
+    let expected_uuid = arguments.changed.expected_uuid(&daemon).await?;
     let request = v1::ResizeNamespaceRequest {
-        subsystem_nqn: arguments.which.subsystem_nqn,
-        nsid: arguments.which.nsid,
+        subsystem_nqn: arguments.changed.which.subsystem_nqn,
+        nsid: arguments.changed.which.nsid,
         size: Some(size),
         force: arguments.force,
-        expected_uuid: String::new(),
+        expected_uuid,
     };
-    let daemon = context.daemon().await?;
     let answer = daemon
         .answer(daemon.namespace().resize_namespace(request))
         .await?;
-    context.show(&answer, |answer| {
-        let namespace = answer.namespace.clone().unwrap_or_default();
-        let (name, now) = (
-            format!("nsid {} of {}", namespace.nsid, namespace.subsystem_nqn),
-            Size(namespace.bytes),
-        );
-        if answer.bytes_before == namespace.bytes {
-            format!("{name} has its size already: {now}\n")
-        } else {
-            format!(
-                "resized {name} from {} to {now}\n",
-                Size(answer.bytes_before)
-            )
-        }
-    })?;
-    Ok(())
+    context.show(&answer, resized)
 }
 
-async fn visibility(arguments: Visibility, context: &Context) -> Result<(), Failure> {
-    let visible_to = arguments
-        .hosts
-        .visibility()
-        .unwrap_or_else(|| cli::seen_only_by(Vec::new()));
-    let request = v1::SetVisibilityRequest {
-        subsystem_nqn: arguments.which.subsystem_nqn,
-        nsid: arguments.which.nsid,
-        visible_to: Some(visible_to),
-        expected_uuid: String::new(),
+fn resized(answer: &v1::ResizeNamespaceResponse) -> String {
+    let namespace = answer.namespace.clone().unwrap_or_default();
+    let (before, now) = (Size(answer.bytes_before), Size(namespace.bytes));
+    let name = format!("nsid {} of {}", namespace.nsid, namespace.subsystem_nqn);
+    let done = if before == now {
+        format!("{name} has its size already: {now}\n")
+    } else {
+        format!("resized {name} from {before} to {now}\n")
     };
-    let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(daemon.namespace().set_visibility(request))
-        .await?;
-    context.show(&answer, |answer| {
-        let namespace = answer.namespace.clone().unwrap_or_default();
-        format!(
-            "nsid {} of {} is seen by: {}\n",
-            namespace.nsid,
-            namespace.subsystem_nqn,
-            text::hosts(Some(&text::seen_by(namespace.visible_to.as_ref())))
-        )
-    })?;
-    Ok(())
-}
-
-async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
-    let request = v1::ListNamespacesRequest {
-        subsystem_nqn: arguments.subsystem_nqn.unwrap_or_default(),
-        ..v1::ListNamespacesRequest::default()
-    };
-    let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(daemon.namespace().list_namespaces(request))
-        .await?;
-    context.show(&answer, |answer| {
-        let mut table = TextTable::new(&[
-            ("subsystem", Align::Left),
-            ("nsid", Align::Right),
-            ("kind", Align::Left),
-            ("size", Align::Right),
-            ("block", Align::Right),
-            ("writes", Align::Left),
-            ("seen by", Align::Left),
-            ("state", Align::Left),
-            ("source", Align::Left),
-        ]);
-        for namespace in &answer.namespaces {
-            table.row([
-                namespace.subsystem_nqn.clone(),
-                namespace.nsid.to_string(),
-                kind(namespace.kind),
-                rounded(namespace.bytes),
-                Size(namespace.lba_bytes.into()).to_string(),
-                writes(namespace.write_protection),
-                text::hosts_in_short(Some(&text::seen_by(namespace.visible_to.as_ref()))),
-                state(namespace.state),
-                namespace.source_text.clone(),
-            ]);
-        }
-        table.render()
-    })?;
-    Ok(())
-}
-
-async fn show(which: Which, context: &Context) -> Result<(), Failure> {
-    let request = v1::GetNamespaceRequest {
-        subsystem_nqn: which.subsystem_nqn,
-        nsid: which.nsid,
-    };
-    let daemon = context.daemon().await?;
-    let answer = daemon
-        .answer(daemon.namespace().get_namespace(request))
-        .await?;
-    context.show(&answer, |answer| {
-        describe(&answer.namespace.clone().unwrap_or_default())
-    })?;
-    Ok(())
-}
-
-fn describe(namespace: &v1::Namespace) -> String {
-    let mut lines = vec![
-        ("subsystem", namespace.subsystem_nqn.clone()),
-        ("nsid", namespace.nsid.to_string()),
-        ("uuid", namespace.uuid.clone()),
-        ("nguid", namespace.nguid.clone()),
-        ("source", namespace.source_text.clone()),
-        ("kind", kind(namespace.kind)),
-        (
-            "size",
-            format!(
-                "{} ({} blocks of {})",
-                Size(namespace.bytes),
-                grouped(namespace.block_count),
-                Size(namespace.lba_bytes.into())
-            ),
-        ),
-        ("writes", writes(namespace.write_protection)),
-        (
-            "seen by",
-            text::hosts(Some(&text::seen_by(namespace.visible_to.as_ref()))),
-        ),
-        ("controllers", namespace.controllers.to_string()),
-        ("state", state(namespace.state)),
-        ("made by", text::origin(namespace.origin)),
-    ];
-    if !namespace.state_detail.is_empty() {
-        lines.push(("why", namespace.state_detail.clone()));
-    }
-    if let Some(view) = &namespace.view {
-        lines.push((
-            "volume",
-            format!("{}, generation {}", view.volume_uuid, view.generation),
-        ));
-        lines.push(("view", view.name.clone()));
-        lines.push(("presented", rounded(view.presented_bytes)));
-        lines.push(("stored", rounded(view.stored_bytes)));
-    }
-    text::description(&lines)
-}
-
-fn kind(number: i32) -> String {
-    match v1::NamespaceKind::try_from(number) {
-        Ok(v1::NamespaceKind::Raw) => "raw".to_owned(),
-        Ok(v1::NamespaceKind::View) => "view".to_owned(),
-        Ok(v1::NamespaceKind::Unspecified) => "-".to_owned(),
-        Err(_) => number.to_string(),
-    }
-}
-
-fn state(number: i32) -> String {
-    match v1::NamespaceState::try_from(number) {
-        Ok(v1::NamespaceState::Ready) => "ready".to_owned(),
-        Ok(v1::NamespaceState::Failed) => "failed".to_owned(),
-        Ok(v1::NamespaceState::Closing) => "closing".to_owned(),
-        Ok(v1::NamespaceState::Unspecified) => "-".to_owned(),
-        Err(_) => number.to_string(),
-    }
-}
-
-fn writes(number: i32) -> String {
-    match v1::WriteProtection::try_from(number) {
-        Ok(v1::WriteProtection::None) => "yes".to_owned(),
-        Ok(v1::WriteProtection::ReadOnly) => "no".to_owned(),
-        Ok(v1::WriteProtection::ByHost) => "no (a host said so)".to_owned(),
-        Ok(v1::WriteProtection::UntilRestart) => "no (until restart)".to_owned(),
-        Ok(v1::WriteProtection::Permanent) => "no (permanent)".to_owned(),
-        Ok(v1::WriteProtection::Unspecified) => "-".to_owned(),
-        Err(_) => number.to_string(),
-    }
+    let tells = "they go to the store as it was before";
+    done + &text::still_closing(answer.closing, &answer.closing_reason, tells)
 }

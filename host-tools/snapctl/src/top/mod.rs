@@ -43,8 +43,8 @@ pub async fn run(arguments: Top, context: &Context) -> Result<(), Failure> {
     let daemon = context.daemon().await?;
     let snapshots = arguments.choice.watch(&daemon).await?;
     // From here on the terminal is ours; a panic gives it back too.
-    let mut terminal = ratatui::try_init()
-        .map_err(|error| Failure::unreachable(format!("the terminal: {error}")))?;
+    let mut terminal =
+        ratatui::try_init().map_err(|error| Failure::here(format!("the terminal: {error}")))?;
     let ended = show(&mut terminal, snapshots).await;
     ratatui::restore();
     ended
@@ -54,7 +54,7 @@ async fn show(
     terminal: &mut ratatui::DefaultTerminal,
     mut snapshots: Snapshots,
 ) -> Result<(), Failure> {
-    let broken = |error: std::io::Error| Failure::unreachable(format!("the terminal: {error}"));
+    let broken = |error: std::io::Error| Failure::here(format!("the terminal: {error}"));
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
         .map_err(broken)?;
     let mut events = terminal_events();

@@ -56,8 +56,10 @@ impl Sort {
             Sort::Latency => b.read_p99_ns.cmp(&a.read_p99_ns),
             Sort::Errors => by(|row| row.errors_per_second),
             Sort::Name => {
-                let key =
-                    |row: &HostRates| (row.subsystem_nqn.clone(), row.nsid, row.host_nqn.clone());
+                let key = |row: &HostRates| {
+                    let names = (row.namespace_uuid.clone(), row.host_nqn.clone());
+                    (row.subsystem_nqn.clone(), row.nsid, names)
+                };
                 key(a).cmp(&key(b))
             }
         }
@@ -161,6 +163,7 @@ mod tests {
     fn host(name: &str, reads: f64, errors: f64) -> HostRates {
         HostRates {
             subsystem_nqn: "nqn.s".to_owned(),
+            namespace_uuid: "5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4".to_owned(),
             nsid: 1,
             host_nqn: name.to_owned(),
             others: false,
@@ -174,6 +177,7 @@ mod tests {
             write_p99_ns: None,
             other_commands_per_second: 0.0,
             errors_per_second: errors,
+            abandoned_per_second: 0.0,
             in_flight: 4,
         }
     }
@@ -211,12 +215,12 @@ mod tests {
             Line::raw("snapctl top  2026-11-21T10:00:00Z  sorted by reads  (r b w l e n: sort"),
             Line::raw("                                                                      "),
             Line::styled(
-                "subsystem  nsid  host  reads/s    read/s      p50      p99  writes/s  ",
+                "subsystem  nsid  disk      host  reads/s    read/s      p50      p99  ",
                 Style::new().add_modifier(Modifier::BOLD),
             ),
-            Line::raw("nqn.s         1  c         900  3.52 MiB  90.0 us  1.50 ms         0  "),
-            Line::raw("nqn.s         1  a          20  80.0 KiB  90.0 us  1.50 ms         0  "),
-            Line::raw("nqn.s         1  b          20  80.0 KiB  90.0 us  1.50 ms         0  "),
+            Line::raw("nqn.s         1  5f1a0d8e  c         900  3.52 MiB  90.0 us  1.50 ms  "),
+            Line::raw("nqn.s         1  5f1a0d8e  a          20  80.0 KiB  90.0 us  1.50 ms  "),
+            Line::raw("nqn.s         1  5f1a0d8e  b          20  80.0 KiB  90.0 us  1.50 ms  "),
         ]);
     }
 

@@ -4,11 +4,33 @@
 
 use std::path::{Path, PathBuf};
 
+use admin_proto::v1::{ErrorDetail, ObjectKind, Reason};
+use tonic::{Code, Status};
+
 use super::fake::Fake;
+use super::fake::samples::DATA;
 use super::support::{commands, snapctl};
 
 fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/snapctl.md")
+}
+
+/// The daemon of the document: it has no namespace 77.
+fn daemon() -> Fake {
+    let fake = Fake::start();
+    let detail = ErrorDetail {
+        reason: Reason::NoNamespace.into(),
+        object_kind: ObjectKind::Namespace.into(),
+        object_key: format!("{DATA} 77"),
+        ..ErrorDetail::default()
+    };
+    let message = format!("there is no namespace 77 in {DATA}");
+    let details = admin_proto::details(&message, &detail).into();
+    fake.refuse_only(
+        &format!("GetNamespaceRequest {{ subsystem_nqn: {DATA:?}, nsid: 77"),
+        Status::with_details(Code::NotFound, message, details),
+    );
+    fake
 }
 
 /// A shell's words: blanks apart, single quotes around.
@@ -50,7 +72,7 @@ fn run_again(document: &str, fake: &Fake) -> (String, Vec<String>) {
 
 #[test]
 fn the_document_shows_what_the_program_prints() {
-    let fake = Fake::start();
+    let fake = daemon();
     let document = std::fs::read_to_string(path()).unwrap();
     let (now, _) = run_again(&document, &fake);
     if std::env::var_os("XIO_WRITE_DOCUMENT").is_some() {
@@ -65,7 +87,7 @@ fn the_document_shows_what_the_program_prints() {
 
 #[test]
 fn every_command_is_in_the_document() {
-    let fake = Fake::start();
+    let fake = daemon();
     let document = std::fs::read_to_string(path()).unwrap();
     let (_, shown) = run_again(&document, &fake);
     let mut forgotten: Vec<String> = commands().iter().map(|words| words.join(" ")).collect();

@@ -5,10 +5,12 @@
 mod daemon;
 mod doctor;
 mod document;
+mod ensure;
 mod fake;
 mod help;
 mod live;
 mod mistakes;
+mod pages;
 mod requests;
 mod support;
 mod terminal;

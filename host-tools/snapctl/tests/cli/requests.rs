@@ -6,22 +6,40 @@ use admin_proto::v1::resize_namespace_request::Size;
 use admin_proto::v1::*;
 
 use super::fake::Fake;
-use super::fake::samples::{DATA, TRAINER1, TRAINER2, any, only, seen_by, seen_by_all};
+use super::fake::samples::{
+    DATA, FIRST, SCRATCH, TRAINER1, TRAINER2, all, any, only, seen_only_by,
+};
 use super::support::{commands, snapctl};
 
-/// A command line after its first words, and the request that it makes.
+/// A command line after its first words, and the requests that it makes.
 struct Case {
     command: &'static str,
     arguments: &'static [&'static str],
-    request: String,
+    requests: Vec<String>,
 }
 
 fn case(command: &'static str, arguments: &'static [&'static str], request: &impl Debug) -> Case {
     Case {
         command,
         arguments,
-        request: format!("{request:?}"),
+        requests: vec![format!("{request:?}")],
     }
+}
+
+impl Case {
+    /// Another request is made before.
+    fn after(mut self, request: &impl Debug) -> Case {
+        self.requests.insert(0, format!("{request:?}"));
+        self
+    }
+}
+
+const UUID: &str = "5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4";
+
+fn source(text: &str) -> Option<Source> {
+    Some(Source {
+        kind: Some(source::Kind::Text(text.to_owned())),
+    })
 }
 
 fn subsystem_cases() -> Vec<Case> {
@@ -87,30 +105,29 @@ fn subsystem_cases() -> Vec<Case> {
     ]
 }
 
-fn named(text: &str) -> Option<Source> {
-    Some(Source {
-        kind: Some(source::Kind::Text(text.to_owned())),
-    })
-}
-
 fn namespace_cases() -> Vec<Case> {
     let bare = AttachNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
-        source: named("/srv/tokens.xio"),
+        source: source("/srv/tokens.xio"),
         ..AttachNamespaceRequest::default()
     };
     let full = AttachNamespaceRequest {
-        source: named("file:/srv/disk.raw"),
+        source: source("file:/srv/disk.raw"),
         nsid: 7,
         lba_bytes: 512,
         read_only: true,
-        visible_to: Some(seen_by(&[TRAINER1])),
+        visible_to: Some(seen_only_by(&[TRAINER1])),
         ..bare.clone()
     };
-    let detach = DetachNamespaceRequest {
+    let open = AttachNamespaceRequest {
+        source: source("mem:1MiB"),
+        visible_to: Some(all()),
+        ..bare.clone()
+    };
+    let detach = |expected_uuid: &str| DetachNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
         nsid: 3,
-        expected_uuid: String::new(),
+        expected_uuid: expected_uuid.to_owned(),
     };
     let resize = |size, force| ResizeNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
@@ -119,15 +136,35 @@ fn namespace_cases() -> Vec<Case> {
         force,
         expected_uuid: String::new(),
     };
+    let resize_this = ResizeNamespaceRequest {
+        expected_uuid: UUID.to_owned(),
+        ..resize(Size::Bytes(1 << 30), true)
+    };
     let visibility = |visible_to| SetVisibilityRequest {
         subsystem_nqn: DATA.to_owned(),
         nsid: 2,
         visible_to: Some(visible_to),
         expected_uuid: String::new(),
     };
+    let this_visibility = SetVisibilityRequest {
+        expected_uuid: UUID.to_owned(),
+        ..visibility(all())
+    };
+    let show_to = ShowToRequest {
+        subsystem_nqn: DATA.to_owned(),
+        nsid: 2,
+        host_nqns: vec![TRAINER1.to_owned(), TRAINER2.to_owned()],
+        expected_uuid: String::new(),
+    };
+    let hide_from = HideFromRequest {
+        subsystem_nqn: DATA.to_owned(),
+        nsid: 2,
+        host_nqns: vec![TRAINER1.to_owned()],
+        expected_uuid: UUID.to_owned(),
+    };
     let list = |subsystem: &str| ListNamespacesRequest {
         subsystem_nqn: subsystem.to_owned(),
-        ..Default::default()
+        ..ListNamespacesRequest::default()
     };
     let show = GetNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
@@ -150,7 +187,59 @@ fn namespace_cases() -> Vec<Case> {
             ],
             &full,
         ),
-        case("namespace detach", &[DATA, "3"], &detach),
+        case(
+            "namespace attach",
+            &[DATA, "mem:1MiB", "--all-hosts"],
+            &open,
+        ),
+        case(
+            "namespace attach",
+            &[SCRATCH, "mem:1MiB", "--ensure"],
+            &AttachNamespaceRequest {
+                subsystem_nqn: SCRATCH.to_owned(),
+                source: source("mem:1MiB"),
+                ..AttachNamespaceRequest::default()
+            },
+        )
+        .after(&list(SCRATCH)),
+        case("namespace detach", &[DATA, "3"], &detach("")),
+        case(
+            "namespace detach",
+            &[DATA, "3", "--expect-uuid", UUID],
+            &detach(UUID),
+        )
+        .after(&GetInfoRequest {}),
+        case(
+            "namespace resize",
+            &[
+                DATA,
+                "2",
+                "--size",
+                "1GiB",
+                "--force",
+                "--expect-uuid",
+                UUID,
+            ],
+            &resize_this,
+        )
+        .after(&GetInfoRequest {}),
+        case(
+            "namespace visibility",
+            &[DATA, "2", "--all-hosts", "--expect-uuid", UUID],
+            &this_visibility,
+        )
+        .after(&GetInfoRequest {}),
+        case(
+            "namespace show-to",
+            &[DATA, "2", TRAINER1, TRAINER2],
+            &show_to,
+        ),
+        case(
+            "namespace hide-from",
+            &[DATA, "2", TRAINER1, "--expect-uuid", UUID],
+            &hide_from,
+        )
+        .after(&GetInfoRequest {}),
         case(
             "namespace resize",
             &[DATA, "2", "--size", "40GiB"],
@@ -164,17 +253,17 @@ fn namespace_cases() -> Vec<Case> {
         case(
             "namespace visibility",
             &[DATA, "2", "--host", TRAINER2],
-            &visibility(seen_by(&[TRAINER2])),
+            &visibility(seen_only_by(&[TRAINER2])),
         ),
         case(
             "namespace visibility",
-            &[DATA, "2", "--any-host"],
-            &visibility(seen_by_all()),
+            &[DATA, "2", "--all-hosts"],
+            &visibility(all()),
         ),
         case(
             "namespace visibility",
             &[DATA, "2", "--no-host"],
-            &visibility(seen_by(&[])),
+            &visibility(seen_only_by(&[])),
         ),
         case("namespace list", &[], &list("")),
         case("namespace list", &[DATA], &list(DATA)),
@@ -199,13 +288,18 @@ fn host_cases() -> Vec<Case> {
     };
     let list = |subsystem: &str| ListHostsRequest {
         subsystem_nqn: subsystem.to_owned(),
-        ..Default::default()
+        ..ListHostsRequest::default()
     };
     vec![
         case(
             "host allow",
             &[DATA, TRAINER1, TRAINER2],
             &allow(&[TRAINER1, TRAINER2], false),
+        ),
+        case(
+            "host allow",
+            &[DATA, TRAINER1, "--ensure"],
+            &allow(&[TRAINER1], false),
         ),
         case("host allow", &[DATA, "--any-host"], &allow(&[], true)),
         case("host allow", &[DATA, TRAINER1, "--only"], &set),
@@ -265,12 +359,23 @@ fn other_cases() -> Vec<Case> {
         host_nqn: host.to_owned(),
         ..ListControllersRequest::default()
     };
-    let publish = |payload: &[u8]| PublishRequest {
+    let bare = PublishRequest {
         host_nqn: TRAINER1.to_owned(),
-        epoch: Some(2),
-        position: Some(81_920),
-        payload: payload.to_vec(),
         ..PublishRequest::default()
+    };
+    let full = PublishRequest {
+        reader: "rank3".to_owned(),
+        subsystem_nqn: DATA.to_owned(),
+        nsid: 1,
+        epoch: Some(0),
+        position: Some(81_920),
+        length: Some(4096),
+        payload: b"ready".to_vec(),
+        ..bare.clone()
+    };
+    let announcements = |host: &str| ListAnnouncementsRequest {
+        host_nqn: host.to_owned(),
+        ..ListAnnouncementsRequest::default()
     };
     vec![
         case("controller list", &[], &controllers("", "")),
@@ -294,23 +399,33 @@ fn other_cases() -> Vec<Case> {
                 deadline_ms: 30_000,
             },
         ),
-        case(
-            "announce",
-            &[TRAINER1, "--epoch", "2", "--position", "81920"],
-            &publish(b""),
-        ),
+        case("announce", &[TRAINER1], &bare),
         case(
             "announce",
             &[
                 TRAINER1,
+                "--reader",
+                "rank3",
+                "--subsystem",
+                DATA,
+                "--nsid",
+                "1",
                 "--epoch",
-                "2",
+                "0",
                 "--position",
                 "81920",
+                "--length",
+                "4096",
                 "--payload",
                 "ready",
             ],
-            &publish(b"ready"),
+            &full,
+        ),
+        case("announcement list", &[], &announcements("")),
+        case(
+            "announcement list",
+            &["--host", TRAINER1],
+            &announcements(TRAINER1),
         ),
     ]
 }
@@ -330,11 +445,11 @@ fn watching_cases() -> Vec<Case> {
         filter: Some(StatsFilter::default()),
     };
     // Topics are chosen here where nothing is followed: see the source.
-    let events = |from_sequence| SubscribeRequest {
+    let events = |from_sequence, from_announcement| SubscribeRequest {
         topics: Vec::new(),
         from_sequence,
-        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
-        from_announcement: 0,
+        instance: FIRST.instance.to_owned(),
+        from_announcement,
     };
     vec![
         case("stat", &[], &watch(&StatsFilter::default(), 1000)),
@@ -355,11 +470,24 @@ fn watching_cases() -> Vec<Case> {
             &watch(&narrow, 500),
         ),
         case("stat", &["--totals"], &totals),
-        case("events", &[], &events(1)),
+        case("events", &[], &events(1, 1)).after(&GetInfoRequest {}),
         case(
             "events",
-            &["--topic", "host", "--topic", "health", "--from", "102"],
-            &events(102),
+            &[
+                "--topic",
+                "host",
+                "--topic",
+                "health",
+                "--since",
+                "6f9619ff8b86d011b42d00cf4fc964ff:102:3",
+            ],
+            &events(103, 4),
+        ),
+        // As an answer's as_of has it.
+        case(
+            "events",
+            &["--since", "6f9619ff8b86d011b42d00cf4fc964ff:102"],
+            &events(103, 0),
         ),
         case("recorder dump", &[], &DumpRecorderRequest { last: 0 }),
         case(
@@ -399,12 +527,7 @@ fn every_command_asks_for_exactly_what_it_was_told_to() {
             }
             let ran = snapctl(Some(&fake.socket()), &arguments);
             assert_eq!((ran.status, ran.stderr.as_str()), (0, ""), "{arguments:?}");
-            let mut asked = fake.asked();
-            if case.command == "events" {
-                // Numbers are of an instance.
-                assert_eq!(asked.remove(0), format!("{:?}", GetInfoRequest {}));
-            }
-            assert_eq!(asked, [case.request.as_str()], "{arguments:?}");
+            assert_eq!(fake.asked(), case.requests, "{arguments:?}");
             assert!(!ran.stdout.is_empty(), "{arguments:?}");
             assert!(!ran.stdout.contains('\x1b'), "{arguments:?}");
         }

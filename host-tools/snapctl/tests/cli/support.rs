@@ -1,7 +1,10 @@
 //! Running the program.
 
+use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+use serde_json::Value;
 
 /// What a run came to.
 #[derive(Debug)]
@@ -29,6 +32,49 @@ pub fn snapctl(socket: Option<&Path>, arguments: &[&str]) -> Ran {
         status: status.code().unwrap(),
         stdout: String::from_utf8(stdout).unwrap(),
         stderr: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+/// `snapctl events --follow`, and what it prints.
+pub struct Following {
+    pub child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Following {
+    pub fn start(socket: &Path, arguments: &[&str]) -> Following {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_snapctl"))
+            .args(["events", "--follow", "--json"])
+            .args(arguments)
+            .env("XIO_ADMIN_SOCKET", socket)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Following { child, lines }
+    }
+
+    /// The next line; it is waited for.
+    pub fn line(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+
+    /// Waits for its end: status, the rest of the lines, and what it said of a failure.
+    pub fn end(mut self) -> (Option<i32>, Vec<String>, String) {
+        let rest = self.lines.by_ref().map(Result::unwrap).collect();
+        let mut said = String::new();
+        let mut stderr = self.child.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), rest, said)
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        // It has ended where the test went well, or goes on for ever.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

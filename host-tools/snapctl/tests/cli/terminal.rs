@@ -78,7 +78,7 @@ fn top_gives_the_terminal_back_before_it_says_that_the_daemon_is_gone() {
         said.contains("snap-target ended the stream of counters"),
         "{all:?}"
     );
-    assert_eq!(top.wait().unwrap().code(), Some(3));
+    assert_eq!(top.wait().unwrap().code(), Some(7));
 }
 
 #[test]

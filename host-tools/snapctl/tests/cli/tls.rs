@@ -47,6 +47,7 @@ fn the_daemon_is_reached_over_tls_by_those_who_have_a_certificate() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (server_cert, server_key) = authority.sign("storage1.example.org");
     let (client_cert, client_key) = authority.sign("admin");
+    let (other_cert, other_key) = stranger.sign("admin");
     let tls = ServerTlsConfig::new()
         .identity(Identity::from_pem(server_cert, server_key))
         .client_ca_root(Certificate::from_pem(&authority.pem));
@@ -58,6 +59,10 @@ fn the_daemon_is_reached_over_tls_by_those_who_have_a_certificate() {
         file("other.pem", &stranger.pem),
     );
     let (cert, key) = (file("cert.pem", &client_cert), file("key.pem", &client_key));
+    let (other_cert, other_key) = (
+        file("other-cert.pem", &other_cert),
+        file("other-key.pem", &other_key),
+    );
     let address = address.to_string();
     let show = |ca: &str, more: &[&str]| {
         let arguments = [
@@ -83,11 +88,14 @@ fn the_daemon_is_reached_over_tls_by_those_who_have_a_certificate() {
     assert_eq!(fake.asked(), ["GetInfoRequest"]);
 
     let unreachable = |ran: &Ran| {
-        assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
+        assert_eq!((ran.status, ran.stdout.as_str()), (7, ""));
         assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
     };
-    // Without a certificate of ours, with an authority that did not sign the daemon's, and with another name than its.
-    unreachable(&show(&ca, &[]));
+    // With a certificate that the daemon's authority did not sign, with an authority that did not sign the daemon's, and with another name than its.
+    unreachable(&show(
+        &ca,
+        &["--tls-cert", &other_cert, "--tls-key", &other_key],
+    ));
     unreachable(&show(&other_ca, &["--tls-cert", &cert, "--tls-key", &key]));
     let other_name = [
         "target",

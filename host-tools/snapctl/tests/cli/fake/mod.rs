@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use samples::{FIRST, Start};
+
 use admin_proto::v1::controller_service_server::ControllerServiceServer;
 use admin_proto::v1::event_service_server::EventServiceServer;
 use admin_proto::v1::host_service_server::HostServiceServer;
@@ -28,25 +30,40 @@ use tonic::transport::server::Connected;
 use tonic::transport::{Server, ServerTlsConfig};
 
 /// What the calls share.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Shared {
     asked: Arc<Mutex<Vec<String>>>,
-    refusal: Arc<Mutex<Option<Status>>>,
+    /// How the requests begin that are refused, and how.
+    refusal: Arc<Mutex<Option<(String, Status)>>>,
     stays_open: Arc<AtomicBool>,
+    start: Arc<Mutex<Start>>,
 }
 
-impl Shared {
-    /// Remembers a request; refuses it where that was arranged.
-    fn note(&self, request: &impl Debug) -> Result<(), Status> {
-        self.asked.lock().unwrap().push(format!("{request:?}"));
-        match self.refusal.lock().unwrap().clone() {
-            Some(status) => Err(status),
-            None => Ok(()),
+impl Default for Shared {
+    fn default() -> Self {
+        Shared {
+            asked: Arc::default(),
+            refusal: Arc::default(),
+            stays_open: Arc::default(),
+            start: Arc::new(Mutex::new(FIRST)),
         }
     }
 }
 
 impl Shared {
+    /// Remembers a request; refuses it where that was arranged.
+    fn note(&self, request: &impl Debug) -> Result<(), Status> {
+        let request = format!("{request:?}");
+        let refusal = self.refusal.lock().unwrap().clone();
+        let refused = refusal.filter(|(name, _)| request.starts_with(name));
+        self.asked.lock().unwrap().push(request);
+        refused.map_or(Ok(()), |(_, status)| Err(status))
+    }
+
+    fn start(&self) -> Start {
+        self.start.lock().unwrap().clone()
+    }
+
     /// Whether streams stay open when all is said.
     fn stays_open(&self) -> bool {
         self.stays_open.load(Ordering::Relaxed)
@@ -64,14 +81,12 @@ pub struct Fake {
 impl Fake {
     /// At a Unix socket.
     pub fn start() -> Fake {
-        let folder = TempDir::new().unwrap();
-        // Bound before it is served: whoever connects from now on is queued.
-        let listener =
-            std::os::unix::net::UnixListener::bind(folder.path().join("admin.sock")).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        Fake::serving(folder, Server::builder(), move || {
+        let mut fake = Fake::new();
+        let listener = listen(&fake.folder);
+        fake.serve(Server::builder(), move || {
             UnixListenerStream::new(UnixListener::from_std(listener).unwrap())
-        })
+        });
+        fake
     }
 
     /// Over TCP, with TLS.
@@ -80,36 +95,44 @@ impl Fake {
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let server = Server::builder().tls_config(tls).unwrap();
-        let fake = Fake::serving(TempDir::new().unwrap(), server, move || {
+        let mut fake = Fake::new();
+        fake.serve(server, move || {
             TcpListenerStream::new(TcpListener::from_std(listener).unwrap())
         });
         (fake, address)
     }
 
-    fn serving<I, IO>(
-        folder: TempDir,
-        server: Server,
-        incoming: impl FnOnce() -> I + Send + 'static,
-    ) -> Fake
+    fn new() -> Fake {
+        Fake {
+            shared: Shared::default(),
+            folder: TempDir::new().unwrap(),
+            end: None,
+            thread: None,
+        }
+    }
+
+    fn serve<I, IO>(&mut self, server: Server, incoming: impl FnOnce() -> I + Send + 'static)
     where
         I: Stream<Item = std::io::Result<IO>>,
         IO: AsyncRead + AsyncWrite + Connected + Unpin + Send + 'static,
     {
-        let shared = Shared::default();
         let (end, ended) = oneshot::channel();
-        let serving = shared.clone();
-        let thread = std::thread::spawn(move || {
+        let serving = self.shared.clone();
+        self.end = Some(end);
+        self.thread = Some(std::thread::spawn(move || {
             tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()
                 .unwrap()
                 .block_on(async { serve(server, incoming(), serving, ended).await });
-        });
-        Fake {
-            shared,
-            folder,
-            end: Some(end),
-            thread: Some(thread),
+        }));
+    }
+
+    fn end(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || std::thread::panicking());
         }
     }
 
@@ -119,7 +142,28 @@ impl Fake {
 
     /// Every call from now on is answered with this status.
     pub fn refuse(&self, status: Status) {
-        *self.shared.refusal.lock().unwrap() = Some(status);
+        self.refuse_only("", status);
+    }
+
+    /// Every call whose request has this name is.
+    pub fn refuse_only(&self, name: &str, status: Status) {
+        *self.shared.refusal.lock().unwrap() = Some((name.to_owned(), status));
+    }
+
+    /// Calls are answered by this start of the daemon from now on.
+    pub fn be(&self, start: Start) {
+        *self.shared.start.lock().unwrap() = start;
+    }
+
+    /// Ends, and serves at the same socket again.
+    pub fn restart(&mut self, start: Start) {
+        self.end();
+        std::fs::remove_file(self.socket()).unwrap();
+        self.be(start);
+        let listener = listen(&self.folder);
+        self.serve(Server::builder(), move || {
+            UnixListenerStream::new(UnixListener::from_std(listener).unwrap())
+        });
     }
 
     /// Streams stay open from now on when all is said.
@@ -135,12 +179,16 @@ impl Fake {
 
 impl Drop for Fake {
     fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
-            let ended = thread.join();
-            assert!(ended.is_ok() || std::thread::panicking());
-        }
+        self.end();
     }
+}
+
+/// Bound before it is served: whoever connects from now on is queued.
+fn listen(folder: &TempDir) -> std::os::unix::net::UnixListener {
+    let path = folder.path().join("admin.sock");
+    let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    listener
 }
 
 async fn serve<I, IO>(mut server: Server, incoming: I, shared: Shared, ended: oneshot::Receiver<()>)

@@ -28,7 +28,7 @@ macro_rules! service {
             $(
                 async fn $call(&self, request: Request<$request>) -> Result<Response<$answer>, Status> {
                     self.note(request.get_ref())?;
-                    Ok(Response::new(samples::$call(request.into_inner())))
+                    Ok(Response::new(samples::$call(&self.start(), request.into_inner())))
                 }
             )*
             $(
@@ -36,7 +36,7 @@ macro_rules! service {
 
                 async fn $streaming(&self, request: Request<$stream_request>) -> Result<Response<Self::$stream>, Status> {
                     self.note(request.get_ref())?;
-                    let messages = samples::$streaming(request.into_inner()).into_iter().map(Ok);
+                    let messages = samples::$streaming(&self.start(), request.into_inner()).into_iter().map(Ok);
                     let told = tokio_stream::iter(messages);
                     Ok(Response::new(if self.stays_open() {
                         Box::pin(told.chain(tokio_stream::pending()))

@@ -3,7 +3,7 @@
 use admin_proto::v1::*;
 
 use super::objects::{disk, tokens};
-use super::{DATA, TRAINER1, as_of, at};
+use super::{DATA, Start, TRAINER1, at};
 
 fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
     let count = buckets.iter().map(|(_, count)| count).sum();
@@ -11,9 +11,9 @@ fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
         buckets: buckets
             .iter()
             .map(|&(upper_ns, count)| LatencyBucket {
+                lower_ns: 0,
                 upper_ns,
                 count,
-                ..LatencyBucket::default()
             })
             .collect(),
         count,
@@ -24,7 +24,7 @@ fn histogram(buckets: &[(u64, u64)]) -> LatencyHistogram {
 }
 
 /// The counters `round` seconds after the first snapshot.
-fn counters(round: u64) -> StatsSnapshot {
+fn counters(start: &Start, round: u64) -> StatsSnapshot {
     let commands = |reads: u64, writes: u64| {
         let of = |kind: &str, count| CommandCount {
             kind: kind.to_owned(),
@@ -34,17 +34,17 @@ fn counters(round: u64) -> StatsSnapshot {
     };
     let reader = HostStats {
         subsystem_nqn: DATA.to_owned(),
-        host_nqn: TRAINER1.to_owned(),
-        nsid: 1,
         namespace_uuid: tokens().uuid,
+        nsid: 1,
+        host_nqn: TRAINER1.to_owned(),
         others: false,
-        row_since: at(1),
-        abandoned: 0,
+        row_since: at(5),
         commands: commands(1_000_000 + round * 25_000, 0),
         read_bytes: (1_000_000 + round * 25_000) * 4096,
         written_bytes: 0,
         errors: Vec::new(),
         in_flight: 32,
+        abandoned: 0,
         read_latency: Some(histogram(&[
             (90_000, 500_000 + round * 13_000),
             (180_000, 400_000 + round * 11_500),
@@ -53,8 +53,8 @@ fn counters(round: u64) -> StatsSnapshot {
         write_latency: None,
     };
     let writer = HostStats {
-        nsid: 2,
         namespace_uuid: disk().uuid,
+        nsid: 2,
         commands: commands(0, 4000 + round * 200),
         read_bytes: 0,
         written_bytes: (4000 + round * 200) << 20,
@@ -69,44 +69,47 @@ fn counters(round: u64) -> StatsSnapshot {
     };
     let view = NamespaceStats {
         subsystem_nqn: DATA.to_owned(),
-        nsid: 1,
-        stored_bytes: 500_000_000 + round * 39_321_600,
         namespace_uuid: tokens().uuid,
-        row_since: at(0),
+        nsid: 1,
+        row_since: at(5),
+        stored_bytes: 500_000_000 + round * 39_321_600,
         written_bytes: 0,
         delivered_bytes: (1_000_000 + round * 25_000) * 4096,
         copied_bytes: (1_000_000 + round * 25_000) * 4096,
+        frame_fetches: 10_000 + round * 250,
+        frames_decoded: 100_000 + round * 990,
         frame_hits: 900_000 + round * 24_000,
-        frame_fetches: 50_000 + round * 500,
-        frames_decoded: 100_000 + round * 1000,
         joined_misses: round * 10,
+        parked: 0,
         decoders: vec![DecodeStats {
-            chain: "zstd".to_owned(),
-            frames: 100_000 + round * 1000,
-            packed_bytes: (100_000 + round * 1000) << 16,
+            chain: "u16+zstd".to_owned(),
+            frames: 100_000 + round * 990,
+            packed_bytes: 500_000_000 + round * 39_321_600,
             decode_ns: 7_000_000_000 + round * 70_000_000,
         }],
         store_operations: 12,
-        parked: 0,
     };
     let raw = NamespaceStats {
-        nsid: 2,
         namespace_uuid: disk().uuid,
+        nsid: 2,
         stored_bytes: 0,
         written_bytes: (4000 + round * 200) << 20,
         delivered_bytes: 0,
         copied_bytes: 0,
-        frame_hits: 0,
         frame_fetches: 0,
         frames_decoded: 0,
+        frame_hits: 0,
         joined_misses: 0,
+        parked: round,
         decoders: Vec::new(),
         store_operations: 4,
-        parked: round,
         ..view.clone()
     };
     StatsSnapshot {
-        as_of: as_of(100 + i64::try_from(round).unwrap()),
+        as_of: Some(AsOf {
+            at: at(100 + i64::try_from(round).unwrap()),
+            ..start.as_of(104).unwrap()
+        }),
         monotonic_ns: (100 + round) * 1_000_000_000,
         hosts: vec![reader, writer],
         namespaces: vec![view, raw],
@@ -122,10 +125,10 @@ fn counters(round: u64) -> StatsSnapshot {
     }
 }
 
-pub fn get_stats(_: GetStatsRequest) -> StatsSnapshot {
-    counters(0)
+pub fn get_stats(start: &Start, _: GetStatsRequest) -> StatsSnapshot {
+    counters(start, 0)
 }
 
-pub fn watch_stats(_: WatchStatsRequest) -> Vec<StatsSnapshot> {
-    vec![counters(0), counters(1), counters(2)]
+pub fn watch_stats(start: &Start, _: WatchStatsRequest) -> Vec<StatsSnapshot> {
+    vec![counters(start, 0), counters(start, 1), counters(start, 2)]
 }

@@ -28,30 +28,6 @@ fn at(seconds: i64) -> Option<Timestamp> {
     })
 }
 
-/// So many seconds after that, behind event 104.
-fn as_of(seconds: i64) -> Option<AsOf> {
-    Some(AsOf {
-        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
-        sequence: 104,
-        at: at(seconds),
-    })
-}
-
-/// All of a subsystem's hosts see it.
-pub fn seen_by_all() -> Visibility {
-    Visibility {
-        to: Some(To::All(AllHosts {})),
-    }
-}
-
-/// These see it.
-pub fn seen_by(nqns: &[&str]) -> Visibility {
-    let nqns = nqns.iter().map(|nqn| (*nqn).to_owned()).collect();
-    Visibility {
-        to: Some(To::Only(HostList { nqns })),
-    }
-}
-
 pub fn any() -> HostPolicy {
     HostPolicy {
         hosts: Some(Hosts::Any(AnyHost {})),
@@ -60,8 +36,65 @@ pub fn any() -> HostPolicy {
 
 pub fn only(nqns: &[&str]) -> HostPolicy {
     HostPolicy {
-        hosts: Some(Hosts::Only(HostList {
-            nqns: nqns.iter().map(|nqn| (*nqn).to_owned()).collect(),
-        })),
+        hosts: Some(Hosts::Only(list(nqns))),
     }
+}
+
+fn list(nqns: &[&str]) -> HostList {
+    HostList {
+        nqns: nqns.iter().map(|nqn| (*nqn).to_owned()).collect(),
+    }
+}
+
+pub fn all() -> Visibility {
+    Visibility {
+        to: Some(To::All(AllHosts {})),
+    }
+}
+
+pub fn seen_only_by(nqns: &[&str]) -> Visibility {
+    Visibility {
+        to: Some(To::Only(list(nqns))),
+    }
+}
+
+/// One start of the made-up daemon.
+#[derive(Clone, Debug)]
+pub struct Start {
+    pub instance: &'static str,
+    pub revision: u32,
+}
+
+/// The first one.
+pub const FIRST: Start = Start {
+    instance: "6f9619ff8b86d011b42d00cf4fc964ff",
+    revision: 1,
+};
+
+impl Start {
+    fn as_of(&self, sequence: u64) -> Option<AsOf> {
+        Some(AsOf {
+            instance: self.instance.to_owned(),
+            sequence,
+            at: at(120),
+        })
+    }
+}
+
+/// Some of the rows, and the token of those that follow: the number of the first.
+fn page<Row>(rows: Vec<Row>, size: u32, token: &str) -> (Vec<Row>, String) {
+    let from: usize = if token.is_empty() {
+        0
+    } else {
+        token.parse().unwrap()
+    };
+    let size = match size {
+        0 => rows.len(),
+        size => usize::try_from(size).unwrap(),
+    };
+    let next = match from + size {
+        next if next < rows.len() => next.to_string(),
+        _ => String::new(),
+    };
+    (rows.into_iter().skip(from).take(size).collect(), next)
 }

@@ -1,10 +1,11 @@
 //! What is served, and who is connected.
 
 use admin_proto::v1::resize_namespace_request::Size;
+use admin_proto::v1::source::Kind;
 use admin_proto::v1::*;
 
 use super::target::problem;
-use super::{DATA, SCRATCH, TRAINER1, TRAINER2, any, as_of, at, only, seen_by, seen_by_all};
+use super::{DATA, SCRATCH, Start, TRAINER1, TRAINER2, all, any, at, only, page, seen_only_by};
 
 fn data() -> Subsystem {
     Subsystem {
@@ -12,7 +13,10 @@ fn data() -> Subsystem {
         serial: "XIO0123456789abcdef".to_owned(),
         model: "XIO snap-target".to_owned(),
         hosts: Some(only(&[TRAINER1, TRAINER2])),
-        limits: None,
+        limits: Some(SubsystemLimits {
+            io_queues_max: 8,
+            ..SubsystemLimits::default()
+        }),
         namespaces: 2,
         controllers: 1,
         origin: Origin::Config.into(),
@@ -31,38 +35,49 @@ fn scratch() -> Subsystem {
     }
 }
 
-pub fn create_subsystem(request: CreateSubsystemRequest) -> CreateSubsystemResponse {
+pub fn create_subsystem(start: &Start, request: CreateSubsystemRequest) -> CreateSubsystemResponse {
     CreateSubsystemResponse {
         subsystem: Some(Subsystem {
             nqn: request.nqn,
             hosts: Some(request.hosts.unwrap_or_else(|| only(&[]))),
             ..scratch()
         }),
-        as_of: as_of(100),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn delete_subsystem(request: DeleteSubsystemRequest) -> DeleteSubsystemResponse {
+pub fn delete_subsystem(start: &Start, request: DeleteSubsystemRequest) -> DeleteSubsystemResponse {
     DeleteSubsystemResponse {
         namespaces_detached: if request.force { 2 } else { 0 },
         controllers_ended: u32::from(request.force),
-        as_of: as_of(100),
-        ..DeleteSubsystemResponse::default()
+        closing: request.force,
+        closing_reason: if request.force {
+            "2 operations of file:/srv/disk.raw".to_owned()
+        } else {
+            String::new()
+        },
+        as_of: start.as_of(105),
     }
 }
 
-pub fn list_subsystems(_: ListSubsystemsRequest) -> ListSubsystemsResponse {
+pub fn list_subsystems(start: &Start, request: ListSubsystemsRequest) -> ListSubsystemsResponse {
+    let subsystems = vec![data(), scratch()];
+    let (subsystems, next_page_token) = page(subsystems, request.page_size, &request.page_token);
     ListSubsystemsResponse {
-        subsystems: vec![data(), scratch()],
-        as_of: as_of(100),
-        ..ListSubsystemsResponse::default()
+        subsystems,
+        next_page_token,
+        as_of: start.as_of(104),
     }
 }
 
-pub fn get_subsystem(_: GetSubsystemRequest) -> GetSubsystemResponse {
+pub fn get_subsystem(start: &Start, request: GetSubsystemRequest) -> GetSubsystemResponse {
     GetSubsystemResponse {
-        subsystem: Some(data()),
-        as_of: as_of(100),
+        subsystem: Some(if request.nqn == SCRATCH {
+            scratch()
+        } else {
+            data()
+        }),
+        as_of: start.as_of(104),
     }
 }
 
@@ -72,14 +87,14 @@ pub fn tokens() -> Namespace {
         nsid: 1,
         uuid: "0f0e0d0c-0b0a-8908-8706-050403020100".to_owned(),
         nguid: "0f0e0d0c0b0a89088706050403020100".to_owned(),
-        path: "/srv/tokens.xio".to_owned(),
         source_text: "/srv/tokens.xio".to_owned(),
+        path: "/srv/tokens.xio".to_owned(),
         kind: NamespaceKind::View.into(),
         lba_bytes: 4096,
         block_count: 262_144,
         bytes: 1 << 30,
         write_protection: WriteProtection::ReadOnly.into(),
-        visible_to: Some(seen_by_all()),
+        visible_to: Some(all()),
         state: NamespaceState::Ready.into(),
         state_detail: String::new(),
         controllers: 1,
@@ -99,14 +114,14 @@ pub fn disk() -> Namespace {
         nsid: 2,
         uuid: "5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4".to_owned(),
         nguid: "5f1a0d8e93c48a519d2b66c1b7a2e3f4".to_owned(),
-        path: "/srv/disk.raw".to_owned(),
         source_text: "file:/srv/disk.raw".to_owned(),
+        path: "/srv/disk.raw".to_owned(),
         kind: NamespaceKind::Raw.into(),
         lba_bytes: 512,
         block_count: 41_943_040,
         bytes: 20 << 30,
         write_protection: WriteProtection::None.into(),
-        visible_to: Some(seen_by(&[TRAINER1])),
+        visible_to: Some(seen_only_by(&[TRAINER1])),
         origin: Origin::Admin.into(),
         view: None,
         ..tokens()
@@ -117,8 +132,8 @@ fn broken() -> Namespace {
     Namespace {
         subsystem_nqn: SCRATCH.to_owned(),
         nsid: 2,
-        path: "/srv/scratch.raw".to_owned(),
         source_text: "file:/srv/scratch.raw".to_owned(),
+        path: "/srv/scratch.raw".to_owned(),
         state: NamespaceState::Failed.into(),
         state_detail: problem().text,
         controllers: 0,
@@ -126,31 +141,51 @@ fn broken() -> Namespace {
     }
 }
 
-pub fn attach_namespace(request: AttachNamespaceRequest) -> AttachNamespaceResponse {
+pub fn attach_namespace(start: &Start, request: AttachNamespaceRequest) -> AttachNamespaceResponse {
     let namespace = Namespace {
         subsystem_nqn: request.subsystem_nqn,
         nsid: if request.nsid == 0 { 3 } else { request.nsid },
-        source_text: match request.source.and_then(|it| it.kind) {
-            Some(source::Kind::Text(text)) => text,
-            None => String::new(),
+        source_text: match request.source.unwrap().kind.unwrap() {
+            Kind::Text(text) => text,
         },
         visible_to: request.visible_to,
         ..tokens()
     };
     AttachNamespaceResponse {
         namespace: Some(namespace),
-        as_of: as_of(100),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn detach_namespace(_: DetachNamespaceRequest) -> DetachNamespaceResponse {
+/// Namespace 2 has something under way, and is closing from then on.
+pub fn detach_namespace(start: &Start, request: DetachNamespaceRequest) -> DetachNamespaceResponse {
+    let closing = request.nsid == 2;
     DetachNamespaceResponse {
-        as_of: as_of(100),
-        ..DetachNamespaceResponse::default()
+        closing,
+        closing_reason: if closing { CLOSING } else { "" }.to_owned(),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn resize_namespace(request: ResizeNamespaceRequest) -> ResizeNamespaceResponse {
+const CLOSING: &str = "3 operations of file:/srv/disk.raw";
+
+/// What was detached before.
+fn leaving() -> Namespace {
+    Namespace {
+        subsystem_nqn: SCRATCH.to_owned(),
+        nsid: 3,
+        uuid: "9a2d4c6e-0b1f-8e3d-a574-c6b8da9cfe10".to_owned(),
+        source_text: "file:/srv/old.raw".to_owned(),
+        path: "/srv/old.raw".to_owned(),
+        visible_to: Some(seen_only_by(&[])),
+        state: NamespaceState::Closing.into(),
+        state_detail: "1 operation of file:/srv/old.raw".to_owned(),
+        controllers: 0,
+        ..disk()
+    }
+}
+
+pub fn resize_namespace(start: &Start, request: ResizeNamespaceRequest) -> ResizeNamespaceResponse {
     let bytes = match request.size {
         Some(Size::Bytes(bytes)) => bytes,
         Some(Size::Rescan(_)) | None => 20 << 30,
@@ -158,70 +193,95 @@ pub fn resize_namespace(request: ResizeNamespaceRequest) -> ResizeNamespaceRespo
     ResizeNamespaceResponse {
         namespace: Some(Namespace { bytes, ..disk() }),
         bytes_before: 20 << 30,
-        as_of: as_of(100),
-        ..ResizeNamespaceResponse::default()
+        closing: false,
+        closing_reason: String::new(),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn set_visibility(request: SetVisibilityRequest) -> SetVisibilityResponse {
+pub fn set_visibility(start: &Start, request: SetVisibilityRequest) -> SetVisibilityResponse {
     SetVisibilityResponse {
         namespace: Some(Namespace {
             visible_to: request.visible_to,
             ..disk()
         }),
-        as_of: as_of(100),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn show_to(request: ShowToRequest) -> ShowToResponse {
-    let hosts: Vec<&str> = request.host_nqns.iter().map(String::as_str).collect();
+pub fn show_to(start: &Start, request: ShowToRequest) -> ShowToResponse {
+    let mut hosts = vec![TRAINER1];
+    hosts.extend(request.host_nqns.iter().map(String::as_str));
     ShowToResponse {
         namespace: Some(Namespace {
-            visible_to: Some(seen_by(&[&[TRAINER1], &hosts[..]].concat())),
+            visible_to: Some(seen_only_by(&hosts)),
             ..disk()
         }),
-        as_of: as_of(100),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn hide_from(request: HideFromRequest) -> HideFromResponse {
-    let not_listed = |host: &String| host != TRAINER1;
+pub fn hide_from(start: &Start, request: HideFromRequest) -> HideFromResponse {
+    let mut not_listed = request.host_nqns;
+    not_listed.retain(|nqn| nqn != TRAINER1);
     HideFromResponse {
         namespace: Some(Namespace {
-            visible_to: Some(seen_by(&[])),
+            visible_to: Some(seen_only_by(&[])),
             ..disk()
         }),
-        not_listed: request.host_nqns.into_iter().filter(not_listed).collect(),
-        as_of: as_of(100),
+        not_listed,
+        as_of: start.as_of(105),
     }
 }
 
-pub fn list_namespaces(request: ListNamespacesRequest) -> ListNamespacesResponse {
-    let all = vec![tokens(), disk(), broken()];
+pub fn list_namespaces(start: &Start, request: ListNamespacesRequest) -> ListNamespacesResponse {
     let wanted = |namespace: &Namespace| {
         request.subsystem_nqn.is_empty() || request.subsystem_nqn == namespace.subsystem_nqn
     };
+    let mut namespaces = vec![tokens(), disk(), broken(), leaving()];
+    namespaces.retain(wanted);
+    let (namespaces, next_page_token) = page(namespaces, request.page_size, &request.page_token);
     ListNamespacesResponse {
-        namespaces: all.into_iter().filter(wanted).collect(),
-        as_of: as_of(100),
-        ..ListNamespacesResponse::default()
+        namespaces,
+        next_page_token,
+        as_of: start.as_of(104),
     }
 }
 
-pub fn get_namespace(request: GetNamespaceRequest) -> GetNamespaceResponse {
+pub fn get_namespace(start: &Start, request: GetNamespaceRequest) -> GetNamespaceResponse {
     let found = match (request.subsystem_nqn.as_str(), request.nsid) {
         (SCRATCH, _) => broken(),
         (_, 2) => disk(),
         _ => tokens(),
     };
+    let user = NamespaceHost {
+        host_nqn: TRAINER1.to_owned(),
+        host_id: "d0e5c1d88a2c4b6c9a0e0242ac120002".to_owned(),
+        controllers: 1,
+        last_io_at: at(100),
+        registrant: true,
+        reservation_holder: true,
+    };
+    let registered = NamespaceHost {
+        host_nqn: String::new(),
+        host_id: "d0e5c1d88a2c4b6c9a0e0242ac120003".to_owned(),
+        controllers: 0,
+        last_io_at: None,
+        registrant: true,
+        reservation_holder: false,
+    };
     GetNamespaceResponse {
+        hosts: if found.controllers > 0 {
+            vec![registered, user]
+        } else {
+            Vec::new()
+        },
         namespace: Some(found),
-        as_of: as_of(100),
-        ..GetNamespaceResponse::default()
+        as_of: start.as_of(104),
     }
 }
 
-pub fn allow_hosts(request: AllowHostsRequest) -> AllowHostsResponse {
+pub fn allow_hosts(start: &Start, request: AllowHostsRequest) -> AllowHostsResponse {
     let hosts = if request.any {
         any()
     } else {
@@ -229,11 +289,11 @@ pub fn allow_hosts(request: AllowHostsRequest) -> AllowHostsResponse {
     };
     AllowHostsResponse {
         hosts: Some(hosts),
-        as_of: as_of(100),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn deny_hosts(request: DenyHostsRequest) -> DenyHostsResponse {
+pub fn deny_hosts(start: &Start, request: DenyHostsRequest) -> DenyHostsResponse {
     let hosts = if request.any {
         only(&[])
     } else {
@@ -242,45 +302,58 @@ pub fn deny_hosts(request: DenyHostsRequest) -> DenyHostsResponse {
     DenyHostsResponse {
         hosts: Some(hosts),
         controllers_ended: u32::from(!request.any),
-        as_of: as_of(100),
-        ..DenyHostsResponse::default()
+        closing: !request.any,
+        closing_reason: if request.any {
+            String::new()
+        } else {
+            "1 operation of /srv/tokens.xio".to_owned()
+        },
+        as_of: start.as_of(105),
+        not_listed: request
+            .host_nqns
+            .into_iter()
+            .filter(|nqn| nqn != TRAINER2)
+            .collect(),
     }
 }
 
-pub fn set_hosts(request: SetHostsRequest) -> SetHostsResponse {
+pub fn set_hosts(start: &Start, request: SetHostsRequest) -> SetHostsResponse {
     SetHostsResponse {
         hosts: request.hosts,
         controllers_ended: 2,
-        as_of: as_of(100),
-        ..SetHostsResponse::default()
+        closing: false,
+        closing_reason: String::new(),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn list_hosts(_: ListHostsRequest) -> ListHostsResponse {
+pub fn list_hosts(start: &Start, request: ListHostsRequest) -> ListHostsResponse {
     let connected = |nqn: &str| ConnectedHost {
         host_nqn: nqn.to_owned(),
         host_id: "d0e5c1d88a2c4b6c9a0e0242ac120002".to_owned(),
         controllers: 1,
     };
+    let subsystems = vec![
+        SubsystemHosts {
+            subsystem_nqn: DATA.to_owned(),
+            policy: Some(only(&[TRAINER1, TRAINER2])),
+            connected: vec![connected(TRAINER1)],
+        },
+        SubsystemHosts {
+            subsystem_nqn: SCRATCH.to_owned(),
+            policy: Some(any()),
+            connected: vec![connected(TRAINER2)],
+        },
+    ];
+    let (subsystems, next_page_token) = page(subsystems, request.page_size, &request.page_token);
     ListHostsResponse {
-        subsystems: vec![
-            SubsystemHosts {
-                subsystem_nqn: DATA.to_owned(),
-                policy: Some(only(&[TRAINER1, TRAINER2])),
-                connected: vec![connected(TRAINER1)],
-            },
-            SubsystemHosts {
-                subsystem_nqn: SCRATCH.to_owned(),
-                policy: Some(any()),
-                connected: vec![connected(TRAINER2)],
-            },
-        ],
-        as_of: as_of(100),
-        ..ListHostsResponse::default()
+        subsystems,
+        next_page_token,
+        as_of: start.as_of(104),
     }
 }
 
-pub fn add_listener(request: AddListenerRequest) -> AddListenerResponse {
+pub fn add_listener(start: &Start, request: AddListenerRequest) -> AddListenerResponse {
     AddListenerResponse {
         listener: Some(Listener {
             port_id: if request.port_id == 0 {
@@ -293,15 +366,17 @@ pub fn add_listener(request: AddListenerRequest) -> AddListenerResponse {
             connections: 0,
             origin: Origin::Admin.into(),
         }),
-        as_of: as_of(100),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn remove_listener(_: RemoveListenerRequest) -> RemoveListenerResponse {
-    RemoveListenerResponse { as_of: as_of(100) }
+pub fn remove_listener(start: &Start, _: RemoveListenerRequest) -> RemoveListenerResponse {
+    RemoveListenerResponse {
+        as_of: start.as_of(105),
+    }
 }
 
-pub fn list_listeners(_: ListListenersRequest) -> ListListenersResponse {
+pub fn list_listeners(start: &Start, request: ListListenersRequest) -> ListListenersResponse {
     let listener = |port_id, address: &str, connections, origin: Origin| Listener {
         port_id,
         transport: Transport::Tcp.into(),
@@ -309,17 +384,19 @@ pub fn list_listeners(_: ListListenersRequest) -> ListListenersResponse {
         connections,
         origin: origin.into(),
     };
+    let listeners = vec![
+        listener(1, "192.0.2.7:4420", 9, Origin::Config),
+        listener(2, "[2001:db8::7]:4420", 0, Origin::Admin),
+    ];
+    let (listeners, next_page_token) = page(listeners, request.page_size, &request.page_token);
     ListListenersResponse {
-        listeners: vec![
-            listener(1, "192.0.2.7:4420", 9, Origin::Config),
-            listener(2, "[2001:db8::7]:4420", 0, Origin::Admin),
-        ],
-        as_of: as_of(100),
-        ..ListListenersResponse::default()
+        listeners,
+        next_page_token,
+        as_of: start.as_of(104),
     }
 }
 
-pub fn add_referral(request: AddReferralRequest) -> AddReferralResponse {
+pub fn add_referral(start: &Start, request: AddReferralRequest) -> AddReferralResponse {
     AddReferralResponse {
         referral: Some(Referral {
             port_id: request.port_id,
@@ -327,28 +404,32 @@ pub fn add_referral(request: AddReferralRequest) -> AddReferralResponse {
             address: request.address,
             origin: Origin::Admin.into(),
         }),
-        as_of: as_of(100),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn remove_referral(_: RemoveReferralRequest) -> RemoveReferralResponse {
-    RemoveReferralResponse { as_of: as_of(100) }
+pub fn remove_referral(start: &Start, _: RemoveReferralRequest) -> RemoveReferralResponse {
+    RemoveReferralResponse {
+        as_of: start.as_of(105),
+    }
 }
 
-pub fn list_referrals(_: ListReferralsRequest) -> ListReferralsResponse {
+pub fn list_referrals(start: &Start, request: ListReferralsRequest) -> ListReferralsResponse {
+    let referrals = vec![Referral {
+        port_id: 0,
+        transport: Transport::Tcp.into(),
+        address: "192.0.2.8:8009".to_owned(),
+        origin: Origin::Admin.into(),
+    }];
+    let (referrals, next_page_token) = page(referrals, request.page_size, &request.page_token);
     ListReferralsResponse {
-        referrals: vec![Referral {
-            port_id: 0,
-            transport: Transport::Tcp.into(),
-            address: "192.0.2.8:8009".to_owned(),
-            origin: Origin::Admin.into(),
-        }],
-        as_of: as_of(100),
-        ..ListReferralsResponse::default()
+        referrals,
+        next_page_token,
+        as_of: start.as_of(104),
     }
 }
 
-pub fn list_controllers(_: ListControllersRequest) -> ListControllersResponse {
+pub fn list_controllers(start: &Start, request: ListControllersRequest) -> ListControllersResponse {
     let io = Controller {
         cntlid: 1,
         subsystem_nqn: DATA.to_owned(),
@@ -371,16 +452,19 @@ pub fn list_controllers(_: ListControllersRequest) -> ListControllersResponse {
         connected_since: at(4),
         ..io.clone()
     };
+    let (controllers, next_page_token) =
+        page(vec![io, discovery], request.page_size, &request.page_token);
     ListControllersResponse {
-        controllers: vec![io, discovery],
-        as_of: as_of(100),
-        ..ListControllersResponse::default()
+        controllers,
+        next_page_token,
+        as_of: start.as_of(104),
     }
 }
 
-pub fn end_controller(_: EndControllerRequest) -> EndControllerResponse {
+pub fn end_controller(start: &Start, _: EndControllerRequest) -> EndControllerResponse {
     EndControllerResponse {
-        as_of: as_of(100),
-        ..EndControllerResponse::default()
+        closing: false,
+        closing_reason: String::new(),
+        as_of: start.as_of(105),
     }
 }

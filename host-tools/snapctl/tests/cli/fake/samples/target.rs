@@ -2,12 +2,12 @@
 
 use admin_proto::v1::*;
 
-use super::{SCRATCH, TRAINER1, as_of, at};
+use super::{SCRATCH, Start, TRAINER1, at};
 
-pub fn get_info(_: GetInfoRequest) -> GetInfoResponse {
+pub fn get_info(start: &Start, _: GetInfoRequest) -> GetInfoResponse {
     GetInfoResponse {
         version: "0.1.0".to_owned(),
-        instance: "6f9619ff8b86d011b42d00cf4fc964ff".to_owned(),
+        instance: start.instance.to_owned(),
         pid: 4711,
         started_at: at(0),
         reactors: 2,
@@ -16,10 +16,18 @@ pub fn get_info(_: GetInfoRequest) -> GetInfoResponse {
         state_folder: "/var/lib/xio".to_owned(),
         ring_features: vec!["single_issuer".to_owned(), "defer_taskrun".to_owned()],
         machine: "storage1".to_owned(),
-        revision: admin_proto::REVISION,
-        features: vec!["transport-tcp".to_owned()],
-        limits: None,
-        as_of: as_of(0),
+        revision: start.revision,
+        features: vec!["transport-tcp".to_owned(), "source-volume".to_owned()],
+        limits: Some(DaemonLimits {
+            subsystems_max: 64,
+            namespaces_per_subsystem_max: 256,
+            listeners_max: 16,
+            referrals_max: 16,
+            hosts_max: 1024,
+            page_size_max: 1000,
+            ..DaemonLimits::default()
+        }),
+        as_of: start.as_of(104),
     }
 }
 
@@ -28,39 +36,37 @@ pub fn problem() -> HealthProblem {
         id: format!("{SCRATCH} nsid 2"),
         code: HealthCode::SourceUnusable.into(),
         since: at(60),
-        text: "/srv/scratch.raw cannot be opened: Permission denied; let the daemon's user read and write it"
-            .to_owned(),
-        mend: "mend what the text names; it is tried again every 10 s".to_owned(),
+        text: "/srv/scratch.raw cannot be opened: Permission denied".to_owned(),
+        mend: "let the daemon's user read and write /srv/scratch.raw".to_owned(),
     }
 }
 
-pub fn get_health(_: GetHealthRequest) -> GetHealthResponse {
+pub fn get_health(start: &Start, _: GetHealthRequest) -> GetHealthResponse {
     GetHealthResponse {
         state: HealthState::Degraded.into(),
         problems: vec![problem()],
-        as_of: as_of(100),
+        as_of: start.as_of(104),
     }
 }
 
-pub fn drain(request: DrainRequest) -> DrainResponse {
+pub fn drain(start: &Start, request: DrainRequest) -> DrainResponse {
     let seconds = match request.deadline_ms {
         0 => 20,
         ms => i64::from(ms / 1000),
     };
     DrainResponse {
         ends_by: at(3600 + seconds),
-        as_of: as_of(3600),
+        as_of: start.as_of(105),
     }
 }
 
-pub fn dump_recorder(_: DumpRecorderRequest) -> Vec<DumpRecorderResponse> {
+pub fn dump_recorder(_: &Start, _: DumpRecorderRequest) -> Vec<DumpRecorderResponse> {
     let connect = RecorderEvent {
         at: at(5),
-        reactor: Some(0),
         kind: "host connected".to_owned(),
         cntlid: Some(1),
         sqid: Some(0),
-        text: format!("connect cntlid 1 host {TRAINER1}"),
+        text: format!("host connected cntlid 1 host {TRAINER1}"),
         ..RecorderEvent::default()
     };
     let failed = RecorderEvent {
@@ -76,7 +82,7 @@ pub fn dump_recorder(_: DumpRecorderRequest) -> Vec<DumpRecorderResponse> {
         blocks: Some(8),
         status: Some(0x20),
         took_ns: Some(41_000),
-        text: "command-failed cntlid 1 sqid 2 cid 77 write nsid 1 lba 4096 +8: namespace is write protected"
+        text: "command failed cntlid 1 sqid 2 cid 77 write nsid 1 lba 4096 +8: namespace is write protected"
             .to_owned(),
     };
     vec![

@@ -1,0 +1,231 @@
+//! `snapctl namespace attach`.
+
+use admin_proto::v1;
+use admin_proto::v1::source::Kind;
+use admin_proto::v1::{ErrorDetail, NamespaceState, ObjectKind, Reason, WriteProtection};
+use clap::Args;
+use printout::size::Size;
+use tonic::Code;
+
+use super::shown;
+use super::visibility::Audience;
+use crate::connection::Daemon;
+use crate::context::Context;
+use crate::ensure::{Comparison, Ensure};
+use crate::failure::Failure;
+use crate::text;
+
+const ATTACH_HELP: &str = "\
+Paths are those of the daemon's machine. A bare path is a volume made by `xio pack`, served decoded and read-only; file:PATH is a file or block device,
+byte for byte; mem:SIZE is memory that ends with the daemon; null:SIZE reads zeros. Unless hosts are named, all that may connect to the subsystem see it.
+With --ensure, a namespace of the subsystem with this source is what is asked for, whatever its number where --nsid does not say it.
+
+Examples:
+  snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio
+  snapctl namespace attach nqn.2026-11.org.example:data file:/dev/sdb --lba 512 --nsid 7
+  snapctl namespace attach nqn.2026-11.org.example:data mem:512MiB --host nqn.2026-11.org.example:trainer1
+  snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio --nsid 1 --ensure";
+
+/// `snapctl namespace attach`.
+#[derive(Debug, Args)]
+#[command(after_help = ATTACH_HELP)]
+pub struct Attach {
+    /// To which subsystem
+    #[arg(value_name = "SUBSYSTEM")]
+    pub subsystem_nqn: String,
+
+    /// A volume's path, file:PATH, mem:SIZE or null:SIZE
+    pub source: String,
+
+    /// Its number; otherwise the lowest free one
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=0xFFFF_FFFE))]
+    pub nsid: Option<u32>,
+
+    /// Logical block size, 512 or 4096; a volume has its own
+    #[arg(long, value_name = "BYTES", value_parser = lba_bytes)]
+    pub lba: Option<u32>,
+
+    /// No host may write
+    #[arg(long)]
+    pub read_only: bool,
+
+    /// Who sees it.
+    #[command(flatten)]
+    pub hosts: Audience,
+
+    /// Whether it may be there.
+    #[command(flatten)]
+    pub ensure: Ensure,
+}
+
+fn lba_bytes(text: &str) -> Result<u32, String> {
+    match text {
+        "512" => Ok(512),
+        "4096" | "4KiB" => Ok(4096),
+        _ => Err("it is 512 or 4096".to_owned()),
+    }
+}
+
+/// Runs it.
+pub async fn run(arguments: Attach, context: &Context) -> Result<(), Failure> {
+    let daemon = context.daemon().await?;
+    if arguments.ensure.ensure
+        && let Some(answer) = there(&arguments, &daemon).await?
+    {
+        return context.show(&answer, already);
+    }
+    let request = v1::AttachNamespaceRequest {
+        subsystem_nqn: arguments.subsystem_nqn.clone(),
+        nsid: arguments.nsid.unwrap_or(0),
+        source: Some(v1::Source {
+            kind: Some(Kind::Text(arguments.source.clone())),
+        }),
+        lba_bytes: arguments.lba.unwrap_or(0),
+        read_only: arguments.read_only,
+        visible_to: arguments.hosts.visibility(),
+    };
+    let attached = daemon
+        .answer(daemon.namespace().attach_namespace(request))
+        .await;
+    match attached {
+        Ok(answer) => context.show(&answer, |answer| {
+            let namespace = answer.namespace.clone().unwrap_or_default();
+            format!("attached {} {}\n", namespace.source_text, place(&namespace))
+        }),
+        // Somebody was quicker: what is there now is held against what was asked for.
+        Err(refused)
+            if arguments.ensure.ensure
+                && matches!(refused.reason(), Reason::NsidTaken | Reason::SourceInUse) =>
+        {
+            let found = there(&arguments, &daemon).await?;
+            let answer = found.ok_or(refused)?;
+            context.show(&answer, already)
+        }
+        Err(refused) => Err(refused),
+    }
+}
+
+fn already(answer: &v1::AttachNamespaceResponse) -> String {
+    let namespace = answer.namespace.clone().unwrap_or_default();
+    let (source, place) = (&namespace.source_text, place(&namespace));
+    format!("{source} is attached already {place}\n")
+}
+
+fn place(namespace: &v1::Namespace) -> String {
+    let (nsid, subsystem) = (namespace.nsid, &namespace.subsystem_nqn);
+    let (size, uuid) = (Size(namespace.bytes), &namespace.uuid);
+    format!("as nsid {nsid} of {subsystem}: {size}, uuid {uuid}")
+}
+
+/// The namespace that is asked for, where it is there; none where nothing is in its way. Fails where another one has its number, it has other
+/// properties, or it is not served.
+async fn there(
+    asked: &Attach,
+    daemon: &Daemon,
+) -> Result<Option<v1::AttachNamespaceResponse>, Failure> {
+    let list = shown::all(daemon, &asked.subsystem_nqn).await?;
+    // One that closes is on its way out: the daemon says what becomes of another one.
+    let mut open = list
+        .namespaces
+        .iter()
+        .filter(|namespace| namespace.state() != NamespaceState::Closing);
+    let found = open.find(|namespace| match asked.nsid {
+        Some(nsid) => namespace.nsid == nsid,
+        None => is_source(namespace, &asked.source),
+    });
+    let Some(namespace) = found else {
+        return Ok(None);
+    };
+    let key = format!("{} {}", namespace.subsystem_nqn, namespace.nsid);
+    let detail = |reason: Reason| ErrorDetail {
+        reason: reason.into(),
+        field: String::new(),
+        object_kind: ObjectKind::Namespace.into(),
+        object_key: key.clone(),
+    };
+    let subject = format!("nsid {} of {}", namespace.nsid, namespace.subsystem_nqn);
+    compare(asked, namespace).verdict(&subject, detail(Reason::NsidTaken))?;
+    if namespace.state() != NamespaceState::Ready {
+        let why = &namespace.state_detail;
+        let message = format!("{subject} is there as asked for, and is not served: {why}");
+        return Err(
+            Failure::of(Code::FailedPrecondition, message).detailed(detail(Reason::NotServed))
+        );
+    }
+    Ok(Some(v1::AttachNamespaceResponse {
+        namespace: Some(namespace.clone()),
+        as_of: list.as_of.clone(),
+    }))
+}
+
+/// Whether the namespace has this source, as it was written or by its path.
+fn is_source(namespace: &v1::Namespace, source: &str) -> bool {
+    let (path, kind) = match source.strip_prefix("file:") {
+        Some(path) => (path, v1::NamespaceKind::Raw),
+        None => (source, v1::NamespaceKind::View),
+    };
+    let is_path = !namespace.path.is_empty() && namespace.path == path;
+    namespace.source_text == source || (is_path && namespace.kind() == kind)
+}
+
+/// What was said of it, held against what it is.
+fn compare(asked: &Attach, is: &v1::Namespace) -> Comparison {
+    let mut comparison = Comparison::default();
+    let source = if is_source(is, &asked.source) {
+        asked.source.clone()
+    } else {
+        is.source_text.clone()
+    };
+    comparison.property("its source", Some(asked.source.clone()), source);
+    comparison.property("its block size", asked.lba, is.lba_bytes);
+    let read_only = shown::writes(WriteProtection::ReadOnly.into());
+    comparison.property(
+        "whether hosts may write",
+        asked.read_only.then_some(read_only),
+        shown::writes(is.write_protection),
+    );
+    let visibility = asked.hosts.visibility();
+    comparison.property(
+        "who sees it",
+        visibility.map(|visibility| text::seen_by(Some(&sorted(visibility)))),
+        text::seen_by(is.visible_to.clone().map(sorted).as_ref()),
+    );
+    comparison
+}
+
+/// The same hosts, by name: a list has no order.
+fn sorted(mut visibility: v1::Visibility) -> v1::Visibility {
+    if let Some(v1::visibility::To::Only(list)) = &mut visibility.to {
+        list.nqns.sort_unstable();
+    }
+    visibility
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_known_by_its_text_and_by_its_path() {
+        let namespace = |source: &str, path: &str, kind: v1::NamespaceKind| v1::Namespace {
+            source_text: source.to_owned(),
+            path: path.to_owned(),
+            kind: kind.into(),
+            ..v1::Namespace::default()
+        };
+        let raw = namespace("file:disk.raw", "/srv/disk.raw", v1::NamespaceKind::Raw);
+        let view = namespace("tokens.xio", "/srv/tokens.xio", v1::NamespaceKind::View);
+        let memory = namespace("mem:1GiB", "", v1::NamespaceKind::Raw);
+        for (namespace, source, is) in [
+            (&raw, "file:disk.raw", true),
+            (&raw, "file:/srv/disk.raw", true),
+            (&raw, "/srv/disk.raw", false),
+            (&view, "/srv/tokens.xio", true),
+            (&view, "file:/srv/tokens.xio", false),
+            (&memory, "mem:1GiB", true),
+            (&memory, "", false),
+        ] {
+            assert_eq!(is_source(namespace, source), is, "{source}");
+        }
+    }
+}

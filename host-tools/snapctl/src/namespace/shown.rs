@@ -1,0 +1,205 @@
+//! `snapctl namespace list` and `show`.
+
+use admin_proto::v1;
+use clap::Args;
+use printout::size::{Size, grouped, rounded};
+use printout::text_table::{Align, TextTable};
+
+use super::Which;
+use crate::connection::Daemon;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::text;
+
+/// What says that the last operation of a detached namespace has ended.
+pub const CLOSING_TELLS: &str = "snapctl namespace list shows it as closing until they have ended, and snapctl events --topic namespace --follow tells when";
+
+/// `snapctl namespace list`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  snapctl namespace list\n  snapctl namespace list nqn.2026-11.org.example:data --json | jq '.namespaces[].bytes'"
+)]
+pub struct List {
+    /// Of this subsystem only
+    #[arg(value_name = "SUBSYSTEM")]
+    pub subsystem_nqn: Option<String>,
+}
+
+/// `snapctl namespace show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  snapctl namespace show nqn.2026-11.org.example:data 3")]
+pub struct Show {
+    /// Which.
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// All of one subsystem, or of all where it is empty.
+pub async fn all(
+    daemon: &Daemon,
+    subsystem_nqn: &str,
+) -> Result<v1::ListNamespacesResponse, Failure> {
+    let list = daemon.all(|page| {
+        let mut client = daemon.namespace();
+        let request = v1::ListNamespacesRequest {
+            subsystem_nqn: subsystem_nqn.to_owned(),
+            page_size: page.size,
+            page_token: page.token,
+        };
+        async move { client.list_namespaces(request).await }
+    });
+    list.await
+}
+
+/// Runs `list`.
+pub async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
+    let subsystem_nqn = arguments.subsystem_nqn.unwrap_or_default();
+    let answer = all(&context.daemon().await?, &subsystem_nqn).await?;
+    context.show(&answer, |answer| {
+        let mut table = TextTable::new(&[
+            ("subsystem", Align::Left),
+            ("nsid", Align::Right),
+            ("kind", Align::Left),
+            ("size", Align::Right),
+            ("block", Align::Right),
+            ("writes", Align::Left),
+            ("seen by", Align::Left),
+            ("state", Align::Left),
+            ("source", Align::Left),
+        ]);
+        for namespace in &answer.namespaces {
+            table.row([
+                namespace.subsystem_nqn.clone(),
+                namespace.nsid.to_string(),
+                kind(namespace.kind),
+                rounded(namespace.bytes),
+                Size(namespace.lba_bytes.into()).to_string(),
+                writes(namespace.write_protection),
+                text::seen_by_in_short(namespace.visible_to.as_ref()),
+                state(namespace.state),
+                namespace.source_text.clone(),
+            ]);
+        }
+        table.render()
+    })
+}
+
+/// Runs `show`.
+pub async fn show(which: Which, context: &Context) -> Result<(), Failure> {
+    let request = v1::GetNamespaceRequest {
+        subsystem_nqn: which.subsystem_nqn,
+        nsid: which.nsid,
+    };
+    let daemon = context.daemon().await?;
+    let answer = daemon
+        .answer(daemon.namespace().get_namespace(request))
+        .await?;
+    context.show(&answer, |answer| {
+        let namespace = answer.namespace.clone().unwrap_or_default();
+        describe(&namespace) + &users(&answer.hosts)
+    })
+}
+
+/// A table of the hosts that use it; nothing where none does.
+fn users(hosts: &[v1::NamespaceHost]) -> String {
+    if hosts.is_empty() {
+        return String::new();
+    }
+    let mut table = TextTable::new(&[
+        ("host", Align::Left),
+        ("host id", Align::Left),
+        ("controllers", Align::Right),
+        ("last I/O", Align::Left),
+        ("reservation", Align::Left),
+    ]);
+    for host in hosts {
+        let last_io = match &host.last_io_at {
+            Some(at) => text::when(Some(at)),
+            None => "never".to_owned(),
+        };
+        let reservation = match (host.reservation_holder, host.registrant) {
+            (true, _) => "holder",
+            (false, true) => "registrant",
+            (false, false) => "-",
+        };
+        table.row([
+            text::or_dash(&host.host_nqn),
+            text::or_dash(&host.host_id),
+            host.controllers.to_string(),
+            last_io,
+            reservation.to_owned(),
+        ]);
+    }
+    format!("\n{}", table.render())
+}
+
+fn describe(namespace: &v1::Namespace) -> String {
+    let mut lines = vec![
+        ("subsystem", namespace.subsystem_nqn.clone()),
+        ("nsid", namespace.nsid.to_string()),
+        ("uuid", namespace.uuid.clone()),
+        ("nguid", namespace.nguid.clone()),
+        ("source", namespace.source_text.clone()),
+        ("path", text::or_dash(&namespace.path)),
+        ("kind", kind(namespace.kind)),
+        (
+            "size",
+            format!(
+                "{} ({} blocks of {})",
+                Size(namespace.bytes),
+                grouped(namespace.block_count),
+                Size(namespace.lba_bytes.into())
+            ),
+        ),
+        ("writes", writes(namespace.write_protection)),
+        ("seen by", text::seen_by(namespace.visible_to.as_ref())),
+        ("controllers", namespace.controllers.to_string()),
+        ("state", state(namespace.state)),
+        ("made by", text::origin(namespace.origin)),
+    ];
+    if !namespace.state_detail.is_empty() {
+        lines.push(("why", namespace.state_detail.clone()));
+    }
+    if let Some(view) = &namespace.view {
+        lines.push((
+            "volume",
+            format!("{}, generation {}", view.volume_uuid, view.generation),
+        ));
+        lines.push(("view", view.name.clone()));
+        lines.push(("presented", rounded(view.presented_bytes)));
+        lines.push(("stored", rounded(view.stored_bytes)));
+    }
+    text::description(&lines)
+}
+
+fn kind(number: i32) -> String {
+    match v1::NamespaceKind::try_from(number) {
+        Ok(v1::NamespaceKind::Raw) => "raw".to_owned(),
+        Ok(v1::NamespaceKind::View) => "view".to_owned(),
+        Ok(v1::NamespaceKind::Unspecified) => "-".to_owned(),
+        Err(_) => number.to_string(),
+    }
+}
+
+fn state(number: i32) -> String {
+    match v1::NamespaceState::try_from(number) {
+        Ok(v1::NamespaceState::Ready) => "ready".to_owned(),
+        Ok(v1::NamespaceState::Failed) => "failed".to_owned(),
+        Ok(v1::NamespaceState::Closing) => "closing".to_owned(),
+        Ok(v1::NamespaceState::Unspecified) => "-".to_owned(),
+        Err(_) => number.to_string(),
+    }
+}
+
+/// Whether hosts may write.
+pub fn writes(number: i32) -> String {
+    match v1::WriteProtection::try_from(number) {
+        Ok(v1::WriteProtection::None) => "yes".to_owned(),
+        Ok(v1::WriteProtection::ReadOnly) => "no".to_owned(),
+        Ok(v1::WriteProtection::ByHost) => "no (a host said so)".to_owned(),
+        Ok(v1::WriteProtection::UntilRestart) => "no (until restart)".to_owned(),
+        Ok(v1::WriteProtection::Permanent) => "no (permanent)".to_owned(),
+        Ok(v1::WriteProtection::Unspecified) => "-".to_owned(),
+        Err(_) => number.to_string(),
+    }
+}
