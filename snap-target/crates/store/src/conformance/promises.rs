@@ -123,9 +123,13 @@ pub(super) fn an_idle_store_is_quiet_or_asks_to_be_polled(subject: &Subject<'_>)
     rig.run(Op::Flush, None);
     let asks = rig.limits().polled_when_idle;
     let until = Instant::now() + IDLE_WATCH;
+    // Another thread wakes after it has handed the completion over, which may be polled before: then that is for the flush.
+    let mut late_wakes = 1;
     while Instant::now() < until {
         let turn = rig.ring.turn(Wait::Block { until: Some(until) }).unwrap();
-        let woken = turn.events > 0 || turn.notified;
+        let is_late = turn.events == 0 && turn.notified && late_wakes > 0;
+        late_wakes -= u32::from(is_late);
+        let woken = turn.events > 0 || turn.notified && !is_late;
         assert!(
             asks || !woken,
             "an idle store has events of its own without asking to be polled"
