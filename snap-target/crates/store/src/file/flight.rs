@@ -8,6 +8,7 @@ use reactor::{OpId, WriteMode};
 use super::FileState;
 use super::bounce::BOUNCE_BYTES;
 use super::gate::Permit;
+use super::reports::Since;
 use crate::contract::{Op, Token};
 use crate::error::StoreError;
 
@@ -25,6 +26,10 @@ pub(super) struct Flight {
     pub(super) ring_op: Option<OpId>,
     pub(super) bounce: Option<IoBuf>,
     pub(super) permit: Permit,
+    /// For what may take the kernel's report of lost bytes away.
+    pub(super) report: Permit,
+    /// When its sync was first to begin.
+    pub(super) since: Option<Since>,
     pub(super) cancelled: bool,
 }
 
@@ -100,6 +105,7 @@ impl Flight {
         };
         match self.stage {
             Stage::Sync => {
+                state.reports.ended_well();
                 self.sync_owed = false;
                 self.stage = Stage::Plan;
             }
@@ -181,7 +187,8 @@ impl Flight {
             Errno::EOPNOTSUPP | Errno::EINVAL | Errno::ENODEV | Errno::ENOSYS
         );
         match self.stage {
-            Stage::Discard if no_such_way => {
+            // Who was told that the range reads as zeros may rely on it.
+            Stage::Discard if no_such_way && !state.limits.discard_zeroes => {
                 self.stage = Stage::Plan;
                 Ok(())
             }
@@ -194,7 +201,7 @@ impl Flight {
                 Ok(())
             }
             Stage::Sync => {
-                state.note_flush_failure(errno);
+                state.reports.note_failure(errno);
                 Err(StoreError::FlushFailed {
                     store: state.name.clone(),
                     source: errno,
@@ -203,7 +210,7 @@ impl Flight {
             _ => {
                 // A durable write that fails may have eaten the kernel's one report about earlier writes.
                 if errno == Errno::EIO && self.write_mode() == WriteMode::Durable {
-                    state.note_flush_failure(errno);
+                    state.reports.note_failure(errno);
                 }
                 Err(self.io_error(errno, state))
             }

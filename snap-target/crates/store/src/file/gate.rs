@@ -1,21 +1,27 @@
 //! Keeps a read-modify-write of a block from undoing a write to another part of it.
 //!
 //! Aligned writes pass together; an unaligned write passes alone. Nobody blocks: who may not pass is parked by its handle and woken when
-//! the way is free. A waiting unaligned write stops newcomers, so that it gets its turn.
+//! the way is free. A waiting unaligned write stops newcomers, so that it gets its turn; when it leaves, the aligned ones that waited have theirs.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use reactor::Waker;
 
-use super::FileState;
+use super::open::Node;
 
-/// Low half: shared holders. Then: exclusive ones waiting. Top bit: held exclusively.
-const SHARED_ONE: u64 = 1;
-const SHARED_MASK: u64 = (1 << 32) - 1;
-const WAITING_ONE: u64 = 1 << 32;
-const WAITING_MASK: u64 = ((1 << 31) - 1) << 32;
+/// From below: shared holders, exclusive ones waiting, shared ones waiting. Then: those shared ones have their turn. Top bit: held exclusively.
+const HOLDER: u64 = 1;
+const COUNT: u64 = (1 << 20) - 1;
+const EXCLUSIVE_WAITING: u64 = 1 << 20;
+const SHARED_WAITING: u64 = 1 << 40;
+const SHARED_TURN: u64 = 1 << 62;
 const EXCLUSIVE: u64 = 1 << 63;
+
+fn count(state: u64, of: u64) -> u64 {
+    (state / of) & COUNT
+}
 
 /// How a write passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +32,7 @@ pub(super) enum Pass {
     Exclusive,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Gate {
     state: AtomicU64,
     /// Rings to wake when the way may be free, each once. Locked only by who had to wait, or leaves while somebody waits.
@@ -34,48 +40,77 @@ pub(super) struct Gate {
     parked_count: AtomicU64,
 }
 
+/// The gates of files that are open in this process.
+static GATES: Mutex<Option<HashMap<Node, Weak<Gate>>>> = Mutex::new(None);
+
 impl Gate {
-    pub(super) fn new() -> Self {
-        Self {
-            state: AtomicU64::new(0),
-            parked: Mutex::new(Vec::new()),
-            parked_count: AtomicU64::new(0),
+    /// The gate of a file, however often it is opened: one that is opened anew at another size is still written through the old descriptor.
+    pub(super) fn of(node: Node) -> Arc<Self> {
+        let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
+        let gates = gates.get_or_insert_default();
+        gates.retain(|_, gate| gate.strong_count() > 0);
+        if let Some(gate) = gates.get(&node).and_then(Weak::upgrade) {
+            return gate;
         }
+        let gate = Arc::new(Self::default());
+        gates.insert(node, Arc::downgrade(&gate));
+        gate
     }
 
-    /// Passes if the way is free. `announced`: this exclusive one has announced itself with [`Gate::announce`].
-    pub(super) fn try_enter(&self, pass: Pass, announced: bool) -> bool {
+    fn update(&self, to: impl Fn(u64) -> Option<u64>) -> bool {
         self.state
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |state| match pass {
-                Pass::Shared if state & (EXCLUSIVE | WAITING_MASK) == 0 => Some(state + SHARED_ONE),
-                Pass::Exclusive if state & (EXCLUSIVE | SHARED_MASK) == 0 => Some(
-                    (if announced {
-                        state - WAITING_ONE
-                    } else {
-                        state
-                    }) | EXCLUSIVE,
-                ),
-                _ => None,
-            })
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, to)
             .is_ok()
     }
 
-    /// An exclusive one that could not pass: newcomers wait until it did.
-    pub(super) fn announce(&self) {
-        self.state.fetch_add(WAITING_ONE, Ordering::AcqRel);
+    /// Passes if the way is free. `announced`: this one has announced itself with [`Gate::announce`].
+    pub(super) fn try_enter(&self, pass: Pass, announced: bool) -> bool {
+        self.update(|state| match pass {
+            _ if state & EXCLUSIVE != 0 => None,
+            Pass::Shared if announced && state & SHARED_TURN != 0 => {
+                Some(without_waiting(state, pass) + HOLDER)
+            }
+            Pass::Shared if count(state, EXCLUSIVE_WAITING) > 0 => None,
+            Pass::Exclusive if count(state, HOLDER) > 0 || state & SHARED_TURN != 0 => None,
+            _ => {
+                let state = if announced {
+                    without_waiting(state, pass)
+                } else {
+                    state
+                };
+                Some(match pass {
+                    Pass::Shared => state + HOLDER,
+                    Pass::Exclusive => state | EXCLUSIVE,
+                })
+            }
+        })
+    }
+
+    /// One that could not pass is to have its turn; false where it comes in the midst of a turn: those who wait before it come first.
+    pub(super) fn announce(&self, pass: Pass) -> bool {
+        self.update(|state| match pass {
+            Pass::Shared if state & SHARED_TURN != 0 => None,
+            Pass::Shared => Some(state + SHARED_WAITING),
+            Pass::Exclusive => Some(state + EXCLUSIVE_WAITING),
+        })
     }
 
     /// Takes an announcement back.
-    pub(super) fn withdraw(&self) {
-        self.state.fetch_sub(WAITING_ONE, Ordering::AcqRel);
+    pub(super) fn withdraw(&self, pass: Pass) {
+        self.update(|state| Some(without_waiting(state, pass)));
         self.wake_parked();
     }
 
     pub(super) fn leave(&self, pass: Pass) {
-        match pass {
-            Pass::Shared => self.state.fetch_sub(SHARED_ONE, Ordering::AcqRel),
-            Pass::Exclusive => self.state.fetch_and(!EXCLUSIVE, Ordering::AcqRel),
-        };
+        self.update(|state| {
+            Some(match pass {
+                Pass::Shared => state - HOLDER,
+                Pass::Exclusive if count(state, SHARED_WAITING) > 0 => {
+                    state & !EXCLUSIVE | SHARED_TURN
+                }
+                Pass::Exclusive => state & !EXCLUSIVE,
+            })
+        });
         self.wake_parked();
     }
 
@@ -105,6 +140,17 @@ impl Gate {
     }
 }
 
+/// One waits less. The turn of shared ones ends with the last that waited for it.
+fn without_waiting(state: u64, pass: Pass) -> u64 {
+    match pass {
+        Pass::Exclusive => state - EXCLUSIVE_WAITING,
+        Pass::Shared if count(state, SHARED_WAITING) == 1 => {
+            (state - SHARED_WAITING) & !SHARED_TURN
+        }
+        Pass::Shared => state - SHARED_WAITING,
+    }
+}
+
 /// A flight's claim on the gate: none, waiting, or held. Gives up what it has when dropped.
 #[derive(Debug)]
 pub(super) struct Permit {
@@ -113,27 +159,31 @@ pub(super) struct Permit {
 
 #[derive(Debug)]
 struct Claim {
-    state: Arc<FileState>,
+    gate: Arc<Gate>,
     pass: Pass,
     held: bool,
     announced: bool,
 }
 
 impl Permit {
-    /// For operations that change nothing, and files without blocks to share.
+    /// For operations that change nothing.
     pub(super) fn not_needed() -> Self {
         Self { claim: None }
     }
 
-    pub(super) fn new(state: Arc<FileState>, pass: Pass) -> Self {
+    pub(super) fn new(gate: Arc<Gate>, pass: Pass) -> Self {
         Self {
             claim: Some(Claim {
-                state,
+                gate,
                 pass,
                 held: false,
                 announced: false,
             }),
         }
+    }
+
+    pub(super) fn is_needed(&self) -> bool {
+        self.claim.is_some()
     }
 
     /// Whether the operation may go on; if not, `waker` is called when it is worth trying again.
@@ -144,18 +194,17 @@ impl Permit {
         if claim.held || claim.enter() {
             return true;
         }
-        if claim.pass == Pass::Exclusive && !claim.announced {
-            claim.state.gate.announce();
-            claim.announced = true;
+        if !claim.announced {
+            claim.announced = claim.gate.announce(claim.pass);
         }
-        claim.state.gate.park(waker());
+        claim.gate.park(waker());
         claim.enter()
     }
 }
 
 impl Claim {
     fn enter(&mut self) -> bool {
-        self.held = self.state.gate.try_enter(self.pass, self.announced);
+        self.held = self.gate.try_enter(self.pass, self.announced);
         self.announced &= !self.held;
         self.held
     }
@@ -164,10 +213,10 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         if self.held {
-            self.state.gate.leave(self.pass);
+            self.gate.leave(self.pass);
         }
         if self.announced {
-            self.state.gate.withdraw();
+            self.gate.withdraw(self.pass);
         }
     }
 }

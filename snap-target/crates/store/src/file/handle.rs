@@ -121,9 +121,18 @@ impl<M: Medium> FileStore<M> {
             return Pushed::Parked;
         }
         let tag = u64::from(index);
+        let syncs = flight.sync_owed && flight.done == flight.total;
+        if syncs || flight.report.is_needed() {
+            match self.may_report(flight, syncs) {
+                Some(Ok(())) => {}
+                Some(Err(ended)) => return Pushed::Ended(ended),
+                None => return Pushed::Parked,
+            }
+        }
         let started = match flight.op {
-            Op::Flush | Op::Zero { .. } if flight.done == flight.total && flight.sync_owed => {
+            _ if syncs => {
                 flight.stage = Stage::Sync;
+                self.state.reports.begin();
                 self.medium.sync(tag)
             }
             Op::Discard { offset, len } => {
@@ -142,6 +151,30 @@ impl<M: Medium> FileStore<M> {
             }
         };
         started.map_or(Pushed::Parked, Pushed::InFlight)
+    }
+
+    /// Whether a flight may begin what the kernel could tell of lost bytes; or how it ends without that. `None`: not yet.
+    fn may_report(
+        &self,
+        flight: &mut Flight,
+        syncs: bool,
+    ) -> Option<Result<(), Result<u32, StoreError>>> {
+        let reports = &self.state.reports;
+        if syncs && flight.since.is_none() {
+            flight.since = Some(reports.now());
+            flight.report = reports.permit();
+        }
+        if !flight.report.try_enter(|| self.medium.waker()) {
+            return None;
+        }
+        // One that was before it may have been told.
+        if let Some(why) = self.state.flush_error() {
+            return Some(Err(Err(why)));
+        }
+        if flight.since.is_some_and(|since| reports.covers(since)) {
+            return Some(Err(Ok(0)));
+        }
+        Some(Ok(()))
     }
 
     /// Starts the next piece of a transfer.
@@ -277,13 +310,10 @@ impl<M: Medium> FileStore<M> {
         else {
             return Permit::not_needed();
         };
-        if !self.state.direct {
-            return Permit::not_needed();
-        }
         let align = u64::from(self.state.limits.alignment_bytes);
         let whole_blocks = offset.is_multiple_of(align) && len.is_multiple_of(align);
         Permit::new(
-            self.state.clone(),
+            self.state.gate.clone(),
             if whole_blocks {
                 Pass::Shared
             } else {
@@ -343,6 +373,12 @@ impl<M: Medium> Store for FileStore<M> {
                 total
             },
         );
+        // Direct ones are told of their own bytes.
+        let report = if matches!(op, Op::Write { durable: true, .. }) && !self.state.direct {
+            self.state.reports.permit()
+        } else {
+            Permit::not_needed()
+        };
         let nothing_to_do = matches!(op, Op::Flush if !self.state.limits.writable)
             || matches!(op, Op::Discard { len: 0, .. } | Op::Zero { len: 0, .. });
         let flight = Flight {
@@ -357,6 +393,8 @@ impl<M: Medium> Store for FileStore<M> {
             ring_op: None,
             bounce: None,
             permit,
+            report,
+            since: None,
             cancelled: false,
         };
         if nothing_to_do {

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::libc;
 
-use super::open::open_with;
+use super::open::{Node, open_with};
 use crate::shared::Access;
 
 /// Holds as long as it lives.
@@ -24,13 +24,30 @@ use crate::shared::Access;
 pub(super) struct Hold {
     file: File,
     access: Access,
+    /// Those that it stands for, too: a lock for writing and others of the same process would be in each other's way.
+    readers: Vec<Weak<Hold>>,
 }
 
-/// Device and inode of the file; of a block device, those of its name.
-type Node = (u64, u64);
+impl Drop for Hold {
+    /// Who only reads goes on, and is held against others again before this one lets go.
+    fn drop(&mut self) {
+        let readers: Vec<_> = self.readers.iter().filter_map(Weak::upgrade).collect();
+        if readers.is_empty() {
+            return;
+        }
+        let both = lock(&self.file, libc::F_RDLCK).and_then(|()| {
+            readers
+                .iter()
+                .try_for_each(|it| lock(&it.file, libc::F_RDLCK))
+        });
+        if let Err(errno) = both {
+            tracing::error!(%errno, "a file that is read is not held against other programs any more");
+        }
+    }
+}
 
 /// What this process holds.
-static HELD: Mutex<Option<HashMap<Node, Weak<Hold>>>> = Mutex::new(None);
+static HELD: Mutex<Option<HashMap<Node, Vec<Weak<Hold>>>>> = Mutex::new(None);
 
 /// Holds what was opened at a path; none where nothing can be held.
 ///
@@ -45,31 +62,38 @@ pub(super) fn hold(
     if is_device && access == Access::ReadOnly {
         return Ok(None);
     }
-    let node = (metadata.dev(), metadata.ino());
     let mut held = HELD.lock().unwrap_or_else(PoisonError::into_inner);
     let held = held.get_or_insert_default();
-    held.retain(|_, it| it.strong_count() > 0);
-    let there = held.get(&node).and_then(Weak::upgrade);
-    if let Some(there) = &there {
-        if there.access == Access::ReadWrite || access == Access::ReadOnly {
-            return Ok(Some(there.clone()));
-        }
-        // Locks of one process conflict, too. The one for writing stands for both.
-        lock(&there.file, libc::F_UNLCK)?;
+    held.retain(|_, all| all.iter().any(|it| it.strong_count() > 0));
+    let of_node = held.entry(Node::of(metadata)).or_default();
+    of_node.retain(|it| it.strong_count() > 0);
+    let there: Vec<_> = of_node.iter().filter_map(Weak::upgrade).collect();
+    let shared = there
+        .iter()
+        .find(|it| it.access == Access::ReadWrite || access == Access::ReadOnly);
+    if let Some(shared) = shared {
+        return Ok(Some(shared.clone()));
     }
-    let taken = take(is_device, access, &|flags| open_with(path, access, flags));
-    let file = match (taken, there) {
-        (Ok(file), _) => file,
+    for reader in &there {
+        lock(&reader.file, libc::F_UNLCK)?;
+    }
+    let file = match take(is_device, access, &|flags| open_with(path, access, flags)) {
+        Ok(file) => file,
         // What the file system does not have: NFS without its lock daemon.
-        (Err(Errno::ENOLCK | Errno::EOPNOTSUPP | Errno::ENOSYS), _) => return Ok(None),
-        (Err(errno), None) => return Err(errno),
-        (Err(errno), Some(there)) => {
-            lock(&there.file, libc::F_RDLCK)?;
+        Err(Errno::ENOLCK | Errno::EOPNOTSUPP | Errno::ENOSYS) => return Ok(None),
+        Err(errno) => {
+            for reader in &there {
+                lock(&reader.file, libc::F_RDLCK)?;
+            }
             return Err(errno);
         }
     };
-    let hold = Arc::new(Hold { file, access });
-    held.insert(node, Arc::downgrade(&hold));
+    let hold = Arc::new(Hold {
+        file,
+        access,
+        readers: there.iter().map(Arc::downgrade).collect(),
+    });
+    of_node.push(Arc::downgrade(&hold));
     Ok(Some(hold))
 }
 
@@ -144,8 +168,14 @@ mod tests {
         let writer = held(&path, Access::ReadWrite).unwrap();
         assert!(other(&path, read).is_err(), "this process shares it");
         let again = held(&path, Access::ReadWrite).unwrap();
-        drop((reader, writer));
+        drop(writer);
         assert!(other(&path, read).is_err(), "as long as anybody has it");
+        drop(again);
+        assert!(other(&path, write).is_err(), "who only reads still does");
+        other(&path, read).unwrap();
+        let again = held(&path, Access::ReadWrite).unwrap();
+        drop(reader);
+        assert!(other(&path, read).is_err());
         drop(again);
 
         let theirs = other(&path, read).unwrap();

@@ -7,7 +7,8 @@
 //!
 //! While it is open other programs are kept out ([`hold`]): a second one that serves it, or a file system that mounts it, would change it unseen.
 //!
-//! A failed flush is fatal for the opened file: the kernel reports a lost write once, so no later flush may say that all is well.
+//! A failed flush is fatal for the opened file: the kernel reports a lost write once, so no later flush may say that all is well, nor one that
+//! ran beside it ([`reports`]).
 
 mod bounce;
 mod flight;
@@ -17,16 +18,17 @@ mod hold;
 mod medium;
 mod open;
 mod plan;
+mod reports;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 
-use nix::errno::Errno;
 use reactor::Ring;
 
 use self::gate::Gate;
+use self::open::Opened;
+use self::reports::Reports;
 use crate::contract::{Durability, Limits, Store};
 use crate::error::StoreError;
 use crate::shared::{Access, Backend, OpenOptions};
@@ -47,9 +49,8 @@ struct FileState {
     fd: OwnedFd,
     limits: Limits,
     direct: bool,
-    gate: Gate,
-    /// The errno of the flush that failed; 0 while none did.
-    flush_failed: AtomicI32,
+    gate: Arc<Gate>,
+    reports: Reports,
     /// Why it goes through the page cache, if it does.
     detour: Option<String>,
     /// Against other programs.
@@ -57,35 +58,7 @@ struct FileState {
 }
 
 impl FileState {
-    fn flush_error(&self) -> Option<StoreError> {
-        match self.flush_failed.load(Ordering::Acquire) {
-            0 => None,
-            code => Some(StoreError::FlushFailed {
-                store: self.name.clone(),
-                source: Errno::from_raw(code),
-            }),
-        }
-    }
-
-    fn note_flush_failure(&self, errno: Errno) {
-        // The first failure is the one to tell.
-        let _ = self.flush_failed.compare_exchange(
-            0,
-            errno as i32,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct FileBackend {
-    state: Arc<FileState>,
-}
-
-impl FileBackend {
-    pub(crate) fn open(path: &Path, options: OpenOptions) -> Result<Self, StoreError> {
-        let opened = open::open(path, options)?;
+    fn of(opened: Opened, access: Access) -> Self {
         let limits = Limits {
             bytes: opened.bytes,
             alignment_bytes: opened.alignment_bytes,
@@ -99,20 +72,38 @@ impl FileBackend {
             guest_memory: true,
             cancel_bound_ms: None,
             durability: Durability::AfterFlush,
-            writable: options.access == Access::ReadWrite,
+            writable: access == Access::ReadWrite,
             polled_when_idle: false,
         };
+        Self {
+            name: opened.name,
+            fd: opened.fd,
+            limits,
+            direct: opened.direct,
+            gate: opened.gate,
+            reports: Reports::default(),
+            detour: opened.detour,
+            _hold: opened.hold,
+        }
+    }
+
+    fn flush_error(&self) -> Option<StoreError> {
+        let source = self.reports.failure()?;
+        let store = self.name.clone();
+        Some(StoreError::FlushFailed { store, source })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FileBackend {
+    state: Arc<FileState>,
+}
+
+impl FileBackend {
+    pub(crate) fn open(path: &Path, options: OpenOptions) -> Result<Self, StoreError> {
+        let opened = open::open(path, options)?;
         Ok(Self {
-            state: Arc::new(FileState {
-                name: opened.name,
-                fd: opened.fd,
-                limits,
-                direct: opened.direct,
-                gate: Gate::new(),
-                flush_failed: AtomicI32::new(0),
-                detour: opened.detour,
-                _hold: opened.hold,
-            }),
+            state: Arc::new(FileState::of(opened, options.access)),
         })
     }
 }

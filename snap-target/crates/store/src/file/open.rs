@@ -1,9 +1,9 @@
 //! Opening: which kind of file, how large, and whether and how direct I/O works on it.
 
-use std::fs::{File, OpenOptions as FsOptions};
+use std::fs::{File, Metadata, OpenOptions as FsOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::libc;
 use reactor::buf::Mapping;
 
+use super::gate::Gate;
 use super::handle::DISCARD_MODE;
 use super::hold::{Hold, hold};
 use crate::error::StoreError;
@@ -32,8 +33,27 @@ pub(super) struct Opened {
     pub(super) punches_holes: bool,
     /// Why it goes through the page cache although direct I/O was wished for.
     pub(super) detour: Option<String>,
+    /// Of all who write to this file.
+    pub(super) gate: Arc<Gate>,
     /// Against other programs.
     pub(super) hold: Option<Arc<Hold>>,
+}
+
+/// A file, by whatever name: device and inode; or a device, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Node {
+    File { device: u64, inode: u64 },
+    Device(u64),
+}
+
+impl Node {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        if metadata.file_type().is_block_device() {
+            return Self::Device(metadata.rdev());
+        }
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        Self::File { device, inode }
+    }
 }
 
 pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreError> {
@@ -65,40 +85,25 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
     // A block device may keep what it was told to discard.
     let punches_holes =
         kind.is_file() && options.access == Access::ReadWrite && punches_holes(&file, bytes);
-    if options.caching == Caching::PageCache {
-        return Ok(Opened {
-            name,
-            fd: file.into(),
-            bytes,
-            direct: false,
-            alignment_bytes: 1,
-            punches_holes,
-            detour: None,
-            hold,
-        });
-    }
-    match open_direct(path, options.access, bytes) {
-        Ok((direct, alignment_bytes)) => Ok(Opened {
-            name,
-            fd: direct.into(),
-            bytes,
-            direct: true,
-            alignment_bytes,
-            punches_holes,
-            detour: None,
-            hold,
-        }),
-        Err(why) => Ok(Opened {
-            name,
-            fd: file.into(),
-            bytes,
-            direct: false,
-            alignment_bytes: 1,
-            punches_holes,
-            detour: Some(why),
-            hold,
-        }),
-    }
+    let direct = match options.caching {
+        Caching::PageCache => Err(None),
+        Caching::DirectIfPossible => open_direct(path, options.access, bytes).map_err(Some),
+    };
+    let (file, alignment_bytes, detour) = match direct {
+        Ok((direct, alignment_bytes)) => (direct, Some(alignment_bytes), None),
+        Err(why) => (file, None, why),
+    };
+    Ok(Opened {
+        name,
+        fd: file.into(),
+        bytes,
+        direct: alignment_bytes.is_some(),
+        alignment_bytes: alignment_bytes.unwrap_or(1),
+        punches_holes,
+        detour,
+        gate: Gate::of(Node::of(&metadata)),
+        hold,
+    })
 }
 
 /// Whether the file system takes ranges back: asked for a byte beyond the end, where there is nothing to lose.

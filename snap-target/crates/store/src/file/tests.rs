@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use reactor::buf::IoBuf;
 use reactor::{RingConfig, Wait};
 
@@ -16,30 +17,18 @@ use crate::contract::{Completion, Op, Token};
 const BYTES: u64 = 1 << 20;
 
 fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
-    Arc::new(FileState {
+    let opened = Opened {
         name: "file:test".to_owned(),
         fd,
-        limits: Limits {
-            bytes: BYTES,
-            alignment_bytes: if direct { 512 } else { 1 },
-            transfer_bytes_max: TRANSFER_BYTES_MAX,
-            range_bytes_max: RANGE_BYTES_MAX,
-            segments_max: SEGMENTS_MAX,
-            atomic_write_bytes: 1,
-            discard_zeroes: false,
-            queue_depth_max: QUEUE_DEPTH_MAX,
-            guest_memory: true,
-            cancel_bound_ms: None,
-            durability: Durability::AfterFlush,
-            writable: true,
-            polled_when_idle: false,
-        },
+        bytes: BYTES,
         direct,
-        gate: Gate::new(),
-        flush_failed: AtomicI32::new(0),
+        alignment_bytes: if direct { 512 } else { 1 },
+        punches_holes: false,
         detour: None,
-        _hold: None,
-    })
+        gate: Arc::default(),
+        hold: None,
+    };
+    Arc::new(FileState::of(opened, Access::ReadWrite))
 }
 
 /// A file without a name. It is opened without O_DIRECT: the state only says that it has blocks.
@@ -137,7 +126,7 @@ fn a_write_waits_at_the_gate_and_can_be_cancelled_there() {
     let state = state(nameless(), true);
     let ring = Ring::new(&RingConfig::default()).unwrap();
     let mut store = FileStore::new(state.clone(), &ring).unwrap();
-    let mut other = Permit::new(state.clone(), Pass::Exclusive);
+    let mut other = Permit::new(state.gate.clone(), Pass::Exclusive);
     assert!(other.try_enter(|| ring.waker()));
     let block = || Some(IoBuf::heap(512).unwrap());
     for (token, offset) in [(1, 512), (2, 100), (3, 1024)] {
@@ -168,7 +157,7 @@ fn a_write_waits_at_the_gate_and_can_be_cancelled_there() {
     tokens.sort_unstable();
     assert_eq!(tokens, [Token(1), Token(3)]);
     // The cancelled one's announcement is withdrawn: whole blocks pass.
-    assert!(Permit::new(state.clone(), Pass::Shared).try_enter(|| ring.waker()));
+    assert!(Permit::new(state.gate.clone(), Pass::Shared).try_enter(|| ring.waker()));
 }
 
 #[test]
@@ -176,15 +165,15 @@ fn an_announced_exclusive_write_is_not_starved() {
     let state = state(nameless(), true);
     let ring = Ring::new(&RingConfig::default()).unwrap();
     let enter = |permit: &mut Permit| permit.try_enter(|| ring.waker());
-    let mut first = Permit::new(state.clone(), Pass::Shared);
-    let mut second = Permit::new(state.clone(), Pass::Shared);
+    let mut first = Permit::new(state.gate.clone(), Pass::Shared);
+    let mut second = Permit::new(state.gate.clone(), Pass::Shared);
     assert!(
         enter(&mut first) && enter(&mut second),
         "whole blocks pass together"
     );
-    let mut alone = Permit::new(state.clone(), Pass::Exclusive);
+    let mut alone = Permit::new(state.gate.clone(), Pass::Exclusive);
     assert!(!enter(&mut alone));
-    let mut late = Permit::new(state.clone(), Pass::Shared);
+    let mut late = Permit::new(state.gate.clone(), Pass::Shared);
     assert!(
         !enter(&mut late),
         "newcomers let the announced one pass first"
@@ -192,9 +181,100 @@ fn an_announced_exclusive_write_is_not_starved() {
     drop((first, second));
     assert!(!enter(&mut late));
     assert!(enter(&mut alone));
-    assert!(!enter(&mut late) && !enter(&mut Permit::new(state.clone(), Pass::Exclusive)));
+    assert!(!enter(&mut late) && !enter(&mut Permit::new(state.gate.clone(), Pass::Exclusive)));
     drop(alone);
     assert!(enter(&mut late));
+}
+
+/// Whoever writes parts of blocks without end lets the others pass between.
+#[test]
+fn exclusive_writes_without_end_let_whole_blocks_pass() {
+    let gate = Arc::new(Gate::default());
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let enter = |permit: &mut Permit| permit.try_enter(|| ring.waker());
+    let new = |pass| Permit::new(gate.clone(), pass);
+    let mut inside = new(Pass::Exclusive);
+    let mut next = new(Pass::Exclusive);
+    let mut waiting = [new(Pass::Shared), new(Pass::Shared), new(Pass::Shared)];
+    assert!(enter(&mut inside) && !enter(&mut next));
+    assert!(!waiting.iter_mut().any(enter));
+    drop(inside);
+    assert!(!enter(&mut next), "those who waited pass first");
+    let [first, second, gone] = &mut waiting;
+    assert!(enter(first) && !enter(&mut next));
+    let mut late = new(Pass::Shared);
+    assert!(!enter(&mut late), "who comes in their turn is none of them");
+    assert!(enter(second));
+    *gone = Permit::not_needed();
+    drop(waiting);
+    assert!(!enter(&mut late) && enter(&mut next));
+    drop(next);
+    assert!(enter(&mut late));
+}
+
+/// Two that open one file anew, at another size for instance, do not undo each other's parts of a block.
+#[test]
+fn a_file_has_one_gate_however_often_it_is_opened() {
+    let path = std::env::temp_dir().join(format!("store-gate-{}", std::process::id()));
+    std::fs::write(&path, vec![0; 1 << 16]).unwrap();
+    let options = crate::OpenOptions::read_write();
+    let [before, after] = [(); 2].map(|()| FileBackend::open(&path, options).unwrap());
+    std::fs::remove_file(&path).unwrap();
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut part = Permit::new(before.state.gate.clone(), Pass::Exclusive);
+    assert!(part.try_enter(|| ring.waker()));
+    let mut other = Permit::new(after.state.gate.clone(), Pass::Shared);
+    assert!(!other.try_enter(|| ring.waker()));
+    drop(part);
+    assert!(other.try_enter(|| ring.waker()));
+}
+
+/// A kernel that lost bytes says so once: to the first of two flushes that run beside each other, while the second is told that all is well.
+#[test]
+fn a_flush_beside_one_that_fails_fails_too() {
+    let state = state(nameless(), false);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let [mut here, mut there] = [(); 2].map(|()| FileStore::new(state.clone(), &ring).unwrap());
+    let mut failing = state.reports.permit();
+    assert!(failing.try_enter(|| ring.waker()));
+    let flush = |store: &mut FileStore, token| store.submit(Op::Flush, None, Token(token)).unwrap();
+    flush(&mut here, 1);
+    flush(&mut there, 2);
+    let durable = Op::Write {
+        offset: 0,
+        durable: true,
+    };
+    there
+        .submit(durable, Some(IoBuf::heap(10).unwrap()), Token(3))
+        .unwrap();
+    let mut done = Vec::new();
+    for _ in 0..3 {
+        ring.turn(Wait::Poll).unwrap();
+        here.poll(&mut done);
+        there.poll(&mut done);
+    }
+    assert!(done.is_empty(), "they wait: {done:?}");
+    state.reports.note_failure(Errno::EIO);
+    drop(failing);
+    let failed = Err(state.flush_error().unwrap());
+    assert_eq!(wait_one(&ring, &mut here).result, failed);
+    let done = wait(&ring, &mut there, 2);
+    assert!(done.iter().all(|done| done.result == failed));
+    assert_eq!(ring.stats().completions, 0, "nobody asked the kernel");
+}
+
+/// Flushes that wait for one under way are done with one more, all of them.
+#[test]
+fn one_sync_is_enough_for_all_that_waited() {
+    let state = state(nameless(), false);
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let mut store = FileStore::new(state, &ring).unwrap();
+    for token in 0..5 {
+        store.submit(Op::Flush, None, Token(token)).unwrap();
+    }
+    let done = wait(&ring, &mut store, 5);
+    assert!(done.iter().all(|done| done.result == Ok(0)));
+    assert_eq!(ring.stats().completions, 2);
 }
 
 const ZERO: Op = Op::Zero {
@@ -216,6 +296,8 @@ fn flight(op: Op, stage: Stage) -> Flight {
         ring_op: None,
         bounce: None,
         permit: Permit::not_needed(),
+        report: Permit::not_needed(),
+        since: None,
         cancelled: false,
     }
 }
@@ -330,6 +412,11 @@ fn ways_to_zero_are_tried_in_turn() {
     );
     let mut failing = flight(Op::Discard { offset: 0, len: 10 }, Stage::Discard);
     assert!(failing.take_in(Err(Errno::EIO), &state).is_err());
+    // Not where the range is to read as zeros afterwards.
+    let mut state = Arc::into_inner(state).unwrap();
+    state.limits.discard_zeroes = true;
+    let mut refused = flight(Op::Discard { offset: 0, len: 10 }, Stage::Discard);
+    assert!(refused.take_in(Err(Errno::EOPNOTSUPP), &state).is_err());
 }
 
 #[test]
@@ -459,7 +546,7 @@ fn what_a_cancel_ends_is_there_at_the_next_poll_without_a_turn() {
     let state = state(nameless(), true);
     let ring = Ring::new(&RingConfig::default()).unwrap();
     let mut store = FileStore::new(state.clone(), &ring).unwrap();
-    let mut other = Permit::new(state, Pass::Exclusive);
+    let mut other = Permit::new(state.gate.clone(), Pass::Exclusive);
     assert!(other.try_enter(|| ring.waker()));
     let write = Op::Write {
         offset: 512,

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicI32;
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use reactor::buf::IoBuf;
@@ -13,12 +12,13 @@ use reactor::{Fd, Ring, Wait};
 
 use super::history::{Effect, End, History, Moment, Step};
 use super::record::{Clock, Flaws, Order, Record, RecordedFile};
-use crate::contract::{Durability, Limits, Op, Store, Token};
+use crate::contract::{Op, Store, Token};
 use crate::error::StoreError;
-use crate::file::gate::Gate;
+use crate::file::FileState;
 use crate::file::handle::FileStore;
 use crate::file::medium::RingFile;
-use crate::file::{FileState, QUEUE_DEPTH_MAX, RANGE_BYTES_MAX, SEGMENTS_MAX, TRANSFER_BYTES_MAX};
+use crate::file::open::Opened;
+use crate::shared::Access;
 
 /// Blocks of the disk under test.
 const BLOCKS: usize = 4;
@@ -174,33 +174,19 @@ impl Bench {
 
     /// The state says that the file has blocks; it is written through the page cache, which takes whole blocks as well.
     fn state(&self, setting: Setting) -> Arc<FileState> {
-        let direct = setting.direct.is_some();
-        Arc::new(FileState {
+        let direct = setting.direct;
+        let opened = Opened {
             name: "file:crash".to_owned(),
             fd: self.descriptor(),
-            limits: Limits {
-                bytes: setting.disk_bytes() as u64,
-                alignment_bytes: setting
-                    .direct
-                    .map_or(1, |bytes| u32::try_from(bytes).unwrap()),
-                transfer_bytes_max: TRANSFER_BYTES_MAX,
-                range_bytes_max: RANGE_BYTES_MAX,
-                segments_max: SEGMENTS_MAX,
-                atomic_write_bytes: 1,
-                discard_zeroes: false,
-                queue_depth_max: QUEUE_DEPTH_MAX,
-                guest_memory: true,
-                cancel_bound_ms: None,
-                durability: Durability::AfterFlush,
-                writable: true,
-                polled_when_idle: false,
-            },
-            direct,
-            gate: Gate::new(),
-            flush_failed: AtomicI32::new(0),
+            bytes: setting.disk_bytes() as u64,
+            direct: direct.is_some(),
+            alignment_bytes: direct.map_or(1, |bytes| u32::try_from(bytes).unwrap()),
+            punches_holes: false,
             detour: None,
-            _hold: None,
-        })
+            gate: Arc::default(),
+            hold: None,
+        };
+        Arc::new(FileState::of(opened, Access::ReadWrite))
     }
 }
 
