@@ -8,6 +8,7 @@
 //! sector is to look at every state.
 
 mod history;
+mod model;
 mod record;
 mod workload;
 
