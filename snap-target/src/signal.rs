@@ -21,7 +21,10 @@ pub fn hold() -> Result<SigSet> {
     for signal in HELD {
         signals.add(signal);
     }
-    signals.thread_block().context("blocking signals")?;
+    let mut blocked = signals;
+    // Nobody takes it: a write beyond the limit on file sizes (ulimit -f) is to fail, not to end the daemon.
+    blocked.add(Signal::SIGXFSZ);
+    blocked.thread_block().context("blocking signals")?;
     Ok(signals)
 }
 

@@ -161,3 +161,22 @@ fn settle(model: &mut Model, file: &File) {
         }
     }
 }
+
+/// A limit on file sizes fails writes beyond it, as the status says, and ends nothing else.
+#[test]
+fn a_limit_on_file_sizes_fails_a_write_and_not_the_daemon() {
+    const BYTES: u64 = 4 << 20;
+    let folder = Folder::new("file-limit");
+    let path = folder.path("disk");
+    File::create(&path).unwrap().set_len(BYTES).unwrap();
+    let spec = format!("file:{}", path.display());
+    // 1 MiB or 2, as the shell counts.
+    let target = Target::start_under("ulimit -f 2048", &[&spec]);
+    let mut host = target.host(&Options::default());
+    let block = [7; BLOCK_BYTES];
+    let error = host.write(1, BYTES - BLOCK_BYTES as u64, &block);
+    let status = crate::target::status_of(error);
+    assert_eq!(status, nvme_spec::Status::WRITE_FAULT);
+    host.write(1, 0, &block).unwrap();
+    assert_eq!(target.terminate(), Some(0));
+}

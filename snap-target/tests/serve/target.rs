@@ -13,6 +13,8 @@ use volume::write::{ExtentSpec, FileOutput, Options as WriteOptions, StreamSpec,
 /// NQN that `snap-target` serves without `--nqn`.
 pub const NQN: &str = "nqn.2026-11.io.xio:snap";
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_snap-target");
+
 /// A running daemon; killed when dropped.
 pub struct Target {
     child: Child,
@@ -49,8 +51,21 @@ impl Target {
         Self::launch(&arguments, log)
     }
 
+    /// The same under a limit of the shell's.
+    pub fn start_under(limit: &str, arguments: &[&str]) -> Target {
+        let mut shell = Command::new("sh");
+        let script = format!("{limit}; exec \"$0\" \"$@\"");
+        shell.args(["-c", &script, PROGRAM]);
+        shell.args(["--listen", "127.0.0.1:0", "--log", "warn"]);
+        Self::run(shell, arguments, Stdio::inherit())
+    }
+
     fn launch(arguments: &[&str], log: Stdio) -> Target {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_snap-target"))
+        Self::run(Command::new(PROGRAM), arguments, log)
+    }
+
+    fn run(mut program: Command, arguments: &[&str], log: Stdio) -> Target {
+        let mut child = program
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
