@@ -119,7 +119,7 @@ pub struct StateFolder {
     sequence: u64,
     /// What is known to be saved.
     saved: Option<Overlay>,
-    _lock: Flock<File>,
+    _locks: Vec<Flock<File>>,
 }
 
 impl StateFolder {
@@ -130,17 +130,7 @@ impl StateFolder {
     pub fn open(path: &Path) -> Result<Self, StateError> {
         let refused = |what, error: io::Error| StateError::refused(path, what, &error);
         make_folder(path).map_err(|error| refused("it cannot be made", error))?;
-        let lock =
-            lock_file(path).map_err(|error| refused("its lock file cannot be opened", error))?;
-        let lock = match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => lock,
-            Err((_, nix::errno::Errno::EWOULDBLOCK)) => {
-                return Err(StateError::InUse {
-                    folder: path.display().to_string(),
-                });
-            }
-            Err((_, errno)) => return Err(refused("it cannot be locked", errno.into())),
-        };
+        let locks = lock(path)?;
         let disk =
             disk::Folder::open(path).map_err(|error| refused("it cannot be opened", error))?;
         Ok(Self {
@@ -148,7 +138,7 @@ impl StateFolder {
             disk: Box::new(disk),
             sequence: 0,
             saved: None,
-            _lock: lock,
+            _locks: locks,
         })
     }
 
@@ -214,16 +204,38 @@ impl StateFolder {
     }
 }
 
-/// The file that is locked. What a full or read-only file system does not let be made is the folder itself.
+/// The folder itself, and a file in it: not every file system locks folders, and a full or read-only one makes no file. Whoever has one of them has
+/// the folder.
+fn lock(path: &Path) -> Result<Vec<Flock<File>>, StateError> {
+    let mut locks = Vec::new();
+    let mut refused = None;
+    for opened in [File::open(path), lock_file(path)] {
+        let locked = opened.and_then(|file| {
+            Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, errno)| errno.into())
+        });
+        match locked {
+            Ok(lock) => locks.push(lock),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let folder = path.display().to_string();
+                return Err(StateError::InUse { folder });
+            }
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if locks.is_empty() => {
+            Err(StateError::refused(path, "it cannot be locked", &error))
+        }
+        _ => Ok(locks),
+    }
+}
+
 fn lock_file(folder: &Path) -> io::Result<File> {
     let path = folder.join(LOCK_FILE);
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(false);
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-        .open(&path)
-        .or_else(|_| File::open(&path))
-        .or_else(|_| File::open(folder))
+    options.open(&path).or_else(|_| File::open(&path))
 }
 
 /// Makes the last part of the path, for its owner alone.

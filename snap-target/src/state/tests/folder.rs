@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 
 use namespace::{Identity, Keeper, RecordKind};
+use nix::fcntl::{Flock, FlockArg};
 
 use super::super::record::{seal, unseal};
 use super::super::{Keepers, Overlay, StateError, StateFolder};
@@ -36,8 +37,22 @@ fn two_daemons_on_one_folder_are_refused() {
             folder.path().display()
         )
     );
+    // Nor where somebody took the lock file away, or the first one could not make it.
+    std::fs::remove_file(folder.path().join("lock")).unwrap();
+    assert!(matches!(
+        StateFolder::open(folder.path()),
+        Err(StateError::InUse { .. })
+    ));
     drop(first);
-    StateFolder::open(folder.path()).unwrap();
+    let second = StateFolder::open(folder.path()).unwrap();
+    // What locks the file alone, as earlier versions did.
+    drop(second);
+    let file = std::fs::File::open(folder.path().join("lock")).unwrap();
+    let _other = Flock::lock(file, FlockArg::LockExclusiveNonblock).unwrap();
+    assert!(matches!(
+        StateFolder::open(folder.path()),
+        Err(StateError::InUse { .. })
+    ));
 }
 
 /// One flipped bit, a cut, or more bytes: refused, never taken for nothing.
