@@ -42,8 +42,8 @@ Exit status:
   6  the daemon does not allow it to us
   7  the daemon cannot be reached, does not answer in time, or is at its end
 
-Only where no answer came in time may a change have been made by a command that failed. With --json, a failure is one JSON object on standard error: code,
-reason, field, object_kind, object_key, message, exit_status.
+A command that failed has changed nothing; only with 7, where the answer did not come, it may have. With --json, a failure is one JSON object on standard
+error: code, reason, field, object_kind, object_key, message, exit_status.
 
 Sizes are whole bytes or have KiB, MiB, GiB or TiB behind them: 64KiB. Every command with --json prints one JSON object a line, with the fields of
 the messages in snap-target/proto. NO_COLOR is honoured.
