@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from .expected import CHANGED, KNOWN_FAILURES
+from .expected import ANSWERED, CHANGED, KNOWN_FAILURES
 
 RESULTS = ("passed", "failed", "known", "not run", "not usable")
 
@@ -52,6 +52,8 @@ def judged(outcome: Outcome) -> Outcome:
         return replace(outcome, result="failed", reason=f"it passes, and expected.py says that it fails: {known}")
     if outcome.result == "passed" and number in CHANGED:
         return replace(outcome, reason=CHANGED[number][1])
+    if outcome.result == "passed" and number in ANSWERED:
+        return replace(outcome, reason=f"answered: {ANSWERED[number]}")
     return outcome
 
 

@@ -35,11 +35,13 @@ def make_certificates(folder: Path) -> None:
 
 
 class ControlledTarget(Daemon):
-    """Two reactors, and no subsystem but what blktests makes."""
+    """Two reactors, and no subsystem but what blktests makes; `port` is a listener that no test uses, since a target has one."""
 
     def __init__(self, bin_folder: Path, folder: Path) -> None:
         super().__init__(folder / "target.log")
         self.admin_port = free_port()
+        # Where the target control has it listen, as long as there is something to serve.
+        self.test_port = free_port()
         self._socket = folder / "admin.sock"
         self._snapctl = [str(bin_folder / "snapctl"), "--socket", str(self._socket)]
         make_certificates(folder)
@@ -82,6 +84,9 @@ tls-client-ca = "ca.pem"
 
     def delete_what_is_left(self) -> list[str]:
         """Deletes every subsystem, and names those there were: a test should leave none."""
+        for listener in self.asked("listener", "list")["listeners"]:
+            if listener["address"].endswith(f":{self.test_port}"):
+                self.snapctl("listener", "remove", str(listener["port_id"]))
         left = [str(subsystem["nqn"]) for subsystem in self.asked("subsystem", "list").get("subsystems", [])]
         for nqn in left:
             self.snapctl("subsystem", "delete", nqn, "--force")
