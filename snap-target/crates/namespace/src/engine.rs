@@ -595,6 +595,12 @@ pub enum EngineError {
     /// A store gave no handle.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A key that the engine has: it names one namespace, and a detach would leave the other.
+    #[error("namespace {key} is attached already")]
+    Twice {
+        /// Which.
+        key: NamespaceKey,
+    },
     /// No memory for the pools.
     #[error(transparent)]
     Reactor(#[from] reactor::ReactorError),

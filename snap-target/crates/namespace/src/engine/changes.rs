@@ -14,8 +14,11 @@ impl Engine {
     /// Takes a namespace in: opens a handle to each of its stores.
     ///
     /// # Errors
-    /// A store that gives no handle. The engine is as before.
+    /// A store that gives no handle; a key that is here already. The engine is as before.
     pub fn attach(&mut self, namespace: &Arc<Namespace>) -> Result<(), EngineError> {
+        if self.attached.find(namespace.key).is_some() {
+            return Err(EngineError::Twice { key: namespace.key });
+        }
         let attached = Attached::new(namespace, &self.ring, &self.parts.telemetry)?;
         self.attached.add(attached);
         self.parts.share(self.attached.count() > 1);

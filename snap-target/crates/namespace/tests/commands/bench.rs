@@ -105,7 +105,11 @@ impl Bench {
 
     /// Begins a request on an engine; its token.
     pub fn begin(&mut self, on: usize, nsid: u32, io: Io) -> u64 {
-        let key = self.key(nsid);
+        self.begin_at(on, self.key(nsid), io)
+    }
+
+    /// The same of a namespace by its key.
+    pub fn begin_at(&mut self, on: usize, key: NamespaceKey, io: Io) -> u64 {
         let reactor = &mut self.reactors[on];
         let token = reactor.next_token;
         reactor.next_token += 1;
@@ -116,11 +120,15 @@ impl Bench {
 
     /// One turn of every engine, without waiting.
     pub fn turn(&mut self) {
-        for reactor in &mut self.reactors {
-            reactor.ring.turn(Wait::Poll).unwrap();
-            while reactor.ring.next_ready().is_some() {}
-            reactor.engine.poll(&mut reactor.done);
-        }
+        (0..self.reactors.len()).for_each(|on| self.turn_of(on));
+    }
+
+    /// One turn of one engine.
+    pub fn turn_of(&mut self, on: usize) {
+        let reactor = &mut self.reactors[on];
+        reactor.ring.turn(Wait::Poll).unwrap();
+        while reactor.ring.next_ready().is_some() {}
+        reactor.engine.poll(&mut reactor.done);
     }
 
     /// Waits for the answer of a request.

@@ -76,20 +76,60 @@ fn views_are_compared_and_verified_through_their_checksums() {
         "{error}"
     );
     assert_eq!(error.status(false), Status::UNRECOVERED_READ_ERROR.dnr());
-    let protected = bench.run(
-        0,
-        1,
+}
+
+/// A view is write-protected as a whole, against every command that changes blocks or what is read of them; what changes nothing passes.
+#[test]
+fn a_view_takes_no_change_of_any_kind() {
+    let packed = Packed::new("commands-protected", "u16+lz4");
+    let namespace = Namespace::of_view(1, packed.volume(), vec![packed.store()]);
+    let mut bench = Bench::new(1, vec![namespace, disk(2, memory(64))]);
+    let before = bench.read(1, 0, 4).unwrap();
+    let block = || buf(&before[..4096]);
+    let changes = [
+        Io::Write {
+            lba: 0,
+            data: block(),
+            durable: false,
+        },
         Io::WriteZeroes {
             lba: 0,
             blocks: 1,
             deallocate: false,
             durable: false,
         },
-    );
-    assert_eq!(
-        protected.unwrap_err().status(true),
-        Status::NAMESPACE_WRITE_PROTECTED.dnr()
-    );
+        Io::WriteZeroes {
+            lba: 0,
+            blocks: 1,
+            deallocate: true,
+            durable: true,
+        },
+        Io::Deallocate {
+            ranges: vec![(0, 1)],
+        },
+        Io::WriteUncorrectable { lba: 0, blocks: 1 },
+        Io::Copy {
+            lba: 0,
+            sources: vec![bench.source(1, 1, 1)],
+            durable: false,
+        },
+        Io::CompareAndWrite {
+            lba: 0,
+            expected: Box::new(block()),
+            data: block(),
+            durable: false,
+        },
+    ];
+    for io in changes {
+        let what = format!("{io:?}");
+        let error = bench.run(0, 1, io).unwrap_err();
+        let status = Status::NAMESPACE_WRITE_PROTECTED.dnr();
+        assert_eq!(error.status(true), status, "{what}");
+    }
+    bench.run(0, 1, Io::Flush).unwrap();
+    let others = vec![bench.key(1)];
+    bench.run(0, 2, Io::FlushAll { others }).unwrap();
+    assert_eq!(bench.read(1, 0, 4).unwrap(), before);
 }
 
 /// A range longer than the store zeroes at once takes a turn of the reactor for each piece.

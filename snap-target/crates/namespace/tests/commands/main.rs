@@ -18,6 +18,7 @@ mod support;
 
 mod bench;
 mod cancelled;
+mod churn;
 mod each;
 mod exclusive;
 mod fair;
