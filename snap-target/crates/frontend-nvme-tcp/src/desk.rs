@@ -154,7 +154,10 @@ impl Desk {
 
     /// Whether [`Desk::act`] has something to do.
     pub(crate) fn has_work(&self) -> bool {
-        !self.touched.is_empty() || !self.requests.is_empty() || !self.shutdowns.is_empty()
+        !self.touched.is_empty()
+            || !self.requests.is_empty()
+            || !self.shutdowns.is_empty()
+            || self.states.has_work()
     }
 
     /// Messages for the reactors.
@@ -197,6 +200,7 @@ impl Desk {
     pub(crate) fn act(&mut self, engine: &mut Engine) {
         self.flush_for_shutdowns(engine);
         self.take_kept();
+        self.begin_flushes_of_protected(engine);
         let now = self.clock.now();
         self.end_old_aborts(now);
         self.end_old_preempts(now);

@@ -5,9 +5,6 @@ use nvme::controller::ControllerId;
 
 use super::Desk;
 
-/// Marks an engine token as a shutdown's flush. Below it lie the shutdown's number and the controller.
-const FLUSH_TOKEN: u64 = 1 << 63;
-
 /// The flushes of a controller's last shutdown.
 #[derive(Debug)]
 pub(super) struct Flushing {
@@ -18,12 +15,15 @@ pub(super) struct Flushing {
 }
 
 impl Desk {
+    /// Marks an engine token as a flush of the desk's. Below it lie a shutdown's number and the controller, or what `state` says.
+    pub(super) const FLUSH_TOKEN: u64 = 1 << 63;
+
     /// Starts the flushes of controllers that are shutting down.
     pub(super) fn flush_for_shutdowns(&mut self, engine: &mut Engine) {
         for id in std::mem::take(&mut self.shutdowns) {
             self.shutdowns_begun = self.shutdowns_begun.wrapping_add(1);
             let number = self.shutdowns_begun;
-            let token = FLUSH_TOKEN | u64::from(number) << 16 | u64::from(id.0);
+            let token = Self::FLUSH_TOKEN | u64::from(number) << 16 | u64::from(id.0);
             let Some(controller) = self.registry.controller(id) else {
                 continue;
             };
@@ -48,9 +48,9 @@ impl Desk {
         }
     }
 
-    /// The engine has answered a request of the desk's: one flush of a shutdown has ended.
+    /// The engine has answered a request of the desk's: a flush.
     pub(crate) fn flushed(&mut self, done: &Done) {
-        if done.token & FLUSH_TOKEN == 0 {
+        if done.token & Self::FLUSH_TOKEN == 0 || self.protected_flushed(done) {
             return;
         }
         if let Err(error) = &done.result {

@@ -7,6 +7,7 @@
 mod change;
 mod kept;
 mod overdue;
+mod protecting;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub(super) struct States {
     commands: HashMap<u64, AdminCommand>,
     last: u64,
     kept: KeptInbox,
+    flushes: protecting::Flushes,
 }
 
 /// The changes of one namespace.
@@ -110,6 +112,11 @@ enum Next {
 }
 
 impl States {
+    /// Whether the desk has something to begin that no event will bring about.
+    pub(super) fn has_work(&self) -> bool {
+        self.flushes.wait_to_begin()
+    }
+
     fn next_number(&mut self) -> u64 {
         self.last += 1;
         self.last

@@ -2,6 +2,7 @@
 
 use super::*;
 use store::{OpenOptions, SharedStore, StoreSpec};
+use support::held::Gate;
 use support::keeper::TestKeeper;
 
 fn set(host: &mut Host, state: u32) -> u16 {
@@ -38,6 +39,23 @@ fn write_protection_is_in_force_when_it_is_answered_and_others_are_told() {
     assert_eq!(set(&mut b, 0), SUCCESS);
     assert_eq!((a.write(1), b.write(1)), ([SUCCESS; 2], [SUCCESS; 2]));
     assert_eq!(get(&mut a), (0, 0));
+}
+
+/// What was written before is durable when the host is told; no write comes behind that.
+#[test]
+fn a_namespace_that_is_protected_is_flushed_before_the_answer() {
+    let (gate, store) = Gate::over_flushes(memory(), 1);
+    let target = Target::start_many(disk(store), 2);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(a.write(1), [SUCCESS; 2]);
+    let cid = a.admin.send_plain(0x09, 1, [0x84, 1, 0]);
+    gate.wait_held(1);
+    assert_eq!(b.write(1), [WRITE_PROTECTED; 2]);
+    gate.open();
+    let answer = a.admin.response();
+    assert_eq!((answer.cid, answer.status), (cid, SUCCESS));
+    // Lifting it has nothing to flush.
+    assert_eq!(set(&mut b, 0), SUCCESS);
 }
 
 /// Until power cycle: nobody lifts it, and a start does. Permanent: nothing does.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use namespace::{KeepError, Namespace, Saved, protection_record};
 use nvme::Time;
 use nvme::controller::reservation::{Change, Notice, Request};
-use nvme::controller::{Controller, ControllerId};
+use nvme::controller::{Controller, ControllerId, Protection};
 use nvme::nqn::Nqn;
 use nvme_spec::{Nsid, Status};
 
@@ -156,6 +156,9 @@ impl Desk {
                 // NSATTR has changed: the hosts are told.
                 if let Err(error) = self.publish(nqn) {
                     tracing::error!(%error, "hosts are not told of a write protection");
+                }
+                if protection != Protection::None {
+                    return self.flush_protected(namespace.key, asker);
                 }
             }
         }
