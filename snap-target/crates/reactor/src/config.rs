@@ -25,6 +25,8 @@ pub struct RingConfig {
     pub submissions: u32,
     /// Operations in flight.
     pub ops_max: u32,
+    /// Of these, so many are kept for owners that do not yield ([`crate::Ring::register_yielding`]).
+    pub ops_reserved: u32,
     /// Owners registered at a time.
     pub owners_max: u32,
     /// Events waiting in inboxes, over all owners; at least `ops_max`.
@@ -46,6 +48,7 @@ impl Default for RingConfig {
         Self {
             submissions: 256,
             ops_max: 2048,
+            ops_reserved: 0,
             owners_max: 1024,
             events_max: 4096,
             timers_max: 4096,
@@ -78,6 +81,9 @@ impl RingConfig {
         }
         if self.ops_max == 0 || self.ops_max > 32768 {
             return wrong("ops_max must be 1 to 32768");
+        }
+        if self.ops_reserved >= self.ops_max {
+            return wrong("ops_reserved must be below ops_max");
         }
         if self.events_max < self.ops_max || self.events_max > 1 << 20 {
             return wrong("events_max must be at least ops_max and at most 1048576");

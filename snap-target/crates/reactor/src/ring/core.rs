@@ -64,7 +64,7 @@ impl Core {
             uring,
             features,
             ops: Ops::new(config.ops_max)?,
-            inboxes: Inboxes::new(config.owners_max, config.events_max),
+            inboxes: Inboxes::new(config),
             timers: Timers::new(config.timers_max),
             stats: RingStats::default(),
             recv,
@@ -81,7 +81,7 @@ impl Core {
 
     // ---- starting and cancelling ----
 
-    /// Puts an operation in flight, or gives it back when the table is full.
+    /// Puts an operation in flight, or gives it back when the table is full, or when its owner yields and has to.
     pub(super) fn start(
         &mut self,
         owner: OwnerId,
@@ -89,6 +89,9 @@ impl Core {
         fd: Option<Fd>,
         kind: Kind,
     ) -> Result<OpId, Kind> {
+        if self.inboxes.has_to_yield(owner) {
+            return Err(kind);
+        }
         let id = self
             .ops
             .insert(Op {

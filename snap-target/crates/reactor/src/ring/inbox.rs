@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{Event, OwnerId};
+use crate::config::RingConfig;
 
 const NIL: u32 = u32::MAX;
 
@@ -19,6 +20,8 @@ struct OwnerSlot {
     head: u32,
     tail: u32,
     in_flight: u32,
+    /// It leaves the reserved operations to the others.
+    yields: bool,
     /// Whether it stands in the ready list.
     queued: bool,
 }
@@ -39,12 +42,16 @@ pub(super) struct Inboxes {
     free_nodes: Vec<u32>,
     ready: VecDeque<OwnerId>,
     unlimited: bool,
+    /// Operations of owners that yield, and how many these may have.
+    yielding: u32,
+    yielding_max: u32,
 }
 
 impl Inboxes {
-    pub(super) fn new(owners_max: u32, events_max: u32) -> Self {
+    pub(super) fn new(config: &RingConfig) -> Self {
+        let events_max = config.events_max;
         // Owner 0 is the ring itself.
-        let slots = owners_max + 1;
+        let slots = config.owners_max + 1;
         let mut owners: Vec<OwnerSlot> = (0..slots)
             .map(|_| OwnerSlot {
                 generation: 0,
@@ -52,6 +59,7 @@ impl Inboxes {
                 head: NIL,
                 tail: NIL,
                 in_flight: 0,
+                yields: false,
                 queued: false,
             })
             .collect();
@@ -70,13 +78,16 @@ impl Inboxes {
             free_nodes: (0..events_max).rev().collect(),
             ready: VecDeque::with_capacity(slots as usize),
             unlimited: false,
+            yielding: 0,
+            yielding_max: config.ops_max.saturating_sub(config.ops_reserved),
         }
     }
 
-    pub(super) fn open(&mut self) -> Option<OwnerId> {
+    pub(super) fn open(&mut self, yields: bool) -> Option<OwnerId> {
         let index = self.free_owners.pop()?;
         let slot = self.owners.get_mut(index as usize)?;
         slot.state = State::Open;
+        slot.yields = yields;
         Some(OwnerId {
             index,
             generation: slot.generation,
@@ -96,13 +107,21 @@ impl Inboxes {
     pub(super) fn op_started(&mut self, owner: OwnerId) {
         if let Some(slot) = self.slot(owner) {
             slot.in_flight += 1;
+            self.yielding += u32::from(slot.yields);
         }
     }
 
     pub(super) fn op_ended(&mut self, owner: OwnerId) {
         if let Some(slot) = self.slot(owner) {
             slot.in_flight -= 1;
+            self.yielding -= u32::from(slot.yields);
         }
+    }
+
+    /// Whether an owner is to leave what is left to others.
+    pub(super) fn has_to_yield(&mut self, owner: OwnerId) -> bool {
+        let is_spent = self.yielding >= self.yielding_max;
+        is_spent && self.slot(owner).is_some_and(|slot| slot.yields)
     }
 
     pub(super) fn in_flight(&self, owner: OwnerId) -> u32 {

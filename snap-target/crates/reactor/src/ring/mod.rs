@@ -273,9 +273,22 @@ impl Ring {
     /// # Errors
     /// [`ReactorError::Full`] when `owners_max` are registered.
     pub fn register(&self) -> Result<Owner, ReactorError> {
+        self.register_as(false)
+    }
+
+    /// Registers an owner that can wait: such owners have no more operations in flight together than leave `ops_reserved` to the others, who so find
+    /// room however much there is for these to do.
+    ///
+    /// # Errors
+    /// [`ReactorError::Full`] when `owners_max` are registered.
+    pub fn register_yielding(&self) -> Result<Owner, ReactorError> {
+        self.register_as(true)
+    }
+
+    fn register_as(&self, yields: bool) -> Result<Owner, ReactorError> {
         let mut core = self.inner.core.borrow_mut();
         let limit = core.inboxes.owners_max();
-        let id = core.inboxes.open().ok_or(ReactorError::Full {
+        let id = core.inboxes.open(yields).ok_or(ReactorError::Full {
             what: "owners",
             limit,
         })?;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use crate::levels::{at_each_level, next, settle};
 use reactor::buf::{IoBuf, Pool, PoolConfig};
-use reactor::{Errno, Fd, Payload, ReactorError, Ring, RingConfig, SendBatch};
+use reactor::{Errno, Fd, Owner, Payload, ReactorError, Ring, RingConfig, SendBatch};
 
 const POLLIN: i16 = 1;
 
@@ -141,6 +141,39 @@ fn an_owner_that_is_gone_gets_nothing_and_its_place_is_used_again() {
         assert_ne!(third.id(), stale);
         assert!(ring.next_ready().is_none());
         assert!(third.next_event().is_none());
+    });
+}
+
+/// Who can wait does not take the last places: a store with much in flight must not keep connections from sending.
+#[test]
+fn an_owner_that_yields_leaves_the_reserved_places_to_the_others() {
+    let config = RingConfig {
+        ops_max: 8,
+        ops_reserved: 3,
+        ..RingConfig::default()
+    };
+    at_each_level(&config, |ring| {
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        let ours = Fd::from(ours);
+        let (patient, other) = (ring.register_yielding().unwrap(), ring.register().unwrap());
+        let started = |owner: &Owner| {
+            let ops = (0..).map_while(|tag| owner.poll(&ours, POLLIN, tag).ok());
+            ops.collect::<Vec<_>>()
+        };
+        // The other takes first what it may: what is reserved is for those who came as well.
+        other.poll(&ours, POLLIN, 0).unwrap();
+        let (taken, rest) = (started(&patient), started(&other));
+        assert_eq!(taken.len(), 5);
+        // One place is the ring's own watch for wake-ups.
+        assert_eq!(rest.len(), 1);
+        assert!(patient.poll(&ours, POLLIN, 9).is_err());
+        ring.cancel(rest[0]);
+        settle(ring);
+        assert_eq!(started(&patient).len(), 0);
+        assert_eq!(started(&other).len(), 1);
+        ring.cancel(taken[0]);
+        settle(ring);
+        assert_eq!(started(&patient).len(), 1);
     });
 }
 

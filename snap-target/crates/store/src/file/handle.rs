@@ -53,7 +53,7 @@ impl FileStore {
             .try_clone()
             .map_err(|error| resources(format!("duplicating its descriptor failed: {error}")))?;
         let owner = ring
-            .register()
+            .register_yielding()
             .map_err(|error| resources(error.to_string()))?;
         Self::over(RingFile::new(owner, Fd::from(file)), state)
     }
