@@ -5,7 +5,7 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use frontend_nvme_tcp::{
-    Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService,
+    Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService, ring_config,
 };
 use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, Peer};
 use nix::sys::signal::Signal;
@@ -59,7 +59,7 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
                 reactor: index,
                 service: service.clone(),
             },
-            ring: RingConfig::default().mask(target.without),
+            ring: ring_config().mask(target.without),
             engine: EngineConfig {
                 cache_bytes: target.cache_bytes,
                 telemetry: telemetry.reactor(index),

@@ -18,11 +18,14 @@ use nvme::controller::{
 use nvme::nqn::{Nqn, NqnError};
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use nvme_spec::Nsid;
-use reactor::ReactorError;
+use reactor::{ReactorError, RingConfig};
 
 use crate::admin::AdminError;
 use crate::event::EventSink;
-use crate::limits::BACKLOG;
+use crate::limits::{
+    ALL_CONNECTIONS_MAX, BACKLOG, CONNECTION_OPS_MAX, CONNECTION_TIMERS_MAX, CONNECTIONS_MAX,
+    LISTENERS_MAX, STORE_HANDLES_MAX, STORE_OPS_MAX,
+};
 
 /// One reactor's share of a target.
 #[derive(Clone, Debug)]
@@ -43,6 +46,8 @@ pub struct Service {
     pub(crate) limits: TargetLimits,
     pub(crate) events: EventSink,
     pub(crate) keep_patience: Duration,
+    /// I/O queues that each reactor takes.
+    pub(crate) io_queues_per_reactor: usize,
 }
 
 /// Why a frontend could not be made, or ended.
@@ -85,6 +90,7 @@ impl Service {
             },
             events,
             keep_patience: KEEP_PATIENCE,
+            io_queues_per_reactor: CONNECTIONS_MAX,
         })
     }
 
@@ -118,6 +124,7 @@ impl Service {
             limits,
             events: EventSink::default(),
             keep_patience: KEEP_PATIENCE,
+            io_queues_per_reactor: CONNECTIONS_MAX,
         })
     }
 
@@ -128,6 +135,30 @@ impl Service {
             keep_patience,
             ..self
         }
+    }
+
+    /// How many I/O queues each reactor takes: 1,024 at most, and unless it is said.
+    #[must_use]
+    pub fn with_io_queues_per_reactor(self, queues: usize) -> Self {
+        Self {
+            io_queues_per_reactor: queues.min(CONNECTIONS_MAX),
+            ..self
+        }
+    }
+}
+
+/// The ring of a reactor: room for all connections that it may have, whatever the stores have in flight.
+#[must_use]
+pub fn ring_config() -> RingConfig {
+    let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+    let ops_max = CONNECTION_OPS_MAX + STORE_OPS_MAX;
+    RingConfig {
+        ops_max: count(ops_max),
+        ops_reserved: count(CONNECTION_OPS_MAX),
+        owners_max: count(ALL_CONNECTIONS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 1),
+        events_max: count(2 * ops_max),
+        timers_max: count(CONNECTION_TIMERS_MAX * ALL_CONNECTIONS_MAX + STORE_HANDLES_MAX),
+        ..RingConfig::default()
     }
 }
 

@@ -12,12 +12,13 @@ mod visitor;
 
 use std::collections::HashMap;
 use std::net::TcpListener;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use namespace::Engine;
 use nvme::Time;
-use nvme::controller::{Admitted, ControllerId, Registry};
+use nvme::controller::{Admitted, ControllerId, QueuePlaces, Registry};
 use nvme::queue::{QueueId, Slot};
 use nvme_spec::Nsid;
 use reactor::{Owner, OwnerId, Ring};
@@ -26,7 +27,7 @@ use telemetry::{Event as Noted, EventKind, ReactorTelemetry};
 use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
-use crate::limits::HANDSHAKES_MAX;
+use crate::limits::{ADMIN_QUEUES_MAX, HANDSHAKES_MAX};
 use crate::link::Health;
 use crate::message::{ChangeId, Control, Message, QueueCounters};
 use crate::meter::QueueNames;
@@ -104,7 +105,7 @@ impl Desk {
             clock,
             telemetry: telemetry.clone(),
             registry: Registry::new(service.target.clone()),
-            visitors: Table::new(HANDSHAKES_MAX + usize::from(u8::MAX)),
+            visitors: Table::new(HANDSHAKES_MAX + ADMIN_QUEUES_MAX),
             owners: HashMap::new(),
             admin_queues: HashMap::new(),
             counters: HashMap::new(),
@@ -140,6 +141,12 @@ impl Desk {
     pub(crate) fn meet(&mut self, reactors: usize, control: &Control) {
         self.reactors = reactors;
         self.control = Some(control.clone());
+        let lanes = u16::try_from(reactors).ok().and_then(NonZeroU16::new);
+        self.registry.set_queue_places(QueuePlaces {
+            admin_queues: ADMIN_QUEUES_MAX,
+            lanes: lanes.unwrap_or(NonZeroU16::MIN),
+            io_queues_per_lane: self.service.io_queues_per_reactor,
+        });
     }
 
     /// When [`Desk::act`] is next worth calling without an event.

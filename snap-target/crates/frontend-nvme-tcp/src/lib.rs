@@ -33,7 +33,7 @@ mod meter;
 mod table;
 
 pub use admin::{Admin, AdminError, ControllerReport};
-pub use config::{FrontendConfig, FrontendError, Service, bind, subsystem};
+pub use config::{FrontendConfig, FrontendError, Service, bind, ring_config, subsystem};
 pub use event::{EventSink, Gone, Losses, TargetEvent};
 pub use frontend::Frontend;
 pub use message::Control;

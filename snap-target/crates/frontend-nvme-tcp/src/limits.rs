@@ -12,12 +12,24 @@ pub(crate) const BATCH_PDUS_MAX: usize = 64;
 pub(crate) const BATCH_SEGMENTS_MAX: usize = 512;
 /// Header and digest bytes of one gathered send.
 pub(crate) const BATCH_HEADER_BYTES: usize = BATCH_PDUS_MAX * ITEM_BYTES_MAX;
-/// Connections of one reactor that are past Connect, and connections that are not yet.
+/// I/O queues of one reactor.
 pub(crate) const CONNECTIONS_MAX: usize = 1024;
+/// Admin queues, which are all at the desk; those of discovery controllers among them.
+pub(crate) const ADMIN_QUEUES_MAX: usize = 1024;
 /// Connections that have not finished Connect. A host that opens sockets and says nothing costs no more than this.
 pub(crate) const HANDSHAKES_MAX: usize = 128;
 /// Control data of one admin command (Identify, a log page, Connect data), both ways.
 pub(crate) const CONTROL_BYTES_MAX: usize = 64 << 10;
+/// Connections of the reactor that has most: the desk's.
+pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + HANDSHAKES_MAX + ADMIN_QUEUES_MAX;
+/// Operations of a ring that connections may have in flight: each a receive and a send, each listener an accept, and the ring's own wake-ups.
+pub(crate) const CONNECTION_OPS_MAX: usize = 2 * ALL_CONNECTIONS_MAX + LISTENERS_MAX + 64;
+/// Operations of a ring that stores may have in flight besides; with more to do they wait.
+pub(crate) const STORE_OPS_MAX: usize = 4096;
+/// Handles of stores on one reactor.
+pub(crate) const STORE_HANDLES_MAX: usize = 8192;
+/// Timers of one connection: its machine's, a lingering end's, a stalled send's.
+pub(crate) const CONNECTION_TIMERS_MAX: usize = 4;
 /// Messages waiting for one reactor.
 pub(crate) const MESSAGES_MAX: usize = 4096;
 /// Listener backlog.
@@ -67,6 +79,6 @@ const _: () = assert!(
     "header, payload and digest of each PDU in one piece each"
 );
 const _: () = assert!(
-    CONNECTIONS_MAX + HANDSHAKES_MAX < 1 << 16,
+    ALL_CONNECTIONS_MAX < 1 << 16,
     "a request token names a connection in 16 bits"
 );

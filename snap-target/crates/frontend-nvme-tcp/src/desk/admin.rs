@@ -221,9 +221,6 @@ impl Desk {
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
-        let Some(controller) = self.registry.controller_mut(id) else {
-            return visitor.link.end();
-        };
         let machine = &visitor.link.machine;
         let (sqe, transfer) = (*machine.command(slot), machine.transfer(slot));
         let data = visitor
@@ -243,7 +240,10 @@ impl Desk {
             transfer,
             data: &data,
         };
-        match controller.execute(&command, &mut out, now) {
+        let Some(outcome) = self.registry.execute(id, &command, &mut out, now) else {
+            return visitor.link.end();
+        };
+        match outcome {
             Outcome::Done {
                 completion,
                 data_bytes,

@@ -120,7 +120,7 @@ impl Desk {
         let handshakes = self
             .visitors
             .iter_mut()
-            .filter(|(_, visitor)| visitor.is_handshake())
+            .filter(|(_, visitor)| visitor.is_passing())
             .count();
         if handshakes >= HANDSHAKES_MAX {
             tracing::warn!(

@@ -78,9 +78,9 @@ impl Visitor {
         })
     }
 
-    /// Whether Connect has not succeeded yet.
-    pub(crate) fn is_handshake(&self) -> bool {
-        matches!(self.state, State::Handshake)
+    /// Whether Connect has not succeeded yet, or the connection is on its way to its reactor.
+    pub(crate) fn is_passing(&self) -> bool {
+        !matches!(self.state, State::Admin(_))
     }
 
     /// Takes the connection apart for its reactor; `None` if something was under way.

@@ -60,6 +60,13 @@ impl Target {
         Target::serve_as(vec![namespace], reactors, &ring, &pool, change)
     }
 
+    /// The same, of reactors that take so many I/O queues each.
+    pub fn start_narrow(namespace: Namespace, reactors: u16, queues: usize) -> Target {
+        let (ring, pool) = (frontend_nvme_tcp::ring_config(), PoolConfig::default());
+        let change = |service: Service| service.with_io_queues_per_reactor(queues);
+        Target::serve_as(vec![namespace], reactors, &ring, &pool, change)
+    }
+
     fn serve(
         namespaces: Vec<Namespace>,
         count: u16,

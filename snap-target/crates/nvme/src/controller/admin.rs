@@ -9,6 +9,7 @@ use super::{NamespaceAsk, identify, log_page};
 use crate::Time;
 use crate::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::fabrics::FabricsType;
+use nvme_spec::feature::FeatureId;
 use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
 
 /// An admin command whose data, if it brings any, have arrived.
@@ -221,6 +222,12 @@ impl Controller {
         Ok(done(Completion::result(dw0)))
     }
 
+    /// Whether this is the command that a host asks for I/O queues with.
+    pub(super) fn asks_for_queues(sqe: &Sqe) -> bool {
+        AdminOpcode(sqe.opcode) == AdminOpcode::SET_FEATURES
+            && FeatureId(sqe.cdw10.to_bytes()[0]) == FeatureId::NUMBER_OF_QUEUES
+    }
+
     fn feature_context(&mut self, now: Time) -> (&mut Features, Context<'_>) {
         let notices = self.notices();
         let context = Context {
@@ -231,6 +238,7 @@ impl Controller {
             timestamp: &mut self.timestamp,
             notices,
             io_queues_max: self.limits.io_queues_max,
+            io_queues_left: self.io_queues_left,
             io_queues_connected: self.io_queues_connected,
             now,
         };

@@ -59,6 +59,8 @@ pub struct Controller {
     pub(super) timestamp: Timestamp,
     pub(super) aborts: u8,
     pub(super) io_queues_connected: bool,
+    /// The most that Number of Queues may grant it now.
+    pub(super) io_queues_left: u16,
     pub(super) created: Time,
 }
 
@@ -104,6 +106,7 @@ impl Controller {
             timestamp: Timestamp::reset(now),
             aborts: 0,
             io_queues_connected: false,
+            io_queues_left: limits.io_queues_max,
             created: now,
         }
     }
@@ -298,6 +301,15 @@ impl Controller {
 
     pub(super) fn io_queues(&self) -> u16 {
         self.features.io_queues()
+    }
+
+    /// What Number of Queues has granted; none before the host asked.
+    pub(super) fn granted_io_queues(&self) -> Option<u16> {
+        self.features.granted_io_queues()
+    }
+
+    pub(super) fn set_io_queues_left(&mut self, left: u16) {
+        self.io_queues_left = left;
     }
 
     pub(super) fn set_io_queues_connected(&mut self, connected: bool) {

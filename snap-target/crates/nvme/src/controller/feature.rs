@@ -88,6 +88,8 @@ pub(super) struct Context<'a> {
     /// OAES: notices that the controller sends.
     pub notices: u32,
     pub io_queues_max: u16,
+    /// What other controllers have left of the queues that there can be.
+    pub io_queues_left: u16,
     /// I/O queues exist: their number is settled.
     pub io_queues_connected: bool,
     pub now: Time,
@@ -106,6 +108,8 @@ pub(super) struct Features {
     write_atomicity: u32,
     async_events: u32,
     io_queues: u16,
+    /// The host has asked for that number.
+    io_queues_granted: bool,
     host_behavior: HostBehaviorSupport,
     /// What of it the queues look at.
     copy_formats: CopyFormats,
@@ -122,6 +126,7 @@ impl Features {
             write_atomicity: 0,
             async_events: 0,
             io_queues: io_queues_max,
+            io_queues_granted: false,
             host_behavior: HostBehaviorSupport::new_zeroed(),
             copy_formats: CopyFormats::default(),
         }
@@ -139,6 +144,11 @@ impl Features {
 
     /// CDFE: what Host Behavior Support says now and later.
     pub fn copy_formats(&self) -> CopyFormats {
+    /// The same, where the host has asked.
+    pub fn granted_io_queues(&self) -> Option<u16> {
+        self.io_queues_granted.then_some(self.io_queues)
+    }
+
         self.copy_formats.clone()
     }
 
@@ -315,7 +325,9 @@ impl Features {
         let granted_z = asked
             .submission_z()
             .min(asked.completion_z())
-            .min(context.io_queues_max - 1);
+            .min(context.io_queues_max - 1)
+            // There is always one: the Connect of the admin queue has seen to that.
+            .min(context.io_queues_left.saturating_sub(1));
         self.io_queues = granted_z + 1;
         Ok(NumberOfQueues::new(granted_z, granted_z).0)
     }
@@ -324,6 +336,7 @@ impl Features {
         if value & !(async_event_configuration::SMART_MASK | notices) != 0 {
             return Err(Status::INVALID_FIELD.dnr());
         }
+        self.io_queues_granted = true;
         self.async_events = value;
         Ok(())
     }

@@ -41,7 +41,7 @@ pub use io::{
 };
 pub use namespace_feature::{NamespaceAsk, Protection};
 pub use namespaces::{NamespaceInfo, NamespaceSet};
-pub use registry::{Closed, NotAdmitted, Registry};
+pub use registry::{Closed, NotAdmitted, QueuePlaces, Registry};
 pub use subsystem::{
     ConfigError, ControllerLimits, HostPolicy, NAMESPACES_MAX, Subsystem, Target, Visibility,
 };

@@ -1,14 +1,15 @@
 //! All controllers of a target: who may connect, which identifiers are in use, who has gone silent.
 
 mod changes;
+mod places;
 
 use super::association::{Association, Role};
 use super::connect::{Invalid, invalid, refusal};
 use super::counters::Health;
 use super::subsystem::Target;
 use super::{
-    Admitted, ConnectContext, ConnectRequest, Controller, ControllerCounters, ControllerId,
-    Lifetime, NamespaceSet, Subsystem, Transport,
+    AdminCommand, Admitted, ConnectContext, ConnectRequest, Controller, ControllerCounters,
+    ControllerId, Lifetime, NamespaceSet, Outcome, Subsystem, Transport,
 };
 use crate::Time;
 use crate::nqn::Nqn;
@@ -19,8 +20,11 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Discovery controllers at the same time, all hosts together.
-const DISCOVERY_CONTROLLERS_MAX: usize = 64;
+pub use places::QueuePlaces;
+
+/// Discovery controllers at the same time, all hosts together, and of one host: a path each, with some that come and go.
+const DISCOVERY_CONTROLLERS_MAX: usize = 256;
+const DISCOVERY_CONTROLLERS_PER_HOST_MAX: usize = 16;
 
 /// IOSQES and IOCQES that a host must have set before it connects I/O queues: 64 and 16 bytes.
 const IOSQES: u8 = 6;
@@ -36,6 +40,7 @@ pub struct Registry {
     /// What the controllers of each subsystem count together, from its first controller on.
     health: BTreeMap<Nqn, Arc<Health>>,
     next_id: u16,
+    places: Option<QueuePlaces>,
     /// GENCTR of the discovery log.
     generation: u64,
 }
@@ -92,6 +97,7 @@ impl Registry {
             associations: BTreeMap::new(),
             health: BTreeMap::new(),
             next_id: 1,
+            places: None,
             generation: 1,
         }
     }
@@ -268,50 +274,31 @@ impl Registry {
     /// Limits on controllers. Busy without DNR: another may have gone when the host tries again.
     fn check_limits(&self, role: &Role, host: &Nqn) -> Result<(), Completion> {
         let busy = Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY));
+        if !self.has_admin_place() {
+            return busy;
+        }
         let Role::Io { subsystem } = role else {
-            let discovery = self
-                .controllers()
-                .filter(|controller| controller.is_discovery())
-                .count();
-            return if discovery >= DISCOVERY_CONTROLLERS_MAX {
+            let discovery = || self.controllers().filter(|it| it.is_discovery());
+            let of_host = discovery().filter(|controller| controller.host() == host);
+            return if discovery().count() >= DISCOVERY_CONTROLLERS_MAX
+                || of_host.count() >= DISCOVERY_CONTROLLERS_PER_HOST_MAX
+            {
                 busy
             } else {
                 Ok(())
             };
         };
         let limits = &subsystem.limits;
+        let of_host = self
+            .controllers_of(subsystem)
+            .filter(|controller| controller.host() == host);
         if self.controllers_of(subsystem).count() >= usize::from(limits.controllers_max)
-            || self
-                .controllers_of(subsystem)
-                .filter(|controller| controller.host() == host)
-                .count()
-                >= usize::from(limits.controllers_per_host_max)
-        {
-            return busy;
-        }
-        if self.connections_of(&subsystem.nqn, host) >= usize::from(limits.connections_per_host_max)
+            || of_host.count() >= usize::from(limits.controllers_per_host_max)
+            || self.io_queues_left(None, subsystem, host) == 0
         {
             return busy;
         }
         Ok(())
-    }
-
-    /// Connections of a host to a subsystem: admin queues and I/O queues.
-    fn connections_of(&self, subsystem: &Nqn, host: &Nqn) -> usize {
-        self.associations
-            .values()
-            .filter(|connected| connected.is_of(subsystem, host))
-            .map(|connected| 1 + connected.open_queues_count())
-            .sum()
-    }
-
-    /// I/O queues of a host at a subsystem.
-    fn io_queues_of(&self, subsystem: &Nqn, host: &Nqn) -> usize {
-        self.associations
-            .values()
-            .filter(|connected| connected.is_of(subsystem, host))
-            .map(Connected::open_queues_count)
-            .sum()
     }
 
     fn connect_io(
@@ -323,10 +310,7 @@ impl Registry {
         let wrong_controller = || invalid(Invalid::Data(connect_offset::data::CNTLID));
         let wrong_queue = || invalid(Invalid::Sqe(connect_offset::sqe::QID));
         let id = ControllerId(request.cntlid);
-        let (queues, connections) = (
-            self.io_queues_of(&request.subsystem, &request.host),
-            self.connections_of(&request.subsystem, &request.host),
-        );
+        let has_place = self.has_io_place(id, request.queue);
         let connected = self
             .associations
             .get_mut(&id)
@@ -361,12 +345,7 @@ impl Registry {
             None => Err(wrong_queue()),
             // Base, "Connect command": the queue exists already.
             Some(true) => Err(Completion::of(Status::COMMAND_SEQUENCE_ERROR.dnr())),
-            Some(_)
-                if queues >= usize::from(subsystem.limits.io_queues_per_host_max)
-                    || connections >= usize::from(subsystem.limits.connections_per_host_max) =>
-            {
-                Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY))
-            }
+            Some(_) if !has_place => Err(Completion::of(Status::CONNECT_CONTROLLER_BUSY)),
             Some(free) => {
                 *free = true;
                 controller.set_io_queues_connected(true);
@@ -380,6 +359,24 @@ impl Registry {
                 })
             }
         }
+    }
+
+    /// Carries out an admin command ([`Controller::execute`]); none where there is no such controller.
+    pub fn execute(
+        &mut self,
+        id: ControllerId,
+        command: &AdminCommand<'_>,
+        out: &mut [u8],
+        now: Time,
+    ) -> Option<Outcome> {
+        let controller = self.controller(id)?;
+        if let Some(subsystem) = controller.subsystem()
+            && Controller::asks_for_queues(command.sqe)
+        {
+            let left = self.io_queues_left(Some(id), subsystem, controller.host());
+            self.controller_mut(id)?.set_io_queues_left(left);
+        }
+        Some(self.controller_mut(id)?.execute(command, out, now))
     }
 
     /// A queue's connection has ended, and with it the last command that it had with a store. The admin queue's takes the association with
@@ -516,10 +513,6 @@ impl Connected {
     fn is_of(&self, subsystem: &Nqn, host: &Nqn) -> bool {
         let theirs = self.controller.subsystem();
         theirs.is_some_and(|other| other.nqn == *subsystem) && self.controller.host() == host
-    }
-
-    fn open_queues_count(&self) -> usize {
-        self.io_queues.iter().filter(|open| **open).count()
     }
 
     fn open_queues(&self) -> Vec<QueueId> {

@@ -165,6 +165,21 @@ fn limits_on_controllers_are_busy_not_final() {
     assert!(connect(&mut registry, &sqe, &data).is_ok());
 }
 
+/// One host that stays connected to the discovery service over and over does not keep the others from it.
+#[test]
+fn a_host_has_its_share_of_discovery() {
+    let (sqe, data) = connect_command(0, 31, 0xFFFF, DISCOVERY);
+    let mut registry = registry(|_| ());
+    for _ in 0..16 {
+        assert!(connect(&mut registry, &sqe, &data).is_ok());
+    }
+    let busy = refused(Completion::of(Status::CONNECT_CONTROLLER_BUSY));
+    assert_eq!(connect(&mut registry, &sqe, &data), busy);
+    let mut other = data.clone();
+    other[520] ^= 1;
+    assert!(connect(&mut registry, &sqe, &other).is_ok());
+}
+
 #[test]
 fn io_queues_join_their_controller() {
     let mut host = Host::io();

@@ -13,6 +13,7 @@ mod identify;
 mod io;
 mod io_ranges;
 mod log_pages;
+mod places;
 mod properties;
 mod reservations;
 
@@ -177,16 +178,13 @@ impl Host {
             Transfer::Remote { bytes }
         };
         let now = self.now;
-        self.controller().execute(
-            &AdminCommand {
-                sqe: &sqe,
-                slot,
-                transfer,
-                data,
-            },
-            out,
-            now,
-        )
+        let command = AdminCommand {
+            sqe: &sqe,
+            slot,
+            transfer,
+            data,
+        };
+        self.registry.execute(self.id, &command, out, now).unwrap()
     }
 
     /// Runs a command without data: DW0, or the status.

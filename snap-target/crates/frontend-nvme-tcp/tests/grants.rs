@@ -1,0 +1,67 @@
+//! I/O queues when there are places for only some: a host is granted what is left, and each queue that it was granted connects.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use support::raw::Queue;
+use support::target::{Target, disk, memory};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connect Controller Busy: the host tries again.
+const BUSY: u16 = 0x181;
+
+/// A host and the I/O queues that it was granted, all of them connected.
+struct Host {
+    admin: Queue,
+    queues: Vec<Queue>,
+}
+
+impl Host {
+    /// Asks for so many.
+    fn connect(target: &Target, name: &str, wanted: u16) -> Host {
+        let (mut admin, cntlid) = Queue::admin(&target.address, name, Duration::ZERO);
+        let wanted_z = u32::from(wanted - 1);
+        let answer = admin.plain(0x09, 0, [0x07, wanted_z << 16 | wanted_z, 0]);
+        assert_eq!(answer.status, 0);
+        assert_eq!(answer.dw0 >> 16, answer.dw0 & 0xFFFF);
+        let granted = u16::try_from(answer.dw0 & 0xFFFF).unwrap() + 1;
+        let queues = (1..=granted).map(|qid| Queue::io(&target.address, name, cntlid, qid));
+        let queues = queues.collect();
+        Host { admin, queues }
+    }
+
+    fn reads_on_each(&mut self) {
+        for queue in &mut self.queues {
+            assert_eq!(queue.read(0), vec![0; 4096]);
+        }
+    }
+}
+
+#[test]
+fn hosts_share_the_queues_that_the_reactors_take() {
+    let target = Target::start_narrow(disk(memory()), 2, 3);
+    let mut first = Host::connect(&target, "nqn.2026-11.io.example:first", 4);
+    let mut second = Host::connect(&target, "nqn.2026-11.io.example:second", 4);
+    assert_eq!((first.queues.len(), second.queues.len()), (4, 2));
+    first.reads_on_each();
+    second.reads_on_each();
+    let third = "nqn.2026-11.io.example:third";
+    let connect = || Queue::asking_for_admin(&target.address, third).response();
+    assert_eq!(connect().status, BUSY);
+    // One that leaves makes room, when the last of its queues has closed.
+    drop(first);
+    let start = Instant::now();
+    while connect().status == BUSY {
+        assert!(start.elapsed() < PATIENCE, "no place became free");
+    }
+    let mut fourth = Host::connect(&target, "nqn.2026-11.io.example:fourth", 1);
+    fourth.reads_on_each();
+    second.reads_on_each();
+    assert_eq!(second.admin.csts() & 1, 1);
+}

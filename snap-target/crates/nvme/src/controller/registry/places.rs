@@ -1,0 +1,103 @@
+//! Places for queues: how many there are, and how many of them a controller may still have.
+//!
+//! A host asks for I/O queues with Set Features (Number of Queues) and is granted what is left, so that each of its Connects finds its place; where
+//! not even one is left for it, the admin queue's Connect is refused (Connect Controller Busy), which a host tries again.
+
+use super::{Connected, Registry};
+use crate::controller::{ControllerId, Subsystem};
+use crate::nqn::Nqn;
+use crate::queue::QueueId;
+use std::num::NonZeroU16;
+
+/// Places for the queues that come over fabrics, of all subsystems together. I/O queue n is served in lane (n - 1) mod `lanes`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlaces {
+    /// Admin queues, those of discovery controllers among them.
+    pub admin_queues: usize,
+    /// Lanes.
+    pub lanes: NonZeroU16,
+    /// I/O queues in each lane.
+    pub io_queues_per_lane: usize,
+}
+
+impl QueuePlaces {
+    /// Places that so many queues of one controller, the first ones, need in the lane that gets most of them.
+    fn needed(&self, queues: usize) -> usize {
+        queues.div_ceil(self.lanes.get().into())
+    }
+}
+
+impl Connected {
+    /// I/O queues that it has or was granted; one where it has not asked yet.
+    fn claim(&self) -> usize {
+        let subsystem = self.controller.subsystem();
+        if subsystem.is_none() {
+            return 0;
+        }
+        let last = self.io_queues.iter().rposition(|open| *open);
+        let granted = self.controller.granted_io_queues().map_or(1, usize::from);
+        granted.max(last.map_or(1, |index| index + 1))
+    }
+}
+
+impl Registry {
+    /// How many queues there is room for; without a word there is no limit but those of the subsystems. To be called before hosts come.
+    pub fn set_queue_places(&mut self, places: QueuePlaces) {
+        self.places = Some(places);
+    }
+
+    /// Whether one more admin queue finds room.
+    pub(super) fn has_admin_place(&self) -> bool {
+        let taken = self
+            .associations
+            .values()
+            .filter(|it| it.controller.transport().is_fabric());
+        self.places
+            .is_none_or(|places| taken.count() < places.admin_queues)
+    }
+
+    /// I/O queues that a controller may have, or where it is none yet, one more of this host: what the others have left.
+    pub(super) fn io_queues_left(
+        &self,
+        id: Option<ControllerId>,
+        subsystem: &Subsystem,
+        host: &Nqn,
+    ) -> u16 {
+        let others = || {
+            let all = self.associations.iter();
+            all.filter(move |(other, _)| Some(**other) != id)
+                .map(|(_, connected)| connected)
+        };
+        let (mut queues, mut controllers) = (0, 0);
+        for other in others().filter(|other| other.is_of(&subsystem.nqn, host)) {
+            queues += other.claim();
+            controllers += 1;
+        }
+        let limits = &subsystem.limits;
+        let of_host = usize::from(limits.io_queues_per_host_max).saturating_sub(queues);
+        // Its own admin queue is a connection as well.
+        let connections = queues + controllers + 1;
+        let of_connections =
+            usize::from(limits.connections_per_host_max).saturating_sub(connections);
+        let of_all = self.places.map_or(usize::MAX, |places| {
+            let over_fabrics = others().filter(|other| other.controller.transport().is_fabric());
+            let taken: usize = over_fabrics.map(|it| places.needed(it.claim())).sum();
+            let free = places.io_queues_per_lane.saturating_sub(taken);
+            free.saturating_mul(places.lanes.get().into())
+        });
+        let left = of_host.min(of_connections).min(of_all);
+        u16::try_from(left).unwrap_or(u16::MAX)
+    }
+
+    /// Whether this I/O queue of a controller finds room; none of what was granted lacks it.
+    pub(super) fn has_io_place(&self, id: ControllerId, queue: QueueId) -> bool {
+        let Some(connected) = self.associations.get(&id) else {
+            return false;
+        };
+        let controller = &connected.controller;
+        let left = controller.subsystem().map_or(0, |subsystem| {
+            self.io_queues_left(Some(id), subsystem, controller.host())
+        });
+        connected.claim().max(queue.0.into()) <= left.into()
+    }
+}

@@ -1,0 +1,181 @@
+//! Places for queues: Number of Queues grants what is left, and every queue that was granted finds its place.
+
+use super::*;
+use std::num::NonZeroU16;
+
+const BUSY: Status = Status::CONNECT_CONTROLLER_BUSY;
+
+/// A subsystem of four I/O queues a controller; hosts are told apart by one byte of their name.
+struct Many {
+    registry: Registry,
+}
+
+impl Many {
+    fn new(places: Option<(usize, u16, usize)>, change: impl Fn(&mut ControllerLimits)) -> Many {
+        let mut subsystem = subsystem();
+        change(&mut subsystem.limits);
+        let mut registry = Registry::new(Target::new([subsystem], []).unwrap());
+        if let Some((admin_queues, lanes, io_queues_per_lane)) = places {
+            registry.set_queue_places(QueuePlaces {
+                admin_queues,
+                lanes: NonZeroU16::new(lanes).unwrap(),
+                io_queues_per_lane,
+            });
+        }
+        Many { registry }
+    }
+
+    fn connect(&mut self, host: u8, qid: u16, cntlid: u16, subnqn: &str) -> Result<u16, Status> {
+        let (sqe, mut data) = connect_command(qid, 31, cntlid, subnqn);
+        data[520] = b'0' + host;
+        let connected = self.registry.connect(&sqe, &data, &local(), Time::ZERO);
+        match connected {
+            Ok(admitted) => Ok(admitted.controller.0),
+            Err(NotAdmitted::Refused(completion)) => Err(completion.status),
+            Err(NotAdmitted::Later) => panic!("nothing ends here"),
+        }
+    }
+
+    /// An enabled controller.
+    fn admin(&mut self, host: u8) -> Result<u16, Status> {
+        let id = self.connect(host, 0, 0xFFFF, SUBSYSTEM)?;
+        self.set_cc(id, 0x0046_0001);
+        Ok(id)
+    }
+
+    fn io(&mut self, host: u8, id: u16, qid: u16) -> Result<(), Status> {
+        self.connect(host, qid, id, SUBSYSTEM).map(|_| ())
+    }
+
+    fn set_cc(&mut self, id: u16, cc: u32) {
+        let mut sqe = fabrics(0x00, 0x14);
+        sqe[48..52].copy_from_slice(&cc.to_le_bytes());
+        self.run(id, &sqe);
+    }
+
+    /// I/O queues granted of so many asked for.
+    fn ask(&mut self, id: u16, queues: u32) -> u32 {
+        let asked = (queues - 1) << 16 | (queues - 1);
+        let granted = self.run(id, &command(0x09, 0, 0x07, asked));
+        assert_eq!(granted >> 16, granted & 0xFFFF);
+        // Get Features says the same.
+        assert_eq!(self.run(id, &command(0x0A, 0, 0x07, 0)), granted);
+        (granted & 0xFFFF) + 1
+    }
+
+    fn run(&mut self, id: u16, sqe: &[u8; 64]) -> u32 {
+        let sqe = Sqe::read_from_bytes(sqe).unwrap();
+        let command = AdminCommand {
+            sqe: &sqe,
+            slot: Slot(0),
+            transfer: Transfer::None,
+            data: &[],
+        };
+        let outcome = self
+            .registry
+            .execute(ControllerId(id), &command, &mut [], Time::ZERO);
+        match outcome.unwrap() {
+            Outcome::Done { completion, .. } => {
+                assert_eq!(completion.status, Status::SUCCESS);
+                completion.dw0
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn end(&mut self, id: u16) {
+        let id = ControllerId(id);
+        if let Closed::Ending(queues) = self.registry.end(id) {
+            for queue in queues {
+                self.registry.closed(id, queue);
+            }
+        }
+        assert!(self.registry.controller(id).is_none());
+    }
+}
+
+/// Two lanes of three: a queue in each lane for each two that a host gets.
+#[test]
+fn hosts_are_granted_what_is_left_and_then_they_wait() {
+    let mut many = Many::new(Some((10, 2, 3)), |_| ());
+    let first = many.admin(1).unwrap();
+    assert_eq!(many.ask(first, 64), 4, "what a controller may have");
+    let second = many.admin(2).unwrap();
+    assert_eq!(many.ask(second, 4), 2, "one place in each lane is left");
+    assert_eq!(many.admin(3), Err(BUSY));
+    // What was granted is there, in any order; more is not.
+    for qid in [2, 1] {
+        assert_eq!(many.io(2, second, qid), Ok(()));
+    }
+    for qid in [4, 3, 2, 1] {
+        assert_eq!(many.io(1, first, qid), Ok(()));
+    }
+    assert_eq!(
+        many.io(2, second, 3),
+        Err(Status::CONNECT_INVALID_PARAMETERS.dnr())
+    );
+    many.end(first);
+    let third = many.admin(3).unwrap();
+    assert_eq!(many.ask(third, 3), 3);
+    assert_eq!(many.admin(4), Err(BUSY));
+}
+
+/// A host that has asked for nothing has one place, and no more than are left once the others have theirs.
+#[test]
+fn queues_that_nobody_asked_for_take_what_is_left() {
+    let mut many = Many::new(Some((10, 1, 5)), |_| ());
+    let (silent, other) = (many.admin(1).unwrap(), many.admin(2).unwrap());
+    assert_eq!(many.io(1, silent, 2), Ok(()));
+    assert_eq!(many.ask(other, 4), 3);
+    assert_eq!(many.io(1, silent, 3), Err(BUSY));
+    assert_eq!(many.io(1, silent, 1), Ok(()));
+    for qid in 1..=3 {
+        assert_eq!(many.io(2, other, qid), Ok(()));
+    }
+}
+
+/// A reset gives back what was granted; the host asks again and gets what is left then.
+#[test]
+fn a_reset_gives_back_what_was_granted() {
+    let mut many = Many::new(Some((10, 1, 6)), |_| ());
+    let first = many.admin(1).unwrap();
+    assert_eq!(many.ask(first, 4), 4);
+    let second = many.admin(2).unwrap();
+    assert_eq!(many.ask(second, 4), 2);
+    many.set_cc(first, 0x0046_0000);
+    let resetting = many.registry.controller_mut(ControllerId(first));
+    assert_eq!(resetting.unwrap().reset_complete(), Effect::None);
+    assert_eq!(many.ask(second, 4), 4);
+    many.set_cc(first, 0x0046_0001);
+    assert_eq!(many.ask(first, 4), 2);
+}
+
+/// The limits of one host hold for what it is granted, and another host is not concerned.
+#[test]
+fn a_hosts_controllers_share_its_queues() {
+    for change in [
+        (|limits| limits.io_queues_per_host_max = 5) as fn(&mut ControllerLimits),
+        // Two admin queues with them.
+        |limits| limits.connections_per_host_max = 7,
+    ] {
+        let mut many = Many::new(None, change);
+        let (first, second) = (many.admin(1).unwrap(), many.admin(1).unwrap());
+        assert_eq!(many.ask(first, 4), 4);
+        assert_eq!(many.ask(second, 4), 1);
+        assert_eq!(many.admin(1), Err(BUSY));
+        let other = many.admin(2).unwrap();
+        assert_eq!(many.ask(other, 4), 4);
+    }
+}
+
+/// Admin queues have places of their own, discovery's among them.
+#[test]
+fn admin_queues_are_bounded() {
+    let mut many = Many::new(Some((2, 1, 100)), |_| ());
+    let discovery = many.connect(1, 0, 0xFFFF, DISCOVERY).unwrap();
+    many.admin(1).unwrap();
+    assert_eq!(many.admin(2), Err(BUSY));
+    assert_eq!(many.connect(2, 0, 0xFFFF, DISCOVERY), Err(BUSY));
+    many.end(discovery);
+    assert!(many.admin(2).is_ok());
+}
