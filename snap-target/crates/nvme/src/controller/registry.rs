@@ -114,17 +114,17 @@ impl Registry {
         if !request.queue.is_admin() {
             return Ok(self.connect_io(&request, context.transport, now)?);
         }
-        if self.is_ending_for(&request.host) {
+        if self.is_ending_for(&request) {
             return Err(NotAdmitted::Later);
         }
         Ok(self.connect_admin(request, context, now)?)
     }
 
-    /// True while a controller of this host ends.
-    fn is_ending_for(&self, host: &Nqn) -> bool {
+    /// True while a controller of this host at this subsystem ends. Others share no namespace with the new one.
+    fn is_ending_for(&self, request: &ConnectRequest) -> bool {
         self.associations
             .values()
-            .any(|connected| connected.ending && connected.controller.host() == host)
+            .any(|connected| connected.ending && connected.is_of(&request.subsystem, &request.host))
     }
 
     fn connect_admin(

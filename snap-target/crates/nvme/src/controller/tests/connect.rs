@@ -251,6 +251,16 @@ fn while_a_controller_ends_no_queue_connects_and_its_host_waits() {
         connect(registry, &admin, &admin_data),
         Err(NotAdmitted::Later)
     );
+    // Discovery touches no namespace: what a store still holds does not keep it waiting.
+    let (discovery, discovery_data) = connect_command(0, 31, 0xFFFF, DISCOVERY);
+    assert!(connect(registry, &discovery, &discovery_data).is_ok());
+    // Nor is another subsystem's end the business of this one's.
+    let elsewhere = "nqn.2026-01.io.example:elsewhere";
+    let mut second = subsystem();
+    second.nqn = Nqn::parse(elsewhere).unwrap();
+    registry.add_subsystem(second).unwrap();
+    let (there, there_data) = connect_command(0, 31, 0xFFFF, elsewhere);
+    assert!(connect(registry, &there, &there_data).is_ok());
     // Another host's association is none of its business.
     let mut other = admin_data.clone();
     other[520] ^= 1;
