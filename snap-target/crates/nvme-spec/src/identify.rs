@@ -293,6 +293,8 @@ pub mod ctratt {
     pub const HOST_ID_128: u32 = 1 << 0;
     /// TBKAS: traffic based keep alive.
     pub const TRAFFIC_BASED_KEEP_ALIVE: u32 = 1 << 6;
+    /// RHII: reservations are for hosts with an identifier other than 0.
+    pub const RESERVATIONS_NEED_HOST_ID: u32 = 1 << 18;
 }
 
 /// Bits of LPA.

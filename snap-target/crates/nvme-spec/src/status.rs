@@ -129,6 +129,7 @@ statuses! {
     COMMAND_INTERRUPTED = (0, 0x21), "Command Interrupted";
     TRANSIENT_TRANSPORT_ERROR = (0, 0x22), "Transient Transport Error";
     MEDIA_NOT_READY = (0, 0x24), "Admin Command Media Not Ready";
+    HOST_ID_NOT_INITIALIZED = (0, 0x27), "Host Identifier Not Initialized";
     LBA_OUT_OF_RANGE = (0, 0x80), "LBA Out of Range";
     CAPACITY_EXCEEDED = (0, 0x81), "Capacity Exceeded";
     NAMESPACE_NOT_READY = (0, 0x82), "Namespace Not Ready";

@@ -1,7 +1,7 @@
 //! Reservations at an I/O queue: its commands pass the namespace's gate, and reservation commands go to the desk.
 
 use namespace::{Engine, Found, NamespaceKey};
-use nvme::controller::reservation::ReservationCommand;
+use nvme::controller::reservation::{HostId, ReservationCommand};
 use nvme::queue::{Completion, Slot, Transfer};
 use nvme_spec::{IoOpcode, Nsid, Status};
 use reactor::buf::IoBuf;
@@ -75,6 +75,11 @@ impl IoQueue {
         command: Result<ReservationCommand, Status>,
         key: Key,
     ) {
+        // Base, "Reservations" (CTRATT.RHII).
+        let command = match command {
+            Ok(_) if self.host == HostId::NONE => Err(Status::HOST_ID_NOT_INITIALIZED.dnr()),
+            command => command,
+        };
         let bytes = match command {
             Ok(ReservationCommand::Change { bytes, .. }) => bytes as usize,
             Ok(ReservationCommand::Report { .. }) => return self.ask_desk(slot, Vec::new(), key),

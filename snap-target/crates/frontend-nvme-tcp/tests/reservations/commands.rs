@@ -163,3 +163,24 @@ fn a_copy_asks_the_namespaces_of_its_sources() {
         assert_eq!(released.status, SUCCESS);
     }
 }
+
+/// Base, "Reservations": hosts without an identifier could not be told apart, so none of them registers; a reservation holds against them as
+/// against every host that is not registered.
+#[test]
+fn a_host_without_an_identifier_takes_no_part() {
+    const NOT_INITIALIZED: u16 = 0x4027;
+    let target = Target::start_many(disk(memory()), 2);
+    let mut nobody = Host::connect(&target, "nqn.2026-11.io.example:anonymous", KEY_B);
+    assert_eq!(nobody.id(), [0; 16]);
+    let report = |host: &mut Host| host.first.fetch(REPORT, 1, [1023, 1, 0], 4096);
+    assert_eq!(report(&mut nobody), Err(NOT_INITIALIZED));
+    assert_eq!(nobody.register(0), NOT_INITIALIZED);
+    assert_eq!(nobody.acquire(1), NOT_INITIALIZED);
+    assert_eq!(nobody.clear(), NOT_INITIALIZED);
+    assert_eq!(nobody.write(3), [SUCCESS; 2]);
+    let mut a = Host::connect(&target, A, KEY_A);
+    assert_eq!((a.register(0), a.acquire(1)), (SUCCESS, SUCCESS));
+    assert_eq!(nobody.write(3), [CONFLICT; 2]);
+    assert_eq!(nobody.read(), [SUCCESS; 2]);
+    assert_eq!(a.report().2, [(a.id(), KEY_A, true)]);
+}

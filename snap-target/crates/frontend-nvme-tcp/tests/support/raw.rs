@@ -515,7 +515,7 @@ fn fabrics(fctype: u8) -> [u8; 64] {
     sqe
 }
 
-/// HOSTID of a host of this name: it follows from the name.
+/// HOSTID of a host of this name: it follows from the name; a host that is named anonymous has none.
 pub fn host_id(host: &str) -> [u8; 16] {
     let mut id = [7; 16];
     for (place, byte) in host.bytes().enumerate() {
@@ -524,6 +524,9 @@ pub fn host_id(host: &str) -> [u8; 16] {
     id
 }
 
+    if host.ends_with(":anonymous") {
+        return [0; 16];
+    }
 fn sqe(opcode: u8, nsid: u32, cdw: [u32; 3]) -> [u8; 64] {
     let mut sqe = [0; 64];
     sqe[0] = opcode;

@@ -130,6 +130,7 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
     }
     id.cntrltype = ControllerType::IO.0;
     id.lpa = lpa::COMMANDS_SUPPORTED | lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
+    id.ctratt = U32::new(ctratt::HOST_ID_128 | ctratt::RESERVATIONS_NEED_HOST_ID);
     id.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
     let [crdt1, crdt2, crdt3] = limits.retry_delays_100ms;
     id.crdt1_100ms = U16::new(crdt1);

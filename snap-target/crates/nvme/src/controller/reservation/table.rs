@@ -8,6 +8,11 @@ use nvme_spec::reservation::{NotificationType, ReservationType};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub [u8; 16]);
 
+impl HostId {
+    /// The identifier of hosts that have none: they cannot be told apart, so reservations are not for them.
+    pub const NONE: HostId = HostId([0; 16]);
+}
+
 /// A reservation key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub u64);

@@ -19,7 +19,11 @@ fn an_io_controller_describes_itself() {
     assert_eq!(u16_at(&id, 78), 1, "CNTLID");
     assert_eq!(u32_at(&id, 80), 0x0002_0000, "VER");
     assert_eq!(u32_at(&id, 92), 1 << 8, "OAES");
-    assert_eq!(u32_at(&id, 96), 1, "CTRATT: 128-bit host identifier");
+    assert_eq!(
+        u32_at(&id, 96),
+        1 | 1 << 18,
+        "CTRATT: 128-bit host identifier, and reservations need one"
+    );
     assert_eq!(id[111], 1, "CNTRLTYPE");
     assert_eq!(
         [u16_at(&id, 128), u16_at(&id, 130), u16_at(&id, 132)],
