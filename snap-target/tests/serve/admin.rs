@@ -341,7 +341,11 @@ fn listeners_and_referrals_come_and_go() {
     );
     Initiator::connect(&second.address, NQN, &Options::default()).unwrap();
     let records = discover(&target.address, &Options::default()).unwrap();
-    assert_eq!(records.len(), 2, "{records:?}");
+    assert_eq!(
+        records.len(),
+        4,
+        "the subsystem and the service: {records:?}"
+    );
     client
         .call(async |channel| {
             let request = v1::RemoveListenerRequest { port_id: 2 };

@@ -284,9 +284,11 @@ fn a_flipped_bit_is_an_unrecovered_read_error_and_nothing_else() {
 fn discovery_lists_the_subsystem() {
     let target = Target::start(&["null:1GiB", "--nqn", "nqn.2026-11.io.example:other"]);
     let records = discover(&target.address, &Options::default()).unwrap();
-    let [record] = records.as_slice() else {
-        panic!("one record, not {records:?}")
+    let [record, itself] = records.as_slice() else {
+        panic!("the subsystem and the service itself, not {records:?}")
     };
+    assert_eq!(itself.subnqn, nvme_spec::DISCOVERY_NQN);
+    assert_eq!(itself.subsystem_type, 3);
     assert_eq!(record.subnqn, "nqn.2026-11.io.example:other");
     assert_eq!(
         format!("{}:{}", record.address, record.service),

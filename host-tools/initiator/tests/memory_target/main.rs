@@ -223,8 +223,8 @@ fn what_is_outside_of_a_namespace_is_refused_before_it_is_sent() {
 fn the_discovery_service_lists_the_subsystem() {
     let server = Server::start(vec![disk(512)], small_limits());
     let records = discover(&server.address.to_string(), &options()).unwrap();
-    assert_eq!(records.len(), 1);
-    assert_eq!(records[0].subnqn, SUBNQN);
+    let names: Vec<&str> = records.iter().map(|it| it.subnqn.as_str()).collect();
+    assert_eq!(names, [SUBNQN, DISCOVERY_NQN], "and the service itself");
     assert_eq!(records[0].address, "127.0.0.1");
     assert_eq!(records[0].service, server.address.port().to_string());
     assert!(!records[0].requires_tls);

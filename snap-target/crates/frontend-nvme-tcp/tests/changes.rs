@@ -16,7 +16,7 @@ use frontend_nvme_tcp::{
     Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Gone, Service, SuccessFlag,
     TargetEvent, bind, subsystem,
 };
-use initiator::{Initiator, Options, discover};
+use initiator::{DiscoveryRecord, Initiator, Options, discover};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use nvme::controller::{ControllerLimits, HostPolicy, Referral, Transport, Visibility};
 use nvme::nqn::Nqn;
@@ -35,6 +35,10 @@ const DISCOVERY: u32 = 1 << 31;
 const NAMESPACES_CHANGED: u32 = 0x0004_0002;
 const DISCOVERY_CHANGED: u32 = 0x0070_F002;
 const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+
+fn names(records: &[DiscoveryRecord]) -> Vec<&str> {
+    records.iter().map(|it| it.subnqn.as_str()).collect()
+}
 
 /// Two reactors that serve nothing until they are told to.
 struct Target {
@@ -384,8 +388,9 @@ fn a_host_that_is_denied_is_gone_and_stays_out() {
     assert_eq!(gone, Some((Nqn::parse(theirs).unwrap(), Gone::Ended)));
     // The discovery log is the host's own.
     let as_theirs = discover(&address, &host_named(theirs)).unwrap();
-    assert_eq!(as_theirs.len(), 0);
-    assert_eq!(discover(&address, &host_named(ours)).unwrap().len(), 1);
+    assert_eq!(names(&as_theirs), [DISCOVERY_NQN], "the service itself");
+    let as_ours = discover(&address, &host_named(ours)).unwrap();
+    assert_eq!(names(&as_ours), [NQN, DISCOVERY_NQN]);
 }
 
 #[test]
@@ -405,7 +410,7 @@ fn listeners_and_referrals_come_and_go_and_discovery_tells() {
         (request, DISCOVERY_CHANGED, 0)
     );
     let records = u64::from_le_bytes(watcher.log_page(0x70, 1024)[8..16].try_into().unwrap());
-    assert_eq!(records, 2);
+    assert_eq!(records, 4, "the subsystem and the service, each at both");
     let again = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     assert_eq!(
         target.admin.add_listener(2, again),
@@ -430,11 +435,9 @@ fn listeners_and_referrals_come_and_go_and_discovery_tells() {
     };
     target.admin.set_referrals(vec![referral]).unwrap();
     let records = discover(&second, &two_queues()).unwrap();
-    let found: Vec<_> = records
-        .iter()
-        .map(|record| record.subnqn.as_str())
-        .collect();
-    assert_eq!(found, [NQN, DISCOVERY_NQN]);
+    assert_eq!(names(&records), [NQN, DISCOVERY_NQN, DISCOVERY_NQN]);
+    let types: Vec<u8> = records.iter().map(|it| it.subsystem_type).collect();
+    assert_eq!(types, [2, 1, 3], "subsystem, referral, this service");
     assert_eq!(records[1].address, "198.51.100.7");
 }
 

@@ -97,6 +97,8 @@ open_enum! {
 pub const TREQ_SECURE_CHANNEL_NOT_REQUIRED: u8 = 0b10;
 /// TREQ bit 2: the controller can run without SQ flow control.
 pub const TREQ_SQ_FLOW_CONTROL_DISABLE: u8 = 1 << 2;
+/// TREQ bit 3: ZHIDS, a Connect may bring a host identifier of 0.
+pub const TREQ_ZERO_HOST_ID: u8 = 1 << 3;
 /// EFLAGS bit 0: the record is a duplicate of this discovery controller's own information.
 pub const EFLAG_DUPLICATE_RETURNED_INFORMATION: u16 = 1 << 0;
 /// EFLAGS bit 1: explicit persistent connections are supported.

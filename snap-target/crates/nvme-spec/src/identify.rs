@@ -323,6 +323,8 @@ pub const NWPC_WRITE_PROTECT: u8 = 1 << 0;
 pub const NWPC_UNTIL_POWER_CYCLE: u8 = 1 << 1;
 /// NWPC bit 2: Permanent Write Protect.
 pub const NWPC_PERMANENT: u8 = 1 << 2;
+/// DCTYPE: a direct discovery controller, which tells of its own target.
+pub const DCTYPE_DIRECT: u8 = 1;
 /// OFCS bit 0: Disconnect.
 pub const OFCS_DISCONNECT: u16 = 1 << 0;
 

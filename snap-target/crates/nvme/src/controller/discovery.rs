@@ -4,8 +4,9 @@ use super::Transport;
 use super::subsystem::Target;
 use crate::nqn::Nqn;
 use nvme_spec::discovery::{
-    AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, SubsystemType,
-    TREQ_SECURE_CHANNEL_NOT_REQUIRED, TREQ_SQ_FLOW_CONTROL_DISABLE,
+    AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, EFLAG_DUPLICATE_RETURNED_INFORMATION,
+    EFLAG_PERSISTENT_CONNECTIONS, SubsystemType, TREQ_SECURE_CHANNEL_NOT_REQUIRED,
+    TREQ_SQ_FLOW_CONTROL_DISABLE, TREQ_ZERO_HOST_ID,
 };
 use nvme_spec::fabrics::CNTLID_DYNAMIC;
 use nvme_spec::{U16, U64};
@@ -38,7 +39,7 @@ pub struct Referral {
 }
 
 /// The whole log as this host sees it through the connection at `local`: one record for each of its subsystems and each listener, then the
-/// referrals.
+/// referrals, then this service itself at each listener (Base, "Discovery Log Page": SUBTYPE 03h).
 pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAddr) -> Vec<u8> {
     let mut records = Vec::new();
     let visible = target
@@ -57,6 +58,7 @@ pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAdd
         }
     }
     records.extend(target.referrals().iter().filter_map(referral));
+    records.extend(current(target, local));
     let mut header = DiscoveryLogHeader::new_zeroed();
     header.generation = U64::new(generation);
     header.records = U64::new(records.len() as u64);
@@ -65,6 +67,26 @@ pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAdd
         log.extend_from_slice(record.as_bytes());
     }
     log
+}
+
+/// The records of this service: with keep alive and events, hosts may stay connected to it.
+fn current(target: &Target, local: SocketAddr) -> Vec<DiscoveryLogEntry> {
+    let entries = target.discovery_limits().queue_entries_max;
+    let listeners = target.listeners().iter();
+    let mut records: Vec<_> = listeners
+        .filter_map(|listener| record(listener, local, entries))
+        .collect();
+    let duplicate = if records.len() > 1 {
+        EFLAG_DUPLICATE_RETURNED_INFORMATION
+    } else {
+        0
+    };
+    for record in &mut records {
+        record.subtype = SubsystemType::CURRENT_DISCOVERY.0;
+        record.subnqn = Nqn::discovery().to_field();
+        record.eflags = U16::new(EFLAG_PERSISTENT_CONNECTIONS | duplicate);
+    }
+    records
 }
 
 fn referral(to: &Referral) -> Option<DiscoveryLogEntry> {
@@ -94,7 +116,8 @@ fn record(listener: &Listener, local: SocketAddr, entries: u16) -> Option<Discov
     let mut record = DiscoveryLogEntry::new_zeroed();
     record.trtype = transport.0;
     record.adrfam = family.0;
-    record.treq = TREQ_SECURE_CHANNEL_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE;
+    record.treq =
+        TREQ_SECURE_CHANNEL_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE | TREQ_ZERO_HOST_ID;
     record.port_id = U16::new(listener.port_id);
     record.cntlid = U16::new(CNTLID_DYNAMIC);
     record.admin_queue_entries = U16::new(entries);

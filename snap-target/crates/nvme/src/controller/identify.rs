@@ -9,7 +9,7 @@ use super::{
 };
 use crate::nqn::Nqn;
 use nvme_spec::identify::{
-    CSI_NVM, Cns, ControllerType, IdentifyController, IdentifyNamespace,
+    CSI_NVM, Cns, ControllerType, DCTYPE_DIRECT, IdentifyController, IdentifyNamespace,
     IndependentIdentifyNamespace, LbaFormat, NSATTR_WRITE_PROTECTED, NSTAT_READY, NWPC_PERMANENT,
     NWPC_UNTIL_POWER_CYCLE, NWPC_WRITE_PROTECT, NamespaceDescriptorHeader, NamespaceIdType,
     NvmIdentifyController, NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, vwc,
@@ -124,13 +124,14 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
     }
     if controller.is_discovery() {
         id.cntrltype = ControllerType::DISCOVERY.0;
+        id.dctype = DCTYPE_DIRECT;
         id.lpa = lpa::EXTENDED_DATA;
         id.subnqn = Nqn::discovery().to_field();
         return id;
     }
     id.cntrltype = ControllerType::IO.0;
-    id.lpa = lpa::COMMANDS_SUPPORTED | lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
     id.ctratt = U32::new(ctratt::HOST_ID_128 | ctratt::RESERVATIONS_NEED_HOST_ID);
+    id.lpa = lpa::COMMANDS_SUPPORTED | lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
     id.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;
     let [crdt1, crdt2, crdt3] = limits.retry_delays_100ms;
     id.crdt1_100ms = U16::new(crdt1);

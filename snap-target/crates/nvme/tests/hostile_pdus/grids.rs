@@ -164,14 +164,14 @@ impl Attack {
     }
 }
 
-/// What a page is long by the specification; the discovery log has one record here. `None`: not looked at beyond its start.
+/// What a page is long by the specification; the discovery log has two records here: the subsystem and the service. `None`: not looked at beyond its start.
 fn page_bytes(lid: u8) -> Option<u64> {
     Some(match lid {
         0x00 | 0x12 => 1024,
         0x01 => 64 * 64,
         0x02 | 0x03 => 512,
         0x04 | 0x05 => 4096,
-        0x70 => 1024 + 1024,
+        0x70 => 1024 + 2 * 1024,
         _ => return None,
     })
 }

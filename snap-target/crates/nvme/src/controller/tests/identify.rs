@@ -80,6 +80,7 @@ fn a_discovery_controller_describes_itself_and_nothing_else() {
         (id[111], u32_at(&id, 516), u32_at(&id, 92)),
         (2, 0, 1 << 31)
     );
+    assert_eq!(id[1806], 1, "DCTYPE: a direct discovery controller");
     assert_eq!(&id[768..768 + DISCOVERY.len()], DISCOVERY.as_bytes());
     for cns in [0x00, 0x02, 0x03, 0x05, 0x06, 0x07, 0x08, 0x1C] {
         assert_eq!(identify(&mut host, cns, 1, 0), Err(INVALID_FIELD));

@@ -249,23 +249,28 @@ fn lengths_are_checked_against_descriptor_and_mdts() {
     );
 }
 
-/// The discovery log: one record for each listener, wildcard addresses replaced, a generation, no referrals.
+/// The discovery log: one record for each listener, wildcard addresses replaced, a generation, no referrals; then the service itself at each.
 #[test]
 fn the_discovery_log_names_every_listener() {
     let mut host = Host::enabled(DISCOVERY);
-    let log = page(&mut host, 0x70, 1024 + 2 * 1024);
+    let log = page(&mut host, 0x70, 1024 + 4 * 1024);
     assert_eq!(
         (u64_at(&log, 0), u64_at(&log, 8), u16_at(&log, 16)),
-        (1, 2, 0),
+        (1, 4, 0),
         "GENCTR, NUMREC, RECFMT"
     );
     let text = |at: usize, len: usize| String::from_utf8(log[at..at + len].to_vec()).unwrap();
-    for (record, family, port_id, port, address) in [
-        (1024, 1, 1, "4420", "192.0.2.9"),
-        (2048, 2, 2, "4421", "2001:db8::1"),
+    // SUBTYPE 2: a subsystem; 3: this service. EFLAGS: hosts may stay connected, and each address tells the same.
+    let (data, current) = ((2, SUBSYSTEM, 0), (3, DISCOVERY, 0b11));
+    for (record, (subtype, subnqn, eflags), family, port_id, port, address) in [
+        (1024, data, 1, 1, "4420", "192.0.2.9"),
+        (2048, data, 2, 2, "4421", "2001:db8::1"),
+        (3072, current, 1, 1, "4420", "192.0.2.9"),
+        (4096, current, 2, 2, "4421", "2001:db8::1"),
     ] {
-        // TRTYPE 3, SUBTYPE 2, TREQ: not required, flow control may be off.
-        assert_eq!(log[record..record + 4], [3, family, 2, 0b110]);
+        // TRTYPE 3; TREQ: secure channel not required, flow control may be off, a host identifier may be 0.
+        assert_eq!(log[record..record + 4], [3, family, subtype, 0b1110]);
+        assert_eq!(u16_at(&log, record + 10), eflags);
         assert_eq!(
             (
                 u16_at(&log, record + 4),
@@ -276,10 +281,7 @@ fn the_discovery_log_names_every_listener() {
         );
         assert_eq!(text(record + 32, 32), format!("{port:<32}"));
         assert_eq!(text(record + 512, 256), format!("{address:<256}"));
-        assert_eq!(
-            text(record + 256, SUBSYSTEM.len() + 1),
-            format!("{SUBSYSTEM}\0")
-        );
+        assert_eq!(text(record + 256, subnqn.len() + 1), format!("{subnqn}\0"));
         assert_eq!(log[record + 768], 0, "no TLS");
     }
     // As nvme-cli reads it: the header alone, then all in pieces.
@@ -312,7 +314,10 @@ fn the_discovery_log_shows_only_what_the_host_may_use() {
         next_slot: 0,
     };
     host.set_cc(0x0046_0001);
-    assert_eq!(u64_at(&page(&mut host, 0x70, 1024), 8), 0);
+    let log = page(&mut host, 0x70, 2048);
+    assert_eq!(u64_at(&log, 8), 1);
+    // The service itself, at its only address.
+    assert_eq!((log[1026], u16_at(&log, 1034)), (3, 0b10));
 }
 
 /// What was counted is the subsystem's: a host that comes back, and another host, find it; what came before this process is added.
