@@ -16,6 +16,7 @@ use crate::nqn::Nqn;
 use crate::queue::{Completion, Slot};
 use nvme_spec::Nsid;
 use nvme_spec::feature::async_event_configuration;
+use nvme_spec::log::LogPageId;
 use nvme_spec::register::{Cap, Cc, Csts};
 use nvme_spec::reservation::NotificationType;
 use std::net::SocketAddr;
@@ -325,8 +326,8 @@ impl Controller {
         &self.errors
     }
 
-    pub(super) fn async_events(&mut self) -> &mut AsyncEvents {
-        &mut self.events
+    pub(super) fn async_events(&self) -> &AsyncEvents {
+        &self.events
     }
 
     /// OAES.
@@ -349,15 +350,13 @@ impl Controller {
         }
     }
 
-    pub(super) fn read_reservation_notification(&mut self, retain_event: bool) -> Vec<u8> {
-        let page = self.notifications.take();
-        let more = self.notifications.any();
-        self.events.reservation_read(retain_event, more);
-        page
+    /// Reservation Notification: the oldest one.
+    pub(super) fn reservation_notification(&self) -> Vec<u8> {
+        self.notifications.page()
     }
 
-    pub(super) fn read_discovery_log(&mut self, retain_event: bool) -> Vec<u8> {
-        self.events.discovery_read(retain_event);
+    /// The discovery log; empty for an I/O controller.
+    pub(super) fn discovery_log(&self) -> Vec<u8> {
         match &self.role {
             Role::Discovery {
                 target,
@@ -365,6 +364,21 @@ impl Controller {
                 generation,
             } => discovery::log(target, *generation, &self.host, *local),
             Role::Io { .. } => Vec::new(),
+        }
+    }
+
+    /// The host was given a page. Unless it retains the event, that may come again; what it was told of is told no more.
+    pub(super) fn log_page_was_read(&mut self, page: LogPageId, retain_event: bool) {
+        match page {
+            LogPageId::CHANGED_NAMESPACES => self.events.changed_read(retain_event),
+            LogPageId::DISCOVERY => self.events.discovery_read(retain_event),
+            // Each reading takes one, whatever becomes of the event.
+            LogPageId::RESERVATION_NOTIFICATION => {
+                self.notifications.pop();
+                let more = self.notifications.any();
+                self.events.reservation_read(retain_event, more);
+            }
+            _ => {}
         }
     }
 }

@@ -83,8 +83,8 @@ impl AsyncEvents {
         self.match_up();
     }
 
-    /// The Changed Attached Namespace List was read: its page, and unless `retain` the event may come again.
-    pub fn take_changed(&mut self, retain: bool) -> Vec<u8> {
+    /// The Changed Attached Namespace List.
+    pub fn changed(&self) -> Vec<u8> {
         let mut page = vec![0; CHANGED_MAX * 4];
         let everything = [Nsid::BROADCAST];
         let listed = if self.overflow {
@@ -95,13 +95,17 @@ impl AsyncEvents {
         for (to, nsid) in page.chunks_exact_mut(4).zip(listed) {
             to.copy_from_slice(&nsid.0.to_le_bytes());
         }
+        page
+    }
+
+    /// It was read. Unless `retain` it is empty now and the event may come again: with the next change, since the host has seen those before.
+    pub fn changed_read(&mut self, retain: bool) {
         if !retain {
             self.changed.clear();
             self.overflow = false;
             self.namespaces.masked = false;
-            self.match_up();
+            self.namespaces.pending = false;
         }
-        page
     }
 
     /// The discovery log was read.

@@ -87,7 +87,7 @@ impl Window {
     }
 }
 
-/// What a Get Log Page asks for. Reading a page has effects on events, unless RAE is set.
+/// What a Get Log Page asks for. A reading that succeeds has effects on events, and on what some pages hold.
 pub(super) fn window(controller: &mut Controller, sqe: &Sqe, now: Time) -> Result<Window, Status> {
     let ask = GetLogPage::of(sqe);
     if ask.offset & 0b11 != 0 || ask.offset_is_index {
@@ -110,6 +110,7 @@ pub(super) fn window(controller: &mut Controller, sqe: &Sqe, now: Time) -> Resul
         .ok()
         .filter(|&offset| offset <= page.len())
         .ok_or(Status::INVALID_FIELD.dnr())?;
+    controller.log_page_was_read(ask.id, ask.retain_event);
     Ok(Window {
         page,
         offset,
@@ -118,7 +119,7 @@ pub(super) fn window(controller: &mut Controller, sqe: &Sqe, now: Time) -> Resul
 }
 
 fn page(
-    controller: &mut Controller,
+    controller: &Controller,
     ask: &GetLogPage,
     nsid: Nsid,
     pages: &[LogPageId],
@@ -133,16 +134,14 @@ fn page(
         }
         LogPageId::SMART => smart(controller, now).as_bytes().to_vec(),
         LogPageId::FIRMWARE_SLOT => firmware_slots(controller.names().2).as_bytes().to_vec(),
-        LogPageId::CHANGED_NAMESPACES => controller.async_events().take_changed(ask.retain_event),
+        LogPageId::CHANGED_NAMESPACES => controller.async_events().changed(),
         LogPageId::COMMANDS_SUPPORTED if ask.csi != CSI_NVM => {
             return Err(Status::INVALID_FIELD.dnr());
         }
         LogPageId::COMMANDS_SUPPORTED => commands_supported().as_bytes().to_vec(),
         LogPageId::FEATURES_SUPPORTED => features_supported(controller),
-        LogPageId::RESERVATION_NOTIFICATION => {
-            controller.read_reservation_notification(ask.retain_event)
-        }
-        LogPageId::DISCOVERY => controller.read_discovery_log(ask.retain_event),
+        LogPageId::RESERVATION_NOTIFICATION => controller.reservation_notification(),
+        LogPageId::DISCOVERY => controller.discovery_log(),
         _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
     };
     Ok(page)

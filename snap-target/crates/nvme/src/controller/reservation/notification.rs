@@ -41,14 +41,19 @@ impl Notifications {
         self.waiting.push_back(page);
     }
 
-    /// The page as a Get Log Page returns it: the oldest notification, which is gone then; zeros where there is none.
-    pub fn take(&mut self) -> Vec<u8> {
-        let mut page = self
-            .waiting
-            .pop_front()
-            .unwrap_or_else(ReservationNotification::new_zeroed);
-        page.available = u8::try_from(self.waiting.len()).unwrap_or(u8::MAX);
+    /// The page as a Get Log Page returns it: the oldest notification; zeros where there is none.
+    pub fn page(&self) -> Vec<u8> {
+        let mut page = ReservationNotification::new_zeroed();
+        if let Some(oldest) = self.waiting.front() {
+            page = *oldest;
+            page.available = u8::try_from(self.waiting.len() - 1).unwrap_or(u8::MAX);
+        }
         page.as_bytes().to_vec()
+    }
+
+    /// The oldest notification was read.
+    pub fn pop(&mut self) {
+        self.waiting.pop_front();
     }
 
     /// Whether more wait.

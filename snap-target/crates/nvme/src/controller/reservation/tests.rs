@@ -152,14 +152,15 @@ fn a_report_has_every_field_in_its_place() {
 fn notifications_come_oldest_first_and_count_those_that_were_lost() {
     use super::notification::Notifications;
     let mut queue = Notifications::default();
-    assert_eq!(queue.take(), vec![0; 64]);
+    assert_eq!(queue.page(), vec![0; 64]);
     for nsid in 1..=257 {
         queue.push(
             nvme_spec::Nsid(nsid),
             NotificationType::RESERVATION_RELEASED,
         );
     }
-    let page = queue.take();
+    let page = queue.page();
+    queue.pop();
     // 1 and 2 are lost; 3 is the oldest, 254 more wait.
     assert_eq!(page[..8], 3_u64.to_le_bytes());
     assert_eq!((page[8], page[9]), (2, 254));
