@@ -138,6 +138,7 @@ impl Controller {
     /// The subsystem's namespaces are now these; the host is told where it asked to be.
     pub fn set_namespaces(&mut self, namespaces: Arc<NamespaceSet>) {
         let changed = self.namespaces.changed(&namespaces);
+        self.features.keep_of(&namespaces);
         self.namespaces = namespaces;
         let notify = self
             .features

@@ -132,9 +132,21 @@ impl Features {
         }
     }
 
+    /// What was set for namespaces that are gone is forgotten: their NSIDs may be others' one day.
+    pub fn keep_of(&mut self, namespaces: &NamespaceSet) {
+        let is_there = |(nsid, _): &(Nsid, u32)| namespaces.get(*nsid).is_some();
+        self.error_recovery.retain(is_there);
+        self.notification_masks.retain(is_there);
+    }
+
     /// I/O queues granted by Number of Queues.
     pub fn io_queues(&self) -> u16 {
         self.io_queues
+    }
+
+    /// The same, where the host has asked.
+    pub fn granted_io_queues(&self) -> Option<u16> {
+        self.io_queues_granted.then_some(self.io_queues)
     }
 
     /// The host asked for this notice.
@@ -144,11 +156,6 @@ impl Features {
 
     /// CDFE: what Host Behavior Support says now and later.
     pub fn copy_formats(&self) -> CopyFormats {
-    /// The same, where the host has asked.
-    pub fn granted_io_queues(&self) -> Option<u16> {
-        self.io_queues_granted.then_some(self.io_queues)
-    }
-
         self.copy_formats.clone()
     }
 
@@ -329,6 +336,7 @@ impl Features {
             // There is always one: the Connect of the admin queue has seen to that.
             .min(context.io_queues_left.saturating_sub(1));
         self.io_queues = granted_z + 1;
+        self.io_queues_granted = true;
         Ok(NumberOfQueues::new(granted_z, granted_z).0)
     }
 
@@ -336,7 +344,6 @@ impl Features {
         if value & !(async_event_configuration::SMART_MASK | notices) != 0 {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        self.io_queues_granted = true;
         self.async_events = value;
         Ok(())
     }

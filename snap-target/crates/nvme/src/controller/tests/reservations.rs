@@ -103,3 +103,31 @@ fn a_reset_forgets_them() {
     assert_eq!(mask(&mut host, 3, 0), Ok(0));
     assert_eq!(read(&mut host, false), (0, 0, 0, 0));
 }
+
+/// What was set for a namespace goes with it: another one that is given its NSID begins anew.
+#[test]
+fn a_mask_goes_with_its_namespace() {
+    let mut host = Host::io();
+    let nqn = Nqn::parse(SUBSYSTEM).unwrap();
+    let error_recovery = |host: &mut Host, nsid| host.plain(&command(0x0A, nsid, 0x05, 0));
+    for nsid in [1, 3] {
+        assert_eq!(set_mask(&mut host, nsid, 1 << 2), Ok(0));
+        assert_eq!(host.plain(&command(0x09, nsid, 0x05, 7)), Ok(0));
+    }
+    let without = namespaces()
+        .iter()
+        .filter(|it| it.nsid != Nsid(3))
+        .cloned()
+        .collect::<Vec<_>>();
+    let without = NamespaceSet::new(8, without).unwrap();
+    assert!(host.registry.set_namespaces(&nqn, &Arc::new(without)));
+    assert!(host.registry.set_namespaces(&nqn, &Arc::new(namespaces())));
+    assert_eq!(
+        (mask(&mut host, 3, 0), error_recovery(&mut host, 3)),
+        (Ok(0), Ok(0))
+    );
+    assert_eq!(
+        (mask(&mut host, 1, 0), error_recovery(&mut host, 1)),
+        (Ok(1 << 2), Ok(7))
+    );
+}
