@@ -480,11 +480,10 @@ impl IoQueue {
 
     /// Answers, with `data_bytes` of the slot's buffer.
     fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
-        let machine = &mut self.link.machine;
         // What a read returns, or what a write brought.
-        let bytes = data_bytes.max(machine.transfer(slot).bytes());
+        let bytes = data_bytes.max(self.link.machine.transfer(slot).bytes());
         self.meter.end(slot, &completion, bytes);
-        machine.respond(slot, completion, data_bytes);
+        self.link.respond(slot, completion, data_bytes);
         self.answered += 1;
         // Of a copy that was refused before the engine had it.
         self.copying.retain(|(of, _)| *of != slot);

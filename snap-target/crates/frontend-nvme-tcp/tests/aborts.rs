@@ -16,6 +16,10 @@ use support::target::{Target, disk, memory};
 const HOST: &str = "nqn.2026-11.io.example:host";
 const NO_KEEP_ALIVE: Duration = Duration::ZERO;
 const SUCCESS: u16 = 0;
+/// Command Aborted due to Failed Fused Command.
+const FUSED_FAILED: u16 = 0x09;
+const COMPARE: u8 = 0x05;
+const WRITE: u8 = 0x01;
 /// Command Abort Requested.
 const ABORT_REQUESTED: u16 = 0x07;
 /// Abort Command Limit Exceeded, Do Not Retry.
@@ -116,4 +120,52 @@ fn an_abort_outlives_the_queue() {
     let answer = admin.response();
     assert_eq!((answer.cid, answer.status, answer.dw0), (abort, 0, 1));
     gate.open();
+}
+
+/// A first half that waits for its second one has begun nothing: it ends at once, and its second half fails with it.
+#[test]
+fn a_first_half_that_waits_is_aborted() {
+    let target = Target::start_many(disk(memory()), 2);
+    let (mut admin, mut io) = connect(&target);
+    let first = io.send_half(1, COMPARE, [3, 0, 0], &[0; 4096]);
+    let asked = Instant::now();
+    // Its reactor may not have it yet.
+    while !admin.abort(2, first) {
+        assert!(asked.elapsed() < Duration::from_secs(1), "it is not ended");
+    }
+    let ended = io.response();
+    assert_eq!((ended.cid, ended.status), (first, ABORT_REQUESTED));
+    let second = io.send_half(2, WRITE, [3, 0, 0], &[0xAA; 4096]);
+    let failed = io.response();
+    assert_eq!((failed.cid, failed.status), (second, FUSED_FAILED));
+    assert_eq!(io.read(3), vec![0; 4096]);
+}
+
+/// The Write of a pair ends with its Compare while its own data are on their way. They are dropped, and nothing of them is held against the queue,
+/// which is asked for no more than 2 MiB at a time.
+#[test]
+fn aborted_pairs_leave_the_queue_as_it_was() {
+    let target = Target::start_many(disk(memory()), 2);
+    let (mut admin, mut io) = connect(&target);
+    // 32 KiB each.
+    for _ in 0..65 {
+        let compare = io.send_remote_half(1, COMPARE, 0, 8);
+        let write = io.send_remote_half(2, WRITE, 0, 8);
+        let (of_compare, of_write) = (io.r2t(), io.r2t());
+        assert_eq!((of_compare.cid, of_write.cid), (compare, write));
+        let abort = admin.send_abort(2, compare);
+        assert!(!abort_answer(&mut admin, &[abort], 2));
+        io.send_data(of_compare, 0);
+        let ended = io.response();
+        assert_eq!((ended.cid, ended.status), (compare, ABORT_REQUESTED));
+        io.send_data(of_write, 0xAA);
+        let ended = io.response();
+        assert_eq!((ended.cid, ended.status), (write, FUSED_FAILED));
+        let answer = admin.response();
+        assert_eq!((answer.cid, answer.dw0), (abort, 0));
+    }
+    assert_eq!(io.read(0), vec![0; 4096]);
+    let cid = io.write(0, 0x55);
+    let ended = io.response();
+    assert_eq!((ended.cid, ended.status), (cid, SUCCESS));
 }

@@ -75,6 +75,10 @@ impl IoQueue {
             self.fail_with_half(slot, status);
             return true;
         }
+        if self.halves.is_alone(slot) {
+            self.fail_with_half(slot, status);
+            return true;
+        }
         // Where its data are on their way, they are dropped when they are there.
         self.place(slot) != Place::Engine
     }

@@ -51,6 +51,12 @@ impl Halves {
         self.by_slot.get(slot.index()).is_some_and(Option::is_some)
     }
 
+    /// Whether it is a first half whose second has not come: nothing was asked for it.
+    pub(super) fn is_alone(&self, slot: Slot) -> bool {
+        let half = self.by_slot.get(slot.index()).copied().flatten();
+        half.is_some_and(|half| half.other.is_none())
+    }
+
     fn put(&mut self, slot: Slot, half: Half) {
         if self.by_slot.is_empty() {
             self.by_slot.resize(usize::from(self.entries), None);

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use nvme::digest::crc32c_append;
-use nvme::queue::Transfer;
+use nvme::queue::Completion;
 use nvme::tcp::batch::Slot;
 use nvme::tcp::target::{Event as MachineEvent, Want};
 use nvme_spec::Status;
@@ -40,7 +40,9 @@ pub(crate) enum Receiving {
 #[derive(Debug)]
 pub(super) struct Inflow {
     receiving: Receiving,
-    /// Commands whose data an R2T asked for and that have not all come.
+    /// By slot: bytes of a command's data that an R2T asked for, until all have come or the command was answered.
+    awaited_of: Vec<u32>,
+    /// Commands with such data.
     awaited: usize,
     /// All their bytes.
     awaited_bytes: u64,
@@ -81,6 +83,7 @@ impl Inflow {
     pub(super) fn new(receiving: Receiving) -> Result<Self, ReactorError> {
         Ok(Self {
             receiving,
+            awaited_of: Vec::new(),
             awaited: 0,
             awaited_bytes: 0,
             filled: false,
@@ -104,6 +107,24 @@ impl Inflow {
         !self.held.is_empty() || !self.landed.is_empty()
     }
 
+    fn await_data(&mut self, slot: Slot, bytes: u32) {
+        if self.awaited_of.len() <= slot.index() {
+            self.awaited_of.resize(slot.index() + 1, 0);
+        }
+        self.awaited_of[slot.index()] = bytes;
+        self.awaited += 1;
+        self.awaited_bytes += u64::from(bytes);
+    }
+
+    fn awaits_no_more(&mut self, slot: Slot) {
+        let awaited = self.awaited_of.get_mut(slot.index());
+        let bytes = awaited.map_or(0, std::mem::take);
+        if bytes > 0 {
+            self.awaited -= 1;
+            self.awaited_bytes -= u64::from(bytes);
+        }
+    }
+
     /// Whether the next payload goes to its place without a copy.
     fn is_in_place(&self) -> bool {
         self.receiving == Receiving::InPlace || self.awaited > 0
@@ -125,8 +146,8 @@ impl Link {
     pub(crate) fn request_data(&mut self, slot: Slot, clock: Clock) -> Result<(), Status> {
         self.machine.request_data(slot, clock.now())?;
         self.watch(clock);
-        self.inflow.awaited += 1;
-        self.inflow.awaited_bytes += u64::from(self.machine.transfer(slot).bytes());
+        let bytes = self.machine.transfer(slot).bytes();
+        self.inflow.await_data(slot, bytes);
         self.inflow.singles = SINGLE_RECEIVES;
         Ok(())
     }
@@ -143,13 +164,15 @@ impl Link {
     }
 
     pub(super) fn note(&mut self, event: &MachineEvent) {
-        if let MachineEvent::DataReady { slot } | MachineEvent::DataCorrupt { slot } = event
-            && let Transfer::Remote { bytes } = self.machine.transfer(*slot)
-        {
-            let inflow = &mut self.inflow;
-            inflow.awaited = inflow.awaited.saturating_sub(1);
-            inflow.awaited_bytes = inflow.awaited_bytes.saturating_sub(u64::from(bytes));
+        if let MachineEvent::DataReady { slot } | MachineEvent::DataCorrupt { slot } = event {
+            self.inflow.awaits_no_more(*slot);
         }
+    }
+
+    /// Ends a command, whose data may still be on their way: then they go nowhere.
+    pub(crate) fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
+        self.inflow.awaits_no_more(slot);
+        self.machine.respond(slot, completion, data_bytes);
     }
 
     pub(super) fn received(&mut self, event: Event) {

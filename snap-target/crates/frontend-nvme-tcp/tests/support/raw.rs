@@ -394,6 +394,13 @@ impl Queue {
         self.send(sqe, Data::InCapsule(data))
     }
 
+    /// A half of so many blocks, FUSE 1 or 2, whose data are asked for; not waited for.
+    pub fn send_remote_half(&mut self, fuse: u8, opcode: u8, lba: u64, blocks: u16) -> u16 {
+        let mut sqe = range_sqe(opcode, lba, blocks);
+        sqe[1] = fuse;
+        self.send(sqe, Data::Remote(u32::from(blocks) * BLOCK_BYTES))
+    }
+
     /// Any command that brings data which it is asked for.
     pub fn bring_when_asked(&mut self, opcode: u8, cdw: [u32; 3], data: &[u8]) -> Response {
         let bytes = u32::try_from(data.len()).unwrap();
@@ -517,6 +524,9 @@ fn fabrics(fctype: u8) -> [u8; 64] {
 
 /// HOSTID of a host of this name: it follows from the name; a host that is named anonymous has none.
 pub fn host_id(host: &str) -> [u8; 16] {
+    if host.ends_with(":anonymous") {
+        return [0; 16];
+    }
     let mut id = [7; 16];
     for (place, byte) in host.bytes().enumerate() {
         id[place % 16] ^= byte.rotate_left(u32::try_from(place / 16).unwrap());
@@ -524,9 +534,6 @@ pub fn host_id(host: &str) -> [u8; 16] {
     id
 }
 
-    if host.ends_with(":anonymous") {
-        return [0; 16];
-    }
 fn sqe(opcode: u8, nsid: u32, cdw: [u32; 3]) -> [u8; 64] {
     let mut sqe = [0; 64];
     sqe[0] = opcode;
