@@ -47,6 +47,12 @@ pub(crate) const SINGLE_RECEIVES: u32 = 32;
 /// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
+/// A peer that says nothing for so long is asked whether it is there (TCP keepalive), so often, so many times: a host without a keep alive timer
+/// (KATO 0) that is gone without a word holds its controller no longer than that.
+pub(crate) const PEER_IDLE: Duration = Duration::from_secs(15);
+pub(crate) const PEER_PROBE_INTERVAL: Duration = Duration::from_secs(5);
+pub(crate) const PEER_PROBES: u32 = 3;
+
 /// How long an Abort waits for its command before it is answered that the command was not aborted.
 pub(crate) const ABORT_PATIENCE: Duration = Duration::from_secs(2);
 /// How long Preempt and Abort waits for the commands of those who were preempted: below the 30 s of a host.

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
+use std::time::Duration;
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use nvme::controller::{Admitted, Controller, ControllerId};
@@ -12,6 +13,7 @@ use reactor::{Fd, Ring};
 
 use crate::clock::Clock;
 use crate::config::FrontendError;
+use crate::limits::{PEER_IDLE, PEER_PROBE_INTERVAL, PEER_PROBES};
 use crate::link::{Link, Receiving};
 use crate::message::{Adoption, QueueCounters};
 use crate::meter::QueueNames;
@@ -60,6 +62,7 @@ impl Visitor {
             tracing::debug!(%error, "the send buffer keeps its size");
         }
         avoid_pacing(&socket);
+        notice_silence(&socket);
         let (local, peer) = (socket.local_addr()?, socket.peer_addr()?);
         let machine = Machine::new(limits, clock.now());
         let mut link = Link::new(
@@ -108,6 +111,21 @@ impl Visitor {
     }
 }
 
+/// Has the system find out when the peer is gone without a word; the connection fails then.
+fn notice_silence(socket: &TcpStream) {
+    let seconds = |time: Duration| u32::try_from(time.as_secs()).unwrap_or(u32::MAX);
+    let set = setsockopt(socket, sockopt::KeepAlive, &true)
+        .and_then(|()| setsockopt(socket, sockopt::TcpKeepIdle, &seconds(PEER_IDLE)))
+        .and_then(|()| {
+            let interval = seconds(PEER_PROBE_INTERVAL);
+            setsockopt(socket, sockopt::TcpKeepInterval, &interval)
+        })
+        .and_then(|()| setsockopt(socket, sockopt::TcpKeepCount, &PEER_PROBES));
+    if let Err(error) = set {
+        tracing::warn!(%error, "a peer that is gone without a word is not noticed");
+    }
+}
+
 /// Where the system's congestion control paces its packets (BBR), the connection uses Reno, which every Linux allows anyone: pacing delays the
 /// answers of a local storage network by more than it could ever save (docs/benchmarks.md).
 fn avoid_pacing(socket: &TcpStream) {
@@ -116,5 +134,25 @@ fn avoid_pacing(socket: &TcpStream) {
     if paces && let Err(error) = setsockopt(socket, sockopt::TcpCongestion, &OsString::from("reno"))
     {
         tracing::debug!(%error, "the congestion control stays as it is");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host with KATO 0 that loses its power sends nothing more, not even an end.
+    #[test]
+    fn a_peer_that_is_gone_is_noticed_within_half_a_minute() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (socket, _) = listener.accept().unwrap();
+        assert!(!getsockopt(&socket, sockopt::KeepAlive).unwrap());
+        notice_silence(&socket);
+        assert!(getsockopt(&socket, sockopt::KeepAlive).unwrap());
+        let idle = getsockopt(&socket, sockopt::TcpKeepIdle).unwrap();
+        let interval = getsockopt(&socket, sockopt::TcpKeepInterval).unwrap();
+        let probes = getsockopt(&socket, sockopt::TcpKeepCount).unwrap();
+        assert_eq!((idle, interval, probes), (15, 5, 3));
     }
 }
