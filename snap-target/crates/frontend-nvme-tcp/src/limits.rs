@@ -75,6 +75,10 @@ const _: () = assert!(
     KEEP_PATIENCE.as_secs() + PREEMPT_PATIENCE.as_secs() < 30,
     "a Preempt and Abort is answered before its host gives it up"
 );
+const _: () = assert!(
+    ADMIN_QUEUES_MAX <= nvme::controller::reservation::REGISTRANTS_MAX,
+    "every host that is connected can register"
+);
 const _: () = assert!(BATCH_SEGMENTS_MAX <= 1024, "IOV_MAX");
 const _: () = assert!(
     ADMIN_CAPSULE_DATA_BYTES <= 8 << 10,

@@ -20,8 +20,9 @@ pub(super) use notification::Notifications;
 pub use record::RecordError;
 pub use table::{Change, HostId, Key, Registrant, Table};
 
-/// Registrants of one namespace: hosts that share one disk. With more, Register fails with Internal Error.
-pub const REGISTRANTS_MAX: usize = 128;
+/// Registrants of one namespace: as many hosts as a target has admin queues, so that each that is connected can register (Base, "Reservations": a
+/// Register never lacks resources). With more, of which some are gone, it fails with Internal Error.
+pub const REGISTRANTS_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests;
