@@ -11,6 +11,9 @@ use std::time::Duration;
 /// NN: the greatest NSID.
 pub const NAMESPACES_MAX: u32 = 1024;
 
+/// Entries of a discovery controller's queue, as hosts have them (Base: at least 32): any host may connect one and take no answers.
+const DISCOVERY_QUEUE_ENTRIES_MAX: u16 = 32;
+
 /// Most data that an admin command may bring.
 pub const ADMIN_DATA_IN_BYTES_MAX: u32 = 4096;
 
@@ -357,13 +360,15 @@ impl Target {
     /// Limits of discovery controllers: what a connection made for any of the subsystems can hold.
     pub(super) fn discovery_limits(&self) -> ControllerLimits {
         let of_all = self.subsystems.iter().map(|subsystem| subsystem.limits);
-        of_all.fold(ControllerLimits::default(), |all, limits| {
-            ControllerLimits {
-                queue_entries_max: all.queue_entries_max.min(limits.queue_entries_max),
-                transfer_bytes_max: all.transfer_bytes_max.min(limits.transfer_bytes_max),
-                async_events_max: all.async_events_max.min(limits.async_events_max),
-                ..all
-            }
+        let alone = ControllerLimits {
+            queue_entries_max: DISCOVERY_QUEUE_ENTRIES_MAX,
+            ..ControllerLimits::default()
+        };
+        of_all.fold(alone, |all, limits| ControllerLimits {
+            queue_entries_max: all.queue_entries_max.min(limits.queue_entries_max),
+            transfer_bytes_max: all.transfer_bytes_max.min(limits.transfer_bytes_max),
+            async_events_max: all.async_events_max.min(limits.async_events_max),
+            ..all
         })
     }
 

@@ -373,14 +373,17 @@ fn a_silent_host_expires() {
     assert!(host.registry.deadline().is_some());
 }
 
-/// A discovery queue is no longer than the connections that are made for the subsystems.
+/// A discovery queue is no longer than the connections that are made for the subsystems, and no longer than hosts need.
 #[test]
 fn a_discovery_queue_fits_the_subsystems_limits() {
-    let mut registry = registry(|_| ());
-    let (sqe, data) = connect_command(0, 63, 0xFFFF, DISCOVERY);
-    assert_eq!(connect(&mut registry, &sqe, &data).unwrap().entries, 64);
-    let (sqe, data) = connect_command(0, 64, 0xFFFF, DISCOVERY);
-    assert_eq!(connect(&mut registry, &sqe, &data), invalid(44));
+    for (of_subsystem, entries) in [(16, 16), (32, 32), (64, 32)] {
+        let mut registry = registry(|subsystem| subsystem.limits.queue_entries_max = of_subsystem);
+        let (sqe, data) = connect_command(0, entries - 1, 0xFFFF, DISCOVERY);
+        let admitted = connect(&mut registry, &sqe, &data).unwrap();
+        assert_eq!(admitted.entries, entries);
+        let (sqe, data) = connect_command(0, entries, 0xFFFF, DISCOVERY);
+        assert_eq!(connect(&mut registry, &sqe, &data), invalid(44));
+    }
 }
 
 /// A discovery controller without keep alive ends after two idle minutes.

@@ -261,8 +261,8 @@ fn the_discovery_log_names_every_listener() {
     );
     let text = |at: usize, len: usize| String::from_utf8(log[at..at + len].to_vec()).unwrap();
     // SUBTYPE 2: a subsystem; 3: this service. EFLAGS: hosts may stay connected, and each address tells the same.
-    let (data, current) = ((2, SUBSYSTEM, 0), (3, DISCOVERY, 0b11));
-    for (record, (subtype, subnqn, eflags), family, port_id, port, address) in [
+    let (data, current) = ((2, SUBSYSTEM, 0, 64), (3, DISCOVERY, 0b11, 32));
+    for (record, (subtype, subnqn, eflags, entries), family, port_id, port, address) in [
         (1024, data, 1, 1, "4420", "192.0.2.9"),
         (2048, data, 2, 2, "4421", "2001:db8::1"),
         (3072, current, 1, 1, "4420", "192.0.2.9"),
@@ -277,7 +277,7 @@ fn the_discovery_log_names_every_listener() {
                 u16_at(&log, record + 6),
                 u16_at(&log, record + 8)
             ),
-            (port_id, 0xFFFF, 64)
+            (port_id, 0xFFFF, entries)
         );
         assert_eq!(text(record + 32, 32), format!("{port:<32}"));
         assert_eq!(text(record + 512, 256), format!("{address:<256}"));
