@@ -14,16 +14,26 @@
 )]
 #![allow(dead_code, reason = "the tests use more of it")]
 
+#[path = "../tests/simulation/client.rs"]
+mod client;
+#[path = "../tests/simulation/extras.rs"]
+mod extras;
 #[path = "../tests/simulation/host.rs"]
 mod host;
 #[path = "../tests/simulation/link.rs"]
 mod link;
 #[path = "../tests/simulation/model.rs"]
 mod model;
+#[path = "../tests/simulation/oracle.rs"]
+mod oracle;
 #[path = "../tests/simulation/plan.rs"]
 mod plan;
+#[path = "../tests/simulation/reservations.rs"]
+mod reservations;
 #[path = "../tests/support/mod.rs"]
 mod support;
+#[path = "../tests/simulation/workload.rs"]
+mod workload;
 #[path = "../tests/simulation/world.rs"]
 mod world;
 

@@ -121,6 +121,12 @@ pub fn host_bytes(data: &[u8]) {
     assert!(held < MEMORY_MAX, "{held} bytes");
 }
 
+/// Opcodes of I/O commands that come with what is in the capsule: Write, Flush, Compare, Write Uncorrectable, Write Zeroes, Dataset Management,
+/// Verify, Reservation Register, Acquire and Release, Copy.
+const WITH_CAPSULE: [u32; 12] = [
+    0x01, 0x01, 0x00, 0x05, 0x04, 0x08, 0x09, 0x0C, 0x0D, 0x11, 0x15, 0x19,
+];
+
 /// One connection of a script's host.
 struct Open {
     queue: TargetQueue,
@@ -214,7 +220,10 @@ impl Session {
             10 => {
                 let data = vec![script.byte(); usize::from(script.byte()) * 32];
                 let blocks = (data.len() / 512) as u16;
-                capsule_with_data(sqe(script.of(&[1, 0, 5]) as u8, cid, 0, blocks, 0), &data)
+                let mut entry = sqe(script.of(&WITH_CAPSULE) as u8, cid, 0, blocks, 0);
+                // Halves of fused operations, most of them of none.
+                entry[1] |= script.byte() & script.byte() & 0b11;
+                capsule_with_data(entry, &data)
             }
             11 => return self.send_wanted(at, script),
             12 => return self.close(at),

@@ -1,36 +1,52 @@
-//! The host of the simulation: attaches, keeps alive, and runs reads and writes against the model.
+//! One queue of a host of the simulation: attaches, resets and shuts down, or runs commands, each as the oracle has it.
 
 use std::time::Duration;
 
 use nvme::Time;
 use nvme::initiator::{
-    AttachAdmin, AttachIo, Attached, Blocks, InitiatorError, KeepAlive, KeepAliveStep, Sequence,
-    Shutdown, Step, command,
+    AttachAdmin, AttachIo, Attached, Command, InitiatorError, Sequence, Shutdown, Step, command,
 };
 use nvme::tcp::batch::Slot;
 use nvme::tcp::host::{Event, HostError, HostOptions};
 use nvme_spec::register::{Cc, Csts, Property};
-use nvme_spec::{Cqe, Lba, Nsid};
+use nvme_spec::{Cid, Cqe, Status};
 
-use crate::model::Model;
+use crate::extras::Extra;
+use crate::oracle::{Io, Kind, Oracle, Pair, Who};
 use crate::support::host::HostQueue;
 use crate::support::random::Random;
+use crate::workload::{Next, Workload};
 
 /// CSTS is asked for again after that time.
 const CSTS_POLL_INTERVAL: Duration = Duration::from_millis(3);
 
-/// One queue of the host, and what it is doing.
+/// One queue of a host, and what it is doing.
 pub struct Queue {
     pub queue: HostQueue,
+    who: Who,
     task: Task,
     ready: bool,
-    /// I/O commands outstanding, by slot.
-    running: Vec<Option<Io>>,
-    /// The Keep Alive that is outstanding.
-    keep_alive: Option<Slot>,
+    /// Commands outstanding besides those of a task, by slot.
+    running: Vec<Option<Running>>,
+    /// Asynchronous Event Requests outstanding: they wait for something to happen.
+    events: usize,
+    /// Fused operations under way, by their numbers.
+    pairs: Vec<Option<Pair>>,
     refused: bool,
-    /// I/O commands completed, each as the model has it.
+    /// I/O commands completed, each as the oracle has it.
     pub completed: u32,
+    /// What else was answered: what it was, how, and its data.
+    pub answers: Vec<(Extra, Cqe, Vec<u8>)>,
+    /// I/O commands under way.
+    pub under_way: u32,
+    /// Of commands that an Abort has named, whether they were aborted: by their own answer, and by the Abort's.
+    aborted: Vec<(Cid, bool)>,
+    said_aborted: Vec<(Cid, bool)>,
+}
+
+enum Running {
+    Io(Io),
+    Extra(Extra),
 }
 
 enum Task {
@@ -42,20 +58,6 @@ enum Task {
     Stale(AttachIo),
     /// The admin queue of a running association, or an I/O queue at work.
     Live,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Io {
-    lba: Lba,
-    count: u32,
-    kind: Kind,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Kind {
-    Read,
-    Write { version: u64 },
-    Flush,
 }
 
 /// A controller level reset as a host does it (Base, "Controller Level Reset"): nothing is expected of the controller before CSTS.RDY is 0.
@@ -125,37 +127,36 @@ pub enum Progress {
     Ended(HostError),
 }
 
-/// What random I/O commands are made of.
-#[derive(Clone, Copy, Debug)]
-pub struct Workload {
-    pub blocks_max: u32,
-    pub lba_bytes: u32,
-}
-
 impl Queue {
-    pub fn admin(attach: AttachAdmin, options: HostOptions, now: Time) -> Queue {
-        Queue::new(Task::AttachAdmin(Box::new(attach)), options, now)
+    pub fn admin(who: Who, attach: AttachAdmin, options: HostOptions, now: Time) -> Queue {
+        Queue::new(who, Task::AttachAdmin(Box::new(attach)), options, now)
     }
 
-    pub fn io(attach: AttachIo, options: HostOptions, now: Time) -> Queue {
-        Queue::new(Task::AttachIo(attach), options, now)
+    pub fn io(who: Who, attach: AttachIo, options: HostOptions, now: Time) -> Queue {
+        Queue::new(who, Task::AttachIo(attach), options, now)
     }
 
-    fn new(task: Task, options: HostOptions, now: Time) -> Queue {
+    fn new(who: Who, task: Task, options: HostOptions, now: Time) -> Queue {
         Queue {
             queue: HostQueue::new(options, now),
+            who,
             task,
             ready: false,
-            running: vec![None; usize::from(options.depth)],
-            keep_alive: None,
+            running: (0..options.depth).map(|_| None).collect(),
+            events: 0,
+            pairs: Vec::new(),
             refused: false,
             completed: 0,
+            answers: Vec::new(),
+            under_way: 0,
+            aborted: Vec::new(),
+            said_aborted: Vec::new(),
         }
     }
 
     /// An I/O queue of an association that is over.
-    pub fn stale(attach: AttachIo, options: HostOptions, now: Time) -> Queue {
-        Queue::new(Task::Stale(attach), options, now)
+    pub fn stale(who: Who, attach: AttachIo, options: HostOptions, now: Time) -> Queue {
+        Queue::new(who, Task::Stale(attach), options, now)
     }
 
     /// Resets the controller.
@@ -171,26 +172,29 @@ impl Queue {
         self.task = Task::Shutdown(Shutdown::new(Duration::from_secs(5)));
     }
 
+    /// Nothing is outstanding but what waits for events.
     pub fn is_idle(&self) -> bool {
-        self.queue.connection.outstanding() == 0
+        self.queue.connection.outstanding() == self.events
+    }
+
+    /// Asynchronous Event Requests outstanding.
+    pub fn events(&self) -> usize {
+        self.events
+    }
+
+    pub fn room(&self) -> usize {
+        self.queue.connection.room()
     }
 
     /// Handles what has arrived, and does the next step of a sequence.
-    pub fn turn(
-        &mut self,
-        model: &mut Model,
-        keep_alive: &mut Option<KeepAlive>,
-        now: Time,
-    ) -> Progress {
+    pub fn turn(&mut self, oracle: &mut Oracle, now: Time) -> Progress {
         self.queue.connection.tick(now);
         let mut progress = Progress::Nothing;
         while let Some(event) = self.queue.next_event() {
             progress = Progress::Something;
             match event {
                 Event::Ready(_) => self.ready = true,
-                Event::Completed { slot, cqe, .. } => {
-                    self.completed(slot, &cqe, model, keep_alive, now);
-                }
+                Event::Completed { slot, cqe, .. } => self.completed(slot, &cqe, oracle, now),
                 Event::Fatal(error) => return Progress::Ended(error),
             }
         }
@@ -203,19 +207,19 @@ impl Queue {
         progress
     }
 
-    fn completed(
-        &mut self,
-        slot: Slot,
-        cqe: &Cqe,
-        model: &mut Model,
-        keep_alive: &mut Option<KeepAlive>,
-        now: Time,
-    ) {
-        if self.keep_alive == Some(slot) {
-            self.keep_alive = None;
-            assert!(cqe.status().is_success(), "{}", cqe.status());
-            return keep_alive.as_mut().unwrap().answered(now);
+    fn completed(&mut self, slot: Slot, cqe: &Cqe, oracle: &mut Oracle, now: Time) {
+        match self.running[slot.index()].take() {
+            Some(Running::Io(io)) => self.io_completed(slot, &io, cqe, oracle),
+            Some(Running::Extra(extra)) => {
+                self.events -= usize::from(extra == Extra::Event);
+                let data = self.queue.buffer(slot).to_vec();
+                self.answers.push((extra, *cqe, data));
+            }
+            None => self.task_completed(slot, cqe, now),
         }
+    }
+
+    fn task_completed(&mut self, slot: Slot, cqe: &Cqe, now: Time) {
         let data = self.queue.buffer(slot);
         let answered = match &mut self.task {
             Task::AttachAdmin(attach) => attach.answered(now, cqe, data),
@@ -232,15 +236,31 @@ impl Queue {
                 reset.answered(now, cqe);
                 Ok(())
             }
-            Task::Live => {
-                assert!(cqe.status().is_success(), "{}", cqe.status());
-                let io = self.running[slot.index()].take().unwrap();
-                finish(io, data, model);
-                self.completed += 1;
-                Ok(())
-            }
+            Task::Live => panic!("an answer to nothing: {cqe:?}"),
         };
         answered.unwrap();
+    }
+
+    fn io_completed(&mut self, slot: Slot, io: &Io, cqe: &Cqe, oracle: &mut Oracle) {
+        let status = cqe.status();
+        self.completed += 1;
+        self.under_way -= 1;
+        if io.abort_sent {
+            let is_aborted = status.code() == Status::ABORT_REQUESTED;
+            self.aborted.push((cqe.cid(), is_aborted));
+            self.compare_aborts();
+        }
+        let Kind::Half(number) = io.kind else {
+            let data = self.queue.buffer(slot);
+            return oracle.answered(io, self.who, status, data);
+        };
+        let pair = self.pairs[number].as_mut().unwrap();
+        let is_write = self.queue.is_second_half(slot);
+        pair.answers[usize::from(is_write)] = Some(status);
+        if pair.answers.iter().all(Option::is_some) {
+            let pair = self.pairs[number].take().unwrap();
+            oracle.pair_answered(&pair, self.who);
+        }
     }
 
     fn step(&mut self, now: Time) -> Option<Progress> {
@@ -267,76 +287,122 @@ impl Queue {
         }
     }
 
-    /// Sends a Keep Alive where one is due; false where the controller has not answered the last one in time.
-    pub fn keep_alive(&mut self, timer: &mut KeepAlive, now: Time) -> bool {
-        match timer.step(now) {
-            KeepAliveStep::Expired => false,
-            KeepAliveStep::WaitUntil(_) => true,
-            KeepAliveStep::Send => {
-                let command = command::keep_alive();
-                let slot = self.queue.submit(&command, Vec::new(), now).unwrap();
-                self.keep_alive = Some(slot);
-                timer.sent(now);
-                true
+    /// Sends an admin command that is no step of a task.
+    pub fn send_extra(&mut self, extra: Extra, command: &Command, data: Vec<u8>, now: Time) {
+        let slot = self.queue.submit(command, data, now).unwrap();
+        self.events += usize::from(extra == Extra::Event);
+        if extra == Extra::Event {
+            // Nobody knows when it is answered: it has no timeout.
+            assert!(self.queue.connection.abandon(slot));
+        }
+        self.running[slot.index()] = Some(Running::Extra(extra));
+    }
+
+    /// The identifier of one such command that is outstanding.
+    pub fn outstanding(&self, extra: Extra) -> Option<Cid> {
+        let is_it =
+            |running: &Option<Running>| matches!(running, Some(Running::Extra(it)) if *it == extra);
+        let index = self.running.iter().position(is_it)?;
+        self.cid_of(index)
+    }
+
+    /// An I/O command to abort, which counts as named from here on.
+    pub fn name_for_abort(&mut self) -> Option<Cid> {
+        let can = |running: &Option<Running>| match running {
+            Some(Running::Io(io)) => {
+                !io.abort_sent && !matches!(io.kind, Kind::Half(_) | Kind::Refused(_))
+            }
+            _ => false,
+        };
+        let index = self.running.iter().position(can)?;
+        if let Some(Running::Io(io)) = &mut self.running[index] {
+            io.abort_sent = true;
+        }
+        self.cid_of(index)
+    }
+
+    fn cid_of(&self, index: usize) -> Option<Cid> {
+        self.queue
+            .connection
+            .cid(Slot(u16::try_from(index).unwrap()))
+    }
+
+    /// Submits random I/O commands, if there is room and their blocks are free. Says how many.
+    pub fn submit(
+        &mut self,
+        oracle: &mut Oracle,
+        workload: Workload,
+        random: &mut Random,
+        most: u32,
+        now: Time,
+    ) -> u32 {
+        let room = self.room().min(most as usize);
+        if room == 0 {
+            return 0;
+        }
+        let free = self.pairs.iter().position(Option::is_none);
+        let number = free.unwrap_or(self.pairs.len());
+        match workload.next(oracle, random, self.who, room, number) {
+            None => 0,
+            Some(Next::One(command, data, io)) => {
+                self.submit_one(&command, data, io, now);
+                1
+            }
+            Some(Next::Two(halves, pair)) => {
+                if pair.is_some() {
+                    self.pairs
+                        .resize_with(self.pairs.len().max(number + 1), || None);
+                    self.pairs[number] = pair;
+                }
+                for (command, data, io) in *halves {
+                    self.submit_one(&command, data, io, now);
+                }
+                2
             }
         }
     }
 
-    /// Submits one random I/O command, if there is room and its blocks are free. True where it did.
-    pub fn submit(
-        &mut self,
-        model: &mut Model,
-        workload: Workload,
-        random: &mut Random,
-        now: Time,
-    ) -> bool {
-        if self.queue.connection.room() == 0 {
-            return false;
-        }
-        let lba = Lba(random.within(0..model.blocks() as u64));
-        let most = u64::from(workload.blocks_max).min(model.blocks() as u64 - lba.0);
-        let count = u32::try_from(random.within(1..most + 1)).unwrap();
-        if !model.claim(lba, count) {
-            return false;
-        }
-        let blocks = Blocks {
-            lba,
-            count,
-            lba_bytes: workload.lba_bytes,
-        };
-        let nsid = Nsid(1);
-        let (command, data, kind) = match random.within(0..10) {
-            0 => (command::flush(nsid), Vec::new(), Kind::Flush),
-            1..=5 => {
-                let (version, data) = model.write(lba, count);
-                (command::write(nsid, blocks), data, Kind::Write { version })
-            }
-            _ => (command::read(nsid, blocks), Vec::new(), Kind::Read),
-        };
-        let slot = self.queue.submit(&command, data, now).unwrap();
-        self.running[slot.index()] = Some(Io { lba, count, kind });
-        true
+    fn submit_one(&mut self, command: &Command, data: Vec<u8>, io: Io, now: Time) {
+        let slot = self.queue.submit(command, data, now).unwrap();
+        self.running[slot.index()] = Some(Running::Io(io));
+        self.under_way += 1;
+    }
+
+    /// What an Abort's answer says of the command that it named.
+    pub fn abort_answered(&mut self, cid: Cid, is_aborted: bool) {
+        self.said_aborted.push((cid, is_aborted));
+        self.compare_aborts();
+    }
+
+    fn compare_aborts(&mut self) {
+        // Identifiers come again: what is compared is forgotten.
+        let said = &mut self.said_aborted;
+        self.aborted.retain(|(cid, is_aborted)| {
+            let Some(place) = said.iter().position(|(of, _)| of == cid) else {
+                return true;
+            };
+            let (_, said) = said.swap_remove(place);
+            assert_eq!(
+                *is_aborted, said,
+                "the Abort says another thing than {cid:?}"
+            );
+            false
+        });
     }
 
     /// The connection is gone: the outcome of each write on it is unknown. Says how many commands were on it.
-    pub fn lose(&mut self, model: &mut Model) -> usize {
+    pub fn lose(&mut self, oracle: &mut Oracle) -> u32 {
         let mut lost = 0;
-        for io in self.running.iter_mut().filter_map(Option::take) {
-            if let Kind::Write { version } = io.kind {
-                model.lost(io.lba, io.count, version);
+        for running in self.running.iter_mut().filter_map(Option::take) {
+            if let Running::Io(io) = running {
+                oracle.lost(&io);
+                lost += 1;
             }
-            model.release(io.lba, io.count);
-            lost += 1;
         }
+        for pair in self.pairs.iter_mut().filter_map(Option::take) {
+            oracle.pair_lost(&pair);
+        }
+        (self.events, self.under_way) = (0, 0);
         lost
     }
-}
-
-fn finish(io: Io, data: &[u8], model: &mut Model) {
-    match io.kind {
-        Kind::Read => model.check(io.lba, data),
-        Kind::Write { version } => model.written(io.lba, io.count, version),
-        Kind::Flush => {}
-    }
-    model.release(io.lba, io.count);
 }

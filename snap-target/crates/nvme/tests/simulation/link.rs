@@ -35,8 +35,10 @@ pub struct Link {
 impl Link {
     /// Takes bytes at one end.
     pub fn send(&mut self, bytes: &[u8], shape: LinkShape, random: &mut Random, now: Time) {
-        self.bytes.drain(..self.start);
-        self.start = 0;
+        if self.start > self.bytes.len() / 2 {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+        }
         self.bytes.extend_from_slice(bytes);
         let mut rest = bytes.len();
         while rest > 0 {

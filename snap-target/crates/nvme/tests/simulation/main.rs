@@ -1,6 +1,7 @@
 //! Both ends of NVMe/TCP against each other, without sockets and with a clock that is stepped: bytes arrive in pieces of any
 //! length and late, the store answers out of order, connections are reset and go dark at any point, and whatever the host is
-//! told must agree with a model of the disk, byte for byte.
+//! told must agree with a model of the disk, byte for byte. Up to four associations of two hosts share the namespace: their
+//! commands overlap, they reserve it and preempt each other, abort, and are told of what happens.
 //!
 //! A fixed share of seeds runs in the tests; `XIO_SIM_SEEDS=10000 cargo test -p nvme --test simulation` runs more, and
 //! `XIO_SIM_SEED=77` runs one alone, with its plan printed. A million of them: `examples/seeds.rs`.
@@ -11,12 +12,17 @@
     reason = "a test that panics has failed"
 )]
 
+mod client;
+mod extras;
 mod host;
 mod link;
 mod model;
+mod oracle;
 mod plan;
+mod reservations;
 #[path = "../support/mod.rs"]
 mod support;
+mod workload;
 mod world;
 
 use std::time::Duration;
@@ -59,14 +65,15 @@ fn run_named(seed: u64) {
     let result = std::panic::catch_unwind(|| run(Plan::of(seed), seed));
     assert!(
         result.is_ok(),
-        "seed {seed} failed: run it alone with XIO_SIM_SEED={seed}"
+        "seed {seed} failed; alone: XIO_SIM_SEED={seed} cargo test -p nvme --test simulation"
     );
 }
 
 /// A plan without chance in its outcome.
 fn calm() -> Plan {
     Plan {
-        faults: Vec::new(),
+        clients: 1,
+        faults: vec![Vec::new()],
         ..Plan::of(3)
     }
 }
@@ -91,7 +98,10 @@ fn a_stream_cut_at_every_byte_changes_nothing() {
         },
         ..calm()
     };
-    assert_eq!(run(bytewise, 1), whole);
+    let cut = run(bytewise, 1);
+    // What commands meet follows from when they arrive.
+    let seen = whole.seen;
+    assert_eq!(Outcome { seen, ..cut }, whole);
 }
 
 /// What a store takes for a write; the host comes back after twenty of them, and its keep alive is four hundred.
@@ -102,7 +112,7 @@ fn with_late_writes(kind: FaultKind, store_latency_max: Duration, late_max: Dura
     let mut sum = Outcome::default();
     for seed in 0..30 {
         let plan = Plan {
-            faults: vec![after_commands(kind, 10); 3],
+            faults: vec![vec![after_commands(kind, 10); 3]],
             store_latency_max,
             late_max,
             queues: 2,
@@ -150,7 +160,7 @@ fn after_commands(kind: FaultKind, count: u32) -> Fault {
 
 #[test]
 fn a_reset_costs_one_association_and_loses_nothing_that_was_acknowledged() {
-    let faults = vec![after_commands(FaultKind::Reset, 20); 3];
+    let faults = vec![vec![after_commands(FaultKind::Reset, 20); 3]];
     let outcome = run(Plan { faults, ..calm() }, 1);
     assert_eq!(outcome.associations, 4);
     assert_eq!((outcome.host_expired, outcome.target_expired), (0, 0));
@@ -158,7 +168,7 @@ fn a_reset_costs_one_association_and_loses_nothing_that_was_acknowledged() {
 
 #[test]
 fn a_network_gone_dark_is_noticed_by_the_keep_alive_at_both_ends() {
-    let faults = vec![after_commands(FaultKind::Blackout, 20)];
+    let faults = vec![vec![after_commands(FaultKind::Blackout, 20)]];
     let outcome = run(Plan { faults, ..calm() }, 1);
     assert_eq!(outcome.associations, 2);
     assert_eq!((outcome.host_expired, outcome.target_expired), (1, 1));
@@ -180,10 +190,10 @@ fn an_idle_association_lives_by_its_keep_alive() {
 #[test]
 fn a_reset_at_any_moment_of_attaching_leaves_nothing_behind() {
     for micros in (0..3_000).step_by(10) {
-        let faults = vec![Fault {
+        let faults = vec![vec![Fault {
             kind: FaultKind::Reset,
             when: When::Begun(Duration::from_micros(micros)),
-        }];
+        }]];
         let plan = Plan {
             faults,
             commands: 3,

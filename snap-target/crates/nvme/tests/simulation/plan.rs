@@ -7,11 +7,28 @@ use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use crate::link::LinkShape;
 use crate::support::random::Random;
 
+/// Hosts; clients are theirs in turn.
+pub const HOSTS: usize = 2;
+
 /// One run of the simulation.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// I/O commands to complete.
+    /// Associations with one namespace: of the first host, of the second, of the first again.
+    pub clients: usize,
+    /// I/O commands to complete, all clients together.
     pub commands: u32,
+    /// One command in so many may have blocks that others work on.
+    pub overlaps_once_in: u64,
+    /// Hosts reserve the namespace.
+    pub reserves: bool,
+    /// One turn in so many with commands under way, a host aborts one.
+    pub aborts_once_in: Option<u64>,
+    /// Asynchronous Event Requests of each client.
+    pub events: usize,
+    /// A turn in so many has a client read what events told of.
+    pub reads_once_in: u64,
+    /// Of so many I/O commands one is followed by a change of the namespace.
+    pub changes_once_in: Option<u64>,
     pub disk_blocks: usize,
     pub lba_bytes: u32,
     pub transfer_bytes_max: u32,
@@ -27,8 +44,8 @@ pub struct Plan {
     pub store_latency_max: Duration,
     /// Writes outlive their connection by up to so much: longer than the host takes to come back, and than its keep alive.
     pub late_max: Duration,
-    /// The last one strikes first.
-    pub faults: Vec<Fault>,
+    /// What befalls each client; the last one strikes first.
+    pub faults: Vec<Vec<Fault>>,
 }
 
 /// Something that goes wrong once.
@@ -68,8 +85,20 @@ impl Plan {
         };
         // Many small pieces cost time; fewer and smaller commands have as many seams.
         let coarse = shape.piece_bytes_max > 100;
+        let clients = if coarse {
+            random.of(&[1, 2, 2, 3, 4])
+        } else {
+            random.of(&[1, 1, 2])
+        };
         Plan {
+            clients,
             commands: if coarse { 120 } else { 40 },
+            overlaps_once_in: random.of(&[2, 6, 20]),
+            reserves: random.once_in(2),
+            aborts_once_in: random.of(&[None, Some(5), Some(40)]),
+            events: random.of(&[0, 1, 2]),
+            reads_once_in: random.of(&[1, 8, 300]),
+            changes_once_in: random.of(&[None, Some(20)]),
             disk_blocks: 96,
             lba_bytes: if coarse { random.of(&[512, 4096]) } else { 512 },
             transfer_bytes_max: if coarse {
@@ -86,7 +115,7 @@ impl Plan {
             limits: limits(&mut random),
             shape,
             store_latency_max: Duration::from_micros(random.of(&[0, 50, 5_000])),
-            faults: faults(&mut random),
+            faults: (0..clients).map(|_| faults(&mut random, clients)).collect(),
             late_max: Duration::from_millis(random.of(&[0, 50, 300, 5_000])),
         }
     }
@@ -112,8 +141,9 @@ fn limits(random: &mut Random) -> TargetLimits {
     }
 }
 
-fn faults(random: &mut Random) -> Vec<Fault> {
-    (0..random.within(0..5))
+/// As many for all clients together as for one alone.
+fn faults(random: &mut Random, clients: usize) -> Vec<Fault> {
+    (0..random.within(0..5) / clients as u64)
         .map(|_| Fault {
             kind: random.of(&[
                 FaultKind::Reset,

@@ -5,17 +5,20 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::controller::{ControllerId, ControllerLimits};
-use nvme::initiator::{Association, AttachAdmin, AttachIo, Attached, KeepAlive};
-use nvme::tcp::host::{HostError, HostOptions};
+use nvme::initiator::{AttachAdmin, AttachIo, Attached, KeepAlive, KeepAliveStep, command};
+use nvme::tcp::host::HostError;
 use nvme::tcp::target::TargetLimits;
-use nvme_spec::Lba;
 
-use crate::host::{Progress, Queue, Workload};
+use crate::client::{Client, Wire};
+use crate::extras::{Extra, Extras};
+use crate::host::{Progress, Queue};
 use crate::link::Link;
-use crate::model::Model;
-use crate::plan::{Fault, FaultKind, Plan, When};
+use crate::model::{Model, Span};
+use crate::oracle::{Oracle, Seen};
+use crate::plan::{FaultKind, Plan, When};
 use crate::support::random::Random;
-use crate::support::target::{Disk, MemoryTarget, SUBNQN, TargetQueue};
+use crate::support::target::{Disk, MemoryTarget};
+use crate::workload::Workload;
 
 /// SQSIZE of the admin queue.
 const ADMIN_DEPTH: u16 = 31;
@@ -38,6 +41,8 @@ pub struct Outcome {
     pub resets: u32,
     /// I/O queues of associations that were over, none of them let in.
     pub refused: u32,
+    /// How commands ended.
+    pub seen: Seen,
 }
 
 impl Outcome {
@@ -51,16 +56,9 @@ impl Outcome {
             target_expired: self.target_expired + other.target_expired,
             resets: self.resets + other.resets,
             refused: self.refused + other.refused,
+            seen: self.seen.plus(other.seen),
         }
     }
-}
-
-/// One connection.
-struct Wire {
-    host: Queue,
-    target: TargetQueue,
-    up: Link,
-    down: Link,
 }
 
 pub struct World {
@@ -68,25 +66,10 @@ pub struct World {
     random: Random,
     now: Time,
     target: MemoryTarget,
-    model: Model,
-    /// The admin queue's first.
-    wires: Vec<Wire>,
-    attached: Option<Attached>,
-    keep_alive: Option<KeepAlive>,
-    io_connected: usize,
-    begun_at: Time,
-    reconnect_at: Time,
-    faults: Vec<Fault>,
-    /// Commands submitted since the last fault.
-    since_fault: u32,
-    dark: bool,
-    resetting: bool,
-    /// The association that was lost, while the host tries one of its I/O queues before it begins anew.
-    stale: Option<u16>,
+    oracle: Oracle,
+    clients: Vec<Client>,
     expired: BTreeSet<ControllerId>,
     outcome: Outcome,
-    shutting_down: bool,
-    done: bool,
 }
 
 impl World {
@@ -114,34 +97,27 @@ impl World {
         target.late_max = plan.late_max;
         target.random = Random::new(random.next());
         World {
-            model: Model::new(plan.disk_blocks, plan.lba_bytes as usize),
-            faults: plan.faults.clone(),
+            oracle: Oracle::new(Model::new(plan.disk_blocks, plan.lba_bytes as usize)),
+            clients: (0..plan.clients).map(|it| Client::new(it, &plan)).collect(),
             plan,
             random,
             now: Time::ZERO,
             target,
-            wires: Vec::new(),
-            attached: None,
-            keep_alive: None,
-            io_connected: 0,
-            begun_at: Time::ZERO,
-            reconnect_at: Time::ZERO,
-            since_fault: 0,
-            dark: false,
-            resetting: false,
-            stale: None,
             expired: BTreeSet::new(),
             outcome: Outcome::default(),
-            shutting_down: false,
-            done: false,
         }
     }
 
-    /// Runs the plan to its end: all commands done, the controller shut down, the disk as the model has it.
+    /// Runs the plan to its end: all commands done, the controllers shut down, the disk as the oracle has it.
     pub fn run(mut self) -> Outcome {
-        while !self.done {
+        while self.clients.iter().any(|client| !client.done) {
             let limit = Time::ZERO + SIMULATED_TIME_MAX;
-            assert!(self.now < limit, "no end in sight: {:?}", self.outcome);
+            assert!(
+                self.now < limit,
+                "no end in sight: {:?}, {:#?}",
+                self.outcome,
+                self.clients.iter().map(|it| &it.extras).collect::<Vec<_>>()
+            );
             self.turn();
             self.advance();
         }
@@ -150,95 +126,126 @@ impl World {
             0,
             "writes of an association before"
         );
-        self.model.check(Lba(0), &self.target.disks[&1].bytes);
+        self.check_disk();
+        self.outcome.seen = self.oracle.seen;
         self.outcome
     }
 
+    fn check_disk(&mut self) {
+        let began = self.oracle.disk.tick();
+        let lba_bytes = self.plan.lba_bytes as usize;
+        for (lba, data) in (0..).zip(self.target.disks[&1].bytes.chunks(lba_bytes)) {
+            let span = Span { lba, count: 1 };
+            if self.target.store.marks.contains(&(1, lba)) {
+                assert!(
+                    self.oracle.disk.may_be_unreadable(span, began),
+                    "block {lba}"
+                );
+            } else {
+                self.oracle.disk.check(span, data, began);
+            }
+        }
+    }
+
     fn turn(&mut self) {
-        if self.wires.is_empty() && self.now >= self.reconnect_at {
-            match self.stale.take() {
-                Some(cntlid) => self.connect_stale(cntlid),
-                None => self.connect(),
+        for at in 0..self.clients.len() {
+            let client = &mut self.clients[at];
+            if !client.done && client.wires.is_empty() && self.now >= client.reconnect_at {
+                match client.stale.take() {
+                    Some(cntlid) => self.connect_stale(at, cntlid),
+                    None => self.connect(at),
+                }
             }
         }
         self.target.run(self.now);
         self.expire_controllers();
+        for at in 0..self.clients.len() {
+            self.client_turn(at);
+        }
+    }
+
+    fn client_turn(&mut self, at: usize) {
         let mut index = 0;
-        while index < self.wires.len() && !self.done {
-            self.carry(index);
+        while index < self.clients[at].wires.len() {
+            self.carry(at, index);
             for id in std::mem::take(&mut self.target.resets) {
-                self.end_io_queues(id);
+                self.end_io_queues(at, id);
             }
-            let progress = self.host_turn(index);
-            if self.handle(progress) {
+            // A reset may have closed it.
+            if index >= self.clients[at].wires.len() {
+                break;
+            }
+            let (progress, completed) =
+                self.clients[at].queue_turn(index, &mut self.oracle, self.now);
+            self.outcome.completed += completed;
+            self.tell_changes();
+            if self.handle(at, progress) {
                 return;
             }
             index += 1;
         }
-        self.admin_turn();
-        self.work();
-        self.strike();
+        self.admin_turn(at);
+        self.work(at);
+        self.strike(at);
     }
 
-    /// Bytes up and down one connection, and what they cause at the target.
-    fn carry(&mut self, index: usize) {
-        let (now, shape) = (self.now, self.plan.shape);
-        let Wire {
-            host,
-            target,
-            up,
-            down,
-        } = &mut self.wires[index];
-        let mut bytes = Vec::new();
-        host.queue.transmit(&mut bytes);
-        up.send(&bytes, shape, &mut self.random, now);
-        up.deliver(now, |piece| target.receive(piece, &mut self.target, now));
-        target.run(&mut self.target, now);
-        bytes.clear();
-        target.transmit(&mut bytes);
-        down.send(&bytes, shape, &mut self.random, now);
-        down.deliver(now, |piece| host.queue.receive(piece));
-        let timed_out = Some(nvme::tcp::target::Event::TimedOut);
-        let expected = target.ended.is_none() || self.dark && target.ended == timed_out;
-        assert!(
-            expected,
-            "the target ended the connection: {:?}",
-            target.ended
+    fn carry(&mut self, at: usize, index: usize) {
+        let client = &mut self.clients[at];
+        let wire = &mut client.wires[index];
+        wire.carry(
+            &mut self.target,
+            self.plan.shape,
+            &mut self.random,
+            self.now,
         );
+        let ended = wire.target.ended;
+        let timed_out = Some(nvme::tcp::target::Event::TimedOut);
+        let expected = ended.is_none() || client.dark && ended == timed_out;
+        assert!(expected, "the target ended the connection: {ended:?}");
     }
 
-    fn host_turn(&mut self, index: usize) -> Progress {
-        let host = &mut self.wires[index].host;
-        let progress = host.turn(&mut self.model, &mut self.keep_alive, self.now);
-        self.outcome.completed += std::mem::take(&mut host.completed);
-        progress
+    /// All clients hear of changes of reservations.
+    fn tell_changes(&mut self) {
+        for (asked, effects) in std::mem::take(&mut self.oracle.effects) {
+            for client in &mut self.clients {
+                let host = client.who.host;
+                client
+                    .extras
+                    .reservations_changed(host, asked, effects.as_ref());
+            }
+        }
     }
 
     /// True where the association is over.
-    fn handle(&mut self, progress: Progress) -> bool {
+    fn handle(&mut self, at: usize, progress: Progress) -> bool {
+        let client = &mut self.clients[at];
         match progress {
-            Progress::Attached(attached) => self.attached(*attached),
-            Progress::Connected => self.io_connected += 1,
+            Progress::Attached(attached) => self.attached(at, *attached),
+            Progress::Connected => client.io_connected += 1,
             Progress::Reset => {
                 self.outcome.resets += 1;
-                self.resetting = false;
-                self.keep_alive = Some(KeepAlive::new(self.plan.keep_alive, self.now));
-                self.connect_io();
+                client.resetting = false;
+                client.keep_alive = Some(KeepAlive::new(self.plan.keep_alive, self.now));
+                self.begin_association(at);
             }
             Progress::Refused => {
                 self.outcome.refused += 1;
-                self.disconnect();
+                self.disconnect(at);
                 return true;
             }
-            Progress::ShutDown => self.done = true,
+            Progress::ShutDown => {
+                self.disconnect(at);
+                self.clients[at].done = true;
+                return true;
+            }
             Progress::Ended(error) => {
                 let timed_out = matches!(
                     error,
                     HostError::CommandTimeout { .. } | HostError::HandshakeTimeout
                 );
-                assert!(timed_out && self.dark, "{error}");
+                assert!(timed_out && client.dark, "{error}");
                 self.outcome.host_expired += 1;
-                self.disconnect();
+                self.disconnect(at);
                 return true;
             }
             Progress::Nothing | Progress::Something => {}
@@ -246,30 +253,34 @@ impl World {
         false
     }
 
-    fn connect(&mut self) {
+    fn connect(&mut self, at: usize) {
         self.outcome.associations += 1;
-        self.begun_at = self.now;
+        let client = &mut self.clients[at];
+        client.begun_at = self.now;
+        client.extras = Extras::new(&self.plan);
         let attach = AttachAdmin::new(
-            association(),
+            client.association(),
             ADMIN_DEPTH,
             self.plan.keep_alive,
             self.plan.queues,
             self.now,
         );
-        let options = self.options(ADMIN_DEPTH, 8192);
-        let host = Queue::admin(attach.unwrap(), options, self.now);
-        self.add_wire(host);
+        let options = client.options(&self.plan, ADMIN_DEPTH, 8192);
+        let queue = Queue::admin(client.who, attach.unwrap(), options, self.now);
+        self.add_wire(at, queue);
     }
 
     /// An I/O queue of the association that was lost: whether its controller still ends or is gone, it is not let in.
-    fn connect_stale(&mut self, cntlid: u16) {
+    fn connect_stale(&mut self, at: usize, cntlid: u16) {
+        let client = &self.clients[at];
         let qid = u16::try_from(self.random.within(1..u64::from(self.plan.queues) + 1)).unwrap();
-        let attach = AttachIo::new(association(), cntlid, qid, self.plan.depth);
-        let options = self.options(self.plan.depth, 8192);
-        self.add_wire(Queue::stale(attach, options, self.now));
+        let attach = AttachIo::new(client.association(), cntlid, qid, self.plan.depth);
+        let options = client.options(&self.plan, self.plan.depth, 8192);
+        let queue = Queue::stale(client.who, attach, options, self.now);
+        self.add_wire(at, queue);
     }
 
-    fn attached(&mut self, attached: Attached) {
+    fn attached(&mut self, at: usize, attached: Attached) {
         assert_eq!(attached.io_queues, self.plan.queues);
         assert_eq!(attached.namespaces.len(), 1);
         let namespace = &attached.namespaces[0];
@@ -277,196 +288,236 @@ impl World {
         assert_eq!(namespace.lba_bytes, self.plan.lba_bytes);
         let controller = &attached.controller;
         assert_eq!(controller.transfer_bytes_max, self.plan.transfer_bytes_max);
-        self.keep_alive = Some(KeepAlive::new(self.plan.keep_alive, self.now));
-        self.attached = Some(attached);
-        self.connect_io();
+        let client = &mut self.clients[at];
+        client.keep_alive = Some(KeepAlive::new(self.plan.keep_alive, self.now));
+        client.attached = Some(attached);
+        self.begin_association(at);
     }
 
-    fn connect_io(&mut self) {
-        let attached = self.attached.as_ref().unwrap();
+    /// The controller is ready: whatever the association or the queues before had under way has ended.
+    fn begin_association(&mut self, at: usize) {
+        self.oracle.disk.end_writes(at);
+        let moment = self.oracle.disk.tick();
+        let client = &mut self.clients[at];
+        client.extras.begin(moment);
+        let attached = client.attached.as_ref().unwrap();
         let controller = &attached.controller;
         let depth = self.plan.depth.min(controller.io_queue_depth_max);
-        let options = self.options(depth, controller.in_capsule_bytes_max);
+        let options = client.options(&self.plan, depth, controller.in_capsule_bytes_max);
         let cntlid = attached.cntlid;
         for qid in 1..=attached.io_queues {
-            let attach = AttachIo::new(association(), cntlid, qid, depth);
-            let host = Queue::io(attach, options, self.now);
-            self.add_wire(host);
+            let client = &self.clients[at];
+            let attach = AttachIo::new(client.association(), cntlid, qid, depth);
+            let queue = Queue::io(client.who, attach, options, self.now);
+            self.add_wire(at, queue);
         }
     }
 
     /// The target closes the I/O queues of a controller that its host resets; what is on its way is lost.
-    fn end_io_queues(&mut self, id: ControllerId) {
-        assert_eq!(self.wires[0].target.controller(), Some(id));
-        for mut wire in self.wires.drain(1..) {
-            self.outcome.lost += u32::try_from(wire.host.lose(&mut self.model)).unwrap();
+    fn end_io_queues(&mut self, at: usize, id: ControllerId) {
+        let client = &mut self.clients[at];
+        assert_eq!(client.controller(), Some(id));
+        for mut wire in client.wires.drain(1..) {
+            self.outcome.lost += wire.host.lose(&mut self.oracle);
             wire.target.close(&mut self.target, self.now);
         }
+        self.tell_changes();
     }
 
-    fn add_wire(&mut self, host: Queue) {
-        let target = TargetQueue::new(&self.target, self.now);
-        self.wires.push(Wire {
-            host,
-            target,
-            up: Link::default(),
-            down: Link::default(),
-        });
+    fn add_wire(&mut self, at: usize, queue: Queue) {
+        let wire = Wire::new(queue, &self.target, self.now);
+        self.clients[at].wires.push(wire);
     }
 
-    fn options(&self, depth: u16, in_capsule_bytes_max: u32) -> HostOptions {
-        HostOptions {
-            depth,
-            header_digest: self.plan.header_digest,
-            data_digest: self.plan.data_digest,
-            in_capsule_bytes_max,
-            command_timeout: Duration::from_secs(30),
-        }
-    }
-
-    fn is_running(&self) -> bool {
-        self.attached.is_some() && self.io_connected == usize::from(self.plan.queues)
-    }
-
-    /// Keep alive, and the end once all work is done.
-    fn admin_turn(&mut self) {
-        let Some(admin) = self.wires.first_mut() else {
-            return;
-        };
-        // A host that resets asks for CSTS all the time.
-        let quiet = self.shutting_down || self.resetting;
-        if let Some(timer) = self.keep_alive.as_mut().filter(|_| !quiet)
-            && !admin.host.keep_alive(timer, self.now)
-        {
-            assert!(self.dark, "no answer to Keep Alive though the links are up");
+    /// Keep alive, events, and the end once all work is done.
+    fn admin_turn(&mut self, at: usize) {
+        if !self.keep_alive(at) {
+            assert!(
+                self.clients[at].dark,
+                "no answer to Keep Alive though the links are up"
+            );
             self.outcome.host_expired += 1;
-            return self.disconnect();
+            return self.disconnect(at);
         }
-        let idle = self.wires.iter().all(|wire| wire.host.is_idle());
-        if self.is_running() && self.work_left() == 0 && idle && !self.shutting_down {
-            self.shutting_down = true;
-            self.wires[0].host.shut_down();
+        self.clients[at].admin_turn(&mut self.oracle, &mut self.random, self.now);
+        let work_left = self.work_left();
+        let client = &mut self.clients[at];
+        if work_left == 0
+            && client.is_running(self.plan.queues)
+            && client.is_settled()
+            && !client.shutting_down
+        {
+            client.shutting_down = true;
+            client.wires[0].host.shut_down();
+        }
+    }
+
+    /// Sends a Keep Alive where one is due; false where the controller has not answered the last one in time.
+    fn keep_alive(&mut self, at: usize) -> bool {
+        let client = &mut self.clients[at];
+        // A host that resets asks for CSTS all the time.
+        let quiet = client.shutting_down || client.resetting;
+        let (Some(admin), Some(timer)) = (client.wires.first_mut(), client.keep_alive.as_mut())
+        else {
+            return true;
+        };
+        match timer.step(self.now) {
+            _ if quiet => true,
+            KeepAliveStep::Expired => false,
+            KeepAliveStep::WaitUntil(_) => true,
+            KeepAliveStep::Send => {
+                let command = command::keep_alive();
+                let host = &mut admin.host;
+                host.send_extra(Extra::KeepAlive, &command, Vec::new(), self.now);
+                timer.sent(self.now);
+                true
+            }
         }
     }
 
     /// Commands of the plan that are neither completed nor on their way.
     fn work_left(&self) -> u32 {
-        let io = self.wires.iter().skip(1);
-        let running: usize = io
-            .map(|wire| wire.host.queue.connection.outstanding())
-            .sum();
-        self.plan.commands - self.outcome.completed - u32::try_from(running).unwrap()
+        let under_way: u32 = self.clients.iter().map(Client::io_under_way).sum();
+        self.plan.commands - self.outcome.completed - under_way
     }
 
-    /// Keeps every I/O queue as full as it goes.
-    fn work(&mut self) {
-        let idle = self.now.since(self.begun_at) < self.plan.idle;
-        if !self.is_running() || self.shutting_down || idle {
+    /// Keeps every I/O queue of a client as full as it goes.
+    fn work(&mut self, at: usize) {
+        let client = &self.clients[at];
+        let idle = self.now.since(client.begun_at) < self.plan.idle;
+        if !client.is_running(self.plan.queues) || client.shutting_down || idle {
             return;
         }
         let workload = Workload {
             blocks_max: self.plan.transfer_bytes_max / self.plan.lba_bytes,
             lba_bytes: self.plan.lba_bytes,
+            overlaps_once_in: self.plan.overlaps_once_in,
+            reserves: self.plan.reserves,
         };
-        for index in 1..self.wires.len() {
-            for _ in 0..u32::from(self.plan.depth).min(self.work_left()) {
-                let host = &mut self.wires[index].host;
-                let submitted = host.submit(&mut self.model, workload, &mut self.random, self.now);
-                self.since_fault += u32::from(submitted);
+        for index in 1..self.clients[at].wires.len() {
+            for _ in 0..self.plan.depth {
+                let left = self.work_left();
+                let client = &mut self.clients[at];
+                let host = &mut client.wires[index].host;
+                let submitted =
+                    host.submit(&mut self.oracle, workload, &mut self.random, left, self.now);
+                client.since_fault += submitted;
+                if submitted > 0 {
+                    self.change_namespace();
+                }
+            }
+        }
+        let client = &mut self.clients[at];
+        if let Some(times) = self.plan.aborts_once_in
+            && client.io_under_way() > 0
+            && self.random.once_in(times)
+        {
+            client.abort(&mut self.random, self.now);
+        }
+    }
+
+    fn change_namespace(&mut self) {
+        let is_due = self
+            .plan
+            .changes_once_in
+            .is_some_and(|times| self.random.once_in(times));
+        if is_due {
+            self.target.change_namespaces();
+            let moment = self.oracle.disk.tick();
+            for client in &mut self.clients {
+                client.extras.namespace_changed(moment);
             }
         }
     }
 
-    /// The next fault, when its time has come.
-    fn strike(&mut self) {
-        let Some(&fault) = self.faults.last() else {
+    /// The next fault of a client, when its time has come.
+    fn strike(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        let Some(&fault) = client.faults.last() else {
             return;
         };
         let due = match fault.when {
-            When::Commands(count) => self.since_fault >= count,
-            When::Begun(span) => self.now.since(self.begun_at) >= span,
+            When::Commands(count) => client.since_fault >= count,
+            When::Begun(span) => self.now.since(client.begun_at) >= span,
         };
         let can = match fault.kind {
-            FaultKind::ControllerReset => self.is_running() && !self.shutting_down,
-            FaultKind::Reset | FaultKind::Blackout => !self.wires.is_empty(),
+            FaultKind::ControllerReset => {
+                client.is_running(self.plan.queues)
+                    && !client.shutting_down
+                    && client.wires[0].host.is_idle()
+            }
+            FaultKind::Reset | FaultKind::Blackout => !client.wires.is_empty(),
         };
-        if !can || self.dark || !due {
+        if !can || client.dark || client.resetting || !due {
             return;
         }
-        self.faults.pop();
-        self.since_fault = 0;
+        client.faults.pop();
+        client.since_fault = 0;
         match fault.kind {
             FaultKind::Reset => {
-                self.stale = self.attached.as_ref().map(|attached| attached.cntlid);
-                self.disconnect();
+                client.stale = client.attached.as_ref().map(|attached| attached.cntlid);
+                self.disconnect(at);
             }
             FaultKind::ControllerReset => {
-                self.io_connected = 0;
-                self.resetting = true;
-                self.wires[0].host.reset(self.now);
+                client.io_connected = 0;
+                client.resetting = true;
+                client.extras.reset();
+                client.wires[0].host.reset(self.now);
             }
-            FaultKind::Blackout => {
-                self.dark = true;
-                for wire in &mut self.wires {
-                    wire.up.stalled = true;
-                    wire.down.stalled = true;
-                }
-            }
+            FaultKind::Blackout => client.stall(),
         }
     }
 
     /// Controllers whose host went silent.
     fn expire_controllers(&mut self) {
         while let Some(id) = self.target.registry.next_expired(self.now) {
-            assert!(self.dark, "a controller expired though the links are up");
+            let mut clients = self.clients.iter_mut();
+            let client = clients
+                .find(|client| client.controller() == Some(id))
+                .unwrap();
+            assert!(client.dark, "a controller expired though the links are up");
             assert!(self.expired.insert(id), "a controller expired twice");
             self.outcome.target_expired += 1;
             self.target.registry.end(id);
-            for wire in &mut self.wires {
-                if wire.target.controller() == Some(id) {
-                    wire.target.close(&mut self.target, self.now);
-                }
+            for wire in &mut client.wires {
+                wire.target.close(&mut self.target, self.now);
             }
         }
     }
 
     /// Both ends see the connections end; what is on its way is lost.
-    fn disconnect(&mut self) {
-        for mut wire in self.wires.drain(..).rev() {
-            self.outcome.lost += u32::try_from(wire.host.lose(&mut self.model)).unwrap();
+    fn disconnect(&mut self, at: usize) {
+        let client = &mut self.clients[at];
+        for mut wire in client.wires.drain(..).rev() {
+            self.outcome.lost += wire.host.lose(&mut self.oracle);
             wire.target.close(&mut self.target, self.now);
         }
+        client.attached = None;
+        client.keep_alive = None;
+        client.io_connected = 0;
+        client.dark = false;
+        client.resetting = false;
+        client.shutting_down = false;
+        client.reconnect_at = self.now + RECONNECT_DELAY;
+        client.extras.reset();
+        self.tell_changes();
         if self.target.late_writes() == 0 {
-            assert_eq!(self.target.registry.controllers().count(), 0);
+            let there = self.clients.iter().filter_map(Client::controller);
+            assert_eq!(self.target.registry.controllers().count(), there.count());
         }
-        self.attached = None;
-        self.keep_alive = None;
-        self.io_connected = 0;
-        self.dark = false;
-        self.resetting = false;
-        self.shutting_down = false;
-        self.reconnect_at = self.now + RECONNECT_DELAY;
     }
 
     /// To the next thing that happens; a little further at least.
     fn advance(&mut self) {
-        let links = self.wires.iter().flat_map(|wire| [&wire.up, &wire.down]);
-        let store = self.wires.iter().filter_map(|wire| wire.target.next_due());
+        let wires = self.clients.iter().flat_map(|client| &client.wires);
+        let links = wires.flat_map(|wire| [&wire.up, &wire.down]);
         // The host's own timers are no events: it gets a turn each millisecond where nothing else happens.
         let idle = self.now + Duration::from_millis(1);
-        let store = store.chain(self.target.next_due()).map(|due| due.min(idle));
+        let store = self.target.next_due().map(|due| due.min(idle));
         let next = links.filter_map(Link::next_due).chain(store).min();
         self.now = match next {
             Some(next) => next.max(self.now + Duration::from_micros(1)),
             None => idle,
         };
-    }
-}
-
-fn association() -> Association {
-    Association {
-        host_id: [9; 16],
-        hostnqn: "nqn.2026-11.test:host".into(),
-        subnqn: SUBNQN.into(),
     }
 }

@@ -9,6 +9,8 @@ use nvme::tcp::host::{Command, Connection, Event, HostOptions, SubmitError, Tran
 pub struct HostQueue {
     pub connection: Connection,
     buffers: Vec<Vec<u8>>,
+    /// FUSE of the command in a slot.
+    fuses: Vec<u8>,
     batch: TxBatch,
 }
 
@@ -17,6 +19,7 @@ impl HostQueue {
         HostQueue {
             connection: Connection::new(options, now),
             buffers: vec![Vec::new(); usize::from(options.depth)],
+            fuses: vec![0; usize::from(options.depth)],
             batch: TxBatch::with_capacity(7),
         }
     }
@@ -29,6 +32,7 @@ impl HostQueue {
         now: Time,
     ) -> Result<Slot, SubmitError> {
         let slot = self.connection.submit(command, now)?;
+        self.fuses[slot.index()] = command.sqe.fuse();
         self.buffers[slot.index()] = match command.transfer {
             Transfer::None => Vec::new(),
             // Not zeros: a byte that never arrives must not look like one that was read.
@@ -44,6 +48,11 @@ impl HostQueue {
     /// The buffer of a command that is complete.
     pub fn buffer(&self, slot: Slot) -> &[u8] {
         &self.buffers[slot.index()]
+    }
+
+    /// Whether the slot's command is, or was, the second half of a fused operation.
+    pub fn is_second_half(&self, slot: Slot) -> bool {
+        self.fuses[slot.index()] == 2
     }
 
     /// Takes in bytes; all of them, unless the connection is over. Says how many.
@@ -69,6 +78,8 @@ impl HostQueue {
                     let start = offset as usize;
                     let buffer = &mut self.buffers[slot.index()];
                     buffer[start..start + count].copy_from_slice(&rest[..count]);
+                    let is_last = count == len as usize;
+                    let digest_from = digest_from.filter(|_| is_last);
                     let crc =
                         digest_from.map_or(0, |from| crc32c(&buffer[from as usize..start + count]));
                     self.connection.payload(u32::try_from(count).unwrap(), crc);
@@ -92,7 +103,9 @@ impl HostQueue {
                     let start = payload.offset as usize;
                     &self.buffers[payload.slot.index()][start..start + payload.len as usize]
                 });
-                self.batch.set_data_digest(index, crc32c(payload));
+                if item.data_digest() {
+                    self.batch.set_data_digest(index, crc32c(payload));
+                }
                 out.extend_from_slice(self.batch.header(&item));
                 out.extend_from_slice(payload);
                 out.extend_from_slice(self.batch.digest(&item));

@@ -2,7 +2,10 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+mod admin;
 pub mod host;
+mod io;
 pub mod memory;
 pub mod random;
+mod store;
 pub mod target;

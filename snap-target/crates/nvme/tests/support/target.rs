@@ -1,5 +1,6 @@
 //! A whole target without I/O: controllers, disks in memory, and connections driven by bytes.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,18 +8,21 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::controller::{
-    AdminCommand, Admitted, BlockRange, ConnectContext, Controller, ControllerId, ControllerLimits,
-    Effect, HostPolicy, IoCommand, Listener, NamespaceInfo, NamespaceSet, NotAdmitted, Outcome,
-    Protection, Registry, Subsystem, Target, Transport, Visibility, buffer_bytes, parse_io,
+    Admitted, ConnectContext, Controller, ControllerId, ControllerLimits, Effect, HostPolicy,
+    Listener, NamespaceInfo, NamespaceSet, Protection, Registry, Subsystem, Target, Transport,
+    Visibility,
 };
 use nvme::digest::{crc32c, crc32c_append};
 use nvme::nqn::Nqn;
-use nvme::queue::{Completion, QueueId, Transfer};
-use nvme::tcp::batch::{Slot, TxBatch};
+use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme::tcp::batch::TxBatch;
 use nvme::tcp::target::{Connection, Event, TargetLimits, Want};
 use nvme_spec::{Nsid, Status};
 
+use super::admin::AbortOrder;
+use super::io::Halves;
 use super::random::Random;
+use super::store::{ConnectionId, Store};
 
 /// The subsystem that a [`MemoryTarget`] serves.
 pub const SUBNQN: &str = "nqn.2026-11.test:memory";
@@ -41,10 +45,15 @@ pub struct MemoryTarget {
     pub random: Random,
     /// Controllers whose host cleared CC.EN: their I/O queues' connections are to be closed.
     pub resets: Vec<ControllerId>,
-    late: Vec<Late>,
+    pub store: Store,
+    /// Aborts on their way to I/O queues.
+    pub(super) aborts: Vec<AbortOrder>,
+    /// I/O queues whose connections are there.
+    pub(super) live: Vec<(ControllerId, QueueId)>,
+    pub(super) namespaces: Arc<NamespaceSet>,
+    pub(super) context: ConnectContext,
     limits: TargetLimits,
-    namespaces: Arc<NamespaceSet>,
-    context: ConnectContext,
+    connections: Cell<u64>,
 }
 
 impl MemoryTarget {
@@ -71,7 +80,7 @@ impl MemoryTarget {
             volatile_cache: true,
             optimal_boundary_blocks: 0,
             optimal_blocks: 0,
-            deallocated_reads_zeros: false,
+            deallocated_reads_zeros: true,
             atomic_blocks: 0,
         });
         let namespaces = Arc::new(NamespaceSet::new(1, namespaces).unwrap());
@@ -98,47 +107,40 @@ impl MemoryTarget {
             late_max: Duration::ZERO,
             random: Random::new(1),
             resets: Vec::new(),
-            late: Vec::new(),
-            limits,
+            store: Store::default(),
+            aborts: Vec::new(),
+            live: Vec::new(),
             namespaces,
             context: ConnectContext::tcp(local),
+            limits,
+            connections: Cell::new(0),
         }
     }
 
-    /// Applies what the store has finished of queues that are gone, and reports each with its last write.
-    pub fn run(&mut self, now: Time) {
-        let (mut due, later): (Vec<Late>, Vec<Late>) = std::mem::take(&mut self.late)
-            .into_iter()
-            .partition(|late| late.due <= now);
-        self.late = later;
-        due.sort_by_key(|late| late.due);
-        let mut queues: Vec<(ControllerId, QueueId)> = Vec::new();
-        for late in due {
-            self.write(late.range, &late.data);
-            queues.push(late.queue);
-        }
-        queues.dedup();
-        for queue in queues {
-            self.close_if_drained(queue);
-        }
+    /// An operator changes something about each namespace that its hosts are told: its optimal size.
+    pub fn change_namespaces(&mut self) {
+        let changed = self.namespaces.iter().map(|info| NamespaceInfo {
+            optimal_blocks: info.optimal_blocks ^ 8,
+            ..info.clone()
+        });
+        let epoch = self.namespaces.epoch() + 1;
+        self.namespaces = Arc::new(NamespaceSet::new(epoch, changed).unwrap());
+        let nqn = Nqn::parse(SUBNQN).unwrap();
+        assert!(self.registry.set_namespaces(&nqn, &self.namespaces));
     }
 
     /// When [`MemoryTarget::run`] has something to do.
     pub fn next_due(&self) -> Option<Time> {
-        self.late.iter().map(|late| late.due).min()
+        self.store.next_due()
     }
 
     /// Writes that the store has of queues that are gone.
     pub fn late_writes(&self) -> usize {
-        self.late.len()
+        self.store.late()
     }
 
-    fn close_if_drained(&mut self, (controller, queue): (ControllerId, QueueId)) {
-        if self
-            .late
-            .iter()
-            .any(|late| late.queue == (controller, queue))
-        {
+    pub(super) fn close_if_drained(&mut self, (controller, queue): (ControllerId, QueueId)) {
+        if self.store.has_any_of((controller, queue)) {
             return;
         }
         self.registry.closed(controller, queue);
@@ -146,55 +148,31 @@ impl MemoryTarget {
             finish_reset(controller);
         }
     }
-
-    fn write(&mut self, range: BlockRange, data: &[u8]) {
-        self.blocks(range).copy_from_slice(data);
-    }
-
-    fn blocks(&mut self, range: BlockRange) -> &mut [u8] {
-        let start = usize::try_from(range.offset_bytes).unwrap();
-        let disk = self.disks.get_mut(&range.nsid.0).unwrap();
-        &mut disk.bytes[start..start + range.bytes as usize]
-    }
-}
-
-/// A write that the store still has, and whose connection is gone.
-#[derive(Debug)]
-struct Late {
-    queue: (ControllerId, QueueId),
-    range: BlockRange,
-    data: Vec<u8>,
-    due: Time,
 }
 
 /// One connection of a target.
 pub struct TargetQueue {
     pub connection: Connection,
-    admitted: Option<Admitted>,
-    buffers: Vec<Vec<u8>>,
-    /// I/O commands with the store.
-    running: Vec<Running>,
+    pub(super) id: ConnectionId,
+    pub(super) admitted: Option<Admitted>,
+    pub(super) buffers: Vec<Vec<u8>>,
+    pub(super) halves: Halves,
     /// A Connect that waits until the host's last controller has ended.
-    waiting: Option<Slot>,
+    pub(super) waiting: Option<Slot>,
     batch: TxBatch,
     /// Why the connection is over, once it is.
     pub ended: Option<Event>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Running {
-    slot: Slot,
-    command: IoCommand,
-    due: Time,
-}
-
 impl TargetQueue {
     pub fn new(target: &MemoryTarget, now: Time) -> TargetQueue {
+        target.connections.set(target.connections.get() + 1);
         TargetQueue {
             connection: Connection::new(&target.limits, now),
+            id: ConnectionId(target.connections.get()),
             admitted: None,
             buffers: Vec::new(),
-            running: Vec::new(),
+            halves: Halves::default(),
             waiting: None,
             batch: TxBatch::with_capacity(5),
             ended: None,
@@ -257,7 +235,7 @@ impl TargetQueue {
         count
     }
 
-    /// Completes what the store has finished, and lets time pass.
+    /// Answers what the store has finished and what has happened, and lets time pass.
     pub fn run(&mut self, target: &mut MemoryTarget, now: Time) {
         self.connection.tick(now);
         if self.connection.want() == Want::Event {
@@ -266,17 +244,11 @@ impl TargetQueue {
         if let Some(slot) = self.waiting.take() {
             self.connect(slot, target, now);
         }
-        let (due, later) = self.running.iter().partition(|running| running.due <= now);
-        self.running = later;
-        let due: Vec<Running> = due;
-        for running in due {
-            self.finish(running, target);
-        }
-    }
-
-    /// When [`TargetQueue::run`] has something to do.
-    pub fn next_due(&self) -> Option<Time> {
-        self.running.iter().map(|running| running.due).min()
+        target.run(now);
+        self.collect(target);
+        self.take_aborts(target);
+        self.collect(target);
+        self.answer_events(target);
     }
 
     /// Appends what is to be sent.
@@ -292,7 +264,9 @@ impl TargetQueue {
                     let start = payload.offset as usize;
                     &self.buffers[payload.slot.index()][start..start + payload.len as usize]
                 });
-                self.batch.set_data_digest(index, crc32c(payload));
+                if item.data_digest() {
+                    self.batch.set_data_digest(index, crc32c(payload));
+                }
                 out.extend_from_slice(self.batch.header(&item));
                 out.extend_from_slice(payload);
                 out.extend_from_slice(self.batch.digest(&item));
@@ -304,34 +278,16 @@ impl TargetQueue {
         }
     }
 
-    /// The connection is gone. Of the writes that the store had, some are never applied, and the others late, or at once where nothing is
-    /// ever late. The queue counts as closed when the last has ended.
+    /// The connection is gone. The queue counts as closed when the store has let go of its last request.
     pub fn close(&mut self, target: &mut MemoryTarget, now: Time) {
         self.waiting = None;
-        let running = std::mem::take(&mut self.running);
+        target.close_connection(self.id, now);
         let Some(admitted) = self.admitted.take() else {
             return;
         };
         let queue = (admitted.controller, admitted.queue);
-        for Running { slot, command, .. } in running {
-            let IoCommand::Write(range) = command else {
-                continue;
-            };
-            let data = std::mem::take(&mut self.buffers[slot.index()]);
-            if target.late_max.is_zero() {
-                if target.random.once_in(2) {
-                    target.write(range, &data);
-                }
-            } else if !target.random.once_in(4) {
-                let due = now + target.random.below(target.late_max);
-                target.late.push(Late {
-                    queue,
-                    range,
-                    data,
-                    due,
-                });
-            }
-        }
+        target.live.retain(|live| *live != queue);
+        target.end_aborts_of(queue);
         target.close_if_drained(queue);
     }
 
@@ -341,176 +297,47 @@ impl TargetQueue {
                 let status = Status::DATA_SGL_LENGTH_INVALID.dnr();
                 match self.connection.transfer(slot).bytes() {
                     1024 => self.take_data(slot, 1024, now),
-                    _ => self.connection.respond(slot, Completion::of(status), 0),
+                    _ => self.fail(slot, status),
                 }
             }
-            Some(Event::Command { slot }) => self.command(slot, target, now),
+            Some(Event::Command { slot }) if self.is_admin() => {
+                self.admin_command(slot, target, now);
+            }
+            Some(Event::Command { slot }) => self.io_command(slot, target, now),
             Some(Event::DataReady { slot }) if self.admitted.is_none() => {
                 self.connect(slot, target, now);
             }
-            Some(Event::DataReady { slot }) => self.execute(slot, target, now),
+            Some(Event::DataReady { slot }) if self.is_admin() => {
+                self.execute_admin(slot, target, now);
+            }
+            Some(Event::DataReady { slot }) => self.data_ready(slot, target, now),
             Some(Event::DataCorrupt { slot }) => {
-                let status = Completion::of(Status::TRANSIENT_TRANSPORT_ERROR);
-                self.connection.respond(slot, status, 0);
+                self.fail_with_half(slot, Status::TRANSIENT_TRANSPORT_ERROR);
             }
             Some(end) => self.ended = Some(end),
             None => {}
         }
     }
 
-    fn connect(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
-        let sqe = *self.connection.command(slot);
-        let data = &self.buffers[slot.index()];
-        match target.registry.connect(&sqe, data, &target.context, now) {
-            Ok(admitted) => {
-                self.connection
-                    .established(admitted.entries, admitted.flow_control);
-                self.connection.authenticated();
-                self.connection.respond(slot, admitted.completion, 0);
-                self.admitted = Some(admitted);
-            }
-            Err(NotAdmitted::Refused(refusal)) => self.connection.respond(slot, refusal, 0),
-            Err(NotAdmitted::Later) => self.waiting = Some(slot),
-        }
-    }
-
-    /// A command came: room for its data, then its data, then its execution.
-    fn command(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
-        let sqe = *self.connection.command(slot);
-        let transfer = self.connection.transfer(slot);
-        let is_admin = self.queue().is_admin();
-        let limit = self.connection.limits().transfer_bytes_max;
-        let bytes = if is_admin {
-            buffer_bytes(&sqe, transfer, limit)
-        } else {
-            parse_io(&sqe, transfer, &target.namespaces, limit).and_then(|command| match command {
-                IoCommand::Read(_) | IoCommand::Write(_) | IoCommand::Flush(_) => {
-                    Ok(command.data_bytes())
-                }
-                _ => Err(Status::INVALID_OPCODE.dnr()),
-            })
-        };
-        match bytes {
-            Err(status) => self.connection.respond(slot, Completion::of(status), 0),
-            Ok(bytes) if takes_data(&sqe, transfer) => self.take_data(slot, bytes, now),
-            Ok(bytes) => {
-                self.make_room(slot, bytes);
-                self.execute(slot, target, now);
-            }
-        }
-    }
-
-    fn take_data(&mut self, slot: Slot, bytes: u32, now: Time) {
+    pub(super) fn take_data(&mut self, slot: Slot, bytes: u32, now: Time) {
         self.make_room(slot, bytes);
         if matches!(self.connection.transfer(slot), Transfer::Remote { .. })
             && let Err(status) = self.connection.request_data(slot, now)
         {
-            self.connection.respond(slot, Completion::of(status), 0);
+            self.fail_with_half(slot, status);
         }
     }
 
-    fn execute(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
-        if self.queue().is_admin() {
-            return self.execute_admin(slot, target, now);
-        }
-        let sqe = *self.connection.command(slot);
-        let transfer = self.connection.transfer(slot);
-        let limit = self.connection.limits().transfer_bytes_max;
-        if let Some(controller) = self
-            .controller()
-            .and_then(|id| target.registry.controller_mut(id))
-        {
-            controller.traffic(now);
-        }
-        let command = parse_io(&sqe, transfer, &target.namespaces, limit).unwrap();
-        let running = Running {
-            slot,
-            command,
-            due: now + target.random.below(target.latency_max),
-        };
-        if target.latency_max.is_zero() {
-            self.finish(running, target);
-        } else {
-            self.running.push(running);
-        }
+    pub(super) fn fail(&mut self, slot: Slot, status: Status) {
+        self.connection.respond(slot, Completion::of(status), 0);
     }
 
-    fn execute_admin(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
-        let sqe = *self.connection.command(slot);
-        let transfer = self.connection.transfer(slot);
-        let id = self.controller();
-        let Some(controller) = id.and_then(|id| target.registry.controller_mut(id)) else {
-            let status = Status::INTERNAL_ERROR;
-            return self.connection.respond(slot, Completion::of(status), 0);
-        };
-        let buffer = std::mem::take(&mut self.buffers[slot.index()]);
-        let mut out = vec![0; buffer.len()];
-        let command = AdminCommand {
-            sqe: &sqe,
-            slot,
-            transfer,
-            data: &buffer,
-        };
-        match controller.execute(&command, &mut out, now) {
-            Outcome::Done {
-                completion,
-                data_bytes,
-                effect,
-            } => {
-                match effect {
-                    Effect::None => {}
-                    Effect::Shutdown => controller.shutdown_complete(),
-                    Effect::Reset => {
-                        finish_reset(controller);
-                        target.resets.extend(id);
-                    }
-                }
-                self.buffers[slot.index()] = out;
-                self.connection.respond(slot, completion, data_bytes);
-            }
-            Outcome::Pending => {}
-            // Nothing here is kept, and nobody asks.
-            Outcome::OfNamespace(_) => {
-                let completion = Completion::of(Status::FEATURE_NOT_CHANGEABLE.dnr());
-                self.connection.respond(slot, completion, 0);
-            }
-            Outcome::Abort { .. } => {
-                let completion = controller.abort_finished(false);
-                self.connection.respond(slot, completion, 0);
-            }
-        }
-    }
-
-    fn finish(&mut self, running: Running, target: &mut MemoryTarget) {
-        let data_len = self.apply(running, target);
-        self.connection
-            .respond(running.slot, Completion::SUCCESS, data_len);
-    }
-
-    /// Moves the data between the slot's buffer and the disk; says how many go to the host.
-    fn apply(&mut self, running: Running, target: &mut MemoryTarget) -> u32 {
-        let (range, is_read) = match running.command {
-            IoCommand::Read(range) => (range, true),
-            IoCommand::Write(range) => (range, false),
-            _ => return 0,
-        };
-        let disk = target.blocks(range);
-        let buffer = &mut self.buffers[running.slot.index()];
-        if is_read {
-            buffer.copy_from_slice(disk);
-            range.bytes
-        } else {
-            disk.copy_from_slice(buffer);
-            0
-        }
-    }
-
-    fn queue(&self) -> QueueId {
+    pub(super) fn queue(&self) -> QueueId {
         self.admitted
             .map_or(QueueId::ADMIN, |admitted| admitted.queue)
     }
 
-    fn make_room(&mut self, slot: Slot, bytes: u32) {
+    pub(super) fn make_room(&mut self, slot: Slot, bytes: u32) {
         if self.buffers.len() <= slot.index() {
             self.buffers.resize(slot.index() + 1, Vec::new());
         }
@@ -521,13 +348,13 @@ impl TargetQueue {
 }
 
 /// Completes a reset where no I/O queue is left, and a shutdown that the host asked for with it: there is nothing to make durable.
-fn finish_reset(controller: &mut Controller) {
+pub(super) fn finish_reset(controller: &mut Controller) {
     match controller.reset_complete() {
         Effect::Shutdown => controller.shutdown_complete(),
         effect => assert_eq!(effect, Effect::None),
     }
 }
 
-fn takes_data(sqe: &nvme_spec::Sqe, transfer: Transfer) -> bool {
+pub(super) fn takes_data(sqe: &nvme_spec::Sqe, transfer: Transfer) -> bool {
     sqe.direction() == nvme_spec::Direction::HostToController && transfer.bytes() > 0
 }

@@ -3,6 +3,7 @@
 mod commands;
 mod model;
 mod records;
+mod sentences;
 
 use super::*;
 use nvme_spec::reservation::{NotificationType, ReservationType};

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
-use nvme_spec::{AdminOpcode, Cqe, Sqe};
+use nvme_spec::{AdminOpcode, Cid, Cqe, Sqe};
 
 use super::batch::{Slot, TxBatch};
 use super::pdu::HeaderBuffer;
@@ -237,6 +237,11 @@ impl Connection {
     /// The slots of these commands. After [`Event::Fatal`] a buffer is the driver's again as soon as it is not lent.
     pub fn occupied(&self) -> impl Iterator<Item = Occupied> + '_ {
         self.slots.occupied()
+    }
+
+    /// The identifier of the command in a slot, to name it in an Abort; none where there is no such slot.
+    pub fn cid(&self, slot: Slot) -> Option<Cid> {
+        self.slots.get(slot).map(|entry| Cid(entry.cid))
     }
 
     /// Data digests that did not match, each of which failed its command: the network or a machine on the way corrupts data.

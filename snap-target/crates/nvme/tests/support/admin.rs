@@ -1,0 +1,145 @@
+//! Connect and the admin commands of a [`TargetQueue`].
+
+use nvme::Time;
+use nvme::controller::{AdminCommand, ControllerId, Effect, NotAdmitted, Outcome, buffer_bytes};
+use nvme::queue::{QueueId, Slot};
+use nvme_spec::{Cid, Status};
+
+use super::store::{Answer, Asker};
+use super::target::{MemoryTarget, TargetQueue, finish_reset, takes_data};
+
+/// An Abort on its way to the I/O queue that it names.
+pub struct AbortOrder {
+    pub queue: (ControllerId, QueueId),
+    pub cid: Cid,
+    pub asker: Asker,
+}
+
+impl MemoryTarget {
+    /// A queue has closed: what was to be aborted there ended without it.
+    pub(super) fn end_aborts_of(&mut self, queue: (ControllerId, QueueId)) {
+        let orders = self.aborts.extract_if(.., |order| order.queue == queue);
+        for order in orders {
+            self.store.answer(order.asker, Answer::Abort(false));
+        }
+    }
+}
+
+impl TargetQueue {
+    pub(super) fn connect(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
+        let sqe = *self.connection.command(slot);
+        let data = &self.buffers[slot.index()];
+        match target.registry.connect(&sqe, data, &target.context, now) {
+            Ok(admitted) => {
+                self.connection
+                    .established(admitted.entries, admitted.flow_control);
+                self.connection.authenticated();
+                self.connection.respond(slot, admitted.completion, 0);
+                self.admitted = Some(admitted);
+                if !admitted.queue.is_admin() {
+                    target.live.push((admitted.controller, admitted.queue));
+                }
+            }
+            Err(NotAdmitted::Refused(refusal)) => self.connection.respond(slot, refusal, 0),
+            Err(NotAdmitted::Later) => self.waiting = Some(slot),
+        }
+    }
+
+    /// A command came: room for its data, then its data, then its execution.
+    pub(super) fn admin_command(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
+        let sqe = *self.connection.command(slot);
+        let transfer = self.connection.transfer(slot);
+        let limit = self.connection.limits().transfer_bytes_max;
+        match buffer_bytes(&sqe, transfer, limit) {
+            Err(status) => self.fail(slot, status),
+            Ok(bytes) if takes_data(&sqe, transfer) => self.take_data(slot, bytes, now),
+            Ok(bytes) => {
+                self.make_room(slot, bytes);
+                self.execute_admin(slot, target, now);
+            }
+        }
+    }
+
+    pub(super) fn execute_admin(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
+        let sqe = *self.connection.command(slot);
+        let transfer = self.connection.transfer(slot);
+        let id = self.controller();
+        let Some(controller) = id.and_then(|id| target.registry.controller_mut(id)) else {
+            return self.fail(slot, Status::INTERNAL_ERROR);
+        };
+        let buffer = std::mem::take(&mut self.buffers[slot.index()]);
+        let mut out = vec![0; buffer.len()];
+        let command = AdminCommand {
+            sqe: &sqe,
+            slot,
+            transfer,
+            data: &buffer,
+        };
+        match controller.execute(&command, &mut out, now) {
+            Outcome::Done {
+                completion,
+                data_bytes,
+                effect,
+            } => {
+                match effect {
+                    Effect::None => {}
+                    Effect::Shutdown => controller.shutdown_complete(),
+                    Effect::Reset => {
+                        finish_reset(controller);
+                        target.resets.extend(id);
+                    }
+                }
+                self.buffers[slot.index()] = out;
+                self.connection.respond(slot, completion, data_bytes);
+            }
+            Outcome::Pending => {}
+            // Nothing here is kept, and nobody asks.
+            Outcome::OfNamespace(_) => self.fail(slot, Status::FEATURE_NOT_CHANGEABLE.dnr()),
+            Outcome::Abort { queue, cid } => self.abort(slot, queue, cid, target),
+        }
+        self.answer_events(target);
+    }
+
+    /// On the admin queue, Asynchronous Event Requests end, and every other command is on its way already. An I/O queue looks itself.
+    fn abort(&mut self, slot: Slot, queue: QueueId, cid: Cid, target: &mut MemoryTarget) {
+        let Some(id) = self.controller() else { return };
+        if queue.is_admin() {
+            let found = self.connection.find(cid).filter(|found| *found != slot);
+            let controller = target.registry.controller_mut(id);
+            let aborted = found
+                .zip(controller)
+                .is_some_and(|(found, controller)| controller.abort_async_event(found));
+            return self.abort_ends(slot, aborted, target);
+        }
+        if !target.live.contains(&(id, queue)) {
+            return self.abort_ends(slot, false, target);
+        }
+        target.aborts.push(AbortOrder {
+            queue: (id, queue),
+            cid,
+            asker: Asker {
+                connection: self.id,
+                slot,
+            },
+        });
+    }
+
+    pub(super) fn abort_ends(&mut self, slot: Slot, aborted: bool, target: &mut MemoryTarget) {
+        let id = self.controller();
+        if let Some(controller) = id.and_then(|id| target.registry.controller_mut(id)) {
+            let completion = controller.abort_finished(aborted);
+            self.connection.respond(slot, completion, 0);
+        }
+    }
+
+    /// Answers the Asynchronous Event Requests that something has happened for.
+    pub(super) fn answer_events(&mut self, target: &mut MemoryTarget) {
+        let id = self.controller().filter(|_| self.is_admin());
+        let Some(controller) = id.and_then(|id| target.registry.controller_mut(id)) else {
+            return;
+        };
+        while let Some((slot, completion)) = controller.next_async_event() {
+            self.connection.respond(slot, completion, 0);
+        }
+    }
+}
