@@ -266,44 +266,42 @@ impl Namespace {
     }
 }
 
-impl From<&ControllerLimits> for Limits {
-    fn from(limits: &ControllerLimits) -> Self {
-        Self {
-            controllers_max: limits.controllers_max,
-            controllers_per_host_max: limits.controllers_per_host_max,
-            connections_per_host_max: limits.connections_per_host_max,
-            io_queues_per_host_max: limits.io_queues_per_host_max,
-            memory_per_host_bytes: limits.memory_per_host_bytes,
-            io_queues_max: limits.io_queues_max,
-            queue_entries_max: limits.queue_entries_max,
-            transfer_bytes_max: limits.transfer_bytes_max,
-            capsule_data_bytes: limits.capsule_data_bytes,
-            async_events_max: limits.async_events_max,
-            aborts_max: limits.aborts_max,
-            error_log_entries: limits.error_log_entries,
-            retry_delays_100ms: limits.retry_delays_100ms,
-            discovery_idle_ms: u64::try_from(limits.discovery_idle.as_millis()).unwrap_or(u64::MAX),
+/// Fields that have the same name and unit here and there, both ways.
+macro_rules! same_limits {
+    ($($field:ident),* $(,)?) => {
+        impl From<&ControllerLimits> for Limits {
+            fn from(limits: &ControllerLimits) -> Self {
+                let idle_ms = u64::try_from(limits.discovery_idle.as_millis());
+                Self {
+                    $($field: limits.$field,)*
+                    discovery_idle_ms: idle_ms.unwrap_or(u64::MAX),
+                }
+            }
         }
-    }
+
+        impl From<Limits> for ControllerLimits {
+            fn from(limits: Limits) -> Self {
+                Self {
+                    $($field: limits.$field,)*
+                    discovery_idle: Duration::from_millis(limits.discovery_idle_ms),
+                }
+            }
+        }
+    };
 }
 
-impl From<Limits> for ControllerLimits {
-    fn from(limits: Limits) -> Self {
-        Self {
-            controllers_max: limits.controllers_max,
-            controllers_per_host_max: limits.controllers_per_host_max,
-            connections_per_host_max: limits.connections_per_host_max,
-            io_queues_per_host_max: limits.io_queues_per_host_max,
-            memory_per_host_bytes: limits.memory_per_host_bytes,
-            io_queues_max: limits.io_queues_max,
-            queue_entries_max: limits.queue_entries_max,
-            transfer_bytes_max: limits.transfer_bytes_max,
-            capsule_data_bytes: limits.capsule_data_bytes,
-            async_events_max: limits.async_events_max,
-            aborts_max: limits.aborts_max,
-            error_log_entries: limits.error_log_entries,
-            retry_delays_100ms: limits.retry_delays_100ms,
-            discovery_idle: Duration::from_millis(limits.discovery_idle_ms),
-        }
-    }
-}
+same_limits!(
+    controllers_max,
+    controllers_per_host_max,
+    connections_per_host_max,
+    io_queues_per_host_max,
+    memory_per_host_bytes,
+    io_queues_max,
+    queue_entries_max,
+    transfer_bytes_max,
+    capsule_data_bytes,
+    async_events_max,
+    aborts_max,
+    error_log_entries,
+    retry_delays_100ms,
+);
