@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::net::SocketAddr;
 
+use nvme::controller::HostPolicy;
 use nvme::nqn::Nqn;
 
 use crate::config::{ListenerConfig, NamespaceConfig, ReferralConfig};
@@ -69,6 +70,15 @@ impl Overlay {
         let mut desired = base.clone();
         for (nqn, change) in &self.subsystems {
             let said = base.subsystems.get(nqn).map(|it| &it.body);
+            if let (Some(before), Some(said), Some(word), Some(there)) = (
+                &change.base,
+                said,
+                &change.word,
+                desired.subsystems.get_mut(nqn),
+            ) {
+                there.body = merged(&mut dropped, nqn, before, said, word);
+                continue;
+            }
             if overtaken(&mut dropped, format!("subsystem {nqn}"), change, said) {
                 continue;
             }
@@ -112,6 +122,62 @@ impl Overlay {
     }
 }
 
+/// A subsystem that the file had and has, field by field: the file's word where it is another one by now, what holds where it is not. A host that was denied
+/// while serving stays denied, whatever else the file came to say: it is let in again by the admin plane alone.
+fn merged(
+    dropped: &mut Vec<String>,
+    nqn: &Nqn,
+    before: &SubsystemBody,
+    said: &SubsystemBody,
+    word: &SubsystemBody,
+) -> SubsystemBody {
+    let mut is_overtaken = false;
+    let mut body = SubsystemBody {
+        serial: newer(
+            &mut is_overtaken,
+            &before.serial,
+            &said.serial,
+            &word.serial,
+        ),
+        model: newer(&mut is_overtaken, &before.model, &said.model, &word.model),
+        hosts: newer(&mut is_overtaken, &before.hosts, &said.hosts, &word.hosts),
+        limits: newer(
+            &mut is_overtaken,
+            &before.limits,
+            &said.limits,
+            &word.limits,
+        ),
+    };
+    if let (HostPolicy::Only(list), HostPolicy::Only(had), HostPolicy::Only(has)) =
+        (&mut body.hosts, &before.hosts, &word.hosts)
+    {
+        let denied = |host: &Nqn| had.contains(host) && !has.contains(host);
+        for host in list.iter().filter(|host| denied(host)) {
+            dropped.push(format!(
+                "subsystem {nqn}: {host} was denied while serving, and stays denied; `snapctl host allow` lets it in"
+            ));
+        }
+        list.retain(|host| !denied(host));
+    }
+    if is_overtaken {
+        dropped.push(overtaken_line(format!("subsystem {nqn}")));
+    }
+    body
+}
+
+/// The file's word where it changed, and what holds where it did not.
+fn newer<T: Clone + PartialEq>(is_overtaken: &mut bool, before: &T, said: &T, word: &T) -> T {
+    if before == said {
+        return word.clone();
+    }
+    *is_overtaken |= word != before && word != said;
+    said.clone()
+}
+
+fn overtaken_line(what: impl Display) -> String {
+    format!("{what}: its section of the file was changed since, and holds")
+}
+
 fn changes<K: Ord + Clone, T: Clone + PartialEq>(
     base: &BTreeMap<K, T>,
     desired: &BTreeMap<K, T>,
@@ -140,9 +206,7 @@ fn overtaken<T: PartialEq>(
     }
     // The file came to say the same: nothing is lost.
     if change.word.as_ref() != said {
-        dropped.push(format!(
-            "{what}: its section of the file was changed since, and holds"
-        ));
+        dropped.push(overtaken_line(what));
     }
     true
 }

@@ -101,3 +101,29 @@ fn a_namespace_whose_subsystem_left_the_file_is_told() {
     );
     assert!(!found.subsystems.contains_key(&nqn("nqn.disks")));
 }
+
+/// The file was edited for another reason: whoever was denied while serving stays out.
+#[test]
+fn a_host_that_was_denied_stays_denied_when_the_file_changes() {
+    let open = DISKS.replace("[\"nqn.host\"]", "[\"nqn.host\", \"nqn.other\"]");
+    assert_ne!(open, DISKS);
+    let denied = open.replace("\"nqn.host\", ", "");
+    let renamed = |text: &str| {
+        text.replace(
+            "nqn = \"nqn.disks\"",
+            "nqn = \"nqn.disks\"\nserial = \"S2\"",
+        )
+    };
+    let (found, dropped) = restored(&open, &denied, &renamed(&open));
+    assert_eq!(found, desired(&renamed(&denied)));
+    assert_eq!(dropped, Vec::<String>::new());
+    // The list itself was edited: the new host is in, the denied one is not.
+    let longer = open.replace("nqn.other\"", "nqn.other\", \"nqn.third\"");
+    let (found, dropped) = restored(&open, &denied, &longer);
+    assert_eq!(found, desired(&longer.replace("\"nqn.host\", ", "")));
+    assert_eq!(dropped.len(), 2, "{dropped:?}");
+    assert!(
+        dropped[0].contains("nqn.host was denied while serving"),
+        "{dropped:?}"
+    );
+}
