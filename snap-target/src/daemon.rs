@@ -14,15 +14,17 @@ use frontend_nvme_tcp::EventSink;
 use nix::sys::signal::{SigSet, Signal};
 use telemetry::{DumpFormat, Event, EventKind, Telemetry, TelemetryConfig};
 
-use crate::admin::{self, AdminService, Context, Info};
+use crate::admin::{self, AdminService, Context, Info, Roles};
+use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
-use crate::limits::{DRAIN_MARGIN, TARGET_EVENTS_MAX};
+use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX};
 use crate::manage::{self, Foundation, Manage, Manager};
-use crate::metrics::{self, MetricsService};
+use crate::metrics::{self, Measured, MetricsService};
 use crate::notify;
+use crate::refusals::Refusals;
 use crate::report;
 use crate::serve::{self, Reactors};
 use crate::signal::Ending;
@@ -60,8 +62,10 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     telemetry.dump_on_panic(|| Ok(std::io::stderr()));
     let (sink, happened) = sync_channel(TARGET_EVENTS_MAX);
     let sink = EventSink::new(sink);
-    watch::start(happened, sink.losses(), events.clone())?;
+    let refusals = Refusals::default();
+    watch::start(happened, sink.losses(), refusals.clone(), events.clone())?;
     let reactors = serve::start(&config.target, sink, &telemetry)?;
+    let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
         frontend: Box::new(reactors.admin()?),
         policy: config.target.source_policy(),
@@ -70,9 +74,20 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         state,
         events: events.clone(),
         health: health.clone(),
+        open_time_max: OPEN_TIME_MAX,
+        catalogue: catalogue.clone(),
     })?;
     let metrics = match &config.metrics {
-        Some(config) => Some(metrics::start(config, telemetry.clone())?),
+        Some(it) => {
+            let measured = Measured {
+                telemetry: telemetry.clone(),
+                catalogue,
+                health: health.clone(),
+                refusals,
+                certificate_expiry: certificate_expiry(config),
+            };
+            Some(metrics::start(it, measured)?)
+        }
         None => None,
     };
     let address = first_address(&manager);
@@ -93,6 +108,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
                 info: Arc::new(info(config, file, reactors.features())?),
                 ending: ending.clone(),
                 streams: admin::stream_places(),
+                roles: Arc::new(Roles::of(admin.tcp.as_ref())),
             },
         )?),
     };
@@ -114,6 +130,13 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         ending,
         drain: config.target.drain,
     })
+}
+
+/// When the certificate of the admin service expires, where it has one. One that cannot be read is an error of the service itself.
+fn certificate_expiry(config: &Config) -> Option<i64> {
+    let tcp = config.admin.as_ref()?.tcp.as_ref()?;
+    let pem = std::fs::read(&tcp.cert).ok()?;
+    admin::expiry_of(&pem)
 }
 
 /// A name for this start of the daemon.

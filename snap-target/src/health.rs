@@ -97,6 +97,24 @@ impl Health {
         }
     }
 
+    /// Each kind of problem by its name in the metric, and whether there is one of it.
+    pub fn by_code(&self) -> Vec<(String, bool)> {
+        let now = self.now();
+        let is_there = |code| now.problems.values().any(|it| it.code() == code);
+        let kinds = [
+            v1::HealthCode::SourceUnusable,
+            v1::HealthCode::SourceSilent,
+            v1::HealthCode::Closing,
+            v1::HealthCode::Listener,
+            v1::HealthCode::StateFolder,
+        ];
+        let name = |code: v1::HealthCode| {
+            let name = code.as_str_name().trim_start_matches("HEALTH_CODE_");
+            name.to_lowercase()
+        };
+        kinds.map(|code| (name(code), is_there(code))).to_vec()
+    }
+
     fn tell(&self, now: &Now, problem: Option<v1::HealthProblem>, ended: bool) {
         let text = match &problem {
             Some(problem) if ended => format!("{}: well again", problem.id),

@@ -37,8 +37,11 @@ pub fn of_path(path: &Path, bytes: u64, given: &mut Given<'_>) -> Result<Identit
     }
 }
 
-/// What a raw store's path leads to now: a device, or a file by its device and inode. Two names of one disk are found by it.
-pub fn node_of(source: &SourceSpec) -> Option<(u64, u64)> {
+/// A block device, or a file by its device and inode.
+pub type Node = (u64, u64);
+
+/// What a raw store's path leads to now. Two names of one disk are found by it. It asks the file system: not for a thread that may not wait.
+pub fn node_of(source: &SourceSpec) -> Option<Node> {
     let SourceSpec::Store {
         spec: StoreSpec::File { path },
         ..

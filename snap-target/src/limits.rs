@@ -40,6 +40,8 @@ pub const ADMIN_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Calls and streams of one connection at a time.
 pub const ADMIN_CALLS_MAX: usize = 32;
+/// Names of certificates with one role.
+pub const ROLE_NAMES_MAX: usize = 1024;
 /// Streams (events, statistics) of all connections.
 pub const ADMIN_STREAMS_MAX: usize = 128;
 /// Messages of a stream that wait for its client.
@@ -62,6 +64,14 @@ pub const DRAIN_MARGIN: Duration = Duration::from_secs(20);
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a source may take to be opened: a server that hangs does not hold the manager up.
 pub const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
+/// Sources that are being opened at a time, those that are silent included.
+pub const OPENINGS_MAX: usize = 8;
+/// How often the manager looks whether what was detached has closed, and whether what is being opened is open.
+pub const CLOSING_LOOK: Duration = Duration::from_millis(20);
+/// A host that may not connect is told again after this at the earliest.
+pub const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
+/// Hosts, with subsystem and reason, that are told in this time.
+pub const REFUSALS_KNOWN_MAX: usize = 128;
 /// How often draining looks whether commands are still in flight.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 

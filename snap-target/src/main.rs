@@ -2,6 +2,7 @@
 
 mod admin;
 mod args;
+mod catalogue;
 mod config;
 mod daemon;
 mod desired;
@@ -14,6 +15,7 @@ mod manage;
 mod metrics;
 mod notify;
 mod open;
+mod refusals;
 mod report;
 mod ring;
 mod serve;

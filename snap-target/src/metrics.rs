@@ -14,13 +14,43 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use telemetry::Telemetry;
+use telemetry::prometheus::Daemon;
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::catalogue::Catalogue;
 use crate::config::MetricsConfig;
+use crate::health::Health;
 use crate::limits::{METRICS_CONNECTIONS_MAX, METRICS_HEAD_BYTES_MAX, METRICS_TIME_MAX};
+use crate::refusals::Refusals;
 
 /// The type of Prometheus' text format.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// What the numbers come from. Cheap to clone.
+#[derive(Clone)]
+pub struct Measured {
+    /// The counters.
+    pub telemetry: Arc<Telemetry>,
+    /// What is attached.
+    pub catalogue: Catalogue,
+    /// What is wrong.
+    pub health: Health,
+    /// Hosts that were refused.
+    pub refusals: Refusals,
+    /// When the admin service's certificate expires.
+    pub certificate_expiry: Option<i64>,
+}
+
+impl Measured {
+    fn daemon(&self) -> Daemon {
+        Daemon {
+            namespaces: self.catalogue.attached(),
+            health: self.health.by_code(),
+            refused: self.refusals.counts().to_vec(),
+            certificate_expiry: self.certificate_expiry,
+        }
+    }
+}
 
 /// The running endpoint; it ends when this is dropped.
 pub struct MetricsService {
@@ -34,7 +64,7 @@ pub struct MetricsService {
 ///
 /// # Errors
 /// An address that cannot be used.
-pub fn start(config: &MetricsConfig, telemetry: Arc<Telemetry>) -> Result<MetricsService> {
+pub fn start(config: &MetricsConfig, measured: Measured) -> Result<MetricsService> {
     let listener = TcpListener::bind(config.address)
         .with_context(|| format!("the metrics endpoint cannot listen on {}", config.address))?;
     listener.set_nonblocking(true)?;
@@ -48,7 +78,7 @@ pub fn start(config: &MetricsConfig, telemetry: Arc<Telemetry>) -> Result<Metric
     let thread = thread.spawn(move || {
         runtime.block_on(async {
             tokio::select! {
-                result = serve(listener, telemetry) => {
+                result = serve(listener, measured) => {
                     if let Err(error) = result {
                         tracing::error!(%error, "the metrics endpoint ended");
                     }
@@ -73,7 +103,7 @@ impl Drop for MetricsService {
     }
 }
 
-async fn serve(listener: TcpListener, telemetry: Arc<Telemetry>) -> std::io::Result<()> {
+async fn serve(listener: TcpListener, measured: Measured) -> std::io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let places = Arc::new(Semaphore::new(METRICS_CONNECTIONS_MAX));
     while let Ok(place) = places.clone().acquire_owned().await {
@@ -85,10 +115,10 @@ async fn serve(listener: TcpListener, telemetry: Arc<Telemetry>) -> std::io::Res
                 continue;
             }
         };
-        let telemetry = telemetry.clone();
+        let measured = measured.clone();
         tokio::spawn(async move {
             let answer = service_fn(move |request| {
-                let answer = answer(&request, &telemetry);
+                let answer = answer(&request, &measured);
                 async move { Ok::<_, Infallible>(answer) }
             });
             let connection = http1::Builder::new()
@@ -105,11 +135,12 @@ async fn serve(listener: TcpListener, telemetry: Arc<Telemetry>) -> std::io::Res
     Ok(())
 }
 
-fn answer(request: &Request<Incoming>, telemetry: &Telemetry) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, measured: &Measured) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {
-            let text = telemetry::prometheus::render(&telemetry.snapshot());
+            let snapshot = measured.telemetry.snapshot();
+            let text = telemetry::prometheus::render(&snapshot, &measured.daemon());
             *response.body_mut() = Full::from(text);
             let kind = hyper::header::HeaderValue::from_static(TEXT);
             response.headers_mut().insert(CONTENT_TYPE, kind);

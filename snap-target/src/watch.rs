@@ -2,25 +2,37 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
+use std::time::Instant;
 
-use admin_proto::v1::{self, ControllerChange, GoneReason, HostChange, event::Kind};
-use frontend_nvme_tcp::{Gone, Losses, TargetEvent};
+use admin_proto::v1::{
+    self, ControllerChange, GoneReason, HostChange, NamespaceChange, RefusedReason, event::Kind,
+};
+use frontend_nvme_tcp::{ConnectRefused, Gone, Losses, TargetEvent};
 use nvme::controller::ControllerId;
 use nvme::nqn::Nqn;
 use nvme::queue::QueueId;
+use nvme_spec::Status;
 
 use crate::events::Hub;
+use crate::refusals::{Refusals, ToldRefusals};
 
 /// Watches on a thread of its own until the target has ended.
 ///
 /// # Errors
 /// No thread can be had.
-pub fn start(happened: Receiver<TargetEvent>, losses: Losses, events: Hub) -> std::io::Result<()> {
+pub fn start(
+    happened: Receiver<TargetEvent>,
+    losses: Losses,
+    refusals: Refusals,
+    events: Hub,
+) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("events".to_owned());
     thread.spawn(move || {
         let mut watch = Watch {
             events,
             losses,
+            refusals,
+            told: ToldRefusals::default(),
             lost: 0,
             controllers: HashMap::new(),
             of_host: HashMap::new(),
@@ -36,6 +48,8 @@ pub fn start(happened: Receiver<TargetEvent>, losses: Losses, events: Hub) -> st
 struct Watch {
     events: Hub,
     losses: Losses,
+    refusals: Refusals,
+    told: ToldRefusals,
     /// Of which the subscribers were told.
     lost: u64,
     /// Who is connected.
@@ -98,6 +112,10 @@ impl Watch {
             TargetEvent::QueueClosed { controller, queue } => {
                 self.controller(ControllerChange::QueueGone, controller, Some(queue), STAYS);
             }
+            TargetEvent::HostRefused(refused) => self.refused(&refused, Instant::now()),
+            TargetEvent::ReservationChanged {
+                subsystem, nsid, ..
+            } => self.reservation(&subsystem, nsid),
             // A newer frontend tells more than this daemon has words for.
             _ => {}
         }
@@ -105,6 +123,8 @@ impl Watch {
 
     fn gone(&mut self, controller: ControllerId, why: Gone) {
         let reason = match why {
+            Gone::HostLeft => GoneReason::HostLeft,
+            Gone::ProtocolError => GoneReason::ProtocolError,
             Gone::Disconnected => GoneReason::ConnectionLost,
             Gone::KeepAliveExpired => GoneReason::KeepAliveExpired,
             Gone::Ended => GoneReason::Ended,
@@ -121,6 +141,52 @@ impl Watch {
                 self.host(HostChange::Gone, &peer);
             }
         }
+    }
+
+    /// Counted each time, told once in a while for a host, a subsystem and a reason.
+    fn refused(&mut self, refused: &ConnectRefused, now: Instant) {
+        let reason = reason_of(refused);
+        self.refusals.count(reason);
+        let name = |nqn: Option<&Nqn>| nqn.map(Nqn::to_string).unwrap_or_default();
+        let (subsystem_nqn, host_nqn) = (
+            name(refused.subsystem.as_ref()),
+            name(refused.host.as_ref()),
+        );
+        let key = (subsystem_nqn.clone(), host_nqn.clone(), reason as i32);
+        let Some(times) = self.told.times(key, now) else {
+            return;
+        };
+        let peer = refused.peer;
+        let why = match reason {
+            RefusedReason::NotAllowed => "it is not on the list of hosts",
+            RefusedReason::NoSubsystem => "there is no such subsystem",
+            RefusedReason::Limit => "it, or the subsystem, has as many connections as it may",
+            _ => "its Connect is not one that this target takes",
+        };
+        let status = refused.status;
+        let text = format!(
+            "host {host_nqn} at {peer} may not connect to {subsystem_nqn}: {why} ({status}); tried {times} times since this was said last"
+        );
+        tracing::warn!("{text}");
+        let event = v1::HostRefusedEvent {
+            subsystem_nqn,
+            host_nqn,
+            peer_address: peer.to_string(),
+            reason: reason.into(),
+            times,
+        };
+        self.events.publish(Kind::HostRefused(event), text);
+    }
+
+    fn reservation(&self, subsystem: &Nqn, nsid: u32) {
+        let event = v1::NamespaceEvent {
+            change: NamespaceChange::Reservation.into(),
+            subsystem_nqn: subsystem.to_string(),
+            nsid,
+            ..v1::NamespaceEvent::default()
+        };
+        let text = format!("reservations of namespace {nsid} of {subsystem} changed");
+        self.events.publish(Kind::Namespace(event), text);
     }
 
     fn controller(
@@ -174,6 +240,21 @@ impl Watch {
 
 /// Of a controller that is not gone.
 const STAYS: GoneReason = GoneReason::Unspecified;
+
+fn reason_of(refused: &ConnectRefused) -> RefusedReason {
+    // Without the bits beside the code: DNR, CRD.
+    let code = |status: Status| (status.sct(), status.sc());
+    let status = code(refused.status);
+    if status == code(Status::CONNECT_INVALID_HOST) {
+        RefusedReason::NotAllowed
+    } else if status == code(Status::CONNECT_CONTROLLER_BUSY) {
+        RefusedReason::Limit
+    } else if !refused.is_known && refused.subsystem.is_some() {
+        RefusedReason::NoSubsystem
+    } else {
+        RefusedReason::Invalid
+    }
+}
 
 fn why(reason: GoneReason) -> &'static str {
     match reason {

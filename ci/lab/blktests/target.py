@@ -59,6 +59,7 @@ tcp = "127.0.0.1:{self.admin_port}"
 tls-cert = "server.pem"
 tls-key = "server.key"
 tls-client-ca = "ca.pem"
+tls-change = ["{OPERATOR}"]
 """)
         self._command = [str(bin_folder / "snap-target"), "--config", str(config)]
 

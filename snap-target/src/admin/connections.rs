@@ -7,15 +7,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use admin_proto::v1::Reason;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
-use tonic::{Request, Status};
-
-use crate::manage::ManageError;
 
 /// How long accepting rests after the system refused (no descriptors).
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -36,20 +32,6 @@ pub struct Process {
     pub uid: u32,
     /// Its number, where the system said it.
     pub pid: Option<i32>,
-}
-
-impl Peer {
-    /// Who it is, as events say it.
-    pub fn actor(&self) -> String {
-        match self {
-            Self::Local(Some(Process {
-                uid,
-                pid: Some(pid),
-            })) => format!("uid {uid} pid {pid}"),
-            Self::Local(Some(Process { uid, pid: None })) => format!("uid {uid}"),
-            Self::Local(None) | Self::Tls => String::new(),
-        }
-    }
 }
 
 /// A connection, with its place among those that there may be.
@@ -129,25 +111,6 @@ pub fn incoming<L: Listening>(
     ReceiverStream::new(incoming)
 }
 
-/// Lets the daemon's own user and root in. The socket's mode says the same; this holds also where its folder was copied or its mode changed.
-pub fn check(request: Request<()>) -> Result<Request<()>, Status> {
-    let own = nix::unistd::geteuid().as_raw();
-    match request.extensions().get::<Peer>() {
-        Some(Peer::Tls) => Ok(request),
-        Some(Peer::Local(Some(Process { uid, .. }))) if *uid == own || *uid == 0 => Ok(request),
-        Some(Peer::Local(Some(Process { uid, .. }))) => Err(refused(&format!(
-            "user {uid} may not ask this daemon, which is user {own}'s; ask as that user or as root"
-        ))),
-        _ => Err(refused(
-            "the system does not say who asks; connect to the Unix socket directly",
-        )),
-    }
-}
-
-fn refused(text: &str) -> Status {
-    ManageError::new(Reason::Peer, text).into()
-}
-
 impl<T: AsyncRead + Unpin> AsyncRead for Connection<T> {
     fn poll_read(
         mut self: Pin<&mut Self>,
@@ -173,28 +136,5 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Connection<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_daemons_user_and_root_are_let_in() {
-        let own = nix::unistd::geteuid().as_raw();
-        let user = |uid| Peer::Local(Some(Process { uid, pid: None }));
-        let asked = |peer: Option<Peer>| {
-            let mut request = Request::new(());
-            peer.map(|peer| request.extensions_mut().insert(peer));
-            check(request).map(|_| ()).map_err(|status| status.code())
-        };
-        assert_eq!(asked(Some(user(own))), Ok(()));
-        assert_eq!(asked(Some(user(0))), Ok(()));
-        assert_eq!(asked(Some(Peer::Tls)), Ok(()));
-        let denied = Err(tonic::Code::PermissionDenied);
-        assert_eq!(asked(Some(user(own + 1))), denied);
-        assert_eq!(asked(Some(Peer::Local(None))), denied);
-        assert_eq!(asked(None), denied);
     }
 }

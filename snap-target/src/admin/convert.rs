@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::config::SourceSpec;
 use crate::desired::{PortId, SubsystemBody};
-use crate::manage::{Closing, ManageError, Manager, NamespaceLive};
+use crate::manage::{ClosingDisk, ManageError, Manager, NamespaceLive, StillClosing};
 use crate::text::{hex, uuid_bytes, uuid_text};
 
 impl From<ManageError> for Status {
@@ -258,7 +258,7 @@ fn seen_by(visibility: &Visibility) -> v1::Visibility {
 }
 
 /// Why operations are still under way, as answers say it.
-pub fn closing(closing: Closing) -> (bool, String) {
+pub fn closing(closing: StillClosing) -> (bool, String) {
     (closing.is_some(), closing.unwrap_or_default())
 }
 
@@ -354,6 +354,22 @@ fn path_of(source: &SourceSpec) -> String {
     // It fails for an empty path only.
     let path = std::path::absolute(path).unwrap_or_default();
     path.display().to_string()
+}
+
+/// A namespace that is detached, and not closed yet.
+pub fn closing_namespace(disk: &ClosingDisk) -> v1::Namespace {
+    let mut found = v1::Namespace {
+        subsystem_nqn: disk.nqn.to_string(),
+        nsid: disk.config.nsid,
+        source_text: disk.config.source.to_string(),
+        path: path_of(&disk.config.source),
+        visible_to: Some(seen_by(&Visibility::Hosts(Vec::new()))),
+        state_detail: disk.why(),
+        ..v1::Namespace::default()
+    };
+    found.set_state(v1::NamespaceState::Closing);
+    describe(&mut found, &disk.namespace);
+    found
 }
 
 fn describe(found: &mut v1::Namespace, served: &namespace::Namespace) {

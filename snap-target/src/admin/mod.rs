@@ -2,11 +2,13 @@
 //!
 //! It runs on a thread and a runtime of its own. What it changes it asks of the manager; it never waits for a store or a reactor itself.
 
+mod caller;
 mod connections;
 mod convert;
 mod paging;
 mod services;
 mod socket;
+mod users;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -22,6 +24,8 @@ use tokio::sync::{Semaphore, oneshot};
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::server::Router;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
+
+pub use caller::{Roles, expiry_of};
 
 use crate::config::{AdminConfig, AdminTcpConfig};
 use crate::events::Hub;
@@ -50,6 +54,8 @@ pub struct Context {
     pub ending: Ending,
     /// Places for streams.
     pub streams: Arc<Semaphore>,
+    /// What the holders of certificates may.
+    pub roles: Arc<Roles>,
 }
 
 /// What runs here.
@@ -167,7 +173,10 @@ fn routes(mut server: Server, context: &Context) -> Router {
                 v1::$module::$server::new(context.clone())
                     .max_decoding_message_size(REQUEST_BYTES_MAX)
                     .max_encoding_message_size(ANSWER_BYTES_MAX),
-                connections::check,
+                {
+                    let roles = context.roles.clone();
+                    move |request| caller::check(request, &roles)
+                },
             )
         };
     }
@@ -199,14 +208,6 @@ fn tls(config: &AdminTcpConfig) -> Result<ServerTlsConfig> {
     let tls = ServerTlsConfig::new()
         .identity(identity)
         .timeout(ADMIN_HANDSHAKE_MAX);
-    Ok(match &config.client_ca {
-        Some(authority) => tls.client_ca_root(Certificate::from_pem(read(authority)?)),
-        None => {
-            tracing::warn!(
-                address = %config.address,
-                "any client that reaches the admin service over TCP may change everything: tls-client-ca is not set"
-            );
-            tls
-        }
-    })
+    let authority = Certificate::from_pem(read(&config.client_ca)?);
+    Ok(tls.client_ca_root(authority))
 }

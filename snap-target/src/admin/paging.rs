@@ -72,7 +72,7 @@ impl Key for SocketAddr {
     }
 }
 
-/// The parts of a key are apart by a byte that no NQN, number or address has.
+/// The parts of a key are apart by a byte that no NQN, number, UUID or address has. The first of them is a single one; the second may have parts itself.
 impl<A: Key, B: Key> Key for (A, B) {
     fn to_text(&self) -> String {
         format!("{}\0{}", self.0.to_text(), self.1.to_text())
@@ -160,20 +160,24 @@ mod tests {
 
     use super::*;
 
-    fn rows(nsids: std::ops::Range<u32>, bytes: usize) -> Vec<((String, u32), v1::Namespace)> {
+    /// Subsystem, number, UUID.
+    type Disk = (String, (u32, String));
+
+    fn rows(nsids: std::ops::Range<u32>, bytes: usize) -> Vec<(Disk, v1::Namespace)> {
         let row = |nsid| {
             let row = v1::Namespace {
                 nsid,
                 state_detail: "x".repeat(bytes),
                 ..v1::Namespace::default()
             };
-            (("nqn.a".to_owned(), nsid), row)
+            let disk = (nsid, format!("0f0e0d0c-{nsid}"));
+            (("nqn.a".to_owned(), disk), row)
         };
         nsids.map(row).collect()
     }
 
     /// The NSIDs of each page.
-    fn pages(size: u32, rows: &[((String, u32), v1::Namespace)]) -> Vec<Vec<u32>> {
+    fn pages(size: u32, rows: &[(Disk, v1::Namespace)]) -> Vec<Vec<u32>> {
         let (mut pages, mut token) = (Vec::new(), String::new());
         loop {
             let page = Page::of("namespaces", size, &token).unwrap();
@@ -224,15 +228,12 @@ mod tests {
     #[test]
     fn what_this_daemon_did_not_give_is_refused() {
         let (_, token) = Page::of("namespaces", 1, "").unwrap().take(rows(1..3, 0));
-        let refused = |list, size, token: &str| {
-            Page::<(String, u32)>::of(list, size, token)
-                .unwrap_err()
-                .reason
-        };
+        let refused =
+            |list, size, token: &str| Page::<Disk>::of(list, size, token).unwrap_err().reason;
         assert_eq!(refused("controllers", 0, &token), Reason::PageToken);
         assert_eq!(refused("namespaces", 0, "xyz"), Reason::PageToken);
         assert_eq!(refused("namespaces", 0, &token[2..]), Reason::PageToken);
-        let cut = hex(b"namespaces\0nqn.a\0one");
+        let cut = hex(b"namespaces\0nqn.a\0one\0");
         assert_eq!(refused("namespaces", 0, &cut), Reason::PageToken);
         assert_eq!(refused("namespaces", 1001, ""), Reason::Field);
     }

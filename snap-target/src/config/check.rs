@@ -19,7 +19,7 @@ use super::{
 };
 use crate::limits::{
     CACHE_BYTES_MIN, DRAIN_MAX, HOSTS_MAX, LISTENERS_MAX, NAMESPACES_MAX, REACTORS_MAX,
-    REFERRALS_MAX, SUBSYSTEMS_MAX, WORKERS_MAX,
+    REFERRALS_MAX, ROLE_NAMES_MAX, SUBSYSTEMS_MAX, WORKERS_MAX,
 };
 
 const TOP: &[&str] = &[
@@ -63,7 +63,15 @@ const LIMITS: &[&str] = &[
     "memory-per-host",
 ];
 const NAMESPACE: &[&str] = &["nsid", "volume", "store", "lba", "hosts", "read-only"];
-const ADMIN: &[&str] = &["socket", "tcp", "tls-cert", "tls-key", "tls-client-ca"];
+const ADMIN: &[&str] = &[
+    "socket",
+    "tcp",
+    "tls-cert",
+    "tls-key",
+    "tls-client-ca",
+    "tls-announce",
+    "tls-change",
+];
 const METRICS: &[&str] = &["address"];
 
 /// Checks a text that lies at `file`.
@@ -465,6 +473,10 @@ fn store_spec(text: &str, folder: &Path) -> Result<StoreSpec, String> {
     }
 }
 
+/// Why a key of the admin service's TCP port is wrong without it.
+const FOR_TCP: &str =
+    "it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out";
+
 fn admin(section: &Section<'_>, folder: &Path) -> Result<AdminConfig, ConfigError> {
     let path = |key| section.parsed(key, |path| path_in(folder, path));
     let socket = section.required(
@@ -474,18 +486,24 @@ fn admin(section: &Section<'_>, folder: &Path) -> Result<AdminConfig, ConfigErro
     )?;
     let (cert, key, client_ca) = (path("tls-cert")?, path("tls-key")?, path("tls-client-ca")?);
     let tcp = section.parsed("tcp", address)?;
+    let names = |key| {
+        let name = |name: &str| Ok(name.to_owned());
+        section.list(key, ROLE_NAMES_MAX, name)
+    };
+    let (announce, change) = (names("tls-announce")?, names("tls-change")?);
     let Some(tcp) = tcp else {
+        if let Some(alone) = announce.or(change) {
+            return Err(section.wrong(&alone, FOR_TCP));
+        }
         if let Some(alone) = cert.or(key).or(client_ca) {
-            return Err(section.wrong(
-                &alone,
-                "it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out",
-            ));
+            return Err(section.wrong(&alone, FOR_TCP));
         }
         return Ok(AdminConfig {
             socket: socket.value,
             tcp: None,
         });
     };
+    let why_ca = "clients over TCP show a certificate: tls-client-ca names the PEM file of the authority that signed theirs";
     let why = "the admin service over TCP needs TLS: tls-cert and tls-key name PEM files";
     Ok(AdminConfig {
         socket: socket.value,
@@ -493,7 +511,9 @@ fn admin(section: &Section<'_>, folder: &Path) -> Result<AdminConfig, ConfigErro
             address: tcp.value,
             cert: section.required(cert, "tls-cert", why)?.value,
             key: section.required(key, "tls-key", why)?.value,
-            client_ca: client_ca.map(|at| at.value),
+            client_ca: section.required(client_ca, "tls-client-ca", why_ca)?.value,
+            announce: announce.map_or_else(Vec::new, |at| at.value),
+            change: change.map_or_else(Vec::new, |at| at.value),
         }),
     })
 }

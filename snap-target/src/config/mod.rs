@@ -214,7 +214,11 @@ pub struct AdminTcpConfig {
     /// Its private key, PEM.
     pub key: PathBuf,
     /// The authority whose clients are let in, PEM.
-    pub client_ca: Option<PathBuf>,
+    pub client_ca: PathBuf,
+    /// Names in certificates whose holders may read and publish.
+    pub announce: Vec<String>,
+    /// Names in certificates whose holders may do everything; others may read.
+    pub change: Vec<String>,
 }
 
 /// `[metrics]`.

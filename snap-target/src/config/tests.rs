@@ -23,7 +23,7 @@ fn the_documented_example_is_what_it_says() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/snap-target.toml");
     let config = Config::load(&file).unwrap();
     let folder = file.parent().unwrap();
-    assert_eq!(config.target.state, Some(folder.join("state")));
+    assert_eq!(config.target.state, Some(PathBuf::from("/var/lib/xio")));
     assert_eq!(config.target.drain, Duration::from_secs(10));
     assert_eq!(config.target.cache_bytes, 64 << 20);
     assert_eq!(config.target.without, Features::NONE);
@@ -68,7 +68,7 @@ fn the_documented_example_is_what_it_says() {
     assert_eq!(memory.visibility, Visibility::All);
     assert_eq!(
         config.admin.unwrap().socket,
-        folder.join("snap-target.sock")
+        PathBuf::from("/run/xio/snap-target.sock")
     );
     assert_eq!(
         config.metrics.unwrap().address.to_string(),
@@ -296,6 +296,14 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         (
             "[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:1\"\ntls-key = \"k\"\n",
             "3:1: [admin] tls-cert: it is missing; the admin service over TCP needs TLS: tls-cert and tls-key name PEM files",
+        ),
+        (
+            "[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:1\"\ntls-key = \"k\"\ntls-cert = \"c\"\n",
+            "3:1: [admin] tls-client-ca: it is missing; clients over TCP show a certificate: tls-client-ca names the PEM file of the authority that signed theirs",
+        ),
+        (
+            "[admin]\nsocket = \"s\"\ntls-change = [\"a\"]\n",
+            "5:14: [admin] tls-change: it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out",
         ),
         (
             "[admin]\nsocket = \"s\"\ntls-client-ca = \"c\"\n",

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use frontend_nvme_tcp::{Admin, AdminError, ControllerReport};
+use frontend_nvme_tcp::{Admin, AdminError, Closed, ControllerReport};
 use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
@@ -17,16 +17,16 @@ use nvme_spec::Nsid;
 )]
 pub trait Frontend: Send {
     fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError>;
-    fn delete_subsystem(&self, nqn: &Nqn) -> Result<(), AdminError>;
-    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<(), AdminError>;
+    fn delete_subsystem(&self, nqn: &Nqn) -> Result<Closed, AdminError>;
+    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<Closed, AdminError>;
     fn attach(
         &self,
         nqn: &Nqn,
         namespace: Arc<Namespace>,
         visibility: Visibility,
     ) -> Result<(), AdminError>;
-    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<(), AdminError>;
-    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<(), AdminError>;
+    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<Closed, AdminError>;
+    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<Closed, AdminError>;
     fn set_visibility(
         &self,
         nqn: &Nqn,
@@ -36,7 +36,7 @@ pub trait Frontend: Send {
     fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError>;
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError>;
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError>;
-    fn end_controller(&self, id: ControllerId) -> Result<(), AdminError>;
+    fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError>;
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError>;
 }
 
@@ -45,11 +45,11 @@ impl Frontend for Admin {
         self.create_subsystem(subsystem)
     }
 
-    fn delete_subsystem(&self, nqn: &Nqn) -> Result<(), AdminError> {
+    fn delete_subsystem(&self, nqn: &Nqn) -> Result<Closed, AdminError> {
         self.delete_subsystem(nqn)
     }
 
-    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<(), AdminError> {
+    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<Closed, AdminError> {
         self.set_hosts(nqn, hosts)
     }
 
@@ -62,11 +62,11 @@ impl Frontend for Admin {
         self.attach(nqn, namespace, visibility)
     }
 
-    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<(), AdminError> {
+    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<Closed, AdminError> {
         self.replace(nqn, namespace)
     }
 
-    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<(), AdminError> {
+    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<Closed, AdminError> {
         self.detach(nqn, nsid)
     }
 
@@ -91,7 +91,7 @@ impl Frontend for Admin {
         self.set_referrals(referrals)
     }
 
-    fn end_controller(&self, id: ControllerId) -> Result<(), AdminError> {
+    fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError> {
         self.end_controller(id)
     }
 

@@ -5,7 +5,7 @@ use nvme::controller::HostPolicy;
 use nvme::nqn::Nqn;
 
 use super::steps::Step;
-use super::{Closing, ManageError, Manager, News};
+use super::{ManageError, Manager, News, StillClosing, closing};
 use crate::limits::HOSTS_MAX;
 
 /// Who may connect now, and what that ended.
@@ -16,7 +16,7 @@ pub struct HostsSet {
     /// Controllers of hosts that no longer may.
     pub controllers_ended: usize,
     /// Operations that they left.
-    pub closing: Closing,
+    pub closing: StillClosing,
 }
 
 /// Takes hosts off a list. Returns those that were not on it.
@@ -105,11 +105,11 @@ impl Manager {
             .count();
         let next = self.with_subsystem(nqn, |it| it.body.hosts = hosts.clone())?;
         let step = Step::SetHosts(nqn.clone(), hosts.clone());
-        let closing = self.commit(next, step, news(nqn, &before, &hosts))?;
+        let closed = self.commit(next, step, news(nqn, &before, &hosts))?;
         Ok(HostsSet {
             policy: hosts,
             controllers_ended: ended,
-            closing,
+            closing: closing::of_controllers(&closed),
         })
     }
 

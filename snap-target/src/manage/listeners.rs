@@ -14,7 +14,7 @@ impl Manager {
     /// Listens at an address. Returns the port id: the lowest free one where none is given.
     ///
     /// # Errors
-    /// [`ManageError`]: Exists, [`ManageError`]: Exhausted, [`ManageError`]: Precondition with the system's words.
+    /// It is there already, there are as many as may be, or the system refuses the address, with its words.
     pub fn add_listener(
         &mut self,
         address: SocketAddr,
@@ -66,7 +66,7 @@ impl Manager {
     /// Stops listening; connections that are made stay.
     ///
     /// # Errors
-    /// [`ManageError`]: NotFound.
+    /// What is named is not there.
     pub fn remove_listener(&mut self, port_id: PortId) -> Result<(), ManageError> {
         self.may_change()?;
         let mut next = self.desired.clone();
@@ -86,7 +86,7 @@ impl Manager {
     /// Names another discovery service.
     ///
     /// # Errors
-    /// [`ManageError`]: Exists, [`ManageError`]: Exhausted.
+    /// It is there already, or there are as many as may be.
     pub fn add_referral(&mut self, address: SocketAddr, port_id: u16) -> Result<(), ManageError> {
         self.may_change()?;
         let mut next = self.desired.clone();
@@ -115,7 +115,7 @@ impl Manager {
     /// Takes it out of the discovery log.
     ///
     /// # Errors
-    /// [`ManageError`]: NotFound.
+    /// What is named is not there.
     pub fn remove_referral(&mut self, address: SocketAddr) -> Result<(), ManageError> {
         self.may_change()?;
         let mut next = self.desired.clone();

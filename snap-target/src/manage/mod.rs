@@ -2,14 +2,18 @@
 //!
 //! Contract: requests are carried out one at a time. Each is checked completely, then what it needs is opened, then it is saved, then put in force, then
 //! answered and told as events. A request that fails leaves what was served, and what was saved, as it was: hosts see nothing of a change that cannot be
-//! kept. Everything that blocks (opening stores, the state folder) happens here, on no reactor and not on the admin service's thread.
+//! kept. What may block for long, opening a source, happens on threads of its own ([`opening`]), and other requests are carried out meanwhile; the state folder
+//! and the sizes of files are this thread's, on no reactor and not on the admin service's thread.
 
+mod closing;
 mod drain;
 mod error;
 mod frontend;
 mod hosts;
 mod listeners;
 mod namespaces;
+mod opening;
+mod resize;
 mod restore;
 mod retry;
 mod steps;
@@ -18,28 +22,35 @@ mod subsystems;
 mod tests;
 mod thread;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use admin_proto::v1::{self, HealthCode, Reason, event::Kind};
-use frontend_nvme_tcp::ControllerReport;
-use namespace::Namespace;
+use frontend_nvme_tcp::{Closed, ControllerReport};
+use namespace::{Backing, Namespace};
 use nvme::controller::ControllerId;
 use nvme::nqn::Nqn;
+use telemetry::prometheus::Attached;
 use volume::SourcePolicy;
 
+pub use closing::ClosingDisk;
 pub use error::ManageError;
 pub use frontend::Frontend;
-pub use namespaces::{NewNamespace, NewSize};
+pub use namespaces::NewNamespace;
+pub use resize::NewSize;
 pub use thread::{Manage, start};
 
+use crate::catalogue::Catalogue;
 use crate::config::StartPolicy;
 use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
+use crate::identity::Node;
 use crate::state::{Keepers, Overlay, StateFolder};
 use crate::text::uuid_text;
+use opening::Openings;
 use steps::{Step, take};
 
 /// See the module.
@@ -56,6 +67,13 @@ pub struct Manager {
     keepers: Option<Keepers>,
     events: Hub,
     health: Health,
+    catalogue: Catalogue,
+    /// Sources that are being opened.
+    openings: Openings,
+    /// Namespaces that could not be served and are being opened again.
+    retrying: BTreeSet<(Nqn, u32)>,
+    /// Namespaces that are detached, and that stores have operations of.
+    closing: Vec<ClosingDisk>,
     /// Whose request is being carried out; empty: nobody's.
     actor: String,
     /// The last event that the answer to it contains.
@@ -78,12 +96,18 @@ pub struct Foundation {
     pub events: Hub,
     /// Where problems go.
     pub health: Health,
+    /// How long a source may take to be opened.
+    pub open_time_max: Duration,
+    /// Where it is to be read what is attached.
+    pub catalogue: Catalogue,
 }
 
 /// What is in force at the frontend.
 #[derive(Debug, Default)]
 pub struct Live {
     namespaces: BTreeMap<(Nqn, u32), NamespaceLive>,
+    /// What the paths of those that are served lead to.
+    nodes: BTreeMap<(Nqn, u32), Option<Node>>,
     listeners: BTreeMap<PortId, ListenerLive>,
 }
 
@@ -127,7 +151,7 @@ impl Live {
 const STATE_SUBJECT: &str = "state folder";
 
 /// Why operations of a store are still under way behind a change that is in force, one line; none where there are none.
-pub type Closing = Option<String>;
+pub type StillClosing = Option<String>;
 
 /// An event on its way: told when its change is in force.
 type News = (Kind, String);
@@ -159,7 +183,7 @@ impl Manager {
     /// The controllers, by CNTLID.
     ///
     /// # Errors
-    /// [`ManageError`]: Unavailable.
+    /// The daemon is ending.
     pub fn controllers(&self) -> Result<Vec<ControllerReport>, ManageError> {
         Ok(self.frontend.controllers()?)
     }
@@ -168,16 +192,28 @@ impl Manager {
     ///
     /// # Errors
     /// No such controller.
-    pub fn end_controller(&mut self, id: u16) -> Result<Closing, ManageError> {
+    pub fn end_controller(&mut self, id: u16) -> Result<StillClosing, ManageError> {
         self.may_change()?;
-        self.frontend.end_controller(ControllerId(id))?;
-        Ok(None)
+        let closed = self.frontend.end_controller(ControllerId(id))?;
+        Ok(closing::of_controllers(&closed))
     }
 
     /// A request begins: its answer contains what happened before it, and its own events are somebody's.
     pub fn begin(&mut self, actor: String) {
+        self.look_around();
         self.as_of = self.events.last();
         self.actor = actor;
+    }
+
+    /// Does what follows from what others have done since: stores that have closed, sources that are open.
+    pub fn look_around(&mut self) {
+        self.look_at_closing();
+        self.hear_openings();
+    }
+
+    /// Whether others are to do something that is worth to be looked at.
+    pub fn waits_for_others(&self) -> bool {
+        !self.closing.is_empty() || !self.openings.is_idle()
     }
 
     /// It is answered.
@@ -212,7 +248,7 @@ impl Manager {
     /// That a subsystem is there.
     ///
     /// # Errors
-    /// [`ManageError`]: NotFound.
+    /// What is named is not there.
     pub fn require_subsystem(&self, nqn: &Nqn) -> Result<(), ManageError> {
         self.subsystem(nqn).map(|_| ())
     }
@@ -220,7 +256,7 @@ impl Manager {
     /// That a namespace is there, served or not.
     ///
     /// # Errors
-    /// [`ManageError`]: NotFound.
+    /// What is named is not there.
     pub fn require_namespace(&self, nqn: &Nqn, nsid: u32) -> Result<(), ManageError> {
         self.namespace_config(nqn, nsid).map(|_| ())
     }
@@ -241,27 +277,45 @@ impl Manager {
         next: Desired,
         step: Step,
         news: Vec<News>,
-    ) -> Result<Closing, ManageError> {
+    ) -> Result<Closed, ManageError> {
         self.save(&next)?;
-        let closing = match take(&*self.frontend, &mut self.live, step) {
-            Ok(closing) => closing,
+        let closed = match take(&*self.frontend, &mut self.live, step) {
+            Ok(closed) => closed,
             Err(error) => {
                 self.put_back();
                 return Err(error);
             }
         };
         self.desired = next;
+        self.list_attached();
         self.tell(news);
         // What comes of it besides is nobody's doing, and not what the answer is about.
         let (actor, as_of) = (std::mem::take(&mut self.actor), self.as_of);
         self.retry_failed();
         (self.actor, self.as_of) = (actor, as_of);
-        Ok(closing)
+        Ok(closed)
+    }
+
+    /// Has the catalogue say what is attached now.
+    fn list_attached(&self) {
+        let row = |(nqn, it): (&Nqn, &Arc<Namespace>)| Attached {
+            subsystem: nqn.to_string(),
+            nsid: it.nsid,
+            uuid: uuid_text(&it.identity.uuid),
+            source: it.name.clone(),
+            kind: match it.backing {
+                Backing::Raw(_) => "raw",
+                Backing::View { .. } => "view",
+            },
+        };
+        self.catalogue
+            .set(self.live.all_served().map(row).collect());
     }
 
     fn tell(&mut self, news: Vec<News>) {
         for (kind, text) in news {
-            tracing::info!(by = self.actor, "{text}");
+            let by = (!self.actor.is_empty()).then_some(self.actor.as_str());
+            tracing::info!(by, "{text}");
             self.as_of = self.events.publish_by(&self.actor, kind, text);
         }
     }

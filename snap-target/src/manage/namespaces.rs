@@ -1,9 +1,7 @@
 //! Namespaces come, go, grow, and are shown to some hosts.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use admin_proto::v1::{self, NamespaceChange, Reason, event::Kind};
 use namespace::Namespace;
@@ -12,12 +10,12 @@ use nvme::nqn::Nqn;
 use store::StoreSpec;
 
 use super::hosts::take_off;
+use super::opening::Opened;
 use super::steps::Step;
-use super::{Closing, ManageError, Manager, News};
+use super::{ManageError, Manager, News, StillClosing};
 use crate::config::{NamespaceConfig, SourceSpec};
-use crate::identity;
+use crate::identity::Node;
 use crate::limits::HOSTS_MAX;
-use crate::line_of;
 use crate::open;
 use crate::text::uuid_text;
 
@@ -38,79 +36,109 @@ pub struct NewNamespace {
     pub visibility: Visibility,
 }
 
-/// Another size for a namespace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NewSize {
-    /// This many bytes.
-    Bytes(u64),
-    /// What the file or block device has now.
-    Rescan,
-}
-
 /// What health calls a namespace.
 pub fn subject(nqn: &Nqn, nsid: u32) -> String {
     format!("{nqn} nsid {nsid}")
 }
 
 impl Manager {
-    /// Opens what stands behind a namespace, and attaches it. Returns its NSID.
+    /// Opens what stands behind a namespace, and attaches it; `then` hears its NSID, or why not: what cannot be opened is refused and says why. Other
+    /// requests are carried out meanwhile.
+    pub fn attach_then(
+        &mut self,
+        new: NewNamespace,
+        then: impl FnOnce(&mut Self, Result<u32, ManageError>) + Send + 'static,
+    ) {
+        let config = match self.check_new(&new) {
+            Ok(config) => config,
+            Err(error) => return then(self, Err(error)),
+        };
+        let actor = self.actor.clone();
+        let attach = move |manager: &mut Self, opened: Result<Opened, ManageError>| {
+            manager.begin(actor);
+            let attached = opened.and_then(|opened| manager.attach_opened(new, opened));
+            then(manager, attached);
+            manager.end();
+        };
+        self.open_then(&config, None, Box::new(attach));
+    }
+
+    /// The same, waiting for it.
     ///
     /// # Errors
-    /// [`ManageError`]; what cannot be opened is [`ManageError`]: Precondition and says why.
+    /// [`ManageError`].
+    #[cfg(test)]
     pub fn attach(&mut self, new: NewNamespace) -> Result<u32, ManageError> {
+        let (tell, told) = std::sync::mpsc::channel();
+        self.attach_then(new, move |_, attached| tell.send(attached).unwrap());
+        self.wait_for_openings();
+        told.recv().unwrap()
+    }
+
+    /// That it may be attached, as far as that is known before it is opened. Its number may be another one in the end, where none was asked for.
+    fn check_new(&self, new: &NewNamespace) -> Result<NamespaceConfig, ManageError> {
         self.may_change()?;
-        let NewNamespace { nqn, source, .. } = new;
-        let there = &self.subsystem(&nqn)?.namespaces;
-        let lowest = (1..=NAMESPACES_MAX).find(|nsid| !there.contains_key(nsid));
-        let nsid = new.nsid.or(lowest).ok_or_else(|| {
-            ManageError::new(Reason::Limit, format!(
-                "{nqn} has {NAMESPACES_MAX} namespaces, and no more are possible; detach one first"
-            ))
-            .of_subsystem(&nqn)
-        })?;
-        if there.contains_key(&nsid) {
-            return Err(ManageError::new(
-                Reason::NsidTaken,
-                format!(
-                    "{nqn} has a namespace {nsid} already; detach it first, or take another number"
-                ),
-            )
-            .of_namespace(&nqn, nsid));
-        }
-        let source = SourceSpec::parse(&source, new.lba_bytes.unwrap_or(4096))
+        let nsid = self.free_nsid(&new.nqn, new.nsid)?;
+        let source = SourceSpec::parse(&new.source, new.lba_bytes.unwrap_or(4096))
             .map_err(|error| ManageError::field("source", error))?;
         let config = NamespaceConfig {
             nsid,
             source: absolute(source)?,
-            visibility: new.visibility,
+            visibility: new.visibility.clone(),
             read_only: new.read_only,
         };
-        let namespace = self.open(&nqn, &config)?;
-        if let Some(wanted) = new.lba_bytes
+        self.check_closing(&config, None)?;
+        Ok(config)
+    }
+
+    /// The number that was asked for, or the lowest that is free.
+    fn free_nsid(&self, nqn: &Nqn, asked: Option<u32>) -> Result<u32, ManageError> {
+        let there = &self.subsystem(nqn)?.namespaces;
+        let lowest = (1..=NAMESPACES_MAX).find(|nsid| !there.contains_key(nsid));
+        let nsid = asked.or(lowest).ok_or_else(|| {
+            let text = format!(
+                "{nqn} has {NAMESPACES_MAX} namespaces, and no more are possible; detach one first"
+            );
+            ManageError::new(Reason::Limit, text).of_subsystem(nqn)
+        })?;
+        if there.contains_key(&nsid) {
+            let text = format!(
+                "{nqn} has a namespace {nsid} already; detach it first, or take another number"
+            );
+            return Err(ManageError::new(Reason::NsidTaken, text).of_namespace(nqn, nsid));
+        }
+        Ok(nsid)
+    }
+
+    /// Attaches what was opened: all is checked again, since it took its time.
+    fn attach_opened(&mut self, new: NewNamespace, mut opened: Opened) -> Result<u32, ManageError> {
+        let config = self.check_new(&new)?;
+        let NewNamespace { nqn, lba_bytes, .. } = new;
+        opened.namespace.nsid = config.nsid;
+        let (namespace, node) = self.admit(&nqn, &config, opened)?;
+        if let Some(wanted) = lba_bytes
             && wanted != namespace.lba_bytes
         {
-            return Err(ManageError::new(
-                Reason::BlockSize,
-                format!(
-                    "{} has blocks of {} bytes, not {wanted}; leave the block size out",
-                    namespace.name, namespace.lba_bytes
-                ),
-            ));
+            let text = format!(
+                "{} has blocks of {} bytes, not {wanted}; leave the block size out",
+                namespace.name, namespace.lba_bytes
+            );
+            return Err(ManageError::new(Reason::BlockSize, text));
         }
         let next = self.with_subsystem(&nqn, |it| {
-            it.namespaces.insert(nsid, config.clone());
+            it.namespaces.insert(config.nsid, config.clone());
         })?;
         let news = news(NamespaceChange::Attached, &nqn, &namespace, "attached");
-        let step = Step::Attach(nqn, namespace, config.visibility);
+        let step = Step::Attach(nqn, namespace, node, config.visibility);
         let _nothing_closes = self.commit(next, step, vec![news])?;
-        Ok(nsid)
+        Ok(config.nsid)
     }
 
     /// Takes a namespace away. Its data stay.
     ///
     /// # Errors
-    /// [`ManageError`]: NotFound.
-    pub fn detach(&mut self, nqn: &Nqn, nsid: u32) -> Result<Closing, ManageError> {
+    /// What is named is not there.
+    pub fn detach(&mut self, nqn: &Nqn, nsid: u32) -> Result<StillClosing, ManageError> {
         self.may_change()?;
         self.namespace_config(nqn, nsid)?;
         let next = self.with_subsystem(nqn, |it| {
@@ -120,7 +148,9 @@ impl Manager {
             Some(old) => vec![news(NamespaceChange::Detached, nqn, old, "detached")],
             None => Vec::new(),
         };
-        let closing = self.commit(next, Step::Detach(nqn.clone(), nsid), news)?;
+        let leaving = self.leaving(nqn, nsid);
+        let closed = self.commit(next, Step::Detach(nqn.clone(), nsid), news)?;
+        let closing = self.left(nqn, leaving, &closed);
         self.health.well(&subject(nqn, nsid));
         Ok(closing)
     }
@@ -128,7 +158,7 @@ impl Manager {
     /// Shows a namespace to other hosts.
     ///
     /// # Errors
-    /// [`ManageError`]: NotFound.
+    /// What is named is not there.
     pub fn set_visibility(
         &mut self,
         nqn: &Nqn,
@@ -206,142 +236,30 @@ impl Manager {
         }
     }
 
-    /// Gives a raw namespace another size. Returns the one before, in bytes. A file is grown before hosts are told, and cut, if forced, after: what fails in
-    /// between leaves a file that is longer than what is served of it.
-    ///
-    /// # Errors
-    /// [`ManageError`]; a smaller size that is not forced is [`ManageError`]: Precondition.
-    pub fn resize(
-        &mut self,
-        nqn: &Nqn,
-        nsid: u32,
-        size: NewSize,
-        force: bool,
-    ) -> Result<(u64, Closing), ManageError> {
-        self.may_change()?;
-        let mut config = self.namespace_config(nqn, nsid)?.clone();
-        let old = self.live.served(nqn, nsid).cloned().ok_or_else(|| {
-            ManageError::new(Reason::NotServed, format!(
-                "namespace {nsid} of {nqn} is not served: what stands behind it cannot be opened"
-            ))
-            .of_namespace(nqn, nsid)
-        })?;
-        let mut cut = None;
-        match &mut config.source {
-            SourceSpec::Volume { .. } => {
-                return Err(ManageError::new(
-                    Reason::Size,
-                    "this namespace is a view: its size is its volume's; pack another volume"
-                        .to_owned(),
-                ));
-            }
-            SourceSpec::Store { spec, lba_bytes } => match (spec, size) {
-                (StoreSpec::File { path }, NewSize::Bytes(bytes)) => {
-                    whole_blocks(bytes, *lba_bytes)?;
-                    may_shrink(old.bytes(), bytes, force)?;
-                    if bytes < old.bytes() {
-                        cut = Some((path.clone(), bytes));
-                    } else {
-                        grow(path, bytes)?;
-                    }
-                }
-                (StoreSpec::File { .. }, NewSize::Rescan) => {}
-                (StoreSpec::Null { bytes: now }, NewSize::Bytes(bytes)) => {
-                    whole_blocks(bytes, *lba_bytes)?;
-                    may_shrink(old.bytes(), bytes, force)?;
-                    *now = bytes;
-                }
-                (StoreSpec::Mem { .. }, NewSize::Bytes(_)) => {
-                    return Err(ManageError::new(
-                        Reason::Size,
-                        "memory keeps its size as long as it is attached; attach another one"
-                            .to_owned(),
-                    ));
-                }
-                (StoreSpec::Null { .. } | StoreSpec::Mem { .. }, NewSize::Rescan) => {
-                    return Err(ManageError::new(
-                        Reason::Size,
-                        "only files and block devices can have changed by themselves; name a size"
-                            .to_owned(),
-                    ));
-                }
-            },
-        }
-        self.serve_again(nqn, &old, config, cut, force)
-    }
-
-    fn serve_again(
-        &mut self,
-        nqn: &Nqn,
-        old: &Arc<Namespace>,
-        config: NamespaceConfig,
-        cut: Option<(std::path::PathBuf, u64)>,
-        force: bool,
-    ) -> Result<(u64, Closing), ManageError> {
-        let before = old.bytes();
-        let mut namespace = self.open_again(&config, old)?;
-        if let Some((_, bytes)) = &cut {
-            namespace.blocks = bytes / u64::from(namespace.lba_bytes);
-        }
-        may_shrink(before, namespace.bytes(), force)?;
-        if namespace.bytes() == before {
-            return Ok((before, None));
-        }
-        let namespace = Arc::new(namespace);
-        let text = format!("has {} bytes now, it had {before}", namespace.bytes());
-        let news = news(NamespaceChange::Resized, nqn, &namespace, &text);
-        let next = self.with_subsystem(nqn, |it| {
-            it.namespaces.insert(config.nsid, config);
-        })?;
-        let closing = self.commit(next, Step::Replace(nqn.clone(), namespace), vec![news])?;
-        if let Some((path, bytes)) = cut {
-            // Hosts see the new end already; nobody reads or writes behind it.
-            set_len(&path, bytes)?;
-        }
-        Ok((before, closing))
-    }
-
-    /// Opens what stands behind a namespace, with the keeper of its records.
-    pub(super) fn open(
-        &mut self,
-        nqn: &Nqn,
-        config: &NamespaceConfig,
-    ) -> Result<Arc<Namespace>, ManageError> {
-        let namespace = self.open_alone(config)?;
-        self.check_twins(nqn, config, &namespace)?;
-        self.keep(namespace, config)
-    }
-
-    /// Opens what stands behind it, whatever else is served.
-    pub(super) fn open_alone(
-        &mut self,
-        config: &NamespaceConfig,
-    ) -> Result<Namespace, ManageError> {
-        let state = &mut self.state;
-        let mut given = |path: &Path, bytes| {
-            let uuid = state.as_mut().map(|state| state.device(path, bytes));
-            Ok(uuid.transpose()?)
+    /// Opens what stands behind a namespace, and waits for it. For a start.
+    pub(super) fn open_waiting(&mut self, config: &NamespaceConfig) -> Result<Opened, ManageError> {
+        let (tell, told) = channel();
+        let then = move |_: &mut Self, opened| {
+            // Whoever waits takes it below.
+            let _told = tell.send(opened);
         };
-        open::namespace(config, &self.policy, &mut given)
-            .map_err(|error| ManageError::new(Reason::SourceUnusable, line_of(&error)))
+        self.open_then(config, None, Box::new(then));
+        self.wait_for_openings();
+        let nobody = || ManageError::new(Reason::Fault, "nothing came of the opening");
+        told.try_recv().unwrap_or_else(|_| Err(nobody()))
     }
 
-    /// Opens it again, at another size: it is the same disk, and known as that.
-    fn open_again(
-        &mut self,
+    /// Takes what was opened among what may be served, with the keeper of its records.
+    pub(super) fn admit(
+        &self,
+        nqn: &Nqn,
         config: &NamespaceConfig,
-        old: &Namespace,
-    ) -> Result<Namespace, ManageError> {
-        let (state, uuid) = (&mut self.state, old.identity.uuid);
-        let mut given = |path: &Path, bytes| {
-            if let Some(state) = state {
-                state.keep_device(path, bytes, uuid)?;
-            }
-            Ok(Some(uuid))
-        };
-        let namespace = open::namespace(config, &self.policy, &mut given)
-            .map_err(|error| ManageError::new(Reason::SourceUnusable, line_of(&error)))?;
-        Ok(namespace.succeeding(old))
+        opened: Opened,
+    ) -> Result<(Arc<Namespace>, Option<Node>), ManageError> {
+        self.check_closing(config, Some((&opened.namespace, opened.node)))?;
+        self.check_twins(nqn, &opened)?;
+        let Opened { namespace, node } = opened;
+        Ok((self.keep(namespace, config)?, node))
     }
 
     /// Gives it the keeper of its records, and takes up what there is.
@@ -362,40 +280,24 @@ impl Manager {
     }
 
     /// That nothing is served which a namespace of this subsystem would be a second way to.
-    pub(super) fn check_twins(
-        &self,
-        nqn: &Nqn,
-        config: &NamespaceConfig,
-        namespace: &Namespace,
-    ) -> Result<(), ManageError> {
-        let node = identity::node_of(&config.source);
+    pub(super) fn check_twins(&self, nqn: &Nqn, opened: &Opened) -> Result<(), ManageError> {
+        let Opened { namespace, node } = opened;
         for (of, other) in self.live.all_served() {
             // Two subsystems may show the same view; a disk that can be written has one writer's order, and one set of reservations.
             let read_only = other.write_protected && namespace.write_protected;
-            if other.identity == namespace.identity && (of == nqn || !read_only) {
-                return Err(ManageError::new(
-                    Reason::SourceInUse,
-                    format!(
-                        "{} and {} are the same content under the same UUID; serve it once",
-                        other.name, namespace.name
-                    ),
-                )
-                .of_namespace(of, other.nsid));
-            }
-            let others = self.desired.namespace(of, other.nsid);
-            if !read_only
-                && node.is_some()
-                && others.and_then(|it| identity::node_of(&it.source)) == node
-            {
-                return Err(ManageError::new(
-                    Reason::SourceInUse,
-                    format!(
-                        "{} and {} are two names of the same disk; serve it once",
-                        other.name, namespace.name
-                    ),
-                )
-                .of_namespace(of, other.nsid));
-            }
+            let others = self.live.nodes.get(&(of.clone(), other.nsid));
+            let what = if other.identity == namespace.identity && (of == nqn || !read_only) {
+                "the same content under the same UUID"
+            } else if !read_only && node.is_some() && others == Some(node) {
+                "two names of the same disk"
+            } else {
+                continue;
+            };
+            let text = format!(
+                "{} and {} are {what}; serve it once",
+                other.name, namespace.name
+            );
+            return Err(ManageError::new(Reason::SourceInUse, text).of_namespace(of, other.nsid));
         }
         Ok(())
     }
@@ -437,77 +339,16 @@ fn absolute(source: SourceSpec) -> Result<SourceSpec, ManageError> {
     ))
 }
 
-fn whole_blocks(bytes: u64, lba_bytes: u32) -> Result<(), ManageError> {
-    if bytes == 0 || !bytes.is_multiple_of(u64::from(lba_bytes)) {
-        return Err(ManageError::field(
-            "bytes",
-            format_args!(
-                "{bytes} is no multiple of the block size; take a multiple of {lba_bytes}, at least one"
-            ),
-        ));
-    }
-    Ok(())
-}
-
-fn may_shrink(before: u64, bytes: u64, force: bool) -> Result<(), ManageError> {
-    if bytes < before && !force {
-        return Err(ManageError::new(
-            Reason::Shrinks,
-            format!(
-                "{bytes} bytes are less than the {before} that hosts see; what is behind the new end would be lost: force it if that is meant"
-            ),
-        ));
-    }
-    Ok(())
-}
-
-/// Makes a file at least this long; a block device must be.
-fn grow(path: &Path, bytes: u64) -> Result<(), ManageError> {
-    let refused = |error: std::io::Error| {
-        ManageError::new(
-            Reason::SourceUnusable,
-            format!("{}: {error}", path.display()),
-        )
+/// A namespace cannot be served.
+pub(super) fn failed_news(nqn: &Nqn, config: &NamespaceConfig, why: &str) -> News {
+    let event = v1::NamespaceEvent {
+        change: NamespaceChange::Failed.into(),
+        subsystem_nqn: nqn.to_string(),
+        nsid: config.nsid,
+        ..v1::NamespaceEvent::default()
     };
-    let metadata = std::fs::metadata(path).map_err(refused)?;
-    if metadata.file_type().is_block_device() {
-        let has = std::io::Seek::seek(
-            &mut File::open(path).map_err(refused)?,
-            std::io::SeekFrom::End(0),
-        )
-        .map_err(refused)?;
-        if has != bytes {
-            return Err(ManageError::new(
-                Reason::Size,
-                format!(
-                    "{} is a block device of {has} bytes, and served whole; rescan it",
-                    path.display()
-                ),
-            ));
-        }
-        return Ok(());
-    }
-    set_len(path, bytes)
-}
-
-fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {
-    let file = OpenOptions::new().write(true).open(path);
-    let done = file.and_then(|file| {
-        if file.metadata()?.len() != bytes {
-            file.set_len(bytes)?;
-            file.sync_all()?;
-        }
-        Ok(())
-    });
-    done.map_err(|error| {
-        ManageError::new(
-            Reason::SourceUnusable,
-            format!(
-                "{} cannot be made {bytes} bytes long: {error}",
-                path.display()
-            ),
-        )
-    })
+    let text = format!("namespace {} of {nqn} cannot be served: {why}", config.nsid);
+    (Kind::Namespace(event), text)
 }
 
 pub(super) fn news(change: NamespaceChange, nqn: &Nqn, namespace: &Namespace, what: &str) -> News {

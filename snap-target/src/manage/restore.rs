@@ -1,11 +1,13 @@
 //! The start: what the configuration says, with what was made since.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use admin_proto::v1::HealthCode;
 use anyhow::{Context, Result, anyhow};
 use nvme::nqn::Nqn;
 
+use super::opening::Openings;
 use super::steps::{Step, take};
 use super::{Foundation, Live, ManageError, Manager, STATE_SUBJECT};
 use crate::config::{NamespaceConfig, StartPolicy};
@@ -27,6 +29,8 @@ impl Manager {
             mut state,
             events,
             health,
+            open_time_max,
+            catalogue,
         } = foundation;
         let (mut desired, keepers) = match &mut state {
             None => (base.clone(), None),
@@ -52,10 +56,15 @@ impl Manager {
             health,
             actor: String::new(),
             as_of: 0,
+            openings: Openings::new(open_time_max),
+            catalogue,
+            retrying: BTreeSet::new(),
+            closing: Vec::new(),
         };
         manager.serve_all(&mut desired, start)?;
         manager.save_at_start(&desired);
         manager.desired = desired;
+        manager.list_attached();
         Ok(manager)
     }
 
@@ -115,8 +124,8 @@ impl Manager {
 
     /// Why a namespace cannot be served besides those that are; none also where it cannot be opened.
     fn conflict(&mut self, nqn: &Nqn, config: &NamespaceConfig) -> Option<String> {
-        let namespace = self.open_alone(config).ok()?;
-        let twins = self.check_twins(nqn, config, &namespace);
+        let opened = self.open_waiting(config).ok()?;
+        let twins = self.check_twins(nqn, &opened);
         twins.err().map(|error| error.to_string())
     }
 

@@ -1,8 +1,9 @@
 //! What is to be served and could not be had: told by health, and tried again.
 
-use admin_proto::v1::{HealthCode, ListenerChange, NamespaceChange};
+use admin_proto::v1::{HealthCode, ListenerChange, NamespaceChange, Reason};
 use nvme::nqn::Nqn;
 
+use super::opening::Opened;
 use super::steps::{Step, listen, take};
 use super::{ListenerLive, ManageError, Manager, NamespaceLive, listeners, namespaces};
 use crate::config::{ListenerConfig, NamespaceConfig};
@@ -19,13 +20,7 @@ impl Manager {
             let Some(config) = self.desired.namespace(&nqn, nsid).cloned() else {
                 continue;
             };
-            if self.serve_namespace(&nqn, &config).is_ok()
-                && let Some(served) = self.live.served(&nqn, nsid)
-            {
-                let news =
-                    namespaces::news(NamespaceChange::Recovered, &nqn, served, "can be served");
-                self.tell(vec![news]);
-            }
+            self.try_again(nqn, config);
         }
         for port_id in self.failed_listeners() {
             let Some(config) = self.desired.listeners.get(&port_id).cloned() else {
@@ -37,6 +32,31 @@ impl Manager {
                 self.tell(vec![news]);
             }
         }
+    }
+
+    /// Opens it on a thread of its own, and serves it when it is open. One that is being opened, or that hangs, is not opened once more.
+    fn try_again(&mut self, nqn: Nqn, config: NamespaceConfig) {
+        let key = (nqn.clone(), config.nsid);
+        if self.openings.is_silent(&config) || !self.retrying.insert(key.clone()) {
+            return;
+        }
+        let asked = config.clone();
+        let then = move |manager: &mut Self, opened: Result<Opened, ManageError>| {
+            manager.retrying.remove(&key);
+            // It may have been detached meanwhile, or attached as something else.
+            let is_asked = manager.desired.namespace(&nqn, asked.nsid) == Some(&asked);
+            if !is_asked || manager.live.served(&nqn, asked.nsid).is_some() {
+                return;
+            }
+            if manager.serve_opened(&nqn, &asked, opened).is_ok()
+                && let Some(served) = manager.live.served(&nqn, asked.nsid)
+            {
+                let change = NamespaceChange::Recovered;
+                let news = namespaces::news(change, &nqn, served, "can be served");
+                manager.tell(vec![news]);
+            }
+        };
+        self.open_then(&config, None, Box::new(then));
     }
 
     fn failed_namespaces(&self) -> Vec<(Nqn, u32)> {
@@ -59,20 +79,40 @@ impl Manager {
         nqn: &Nqn,
         config: &NamespaceConfig,
     ) -> Result<(), ManageError> {
+        let opened = self.open_waiting(config);
+        self.serve_opened(nqn, config, opened)
+    }
+
+    /// The same of what was opened, or could not be.
+    fn serve_opened(
+        &mut self,
+        nqn: &Nqn,
+        config: &NamespaceConfig,
+        opened: Result<Opened, ManageError>,
+    ) -> Result<(), ManageError> {
         let subject = namespaces::subject(nqn, config.nsid);
-        let served = self.open(nqn, config).and_then(|namespace| {
-            let step = Step::Attach(nqn.clone(), namespace, config.visibility.clone());
+        let served = opened.and_then(|opened| {
+            let (namespace, node) = self.admit(nqn, config, opened)?;
+            let step = Step::Attach(nqn.clone(), namespace, node, config.visibility.clone());
             take(&*self.frontend, &mut self.live, step).map(|_nothing_closes| ())
         });
+        self.list_attached();
         match &served {
             Ok(()) => self.health.well(&subject),
             Err(error) => {
-                let failed = NamespaceLive::Failed(error.to_string());
-                self.live
-                    .namespaces
-                    .insert((nqn.clone(), config.nsid), failed);
-                self.health
-                    .problem(&subject, HealthCode::SourceUnusable, error.to_string());
+                let text = error.to_string();
+                let failed = NamespaceLive::Failed(text.clone());
+                let key = (nqn.clone(), config.nsid);
+                if self.live.namespaces.insert(key, failed).is_none() {
+                    // Whoever is told of the error logs it.
+                    let (kind, text) = namespaces::failed_news(nqn, config, &text);
+                    self.events.publish(kind, text);
+                }
+                let code = match error.reason {
+                    Reason::SourceSilent => HealthCode::SourceSilent,
+                    _ => HealthCode::SourceUnusable,
+                };
+                self.health.problem(&subject, code, text);
             }
         }
         served

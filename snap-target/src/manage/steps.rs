@@ -4,16 +4,17 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use admin_proto::v1::{ObjectKind, Reason};
-use frontend_nvme_tcp::AdminError;
+use frontend_nvme_tcp::Closed;
 use namespace::Namespace;
 use nvme::controller::{HostPolicy, Referral, Transport, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
 use super::frontend::Frontend;
-use super::{Closing, ListenerLive, Live, ManageError, NamespaceLive};
+use super::{ListenerLive, Live, ManageError, NamespaceLive};
 use crate::config::ReferralConfig;
 use crate::desired::{PortId, SubsystemBody};
+use crate::identity::Node;
 
 /// One call of the frontend. What it needs has been opened before it is taken.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub enum Step {
     CreateSubsystem(Nqn, SubsystemBody),
     DeleteSubsystem(Nqn),
     SetHosts(Nqn, HostPolicy),
-    Attach(Nqn, Arc<Namespace>, Visibility),
+    Attach(Nqn, Arc<Namespace>, Option<Node>, Visibility),
     Replace(Nqn, Arc<Namespace>),
     Detach(Nqn, u32),
     SetVisibility(Nqn, u32, Visibility),
@@ -30,35 +31,39 @@ pub enum Step {
     SetReferrals(Vec<ReferralConfig>),
 }
 
-/// Takes a step, or says why nothing of it was done.
-pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Closing, ManageError> {
-    let mut closing = None;
+/// Takes a step, or says why nothing of it was done. Returns what it left.
+pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Closed, ManageError> {
+    let mut closed = Closed::Done;
     match step {
         Step::CreateSubsystem(nqn, body) => {
             frontend.create_subsystem(subsystem_of(nqn, body))?;
         }
         Step::DeleteSubsystem(nqn) => {
-            closing = closed(frontend.delete_subsystem(&nqn))?;
+            closed = frontend.delete_subsystem(&nqn)?;
             live.namespaces.retain(|(of, _), _| *of != nqn);
+            live.nodes.retain(|(of, _), _| *of != nqn);
         }
-        Step::SetHosts(nqn, hosts) => frontend.set_hosts(&nqn, hosts)?,
-        Step::Attach(nqn, namespace, visibility) => {
+        Step::SetHosts(nqn, hosts) => closed = frontend.set_hosts(&nqn, hosts)?,
+        Step::Attach(nqn, namespace, node, visibility) => {
             frontend.attach(&nqn, namespace.clone(), visibility)?;
             let key = (nqn, namespace.nsid);
+            live.nodes.insert(key.clone(), node);
             live.namespaces
                 .insert(key, NamespaceLive::Served(namespace));
         }
         Step::Replace(nqn, namespace) => {
-            closing = closed(frontend.replace(&nqn, namespace.clone()))?;
+            closed = frontend.replace(&nqn, namespace.clone())?;
             let key = (nqn, namespace.nsid);
             live.namespaces
                 .insert(key, NamespaceLive::Served(namespace));
         }
         Step::Detach(nqn, nsid) => {
             if live.served(&nqn, nsid).is_some() {
-                closing = closed(frontend.detach(&nqn, Nsid(nsid)))?;
+                closed = frontend.detach(&nqn, Nsid(nsid))?;
             }
-            live.namespaces.remove(&(nqn, nsid));
+            let key = (nqn, nsid);
+            live.namespaces.remove(&key);
+            live.nodes.remove(&key);
         }
         Step::SetVisibility(nqn, nsid, visibility) => {
             if live.served(&nqn, nsid).is_some() {
@@ -82,18 +87,7 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             frontend.set_referrals(all.iter().map(referral_of).collect())?;
         }
     }
-    Ok(closing)
-}
-
-/// Hosts no longer see it; that a store has not answered yet is no reason to take it back.
-fn closed(result: Result<(), AdminError>) -> Result<Closing, AdminError> {
-    match result {
-        Err(error @ AdminError::StillClosing { .. }) => {
-            tracing::warn!(%error, "a store takes long to close");
-            Ok(Some(error.to_string()))
-        }
-        other => other.map(|()| None),
-    }
+    Ok(closed)
 }
 
 fn subsystem_of(nqn: Nqn, body: SubsystemBody) -> nvme::controller::Subsystem {

@@ -6,7 +6,7 @@ use admin_proto::v1::{Reason, SubsystemChange};
 use nvme::nqn::Nqn;
 
 use super::steps::Step;
-use super::{Closing, ManageError, Manager, subsystem_news};
+use super::{ManageError, Manager, StillClosing, subsystem_news};
 use crate::desired::{Subsystem, SubsystemBody};
 use crate::limits::SUBSYSTEMS_MAX;
 
@@ -14,7 +14,7 @@ impl Manager {
     /// Makes a subsystem without namespaces.
     ///
     /// # Errors
-    /// [`ManageError`]: Exists, [`ManageError`]: Exhausted, [`ManageError`]: Precondition.
+    /// It is there already, there are as many as may be, or the target refuses it.
     pub fn create_subsystem(&mut self, nqn: Nqn, body: SubsystemBody) -> Result<(), ManageError> {
         self.may_change()?;
         if self.desired.subsystems.contains_key(&nqn) {
@@ -48,12 +48,12 @@ impl Manager {
     /// Deletes a subsystem with all that it has. Returns how many namespaces and controllers it had, and what they left.
     ///
     /// # Errors
-    /// [`ManageError`]: NotFound; [`ManageError`]: Precondition where it is in use and not forced.
+    /// There is none, or it is in use and that is not forced.
     pub fn delete_subsystem(
         &mut self,
         nqn: &Nqn,
         force: bool,
-    ) -> Result<(usize, usize, Closing), ManageError> {
+    ) -> Result<(usize, usize, StillClosing), ManageError> {
         self.may_change()?;
         let namespaces: Vec<u32> = self.subsystem(nqn)?.namespaces.keys().copied().collect();
         let controllers = self.controllers()?;
@@ -71,10 +71,15 @@ impl Manager {
         let mut next = self.desired.clone();
         next.subsystems.remove(nqn);
         let news = subsystem_news(SubsystemChange::Deleted, nqn, "was deleted");
-        let closing = self.commit(next, Step::DeleteSubsystem(nqn.clone()), vec![news])?;
+        let leaving: Vec<_> = namespaces
+            .iter()
+            .filter_map(|nsid| self.leaving(nqn, *nsid))
+            .collect();
+        let closed = self.commit(next, Step::DeleteSubsystem(nqn.clone()), vec![news])?;
         for nsid in &namespaces {
             self.health.well(&super::namespaces::subject(nqn, *nsid));
         }
+        let closing = self.left(nqn, leaving, &closed);
         Ok((namespaces.len(), controllers, closing))
     }
 }

@@ -1,24 +1,29 @@
 //! The manager against a frontend that writes down what it is asked, and fails where it is told to.
 
+mod closing;
+mod opening;
 mod saving;
 mod starting;
 
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use admin_proto::v1::{HealthCode, Reason};
-use frontend_nvme_tcp::{AdminError, ControllerReport};
+use frontend_nvme_tcp::{AdminError, Closed, Closing, ControllerReport};
 use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
 use super::{Foundation, Frontend, ManageError, Manager, NamespaceLive, NewNamespace, NewSize};
+use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
+use crate::limits::OPEN_TIME_MAX;
 use crate::state::StateFolder;
 
 /// What it was asked, and which call fails.
@@ -26,6 +31,8 @@ use crate::state::StateFolder;
 struct Fake {
     calls: Arc<Mutex<Vec<String>>>,
     fails: Arc<Mutex<Option<&'static str>>>,
+    /// What a store has left of what is taken away.
+    leaves: Arc<Mutex<Option<Closing>>>,
 }
 
 impl Fake {
@@ -38,6 +45,12 @@ impl Fake {
         } else {
             Ok(())
         }
+    }
+
+    /// What a call that takes something away leaves: as it was told.
+    fn taken(&self, called: Result<(), AdminError>) -> Result<Closed, AdminError> {
+        let leaves = self.leaves.lock().unwrap().clone();
+        called.map(|()| leaves.map_or(Closed::Done, Closed::Later))
     }
 
     /// What it was asked since.
@@ -55,12 +68,12 @@ impl Frontend for Fake {
         self.call(format!("create {} {:?}", subsystem.nqn, subsystem.hosts))
     }
 
-    fn delete_subsystem(&self, nqn: &Nqn) -> Result<(), AdminError> {
-        self.call(format!("delete {nqn}"))
+    fn delete_subsystem(&self, nqn: &Nqn) -> Result<Closed, AdminError> {
+        self.taken(self.call(format!("delete {nqn}")))
     }
 
-    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<(), AdminError> {
-        self.call(format!("hosts {nqn} {hosts:?}"))
+    fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<Closed, AdminError> {
+        self.taken(self.call(format!("hosts {nqn} {hosts:?}")))
     }
 
     fn attach(
@@ -73,13 +86,13 @@ impl Frontend for Fake {
         self.call(format!("attach {nqn} {nsid} {bytes} {visibility:?}"))
     }
 
-    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<(), AdminError> {
+    fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<Closed, AdminError> {
         let (nsid, bytes) = (namespace.nsid, namespace.bytes());
-        self.call(format!("replace {nqn} {nsid} {bytes}"))
+        self.taken(self.call(format!("replace {nqn} {nsid} {bytes}")))
     }
 
-    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<(), AdminError> {
-        self.call(format!("detach {nqn} {}", nsid.0))
+    fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<Closed, AdminError> {
+        self.taken(self.call(format!("detach {nqn} {}", nsid.0)))
     }
 
     fn set_visibility(
@@ -103,8 +116,8 @@ impl Frontend for Fake {
         self.call(format!("referrals {}", referrals.len()))
     }
 
-    fn end_controller(&self, id: ControllerId) -> Result<(), AdminError> {
-        self.call(format!("end {}", id.0))
+    fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError> {
+        self.taken(self.call(format!("end {}", id.0)))
     }
 
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError> {
@@ -129,6 +142,7 @@ struct Rig {
     health: Health,
     events: Hub,
     folder: tempfile::TempDir,
+    open_time_max: Duration,
 }
 
 impl Rig {
@@ -140,6 +154,7 @@ impl Rig {
             health: Health::new(events.clone()),
             events,
             folder: tempfile::tempdir().unwrap(),
+            open_time_max: OPEN_TIME_MAX,
         }
     }
 
@@ -162,6 +177,8 @@ impl Rig {
             state: Some(state),
             events: self.events.clone(),
             health: self.health.clone(),
+            open_time_max: self.open_time_max,
+            catalogue: Catalogue::default(),
         })
     }
 

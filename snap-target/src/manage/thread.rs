@@ -8,7 +8,7 @@ use admin_proto::v1::Reason;
 use tokio::sync::oneshot;
 
 use super::{ManageError, Manager};
-use crate::limits::{DRAIN_LOOK, REQUESTS_MAX, RETRY_INTERVAL};
+use crate::limits::{CLOSING_LOOK, DRAIN_LOOK, REQUESTS_MAX, RETRY_INTERVAL};
 
 /// Work for the manager.
 type Request = Box<dyn FnOnce(&mut Manager) + Send>;
@@ -30,12 +30,16 @@ pub fn start(mut manager: Manager) -> std::io::Result<(Manage, JoinHandle<()>)> 
         .spawn(move || {
             let mut retry_at = Instant::now() + RETRY_INTERVAL;
             loop {
-                let left = retry_at.saturating_duration_since(Instant::now());
+                let mut left = retry_at.saturating_duration_since(Instant::now());
+                if manager.waits_for_others() {
+                    left = left.min(CLOSING_LOOK);
+                }
                 match queue.recv_timeout(left) {
                     Ok(request) => request(&mut manager),
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
                 }
+                manager.look_around();
                 if Instant::now() >= retry_at {
                     manager.retry_failed();
                     retry_at = Instant::now() + RETRY_INTERVAL;
@@ -49,7 +53,7 @@ impl Manage {
     /// Has something done by the manager, behind what others asked for. It is done also where the caller no longer waits for it.
     ///
     /// # Errors
-    /// What the request returns; [`ManageError`]: Exhausted where too many wait already.
+    /// What the request returns; [`Reason::Rate`] where too many wait already.
     pub async fn call<T: Send + 'static>(
         &self,
         request: impl FnOnce(&mut Manager) -> Result<T, ManageError> + Send + 'static,
@@ -76,7 +80,7 @@ impl Manage {
     /// The same for a thread that may wait, and does so until `by`.
     ///
     /// # Errors
-    /// What the request returns; [`ManageError`]: Unavailable where it has not ended by then.
+    /// What the request returns; [`Reason::Ending`] where it has not ended by then.
     pub fn call_until<T: Send + 'static>(
         &self,
         by: Instant,

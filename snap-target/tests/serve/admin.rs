@@ -1,6 +1,5 @@
 //! The admin service of a running daemon, with hosts that see what it changes.
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -19,16 +18,15 @@ use admin_proto::v1::target_service_client::TargetServiceClient;
 use admin_proto::v1::visibility::To;
 use hyper_util::rt::TokioIo;
 use initiator::{Initiator, Options, discover};
-use nix::sys::signal::Signal;
 use tokio::runtime::Runtime;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
 use crate::target::{Folder, NQN, Target};
 
 /// A client of a daemon's socket.
 pub struct Client {
-    runtime: Runtime,
+    pub runtime: Runtime,
     channel: Channel,
 }
 
@@ -54,7 +52,7 @@ impl Client {
     }
 
     /// One call.
-    fn call<T>(
+    pub fn call<T>(
         &self,
         call: impl AsyncFnOnce(Channel) -> Result<tonic::Response<T>, Status>,
     ) -> Result<T, Status> {
@@ -62,7 +60,7 @@ impl Client {
         answer.map(tonic::Response::into_inner)
     }
 
-    fn attach(&self, request: v1::AttachNamespaceRequest) -> Result<v1::Namespace, Status> {
+    pub fn attach(&self, request: v1::AttachNamespaceRequest) -> Result<v1::Namespace, Status> {
         let answer = self.call(async |channel| {
             NamespaceServiceClient::new(channel)
                 .attach_namespace(request)
@@ -105,7 +103,7 @@ fn nsids(host: &Initiator) -> Vec<u32> {
     host.namespaces().iter().map(|it| it.nsid.0).collect()
 }
 
-fn source(nqn: &str, source: &str) -> v1::AttachNamespaceRequest {
+pub fn source(nqn: &str, source: &str) -> v1::AttachNamespaceRequest {
     v1::AttachNamespaceRequest {
         subsystem_nqn: nqn.to_owned(),
         source: Some(v1::Source {
@@ -521,123 +519,4 @@ fn a_daemon_tells_of_itself_and_ends_when_asked() {
         })
         .unwrap();
     assert_eq!(target.wait(), Some(0));
-}
-
-/// GET /metrics, and nothing else.
-#[test]
-fn metrics_are_served_on_request() {
-    let folder = Folder::new("metrics");
-    let file = folder.path("t.toml");
-    std::fs::write(
-        &file,
-        "[[listener]]\naddress = \"127.0.0.1:0\"\n[metrics]\naddress = \"127.0.0.1:0\"\n",
-    )
-    .unwrap();
-    let target = Target::start_configured(&file);
-    let address = target
-        .said("metrics http://")
-        .strip_suffix("/metrics")
-        .unwrap()
-        .to_owned();
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(&address).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let answer = ask("GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains("# TYPE "), "{answer}");
-    let answer = ask("POST /metrics HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.1 405 "), "{answer}");
-    let answer = ask("GET / HTTP/1.1\r\nHost: t\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
-    let long = format!(
-        "GET /metrics HTTP/1.1\r\nX: {}\r\n\r\n",
-        "a".repeat(100_000)
-    );
-    let mut stream = TcpStream::connect(&address).unwrap();
-    // It may close before all is written.
-    let _written = stream.write_all(long.as_bytes());
-    let mut answer = Vec::new();
-    let _read = stream.read_to_end(&mut answer);
-    assert!(!answer.starts_with(b"HTTP/1.1 200"));
-}
-
-/// Held until the daemon looks: the lowest number first, so that the end comes last.
-#[test]
-fn signals_do_what_they_are_said_to_do() {
-    let folder = Folder::new("signals");
-    let log = folder.path("log");
-    let target = Target::start_logged(&["mem:1MiB"], &log);
-    target.signal(Signal::SIGHUP);
-    target.signal(Signal::SIGUSR1);
-    assert_eq!(target.terminate(), Some(0));
-    let text = std::fs::read_to_string(&log).unwrap();
-    let places: Vec<_> = [
-        "SIGHUP: the configuration is read at the start only",
-        "flight recorder, oldest first:\n",
-        "started\n",
-        "flight recorder ends\n",
-    ]
-    .iter()
-    .map(|part| text.find(part))
-    .collect();
-    assert!(
-        places.iter().all(Option::is_some) && places.is_sorted(),
-        "{places:?}: {text}"
-    );
-}
-
-/// Over TCP the service is there with TLS only, and here only for clients whose certificate the authority signed.
-#[test]
-fn tcp_needs_tls_and_a_certificate() {
-    let folder = Folder::new("admin-tls");
-    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/tls");
-    let pem = |name: &str| std::fs::read(tls.join(name)).unwrap();
-    let file = folder.path("t.toml");
-    let text = format!(
-        "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:0\"\ntls-cert = {:?}\ntls-key = {:?}\ntls-client-ca = {:?}\n",
-        tls.join("server.pem"),
-        tls.join("server.key"),
-        tls.join("ca.pem")
-    );
-    std::fs::write(&file, text).unwrap();
-    let target = Target::start_configured(&file);
-    let url = target.said("admin ").to_owned();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let asked = |url: &str, tls: Option<ClientTlsConfig>| {
-        runtime.block_on(async {
-            let mut endpoint = Endpoint::from_shared(url.to_owned()).unwrap();
-            if let Some(tls) = tls {
-                endpoint = endpoint.tls_config(tls).unwrap();
-            }
-            let channel = endpoint
-                .connect()
-                .await
-                .map_err(|error| error.to_string())?;
-            let mut client = TargetServiceClient::new(channel);
-            let info = client.get_info(v1::GetInfoRequest {}).await;
-            info.map(|_| ()).map_err(|error| error.to_string())
-        })
-    };
-    let trusting = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(pem("ca.pem")))
-        .domain_name("localhost");
-    let known = trusting
-        .clone()
-        .identity(Identity::from_pem(pem("client.pem"), pem("client.key")));
-    assert_eq!(asked(&url, Some(known)), Ok(()));
-    assert!(
-        asked(&url, Some(trusting)).is_err(),
-        "without a certificate"
-    );
-    assert!(
-        asked(&url.replace("https", "http"), None).is_err(),
-        "without TLS"
-    );
 }

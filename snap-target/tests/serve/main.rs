@@ -7,6 +7,8 @@
 
 mod admin;
 mod config;
+mod contract;
+mod endpoints;
 mod kept;
 mod killed;
 mod log;

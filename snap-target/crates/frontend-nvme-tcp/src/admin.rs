@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Reaches the front desk of a target from any thread but its reactors'.
 ///
-/// Contract: a call returns when the change is in force on every reactor and the hosts that it concerns were told, or when nothing of it was done.
+/// Contract: a call returns when the change is in force on every reactor, the hosts that it concerns were told, and no new command gets to what it took
+/// away, or when nothing of it was done. Operations that a store has of it are waited for for a moment; [`Closed`] says where some are left.
 /// Calls may come from several threads; each is carried out as a whole.
 #[derive(Clone, Debug)]
 pub struct Admin {
@@ -113,17 +115,43 @@ pub enum AdminError {
         /// CNTLID.
         id: ControllerId,
     },
-    /// Hosts no longer see the namespace, but a store still has requests for it; its handles close when the store answers.
-    #[error(
-        "the namespace is gone for hosts, but its store has not answered for {after:?}: its handles stay open until it does"
-    )]
-    StillClosing {
-        /// How long that was waited for.
-        after: Duration,
-    },
     /// The target has ended, or is about to.
     #[error("the target is stopping")]
     Stopped,
+}
+
+/// What is left of what a change took away.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// Nothing.
+    Done,
+    /// No new command gets there; operations of a store are still under way.
+    Later(Closing),
+}
+
+/// Operations of a store that a change left. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Closing(Arc<AtomicBool>);
+
+impl PartialEq for Closing {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Closing {}
+
+impl Closing {
+    /// The last of them has ended.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Says so. For the front desk, and for who stands in for it.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Release);
+    }
 }
 
 /// One controller as it stands.
@@ -155,16 +183,16 @@ pub struct ControllerReport {
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateSubsystem(Subsystem, Reply),
-    DeleteSubsystem(Nqn, Reply),
-    SetHosts(Nqn, HostPolicy, Reply),
-    Attach(Nqn, Arc<Namespace>, Visibility, Reply),
-    Replace(Nqn, Arc<Namespace>, Reply),
-    Detach(Nqn, Nsid, Reply),
-    SetVisibility(Nqn, Nsid, Visibility, Reply),
+    DeleteSubsystem(Nqn, Reply<Closed>),
+    SetHosts(Nqn, HostPolicy, Reply<Closed>),
+    Attach(Nqn, Arc<Namespace>, Visibility, Reply<Closed>),
+    Replace(Nqn, Arc<Namespace>, Reply<Closed>),
+    Detach(Nqn, Nsid, Reply<Closed>),
+    SetVisibility(Nqn, Nsid, Visibility, Reply<Closed>),
     AddListener(u16, TcpListener, Reply),
     RemoveListener(u16, Reply),
     SetReferrals(Vec<Referral>, Reply),
-    EndController(ControllerId, Reply),
+    EndController(ControllerId, Reply<Closed>),
     Controllers(Reply<Vec<ControllerReport>>),
 }
 
@@ -202,8 +230,8 @@ impl Admin {
     /// Ends a subsystem: its controllers, and its namespaces.
     ///
     /// # Errors
-    /// [`AdminError::NoSubsystem`], [`AdminError::StillClosing`].
-    pub fn delete_subsystem(&self, nqn: &Nqn) -> Result<(), AdminError> {
+    /// [`AdminError::NoSubsystem`].
+    pub fn delete_subsystem(&self, nqn: &Nqn) -> Result<Closed, AdminError> {
         self.ask(|reply| Request::DeleteSubsystem(nqn.clone(), reply))
     }
 
@@ -211,7 +239,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`AdminError::NoSubsystem`].
-    pub fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<(), AdminError> {
+    pub fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<Closed, AdminError> {
         self.ask(|reply| Request::SetHosts(nqn.clone(), hosts, reply))
     }
 
@@ -226,21 +254,22 @@ impl Admin {
         visibility: Visibility,
     ) -> Result<(), AdminError> {
         self.ask(|reply| Request::Attach(nqn.clone(), namespace, visibility, reply))
+            .map(|_nothing_closes| ())
     }
 
     /// Another state of a namespace, made with [`Namespace::succeeding`]: another size, as a rule. Requests under way end on the old one.
     ///
     /// # Errors
     /// As [`Admin::attach`] and [`Admin::detach`]; [`AdminError::OtherDisk`].
-    pub fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<(), AdminError> {
+    pub fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<Closed, AdminError> {
         self.ask(|reply| Request::Replace(nqn.clone(), namespace, reply))
     }
 
-    /// One namespace less; its stores are closed when this returns.
+    /// One namespace less; its stores are closed when this returns, or as [`Closed`] says.
     ///
     /// # Errors
-    /// [`AdminError::NoSubsystem`], [`AdminError::NoNamespace`], [`AdminError::StillClosing`].
-    pub fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<(), AdminError> {
+    /// [`AdminError::NoSubsystem`], [`AdminError::NoNamespace`].
+    pub fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<Closed, AdminError> {
         self.ask(|reply| Request::Detach(nqn.clone(), nsid, reply))
     }
 
@@ -255,6 +284,7 @@ impl Admin {
         visibility: Visibility,
     ) -> Result<(), AdminError> {
         self.ask(|reply| Request::SetVisibility(nqn.clone(), nsid, visibility, reply))
+            .map(|_nothing_closes| ())
     }
 
     /// Listens at one more address.
@@ -285,7 +315,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`AdminError::NoController`].
-    pub fn end_controller(&self, id: ControllerId) -> Result<(), AdminError> {
+    pub fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError> {
         self.ask(|reply| Request::EndController(id, reply))
     }
 

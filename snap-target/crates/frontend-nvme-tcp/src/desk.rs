@@ -298,7 +298,13 @@ impl Desk {
             State::Admin(id) => {
                 tracing::info!(cntlid = id.0, "admin queue closed");
                 self.admin_queues.remove(&id);
-                self.end_controller(id, Gone::Disconnected);
+                let controller = self.registry.controller(id);
+                let why = match controller.is_some_and(|it| it.is_shut_down()) {
+                    true => Gone::HostLeft,
+                    false if visitor.broke_protocol => Gone::ProtocolError,
+                    false => Gone::Disconnected,
+                };
+                self.end_controller(id, why);
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::mpsc::SyncSender;
 use nvme::controller::ControllerId;
 use nvme::nqn::Nqn;
 use nvme::queue::QueueId;
+use nvme_spec::Status;
 use nvme_spec::reservation::NotificationType;
 
 /// Something that happened.
@@ -52,6 +53,8 @@ pub enum TargetEvent {
         /// QID.
         queue: QueueId,
     },
+    /// A Connect was refused.
+    HostRefused(ConnectRefused),
     /// A host was told that the reservations of a namespace changed.
     ReservationChanged {
         /// Its subsystem.
@@ -65,11 +68,30 @@ pub enum TargetEvent {
     },
 }
 
+/// A Connect that was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectRefused {
+    /// SUBNQN; none where it is no name.
+    pub subsystem: Option<Nqn>,
+    /// HOSTNQN; none where it is no name.
+    pub host: Option<Nqn>,
+    /// From where.
+    pub peer: SocketAddr,
+    /// Why.
+    pub status: Status,
+    /// The subsystem is there.
+    pub is_known: bool,
+}
+
 /// Why a controller ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gone {
+    /// Its host closed the admin queue after it had shut the controller down.
+    HostLeft,
     /// Its host closed the admin queue, or the network did.
     Disconnected,
+    /// Its host broke the protocol on the admin queue, or did not send what it had announced.
+    ProtocolError,
     /// It was not heard of for its keep alive time.
     KeepAliveExpired,
     /// Its host may no longer connect, its subsystem is gone, or an operator ended it.

@@ -32,9 +32,9 @@ mod message;
 mod meter;
 mod table;
 
-pub use admin::{Admin, AdminError, ControllerReport};
+pub use admin::{Admin, AdminError, Closed, Closing, ControllerReport};
 pub use config::{FrontendConfig, FrontendError, Service, bind, ring_config, subsystem};
-pub use event::{EventSink, Gone, Losses, TargetEvent};
+pub use event::{ConnectRefused, EventSink, Gone, Losses, TargetEvent};
 pub use frontend::Frontend;
 pub use message::Control;
 pub use nvme::tcp::target::SuccessFlag;

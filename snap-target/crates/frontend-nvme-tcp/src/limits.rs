@@ -60,9 +60,11 @@ pub(crate) const PREEMPT_PATIENCE: Duration = Duration::from_secs(20);
 /// When a host should try again a command whose store cannot say when it is back.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// How long the end of what a change took away is waited for, before whoever asked is told that operations are left.
+pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the last requests of a namespace that is detached may take before they are cancelled.
 pub(crate) const DETACH_PATIENCE: Duration = Duration::from_secs(5);
-/// How long a detach is waited for in all, before whoever asked is told that the store still has something of it.
+/// How long a detach may take in all, before the log says that a store does not answer.
 pub(crate) const DETACH_LIMIT: Duration = Duration::from_secs(20);
 /// Addresses that a target listens at.
 pub(crate) const LISTENERS_MAX: usize = 64;

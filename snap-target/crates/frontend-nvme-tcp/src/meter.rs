@@ -78,8 +78,12 @@ pub(crate) struct Meter {
     telemetry: Arc<ReactorTelemetry>,
     names: QueueNames,
     time: TurnTime,
-    /// By NSID, of the namespaces that commands named; the first is that of all others.
-    rows: Vec<Option<Arc<HostRow>>>,
+    /// Of the namespaces that commands named, and one of all others; each once.
+    rows: Vec<Arc<HostRow>>,
+    /// By NSID, where its row is; the first is that of all others.
+    places: Vec<Option<usize>>,
+    /// The state of the subsystem that the places are of.
+    epoch: u64,
     /// By slot: a command that is not answered.
     begun: Vec<Option<Begun>>,
     /// Commands answered in this turn.
@@ -114,6 +118,8 @@ impl Meter {
             names,
             time,
             rows: Vec::new(),
+            places: Vec::new(),
+            epoch: 0,
             begun: vec![None; usize::from(entries)],
             ended: Vec::with_capacity(usize::from(entries)),
         }
@@ -127,8 +133,8 @@ impl Meter {
     /// A command came.
     pub(crate) fn begin(&mut self, slot: Slot, sqe: &Sqe, namespaces: &NamespaceSet) {
         let row = self.row(sqe.nsid(), namespaces);
-        let counted = self.rows.get(row).and_then(Option::as_ref);
-        if let (Some(row_of), Some(begun)) = (counted, self.begun.get_mut(slot.index())) {
+        if let (Some(row_of), Some(begun)) = (self.rows.get(row), self.begun.get_mut(slot.index()))
+        {
             row_of.begun();
             *begun = Some(Begun {
                 at_ns: self.time.ns(),
@@ -193,12 +199,13 @@ impl Meter {
         let begun = answered.begun;
         let ns = self.time.ns().saturating_sub(begun.at_ns);
         let error = StatusClass::of(answered.status);
-        if let Some(Some(row)) = self.rows.get(begun.row) {
+        if let Some(row) = self.rows.get(begun.row) {
             row.ended(&Ended {
                 kind: begun.kind,
                 error,
                 bytes: answered.bytes,
                 ns,
+                at_ns: self.time.ns(),
             });
         }
         (ns, error)
@@ -235,23 +242,46 @@ impl Meter {
 
     /// Where the row of a namespace is. What is not active is counted together: a host must not fill the table with numbers of its choice.
     fn row(&mut self, nsid: Nsid, namespaces: &NamespaceSet) -> usize {
-        let named = nsid.0 as usize;
-        if named > 0 && matches!(self.rows.get(named), Some(Some(_))) {
-            return named;
+        if self.epoch != namespaces.epoch() {
+            // A number may be another disk's by now. Commands under way are counted where they began.
+            self.places.fill(None);
+            self.epoch = namespaces.epoch();
+        }
+        if nsid.0 > 0
+            && let Some(Some(row)) = self.places.get(nsid.0 as usize)
+        {
+            return *row;
         }
         // A bounded number: the namespace is there.
-        let nsid = namespaces.get(nsid).map_or(0, |info| info.nsid.0);
+        let (nsid, uuid) = namespaces
+            .get(nsid)
+            .map_or((0, [0; 16]), |info| (info.nsid.0, info.uuid));
         let place = nsid as usize;
-        if self.rows.len() <= place {
-            self.rows.resize(place + 1, None);
+        if self.places.len() <= place {
+            self.places.resize(place + 1, None);
         }
+        if let Some(Some(row)) = self.places.get(place) {
+            return *row;
+        }
+        let row = self.row_of(nsid, uuid);
+        if let Some(place) = self.places.get_mut(place) {
+            *place = Some(row);
+        }
+        row
+    }
+
+    /// Where the row of a disk is among ours.
+    #[cold]
+    fn row_of(&mut self, nsid: u32, uuid: [u8; 16]) -> usize {
         let QueueNames {
             subsystem, host, ..
         } = &self.names;
-        if let Some(row @ None) = self.rows.get_mut(place) {
-            *row = Some(self.telemetry.host(subsystem, host, nsid));
-        }
-        place
+        let row = self.telemetry.host(subsystem, host, nsid, uuid);
+        let known = self.rows.iter().position(|known| Arc::ptr_eq(known, &row));
+        known.unwrap_or_else(|| {
+            self.rows.push(row);
+            self.rows.len() - 1
+        })
     }
 }
 
@@ -262,7 +292,7 @@ impl Drop for Meter {
             self.count(answered);
         }
         for begun in self.begun.iter().flatten() {
-            if let Some(Some(row)) = self.rows.get(begun.row) {
+            if let Some(row) = self.rows.get(begun.row) {
                 row.abandon(1);
             }
         }

@@ -11,10 +11,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use frontend_nvme_tcp::{
-    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Gone, Service, SuccessFlag,
-    TargetEvent, bind, subsystem,
+    Admin, AdminError, Closed, Control, EventSink, Frontend, FrontendConfig, Gone, Service,
+    SuccessFlag, TargetEvent, bind, subsystem,
 };
 use initiator::{DiscoveryRecord, Initiator, Options, discover};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
@@ -257,30 +258,87 @@ fn a_namespace_comes_grows_and_goes_under_its_hosts() {
     );
 }
 
-#[test]
-fn a_detach_returns_when_the_last_write_has_ended() {
+/// A write that a store holds: the change is answered all the same, its hosts reach nothing, others go on, and the end of the write is told.
+fn with_a_held_write(take_away: impl FnOnce(&Target) -> Closed) {
     let (target, address) = Target::serving();
     let (gate, store) = Gate::over(memory(), 1);
     target.attach(&disk(1, store)).unwrap();
     target.attach(&disk(2, memory())).unwrap();
-    let mut host = Initiator::connect(&address, NQN, &two_queues()).unwrap();
-    let mut other = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    let ours = host_named("nqn.2026-11.io.example:ours");
+    let mut host = Initiator::connect(&address, NQN, &ours).unwrap();
+    let theirs = host_named("nqn.2026-11.io.example:theirs");
+    let mut other = Initiator::connect(&address, NQN, &theirs).unwrap();
     let write = thread::spawn(move || host.write(1, 0, &[9; 4096]));
     gate.wait_held(1);
-    let (admin, (done, detached)) = (target.admin.clone(), mpsc::channel());
-    let detach = thread::spawn(move || done.send(admin.detach(&nqn(), Nsid(1))).unwrap());
-    // Others go on meanwhile, and their changes too.
+    let Closed::Later(closing) = take_away(&target) else {
+        panic!("the store has a write")
+    };
+    assert!(!closing.is_over(), "the store has it still");
     let mut block = [0; 4096];
     other.read(2, 0, &mut block).unwrap();
     target.attach(&disk(3, memory())).unwrap();
-    assert!(detached.try_recv().is_err(), "the store has a write");
+    assert!(!closing.is_over(), "the store has it still");
     gate.open();
-    assert_eq!(
-        write.join().unwrap().map_err(|error| error.to_string()),
-        Ok(())
-    );
-    assert_eq!(detached.recv().unwrap(), Ok(()));
-    detach.join().unwrap();
+    // Whether the host still hears of it is the connection's matter.
+    let _answered = write.join().unwrap();
+    let by = Instant::now() + Duration::from_secs(10);
+    while !closing.is_over() {
+        assert!(Instant::now() < by, "the end is not told");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_detach_is_answered_while_a_store_has_a_write() {
+    let detach = |target: &Target| target.admin.detach(&nqn(), Nsid(1)).unwrap();
+    with_a_held_write(detach);
+}
+
+#[test]
+fn a_host_is_denied_while_a_store_has_a_write_of_its() {
+    let deny = |target: &Target| {
+        let theirs = Nqn::parse("nqn.2026-11.io.example:theirs").unwrap();
+        let only = HostPolicy::Only(vec![theirs]);
+        target.admin.set_hosts(&nqn(), only).unwrap()
+    };
+    with_a_held_write(deny);
+}
+
+#[test]
+fn a_change_that_leaves_nothing_says_so() {
+    let (target, address) = Target::serving();
+    target.attach(&disk(1, memory())).unwrap();
+    let mut host = Initiator::connect(&address, NQN, &two_queues()).unwrap();
+    host.write(1, 0, &[9; 4096]).unwrap();
+    let id = target.admin.controllers().unwrap()[0].id;
+    assert_eq!(target.admin.end_controller(id), Ok(Closed::Done));
+    assert_eq!(target.admin.controllers().unwrap(), []);
+    assert_eq!(target.admin.detach(&nqn(), Nsid(1)), Ok(Closed::Done));
+}
+
+/// "My host cannot connect" is told with its name and the reason.
+#[test]
+fn a_refused_host_is_told() {
+    let (target, address) = Target::serving();
+    let only = HostPolicy::Only(Vec::new());
+    target.admin.set_hosts(&nqn(), only).unwrap();
+    let name = "nqn.2026-11.io.example:ours";
+    let nowhere = "nqn.2026-11.io.example:nowhere";
+    for (subsystem, status, is_known) in [
+        (NQN, Status::CONNECT_INVALID_HOST.dnr(), true),
+        (nowhere, Status::CONNECT_INVALID_PARAMETERS.dnr(), false),
+    ] {
+        assert!(Initiator::connect(&address, subsystem, &host_named(name)).is_err());
+        let refused = target.events.iter().find_map(|event| match event {
+            TargetEvent::HostRefused(refused) => Some(refused),
+            _ => None,
+        });
+        let refused = refused.unwrap();
+        assert_eq!(refused.subsystem, Nqn::parse(subsystem).ok());
+        assert_eq!(refused.host, Nqn::parse(name).ok());
+        assert_eq!((refused.status, refused.is_known), (status, is_known));
+        assert!(refused.peer.ip().is_loopback());
+    }
 }
 
 #[test]

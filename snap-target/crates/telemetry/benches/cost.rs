@@ -18,7 +18,7 @@ fn main() {
     let Some(reactor) = telemetry.reactor(0) else {
         return;
     };
-    let row = reactor.host("nqn.s", "nqn.h", 1);
+    let row = reactor.host("nqn.s", "nqn.h", 1, [7; 16]);
     measure("a command: begun, ended", |number| {
         row.begun();
         row.ended(&Ended {
@@ -26,6 +26,7 @@ fn main() {
             error: StatusClass::of(black_box(Status::SUCCESS)),
             bytes: black_box(4096),
             ns: black_box(20_000 + (number & 0xFFFF)),
+            at_ns: black_box(number),
         });
     });
     let histogram = Histogram::default();

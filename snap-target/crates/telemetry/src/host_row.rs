@@ -14,6 +14,12 @@ pub struct HostRow {
     pub host: String,
     /// The namespace's identifier in the subsystem; 0: none, or not an active one.
     pub nsid: u32,
+    /// The namespace's UUID: another disk under the same NSID has another row; zeros with NSID 0.
+    pub uuid: [u8; 16],
+    /// When the row began, in nanoseconds after the target's start.
+    pub since_ns: u64,
+    /// When a command was answered last, on the same clock; 0: none yet.
+    pub(crate) last_ns: Counter,
     pub(crate) commands: [Counter; CommandKind::ALL.len()],
     pub(crate) errors: [Counter; StatusClass::ALL.len()],
     pub(crate) bytes_read: Counter,
@@ -35,14 +41,25 @@ pub struct Ended {
     pub bytes: u32,
     /// From its coming to its answer, in nanoseconds.
     pub ns: u64,
+    /// When it was answered, in nanoseconds after the target's start.
+    pub at_ns: u64,
 }
 
 impl HostRow {
-    pub(crate) fn new(subsystem: &str, host: &str, nsid: u32) -> Self {
+    pub(crate) fn new(
+        subsystem: &str,
+        host: &str,
+        nsid: u32,
+        uuid: [u8; 16],
+        since_ns: u64,
+    ) -> Self {
         Self {
             subsystem: subsystem.to_owned(),
             host: host.to_owned(),
             nsid,
+            uuid,
+            since_ns,
+            last_ns: Counter::default(),
             commands: std::array::from_fn(|_| Counter::default()),
             errors: std::array::from_fn(|_| Counter::default()),
             bytes_read: Counter::default(),
@@ -64,6 +81,7 @@ impl HostRow {
     #[inline]
     pub fn ended(&self, ended: &Ended) {
         self.in_flight.sub(1);
+        self.last_ns.set(ended.at_ns);
         if let Some(commands) = self.commands.get(ended.kind as usize) {
             commands.add(1);
         }

@@ -71,6 +71,11 @@ metrics! {
     DECODE_BYTES: Counter "xio_decode_packed_bytes_total", "Bytes that decoding made of stored frames, by stored chain.";
     DECODE_FRAMES: Counter "xio_decode_frames_total", "Frames decoded, by stored chain.";
 
+    NAMESPACE: Gauge "xio_namespace_info", "Always 1; where a disk is attached, and what stands behind it.";
+    HEALTH: Gauge "xio_health", "1 while there is a problem of this kind, by code.";
+    REFUSED: Counter "xio_hosts_refused_total", "Connects that were refused, by reason.";
+    CERTIFICATE: Gauge "xio_admin_certificate_expiry_timestamp_seconds", "When the admin service's certificate expires, in seconds since 1970.";
+
     REACTOR: Gauge "xio_reactor_info", "Always 1; a reactor's io_uring features.";
     TURNS: Counter "xio_reactor_turns_total", "Turns of a reactor's loop.";
     BUSY: Counter "xio_reactor_busy_seconds_total", "Time that a reactor was not asleep: working or polling.";

@@ -17,6 +17,8 @@ macro_rules! namespace_counters {
             pub uuid: [u8; 16],
             /// What it is called: its store.
             pub name: String,
+            /// When the row began, in nanoseconds after the target's start.
+            pub since_ns: u64,
             $($(#[$meta])* pub $name: Counter,)*
             /// Operations that its stores have now.
             pub store_operations: Counter,
@@ -37,10 +39,11 @@ macro_rules! namespace_counters {
         }
 
         impl NamespaceRow {
-            pub(crate) fn new(uuid: [u8; 16], name: &str) -> Self {
+            pub(crate) fn new(uuid: [u8; 16], name: &str, since_ns: u64) -> Self {
                 Self {
                     uuid,
                     name: name.to_owned(),
+                    since_ns,
                     $($name: Counter::default(),)*
                     store_operations: Counter::default(),
                     decoders: Mutex::default(),

@@ -14,14 +14,43 @@ use crate::snapshot::{
 /// What an HTTP answer with this text says of it.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+/// What the daemon knows beside the counters.
+#[derive(Clone, Debug, Default)]
+pub struct Daemon {
+    /// What is attached where.
+    pub namespaces: Vec<Attached>,
+    /// Each kind of problem, and whether there is one of it.
+    pub health: Vec<(String, bool)>,
+    /// Connects that were refused, by reason.
+    pub refused: Vec<(&'static str, u64)>,
+    /// When the admin service's certificate expires, in seconds since 1970; none without TLS.
+    pub certificate_expiry: Option<i64>,
+}
+
+/// A namespace of a subsystem.
+#[derive(Clone, Debug, Default)]
+pub struct Attached {
+    /// The subsystem's NQN.
+    pub subsystem: String,
+    /// NSID.
+    pub nsid: u32,
+    /// UUID, as RFC 9562 writes it.
+    pub uuid: String,
+    /// As it was given.
+    pub source: String,
+    /// "raw" or "view".
+    pub kind: &'static str,
+}
+
 /// The text of a snapshot.
 #[must_use]
-pub fn render(snapshot: &Snapshot) -> String {
+pub fn render(snapshot: &Snapshot, daemon: &Daemon) -> String {
     let mut page = Page::default();
     page.family(metrics::UPTIME);
     page.sample("", &[], &seconds(snapshot.uptime_ns));
     hosts(&mut page, &snapshot.hosts);
     namespaces(&mut page, &snapshot.namespaces);
+    of_daemon(&mut page, daemon);
     reactors(&mut page, &snapshot.reactors);
     page.text
 }
@@ -110,6 +139,33 @@ fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
     page.family(metrics::DECODE_FRAMES);
     for (namespace, decoder) in decoders(namespaces) {
         page.of_namespace(namespace, &[("chain", &decoder.chain)], &decoder.frames);
+    }
+}
+
+fn of_daemon(page: &mut Page, daemon: &Daemon) {
+    page.family(metrics::NAMESPACE);
+    for it in &daemon.namespaces {
+        let nsid = it.nsid.to_string();
+        let labels = [
+            ("subsystem", &it.subsystem[..]),
+            ("nsid", &nsid[..]),
+            ("uuid", &it.uuid[..]),
+            ("source", &it.source[..]),
+            ("kind", it.kind),
+        ];
+        page.sample("", &labels, &1);
+    }
+    page.family(metrics::HEALTH);
+    for (code, is_there) in &daemon.health {
+        page.sample("", &[("code", &code[..])], &u8::from(*is_there));
+    }
+    page.family(metrics::REFUSED);
+    for (reason, count) in &daemon.refused {
+        page.sample("", &[("reason", reason)], count);
+    }
+    if let Some(seconds) = daemon.certificate_expiry {
+        page.family(metrics::CERTIFICATE);
+        page.sample("", &[], &seconds);
     }
 }
 
@@ -287,11 +343,12 @@ impl Page {
     }
 }
 
-fn host_labels<'a>(host: &'a HostSnapshot, nsid: &'a str) -> [(&'a str, &'a str); 3] {
+fn host_labels<'a>(host: &'a HostSnapshot, nsid: &'a str) -> [(&'a str, &'a str); 4] {
     [
         ("subsystem", &host.subsystem),
         ("host", &host.host),
         ("nsid", nsid),
+        ("uuid", &host.uuid),
     ]
 }
 

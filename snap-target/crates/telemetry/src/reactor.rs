@@ -164,20 +164,23 @@ impl ReactorTelemetry {
         self.record(self.epoch.now_ns(), event);
     }
 
-    /// The row of a host and a namespace of a subsystem; made where there is none.
+    /// The row of a host and a namespace of a subsystem; made where there is none. `uuid` is the namespace's, zeros with NSID 0.
     #[must_use]
-    pub fn host(&self, subsystem: &str, host: &str, nsid: u32) -> Arc<HostRow> {
+    pub fn host(&self, subsystem: &str, host: &str, nsid: u32, uuid: [u8; 16]) -> Arc<HostRow> {
         let wanted = |others| match others {
-            true => (OTHERS, OTHERS, 0),
-            false => (subsystem, host, nsid),
+            true => (OTHERS, OTHERS, 0, [0; 16]),
+            false => (subsystem, host, nsid, uuid),
         };
         found_or_made(
             &mut self.hosts.lock().unwrap_or_else(PoisonError::into_inner),
             HOST_ROWS_MAX,
-            |row, others| (&row.subsystem[..], &row.host[..], row.nsid) == wanted(others),
+            |row, others| {
+                let key = (&row.subsystem[..], &row.host[..], row.nsid, row.uuid);
+                key == wanted(others)
+            },
             |others| {
-                let (subsystem, host, nsid) = wanted(others);
-                HostRow::new(subsystem, host, nsid)
+                let (subsystem, host, nsid, uuid) = wanted(others);
+                HostRow::new(subsystem, host, nsid, uuid, self.epoch.now_ns())
             },
         )
     }
@@ -199,7 +202,7 @@ impl ReactorTelemetry {
             |row, others| (row.uuid, &row.name[..]) == wanted(others),
             |others| {
                 let (uuid, name) = wanted(others);
-                NamespaceRow::new(uuid, name)
+                NamespaceRow::new(uuid, name, self.epoch.now_ns())
             },
         )
     }
@@ -243,18 +246,29 @@ mod tests {
     #[test]
     fn a_row_is_found_again_and_what_finds_no_place_shares_one() {
         let reactor = ReactorTelemetry::alone();
-        let first = reactor.host("nqn.s", "nqn.h", 1);
-        assert!(Arc::ptr_eq(&first, &reactor.host("nqn.s", "nqn.h", 1)));
-        for nsid in 2..=u32::try_from(HOST_ROWS_MAX).unwrap() {
-            assert_eq!(reactor.host("nqn.s", "nqn.h", nsid).nsid, nsid);
+        let first = reactor.host("nqn.s", "nqn.h", 1, [7; 16]);
+        let other_disk = reactor.host("nqn.s", "nqn.h", 1, [8; 16]);
+        assert!(
+            !Arc::ptr_eq(&first, &other_disk),
+            "another disk under its number"
+        );
+        assert!(Arc::ptr_eq(
+            &first,
+            &reactor.host("nqn.s", "nqn.h", 1, [7; 16])
+        ));
+        for nsid in 3..=u32::try_from(HOST_ROWS_MAX).unwrap() {
+            assert_eq!(reactor.host("nqn.s", "nqn.h", nsid, [7; 16]).nsid, nsid);
         }
-        let others = reactor.host("nqn.s", "nqn.other", 1);
+        let others = reactor.host("nqn.s", "nqn.other", 1, [7; 16]);
         assert_eq!((&others.host[..], others.nsid), (OTHERS, 0));
         assert!(Arc::ptr_eq(
             &others,
-            &reactor.host("nqn.t", "nqn.another", 7)
+            &reactor.host("nqn.t", "nqn.another", 7, [7; 16])
         ));
-        assert!(Arc::ptr_eq(&first, &reactor.host("nqn.s", "nqn.h", 1)));
+        assert!(Arc::ptr_eq(
+            &first,
+            &reactor.host("nqn.s", "nqn.h", 1, [7; 16])
+        ));
         assert_eq!(reactor.hosts().len(), HOST_ROWS_MAX + 1);
     }
 

@@ -36,6 +36,12 @@ pub struct HostSnapshot {
     pub host: String,
     /// Namespace identifier; 0: commands that named none, or none that is active.
     pub nsid: u32,
+    /// The namespace's UUID, as RFC 9562 writes it; empty with NSID 0.
+    pub uuid: String,
+    /// When the row began, in nanoseconds after the target's start.
+    pub since_ns: u64,
+    /// When a command was answered last, on the same clock; 0: none yet.
+    pub last_ns: u64,
     /// Commands answered, failed ones included, by [`CommandKind::name`].
     pub commands: BTreeMap<&'static str, u64>,
     /// Commands that failed, by [`StatusClass::name`].
@@ -61,6 +67,8 @@ pub struct NamespaceSnapshot {
     pub uuid: String,
     /// What it is called: its store.
     pub name: String,
+    /// When the row began, in nanoseconds after the target's start.
+    pub since_ns: u64,
     /// Its counters.
     #[serde(flatten)]
     pub counters: NamespaceCounters,
@@ -160,12 +168,16 @@ pub(crate) fn of(
     let mut namespaces = BTreeMap::new();
     for reactor in reactors {
         for row in reactor.hosts() {
-            let key = (row.subsystem.clone(), row.host.clone(), row.nsid);
-            add_host(hosts.entry(key).or_default(), &row);
+            let key = (row.subsystem.clone(), row.host.clone(), row.nsid, row.uuid);
+            add_host(hosts.entry(key).or_insert_with(|| begun(&row)), &row);
         }
         for row in reactor.namespaces() {
             let key = (row.uuid, row.name.clone());
-            add_namespace(namespaces.entry(key).or_default(), &row);
+            let begun = || NamespaceSnapshot {
+                since_ns: row.since_ns,
+                ..NamespaceSnapshot::default()
+            };
+            add_namespace(namespaces.entry(key).or_insert_with(begun), &row);
         }
     }
     Snapshot {
@@ -177,10 +189,25 @@ pub(crate) fn of(
     }
 }
 
+/// A row without its numbers.
+fn begun(row: &HostRow) -> HostSnapshot {
+    let uuid = match row.nsid {
+        0 => String::new(),
+        _ => uuid_text(&row.uuid),
+    };
+    HostSnapshot {
+        subsystem: row.subsystem.clone(),
+        host: row.host.clone(),
+        nsid: row.nsid,
+        uuid,
+        since_ns: row.since_ns,
+        ..HostSnapshot::default()
+    }
+}
+
 fn add_host(sum: &mut HostSnapshot, row: &HostRow) {
-    sum.subsystem.clone_from(&row.subsystem);
-    sum.host.clone_from(&row.host);
-    sum.nsid = row.nsid;
+    sum.since_ns = sum.since_ns.min(row.since_ns);
+    sum.last_ns = sum.last_ns.max(row.last_ns.get());
     for (kind, commands) in CommandKind::ALL.into_iter().zip(&row.commands) {
         *sum.commands.entry(kind.name()).or_default() += commands.get();
     }
@@ -198,6 +225,7 @@ fn add_host(sum: &mut HostSnapshot, row: &HostRow) {
 fn add_namespace(sum: &mut NamespaceSnapshot, row: &NamespaceRow) {
     sum.uuid = uuid_text(&row.uuid);
     sum.name.clone_from(&row.name);
+    sum.since_ns = sum.since_ns.min(row.since_ns);
     sum.counters.merge(&row.counters());
     sum.store_operations += row.store_operations.get();
     for decoder in row.decoders() {
@@ -284,7 +312,7 @@ mod tests {
         });
         for (number, ns) in [(0, 2_000), (1, 50_000)] {
             let reactor = telemetry.reactor(number).unwrap();
-            let row = reactor.host("nqn.s", "nqn.h", 1);
+            let row = reactor.host("nqn.s", "nqn.h", 1, [0x22; 16]);
             for _ in 0..4 {
                 row.begun();
             }
@@ -293,6 +321,7 @@ mod tests {
                 error: None,
                 bytes: 4096,
                 ns,
+                at_ns: ns + 7,
             };
             row.ended(&read);
             row.ended(&Ended {
@@ -312,6 +341,9 @@ mod tests {
             panic!("one row: {:?}", snapshot.hosts)
         };
         assert_eq!((&host.host[..], host.nsid), ("nqn.h", 1));
+        assert_eq!(host.uuid, "22222222-2222-2222-2222-222222222222");
+        assert_eq!(host.last_ns, 50_007);
+        assert!(host.since_ns > 0 && host.since_ns <= snapshot.uptime_ns);
         assert_eq!((host.commands["read"], host.commands["write"]), (4, 0));
         assert_eq!((host.errors["media"], host.errors["generic"]), (2, 0));
         assert_eq!((host.in_flight, host.abandoned), (2, 2));

@@ -35,7 +35,7 @@ static ALLOCATOR: Counting = Counting;
 fn counting_allocates_nothing() {
     let telemetry = Telemetry::new(&TelemetryConfig::default());
     let reactor = telemetry.reactor(0).unwrap();
-    let row = reactor.host("nqn.s", "nqn.h", 1);
+    let row = reactor.host("nqn.s", "nqn.h", 1, [7; 16]);
     let namespace = reactor.namespace([1; 16], "file:/a");
     let decoder = namespace.decoder("u16+lz4");
     let before = ALLOCATIONS.get();
@@ -48,6 +48,7 @@ fn counting_allocates_nothing() {
             error: None,
             bytes: 4096,
             ns: ns * 1_000,
+            at_ns: 1,
         });
         namespace.delivered_bytes.add(4096);
         decoder.decoded(65_536, ns);
@@ -55,7 +56,7 @@ fn counting_allocates_nothing() {
     }
     assert_eq!(ALLOCATIONS.get(), before);
     // Found again, by its name.
-    let again = reactor.host("nqn.s", "nqn.h", 1);
+    let again = reactor.host("nqn.s", "nqn.h", 1, [7; 16]);
     assert_eq!(ALLOCATIONS.get(), before);
     assert_eq!(again.nsid, 1);
 }

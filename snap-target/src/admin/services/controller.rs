@@ -6,7 +6,7 @@ use tonic::Request;
 
 use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, caller, of};
+use super::{Answer, changer, of};
 
 #[tonic::async_trait]
 impl ControllerService for Context {
@@ -49,7 +49,7 @@ impl ControllerService for Context {
         &self,
         request: Request<v1::EndControllerRequest>,
     ) -> Answer<v1::EndControllerResponse> {
-        let (by, number) = (caller(&request), of(request).cntlid);
+        let (by, number) = (changer(&request)?, of(request).cntlid);
         let id = u16::try_from(number)
             .map_err(|_| convert::invalid("cntlid", format!("{number} is no CNTLID")))?;
         self.change(by, move |manager| {

@@ -12,9 +12,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
+use super::super::caller::{Caller, Role};
 use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, of};
+use super::{Answer, caller, of};
 use crate::events::{Entry, Hub, Range};
 use crate::limits::{ADMIN_STREAM_MESSAGES, EVENTS_PER_READ};
 use crate::manage::ManageError;
@@ -172,31 +173,6 @@ impl Begin {
     }
 }
 
-impl Context {
-    fn subscriber(&self, asked: v1::SubscribeRequest, out: mpsc::Sender<Told>) -> Subscription {
-        let range = self.events.range();
-        let same = asked.instance == self.events.instance();
-        let events = Begin::at(asked.from_sequence, same, range.events);
-        let announcements = Begin::at(asked.from_announcement, same, range.announcements);
-        let subscriber = Subscriber {
-            events: self.events.clone(),
-            topics: asked.topics,
-            next: events.next,
-            reason: v1::GapReason::NotKept,
-            next_announcement: announcements.next,
-            announcement_reason: v1::GapReason::NotKept,
-            told: tokio::time::Instant::now(),
-            out,
-        };
-        Subscription {
-            subscriber,
-            range,
-            events,
-            announcements,
-        }
-    }
-}
-
 /// A subscriber before its first message.
 struct Subscription {
     subscriber: Subscriber,
@@ -206,6 +182,30 @@ struct Subscription {
 }
 
 impl Subscription {
+    /// As a request asks for it; `out` is where it tells.
+    fn of(events: &Hub, asked: v1::SubscribeRequest, out: mpsc::Sender<Told>) -> Self {
+        let range = events.range();
+        let same = asked.instance == events.instance();
+        let at_event = Begin::at(asked.from_sequence, same, range.events);
+        let at_announcement = Begin::at(asked.from_announcement, same, range.announcements);
+        let subscriber = Subscriber {
+            events: events.clone(),
+            topics: asked.topics,
+            next: at_event.next,
+            reason: v1::GapReason::NotKept,
+            next_announcement: at_announcement.next,
+            announcement_reason: v1::GapReason::NotKept,
+            told: tokio::time::Instant::now(),
+            out,
+        };
+        Self {
+            subscriber,
+            range,
+            events: at_event,
+            announcements: at_announcement,
+        }
+    }
+
     async fn run(self) -> Result<(), ClientGone> {
         let Self {
             mut subscriber,
@@ -251,7 +251,7 @@ impl EventService for Context {
         }
         let place = self.stream_place()?;
         let (out, stream) = mpsc::channel(ADMIN_STREAM_MESSAGES);
-        let subscription = self.subscriber(asked, out);
+        let subscription = Subscription::of(&self.events, asked, out);
         tokio::spawn(async move {
             let _place = place;
             let _gone = subscription.run().await;
@@ -260,7 +260,8 @@ impl EventService for Context {
     }
 
     async fn publish(&self, request: Request<v1::PublishRequest>) -> Answer<v1::PublishResponse> {
-        let announcement = announcement(of(request))?;
+        let by = caller(&request, Role::Announce)?;
+        let announcement = announcement(of(request), &by)?;
         match self.events.announce(announcement, Instant::now()) {
             Some(sequence) => Ok(Response::new(v1::PublishResponse { sequence })),
             None => {
@@ -299,7 +300,7 @@ impl EventService for Context {
 }
 
 /// What is told, without its number and time.
-fn announcement(asked: v1::PublishRequest) -> Result<v1::Announcement, ManageError> {
+fn announcement(asked: v1::PublishRequest, by: &Caller) -> Result<v1::Announcement, ManageError> {
     let host = convert::nqn("host_nqn", &asked.host_nqn)?;
     convert::optional_nqn("subsystem_nqn", &asked.subsystem_nqn)?;
     let within = |field: &str, bytes: usize, max: usize| {
@@ -315,6 +316,7 @@ fn announcement(asked: v1::PublishRequest) -> Result<v1::Announcement, ManageErr
         return Err(convert::invalid("reader", "it has a zero byte"));
     }
     Ok(v1::Announcement {
+        verified: by.is_proven(host.as_str()),
         host_nqn: host.to_string(),
         reader: asked.reader,
         subsystem_nqn: asked.subsystem_nqn,
@@ -325,4 +327,149 @@ fn announcement(asked: v1::PublishRequest) -> Result<v1::Announcement, ManageErr
         payload: asked.payload,
         ..v1::Announcement::default()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INSTANCE: &str = "this one";
+
+    /// What a subscriber is told first, on a clock that runs as soon as nobody has anything to do.
+    fn told(hub: &Hub, asked: v1::SubscribeRequest, messages: usize) -> Vec<Message> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let (out, mut stream) = mpsc::channel(1);
+            let subscription = Subscription::of(hub, asked, out);
+            tokio::spawn(async move {
+                let _gone = subscription.run().await;
+            });
+            let mut all = Vec::new();
+            for _ in 0..messages {
+                all.push(stream.recv().await.unwrap().unwrap().message.unwrap());
+            }
+            all
+        })
+    }
+
+    fn hub() -> Hub {
+        let hub = Hub::new(INSTANCE.to_owned());
+        for _ in 0..3 {
+            let event = v1::event::Kind::Host(v1::HostEvent::default());
+            hub.publish(event, String::new());
+        }
+        hub
+    }
+
+    fn from(sequence: u64, instance: &str) -> v1::SubscribeRequest {
+        v1::SubscribeRequest {
+            from_sequence: sequence,
+            instance: instance.to_owned(),
+            ..v1::SubscribeRequest::default()
+        }
+    }
+
+    /// In short: what is told, with its number.
+    fn short(messages: &[Message]) -> Vec<(&'static str, u64)> {
+        let one = |message: &Message| match message {
+            Message::Started(it) => ("started", it.next_sequence),
+            Message::Event(it) => ("event", it.sequence),
+            Message::Gap(it) => (it.reason().as_str_name(), it.first_sequence),
+            Message::Checkpoint(it) => ("checkpoint", it.next_sequence),
+            Message::Announcement(it) => ("announcement", it.sequence),
+        };
+        messages.iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_silent_stream_has_checkpoints_to_come_back_to() {
+        let hub = hub();
+        let asked = v1::SubscribeRequest {
+            topics: vec![v1::Topic::Health.into()],
+            ..from(1, INSTANCE)
+        };
+        // Three events of another topic are behind it.
+        assert_eq!(
+            short(&told(&hub, asked, 3)),
+            [("started", 4), ("checkpoint", 4), ("checkpoint", 4)]
+        );
+    }
+
+    #[test]
+    fn what_was_not_noted_is_a_gap_in_its_place() {
+        let hub = hub();
+        hub.not_noted();
+        hub.publish(
+            v1::event::Kind::Health(v1::HealthEvent::default()),
+            String::new(),
+        );
+        assert_eq!(
+            short(&told(&hub, from(3, INSTANCE), 5)),
+            [
+                ("started", 6),
+                ("event", 3),
+                ("GAP_REASON_NOT_NOTED", 4),
+                ("event", 5),
+                ("checkpoint", 6)
+            ]
+        );
+    }
+
+    #[test]
+    fn numbers_of_another_start_are_a_gap() {
+        let hub = hub();
+        assert_eq!(
+            short(&told(&hub, from(2, "another"), 5)),
+            [
+                ("started", 4),
+                ("GAP_REASON_RESTARTED", 0),
+                ("event", 1),
+                ("event", 2),
+                ("event", 3)
+            ]
+        );
+        // A number that this one never had: what comes is told.
+        assert_eq!(
+            short(&told(&hub, from(5, INSTANCE), 3)),
+            [
+                ("started", 4),
+                ("GAP_REASON_RESTARTED", 0),
+                ("checkpoint", 4)
+            ]
+        );
+        // The next one is no gap.
+        assert_eq!(
+            short(&told(&hub, from(4, INSTANCE), 2)),
+            [("started", 4), ("checkpoint", 4)]
+        );
+    }
+
+    #[test]
+    fn announcements_go_on_by_their_own_numbers() {
+        let hub = hub();
+        let mut now = Instant::now();
+        let kept = admin_proto::limits::ANNOUNCEMENTS_KEPT as u64;
+        for _ in 0..kept + 2 {
+            now += Duration::from_secs(1);
+            hub.announce(v1::Announcement::default(), now).unwrap();
+        }
+        let asked = v1::SubscribeRequest {
+            topics: vec![v1::Topic::Announcement.into()],
+            instance: INSTANCE.to_owned(),
+            from_announcement: 2,
+            ..v1::SubscribeRequest::default()
+        };
+        let messages = told(&hub, asked, 3);
+        let Message::Gap(gap) = &messages[1] else {
+            panic!("{messages:?}")
+        };
+        assert_eq!((gap.first_sequence, gap.last_sequence), (2, 2));
+        assert!(gap.announcements);
+        assert_eq!(gap.reason(), v1::GapReason::NotKept);
+        assert_eq!(short(&messages[2..]), [("announcement", 3)]);
+    }
 }

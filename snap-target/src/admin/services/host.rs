@@ -10,7 +10,7 @@ use tonic::Request;
 
 use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, caller, of};
+use super::{Answer, changer, of};
 use crate::manage::ManageError;
 use crate::text::hex;
 
@@ -63,7 +63,7 @@ impl HostService for Context {
         &self,
         request: Request<v1::AllowHostsRequest>,
     ) -> Answer<v1::AllowHostsResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let hosts = named(&asked.host_nqns, asked.any)?;
         self.change(by, move |manager| {
@@ -83,7 +83,7 @@ impl HostService for Context {
         &self,
         request: Request<v1::DenyHostsRequest>,
     ) -> Answer<v1::DenyHostsResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let hosts = named(&asked.host_nqns, asked.any)?;
         self.change(by, move |manager| {
@@ -108,7 +108,7 @@ impl HostService for Context {
         &self,
         request: Request<v1::SetHostsRequest>,
     ) -> Answer<v1::SetHostsResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let hosts = convert::hosts("hosts", &asked.hosts.unwrap_or_default())?;
         self.change(by, move |manager| {

@@ -6,7 +6,7 @@ use tonic::Request;
 
 use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, caller, of, there};
+use super::{Answer, changer, of, there};
 
 #[tonic::async_trait]
 impl ListenerService for Context {
@@ -14,7 +14,7 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::AddListenerRequest>,
     ) -> Answer<v1::AddListenerResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         convert::tcp(asked.transport)?;
         let address = convert::address(&asked.address)?;
         let port_id = convert::port_id(asked.port_id)?;
@@ -32,7 +32,7 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::RemoveListenerRequest>,
     ) -> Answer<v1::RemoveListenerResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let port_id = convert::port_id(asked.port_id)?;
         let port_id = port_id.ok_or_else(|| convert::invalid("port_id", "it is from 1 on"))?;
         self.change(by, move |manager| {
@@ -70,7 +70,7 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::AddReferralRequest>,
     ) -> Answer<v1::AddReferralResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         convert::tcp(asked.transport)?;
         let address = convert::address(&asked.address)?;
         if address.port() == 0 {
@@ -91,7 +91,7 @@ impl ListenerService for Context {
         &self,
         request: Request<v1::RemoveReferralRequest>,
     ) -> Answer<v1::RemoveReferralResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         convert::tcp(asked.transport)?;
         let address = convert::address(&asked.address)?;
         self.change(by, move |manager| {

@@ -10,11 +10,11 @@ mod subsystem;
 mod target;
 
 use admin_proto::v1::Reason;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tonic::{Request, Response, Status};
 
 use super::Context;
-use super::connections::Peer;
+use super::caller::{Caller, Role};
 use crate::limits::ADMIN_STREAMS_MAX;
 use crate::manage::{ManageError, Manager};
 
@@ -36,12 +36,28 @@ impl Context {
         request: impl FnOnce(&mut Manager) -> Result<T, ManageError> + Send + 'static,
     ) -> Answer<T> {
         let answer = self.manage.call(move |manager| {
-            manager.begin(by.0);
+            manager.begin(by.actor);
             let answer = request(manager);
             manager.end();
             answer
         });
         Ok(Response::new(answer.await?))
+    }
+
+    /// The same of a change that goes on while other requests are carried out: it hands its answer to what it is given.
+    async fn change_later<T: Send + 'static>(
+        &self,
+        by: Caller,
+        request: impl FnOnce(&mut Manager, Answerer<T>) + Send + 'static,
+    ) -> Answer<T> {
+        let (tell, told) = oneshot::channel();
+        self.change(by, move |manager| {
+            request(manager, Answerer(tell));
+            Ok(())
+        })
+        .await?;
+        let ended = || ManageError::new(Reason::Ending, "the daemon is ending");
+        Ok(Response::new(told.await.unwrap_or_else(|_| Err(ended()))?))
     }
 
     /// A place for one more stream.
@@ -55,20 +71,33 @@ impl Context {
     }
 }
 
+/// Takes the answer to a change.
+struct Answerer<T>(oneshot::Sender<Result<T, ManageError>>);
+
+impl<T> Answerer<T> {
+    /// Whoever asked may be gone.
+    fn answer(self, answer: Result<T, ManageError>) {
+        let _heard = self.0.send(answer);
+    }
+}
+
 /// What must be there, since it was just made or looked up.
 fn there<T>(found: Option<T>) -> Result<T, ManageError> {
     found
         .ok_or_else(|| ManageError::new(Reason::Fault, "it went while it was looked at; ask again"))
 }
 
-/// Who asks for a change, in an event's words.
-#[derive(Debug, Default)]
-struct Caller(String);
+/// Who asks for this, where its role is enough.
+fn caller<T>(request: &Request<T>, needed: Role) -> Result<Caller, Status> {
+    let caller = request.extensions().get::<Caller>();
+    let caller = caller.cloned().unwrap_or_default();
+    caller.may(needed)?;
+    Ok(caller)
+}
 
 /// Who asks for this change, where it may.
-fn caller<T>(request: &Request<T>) -> Caller {
-    let peer = request.extensions().get::<Peer>();
-    Caller(peer.map(Peer::actor).unwrap_or_default())
+fn changer<T>(request: &Request<T>) -> Result<Caller, Status> {
+    caller(request, Role::Change)
 }
 
 /// What the client sent.

@@ -8,9 +8,9 @@ use nvme::nqn::Nqn;
 use tonic::Request;
 
 use super::super::paging::Page;
-use super::super::{Context, convert};
-use super::{Answer, caller, of, there};
-use crate::manage::{ManageError, Manager, NewNamespace, NewSize};
+use super::super::{Context, convert, users};
+use super::{Answer, changer, of, there};
+use crate::manage::{ManageError, Manager, NamespaceLive, NewNamespace, NewSize};
 
 /// A namespace as it is now.
 fn now(manager: &Manager, nqn: &Nqn, nsid: u32) -> Result<Option<v1::Namespace>, ManageError> {
@@ -24,7 +24,7 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::AttachNamespaceRequest>,
     ) -> Answer<v1::AttachNamespaceResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = match asked.nsid {
             0 => None,
@@ -49,12 +49,15 @@ impl NamespaceService for Context {
                 None => Visibility::All,
             },
         };
-        self.change(by, move |manager| {
-            let nsid = manager.attach(new)?;
-            Ok(v1::AttachNamespaceResponse {
-                namespace: now(manager, &nqn, nsid)?,
-                as_of: Some(manager.as_of()),
-            })
+        self.change_later(by, move |manager, answerer| {
+            manager.attach_then(new, move |manager, attached| {
+                answerer.answer(attached.and_then(|nsid| {
+                    Ok(v1::AttachNamespaceResponse {
+                        namespace: now(manager, &nqn, nsid)?,
+                        as_of: Some(manager.as_of()),
+                    })
+                }));
+            });
         })
         .await
     }
@@ -63,7 +66,7 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::DetachNamespaceRequest>,
     ) -> Answer<v1::DetachNamespaceResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
         let uuid = convert::expected_uuid(&asked.expected_uuid)?;
@@ -83,7 +86,7 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::ResizeNamespaceRequest>,
     ) -> Answer<v1::ResizeNamespaceResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
         let uuid = convert::expected_uuid(&asked.expected_uuid)?;
@@ -95,17 +98,23 @@ impl NamespaceService for Context {
                 return Err(convert::not_set("size", what_to_do).into());
             }
         };
-        self.change(by, move |manager| {
-            manager.expect(&nqn, nsid, uuid)?;
-            let (bytes_before, closing) = manager.resize(&nqn, nsid, size, asked.force)?;
-            let (closing, closing_reason) = convert::closing(closing);
-            Ok(v1::ResizeNamespaceResponse {
-                namespace: now(manager, &nqn, nsid)?,
-                bytes_before,
-                closing,
-                closing_reason,
-                as_of: Some(manager.as_of()),
-            })
+        self.change_later(by, move |manager, answerer| {
+            if let Err(error) = manager.expect(&nqn, nsid, uuid) {
+                return answerer.answer(Err(error));
+            }
+            let of = nqn.clone();
+            manager.resize_then(&of, nsid, size, asked.force, move |manager, resized| {
+                answerer.answer(resized.and_then(|(bytes_before, closing)| {
+                    let (closing, closing_reason) = convert::closing(closing);
+                    Ok(v1::ResizeNamespaceResponse {
+                        namespace: now(manager, &nqn, nsid)?,
+                        bytes_before,
+                        closing,
+                        closing_reason,
+                        as_of: Some(manager.as_of()),
+                    })
+                }));
+            });
         })
         .await
     }
@@ -114,7 +123,7 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::SetVisibilityRequest>,
     ) -> Answer<v1::SetVisibilityResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
         let uuid = convert::expected_uuid(&asked.expected_uuid)?;
@@ -132,7 +141,7 @@ impl NamespaceService for Context {
     }
 
     async fn show_to(&self, request: Request<v1::ShowToRequest>) -> Answer<v1::ShowToResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
         let uuid = convert::expected_uuid(&asked.expected_uuid)?;
@@ -152,7 +161,7 @@ impl NamespaceService for Context {
         &self,
         request: Request<v1::HideFromRequest>,
     ) -> Answer<v1::HideFromResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
         let uuid = convert::expected_uuid(&asked.expected_uuid)?;
@@ -184,13 +193,23 @@ impl NamespaceService for Context {
             let controllers = manager.controllers()?;
             let all = manager.desired().subsystems.iter();
             let asked = all.filter(|(nqn, _)| only.as_ref().is_none_or(|only| only == *nqn));
-            let rows = asked.flat_map(|(nqn, subsystem)| {
-                let controllers = &controllers;
-                subsystem.namespaces.keys().filter_map(move |nsid| {
-                    let row = convert::namespace(manager, controllers, nqn, *nsid)?;
-                    Some(((nqn.to_string(), *nsid), row))
+            // A number may be another disk's by now: the UUID orders them.
+            let key = |row: &v1::Namespace| {
+                let disk = (row.nsid, row.uuid.clone());
+                (row.subsystem_nqn.clone(), disk)
+            };
+            let mut rows: Vec<v1::Namespace> = asked
+                .flat_map(|(nqn, subsystem)| {
+                    let controllers = &controllers;
+                    let all = subsystem.namespaces.keys();
+                    all.filter_map(move |nsid| convert::namespace(manager, controllers, nqn, *nsid))
                 })
-            });
+                .collect();
+            let closing = manager.closing().iter();
+            let closing = closing.filter(|it| only.as_ref().is_none_or(|only| *only == it.nqn));
+            rows.extend(closing.map(convert::closing_namespace));
+            rows.sort_by_key(key);
+            let rows = rows.into_iter().map(|row| (key(&row), row));
             let (namespaces, next_page_token) = page.take(rows);
             Ok(v1::ListNamespacesResponse {
                 namespaces,
@@ -208,11 +227,30 @@ impl NamespaceService for Context {
         let asked = of(request);
         let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
         let nsid = convert::nsid(asked.nsid)?;
+        let counted = self.telemetry.snapshot();
         self.ask(move |manager| {
-            manager.require_namespace(&nqn, nsid)?;
+            let mut closing = manager.closing().iter();
+            let closing = closing.find(|it| it.nqn == nqn && it.config.nsid == nsid);
+            let namespace = match (manager.require_namespace(&nqn, nsid), closing) {
+                (Err(_), Some(disk)) => Some(convert::closing_namespace(disk)),
+                (there, _) => {
+                    there?;
+                    now(manager, &nqn, nsid)?
+                }
+            };
+            let hosts = match (
+                manager.live_namespace(&nqn, nsid),
+                manager.desired().namespace(&nqn, nsid),
+            ) {
+                (Some(NamespaceLive::Served(served)), Some(config)) => {
+                    let controllers = manager.controllers()?;
+                    users::of(&nqn, served, &config.visibility, &controllers, &counted)
+                }
+                _ => Vec::new(),
+            };
             Ok(v1::GetNamespaceResponse {
-                namespace: now(manager, &nqn, nsid)?,
-                hosts: Vec::new(),
+                namespace,
+                hosts,
                 as_of: Some(manager.as_of()),
             })
         })

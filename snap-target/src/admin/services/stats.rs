@@ -1,8 +1,9 @@
 //! StatsService.
 
-use std::collections::HashMap;
-use std::time::Duration;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use admin_proto::Timestamp;
 use admin_proto::limits::{STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN};
 use admin_proto::v1;
 use admin_proto::v1::stats_service_server::StatsService;
@@ -29,7 +30,7 @@ struct Filter {
 }
 
 /// Namespaces by UUID: telemetry has what its stores took by that, since a restart of a subsystem keeps it.
-type ByUuid = HashMap<String, Vec<(Nqn, u32)>>;
+type ByUuid = HashMap<String, Vec<(String, u32)>>;
 
 impl Filter {
     fn of(asked: Option<v1::StatsFilter>) -> Result<Self, Status> {
@@ -65,7 +66,7 @@ fn by_uuid(manager: &Manager) -> ByUuid {
         for nsid in subsystem.namespaces.keys() {
             if let Some(NamespaceLive::Served(it)) = manager.live_namespace(nqn, *nsid) {
                 let uuid = uuid_text(&it.identity.uuid);
-                all.entry(uuid).or_default().push((nqn.clone(), *nsid));
+                all.entry(uuid).or_default().push((nqn.to_string(), *nsid));
             }
         }
     }
@@ -78,6 +79,7 @@ fn message(
     by_uuid: &ByUuid,
     filter: &Filter,
 ) -> v1::StatsSnapshot {
+    let started = UNIX_EPOCH + Duration::from_nanos(now.started_unix_ns);
     let hosts = now.hosts.iter().filter(|row| {
         filter.wants(&row.subsystem, row.nsid)
             && filter
@@ -85,31 +87,45 @@ fn message(
                 .as_ref()
                 .is_none_or(|host| host.as_str() == row.host)
     });
-    let namespaces = now.namespaces.iter().flat_map(|row| {
-        let names = by_uuid.get(&row.uuid).map_or(&[][..], Vec::as_slice);
+    let disks = disks(&now.namespaces);
+    let nobody = [(String::new(), 0)];
+    let namespaces = disks.values().flat_map(|row| {
+        let names = by_uuid.get(&row.uuid).map_or(&nobody[..], Vec::as_slice);
         names
             .iter()
-            .filter(|(nqn, nsid)| filter.wants(nqn.as_str(), *nsid))
-            .map(|(nqn, nsid)| namespace(row, nqn, *nsid))
+            .filter(|(nqn, nsid)| filter.wants(nqn, *nsid))
+            .map(|(nqn, nsid)| namespace(row, started, nqn, *nsid))
     });
     v1::StatsSnapshot {
         as_of: Some(as_of),
         monotonic_ns: now.uptime_ns,
-        hosts: hosts.map(|row| host(row, filter.without_latency)).collect(),
+        hosts: hosts
+            .map(|row| host(row, started, filter.without_latency))
+            .collect(),
         namespaces: namespaces.collect(),
         reactors: now.reactors.iter().map(reactor).collect(),
     }
 }
 
-fn host(row: &HostSnapshot, without_latency: bool) -> v1::HostStats {
+/// A moment on the clock of the counters.
+fn at(started: SystemTime, ns: u64) -> Timestamp {
+    (started + Duration::from_nanos(ns)).into()
+}
+
+fn host(row: &HostSnapshot, started: SystemTime, without_latency: bool) -> v1::HostStats {
+    let others = row.host == telemetry::limits::OTHERS;
     let latency = |histogram| (!without_latency).then(|| latency(histogram));
     v1::HostStats {
         subsystem_nqn: row.subsystem.clone(),
-        namespace_uuid: String::new(),
+        namespace_uuid: row.uuid.clone(),
         nsid: row.nsid,
-        host_nqn: row.host.clone(),
-        row_since: None,
-        others: row.host == telemetry::limits::OTHERS,
+        host_nqn: if others {
+            String::new()
+        } else {
+            row.host.clone()
+        },
+        row_since: Some(at(started, row.since_ns)),
+        others,
         commands: row
             .commands
             .iter()
@@ -137,6 +153,32 @@ fn host(row: &HostSnapshot, without_latency: bool) -> v1::HostStats {
     }
 }
 
+/// By UUID: a disk that was named otherwise before is one row.
+fn disks(rows: &[NamespaceSnapshot]) -> BTreeMap<&str, NamespaceSnapshot> {
+    let mut disks: BTreeMap<&str, NamespaceSnapshot> = BTreeMap::new();
+    for row in rows {
+        let Some(disk) = disks.get_mut(&row.uuid[..]) else {
+            disks.insert(&row.uuid, row.clone());
+            continue;
+        };
+        disk.since_ns = disk.since_ns.min(row.since_ns);
+        disk.counters.merge(&row.counters);
+        disk.store_operations += row.store_operations;
+        for more in &row.decoders {
+            let known = disk.decoders.iter_mut().find(|it| it.chain == more.chain);
+            match known {
+                Some(known) => {
+                    known.frames += more.frames;
+                    known.packed_bytes += more.packed_bytes;
+                    known.busy_ns += more.busy_ns;
+                }
+                None => disk.decoders.push(more.clone()),
+            }
+        }
+    }
+    disks
+}
+
 fn latency(histogram: &HistogramSnapshot) -> v1::LatencyHistogram {
     v1::LatencyHistogram {
         buckets: histogram
@@ -155,13 +197,18 @@ fn latency(histogram: &HistogramSnapshot) -> v1::LatencyHistogram {
     }
 }
 
-fn namespace(row: &NamespaceSnapshot, nqn: &Nqn, nsid: u32) -> v1::NamespaceStats {
+fn namespace(
+    row: &NamespaceSnapshot,
+    started: SystemTime,
+    nqn: &str,
+    nsid: u32,
+) -> v1::NamespaceStats {
     let counters = &row.counters;
     v1::NamespaceStats {
-        subsystem_nqn: nqn.to_string(),
+        subsystem_nqn: nqn.to_owned(),
         namespace_uuid: row.uuid.clone(),
         nsid,
-        row_since: None,
+        row_since: Some(at(started, row.since_ns)),
         stored_bytes: counters.stored_bytes,
         written_bytes: counters.written_bytes,
         delivered_bytes: counters.delivered_bytes,

@@ -6,7 +6,7 @@ use tonic::Request;
 
 use super::super::paging::Page;
 use super::super::{Context, convert};
-use super::{Answer, caller, of, there};
+use super::{Answer, changer, of, there};
 use crate::manage::ManageError;
 
 #[tonic::async_trait]
@@ -15,7 +15,7 @@ impl SubsystemService for Context {
         &self,
         request: Request<v1::CreateSubsystemRequest>,
     ) -> Answer<v1::CreateSubsystemResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("nqn", &asked.nqn)?;
         if nqn.is_discovery() {
             let why = "this is the discovery service's name; a subsystem needs its own";
@@ -37,7 +37,7 @@ impl SubsystemService for Context {
         &self,
         request: Request<v1::DeleteSubsystemRequest>,
     ) -> Answer<v1::DeleteSubsystemResponse> {
-        let (by, asked) = (caller(&request), of(request));
+        let (by, asked) = (changer(&request)?, of(request));
         let nqn = convert::nqn("nqn", &asked.nqn)?;
         self.change(by, move |manager| {
             let (namespaces, controllers, closing) = manager.delete_subsystem(&nqn, asked.force)?;

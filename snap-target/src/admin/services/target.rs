@@ -9,7 +9,7 @@ use telemetry::{DumpFormat, Recorded, Telemetry};
 use tonic::{Request, Response, Status};
 
 use super::super::{Context, convert};
-use super::{Answer, of};
+use super::{Answer, changer, of};
 use crate::limits;
 
 #[tonic::async_trait]
@@ -46,6 +46,7 @@ impl TargetService for Context {
     }
 
     async fn drain(&self, request: Request<v1::DrainRequest>) -> Answer<v1::DrainResponse> {
+        let _may = changer(&request)?;
         let patience = match of(request).deadline_ms {
             0 => self.info.drain,
             ms if ms <= DRAIN_MS_MAX => Duration::from_millis(ms.into()),

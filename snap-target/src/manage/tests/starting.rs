@@ -48,9 +48,11 @@ fn what_the_file_names_and_is_not_there_is_a_problem_until_it_is() {
     ));
     let told = rig.events.range();
     manager.retry_failed();
+    manager.wait_for_openings();
     assert_eq!(rig.events.range(), told, "still the same: nothing is told");
     std::fs::write(&disk, vec![0; 8192]).unwrap();
     manager.retry_failed();
+    manager.wait_for_openings();
     assert_eq!(rig.fake.take(), ["attach nqn.a 2 8192 All"]);
     assert_eq!(problems(&rig), ["listener 2"]);
     drop(taken);

@@ -5,18 +5,19 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use nvme::controller::{
-    AdminCommand, ConnectContext, ControllerCounters, ControllerId, Effect, NotAdmitted, Outcome,
-    buffer_bytes,
+    AdminCommand, ConnectContext, ConnectRequest, ControllerCounters, ControllerId, Effect,
+    NotAdmitted, Outcome, buffer_bytes,
 };
+use nvme::nqn::Nqn;
 use nvme::queue::{Completion, Slot, Transfer};
 use nvme::tcp::target::Event;
-use nvme_spec::{AdminOpcode, Direction, Status};
+use nvme_spec::{AdminOpcode, Direction, Sqe, Status};
 use reactor::buf::IoBuf;
 use telemetry::EventKind;
 
 use super::Desk;
 use super::visitor::State;
-use crate::event::TargetEvent;
+use crate::event::{ConnectRefused, TargetEvent};
 use crate::limits::{CONTROL_BYTES_MAX, LINGER};
 use crate::link::{LinkEvent, Receiving};
 use crate::table::Key;
@@ -59,6 +60,7 @@ impl Desk {
                 self.answer(key, slot, Completion::of(Status::TRANSIENT_TRANSPORT_ERROR))
             }
             (Event::Fatal(error), _) => {
+                visitor.broke_protocol = true;
                 tracing::warn!(cntlid, sqid, peer = %visitor.peer, %error, "a connection ends");
                 self.telemetry.record_now(&connection_failed(cntlid));
                 if visitor.link.timer(Instant::now() + LINGER).is_err() {
@@ -76,6 +78,7 @@ impl Desk {
                 self.telemetry.record_now(&connection_failed(cntlid));
             }
             (Event::TimedOut, _) => {
+                visitor.broke_protocol = true;
                 tracing::info!(cntlid, sqid, peer = %visitor.peer, "a connection whose Connect or data did not come in time is closed");
                 self.telemetry.record_now(&connection_failed(cntlid));
             }
@@ -171,13 +174,36 @@ impl Desk {
                 self.waiting.push((key, slot));
             }
             Err(NotAdmitted::Refused(refusal)) => {
-                tracing::info!(peer = %visitor.peer, status = %refusal.status, "a Connect is refused");
-                let refused = telemetry::Event::new(EventKind::ConnectRefused);
-                self.telemetry
-                    .record_now(&refused.with_status(refusal.status));
+                let peer = visitor.peer;
+                self.note_refusal(&sqe, &bytes, peer, refusal.status);
                 self.answer(key, slot, refusal);
             }
         }
+    }
+
+    /// A Connect was refused: "my host cannot connect" begins here.
+    fn note_refusal(&self, sqe: &Sqe, data: &[u8], peer: SocketAddr, status: Status) {
+        let request = ConnectRequest::parse(sqe, data).ok();
+        let (subsystem, host) = request.map(|it| (it.subsystem, it.host)).unzip();
+        let is_known = subsystem.as_ref().is_some_and(|nqn| {
+            let mut all = self.registry.target().subsystems().iter();
+            nqn.is_discovery() || all.any(|it| it.nqn == *nqn)
+        });
+        tracing::info!(
+            subsystem = subsystem.as_ref().map(Nqn::as_str),
+            host = host.as_ref().map(Nqn::as_str),
+            %peer, %status, "a Connect is refused"
+        );
+        let refused = telemetry::Event::new(EventKind::ConnectRefused);
+        self.telemetry.record_now(&refused.with_status(status));
+        let event = ConnectRefused {
+            subsystem,
+            host,
+            peer,
+            status,
+            is_known,
+        };
+        self.service.events.send(TargetEvent::HostRefused(event));
     }
 
     fn log_connect(&self, id: ControllerId, peer: SocketAddr) {

@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!  attach:   every reactor opens handles ---------------> hosts are told -> every reactor's queues see it -> answer
-//!  detach:   hosts are told -> every reactor's queues see it no more, its requests end -> every reactor closes its handles -> answer
+//!  detach:   hosts are told -> every reactor's queues see it no more -> its requests end -> every reactor closes its handles -> answer
 //!  replace:  attach the new one, tell the hosts, detach the old one
 //! ```
-//! A step is an order to all reactors; the next one begins when all have said that they carried it out.
+//! A step is an order to all reactors; the next one begins when all have said that they carried it out. From the third step of a detach on nobody waits longer
+//! than a moment: whoever asked is answered that operations are left, and is told when they have ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,10 +19,10 @@ use nvme_spec::Nsid;
 use telemetry::EventKind;
 
 use super::{Desk, To};
-use crate::admin::{AdminError, Reply, Request};
+use crate::admin::{AdminError, Closed, Closing, Reply, Request};
 use crate::config::info;
 use crate::event::Gone;
-use crate::limits::{DETACH_LIMIT, DETACH_PATIENCE, REFERRALS_MAX, SUBSYSTEMS_MAX};
+use crate::limits::{CLOSE_PATIENCE, DETACH_LIMIT, DETACH_PATIENCE, REFERRALS_MAX, SUBSYSTEMS_MAX};
 use crate::message::{ChangeId, Message, Order};
 
 /// A namespace of a subsystem.
@@ -53,8 +54,37 @@ struct Change {
     /// Reactors that have not carried the step's order out.
     awaited: usize,
     began: Instant,
-    /// None once it was answered.
-    reply: Option<Reply>,
+    asker: Asker,
+}
+
+/// Whoever asked for a change.
+#[derive(Debug)]
+enum Asker {
+    /// Waits for the answer.
+    Waits(Reply<Closed>),
+    /// Was told that operations are left; their end is noted here.
+    Told(Closing),
+}
+
+impl Asker {
+    /// The change has come to its end.
+    fn end(self, result: Result<(), AdminError>) {
+        match self {
+            Self::Waits(reply) => reply.send(result.map(|()| Closed::Done)),
+            Self::Told(closing) => closing.end(),
+        }
+    }
+
+    /// The change takes longer than anybody waits; `result` is what came of it.
+    fn put_off(&mut self, result: Result<(), AdminError>) {
+        let closing = Closing::default();
+        if matches!(self, Self::Told(_)) {
+            return;
+        }
+        if let Self::Waits(reply) = std::mem::replace(self, Self::Told(closing.clone())) {
+            reply.send(result.map(|()| Closed::Later(closing)));
+        }
+    }
 }
 
 /// What the reactors are doing, and with it what comes next.
@@ -69,6 +99,10 @@ enum Step {
     },
     /// Letting their queues see it.
     Passing,
+    /// Taking these from their queues: no new command gets there.
+    Hiding(Arc<[NamespaceKey]>),
+    /// Taking the queues of these from their hosts, and ending their requests.
+    Ending(Vec<ControllerId>),
     /// Ending the requests of these.
     Retiring(Arc<[NamespaceKey]>),
     /// Closing the handles of these; then this is the answer.
@@ -171,16 +205,10 @@ impl Desk {
                 reply.send(self.create_subsystem(subsystem));
             }
             Request::DeleteSubsystem(nqn, reply) => self.delete_subsystem(&nqn, reply),
-            Request::SetHosts(nqn, hosts, reply) => {
-                let denied = self.registry.set_hosts(&nqn, hosts);
-                reply.send(match denied {
-                    Some(denied) => {
-                        self.end_all(denied);
-                        Ok(())
-                    }
-                    None => Err(AdminError::NoSubsystem { nqn }),
-                });
-            }
+            Request::SetHosts(nqn, hosts, reply) => match self.registry.set_hosts(&nqn, hosts) {
+                Some(denied) => self.end_and_answer(denied, reply),
+                None => reply.send(Err(AdminError::NoSubsystem { nqn })),
+            },
             Request::Attach(nqn, namespace, visibility, reply) => {
                 self.attach(nqn, namespace, visibility, reply);
             }
@@ -199,15 +227,10 @@ impl Desk {
                 self.answer_all_async_events();
                 reply.send(Ok(()));
             }
-            Request::EndController(id, reply) => {
-                reply.send(match self.registry.controller(id) {
-                    Some(_) => {
-                        self.end_controller(id, Gone::Ended);
-                        Ok(())
-                    }
-                    None => Err(AdminError::NoController { id }),
-                });
-            }
+            Request::EndController(id, reply) => match self.registry.controller(id) {
+                Some(_) => self.end_and_answer(vec![id], reply),
+                None => reply.send(Err(AdminError::NoController { id })),
+            },
             Request::Controllers(reply) => reply.send(Ok(self.controllers())),
         }
     }
@@ -233,11 +256,11 @@ impl Desk {
         Ok(())
     }
 
-    fn delete_subsystem(&mut self, nqn: &Nqn, reply: Reply) {
+    fn delete_subsystem(&mut self, nqn: &Nqn, reply: Reply<Closed>) {
         let Some(controllers) = self.registry.remove_subsystem(nqn) else {
             return reply.send(Err(AdminError::NoSubsystem { nqn: nqn.clone() }));
         };
-        self.end_all(controllers);
+        self.end_all(&controllers);
         self.answer_all_async_events();
         let disks = self.disks.by_subsystem.remove(nqn).unwrap_or_default();
         // One that is on its way in finds its subsystem gone, and leaves by itself.
@@ -246,9 +269,38 @@ impl Desk {
         self.retire(keys, reply);
     }
 
-    fn end_all(&mut self, controllers: Vec<ControllerId>) {
+    fn end_all(&mut self, controllers: &[ControllerId]) {
         for id in controllers {
-            self.end_controller(id, Gone::Ended);
+            self.end_controller(*id, Gone::Ended);
+        }
+    }
+
+    /// Ends controllers; answered when their hosts reach them no more, and their last requests have ended or take long.
+    fn end_and_answer(&mut self, controllers: Vec<ControllerId>, reply: Reply<Closed>) {
+        self.end_all(&controllers);
+        // Behind the orders that close their queues.
+        let step = Step::Ending(controllers);
+        self.begin(step, Instant::now(), Asker::Waits(reply), Order::Pass);
+    }
+
+    /// A controller has gone: changes that waited for it alone have ended.
+    pub(super) fn look_at_endings(&mut self) {
+        let leaving = &self.leaving;
+        let is_over = |change: &Change| match &change.step {
+            Step::Ending(ids) => {
+                change.awaited == 0 && ids.iter().all(|id| !leaving.contains_key(id))
+            }
+            _ => false,
+        };
+        let all = self.changes.by_id.iter();
+        let over: Vec<_> = all
+            .filter(|(_, change)| is_over(change))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in over {
+            if let Some(change) = self.changes.by_id.remove(&id) {
+                change.asker.end(Ok(()));
+            }
         }
     }
 
@@ -257,7 +309,7 @@ impl Desk {
         nqn: Nqn,
         namespace: Arc<Namespace>,
         visibility: Visibility,
-        reply: Reply,
+        reply: Reply<Closed>,
     ) {
         if let Err(error) = self.disks.check_new(&nqn, &namespace) {
             return reply.send(Err(error));
@@ -273,7 +325,7 @@ impl Desk {
         self.begin_attach(nqn, namespace, None, reply);
     }
 
-    fn replace(&mut self, nqn: Nqn, namespace: Arc<Namespace>, reply: Reply) {
+    fn replace(&mut self, nqn: Nqn, namespace: Arc<Namespace>, reply: Reply<Closed>) {
         match self.disks.check_next(&nqn, &namespace) {
             Ok(replaced) => self.begin_attach(nqn, namespace, Some(replaced), reply),
             Err(error) => reply.send(Err(error)),
@@ -285,7 +337,7 @@ impl Desk {
         nqn: Nqn,
         namespace: Arc<Namespace>,
         replaced: Option<NamespaceKey>,
-        reply: Reply,
+        reply: Reply<Closed>,
     ) {
         let step = Step::Attaching {
             nqn,
@@ -294,10 +346,11 @@ impl Desk {
             failed: None,
         };
         let began = Instant::now();
-        self.begin(step, began, Some(reply), |id| Order::Attach(id, namespace));
+        let asker = Asker::Waits(reply);
+        self.begin(step, began, asker, |id| Order::Attach(id, namespace));
     }
 
-    fn detach(&mut self, nqn: &Nqn, nsid: Nsid, reply: Reply) {
+    fn detach(&mut self, nqn: &Nqn, nsid: Nsid, reply: Reply<Closed>) {
         let key = match self.disks.disk(nqn, nsid) {
             Ok(disk) => disk.namespace.key,
             Err(error) => return reply.send(Err(error)),
@@ -312,12 +365,21 @@ impl Desk {
         }
     }
 
-    fn set_visibility(&mut self, nqn: &Nqn, nsid: Nsid, visibility: Visibility, reply: Reply) {
+    fn set_visibility(
+        &mut self,
+        nqn: &Nqn,
+        nsid: Nsid,
+        visibility: Visibility,
+        reply: Reply<Closed>,
+    ) {
         let set = self.disks.disk(nqn, nsid).map(|disk| {
             disk.visibility = visibility;
         });
         match set.and_then(|()| self.publish(nqn)) {
-            Ok(()) => self.begin(Step::Passing, Instant::now(), Some(reply), Order::Pass),
+            Ok(()) => {
+                let asker = Asker::Waits(reply);
+                self.begin(Step::Passing, Instant::now(), asker, Order::Pass);
+            }
             Err(error) => reply.send(Err(error)),
         }
     }
@@ -339,11 +401,10 @@ impl Desk {
         Ok(())
     }
 
-    fn retire(&mut self, keys: Vec<NamespaceKey>, reply: Reply) {
-        let keys: Arc<[NamespaceKey]> = keys.into();
-        let step = Step::Retiring(keys.clone());
-        let began = Instant::now();
-        self.begin(step, began, Some(reply), |id| Order::Retire(id, keys));
+    /// Ends what the queues no longer have, behind the orders that took it from them.
+    fn retire(&mut self, keys: Vec<NamespaceKey>, reply: Reply<Closed>) {
+        let step = Step::Hiding(keys.into());
+        self.begin(step, Instant::now(), Asker::Waits(reply), Order::Pass);
     }
 
     /// Has every reactor carry out an order.
@@ -351,13 +412,16 @@ impl Desk {
         &mut self,
         step: Step,
         began: Instant,
-        reply: Option<Reply>,
+        asker: Asker,
         order: impl FnOnce(ChangeId) -> Order,
     ) {
         self.changes.last += 1;
         let id = ChangeId(self.changes.last);
-        if matches!(step, Step::Retiring(_) | Step::Detaching { .. }) {
-            self.look_after(id, DETACH_PATIENCE);
+        if matches!(
+            step,
+            Step::Retiring(_) | Step::Detaching { .. } | Step::Ending(_)
+        ) {
+            self.look_after(id, CLOSE_PATIENCE);
         }
         self.changes.by_id.insert(
             id,
@@ -365,7 +429,7 @@ impl Desk {
                 step,
                 awaited: self.reactors,
                 began,
-                reply,
+                asker,
             },
         );
         self.requests.push((To::All, Message::Order(order(id))));
@@ -377,27 +441,32 @@ impl Desk {
         }
     }
 
-    /// A detach has not come to its end in time.
+    /// What a change took away has not come to its end in time: whoever asked waits no longer.
     pub(super) fn change_takes_long(&mut self, id: ChangeId) {
         let Some(change) = self.changes.by_id.get_mut(&id) else {
             return;
         };
-        let (Step::Retiring(keys) | Step::Detaching { keys, .. }) = &change.step else {
-            return;
+        let (keys, result) = match &change.step {
+            Step::Retiring(keys) => (keys.clone(), Ok(())),
+            Step::Detaching { keys, answer } => (keys.clone(), answer.clone()),
+            Step::Ending(_) if change.awaited == 0 => return change.asker.put_off(Ok(())),
+            // A reactor has not closed its queues yet.
+            Step::Ending(_) => return self.look_after(id, CLOSE_PATIENCE),
+            Step::Attaching { .. } | Step::Passing | Step::Hiding(_) => return,
         };
-        let order = Order::Cancel(keys.clone());
-        if change.began.elapsed() >= DETACH_LIMIT {
+        change.asker.put_off(result);
+        let elapsed = change.began.elapsed();
+        if elapsed >= DETACH_LIMIT {
             tracing::error!(
                 "a store does not answer: its namespace is detached and its handles stay open until it does"
             );
-            if let Some(reply) = change.reply.take() {
-                let after = DETACH_LIMIT;
-                reply.send(Err(AdminError::StillClosing { after }));
-            }
             return;
         }
-        tracing::warn!("requests of a namespace that is detached are cancelled");
-        self.requests.push((To::All, Message::Order(order)));
+        if elapsed >= DETACH_PATIENCE {
+            tracing::warn!("requests of a namespace that is detached are cancelled");
+            let order = Order::Cancel(keys);
+            self.requests.push((To::All, Message::Order(order)));
+        }
         self.look_after(id, DETACH_PATIENCE);
     }
 
@@ -413,14 +482,18 @@ impl Desk {
         if change.awaited == 0
             && let Some(change) = self.changes.by_id.remove(&id)
         {
-            self.step_ended(change);
+            self.step_ended(id, change);
         }
     }
 
     /// Every reactor has done its part: the next step, or the answer.
-    fn step_ended(&mut self, change: Change) {
+    fn step_ended(&mut self, id: ChangeId, change: Change) {
+        if matches!(change.step, Step::Ending(_)) {
+            self.changes.by_id.insert(id, change);
+            return self.look_at_endings();
+        }
         let Change {
-            step, began, reply, ..
+            step, began, asker, ..
         } = change;
         match step {
             Step::Attaching {
@@ -434,24 +507,28 @@ impl Desk {
                     Some(error) => Err(error),
                 };
                 match (taken, replaced) {
-                    (Ok(()), None) => self.begin(Step::Passing, began, reply, Order::Pass),
+                    (Ok(()), None) => self.begin(Step::Passing, began, asker, Order::Pass),
                     (Ok(()), Some(old)) => {
-                        let keys: Arc<[NamespaceKey]> = [old].into();
-                        let step = Step::Retiring(keys.clone());
-                        self.begin(step, Instant::now(), reply, |id| Order::Retire(id, keys));
+                        let step = Step::Hiding([old].into());
+                        self.begin(step, Instant::now(), asker, Order::Pass);
                     }
-                    (Err(error), _) => self.turn_away(&nqn, &namespace, error, reply),
+                    (Err(error), _) => self.turn_away(&nqn, &namespace, error, asker),
                 }
+            }
+            Step::Hiding(keys) => {
+                let step = Step::Retiring(keys.clone());
+                self.begin(step, began, asker, |id| Order::Retire(id, keys));
             }
             Step::Retiring(keys) => {
                 let step = Step::Detaching {
                     keys: keys.clone(),
                     answer: Ok(()),
                 };
-                self.begin(step, began, reply, |id| Order::Detach(id, keys));
+                self.begin(step, began, asker, |id| Order::Detach(id, keys));
             }
-            Step::Passing => answer(reply, Ok(())),
-            Step::Detaching { answer: result, .. } => answer(reply, result),
+            Step::Passing => asker.end(Ok(())),
+            Step::Detaching { answer, .. } => asker.end(answer),
+            Step::Ending(_) => {}
         }
     }
 
@@ -483,7 +560,7 @@ impl Desk {
         nqn: &Nqn,
         namespace: &Arc<Namespace>,
         error: AdminError,
-        reply: Option<Reply>,
+        asker: Asker,
     ) {
         if let Ok(disks) = self.disks.of(nqn) {
             let is_ours =
@@ -495,12 +572,6 @@ impl Desk {
             keys: keys.clone(),
             answer: Err(error),
         };
-        self.begin(step, Instant::now(), reply, |id| Order::Detach(id, keys));
-    }
-}
-
-fn answer(reply: Option<Reply>, result: Result<(), AdminError>) {
-    if let Some(reply) = reply {
-        reply.send(result);
+        self.begin(step, Instant::now(), asker, |id| Order::Detach(id, keys));
     }
 }

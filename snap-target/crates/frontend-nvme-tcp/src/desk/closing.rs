@@ -72,6 +72,7 @@ impl Desk {
         if let Some(event) = self.leaving.remove(&id) {
             self.service.events.send(event);
         }
+        self.look_at_endings();
         tracing::info!(cntlid = id.0, "controller ended");
         self.note(EventKind::ControllerEnded, id);
         for (key, slot) in std::mem::take(&mut self.waiting) {

@@ -32,6 +32,8 @@ pub(crate) struct Visitor {
     /// From where.
     pub(crate) peer: SocketAddr,
     pub(crate) state: State,
+    /// It ends since its host broke the protocol, or did not send what it had announced.
+    pub(crate) broke_protocol: bool,
 }
 
 /// What a connection at the desk is.
@@ -78,6 +80,7 @@ impl Visitor {
             local,
             peer,
             state: State::Handshake,
+            broke_protocol: false,
         })
     }
 

@@ -276,6 +276,11 @@ impl Controller {
         self.properties.ready()
     }
 
+    /// Its host has shut it down, or is about to (CSTS.SHST).
+    pub fn is_shut_down(&self) -> bool {
+        self.properties.is_shut_down()
+    }
+
     /// ACRE: the host honours a status' retry delay.
     pub fn host_honours_retry_delay(&self) -> bool {
         self.features.host_honours_retry_delay()

@@ -69,6 +69,11 @@ impl Properties {
         self.cc
     }
 
+    /// Its host has shut it down, or is about to.
+    pub fn is_shut_down(&self) -> bool {
+        self.shutdown != Shutdown::None
+    }
+
     /// The frontend has done what a shutdown asks of it, or could not.
     pub fn shutdown_ended(&mut self, durable: bool) {
         if self.shutdown == Shutdown::InProgress {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::{Attached, Daemon};
 use crate::metrics::{self, MetricKind};
 use crate::{CommandKind, Ended, StatusClass, Telemetry, TelemetryConfig};
 
@@ -64,10 +65,46 @@ fn sample(line: &str) -> (Series, String) {
 
 const ODD_HOST: &str = "nqn.\"odd\"\\\nhost";
 
+fn daemon() -> Daemon {
+    Daemon {
+        namespaces: vec![Attached {
+            subsystem: "nqn.s".to_owned(),
+            nsid: 3,
+            uuid: "07070707-0707-0707-0707-070707070707".to_owned(),
+            source: "file:/a".to_owned(),
+            kind: "raw",
+        }],
+        health: vec![("listener".to_owned(), true)],
+        refused: vec![("limit", 4)],
+        certificate_expiry: Some(4_948_880_868),
+    }
+}
+
+#[test]
+fn what_the_daemon_knows_joins_the_counters() {
+    let page = page();
+    let disk = [
+        ("subsystem", "nqn.s"),
+        ("nsid", "3"),
+        ("uuid", "07070707-0707-0707-0707-070707070707"),
+        ("source", "file:/a"),
+        ("kind", "raw"),
+    ];
+    assert_eq!(value(&page, "xio_namespace_info", "", &disk), "1");
+    assert_eq!(value(&page, "xio_health", "", &[("code", "listener")]), "1");
+    let limit = [("reason", "limit")];
+    assert_eq!(value(&page, "xio_hosts_refused_total", "", &limit), "4");
+    let expiry = "xio_admin_certificate_expiry_timestamp_seconds";
+    assert_eq!(value(&page, expiry, "", &[]), "4948880868");
+    let telemetry = Telemetry::new(&TelemetryConfig::default());
+    let plain = super::render(&telemetry.snapshot(), &Daemon::default());
+    assert!(!plain.contains(expiry), "without TLS there is none");
+}
+
 fn page() -> Page {
     let telemetry = Telemetry::new(&TelemetryConfig::default());
     let reactor = telemetry.reactor(0).unwrap();
-    let row = reactor.host("nqn.s", ODD_HOST, 3);
+    let row = reactor.host("nqn.s", ODD_HOST, 3, [7; 16]);
     for ns in [1_000, 1_024, 1_025, 5_000_000, u64::from(u32::MAX) * 32] {
         row.begun();
         row.ended(&Ended {
@@ -75,6 +112,7 @@ fn page() -> Page {
             error: None,
             bytes: 512,
             ns,
+            at_ns: 1,
         });
     }
     row.begun();
@@ -83,13 +121,14 @@ fn page() -> Page {
         error: Some(StatusClass::Media),
         bytes: 0,
         ns: 1,
+        at_ns: 1,
     });
     let namespace = reactor.namespace([0xAB; 16], "file:/a");
     namespace.stored_bytes.add(7);
     namespace.decoder("u16+lz4").decoded(65_536, 1_500_000_001);
     reactor.counters.busy_ns.set(2_000_000_003);
     reactor.counters.staging.used_bytes.set(11);
-    parse(&super::render(&telemetry.snapshot()))
+    parse(&super::render(&telemetry.snapshot(), &daemon()))
 }
 
 fn value<'a>(page: &'a Page, family: &str, suffix: &str, labels: &[(&str, &str)]) -> &'a str {
@@ -125,7 +164,12 @@ fn every_metric_is_there_with_its_type_and_no_other() {
 #[test]
 fn values_come_back_under_their_labels() {
     let page = page();
-    let host = [("subsystem", "nqn.s"), ("host", ODD_HOST), ("nsid", "3")];
+    let host = [
+        ("subsystem", "nqn.s"),
+        ("host", ODD_HOST),
+        ("nsid", "3"),
+        ("uuid", "07070707-0707-0707-0707-070707070707"),
+    ];
     let of_kind = |kind| [&host[..], &[("kind", kind)]].concat();
     assert_eq!(
         value(&page, "xio_commands_total", "", &of_kind("read")),
@@ -170,7 +214,12 @@ fn values_come_back_under_their_labels() {
 #[test]
 fn a_histogram_is_cumulative_and_ends_with_everything() {
     let page = page();
-    let host = [("subsystem", "nqn.s"), ("host", ODD_HOST), ("nsid", "3")];
+    let host = [
+        ("subsystem", "nqn.s"),
+        ("host", ODD_HOST),
+        ("nsid", "3"),
+        ("uuid", "07070707-0707-0707-0707-070707070707"),
+    ];
     let family = "xio_read_latency_seconds";
     let mut buckets: Vec<(f64, u64)> = page[family]
         .1

@@ -96,6 +96,11 @@ impl Table {
         self.persistent
     }
 
+    /// The registrants, in the order in which they registered.
+    pub fn hosts(&self) -> impl Iterator<Item = HostId> {
+        self.registrants.iter().map(|registrant| registrant.host)
+    }
+
     /// The host's key, where it is registered.
     pub fn key_of(&self, host: HostId) -> Option<Key> {
         self.registrants
