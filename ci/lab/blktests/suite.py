@@ -38,6 +38,8 @@ IMAGE_MIB_OF = {"012": 350}
 # A guest beside eight busy builds is twenty times as slow as one that has the machine.
 PREPARE_SECONDS_MAX = 300
 TEST_SECONDS_MAX = 600
+# What guest/run says of a test that it has ended.
+ENDED = "    ended after "
 SUITE_SECONDS_MAX = 3600
 GUEST_FILES = Path(__file__).parent / "guest"
 # The build machine's 127.0.0.1, from the guest.
@@ -96,6 +98,9 @@ class Suite:
         except GuestError as error:
             self._end_guest()
             said = f"    the guest did not survive: {error}"
+        if ENDED in said:
+            # What it has left, a mount for one, would fail the next.
+            self._end_guest()
         # A console that was cut off may hold zeros.
         return self._with_the_target(read_outcome(test, said.replace("\0", ""), time.monotonic() - started))
 
