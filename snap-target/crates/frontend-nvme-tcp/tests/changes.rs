@@ -329,7 +329,9 @@ fn a_refused_host_is_told() {
         (nowhere, Status::CONNECT_INVALID_PARAMETERS.dnr(), false),
     ] {
         assert!(Initiator::connect(&address, subsystem, &host_named(name)).is_err());
-        let refused = target.events.iter().find_map(|event| match event {
+        let patience = Duration::from_secs(10);
+        let mut told = std::iter::from_fn(|| target.events.recv_timeout(patience).ok());
+        let refused = told.find_map(|event| match event {
             TargetEvent::HostRefused(refused) => Some(refused),
             _ => None,
         });
