@@ -370,3 +370,83 @@ fn what_is_run_again_changes_nothing_and_what_is_heard_again_is_whole() {
     drop(following);
     restarted.drain();
 }
+
+#[test]
+#[ignore = "needs the daemon's program beside this one: ci/test builds both"]
+fn a_host_that_is_refused_is_let_in_by_the_line_that_is_told() {
+    let folder = TempDir::new().unwrap();
+    let daemon = Daemon::start(folder.path());
+    let options = Options::default();
+    let host = options.hostnqn.as_str();
+    daemon.done(&["subsystem", "create", NQN]);
+    daemon.done(&["namespace", "attach", NQN, "mem:1MiB"]);
+
+    let mut following = Following::start(&daemon.socket(), &["--topic", "host"]);
+    assert!(following.line()["started"].is_object());
+    assert!(Initiator::connect(&daemon.address(), NQN, &options).is_err());
+    let refused = loop {
+        let line = following.line();
+        if line["event"]["host_refused"].is_object() {
+            break line["event"]["host_refused"].clone();
+        }
+    };
+    assert_eq!(
+        (&refused["host_nqn"], &refused["subsystem_nqn"]),
+        (&host.into(), &NQN.into())
+    );
+    assert_eq!(refused["reason"], "REFUSED_REASON_NOT_ALLOWED");
+
+    // As a person does it: the line is run as it stands there.
+    let told = daemon.done(&["events", "--topic", "host"]);
+    let mend = told
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("mend   snapctl "));
+    let words: Vec<&str> = mend.unwrap().split(' ').collect();
+    daemon.done(&words);
+    let mut connected = Initiator::connect(&daemon.address(), NQN, &options).unwrap();
+    let user = |daemon: &Daemon| daemon.json(&["namespace", "show", NQN, "1"])["hosts"][0].clone();
+    let idle = user(&daemon);
+    assert_eq!(
+        (&idle["host_nqn"], &idle["controllers"]),
+        (&host.into(), &1.into())
+    );
+    assert!(idle["last_io_at"].is_null(), "{idle}");
+    connected.write(1, 0, &[0x5A; 4096]).unwrap();
+    assert!(user(&daemon)["last_io_at"].is_string());
+
+    // What its readers say is told in order, and the last word of each is kept.
+    let announce = |reader, position| {
+        daemon.done(&[
+            "announce",
+            host,
+            "--reader",
+            reader,
+            "--epoch",
+            "0",
+            "--position",
+            position,
+        ]);
+    };
+    announce("rank0", "7");
+    announce("rank1", "8");
+    announce("rank0", "9");
+    let latest = daemon.json(&["announcement", "list", "--host", host]);
+    let last = |at: usize| {
+        let word = &latest["announcements"][at];
+        (
+            word["reader"].clone(),
+            word["epoch"].clone(),
+            word["position"].clone(),
+        )
+    };
+    assert_eq!(last(0), ("rank0".into(), 0.into(), 9.into()));
+    assert_eq!(last(1), ("rank1".into(), 0.into(), 8.into()));
+    let told = daemon.done(&["events", "--topic", "announcement"]);
+    let positions: Vec<&str> = told
+        .lines()
+        .filter_map(|line| line.rsplit(' ').next())
+        .collect();
+    assert_eq!(positions, ["7", "8", "9"]);
+    drop(connected);
+    daemon.drain();
+}
