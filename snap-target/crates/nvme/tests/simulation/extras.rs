@@ -297,10 +297,13 @@ impl Extras {
         self.reading -= 1;
         self.reading_changed = false;
         if self.changed.is_some_and(|changed| changed < began) {
-            let is_told = page[..4] == [1, 0, 0, 0];
-            assert!(is_told || self.changed_while_read, "the change is not told");
+            assert_eq!(page[..4], [1, 0, 0, 0], "the change is not told");
+            self.changed = None;
+        } else if self.changed_while_read {
+            // This reading told of it, or an event still will.
             self.changed = None;
         }
+        self.changed_while_read = false;
     }
 }
 
