@@ -8,6 +8,43 @@ use support::raw::{DISABLED, ENABLED};
 /// What has not happened by then never will.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Both hosts are registered, and `b` holds a reservation: Write Exclusive.
+fn b_holds(target: &Target) -> (Host, Host) {
+    let (mut a, mut b) = connect_both(target);
+    assert_eq!(
+        (a.register(0), b.register(0), b.acquire(1)),
+        (SUCCESS, SUCCESS, SUCCESS)
+    );
+    (a, b)
+}
+
+/// What `a` preempts while the store has a write of `b`'s.
+struct Contest {
+    gate: Gate,
+    a: Host,
+    b: Host,
+    /// The write's identifier, on `b`'s first queue.
+    held: u16,
+    target: Target,
+}
+
+impl Contest {
+    fn over_a_held_write() -> Contest {
+        let (gate, store) = Gate::over(memory(), 1);
+        let target = Target::start_many(disk(store), 2);
+        let (a, mut b) = b_holds(&target);
+        let held = b.first.write(7, 0xBB);
+        gate.wait_held(1);
+        Contest {
+            gate,
+            a,
+            b,
+            held,
+            target,
+        }
+    }
+}
+
 /// Nobody is registered; somebody else is; only oneself; a key that nobody has; 0.
 #[test]
 fn preempt_and_abort_without_anything_to_preempt() {
@@ -56,11 +93,8 @@ fn preempt_and_abort_against_oneself() {
 /// What has not begun ends at once, on both reactors, before the answer; reservation and data are as the preempting host left them.
 #[test]
 fn preempt_and_abort_with_writes_that_wait_for_data() {
-    let (_target, mut a, mut b) = two_hosts();
-    assert_eq!(
-        (a.register(0), b.register(0), b.acquire(1)),
-        (SUCCESS, SUCCESS, SUCCESS)
-    );
+    let target = Target::start_many(disk(memory()), 2);
+    let (mut a, mut b) = b_holds(&target);
     let cids = [b.first.send_write(7), b.second.send_write(7)];
     let r2ts = [b.first.r2t(), b.second.r2t()];
     assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_B), SUCCESS);
@@ -81,22 +115,20 @@ fn preempt_and_abort_with_writes_that_wait_for_data() {
 /// A write that the store has: the command is answered when the store has let go of it, and not before.
 #[test]
 fn preempt_and_abort_waits_for_what_the_store_has() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
-    let (mut a, mut b) = connect_both(&target);
-    assert_eq!(
-        (a.register(0), b.register(0), b.acquire(1)),
-        (SUCCESS, SUCCESS, SUCCESS)
-    );
-    let held = b.first.write(7, 0xBB);
-    gate.wait_held(1);
+    let Contest {
+        gate,
+        mut a,
+        mut b,
+        held,
+        target: _target,
+    } = Contest::over_a_held_write();
     let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
     // In force by now, and not answered.
     a.wait_until_holder();
     let write = a.first.send_bring(0x01, 1, [7, 0, 0], &[0x55; 4096]);
     gate.open();
     let ended = b.first.response();
-    assert_eq!(ended.cid, held);
+    assert_eq!((ended.cid, ended.status), (held, SUCCESS));
     let answer = a.second.response();
     assert_eq!((answer.cid, answer.status), (preempt, SUCCESS));
     let written = a.first.response();
@@ -135,15 +167,13 @@ impl Host {
 /// The preempted host resets its controller while its write drains; both ends come.
 #[test]
 fn preempt_and_abort_during_a_controller_reset() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
-    let (mut a, mut b) = connect_both(&target);
-    assert_eq!(
-        (a.register(0), b.register(0), b.acquire(1)),
-        (SUCCESS, SUCCESS, SUCCESS)
-    );
-    b.first.write(7, 0xBB);
-    gate.wait_held(1);
+    let Contest {
+        gate,
+        mut a,
+        mut b,
+        target,
+        ..
+    } = Contest::over_a_held_write();
     assert_eq!(b.admin.set_cc(DISABLED).status, SUCCESS);
     let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
     a.wait_until_holder();
@@ -159,20 +189,19 @@ fn preempt_and_abort_during_a_controller_reset() {
 /// The preempting host's own controller resets while it waits for the answer: the target goes on, and the reservation is its.
 #[test]
 fn preempt_and_abort_by_a_host_that_resets() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
-    let (mut a, mut b) = connect_both(&target);
-    assert_eq!(
-        (a.register(0), b.register(0), b.acquire(1)),
-        (SUCCESS, SUCCESS, SUCCESS)
-    );
-    let held = b.first.write(7, 0xBB);
-    gate.wait_held(1);
+    let Contest {
+        gate,
+        mut a,
+        mut b,
+        held,
+        target,
+    } = Contest::over_a_held_write();
     a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
     a.wait_until_holder();
     assert_eq!(a.admin.set_cc(DISABLED).status, SUCCESS);
     gate.open();
-    assert_eq!(b.first.response().cid, held);
+    let ended = b.first.response();
+    assert_eq!((ended.cid, ended.status), (held, SUCCESS));
     a.admin.wait_csts(0);
     assert_eq!(a.admin.set_cc(ENABLED).status, SUCCESS);
     a.first = Queue::io(&target.address, A, a.cntlid, 1);
@@ -184,15 +213,13 @@ fn preempt_and_abort_by_a_host_that_resets() {
 #[test]
 fn preempt_and_abort_while_the_other_hosts_queue_closes() {
     for closes_before in [true, false] {
-        let (gate, store) = Gate::over(memory(), 1);
-        let target = Target::start_many(disk(store), 2);
-        let (mut a, mut b) = connect_both(&target);
-        assert_eq!(
-            (a.register(0), b.register(0), b.acquire(1)),
-            (SUCCESS, SUCCESS, SUCCESS)
-        );
-        b.first.write(7, 0xBB);
-        gate.wait_held(1);
+        let Contest {
+            gate,
+            mut a,
+            b,
+            target: _target,
+            ..
+        } = Contest::over_a_held_write();
         let mut b = Some(b);
         if closes_before {
             drop(b.take());
@@ -208,32 +235,49 @@ fn preempt_and_abort_while_the_other_hosts_queue_closes() {
     }
 }
 
-/// Both hosts preempt each other again and again, with writes under way: one of them holds it in the end, and everything is answered.
+/// Both hosts preempt each other again and again, with writes under way: these are answered, each once, and the disk is as their statuses say.
 #[test]
 fn preempt_and_abort_of_two_hosts_against_each_other() {
+    const WRITES: u64 = 8;
     let (_target, mut a, mut b) = two_hosts();
     assert_eq!(
         (a.register(0), b.register(0), a.acquire(2)),
         (SUCCESS, SUCCESS, SUCCESS)
     );
-    for turn in 0..50 {
+    for turn in 0..50_u8 {
         let (one, other) = if turn % 2 == 0 {
             (&mut b, &mut a)
         } else {
             (&mut a, &mut b)
         };
-        let under_way: Vec<u16> = (0..8)
-            .map(|lba| other.first.send_bring(0x01, 1, [lba, 0, 0], &[0x77; 4096]))
+        let before: Vec<Vec<u8>> = (0..WRITES).map(|lba| other.second.read(lba)).collect();
+        let written = vec![0x80 + turn; 4096];
+        let mut under_way: Vec<u16> = (0..WRITES)
+            .map(|lba| {
+                let cdw = [u32::try_from(lba).unwrap(), 0, 0];
+                other.first.send_bring(0x01, 1, cdw, &written)
+            })
             .collect();
         assert_eq!(one.preempt(PREEMPT_AND_ABORT, 2, other.key), SUCCESS);
-        for cid in under_way {
-            let ended = other.first.response();
-            assert!(
-                [SUCCESS, PREEMPTED, CONFLICT].contains(&ended.status),
-                "{ended:?}"
-            );
-            assert!(ended.cid >= cid.min(ended.cid));
+        let mut answered: Vec<(u16, u16)> = (0..WRITES)
+            .map(|_| other.first.response())
+            .map(|ended| (ended.cid, ended.status))
+            .collect();
+        under_way.sort_unstable();
+        answered.sort_unstable();
+        let cids: Vec<u16> = answered.iter().map(|(cid, _)| *cid).collect();
+        assert_eq!(cids, under_way, "each once");
+        // Identifiers rise with the blocks here.
+        for ((lba, before), (_, status)) in (0..).zip(&before).zip(&answered) {
+            let now = one.second.read(lba);
+            match *status {
+                SUCCESS => assert_eq!(now, written),
+                CONFLICT => assert_eq!(now, *before),
+                PREEMPTED => assert!(now == *before || now == written, "block {lba} is torn"),
+                status => panic!("a write under way ended with {status:#x}"),
+            }
         }
+        // Nothing more was answered: the next answer is to this.
         assert_eq!(other.register(0), SUCCESS);
         assert_eq!(one.write(1), [SUCCESS; 2]);
         assert_eq!(other.write(1), [CONFLICT; 2]);
@@ -245,11 +289,7 @@ fn preempt_and_abort_of_two_hosts_against_each_other() {
 fn preempt_and_abort_ends_a_flush_of_all_namespaces() {
     let (gate, store) = Gate::over_flushes(memory(), 1);
     let target = Target::start_many(disk(store), 2);
-    let (mut a, mut b) = connect_both(&target);
-    assert_eq!(
-        (a.register(0), b.register(0), b.acquire(1)),
-        (SUCCESS, SUCCESS, SUCCESS)
-    );
+    let (mut a, mut b) = b_holds(&target);
     let flush = b.first.send_plain(0x00, u32::MAX, [0, 0, 0]);
     gate.wait_held(1);
     let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
