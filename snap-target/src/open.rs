@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use namespace::{Identity, Namespace};
 use store::{OpenOptions, SharedStore, StoreError, StoreSpec};
-use volume::format::{Source, SourceId};
+use volume::format::SourceId;
 use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
 
 use crate::config::{NamespaceConfig, SourceSpec};
@@ -116,7 +116,13 @@ fn sources(volume: &Volume, path: &Path, policy: &SourcePolicy) -> Result<Vec<Sh
         };
         let store = SharedStore::open(&spec, OpenOptions::read_only())
             .with_context(|| format!("source {index} of {}", path.display()))?;
-        check_size(source, id, &store, &place)?;
+        if id != SourceId::OWN {
+            let file =
+                File::open(&place).with_context(|| format!("opening {}", place.display()))?;
+            source
+                .check_unchanged(&file, &place)
+                .with_context(|| format!("cannot serve {}", path.display()))?;
+        }
         stores.push(store);
     }
     Ok(stores)
@@ -129,18 +135,6 @@ fn located(volume: &Volume, id: SourceId, path: &Path, policy: &SourcePolicy) ->
         locator.with_context(|| format!("source {} of {} has no locator", id.0, path.display()))?;
     let found = policy.resolve(path, id, locator);
     found.with_context(|| format!("cannot serve {}", path.display()))
-}
-
-fn check_size(source: &Source, id: SourceId, store: &SharedStore, place: &Path) -> Result<()> {
-    if id != SourceId::OWN && store.bytes() != source.bytes {
-        bail!(
-            "{} is {} bytes and was {} when it was mapped: map it again",
-            place.display(),
-            store.bytes(),
-            source.bytes
-        );
-    }
-    Ok(())
 }
 
 /// For writes, where it can be.

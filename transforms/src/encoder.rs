@@ -55,6 +55,12 @@ pub(crate) fn encode(
     Ok(seen)
 }
 
+/// The smallest and largest of the whole elements of `bytes`; `None` for floating point, and where there is none.
+#[must_use]
+pub fn range_of(element: ElementType, bytes: &[u8]) -> Option<ValueRange> {
+    range(Isa::best(), element, bytes)
+}
+
 /// The range of the elements of `src`; `None` for floating point and for none.
 pub(crate) fn range(isa: Isa, source: ElementType, src: &[u8]) -> Option<ValueRange> {
     let count = src.len() / source.bytes();

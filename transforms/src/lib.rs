@@ -32,6 +32,7 @@ mod view;
 pub use chain::{CHAIN_STEPS_MAX, Chain, Encoded, FRAME_BYTES_MAX};
 pub use decoder::{Decoder, PackedWindow};
 pub use element::{ElementType, Packing, ValueRange};
+pub use encoder::range_of;
 pub use error::TransformError;
 pub use kernels::Isa;
 pub use registry::{

@@ -3,10 +3,12 @@
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use transforms::ElementType;
 
+use crate::failure::Failure;
 use printout::size::Size;
 
 /// Pack dataset files into volumes that a target serves as NVMe disks, and check them.
@@ -39,6 +41,8 @@ Sizes are whole bytes or have KiB, MiB, GiB or TiB behind them: 64KiB.";
 pub enum Command {
     /// Pack files into a volume
     Pack(Pack),
+    /// Make a volume of files that stay where they are
+    Map(Map),
     /// Show what a volume holds
     Inspect(Inspect),
     /// Check a volume or a served namespace, by itself or against the files it was packed from
@@ -128,6 +132,63 @@ pub struct Pack {
     pub json: bool,
 }
 
+const MAP_HELP: &str = "\
+Nothing is copied: the volume holds the checksums of the files, and where they are. They are read once. While the volume is in
+use the files must stay as they are: a target and `xio verify` refuse a file whose length or content is another one (a file that
+was only touched or copied is read again, up to 4 GiB), and a read that meets changed bytes fails with the file's name and offset.
+
+The files may lie on any file system, NFS and Lustre included. A file in or below the directory of OUT is found by its path from
+there, so that both can be moved together, and is opened as a matter of course. Any other is recorded with its whole path, and
+opened only where the place is allowed: snap-target --allow-sources DIR, xio verify --allow-sources DIR.
+
+Several files become one namespace, as with `xio pack`.
+
+Examples:
+  xio map train.bin --dtype u16 -o train.xio
+  xio map shards/*.npy --concat -o shards.xio
+  xio verify train.xio";
+
+/// `xio map`.
+#[derive(Debug, Args)]
+#[command(after_help = MAP_HELP)]
+pub struct Map {
+    /// Files, presented as they are
+    #[arg(required = true, value_name = "IN")]
+    pub inputs: Vec<PathBuf>,
+
+    /// Type of their elements, whose range is recorded: u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64
+    #[arg(long, value_name = "TYPE", default_value = "u8")]
+    pub dtype: ElementType,
+
+    /// Logical block size of the disk: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    pub lba: Size,
+
+    /// Put the files end to end instead of each at a logical block of its own
+    #[arg(long)]
+    pub concat: bool,
+
+    /// Name of the view; otherwise that of the first file
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// What vouches for the stored bytes
+    #[arg(long, value_enum, default_value_t = Integrity::Crc32c)]
+    pub integrity: Integrity,
+
+    /// The volume to write
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Print what was written as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// What vouches for stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Integrity {
@@ -135,6 +196,21 @@ pub enum Integrity {
     Crc32c,
     /// Nothing; only for chains without block steps
     None,
+}
+
+impl From<Integrity> for volume::write::Integrity {
+    fn from(integrity: Integrity) -> volume::write::Integrity {
+        match integrity {
+            Integrity::Crc32c => volume::write::Integrity::Crc32c,
+            Integrity::None => volume::write::Integrity::None,
+        }
+    }
+}
+
+/// What `--lba` says, for the writer to judge.
+pub fn lba_bytes(lba: Size) -> Result<u32, Failure> {
+    u32::try_from(lba.0)
+        .map_err(|_| Failure::usage(anyhow!("--lba {}: 512 and 4096 are possible", lba.0)))
 }
 
 const INSPECT_HELP: &str = "\

@@ -102,7 +102,9 @@ impl From<VolumeError> for Failure {
 impl From<WriteError> for Failure {
     fn from(error: WriteError) -> Failure {
         match error {
-            WriteError::PartialElement { .. } | WriteError::Encode { .. } => Failure::data(error),
+            WriteError::PartialElement { .. }
+            | WriteError::Encode { .. }
+            | WriteError::Changed { .. } => Failure::data(error),
             WriteError::Exists { .. }
             | WriteError::NotAFile { .. }
             | WriteError::Refused { .. } => Failure::usage(error),

@@ -12,6 +12,7 @@ mod files;
 mod inspect;
 mod layout;
 mod local;
+mod map;
 mod pack;
 mod progress;
 mod stdout;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Pack(arguments) => pack::run(&arguments),
+        Command::Map(arguments) => map::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Unpack(arguments) => unpack::run(&arguments),

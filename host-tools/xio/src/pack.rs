@@ -10,9 +10,7 @@ use anyhow::anyhow;
 use serde_json::json;
 use transforms::{Chain, ViewChain};
 use volume::identity::uuid_text;
-use volume::write::{
-    self, ExtentSpec, FileOutput, Finished, Integrity, Options, StreamSpec, Writer, Written,
-};
+use volume::write::{self, ExtentSpec, FileOutput, Finished, Options, StreamSpec, Writer, Written};
 
 use crate::cli;
 use crate::failure::Failure;
@@ -62,12 +60,7 @@ impl Plan {
         let usage = |why: String| Failure::usage(anyhow!(why));
         let chain = Chain::parse(&arguments.store_as, arguments.dtype)
             .map_err(|error| usage(format!("--store-as {}: {error}", arguments.store_as)))?;
-        let lba_bytes = u32::try_from(arguments.lba.0).map_err(|_| {
-            usage(format!(
-                "--lba {}: 512 and 4096 are possible",
-                arguments.lba.0
-            ))
-        })?;
+        let lba_bytes = cli::lba_bytes(arguments.lba)?;
         if arguments
             .inputs
             .iter()
@@ -88,10 +81,7 @@ impl Plan {
             spec: StreamSpec {
                 chain,
                 frame_bytes: arguments.frame.0,
-                integrity: match arguments.integrity {
-                    cli::Integrity::Crc32c => Integrity::Crc32c,
-                    cli::Integrity::None => Integrity::None,
-                },
+                integrity: arguments.integrity.into(),
             },
             layout: Layout {
                 lba_bytes,
@@ -189,7 +179,8 @@ fn add_file(
     Ok(writer.add_stream(&plan.spec, &mut *input, &mut on_progress)?)
 }
 
-fn whole(stream: &Written) -> ExtentSpec {
+/// All of a stream, as it was.
+pub fn whole(stream: &Written) -> ExtentSpec {
     ExtentSpec::Linear {
         stream: stream.stream,
         first_element: 0,
@@ -210,7 +201,8 @@ fn shown(path: &Path) -> String {
     }
 }
 
-fn default_name(inputs: &[PathBuf]) -> Result<String, Failure> {
+/// What the view is called where nobody says.
+pub fn default_name(inputs: &[PathBuf]) -> Result<String, Failure> {
     let first = inputs.first().filter(|path| !is_stdin(path));
     let name = first
         .and_then(|path| path.file_name())
@@ -244,13 +236,14 @@ fn summary(plan: &Plan, finished: &Finished, seconds: f64) -> String {
     )
 }
 
+/// Bytes a second, for people.
 #[expect(clippy::cast_precision_loss, reason = "shown to three digits")]
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "shown to three digits"
 )]
-fn rounded_rate(bytes: u64, seconds: f64) -> String {
+pub fn rounded_rate(bytes: u64, seconds: f64) -> String {
     rounded((bytes as f64 / seconds.max(1e-9)) as u64)
 }
 

@@ -2,8 +2,9 @@
 
 use super::support::Folder;
 
-const COMMANDS: [&str; 7] = [
+const COMMANDS: [&str; 8] = [
     "pack",
+    "map",
     "inspect",
     "verify",
     "unpack",

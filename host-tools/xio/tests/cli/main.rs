@@ -7,6 +7,7 @@ mod counters;
 mod demo;
 mod help;
 mod killed;
+mod mapped;
 mod memory;
 mod mistakes;
 mod round_trip;

@@ -1,7 +1,7 @@
 //! `xio verify nvme+tcp://...` against a target in this process.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
@@ -10,10 +10,23 @@ use namespace::{Engine, EngineConfig, Namespace, NamespaceSet};
 use reactor::{Ring, RingConfig};
 use store::{OpenOptions, SharedStore, StoreSpec};
 use volume::blocking::Reader;
+use volume::{Locator, SourceId, Volume};
 
 use super::support::{Folder, fixture};
 
 pub const NQN: &str = "nqn.2026-11.io.xio:test";
+
+/// The volume's own file, and those it maps.
+fn files_of(volume: &Volume, path: &Path) -> impl Iterator<Item = PathBuf> {
+    let folder = path.parent().unwrap();
+    (0..)
+        .zip(volume.sources())
+        .map(move |(source, _)| match volume.locator(SourceId(source)) {
+            None => path.to_owned(),
+            Some(Locator::Path(inside)) => folder.join(inside),
+            Some(url) => panic!("{url}"),
+        })
+}
 
 /// A target with one reactor; stopped when it is dropped.
 pub struct Target {
@@ -28,11 +41,11 @@ impl Target {
     pub fn start(nqn: &str, volumes: &[&Path]) -> Target {
         let namespaces = (1..).zip(volumes).map(|(nsid, path)| {
             let volume = Reader::open_file(path, 0).unwrap().volume().clone();
-            let spec = StoreSpec::File {
-                path: path.to_path_buf(),
-            };
-            let store = SharedStore::open(&spec, OpenOptions::read_only()).unwrap();
-            Arc::new(Namespace::of_view(nsid, volume, vec![store]))
+            let stores = files_of(&volume, path).map(|path| {
+                SharedStore::open(&StoreSpec::File { path }, OpenOptions::read_only()).unwrap()
+            });
+            let stores = stores.collect();
+            Arc::new(Namespace::of_view(nsid, volume, stores))
         });
         Target::serve(nqn, NamespaceSet::new(namespaces.collect()))
     }

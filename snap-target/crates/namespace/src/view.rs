@@ -151,7 +151,7 @@ impl ViewRead {
             }
             // The frame is the same for all who wait, the first presented byte of it is not.
             Err(NamespaceError::Volume { cause, .. }) => {
-                let cause = op.frame_failed(answer.id, cause);
+                let cause = op.frame_failed(answer.id, cause, &self.volume);
                 Err(self.volume_error(cause))
             }
             Err(error) => Err(error.of(self.nsid)),

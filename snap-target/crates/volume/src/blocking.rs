@@ -80,10 +80,10 @@ impl Files {
         Ok((files, bytes))
     }
 
-    /// Opens the files that the volume is mapped on, where `policy` allows it, and checks that each is as long as it was.
+    /// Opens the files that the volume is mapped on, where `policy` allows it, and checks that each is what it was.
     ///
     /// # Errors
-    /// [`VolumeError::SourceRefused`]; [`VolumeError::Io`], with the file's name.
+    /// [`VolumeError::SourceRefused`]; [`VolumeError::SourceChanged`]; [`VolumeError::Io`], with the file's name.
     pub fn open_sources(
         &mut self,
         volume: &Volume,
@@ -99,11 +99,7 @@ impl Files {
                 VolumeError::io(action, error)
             };
             let file = File::open(&path).map_err(opening)?;
-            let found = file.metadata().map_err(opening)?.len();
-            if found != source.bytes {
-                let why = format!("it is {found} bytes, and was {} when mapped", source.bytes);
-                return Err(opening(io::Error::other(why)));
-            }
+            source.check_unchanged(&file, &path)?;
             self.external.push(file);
         }
         Ok(())

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use thiserror::Error;
 use transforms::TransformError;
 
+use crate::Volume;
 use crate::format::{SourceId, TableKind};
 use crate::identity::{Uuid, uuid_text};
 
@@ -197,6 +199,15 @@ pub enum VolumeError {
         why: String,
     },
 
+    /// A file that the volume is mapped on is not what it was.
+    #[error("{} is not the file that the volume was mapped on: {why}; map it again", path.display())]
+    SourceChanged {
+        /// Which file.
+        path: PathBuf,
+        /// How that is known.
+        why: String,
+    },
+
     /// The two slots are of two volumes.
     #[error(
         "the store holds parts of two volumes, {} and {}: write the one that is wanted again, on a store whose first 32 KiB were cleared",
@@ -331,12 +342,14 @@ pub enum VolumeError {
     },
 
     /// A read that failed, with the presented byte that it was about.
-    #[error("presented byte {presented_byte}: {error}")]
+    #[error("presented byte {presented_byte}: {error}{}", named(.mapped))]
     Read {
         /// The first presented byte that could not be had.
         presented_byte: u64,
         /// Why.
         error: Box<VolumeError>,
+        /// The mapped file that it is about, as the volume names it.
+        mapped: Option<String>,
     },
 
     /// A store that returned another number of bytes than was asked for.
@@ -410,6 +423,7 @@ impl VolumeError {
             VolumeError::OutOfRange { .. } | VolumeError::NoView { .. } => ErrorKind::OutOfRange,
             VolumeError::Read { error, .. } => error.kind(),
             VolumeError::ShortFetch { .. } | VolumeError::Io { .. } => ErrorKind::Io,
+            VolumeError::SourceChanged { .. } => ErrorKind::Corrupt,
             VolumeError::UnknownFetch { .. }
             | VolumeError::Usage(_)
             | VolumeError::SourceRefused { .. }
@@ -452,7 +466,41 @@ impl VolumeError {
             error => VolumeError::Read {
                 presented_byte,
                 error: Box::new(error),
+                mapped: None,
             },
         }
     }
+
+    /// Says the name of the mapped file that a failed read is about.
+    pub(crate) fn with_mapped(mut self, volume: &Volume) -> VolumeError {
+        if let VolumeError::Read { error, mapped, .. } = &mut self {
+            *mapped = error
+                .source_id()
+                .and_then(|source| volume.locator(source))
+                .map(|locator| locator.to_string());
+        }
+        self
+    }
+
+    /// The store that the error is about, where it is a single one.
+    fn source_id(&self) -> Option<SourceId> {
+        match self {
+            VolumeError::Malformed { place, .. }
+            | VolumeError::Unsupported { place, .. }
+            | VolumeError::Checksum { place, .. }
+            | VolumeError::Digest { place }
+            | VolumeError::NotZero { place, .. }
+            | VolumeError::Transform { place, .. } => Some(place.source),
+            VolumeError::ShortFetch { source_id, .. } => Some(*source_id),
+            VolumeError::Read { error, .. } => error.source_id(),
+            _ => None,
+        }
+    }
+}
+
+fn named(mapped: &Option<String>) -> String {
+    mapped
+        .as_ref()
+        .map(|locator| format!("; that source is {locator}"))
+        .unwrap_or_default()
 }

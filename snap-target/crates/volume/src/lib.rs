@@ -37,6 +37,7 @@ mod pieces;
 mod read;
 #[cfg(test)]
 mod tests;
+mod unchanged;
 pub mod verify;
 mod volume;
 pub mod write;

@@ -54,6 +54,8 @@ pub const READ_BYTES_MAX: u64 = 1 << 30;
 pub const READ_WINDOW_BYTES_MAX: u64 = 4 << 20;
 /// Parts (extent by frame) that one read operation works on at a time.
 pub const READ_UNITS_MAX: usize = 128;
+/// Bytes of a mapped file that are read again to see that it is the same, where its modification time does not tell: some seconds.
+pub const DIGEST_AT_OPEN_BYTES_MAX: u64 = 4 << 30;
 /// Smallest budget of a cache.
 pub const CACHE_BYTES_MIN: usize = 256 * BLOCK_BYTES;
 /// What frames leave of a cache's budget to table blocks, however many frames are held: a read needs one block at a time.

@@ -165,7 +165,7 @@ impl ReadOp {
             out,
         };
         let outcome = self.advance(&mut context);
-        self.settle(outcome)?;
+        self.settle(outcome, volume)?;
         Ok(self.progress())
     }
 
@@ -227,7 +227,7 @@ impl ReadOp {
         let outcome = self
             .accept(index, bytes, &mut context)
             .and_then(|()| self.advance(&mut context));
-        self.settle(outcome)
+        self.settle(outcome, volume)
     }
 
     /// Hands over the packed bytes of a frame that was wanted. They are written where they belong, and what comes next is planned.
@@ -256,15 +256,20 @@ impl ReadOp {
         let outcome = self
             .accept_frame(id, packed, &mut context)
             .and_then(|()| self.advance(&mut context));
-        self.settle(outcome)
+        self.settle(outcome, volume)
     }
 
     /// Ends the read because a frame that was wanted cannot be had. Returns the error with the presented byte that it is about.
-    pub fn frame_failed(&mut self, id: FrameWantId, error: VolumeError) -> VolumeError {
+    pub fn frame_failed(
+        &mut self,
+        id: FrameWantId,
+        error: VolumeError,
+        volume: &Volume,
+    ) -> VolumeError {
         let unit = self.window.units.get(id.unit as usize);
         let at = unit.map_or(self.planned, |unit| unit.at);
         self.state = State::Failed;
-        error.at_presented(at)
+        error.at_presented(at).with_mapped(volume)
     }
 
     /// Whether every byte is in its place.
@@ -347,11 +352,15 @@ impl ReadOp {
     }
 
     /// After an error the operation is over.
-    fn settle(&mut self, outcome: Result<(), VolumeError>) -> Result<(), VolumeError> {
+    fn settle(
+        &mut self,
+        outcome: Result<(), VolumeError>,
+        volume: &Volume,
+    ) -> Result<(), VolumeError> {
         if outcome.is_err() {
             self.state = State::Failed;
         }
-        outcome.map_err(|error| error.at_presented(self.planned))
+        outcome.map_err(|error| error.at_presented(self.planned).with_mapped(volume))
     }
 }
 

@@ -276,7 +276,7 @@ fn an_error_of_a_frame_is_told_with_the_byte_it_is_about() {
     };
     assert_eq!(place.offset, want.frame.offset);
     assert_eq!(place.source, SourceId::OWN);
-    let error = reading.op.frame_failed(want.id, cause);
+    let error = reading.op.frame_failed(want.id, cause, &reading.volume);
     assert_eq!(error.presented_byte(), Some(8192 + 2 * 4096));
     assert!(matches!(error.cause(), VolumeError::Checksum { .. }));
     assert_eq!(reading.op.next_want(), None, "the read is over");

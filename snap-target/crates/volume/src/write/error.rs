@@ -19,6 +19,13 @@ pub enum WriteError {
         error: io::Error,
     },
 
+    /// A file that was to be mapped is not what it was when the scan began.
+    #[error("it changed while it was read ({what}): map it when nothing writes to it")]
+    Changed {
+        /// What is another one now.
+        what: &'static str,
+    },
+
     /// The input ends inside an element.
     #[error(
         "the input is {bytes} bytes, which is not a whole number of {element_type} elements of {} bytes: \

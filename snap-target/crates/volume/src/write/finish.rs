@@ -1,21 +1,26 @@
 //! The end of a volume: tables, names, directory, superblocks; each durable before what refers to it is written.
 
+use std::iter;
+
 use sha2::{Digest as _, Sha256};
 use zerocopy::{Immutable, IntoBytes};
 
 use super::appender::Appender;
+use super::map::DraftSource;
+use super::spec::Integrity;
 use super::spool::SpoolReader;
 use super::table::write_table;
-use super::writer::{DraftStream, Integrity, Writer};
+use super::writer::{DraftStream, DraftView, Writer, count};
 use super::{Output, WriteError, Written};
 use crate::checksum::crc32c;
 use crate::format::raw::{BLOCK_BYTES_U64, MAGIC, RawExtent, VERSION, zeroed_superblock};
 use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT, seal};
 use crate::format::{
-    Blob, BlobIndex, BlobKind, ChainUse, Frame, Layout, Source, SourceId, SourceKind, Stream,
-    Table, TableKind, View,
+    Blob, BlobIndex, BlobKind, ChainUse, Frame, Layout, Source, SourceKind, Stream, Table,
+    TableKind, View,
 };
 use crate::identity::{Uuid, sha256, version_8};
+use crate::limits;
 
 /// A volume that is complete and durable under its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,8 +51,8 @@ impl<O: Output> Writer<O> {
         let content_uuid = self.content_uuid()?;
         let volume_uuid = self.options.volume_uuid.unwrap_or(content_uuid);
         let streams = self.write_stream_tables(volume_uuid)?;
-        let views = self.write_view_tables(volume_uuid, &content_uuid)?;
-        let blobs = self.write_names()?;
+        let mut views = self.write_view_tables(volume_uuid, &content_uuid)?;
+        let blobs = self.write_blobs(&mut views)?;
         let directory = self.write_directory(volume_uuid, &streams, &views, &blobs)?;
         self.out.flush()?;
         let volume_bytes = self.write_superblocks(volume_uuid, directory)?;
@@ -79,9 +84,16 @@ impl<O: Output> Writer<O> {
             hash.update(draft.written.elements.to_le_bytes());
             hash.update(draft.written.sha256);
         }
+        self.hash_sources(&mut hash);
         for draft in &self.views {
-            hash.update((draft.name.len() as u64).to_le_bytes());
-            hash.update(&draft.name);
+            hash.update((draft.spec.name.len() as u64).to_le_bytes());
+            hash.update(&draft.spec.name);
+            if let Some(manifest) = &draft.spec.manifest {
+                // No view has as many extents: what follows is no count.
+                hash.update(u64::MAX.to_le_bytes());
+                hash.update([u8::from(draft.spec.lossy)]);
+                hash.update(sha256(manifest));
+            }
             hash.update(draft.spooled_entries.to_le_bytes());
             let mut extents = self.spool.reader(draft.spooled_at);
             for _ in 0..draft.spooled_entries {
@@ -89,6 +101,21 @@ impl<O: Output> Writer<O> {
             }
         }
         Ok(version_8(hash.finalize().into()))
+    }
+
+    /// Where mapped streams lie. A volume that maps nothing has nothing here.
+    fn hash_sources(&self, hash: &mut Sha256) {
+        for source in &self.sources {
+            // No name is as long: what follows is no view.
+            hash.update(u64::MAX.to_le_bytes());
+            hash.update((source.locator.len() as u64).to_le_bytes());
+            hash.update(&source.locator);
+            hash.update(source.sha256);
+        }
+        for draft in self.streams.iter().filter(|draft| draft.is_mapped()) {
+            hash.update(draft.source.0.to_le_bytes());
+            hash.update((draft.stored_offset + u64::from(draft.skip_bytes)).to_le_bytes());
+        }
     }
 
     /// Frame and checksum tables.
@@ -100,7 +127,7 @@ impl<O: Output> Writer<O> {
             let entries = draft.spooled_entries;
             let layout = match (draft.cut.frame_elements, draft.integrity) {
                 (None, Integrity::None) => Layout::Unframed {
-                    skip_bytes: 0,
+                    skip_bytes: draft.skip_bytes,
                     checksums: None,
                 },
                 (None, Integrity::Crc32c) => {
@@ -117,7 +144,7 @@ impl<O: Output> Writer<O> {
                         fill,
                     )?;
                     Layout::Unframed {
-                        skip_bytes: 0,
+                        skip_bytes: draft.skip_bytes,
                         checksums: Some(table),
                     }
                 }
@@ -152,7 +179,7 @@ impl<O: Output> Writer<O> {
         Ok(streams)
     }
 
-    /// Extent tables. The names are blobs in the order of the views.
+    /// Extent tables. The names are blobs in the order of the views; manifests and locators come behind them.
     fn write_view_tables(
         &mut self,
         volume_uuid: Uuid,
@@ -179,32 +206,36 @@ impl<O: Output> Writer<O> {
                 fill,
             )?;
             views.push(View {
-                view_uuid: view_uuid(&draft.name),
+                view_uuid: view_uuid(&draft.spec.name),
                 presented_bytes: draft.presented_bytes,
                 name: BlobIndex(owner),
                 manifest: None,
                 extents,
-                lossy: false,
-                revision_uuid: revision_uuid(content_uuid, &draft.name),
+                lossy: draft.spec.lossy,
+                revision_uuid: revision_uuid(content_uuid, &draft.spec.name),
             });
         }
         Ok(views)
     }
 
-    fn write_names(&mut self) -> Result<Vec<Blob>, WriteError> {
-        let mut blobs = Vec::with_capacity(self.views.len());
-        for draft in &self.views {
-            let bytes = draft.name.as_bytes();
-            blobs.push(Blob {
-                kind: BlobKind::Name,
-                crc: crc32c(bytes),
-                offset: self.out.position(),
-                bytes: bytes.len() as u64,
-                sha256: sha256(bytes),
-            });
-            self.out.append(bytes)?;
+    /// Names, manifests, locators, in this order; tells the views where their manifests are.
+    fn write_blobs(&mut self, views: &mut [View]) -> Result<Vec<Blob>, WriteError> {
+        let mut blobs = Vec::with_capacity(self.views.len() + self.sources.len());
+        let out = &mut self.out;
+        for DraftView { spec, .. } in &self.views {
+            blobs.push(write_blob(out, BlobKind::Name, spec.name.as_bytes())?);
         }
-        self.out.align()?;
+        for (draft, view) in self.views.iter().zip(views) {
+            if let Some(manifest) = &draft.spec.manifest {
+                view.manifest = Some(blob_index(blobs.len())?);
+                blobs.push(write_blob(out, BlobKind::Manifest, manifest)?);
+            }
+        }
+        for source in &mut self.sources {
+            source.blob = Some(blob_index(blobs.len())?);
+            blobs.push(write_blob(out, BlobKind::Locator, &source.locator)?);
+        }
+        out.align()?;
         Ok(blobs)
     }
 
@@ -217,7 +248,7 @@ impl<O: Output> Writer<O> {
         blobs: &[Blob],
     ) -> Result<[Table; 5], WriteError> {
         let counts = [
-            (TableKind::Sources, 1),
+            (TableKind::Sources, 1 + self.sources.len()),
             (TableKind::Streams, streams.len()),
             (TableKind::Chains, self.chains.len()),
             (TableKind::Blobs, blobs.len()),
@@ -235,9 +266,18 @@ impl<O: Output> Writer<O> {
             store_uuid: None,
             digest: None,
         };
+        let sources: Vec<Source> = iter::once(own)
+            .chain(self.sources.iter().map(DraftSource::entry))
+            .collect();
         let out = &mut self.out;
         Ok([
-            write_entries(out, TableKind::Sources, volume_uuid, &[own], Source::to_raw)?,
+            write_entries(
+                out,
+                TableKind::Sources,
+                volume_uuid,
+                &sources,
+                Source::to_raw,
+            )?,
             write_entries(
                 out,
                 TableKind::Streams,
@@ -305,6 +345,26 @@ impl<O: Output> Writer<O> {
 
 const EXTENT_BYTES: usize = size_of::<RawExtent>();
 
+fn write_blob<O: Output>(
+    out: &mut Appender<O>,
+    kind: BlobKind,
+    bytes: &[u8],
+) -> Result<Blob, WriteError> {
+    let offset = out.position();
+    out.append(bytes)?;
+    Ok(Blob {
+        kind,
+        crc: crc32c(bytes),
+        offset,
+        bytes: bytes.len() as u64,
+        sha256: sha256(bytes),
+    })
+}
+
+fn blob_index(have: usize) -> Result<BlobIndex, WriteError> {
+    count("blobs", have, limits::BLOBS_MAX).map(BlobIndex)
+}
+
 /// A table of the directory.
 fn write_entries<O: Output, T, R: IntoBytes + Immutable>(
     out: &mut Appender<O>,
@@ -331,7 +391,7 @@ fn write_entries<O: Output, T, R: IntoBytes + Immutable>(
 
 fn stream_entry(draft: &DraftStream, layout: Layout) -> Stream {
     Stream {
-        source: SourceId::OWN,
+        source: draft.source,
         chain: draft.cut.chain.clone(),
         chain_index: draft.chain,
         layout,

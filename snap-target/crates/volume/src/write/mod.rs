@@ -1,4 +1,5 @@
-//! Writing volumes: sources are streamed through all cores into a new file, which appears whole or not at all.
+//! Writing volumes: sources are streamed through all cores into a new file, which appears whole or not at all. Files may also stay where
+//! they are and be mapped ([`Writer::map_file`]): then the volume holds their checksums, and not their bytes.
 //!
 //! ```no_run
 //! use std::fs::File;
@@ -27,26 +28,30 @@
 //! input's length. Killed at any point, a writer leaves nothing that a reader takes for a volume: no file at all where the
 //! filesystem has nameless files, otherwise one under another name, without a superblock until all else is durable.
 //!
-//! What it does not do: it does not change a volume that exists, write generations after the first, write to block devices, map files
-//! that it does not store, or choose a chain or frame size.
+//! What it does not do: it does not change a volume that exists, write generations after the first, write to block devices, or choose a
+//! chain or frame size.
 
 mod appender;
 mod batch;
 mod error;
 mod finish;
+mod map;
 mod output;
 mod pipeline;
+mod spec;
 mod spool;
 mod table;
 mod writer;
 
 pub use error::WriteError;
 pub use finish::Finished;
+pub(crate) use map::modified_ns;
+pub use map::{Mapped, Region};
 pub use output::{FileOutput, Output};
-pub use writer::{
-    ExtentSpec, FRAME_BYTES_DEFAULT, FRAME_BYTES_MAX, Integrity, Options, Progress, StreamSpec,
-    Writer, Written,
+pub use spec::{
+    ExtentSpec, FRAME_BYTES_DEFAULT, FRAME_BYTES_MAX, Integrity, Options, StreamSpec, ViewSpec,
 };
+pub use writer::{Progress, Writer, Written};
 
 #[cfg(test)]
 mod tests;

@@ -3,121 +3,20 @@
 use std::collections::HashSet;
 use std::io::Read;
 
-use transforms::{Chain, ElementType, ValueRange, ViewChain};
+use transforms::{ElementType, ValueRange, ViewChain};
 
 use super::appender::Appender;
 use super::batch::{Batch, Checks, Cut, union};
+use super::map::DraftSource;
+use super::spec::{ExtentSpec, Integrity, Options, StreamSpec, ViewSpec};
 use super::spool::Spool;
 use super::{Output, WriteError, pipeline};
 use crate::density::{Crowded, Density};
 use crate::format::is_view_name;
 use crate::format::raw::INLINE_BYTES_MAX;
 use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN};
-use crate::format::{ChainIndex, ChainUse, Extent, Mapping, StreamIndex, ViewIndex};
-use crate::identity::Uuid;
+use crate::format::{ChainIndex, ChainUse, Extent, Mapping, SourceId, StreamIndex, ViewIndex};
 use crate::limits;
-
-/// Source bytes of a frame when nobody says otherwise.
-pub const FRAME_BYTES_DEFAULT: u64 = 64 << 10;
-/// The largest frame that the writer makes, in source bytes; its packed form has the format's limit besides.
-pub const FRAME_BYTES_MAX: u64 = limits::FRAME_PACKED_BYTES_MAX;
-/// The elements of a frame are a multiple of this, so that packed frames are whole bytes.
-const FRAME_ELEMENTS_UNIT: u64 = 8;
-
-/// What concerns the whole volume.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Logical block size of every view: 512 or 4096.
-    pub lba_bytes: u32,
-    /// Threads that encode. The volume is the same for every number.
-    pub threads: usize,
-    /// The volume's UUID. `None`: derived from the content, so that the same input gives the same volume.
-    pub volume_uuid: Option<Uuid>,
-    /// The program that writes, for people: up to 32 bytes are kept.
-    pub writer: String,
-}
-
-/// What vouches for stored bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Integrity {
-    /// A CRC-32C for each frame, or each 4 KiB.
-    #[default]
-    Crc32c,
-    /// Nothing: a flipped bit is presented. Streams without block steps only.
-    None,
-}
-
-/// How a stream is stored.
-#[derive(Debug, Clone)]
-pub struct StreamSpec {
-    /// The stored chain; its source type is that of the input.
-    pub chain: Chain,
-    /// Source bytes of a frame, for chains with block steps: rounded down to a multiple of 8 elements.
-    pub frame_bytes: u64,
-    /// What vouches for it.
-    pub integrity: Integrity,
-}
-
-impl StreamSpec {
-    /// The default frame and integrity.
-    #[must_use]
-    pub fn new(chain: Chain) -> StreamSpec {
-        StreamSpec {
-            chain,
-            frame_bytes: FRAME_BYTES_DEFAULT,
-            integrity: Integrity::Crc32c,
-        }
-    }
-
-    /// Whether a stream can be stored so.
-    ///
-    /// # Errors
-    /// [`WriteError::Refused`], with the rule.
-    pub fn check(&self) -> Result<(), WriteError> {
-        self.cut().map(|_| ())
-    }
-
-    fn cut(&self) -> Result<Cut, WriteError> {
-        let refused = |field, why| Err(WriteError::Refused { field, why });
-        if !self.chain.is_framed() {
-            return Ok(Cut {
-                chain: self.chain.clone(),
-                frame_elements: None,
-            });
-        }
-        if self.integrity == Integrity::None {
-            let why = format!(
-                "{} has frames, and frames always have a checksum",
-                self.chain
-            );
-            return refused("integrity", why);
-        }
-        let element_bytes = self.chain.source().bytes() as u64;
-        let frame_elements =
-            self.frame_bytes / element_bytes / FRAME_ELEMENTS_UNIT * FRAME_ELEMENTS_UNIT;
-        if frame_elements == 0 {
-            let why = format!(
-                "{} bytes hold less than {FRAME_ELEMENTS_UNIT} elements of {}; {} bytes are the least",
-                self.frame_bytes,
-                self.chain.source(),
-                FRAME_ELEMENTS_UNIT * element_bytes,
-            );
-            return refused("frame size", why);
-        }
-        let packed_bytes = self.chain.packed_bytes(frame_elements);
-        if self.frame_bytes > FRAME_BYTES_MAX || packed_bytes > limits::FRAME_PACKED_BYTES_MAX {
-            let why = format!(
-                "{} source bytes, {packed_bytes} packed: a frame has at most {FRAME_BYTES_MAX} of either",
-                self.frame_bytes
-            );
-            return refused("frame size", why);
-        }
-        Ok(Cut {
-            chain: self.chain.clone(),
-            frame_elements: Some(frame_elements),
-        })
-    }
-}
 
 /// How far a stream is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -145,29 +44,6 @@ pub struct Written {
     pub sha256: [u8; 32],
 }
 
-/// A run of presented bytes, to follow the one before.
-#[derive(Debug, Clone)]
-pub enum ExtentSpec {
-    /// So many zeros.
-    Zero {
-        /// Presented bytes.
-        bytes: u64,
-    },
-    /// These bytes, at most 40.
-    Inline(Vec<u8>),
-    /// Elements of a stream.
-    Linear {
-        /// The stream.
-        stream: StreamIndex,
-        /// The first of them.
-        first_element: u64,
-        /// How many.
-        elements: u64,
-        /// How they are presented.
-        view: ViewChain,
-    },
-}
-
 /// Writes one volume. Dropped before [`finish`](Writer::finish), it leaves nothing.
 ///
 /// Memory: below 256 MiB for any length of input, with the default frame size and any chain. It grows with the number of streams
@@ -177,6 +53,8 @@ pub struct Writer<O> {
     pub(super) options: Options,
     pub(super) spool: Spool,
     pub(super) chains: Vec<ChainUse>,
+    /// Files that are mapped: source 1 and on.
+    pub(super) sources: Vec<DraftSource>,
     pub(super) streams: Vec<DraftStream>,
     pub(super) views: Vec<DraftView>,
     names: HashSet<String>,
@@ -187,16 +65,26 @@ pub(super) struct DraftStream {
     pub(super) chain: ChainIndex,
     pub(super) cut: Cut,
     pub(super) integrity: Integrity,
+    /// Where its stored bytes lie: in the volume, or in a file that is mapped.
+    pub(super) source: SourceId,
     pub(super) stored_offset: u64,
+    /// Stored bytes before element 0.
+    pub(super) skip_bytes: u16,
     pub(super) written: Written,
     /// Where its frame sizes and checksums, or its checksums, are in the spool.
     pub(super) spooled_at: u64,
     pub(super) spooled_entries: u64,
 }
 
+impl DraftStream {
+    pub(super) fn is_mapped(&self) -> bool {
+        self.source != SourceId::OWN
+    }
+}
+
 /// A view whose table is not written yet.
 pub(super) struct DraftView {
-    pub(super) name: String,
+    pub(super) spec: ViewSpec,
     pub(super) presented_bytes: u64,
     /// Where its extents are in the spool.
     pub(super) spooled_at: u64,
@@ -220,6 +108,7 @@ impl<O: Output> Writer<O> {
             options,
             spool: Spool::default(),
             chains: Vec::new(),
+            sources: Vec::new(),
             streams: Vec::new(),
             views: Vec::new(),
             names: HashSet::new(),
@@ -273,7 +162,9 @@ impl<O: Output> Writer<O> {
             chain,
             cut,
             integrity: spec.integrity,
+            source: SourceId::OWN,
             stored_offset,
+            skip_bytes: 0,
             written: written.clone(),
             spooled_at,
             spooled_entries,
@@ -281,17 +172,21 @@ impl<O: Output> Writer<O> {
         Ok(written)
     }
 
-    /// Presents `extents`, one after the other, under `name`.
+    /// Presents `extents`, one after the other, under a name.
     ///
     /// # Errors
-    /// A name that is taken or not of 1 to 255 bytes, or an extent outside its stream.
+    /// A name that is taken or not of 1 to 255 bytes, a lossy view without a manifest or a manifest that is too long, or an extent outside
+    /// its stream.
     pub fn add_view(
         &mut self,
-        name: &str,
+        view: impl Into<ViewSpec>,
         extents: impl IntoIterator<Item = ExtentSpec>,
     ) -> Result<ViewIndex, WriteError> {
         let refused = |field, why: String| Err(WriteError::Refused { field, why });
+        let spec = view.into();
         let view = ViewIndex(count("views", self.views.len(), limits::VIEWS_MAX)?);
+        check_manifest(&spec)?;
+        let name = &spec.name;
         let name_bytes_max = limits::VIEW_NAME_BYTES_MAX;
         if name.is_empty() || name.len() as u64 > name_bytes_max {
             return refused(
@@ -305,15 +200,15 @@ impl<O: Output> Writer<O> {
             );
             return refused("name", why);
         }
-        if !self.names.insert(name.to_owned()) {
+        if !self.names.insert(name.clone()) {
             return refused("name", format!("{name:?} is a view of this volume already"));
         }
         let spooled_at = self.spool.len();
         let mut start = 0;
         let mut spooled_entries = 0;
         let mut density = Density::new();
-        for spec in extents {
-            let extent = self.extent(start, spec)?;
+        for extent in extents {
+            let extent = self.extent(start, extent)?;
             if extent.bytes == 0 {
                 continue;
             }
@@ -343,7 +238,7 @@ impl<O: Output> Writer<O> {
             self.spool.spill_if_full(&self.out.output)?;
         }
         self.views.push(DraftView {
-            name: name.to_owned(),
+            spec,
             presented_bytes: start,
             spooled_at,
             spooled_entries,
@@ -453,7 +348,7 @@ impl<O: Output> Writer<O> {
     }
 
     /// The index of a chain, which is stored once.
-    fn chain_index(&mut self, chain: ChainUse) -> Result<ChainIndex, WriteError> {
+    pub(super) fn chain_index(&mut self, chain: ChainUse) -> Result<ChainIndex, WriteError> {
         if let Some(found) = (0..).zip(&self.chains).find(|(_, known)| **known == chain) {
             return Ok(ChainIndex(found.0));
         }
@@ -484,8 +379,25 @@ fn spool_checks(batch: &Batch, spool: &mut Spool, output: &impl Output) -> Resul
     Ok(entries as u64)
 }
 
+fn check_manifest(view: &ViewSpec) -> Result<(), WriteError> {
+    let refused = |why: String| {
+        Err(WriteError::Refused {
+            field: "manifest",
+            why: format!("{:?}: {why}", view.name),
+        })
+    };
+    match &view.manifest {
+        None if view.lossy => refused("a lossy view says what was lost".to_owned()),
+        Some(manifest) if manifest.len() as u64 > limits::BLOB_BYTES_MAX => {
+            let bytes_max = limits::BLOB_BYTES_MAX;
+            refused(format!("{} bytes; at most {bytes_max} fit", manifest.len()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The index of one more of `what`.
-fn count(what: &'static str, have: usize, max: u64) -> Result<u32, WriteError> {
+pub(super) fn count(what: &'static str, have: usize, max: u64) -> Result<u32, WriteError> {
     match u32::try_from(have) {
         Ok(index) if u64::from(index) < max => Ok(index),
         _ => Err(WriteError::Refused {

@@ -1,0 +1,210 @@
+//! `xio map`: a volume of files that stay where they are.
+
+use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::anyhow;
+use serde_json::json;
+use transforms::ElementType;
+use volume::identity::uuid_text;
+use volume::write::{
+    ExtentSpec, FileOutput, Finished, Integrity, Mapped, Options, Region, WriteError, Writer,
+};
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::figures::share;
+use crate::layout::Layout;
+use crate::pack::{WRITER, default_name, hex, rounded_rate, whole};
+use crate::progress::Progress;
+use crate::stdout::print_line;
+use printout::size::grouped;
+
+/// Runs the command.
+pub fn run(arguments: &cli::Map) -> Result<(), Failure> {
+    let started = Instant::now();
+    let inputs = Input::open_all(arguments)?;
+    let (mapped, finished) = map(arguments, &inputs)?;
+    if arguments.json {
+        return print_line(to_json(arguments, &inputs, &mapped, &finished));
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    print_line(summary(arguments, &inputs, &finished, seconds))
+}
+
+/// A file to map.
+struct Input {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    /// How readers of the volume find it.
+    locator: PathBuf,
+}
+
+impl Input {
+    fn open_all(arguments: &cli::Map) -> Result<Vec<Input>, Failure> {
+        let folder = folder_of(&arguments.output)?;
+        arguments
+            .inputs
+            .iter()
+            .map(|path| Input::open(path, &folder, arguments))
+            .collect()
+    }
+
+    fn open(path: &Path, folder: &Path, arguments: &cli::Map) -> Result<Input, Failure> {
+        let failed = |error| Failure::io("reading", path, error);
+        let real = path.canonicalize().map_err(failed)?;
+        let metadata = real.metadata().map_err(failed)?;
+        if !metadata.is_file() {
+            return Err(Failure::usage(anyhow!(
+                "{} is not a regular file, and only such are mapped",
+                path.display()
+            )));
+        }
+        if arguments.output.canonicalize().is_ok_and(|it| it == real) {
+            return Err(Failure::usage(anyhow!(
+                "{} is to be mapped, and would be replaced by the volume: choose another name for it",
+                path.display()
+            )));
+        }
+        let bytes = metadata.len();
+        let element_type = arguments.dtype;
+        if !bytes.is_multiple_of(element_type.bytes() as u64) {
+            let error = WriteError::PartialElement {
+                bytes,
+                element_type,
+            };
+            return Err(Failure::from(error).about(path.display()));
+        }
+        Ok(Input {
+            path: path.to_owned(),
+            file: File::open(&real).map_err(failed)?,
+            bytes,
+            locator: match real.strip_prefix(folder) {
+                Ok(inside) => inside.to_owned(),
+                Err(_) => real,
+            },
+        })
+    }
+}
+
+/// The folder that the volume will lie in, without symbolic links.
+fn folder_of(output: &Path) -> Result<PathBuf, Failure> {
+    let folder = match output.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    folder
+        .canonicalize()
+        .map_err(|error| Failure::io("looking at", folder, error))
+}
+
+/// Maps the files: one stream each, and one view over all.
+fn map(arguments: &cli::Map, inputs: &[Input]) -> Result<(Vec<Mapped>, Finished), Failure> {
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => default_name(&arguments.inputs)?,
+    };
+    let layout = Layout {
+        lba_bytes: cli::lba_bytes(arguments.lba)?,
+        concat: arguments.concat,
+    };
+    let output = FileOutput::create(&arguments.output, arguments.force)?;
+    let options = Options {
+        lba_bytes: layout.lba_bytes,
+        threads: 1,
+        volume_uuid: None,
+        writer: WRITER.to_owned(),
+    };
+    let mut writer = Writer::new(output, options)?;
+    let progress = Progress::start("mapping", Some(total_bytes(inputs)));
+    let (mut extents, mut position, mut done_bytes) = (Vec::new(), 0, 0);
+    let mut mapped = Vec::with_capacity(inputs.len());
+    for input in inputs {
+        let region = region(input, arguments.dtype, arguments.integrity);
+        let file = writer
+            .map_file(
+                input.locator.as_os_str().as_bytes(),
+                &input.file,
+                &[region],
+                &mut |bytes| progress.set(done_bytes + bytes),
+            )
+            .map_err(|error| Failure::from(error).about(input.path.display()))?;
+        done_bytes += input.bytes;
+        let gap = layout.gap_before(position);
+        extents.push(ExtentSpec::Zero { bytes: gap });
+        extents.extend(file.streams.iter().map(whole));
+        position += gap + input.bytes;
+        mapped.push(file);
+    }
+    writer.add_view(&name, extents)?;
+    Ok((mapped, writer.finish()?))
+}
+
+fn region(input: &Input, element: ElementType, integrity: cli::Integrity) -> Region {
+    Region {
+        element,
+        offset: 0,
+        elements: input.bytes / element.bytes() as u64,
+        integrity: Integrity::from(integrity),
+    }
+}
+
+fn total_bytes(inputs: &[Input]) -> u64 {
+    inputs.iter().map(|input| input.bytes).sum()
+}
+
+fn summary(arguments: &cli::Map, inputs: &[Input], finished: &Finished, seconds: f64) -> String {
+    let bytes = total_bytes(inputs);
+    let mut text = format!(
+        "{}: {} bytes of {} in {} {} mapped by {} bytes ({} of them), in {seconds:.1} s ({}/s)",
+        arguments.output.display(),
+        grouped(bytes),
+        arguments.dtype,
+        inputs.len(),
+        if inputs.len() == 1 { "file" } else { "files" },
+        grouped(finished.volume_bytes),
+        share(finished.volume_bytes, bytes),
+        rounded_rate(bytes, seconds),
+    );
+    let outside = inputs.iter().find(|input| input.locator.is_absolute());
+    if let Some(parent) = outside.and_then(|input| input.locator.parent()) {
+        text.push_str(&format!(
+            "\nto serve or verify it, allow the place of the files: --allow-sources {}",
+            parent.display()
+        ));
+    }
+    text
+}
+
+fn to_json(
+    arguments: &cli::Map,
+    inputs: &[Input],
+    mapped: &[Mapped],
+    finished: &Finished,
+) -> serde_json::Value {
+    let sources = inputs.iter().zip(mapped).flat_map(|(input, file)| {
+        file.streams.iter().map(move |stream| {
+            json!({
+                "input": input.path.display().to_string(),
+                "locator": input.locator.display().to_string(),
+                "bytes": file.bytes,
+                "elements": stream.elements,
+                "range": stream.proven.map(|range| json!({
+                    "min": range.min.to_string(),
+                    "max": range.max.to_string(),
+                })),
+                "sha256": hex(&file.sha256),
+            })
+        })
+    });
+    json!({
+        "volume": arguments.output,
+        "volume_uuid": uuid_text(&finished.volume_uuid),
+        "volume_bytes": finished.volume_bytes,
+        "dtype": arguments.dtype.name(),
+        "sources": sources.collect::<Vec<_>>(),
+    })
+}
