@@ -50,7 +50,10 @@ def stages() -> list[Stage]:
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     operate_test = ("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target"), "--snapctl", str(TARGET / "debug/snapctl"))
     examples = TARGET / "debug/examples"
-    mount_test = ("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table"))
+    mount_test = (
+        *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
+        *("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target")),
+    )
     binaries = ("cargo", "build", "-p", "snap-target", "-p", "xio")
     python = (sys.executable, "-m", "unittest", "discover", "-s", "ci", "-t", "ci", "-p")
     return [
@@ -84,8 +87,8 @@ def stages() -> list[Stage]:
         ),
         Stage(
             "mount",
-            "a stock Linux kernel mounts what the erofs and gpt crates lay out",
-            (("cargo", "build", "-p", "erofs", "-p", "gpt", "--examples"), mount_test),
+            "a stock Linux kernel mounts what xio format makes, and what the erofs and gpt crates lay out",
+            (binaries, ("cargo", "build", "-p", "erofs", "-p", "gpt", "--examples"), mount_test),
             install=("ci/lab/install",),
         ),
         Stage(

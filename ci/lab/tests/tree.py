@@ -19,11 +19,11 @@ NAMES = (
 TARGET_BYTES = (1, 10, 59, 60, 64, 2047, 2048, 2049, 4000, 4095)
 
 
-def make_tree(folder: Path, seed: int) -> None:
+def make_tree(folder: Path, seed: int, files: int = FILES) -> None:
     dice = random.Random(f"{seed} tree")
     root = os.fsencode(folder)
     os.makedirs(root + b"/many")
-    for number in range(FILES):
+    for number in range(files):
         _put(root + b"/many/%05d.bin" % number, dice.randbytes(dice.choice(SIZES)))
     os.mkdir(root + b"/empty")
     for name in NAMES:

@@ -9,6 +9,7 @@ use clap_complete::Shell;
 use transforms::ElementType;
 
 use crate::failure::Failure;
+use crate::format::rule::Rule;
 use printout::size::Size;
 
 /// Pack dataset files into volumes that a target serves as NVMe disks, and check them.
@@ -43,12 +44,16 @@ pub enum Command {
     Pack(Pack),
     /// Make a volume of files that stay where they are
     Map(Map),
+    /// Lay a folder out as a disk that any Linux mounts, in a volume
+    Format(Format),
     /// Show what a volume holds
     Inspect(Inspect),
     /// Check a volume or a served namespace, by itself or against the files it was packed from
     Verify(Verify),
     /// Write the bytes that a volume presents to a file
     Unpack(Unpack),
+    /// Copy the files of a mountable disk into a folder, without mounting it
+    Cp(Cp),
     /// Pack real data, serve it over NVMe/TCP, read it back, compare every byte, and print what it cost
     Demo(Demo),
     /// Load a file, a block device or a namespace, and measure it, as fio does
@@ -213,6 +218,66 @@ pub fn lba_bytes(lba: Size) -> Result<u32, Failure> {
         .map_err(|_| Failure::usage(anyhow!("--lba {}: 512 and 4096 are possible", lba.0)))
 }
 
+const FORMAT_HELP: &str = "\
+The disk is a read-only EROFS of blocks of 4 KiB: folders, files and symbolic links with their modes, owners and times. A host mounts
+the namespace with 'mount -t erofs -o ro /dev/nvme0n1 /mnt', and readers open the files as they always did: each presents the bytes
+that it has in the folder.
+
+--store says how files are stored; chains are those of 'xio pack'. '*' in PATTERN is any run of bytes; a pattern with a '/' in it
+is held against the path from the folder on, another against the file's name. The first rule that fits is taken, and a file that none fits is
+stored as it is. The files of one rule share a stream.
+
+Examples:
+  xio format dataset -o dataset.xio
+  xio format dataset --store '*.bin=u32:u16+lz4' --store '*=u8:zstd:3' --label tokens -o dataset.xio
+
+A file that is changed while it is read is an error. The same folder gives the same volume, byte for byte.";
+
+/// `xio format`.
+#[derive(Debug, Args)]
+#[command(after_help = FORMAT_HELP)]
+pub struct Format {
+    /// The folder whose contents are the disk's root
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+
+    /// How the files that PATTERN fits are stored; may be given again
+    #[arg(long = "store", value_name = "PATTERN=TYPE:CHAIN")]
+    pub rules: Vec<Rule>,
+
+    /// Source bytes of a frame, the unit that chains with block steps are read in
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    pub frame: Size,
+
+    /// Logical block size of the disk: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    pub lba: Size,
+
+    /// Name of the view; otherwise that of the folder
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// Name of the filesystem, up to 15 bytes: what blkid calls LABEL
+    #[arg(long)]
+    pub label: Option<String>,
+
+    /// Threads that encode; otherwise one a core
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    /// The volume to write
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Print what was written as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
 const INSPECT_HELP: &str = "\
 Examples:
   xio inspect tokens.xio
@@ -293,6 +358,30 @@ pub struct Unpack {
     /// Replace FILE if it exists
     #[arg(long)]
     pub force: bool,
+}
+
+const CP_HELP: &str = "\
+SOURCE is a volume of 'xio format', or a namespace that is served from one. No root is needed. Files and folders get their permissions
+(but not set-user-ID, set-group-ID and sticky) and times; they belong to whoever copies. DIR appears under its name when it is complete.
+
+Examples:
+  xio cp dataset.xio dataset
+  xio cp 'nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:dataset?nsid=1' dataset";
+
+/// `xio cp`.
+#[derive(Debug, Args)]
+#[command(after_help = CP_HELP)]
+pub struct Cp {
+    /// A volume file, or nvme+tcp://HOST:PORT/NQN?nsid=N
+    pub source: String,
+
+    /// The folder to make; it must not be there
+    #[arg(value_name = "DIR")]
+    pub folder: PathBuf,
+
+    /// Also open what the volume maps in this directory; its own directory is always allowed
+    #[arg(long, value_name = "DIR")]
+    pub allow_sources: Vec<PathBuf>,
 }
 
 const DEMO_HELP: &str = "\

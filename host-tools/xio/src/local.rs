@@ -11,6 +11,9 @@ use crate::failure::Failure;
 /// Memory of a reader's cache: chunks are read in order, so little is worth keeping.
 const CACHE_BYTES: usize = 16 << 20;
 
+/// A reader with the files that it reads.
+pub type OwnedReader = Reader<Files>;
+
 /// An open volume and the files that its stored bytes are in.
 pub struct LocalVolume {
     /// What it holds.
@@ -49,6 +52,11 @@ impl LocalVolume {
             files,
             store_bytes,
         })
+    }
+
+    /// The one reader of a volume that is read by one thread.
+    pub fn into_reader(self) -> OwnedReader {
+        Reader::new(self.volume, self.files, CACHE_BYTES)
     }
 
     /// Something to read presented bytes with: one for each thread.

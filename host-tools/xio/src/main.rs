@@ -5,10 +5,12 @@
 mod bench;
 mod chunks;
 mod cli;
+mod cp;
 mod demo;
 mod failure;
 mod figures;
 mod files;
+mod format;
 mod inspect;
 mod layout;
 mod local;
@@ -37,9 +39,11 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Map(arguments) => map::run(&arguments),
+        Command::Format(arguments) => format::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Unpack(arguments) => unpack::run(&arguments),
+        Command::Cp(arguments) => cp::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => {

@@ -193,7 +193,7 @@ fn verify_namespace(url: &Url, arguments: &cli::Verify) -> Result<u64, Failure> 
 }
 
 /// The namespace that was named, or the only one.
-fn the_namespace(initiator: &Initiator, url: &Url) -> Result<u32, Failure> {
+pub fn the_namespace(initiator: &Initiator, url: &Url) -> Result<u32, Failure> {
     match (url.nsid, initiator.namespaces()) {
         (Some(nsid), _) => Ok(nsid),
         (None, [only]) => Ok(only.nsid.0),

@@ -2,12 +2,14 @@
 
 use super::support::Folder;
 
-const COMMANDS: [&str; 8] = [
+const COMMANDS: [&str; 10] = [
     "pack",
     "map",
+    "format",
     "inspect",
     "verify",
     "unpack",
+    "cp",
     "demo",
     "bench",
     "completions",

@@ -5,6 +5,7 @@
 mod bench;
 mod counters;
 mod demo;
+mod format;
 mod help;
 mod killed;
 mod mapped;

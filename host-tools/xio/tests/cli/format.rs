@@ -1,0 +1,327 @@
+//! A folder as a disk: what is presented is a filesystem with the folder's bytes, whatever the chains.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+
+use erofs::{Image, Kind, Walk};
+
+use super::served::{NQN, Target};
+use super::support::{Folder, Random};
+
+const BLOCK: u64 = 4096;
+
+/// Token ids below 50,000 in `.bin` files, and other things.
+fn dataset(folder: &Folder) {
+    let at = folder.path("dataset");
+    fs::create_dir_all(at.join("deep/deeper")).unwrap();
+    fs::create_dir(at.join("empty")).unwrap();
+    let mut random = Random::new(1);
+    for (name, ids) in [
+        ("train.bin", 100_000),
+        ("deep/val.bin", 1),
+        ("deep/deeper/none.bin", 0),
+        ("test.bin", 1024),
+    ] {
+        let bytes: Vec<u8> = (0..ids)
+            .flat_map(|_| (random.next() % 50_000).to_le_bytes())
+            .collect();
+        fs::write(at.join(name), bytes).unwrap();
+    }
+    fs::write(at.join("README"), b"words").unwrap();
+    fs::write(
+        at.join(std::ffi::OsString::from_vec(b"\xff\n".to_vec())),
+        [9; 5000],
+    )
+    .unwrap();
+    symlink("deep/val.bin", at.join("link")).unwrap();
+    fs::set_permissions(at.join("README"), fs::Permissions::from_mode(0o4640)).unwrap();
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    mode: u32,
+    owner: (u32, u32),
+    modified: (i64, i64),
+    content: Vec<u8>,
+}
+
+/// What is in a folder, by path.
+fn of_folder(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
+    let mut seen = BTreeMap::new();
+    let mut left = vec![root.to_owned()];
+    while let Some(folder) = left.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let about = fs::symlink_metadata(&path).unwrap();
+            let content = if about.is_dir() {
+                left.push(path.clone());
+                Vec::new()
+            } else if about.is_symlink() {
+                fs::read_link(&path).unwrap().into_os_string().into_vec()
+            } else {
+                fs::read(&path).unwrap()
+            };
+            let below = path
+                .strip_prefix(root)
+                .unwrap()
+                .as_os_str()
+                .as_bytes()
+                .to_vec();
+            let it = Seen {
+                mode: about.mode(),
+                owner: (about.uid(), about.gid()),
+                modified: (about.mtime(), about.mtime_nsec()),
+                content,
+            };
+            seen.insert(below, it);
+        }
+    }
+    seen
+}
+
+/// What a disk holds, by path.
+fn of_disk(disk: &[u8]) -> BTreeMap<Vec<u8>, Seen> {
+    let mut image = Image::open(disk, disk.len() as u64 / BLOCK).unwrap();
+    let mut seen = BTreeMap::new();
+    let mut walk = Walk::new();
+    while let Some(visit) = walk.next(&mut image).unwrap() {
+        let inode = visit.inode;
+        let (file_type, content) = match inode.kind {
+            Kind::Directory => (0o040_000, Vec::new()),
+            Kind::Symlink => (0o120_000, image.target(&inode).unwrap()),
+            Kind::File => {
+                let mut content = vec![0; usize::try_from(inode.bytes).unwrap()];
+                image.read(&inode, 0, &mut content).unwrap();
+                (0o100_000, content)
+            }
+        };
+        let attributes = inode.attributes;
+        let it = Seen {
+            mode: file_type | u32::from(attributes.permissions),
+            owner: (attributes.uid, attributes.gid),
+            modified: (
+                attributes.modified.seconds,
+                attributes.modified.nanoseconds.into(),
+            ),
+            content,
+        };
+        seen.insert(visit.path, it);
+    }
+    seen
+}
+
+#[test]
+fn a_folder_becomes_a_disk_with_its_bytes() {
+    let folder = Folder::new();
+    dataset(&folder);
+    let wanted = of_folder(&folder.path("dataset"));
+    assert_eq!(wanted.len(), 10);
+    for rules in [
+        &[][..],
+        &["--store", "*.bin=u32:u16+lz4", "--frame", "4KiB"],
+        &[
+            "--store",
+            "deep/*.bin=u32:bitpack:16",
+            "--store",
+            "*.bin=u32:u16+zstd:3",
+            "--store",
+            "*=u8:lz4",
+            "--lba",
+            "512",
+        ],
+    ] {
+        let format = [&["format", "dataset", "--force", "-o", "v.xio"], rules].concat();
+        folder.done(&format);
+        folder.done(["verify", "v.xio"]);
+        folder.done(["unpack", "v.xio", "--force", "-o", "disk.img"]);
+        let disk = folder.read("disk.img");
+        assert!(of_disk(&disk) == wanted, "{rules:?}");
+        // The same again, with another number of threads.
+        let first = folder.read("v.xio");
+        folder.done([&format[..], &["--threads", "3"]].concat());
+        assert!(folder.read("v.xio") == first, "{rules:?}");
+    }
+}
+
+/// What is in a folder, as a copy has it.
+fn of_copy(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
+    let mut seen = of_folder(root);
+    for it in seen.values_mut() {
+        it.mode &= 0o170_777;
+        // A symbolic link is made when it is copied.
+        if it.mode & 0o170_000 == 0o120_000 {
+            it.modified = (0, 0);
+        }
+    }
+    seen
+}
+
+#[test]
+fn a_disk_is_copied_from_its_volume_and_from_a_target() {
+    let folder = Folder::new();
+    dataset(&folder);
+    let readonly = folder.path("dataset/deep/deeper");
+    fs::set_permissions(&readonly, fs::Permissions::from_mode(0o555)).unwrap();
+    let wanted = of_copy(&folder.path("dataset"));
+    folder.done([
+        "format",
+        "dataset",
+        "--store",
+        "*.bin=u32:u16+lz4",
+        "-o",
+        "v.xio",
+    ]);
+    let said = folder.done(["cp", "v.xio", "copied"]);
+    assert_eq!(
+        said,
+        "copied: 6 files of 409,105 bytes, 3 folders, 1 symbolic links\n"
+    );
+    assert!(of_copy(&folder.path("copied")) == wanted);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    folder.done(["cp", &target.url(""), "served"]);
+    assert!(of_copy(&folder.path("served")) == wanted);
+
+    let exists = "copied exists already; choose another name";
+    folder.fails(2, exists, &["cp", "v.xio", "copied"]);
+    folder.write("plain", &[7; 8192]);
+    folder.done(["pack", "plain", "--dtype", "u8", "-o", "plain.xio"]);
+    folder.fails(
+        1,
+        "plain.xio: there is no EROFS here: its magic number is not at byte 1024",
+        &["cp", "plain.xio", "no"],
+    );
+    let before = folder.names();
+    assert!(!before.contains(&"no".to_owned()), "{before:?}");
+    assert!(
+        !before.iter().any(|name| name.starts_with('.')),
+        "{before:?}"
+    );
+}
+
+/// A disk whose directory has been tampered with, but whose volume is whole: nothing is left of the copy.
+#[test]
+fn a_disk_that_is_wrong_is_not_copied() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done(["format", "dataset", "-o", "v.xio"]);
+    folder.done(["unpack", "v.xio", "-o", "disk.img"]);
+    let mut disk = folder.read("disk.img");
+    let names = disk[4096..].windows(6).position(|bytes| bytes == b"README");
+    disk[4096 + names.unwrap()] = b'/';
+    folder.write("disk.img", &disk);
+    folder.done(["pack", "disk.img", "--dtype", "u8", "-o", "wrong.xio"]);
+    folder.fails(
+        1,
+        "wrong.xio: directory 128, its block 0: the name \"/EADME\" has a '/' or NUL in it",
+        &["cp", "wrong.xio", "no"],
+    );
+    assert_eq!(
+        folder.names(),
+        ["dataset", "disk.img", "v.xio", "wrong.xio"]
+    );
+}
+
+#[test]
+fn the_filesystems_identity_is_that_of_its_content() {
+    let folder = Folder::new();
+    dataset(&folder);
+    let uuid = |more: &[&str]| {
+        let format = [
+            &["format", "dataset", "--force", "--json", "-o", "v.xio"],
+            more,
+        ]
+        .concat();
+        let printed: serde_json::Value = serde_json::from_str(&folder.done(format)).unwrap();
+        folder.done(["unpack", "v.xio", "--force", "-o", "disk.img"]);
+        let disk = folder.read("disk.img");
+        assert_eq!(printed["disk_bytes"], disk.len());
+        assert_eq!(printed["files"], 6);
+        let on_disk: String = disk[1072..1088]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let uuid = printed["filesystem_uuid"].as_str().unwrap().to_owned();
+        assert_eq!(uuid.replace('-', ""), on_disk);
+        uuid
+    };
+    let first = uuid(&[]);
+    assert_eq!(uuid(&[]), first);
+    assert_eq!(uuid(&["--name", "other"]), first);
+    assert_ne!(uuid(&["--label", "other"]), first);
+    fs::write(folder.path("dataset/README"), b"wordz").unwrap();
+    assert_ne!(uuid(&[]), first);
+}
+
+#[test]
+fn what_cannot_be_a_disk_is_refused() {
+    let folder = Folder::new();
+    dataset(&folder);
+    let fails = |status, error: &str, more: &[&str]| {
+        folder.fails(
+            status,
+            error,
+            &[&["format", "dataset", "-o", "v.xio"], more].concat(),
+        );
+        assert_eq!(folder.names(), ["dataset"]);
+    };
+    fails(
+        1,
+        "dataset/train.bin: element 0 (byte 0) is 19548, which does not fit u8 (0..=255): it needs 15 bits, and later elements may need more; choose a wider stored chain",
+        &["--store", "train.bin=u32:u8"],
+    );
+    fails(
+        1,
+        "dataset/README: the input is 5 bytes, which is not a whole number of u32 elements of 4 bytes: 1 bytes are left after element 1; check the element type, or cut the input",
+        &["--store", "*=u32:none"],
+    );
+    fails(
+        2,
+        "the volume's name sixteen bytes it; up to 15 bytes without NUL are possible",
+        &["--label", "sixteen bytes it"],
+    );
+    fails(
+        2,
+        "--lba 4294967296: 512 and 4096 are possible",
+        &["--lba", "4GiB"],
+    );
+    let _listener = UnixListener::bind(folder.path("dataset/socket")).unwrap();
+    fails(
+        2,
+        "dataset/socket is neither a file nor a folder nor a symbolic link; a disk holds no devices, pipes and sockets",
+        &[],
+    );
+    folder.fails(
+        2,
+        "dataset/README is not a folder",
+        &["format", "dataset/README", "-o", "v.xio"],
+    );
+    let wrong = folder.xio(["format", "dataset", "--store", "*.bin", "-o", "v.xio"]);
+    assert_eq!(wrong.status, 2);
+    assert!(
+        wrong
+            .stderr
+            .contains("it is PATTERN=TYPE:CHAIN, such as '*.bin=u32:u16+lz4'"),
+        "{}",
+        wrong.stderr
+    );
+}
+
+/// The second of two files in a stream: the place is one in that file.
+#[test]
+fn a_value_that_does_not_fit_is_found_in_its_file() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.write("d/a", &[0; 400]);
+    let mut second = [0; 400];
+    second[40..44].copy_from_slice(&70_000u32.to_le_bytes());
+    folder.write("d/b", &second);
+    folder.fails(
+        1,
+        "d/b: element 10 (byte 40) is 70000, which does not fit u16 (0..=65535): it needs 17 bits, and later elements may need more; choose a wider stored chain",
+        &["format", "d", "--store", "*=u32:u16", "-o", "v.xio"],
+    );
+}
