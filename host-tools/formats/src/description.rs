@@ -124,6 +124,17 @@ impl Payload {
     }
 }
 
+/// A file that belongs to one: they are presented together, or not changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Companion {
+    /// In the same folder, of the same name with this extension instead.
+    Extension(&'static str),
+    /// In the same folder, of this name.
+    Name(&'static str),
+    /// Below the same folder, of this relative name, which the file says: neither absolute nor with `..`.
+    Listed(String),
+}
+
 /// What a file is.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Description {
@@ -137,7 +148,9 @@ pub struct Description {
     pub alignment: u64,
     /// Why the file can only be passed through as it is; `None` where its types can be changed.
     pub pass_through: Option<String>,
-    /// What else a person should know: files that belong to this one, a reader that hard-codes a type.
+    /// Files that belong to this one.
+    pub companions: Vec<Companion>,
+    /// What else a person should know, as that a reader hard-codes a type.
     pub notes: Vec<String>,
     pub(crate) details: Details,
 }
@@ -166,6 +179,7 @@ impl Description {
             payloads: Vec::new(),
             alignment: 1,
             pass_through: Some(reason.into()),
+            companions: Vec::new(),
             notes: Vec::new(),
             details: Details::None,
         }
@@ -184,9 +198,25 @@ impl Description {
             payloads,
             alignment: 1,
             pass_through: None,
+            companions: Vec::new(),
             notes: Vec::new(),
             details,
         }
+    }
+
+    /// The bytes that no payload covers: headers, indexes, padding, and the whole of a file without payloads.
+    #[must_use]
+    pub fn headers(&self) -> Vec<Range<u64>> {
+        let mut headers = Vec::new();
+        let mut position = 0;
+        let end = self.file_bytes..self.file_bytes;
+        for covered in self.payloads.iter().map(Payload::range).chain([end]) {
+            if position < covered.start {
+                headers.push(position..covered.start);
+            }
+            position = position.max(covered.end);
+        }
+        headers
     }
 
     /// The payload that holds the byte at `offset`, if one does.

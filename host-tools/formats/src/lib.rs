@@ -32,7 +32,7 @@ pub mod rules;
 pub mod safetensors;
 mod source;
 
-pub use description::{Contents, Description, Format, Payload};
+pub use description::{Companion, Contents, Description, Format, Payload};
 pub use dtype::{Conversion, Dtype};
 pub use error::FormatError;
 pub use presentation::{Part, Presentation, Targets};

@@ -9,7 +9,7 @@
 //! A pointer is a byte offset into the `.bin`; a document entry is the number of its first sequence. The modes are there in multimodal
 //! datasets only.
 
-use crate::description::{Contents, Description, Details, Payload};
+use crate::description::{Companion, Contents, Description, Details, Payload};
 use crate::limits::MEGATRON_REWRITTEN_SEQUENCES_MAX;
 use crate::presentation::Presentation;
 use crate::source::{self, u32_at, u64_at};
@@ -51,8 +51,9 @@ pub(crate) fn describe(source: &dyn ByteSource) -> Result<Description, FormatErr
         source.bytes(),
         "it is rewritten together with its .bin",
     );
+    description.companions.push(Companion::Extension("bin"));
     description.notes.push(format!(
-        "{} sequences of {} ids in the .bin of the same name",
+        "{} sequences of {} ids",
         header.sequences, header.dtype
     ));
     Ok(description)

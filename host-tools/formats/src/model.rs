@@ -176,6 +176,18 @@ pub(crate) fn is_index(text: &str) -> bool {
     json::member(&members, "weight_map").is_some_and(|map| map.get().starts_with('{'))
 }
 
+/// The names of the shards that an index lists, each once, in the order in which they come.
+pub(crate) fn listed(text: &str) -> Vec<String> {
+    let members = json::members(text).unwrap_or_default();
+    let map = json::member(&members, "weight_map").map(json::inner);
+    let names = map.unwrap_or_default().into_iter();
+    let mut seen = HashSet::new();
+    names
+        .filter_map(|(_, shard)| json::string(shard))
+        .filter(|shard| seen.insert(shard.clone()))
+        .collect()
+}
+
 /// `metadata.total_size` of an index, moved by what its shards' data became longer or shorter; `None` where nothing changed.
 ///
 /// It counts the tensors' bytes, without headers (huggingface_hub, `split_state_dict_into_shards_factory`).

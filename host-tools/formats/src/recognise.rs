@@ -1,6 +1,8 @@
 //! What a file is, by its content.
 
-use crate::description::{Contents, Description, Details, Payload};
+use std::path::{Component, Path};
+
+use crate::description::{Companion, Contents, Description, Details, Payload};
 use crate::source::head;
 use crate::{ByteSource, Dtype, Format, FormatError};
 use crate::{gguf, llmc, mds, megatron, model, npy, other, safetensors};
@@ -75,20 +77,29 @@ fn describe_json(source: &dyn ByteSource) -> Result<Option<Description>, FormatE
     let Some(text) = model::document(source)? else {
         return Ok(None);
     };
-    let (format, reason) = if model::is_index(&text) {
-        (
-            Format::SafetensorsIndex,
-            "it is rewritten together with the shards that it names",
-        )
+    let (format, listed) = if model::is_index(&text) {
+        (Format::SafetensorsIndex, model::listed(&text))
     } else if mds::is_index(&text) {
-        (
-            Format::MdsIndex,
-            "it is rewritten together with the shards that it names",
-        )
+        (Format::MdsIndex, mds::listed(&text))
     } else {
         return Ok(None);
     };
-    Ok(Some(Description::opaque(format, source.bytes(), reason)))
+    let reason = "it is rewritten together with the shards that it names";
+    let mut description = Description::opaque(format, source.bytes(), reason);
+    for name in listed {
+        if !is_below(&name) {
+            let why = format!("names {name:?}, which is not below its folder");
+            return Err(FormatError::malformed(format, 0, why));
+        }
+        description.companions.push(Companion::Listed(name));
+    }
+    Ok(Some(description))
+}
+
+/// Whether a name from a file leads to a place below the file's own folder, whatever is there.
+fn is_below(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    !name.is_empty() && components.all(|component| matches!(component, Component::Normal(_)))
 }
 
 fn unknown(file_bytes: u64) -> Description {

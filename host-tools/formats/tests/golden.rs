@@ -13,7 +13,8 @@ use formats::megatron::Index;
 use formats::model::{self, Changed, ModelFile};
 use formats::rules::Rules;
 use formats::{
-    ByteSource, Description, Dtype, Format, FormatError, Presentation, describe, describe_as,
+    ByteSource, Companion, Description, Dtype, Format, FormatError, Presentation, describe,
+    describe_as,
 };
 
 fn folder() -> PathBuf {
@@ -185,9 +186,58 @@ fn payloads_are_where_the_readers_find_them() {
             ("typed", vec![1], 4)
         ]
     );
+    let gaps = gguf.headers();
+    assert_eq!(gaps[0], 0..gguf.payloads[0].offset);
+    let covered: u64 = gguf.payloads.iter().map(|p| p.bytes).sum();
+    let rest: u64 = gaps.iter().map(|gap| gap.end - gap.start).sum();
+    assert_eq!((covered + rest, gaps.len()), (gguf.file_bytes, 4));
+    let tar = described("other/a.tar").headers();
+    assert!(tar.len() == 1 && tar[0] == (0..1536), "{tar:?}");
     let place = mds.payloads[1].offset;
     assert_eq!(mds.payload_at(place + 23), Some(&mds.payloads[1]));
     assert_eq!(mds.payload_at(place + 24), None);
+}
+
+#[test]
+fn what_belongs_to_a_file_is_named() {
+    let listed = |names: &[&str]| -> Vec<Companion> {
+        names
+            .iter()
+            .map(|n| Companion::Listed((*n).to_owned()))
+            .collect()
+    };
+    for (name, expected) in [
+        ("megatron/text-i32.idx", vec![Companion::Extension("bin")]),
+        (
+            "mds/f32/shard.00002.mds",
+            vec![Companion::Name("index.json")],
+        ),
+        (
+            "model/f32/model.safetensors.index.json",
+            listed(&[
+                "model-00002-of-00002.safetensors",
+                "model-00001-of-00002.safetensors",
+            ]),
+        ),
+        (
+            "mds/zip/index.json",
+            listed(&[
+                "shard.00000.mds.bz2",
+                "shard.00001.mds.bz2",
+                "shard.00002.mds.bz2",
+                "shard.00003.mds.bz2",
+            ]),
+        ),
+        ("npy/plane.npy", vec![]),
+    ] {
+        assert_eq!(described(name).companions, expected, "{name}");
+    }
+    for name in ["../a", "/etc/passwd", "a/../b", "", ".."] {
+        let index = format!("{{\"weight_map\": {{\"w\": \"{name}\"}}}}");
+        let error = describe(&index.as_bytes()).unwrap_err().to_string();
+        assert!(error.contains("which is not below its folder"), "{error}");
+    }
+    assert!(describe(&&b"{\"weight_map\": {\"w\": \"parts/a\"}}"[..]).is_ok());
 }
 
 #[test]

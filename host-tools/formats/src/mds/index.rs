@@ -73,6 +73,16 @@ fn malformed(why: impl Into<String>) -> FormatError {
     FormatError::malformed(Format::MdsIndex, 0, why)
 }
 
+/// The names of the files that an index lists: a compressed shard by that name, others by the raw one.
+pub(crate) fn listed(text: &str) -> Vec<String> {
+    let entries = shards(text).unwrap_or_default();
+    let entry = |shard: &RawValue| serde_json::from_str::<Entry>(shard.get()).ok();
+    let files = entries.into_iter().filter_map(entry);
+    files
+        .map(|entry| entry.zip_data.unwrap_or(entry.raw_data).basename)
+        .collect()
+}
+
 /// The shards' values, as they are written.
 fn shards(text: &str) -> Result<Vec<&RawValue>, FormatError> {
     let members = json::members(text).map_err(|e| malformed(e.to_string()))?;

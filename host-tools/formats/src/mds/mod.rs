@@ -18,11 +18,11 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
-pub(crate) use index::is_index;
 pub use index::{ChangedShard, Columns, Index, ShardEntry};
+pub(crate) use index::{is_index, listed};
 
 use self::array::{Array, Encoding};
-use crate::description::{Contents, Description, Details, Payload};
+use crate::description::{Companion, Contents, Description, Details, Payload};
 use crate::limits::{HEADER_BYTES_MAX, MDS_COLUMNS_MAX, MDS_PAYLOADS_MAX, MDS_SAMPLES_MAX};
 use crate::presentation::{self, AllWanted, Change, Presentation, Targets, Wanted};
 use crate::source::{self, Buffered, u32_at};
@@ -111,9 +111,10 @@ pub(crate) fn describe(source: &dyn ByteSource) -> Result<Option<Description>, F
         payloads,
         Details::Mds(shard),
     );
-    description.notes.push(
-        "its size and hashes stand in index.json, which has to be rewritten with it".to_owned(),
-    );
+    description.companions.push(Companion::Name("index.json"));
+    description
+        .notes
+        .push("its size and hashes stand in the index".to_owned());
     Ok(Some(description))
 }
 
