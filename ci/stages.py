@@ -42,10 +42,10 @@ class Outcome:
 def stages() -> list[Stage]:
     test: tuple[str, ...] = ("test", "--no-fail-fast", "--lib", "--bins", "--tests")
     # Tests that need another package's program are ignored where all are run.
-    admin_test: tuple[str, ...] = ("test", "-p", "snapctl", "--test", "cli", "--", "--ignored")
+    admin_test: tuple[str, ...] = ("test", "--workspace", "--test", "cli", "--", "--ignored", "daemon::")
     if shutil.which("cargo-nextest"):
         test = ("nextest", "run", "--no-fail-fast", "--no-tests=pass")
-        admin_test = ("nextest", "run", "-p", "snapctl", "--run-ignored", "only")
+        admin_test = ("nextest", "run", "--workspace", "-E", "package(snapctl)", "--run-ignored", "only")
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     operate_test = ("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target"), "--snapctl", str(TARGET / "debug/snapctl"))
@@ -54,7 +54,8 @@ def stages() -> list[Stage]:
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
         *("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target")),
     )
-    binaries = ("cargo", "build", "-p", "snap-target", "-p", "xio")
+    # All at once, and the examples with them, whose dependencies have the features that those of tests have: nothing is compiled twice.
+    programs = ("cargo", "build", "--workspace", "--bins", "--examples")
     python = (sys.executable, "-m", "unittest", "discover", "-s", "ci", "-t", "ci", "-p")
     return [
         Stage("format", "rustfmt", (("cargo", "fmt", "--all", "--check"),)),
@@ -63,17 +64,17 @@ def stages() -> list[Stage]:
         Stage("clippy", "lints, warnings are errors", (("cargo", "clippy", "--workspace", *lint),)),
         Stage("tests", "unit, property and integration tests", (("cargo", *test, "--workspace"),)),
         Stage("doc-tests", "examples in the API documents", (("cargo", "test", "--workspace", "--doc"),)),
-        Stage("demo", "the main job, every byte compared", (binaries, (str(TARGET / "debug/xio"), "demo"))),
+        Stage("demo", "the main job, every byte compared", (programs, (str(TARGET / "debug/xio"), "demo"))),
         Stage(
             "admin",
             "snapctl changes a running daemon, and a host sees it",
-            (("cargo", "build", "-p", "snap-target", "-p", "snapctl"), ("cargo", *admin_test)),
+            (programs, ("cargo", *admin_test)),
         ),
         Stage(
             "formats",
             "views, opened with each format's own reader",
             (
-                ("cargo", "build", "-p", "formats", "--example", "view"),
+                programs,
                 ("ci/formats/test", "--view", str(TARGET / "debug/examples/view")),
             ),
             install=("ci/formats/install",),
@@ -82,19 +83,19 @@ def stages() -> list[Stage]:
         Stage(
             "lab",
             "a real Linux NVMe host against snap-target",
-            (binaries, lab_test),
+            (programs, lab_test),
             install=("ci/lab/install",),
         ),
         Stage(
             "mount",
             "a stock Linux kernel mounts what xio format makes, and what the erofs and gpt crates lay out",
-            (binaries, ("cargo", "build", "-p", "erofs", "-p", "gpt", "--examples"), mount_test),
+            (programs, mount_test),
             install=("ci/lab/install",),
         ),
         Stage(
             "operate",
             "an operator changes what is served while real Linux hosts have it",
-            (("cargo", "build", "-p", "snap-target", "-p", "snapctl"), operate_test),
+            (programs, operate_test),
             install=("ci/lab/install",),
         ),
         Stage(
