@@ -42,6 +42,13 @@ struct Candidate {
     buried: Option<Moment>,
 }
 
+impl Candidate {
+    /// To a command that began then.
+    fn may_show(&self, value: Value, began: Moment) -> bool {
+        self.values.contains(&value) && self.buried.is_none_or(|buried| buried > began)
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Block {
     candidates: Vec<Candidate>,
@@ -345,10 +352,11 @@ impl Model {
         let block = &mut self.blocks[at(lba)];
         let mut matching = 0;
         for candidate in &mut block.candidates {
-            let is_permitted = candidate.buried.is_none_or(|buried| buried > began);
-            if candidate.values.contains(&value) {
-                matching += usize::from(is_permitted);
-            } else if candidate.ended.is_some_and(|ended| ended < began) {
+            if candidate.may_show(value, began) {
+                matching += 1;
+            } else if !candidate.values.contains(&value)
+                && candidate.ended.is_some_and(|ended| ended < began)
+            {
                 candidate.buried.get_or_insert(now);
             }
         }
@@ -358,7 +366,7 @@ impl Model {
         );
         if matching == 1 {
             let mut candidates = block.candidates.iter_mut();
-            if let Some(only) = candidates.find(|it| it.values.contains(&value)) {
+            if let Some(only) = candidates.find(|it| it.may_show(value, began)) {
                 only.values = vec![value];
             }
         }
