@@ -75,25 +75,39 @@ impl Ring {
     pub fn push(&mut self, request: &Request) -> Result<(), Error> {
         let end = u64::from(request.skip) + u64::from(request.len);
         let fits = end <= self.buffers.slot_bytes() as u64;
-        let Some(busy) = self
-            .busy
-            .get_mut(request.slot)
-            .filter(|busy| fits && !**busy)
-        else {
+        if !fits || self.busy.get(request.slot) != Some(&false) {
             return Err(failed(
                 "taking a command",
                 io::ErrorKind::InvalidInput.into(),
             ));
-        };
+        }
         let entry = entry(&self.buffers, self.file, self.fixed, request)
             .flags(self.flags)
             .user_data(request.slot as u64);
         // SAFETY: the entry names the file, which the owner keeps open, and the slot's own buffer within its bounds. That stays in place
         // and nobody else's until the command is complete: `busy` says so to `buffer`, and `drop` waits.
-        let pushed = unsafe { self.uring.submission().push(&entry) };
-        pushed.map_err(|_| failed("queueing a command", io::ErrorKind::WouldBlock.into()))?;
-        *busy = true;
+        while unsafe { self.uring.submission().push(&entry) }.is_err() {
+            self.wait_for_entry()?;
+        }
+        if let Some(busy) = self.busy.get_mut(request.slot) {
+            *busy = true;
+        }
         Ok(())
+    }
+
+    /// Returns when an entry of the submission queue may be free. There are as many as slots, but the kernel's thread, which takes several at a time,
+    /// may have ended a command before it says that it has taken its entry.
+    fn wait_for_entry(&mut self) -> Result<(), Error> {
+        let doing = "queueing a command";
+        if !self.polled {
+            return Err(failed(doing, io::ErrorKind::WouldBlock.into()));
+        }
+        // A thread that sleeps takes nothing.
+        self.commit()?;
+        match self.uring.submitter().squeue_wait() {
+            Err(error) if !is_passing(&error) => Err(failed(doing, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Tells the kernel of what was pushed.
