@@ -282,13 +282,19 @@ impl Model {
         }
     }
 
-    /// Preempt and Abort: what these clients have under way at the target has ended. What has not reached it is judged when it does.
-    pub fn fence(&mut self, is_of: impl Fn(usize) -> bool) {
+    /// Preempt and Abort: what these clients have under way at the target has ended. What has not reached it is judged when it does; so what is lost has
+    /// ended only where its host could not write again meanwhile.
+    pub fn fence(
+        &mut self,
+        is_of: impl Fn(usize) -> bool,
+        could_not_write: impl Fn(usize) -> bool,
+    ) {
         let now = self.tick();
         let candidates = self.blocks.iter_mut().flat_map(|it| &mut it.candidates);
         for candidate in candidates.filter(|it| is_of(it.client) && it.ended.is_none()) {
             match candidate.is_lost {
-                true => candidate.ended = Some(now),
+                true if could_not_write(candidate.client) => candidate.ended = Some(now),
+                true => {}
                 false => candidate.fenced = Some(now),
             }
         }

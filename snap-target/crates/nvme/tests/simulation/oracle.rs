@@ -243,9 +243,13 @@ impl Oracle {
 
     /// Clients are numbered so that a client's host is its number modulo the hosts.
     fn fence(&mut self, hosts: &[usize]) {
-        let hosts = hosts.to_vec();
-        self.disk
-            .fence(|client| hosts.contains(&(client % crate::plan::HOSTS)));
+        let now = self.disk.tick();
+        let host_of = |client| client % crate::plan::HOSTS;
+        let reservations = &self.reservations;
+        self.disk.fence(
+            |client| hosts.contains(&host_of(client)),
+            |client| !reservations.may(host_of(client), Group::Write, now).0,
+        );
     }
 
     fn reported(&mut self, io: &Io, status: Status, data: &[u8]) {
