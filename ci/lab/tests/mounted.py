@@ -92,7 +92,7 @@ def test_filesystem(report: Report, guest: Guest, device: str, source: Path, see
 
 
 def test_served(report: Report, host: Host, source: Path, seed: int) -> None:
-    """The namespace that `xio format` made, through the target and the kernel's own NVMe host."""
+    """The namespace that `xio pack` made of a folder, through the target and the kernel's own NVMe host."""
     guest = host.guest
     with report.test("served over NVMe/TCP: connect and mount"):
         guest.run("modprobe nvme-tcp").checked()

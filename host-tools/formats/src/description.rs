@@ -167,6 +167,12 @@ pub(crate) enum Details {
 }
 
 impl Description {
+    /// A file that nobody looks into: it is passed through as it is, and why.
+    #[must_use]
+    pub fn unexamined(file_bytes: u64, reason: impl Into<String>) -> Description {
+        Description::opaque(Format::Unknown, file_bytes, reason)
+    }
+
     /// A file that is passed through as it is, and why.
     pub(crate) fn opaque(
         format: Format,

@@ -20,7 +20,7 @@ use crate::rules::Rules;
 use crate::{ByteSource, Dtype, Format, FormatError, json};
 
 /// The one file that is known by its name: a hub's readers look for it by that.
-const CONFIG: &str = "config.json";
+pub const CONFIG: &str = "config.json";
 /// The members of a configuration that name a type, newest first (transformers 4 and 5).
 const DTYPE_KEYS: [&str; 2] = ["dtype", "torch_dtype"];
 
@@ -115,7 +115,10 @@ fn plan_file(
     let description = describe(file.source)?;
     let is_weights = matches!(description.format, Format::Safetensors | Format::Gguf);
     // Arrays beside a model (a .npy of positions) are not its weights.
-    let target = |payload: &Payload| is_weights.then(|| rules.target(payload)).flatten();
+    let target = |payload: &Payload| {
+        let target = || target(description.format, payload, rules);
+        is_weights.then(target).flatten()
+    };
     let presentation = description.present(file.source, &target, alignment)?;
     let payload_bytes = presentation::wanted(&description.payloads, &target)?.bytes();
     Ok(PlannedFile {
@@ -124,6 +127,15 @@ fn plan_file(
         presentation,
         payload_bytes,
     })
+}
+
+/// What a tensor becomes. llama.cpp wants norms and biases in f32: a type for everything leaves them, a rule for them is refused.
+fn target(format: Format, payload: &Payload, rules: &Rules) -> Option<Dtype> {
+    let stays = format == Format::Gguf && payload.rank() < 2 && rules.is_for_everything();
+    if stays {
+        return None;
+    }
+    rules.target(payload)
 }
 
 /// What becomes of the bytes of each stored type.
@@ -143,7 +155,7 @@ impl Weights {
                 continue;
             };
             *self.stored_bytes.entry(stored).or_default() += payload.bytes;
-            if let Some(presented) = rules.target(payload) {
+            if let Some(presented) = target(description.format, payload, rules) {
                 let changed = self.changes.entry((stored, presented)).or_default();
                 changed.tensors += 1;
                 changed.bytes += payload.bytes;
@@ -319,7 +331,7 @@ pub fn unchanged<'a>(
         file.description
             .payloads
             .iter()
-            .filter(move |payload| rules.target(payload).is_none())
+            .filter(move |payload| target(file.description.format, payload, rules).is_none())
             .map(move |payload| (file.name.as_str(), payload))
     })
 }

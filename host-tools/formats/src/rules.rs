@@ -40,6 +40,12 @@ impl Rules {
         }
     }
 
+    /// Whether they are one type for whatever can become it.
+    #[must_use]
+    pub fn is_for_everything(&self) -> bool {
+        matches!(self.rules.as_slice(), [only] if only.pattern == "*" && only.rank == (0..=usize::MAX))
+    }
+
     /// The type that `payload` is to be presented in; `None` for its own.
     ///
     /// A rule changes what can become its type: integers stay integers, floats stay floats, and what has no element type stays as it

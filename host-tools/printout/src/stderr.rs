@@ -13,3 +13,8 @@ pub fn error(why: impl Display) {
     };
     eprintln!("{on}error:{off} {why}");
 }
+
+/// Prints what a person should know, though nothing failed.
+pub fn note(text: impl Display) {
+    eprintln!("note: {text}");
+}

@@ -7,10 +7,10 @@ mod chunks;
 mod cli;
 mod cp;
 mod demo;
+mod disk;
 mod failure;
 mod figures;
 mod files;
-mod format;
 mod inspect;
 mod layout;
 mod local;
@@ -39,7 +39,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Map(arguments) => map::run(&arguments),
-        Command::Format(arguments) => format::run(&arguments),
+        Command::Format(arguments) => disk::format(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Unpack(arguments) => unpack::run(&arguments),

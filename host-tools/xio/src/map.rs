@@ -14,6 +14,7 @@ use volume::write::{
 };
 
 use crate::cli;
+use crate::disk;
 use crate::failure::Failure;
 use crate::figures::share;
 use crate::layout::Layout;
@@ -24,14 +25,29 @@ use printout::size::grouped;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Map) -> Result<(), Failure> {
+    let Some(element_type) = arguments.elements.dtype else {
+        return disk::map(arguments);
+    };
     let started = Instant::now();
-    let inputs = Input::open_all(arguments)?;
-    let (mapped, finished) = map(arguments, &inputs)?;
-    if arguments.json {
-        return print_line(to_json(arguments, &inputs, &mapped, &finished));
+    let inputs = Input::open_all(arguments, element_type)?;
+    let (mapped, finished) = map(arguments, element_type, &inputs)?;
+    if arguments.volume.json {
+        return print_line(to_json(
+            arguments,
+            element_type,
+            &inputs,
+            &mapped,
+            &finished,
+        ));
     }
     let seconds = started.elapsed().as_secs_f64();
-    print_line(summary(arguments, &inputs, &finished, seconds))
+    print_line(summary(
+        arguments,
+        element_type,
+        &inputs,
+        &finished,
+        seconds,
+    ))
 }
 
 /// A file to map.
@@ -44,16 +60,21 @@ struct Input {
 }
 
 impl Input {
-    fn open_all(arguments: &cli::Map) -> Result<Vec<Input>, Failure> {
-        let folder = folder_of(&arguments.output)?;
+    fn open_all(arguments: &cli::Map, element_type: ElementType) -> Result<Vec<Input>, Failure> {
+        let folder = disk::folder_of(&arguments.volume.output)?;
         arguments
             .inputs
             .iter()
-            .map(|path| Input::open(path, &folder, arguments))
+            .map(|path| Input::open(path, &folder, arguments, element_type))
             .collect()
     }
 
-    fn open(path: &Path, folder: &Path, arguments: &cli::Map) -> Result<Input, Failure> {
+    fn open(
+        path: &Path,
+        folder: &Path,
+        arguments: &cli::Map,
+        element_type: ElementType,
+    ) -> Result<Input, Failure> {
         let failed = |error| Failure::io("reading", path, error);
         let real = path.canonicalize().map_err(failed)?;
         let metadata = real.metadata().map_err(failed)?;
@@ -63,14 +84,18 @@ impl Input {
                 path.display()
             )));
         }
-        if arguments.output.canonicalize().is_ok_and(|it| it == real) {
+        if arguments
+            .volume
+            .output
+            .canonicalize()
+            .is_ok_and(|it| it == real)
+        {
             return Err(Failure::usage(anyhow!(
                 "{} is to be mapped, and would be replaced by the volume: choose another name for it",
                 path.display()
             )));
         }
         let bytes = metadata.len();
-        let element_type = arguments.dtype;
         if !bytes.is_multiple_of(element_type.bytes() as u64) {
             let error = WriteError::PartialElement {
                 bytes,
@@ -90,28 +115,21 @@ impl Input {
     }
 }
 
-/// The folder that the volume will lie in, without symbolic links.
-fn folder_of(output: &Path) -> Result<PathBuf, Failure> {
-    let folder = match output.parent() {
-        Some(folder) if folder != Path::new("") => folder,
-        _ => Path::new("."),
-    };
-    folder
-        .canonicalize()
-        .map_err(|error| Failure::io("looking at", folder, error))
-}
-
 /// Maps the files: one stream each, and one view over all.
-fn map(arguments: &cli::Map, inputs: &[Input]) -> Result<(Vec<Mapped>, Finished), Failure> {
-    let name = match &arguments.name {
+fn map(
+    arguments: &cli::Map,
+    element_type: ElementType,
+    inputs: &[Input],
+) -> Result<(Vec<Mapped>, Finished), Failure> {
+    let name = match &arguments.volume.name {
         Some(name) => name.clone(),
         None => default_name(&arguments.inputs)?,
     };
     let layout = Layout {
-        lba_bytes: cli::lba_bytes(arguments.lba)?,
-        concat: arguments.concat,
+        lba_bytes: cli::lba_bytes(arguments.volume.lba)?,
+        concat: arguments.elements.concat,
     };
-    let output = FileOutput::create(&arguments.output, arguments.force)?;
+    let output = FileOutput::create(&arguments.volume.output, arguments.volume.force)?;
     let options = Options {
         lba_bytes: layout.lba_bytes,
         threads: 1,
@@ -123,7 +141,7 @@ fn map(arguments: &cli::Map, inputs: &[Input]) -> Result<(Vec<Mapped>, Finished)
     let (mut extents, mut position, mut done_bytes) = (Vec::new(), 0, 0);
     let mut mapped = Vec::with_capacity(inputs.len());
     for input in inputs {
-        let region = region(input, arguments.dtype, arguments.integrity);
+        let region = region(input, element_type, arguments.volume.integrity);
         let file = writer
             .map_file(
                 input.locator.as_os_str().as_bytes(),
@@ -156,13 +174,19 @@ fn total_bytes(inputs: &[Input]) -> u64 {
     inputs.iter().map(|input| input.bytes).sum()
 }
 
-fn summary(arguments: &cli::Map, inputs: &[Input], finished: &Finished, seconds: f64) -> String {
+fn summary(
+    arguments: &cli::Map,
+    element_type: ElementType,
+    inputs: &[Input],
+    finished: &Finished,
+    seconds: f64,
+) -> String {
     let bytes = total_bytes(inputs);
     let mut text = format!(
         "{}: {} bytes of {} in {} {} mapped by {} bytes ({} of them), in {seconds:.1} s ({}/s)",
-        arguments.output.display(),
+        arguments.volume.output.display(),
         grouped(bytes),
-        arguments.dtype,
+        element_type,
         inputs.len(),
         if inputs.len() == 1 { "file" } else { "files" },
         grouped(finished.volume_bytes),
@@ -181,6 +205,7 @@ fn summary(arguments: &cli::Map, inputs: &[Input], finished: &Finished, seconds:
 
 fn to_json(
     arguments: &cli::Map,
+    element_type: ElementType,
     inputs: &[Input],
     mapped: &[Mapped],
     finished: &Finished,
@@ -201,10 +226,10 @@ fn to_json(
         })
     });
     json!({
-        "volume": arguments.output,
+        "volume": arguments.volume.output,
         "volume_uuid": uuid_text(&finished.volume_uuid),
         "volume_bytes": finished.volume_bytes,
-        "dtype": arguments.dtype.name(),
+        "dtype": element_type.name(),
         "sources": sources.collect::<Vec<_>>(),
     })
 }

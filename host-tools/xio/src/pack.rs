@@ -8,11 +8,12 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use serde_json::json;
-use transforms::{Chain, ViewChain};
+use transforms::{Chain, ElementType, ViewChain};
 use volume::identity::uuid_text;
 use volume::write::{self, ExtentSpec, FileOutput, Finished, Options, StreamSpec, Writer, Written};
 
 use crate::cli;
+use crate::disk;
 use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::layout::Layout;
@@ -25,10 +26,13 @@ pub const WRITER: &str = concat!("xio ", env!("CARGO_PKG_VERSION"));
 
 /// Runs the command.
 pub fn run(arguments: &cli::Pack) -> Result<(), Failure> {
+    let Some(element_type) = arguments.elements.dtype else {
+        return disk::pack(arguments);
+    };
     let started = Instant::now();
-    let plan = Plan::from_arguments(arguments)?;
+    let plan = Plan::from_arguments(arguments, element_type)?;
     let finished = pack(&plan)?;
-    if arguments.json {
+    if arguments.volume.json {
         return print_line(to_json(&plan, &finished));
     }
     let seconds = started.elapsed().as_secs_f64();
@@ -56,11 +60,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn from_arguments(arguments: &cli::Pack) -> Result<Plan, Failure> {
+    fn from_arguments(arguments: &cli::Pack, element_type: ElementType) -> Result<Plan, Failure> {
         let usage = |why: String| Failure::usage(anyhow!(why));
-        let chain = Chain::parse(&arguments.store_as, arguments.dtype)
-            .map_err(|error| usage(format!("--store-as {}: {error}", arguments.store_as)))?;
-        let lba_bytes = cli::lba_bytes(arguments.lba)?;
+        let text = arguments.store_as.as_deref().unwrap_or("none");
+        let chain = Chain::parse(text, element_type)
+            .map_err(|error| usage(format!("--store-as {text}: {error}")))?;
+        let lba_bytes = cli::lba_bytes(arguments.volume.lba)?;
         if arguments
             .inputs
             .iter()
@@ -73,7 +78,7 @@ impl Plan {
             ));
         }
         let plan = Plan {
-            name: match &arguments.name {
+            name: match &arguments.volume.name {
                 Some(name) => name.clone(),
                 None => default_name(&arguments.inputs)?,
             },
@@ -81,19 +86,19 @@ impl Plan {
             spec: StreamSpec {
                 chain,
                 frame_bytes: arguments.frame.0,
-                integrity: arguments.integrity.into(),
+                integrity: arguments.volume.integrity.into(),
             },
             layout: Layout {
                 lba_bytes,
-                concat: arguments.concat,
+                concat: arguments.elements.concat,
             },
             lba_bytes,
             threads: match arguments.threads {
                 Some(threads) => threads.get(),
                 None => available_threads(),
             },
-            output: arguments.output.clone(),
-            replace: arguments.force,
+            output: arguments.volume.output.clone(),
+            replace: arguments.volume.force,
         };
         plan.spec.check()?;
         plan.check_inputs()?;
@@ -107,7 +112,10 @@ impl Plan {
             let metadata =
                 std::fs::metadata(path).map_err(|error| Failure::io("reading", path, error))?;
             if metadata.is_dir() {
-                let why = anyhow!("{} is a folder; name the files in it", path.display());
+                let why = anyhow!(
+                    "{} is a folder; name the files in it, or leave --dtype out to pack all of it as a disk",
+                    path.display()
+                );
                 return Err(Failure::usage(why));
             }
             let bytes = metadata.len();

@@ -5,12 +5,14 @@
 mod bench;
 mod counters;
 mod demo;
-mod format;
+mod disk;
+
 mod help;
 mod killed;
 mod mapped;
 mod memory;
 mod mistakes;
+mod precisions;
 mod round_trip;
 mod served;
 mod support;

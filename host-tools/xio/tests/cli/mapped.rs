@@ -45,7 +45,7 @@ fn a_mapped_file_that_was_changed_is_refused_by_its_name() {
     let folder = Folder::new();
     let mut data = noise(3, 50_000);
     let path = folder.write("tokens.bin", &data);
-    folder.done(["map", "tokens.bin", "-o", "t.xio"]);
+    folder.done(["map", "tokens.bin", "--dtype", "u8", "-o", "t.xio"]);
     data[40_000] ^= 1;
     fs::write(&path, &data).unwrap();
     let place = path.canonicalize().unwrap();
@@ -56,7 +56,15 @@ fn a_mapped_file_that_was_changed_is_refused_by_its_name() {
     );
     folder.fails(1, &error, &["verify", "t.xio"]);
     folder.fails(1, &error, &["unpack", "t.xio", "-o", "out.bin"]);
-    folder.done(["map", "tokens.bin", "-o", "t.xio", "--force"]);
+    folder.done([
+        "map",
+        "tokens.bin",
+        "--dtype",
+        "u8",
+        "-o",
+        "t.xio",
+        "--force",
+    ]);
     folder.done(["verify", "t.xio"]);
 }
 
@@ -66,7 +74,14 @@ fn files_elsewhere_are_opened_where_they_are_allowed() {
     let data = there.write("far.bin", &noise(4, 9_999));
     let data = data.canonicalize().unwrap();
     let place = data.parent().unwrap().to_str().unwrap();
-    let said = here.done(["map", data.to_str().unwrap(), "-o", "f.xio"]);
+    let said = here.done([
+        "map",
+        data.to_str().unwrap(),
+        "--dtype",
+        "u8",
+        "-o",
+        "f.xio",
+    ]);
     assert!(
         said.contains(&format!("--allow-sources {place}\n")),
         "{said}"
@@ -89,12 +104,14 @@ fn what_cannot_be_mapped_is_said_before_anything_is_written() {
     folder.fails(
         2,
         "d is not a regular file, and only such are mapped",
-        &["map", "d", "-o", "x.xio"],
+        &["map", "d", "--dtype", "u8", "-o", "x.xio"],
     );
     folder.fails(
         2,
         "odd.bin is to be mapped, and would be replaced by the volume: choose another name for it",
-        &["map", "odd.bin", "-o", "odd.bin", "--force"],
+        &[
+            "map", "odd.bin", "--dtype", "u8", "-o", "odd.bin", "--force",
+        ],
     );
     let ran = folder.xio(["map", "odd.bin", "--dtype", "u32", "-o", "x.xio"]);
     assert_eq!(ran.status, 1);

@@ -99,7 +99,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
     );
     folder.fails(
         2,
-        "folder is a folder; name the files in it",
+        "folder is a folder; name the files in it, or leave --dtype out to pack all of it as a disk",
         &pack("folder", "v.xio"),
     );
     folder.fails(
@@ -196,7 +196,11 @@ fn a_command_line_that_is_not_one_has_status_2() {
     let folder = Folder::new();
     for (arguments, says) in [
         (&["frobnicate"][..], "unrecognized subcommand 'frobnicate'"),
-        (&["pack", "in.bin", "-o", "v.xio"], "--dtype <TYPE>"),
+        (
+            &["pack", "in.bin", "--dtype", "u8", "--label", "x", "-o", "v"],
+            "the argument '--dtype <TYPE>' cannot be used with '--label <LABEL>'",
+        ),
+        (&["pack", "in.bin", "--concat", "-o", "v"], "--dtype <TYPE>"),
         (
             &["pack", "in.bin", "--dtype", "u31", "-o", "v.xio"],
             "\"u31\" is no element type; known are u8 i8",

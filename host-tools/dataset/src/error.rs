@@ -1,0 +1,110 @@
+//! What can be wrong with a dataset, and where.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use erofs::ErofsError;
+use formats::FormatError;
+use thiserror::Error;
+use volume::write::WriteError;
+
+/// An error, with the file that it is about.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum DatasetError {
+    /// The operating system refused.
+    #[error("{action} {}: {error}", path.display())]
+    Io {
+        /// What was being done.
+        action: &'static str,
+        /// To what.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+
+    /// A file is not what it was when the folder was read.
+    #[error("{}: it was changed meanwhile; try again when nothing writes to it", path.display())]
+    Changed {
+        /// Which.
+        path: PathBuf,
+    },
+
+    /// Something that no disk holds, or a wish that cannot be met.
+    #[error("{what} {why}")]
+    Refused {
+        /// The file, or the option.
+        what: String,
+        /// Why, and what to do.
+        why: String,
+    },
+
+    /// The data cannot be what they are asked to be.
+    #[error("{what} {why}")]
+    Data {
+        /// The file, and the place in it.
+        what: String,
+        /// Why, and what to do.
+        why: String,
+    },
+
+    /// A file breaks the rules of its format, or cannot be presented as asked.
+    #[error("{}: {error}", path.display())]
+    Format {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        error: FormatError,
+    },
+
+    /// The filesystem cannot hold it.
+    #[error(transparent)]
+    Erofs(#[from] ErofsError),
+
+    /// The volume could not be written.
+    #[error("{}{error}", about.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
+    Write {
+        /// The file that it came from.
+        about: Option<PathBuf>,
+        /// What the writer says.
+        error: WriteError,
+    },
+}
+
+impl From<WriteError> for DatasetError {
+    fn from(error: WriteError) -> DatasetError {
+        DatasetError::Write { about: None, error }
+    }
+}
+
+impl DatasetError {
+    pub(crate) fn io(action: &'static str, path: &Path, error: io::Error) -> DatasetError {
+        let path = path.to_owned();
+        DatasetError::Io {
+            action,
+            path,
+            error,
+        }
+    }
+
+    pub(crate) fn refused(what: impl ToString, why: impl Into<String>) -> DatasetError {
+        DatasetError::Refused {
+            what: what.to_string(),
+            why: why.into(),
+        }
+    }
+
+    pub(crate) fn data(what: impl ToString, why: impl Into<String>) -> DatasetError {
+        DatasetError::Data {
+            what: what.to_string(),
+            why: why.into(),
+        }
+    }
+
+    pub(crate) fn format(path: &Path, error: FormatError) -> DatasetError {
+        DatasetError::Format {
+            path: path.to_owned(),
+            error,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Datasets: from files and folders to what a volume stores and what its disk presents.
+//!
+//! ```text
+//!  paths --Scan--> names, files --Catalogue--> what each file is --Views--> what each precision presents of it
+//!                                     |                                            |
+//!                                     +--Storage--> runs of elements in streams <--+-- extents of the disk
+//! ```
+//!
+//! * A [`Scan`] is what was found: folders, files, symbolic links. A file that has two names is one file.
+//! * A [`Catalogue`] says what each file is, by its content (crate `formats`), and which belong together.
+//! * A [`View`] is what one precision presents: for each name the parts that its file consists of there.
+//! * [`Storage`] cuts files into runs of one element type and puts runs that are stored alike into one stream, whatever the number of files; or leaves
+//!   them where they are (mapped).
+//! * A [`Disk`] lays the views out as one filesystem; [`write`](Disk::write) makes the volume.
+//!
+//! Contract: the same files and options give the same volume, byte for byte. A file that changes between two readings is an error with its name. Memory
+//! grows with the number of names and parts, not with the bytes of the files.
+//!
+//! What it does not do: no conversion and no compression of its own (crates `transforms`, `volume`), no printing.
+
+#![forbid(unsafe_code)]
+
+pub mod catalogue;
+mod disk;
+mod error;
+pub mod make;
+mod manifest;
+pub mod measure;
+mod parallel;
+mod pattern;
+mod scan;
+pub mod storage;
+pub mod survey;
+pub mod view;
+
+pub use catalogue::{Catalogue, Hints, Recognised};
+pub use disk::BLOCK_BYTES;
+pub use error::DatasetError;
+pub use make::{Made, Plan};
+pub use pattern::Pattern;
+pub use scan::{Entry, FileId, Kind, OpenFile, Scan, SourceFile};
+pub use storage::{Run, Runs, Storage, Stored};
+pub use survey::Surveyed;
+pub use view::{Precision, Precisions, View};

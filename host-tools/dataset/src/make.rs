@@ -1,0 +1,306 @@
+//! From a plan to a volume.
+
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use transforms::{Chain, ElementType};
+use volume::write::{
+    FileOutput, Finished, Integrity, Options, Region, StreamSpec, ViewSpec, WriteError, Writer,
+    Written,
+};
+
+use crate::catalogue::Catalogue;
+use crate::disk::{self, Filesystem};
+use crate::manifest::{self, Manifest};
+use crate::scan::{FileId, Scan};
+use crate::storage::{self, Pieces, Storage};
+use crate::survey::Surveyed;
+use crate::view::View;
+use crate::{DatasetError, measure, parallel};
+
+/// What the metadata of the disk, and what views present beside their sources, are stored as: mostly zeros and names.
+const OWN_CHAIN: &str = "lz4";
+
+/// What a disk is made of, and how.
+#[derive(Debug)]
+pub struct Plan<'a> {
+    /// The names and files.
+    pub scan: &'a Scan,
+    /// What they are.
+    pub catalogue: &'a Catalogue,
+    /// What is presented of them.
+    pub views: &'a [View],
+    /// What is stored where.
+    pub storage: &'a Storage,
+    /// Digests and ranges by file, where the bytes are packed; `None`: they are mapped, and read once for their checksums.
+    pub surveyed: Option<&'a [Surveyed]>,
+    /// What vouches for stored bytes.
+    pub integrity: Integrity,
+    /// Name of the view that the namespace presents.
+    pub name: String,
+    /// Name of the filesystem: up to 15 bytes.
+    pub label: String,
+    /// Whether the disk holds its manifest.
+    pub with_manifest: bool,
+    /// Of the volume.
+    pub options: Options,
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct Made {
+    /// The volume.
+    pub finished: Finished,
+    /// The filesystem's identity.
+    pub filesystem_uuid: [u8; 16],
+    /// Blocks of the disk, of 4 KiB.
+    pub blocks: u32,
+    /// Of these, the filesystem's own.
+    pub metadata_blocks: u32,
+    /// What was written of each of [`Storage::streams`], or of each mapped run.
+    pub streams: Vec<Written>,
+    /// What the disk says of itself.
+    pub manifest: Vec<u8>,
+}
+
+impl Plan<'_> {
+    /// Writes the volume. `on_progress` is told how many source bytes were packed or read.
+    ///
+    /// # Errors
+    /// Files that change or cannot be read, values that do not fit, what the writer says. No volume is left then.
+    pub fn make(
+        &self,
+        output: FileOutput,
+        folder: &Path,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<Made, DatasetError> {
+        let mut writer = Writer::new(output, self.options.clone())?;
+        let (streams, digests) = match self.surveyed {
+            Some(surveyed) => {
+                let streams = self.pack(&mut writer, on_progress)?;
+                (streams, surveyed.iter().map(|it| it.sha256).collect())
+            }
+            None => self.map(&mut writer, folder, on_progress)?,
+        };
+        let measured = self.measure()?;
+        let manifest = Manifest {
+            plan: self,
+            digests: &digests,
+            streams: &streams,
+            measured: &measured,
+        };
+        let manifest = manifest.to_json();
+        let digest_of = |view: usize, entry: usize, file: FileId| {
+            let changed = measured
+                .iter()
+                .find(|it| (it.view, it.entry) == (view, entry));
+            let source = digests.get(file.0 as usize).copied();
+            changed.map_or(source.unwrap_or_default(), |it| it.sha256)
+        };
+        let uuid = disk::uuid(self.scan, self.views, &digest_of, &self.label);
+        let on_disk = self.with_manifest.then_some(manifest.as_slice());
+        let disk = Filesystem::new(self.scan, self.views, on_disk)?.lay_out(uuid, &self.label)?;
+
+        let metadata = own_stream(&mut writer, &mut disk.layout.metadata())?;
+        let new_parts = disk.new_parts(self.views);
+        let new_bytes = if new_parts.is_empty() {
+            None
+        } else {
+            Some(own_stream(&mut writer, &mut Slices(new_parts))?.stream)
+        };
+        let manifest_stream = match on_disk {
+            Some(mut bytes) => Some(own_stream(&mut writer, &mut bytes)?.stream),
+            None => None,
+        };
+        let indexes: Vec<_> = streams.iter().map(|stream| stream.stream).collect();
+        let extents = disk.extents(&disk::Written {
+            views: self.views,
+            storage: self.storage,
+            streams: &indexes,
+            metadata: metadata.stream,
+            manifest: manifest_stream,
+            new_bytes,
+        })?;
+        let view = ViewSpec {
+            name: self.name.clone(),
+            manifest: manifest::fits_a_blob(&manifest).then(|| manifest.clone()),
+            lossy: self.is_lossy(),
+        };
+        writer.add_view(view, extents)?;
+        Ok(Made {
+            finished: writer.finish()?,
+            filesystem_uuid: uuid,
+            blocks: disk.layout.blocks(),
+            metadata_blocks: disk.layout.metadata_blocks(),
+            streams,
+            manifest,
+        })
+    }
+
+    /// Whether what is presented is not what the sources hold.
+    #[must_use]
+    pub fn is_lossy(&self) -> bool {
+        let changes = self.views.iter().flat_map(|view| view.changes.keys());
+        changes
+            .into_iter()
+            .any(|(from, to)| from.conversion(*to) == Ok(formats::Conversion::Rounded))
+    }
+
+    fn pack(
+        &self,
+        writer: &mut Writer<FileOutput>,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Written>, DatasetError> {
+        let mut done = 0;
+        let mut streams = Vec::with_capacity(self.storage.streams.len());
+        for plan in &self.storage.streams {
+            let is_framed = plan.stored.chain.is_framed();
+            let spec = StreamSpec {
+                chain: plan.stored.chain.clone(),
+                frame_bytes: plan.stored.frame_bytes,
+                integrity: if is_framed {
+                    Integrity::Crc32c
+                } else {
+                    self.integrity
+                },
+            };
+            let mut input = Pieces::new(self.scan, plan);
+            let written = writer.add_stream(&spec, &mut input, &mut |now| {
+                on_progress(done + now.source_bytes);
+            });
+            let written = written.map_err(|error| self.at_its_file(plan, error))?;
+            done += written.source_bytes;
+            streams.push(written);
+        }
+        Ok(streams)
+    }
+
+    /// The writer counts from the beginning of the stream; a person looks in a file.
+    fn at_its_file(&self, plan: &storage::StreamPlan, error: WriteError) -> DatasetError {
+        let WriteError::Encode { byte, error, .. } = error else {
+            return error.into();
+        };
+        let element_bytes = plan.stored.chain.source().bytes() as u64;
+        let origin = storage::origin(self.scan, plan, byte);
+        let (about, byte) = origin.map_or((None, byte), |(path, at)| (Some(path), at));
+        let element = byte / element_bytes;
+        DatasetError::Write {
+            about,
+            error: WriteError::Encode {
+                element,
+                byte,
+                error,
+            },
+        }
+    }
+
+    fn map(
+        &self,
+        writer: &mut Writer<FileOutput>,
+        folder: &Path,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<(Vec<Written>, Vec<[u8; 32]>), DatasetError> {
+        let mut done = 0;
+        let (mut streams, mut digests) = (Vec::new(), Vec::new());
+        for (id, file) in self.scan.files() {
+            let runs = self.storage.runs.of(id).iter();
+            let regions: Vec<Region> = runs
+                .map(|run| Region {
+                    element: run.element,
+                    offset: run.offset,
+                    elements: run.bytes / run.element.bytes() as u64,
+                    integrity: self.integrity,
+                })
+                .collect();
+            let open = file.open()?;
+            let locator = locator(&file.path, folder)?;
+            let mapped = writer.map_file(
+                locator.as_os_str().as_bytes(),
+                &open.file,
+                &regions,
+                &mut |bytes| on_progress(done + bytes),
+            );
+            let mapped = mapped.map_err(|error| DatasetError::Write {
+                about: Some(file.path.clone()),
+                error,
+            })?;
+            open.check()?;
+            done += file.bytes;
+            digests.push(mapped.sha256);
+            streams.extend(mapped.streams);
+        }
+        Ok((streams, digests))
+    }
+
+    /// What each file presents that is not its source's bytes.
+    fn measure(&self) -> Result<Vec<Measured>, DatasetError> {
+        let mut changed = Vec::new();
+        for (view, presented) in self.views.iter().enumerate() {
+            let mut entries: Vec<usize> = presented.changed.keys().copied().collect();
+            entries.sort_unstable();
+            changed.extend(entries.into_iter().map(|entry| (view, entry)));
+        }
+        parallel::each(changed.len(), self.options.threads, |index| {
+            let lost = || DatasetError::refused("a file", "is not of this scan");
+            let (view, entry) = changed.get(index).copied().ok_or_else(lost)?;
+            let presentation = self.views.get(view).and_then(|it| it.changed.get(&entry));
+            let file = self.scan.entries.get(entry).and_then(crate::Entry::file);
+            let file = file.and_then(|id| self.scan.file(id)).ok_or_else(lost)?;
+            let source = file.open()?;
+            let presentation = presentation.ok_or_else(lost)?;
+            let sha256 = measure::sha256(&source, &file.path, presentation)?;
+            source.check()?;
+            Ok(Measured {
+                view,
+                entry,
+                bytes: presentation.bytes(),
+                sha256,
+            })
+        })
+    }
+}
+
+/// What a view presents of a file that it changes.
+#[derive(Debug, Clone)]
+pub(crate) struct Measured {
+    pub(crate) view: usize,
+    pub(crate) entry: usize,
+    pub(crate) bytes: u64,
+    pub(crate) sha256: [u8; 32],
+}
+
+fn own_stream(
+    writer: &mut Writer<FileOutput>,
+    input: &mut (dyn Read + Send),
+) -> Result<Written, DatasetError> {
+    let chain = Chain::parse(OWN_CHAIN, ElementType::U8)
+        .map_err(|error| DatasetError::refused(OWN_CHAIN, error.to_string()))?;
+    Ok(writer.add_stream(&StreamSpec::new(chain), input, &mut |_| {})?)
+}
+
+/// How readers of the volume find a mapped file: relative to the volume's folder, where it is in or below that.
+fn locator(path: &Path, folder: &Path) -> Result<PathBuf, DatasetError> {
+    let real = path.canonicalize();
+    let real = real.map_err(|error| DatasetError::io("looking at", path, error))?;
+    Ok(match real.strip_prefix(folder) {
+        Ok(inside) => inside.to_owned(),
+        Err(_) => real,
+    })
+}
+
+/// Slices end to end.
+struct Slices<'a>(Vec<&'a [u8]>);
+
+impl Read for Slices<'_> {
+    fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+        while let Some(first) = self.0.first_mut() {
+            let read = first.read(into)?;
+            if read > 0 || into.is_empty() {
+                return Ok(read);
+            }
+            self.0.remove(0);
+        }
+        Ok(0)
+    }
+}

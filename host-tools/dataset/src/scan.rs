@@ -1,0 +1,522 @@
+//! What is in the inputs: read once, and the same when it is read again, or the command fails.
+
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use erofs::{Attributes, Time};
+use formats::ByteSource;
+
+use crate::DatasetError;
+
+/// A file of the scan, in the order in which they were found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// A name in the scan.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// From the root on; the root itself has none. Any bytes but NUL.
+    pub path: Vec<u8>,
+    /// Mode, owner, time.
+    pub attributes: Attributes,
+    /// What it is.
+    pub kind: Kind,
+}
+
+impl Entry {
+    /// The last name of the path.
+    #[must_use]
+    pub fn name(&self) -> &[u8] {
+        let slash = self.path.iter().rposition(|&byte| byte == b'/');
+        self.path
+            .get(slash.map_or(0, |at| at + 1)..)
+            .unwrap_or_default()
+    }
+
+    /// The path of the directory that it is in; empty for the root.
+    #[must_use]
+    pub fn parent(&self) -> &[u8] {
+        let slash = self.path.iter().rposition(|&byte| byte == b'/');
+        self.path.get(..slash.unwrap_or(0)).unwrap_or_default()
+    }
+
+    /// The path for people: what is not UTF-8 is replaced.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        String::from_utf8_lossy(&self.path).into_owned()
+    }
+
+    /// The file behind the name, also behind a link.
+    #[must_use]
+    pub fn file(&self) -> Option<FileId> {
+        match self.kind {
+            Kind::File(file) => Some(file),
+            Kind::Symlink { file, .. } => file,
+            Kind::Directory => None,
+        }
+    }
+}
+
+/// What there can be.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File(FileId),
+    /// A symbolic link that stays one.
+    Symlink {
+        /// Where it points to.
+        target: Vec<u8>,
+        /// The file of the scan that it leads to, if it leads to one.
+        file: Option<FileId>,
+    },
+}
+
+/// A regular file of the scan. Hard links, and links from outside, are one file.
+#[derive(Debug, Clone)]
+pub struct SourceFile {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// Its modification time.
+    pub modified: Time,
+}
+
+impl SourceFile {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// [`DatasetError::Changed`] where it is not what it was; [`DatasetError::Io`].
+    pub fn open(&self) -> Result<OpenFile<'_>, DatasetError> {
+        let file =
+            File::open(&self.path).map_err(|e| DatasetError::io("opening", &self.path, e))?;
+        let open = OpenFile { file, source: self };
+        open.check()?;
+        Ok(open)
+    }
+}
+
+/// A file of the scan that is open.
+#[derive(Debug)]
+pub struct OpenFile<'a> {
+    /// For those that read it in other ways.
+    pub file: File,
+    source: &'a SourceFile,
+}
+
+impl OpenFile<'_> {
+    /// Whether it is still what it was.
+    ///
+    /// # Errors
+    /// As [`SourceFile::open`].
+    pub fn check(&self) -> Result<(), DatasetError> {
+        let path = &self.source.path;
+        let about = self.file.metadata();
+        let about = about.map_err(|error| DatasetError::io("reading", path, error))?;
+        if about.len() == self.source.bytes && modified(&about) == self.source.modified {
+            return Ok(());
+        }
+        Err(DatasetError::Changed { path: path.clone() })
+    }
+}
+
+impl ByteSource for OpenFile<'_> {
+    fn bytes(&self) -> u64 {
+        self.source.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+}
+
+/// Everything in the inputs.
+#[derive(Debug, Default)]
+pub struct Scan {
+    /// The root first, directories before what is in them, in the order of the names' bytes.
+    pub entries: Vec<Entry>,
+    /// By [`FileId`].
+    pub files: Vec<SourceFile>,
+    /// What a person should know.
+    pub notes: Vec<String>,
+    /// By device and inode.
+    known: HashMap<(u64, u64), FileId>,
+    directories: HashSet<(u64, u64)>,
+    /// By place in `entries`: where each link is.
+    links: Vec<(usize, PathBuf)>,
+}
+
+impl Scan {
+    /// Reads the inputs. The contents of a folder that is the only one are the root; otherwise each input stands in the root, by its name.
+    ///
+    /// A link that leads to a file outside the inputs is that file. Other links stay what they are.
+    ///
+    /// # Errors
+    /// [`DatasetError::Io`]; devices, pipes, sockets; two inputs of one name.
+    pub fn new(inputs: &[PathBuf]) -> Result<Scan, DatasetError> {
+        let mut scan = Scan::default();
+        if let [only] = inputs
+            && fs::metadata(only).is_ok_and(|about| about.is_dir())
+        {
+            let about = fs::metadata(only).map_err(|e| DatasetError::io("reading", only, e))?;
+            scan.push_directory(Vec::new(), &about);
+            scan.below(only, &[])?;
+        } else {
+            scan.push_root();
+            let mut names = HashMap::new();
+            for input in inputs {
+                let name = name_of(input)?;
+                if let Some(before) = names.insert(name.clone(), input) {
+                    let why = format!("and {} have the same name", before.display());
+                    return Err(DatasetError::refused(input.display(), why));
+                }
+            }
+            let mut names: Vec<_> = names.into_iter().collect();
+            names.sort_unstable();
+            for (name, input) in names {
+                scan.input(input, name)?;
+            }
+        }
+        scan.follow_links()?;
+        Ok(scan)
+    }
+
+    /// The file that `id` stands for.
+    #[must_use]
+    pub fn file(&self, id: FileId) -> Option<&SourceFile> {
+        self.files.get(id.0 as usize)
+    }
+
+    /// All files with their ids.
+    pub fn files(&self) -> impl Iterator<Item = (FileId, &SourceFile)> {
+        (0..).map(FileId).zip(&self.files)
+    }
+
+    /// Bytes of all files, each counted once.
+    #[must_use]
+    pub fn source_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    fn push_root(&mut self) {
+        self.entries.push(Entry {
+            path: Vec::new(),
+            attributes: Attributes::new(0o755),
+            kind: Kind::Directory,
+        });
+    }
+
+    fn push_directory(&mut self, path: Vec<u8>, about: &Metadata) {
+        self.directories.insert((about.dev(), about.ino()));
+        self.entries.push(Entry {
+            path,
+            attributes: attributes(about),
+            kind: Kind::Directory,
+        });
+    }
+
+    /// One of several inputs. It may be named by a link.
+    fn input(&mut self, input: &Path, name: Vec<u8>) -> Result<(), DatasetError> {
+        let about = fs::metadata(input).map_err(|e| DatasetError::io("reading", input, e))?;
+        if about.is_dir() {
+            self.push_directory(name.clone(), &about);
+            return self.below(input, &name);
+        }
+        self.push_file(input, name, &about)
+    }
+
+    /// What is in the directory that the scan calls `prefix`.
+    fn below(&mut self, folder: &Path, prefix: &[u8]) -> Result<(), DatasetError> {
+        let mut left = vec![prefix.to_vec()];
+        while let Some(directory) = left.pop() {
+            let at = full(folder, directory.get(prefix.len()..).unwrap_or_default());
+            let mut below = Vec::new();
+            for name in names_in(&at)? {
+                let path = joined(&directory, &name);
+                if self.look(&at.join(&name), path.clone())? {
+                    below.push(path);
+                }
+            }
+            left.extend(below.into_iter().rev());
+        }
+        Ok(())
+    }
+
+    /// Adds what is at `at`; whether it is a directory.
+    fn look(&mut self, at: &Path, path: Vec<u8>) -> Result<bool, DatasetError> {
+        let failed = |error| DatasetError::io("reading", at, error);
+        let about = fs::symlink_metadata(at).map_err(failed)?;
+        if about.is_dir() {
+            self.push_directory(path, &about);
+            return Ok(true);
+        }
+        if about.is_symlink() {
+            let target = fs::read_link(at).map_err(failed)?;
+            self.links.push((self.entries.len(), at.to_owned()));
+            self.entries.push(Entry {
+                path,
+                attributes: attributes(&about),
+                kind: Kind::Symlink {
+                    target: target.into_os_string().into_vec(),
+                    file: None,
+                },
+            });
+            return Ok(false);
+        }
+        self.push_file(at, path, &about)?;
+        Ok(false)
+    }
+
+    fn push_file(
+        &mut self,
+        at: &Path,
+        path: Vec<u8>,
+        about: &Metadata,
+    ) -> Result<(), DatasetError> {
+        if !about.is_file() {
+            let why = "is neither a file nor a folder nor a symbolic link; a disk holds no devices, pipes and sockets";
+            return Err(DatasetError::refused(at.display(), why));
+        }
+        let file = self.file_id(at, about)?;
+        self.entries.push(Entry {
+            path,
+            attributes: attributes(about),
+            kind: Kind::File(file),
+        });
+        Ok(())
+    }
+
+    fn file_id(&mut self, at: &Path, about: &Metadata) -> Result<FileId, DatasetError> {
+        if let Some(known) = self.known.get(&(about.dev(), about.ino())) {
+            return Ok(*known);
+        }
+        let next = u32::try_from(self.files.len()).ok();
+        let next =
+            next.ok_or_else(|| DatasetError::refused(at.display(), "is one file too many"))?;
+        self.files.push(SourceFile {
+            path: at.to_owned(),
+            bytes: about.len(),
+            modified: modified(about),
+        });
+        self.known.insert((about.dev(), about.ino()), FileId(next));
+        Ok(FileId(next))
+    }
+
+    /// Links that lead out become what they lead to, if that is a file; the others get to know their file.
+    fn follow_links(&mut self) -> Result<(), DatasetError> {
+        let inside = self.files.len();
+        for (index, at) in std::mem::take(&mut self.links) {
+            let about = fs::metadata(&at).ok();
+            let known = about.as_ref().and_then(|about| {
+                let place = (about.dev(), about.ino());
+                let known = self.known.get(&place).copied();
+                known.filter(|id| (id.0 as usize) < inside)
+            });
+            let leads_out = match &about {
+                None => Some("leads nowhere"),
+                Some(about) if about.is_dir() => {
+                    let inside = self.directories.contains(&(about.dev(), about.ino()));
+                    (!inside).then_some("leads to a folder that is not among the inputs")
+                }
+                Some(about) if about.is_file() => None,
+                Some(_) => Some("leads to something that no disk holds"),
+            };
+            let outside = match about {
+                Some(about) if known.is_none() && about.is_file() => Some(about),
+                _ => None,
+            };
+            let followed = outside
+                .map(|about| {
+                    let real = at.canonicalize();
+                    let real = real.map_err(|error| DatasetError::io("reading", &at, error))?;
+                    Ok::<_, DatasetError>((self.file_id(&real, &about)?, attributes(&about)))
+                })
+                .transpose()?;
+            let Some(entry) = self.entries.get_mut(index) else {
+                continue;
+            };
+            if let Some((file, attributes)) = followed {
+                entry.kind = Kind::File(file);
+                entry.attributes = attributes;
+            } else if let Kind::Symlink { file, .. } = &mut entry.kind {
+                *file = known;
+            }
+            if let Some(why) = leads_out {
+                let shown = entry.shown();
+                self.notes
+                    .push(format!("{shown}: a link that {why}; it is kept as it is"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file system's path of something found.
+fn full(folder: &Path, below: &[u8]) -> PathBuf {
+    let below = below.strip_prefix(b"/").unwrap_or(below);
+    if below.is_empty() {
+        return folder.to_owned();
+    }
+    folder.join(OsStr::from_bytes(below))
+}
+
+fn names_in(folder: &Path) -> Result<Vec<OsString>, DatasetError> {
+    let mut names = fs::read_dir(folder)
+        .and_then(|entries| {
+            entries
+                .map(|entry| entry.map(|entry| entry.file_name()))
+                .collect::<io::Result<Vec<_>>>()
+        })
+        .map_err(|error| DatasetError::io("reading", folder, error))?;
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// What an input is called in the root: `..` and `/` have no name of their own, their real paths do.
+fn name_of(input: &Path) -> Result<Vec<u8>, DatasetError> {
+    let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
+    if let Some(name) = name(input) {
+        return Ok(name);
+    }
+    let real = input.canonicalize();
+    let real = real.map_err(|error| DatasetError::io("reading", input, error))?;
+    name(&real).ok_or_else(|| DatasetError::refused(input.display(), "has no name"))
+}
+
+fn joined(directory: &[u8], name: &OsStr) -> Vec<u8> {
+    let mut path = directory.to_vec();
+    if !path.is_empty() {
+        path.push(b'/');
+    }
+    path.extend_from_slice(name.as_bytes());
+    path
+}
+
+fn attributes(about: &Metadata) -> Attributes {
+    Attributes {
+        // The mask leaves 12 bits.
+        permissions: u16::try_from(about.mode() & 0o7777).unwrap_or_default(),
+        uid: about.uid(),
+        gid: about.gid(),
+        modified: modified(about),
+    }
+}
+
+fn modified(about: &Metadata) -> Time {
+    Time {
+        seconds: about.mtime(),
+        // Below 10^9.
+        nanoseconds: u32::try_from(about.mtime_nsec()).unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn paths(scan: &Scan) -> Vec<String> {
+        scan.entries.iter().map(Entry::shown).collect()
+    }
+
+    #[test]
+    fn the_contents_of_a_single_folder_are_the_root() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        fs::write(folder.path().join("b/x"), "12").unwrap();
+        fs::write(folder.path().join("a"), "1").unwrap();
+        fs::hard_link(folder.path().join("a"), folder.path().join("c")).unwrap();
+        let scan = Scan::new(&[folder.path().to_owned()]).unwrap();
+        assert_eq!(paths(&scan), ["", "a", "b", "c", "b/x"]);
+        assert_eq!(scan.files.len(), 2);
+        assert_eq!(scan.entries[1].file(), scan.entries[3].file());
+        assert_eq!(scan.source_bytes(), 3);
+        assert_eq!(scan.entries[4].parent(), b"b");
+        assert_eq!(scan.entries[4].name(), b"x");
+    }
+
+    #[test]
+    fn several_inputs_stand_in_the_root_by_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("z/inner")).unwrap();
+        fs::write(at("z/inner/x"), "1").unwrap();
+        fs::write(at("t.bin"), "1").unwrap();
+        let scan = Scan::new(&[at("z"), at("t.bin")]).unwrap();
+        assert_eq!(paths(&scan), ["", "t.bin", "z", "z/inner", "z/inner/x"]);
+        let twice = Scan::new(&[at("t.bin"), at("z/../t.bin")]).unwrap_err();
+        assert!(twice.to_string().ends_with("have the same name"), "{twice}");
+        let alone = Scan::new(&[at("t.bin")]).unwrap();
+        assert_eq!(paths(&alone), ["", "t.bin"]);
+    }
+
+    #[test]
+    fn links_that_lead_out_are_followed_and_others_are_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("in/sub")).unwrap();
+        fs::create_dir(at("out")).unwrap();
+        fs::write(at("out/blob"), "blob").unwrap();
+        fs::write(at("in/file"), "x").unwrap();
+        symlink("../out/blob", at("in/followed")).unwrap();
+        symlink(at("out/blob"), at("in/sub/again")).unwrap();
+        symlink("file", at("in/kept")).unwrap();
+        symlink("sub", at("in/to-sub")).unwrap();
+        symlink("nowhere", at("in/dangling")).unwrap();
+        symlink("../out", at("in/to-out")).unwrap();
+        let scan = Scan::new(&[at("in")]).unwrap();
+        let kind = |name: &str| {
+            let entry = scan.entries.iter().find(|e| e.path == name.as_bytes());
+            entry.unwrap().kind.clone()
+        };
+        let Kind::File(blob) = kind("followed") else {
+            panic!("{:?}", kind("followed"));
+        };
+        assert_eq!(scan.file(blob).unwrap().bytes, 4);
+        assert!(matches!(kind("sub/again"), Kind::File(id) if id == blob));
+        let Kind::File(file) = kind("file") else {
+            panic!("{:?}", kind("file"));
+        };
+        assert!(matches!(kind("kept"), Kind::Symlink { file: Some(id), .. } if id == file));
+        for name in ["to-sub", "dangling", "to-out"] {
+            assert!(
+                matches!(kind(name), Kind::Symlink { file: None, .. }),
+                "{name}"
+            );
+        }
+        let noted: Vec<_> = scan.notes.iter().map(String::as_str).collect();
+        assert_eq!(
+            noted,
+            [
+                "dangling: a link that leads nowhere; it is kept as it is",
+                "to-out: a link that leads to a folder that is not among the inputs; it is kept as it is",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_no_disk_holds_is_named_and_what_changed_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
+        let refused = Scan::new(&[folder.path().to_owned()]).unwrap_err();
+        assert!(
+            refused.to_string().contains("socket is neither"),
+            "{refused}"
+        );
+        fs::write(at("file"), "1").unwrap();
+        let scan = Scan::new(&[at("file")]).unwrap();
+        scan.files[0].open().unwrap();
+        fs::write(at("file"), "12").unwrap();
+        let changed = scan.files[0].open().unwrap_err();
+        assert!(matches!(changed, DatasetError::Changed { .. }), "{changed}");
+    }
+}

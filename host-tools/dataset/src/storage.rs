@@ -1,0 +1,332 @@
+//! Where bytes are stored: files cut into runs of one element type, runs that are stored alike in one stream.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use transforms::{Chain, ElementType};
+
+use crate::catalogue::{Catalogue, element_of};
+use crate::scan::{FileId, OpenFile, Scan, SourceFile};
+use crate::view::View;
+
+/// Arrays shorter than this on average are not told from the bytes around them, unless a view converts them or there are few: thousands of
+/// small arrays in a file would be thousands of extents.
+const RUN_BYTES_MIN: u64 = 4096;
+/// So few arrays are told apart however short they are.
+const RUNS_ALWAYS: usize = 64;
+
+/// A run of a file's bytes that are stored as elements of one type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Length, in bytes: whole elements.
+    pub bytes: u64,
+    /// What they are.
+    pub element: ElementType,
+}
+
+impl Run {
+    /// Where it ends.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+/// The runs of each file, by [`FileId`]: each covers its file, in order, without gaps.
+#[derive(Debug)]
+pub struct Runs(Vec<Vec<Run>>);
+
+impl Runs {
+    /// Cuts the files.
+    #[must_use]
+    pub fn new(scan: &Scan, catalogue: &Catalogue, views: &[View]) -> Runs {
+        let converted = converted(scan, views);
+        let cut = |(id, file): (FileId, &SourceFile)| {
+            let payloads = catalogue
+                .get(id)
+                .map(|it| it.description.payloads.as_slice())
+                .unwrap_or_default();
+            let payload_bytes: u64 = payloads.iter().map(|payload| payload.bytes).sum();
+            let is_coarse = payloads.len() <= RUNS_ALWAYS
+                || payload_bytes >= payloads.len() as u64 * RUN_BYTES_MIN;
+            let mut runs = Vec::new();
+            if is_coarse || converted.contains(&id) {
+                for payload in payloads {
+                    let element = element_of(payload.contents);
+                    push(&mut runs, payload.offset, payload.bytes, element);
+                }
+            }
+            fill_up(&mut runs, file.bytes);
+            runs
+        };
+        Runs(scan.files().map(cut).collect())
+    }
+
+    /// The runs of a file.
+    #[must_use]
+    pub fn of(&self, id: FileId) -> &[Run] {
+        self.0
+            .get(id.0 as usize)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
+    }
+}
+
+fn converted(scan: &Scan, views: &[View]) -> std::collections::HashSet<FileId> {
+    let changed = views.iter().flat_map(|view| view.changed.keys());
+    changed
+        .filter_map(|&entry| scan.entries.get(entry)?.file())
+        .collect()
+}
+
+/// Behind the last one, or as a part of it.
+fn push(runs: &mut Vec<Run>, offset: u64, bytes: u64, element: ElementType) {
+    if bytes == 0 {
+        return;
+    }
+    match runs.last_mut() {
+        Some(last) if last.element == element && last.end() == offset => last.bytes += bytes,
+        _ => runs.push(Run {
+            offset,
+            bytes,
+            element,
+        }),
+    }
+}
+
+/// What no payload covers is bytes.
+fn fill_up(runs: &mut Vec<Run>, file_bytes: u64) {
+    let typed = std::mem::take(runs);
+    let mut position = 0;
+    for run in typed {
+        push(runs, position, run.offset - position, ElementType::U8);
+        push(runs, run.offset, run.bytes, run.element);
+        position = run.end();
+    }
+    push(runs, position, file_bytes - position, ElementType::U8);
+}
+
+/// How runs are stored.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// The stored chain; its source type is that of the runs.
+    pub chain: Chain,
+    /// Source bytes of a frame, where the chain has frames.
+    pub frame_bytes: u64,
+}
+
+/// A stream that is to be written: runs end to end.
+#[derive(Debug)]
+pub struct StreamPlan {
+    /// How it is stored.
+    pub stored: Stored,
+    /// What it is made of.
+    pub pieces: Vec<(FileId, Run)>,
+    /// Source bytes.
+    pub bytes: u64,
+}
+
+/// Where a run lies in its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// Which of [`Storage::streams`].
+    pub stream: usize,
+    /// Bytes of the stream, as the source has them, before it.
+    pub first_byte: u64,
+}
+
+/// What is stored where.
+#[derive(Debug)]
+pub struct Storage {
+    /// The runs.
+    pub runs: Runs,
+    /// In the order in which they are written.
+    pub streams: Vec<StreamPlan>,
+    /// By file, for each of its runs.
+    places: Vec<Vec<Place>>,
+}
+
+impl Storage {
+    /// Puts the runs into streams. `choose` says how each run of a file is stored; those that are stored alike share a stream.
+    ///
+    /// # Errors
+    /// What `choose` says.
+    pub fn packed<E>(
+        scan: &Scan,
+        runs: Runs,
+        mut choose: impl FnMut(FileId, &Run) -> Result<Stored, E>,
+    ) -> Result<Storage, E> {
+        let mut storage = Storage {
+            runs,
+            streams: Vec::new(),
+            places: Vec::new(),
+        };
+        let mut known: HashMap<(ElementType, String, u64), usize> = HashMap::new();
+        for (id, _) in scan.files() {
+            let mut places = Vec::new();
+            for run in storage.runs.of(id) {
+                let stored = choose(id, run)?;
+                let frame_bytes = if stored.chain.is_framed() {
+                    stored.frame_bytes
+                } else {
+                    0
+                };
+                let key = (run.element, stored.chain.to_string(), frame_bytes);
+                let stream = *known.entry(key).or_insert_with(|| {
+                    storage.streams.push(StreamPlan {
+                        stored,
+                        pieces: Vec::new(),
+                        bytes: 0,
+                    });
+                    storage.streams.len() - 1
+                });
+                if let Some(plan) = storage.streams.get_mut(stream) {
+                    let first_byte = plan.bytes;
+                    plan.pieces.push((id, *run));
+                    plan.bytes += run.bytes;
+                    places.push(Place { stream, first_byte });
+                }
+            }
+            storage.places.push(places);
+        }
+        Ok(storage)
+    }
+
+    /// Leaves the runs where they are: each is a stream of its own, in the order of files and runs.
+    #[must_use]
+    pub fn mapped(scan: &Scan, runs: Runs) -> Storage {
+        let mut next = 0;
+        let places = scan
+            .files()
+            .map(|(id, _)| {
+                let places = runs.of(id).iter().map(|_| {
+                    next += 1;
+                    Place {
+                        stream: next - 1,
+                        first_byte: 0,
+                    }
+                });
+                places.collect()
+            })
+            .collect();
+        Storage {
+            runs,
+            streams: Vec::new(),
+            places,
+        }
+    }
+
+    /// The stored pieces of the file's bytes `offset` to `offset + bytes`: runs, and what of each is asked for.
+    pub fn pieces(
+        &self,
+        id: FileId,
+        offset: u64,
+        bytes: u64,
+    ) -> impl Iterator<Item = Piece> + use<'_> {
+        let runs = self.runs.of(id);
+        let places = self.places.get(id.0 as usize).map(Vec::as_slice);
+        let end = offset + bytes;
+        let first = runs.partition_point(|run| run.end() <= offset);
+        let there = runs.iter().zip(places.unwrap_or_default()).skip(first);
+        there
+            .take_while(move |(run, _)| run.offset < end)
+            .map(move |(run, place)| {
+                let from = run.offset.max(offset);
+                Piece {
+                    stream: place.stream,
+                    element: run.element,
+                    first_byte: place.first_byte + (from - run.offset),
+                    bytes: run.end().min(end) - from,
+                }
+            })
+    }
+}
+
+/// A run of a stream's source bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Which of [`Storage::streams`].
+    pub stream: usize,
+    /// Its element type.
+    pub element: ElementType,
+    /// Bytes of the stream, as the source has them, before it.
+    pub first_byte: u64,
+    /// How many.
+    pub bytes: u64,
+}
+
+/// The source bytes of a stream. A file that is not what it was when it was scanned is an error.
+pub(crate) struct Pieces<'a> {
+    scan: &'a Scan,
+    left: std::slice::Iter<'a, (FileId, Run)>,
+    open: Option<(FileId, OpenFile<'a>)>,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> Pieces<'a> {
+    pub(crate) fn new(scan: &'a Scan, plan: &'a StreamPlan) -> Pieces<'a> {
+        Pieces {
+            scan,
+            left: plan.pieces.iter(),
+            open: None,
+            at: 0,
+            end: 0,
+        }
+    }
+
+    /// The next run; `false` behind the last.
+    fn go_on(&mut self) -> io::Result<bool> {
+        let next = self.left.next();
+        let is_open = |id| self.open.as_ref().is_some_and(|(open, _)| *open == id);
+        if next.is_none_or(|(id, _)| !is_open(*id)) {
+            if let Some((_, file)) = self.open.take() {
+                file.check().map_err(io::Error::other)?;
+            }
+            let file = next.and_then(|(id, _)| Some((*id, self.scan.file(*id)?)));
+            if let Some((id, file)) = file {
+                self.open = Some((id, file.open().map_err(io::Error::other)?));
+            }
+        }
+        let Some((_, run)) = next else {
+            return Ok(false);
+        };
+        (self.at, self.end) = (run.offset, run.end());
+        Ok(true)
+    }
+}
+
+impl Read for Pieces<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.at == self.end {
+            if !self.go_on()? {
+                return Ok(0);
+            }
+        }
+        let Some((_, open)) = &self.open else {
+            return Ok(0);
+        };
+        let left = self.end - self.at;
+        let wanted = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
+        let wanted = into.get_mut(..wanted).unwrap_or_default();
+        formats::ByteSource::read_at(open, self.at, wanted)?;
+        self.at += wanted.len() as u64;
+        Ok(wanted.len())
+    }
+}
+
+/// The file and the byte of it that byte `at` of the stream comes from.
+pub(crate) fn origin(scan: &Scan, plan: &StreamPlan, at: u64) -> Option<(PathBuf, u64)> {
+    let mut start = 0;
+    for (id, run) in &plan.pieces {
+        if at < start + run.bytes {
+            let file = scan.file(*id)?;
+            return Some((file.path.clone(), run.offset + (at - start)));
+        }
+        start += run.bytes;
+    }
+    None
+}

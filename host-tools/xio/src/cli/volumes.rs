@@ -1,0 +1,234 @@
+//! The commands that write volumes: pack, map, format.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use dataset::{Pattern, Precisions};
+use printout::size::Size;
+use transforms::ElementType;
+
+use crate::disk::rule::{Rule, Typed};
+use crate::failure::Failure;
+
+/// What all of them are told.
+#[derive(Debug, Args)]
+pub struct Output {
+    /// The volume to write
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Name of the view; otherwise that of the first input
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// Logical block size of the namespace: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    pub lba: Size,
+
+    /// What vouches for the stored bytes
+    #[arg(long, value_enum, default_value_t = Integrity::Crc32c)]
+    pub integrity: Integrity,
+
+    /// Print what was written as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a disk is told besides.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Disk")]
+pub struct Disk {
+    /// Types that are presented: 'source', element types, or rules; see below
+    #[arg(long, value_name = "T[,T...]")]
+    pub present_as: Vec<Precisions>,
+
+    /// Files without a header are elements of this type; may be given again
+    #[arg(long = "as", value_name = "PATTERN=TYPE")]
+    pub types: Vec<Typed>,
+
+    /// Files that are not looked into and stay as they are; may be given again
+    #[arg(long, value_name = "PATTERN")]
+    pub keep: Vec<Pattern>,
+
+    /// Name of the filesystem, up to 15 bytes: what blkid calls LABEL
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub label: String,
+
+    /// Leave /.xio/manifest.json off the disk
+    #[arg(long)]
+    pub no_manifest: bool,
+}
+
+const PACK_HELP: &str = "\
+Without --dtype the inputs are folders and files of any kind, which are recognised by their content. The namespace is a disk: a read-only EROFS that
+any Linux mounts ('mount -t erofs -o ro /dev/nvme0n1 /mnt'), with the bytes, names, modes, owners and times of the inputs. The contents of a single folder are
+its root; otherwise each input stands in the root. See 'xio plan' for what would be done.
+
+With --dtype the inputs are elements without a header, and the namespace is these elements: no names, no filesystem. Several files follow each
+other, each from a logical block on, with zeros in between, so that every file can be found at lba_bytes * (blocks of the files before it); --concat
+puts them end to end instead.
+
+Stored chains (--store-as): steps joined by '+', element steps before block steps.
+  none                 as it is
+  u8 u16 u32 u64       each value in a narrower or wider integer type, checked (also i8 i16 i32 i64)
+  bitpack:K            each value in K bits, 1 to 32, checked
+  shuffle              bytes of equal significance together, frame by frame
+  lz4  lz4hc[:LEVEL]   compressed, frame by frame
+  zstd:LEVEL           compressed, frame by frame
+A value that does not fit is an error with its place, and no volume is written. Nothing is ever truncated.
+
+Presented types (--present-as):
+  source               the exact bytes of the inputs; what is presented when nothing is said
+  bf16 f16 f32 u16...  tensors and arrays that can become this type are presented in it; headers, indexes and sizes follow
+  RULES                PATTERN[@RANK]=TYPE or =keep, separated by commas; the first that fits a tensor's name decides
+Several types have a directory each on the disk, over one stored stream.
+
+Examples:
+  xio pack dataset -o dataset.xio
+  xio pack train.bin train.idx --store-as u16+zstd:3 -o pair.xio
+  xio pack model --present-as source,bf16 -o model.xio
+  xio pack model --present-as 'small:*norm*=keep,*@2+=bf16' -o small.xio
+  xio pack corpus --as '*.bin=u16' --store '*.bin=bitpack:16+lz4' --store '*.json=zstd:9' -o corpus.xio
+  xio pack tokens.bin --dtype u32 --store-as u16+lz4 -o tokens.xio
+  xio pack shard-*.bin --dtype u32 --store-as bitpack:18+zstd:3 --frame 256KiB -o shards.xio
+  zcat tokens.gz | xio pack - --dtype u32 --name tokens --store-as u16 -o tokens.xio
+
+The same input gives the same volume, byte for byte, on any machine and with any number of threads. The output appears under
+its name when it is complete and durable; an interrupted pack leaves no file there.";
+
+/// `xio pack`.
+#[derive(Debug, Args)]
+#[command(after_help = PACK_HELP)]
+pub struct Pack {
+    /// Files and folders; with --dtype, '-' is standard input
+    #[arg(required = true, value_name = "IN")]
+    pub inputs: Vec<PathBuf>,
+
+    /// How elements are stored; see below
+    #[arg(long, value_name = "CHAIN")]
+    pub store_as: Option<String>,
+
+    /// How files that PATTERN fits are stored, before --store-as; may be given again
+    #[arg(long = "store", value_name = "PATTERN=CHAIN", conflicts_with = "dtype")]
+    pub rules: Vec<Rule>,
+
+    /// Source bytes of a frame, the unit that chains with block steps are read in
+    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
+    pub frame: Size,
+
+    /// Threads that encode; otherwise one a core
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+
+    #[command(flatten)]
+    pub volume: Output,
+
+    #[command(flatten)]
+    pub disk: Disk,
+
+    #[command(flatten)]
+    pub elements: Elements,
+}
+
+/// A namespace without a filesystem.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Elements without a header")]
+pub struct Elements {
+    /// Their type: u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64
+    #[arg(long, value_name = "TYPE", conflicts_with_all = ["present_as", "types", "keep", "label", "no_manifest"])]
+    pub dtype: Option<ElementType>,
+
+    /// Put the files end to end instead of each at a logical block of its own
+    #[arg(long, requires = "dtype")]
+    pub concat: bool,
+}
+
+const MAP_HELP: &str = "\
+Nothing is copied: the volume holds the checksums of the files, and where they are. They are read once. While the volume is in
+use the files must stay as they are: a target and `xio verify` refuse a file whose length or content is another one (a file that
+was only touched or copied is read again, up to 4 GiB), and a read that meets changed bytes fails with the file's name and offset.
+
+The files may lie on any file system, NFS and Lustre included. A file in or below the directory of OUT is found by its path from
+there, so that both can be moved together, and is opened as a matter of course. Any other is recorded with its whole path, and
+opened only where the place is allowed: snap-target --allow-sources DIR, xio verify --allow-sources DIR.
+
+The namespace is a disk with the files, as with `xio pack`; with --dtype it is their elements without a filesystem.
+
+Examples:
+  xio map dataset -o dataset.xio
+  xio map model --present-as bf16 -o model-bf16.xio
+  xio map train.bin --dtype u16 -o train.xio
+  xio map shards/*.bin --dtype u8 --concat -o shards.xio
+  xio verify train.xio";
+
+/// `xio map`.
+#[derive(Debug, Args)]
+#[command(after_help = MAP_HELP)]
+pub struct Map {
+    /// Files and folders
+    #[arg(required = true, value_name = "IN")]
+    pub inputs: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub volume: Output,
+
+    #[command(flatten)]
+    pub disk: Disk,
+
+    #[command(flatten)]
+    pub elements: Elements,
+}
+
+/// What vouches for stored bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Integrity {
+    /// A CRC-32C for each frame, or for each 4 KiB
+    Crc32c,
+    /// Nothing; only for chains without block steps
+    None,
+}
+
+impl From<Integrity> for volume::write::Integrity {
+    fn from(integrity: Integrity) -> volume::write::Integrity {
+        match integrity {
+            Integrity::Crc32c => volume::write::Integrity::Crc32c,
+            Integrity::None => volume::write::Integrity::None,
+        }
+    }
+}
+
+/// What `--lba` says, for the writer to judge.
+pub fn lba_bytes(lba: Size) -> Result<u32, Failure> {
+    u32::try_from(lba.0)
+        .map_err(|_| Failure::usage(anyhow!("--lba {}: 512 and 4096 are possible", lba.0)))
+}
+
+const FORMAT_HELP: &str = "\
+The disk is a read-only EROFS of blocks of 4 KiB: folders, files and symbolic links with their modes, owners and times. A host mounts
+the namespace with 'mount -t erofs -o ro /dev/nvme0n1 /mnt', and readers open the files as they always did. Only the filesystem's own blocks are
+written: the files' bytes stay where they are, as with 'xio map'.
+
+Examples:
+  xio format dataset -o dataset.xio
+  xio format dataset notes.txt --label tokens -o dataset.xio";
+
+/// `xio format`.
+#[derive(Debug, Args)]
+#[command(after_help = FORMAT_HELP)]
+pub struct Format {
+    /// Folders and files
+    #[arg(required = true, value_name = "IN")]
+    pub inputs: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub volume: Output,
+
+    #[command(flatten)]
+    pub disk: Disk,
+}

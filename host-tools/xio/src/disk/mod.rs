@@ -1,0 +1,302 @@
+//! A namespace that is a disk: folders and files of any kind, packed or left where they are.
+
+pub mod rule;
+mod storing;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::anyhow;
+use dataset::{
+    BLOCK_BYTES, Catalogue, DatasetError, Hints, Made, Plan, Precisions, Runs, Scan, Storage, View,
+};
+use serde_json::json;
+use volume::identity::uuid_text;
+use volume::write::{FileOutput, Options};
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::figures::ratio;
+use crate::pack::{WRITER, available_threads, default_name, hex};
+use crate::progress::Progress;
+use crate::stdout::print_line;
+use printout::size::grouped;
+use storing::Storing;
+
+/// `xio pack` without `--dtype`.
+pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
+    let storing = Storing {
+        rules: &arguments.rules,
+        chain: arguments.store_as.as_deref(),
+        frame_bytes: arguments.frame.0,
+    };
+    let threads = arguments
+        .threads
+        .map_or_else(available_threads, usize::from);
+    Request {
+        inputs: &arguments.inputs,
+        volume: &arguments.volume,
+        disk: &arguments.disk,
+        threads,
+        storing: Some(storing),
+    }
+    .run()
+}
+
+/// `xio map` without `--dtype`.
+pub fn map(arguments: &cli::Map) -> Result<(), Failure> {
+    in_place(&arguments.inputs, &arguments.volume, &arguments.disk)
+}
+
+/// `xio format`.
+pub fn format(arguments: &cli::Format) -> Result<(), Failure> {
+    in_place(&arguments.inputs, &arguments.volume, &arguments.disk)
+}
+
+fn in_place(inputs: &[PathBuf], volume: &cli::Output, disk: &cli::Disk) -> Result<(), Failure> {
+    Request {
+        inputs,
+        volume,
+        disk,
+        threads: available_threads(),
+        storing: None,
+    }
+    .run()
+}
+
+/// What is asked for.
+struct Request<'a> {
+    inputs: &'a [PathBuf],
+    volume: &'a cli::Output,
+    disk: &'a cli::Disk,
+    threads: usize,
+    /// How bytes are stored; `None`: they stay where they are.
+    storing: Option<Storing<'a>>,
+}
+
+impl Request<'_> {
+    fn run(&self) -> Result<(), Failure> {
+        let started = Instant::now();
+        let usage = |why: String| Failure::usage(anyhow!(why));
+        let precisions = Precisions::joined(&self.disk.present_as)
+            .map_err(|why| usage(format!("--present-as: {why}")))?;
+        let options = Options {
+            lba_bytes: cli::lba_bytes(self.volume.lba)?,
+            threads: self.threads,
+            volume_uuid: None,
+            writer: WRITER.to_owned(),
+        };
+        let name = match &self.volume.name {
+            Some(name) => name.clone(),
+            None => default_name(self.inputs)?,
+        };
+        let scan = Scan::new(self.inputs)?;
+        self.check_output(&scan)?;
+        let catalogue = Catalogue::new(&scan, &self.hints())?;
+        catalogue.check(&scan)?;
+        let views: Vec<View> = precisions
+            .0
+            .iter()
+            .map(|precision| View::new(&scan, &catalogue, precision))
+            .collect::<Result<_, _>>()?;
+        let runs = Runs::new(&scan, &catalogue, &views);
+        let surveyed = match &self.storing {
+            None => None,
+            Some(_) => Some(self.survey(&scan, &runs)?),
+        };
+        let storage = match &self.storing {
+            None => Storage::mapped(&scan, runs),
+            Some(storing) => storing.storage(&scan, &catalogue, runs)?,
+        };
+        let plan = Plan {
+            scan: &scan,
+            catalogue: &catalogue,
+            views: &views,
+            storage: &storage,
+            surveyed: surveyed.as_deref(),
+            integrity: self.volume.integrity.into(),
+            name,
+            label: self.disk.label.clone(),
+            with_manifest: !self.disk.no_manifest,
+            options,
+        };
+        let made = self.make(&plan)?;
+        self.tell(&plan, &made, started)
+    }
+
+    fn hints(&self) -> Hints {
+        let types = self.disk.types.iter();
+        Hints {
+            types: types.map(|it| (it.pattern.clone(), it.element)).collect(),
+            keep: self.disk.keep.clone(),
+        }
+    }
+
+    /// The volume must not be one of the files that it is made of.
+    fn check_output(&self, scan: &Scan) -> Result<(), Failure> {
+        let Ok(output) = self.volume.output.canonicalize() else {
+            return Ok(());
+        };
+        let clash = scan.files.iter().find(|file| {
+            file.path.file_name() == output.file_name()
+                && file.path.canonicalize().is_ok_and(|path| path == output)
+        });
+        clash.map_or(Ok(()), |file| {
+            Err(Failure::usage(anyhow!(
+                "{} is one of the inputs, and would be replaced by the volume: choose another name for it",
+                file.path.display()
+            )))
+        })
+    }
+
+    fn survey(&self, scan: &Scan, runs: &Runs) -> Result<Vec<dataset::Surveyed>, Failure> {
+        let progress = Progress::start("reading", Some(scan.source_bytes()));
+        let surveyed =
+            dataset::survey::survey(scan, runs, self.threads, &|bytes| progress.set(bytes));
+        Ok(surveyed?)
+    }
+
+    fn make(&self, plan: &Plan<'_>) -> Result<Made, Failure> {
+        let output = FileOutput::create(&self.volume.output, self.volume.force)?;
+        let folder = folder_of(&self.volume.output)?;
+        let verb = if self.storing.is_some() {
+            "packing"
+        } else {
+            "mapping"
+        };
+        let progress = Progress::start(verb, Some(plan.scan.source_bytes()));
+        Ok(plan.make(output, &folder, &mut |bytes| progress.set(bytes))?)
+    }
+
+    fn tell(&self, plan: &Plan<'_>, made: &Made, started: Instant) -> Result<(), Failure> {
+        let notes = plan.views.iter().flat_map(|view| &view.notes);
+        for note in plan.scan.notes.iter().chain(notes) {
+            printout::stderr::note(note);
+        }
+        if self.volume.json {
+            return print_line(self.to_json(plan, made));
+        }
+        let how = if self.storing.is_some() {
+            format!(
+                "stored in {} bytes (ratio {})",
+                grouped(made.finished.volume_bytes),
+                ratio(plan.scan.source_bytes(), made.finished.volume_bytes)
+            )
+        } else {
+            format!("mapped by {} bytes", grouped(made.finished.volume_bytes))
+        };
+        print_line(format_args!(
+            "{}: {} files of {} bytes, a disk of {} bytes, {how}, in {:.1} s",
+            self.volume.output.display(),
+            grouped(plan.scan.files.len() as u64),
+            grouped(plan.scan.source_bytes()),
+            grouped(u64::from(made.blocks) * BLOCK_BYTES),
+            started.elapsed().as_secs_f64(),
+        ))?;
+        self.tell_views(plan)?;
+        self.tell_place(plan)
+    }
+
+    /// What each precision presents that the source does not hold.
+    fn tell_views(&self, plan: &Plan<'_>) -> Result<(), Failure> {
+        for view in plan.views.iter().filter(|view| !view.changed.is_empty()) {
+            let changes: Vec<String> = view
+                .changes
+                .iter()
+                .map(|((from, to), bytes)| format!("{} bytes of {from} as {to}", grouped(*bytes)))
+                .collect();
+            print_line(format_args!(
+                "  {}: {} files rewritten, {}",
+                view.name,
+                grouped(view.changed.len() as u64),
+                changes.join(", ")
+            ))?;
+        }
+        Ok(())
+    }
+
+    /// Where a mapped volume is read from, if that has to be allowed.
+    fn tell_place(&self, plan: &Plan<'_>) -> Result<(), Failure> {
+        if self.storing.is_some() {
+            return Ok(());
+        }
+        let folder = folder_of(&self.volume.output)?;
+        let outside = plan.scan.files.iter().find_map(|file| {
+            let real = file.path.canonicalize().ok()?;
+            (!real.starts_with(&folder)).then_some(real)
+        });
+        let Some(parent) = outside.as_deref().and_then(Path::parent) else {
+            return Ok(());
+        };
+        print_line(format_args!(
+            "to serve or verify it, allow the place of the files: --allow-sources {}",
+            parent.display()
+        ))
+    }
+
+    fn to_json(&self, plan: &Plan<'_>, made: &Made) -> serde_json::Value {
+        let streams = plan.storage.streams.iter().zip(&made.streams);
+        let streams = streams.map(|(plan, stream)| {
+            json!({
+                "type": plan.stored.chain.source().name(),
+                "stored_chain": plan.stored.chain.to_string(),
+                "source_bytes": stream.source_bytes,
+                "stored_bytes": stream.stored_bytes,
+                "sha256": hex(&stream.sha256),
+            })
+        });
+        let views = plan.views.iter().map(|view| {
+            let changes = view.changes.iter().map(|((from, to), bytes)| {
+                json!({"from": from.to_string(), "to": to.to_string(), "source_bytes": bytes})
+            });
+            json!({
+                "name": view.name,
+                "files_changed": view.changed.len(),
+                "changes": changes.collect::<Vec<_>>(),
+            })
+        });
+        json!({
+            "volume": self.volume.output,
+            "volume_uuid": uuid_text(&made.finished.volume_uuid),
+            "volume_bytes": made.finished.volume_bytes,
+            "filesystem_uuid": uuid_text(&made.filesystem_uuid),
+            "disk_bytes": u64::from(made.blocks) * BLOCK_BYTES,
+            "metadata_bytes": u64::from(made.metadata_blocks) * BLOCK_BYTES,
+            "files": plan.scan.files.len(),
+            "source_bytes": plan.scan.source_bytes(),
+            "streams": streams.collect::<Vec<_>>(),
+            "views": views.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// The folder that the volume will lie in, without symbolic links.
+pub fn folder_of(output: &Path) -> Result<PathBuf, Failure> {
+    let folder = match output.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    folder
+        .canonicalize()
+        .map_err(|error| Failure::io("looking at", folder, error))
+}
+
+impl From<DatasetError> for Failure {
+    fn from(error: DatasetError) -> Failure {
+        match error {
+            DatasetError::Data { .. }
+            | DatasetError::Format { .. }
+            | DatasetError::Changed { .. } => Failure::data(error),
+            DatasetError::Refused { .. } | DatasetError::Erofs(_) => Failure::usage(error),
+            DatasetError::Write { about, error } => {
+                let failure = Failure::from(error);
+                match about {
+                    Some(path) => failure.about(path.display()),
+                    None => failure,
+                }
+            }
+            DatasetError::Io { .. } => Failure::system(error),
+            _ => Failure::system(anyhow!("{error}")),
+        }
+    }
+}
