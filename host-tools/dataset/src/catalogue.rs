@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use formats::{Contents, Description, Dtype, Format, FormatError, megatron};
 use transforms::ElementType;
 
+use crate::names::Names;
 use crate::scan::{FileId, Scan};
 use crate::{DatasetError, Pattern};
 
@@ -145,40 +146,6 @@ impl Catalogue {
             }
         }
         Ok(())
-    }
-}
-
-/// Which names each file has.
-pub(crate) struct Names<'a> {
-    paths: Vec<Vec<&'a [u8]>>,
-}
-
-impl<'a> Names<'a> {
-    pub(crate) fn new(scan: &'a Scan) -> Names<'a> {
-        let mut paths = vec![Vec::new(); scan.files.len()];
-        for entry in &scan.entries {
-            let file = entry.file().and_then(|id| paths.get_mut(id.0 as usize));
-            if let Some(of_file) = file {
-                of_file.push(entry.path.as_slice());
-            }
-        }
-        Names { paths }
-    }
-
-    /// What the first of the file's names says.
-    pub(crate) fn first_that<T>(
-        &self,
-        id: FileId,
-        say: impl FnMut(&'a [u8]) -> Option<T>,
-    ) -> Option<T> {
-        self.of(id).iter().copied().find_map(say)
-    }
-
-    pub(crate) fn of(&self, id: FileId) -> &[&'a [u8]] {
-        self.paths
-            .get(id.0 as usize)
-            .map(Vec::as_slice)
-            .unwrap_or_default()
     }
 }
 

@@ -33,8 +33,8 @@ pub struct Plan<'a> {
     pub views: &'a [View],
     /// What is stored where.
     pub storage: &'a Storage,
-    /// Digests and ranges by file, where the bytes are packed; `None`: they are mapped, and read once for their checksums.
-    pub surveyed: Option<&'a [Surveyed]>,
+    /// Digests and ranges by file; those of mapped files are not asked for.
+    pub surveyed: &'a [Option<Surveyed>],
     /// What vouches for stored bytes.
     pub integrity: Integrity,
     /// Name of the view that the namespace presents.
@@ -76,13 +76,18 @@ impl Plan<'_> {
         on_progress: &mut dyn FnMut(u64),
     ) -> Result<Made, DatasetError> {
         let mut writer = Writer::new(output, self.options.clone())?;
-        let (streams, digests) = match self.surveyed {
-            Some(surveyed) => {
-                let streams = self.pack(&mut writer, on_progress)?;
-                (streams, surveyed.iter().map(|it| it.sha256).collect())
-            }
-            None => self.map(&mut writer, folder, on_progress)?,
-        };
+        let mut streams = self.pack(&mut writer, on_progress)?;
+        let surveyed = self
+            .surveyed
+            .iter()
+            .map(|it| it.as_ref().map(|it| it.sha256));
+        let mut digests: Vec<[u8; 32]> = surveyed.map(Option::unwrap_or_default).collect();
+        self.map(
+            &mut writer,
+            folder,
+            (&mut streams, &mut digests),
+            on_progress,
+        )?;
         let measured = self.measure()?;
         let manifest = Manifest {
             plan: self,
@@ -124,7 +129,7 @@ impl Plan<'_> {
         })?;
         let view = ViewSpec {
             name: self.name.clone(),
-            manifest: manifest::fits_a_blob(&manifest).then(|| manifest.clone()),
+            manifest: Some(manifest::for_a_blob(&manifest)),
             lossy: self.is_lossy(),
         };
         writer.add_view(view, extents)?;
@@ -199,11 +204,14 @@ impl Plan<'_> {
         &self,
         writer: &mut Writer<FileOutput>,
         folder: &Path,
+        (streams, digests): (&mut Vec<Written>, &mut [[u8; 32]]),
         on_progress: &mut dyn FnMut(u64),
-    ) -> Result<(Vec<Written>, Vec<[u8; 32]>), DatasetError> {
-        let mut done = 0;
-        let (mut streams, mut digests) = (Vec::new(), Vec::new());
-        for (id, file) in self.scan.files() {
+    ) -> Result<(), DatasetError> {
+        let mut done: u64 = self.storage.streams.iter().map(|plan| plan.bytes).sum();
+        for &id in self.storage.mapped_files() {
+            let Some(file) = self.scan.file(id) else {
+                continue;
+            };
             let runs = self.storage.runs.of(id).iter();
             let regions: Vec<Region> = runs
                 .map(|run| Region {
@@ -227,10 +235,12 @@ impl Plan<'_> {
             })?;
             open.check()?;
             done += file.bytes;
-            digests.push(mapped.sha256);
+            if let Some(digest) = digests.get_mut(id.0 as usize) {
+                *digest = mapped.sha256;
+            }
             streams.extend(mapped.streams);
         }
-        Ok((streams, digests))
+        Ok(())
     }
 
     /// What each file presents that is not its source's bytes.

@@ -1,7 +1,7 @@
 //! What is known of a disk: where its bytes come from, how they are stored, and what was made of them.
 
 use serde_json::{Value, json};
-use volume::limits::BLOB_BYTES_MAX;
+use sha2::{Digest, Sha256};
 use volume::write::Written;
 
 use crate::make::{Measured, Plan};
@@ -9,6 +9,10 @@ use crate::scan::Scan;
 
 /// The version of the document.
 const VERSION: u32 = 1;
+/// The volume holds no more than this of a manifest uncompressed; the disk has it all, compressed.
+const BLOB_BYTES_MAX: usize = 1 << 20;
+/// Of a manifest that is longer, the volume keeps lists of up to so many.
+const LISTED_MAX: usize = 1_000;
 
 pub(crate) struct Manifest<'a> {
     pub(crate) plan: &'a Plan<'a>,
@@ -103,9 +107,40 @@ impl Manifest<'_> {
     }
 }
 
-/// Whether the volume can hold it; where it cannot, only the disk does.
-pub(crate) fn fits_a_blob(manifest: &[u8]) -> bool {
-    manifest.len() as u64 <= BLOB_BYTES_MAX
+/// What the volume holds of it, for whoever does not mount the disk: all of it, or where that is long, what is said of the whole.
+pub(crate) fn for_a_blob(manifest: &[u8]) -> Vec<u8> {
+    if manifest.len() <= BLOB_BYTES_MAX {
+        return manifest.to_vec();
+    }
+    let mut document: Value = serde_json::from_slice(manifest).unwrap_or_default();
+    let digest = hex(&Sha256::digest(manifest));
+    let Some(members) = document.as_object_mut() else {
+        return Vec::new();
+    };
+    members.insert(
+        "on_disk".to_owned(),
+        json!({"path": "/.xio/manifest.json", "bytes": manifest.len(), "sha256": digest}),
+    );
+    for list in ["sources", "streams"] {
+        shorten(members.get_mut(list));
+    }
+    let views = members.get_mut("views").and_then(Value::as_array_mut);
+    for view in views.into_iter().flatten() {
+        shorten(view.get_mut("changed_files"));
+    }
+    let mut text = serde_json::to_vec_pretty(&document).unwrap_or_default();
+    text.push(b'\n');
+    text
+}
+
+/// A long list becomes how many there are.
+fn shorten(list: Option<&mut Value>) {
+    if let Some(list) = list
+        && let Some(count) = list.as_array().map(Vec::len)
+        && count > LISTED_MAX
+    {
+        *list = json!({"count": count});
+    }
 }
 
 fn hex(bytes: &[u8]) -> String {

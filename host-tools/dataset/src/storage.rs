@@ -131,8 +131,8 @@ pub struct StreamPlan {
 
 /// Where a run lies in its stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// Which of [`Storage::streams`].
+struct Place {
+    /// Which of [`Storage::streams`]; behind these, the runs of the mapped files, one after the other.
     pub stream: usize,
     /// Bytes of the stream, as the source has them, before it.
     pub first_byte: u64,
@@ -147,6 +147,8 @@ pub struct Storage {
     pub streams: Vec<StreamPlan>,
     /// By file, for each of its runs.
     places: Vec<Vec<Place>>,
+    /// Files that are not packed, in their order.
+    mapped: Vec<FileId>,
 }
 
 impl Storage {
@@ -157,17 +159,28 @@ impl Storage {
     pub fn packed<E>(
         scan: &Scan,
         runs: Runs,
+        choose: impl FnMut(FileId, &Run) -> Result<Stored, E>,
+    ) -> Result<Storage, E> {
+        Storage::pack(scan, runs, |_| true, choose)
+    }
+
+    fn pack<E>(
+        scan: &Scan,
+        runs: Runs,
+        is_packed: impl Fn(&SourceFile) -> bool,
         mut choose: impl FnMut(FileId, &Run) -> Result<Stored, E>,
     ) -> Result<Storage, E> {
         let mut storage = Storage {
             runs,
             streams: Vec::new(),
             places: Vec::new(),
+            mapped: Vec::new(),
         };
         let mut known: HashMap<(ElementType, String, u64), usize> = HashMap::new();
-        for (id, _) in scan.files() {
+        for (id, file) in scan.files() {
             let mut places = Vec::new();
-            for run in storage.runs.of(id) {
+            let runs = storage.runs.of(id).iter();
+            for run in runs.filter(|_| is_packed(file)) {
                 let stored = choose(id, run)?;
                 let frame_bytes = if stored.chain.is_framed() {
                     stored.frame_bytes
@@ -195,28 +208,47 @@ impl Storage {
         Ok(storage)
     }
 
-    /// Leaves the runs where they are: each is a stream of its own, in the order of files and runs.
-    #[must_use]
-    pub fn mapped(scan: &Scan, runs: Runs) -> Storage {
-        let mut next = 0;
-        let places = scan
-            .files()
-            .map(|(id, _)| {
-                let places = runs.of(id).iter().map(|_| {
-                    next += 1;
-                    Place {
-                        stream: next - 1,
-                        first_byte: 0,
-                    }
-                });
-                places.collect()
-            })
-            .collect();
-        Storage {
-            runs,
-            streams: Vec::new(),
-            places,
+    /// Leaves the runs where they are: each is a stream of its own, behind the streams that are written. Files of up to `small_bytes_max` bytes are
+    /// packed by `choose` all the same: the tables of a mapped one would take more.
+    ///
+    /// # Errors
+    /// What `choose` says.
+    pub fn mapped<E>(
+        scan: &Scan,
+        runs: Runs,
+        small_bytes_max: u64,
+        choose: impl FnMut(FileId, &Run) -> Result<Stored, E>,
+    ) -> Result<Storage, E> {
+        let is_small = |file: &SourceFile| file.bytes <= small_bytes_max;
+        let mut storage = Storage::pack(scan, runs, is_small, choose)?;
+        let mut next = storage.streams.len();
+        for (id, _) in scan.files().filter(|(_, file)| !is_small(file)) {
+            let places = storage.runs.of(id).iter().map(|_| {
+                next += 1;
+                Place {
+                    stream: next - 1,
+                    first_byte: 0,
+                }
+            });
+            let places: Vec<Place> = places.collect();
+            if let Some(of_file) = storage.places.get_mut(id.0 as usize) {
+                *of_file = places;
+            }
+            storage.mapped.push(id);
         }
+        Ok(storage)
+    }
+
+    /// The files that stay where they are, in their order.
+    #[must_use]
+    pub fn mapped_files(&self) -> &[FileId] {
+        &self.mapped
+    }
+
+    /// Whether the file stays where it is.
+    #[must_use]
+    pub fn is_mapped(&self, id: FileId) -> bool {
+        self.mapped.binary_search(&id).is_ok()
     }
 
     /// The stored pieces of the file's bytes `offset` to `offset + bytes`: runs, and what of each is asked for.
@@ -248,7 +280,7 @@ impl Storage {
 /// A run of a stream's source bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// Which of [`Storage::streams`].
+    /// Which of [`Storage::streams`]; behind these, the runs of the mapped files, one after the other.
     pub stream: usize,
     /// Its element type.
     pub element: ElementType,

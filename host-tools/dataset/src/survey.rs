@@ -22,26 +22,28 @@ pub struct Surveyed {
     pub ranges: Vec<Option<ValueRange>>,
 }
 
-/// Reads every file once. `on_progress` is told how many bytes were read, now and then, from several threads.
+/// Reads once every file that is `wanted`. `on_progress` is told how many bytes were read, now and then, from several threads.
 ///
 /// # Errors
 /// Files that cannot be read, or change meanwhile.
 pub fn survey(
     scan: &Scan,
     runs: &Runs,
+    wanted: &(dyn Fn(FileId) -> bool + Sync),
     threads: usize,
     on_progress: &(dyn Fn(u64) + Sync),
-) -> Result<Vec<Surveyed>, DatasetError> {
+) -> Result<Vec<Option<Surveyed>>, DatasetError> {
     let done = AtomicU64::new(0);
     parallel::each(scan.files.len(), threads, |index| {
         // The scan numbers files by u32.
         let id = FileId(u32::try_from(index).unwrap_or(u32::MAX));
-        let Some(file) = scan.file(id) else {
-            return Err(DatasetError::refused("a file", "is not of this scan"));
+        let Some(file) = scan.file(id).filter(|_| wanted(id)) else {
+            return Ok(None);
         };
-        read_file(file, runs.of(id), &|bytes| {
+        let surveyed = read_file(file, runs.of(id), &|bytes| {
             on_progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes);
-        })
+        });
+        surveyed.map(Some)
     })
 }
 

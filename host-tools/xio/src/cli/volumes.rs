@@ -158,7 +158,8 @@ The files may lie on any file system, NFS and Lustre included. A file in or belo
 there, so that both can be moved together, and is opened as a matter of course. Any other is recorded with its whole path, and
 opened only where the place is allowed: snap-target --allow-sources DIR, xio verify --allow-sources DIR.
 
-The namespace is a disk with the files, as with `xio pack`; with --dtype it is their elements without a filesystem.
+The namespace is a disk with the files, as with `xio pack`; with --dtype it is their elements without a filesystem. Of a disk, files of up to
+16 KiB are stored in the volume all the same: their checksums would take as much.
 
 Examples:
   xio map dataset -o dataset.xio

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use dataset::{
-    BLOCK_BYTES, Catalogue, DatasetError, Hints, Made, Plan, Precisions, Runs, Scan, Storage, View,
+    BLOCK_BYTES, Catalogue, DatasetError, Hints, Made, Names, Plan, Precisions, Run, Runs, Scan,
+    Storage, Surveyed, View,
 };
 use serde_json::json;
 use volume::identity::uuid_text;
@@ -22,6 +23,9 @@ use crate::progress::Progress;
 use crate::stdout::print_line;
 use printout::size::grouped;
 use storing::Storing;
+
+/// Files of up to so many bytes are stored also by `xio map`: a stream of its own takes two blocks of tables.
+const SMALL_BYTES_MAX: u64 = 16 << 10;
 
 /// `xio pack` without `--dtype`.
 pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
@@ -100,20 +104,14 @@ impl Request<'_> {
             .map(|precision| View::new(&scan, &catalogue, precision))
             .collect::<Result<_, _>>()?;
         let runs = Runs::new(&scan, &catalogue, &views);
-        let surveyed = match &self.storing {
-            None => None,
-            Some(_) => Some(self.survey(&scan, &runs)?),
-        };
-        let storage = match &self.storing {
-            None => Storage::mapped(&scan, runs),
-            Some(storing) => storing.storage(&scan, &catalogue, runs)?,
-        };
+        let surveyed = self.survey(&scan, &runs)?;
+        let storage = self.storage(&scan, runs)?;
         let plan = Plan {
             scan: &scan,
             catalogue: &catalogue,
             views: &views,
             storage: &storage,
-            surveyed: surveyed.as_deref(),
+            surveyed: &surveyed,
             integrity: self.volume.integrity.into(),
             name,
             label: self.disk.label.clone(),
@@ -149,11 +147,29 @@ impl Request<'_> {
         })
     }
 
-    fn survey(&self, scan: &Scan, runs: &Runs) -> Result<Vec<dataset::Surveyed>, Failure> {
-        let progress = Progress::start("reading", Some(scan.source_bytes()));
-        let surveyed =
-            dataset::survey::survey(scan, runs, self.threads, &|bytes| progress.set(bytes));
+    /// What is packed is read before it is stored; what is mapped is read once, for its checksums.
+    fn survey(&self, scan: &Scan, runs: &Runs) -> Result<Vec<Option<Surveyed>>, Failure> {
+        let is_packed = |id| {
+            let file = scan.file(id);
+            self.storing.is_some() || file.is_some_and(|file| file.bytes <= SMALL_BYTES_MAX)
+        };
+        let packed = scan.files().filter(|(id, _)| is_packed(*id));
+        let bytes = packed.map(|(_, file)| file.bytes).sum();
+        let progress = Progress::start("reading", Some(bytes));
+        let on_progress = |bytes| progress.set(bytes);
+        let surveyed = dataset::survey::survey(scan, runs, &is_packed, self.threads, &on_progress);
         Ok(surveyed?)
+    }
+
+    fn storage(&self, scan: &Scan, runs: Runs) -> Result<Storage, Failure> {
+        let names = Names::new(scan);
+        let as_it_is = Storing::as_it_is();
+        let storing = self.storing.as_ref().unwrap_or(&as_it_is);
+        let choose = |id, run: &Run| storing.stored((scan, &names), id, run);
+        if self.storing.is_some() {
+            return Storage::packed(scan, runs, choose);
+        }
+        Storage::mapped(scan, runs, SMALL_BYTES_MAX, choose)
     }
 
     fn make(&self, plan: &Plan<'_>) -> Result<Made, Failure> {
@@ -183,7 +199,12 @@ impl Request<'_> {
                 ratio(plan.scan.source_bytes(), made.finished.volume_bytes)
             )
         } else {
-            format!("mapped by {} bytes", grouped(made.finished.volume_bytes))
+            let mapped = plan.storage.mapped_files().len();
+            format!(
+                "{} of the files mapped, the others stored, by {} bytes",
+                grouped(mapped as u64),
+                grouped(made.finished.volume_bytes)
+            )
         };
         print_line(format_args!(
             "{}: {} files of {} bytes, a disk of {} bytes, {how}, in {:.1} s",
@@ -221,7 +242,9 @@ impl Request<'_> {
             return Ok(());
         }
         let folder = folder_of(&self.volume.output)?;
-        let outside = plan.scan.files.iter().find_map(|file| {
+        let mapped = plan.storage.mapped_files().iter();
+        let files = mapped.filter_map(|&id| plan.scan.file(id));
+        let outside = { files }.find_map(|file| {
             let real = file.path.canonicalize().ok()?;
             (!real.starts_with(&folder)).then_some(real)
         });

@@ -1,8 +1,9 @@
 //! How the files of a disk are stored: what the command line says, run by run.
 
 use anyhow::anyhow;
-use dataset::{Catalogue, FileId, Run, Runs, Scan, Storage, Stored};
+use dataset::{FileId, Names, Run, Scan, Stored};
 use transforms::{Chain, ElementType, Packing};
+use volume::write::FRAME_BYTES_DEFAULT;
 
 use super::rule::Rule;
 use crate::failure::Failure;
@@ -17,23 +18,24 @@ pub struct Storing<'a> {
 }
 
 impl Storing<'_> {
-    /// Puts every run into a stream.
-    pub fn storage(
-        &self,
-        scan: &Scan,
-        _catalogue: &Catalogue,
-        runs: Runs,
-    ) -> Result<Storage, Failure> {
-        Storage::packed(scan, runs, |id, run| self.stored(scan, id, run))
+    /// Nothing is done to the bytes.
+    pub fn as_it_is() -> Storing<'static> {
+        Storing {
+            rules: &[],
+            chain: None,
+            frame_bytes: FRAME_BYTES_DEFAULT,
+        }
     }
 
-    fn stored(&self, scan: &Scan, id: FileId, run: &Run) -> Result<Stored, Failure> {
-        let rule = self.rules.iter().find(|rule| {
-            let names = scan.entries.iter().filter(|entry| entry.file() == Some(id));
-            names
-                .into_iter()
-                .any(|entry| rule.pattern.fits(&entry.path))
-        });
+    /// How a run of a file is stored.
+    pub fn stored(
+        &self,
+        (scan, names): (&Scan, &Names<'_>),
+        id: FileId,
+        run: &Run,
+    ) -> Result<Stored, Failure> {
+        let fits = |rule: &&Rule| names.of(id).iter().any(|path| rule.pattern.fits(path));
+        let rule = self.rules.iter().find(fits);
         let text = rule.map(|rule| rule.chain.as_str()).or(self.chain);
         let text = text.unwrap_or("none");
         let chain = chain_for(text, run.element).map_err(|why| {

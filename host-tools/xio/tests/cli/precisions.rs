@@ -23,6 +23,19 @@ fn dataset(folder: &Folder) {
         fs::copy(formats(from), folder.path(to)).unwrap();
     }
     folder.write("d/notes", b"words");
+    folder.write("d/large.npy", &npy("<u4", |id| id.to_le_bytes().to_vec()));
+}
+
+const LARGE: u32 = 20_000;
+
+/// An array in the least that `numpy.lib.format` reads.
+fn npy(descr: &str, element: impl Fn(u32) -> Vec<u8>) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({LARGE},), }}");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend(118u16.to_le_bytes());
+    file.extend(format!("{header:<117}\n").bytes());
+    file.extend((0..LARGE).flat_map(element));
+    file
 }
 
 #[test]
@@ -32,7 +45,12 @@ fn a_directory_for_each_precision_over_one_stored_stream() {
         dataset(&folder);
         let arguments = [command, "d", "--present-as", "source,u16", "-o", "v.xio"];
         let said = folder.done(arguments);
-        assert!(said.contains("u16: 4 files rewritten"), "{said}");
+        assert!(said.contains("u16: 5 files rewritten"), "{said}");
+        assert_eq!(
+            said.contains("1 of the files mapped"),
+            command == "map",
+            "{said}"
+        );
         folder.done(["verify", "v.xio"]);
         folder.done(["cp", "v.xio", "c"]);
         for name in [
@@ -65,6 +83,11 @@ fn a_directory_for_each_precision_over_one_stored_stream() {
         let data = &wanted[128..];
         assert!(presented[4096..] == *data, "{command}");
         assert!(presented.starts_with(b"\x93NUMPY\x01\x00"));
+        let large = npy("<u2", |id| id.to_le_bytes()[..2].to_vec());
+        assert!(
+            folder.read("c/u16/large.npy")[4096..] == large[128..],
+            "{command}"
+        );
         assert_eq!(folder.read("c/u16/notes"), b"words");
 
         let manifest: serde_json::Value =
@@ -72,7 +95,7 @@ fn a_directory_for_each_precision_over_one_stored_stream() {
         assert_eq!(manifest["xio_manifest"], 1);
         assert_eq!(manifest["lossy"], false);
         let changed = manifest["views"][1]["changed_files"].as_array().unwrap();
-        assert_eq!(changed.len(), 4);
+        assert_eq!(changed.len(), 5);
         for file in changed {
             let path = format!("c/u16/{}", file["path"].as_str().unwrap());
             assert_eq!(file["sha256"], sha256(&folder.read(&path)), "{path}");
