@@ -1,6 +1,7 @@
-//! The disk: names and attributes as a filesystem, and where each file's bytes come from.
+//! The disk: names and attributes as a filesystem, or partitions; and where each file's bytes come from.
 
 use std::collections::HashMap;
+use std::io::Read;
 
 use erofs::{Attributes, Label, Layout, Time, Tree};
 use formats::{Part, Presentation};
@@ -23,18 +24,48 @@ const OWN_FOLDER: &[u8] = b".xio";
 /// What is in it.
 const MANIFEST: &[u8] = b"manifest.json";
 
-/// A file of the disk.
-#[derive(Debug, Clone)]
-pub(crate) enum Content {
-    /// A name of the scan, as it is in one of the views.
-    Presented {
-        /// Which view.
-        view: usize,
-        /// Which of [`Scan::entries`].
-        entry: usize,
-        /// Its source.
-        file: FileId,
-    },
+/// A name of the scan, as it is in one of the views.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Presented {
+    /// Which view.
+    pub(crate) view: usize,
+    /// Which of [`Scan::entries`].
+    pub(crate) entry: usize,
+    /// Its source.
+    pub(crate) file: FileId,
+}
+
+impl Presented {
+    /// What is presented, where it is not the source's bytes.
+    pub(crate) fn changed<'a>(&self, views: &'a [View]) -> Option<&'a Presentation> {
+        views.get(self.view)?.changed.get(&self.entry)
+    }
+
+    /// How many bytes.
+    pub(crate) fn bytes(&self, scan: &Scan, views: &[View]) -> u64 {
+        let source = || scan.file(self.file).map_or(0, |file| file.bytes);
+        self.changed(views).map_or_else(source, Presentation::bytes)
+    }
+}
+
+/// Every name of every view that is a file there, view by view.
+pub(crate) fn presented<'a>(
+    scan: &'a Scan,
+    views: &'a [View],
+) -> impl Iterator<Item = Presented> + 'a {
+    views.iter().enumerate().flat_map(move |(view, it)| {
+        let entries = scan.entries.iter().enumerate();
+        entries.filter_map(move |(entry, found)| {
+            let is_file = matches!(found.kind, Kind::File(_)) || it.changed.contains_key(&entry);
+            let file = found.file().filter(|_| is_file)?;
+            Some(Presented { view, entry, file })
+        })
+    })
+}
+
+/// A file of the filesystem.
+enum Content {
+    Presented(Presented),
     /// What the disk says of itself.
     Manifest,
 }
@@ -42,7 +73,7 @@ pub(crate) enum Content {
 /// Names, and what stands behind each file, in the order of the layout's files.
 pub(crate) struct Filesystem {
     tree: Tree,
-    pub(crate) files: Vec<Content>,
+    files: Vec<Content>,
     newest: Time,
 }
 
@@ -70,7 +101,7 @@ impl Filesystem {
                 [_] => top,
                 _ => made.tree.add_directory(top, view.name.as_bytes(), root)?,
             };
-            made.add_view(scan, (index, view), below)?;
+            made.add_view(scan, views, index, below)?;
         }
         Ok(made)
     }
@@ -103,9 +134,13 @@ impl Filesystem {
     fn add_view(
         &mut self,
         scan: &Scan,
-        (index, view): (usize, &View),
+        views: &[View],
+        index: usize,
         top: erofs::DirectoryId,
     ) -> Result<(), DatasetError> {
+        let Some(view) = views.get(index) else {
+            return Ok(());
+        };
         let mut directories = HashMap::from([(&b""[..], top)]);
         for (place, entry) in scan.entries.iter().enumerate().skip(1) {
             let parent = directories.get(entry.parent()).copied().unwrap_or(top);
@@ -130,29 +165,52 @@ impl Filesystem {
                     _,
                 ) => *file,
             };
-            let source_bytes = scan.file(file).map_or(0, |file| file.bytes);
-            let changed = view.changed.get(&place).map(Presentation::bytes);
-            let bytes = changed.unwrap_or(source_bytes);
             let attributes = file_attributes(scan, entry, file);
+            let presented = Presented {
+                view: index,
+                entry: place,
+                file,
+            };
+            let bytes = presented.bytes(scan, views);
             self.tree.add_file(parent, name, bytes, attributes)?;
-            let view = index;
-            let entry = place;
-            self.files.push(Content::Presented { view, entry, file });
+            self.files.push(Content::Presented(presented));
         }
         Ok(())
     }
 
     /// Gives everything its place.
-    pub(crate) fn lay_out(self, uuid: [u8; 16], label: &str) -> Result<Disk, DatasetError> {
+    pub(crate) fn lay_out(
+        self,
+        uuid: [u8; 16],
+        label: &str,
+        manifest: Option<&[u8]>,
+    ) -> Result<Disk, DatasetError> {
         let label = Label {
             uuid,
             built: self.newest,
             volume_name: label.as_bytes().to_vec(),
         };
-        Ok(Disk {
-            layout: self.tree.lay_out(label)?,
-            files: self.files,
-        })
+        let layout = self.tree.lay_out(label)?;
+        let mut disk = Disk {
+            bytes: u64::from(layout.blocks()) * BLOCK_BYTES,
+            metadata_bytes: u64::from(layout.metadata_blocks()) * BLOCK_BYTES,
+            ..Disk::default()
+        };
+        let places: Vec<_> = layout.files().collect();
+        let metadata_bytes = disk.metadata_bytes;
+        disk.put_own(0, metadata_bytes, Own::Filesystem(Box::new(layout)));
+        for (place, content) in places.into_iter().zip(self.files) {
+            let at = u64::from(place.first_block) * BLOCK_BYTES;
+            match (content, manifest) {
+                _ if place.bytes == 0 => {}
+                (Content::Manifest, Some(manifest)) => {
+                    disk.put_own(at, place.bytes, Own::Bytes(manifest.to_vec()));
+                }
+                (Content::Manifest, None) => {}
+                (Content::Presented(file), _) => disk.put(at, place.bytes, What::File(file)),
+            }
+        }
+        Ok(disk)
     }
 }
 
@@ -214,9 +272,52 @@ pub(crate) fn uuid(
 }
 
 /// A disk whose parts have their places.
+#[derive(Default)]
 pub(crate) struct Disk {
-    pub(crate) layout: Layout,
-    files: Vec<Content>,
+    /// First byte, bytes, what; in ascending order.
+    parts: Vec<(u64, u64, What)>,
+    /// What no source has: the filesystem's blocks, the manifest, partition tables.
+    own: Vec<Own>,
+    /// Presented bytes.
+    pub(crate) bytes: u64,
+    /// Of these, the filesystem's or the table's own.
+    pub(crate) metadata_bytes: u64,
+    /// Partitions, if it has any: name, first byte, bytes, and how many of these are padding.
+    pub(crate) partitions: Vec<Partition>,
+}
+
+/// A partition of a disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    /// The name in the table.
+    pub name: String,
+    /// Where it begins on the disk.
+    pub first_byte: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Zeros at its end that no file has.
+    pub padding_bytes: u64,
+}
+
+enum What {
+    /// Of [`Disk::own`].
+    Own(usize),
+    File(Presented),
+}
+
+/// Bytes that no source has.
+pub(crate) enum Own {
+    Filesystem(Box<Layout>),
+    Bytes(Vec<u8>),
+}
+
+impl Own {
+    pub(crate) fn reader(&self) -> Box<dyn Read + Send + '_> {
+        match self {
+            Own::Filesystem(layout) => Box::new(layout.metadata()),
+            Own::Bytes(bytes) => Box::new(bytes.as_slice()),
+        }
+    }
 }
 
 /// Where the writer put what a disk consists of.
@@ -225,20 +326,122 @@ pub(crate) struct Written<'a> {
     pub(crate) storage: &'a Storage,
     /// By [`Piece::stream`].
     pub(crate) streams: &'a [StreamIndex],
-    /// The filesystem's own blocks.
-    pub(crate) metadata: StreamIndex,
-    /// The manifest.
-    pub(crate) manifest: Option<StreamIndex>,
+    /// By [`Disk::own`].
+    pub(crate) own: &'a [StreamIndex],
     /// What the views present that no source has, in the order of the disk's files.
     pub(crate) new_bytes: Option<StreamIndex>,
 }
 
 impl Disk {
+    /// A partition for each file; sizes that are no whole number of blocks are refused, or padded with zeros.
+    pub(crate) fn of_partitions(
+        scan: &Scan,
+        views: &[View],
+        lba_bytes: u32,
+        uuid: [u8; 16],
+        pad: bool,
+    ) -> Result<Disk, DatasetError> {
+        let lba = u64::from(lba_bytes);
+        let mut files = Vec::new();
+        for file in presented(scan, views) {
+            let bytes = file.bytes(scan, views);
+            let padded = bytes.next_multiple_of(lba);
+            let name = name_in_table(scan, views, &file);
+            if bytes == 0 || (padded != bytes && !pad) {
+                let why = format!(
+                    "is {bytes} bytes; a partition is a whole number of blocks of {lba}, and at least one: fill it up with --pad (an empty file cannot be)"
+                );
+                let name = String::from_utf8_lossy(&name).into_owned();
+                return Err(DatasetError::refused(name, why));
+            }
+            files.push((file, name, bytes, padded));
+        }
+        let partitions: Vec<_> = files
+            .iter()
+            .zip(1u64..)
+            .map(|((_, name, _, padded), number)| gpt::Partition {
+                name,
+                uuid: partition_uuid(uuid, number),
+                bytes: *padded,
+            })
+            .collect();
+        let table = gpt::lay_out(table_lba(lba_bytes), uuid, &partitions)?;
+        let mut disk = Disk::default();
+        disk.put_own(0, table.head().len() as u64, Own::Bytes(table.head()));
+        for (place, (file, _, bytes, padded)) in table.places().iter().zip(&files) {
+            disk.put(place.first_byte, *bytes, What::File(*file));
+            disk.partitions.push(Partition {
+                name: place.name.clone(),
+                first_byte: place.first_byte,
+                bytes: place.bytes,
+                padding_bytes: padded - bytes,
+            });
+        }
+        disk.put_tail(&table);
+        disk.metadata_bytes = (table.head().len() + table.tail().len()) as u64;
+        Ok(disk)
+    }
+
+    /// This disk as the only partition of another.
+    pub(crate) fn in_partition(
+        self,
+        name: &str,
+        lba_bytes: u32,
+        uuid: [u8; 16],
+    ) -> Result<Disk, DatasetError> {
+        let partition = gpt::Partition {
+            name: name.as_bytes(),
+            uuid: partition_uuid(uuid, 1),
+            bytes: self.bytes,
+        };
+        let table = gpt::lay_out(table_lba(lba_bytes), uuid, &[partition])?;
+        let mut disk = Disk {
+            metadata_bytes: self.metadata_bytes,
+            own: self.own,
+            ..Disk::default()
+        };
+        disk.put_own(0, table.head().len() as u64, Own::Bytes(table.head()));
+        for place in table.places() {
+            disk.partitions.push(Partition {
+                name: place.name.clone(),
+                first_byte: place.first_byte,
+                bytes: place.bytes,
+                padding_bytes: 0,
+            });
+        }
+        let first_byte = disk.partitions.first().map_or(0, |it| it.first_byte);
+        for (at, bytes, what) in self.parts {
+            disk.put(first_byte + at, bytes, what);
+        }
+        disk.put_tail(&table);
+        Ok(disk)
+    }
+
+    fn put(&mut self, at: u64, bytes: u64, what: What) {
+        self.parts.push((at, bytes, what));
+    }
+
+    fn put_own(&mut self, at: u64, bytes: u64, own: Own) {
+        self.own.push(own);
+        self.put(at, bytes, What::Own(self.own.len() - 1));
+    }
+
+    fn put_tail(&mut self, table: &gpt::Layout) {
+        let tail = table.tail();
+        self.put_own(table.tail_offset(), tail.len() as u64, Own::Bytes(tail));
+        self.bytes = table.disk_bytes();
+    }
+
+    /// What no source has, to be written.
+    pub(crate) fn own(&self) -> &[Own] {
+        &self.own
+    }
+
     /// All the bytes that views present and no source has, in the order in which [`extents`](Disk::extents) asks for them.
     pub(crate) fn new_parts<'a>(&self, views: &'a [View]) -> Vec<&'a [u8]> {
-        let changed = self.files.iter().filter_map(|content| match content {
-            Content::Presented { view, entry, .. } => views.get(*view)?.changed.get(entry),
-            Content::Manifest => None,
+        let changed = self.parts.iter().filter_map(|(_, _, what)| match what {
+            What::File(file) => file.changed(views),
+            What::Own(_) => None,
         });
         changed
             .flat_map(Presentation::parts)
@@ -249,25 +452,59 @@ impl Disk {
             .collect()
     }
 
-    /// Metadata, then each file and the zeros up to the next block.
+    /// Each part at its place, and zeros between.
     pub(crate) fn extents(&self, written: &Written<'_>) -> Result<Vec<ExtentSpec>, DatasetError> {
-        let metadata_bytes = u64::from(self.layout.metadata_blocks()) * BLOCK_BYTES;
         let mut extents = Extents {
             written,
-            list: vec![linear(written.metadata, 0, metadata_bytes)],
-            position: metadata_bytes,
+            list: Vec::new(),
+            position: 0,
             new_position: 0,
         };
-        for (place, content) in self.layout.files().zip(&self.files) {
-            if place.bytes == 0 {
-                continue;
+        for (at, bytes, what) in &self.parts {
+            extents.zeros_to(*at);
+            match what {
+                What::Own(index) => {
+                    let stream = written.own.get(*index).copied();
+                    let missing =
+                        || DatasetError::refused("the disk", "has a part without a stream");
+                    extents
+                        .list
+                        .push(linear(stream.ok_or_else(missing)?, 0, *bytes));
+                    extents.position += bytes;
+                }
+                What::File(file) => extents.file(file, *bytes)?,
             }
-            extents.zeros_to(u64::from(place.first_block) * BLOCK_BYTES);
-            extents.file(content, place.bytes)?;
         }
-        extents.zeros_to(u64::from(self.layout.blocks()) * BLOCK_BYTES);
+        extents.zeros_to(self.bytes);
         Ok(extents.list)
     }
+}
+
+/// The path that a file has on the disk, as the name of its partition.
+fn name_in_table(scan: &Scan, views: &[View], file: &Presented) -> Vec<u8> {
+    let entry = scan.entries.get(file.entry);
+    let path = entry.map(|entry| entry.path.as_slice()).unwrap_or_default();
+    match (views, views.get(file.view)) {
+        ([_], _) | (_, None) => path.to_vec(),
+        (_, Some(view)) => [view.name.as_bytes(), b"/", path].concat(),
+    }
+}
+
+fn table_lba(lba_bytes: u32) -> gpt::LbaBytes {
+    if lba_bytes == 512 {
+        gpt::LbaBytes::B512
+    } else {
+        gpt::LbaBytes::B4096
+    }
+}
+
+/// A function of the disk's identity and the partition's number.
+fn partition_uuid(disk: [u8; 16], number: u64) -> [u8; 16] {
+    let mut hash = Sha256::new();
+    hash.update(b"xio partition uuid 1");
+    hash.update(disk);
+    hash.update(number.to_le_bytes());
+    version_8(hash.finalize().into())
 }
 
 fn linear(stream: StreamIndex, first_element: u64, elements: u64) -> ExtentSpec {
@@ -300,29 +537,14 @@ impl Extents<'_> {
         }
     }
 
-    fn file(&mut self, content: &Content, bytes: u64) -> Result<(), DatasetError> {
-        let missing = || DatasetError::refused("the disk", "has a file without a stream");
-        match content {
-            Content::Manifest => {
-                let stream = self.written.manifest.ok_or_else(missing)?;
-                self.list.push(linear(stream, 0, bytes));
-                self.position += bytes;
-                Ok(())
-            }
-            Content::Presented { view, entry, file } => {
-                let views = self.written.views;
-                let changed = views.get(*view).and_then(|view| view.changed.get(entry));
-                match changed {
-                    None => self.source(*file, 0, bytes),
-                    Some(presentation) => {
-                        for part in presentation.parts() {
-                            self.part(*file, part)?;
-                        }
-                        Ok(())
-                    }
-                }
-            }
+    fn file(&mut self, file: &Presented, bytes: u64) -> Result<(), DatasetError> {
+        let Some(presentation) = file.changed(self.written.views) else {
+            return self.source(file.file, 0, bytes);
+        };
+        for part in presentation.parts() {
+            self.part(file.file, part)?;
         }
+        Ok(())
     }
 
     fn part(&mut self, file: FileId, part: &Part) -> Result<(), DatasetError> {

@@ -61,6 +61,10 @@ pub enum DatasetError {
     #[error(transparent)]
     Erofs(#[from] ErofsError),
 
+    /// The partition table cannot hold it.
+    #[error(transparent)]
+    Gpt(#[from] gpt::GptError),
+
     /// The volume could not be written.
     #[error("{}{error}", about.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
     Write {

@@ -35,9 +35,9 @@ pub mod survey;
 pub mod view;
 
 pub use catalogue::{Catalogue, Hints, Recognised};
-pub use disk::BLOCK_BYTES;
+pub use disk::{BLOCK_BYTES, Partition};
 pub use error::DatasetError;
-pub use make::{Made, Plan};
+pub use make::{Made, Plan, Shape};
 pub use names::Names;
 pub use pattern::Pattern;
 pub use scan::{Entry, FileId, Kind, OpenFile, Scan, SourceFile};

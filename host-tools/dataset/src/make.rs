@@ -1,5 +1,6 @@
 //! From a plan to a volume.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use volume::write::{
 };
 
 use crate::catalogue::Catalogue;
-use crate::disk::{self, Filesystem};
+use crate::disk::{self, Disk, Filesystem, Partition};
 use crate::manifest::{self, Manifest};
 use crate::scan::{FileId, Scan};
 use crate::storage::{self, Pieces, Storage};
@@ -21,6 +22,21 @@ use crate::{DatasetError, measure, parallel};
 
 /// What the metadata of the disk, and what views present beside their sources, are stored as: mostly zeros and names.
 const OWN_CHAIN: &str = "lz4";
+
+/// How the files lie on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Shape {
+    /// A filesystem, from the first block on.
+    #[default]
+    Filesystem,
+    /// A filesystem in the only partition of a table.
+    PartitionedFilesystem,
+    /// A partition for each file.
+    Partitions {
+        /// Whether files are filled up with zeros to whole blocks; otherwise such are refused.
+        pad: bool,
+    },
+}
 
 /// What a disk is made of, and how.
 #[derive(Debug)]
@@ -37,6 +53,8 @@ pub struct Plan<'a> {
     pub surveyed: &'a [Option<Surveyed>],
     /// What vouches for stored bytes.
     pub integrity: Integrity,
+    /// How the files lie.
+    pub shape: Shape,
     /// Name of the view that the namespace presents.
     pub name: String,
     /// Name of the filesystem: up to 15 bytes.
@@ -52,12 +70,14 @@ pub struct Plan<'a> {
 pub struct Made {
     /// The volume.
     pub finished: Finished,
-    /// The filesystem's identity.
-    pub filesystem_uuid: [u8; 16],
-    /// Blocks of the disk, of 4 KiB.
-    pub blocks: u32,
-    /// Of these, the filesystem's own.
-    pub metadata_blocks: u32,
+    /// The identity of the filesystem, or of the partition table.
+    pub disk_uuid: [u8; 16],
+    /// Presented bytes.
+    pub disk_bytes: u64,
+    /// Of these, the filesystem's or the table's own.
+    pub metadata_bytes: u64,
+    /// Partitions, if the disk has any.
+    pub partitions: Vec<Partition>,
     /// What was written of each of [`Storage::streams`], or of each mapped run.
     pub streams: Vec<Written>,
     /// What the disk says of itself.
@@ -96,35 +116,24 @@ impl Plan<'_> {
             measured: &measured,
         };
         let manifest = manifest.to_json();
-        let digest_of = |view: usize, entry: usize, file: FileId| {
-            let changed = measured
-                .iter()
-                .find(|it| (it.view, it.entry) == (view, entry));
-            let source = digests.get(file.0 as usize).copied();
-            changed.map_or(source.unwrap_or_default(), |it| it.sha256)
-        };
-        let uuid = disk::uuid(self.scan, self.views, &digest_of, &self.label);
-        let on_disk = self.with_manifest.then_some(manifest.as_slice());
-        let disk = Filesystem::new(self.scan, self.views, on_disk)?.lay_out(uuid, &self.label)?;
-
-        let metadata = own_stream(&mut writer, &mut disk.layout.metadata())?;
+        let uuid = self.uuid(&digests, &measured);
+        let disk = self.disk(uuid, &manifest)?;
+        let own = disk.own().iter();
+        let own: Vec<_> = own
+            .map(|own| Ok(own_stream(&mut writer, &mut own.reader())?.stream))
+            .collect::<Result<_, DatasetError>>()?;
         let new_parts = disk.new_parts(self.views);
         let new_bytes = if new_parts.is_empty() {
             None
         } else {
             Some(own_stream(&mut writer, &mut Slices(new_parts))?.stream)
         };
-        let manifest_stream = match on_disk {
-            Some(mut bytes) => Some(own_stream(&mut writer, &mut bytes)?.stream),
-            None => None,
-        };
         let indexes: Vec<_> = streams.iter().map(|stream| stream.stream).collect();
         let extents = disk.extents(&disk::Written {
             views: self.views,
             storage: self.storage,
             streams: &indexes,
-            metadata: metadata.stream,
-            manifest: manifest_stream,
+            own: &own,
             new_bytes,
         })?;
         let view = ViewSpec {
@@ -135,12 +144,43 @@ impl Plan<'_> {
         writer.add_view(view, extents)?;
         Ok(Made {
             finished: writer.finish()?,
-            filesystem_uuid: uuid,
-            blocks: disk.layout.blocks(),
-            metadata_blocks: disk.layout.metadata_blocks(),
+            disk_uuid: uuid,
+            disk_bytes: disk.bytes,
+            metadata_bytes: disk.metadata_bytes,
+            partitions: disk.partitions,
             streams,
             manifest,
         })
+    }
+
+    /// A function of all that is presented.
+    fn uuid(&self, digests: &[[u8; 32]], measured: &[Measured]) -> [u8; 16] {
+        let changed = measured.iter().map(|it| ((it.view, it.entry), it.sha256));
+        let changed: HashMap<_, _> = changed.collect();
+        let digest_of = |view: usize, entry: usize, file: FileId| {
+            let source = || digests.get(file.0 as usize).copied().unwrap_or_default();
+            changed.get(&(view, entry)).copied().unwrap_or_else(source)
+        };
+        disk::uuid(self.scan, self.views, &digest_of, &self.label)
+    }
+
+    fn disk(&self, uuid: [u8; 16], manifest: &[u8]) -> Result<Disk, DatasetError> {
+        let lba_bytes = self.options.lba_bytes;
+        if let Shape::Partitions { pad } = self.shape {
+            return Disk::of_partitions(self.scan, self.views, lba_bytes, uuid, pad);
+        }
+        let manifest = self.with_manifest.then_some(manifest);
+        let filesystem = Filesystem::new(self.scan, self.views, manifest)?;
+        let disk = filesystem.lay_out(uuid, &self.label, manifest)?;
+        if self.shape == Shape::Filesystem {
+            return Ok(disk);
+        }
+        let name = if self.label.is_empty() {
+            &self.name
+        } else {
+            &self.label
+        };
+        disk.in_partition(name, lba_bytes, uuid)
     }
 
     /// Whether what is presented is not what the sources hold.

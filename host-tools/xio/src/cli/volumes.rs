@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use dataset::{Pattern, Precisions};
+use dataset::{Pattern, Precisions, Shape};
 use printout::size::Size;
 use transforms::ElementType;
 
@@ -60,9 +60,34 @@ pub struct Disk {
     #[arg(long, default_value = "", hide_default_value = true)]
     pub label: String,
 
+    /// Put the filesystem into a partition, instead of on the whole disk
+    #[arg(long, conflicts_with = "gpt")]
+    pub partitioned: bool,
+
+    /// No filesystem: a named partition for each file, at most 128
+    #[arg(long)]
+    pub gpt: bool,
+
+    /// With --gpt: fill files up with zeros to whole logical blocks, instead of refusing them
+    #[arg(long, requires = "gpt")]
+    pub pad: bool,
+
     /// Leave /.xio/manifest.json off the disk
     #[arg(long)]
     pub no_manifest: bool,
+}
+
+impl Disk {
+    /// How the files lie.
+    pub fn shape(&self) -> Shape {
+        if self.gpt {
+            Shape::Partitions { pad: self.pad }
+        } else if self.partitioned {
+            Shape::PartitionedFilesystem
+        } else {
+            Shape::Filesystem
+        }
+    }
 }
 
 const PACK_HELP: &str = "\
@@ -94,6 +119,7 @@ Examples:
   xio pack train.bin train.idx --store-as u16+zstd:3 -o pair.xio
   xio pack model --present-as source,bf16 -o model.xio
   xio pack model --present-as 'small:*norm*=keep,*@2+=bf16' -o small.xio
+  xio pack shards --gpt --pad -o shards.xio
   xio pack corpus --as '*.bin=u16' --store '*.bin=bitpack:16+lz4' --store '*.json=zstd:9' -o corpus.xio
   xio pack tokens.bin --dtype u32 --store-as u16+lz4 -o tokens.xio
   xio pack shard-*.bin --dtype u32 --store-as bitpack:18+zstd:3 --frame 256KiB -o shards.xio
@@ -141,7 +167,7 @@ pub struct Pack {
 #[command(next_help_heading = "Elements without a header")]
 pub struct Elements {
     /// Their type: u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64
-    #[arg(long, value_name = "TYPE", conflicts_with_all = ["present_as", "types", "keep", "label", "no_manifest"])]
+    #[arg(long, value_name = "TYPE", conflicts_with_all = ["present_as", "types", "keep", "label", "partitioned", "gpt", "no_manifest"])]
     pub dtype: Option<ElementType>,
 
     /// Put the files end to end instead of each at a logical block of its own

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use dataset::{
-    BLOCK_BYTES, Catalogue, DatasetError, Hints, Made, Names, Plan, Precisions, Run, Runs, Scan,
-    Storage, Surveyed, View,
+    Catalogue, DatasetError, Hints, Made, Names, Plan, Precisions, Run, Runs, Scan, Storage,
+    Surveyed, View,
 };
 use serde_json::json;
 use volume::identity::uuid_text;
@@ -20,8 +20,9 @@ use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::pack::{WRITER, available_threads, default_name, hex};
 use crate::progress::Progress;
-use crate::stdout::print_line;
+use crate::stdout::{print, print_line};
 use printout::size::grouped;
+use printout::text_table::{Align, TextTable};
 use storing::Storing;
 
 /// Files of up to so many bytes are stored also by `xio map`: a stream of its own takes two blocks of tables.
@@ -113,6 +114,7 @@ impl Request<'_> {
             storage: &storage,
             surveyed: &surveyed,
             integrity: self.volume.integrity.into(),
+            shape: self.disk.shape(),
             name,
             label: self.disk.label.clone(),
             with_manifest: !self.disk.no_manifest,
@@ -211,10 +213,11 @@ impl Request<'_> {
             self.volume.output.display(),
             grouped(plan.scan.files.len() as u64),
             grouped(plan.scan.source_bytes()),
-            grouped(u64::from(made.blocks) * BLOCK_BYTES),
+            grouped(made.disk_bytes),
             started.elapsed().as_secs_f64(),
         ))?;
         self.tell_views(plan)?;
+        tell_partitions(made)?;
         self.tell_place(plan)
     }
 
@@ -282,15 +285,45 @@ impl Request<'_> {
             "volume": self.volume.output,
             "volume_uuid": uuid_text(&made.finished.volume_uuid),
             "volume_bytes": made.finished.volume_bytes,
-            "filesystem_uuid": uuid_text(&made.filesystem_uuid),
-            "disk_bytes": u64::from(made.blocks) * BLOCK_BYTES,
-            "metadata_bytes": u64::from(made.metadata_blocks) * BLOCK_BYTES,
+            "disk_uuid": uuid_text(&made.disk_uuid),
+            "disk_bytes": made.disk_bytes,
+            "metadata_bytes": made.metadata_bytes,
+            "partitions": made.partitions.iter().map(|it| json!({
+                "name": it.name,
+                "first_byte": it.first_byte,
+                "bytes": it.bytes,
+                "padding_bytes": it.padding_bytes,
+            })).collect::<Vec<_>>(),
             "files": plan.scan.files.len(),
             "source_bytes": plan.scan.source_bytes(),
             "streams": streams.collect::<Vec<_>>(),
             "views": views.collect::<Vec<_>>(),
         })
     }
+}
+
+fn tell_partitions(made: &Made) -> Result<(), Failure> {
+    if made.partitions.is_empty() {
+        return Ok(());
+    }
+    let columns = [
+        ("#", Align::Right),
+        ("partition", Align::Left),
+        ("first byte", Align::Right),
+        ("bytes", Align::Right),
+        ("padding", Align::Right),
+    ];
+    let mut table = TextTable::new(&columns);
+    for (number, partition) in (1..).zip(&made.partitions) {
+        table.row([
+            number.to_string(),
+            partition.name.clone(),
+            grouped(partition.first_byte),
+            grouped(partition.bytes),
+            grouped(partition.padding_bytes),
+        ]);
+    }
+    print(&table.render())
 }
 
 /// The folder that the volume will lie in, without symbolic links.
@@ -310,7 +343,9 @@ impl From<DatasetError> for Failure {
             DatasetError::Data { .. }
             | DatasetError::Format { .. }
             | DatasetError::Changed { .. } => Failure::data(error),
-            DatasetError::Refused { .. } | DatasetError::Erofs(_) => Failure::usage(error),
+            DatasetError::Refused { .. } | DatasetError::Erofs(_) | DatasetError::Gpt(_) => {
+                Failure::usage(error)
+            }
             DatasetError::Write { about, error } => {
                 let failure = Failure::from(error);
                 match about {

@@ -42,7 +42,7 @@ fn dataset(folder: &Folder) {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+pub struct Seen {
     mode: u32,
     owner: (u32, u32),
     modified: (i64, i64),
@@ -50,7 +50,7 @@ struct Seen {
 }
 
 /// What is in a folder, by path.
-fn of_folder(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
+pub fn of_folder(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
     let mut seen = BTreeMap::new();
     let mut left = vec![root.to_owned()];
     while let Some(folder) = left.pop() {
@@ -84,7 +84,7 @@ fn of_folder(root: &Path) -> BTreeMap<Vec<u8>, Seen> {
 }
 
 /// What a disk holds, by path.
-fn of_disk(disk: &[u8]) -> BTreeMap<Vec<u8>, Seen> {
+pub fn of_disk(disk: &[u8]) -> BTreeMap<Vec<u8>, Seen> {
     let mut image = Image::open(disk, disk.len() as u64 / BLOCK).unwrap();
     let mut seen = BTreeMap::new();
     let mut walk = Walk::new();
@@ -260,7 +260,7 @@ fn the_filesystems_identity_is_that_of_its_content() {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let uuid = printed["filesystem_uuid"].as_str().unwrap().to_owned();
+        let uuid = printed["disk_uuid"].as_str().unwrap().to_owned();
         assert_eq!(uuid.replace('-', ""), on_disk);
         uuid
     };

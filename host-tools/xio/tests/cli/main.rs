@@ -12,6 +12,7 @@ mod killed;
 mod mapped;
 mod memory;
 mod mistakes;
+mod partitions;
 mod precisions;
 mod round_trip;
 mod served;
