@@ -63,7 +63,8 @@ const INSPECT_HELP: &str = "\
 Examples:
   xio inspect tokens.xio
   xio inspect shards.xio --extents 1000
-  xio inspect tokens.xio --json | jq '.streams[0].bits_per_value'";
+  xio inspect tokens.xio --json | jq '.streams[0].bits_per_value'
+  xio inspect model.xio --json | jq '.views[0].manifest.sources'";
 
 /// `xio inspect`.
 #[derive(Debug, Args)]

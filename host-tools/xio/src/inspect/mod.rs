@@ -1,4 +1,6 @@
-//! `xio inspect`: what a volume holds, from its directory alone.
+//! `xio inspect`: what a volume holds, from its directory and manifests.
+
+mod manifest;
 
 use std::path::Path;
 
@@ -27,6 +29,7 @@ pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
         views.push(ShownView {
             volume: local.volume.clone(),
             extents: extents.map_err(|error| Failure::from(error).about(path.display()))?,
+            manifest: manifest::read(path, &local)?,
         });
     }
     if arguments.json {
@@ -40,6 +43,7 @@ pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
 struct ShownView {
     volume: Volume,
     extents: Vec<Extent>,
+    manifest: Option<Value>,
 }
 
 impl ShownView {
@@ -138,6 +142,9 @@ fn to_text(path: &Path, volume: &Volume, views: &[ShownView]) -> String {
     }
     text.push_str("\nviews\n");
     text.push_str(&indented(&views_table(views).render()));
+    for manifest in views.iter().filter_map(manifest::to_text) {
+        text.push_str(&manifest);
+    }
     text.push_str("\nstreams\n");
     text.push_str(&indented(&streams_table(volume).render()));
     text.push_str("\nchains\n");
@@ -368,6 +375,7 @@ fn view_json(view: &ShownView) -> Value {
         "extent_count": view.extent_count(),
         "extents": view.extents.iter().map(|extent| extent_json(&view.volume, extent)).collect::<Vec<_>>(),
         "lossy": view.volume.view().lossy,
+        "manifest": view.manifest,
     })
 }
 
