@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use erofs::ErofsError;
 use formats::FormatError;
 use thiserror::Error;
+use volume::VolumeError;
 use volume::write::WriteError;
 
 /// An error, with the file that it is about.
@@ -65,6 +66,15 @@ pub enum DatasetError {
     #[error(transparent)]
     Gpt(#[from] gpt::GptError),
 
+    /// A volume whose content is to be presented cannot be read.
+    #[error("{}: {error}", path.display())]
+    Volume {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        error: Box<VolumeError>,
+    },
+
     /// The volume could not be written.
     #[error("{}{error}", about.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
     Write {
@@ -89,6 +99,12 @@ impl DatasetError {
             path,
             error,
         }
+    }
+
+    pub(crate) fn volume(path: &Path, error: VolumeError) -> DatasetError {
+        let path = path.to_owned();
+        let error = Box::new(error);
+        DatasetError::Volume { path, error }
     }
 
     pub(crate) fn refused(what: impl ToString, why: impl Into<String>) -> DatasetError {

@@ -13,6 +13,8 @@
 //!   them where they are (mapped).
 //! * A [`Disk`] lays the views out as one filesystem; [`write`](Disk::write) makes the volume.
 //!
+//! * A [`Collection`] is the other way to a disk: what volumes present that exist already.
+//!
 //! Contract: the same files and options give the same volume, byte for byte. A file that changes between two readings is an error with its name. Memory
 //! grows with the number of names and parts, not with the bytes of the files.
 //!
@@ -21,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+pub mod collect;
 mod disk;
 mod error;
 pub mod make;
@@ -35,6 +38,7 @@ pub mod survey;
 pub mod view;
 
 pub use catalogue::{Catalogue, Hints, Recognised};
+pub use collect::{Collection, MadeCollection, is_volume};
 pub use disk::{BLOCK_BYTES, Partition};
 pub use error::DatasetError;
 pub use make::{Made, Plan, Shape};

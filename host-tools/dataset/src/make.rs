@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use transforms::{Chain, ElementType};
 use volume::write::{
@@ -12,6 +11,7 @@ use volume::write::{
 };
 
 use crate::catalogue::Catalogue;
+use crate::collect::locator;
 use crate::disk::{self, Disk, Filesystem, Partition};
 use crate::manifest::{self, Manifest};
 use crate::scan::{FileId, Scan};
@@ -263,12 +263,9 @@ impl Plan<'_> {
                 .collect();
             let open = file.open()?;
             let locator = locator(&file.path, folder)?;
-            let mapped = writer.map_file(
-                locator.as_os_str().as_bytes(),
-                &open.file,
-                &regions,
-                &mut |bytes| on_progress(done + bytes),
-            );
+            let mapped = writer.map_file(&locator, &open.file, &regions, &mut |bytes| {
+                on_progress(done + bytes)
+            });
             let mapped = mapped.map_err(|error| DatasetError::Write {
                 about: Some(file.path.clone()),
                 error,
@@ -327,16 +324,6 @@ fn own_stream(
     let chain = Chain::parse(OWN_CHAIN, ElementType::U8)
         .map_err(|error| DatasetError::refused(OWN_CHAIN, error.to_string()))?;
     Ok(writer.add_stream(&StreamSpec::new(chain), input, &mut |_| {})?)
-}
-
-/// How readers of the volume find a mapped file: relative to the volume's folder, where it is in or below that.
-fn locator(path: &Path, folder: &Path) -> Result<PathBuf, DatasetError> {
-    let real = path.canonicalize();
-    let real = real.map_err(|error| DatasetError::io("looking at", path, error))?;
-    Ok(match real.strip_prefix(folder) {
-        Ok(inside) => inside.to_owned(),
-        Err(_) => real,
-    })
 }
 
 /// Slices end to end.

@@ -105,6 +105,7 @@ impl From<WriteError> for Failure {
             WriteError::PartialElement { .. }
             | WriteError::Encode { .. }
             | WriteError::Changed { .. } => Failure::data(error),
+            WriteError::Lender { error } => Failure::from(*error),
             WriteError::Exists { .. }
             | WriteError::NotAFile { .. }
             | WriteError::Refused { .. } => Failure::usage(error),

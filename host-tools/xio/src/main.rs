@@ -11,6 +11,7 @@ mod disk;
 mod failure;
 mod figures;
 mod files;
+mod format;
 mod inspect;
 mod layout;
 mod local;
@@ -39,7 +40,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Map(arguments) => map::run(&arguments),
-        Command::Format(arguments) => disk::format(&arguments),
+        Command::Format(arguments) => format::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Unpack(arguments) => unpack::run(&arguments),

@@ -41,7 +41,7 @@ pub enum Command {
     Pack(Pack),
     /// Make a volume of files and folders that stay where they are
     Map(Map),
-    /// Lay files and folders out as a disk that any Linux mounts, copying nothing
+    /// Put what volumes hold on one disk that any Linux mounts, copying nothing
     Format(Format),
     /// Show what a volume holds
     Inspect(Inspect),

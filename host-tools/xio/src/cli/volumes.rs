@@ -237,25 +237,45 @@ pub fn lba_bytes(lba: Size) -> Result<u32, Failure> {
 }
 
 const FORMAT_HELP: &str = "\
-The disk is a read-only EROFS of blocks of 4 KiB: folders, files and symbolic links with their modes, owners and times. A host mounts
-the namespace with 'mount -t erofs -o ro /dev/nvme0n1 /mnt', and readers open the files as they always did. Only the filesystem's own blocks are
-written: the files' bytes stay where they are, as with 'xio map'.
+The disk is a read-only EROFS of blocks of 4 KiB that any Linux mounts ('mount -t erofs -o ro /dev/nvme0n1 /mnt'). A volume of 'xio pack' or 'xio map' that is a disk
+itself gives its files, in a directory of its name, or in the root where it is the only one; one of bare elements gives one file of its name. Only
+the filesystem's own blocks and tables are written: the volumes stay where they are, are read through, and must not change meanwhile. In or below the
+directory of OUT they are found by their paths from there, elsewhere by their whole paths, and then opened only where the place is allowed
+(--allow-sources).
 
 Examples:
-  xio format dataset -o dataset.xio
-  xio format dataset notes.txt --label tokens -o dataset.xio";
+  xio format tokens.xio weights.xio -o both.xio
+  xio format tokens.xio --label o200k -o disk.xio";
 
 /// `xio format`.
 #[derive(Debug, Args)]
 #[command(after_help = FORMAT_HELP)]
 pub struct Format {
-    /// Folders and files
-    #[arg(required = true, value_name = "IN")]
+    /// Volumes
+    #[arg(required = true, value_name = "VOLUME")]
     pub inputs: Vec<PathBuf>,
 
-    #[command(flatten)]
-    pub volume: Output,
+    /// Name of the filesystem, up to 15 bytes: what blkid calls LABEL
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub label: String,
 
-    #[command(flatten)]
-    pub disk: Disk,
+    /// The volume to write
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// Replace OUT if it exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Name of the view; otherwise that of the first volume
+    #[arg(long)]
+    pub name: Option<String>,
+
+    /// Logical block size of the namespace: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    pub lba: Size,
+
+    /// Print what was written as one JSON object
+    #[arg(long)]
+    pub json: bool,
 }

@@ -50,19 +50,10 @@ pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
 
 /// `xio map` without `--dtype`.
 pub fn map(arguments: &cli::Map) -> Result<(), Failure> {
-    in_place(&arguments.inputs, &arguments.volume, &arguments.disk)
-}
-
-/// `xio format`.
-pub fn format(arguments: &cli::Format) -> Result<(), Failure> {
-    in_place(&arguments.inputs, &arguments.volume, &arguments.disk)
-}
-
-fn in_place(inputs: &[PathBuf], volume: &cli::Output, disk: &cli::Disk) -> Result<(), Failure> {
     Request {
-        inputs,
-        volume,
-        disk,
+        inputs: &arguments.inputs,
+        volume: &arguments.volume,
+        disk: &arguments.disk,
         threads: available_threads(),
         storing: None,
     }
@@ -353,6 +344,7 @@ impl From<DatasetError> for Failure {
                     None => failure,
                 }
             }
+            DatasetError::Volume { path, error } => Failure::from(*error).about(path.display()),
             DatasetError::Io { .. } => Failure::system(error),
             _ => Failure::system(anyhow!("{error}")),
         }

@@ -46,7 +46,7 @@ pub struct Seen {
     mode: u32,
     owner: (u32, u32),
     modified: (i64, i64),
-    content: Vec<u8>,
+    pub content: Vec<u8>,
 }
 
 /// What is in a folder, by path.

@@ -27,6 +27,7 @@ pub mod checksum;
 mod density;
 pub mod error;
 pub mod fetch;
+mod file_state;
 pub mod format;
 mod frame;
 pub mod identity;

@@ -4,15 +4,14 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use crate::VolumeError;
+use crate::file_state::FileState;
 use crate::format::Source;
 use crate::limits::DIGEST_AT_OPEN_BYTES_MAX;
-use crate::write::modified_ns;
 
 /// What is read at a time.
 const PART_BYTES: usize = 1 << 20;
@@ -36,16 +35,16 @@ impl Source {
             path: path.to_owned(),
             why,
         };
-        // Seeking tells the length of block devices too.
-        let bytes = { file }.seek(SeekFrom::End(0)).map_err(failed)?;
+        let FileState {
+            bytes,
+            modified_ns: now,
+        } = FileState::of(file).map_err(failed)?;
         if bytes != self.bytes {
             return Err(changed(format!(
                 "it is {bytes} bytes, and was {}",
                 self.bytes
             )));
         }
-        let metadata = file.metadata().map_err(failed)?;
-        let now = modified_ns(metadata.mtime(), metadata.mtime_nsec());
         match (self.modified_ns, self.digest) {
             (Some(then), _) if now == Some(then) => Ok(()),
             // There is nothing else to hold it against.

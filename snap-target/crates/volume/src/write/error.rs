@@ -84,6 +84,13 @@ pub enum WriteError {
         path: PathBuf,
     },
 
+    /// A volume whose streams were to be taken over cannot be read.
+    #[error("{error}")]
+    Lender {
+        /// Why.
+        error: Box<crate::VolumeError>,
+    },
+
     /// A rule of the format that the caller's parameters break.
     #[error("{field}: {why}")]
     Refused {

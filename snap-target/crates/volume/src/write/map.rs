@@ -1,9 +1,9 @@
 //! Files that stay where they are: they are read once, for their checksums, digests and ranges, and become streams of another source.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
@@ -17,6 +17,7 @@ use super::spool::Spool;
 use super::writer::{DraftStream, count};
 use super::{Output, WriteError, Writer, Written};
 use crate::checksum::crc32c;
+use crate::file_state::FileState;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use crate::format::{BlobIndex, ChainUse, Source, SourceId, SourceKind, StreamIndex};
 use crate::limits;
@@ -106,10 +107,10 @@ impl<O: Output> Writer<O> {
             self.sources.len() + 1,
             limits::SOURCES_MAX,
         )?);
-        let found = State::of(file)?;
+        let found = state_of(file)?;
         let scans = self.scans(regions, found.bytes)?;
         let (sha256, scans) = self.scan(file, found.bytes, scans, on_progress)?;
-        found.check_unchanged(file)?;
+        check_unchanged(found, file)?;
         let mut streams = Vec::with_capacity(scans.len());
         for scan in scans {
             streams.push(self.mapped_stream(source, scan, sha256)?);
@@ -157,7 +158,7 @@ impl<O: Output> Writer<O> {
     }
 
     /// Reads the whole file.
-    fn scan(
+    pub(super) fn scan(
         &mut self,
         file: &File,
         file_bytes: u64,
@@ -232,7 +233,7 @@ impl<O: Output> Writer<O> {
     }
 }
 
-fn check_locator(locator: &[u8]) -> Result<(), WriteError> {
+pub(super) fn check_locator(locator: &[u8]) -> Result<(), WriteError> {
     let refused = |why: String| {
         Err(WriteError::Refused {
             field: "locator",
@@ -252,43 +253,18 @@ fn check_locator(locator: &[u8]) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// What tells that a file is another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct State {
-    bytes: u64,
-    modified_ns: Option<i64>,
+pub(super) fn state_of(file: &File) -> Result<FileState, WriteError> {
+    FileState::of(file).map_err(|error| WriteError::Input { offset: 0, error })
 }
 
-impl State {
-    fn of(mut file: &File) -> Result<State, WriteError> {
-        let failed = |error| WriteError::Input { offset: 0, error };
-        let metadata = file.metadata().map_err(failed)?;
-        // Seeking tells the length of block devices too.
-        let bytes = file.seek(SeekFrom::End(0)).map_err(failed)?;
-        Ok(State {
-            bytes,
-            modified_ns: modified_ns(metadata.mtime(), metadata.mtime_nsec()),
-        })
-    }
-
-    fn check_unchanged(self, file: &File) -> Result<(), WriteError> {
-        let now = State::of(file)?;
-        let what = match () {
-            () if now.bytes != self.bytes => "its length",
-            () if now.modified_ns != self.modified_ns => "its modification time",
-            () => return Ok(()),
-        };
-        Err(WriteError::Changed { what })
-    }
-}
-
-/// `None`: beyond what the format can say, the years 1677 to 2262.
-pub(crate) fn modified_ns(seconds: i64, nanoseconds: i64) -> Option<i64> {
-    seconds
-        .checked_mul(1_000_000_000)?
-        .checked_add(nanoseconds)
-        // The least one says that none was recorded.
-        .filter(|ns| *ns != i64::MIN)
+pub(super) fn check_unchanged(was: FileState, file: &File) -> Result<(), WriteError> {
+    let now = state_of(file)?;
+    let what = match () {
+        () if now.bytes != was.bytes => "its length",
+        () if now.modified_ns != was.modified_ns => "its modification time",
+        () => return Ok(()),
+    };
+    Err(WriteError::Changed { what })
 }
 
 /// Reads chunk after chunk to `file_bytes`, and hands each to `over` with its offset, and to the thread that digests the whole.
@@ -317,7 +293,7 @@ fn read_whole(
 }
 
 /// A region on its way through the file.
-struct Scan {
+pub(super) struct Scan {
     element: ElementType,
     elements: u64,
     integrity: Integrity,

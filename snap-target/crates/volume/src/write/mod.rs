@@ -1,5 +1,6 @@
 //! Writing volumes: sources are streamed through all cores into a new file, which appears whole or not at all. Files may also stay where
-//! they are and be mapped ([`Writer::map_file`]): then the volume holds their checksums, and not their bytes.
+//! they are and be mapped ([`Writer::map_file`]): then the volume holds their checksums, and not their bytes. So may the streams of volumes that exist
+//! ([`Writer::borrow_streams`]).
 //!
 //! ```no_run
 //! use std::fs::File;
@@ -33,6 +34,7 @@
 
 mod appender;
 mod batch;
+mod borrow;
 mod error;
 mod finish;
 mod map;
@@ -43,9 +45,9 @@ mod spool;
 mod table;
 mod writer;
 
+pub use borrow::Lender;
 pub use error::WriteError;
 pub use finish::Finished;
-pub(crate) use map::modified_ns;
 pub use map::{Mapped, Region};
 pub use output::{FileOutput, Output};
 pub use spec::{

@@ -1,0 +1,588 @@
+//! One disk over what several volumes present: their files side by side, and no byte of them copied.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use erofs::limits::BLOCK_BYTES as EROFS_BLOCK_BYTES;
+use erofs::{Attributes, Image, Label, ReadBlocks, Tree, Walk};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use transforms::{Chain, ElementType, ViewChain};
+use volume::blocking::{self, Files, Reader};
+use volume::format::{ChainUse, Extent, Mapping};
+use volume::identity::{uuid_text, version_8};
+use volume::write::{
+    ExtentSpec, FileOutput, Finished, Lender, Options, StreamSpec, ViewSpec, WriteError, Writer,
+    Written,
+};
+use volume::{SourceId, StreamIndex, ViewIndex, Volume, VolumeError};
+
+use crate::{BLOCK_BYTES, DatasetError};
+
+/// Memory for reading a volume's filesystem.
+const CACHE_BYTES: usize = 16 << 20;
+/// Extents that are read at a time.
+const EXTENTS_AT_ONCE: usize = 4096;
+
+/// What volumes present, to be put on one disk.
+pub struct Collection {
+    volumes: Vec<Collected>,
+    /// Directories before what is in them.
+    items: Vec<Item>,
+}
+
+struct Collected {
+    path: PathBuf,
+    file: File,
+    store: Files,
+    volume: Volume,
+    /// By view.
+    views: Vec<Vec<Extent>>,
+}
+
+/// A name on the disk.
+struct Item {
+    path: Vec<u8>,
+    attributes: Attributes,
+    kind: ItemKind,
+}
+
+enum ItemKind {
+    Directory,
+    File(Bytes),
+    Symlink(Vec<u8>),
+}
+
+/// A run of what a view presents.
+struct Bytes {
+    volume: usize,
+    view: usize,
+    start: u64,
+    bytes: u64,
+}
+
+/// What was made.
+#[derive(Debug)]
+pub struct MadeCollection {
+    /// The volume.
+    pub finished: Finished,
+    /// The filesystem's identity.
+    pub disk_uuid: [u8; 16],
+    /// Presented bytes.
+    pub disk_bytes: u64,
+    /// Files on it.
+    pub files: usize,
+    /// Their bytes.
+    pub file_bytes: u64,
+}
+
+/// Whether the file at `path` begins as volumes do.
+#[must_use]
+pub fn is_volume(path: &Path) -> bool {
+    let Ok((store, bytes)) = Files::open(path) else {
+        return false;
+    };
+    blocking::open(&store, bytes).is_ok()
+}
+
+impl Collection {
+    /// Reads what the volumes present. The files of a view that is a filesystem stand in a directory of the view's name, or in the root where there is no other
+    /// view; a view that is none is a file of that name.
+    ///
+    /// # Errors
+    /// Volumes that cannot be read or are damaged; two views of one name.
+    pub fn new(inputs: &[PathBuf]) -> Result<Collection, DatasetError> {
+        let volumes = inputs.iter().map(|path| Collected::open(path));
+        let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
+        let mut collection = Collection {
+            volumes,
+            items: Vec::new(),
+        };
+        let all: Vec<(usize, usize)> = collection
+            .volumes
+            .iter()
+            .enumerate()
+            .flat_map(|(volume, it)| (0..it.views.len()).map(move |view| (volume, view)))
+            .collect();
+        let mut names: HashMap<String, PathBuf> = HashMap::new();
+        for &(volume, view) in &all {
+            let Some(collected) = collection.volumes.get(volume) else {
+                continue;
+            };
+            let name = collected.volume.view_name(view_index(view)).to_owned();
+            let before = names.insert(name.clone(), collected.path.clone());
+            if let (Some(before), [_, _, ..]) = (before, all.as_slice()) {
+                let why = format!(
+                    "is the name of a view of {} and of {}: name them apart (--name, when they are packed)",
+                    before.display(),
+                    collected.path.display()
+                );
+                return Err(DatasetError::refused(name, why));
+            }
+            let items = collected.items(volume, view, &name, all.len() == 1)?;
+            collection.items.extend(items);
+        }
+        Ok(collection)
+    }
+
+    /// Bytes of the volumes' files, which are read for their digests.
+    #[must_use]
+    pub fn volume_bytes(&self) -> u64 {
+        let files = self.volumes.iter().map(|it| it.file.metadata());
+        files.filter_map(Result::ok).map(|about| about.len()).sum()
+    }
+
+    /// The files of the volumes, for who must allow them: in `folder` and below it nothing has to be allowed.
+    pub fn outside<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = PathBuf> + 'a {
+        let real = self
+            .volumes
+            .iter()
+            .filter_map(|it| it.path.canonicalize().ok());
+        real.filter(move |path| !path.starts_with(folder))
+    }
+
+    /// Writes the disk into a new volume, that will lie in `folder`. `on_progress` is told how many bytes of the volumes were read.
+    ///
+    /// # Errors
+    /// What the writer and the filesystem say. No volume is left then.
+    pub fn make(
+        &self,
+        output: FileOutput,
+        folder: &Path,
+        options: Options,
+        (name, label): (&str, &str),
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<MadeCollection, DatasetError> {
+        let writer_name = options.writer.clone();
+        let mut writer = Writer::new(output, options)?;
+        let streams = self.borrow(&mut writer, folder, on_progress)?;
+        let uuid = self.uuid(label);
+        let layout = self.tree()?.lay_out(Label {
+            uuid,
+            built: self.newest(),
+            volume_name: label.as_bytes().to_vec(),
+        })?;
+        let chain = Chain::parse("lz4", ElementType::U8);
+        let chain = chain.map_err(|error| DatasetError::refused("lz4", error.to_string()))?;
+        let metadata =
+            writer.add_stream(&StreamSpec::new(chain), &mut layout.metadata(), &mut |_| {})?;
+        let mut extents = vec![linear(metadata.stream, 0, metadata.elements)];
+        let mut position = metadata.source_bytes;
+        for (place, bytes) in layout.files().zip(self.files()) {
+            if place.bytes == 0 {
+                continue;
+            }
+            let at = u64::from(place.first_block) * BLOCK_BYTES;
+            extents.push(ExtentSpec::Zero {
+                bytes: at - position,
+            });
+            self.slice(bytes, &streams, &mut extents)?;
+            position = at + place.bytes;
+        }
+        let disk_bytes = u64::from(layout.blocks()) * BLOCK_BYTES;
+        extents.push(ExtentSpec::Zero {
+            bytes: disk_bytes - position,
+        });
+        let view = ViewSpec {
+            name: name.to_owned(),
+            manifest: Some(self.manifest(&writer_name)),
+            lossy: self.is_lossy(),
+        };
+        writer.add_view(view, extents)?;
+        Ok(MadeCollection {
+            finished: writer.finish()?,
+            disk_uuid: uuid,
+            disk_bytes,
+            files: self.files().count(),
+            file_bytes: self.files().map(|bytes| bytes.bytes).sum(),
+        })
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Bytes> {
+        self.items.iter().filter_map(|item| match &item.kind {
+            ItemKind::File(bytes) => Some(bytes),
+            _ => None,
+        })
+    }
+
+    fn is_lossy(&self) -> bool {
+        let views = self.volumes.iter().flat_map(|it| it.volume.views());
+        views.into_iter().any(|view| view.lossy)
+    }
+
+    fn newest(&self) -> erofs::Time {
+        let times = self.items.iter().map(|item| item.attributes.modified);
+        times.max().unwrap_or_default()
+    }
+
+    /// By volume, the indexes of its streams.
+    fn borrow(
+        &self,
+        writer: &mut Writer<FileOutput>,
+        folder: &Path,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<Vec<Vec<Written>>, DatasetError> {
+        let mut done = 0;
+        let mut all = Vec::with_capacity(self.volumes.len());
+        for collected in &self.volumes {
+            let lender = Lender {
+                volume: &collected.volume,
+                store: &collected.store,
+                file: &collected.file,
+                locator: locator(&collected.path, folder)?,
+            };
+            let mut locator_of = |id: SourceId| collected.locator_of(id, folder);
+            let mut now = 0;
+            let streams = writer.borrow_streams(&lender, &mut locator_of, &mut |bytes| {
+                now = bytes;
+                on_progress(done + bytes);
+            });
+            let about = Some(collected.path.clone());
+            all.push(streams.map_err(|error| DatasetError::Write { about, error })?);
+            done += now;
+        }
+        Ok(all)
+    }
+
+    /// The extents that present some bytes of a view, as extents of the new volume.
+    fn slice(
+        &self,
+        bytes: &Bytes,
+        streams: &[Vec<Written>],
+        into: &mut Vec<ExtentSpec>,
+    ) -> Result<(), DatasetError> {
+        let lost = || DatasetError::refused("a file", "is of no volume");
+        let collected = self.volumes.get(bytes.volume).ok_or_else(lost)?;
+        let extents = collected.views.get(bytes.view).ok_or_else(lost)?;
+        let streams = streams.get(bytes.volume).ok_or_else(lost)?;
+        let end = bytes.start + bytes.bytes;
+        let first = extents.partition_point(|extent| extent.end() <= bytes.start);
+        let there = extents.iter().skip(first);
+        for extent in there.take_while(|extent| extent.start < end) {
+            let from = extent.start.max(bytes.start);
+            let len = extent.end().min(end) - from;
+            into.push(collected.part(extent, from - extent.start, len, streams)?);
+        }
+        Ok(())
+    }
+
+    fn tree(&self) -> Result<Tree, DatasetError> {
+        let root = self.items.iter().find(|item| item.path.is_empty());
+        let root = root.map_or_else(|| Attributes::new(0o755), |root| root.attributes);
+        let mut tree = Tree::new(root)?;
+        let mut directories = HashMap::from([(&b""[..], tree.root())]);
+        for item in self.items.iter().filter(|item| !item.path.is_empty()) {
+            let slash = item.path.iter().rposition(|&byte| byte == b'/');
+            let parent = item.path.get(..slash.unwrap_or(0)).unwrap_or_default();
+            let name = item.path.get(slash.map_or(0, |at| at + 1)..);
+            let parent = directories.get(parent).copied().unwrap_or(tree.root());
+            let name = name.unwrap_or_default();
+            match &item.kind {
+                ItemKind::Directory => {
+                    let directory = tree.add_directory(parent, name, item.attributes)?;
+                    directories.insert(&item.path, directory);
+                }
+                ItemKind::File(bytes) => {
+                    tree.add_file(parent, name, bytes.bytes, item.attributes)?;
+                }
+                ItemKind::Symlink(target) => {
+                    tree.add_symlink(parent, name, target, item.attributes)?;
+                }
+            }
+        }
+        Ok(tree)
+    }
+
+    /// A function of what is presented: the namespaces that the bytes come from are functions of their content.
+    fn uuid(&self, label: &str) -> [u8; 16] {
+        let mut hash = Sha256::new();
+        hash.update(b"xio collection uuid 1");
+        let mut add = |bytes: &[u8]| {
+            hash.update((bytes.len() as u64).to_le_bytes());
+            hash.update(bytes);
+        };
+        add(label.as_bytes());
+        for item in &self.items {
+            let attributes = &item.attributes;
+            add(&item.path);
+            add(&attributes.permissions.to_le_bytes());
+            add(&attributes.uid.to_le_bytes());
+            add(&attributes.gid.to_le_bytes());
+            add(&attributes.modified.seconds.to_le_bytes());
+            add(&attributes.modified.nanoseconds.to_le_bytes());
+            match &item.kind {
+                ItemKind::Directory => add(b"directory"),
+                ItemKind::Symlink(target) => {
+                    add(b"link");
+                    add(target);
+                }
+                ItemKind::File(bytes) => {
+                    add(b"file");
+                    add(&self.namespace_uuid(bytes));
+                    add(&bytes.start.to_le_bytes());
+                    add(&bytes.bytes.to_le_bytes());
+                }
+            }
+        }
+        version_8(hash.finalize().into())
+    }
+
+    fn namespace_uuid(&self, bytes: &Bytes) -> [u8; 16] {
+        let volume = self.volumes.get(bytes.volume);
+        let view = volume.and_then(|it| it.volume.with_view(view_index(bytes.view)).ok());
+        view.map_or([0; 16], |view| view.namespace_uuid())
+    }
+
+    fn manifest(&self, writer: &str) -> Vec<u8> {
+        let volumes = self.volumes.iter().map(Collected::to_json);
+        let document = json!({
+            "xio_manifest": 1,
+            "writer": writer,
+            "lossy": self.is_lossy(),
+            "volumes": volumes.collect::<Vec<_>>(),
+        });
+        let mut text = serde_json::to_vec_pretty(&document).unwrap_or_default();
+        text.push(b'\n');
+        text
+    }
+}
+
+impl Collected {
+    fn open(path: &Path) -> Result<Collected, DatasetError> {
+        let failed = |error| DatasetError::volume(path, error);
+        let (store, bytes) = Files::open(path).map_err(failed)?;
+        let volume = blocking::open(&store, bytes).map_err(failed)?;
+        let file = File::open(path).map_err(|error| DatasetError::io("opening", path, error))?;
+        let mut views = Vec::with_capacity(volume.views().len());
+        for index in (0..volume.views().len()).map(view_index) {
+            let of_view = volume.with_view(index).map_err(failed)?;
+            views.push(extents(&of_view, &store).map_err(failed)?);
+        }
+        Ok(Collected {
+            path: path.to_owned(),
+            file,
+            store,
+            volume,
+            views,
+        })
+    }
+
+    /// What a view puts on the disk.
+    fn items(
+        &self,
+        volume: usize,
+        view: usize,
+        name: &str,
+        is_only: bool,
+    ) -> Result<Vec<Item>, DatasetError> {
+        let failed = |error| DatasetError::volume(&self.path, error);
+        let of_view = self.volume.with_view(view_index(view)).map_err(failed)?;
+        let bytes = of_view.presented_bytes();
+        let mut disk = Blocks {
+            reader: Reader::new(of_view, &self.store, CACHE_BYTES),
+            bytes,
+        };
+        let blocks = bytes / BLOCK_BYTES;
+        let image = Image::open(&mut disk, blocks);
+        let Ok(mut image) = image else {
+            let kind = ItemKind::File(Bytes {
+                volume,
+                view,
+                start: 0,
+                bytes,
+            });
+            return Ok(vec![Item {
+                path: name.as_bytes().to_vec(),
+                attributes: Attributes::new(0o444),
+                kind,
+            }]);
+        };
+        let root = image.root()?;
+        let top = if is_only { &b""[..] } else { name.as_bytes() };
+        let mut items = vec![Item {
+            path: top.to_vec(),
+            attributes: root.attributes,
+            kind: ItemKind::Directory,
+        }];
+        let mut walk = Walk::new();
+        while let Some(visit) = walk.next(&mut image)? {
+            let path = match top {
+                b"" => visit.path,
+                top => [top, b"/", &visit.path].concat(),
+            };
+            let inode = &visit.inode;
+            let kind = match inode.kind {
+                erofs::Kind::Directory => ItemKind::Directory,
+                erofs::Kind::Symlink => ItemKind::Symlink(image.target(inode)?),
+                erofs::Kind::File => ItemKind::File(Bytes {
+                    volume,
+                    view,
+                    start: plain_start(inode).ok_or_else(|| {
+                        DatasetError::data(
+                            self.path.display(),
+                            "holds a filesystem of another maker, with file bytes among its metadata",
+                        )
+                    })?,
+                    bytes: inode.bytes,
+                }),
+            };
+            items.push(Item {
+                path,
+                attributes: inode.attributes,
+                kind,
+            });
+        }
+        Ok(items)
+    }
+
+    /// A part of an extent, `skip` presented bytes into it.
+    fn part(
+        &self,
+        extent: &Extent,
+        skip: u64,
+        bytes: u64,
+        streams: &[Written],
+    ) -> Result<ExtentSpec, DatasetError> {
+        let broken = |why: &str| DatasetError::data(self.path.display(), why);
+        let (stream, first_element, view_chain) = match extent.mapping {
+            Mapping::Zero => return Ok(ExtentSpec::Zero { bytes }),
+            Mapping::Inline(data) => {
+                let from = usize::try_from(skip).ok();
+                let to = usize::try_from(skip + bytes).ok();
+                let part = from.zip(to).and_then(|(from, to)| data.get(from..to));
+                let part = part.ok_or_else(|| broken("has an inline extent that is too short"))?;
+                return Ok(ExtentSpec::Inline(part.to_vec()));
+            }
+            Mapping::Linear {
+                stream,
+                first_element,
+                view_chain,
+            } => (stream, first_element, view_chain),
+        };
+        let taken = streams.get(stream.0 as usize);
+        let source = self.volume.stream(stream);
+        let (Some(taken), Some(source)) = (taken, source) else {
+            return Err(broken("has an extent of a stream that it does not have"));
+        };
+        let view = match view_chain.map(|chain| self.volume.chains().get(chain.0 as usize)) {
+            None => ViewChain::identity(),
+            Some(Some(ChainUse::View(_, view))) => view.clone(),
+            Some(_) => return Err(broken("has an extent whose view chain is none")),
+        };
+        let presented = view.presented(source.element_type());
+        let presented = presented.map_err(|error| broken(&error.to_string()))?;
+        let width = presented.bytes() as u64;
+        if !(skip.is_multiple_of(width) && bytes.is_multiple_of(width)) {
+            return Err(broken("has a file that begins or ends inside an element"));
+        }
+        Ok(ExtentSpec::Linear {
+            stream: taken.stream,
+            first_element: first_element + skip / width,
+            elements: bytes / width,
+            view,
+        })
+    }
+
+    /// How a file that the volume maps is found from `folder`.
+    fn locator_of(&self, id: SourceId, folder: &Path) -> Result<Vec<u8>, WriteError> {
+        let refused = |why: String| WriteError::Refused {
+            field: "source",
+            why,
+        };
+        match self.volume.locator(id) {
+            None => Err(refused(format!("{id} has no locator"))),
+            Some(volume::Locator::Url(url)) => Ok(url.as_bytes().to_vec()),
+            Some(volume::Locator::Path(path)) => {
+                let at = self
+                    .path
+                    .parent()
+                    .map_or(path.to_owned(), |own| own.join(path));
+                locator(&at, folder).map_err(|error| refused(error.to_string()))
+            }
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let views = self.volume.views().iter().enumerate().map(|(index, view)| {
+            let of_view = self.volume.with_view(view_index(index)).ok();
+            let blob = view
+                .manifest
+                .and_then(|blob| self.volume.blobs().get(blob.0 as usize));
+            json!({
+                "name": self.volume.view_name(view_index(index)),
+                "namespace_uuid": of_view.map(|view| uuid_text(&view.namespace_uuid())),
+                "lossy": view.lossy,
+                "manifest_sha256": blob.map(|blob| hex(&blob.sha256)),
+            })
+        });
+        let superblock = self.volume.superblock();
+        json!({
+            "file": self.path.file_name().map(|name| name.to_string_lossy().into_owned()),
+            "volume_uuid": uuid_text(&superblock.volume_uuid),
+            "generation": superblock.generation,
+            "views": views.collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// Where a file's bytes lie on its disk, if they lie in one piece.
+fn plain_start(inode: &erofs::Inode) -> Option<u64> {
+    let payload = &inode.payload;
+    (payload.bytes == inode.bytes).then(|| u64::from(payload.first_block) * BLOCK_BYTES)
+}
+
+fn extents(volume: &Volume, store: &Files) -> Result<Vec<Extent>, VolumeError> {
+    let reader = Reader::new(volume.clone(), store, CACHE_BYTES);
+    let count = volume.view().extents.entry_count();
+    let mut extents = Vec::new();
+    while (extents.len() as u64) < count {
+        extents.extend(reader.extents(extents.len() as u64, EXTENTS_AT_ONCE)?);
+    }
+    Ok(extents)
+}
+
+/// A view as a disk to read a filesystem's metadata from.
+struct Blocks<'a> {
+    reader: Reader<&'a Files>,
+    bytes: u64,
+}
+
+impl ReadBlocks for &mut Blocks<'_> {
+    fn read_block(&mut self, block: u32, into: &mut [u8; EROFS_BLOCK_BYTES]) -> io::Result<()> {
+        let at = u64::from(block) * BLOCK_BYTES;
+        if at + BLOCK_BYTES > self.bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let read = self.reader.read(at, into);
+        read.map(|_| ()).map_err(io::Error::other)
+    }
+}
+
+fn view_index(index: usize) -> ViewIndex {
+    // A volume has at most 4,096.
+    ViewIndex(u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+fn linear(stream: StreamIndex, first_element: u64, elements: u64) -> ExtentSpec {
+    ExtentSpec::Linear {
+        stream,
+        first_element,
+        elements,
+        view: ViewChain::identity(),
+    }
+}
+
+/// How readers of a volume in `folder` find a file: relative to that, where it is in or below it.
+pub(crate) fn locator(path: &Path, folder: &Path) -> Result<Vec<u8>, DatasetError> {
+    let real = path.canonicalize();
+    let real = real.map_err(|error| DatasetError::io("looking at", path, error))?;
+    let shown = real.strip_prefix(folder).unwrap_or(&real);
+    Ok(shown.as_os_str().as_bytes().to_vec())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

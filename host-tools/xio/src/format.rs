@@ -1,0 +1,100 @@
+//! `xio format`: one disk over volumes that exist.
+
+use std::time::Instant;
+
+use anyhow::anyhow;
+use dataset::{Collection, MadeCollection};
+use serde_json::json;
+use volume::identity::uuid_text;
+use volume::write::{FileOutput, Options};
+
+use crate::cli;
+use crate::disk::folder_of;
+use crate::failure::Failure;
+use crate::pack::{WRITER, default_name};
+use crate::progress::Progress;
+use crate::stdout::print_line;
+use printout::size::grouped;
+
+/// Runs the command.
+pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
+    let started = Instant::now();
+    check_inputs(arguments)?;
+    let options = Options {
+        lba_bytes: cli::lba_bytes(arguments.lba)?,
+        threads: 1,
+        volume_uuid: None,
+        writer: WRITER.to_owned(),
+    };
+    let name = match &arguments.name {
+        Some(name) => name.clone(),
+        None => default_name(&arguments.inputs)?,
+    };
+    let collection = Collection::new(&arguments.inputs)?;
+    let output = FileOutput::create(&arguments.output, arguments.force)?;
+    let folder = folder_of(&arguments.output)?;
+    let made = {
+        let progress = Progress::start("reading", Some(collection.volume_bytes()));
+        collection.make(
+            output,
+            &folder,
+            options,
+            (&name, &arguments.label),
+            &mut |bytes| progress.set(bytes),
+        )?
+    };
+    if arguments.json {
+        return print_line(to_json(arguments, &made));
+    }
+    print_line(format_args!(
+        "{}: {} files of {} bytes, a disk of {} bytes, by {} bytes, in {:.1} s",
+        arguments.output.display(),
+        grouped(made.files as u64),
+        grouped(made.file_bytes),
+        grouped(made.disk_bytes),
+        grouped(made.finished.volume_bytes),
+        started.elapsed().as_secs_f64(),
+    ))?;
+    let outside = collection.outside(&folder).next();
+    match outside.as_deref().and_then(std::path::Path::parent) {
+        None => Ok(()),
+        Some(parent) => print_line(format_args!(
+            "to serve or verify it, allow the place of the volumes: --allow-sources {}",
+            parent.display()
+        )),
+    }
+}
+
+fn check_inputs(arguments: &cli::Format) -> Result<(), Failure> {
+    let output = arguments.output.canonicalize().ok();
+    for path in &arguments.inputs {
+        let real = path
+            .canonicalize()
+            .map_err(|error| Failure::io("reading", path, error))?;
+        if output.as_ref() == Some(&real) {
+            return Err(Failure::usage(anyhow!(
+                "{} is one of the volumes, and would be replaced: choose another name for the disk",
+                path.display()
+            )));
+        }
+        if real.is_dir() || !dataset::is_volume(path) {
+            return Err(Failure::usage(anyhow!(
+                "{} is no volume; make one of it with xio pack, or with xio map, which copies nothing",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn to_json(arguments: &cli::Format, made: &MadeCollection) -> serde_json::Value {
+    json!({
+        "volume": arguments.output,
+        "volume_uuid": uuid_text(&made.finished.volume_uuid),
+        "volume_bytes": made.finished.volume_bytes,
+        "disk_uuid": uuid_text(&made.disk_uuid),
+        "disk_bytes": made.disk_bytes,
+        "files": made.files,
+        "file_bytes": made.file_bytes,
+    })
+}
