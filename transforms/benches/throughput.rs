@@ -9,7 +9,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use transforms::{
-    Chain, Decoder, ElementType, Encoded, Isa, OutSegments, PackedWindow, Scratch, ViewChain,
+    Chain, Decoder, ElementType, Encoded, Isa, LossMeter, OutSegments, PackedWindow, Scratch,
+    ViewChain,
 };
 
 const MIB: usize = 1 << 20;
@@ -81,6 +82,7 @@ fn main() {
         scratch: Scratch::new(),
     };
     bench.elements();
+    bench.floats();
     bench.codecs();
 }
 
@@ -187,6 +189,72 @@ impl Bench {
         for bits in [17, 18, 32] {
             self.element_chain(U64, &format!("bitpack:{bits}"), bits);
         }
+    }
+
+    /// Floating point: stored narrower, and presented as it was.
+    fn floats(&mut self) {
+        use ElementType::{Bf16, F16, F32, F64};
+        for (wide, narrow) in [(F32, Bf16), (F32, F16), (F64, F32), (F64, Bf16), (F64, F16)] {
+            self.float_chain(wide, narrow);
+        }
+        self.loss(F32, Bf16);
+        self.loss(F64, F32);
+    }
+
+    /// Encode and decode with numbers that the narrow type holds, the last one among them.
+    fn float_chain(&mut self, source: ElementType, narrow: ElementType) {
+        let chain = Chain::parse(narrow.name(), source)
+            .unwrap()
+            .with_isa(self.options.isa);
+        let names = [
+            format!("{source} -> {narrow}"),
+            format!("{narrow} -> {source}"),
+        ];
+        if !names.iter().any(|name| self.wanted(name)) {
+            return;
+        }
+        let Memory { wide, out, packed } = &mut self.memory;
+        let wide_bytes = wide.len();
+        let packed = &mut packed[..wide_bytes / source.bytes() * narrow.bytes()];
+        let decoder = Decoder::new(&chain, &ViewChain::identity(), None).unwrap();
+        fill_numbers(packed, narrow);
+        expand(&decoder, packed, wide);
+        let scratch = &mut self.scratch;
+        let row = alternate(self.rounds, wide_bytes, wide, out, |wide, _| {
+            chain.encode_frame(wide, scratch, packed).unwrap();
+        });
+        let cached = CACHED_BYTES.map(|bytes| {
+            in_cache(&wide[..bytes], &mut out[..bytes], |wide, _| {
+                chain.encode_frame(wide, scratch, packed).unwrap();
+            })
+        });
+        row.print(&names[0], &cached);
+        let present = |_: &[u8], out: &mut [u8]| expand(&decoder, packed, out);
+        let row = alternate(self.rounds, wide_bytes, wide, out, present);
+        let cached = CACHED_BYTES.map(|bytes| in_cache(&wide[..bytes], &mut out[..bytes], present));
+        row.print(&names[1], &cached);
+        assert!(wide == out, "{narrow}: presented something else");
+    }
+
+    /// Measuring what rounding does.
+    fn loss(&mut self, source: ElementType, narrow: ElementType) {
+        let name = format!("loss of {source} as {narrow}");
+        if !self.wanted(&name) {
+            return;
+        }
+        let chain = Chain::parse(narrow.name(), source)
+            .unwrap()
+            .with_isa(self.options.isa);
+        fill_numbers(self.memory.wide, source);
+        let Memory { wide, out, .. } = &mut self.memory;
+        let (wide, out) = (&wide[..96 * MIB], &mut out[..96 * MIB]);
+        let measure = |wide: &[u8], _: &mut [u8]| {
+            let mut meter = LossMeter::new(&chain, &ViewChain::identity()).unwrap();
+            meter.add(wide).unwrap();
+            std::hint::black_box(meter.finish());
+        };
+        let row = alternate(self.rounds, wide.len(), wide, out, measure);
+        row.print(&name, &[]);
     }
 
     /// Encode and decode of an unframed chain, with values of `bits` bits, the last one among them.
@@ -453,6 +521,38 @@ fn fill(wide: &mut [u8], size: usize, bits: u32) {
             .wrapping_add(1);
         element.copy_from_slice(&((state >> 31) & mask).to_le_bytes()[..size]);
     }
+}
+
+/// Fills `elements` with finite numbers between 2^-8 and 2^8 and of both signs.
+fn fill_numbers(elements: &mut [u8], element: ElementType) {
+    let (fraction_bits, bias) = match element {
+        ElementType::F16 => (10, 15),
+        ElementType::Bf16 => (7, 127),
+        ElementType::F32 => (23, 127),
+        _ => (52, 1023),
+    };
+    let mut state = 0x9E37_79B9_7F4A_7C15u64;
+    for to in elements.chunks_exact_mut(element.bytes()) {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let exponent = bias - 8 + (state >> 60);
+        let fraction = (state >> 1) & ((1 << fraction_bits) - 1);
+        let sign = (state >> 59 & 1) << (element.bits() - 1);
+        let bits = sign | exponent << fraction_bits | fraction;
+        to.copy_from_slice(&bits.to_le_bytes()[..element.bytes()]);
+    }
+}
+
+/// Presents all of `packed`, from the first element on, as far as `out` goes.
+fn expand(decoder: &Decoder, packed: &[u8], out: &mut [u8]) {
+    let window = PackedWindow {
+        first_byte: 0,
+        bytes: packed,
+    };
+    let presented = 0..out.len() as u64;
+    let mut segments = OutSegments::from_slice(out);
+    decoder.expand(window, presented, &mut segments).unwrap();
 }
 
 /// Ids of real text, as little-endian u32.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::TransformError;
+use crate::contract::Contract;
 use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
 use crate::kernels::Isa;
@@ -45,6 +46,9 @@ struct Block {
     parameter: u32,
     packed_bits: u32,
 }
+
+/// Source bytes that are rounded and widened at a time: whole elements of every type.
+const READ_BACK_BYTES: usize = 8192;
 
 /// What [`Chain::encode_frame`] made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +166,15 @@ impl Chain {
         self.inner.layout.range
     }
 
+    /// What becomes of values that are stored so and read back in the source's type.
+    #[must_use]
+    pub fn contract(&self) -> Contract {
+        match self.packing() {
+            Packing::Whole(packed) => Contract::of(self.source(), packed),
+            Packing::Bits(_) => Contract::Lossless,
+        }
+    }
+
     /// Bits per element after the element steps.
     #[must_use]
     pub fn packed_bits(&self) -> u32 {
@@ -256,6 +269,45 @@ impl Chain {
         })
     }
 
+    /// What a reader gets of whole elements in `src`, into `dst`, which is as long: the same bytes, unless the chain rounds.
+    ///
+    /// # Errors
+    /// Bytes that end inside an element, or a destination that is shorter or longer.
+    pub fn read_back(&self, src: &[u8], dst: &mut [u8]) -> Result<(), TransformError> {
+        let source = self.source();
+        if !src.len().is_multiple_of(source.bytes()) {
+            return Err(TransformError::PartialElement {
+                bytes: src.len(),
+                element: source,
+            });
+        }
+        if src.len() != dst.len() {
+            return Err(TransformError::DestinationTooSmall {
+                needed: src.len() as u64,
+                available: dst.len() as u64,
+            });
+        }
+        let Packing::Whole(packed) = self.packing() else {
+            dst.copy_from_slice(src);
+            return Ok(());
+        };
+        if !self.contract().is_lossy() {
+            dst.copy_from_slice(src);
+            return Ok(());
+        }
+        // In the cache; a rounded element is at most half as long as the source's.
+        let mut tile = [0; READ_BACK_BYTES / 2];
+        let parts = src
+            .chunks(READ_BACK_BYTES)
+            .zip(dst.chunks_mut(READ_BACK_BYTES));
+        for (src, dst) in parts {
+            let rounded = &mut tile[..src.len() / source.bytes() * packed.bytes()];
+            encoder::convert_floats(self.isa, source, packed, src, rounded);
+            encoder::convert_floats(self.isa, packed, source, rounded, dst);
+        }
+        Ok(())
+    }
+
     /// Undoes the block steps: `stored`, hostile input, is one stored frame; `packed.len()` is the exact packed length expected.
     /// `packed` is private memory: codecs read back what they wrote.
     ///
@@ -317,7 +369,16 @@ impl Inner {
                     return Err(refuse("element steps come before block steps"));
                 }
                 transform.descriptor().check(step.parameter)?;
-                self.layout = transform.output(&self.layout, step.parameter)?;
+                let output = transform.output(&self.layout, step.parameter)?;
+                if !self.source.is_integer() {
+                    if !self.packings.is_empty() {
+                        return Err(refuse("floating point is rounded once"));
+                    }
+                    if output.packing.bits() > self.source.bits() {
+                        return Err(refuse("it would store more bits and no more values"));
+                    }
+                }
+                self.layout = output;
                 self.packings.push(self.layout.packing);
             }
             Kind::Block(transform) => {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use crate::TransformError;
 use crate::chain::Chain;
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, place::Place, reference, widen};
+use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, reference, widen};
 use crate::segments::OutSegments;
 use crate::view::ViewChain;
 
@@ -26,9 +26,18 @@ pub struct PackedWindow<'a> {
 pub struct Decoder {
     packing: Packing,
     presented: ElementType,
-    /// What decides whether a value is accepted; `None`: the bytes are copied as they are.
-    check: Option<Check>,
+    /// `None`: the bytes are copied as they are.
+    work: Option<Work>,
     isa: Isa,
+}
+
+/// What is done to packed elements.
+#[derive(Debug, Clone, Copy)]
+enum Work {
+    /// Integers are converted, and this decides whether a value is accepted.
+    Integers(Check),
+    /// Floating point of this type is converted. Every value is accepted: any bits are one.
+    Floats(ElementType),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -64,21 +73,29 @@ impl Decoder {
                 });
             }
         }
-        let check = match (possible, presented.range()) {
-            (Some(possible), Some(target)) if packing != Packing::Whole(presented) => {
+        let work = match (packing, possible, presented.range()) {
+            (packing, _, _) if packing == Packing::Whole(presented) => None,
+            (_, Some(possible), Some(target)) => {
                 let proven = proven.unwrap_or(possible);
-                Some(Check {
+                Some(Work::Integers(Check {
                     proven,
                     target,
                     accepted: proven.intersection(&target),
-                })
+                }))
             }
-            _ => None,
+            (Packing::Whole(packed), None, None) => Some(Work::Floats(packed)),
+            // No chain and no view turns integers into floating point, or the other way round.
+            _ => {
+                return Err(TransformError::ViewSource {
+                    view: presented,
+                    stored: stored.source(),
+                });
+            }
         };
         Ok(Decoder {
             packing,
             presented,
-            check,
+            work,
             isa: stored.isa(),
         })
     }
@@ -93,7 +110,7 @@ impl Decoder {
     /// what guards them.
     #[must_use]
     pub fn is_copy(&self) -> bool {
-        self.check.is_none()
+        self.work.is_none()
     }
 
     /// The packed bytes that are needed for these presented bytes.
@@ -138,14 +155,14 @@ impl Decoder {
                 available: out.remaining() as u64,
             });
         }
-        let Some(check) = &self.check else {
+        let Some(work) = &self.work else {
             out.write(bytes);
             return Ok(());
         };
 
         let mut cursor = Cursor {
             decoder: self,
-            check,
+            work,
             bytes,
             first_byte: needed.start,
             at: presented.start,
@@ -191,7 +208,7 @@ impl<'a> PackedWindow<'a> {
 /// One `expand` under way.
 struct Cursor<'a> {
     decoder: &'a Decoder,
-    check: &'a Check,
+    work: &'a Work,
     bytes: &'a [u8],
     /// Where `bytes` starts in the packed form.
     first_byte: u64,
@@ -223,10 +240,7 @@ impl Cursor<'_> {
             let aligned = BLOCK_ELEMENTS - (first % 8) as usize;
             let now = count.min(aligned);
             // SAFETY: the blocks together are `count` elements.
-            let met = unsafe { self.kernel(first, now, &mut place) };
-            if self.check.accepted.is_none_or(|a| !a.encloses(&met)) {
-                return Err(self.first_refused(first, now));
-            }
+            unsafe { self.block(first, now, &mut place) }?;
             out.skip(now * size);
             self.at += (now * size) as u64;
             count -= now;
@@ -234,11 +248,46 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Decodes `count` elements from `first` on; returns the range of the values met.
+    /// Decodes `count` elements from `first` on, and checks them where there is something to check.
     ///
     /// # Safety
     /// `place` has room for them, and does not overlap the source.
-    unsafe fn kernel(&self, first: u64, count: usize, place: &mut Place) -> ValueRange {
+    unsafe fn block(
+        &self,
+        first: u64,
+        count: usize,
+        place: &mut Place,
+    ) -> Result<(), TransformError> {
+        let Decoder { isa, presented, .. } = *self.decoder;
+        match self.work {
+            Work::Integers(check) => {
+                // SAFETY: passed on to the caller.
+                let met = unsafe { self.integers(check, first, count, place) };
+                match check.accepted {
+                    Some(accepted) if accepted.encloses(&met) => Ok(()),
+                    _ => Err(self.first_refused(check, first, count)),
+                }
+            }
+            Work::Floats(from) => {
+                let (src, _) = self.packed_from(first);
+                // SAFETY: passed on to the caller; a chain has only instruction sets that the machine has.
+                unsafe { floats::convert(isa, *from, presented, src, place, count) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Decodes `count` integers from `first` on; returns the range of the values met.
+    ///
+    /// # Safety
+    /// `place` has room for them, and does not overlap the source.
+    unsafe fn integers(
+        &self,
+        check: &Check,
+        first: u64,
+        count: usize,
+        place: &mut Place,
+    ) -> ValueRange {
         let isa = self.decoder.isa;
         let to_bytes = self.decoder.presented.bytes();
         let (src, first_bit) = self.packed_from(first);
@@ -270,7 +319,7 @@ impl Cursor<'_> {
                     }
                     done += now;
                 }
-                seen.unwrap_or(self.check.target)
+                seen.unwrap_or(check.target)
             }
         }
     }
@@ -283,9 +332,17 @@ impl Cursor<'_> {
         #[allow(clippy::cast_possible_truncation)] // a remainder of a usize
         let from = (self.at % size as u64) as usize;
         let to = size.min(from + self.left());
-        let value = self.element(index);
-        self.accept(index, value)?;
-        out.write(&reference::low_bytes(value)[from..to]);
+        let element = match self.work {
+            Work::Integers(check) => {
+                let value = self.element(index);
+                self.accept(check, index, value)?;
+                reference::low_bytes(value)
+            }
+            Work::Floats(packed) => {
+                floats::one(*packed, self.decoder.presented, self.packed_from(index).0)
+            }
+        };
+        out.write(&element[from..to]);
         self.at += (to - from) as u64;
         Ok(())
     }
@@ -302,15 +359,15 @@ impl Cursor<'_> {
         (&self.bytes[(bit / 8) as usize..], (bit % 8) as u32)
     }
 
-    fn accept(&self, index: u64, value: i128) -> Result<(), TransformError> {
-        if !self.check.proven.contains(value) {
+    fn accept(&self, check: &Check, index: u64, value: i128) -> Result<(), TransformError> {
+        if !check.proven.contains(value) {
             return Err(TransformError::OutsideProven {
                 index,
                 value,
-                range: self.check.proven,
+                range: check.proven,
             });
         }
-        if !self.check.target.contains(value) {
+        if !check.target.contains(value) {
             return Err(TransformError::OutOfRange {
                 index,
                 value,
@@ -321,9 +378,9 @@ impl Cursor<'_> {
     }
 
     /// The error for the first element that is not accepted, of a block in which a kernel met one.
-    fn first_refused(&self, first: u64, count: usize) -> TransformError {
+    fn first_refused(&self, check: &Check, first: u64, count: usize) -> TransformError {
         for index in first..first + count as u64 {
-            if let Err(error) = self.accept(index, self.element(index)) {
+            if let Err(error) = self.accept(check, index, self.element(index)) {
                 return error;
             }
         }

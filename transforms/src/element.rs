@@ -64,6 +64,14 @@ impl ElementType {
         ElementType::I64,
     ];
 
+    /// The floating-point types, in the order of their codes.
+    pub const FLOATS: [ElementType; 4] = [
+        ElementType::F16,
+        ElementType::Bf16,
+        ElementType::F32,
+        ElementType::F64,
+    ];
+
     /// The number that a volume stores for this type. It never changes; 0 is no type.
     #[must_use]
     pub fn code(self) -> u8 {

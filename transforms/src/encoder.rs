@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, pack, place::Place, reference, widen};
+use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, reference, widen};
 use crate::registry::Layout;
 
 /// The first value that did not fit.
@@ -26,7 +26,7 @@ pub(crate) fn encode(
     dst: &mut [u8],
 ) -> Result<Option<ValueRange>, Refused> {
     let Some(allowed) = layout.range else {
-        dst.copy_from_slice(src);
+        encode_floats(isa, source, layout.packing, src, dst);
         return Ok(None);
     };
     let packed_bits = layout.packing.bits() as usize;
@@ -53,6 +53,39 @@ pub(crate) fn encode(
         widen(&mut seen, met);
     }
     Ok(seen)
+}
+
+/// Rounds the elements of `src` to the type that `packing` has, or copies them.
+///
+/// # Panics
+/// When the lengths do not belong together.
+fn encode_floats(isa: Isa, source: ElementType, packing: Packing, src: &[u8], dst: &mut [u8]) {
+    match packing {
+        Packing::Whole(packed) if packed != source => convert_floats(isa, source, packed, src, dst),
+        _ => dst.copy_from_slice(src),
+    }
+}
+
+/// The elements of `src` in another floating-point type, into `dst`, which is exactly as long as they need.
+///
+/// # Panics
+/// When the lengths do not belong together, or a type is no floating point.
+pub(crate) fn convert_floats(
+    isa: Isa,
+    from: ElementType,
+    to: ElementType,
+    src: &[u8],
+    dst: &mut [u8],
+) {
+    assert!(isa.is_available(), "kernels for another machine");
+    assert_eq!(dst.len(), src.len() / from.bytes() * to.bytes());
+    // SAFETY: the whole of `dst`, which is not used otherwise until the place is dropped; the instruction set was asserted.
+    let mut place = unsafe { Place::new(isa, dst.as_mut_ptr(), dst.len()) };
+    for src in src.chunks(BLOCK_ELEMENTS * from.bytes()) {
+        let count = src.len() / from.bytes();
+        // SAFETY: the blocks' elements are those of `src`, for which `dst` has room (asserted).
+        unsafe { floats::convert(isa, from, to, src, &mut place, count) };
+    }
 }
 
 /// The smallest and largest of the whole elements of `bytes`; `None` for floating point, and where there is none.

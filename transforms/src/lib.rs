@@ -5,8 +5,9 @@
 //! [`Chain::unblock`] undoes the block steps into private memory; [`Decoder::expand`] undoes the element steps and applies the view
 //! in one pass, straight into the reader's memory segments.
 //!
-//! Contract: pure functions, no allocation per frame after warm-up. Narrowing is checked, when packing and again when reading:
-//! what does not fit is an error with its place, never a truncation. Decoders take hostile input: they return an error or fill
+//! Contract: pure functions, no allocation per frame after warm-up. Narrowing integers is checked, when packing and again when reading:
+//! what does not fit is an error with its place, never a truncation. Narrowing floating point rounds: [`Chain::contract`] says by how much at
+//! most, [`LossMeter`] measures it. Decoders take hostile input: they return an error or fill
 //! exactly what they were given, and never panic. Destination memory is written once and never read back, except by block
 //! codecs, which therefore get private memory.
 //!
@@ -19,22 +20,26 @@ mod chain;
 pub mod codecs;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod contract;
 mod decoder;
 mod element;
 mod encoder;
 mod error;
 mod kernels;
+mod loss;
 mod registry;
 mod scratch;
 mod segments;
 mod view;
 
 pub use chain::{CHAIN_STEPS_MAX, Chain, Encoded, FRAME_BYTES_MAX};
+pub use contract::{Contract, Rounding};
 pub use decoder::{Decoder, PackedWindow};
 pub use element::{ElementType, Packing, ValueRange};
 pub use encoder::range_of;
 pub use error::TransformError;
 pub use kernels::Isa;
+pub use loss::{Loss, LossMeter, Worst};
 pub use registry::{
     BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Parameter, Step, Transform,
     TransformId, descriptors,

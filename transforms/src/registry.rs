@@ -31,6 +31,7 @@ pub struct Step {
 pub(crate) static REGISTRY: &[Kind] = &[
     Kind::Element(&codecs::integer::Integer),
     Kind::Element(&codecs::bitpack::Bitpack),
+    Kind::Element(&codecs::float::Float),
     Kind::Block(&codecs::shuffle::Shuffle),
     Kind::Block(&codecs::lz4::Lz4),
     Kind::Block(&codecs::lz4::Lz4Hc),

@@ -3,13 +3,14 @@
 use std::fmt;
 
 use crate::TransformError;
-use crate::codecs::integer;
+use crate::contract::Contract;
 use crate::element::ElementType;
 use crate::registry::{self, Kind, Layout, Step};
 
 use crate::element::Packing;
 
-/// What a view makes of a stream's elements: nothing, or another integer type, each value checked on the way.
+/// What a view makes of a stream's elements: nothing, or another type. Integers become integers, each value checked on the way; floating point
+/// becomes floating point, rounded where the type is narrower.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewChain {
     /// The step, and the types before and behind it; `None` presents the elements as they were.
@@ -30,10 +31,10 @@ impl ViewChain {
         ViewChain { cast: None }
     }
 
-    /// Reads `none` or the name of an integer type.
+    /// Reads `none` or the name of a type.
     ///
     /// # Errors
-    /// A name that is unknown or no element-wise step, or a source that is no integer.
+    /// A name that is unknown or no element-wise step, or a type that the source cannot be presented in.
     pub fn parse(text: &str, source: ElementType) -> Result<ViewChain, TransformError> {
         if text == "none" {
             return Ok(ViewChain::identity());
@@ -51,7 +52,7 @@ impl ViewChain {
     /// The view of stored steps; none is the identity.
     ///
     /// # Errors
-    /// An unknown transform or version, a step that no view has, or a source that is no integer.
+    /// An unknown transform or version, a step that no view has, or a type that the source cannot be presented in.
     pub fn from_steps(steps: &[Step], source: ElementType) -> Result<ViewChain, TransformError> {
         let step = match steps {
             [] => return Ok(ViewChain::identity()),
@@ -78,7 +79,6 @@ impl ViewChain {
         let Packing::Whole(presented) = transform.output(&input, step.parameter)?.packing else {
             return Err(refuse("a view presents whole elements"));
         };
-        debug_assert_eq!(step.id, integer::ID);
         Ok(ViewChain {
             cast: Some(Cast {
                 step: [step],
@@ -98,6 +98,15 @@ impl ViewChain {
     #[must_use]
     pub fn is_identity(&self) -> bool {
         self.cast.is_none()
+    }
+
+    /// What becomes of the stream's values.
+    #[must_use]
+    pub fn contract(&self) -> Contract {
+        match &self.cast {
+            None => Contract::Lossless,
+            Some(cast) => Contract::of(cast.source, cast.presented),
+        }
     }
 
     /// The type presented when the stream's is `source`.

@@ -46,6 +46,29 @@ fn bitpack_from_every_type() {
 }
 
 #[test]
+fn float_from_every_type_to_every_narrower_type() {
+    use ElementType::{Bf16, F16, F32, F64};
+    check(F32, &["bf16", "f16", "f32", "bf16+shuffle", "f16+lz4"]);
+    check(F64, &["f32", "bf16", "f16", "f64", "f32+shuffle+zstd:3"]);
+    check(Bf16, &["bf16"]);
+    check(F16, &["f16", "f16+lz4"]);
+    for (text, source) in [
+        ("f32", F16),
+        ("f64", F32),
+        ("f16", Bf16),
+        ("bf16", F16),
+        ("f32+bf16", F64),
+        ("bf16+bf16", F32),
+        ("bf16+bitpack:16", F32),
+        ("f32", ElementType::U32),
+        ("bitpack:16+f32", ElementType::U32),
+        ("lz4+bf16", F32),
+    ] {
+        assert!(Chain::parse(text, source).is_err(), "{text} of {source}");
+    }
+}
+
+#[test]
 fn shuffle_of_every_width() {
     for source in ElementType::ALL {
         if source.bytes() > 1 {
@@ -81,6 +104,7 @@ fn nothing_is_registered_that_is_not_tested_here() {
     let tested = [
         transforms::codecs::integer::ID,
         transforms::codecs::bitpack::ID,
+        transforms::codecs::float::ID,
         transforms::codecs::shuffle::ID,
         transforms::codecs::lz4::ID,
         transforms::codecs::lz4::HC_ID,

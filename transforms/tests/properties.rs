@@ -3,9 +3,10 @@
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
 use proptest::prelude::*;
+use transforms::conformance::floats::converted;
 use transforms::{
-    Chain, Decoder, ElementType, Isa, OutSegments, PackedWindow, RawSegment, Scratch, Step,
-    TransformId, ViewChain,
+    Chain, Decoder, ElementType, Isa, OutSegments, PackedWindow, Packing, RawSegment, Scratch,
+    Step, TransformId, ViewChain,
 };
 
 /// A chain's text for a source type: one element step or none, then block steps that can follow.
@@ -61,9 +62,21 @@ fn cases() -> impl Strategy<Value = (Chain, Vec<i128>, usize, usize)> {
         })
 }
 
+/// A chain of one step that narrows floating point or leaves it, and a view of it.
+fn float_chains() -> impl Strategy<Value = (Chain, ViewChain)> {
+    let element = || prop::sample::select(ElementType::FLOATS.to_vec());
+    (element(), element(), element()).prop_filter_map(
+        "some types are not stored or presented in others",
+        |(source, packed, presented)| {
+            let chain = Chain::parse(packed.name(), source).ok()?;
+            Some((chain, ViewChain::parse(presented.name(), source).ok()?))
+        },
+    )
+}
+
 /// A step with a known number and parameter more often than not.
 fn steps() -> impl Strategy<Value = Step> {
-    let known = [1, 2, 0x100, 0x101, 0x102, 0x103];
+    let known = [1, 2, 3, 0x100, 0x101, 0x102, 0x103];
     let id = prop_oneof![9 => prop::sample::select(known.to_vec()), 1 => any::<u16>()];
     let version = prop_oneof![9 => Just(1), 1 => any::<u16>()];
     let parameter = prop_oneof![9 => 0..34u32, 1 => any::<u32>()];
@@ -133,6 +146,40 @@ proptest! {
         prop_assert_eq!(written, &source[start..end]);
         let gaps = segments.iter().map(|(at, len)| memory[at + len]);
         prop_assert!(gaps.into_iter().all(|byte| byte == 0), "wrote between the segments");
+    }
+
+    #[test]
+    fn any_part_of_any_floating_point_is_converted_as_defined(
+        (chain, view) in float_chains(),
+        elements in prop::collection::vec(any::<u64>(), 1..600),
+        one in any::<prop::sample::Index>(),
+        other in any::<prop::sample::Index>(),
+        cut in any::<prop::sample::Index>(),
+        isa in prop::sample::select(Isa::available()),
+    ) {
+        let chain = chain.with_isa(isa);
+        let source = chain.source();
+        let Packing::Whole(packed_type) = chain.packing() else { unreachable!("whole elements") };
+        let decoder = Decoder::new(&chain, &view, None).unwrap();
+        let presented = decoder.presented();
+        let mut expected = Vec::new();
+        for bits in &elements {
+            let bits = bits & (u64::MAX >> (64 - source.bits()));
+            let packed = converted(source, packed_type, bits);
+            expected.extend(&converted(packed_type, presented, packed).to_le_bytes()[..presented.bytes()]);
+        }
+        let bytes: Vec<u8> = elements.iter().flat_map(|e| e.to_le_bytes()[..source.bytes()].to_vec()).collect();
+        let mut packed = vec![0; elements.len() * packed_type.bytes()];
+        chain.encode_frame(&bytes, &mut Scratch::new(), &mut packed).unwrap();
+
+        let (one, other) = (one.index(expected.len() + 1), other.index(expected.len() + 1));
+        let (start, end) = (one.min(other), one.max(other));
+        let mut out = vec![0; end - start];
+        let (front, back) = out.split_at_mut(cut.index(end - start + 1));
+        let mut slices = [front, back];
+        let window = PackedWindow { first_byte: 0, bytes: &packed };
+        decoder.expand(window, start as u64..end as u64, &mut OutSegments::from_slices(&mut slices)).unwrap();
+        prop_assert_eq!(&out[..], &expected[start..end]);
     }
 
     #[test]

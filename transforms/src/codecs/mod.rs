@@ -1,6 +1,7 @@
 //! The transforms, one file each (`lz4` and `lz4hc` share a format, so a file).
 
 pub mod bitpack;
+pub mod float;
 pub mod integer;
 pub mod lz4;
 mod lz4_ffi;

@@ -4,13 +4,14 @@
 //! parameter, and behind and in front of what it can stand with. The suite panics with what it was about at the first breach.
 //!
 //! It checks, with the kernels of every instruction set that the machine has: that the packed form is what the definition says (an
-//! oracle that works bit by bit), that the source comes back exactly, whole, cut into segments at every byte, and in every range
-//! of bytes; that nothing outside the destination is written, nothing outside the window read; that the range is the values'; that
+//! oracle that works bit by bit), that the source comes back exactly (rounded by the definition, where the chain rounds), whole, cut into segments
+//! at every byte, and in every range of bytes; that nothing outside the destination is written, nothing outside the window read; that the range is the values'; that
 //! what does not fit is refused with its place and value, when packing and when reading; that the same source always gives the
 //! same bytes; and that hostile frames give an error or a filled destination, never a panic.
 
 #![allow(clippy::unwrap_used)] // part of tests: a panic is the report
 
+pub mod floats;
 mod hostile;
 mod oracle;
 mod reads;
@@ -75,8 +76,12 @@ fn round_trip(chain: &Chain) {
 
                 let packed = unblock(chain, &stored, count, scratch).unwrap();
                 assert_eq!(packed, expected, "{what}: packed");
-                let back = reads::whole(chain, &packed, source.bytes.len());
-                assert_eq!(back, source.bytes, "{what}: presented");
+                let presented = source.presented(chain);
+                let mut read_back = vec![0; source.bytes.len()];
+                chain.read_back(&source.bytes, &mut read_back).unwrap();
+                assert_eq!(read_back, presented, "{what}: read back");
+                let back = reads::whole(chain, &packed, presented.len());
+                assert_eq!(back, presented, "{what}: presented");
             }
             // Work memory that has seen nothing yet; now and then, since contexts are large.
             if count == 200 {

@@ -1,12 +1,13 @@
 //! The packed form by its definition, one bit at a time, apart from every kernel.
 
+use super::floats::converted_all;
 use super::samples::Source;
 use crate::{Chain, Packing};
 
 /// What the element steps of `chain` make of `source`.
 pub(super) fn packed(chain: &Chain, source: &Source) -> Vec<u8> {
-    if source.values.is_empty() {
-        return source.bytes.clone();
+    if let (Packing::Whole(packed), false) = (chain.packing(), source.element.is_integer()) {
+        return converted_all(source.element, packed, &source.bytes);
     }
     fields(chain.packing(), &source.values)
 }

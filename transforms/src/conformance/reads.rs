@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::floats::converted_all;
 use super::samples::{Pattern, Source};
 use super::{Guarded, decoder, oracle};
 use crate::{
@@ -39,14 +40,15 @@ fn every_range(chain: &Chain) {
     let count = if chain.source().bytes() <= 2 { 19 } else { 10 };
     let (source, packed) = sample(chain, count);
     let decoder = decoder(chain, source.range());
-    for start in 0..=source.bytes.len() {
-        for end in start..=source.bytes.len() {
+    let presented = source.presented(chain);
+    for start in 0..=presented.len() {
+        for end in start..=presented.len() {
             let range = start as u64..end as u64;
             let mut guarded = Guarded::new(end - start);
             expand_exactly(&decoder, &packed, range, guarded.inner()).unwrap();
             assert_eq!(
                 guarded.inner(),
-                &source.bytes[start..end],
+                &presented[start..end],
                 "{chain:?}: bytes {start}..{end}"
             );
             guarded.check(&format!("{chain:?}: bytes {start}..{end}"));
@@ -58,7 +60,8 @@ fn every_range(chain: &Chain) {
 fn every_cut(chain: &Chain) {
     let (source, packed) = sample(chain, 41);
     let decoder = decoder(chain, source.range());
-    let len = source.bytes.len();
+    let presented = source.presented(chain);
+    let len = presented.len();
     let window = PackedWindow {
         first_byte: 0,
         bytes: &packed,
@@ -71,7 +74,7 @@ fn every_cut(chain: &Chain) {
         decoder
             .expand(window, 0..len as u64, &mut segments)
             .unwrap();
-        assert_eq!(out, source.bytes, "{chain:?}: cut at {cut}");
+        assert_eq!(out, presented, "{chain:?}: cut at {cut}");
     }
     let mut out = vec![0; len];
     let mut slices: Vec<&mut [u8]> = out.chunks_mut(1).collect();
@@ -79,7 +82,7 @@ fn every_cut(chain: &Chain) {
     decoder
         .expand(window, 0..len as u64, &mut segments)
         .unwrap();
-    assert_eq!(out, source.bytes, "{chain:?}: a segment for each byte");
+    assert_eq!(out, presented, "{chain:?}: a segment for each byte");
 }
 
 /// A window or a destination that is a byte short is refused before anything is written.
@@ -137,11 +140,20 @@ fn small_windows(chain: &Chain) {
     assert!(out.iter().all(|byte| *byte == 0), "{chain:?}: wrote");
 }
 
-/// Every integer type as a view: the values in that type, or the first one that does not fit it.
+/// Every type as a view: integers in that type, or the first one that does not fit it; floating point apart; nothing from one to the other.
 fn views(chain: &Chain) {
+    let (refused, why) = if chain.range().is_none() {
+        float_views(chain);
+        ("u16", "only integers")
+    } else {
+        ("f32", "integers do not become")
+    };
+    let error = ViewChain::parse(refused, chain.source()).unwrap_err();
+    assert!(
+        matches!(error, TransformError::Input { why: said, .. } if said.starts_with(why)),
+        "{error}"
+    );
     if chain.range().is_none() {
-        let refused = ViewChain::parse("u16", chain.source()).unwrap_err();
-        assert!(matches!(refused, TransformError::Input { .. }), "{refused}");
         return;
     }
     for presented in ElementType::INTEGERS {
@@ -172,6 +184,47 @@ fn views(chain: &Chain) {
                     }),
                     "{what}"
                 ),
+            }
+        }
+    }
+}
+
+/// Every floating-point type as a view: the stored numbers in that type, by the definition, in one rounding; cut at every byte.
+fn float_views(chain: &Chain) {
+    let from = chain.source();
+    let Packing::Whole(packed_type) = chain.packing() else {
+        panic!("floating point in fields of bits");
+    };
+    for presented in ElementType::FLOATS {
+        let view = ViewChain::parse(presented.name(), from);
+        if presented != from && presented.bits() == from.bits() {
+            let error = view.unwrap_err();
+            assert!(matches!(error, TransformError::Input { .. }), "{error}");
+            continue;
+        }
+        let decoder = Decoder::new(chain, &view.unwrap(), None).unwrap();
+        assert_eq!(decoder.presented(), presented);
+        let what = format!("{chain:?} as {presented}");
+        for pattern in Pattern::ALL {
+            for count in [1, 17, 150, 4500] {
+                let source = Source::new(chain, pattern, count);
+                let packed = oracle::packed(chain, &source);
+                let expected = converted_all(packed_type, presented, &packed);
+                let mut guarded = Guarded::new(expected.len());
+                let range = 0..expected.len() as u64;
+                expand_exactly(&decoder, &packed, range, guarded.inner()).unwrap();
+                assert_eq!(guarded.inner(), expected, "{what}, {pattern:?} x{count}");
+                guarded.check(&what);
+            }
+        }
+        let (_, packed) = sample(chain, 9);
+        let expected = converted_all(packed_type, presented, &packed);
+        for start in 0..expected.len() {
+            for end in start..=expected.len() {
+                let mut out = vec![0; end - start];
+                let range = start as u64..end as u64;
+                expand_exactly(&decoder, &packed, range, &mut out).unwrap();
+                assert_eq!(out, expected[start..end], "{what}: bytes {start}..{end}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Sources to encode: values of every kind, in every number that may matter.
 
-use crate::{Chain, ElementType, ValueRange};
+use super::floats::{converted, converted_all};
+use crate::{Chain, ElementType, Packing, ValueRange};
 
 /// Numbers of elements: none, around every vector and byte boundary, more than a kernel's block.
 pub(super) const COUNTS: [usize; 16] =
@@ -48,7 +49,9 @@ impl Source {
                 Pattern::Lowest => 0,
                 Pattern::Highest => u64::MAX,
                 Pattern::Ramp => i as u64,
-                Pattern::Noise => numbers.next(),
+                // Any bits; and every other one near a number of 16 bits, where ties and limits are.
+                Pattern::Noise if i.is_multiple_of(2) => numbers.next(),
+                Pattern::Noise => near(element, numbers.next()),
                 Pattern::Text => numbers.next() % 5 * 0x0101,
             };
             let words: Vec<u64> = (0..count).map(word).collect();
@@ -83,6 +86,17 @@ impl Source {
         source
     }
 
+    /// What a reader gets: the source, or what the chain's rounding leaves of it.
+    pub(super) fn presented(&self, chain: &Chain) -> Vec<u8> {
+        match chain.packing() {
+            Packing::Whole(packed) if chain.contract().is_lossy() => {
+                let rounded = converted_all(self.element, packed, &self.bytes);
+                converted_all(packed, self.element, &rounded)
+            }
+            _ => self.bytes.clone(),
+        }
+    }
+
     /// Replaces one integer.
     pub(super) fn set(&mut self, index: usize, value: i128) {
         let size = self.element.bytes();
@@ -97,6 +111,24 @@ impl Source {
             max: *self.values.iter().max()?,
         })
     }
+}
+
+/// Some number of 16 bits in a floating-point type, half way to the next one, or a bit off either.
+fn near(element: ElementType, number: u64) -> u64 {
+    let narrow = if number >> 16 & 1 == 1 {
+        ElementType::F16
+    } else {
+        ElementType::Bf16
+    };
+    let bits = converted(narrow, element, number & 0xFFFF);
+    let half = match (element, narrow) {
+        (ElementType::F32, ElementType::F16) => 1 << 12,
+        (ElementType::F32, _) => 1 << 15,
+        (ElementType::F64, ElementType::F16) => 1 << 41,
+        (ElementType::F64, _) => 1 << 44,
+        _ => 0,
+    };
+    (bits + (number >> 17 & 1) * half + (number >> 18) % 3).saturating_sub(1)
 }
 
 /// A fixed sequence of numbers without pattern (splitmix64), so that a failure is the same on every machine.

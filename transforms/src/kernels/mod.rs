@@ -11,6 +11,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx2_extent;
 #[cfg(target_arch = "x86_64")]
+mod avx2_floats;
+#[cfg(target_arch = "x86_64")]
 mod avx2_narrow;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
@@ -19,8 +21,11 @@ mod avx512_convert;
 #[cfg(target_arch = "x86_64")]
 mod avx512_extent;
 #[cfg(target_arch = "x86_64")]
+mod avx512_floats;
+#[cfg(target_arch = "x86_64")]
 mod avx512_transpose;
 pub(crate) mod convert;
+pub(crate) mod floats;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod pack;
@@ -44,7 +49,7 @@ pub(crate) const BLOCK_ELEMENTS: usize = 4096;
 pub enum Isa {
     /// Plain Rust, compiled for the target's baseline.
     Portable,
-    /// AVX2 with BMI2.
+    /// AVX2 with BMI2 and F16C.
     Avx2,
     /// AVX-512 F, BW, VL, DQ, VBMI and VBMI2 (Ice Lake and later).
     Avx512,
@@ -79,7 +84,11 @@ impl Isa {
         match self {
             Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2"),
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("bmi2")
+                    && is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {
                 Isa::Avx2.is_available()

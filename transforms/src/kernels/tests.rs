@@ -269,6 +269,15 @@ fn kernels_write_the_same_past_the_cache() {
                     });
                 }
             }
+            for from in ElementType::FLOATS {
+                for to in ElementType::FLOATS {
+                    let what = format!("{from} to {to}");
+                    // SAFETY: as above.
+                    both(count * to.bytes(), what, &|place| unsafe {
+                        floats::convert(isa, from, to, &src, place, count);
+                    });
+                }
+            }
             for (from, to) in [
                 (ElementType::U64, 1),
                 (ElementType::I16, 8),

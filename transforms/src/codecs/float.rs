@@ -1,0 +1,78 @@
+//! `f16` `bf16` `f32` `f64`: floating point in a narrower or wider type. Narrowing rounds to nearest, ties to even, so it is lossy; widening
+//! keeps every bit.
+//!
+//! The result of narrowing is that of IEEE 754-2019, section 4.3.1 (roundTiesToEven), rounded once: what is too large becomes infinite, subnormal
+//! numbers are kept. A NaN keeps its sign and the upper bits of its payload and becomes quiet (section 6.2.3). Widening keeps a NaN's bits, the
+//! quiet bit among them.
+
+use crate::TransformError;
+use crate::element::{ElementType, Packing};
+use crate::registry::{Descriptor, ElementTransform, Layout, Parameter, Transform, TransformId};
+
+/// The number on the volume.
+pub const ID: TransformId = TransformId(3);
+
+/// The step named by its target type; the parameter is the type's code.
+pub struct Float;
+
+static DESCRIPTOR: Descriptor = Descriptor {
+    id: ID,
+    version: 1,
+    name: "float",
+    parameter: Parameter::Own,
+    grammar: "f16|bf16|f32|f64",
+    summary: "rounds floating point to a narrower type, to nearest even; a view may also widen it, exactly",
+};
+
+/// The type that a parameter stands for.
+fn target(parameter: u32) -> Result<ElementType, TransformError> {
+    u8::try_from(parameter)
+        .ok()
+        .and_then(ElementType::from_code)
+        .filter(|element| !element.is_integer())
+        .ok_or_else(|| DESCRIPTOR.bad_parameter(parameter))
+}
+
+impl Transform for Float {
+    fn descriptor(&self) -> &'static Descriptor {
+        &DESCRIPTOR
+    }
+
+    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
+        ElementType::FLOATS
+            .iter()
+            .find(|element| element.name() == text)
+            .map(|element| Ok(u32::from(element.code())))
+    }
+
+    fn format(&self, parameter: u32) -> String {
+        match target(parameter) {
+            Ok(element) => element.name().into(),
+            Err(_) => format!("float:{parameter}"),
+        }
+    }
+}
+
+impl ElementTransform for Float {
+    fn output(&self, input: &Layout, parameter: u32) -> Result<Layout, TransformError> {
+        let element = target(parameter)?;
+        let refuse = |why| TransformError::Input {
+            step: element.name().into(),
+            input: input.packing,
+            why,
+        };
+        match input.packing {
+            Packing::Whole(from) if from.is_integer() => {
+                Err(refuse("integers do not become floating point"))
+            }
+            Packing::Whole(from) if from != element && from.bits() == element.bits() => Err(
+                refuse("neither of f16 and bf16 holds the other's values; f32 holds both"),
+            ),
+            Packing::Whole(_) => Ok(Layout {
+                packing: Packing::Whole(element),
+                range: None,
+            }),
+            Packing::Bits(_) => Err(refuse("bitpack is the last element step")),
+        }
+    }
+}
