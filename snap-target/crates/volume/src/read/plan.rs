@@ -256,6 +256,8 @@ pub(crate) struct Linear<'v> {
     index: StreamIndex,
     stream: &'v Stream,
     decoder: Decoder,
+    /// Whether the view chain rounds.
+    view_rounds: bool,
     /// Bytes of a presented element.
     presented_bytes: u64,
     /// The extent's first byte, in presented bytes of the whole stream.
@@ -306,6 +308,7 @@ impl<'v> Linear<'v> {
             index,
             stream,
             decoder,
+            view_rounds: view.contract().is_lossy(),
             presented_bytes,
             // At most 2^56 elements of 8 bytes.
             base: first_element * presented_bytes,
@@ -333,6 +336,11 @@ impl<'v> Linear<'v> {
             (Some(range), Some(presented)) => presented.encloses(&range),
             _ => true,
         }
+    }
+
+    /// Whether the values presented are not those of the source.
+    pub(crate) fn is_rounded(&self) -> bool {
+        self.stream.chain.contract().is_lossy() || self.view_rounds
     }
 
     /// Where a part that begins at presented byte `start` ends, if it is to fit into one fetch.

@@ -21,16 +21,16 @@ use crate::verify::verify;
 use crate::write::{ExtentSpec, Options, StreamSpec, Writer};
 use crate::{Item, SourcePolicy, ViewIndex};
 
-fn folder() -> PathBuf {
+pub(super) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/golden-volumes")
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// `digest  name` lines of a file.
-fn digests(file: &str) -> BTreeMap<String, String> {
+pub(super) fn digests(file: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(folder().join(file)).unwrap();
     let line = |line: &str| {
         let (digest, name) = line.split_once("  ").unwrap();

@@ -10,6 +10,7 @@ mod driver;
 mod edit;
 mod extents;
 mod fetches;
+mod floats;
 mod golden;
 mod hostile;
 mod mapped;

@@ -6,6 +6,7 @@ use super::Walk;
 use crate::blocking::{ReadAt, Reader};
 use crate::density::{Crowded, Density};
 use crate::error::{Place, VolumeError};
+use crate::format::field::Fields;
 use crate::format::table::index_child_at;
 use crate::format::{Extent, Mapping, Table, ViewIndex, extent};
 use crate::read::Linear;
@@ -76,6 +77,11 @@ impl ViewWalk<'_, '_> {
             return Ok(());
         };
         let linear = Linear::new(&volume, place, extent)?;
+        if linear.is_rounded() && !volume.view().lossy {
+            let fields = Fields { place };
+            let expected = "only values that the source has, or a lossy view";
+            return Err(fields.malformed("values", expected, "rounded ones"));
+        }
         linear.crowds(&mut self.density, extent).map_err(crowded)?;
         if view_chain.is_none() || linear.fits() {
             return Ok(());

@@ -35,7 +35,14 @@ impl Cut {
 
     /// Memory of a batch.
     pub(super) fn batch_memory_bytes(&self) -> usize {
-        self.batch_source_bytes() + usize_of(self.chain.stored_bytes_max(self.batch_elements()))
+        let sources = if self.rounds() { 2 } else { 1 };
+        sources * self.batch_source_bytes()
+            + usize_of(self.chain.stored_bytes_max(self.batch_elements()))
+    }
+
+    /// Whether elements are read back as others than they were.
+    pub(super) fn rounds(&self) -> bool {
+        self.chain.contract().is_lossy()
     }
 
     /// Memory that one worker needs beside its batch: the forms between steps and the codec's tables.
@@ -95,6 +102,8 @@ pub(super) struct Batch {
     /// Whole elements.
     pub(super) source: Vec<u8>,
     pub(super) stored: Vec<u8>,
+    /// What a reader gets of `source`, where the chain rounds; else empty.
+    pub(super) read_back: Vec<u8>,
     pub(super) checks: Checks,
     pub(super) range: Option<ValueRange>,
 }
@@ -105,6 +114,7 @@ impl Batch {
             first_element: 0,
             source: Vec::with_capacity(cut.batch_source_bytes()),
             stored: Vec::with_capacity(usize_of(cut.chain.stored_bytes_max(cut.batch_elements()))),
+            read_back: Vec::new(),
             checks: match cut.frame_elements {
                 Some(_) => Checks::Frames(Vec::new()),
                 None => Checks::Granules(Vec::new()),
@@ -118,6 +128,12 @@ impl Batch {
         self.stored.clear();
         self.range = None;
         let element_bytes = cut.chain.source().bytes();
+        if cut.rounds() {
+            self.read_back.resize(self.source.len(), 0);
+            cut.chain
+                .read_back(&self.source, &mut self.read_back)
+                .map_err(|error| at_element(error, self.first_element, element_bytes))?;
+        }
         let unit_elements = cut.frame_elements.unwrap_or_else(|| cut.batch_elements());
         let unit_bytes = usize_of(unit_elements) * element_bytes;
         match &mut self.checks {

@@ -91,15 +91,18 @@ impl<O: Output> Writer<O> {
         stream: &Stream,
         source: SourceId,
     ) -> Result<Written, WriteError> {
+        let sha256 = stream
+            .digest
+            .ok_or_else(|| refused("a stream has no digest".to_owned()))?;
         let written = Written {
             stream: StreamIndex(count("streams", self.streams.len(), limits::STREAMS_MAX)?),
             source_bytes: stream.elements * stream.element_type().bytes() as u64,
             elements: stream.elements,
             stored_bytes: stream.stored_bytes,
             proven: stream.proven,
-            sha256: stream
-                .digest
-                .ok_or_else(|| refused("a stream has no digest".to_owned()))?,
+            // What went in is not known any more; where it was rounded, that is another digest.
+            sha256,
+            elements_sha256: sha256,
         };
         let chain = self.chain_index(ChainUse::Stored(stream.chain.clone()))?;
         let spooled_at = self.spool.len();

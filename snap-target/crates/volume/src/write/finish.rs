@@ -82,7 +82,7 @@ impl<O: Output> Writer<O> {
             hash.update([u8::from(draft.integrity == Integrity::Crc32c)]);
             hash.update(draft.cut.frame_elements.unwrap_or(0).to_le_bytes());
             hash.update(draft.written.elements.to_le_bytes());
-            hash.update(draft.written.sha256);
+            hash.update(draft.written.elements_sha256);
         }
         self.hash_sources(&mut hash);
         for draft in &self.views {
@@ -399,7 +399,7 @@ fn stream_entry(draft: &DraftStream, layout: Layout) -> Stream {
         stored_bytes: draft.written.stored_bytes,
         elements: draft.written.elements,
         proven: draft.written.proven,
-        digest: Some(draft.written.sha256),
+        digest: Some(draft.written.elements_sha256),
     }
 }
 

@@ -207,15 +207,17 @@ impl<O: Output> Writer<O> {
             why: error.to_string(),
         })?;
         let cut = StreamSpec::new(chain.clone()).cut()?;
+        let sha256 = scan
+            .digest
+            .map_or(file_sha256, |hash| hash.finalize().into());
         let written = Written {
             stream: StreamIndex(count("streams", self.streams.len(), limits::STREAMS_MAX)?),
             source_bytes: scan.stored.end - scan.data_start,
             elements: scan.elements,
             stored_bytes: scan.stored.end - scan.stored.start,
             proven: scan.range,
-            sha256: scan
-                .digest
-                .map_or(file_sha256, |hash| hash.finalize().into()),
+            sha256,
+            elements_sha256: sha256,
         };
         let chain = self.chain_index(ChainUse::Stored(chain))?;
         self.streams.push(DraftStream {

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::Read;
 
+use sha2::{Digest, Sha256};
 use transforms::{ElementType, ValueRange, ViewChain};
 
 use super::appender::Appender;
@@ -42,6 +43,8 @@ pub struct Written {
     pub proven: Option<ValueRange>,
     /// Of the input.
     pub sha256: [u8; 32],
+    /// Of the elements as they are read back: another one where the chain rounds. Recorded.
+    pub elements_sha256: [u8; 32],
 }
 
 /// Writes one volume. Dropped before [`finish`](Writer::finish), it leaves nothing.
@@ -137,6 +140,7 @@ impl<O: Output> Writer<O> {
             stored_bytes: 0,
         };
         let mut proven = None;
+        let mut read_back = cut.rounds().then(Sha256::new);
         let mut spooled_entries = 0;
         let input = pipeline::run(input, &cut, self.options.threads, |batch| {
             out.append(&batch.stored)?;
@@ -144,6 +148,9 @@ impl<O: Output> Writer<O> {
                 spooled_entries += spool_checks(batch, spool, &out.output)?;
             }
             proven = union(proven, batch.range);
+            if let Some(hash) = &mut read_back {
+                hash.update(&batch.read_back);
+            }
             progress.source_bytes += batch.source.len() as u64;
             progress.stored_bytes += batch.stored.len() as u64;
             on_progress(progress);
@@ -157,6 +164,7 @@ impl<O: Output> Writer<O> {
             stored_bytes: progress.stored_bytes,
             proven,
             sha256: input.sha256,
+            elements_sha256: read_back.map_or(input.sha256, |hash| hash.finalize().into()),
         };
         self.streams.push(DraftStream {
             chain,
@@ -175,8 +183,8 @@ impl<O: Output> Writer<O> {
     /// Presents `extents`, one after the other, under a name.
     ///
     /// # Errors
-    /// A name that is taken or not of 1 to 255 bytes, a lossy view without a manifest or a manifest that is too long, or an extent outside
-    /// its stream.
+    /// A name that is taken or not of 1 to 255 bytes, a lossy view without a manifest or a manifest that is too long, an extent outside
+    /// its stream, or one of rounded values in a view that is not lossy.
     pub fn add_view(
         &mut self,
         view: impl Into<ViewSpec>,
@@ -211,6 +219,13 @@ impl<O: Output> Writer<O> {
             let extent = self.extent(start, extent)?;
             if extent.bytes == 0 {
                 continue;
+            }
+            if !spec.lossy && self.is_rounded(&extent) {
+                let why = format!(
+                    "{:?}: rounded values, from presented byte {start} on; such a view is lossy and has a manifest",
+                    spec.name
+                );
+                return refused("view", why);
             }
             if let Err(crowded) = self.crowds(&mut density, &extent) {
                 let Crowded { what, max, advice } = crowded;
@@ -298,6 +313,20 @@ impl<O: Output> Writer<O> {
             bytes,
             mapping,
         })
+    }
+
+    /// Whether an extent's values are not those of the source.
+    fn is_rounded(&self, extent: &Extent) -> bool {
+        let Mapping::Linear {
+            stream, view_chain, ..
+        } = extent.mapping
+        else {
+            return false;
+        };
+        let draft = self.streams.get(stream.0 as usize);
+        let view = view_chain.and_then(|index| self.chains.get(index.0 as usize));
+        draft.is_some_and(|draft| draft.cut.rounds())
+            || matches!(view, Some(ChainUse::View(_, view)) if view.contract().is_lossy())
     }
 
     /// Counts an extent and the frames it touches.
