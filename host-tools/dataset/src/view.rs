@@ -9,7 +9,7 @@ use formats::rules::Rules;
 use formats::{ByteSource, Dtype, Format, FormatError, Presentation, mds, megatron, model};
 
 use crate::catalogue::Catalogue;
-use crate::scan::{Entry, FileId, OpenFile, Scan};
+use crate::scan::{Entry, FileId, Kind, OpenFile, Scan};
 use crate::{DatasetError, measure};
 
 /// The name of the precision that presents the sources' exact bytes.
@@ -160,7 +160,35 @@ impl View {
             view.shards(&there)?;
             view.others(&there)?;
         }
+        view.keep_links(scan);
         Ok(view)
+    }
+
+    /// A link whose file presents the same under its own name stays a link. Others become files: those of a model hub lead to blobs whose names say nothing.
+    fn keep_links(&mut self, scan: &Scan) {
+        let mut own_names: HashMap<FileId, usize> = HashMap::new();
+        for (place, entry) in scan.entries.iter().enumerate() {
+            if let Kind::File(id) = entry.kind {
+                own_names.entry(id).or_insert(place);
+            }
+        }
+        let is_kept = |place: usize, presented: &Presentation| {
+            let Some(Kind::Symlink { target, file }) = scan.entries.get(place).map(|it| &it.kind)
+            else {
+                return false;
+            };
+            let own = file.and_then(|id| self.changed.get(own_names.get(&id)?));
+            !target.starts_with(b"/") && own == Some(presented)
+        };
+        let kept: Vec<usize> = self
+            .changed
+            .iter()
+            .filter(|(place, presented)| is_kept(**place, presented))
+            .map(|(place, _)| *place)
+            .collect();
+        for place in kept {
+            self.changed.remove(&place);
+        }
     }
 
     /// The parts of the file that the entry names; its source's bytes where nothing changed.

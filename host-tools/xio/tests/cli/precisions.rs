@@ -1,6 +1,7 @@
 //! Several precisions of one dataset on a disk: what each presents is what the format's own writer makes (fixtures/formats).
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
 use super::support::Folder;
@@ -23,6 +24,7 @@ fn dataset(folder: &Folder) {
         fs::copy(formats(from), folder.path(to)).unwrap();
     }
     folder.write("d/notes", b"words");
+    symlink("text.bin", folder.path("d/latest")).unwrap();
     folder.write("d/large.npy", &npy("<u4", |id| id.to_le_bytes().to_vec()));
 }
 
@@ -89,6 +91,10 @@ fn a_directory_for_each_precision_over_one_stored_stream() {
             "{command}"
         );
         assert_eq!(folder.read("c/u16/notes"), b"words");
+        for view in ["source", "u16"] {
+            let link = folder.path(&format!("c/{view}/latest"));
+            assert_eq!(fs::read_link(link).unwrap(), PathBuf::from("text.bin"));
+        }
 
         let manifest: serde_json::Value =
             serde_json::from_slice(&folder.read("c/.xio/manifest.json")).unwrap();
