@@ -16,6 +16,7 @@ use reactor::{ReactorError, Ring};
 use crate::contract::{Completion, Durability, Limits, Op, Rejected, Store, Token, check};
 use crate::error::StoreError;
 use crate::shared::Backend;
+use crate::spec::Exact;
 
 /// Completions that wait for the next poll.
 pub(crate) const QUEUE_DEPTH_MAX: u32 = 1024;
@@ -35,7 +36,7 @@ pub(crate) struct MemBackend {
 
 impl MemBackend {
     pub(crate) fn new(bytes: u64, writable: bool) -> Result<Self, StoreError> {
-        let name = format!("mem:{bytes}");
+        let name = format!("mem:{}", Exact(bytes));
         let len = usize::try_from(bytes).map_err(|_| StoreError::Unfit {
             store: name.clone(),
             why: "it is larger than the address space",
@@ -272,7 +273,7 @@ mod tests {
         let StoreError::Resources { store, why } = error else {
             unreachable!("{error}");
         };
-        assert_eq!(store, "mem:1152921504606846976");
+        assert_eq!(store, "mem:1048576TiB");
         assert!(
             why.starts_with("1152921504606846976 bytes are more than the "),
             "{why}"

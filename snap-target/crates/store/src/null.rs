@@ -11,6 +11,7 @@ use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
 use crate::error::StoreError;
 use crate::mem::{QUEUE_DEPTH_MAX, memory_limits};
 use crate::shared::Backend;
+use crate::spec::Exact;
 
 /// Zeros that leases point to: never written, so it costs one page of memory.
 const ZERO_BYTES: u32 = 1 << 20;
@@ -24,7 +25,7 @@ pub(crate) struct NullBackend {
 
 impl NullBackend {
     pub(crate) fn new(bytes: u64, writable: bool) -> Result<Self, StoreError> {
-        let name = format!("null:{bytes}");
+        let name = format!("null:{}", Exact(bytes));
         let zeros = Mapping::new(ZERO_BYTES as usize).map_err(|error| StoreError::Resources {
             store: name.clone(),
             why: error.to_string(),

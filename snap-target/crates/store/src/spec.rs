@@ -111,12 +111,28 @@ impl FromStr for StoreSpec {
     }
 }
 
+/// A size as [`parse_size`] takes it, in the largest power of 1024 that leaves nothing over: `512MiB`, `1000000`.
+pub(crate) struct Exact(pub u64);
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+        let fits = units
+            .iter()
+            .find(|(shift, _)| self.0.trailing_zeros() >= *shift && self.0 > 0);
+        match fits {
+            Some((shift, unit)) => write!(f, "{}{unit}", self.0 >> shift),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
 impl fmt::Display for StoreSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Mem { bytes } => write!(f, "mem:{bytes}"),
+            Self::Mem { bytes } => write!(f, "mem:{}", Exact(*bytes)),
             Self::File { path } => write!(f, "file:{}", path.display()),
-            Self::Null { bytes } => write!(f, "null:{bytes}"),
+            Self::Null { bytes } => write!(f, "null:{}", Exact(*bytes)),
         }
     }
 }

@@ -180,7 +180,11 @@ pub enum Fsync {
 
 /// A descriptor shared between its user and the operations on it: it is closed when both are done. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Fd(FdKind);
+pub struct Fd {
+    kind: FdKind,
+    /// Its reads and writes are the kernel's threads' from the beginning.
+    apart: bool,
+}
 
 #[derive(Clone, Debug)]
 enum FdKind {
@@ -191,19 +195,40 @@ enum FdKind {
 
 impl Fd {
     fn borrowed(fd: RawFd) -> Self {
-        Self(FdKind::Borrowed(fd))
+        Self {
+            kind: FdKind::Borrowed(fd),
+            apart: false,
+        }
+    }
+
+    /// The same descriptor, whose reads and writes are handed to the kernel's own threads at once (IOSQE_ASYNC): for files that claim not to block
+    /// where they do, and would hold the thread of the ring.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        Self {
+            apart: true,
+            ..self
+        }
+    }
+
+    /// Whether that was asked for.
+    fn is_apart(&self) -> bool {
+        self.apart
     }
 }
 
 impl<T: Into<OwnedFd>> From<T> for Fd {
     fn from(fd: T) -> Self {
-        Self(FdKind::Owned(Rc::new(fd.into())))
+        Self {
+            kind: FdKind::Owned(Rc::new(fd.into())),
+            apart: false,
+        }
     }
 }
 
 impl AsRawFd for Fd {
     fn as_raw_fd(&self) -> RawFd {
-        match &self.0 {
+        match &self.kind {
             FdKind::Owned(fd) => fd.as_raw_fd(),
             FdKind::Borrowed(fd) => *fd,
         }

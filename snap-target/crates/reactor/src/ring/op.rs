@@ -242,6 +242,12 @@ impl Ops {
                     .build()
             }
         };
+        let entry = match op.kind {
+            Kind::Read { .. } | Kind::Write { .. } if op.fd.as_ref().is_some_and(Fd::is_apart) => {
+                entry.flags(squeue::Flags::ASYNC)
+            }
+            _ => entry,
+        };
         Some(entry.user_data(id.to_user_data()))
     }
 }

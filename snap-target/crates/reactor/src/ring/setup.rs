@@ -114,7 +114,7 @@ fn refusal(source: Errno) -> ReactorError {
              io_uring_setup, io_uring_enter and io_uring_register"
         }
         Errno::ENOMEM => {
-            "out of memory, or RLIMIT_MEMLOCK (ulimit -l) is too small: raise it, or lower ops_max"
+            "out of memory, or RLIMIT_MEMLOCK (ulimit -l) is too small: raise it to 8 MiB, or see to the memory"
         }
         Errno::EMFILE | Errno::ENFILE => "out of file descriptors: raise RLIMIT_NOFILE (ulimit -n)",
         _ => {

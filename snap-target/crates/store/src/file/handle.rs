@@ -55,7 +55,11 @@ impl FileStore {
         let owner = ring
             .register_yielding()
             .map_err(|error| resources(error.to_string()))?;
-        Self::over(RingFile::new(owner, Fd::from(file)), state)
+        let mut file = Fd::from(file);
+        if state.may_block {
+            file = file.apart();
+        }
+        Self::over(RingFile::new(owner, file), state)
     }
 }
 

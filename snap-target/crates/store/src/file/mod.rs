@@ -53,6 +53,8 @@ struct FileState {
     reports: Reports,
     /// Why it goes through the page cache, if it does.
     detour: Option<String>,
+    /// Its reads and writes hold up whoever hands them to the kernel.
+    may_block: bool,
     /// Against other programs.
     _hold: Option<Arc<hold::Hold>>,
 }
@@ -83,6 +85,7 @@ impl FileState {
             gate: opened.gate,
             reports: Reports::default(),
             detour: opened.detour,
+            may_block: opened.may_block,
             _hold: opened.hold,
         }
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
+use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 use reactor::buf::Mapping;
 
 use super::gate::Gate;
@@ -33,6 +34,8 @@ pub(super) struct Opened {
     pub(super) punches_holes: bool,
     /// Why it goes through the page cache although direct I/O was wished for.
     pub(super) detour: Option<String>,
+    /// Its reads and writes hold up whoever hands them to the kernel.
+    pub(super) may_block: bool,
     /// Of all who write to this file.
     pub(super) gate: Arc<Gate>,
     /// Against other programs.
@@ -93,6 +96,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
         Ok((direct, alignment_bytes)) => (direct, Some(alignment_bytes), None),
         Err(why) => (file, None, why),
     };
+    let may_block = is_of_fuse(&file);
     Ok(Opened {
         name,
         fd: file.into(),
@@ -101,6 +105,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
         alignment_bytes: alignment_bytes.unwrap_or(1),
         punches_holes,
         detour,
+        may_block,
         gate: Gate::of(Node::of(&metadata)),
         hold,
     })
@@ -130,6 +135,11 @@ fn open_direct(path: &Path, access: Access, bytes: u64) -> Result<(File, u32), S
         ));
     }
     Ok((file, alignment))
+}
+
+/// Whether a process serves the file (FUSE): such a file says that its reads do not block, and they wait for that process.
+fn is_of_fuse(file: &File) -> bool {
+    fstatfs(file).is_ok_and(|found| found.filesystem_type() == FUSE_SUPER_MAGIC)
 }
 
 pub(super) fn open_with(path: &Path, access: Access, flags: i32) -> Result<File, Errno> {

@@ -25,6 +25,7 @@ fn state(fd: OwnedFd, direct: bool) -> Arc<FileState> {
         alignment_bytes: if direct { 512 } else { 1 },
         punches_holes: false,
         detour: None,
+        may_block: false,
         gate: Arc::default(),
         hold: None,
     };

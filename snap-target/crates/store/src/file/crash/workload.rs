@@ -183,6 +183,7 @@ impl Bench {
             alignment_bytes: direct.map_or(1, |bytes| u32::try_from(bytes).unwrap()),
             punches_holes: false,
             detour: None,
+            may_block: false,
             gate: Arc::default(),
             hold: None,
         };
