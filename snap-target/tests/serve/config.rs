@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use crate::target::{Folder, Target, pack, status_of, tokens};
+use crate::raw::Queue;
+use crate::target::{Folder, NQN, Target, pack, status_of, tokens};
 use initiator::{Initiator, Options};
 use nvme_spec::Status;
 
@@ -65,6 +67,41 @@ fn a_configured_daemon_serves_what_its_file_says() {
     );
     host.write(9, 512, &[1; 512]).unwrap();
     assert_eq!(target.terminate(), Some(0));
+}
+
+/// A subsystem may take less in one command than others of its target.
+#[test]
+fn a_subsystem_has_a_transfer_size_of_its_own() {
+    let folder = Folder::new("transfer");
+    let file = folder.path("t.toml");
+    let text = format!(
+        r#"
+        [[listener]]
+        address = "127.0.0.1:0"
+        [[subsystem]]
+        nqn = "{NQN}"
+        allow-any-host = true
+        [subsystem.limits]
+        transfer = "64KiB"
+        [[subsystem.namespace]]
+        store = "mem:1MiB"
+        "#
+    );
+    std::fs::write(&file, text).unwrap();
+    let target = Target::start_configured(&file);
+    let host = target.host(&Options::default());
+    assert_eq!(host.controller().transfer_bytes_max, 64 << 10);
+    drop(host);
+    let name = "nqn.2026-11.io.example:a";
+    let (_admin, cntlid) = Queue::admin(&target.address, name, Duration::ZERO);
+    let mut io = Queue::io(&target.address, name, cntlid, 1);
+    let read = |io: &mut Queue, blocks: u32| {
+        let bytes = blocks * 4096;
+        io.fetch(0x02, 1, [0, 0, blocks - 1], bytes)
+    };
+    assert_eq!(read(&mut io, 16).unwrap().len(), 64 << 10);
+    let refused = read(&mut io, 17).unwrap_err();
+    assert_eq!(refused, 0x4002, "Invalid Field in Command, DNR");
 }
 
 /// One line with the place; status 1 for a file that cannot be used, 2 for options that contradict each other.

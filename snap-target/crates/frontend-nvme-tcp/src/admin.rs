@@ -86,9 +86,9 @@ pub enum AdminError {
         /// How many.
         limit: usize,
     },
-    /// A connection is made before its subsystem is known, so all share its limits.
+    /// A connection is made before its subsystem is known, so none has more than the target's limits.
     #[error(
-        "a subsystem's queue entries may not exceed those of the target, and its transfer and in-capsule sizes are the target's"
+        "a subsystem's queue entries and transfer size may not exceed those of the target, and its in-capsule size is the target's"
     )]
     Connection,
     /// No listener of this port.

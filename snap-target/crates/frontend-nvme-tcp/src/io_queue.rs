@@ -108,7 +108,11 @@ impl IoQueue {
             limits: controller_limits,
         } = setup;
         let limits = link.machine.limits();
-        let (entries, transfer_bytes_max) = (limits.queue_entries_max, limits.transfer_bytes_max);
+        let entries = limits.queue_entries_max;
+        // The connection was made before its subsystem was known, and can hold the target's.
+        let transfer_bytes_max = limits
+            .transfer_bytes_max
+            .min(controller_limits.transfer_bytes_max);
         Self {
             link,
             controller,

@@ -244,7 +244,7 @@ impl Desk {
         }
         let limits = &self.service.limits;
         let is_within = subsystem.limits.queue_entries_max <= limits.queue_entries_max
-            && subsystem.limits.transfer_bytes_max == limits.transfer_bytes_max
+            && subsystem.limits.transfer_bytes_max <= limits.transfer_bytes_max
             && subsystem.limits.capsule_data_bytes == limits.capsule_data_bytes;
         if !is_within {
             return Err(AdminError::Connection);
