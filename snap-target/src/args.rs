@@ -136,7 +136,7 @@ impl Args {
         let namespaces = self.stores.iter().zip(1..).map(|(text, nsid)| {
             Ok(NamespaceConfig {
                 nsid,
-                source: SourceSpec::parse(text, self.lba.bytes())?,
+                source: SourceSpec::parse(text, self.lba.bytes())?.whole(),
                 visibility: Visibility::All,
                 read_only: false,
             })

@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
-use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX};
+use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_MAX};
 use crate::manage::{self, Foundation, Manage, Manager};
 use crate::metrics::{self, Measured, MetricsService};
 use crate::notify;
@@ -198,6 +198,7 @@ impl Daemon {
         notify::tell(notify::STOPPING);
         end_at_the_next(*signals)?;
         self.let_end();
+        end_within(THREADS_END_MAX)?;
         drop(self.metrics);
         drop(self.admin);
         drop(self.manage);
@@ -219,6 +220,17 @@ impl Daemon {
             tracing::error!(%error, "not drained");
         }
     }
+}
+
+/// A thread that hangs in a store does not keep the daemon: the end comes without it.
+fn end_within(time: Duration) -> Result<()> {
+    let thread = std::thread::Builder::new().name("end".to_owned());
+    thread.spawn(move || {
+        std::thread::sleep(time);
+        eprintln!("snap-target: a store has not let go of its thread; ended without it");
+        std::process::exit(1);
+    })?;
+    Ok(())
 }
 
 /// Whoever says it twice does not want to wait.

@@ -58,12 +58,20 @@ pub const METRICS_CONNECTIONS_MAX: usize = 16;
 pub const METRICS_HEAD_BYTES_MAX: usize = 8 << 10;
 /// How long such a request, and its answer, may take.
 pub const METRICS_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long flushing may take at the end; files whose server hangs are left to it.
+pub const FLUSH_TIME_MAX: Duration = Duration::from_secs(15);
+/// Files that are flushed at a time.
+pub const FLUSHERS_MAX: usize = 16;
+/// How long the threads may take to end when all is drained: one that hangs in a store is left to the kernel.
+pub const THREADS_END_MAX: Duration = Duration::from_secs(5);
 /// How much longer than its time draining may take: controllers end, and files are flushed.
 pub const DRAIN_MARGIN: Duration = Duration::from_secs(20);
 /// How often what could not be had is tried again.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a source may take to be opened: a server that hangs does not hold the manager up.
 pub const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long the size of a file may take to be changed: shorter than snapctl waits.
+pub const RESIZE_TIME_MAX: Duration = Duration::from_secs(25);
 /// Sources that are being opened at a time, those that are silent included.
 pub const OPENINGS_MAX: usize = 8;
 /// How often the manager looks whether what was detached has closed, and whether what is being opened is open.

@@ -11,7 +11,7 @@ use nvme::nqn::Nqn;
 use store::StoreSpec;
 use tonic::Status;
 
-use crate::config::SourceSpec;
+use crate::config::{NamespaceConfig, SourceSpec};
 use crate::desired::{PortId, SubsystemBody};
 use crate::manage::{ClosingDisk, ManageError, Manager, NamespaceLive, StillClosing};
 use crate::text::{hex, uuid_bytes, uuid_text};
@@ -150,6 +150,10 @@ pub fn source(source: Option<&v1::Source>) -> Result<String, ManageError> {
             ),
         ));
     }
+    // Messages, the log and metrics have it in one line.
+    if text.chars().any(char::is_control) {
+        return Err(invalid("source", "it has control characters"));
+    }
     Ok(text.to_owned())
 }
 
@@ -185,10 +189,7 @@ fn limits(asked: Option<&v1::SubsystemLimits>) -> Result<ControllerLimits, Manag
     let small = |field: &str, value: u32, default: u16, max: u16| match u16::try_from(value) {
         Ok(0) => Ok(default),
         Ok(value) if value <= max => Ok(value),
-        _ => Err(invalid(
-            field,
-            format!("limits: {value}; it is at most {max}"),
-        )),
+        _ => Err(invalid(field, format!("{value}; it is at most {max}"))),
     };
     let limits = ControllerLimits {
         controllers_max: small(
@@ -232,7 +233,10 @@ fn limits(asked: Option<&v1::SubsystemLimits>) -> Result<ControllerLimits, Manag
         },
         ..default
     };
-    limits.check().map_err(|error| invalid("limits", error))?;
+    limits.check().map_err(|error| {
+        let error = error.to_string();
+        invalid("limits", error.trim_start_matches("limits: "))
+    })?;
     Ok(limits)
 }
 
@@ -320,7 +324,13 @@ pub fn namespace(
         source_text: config.source.to_string(),
         path: path_of(&config.source),
         visible_to: Some(seen_by(&config.visibility)),
-        origin: origin(manager.base().namespace(nqn, nsid).is_some()),
+        // What was attached under its number since is another one.
+        origin: origin(
+            manager
+                .base()
+                .namespace(nqn, nsid)
+                .is_some_and(|base| is_same_disk(base, config)),
+        ),
         ..v1::Namespace::default()
     };
     match manager.live_namespace(nqn, nsid) {
@@ -339,6 +349,20 @@ pub fn namespace(
         None => found.set_state(v1::NamespaceState::Failed),
     }
     Some(found)
+}
+
+/// Whether both are the same disk: a `null:` store's size is a part of its name.
+fn is_same_disk(base: &NamespaceConfig, config: &NamespaceConfig) -> bool {
+    let is_null = |source: &SourceSpec| {
+        matches!(
+            source,
+            SourceSpec::Store {
+                spec: StoreSpec::Null { .. },
+                ..
+            }
+        )
+    };
+    base.source == config.source || is_null(&base.source) && is_null(&config.source)
 }
 
 /// The file or device that a source is, from the root on.

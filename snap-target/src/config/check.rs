@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
@@ -82,8 +82,9 @@ pub fn config(file: &Path, text: &str) -> Result<Config, ConfigError> {
         why: error.message().to_owned(),
     })?;
     let top = Section::new(source, "", table.get_ref(), 0..0, TOP)?;
-    // Where the process starts does not matter: paths are relative to the file that names them.
-    let folder = file.parent().unwrap_or(Path::new(""));
+    // Where the process starts, and how the file was named, does not matter: paths are relative to the file that names them, and whole from here on. What
+    // the state folder keeps of an object is held against them at the next start.
+    let folder = &whole(file.parent().unwrap_or(Path::new("")));
     let target = top.table("target", TARGET)?;
     let listeners = listeners(&top)?;
     Ok(Config {
@@ -100,6 +101,19 @@ pub fn config(file: &Path, text: &str) -> Result<Config, ConfigError> {
             .map(|section| metrics(&section))
             .transpose()?,
     })
+}
+
+/// A folder from the root on. Links in it stay as they are, since what they lead to may be another one tomorrow; where `..` could mean either, the folder is asked.
+fn whole(folder: &Path) -> PathBuf {
+    let folder = match folder.to_str() {
+        Some("") => Path::new("."),
+        _ => folder,
+    };
+    let whole = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
+    if whole.components().any(|part| part == Component::ParentDir) {
+        return whole.canonicalize().unwrap_or(whole);
+    }
+    whole
 }
 
 fn target_of(section: &Section<'_>, folder: &Path) -> Result<TargetConfig, ConfigError> {
@@ -331,7 +345,7 @@ fn identify_text(
 }
 
 fn host_policy(section: &Section<'_>) -> Result<HostPolicy, ConfigError> {
-    let hosts = section.list("hosts", HOSTS_MAX, nqn)?;
+    let hosts = hosts(section)?;
     let any = section.flag("allow-any-host")?;
     match (hosts, any) {
         (Some(_), Some(any)) if any.value => Err(section.wrong(
@@ -346,6 +360,18 @@ fn host_policy(section: &Section<'_>) -> Result<HostPolicy, ConfigError> {
             "it is missing; name the hosts that may connect, hosts = [\"nqn...\"], or write allow-any-host = true",
         )),
     }
+}
+
+/// Host NQNs, each once.
+fn hosts(section: &Section<'_>) -> Result<Option<At<Vec<Nqn>>>, ConfigError> {
+    let hosts = section.list("hosts", HOSTS_MAX, nqn)?;
+    if let Some(at) = &hosts {
+        let mut seen = std::collections::HashSet::new();
+        if let Some(twice) = at.value.iter().find(|host| !seen.insert(*host)) {
+            return Err(section.wrong(at, format!("{twice} is there twice; leave one out")));
+        }
+    }
+    Ok(hosts)
 }
 
 fn controller_limits(section: &Section<'_>) -> Result<ControllerLimits, ConfigError> {
@@ -449,7 +475,7 @@ fn namespace(
             ));
         }
     };
-    let hosts = section.list("hosts", HOSTS_MAX, nqn)?;
+    let hosts = hosts(section)?;
     Ok(NamespaceConfig {
         nsid,
         source,

@@ -9,6 +9,8 @@ mod section;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
+use std::io::Read;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -186,6 +188,25 @@ impl SourceSpec {
     }
 }
 
+impl SourceSpec {
+    /// The same with its path from the root on: a relative one of the command line is of the folder that the daemon was started in.
+    pub fn whole(self) -> Self {
+        // It fails for an empty path only.
+        let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
+        match self {
+            Self::Volume { path } => Self::Volume { path: whole(path) },
+            Self::Store {
+                spec: StoreSpec::File { path },
+                lba_bytes,
+            } => Self::Store {
+                spec: StoreSpec::File { path: whole(path) },
+                lba_bytes,
+            },
+            other => other,
+        }
+    }
+}
+
 impl std::fmt::Display for SourceSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
@@ -238,13 +259,16 @@ impl Config {
             file: file.to_owned(),
             why,
         };
-        let length = std::fs::metadata(file).map_err(|error| unreadable(error.to_string()))?;
-        if length.len() > CONFIG_BYTES_MAX {
+        // A device or a pipe does not tell its length.
+        let mut text = String::new();
+        File::open(file)
+            .and_then(|opened| opened.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text))
+            .map_err(|error| unreadable(error.to_string()))?;
+        if text.len() as u64 > CONFIG_BYTES_MAX {
             return Err(unreadable(format!(
                 "it is longer than {CONFIG_BYTES_MAX} bytes: this is no configuration"
             )));
         }
-        let text = std::fs::read_to_string(file).map_err(|error| unreadable(error.to_string()))?;
         Self::parse(file, &text)
     }
 

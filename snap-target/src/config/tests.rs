@@ -22,7 +22,7 @@ const SUBSYSTEM: &str = "[[subsystem]]\nnqn = \"nqn.a\"\nallow-any-host = true\n
 fn the_documented_example_is_what_it_says() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/snap-target.toml");
     let config = Config::load(&file).unwrap();
-    let folder = file.parent().unwrap();
+    let folder = file.parent().unwrap().canonicalize().unwrap();
     assert_eq!(config.target.state, Some(PathBuf::from("/var/lib/xio")));
     assert_eq!(config.target.drain, Duration::from_secs(10));
     assert_eq!(config.target.cache_bytes, 64 << 20);
@@ -242,6 +242,10 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
             "5:19: [[subsystem]] hosts: each entry is a text in quotes",
         ),
         (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = [\"nqn.b\", \"nqn.b\"]\n",
+            "5:9: [[subsystem]] hosts: nqn.b is there twice; leave one out",
+        ),
+        (
             "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n",
             "7:7: [[subsystem]] nqn: nqn.a is taken by line 4; each needs its own",
         ),
@@ -348,4 +352,20 @@ fn deep_nesting_is_an_error() {
         "]".repeat(100_000)
     );
     assert!(parse(&text).unwrap_err().contains("not TOML"));
+}
+
+/// Else what was changed while serving would not be known again by a start from another folder.
+#[test]
+fn paths_do_not_depend_on_how_the_file_was_named() {
+    let text = format!("{LEAST}{SUBSYSTEM}[[subsystem.namespace]]\nstore = \"file:disk.raw\"\n");
+    let here = std::env::current_dir().unwrap();
+    let whole = Config::parse(&here.join("t.toml"), &text).unwrap();
+    let named = here.file_name().unwrap();
+    for name in [
+        Path::new("t.toml").to_owned(),
+        Path::new("./t.toml").to_owned(),
+        Path::new("..").join(named).join("t.toml"),
+    ] {
+        assert_eq!(Config::parse(&name, &text).as_ref(), Ok(&whole), "{name:?}");
+    }
 }

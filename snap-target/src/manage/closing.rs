@@ -102,12 +102,16 @@ impl Manager {
         }
     }
 
-    /// That a source is not one that is closing.
+    /// That a source is not one that is closing, or whose size is being changed.
     pub(super) fn check_closing(
         &self,
         config: &NamespaceConfig,
         opened: Option<(&Namespace, Option<Node>)>,
     ) -> Result<(), ManageError> {
+        if open::is_lasting(config) {
+            let node = opened.and_then(|(_, node)| node);
+            self.check_resizing(&config.source, node)?;
+        }
         let is_same = |disk: &&ClosingDisk| {
             let by_name = open::is_lasting(config) && disk.config.source == config.source;
             let by_content = opened.is_some_and(|(namespace, node)| {

@@ -1,6 +1,9 @@
 //! The orderly end.
 
 use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use admin_proto::v1::{self, event::Kind};
@@ -9,7 +12,7 @@ use telemetry::Telemetry;
 
 use super::Manager;
 use crate::config::SourceSpec;
-use crate::limits::DRAIN_LOOK;
+use crate::limits::{DRAIN_LOOK, FLUSH_TIME_MAX, FLUSHERS_MAX};
 
 impl Manager {
     /// Stops listening, lets what is in flight end until `by` says, which may come to say sooner, ends the controllers, and flushes. Nothing of it is saved: the next start serves the same.
@@ -31,7 +34,7 @@ impl Manager {
             }
             Err(error) => tracing::warn!(%error, "controllers end with their connections"),
         }
-        self.flush();
+        let _told = self.flush(FLUSH_TIME_MAX);
     }
 
     /// A host that goes on sending commands is cut off at the end of the time.
@@ -68,34 +71,75 @@ impl Manager {
         self.events.publish(Kind::Progress(progress), text);
     }
 
-    /// Puts what files have in the page cache on their media, so that what hosts were told is written is there even if the power goes next.
-    fn flush(&self) {
-        for ((nqn, nsid), live) in &self.live.namespaces {
-            let super::NamespaceLive::Served(namespace) = live else {
-                continue;
-            };
-            let Some(config) = self.desired.namespace(nqn, *nsid) else {
-                continue;
-            };
-            let SourceSpec::Store {
-                spec: StoreSpec::File { path },
-                ..
-            } = &config.source
-            else {
-                continue;
-            };
-            if namespace.write_protected {
-                continue;
-            }
-            let begun = Instant::now();
-            let file = OpenOptions::new().write(true).open(path);
-            match file.and_then(|file| file.sync_data()) {
-                Ok(()) if begun.elapsed() > Duration::from_secs(1) => {
-                    tracing::info!(path = %path.display(), took_ms = begun.elapsed().as_millis(), "flushed");
+    /// Puts what files have in the page cache on their media, so that what hosts were told is written is there even if the power goes next. Threads do it: a
+    /// server that hangs keeps neither the other files nor the end waiting.
+    /// Returns how many files were not flushed in this time.
+    pub(super) fn flush(&self, time_max: Duration) -> usize {
+        let paths = self.written_files();
+        let (mut left, by) = (paths.len(), Instant::now() + time_max);
+        let (tell, told) = channel();
+        let flushers = left.min(FLUSHERS_MAX);
+        let queue = Arc::new(Mutex::new(paths.into_iter()));
+        for _ in 0..flushers {
+            let (queue, tell) = (queue.clone(), tell.clone());
+            let thread = std::thread::Builder::new().name("flush".to_owned());
+            let started = thread.spawn(move || {
+                while let Some(path) = next_of(&queue) {
+                    flush_file(&path);
+                    // The manager may have gone on.
+                    let _heard = tell.send(());
                 }
-                Ok(()) => {}
-                Err(error) => tracing::error!(path = %path.display(), %error, "not flushed"),
+            });
+            if let Err(error) = started {
+                tracing::error!(%error, "no thread to flush with");
             }
         }
+        drop(tell);
+        while left > 0 {
+            let wait = by.saturating_duration_since(Instant::now());
+            if told.recv_timeout(wait).is_err() {
+                tracing::error!(
+                    files = left,
+                    "not flushed: their file systems have not answered"
+                );
+                break;
+            }
+            left -= 1;
+        }
+        left
+    }
+
+    /// The files that hosts may have written.
+    fn written_files(&self) -> Vec<PathBuf> {
+        let all = self.live.namespaces.iter();
+        all.filter_map(|((nqn, nsid), live)| {
+            let super::NamespaceLive::Served(namespace) = live else {
+                return None;
+            };
+            match &self.desired.namespace(nqn, *nsid)?.source {
+                SourceSpec::Store {
+                    spec: StoreSpec::File { path },
+                    ..
+                } if !namespace.write_protected => Some(path.clone()),
+                _ => None,
+            }
+        })
+        .collect()
+    }
+}
+
+fn next_of(queue: &Mutex<impl Iterator<Item = PathBuf>>) -> Option<PathBuf> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).next()
+}
+
+fn flush_file(path: &Path) {
+    let begun = Instant::now();
+    let file = OpenOptions::new().write(true).open(path);
+    match file.and_then(|file| file.sync_data()) {
+        Ok(()) if begun.elapsed() > Duration::from_secs(1) => {
+            tracing::info!(path = %path.display(), took_ms = begun.elapsed().as_millis(), "flushed");
+        }
+        Ok(()) => {}
+        Err(error) => tracing::error!(path = %path.display(), %error, "not flushed"),
     }
 }

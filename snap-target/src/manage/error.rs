@@ -73,6 +73,7 @@ impl From<StateError> for ManageError {
         let reason = match error {
             StateError::Full { .. } => Reason::StateFull,
             StateError::ReadOnly { .. } => Reason::StateReadOnly,
+            StateError::TooLong { .. } => Reason::Limit,
             _ => Reason::StateFault,
         };
         Self::new(reason, text)

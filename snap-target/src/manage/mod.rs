@@ -2,8 +2,8 @@
 //!
 //! Contract: requests are carried out one at a time. Each is checked completely, then what it needs is opened, then it is saved, then put in force, then
 //! answered and told as events. A request that fails leaves what was served, and what was saved, as it was: hosts see nothing of a change that cannot be
-//! kept. What may block for long, opening a source, happens on threads of its own ([`opening`]), and other requests are carried out meanwhile; the state folder
-//! and the sizes of files are this thread's, on no reactor and not on the admin service's thread.
+//! kept. What may block for long - opening a source, changing a file's size, flushing at the end - happens on threads of its own
+//! ([`opening`], [`drain`]), and other requests are carried out meanwhile; the state folder is this thread's, on no reactor and not on the admin service's thread.
 
 mod closing;
 mod drain;
@@ -74,6 +74,8 @@ pub struct Manager {
     retrying: BTreeSet<(Nqn, u32)>,
     /// Namespaces that are detached, and that stores have operations of.
     closing: Vec<ClosingDisk>,
+    /// Sources whose size is being changed.
+    resizing: Vec<resize::Resizing>,
     /// Whose request is being carried out; empty: nobody's.
     actor: String,
     /// The last event that the answer to it contains.

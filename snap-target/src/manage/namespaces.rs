@@ -144,10 +144,7 @@ impl Manager {
         let next = self.with_subsystem(nqn, |it| {
             it.namespaces.remove(&nsid);
         })?;
-        let news = match self.live.served(nqn, nsid) {
-            Some(old) => vec![news(NamespaceChange::Detached, nqn, old, "detached")],
-            None => Vec::new(),
-        };
+        let news = vec![self.news_of(NamespaceChange::Detached, nqn, nsid, "detached")?];
         let leaving = self.leaving(nqn, nsid);
         let closed = self.commit(next, Step::Detach(nqn.clone(), nsid), news)?;
         let closing = self.left(nqn, leaving, &closed);
@@ -174,15 +171,8 @@ impl Manager {
                 config.visibility = visibility.clone();
             }
         })?;
-        let news = match self.live.served(nqn, nsid) {
-            Some(served) => vec![news(
-                NamespaceChange::Visibility,
-                nqn,
-                served,
-                "is seen by other hosts",
-            )],
-            None => Vec::new(),
-        };
+        let what = "is seen by other hosts";
+        let news = vec![self.news_of(NamespaceChange::Visibility, nqn, nsid, what)?];
         let step = Step::SetVisibility(nqn.clone(), nsid, visibility);
         self.commit(next, step, news).map(|_nothing_closes| ())
     }
@@ -221,6 +211,22 @@ impl Manager {
         let not_listed = take_off(&mut list, hosts);
         self.set_visibility(nqn, nsid, Visibility::Hosts(list))?;
         Ok(not_listed)
+    }
+
+    /// News of a namespace that is there, served or not.
+    pub(super) fn news_of(
+        &self,
+        change: NamespaceChange,
+        nqn: &Nqn,
+        nsid: u32,
+        what: &str,
+    ) -> Result<News, ManageError> {
+        if let Some(served) = self.live.served(nqn, nsid) {
+            return Ok(news(change, nqn, served, what));
+        }
+        let source = &self.namespace_config(nqn, nsid)?.source;
+        let text = format!("namespace {nsid} of {nqn} ({source}) {what}");
+        Ok(not_served(change, nqn, nsid, text))
     }
 
     /// The hosts that see a namespace, where it has a list.
@@ -341,13 +347,18 @@ fn absolute(source: SourceSpec) -> Result<SourceSpec, ManageError> {
 
 /// A namespace cannot be served.
 pub(super) fn failed_news(nqn: &Nqn, config: &NamespaceConfig, why: &str) -> News {
+    let text = format!("namespace {} of {nqn} cannot be served: {why}", config.nsid);
+    not_served(NamespaceChange::Failed, nqn, config.nsid, text)
+}
+
+/// News of one whose UUID and size are not known.
+fn not_served(change: NamespaceChange, nqn: &Nqn, nsid: u32, text: String) -> News {
     let event = v1::NamespaceEvent {
-        change: NamespaceChange::Failed.into(),
+        change: change.into(),
         subsystem_nqn: nqn.to_string(),
-        nsid: config.nsid,
+        nsid,
         ..v1::NamespaceEvent::default()
     };
-    let text = format!("namespace {} of {nqn} cannot be served: {why}", config.nsid);
     (Kind::Namespace(event), text)
 }
 

@@ -1,4 +1,4 @@
-//! Sources are opened on threads of their own: a disk or a server that does not answer holds up nobody but who asked for it.
+//! Sources are opened, grown and cut on threads of their own: a disk or a server that does not answer holds up nobody but who asked for it.
 //!
 //! The manager starts a thread and goes on with other requests; what is to follow runs when the thread has said what came of it, or when its time is over.
 //! A thread that is silent cannot be ended: it stays until the system answers, health shows it, and there are no more than [`OPENINGS_MAX`] at a time.
@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use admin_proto::v1::{HealthCode, Reason};
 use namespace::Namespace;
+use volume::SourcePolicy;
 
 use super::{ManageError, Manager};
 use crate::config::NamespaceConfig;
@@ -30,6 +32,9 @@ pub struct Opened {
 /// What is done with it.
 pub(super) type Then = Box<dyn FnOnce(&mut Manager, Result<Opened, ManageError>) + Send>;
 
+/// What follows when a thread is done, or was given up: why.
+type Follow = Box<dyn FnOnce(&mut Manager, Option<ManageError>) + Send>;
+
 /// A UUID, where there is a state folder to keep it.
 type Given = Result<Option<[u8; 16]>, String>;
 
@@ -37,8 +42,14 @@ type Given = Result<Option<[u8; 16]>, String>;
 enum Said {
     /// A device of this path and size has no name of its own.
     Asks(PathBuf, u64, SyncSender<Given>),
-    /// What came of it.
-    Done(Box<Result<Opened, String>>),
+    /// It is done.
+    Done,
+}
+
+/// A thread's way to the manager.
+pub(super) struct Ask {
+    id: u64,
+    say: Sender<(u64, Said)>,
 }
 
 /// Sources that are being opened.
@@ -56,10 +67,17 @@ pub(super) struct Openings {
 
 struct Pending {
     source: String,
-    by: Instant,
+    since: Instant,
+    time_max: Duration,
     /// The UUID that it has, where that is known.
     uuid: Option<[u8; 16]>,
-    then: Then,
+    then: Follow,
+}
+
+impl Pending {
+    fn by(&self) -> Instant {
+        self.since + self.time_max
+    }
 }
 
 impl Openings {
@@ -92,6 +110,21 @@ fn problem_of(source: &str) -> String {
     format!("opening {source}")
 }
 
+/// What stands behind a namespace, opened as its configuration says. On a thread that may wait.
+pub(super) fn open(
+    config: &NamespaceConfig,
+    policy: &SourcePolicy,
+    ask: &Ask,
+) -> Result<Opened, ManageError> {
+    let mut given = |path: &Path, bytes| ask.uuid_of(path, bytes);
+    let opened = open::namespace(config, policy, &mut given);
+    let namespace = opened.map_err(|error| unusable(line_of(&error)))?;
+    Ok(Opened {
+        namespace,
+        node: identity::node_of(&config.source),
+    })
+}
+
 impl Manager {
     /// Opens what stands behind a namespace; `uuid` is the one that it has already, where it is known.
     pub(super) fn open_then(
@@ -100,21 +133,55 @@ impl Manager {
         uuid: Option<[u8; 16]>,
         then: Then,
     ) {
-        match self.start_opening(config) {
+        let (source, time_max) = (config.source.to_string(), self.openings.time_max);
+        let (config, policy) = (config.clone(), self.policy.clone());
+        let work = move |ask: &Ask| open(&config, &policy, ask);
+        self.errand_then(source, time_max, uuid, work, then);
+    }
+
+    /// Has something that may take its time done by a thread; `then` hears what came of it, or that nothing did in this time.
+    pub(super) fn errand_then<T: Send + 'static>(
+        &mut self,
+        source: String,
+        time_max: Duration,
+        uuid: Option<[u8; 16]>,
+        work: impl FnOnce(&Ask) -> Result<T, ManageError> + Send + 'static,
+        then: impl FnOnce(&mut Self, Result<T, ManageError>) + Send + 'static,
+    ) {
+        let result = Arc::new(Mutex::new(None));
+        let put = result.clone();
+        let work = move |ask: &Ask| {
+            let done = work(ask);
+            *put.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+        };
+        let then = move |manager: &mut Self, given_up: Option<ManageError>| {
+            let done = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let nothing = || ManageError::new(Reason::Fault, "nothing came of it");
+            let outcome = match given_up {
+                Some(error) => Err(error),
+                None => done.unwrap_or_else(|| Err(nothing())),
+            };
+            then(manager, outcome);
+        };
+        match self.start_thread(work) {
             Ok(id) => {
                 let pending = Pending {
-                    source: config.source.to_string(),
-                    by: Instant::now() + self.openings.time_max,
+                    source,
+                    since: Instant::now(),
+                    time_max,
                     uuid,
-                    then,
+                    then: Box::new(then),
                 };
                 self.openings.pending.insert(id, pending);
             }
-            Err(error) => then(self, Err(error)),
+            Err(error) => then(self, Some(error)),
         }
     }
 
-    fn start_opening(&mut self, config: &NamespaceConfig) -> Result<u64, ManageError> {
+    fn start_thread(
+        &mut self,
+        work: impl FnOnce(&Ask) + Send + 'static,
+    ) -> Result<u64, ManageError> {
         let openings = &mut self.openings;
         if openings.pending.len() + openings.silent.len() >= OPENINGS_MAX {
             let text = format!(
@@ -124,17 +191,12 @@ impl Manager {
         }
         openings.last += 1;
         let (id, say) = (openings.last, openings.say.clone());
-        let (config, policy) = (config.clone(), self.policy.clone());
         let thread = std::thread::Builder::new().name("open".to_owned());
         let started = thread.spawn(move || {
-            let mut given = |path: &Path, bytes| ask(&say, id, path, bytes);
-            let opened = open::namespace(&config, &policy, &mut given).map(|namespace| Opened {
-                namespace,
-                node: identity::node_of(&config.source),
-            });
-            let result = opened.map_err(|error| line_of(&error));
+            let ask = Ask { id, say };
+            work(&ask);
             // The manager may have ended.
-            let _heard = say.send((id, Said::Done(Box::new(result))));
+            let _heard = ask.say.send((id, Said::Done));
         });
         started.map_err(|error| {
             let text = format!("no thread to open it with: {error}; try again");
@@ -153,7 +215,7 @@ impl Manager {
 
     /// The same until every opening has ended or was given up. For a start, which has nothing else to do.
     pub fn wait_for_openings(&mut self) {
-        while let Some(by) = self.openings.pending.values().map(|it| it.by).min() {
+        while let Some(by) = self.openings.pending.values().map(Pending::by).min() {
             let left = by.saturating_duration_since(Instant::now());
             if let Ok((id, said)) = self.openings.said.recv_timeout(left) {
                 self.hear(id, said);
@@ -171,14 +233,13 @@ impl Manager {
                 };
                 let _heard = answer.send(given);
             }
-            Said::Done(result) => {
+            Said::Done => {
                 if let Some(source) = self.openings.silent.remove(&id) {
                     tracing::info!(source, "a source that was silent has answered");
                     self.health.well(&problem_of(&source));
                 }
                 if let Some(pending) = self.openings.pending.remove(&id) {
-                    let opened = result.map_err(unusable);
-                    (pending.then)(self, opened);
+                    (pending.then)(self, None);
                 }
             }
         }
@@ -188,23 +249,28 @@ impl Manager {
         let now = Instant::now();
         let all = self.openings.pending.iter();
         let over: Vec<u64> = all
-            .filter(|(_, it)| it.by <= now)
+            .filter(|(_, it)| it.by() <= now)
             .map(|(id, _)| *id)
             .collect();
         for id in over {
-            let Some(Pending { source, then, .. }) = self.openings.pending.remove(&id) else {
+            let Some(pending) = self.openings.pending.remove(&id) else {
                 continue;
             };
+            let Pending {
+                source,
+                time_max,
+                then,
+                ..
+            } = pending;
             let text = format!(
-                "{source} has not answered for {:?}; see to the disk, or the server of its file system",
-                self.openings.time_max
+                "{source} has not answered for {time_max:?}; see to the disk, or the server of its file system"
             );
             tracing::error!("{text}");
             let problem = problem_of(&source);
             self.health
                 .problem(&problem, HealthCode::SourceSilent, text.clone());
             self.openings.silent.insert(id, source);
-            then(self, Err(ManageError::new(Reason::SourceSilent, text)));
+            then(self, Some(ManageError::new(Reason::SourceSilent, text)));
         }
     }
 
@@ -221,18 +287,17 @@ impl Manager {
     }
 }
 
-/// A thread's question for a UUID.
-fn ask(
-    say: &Sender<(u64, Said)>,
-    id: u64,
-    path: &Path,
-    bytes: u64,
-) -> anyhow::Result<Option<[u8; 16]>> {
-    let (answer, answered) = sync_channel(1);
-    say.send((id, Said::Asks(path.to_owned(), bytes, answer)))
-        .map_err(|_| anyhow::anyhow!("the daemon is ending"))?;
-    let given = answered.recv().map_err(anyhow::Error::from)?;
-    given.map_err(anyhow::Error::msg)
+impl Ask {
+    /// The UUID of a device that has no name of its own.
+    fn uuid_of(&self, path: &Path, bytes: u64) -> anyhow::Result<Option<[u8; 16]>> {
+        let (answer, answered) = sync_channel(1);
+        let asks = Said::Asks(path.to_owned(), bytes, answer);
+        self.say
+            .send((self.id, asks))
+            .map_err(|_| anyhow::anyhow!("the daemon is ending"))?;
+        let given = answered.recv().map_err(anyhow::Error::from)?;
+        given.map_err(anyhow::Error::msg)
+    }
 }
 
 fn unusable(why: String) -> ManageError {

@@ -1,9 +1,12 @@
 //! Raw namespaces get another size.
+//!
+//! Files are looked at, grown and cut by a thread that may wait. A file is grown before hosts are told of more, and cut after they were told of less: what fails
+//! in between leaves a file that is longer than what is served of it. Nothing is cut off a file without `force`, whether hosts saw it or not.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use admin_proto::v1::{NamespaceChange, Reason};
 use frontend_nvme_tcp::Closed;
@@ -12,10 +15,12 @@ use nvme::nqn::Nqn;
 use store::StoreSpec;
 
 use super::namespaces::news;
-use super::opening::Opened;
+use super::opening::{Opened, open};
 use super::steps::Step;
 use super::{ManageError, Manager, StillClosing};
 use crate::config::{NamespaceConfig, SourceSpec};
+use crate::identity::{self, Node};
+use crate::limits::RESIZE_TIME_MAX;
 
 /// Another size for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +39,34 @@ struct Resize {
     nqn: Nqn,
     config: NamespaceConfig,
     old: Arc<Namespace>,
-    /// A file that is cut when hosts were told, to so many bytes.
-    cut: Option<(PathBuf, u64)>,
+    /// The file that is to have a size; none where it is to be looked at only, or there is no file.
+    wanted: Option<Wanted>,
     force: bool,
+    /// Held as long as a thread may still touch the file.
+    under_way: Arc<()>,
+}
+
+/// What a file or block device is to be.
+#[derive(Clone, Debug)]
+struct Wanted {
+    path: PathBuf,
+    bytes: u64,
+    /// What hosts see of it.
+    served: u64,
+    force: bool,
+}
+
+/// A source whose size a thread may still change.
+#[derive(Debug)]
+pub(super) struct Resizing {
+    source: SourceSpec,
+    node: Option<Node>,
+    under_way: Weak<()>,
 }
 
 impl Manager {
     /// Gives a raw namespace another size; `then` hears the one before, in bytes, and what the change left, or why there is none: a smaller size must be forced.
-    /// A file is grown before hosts are told, and cut, if forced, after: what fails in between leaves a file that is longer than what is served of it. Other
-    /// requests are carried out while the source is opened again.
+    /// Other requests are carried out meanwhile.
     pub fn resize_then(
         &mut self,
         nqn: &Nqn,
@@ -55,15 +79,63 @@ impl Manager {
             Ok(resize) => resize,
             Err(error) => return then(self, Err(error)),
         };
+        let node = self.live.nodes.get(&(nqn.clone(), nsid)).copied().flatten();
         let (config, uuid) = (resize.config.clone(), resize.old.identity.uuid);
+        self.resizing.push(Resizing {
+            source: config.source.clone(),
+            node,
+            under_way: Arc::downgrade(&resize.under_way),
+        });
+        let (wanted, held) = (resize.wanted.clone(), resize.under_way.clone());
+        let (source, policy) = (config.source.to_string(), self.policy.clone());
+        let work = move |ask: &_| {
+            let _held = held;
+            same_file(&config.source, node)?;
+            let is_to_be_cut = wanted.as_ref().map_or(Ok(false), fit)?;
+            Ok((open(&config, &policy, ask)?, is_to_be_cut))
+        };
         let actor = self.actor.clone();
-        let resize = move |manager: &mut Self, opened: Result<Opened, ManageError>| {
+        let follow = move |manager: &mut Self, opened: Result<(Opened, bool), ManageError>| {
             manager.begin(actor);
-            let resized = opened.and_then(|opened| manager.serve_again(resize, opened));
-            then(manager, resized);
+            match opened.and_then(|(opened, is_to_be_cut)| {
+                let cut = resize.wanted.clone().filter(|_| is_to_be_cut);
+                let held = resize.under_way.clone();
+                Ok((manager.serve_again(resize, opened)?, cut, held))
+            }) {
+                Ok((resized, Some(wanted), held)) => manager.cut_then(wanted, held, resized, then),
+                Ok((resized, None, _)) => then(manager, Ok(resized)),
+                Err(error) => then(manager, Err(error)),
+            }
             manager.end();
         };
-        self.open_then(&config, Some(uuid), Box::new(resize));
+        self.errand_then(source, RESIZE_TIME_MAX, Some(uuid), work, follow);
+    }
+
+    /// Cuts a file: hosts see the new end already, and nobody reads or writes behind it. That it is not cut is no reason to take the change back.
+    fn cut_then(
+        &mut self,
+        wanted: Wanted,
+        held: Arc<()>,
+        (before, closing): Resized,
+        then: impl FnOnce(&mut Self, Result<Resized, ManageError>) + Send + 'static,
+    ) {
+        let Wanted { path, bytes, .. } = wanted;
+        let source = format!("file:{}", path.display());
+        let work = move |_: &_| {
+            let _held = held;
+            set_len(&path, bytes)
+        };
+        let actor = self.actor.clone();
+        let follow = move |manager: &mut Self, cut: Result<(), ManageError>| {
+            manager.begin(actor);
+            let left = cut.err().map(|error| {
+                tracing::error!("{error}; hosts see the new size");
+                error.to_string()
+            });
+            then(manager, Ok((before, left.or(closing))));
+            manager.end();
+        };
+        self.errand_then(source, RESIZE_TIME_MAX, None, work, follow);
     }
 
     /// The same, waiting for it.
@@ -86,6 +158,28 @@ impl Manager {
         told.recv().unwrap()
     }
 
+    /// That no thread may still change the size of a source.
+    pub(super) fn check_resizing(
+        &self,
+        source: &SourceSpec,
+        node: Option<Node>,
+    ) -> Result<(), ManageError> {
+        let is_same = |it: &&Resizing| {
+            let is_under_way = it.under_way.strong_count() > 0;
+            is_under_way && (it.source == *source || node.is_some() && it.node == node)
+        };
+        match self.resizing.iter().find(is_same) {
+            None => Ok(()),
+            Some(it) => {
+                let text = format!(
+                    "the size of {} is being changed; ask again when that has ended",
+                    it.source
+                );
+                Err(ManageError::new(Reason::SourceClosing, text))
+            }
+        }
+    }
+
     fn check_resize(
         &mut self,
         nqn: &Nqn,
@@ -94,14 +188,18 @@ impl Manager {
         force: bool,
     ) -> Result<Resize, ManageError> {
         self.may_change()?;
+        self.resizing.retain(|it| it.under_way.strong_count() > 0);
         let mut config = self.namespace_config(nqn, nsid)?.clone();
+        self.check_resizing(&config.source, None)
+            .map_err(|error| error.of_namespace(nqn, nsid))?;
         let old = self.live.served(nqn, nsid).cloned().ok_or_else(|| {
             ManageError::new(Reason::NotServed, format!(
                 "namespace {nsid} of {nqn} is not served: what stands behind it cannot be opened"
             ))
             .of_namespace(nqn, nsid)
         })?;
-        let mut cut = None;
+        let served = old.bytes();
+        let mut wanted = None;
         match &mut config.source {
             SourceSpec::Volume { .. } => {
                 return Err(ManageError::new(
@@ -113,17 +211,18 @@ impl Manager {
             SourceSpec::Store { spec, lba_bytes } => match (spec, size) {
                 (StoreSpec::File { path }, NewSize::Bytes(bytes)) => {
                     whole_blocks(bytes, *lba_bytes)?;
-                    may_shrink(old.bytes(), bytes, force)?;
-                    if bytes < old.bytes() {
-                        cut = Some((path.clone(), bytes));
-                    } else {
-                        grow(path, bytes)?;
-                    }
+                    may_shrink(served, bytes, force)?;
+                    wanted = Some(Wanted {
+                        path: path.clone(),
+                        bytes,
+                        served,
+                        force,
+                    });
                 }
                 (StoreSpec::File { .. }, NewSize::Rescan) => {}
                 (StoreSpec::Null { bytes: now }, NewSize::Bytes(bytes)) => {
                     whole_blocks(bytes, *lba_bytes)?;
-                    may_shrink(old.bytes(), bytes, force)?;
+                    may_shrink(served, bytes, force)?;
                     *now = bytes;
                 }
                 (StoreSpec::Mem { .. }, NewSize::Bytes(_)) => {
@@ -146,8 +245,9 @@ impl Manager {
             nqn: nqn.clone(),
             config,
             old,
-            cut,
+            wanted,
             force,
+            under_way: Arc::new(()),
         })
     }
 
@@ -156,8 +256,9 @@ impl Manager {
             nqn,
             config,
             old,
-            cut,
+            wanted,
             force,
+            ..
         } = resize;
         self.may_change()?;
         let now = self.live.served(&nqn, config.nsid);
@@ -171,8 +272,9 @@ impl Manager {
         let before = old.bytes();
         // It is the same disk, and known as that.
         let mut namespace = opened.namespace.succeeding(&old);
-        if let Some((_, bytes)) = &cut {
-            namespace.blocks = bytes / u64::from(namespace.lba_bytes);
+        if let Some(wanted) = wanted {
+            // The file may have more.
+            namespace.blocks = wanted.bytes / u64::from(namespace.lba_bytes);
         }
         may_shrink(before, namespace.bytes(), force)?;
         if namespace.bytes() == before {
@@ -184,12 +286,7 @@ impl Manager {
         let next = self.with_subsystem(&nqn, |it| {
             it.namespaces.insert(config.nsid, config);
         })?;
-        let closed = self.commit(next, Step::Replace(nqn, namespace), vec![news])?;
-        if let Some((path, bytes)) = cut {
-            // Hosts see the new end already; nobody reads or writes behind it.
-            set_len(&path, bytes)?;
-        }
-        let closing = match closed {
+        let closing = match self.commit(next, Step::Replace(nqn, namespace), vec![news])? {
             Closed::Done => None,
             Closed::Later(_) => Some(format!(
                 "operations of {} as it was before are still under way: its store has not answered them",
@@ -198,6 +295,17 @@ impl Manager {
         };
         Ok((before, closing))
     }
+}
+
+/// That a path still leads to what is served: hosts that use it must not be given another disk under its name.
+fn same_file(source: &SourceSpec, node: Option<Node>) -> Result<(), ManageError> {
+    if node.is_none() || identity::node_of(source) == node {
+        return Ok(());
+    }
+    let text = format!(
+        "{source} no longer leads to the file that is served; put that one back, or detach the namespace and attach the new one"
+    );
+    Err(ManageError::new(Reason::SourceUnusable, text))
 }
 
 fn whole_blocks(bytes: u64, lba_bytes: u32) -> Result<(), ManageError> {
@@ -224,8 +332,14 @@ fn may_shrink(before: u64, bytes: u64, force: bool) -> Result<(), ManageError> {
     Ok(())
 }
 
-/// Makes a file at least this long; a block device must be.
-fn grow(path: &Path, bytes: u64) -> Result<(), ManageError> {
+/// Makes a file as long as is wanted, or finds out whether it is to be cut, later. A block device must have the size.
+fn fit(wanted: &Wanted) -> Result<bool, ManageError> {
+    let Wanted {
+        path,
+        bytes,
+        served,
+        force,
+    } = wanted;
     let refused = |error: std::io::Error| {
         ManageError::new(
             Reason::SourceUnusable,
@@ -239,7 +353,7 @@ fn grow(path: &Path, bytes: u64) -> Result<(), ManageError> {
             std::io::SeekFrom::End(0),
         )
         .map_err(refused)?;
-        if has != bytes {
+        if has != *bytes {
             return Err(ManageError::new(
                 Reason::Size,
                 format!(
@@ -248,9 +362,26 @@ fn grow(path: &Path, bytes: u64) -> Result<(), ManageError> {
                 ),
             ));
         }
-        return Ok(());
+        return Ok(false);
     }
-    set_len(path, bytes)
+    let has = metadata.len();
+    if has < *bytes {
+        return set_len(path, *bytes).map(|()| false);
+    }
+    // What is there beyond what hosts see was put there by somebody.
+    if has == *bytes || bytes == served {
+        return Ok(false);
+    }
+    if !force {
+        return Err(ManageError::new(
+            Reason::Shrinks,
+            format!(
+                "{} has {has} bytes, and what is behind {bytes} would be cut off: rescan to serve all of it, or force it if that is meant",
+                path.display()
+            ),
+        ));
+    }
+    Ok(true)
 }
 
 fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {

@@ -60,6 +60,7 @@ impl Manager {
             catalogue,
             retrying: BTreeSet::new(),
             closing: Vec::new(),
+            resizing: Vec::new(),
         };
         manager.serve_all(&mut desired, start)?;
         manager.save_at_start(&desired);

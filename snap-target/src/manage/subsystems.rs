@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use admin_proto::v1::{Reason, SubsystemChange};
+use admin_proto::v1::{NamespaceChange, Reason, SubsystemChange};
 use nvme::nqn::Nqn;
 
 use super::steps::Step;
@@ -70,12 +70,18 @@ impl Manager {
         }
         let mut next = self.desired.clone();
         next.subsystems.remove(nqn);
-        let news = subsystem_news(SubsystemChange::Deleted, nqn, "was deleted");
+        // Who follows namespaces alone hears of each.
+        let detached = NamespaceChange::Detached;
+        let mut news = Vec::with_capacity(namespaces.len() + 1);
+        for nsid in &namespaces {
+            news.push(self.news_of(detached, nqn, *nsid, "detached with its subsystem")?);
+        }
+        news.push(subsystem_news(SubsystemChange::Deleted, nqn, "was deleted"));
         let leaving: Vec<_> = namespaces
             .iter()
             .filter_map(|nsid| self.leaving(nqn, *nsid))
             .collect();
-        let closed = self.commit(next, Step::DeleteSubsystem(nqn.clone()), vec![news])?;
+        let closed = self.commit(next, Step::DeleteSubsystem(nqn.clone()), news)?;
         for nsid in &namespaces {
             self.health.well(&super::namespaces::subject(nqn, *nsid));
         }

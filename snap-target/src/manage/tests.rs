@@ -2,6 +2,7 @@
 
 mod closing;
 mod opening;
+mod resizing;
 mod saving;
 mod starting;
 

@@ -18,8 +18,10 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 
+use crate::limits::RECORD_BYTES_MAX;
 #[cfg(test)]
 pub use disk::{Disk, Folder};
+
 pub use keeper::Keepers;
 pub use overlay::Overlay;
 
@@ -29,6 +31,8 @@ const CHANGES_FILE: &str = "changes";
 const CANNOT_SAVE: &str = "the changes cannot be saved";
 /// Held by the daemon that has the folder.
 const LOCK_FILE: &str = "lock";
+/// Longest text of the changes: with its first line it is a record that can be read again.
+const CHANGES_BYTES_MAX: u64 = RECORD_BYTES_MAX - record::LINE_BYTES_MAX as u64;
 /// What the record of the changes is called.
 const CHANGES_KIND: &str = "changes";
 
@@ -84,6 +88,14 @@ pub enum StateError {
         file: String,
         /// How that shows.
         why: String,
+    },
+    /// More than a start would read again.
+    #[error(
+        "{file} would be longer than {CHANGES_BYTES_MAX} bytes; put what is made while serving into the configuration file, or name fewer hosts"
+    )]
+    TooLong {
+        /// Which file.
+        file: String,
     },
     /// A file of a newer daemon.
     #[error(
@@ -184,23 +196,34 @@ impl StateFolder {
         if self.saved.as_ref() == Some(overlay) {
             return Ok(());
         }
+        let refused = |path: &Path, error| StateError::refused(path, CANNOT_SAVE, &error);
+        let bytes = bytes_of(overlay).map_err(|error| refused(&self.path, error))?;
+        if bytes.len() as u64 > CHANGES_BYTES_MAX {
+            let file = self.path.join(CHANGES_FILE).display().to_string();
+            return Err(StateError::TooLong { file });
+        }
         let before = self.saved.take();
-        match self.write(overlay) {
+        match self.write(&bytes) {
             Ok(()) => {
                 self.saved = Some(overlay.clone());
                 Ok(())
             }
             Err(error) => {
                 // What failed may have been the last step: then the new file has the name already.
-                self.saved = before.filter(|before| self.write(before).is_ok());
-                Err(StateError::refused(&self.path, CANNOT_SAVE, &error))
+                let is_written = |before: &Overlay| {
+                    let bytes = bytes_of(before);
+                    bytes.and_then(|bytes| self.write(&bytes)).is_ok()
+                };
+                let before = before.filter(is_written);
+                self.saved = before;
+                Err(refused(&self.path, error))
             }
         }
     }
 
-    fn write(&mut self, overlay: &Overlay) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.sequence += 1;
-        save(&mut *self.disk, self.sequence, overlay)
+        save(&mut *self.disk, self.sequence, bytes)
     }
 }
 
@@ -266,11 +289,14 @@ fn load(disk: &dyn disk::Disk, folder: &Path) -> Result<(Overlay, u64), StateErr
     Ok((overlay, sequence))
 }
 
-fn save(disk: &mut dyn disk::Disk, sequence: u64, overlay: &Overlay) -> io::Result<()> {
-    let bytes = json::write(overlay).map_err(io::Error::other)?;
+fn bytes_of(overlay: &Overlay) -> io::Result<Vec<u8>> {
+    json::write(overlay).map_err(io::Error::other)
+}
+
+fn save(disk: &mut dyn disk::Disk, sequence: u64, bytes: &[u8]) -> io::Result<()> {
     disk::replace(
         disk,
         CHANGES_FILE,
-        &record::seal(CHANGES_KIND, sequence, &bytes),
+        &record::seal(CHANGES_KIND, sequence, bytes),
     )
 }

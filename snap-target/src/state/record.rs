@@ -8,7 +8,7 @@ use crate::limits::RECORD_BYTES_MAX;
 /// The first word of every record, and the version of what this module writes.
 const MAGIC: &str = "xio-state 1";
 /// Longest first line.
-const LINE_BYTES_MAX: usize = 256;
+pub const LINE_BYTES_MAX: usize = 256;
 
 /// A record as it is stored. The checksum covers its kind, its sequence number and its bytes.
 pub fn seal(kind: &str, sequence: u64, bytes: &[u8]) -> Vec<u8> {

@@ -114,6 +114,63 @@ fn a_list_says_where_its_events_go_on() {
     );
 }
 
+/// What was attached in place of what the command line names is not the command line's; and a source has one line.
+#[test]
+fn a_disk_says_who_made_it_and_what_it_is() {
+    let folder = Folder::new("contract-origin");
+    let (socket, arguments) = with_admin(&folder);
+    let _target = start(&arguments, &["null:1MiB", "mem:1536KiB"]);
+    let client = Client::connect(&socket);
+    let resized = v1::ResizeNamespaceRequest {
+        subsystem_nqn: NQN.to_owned(),
+        nsid: 1,
+        size: Some(v1::resize_namespace_request::Size::Bytes(3 << 20)),
+        ..v1::ResizeNamespaceRequest::default()
+    };
+    client
+        .call(async |channel| {
+            NamespaceServiceClient::new(channel)
+                .resize_namespace(resized)
+                .await
+        })
+        .unwrap();
+    let made = || -> Vec<(String, v1::Origin)> {
+        let all = client.namespaces().into_iter();
+        all.map(|it| (it.source_text.clone(), it.origin()))
+            .collect()
+    };
+    let (config, admin) = (v1::Origin::Config, v1::Origin::Admin);
+    let row = |text: &str, origin| (text.to_owned(), origin);
+    assert_eq!(
+        made(),
+        [row("null:3MiB", config), row("mem:1536KiB", config)]
+    );
+    detach(&client, 2, "").unwrap();
+    let again = v1::AttachNamespaceRequest {
+        nsid: 2,
+        ..source(NQN, "mem:1000448")
+    };
+    client.attach(again).unwrap();
+    assert_eq!(made(), [row("null:3MiB", config), row("mem:977KiB", admin)]);
+    for text in ["file:/tmp/a\nb", "file:/tmp/a\0b", "/tmp/\u{1b}[31m"] {
+        let refused = client.attach(source(NQN, text)).unwrap_err();
+        assert_eq!(refused.code(), Code::InvalidArgument, "{text:?}: {refused}");
+        assert_eq!(refused.message().lines().count(), 1);
+    }
+    let stats = client
+        .call(async |channel| {
+            let request = v1::GetStatsRequest::default();
+            StatsServiceClient::new(channel).get_stats(request).await
+        })
+        .unwrap();
+    let rows: Vec<_> = stats.namespaces.iter().collect();
+    let key = |row: &&v1::NamespaceStats| {
+        let disk = (row.namespace_uuid.clone(), row.nsid);
+        (row.subsystem_nqn.clone(), disk)
+    };
+    assert!(rows.is_sorted_by_key(key), "{rows:?}");
+}
+
 /// The disk that is meant, and no other one that has its number by now; and each has counters of its own.
 #[test]
 fn a_disk_is_taken_away_by_its_uuid() {

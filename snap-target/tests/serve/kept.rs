@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use admin_proto::v1::WriteProtection;
+use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
+use admin_proto::v1::{GetNamespaceRequest, WriteProtection};
 
 use crate::admin::{Client, start, with_admin};
 use crate::raw::{Queue, host_id};
-use crate::target::{Folder, Target};
+use crate::target::{Folder, NQN, Target};
 
 const A: &str = "nqn.2026-11.io.example:a";
 const B: &str = "nqn.2026-11.io.example:b";
@@ -54,6 +55,49 @@ impl Host {
     }
 }
 
+/// Who uses a namespace, as an operator is told: name, identifier, controllers, whether it has done I/O, registrant, holder.
+type User = (String, String, u32, bool, bool, bool);
+
+fn users(client: &Client, nsid: u32) -> Vec<User> {
+    let request = GetNamespaceRequest {
+        subsystem_nqn: NQN.to_owned(),
+        nsid,
+    };
+    let answer = client.call(async |channel| {
+        NamespaceServiceClient::new(channel)
+            .get_namespace(request)
+            .await
+    });
+    let hosts = answer.unwrap().hosts.into_iter();
+    hosts
+        .map(|it| {
+            let has_done_io = it.last_io_at.is_some();
+            let (registrant, holder) = (it.registrant, it.reservation_holder);
+            (
+                it.host_nqn,
+                it.host_id,
+                it.controllers,
+                has_done_io,
+                registrant,
+                holder,
+            )
+        })
+        .collect()
+}
+
+fn user(name: &str, of: &str, controllers: u32, has_done_io: bool, reserves: bool) -> User {
+    let id = host_id(of);
+    let id = id.iter().map(|byte| format!("{byte:02x}")).collect();
+    (
+        name.to_owned(),
+        id,
+        controllers,
+        has_done_io,
+        reserves,
+        reserves,
+    )
+}
+
 /// Namespaces 1 and 2 are files, one to be reserved and one to be protected.
 #[test]
 fn reservations_and_write_protection_survive_kill_9() {
@@ -87,9 +131,20 @@ fn reservations_and_write_protection_survive_kill_9() {
     );
     let told = [WriteProtection::None, WriteProtection::ByHost];
     assert_eq!(protection(), told);
+    let client = Client::connect(&socket);
+    let both = |nsid, reserves, a_has_done_io| {
+        let users = users(&client, nsid);
+        let a = user(A, A, 1, a_has_done_io, reserves);
+        assert_eq!(users, [a, user(B, B, 1, true, false)], "namespace {nsid}");
+    };
+    both(1, true, true);
+    both(2, false, false);
     target.kill();
 
     let target = start(&arguments, &stores);
+    // Its identifier is all that is known of a host that has a registration and is not there.
+    let users = users(&Client::connect(&socket), 1);
+    assert_eq!(users, [user("", A, 0, false, true)]);
     let (mut a, mut b) = (Host::connect(&target, A), Host::connect(&target, B));
     assert_eq!(a.report(), reported);
     assert_eq!((a.write(1), b.write(1)), (SUCCESS, CONFLICT));

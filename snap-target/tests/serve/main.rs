@@ -16,6 +16,7 @@ mod log;
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw.rs"]
 mod raw;
 mod target;
+mod unit;
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -371,7 +372,7 @@ fn what_cannot_be_served_is_said() {
         ),
         (
             &["file:no-such-file"],
-            "snap-target: opening file:no-such-file failed: ENOENT: No such file or directory; check the path\n",
+            "/no-such-file failed: ENOENT: No such file or directory; check the path\n",
         ),
         (
             &["null:1MiB", "null:100"],

@@ -60,6 +60,18 @@ impl Target {
         Self::run(shell, arguments, Stdio::inherit())
     }
 
+    /// The same as a service of a service manager that listens at this socket.
+    pub fn start_notifying(file: &Path, socket: &Path) -> Target {
+        let mut program = Command::new(PROGRAM);
+        program.env("NOTIFY_SOCKET", socket);
+        let file = file.to_str().unwrap();
+        Self::run(
+            program,
+            &["--config", file, "--log", "warn"],
+            Stdio::inherit(),
+        )
+    }
+
     fn launch(arguments: &[&str], log: Stdio) -> Target {
         Self::run(Command::new(PROGRAM), arguments, log)
     }

@@ -18,6 +18,30 @@ fn now(manager: &Manager, nqn: &Nqn, nsid: u32) -> Result<Option<v1::Namespace>,
     there(convert::namespace(manager, &controllers, nqn, nsid)).map(Some)
 }
 
+/// Which namespace a change is for.
+struct Meant {
+    nqn: Nqn,
+    nsid: u32,
+    uuid: Option<[u8; 16]>,
+}
+
+impl Meant {
+    /// As a request names it.
+    fn of(subsystem_nqn: &str, nsid: u32, expected_uuid: &str) -> Result<Self, ManageError> {
+        Ok(Self {
+            nqn: convert::nqn("subsystem_nqn", subsystem_nqn)?,
+            nsid: convert::nsid(nsid)?,
+            uuid: convert::expected_uuid(expected_uuid)?,
+        })
+    }
+
+    /// Its name, where it is there and is the disk that is expected.
+    fn there(&self, manager: &Manager) -> Result<(&Nqn, u32), ManageError> {
+        manager.expect(&self.nqn, self.nsid, self.uuid)?;
+        Ok((&self.nqn, self.nsid))
+    }
+}
+
 #[tonic::async_trait]
 impl NamespaceService for Context {
     async fn attach_namespace(
@@ -67,12 +91,10 @@ impl NamespaceService for Context {
         request: Request<v1::DetachNamespaceRequest>,
     ) -> Answer<v1::DetachNamespaceResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
-        let nsid = convert::nsid(asked.nsid)?;
-        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let meant = Meant::of(&asked.subsystem_nqn, asked.nsid, &asked.expected_uuid)?;
         self.change(by, move |manager| {
-            manager.expect(&nqn, nsid, uuid)?;
-            let (closing, closing_reason) = convert::closing(manager.detach(&nqn, nsid)?);
+            let (nqn, nsid) = meant.there(manager)?;
+            let (closing, closing_reason) = convert::closing(manager.detach(nqn, nsid)?);
             Ok(v1::DetachNamespaceResponse {
                 closing,
                 closing_reason,
@@ -87,9 +109,7 @@ impl NamespaceService for Context {
         request: Request<v1::ResizeNamespaceRequest>,
     ) -> Answer<v1::ResizeNamespaceResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
-        let nsid = convert::nsid(asked.nsid)?;
-        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let meant = Meant::of(&asked.subsystem_nqn, asked.nsid, &asked.expected_uuid)?;
         let size = match asked.size {
             Some(Size::Bytes(bytes)) => NewSize::Bytes(bytes),
             Some(Size::Rescan(_)) => NewSize::Rescan,
@@ -99,9 +119,10 @@ impl NamespaceService for Context {
             }
         };
         self.change_later(by, move |manager, answerer| {
-            if let Err(error) = manager.expect(&nqn, nsid, uuid) {
-                return answerer.answer(Err(error));
-            }
+            let (nqn, nsid) = match meant.there(manager) {
+                Ok((nqn, nsid)) => (nqn.clone(), nsid),
+                Err(error) => return answerer.answer(Err(error)),
+            };
             let of = nqn.clone();
             manager.resize_then(&of, nsid, size, asked.force, move |manager, resized| {
                 answerer.answer(resized.and_then(|(bytes_before, closing)| {
@@ -124,16 +145,14 @@ impl NamespaceService for Context {
         request: Request<v1::SetVisibilityRequest>,
     ) -> Answer<v1::SetVisibilityResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
-        let nsid = convert::nsid(asked.nsid)?;
-        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let meant = Meant::of(&asked.subsystem_nqn, asked.nsid, &asked.expected_uuid)?;
         let asked = asked.visible_to.unwrap_or_default();
         let visibility = convert::visibility("visible_to", &asked)?;
         self.change(by, move |manager| {
-            manager.expect(&nqn, nsid, uuid)?;
-            manager.set_visibility(&nqn, nsid, visibility)?;
+            let (nqn, nsid) = meant.there(manager)?;
+            manager.set_visibility(nqn, nsid, visibility)?;
             Ok(v1::SetVisibilityResponse {
-                namespace: now(manager, &nqn, nsid)?,
+                namespace: now(manager, nqn, nsid)?,
                 as_of: Some(manager.as_of()),
             })
         })
@@ -142,15 +161,13 @@ impl NamespaceService for Context {
 
     async fn show_to(&self, request: Request<v1::ShowToRequest>) -> Answer<v1::ShowToResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
-        let nsid = convert::nsid(asked.nsid)?;
-        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let meant = Meant::of(&asked.subsystem_nqn, asked.nsid, &asked.expected_uuid)?;
         let hosts = convert::named_hosts(&asked.host_nqns)?;
         self.change(by, move |manager| {
-            manager.expect(&nqn, nsid, uuid)?;
-            manager.show_to(&nqn, nsid, &hosts)?;
+            let (nqn, nsid) = meant.there(manager)?;
+            manager.show_to(nqn, nsid, &hosts)?;
             Ok(v1::ShowToResponse {
-                namespace: now(manager, &nqn, nsid)?,
+                namespace: now(manager, nqn, nsid)?,
                 as_of: Some(manager.as_of()),
             })
         })
@@ -162,15 +179,13 @@ impl NamespaceService for Context {
         request: Request<v1::HideFromRequest>,
     ) -> Answer<v1::HideFromResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        let nqn = convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?;
-        let nsid = convert::nsid(asked.nsid)?;
-        let uuid = convert::expected_uuid(&asked.expected_uuid)?;
+        let meant = Meant::of(&asked.subsystem_nqn, asked.nsid, &asked.expected_uuid)?;
         let hosts = convert::named_hosts(&asked.host_nqns)?;
         self.change(by, move |manager| {
-            manager.expect(&nqn, nsid, uuid)?;
-            let not_listed = manager.hide_from(&nqn, nsid, &hosts)?;
+            let (nqn, nsid) = meant.there(manager)?;
+            let not_listed = manager.hide_from(nqn, nsid, &hosts)?;
             Ok(v1::HideFromResponse {
-                namespace: now(manager, &nqn, nsid)?,
+                namespace: now(manager, nqn, nsid)?,
                 not_listed: not_listed.iter().map(Nqn::to_string).collect(),
                 as_of: Some(manager.as_of()),
             })

@@ -96,13 +96,21 @@ fn message(
             .filter(|(nqn, nsid)| filter.wants(nqn, *nsid))
             .map(|(nqn, nsid)| namespace(row, started, nqn, *nsid))
     });
+    let mut namespaces: Vec<v1::NamespaceStats> = namespaces.collect();
+    namespaces.sort_by(|a, b| {
+        let key = |row: &v1::NamespaceStats| {
+            let disk = (row.namespace_uuid.clone(), row.nsid);
+            (row.subsystem_nqn.clone(), disk)
+        };
+        key(a).cmp(&key(b))
+    });
     v1::StatsSnapshot {
         as_of: Some(as_of),
         monotonic_ns: now.uptime_ns,
         hosts: hosts
             .map(|row| host(row, started, filter.without_latency))
             .collect(),
-        namespaces: namespaces.collect(),
+        namespaces,
         reactors: now.reactors.iter().map(reactor).collect(),
     }
 }

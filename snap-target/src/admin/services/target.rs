@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use admin_proto::limits::{DRAIN_MS_MAX, RECORDER_EVENTS_PER_MESSAGE_MAX};
 use admin_proto::v1;
 use admin_proto::v1::target_service_server::TargetService;
-use telemetry::{DumpFormat, Recorded, Telemetry};
+use telemetry::{Recorded, Telemetry};
 use tonic::{Request, Response, Status};
 
 use super::super::{Context, convert};
@@ -151,6 +151,6 @@ fn event(telemetry: &Telemetry, recorded: &Recorded) -> v1::RecorderEvent {
         blocks: (event.blocks != 0).then(|| event.blocks.into()),
         status: set(event.status.into()),
         took_ns: (of_command && event.value != 0).then_some(event.value),
-        text: recorded.line(DumpFormat::Text, at),
+        text: recorded.what_happened(),
     }
 }

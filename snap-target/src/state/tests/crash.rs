@@ -7,7 +7,7 @@ use std::path::Path;
 use super::super::disk::{Disk, replace};
 use super::super::overlay::Overlay;
 use super::super::record::{seal, unseal};
-use super::super::{load, save};
+use super::super::{bytes_of, load, save};
 use super::{DISKS, MORE, desired};
 
 const SECTOR_BYTES: usize = 512;
@@ -156,16 +156,16 @@ fn changes_survive_a_crash_at_every_point() {
                 ..Sim::default()
             };
             if *before != Overlay::default() {
-                save(&mut sim, 1, before).unwrap();
+                save(&mut sim, 1, &bytes_of(before).unwrap()).unwrap();
             }
             sim.operations_left = operations;
-            let saved = save(&mut sim, 2, after);
+            let saved = save(&mut sim, 2, &bytes_of(after).unwrap());
             assert_eq!(saved.is_ok(), operations == 4);
             for mut found in sim.remains() {
                 tried += 1;
                 let word = loaded(&found);
                 assert!(word == *after || saved.is_err() && word == *before);
-                save(&mut found, 3, &words[2]).unwrap();
+                save(&mut found, 3, &bytes_of(&words[2]).unwrap()).unwrap();
                 assert_eq!(loaded(&found), words[2]);
             }
         }

@@ -5,10 +5,15 @@ use std::sync::mpsc::sync_channel;
 
 use namespace::{Identity, Keeper, RecordKind};
 use nix::fcntl::{Flock, FlockArg};
+use nvme::controller::Visibility;
+use nvme::nqn::Nqn;
 
 use super::super::record::{seal, unseal};
 use super::super::{Keepers, Overlay, StateError, StateFolder};
 use super::{DISKS, MORE, desired};
+use crate::config::NamespaceConfig;
+use crate::desired::Desired;
+use crate::limits::HOSTS_MAX;
 
 fn overlay() -> Overlay {
     Overlay::between(&desired(DISKS), &desired(MORE))
@@ -23,6 +28,35 @@ fn what_is_saved_is_found_by_the_next_daemon() {
     state.save(&overlay()).unwrap();
     drop(state);
     assert_eq!(StateFolder::open(&path).unwrap().load(), Ok(overlay()));
+}
+
+#[test]
+fn what_a_start_would_not_read_again_is_not_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut state = StateFolder::open(folder.path()).unwrap();
+    state.save(&overlay()).unwrap();
+    let host = |number| Nqn::parse(&format!("nqn.{number:0>219}")).unwrap();
+    let hosts: Vec<Nqn> = (0..HOSTS_MAX).map(host).collect();
+    let mut desired = desired(MORE);
+    let disks = &mut desired.subsystems.values_mut().next().unwrap().namespaces;
+    let disk = disks.values().next().unwrap().clone();
+    for nsid in 100..400 {
+        let visibility = Visibility::Hosts(hosts.clone());
+        let disk = NamespaceConfig {
+            nsid,
+            visibility,
+            ..disk.clone()
+        };
+        disks.insert(nsid, disk);
+    }
+    let refused = state.save(&Overlay::between(&Desired::default(), &desired));
+    assert!(
+        matches!(refused, Err(StateError::TooLong { .. })),
+        "{refused:?}"
+    );
+    drop(state);
+    let found = StateFolder::open(folder.path()).unwrap().load();
+    assert!(found == Ok(overlay()), "what was saved before is there");
 }
 
 #[test]

@@ -32,8 +32,18 @@ impl Recorded {
             Some(number) => format!("reactor={number}"),
             None => "control".to_owned(),
         };
+        format!(
+            "{utc} +{} {reactor} {}",
+            seconds(self.at_ns),
+            self.what_happened()
+        )
+    }
+
+    /// What happened, without when and where: `slow command cntlid=1 sqid=2 ...`.
+    #[must_use]
+    pub fn what_happened(&self) -> String {
         let kind = self.event.kind;
-        let mut line = format!("{utc} +{} {reactor} {}", seconds(self.at_ns), kind.name());
+        let mut line = kind.name().to_owned();
         for field in kind.fields() {
             append_text(&mut line, &self.event, *field);
         }

@@ -1,0 +1,128 @@
+//! Files that get another size: nothing is cut off them that nobody said.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use admin_proto::v1::{NamespaceChange, Reason, event::Kind};
+use nix::sys::stat::Mode;
+use nvme::controller::Visibility;
+
+use super::{Rig, new, nqn};
+use crate::events::Entry;
+use crate::manage::{Manager, NewSize};
+
+/// A file of this many bytes, served as namespace 2.
+fn serve(rig: &Rig, bytes: usize) -> (Manager, PathBuf) {
+    let disk = rig.folder.path().join("disk.raw");
+    std::fs::write(&disk, vec![7; bytes]).unwrap();
+    let mut manager = rig.manager().unwrap();
+    let source = format!("file:{}", disk.display());
+    assert_eq!(manager.attach(new(&source)), Ok(2));
+    rig.fake.take();
+    (manager, disk)
+}
+
+fn lengthen(disk: &Path, bytes: u64) {
+    let file = OpenOptions::new().write(true).open(disk).unwrap();
+    file.set_len(bytes).unwrap();
+}
+
+fn length(disk: &Path) -> u64 {
+    std::fs::metadata(disk).unwrap().len()
+}
+
+#[test]
+fn a_file_that_is_longer_than_what_is_served_is_cut_by_force_alone() {
+    let rig = Rig::new();
+    let (mut manager, disk) = serve(&rig, 8192);
+    // Somebody made it longer, and put something there.
+    lengthen(&disk, 16384);
+    let mut resize = |bytes, force| manager.resize(&nqn("nqn.a"), 2, NewSize::Bytes(bytes), force);
+    let refused = resize(12288, false).unwrap_err();
+    assert_eq!(refused.reason, Reason::Shrinks, "{refused}");
+    assert_eq!(length(&disk), 16384);
+    assert_eq!(rig.fake.take(), Vec::<String>::new());
+    // The size that it has already: nothing happens, whatever is behind it.
+    for force in [false, true] {
+        assert_eq!(resize(8192, force), Ok((8192, None)));
+        assert_eq!(length(&disk), 16384);
+        assert_eq!(rig.fake.take(), Vec::<String>::new());
+    }
+    assert_eq!(resize(12288, true), Ok((8192, None)));
+    assert_eq!(rig.fake.take(), ["replace nqn.a 2 12288"]);
+    assert_eq!(length(&disk), 12288);
+    assert_eq!(resize(16384, false), Ok((12288, None)));
+    assert_eq!(length(&disk), 16384);
+}
+
+#[test]
+fn a_change_that_cannot_be_kept_cuts_nothing() {
+    let rig = Rig::new();
+    let (mut manager, disk) = serve(&rig, 8192);
+    rig.fake.fail(Some("replace"));
+    let refused = manager.resize(&nqn("nqn.a"), 2, NewSize::Bytes(4096), true);
+    assert_eq!(refused.unwrap_err().reason, Reason::Ending);
+    assert_eq!(length(&disk), 8192);
+}
+
+#[test]
+fn another_file_under_the_name_of_the_disk_is_not_taken_for_it() {
+    let rig = Rig::new();
+    let (mut manager, disk) = serve(&rig, 8192);
+    std::fs::rename(&disk, disk.with_extension("old")).unwrap();
+    std::fs::write(&disk, vec![0; 16384]).unwrap();
+    for (size, force) in [
+        (NewSize::Rescan, false),
+        (NewSize::Bytes(32768), false),
+        (NewSize::Bytes(4096), true),
+    ] {
+        let refused = manager.resize(&nqn("nqn.a"), 2, size, force).unwrap_err();
+        assert_eq!(refused.reason, Reason::SourceUnusable, "{refused}");
+        assert_eq!(length(&disk), 16384);
+    }
+    assert_eq!(rig.fake.take(), Vec::<String>::new());
+}
+
+/// A pipe that nobody reads is opened for ever.
+#[test]
+fn a_file_that_cannot_be_flushed_keeps_neither_the_others_nor_the_end_waiting() {
+    let rig = Rig::new();
+    let (manager, disk) = serve(&rig, 8192);
+    assert_eq!(manager.flush(Duration::from_secs(60)), 0);
+    std::fs::remove_file(&disk).unwrap();
+    nix::unistd::mkfifo(&disk, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+    assert_eq!(manager.flush(Duration::ZERO), 1);
+    // The thread is let go.
+    let _reader = OpenOptions::new().read(true).open(&disk).unwrap();
+}
+
+/// Who follows namespaces alone hears of all that come and go, served or not.
+#[test]
+fn each_namespace_of_a_subsystem_that_goes_is_told() {
+    let rig = Rig::new();
+    let (mut manager, disk) = serve(&rig, 8192);
+    drop(manager);
+    std::fs::remove_file(&disk).unwrap();
+    manager = rig.manager().unwrap();
+    let told = |from: u64| -> Vec<(u32, NamespaceChange, bool)> {
+        let batch = rig.events.read(from, 99);
+        let one = |entry: &Entry| match entry {
+            Entry::Event(event) => match event.kind.as_ref()? {
+                Kind::Namespace(it) => Some((it.nsid, it.change(), it.uuid.is_empty())),
+                _ => None,
+            },
+            Entry::NotNoted => None,
+        };
+        batch.items.iter().filter_map(|entry| one(entry)).collect()
+    };
+    let from = rig.events.last() + 1;
+    manager
+        .set_visibility(&nqn("nqn.a"), 2, Visibility::Hosts(Vec::new()))
+        .unwrap();
+    assert_eq!(told(from), [(2, NamespaceChange::Visibility, true)]);
+    let from = rig.events.last() + 1;
+    manager.delete_subsystem(&nqn("nqn.a"), true).unwrap();
+    let detached = NamespaceChange::Detached;
+    assert_eq!(told(from), [(1, detached, false), (2, detached, true)]);
+}
