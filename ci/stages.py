@@ -49,6 +49,7 @@ def stages() -> list[Stage]:
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     operate_test = ("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target"), "--snapctl", str(TARGET / "debug/snapctl"))
+    hang_test = ("ci/lab/hang", *operate_test[1:], "--xio", str(TARGET / "debug/xio"))
     examples = TARGET / "debug/examples"
     mount_test = (
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
@@ -94,8 +95,8 @@ def stages() -> list[Stage]:
         ),
         Stage(
             "operate",
-            "an operator changes what is served while real Linux hosts have it",
-            (programs, operate_test),
+            "an operator changes what is served while real Linux hosts have it, and while a disk hangs",
+            (programs, operate_test, hang_test),
             install=("ci/lab/install",),
         ),
         Stage(

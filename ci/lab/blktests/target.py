@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
-from typing import Any
 
-from lab.tests.daemon import Daemon, free_port
+from lab.tests.daemon import Administered, free_port
 from lab.tests.report import Unexpected
 
 # The names in the certificates: the daemon's, and the administrator's in the guest.
@@ -15,7 +13,6 @@ ADMIN_NAME = "snap-target.example"
 OPERATOR = "blktests"
 # The subsystem that most tests ask for, by the name that the target control gives them.
 NQN = "nqn.2014-08.org.nvmexpress:blktests-subsystem-1"
-CALL_SECONDS_MAX = 60
 
 
 def make_certificates(folder: Path) -> None:
@@ -34,16 +31,15 @@ def make_certificates(folder: Path) -> None:
                 "-extfile", f"{name}.ext")
 
 
-class ControlledTarget(Daemon):
+class ControlledTarget(Administered):
     """Two reactors, and no subsystem but what blktests makes; `port` is a listener that no test uses, since a target has one."""
 
     def __init__(self, bin_folder: Path, folder: Path) -> None:
-        super().__init__(folder / "target.log")
+        self._socket = folder / "admin.sock"
+        super().__init__(folder / "target.log", [str(bin_folder / "snapctl"), "--socket", str(self._socket)])
         self.admin_port = free_port()
         # Where the target control has it listen, as long as there is something to serve.
         self.test_port = free_port()
-        self._socket = folder / "admin.sock"
-        self._snapctl = [str(bin_folder / "snapctl"), "--socket", str(self._socket)]
         make_certificates(folder)
         config = folder / "target.toml"
         config.write_text(f"""
@@ -65,15 +61,6 @@ tls-change = ["{OPERATOR}"]
 
     def start(self) -> None:
         self.run(self._command, self._socket)
-
-    def snapctl(self, *arguments: str) -> str:
-        done = subprocess.run([*self._snapctl, *arguments], capture_output=True, text=True, timeout=CALL_SECONDS_MAX, check=False)
-        if done.returncode != 0:
-            raise Unexpected(f"snapctl {' '.join(arguments)} ended with {done.returncode}: {done.stderr.strip()}")
-        return done.stdout
-
-    def asked(self, *arguments: str) -> Any:
-        return json.loads(self.snapctl(*arguments, "--json"))
 
     def identity_of(self, source: str, lba: int) -> str:
         """The UUID that a file has whenever it is attached: it follows from its path."""

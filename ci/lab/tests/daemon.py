@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from .report import Unexpected
 
 START_SECONDS_MAX = 20.0
 STOP_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 60
 
 
 class Daemon:
@@ -56,6 +59,15 @@ class Daemon:
         if status != 0:
             raise Unexpected(f"snap-target ended with status {status} after SIGTERM:\n{self.log_tail()}")
 
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def wait(self) -> int:
+        """Its exit status, when it has ended by itself."""
+        assert self._process is not None
+        return self._process.wait(self.stop_seconds_max)
+
     def expect_alive(self) -> None:
         if self._process is None or self._process.poll() is not None:
             raise Unexpected(f"snap-target has ended by itself; it says:\n{self.log_tail()}")
@@ -66,6 +78,29 @@ class Daemon:
         """Empty before the first start."""
         said = self._log.read_text(errors="replace") if self._log.is_file() else ""
         return "\n".join(said.splitlines()[-20:])
+
+
+class Administered(Daemon):
+    """One that snapctl reaches: `snapctl` is the program with what it needs to find the daemon."""
+
+    def __init__(self, log: Path, snapctl: Sequence[str]) -> None:
+        super().__init__(log)
+        self._snapctl = list(snapctl)
+
+    def snapctl(self, *arguments: str) -> str:
+        """What snapctl prints; it must succeed."""
+        result = self.try_snapctl(*arguments)
+        if result.returncode != 0:
+            raise Unexpected(f"snapctl {' '.join(arguments)} ended with {result.returncode}: {result.stderr.strip()}")
+        return result.stdout
+
+    def try_snapctl(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*self._snapctl, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_SECONDS_MAX, check=False)
+
+    def asked(self, *arguments: str) -> Any:
+        """What snapctl prints as JSON."""
+        return json.loads(self.snapctl(*arguments, "--json"))
 
 
 def free_port() -> int:
