@@ -12,6 +12,8 @@ use tempfile::TempDir;
 
 use super::support::{Following, Ran, snapctl};
 
+mod roles;
+
 const NQN: &str = "nqn.2026-11.org.example:disks";
 const ORIGIN: &str = "ORIGIN_ADMIN";
 
@@ -19,16 +21,23 @@ const ORIGIN: &str = "ORIGIN_ADMIN";
 struct Daemon {
     child: Child,
     folder: PathBuf,
+    /// What it printed before it was ready.
+    said: Vec<String>,
 }
 
 impl Daemon {
     /// Starts it with its state in `folder`.
     fn start(folder: &Path) -> Daemon {
+        Self::start_with(folder, "")
+    }
+
+    /// The same with more in its section `[admin]`.
+    fn start_with(folder: &Path, admin: &str) -> Daemon {
         let config = folder.join("snap-target.toml");
         let text = "[target]\nworkers = 0\nstate = \"state\"\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
                     [[subsystem]]\nnqn = \"nqn.2026-11.org.example:configured\"\nallow-any-host = true\n\
                     [admin]\nsocket = \"admin.sock\"\n";
-        std::fs::write(&config, text).unwrap();
+        std::fs::write(&config, format!("{text}{admin}")).unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_snapctl")).with_file_name("snap-target");
         let mut child = Command::new(&program)
             .arg("--config")
@@ -37,14 +46,19 @@ impl Daemon {
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let ready = lines
-            .map_while(Result::ok)
-            .any(|line| line.starts_with("ready"));
-        assert!(ready, "it ended before it was ready");
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut said = Vec::new();
+        while !said
+            .last()
+            .is_some_and(|line: &String| line.starts_with("ready"))
+        {
+            let line = lines.next().expect("it ended before it was ready");
+            said.push(line.unwrap());
+        }
         Daemon {
             child,
             folder: folder.to_owned(),
+            said,
         }
     }
 

@@ -10,13 +10,13 @@ use super::fake::Fake;
 use super::support::{Ran, snapctl};
 
 /// An authority, and what it signed.
-struct Authority {
-    pem: String,
+pub struct Authority {
+    pub pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 impl Authority {
-    fn new() -> Authority {
+    pub fn new() -> Authority {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -28,15 +28,19 @@ impl Authority {
     }
 
     /// A certificate for a name, and its key.
-    fn sign(&self, name: &str) -> (String, String) {
+    pub fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        let cert = params.signed_by(&key, &self.issuer).unwrap();
-        (cert.pem(), key.serialize_pem())
+        (self.sign_params(params, &key), key.serialize_pem())
+    }
+
+    /// A certificate for what has this key.
+    pub fn sign_params(&self, params: CertificateParams, key: &KeyPair) -> String {
+        params.signed_by(key, &self.issuer).unwrap().pem()
     }
 }
 
-fn write(folder: &Path, name: &str, text: &str) -> String {
+pub fn write(folder: &Path, name: &str, text: &str) -> String {
     let path: PathBuf = folder.join(name);
     std::fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
