@@ -15,7 +15,9 @@ into it.
 
 Examples:
   snapctl announce nqn.2026-11.org.example:trainer1 --epoch 2 --position 81920
-  snapctl announce nqn.2026-11.org.example:trainer1 --reader rank3 --subsystem nqn.2026-11.org.example:data --nsid 1 --epoch 2 --position 81920 --length 4096";
+  snapctl announce nqn.2026-11.org.example:trainer1 --reader rank3 \\
+      --subsystem nqn.2026-11.org.example:data --nsid 1 --epoch 2 \\
+      --position 81920 --length 4096";
 
 /// `snapctl announce`.
 #[derive(Debug, Args)]

@@ -50,7 +50,8 @@ the messages in snap-target/proto. NO_COLOR is honoured.
 
 Examples:
   snapctl subsystem create nqn.2026-11.org.example:data
-  snapctl host allow nqn.2026-11.org.example:data nqn.2014-08.org.nvmexpress:uuid:d0e5c1d8-8a2c-4b6c-9a0e-0242ac120002
+  snapctl host allow nqn.2026-11.org.example:data \\
+      nqn.2014-08.org.nvmexpress:uuid:d0e5c1d8-8a2c-4b6c-9a0e-0242ac120002
   snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio
   snapctl stat";
 
@@ -148,7 +149,7 @@ pub enum Command {
 /// `snapctl completions`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  snapctl completions bash > ~/.local/share/bash-completion/completions/snapctl"
+    after_help = "Example:\n  snapctl completions bash \\\n      > ~/.local/share/bash-completion/completions/snapctl"
 )]
 pub struct Completions {
     /// The shell

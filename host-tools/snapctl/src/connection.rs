@@ -225,6 +225,22 @@ impl Daemon {
         message.map_err(|status| self.refusal(&status))
     }
 
+    /// The same of a stream that has one to give now and then; a call that is dropped loses nothing.
+    pub async fn message_within<T>(
+        &self,
+        patience: Duration,
+        stream: &mut Streaming<T>,
+    ) -> Result<Option<T>, Failure> {
+        let waiting = tokio::time::timeout(patience, self.message(stream)).await;
+        waiting.unwrap_or_else(|_| {
+            let (place, seconds) = (&self.place, patience.as_secs());
+            Err(Failure::of(
+                Code::DeadlineExceeded,
+                format!("nothing more from {place} within {seconds} s: snap-target waits for something; its log and `snapctl target health` may say for what"),
+            ))
+        })
+    }
+
     /// What runs there.
     pub async fn info(&self) -> Result<GetInfoResponse, Failure> {
         self.answer(self.target().get_info(GetInfoRequest {})).await

@@ -26,8 +26,10 @@ A host's NQN is in its /etc/nvme/hostnqn. While any host is allowed, single host
 named, in one step, and ends the controllers of all others.
 
 Examples:
-  snapctl host allow nqn.2026-11.org.example:data nqn.2026-11.org.example:trainer1 nqn.2026-11.org.example:trainer2
-  snapctl host allow nqn.2026-11.org.example:data nqn.2026-11.org.example:trainer1 --only
+  snapctl host allow nqn.2026-11.org.example:data \\
+      nqn.2026-11.org.example:trainer1 nqn.2026-11.org.example:trainer2
+  snapctl host allow nqn.2026-11.org.example:data \\
+      nqn.2026-11.org.example:trainer1 --only
   snapctl host allow nqn.2026-11.org.example:data --any-host";
 
 /// `snapctl host allow`.
@@ -61,7 +63,8 @@ Hosts that are not on the list are no failure; they are named. --any-host takes 
 by name.
 
 Examples:
-  snapctl host deny nqn.2026-11.org.example:data nqn.2026-11.org.example:trainer2
+  snapctl host deny nqn.2026-11.org.example:data \\
+      nqn.2026-11.org.example:trainer2
   snapctl host deny nqn.2026-11.org.example:data --any-host";
 
 /// `snapctl host deny`.

@@ -83,6 +83,21 @@ pub struct ReactorRates {
     pub pool_bytes: u64,
 }
 
+impl HostRates {
+    /// Where its row is among the others.
+    pub fn place(&self) -> (String, u32, String, String) {
+        let (subsystem, disk) = (self.subsystem_nqn.clone(), self.namespace_uuid.clone());
+        (subsystem, self.nsid, disk, self.host_nqn.clone())
+    }
+}
+
+impl NamespaceRates {
+    fn place(&self) -> (String, u32, String) {
+        let (subsystem, disk) = (self.subsystem_nqn.clone(), self.namespace_uuid.clone());
+        (subsystem, self.nsid, disk)
+    }
+}
+
 impl Rates {
     /// From `old` to `new`; none where they are of two starts of the daemon, or no time lies between them.
     pub fn between(old: &StatsSnapshot, new: &StatsSnapshot) -> Option<Rates> {
@@ -92,15 +107,18 @@ impl Rates {
             return None;
         }
         let seconds = float(elapsed_ns) / 1e9;
-        let hosts = rows(&old.hosts, &new.hosts, host_key, |old, new| {
+        let mut hosts = rows(&old.hosts, &new.hosts, host_key, |old, new| {
             host_rates(old, new, seconds)
         });
-        let namespaces = rows(
+        let mut namespaces = rows(
             &old.namespaces,
             &new.namespaces,
             namespace_key,
             |old, new| namespace_rates(old, new, seconds),
         );
+        // As people count: by number, not by disk.
+        hosts.sort_by_cached_key(HostRates::place);
+        namespaces.sort_by_cached_key(NamespaceRates::place);
         let reactors = rows(
             &old.reactors,
             &new.reactors,

@@ -19,7 +19,7 @@ pub enum Recorder {
 /// `snapctl recorder dump`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  snapctl recorder dump\n  snapctl recorder dump --last 100\n  snapctl recorder dump --json | jq 'select(.kind == \"command-failed\")'"
+    after_help = "Examples:\n  snapctl recorder dump\n  snapctl recorder dump --last 100\n  snapctl recorder dump --json | jq 'select(.kind == \"command failed\")'"
 )]
 pub struct Dump {
     /// Only the newest N of each reactor; otherwise all that is kept

@@ -22,7 +22,8 @@ byte was copied, 'parked' how often a request waited for memory or a place in a 
 
 Examples:
   snapctl stat
-  snapctl stat --interval 5 --count 12 --subsystem nqn.2026-11.org.example:data
+  snapctl stat --interval 5 --count 12 \\
+      --subsystem nqn.2026-11.org.example:data
   snapctl stat --count 0 --json | jq '.hosts[].reads_per_second'
   snapctl stat --totals";
 
@@ -92,6 +93,7 @@ impl Choice {
         Ok(Snapshots {
             daemon: daemon.clone(),
             stream,
+            patience: self.interval + daemon.patience(),
             last: None,
         })
     }
@@ -101,6 +103,8 @@ impl Choice {
 pub struct Snapshots {
     daemon: Daemon,
     stream: Streaming<v1::StatsSnapshot>,
+    /// How long the next one may take.
+    patience: Duration,
     last: Option<v1::StatsSnapshot>,
 }
 
@@ -108,7 +112,10 @@ impl Snapshots {
     /// The rates up to the next snapshot. A call that is dropped loses nothing.
     pub async fn next(&mut self) -> Result<Rates, Failure> {
         loop {
-            let message = self.daemon.message(&mut self.stream).await?;
+            let message = self
+                .daemon
+                .message_within(self.patience, &mut self.stream)
+                .await?;
             let new = message.ok_or_else(|| {
                 Failure::unreachable(
                     "snap-target ended the stream of counters: it drains, or has no time for it; try again",

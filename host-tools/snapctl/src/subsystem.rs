@@ -28,7 +28,8 @@ Nobody may connect until hosts are named, here or by `snapctl host allow`; any h
 
 Examples:
   snapctl subsystem create nqn.2026-11.org.example:data
-  snapctl subsystem create nqn.2026-11.org.example:data --host nqn.2026-11.org.example:trainer1 --io-queues 8
+  snapctl subsystem create nqn.2026-11.org.example:data \\
+      --host nqn.2026-11.org.example:trainer1 --io-queues 8
   snapctl subsystem create nqn.2026-11.org.example:open --any-host
   snapctl subsystem create nqn.2026-11.org.example:data --serial S1 --ensure";
 

@@ -105,6 +105,13 @@ pub fn probe_ring() -> Result<Features, String> {
 /// Whether io_uring is allowed, and what it has.
 pub fn ring(probed: &Result<Features, String>) -> Finding {
     match probed {
+        // Linux 6.14 and later count the ring itself.
+        Err(why) if why.contains("ENOMEM") => Finding::fail(
+            "io_uring",
+            why.clone(),
+            "snap-target does not start: the ring itself counts as locked memory",
+            "systemd: LimitMEMLOCK=8M   shell: ulimit -l 8192   container: --ulimit memlock=8388608; where that is allowed already: more memory",
+        ),
         Err(why) => Finding::fail(
             "io_uring",
             why.clone(),
@@ -199,6 +206,11 @@ mod tests {
         let refused = ring(&Err("io_uring is refused (EPERM)".to_owned()));
         assert_eq!(refused.verdict, Verdict::Fail);
         assert_eq!(refused.found, "io_uring is refused (EPERM)");
+        let mend = |why: &str| ring(&Err(why.to_owned())).mend.unwrap_or_default();
+        assert!(mend("io_uring is refused (EPERM)").contains("io_uring_disabled"));
+        let locked = mend("io_uring is refused (ENOMEM: Out of memory)");
+        assert!(locked.contains("ulimit -l 8192"), "{locked}");
+        assert!(!locked.contains("io_uring_disabled"), "{locked}");
     }
 
     #[test]

@@ -34,7 +34,8 @@ Examples:
   snapctl events
   snapctl events --topic namespace --topic host --follow
   snapctl events --show-cursor
-  snapctl events --since 6f9619ff8b86d011b42d00cf4fc964ff:104:3 --follow --json";
+  snapctl events --since 6f9619ff8b86d011b42d00cf4fc964ff:104:3 --follow \\
+      --json";
 
 /// `snapctl events`.
 #[derive(Debug, Args)]

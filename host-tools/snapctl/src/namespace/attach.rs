@@ -22,9 +22,12 @@ With --ensure, a namespace of the subsystem with this source is what is asked fo
 
 Examples:
   snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio
-  snapctl namespace attach nqn.2026-11.org.example:data file:/dev/sdb --lba 512 --nsid 7
-  snapctl namespace attach nqn.2026-11.org.example:data mem:512MiB --host nqn.2026-11.org.example:trainer1
-  snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio --nsid 1 --ensure";
+  snapctl namespace attach nqn.2026-11.org.example:data file:/dev/sdb \\
+      --lba 512 --nsid 7
+  snapctl namespace attach nqn.2026-11.org.example:data mem:512MiB \\
+      --host nqn.2026-11.org.example:trainer1
+  snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio \\
+      --nsid 1 --ensure";
 
 /// `snapctl namespace attach`.
 #[derive(Debug, Args)]
@@ -158,14 +161,41 @@ async fn there(
     }))
 }
 
-/// Whether the namespace has this source, as it was written or by its path.
+/// What kind of store without a place a source names, and its bytes: sizes can be written in several ways. The units are those that the daemon takes.
+fn size_of(source: &str) -> Option<(&str, u64)> {
+    let (kind @ ("mem" | "null"), size) = source.split_once(':')? else {
+        return None;
+    };
+    let (digits, unit) = size.split_at(
+        size.find(|it: char| !it.is_ascii_digit())
+            .unwrap_or(size.len()),
+    );
+    let unit: u64 = match unit {
+        "" | "B" => 1,
+        "KiB" | "K" | "k" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
+        "kB" | "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        _ => return None,
+    };
+    let bytes = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    Some((kind, bytes))
+}
+
+/// Whether the namespace has this source, as it was written, by its size, or by its path.
 fn is_source(namespace: &v1::Namespace, source: &str) -> bool {
     let (path, kind) = match source.strip_prefix("file:") {
         Some(path) => (path, v1::NamespaceKind::Raw),
         None => (source, v1::NamespaceKind::View),
     };
     let is_path = !namespace.path.is_empty() && namespace.path == path;
-    namespace.source_text == source || (is_path && namespace.kind() == kind)
+    let size = size_of(source);
+    let is_size = size.is_some() && size == size_of(&namespace.source_text);
+    namespace.source_text == source || is_size || (is_path && namespace.kind() == kind)
 }
 
 /// What was said of it, held against what it is.
@@ -206,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_known_by_its_text_and_by_its_path() {
+    fn a_source_is_known_by_its_text_its_size_and_its_path() {
         let namespace = |source: &str, path: &str, kind: v1::NamespaceKind| v1::Namespace {
             source_text: source.to_owned(),
             path: path.to_owned(),
@@ -223,6 +253,11 @@ mod tests {
             (&view, "/srv/tokens.xio", true),
             (&view, "file:/srv/tokens.xio", false),
             (&memory, "mem:1GiB", true),
+            (&memory, "mem:1024MiB", true),
+            (&memory, "mem:1073741824", true),
+            (&memory, "mem:1GB", false),
+            (&memory, "null:1GiB", false),
+            (&memory, "mem:1Gib", false),
             (&memory, "", false),
         ] {
             assert_eq!(is_source(namespace, source), is, "{source}");

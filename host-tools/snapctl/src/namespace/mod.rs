@@ -81,7 +81,8 @@ Hosts are told, commands in flight end, then the store is closed. Where it does 
 
 Examples:
   snapctl namespace detach nqn.2026-11.org.example:data 3
-  snapctl namespace detach nqn.2026-11.org.example:data 3 --expect-uuid 5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4";
+  snapctl namespace detach nqn.2026-11.org.example:data 3 \\
+      --expect-uuid 5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4";
 
 /// `snapctl namespace detach`.
 #[derive(Debug, Args)]

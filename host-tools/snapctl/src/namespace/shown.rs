@@ -17,7 +17,7 @@ pub const CLOSING_TELLS: &str = "snapctl namespace list shows it as closing unti
 /// `snapctl namespace list`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  snapctl namespace list\n  snapctl namespace list nqn.2026-11.org.example:data --json | jq '.namespaces[].bytes'"
+    after_help = "Examples:\n  snapctl namespace list\n  snapctl namespace list nqn.2026-11.org.example:data --json \\\n      | jq '.namespaces[].bytes'"
 )]
 pub struct List {
     /// Of this subsystem only

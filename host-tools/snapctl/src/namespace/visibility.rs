@@ -42,7 +42,8 @@ Hosts that gain or lose the namespace are told. Only hosts that may connect to t
 To add hosts or take hosts away: `snapctl namespace show-to`, `snapctl namespace hide-from`.
 
 Examples:
-  snapctl namespace visibility nqn.2026-11.org.example:data 3 --host nqn.2026-11.org.example:trainer1
+  snapctl namespace visibility nqn.2026-11.org.example:data 3 \\
+      --host nqn.2026-11.org.example:trainer1
   snapctl namespace visibility nqn.2026-11.org.example:data 3 --all-hosts
   snapctl namespace visibility nqn.2026-11.org.example:data 3 --no-host";
 
@@ -68,8 +69,10 @@ const DELTA_HELP: &str = "\
 Hosts that see it already, or do not see it, are no failure. Where all hosts see it, `snapctl namespace visibility` makes that a list first.
 
 Examples:
-  snapctl namespace show-to nqn.2026-11.org.example:data 3 nqn.2026-11.org.example:trainer2
-  snapctl namespace hide-from nqn.2026-11.org.example:data 3 nqn.2026-11.org.example:trainer2";
+  snapctl namespace show-to nqn.2026-11.org.example:data 3 \\
+      nqn.2026-11.org.example:trainer2
+  snapctl namespace hide-from nqn.2026-11.org.example:data 3 \\
+      nqn.2026-11.org.example:trainer2";
 
 /// `snapctl namespace show-to` and `hide-from`.
 #[derive(Debug, Args)]

@@ -55,13 +55,7 @@ impl Sort {
             Sort::Writes => by(|row| row.writes_per_second),
             Sort::Latency => b.read_p99_ns.cmp(&a.read_p99_ns),
             Sort::Errors => by(|row| row.errors_per_second),
-            Sort::Name => {
-                let key = |row: &HostRates| {
-                    let names = (row.namespace_uuid.clone(), row.host_nqn.clone());
-                    (row.subsystem_nqn.clone(), row.nsid, names)
-                };
-                key(a).cmp(&key(b))
-            }
+            Sort::Name => a.place().cmp(&b.place()),
         }
     }
 }
@@ -110,12 +104,14 @@ impl Screen {
         });
     }
 
-    /// Draws it; what does not fit is cut off.
+    /// Draws it: names are shortened, so that rates are seen beside them; what does not fit even so is cut off.
     pub fn draw(&self, frame: &mut Frame<'_>) {
-        frame.render_widget(Paragraph::new(self.lines()), frame.area());
+        let area = frame.area();
+        let lines = self.lines(usize::from(area.width));
+        frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn lines(&self) -> Vec<Line<'static>> {
+    fn lines(&self, width: usize) -> Vec<Line<'static>> {
         let Some(rates) = &self.rates else {
             return vec![Line::raw("waiting for the first interval to pass; q ends")];
         };
@@ -131,8 +127,9 @@ impl Screen {
             .iter()
             .map(|row| row.errors_per_second > 0.0)
             .collect();
-        self.add_table(&mut lines, &hosts_table(rates), &failing);
-        self.add_table(&mut lines, &namespaces_table(rates), &[]);
+        let fitted = |table| fitted(rates, width, table);
+        self.add_table(&mut lines, &fitted(hosts_table), &failing);
+        self.add_table(&mut lines, &fitted(namespaces_table), &[]);
         self.add_table(&mut lines, &reactors_table(rates), &[]);
         lines
     }
@@ -150,6 +147,48 @@ impl Screen {
             lines.push(Line::styled(text.to_owned(), style));
         }
         lines.push(Line::raw(""));
+    }
+}
+
+/// What is left of a name at least: the end, which tells hosts of one kind apart.
+const NAME_WIDTH_MIN: usize = 12;
+
+/// A table that is at most so wide, as far as shorter names make it so: those of hosts first.
+fn fitted(rates: &Rates, width: usize, table: fn(&Rates) -> String) -> String {
+    let too_wide = |rates: &Rates| {
+        let widest = table(rates).lines().map(|line| line.chars().count()).max();
+        widest.unwrap_or(0).saturating_sub(width)
+    };
+    let mut rates = rates.clone();
+    for names in [host_names, subsystem_names] {
+        let over = too_wide(&rates);
+        let longest = names(&mut rates).map(|name| name.chars().count()).max();
+        let left = longest.unwrap_or(0).saturating_sub(over);
+        if over > 0 {
+            names(&mut rates).for_each(|name| shorten(name, left.max(NAME_WIDTH_MIN)));
+        }
+    }
+    table(&rates)
+}
+
+type Names<'r> = Box<dyn Iterator<Item = &'r mut String> + 'r>;
+
+fn host_names(rates: &mut Rates) -> Names<'_> {
+    Box::new(rates.hosts.iter_mut().map(|row| &mut row.host_nqn))
+}
+
+fn subsystem_names(rates: &mut Rates) -> Names<'_> {
+    let of_hosts = rates.hosts.iter_mut().map(|row| &mut row.subsystem_nqn);
+    let of_namespaces = rates.namespaces.iter_mut();
+    Box::new(of_hosts.chain(of_namespaces.map(|row| &mut row.subsystem_nqn)))
+}
+
+/// Leaves the end of a name.
+fn shorten(name: &mut String, width: usize) {
+    let length = name.chars().count();
+    if length > width {
+        let end: String = name.chars().skip(length + 1 - width).collect();
+        *name = format!("…{end}");
     }
 }
 
@@ -222,6 +261,25 @@ mod tests {
             Line::raw("nqn.s         1  5f1a0d8e  a          20  80.0 KiB  90.0 us  1.50 ms  "),
             Line::raw("nqn.s         1  5f1a0d8e  b          20  80.0 KiB  90.0 us  1.50 ms  "),
         ]);
+    }
+
+    #[test]
+    fn rates_are_seen_beside_names_as_linux_makes_them() {
+        let mut screen = screen(false);
+        let rates = screen.rates.as_mut().unwrap();
+        rates.hosts.truncate(1);
+        let name = "nqn.2014-08.org.nvmexpress:uuid:3f9906d6-7ab1-4f8b-b049-ab2aa5efc2e0";
+        name.clone_into(&mut rates.hosts[0].host_nqn);
+        "nqn.2026-11.org.example:training".clone_into(&mut rates.hosts[0].subsystem_nqn);
+        let mut terminal = Terminal::new(TestBackend::new(80, 4)).unwrap();
+        terminal.draw(|frame| screen.draw(frame)).unwrap();
+        let cells = terminal.backend().buffer().content.iter();
+        let text: String = cells.map(ratatui::buffer::Cell::symbol).collect();
+        let row: String = text.chars().skip(240).collect();
+        assert_eq!(
+            row,
+            "…le:training     1  5f1a0d8e  …b2aa5efc2e0      900  3.52 MiB  90.0 us  1.50 ms "
+        );
     }
 
     #[test]

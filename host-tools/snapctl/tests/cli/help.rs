@@ -24,6 +24,25 @@ fn every_command_has_help_with_an_example_of_itself() {
     }
 }
 
+/// Whoever copies an example gets all of it: the help is wrapped to the terminal, and a line that is broken there is another command.
+#[test]
+fn each_example_is_a_command_to_its_end() {
+    for words in commands() {
+        let mut arguments: Vec<&str> = words.iter().map(String::as_str).collect();
+        arguments.push("--help");
+        let help = snapctl(None, &arguments).stdout;
+        let (_, examples) = help.split_once("\nExample").unwrap_or_default();
+        let lines = examples.lines().skip(1).take_while(|line| !line.is_empty());
+        let mut goes_on = false;
+        for line in lines {
+            assert!(line.len() <= 80, "{line}");
+            assert_eq!(goes_on, !line.starts_with("  snapctl "), "{line}");
+            goes_on = line.ends_with(" \\");
+        }
+        assert!(!goes_on, "{examples}");
+    }
+}
+
 #[test]
 fn the_exit_statuses_are_in_the_help() {
     let help = snapctl(None, &["--help"]).stdout;
