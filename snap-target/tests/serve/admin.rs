@@ -60,6 +60,20 @@ impl Client {
         answer.map(tonic::Response::into_inner)
     }
 
+    /// Makes a subsystem that nobody may connect to yet.
+    pub fn create_subsystem(&self, nqn: &str) {
+        let request = v1::CreateSubsystemRequest {
+            nqn: nqn.to_owned(),
+            ..v1::CreateSubsystemRequest::default()
+        };
+        self.call(async |channel| {
+            SubsystemServiceClient::new(channel)
+                .create_subsystem(request)
+                .await
+        })
+        .unwrap();
+    }
+
     pub fn attach(&self, request: v1::AttachNamespaceRequest) -> Result<v1::Namespace, Status> {
         let answer = self.call(async |channel| {
             NamespaceServiceClient::new(channel)
@@ -219,17 +233,7 @@ fn hosts_see_and_reach_what_they_may() {
     let client = Client::connect(&socket);
     let other = "nqn.2026-11.io.example:other";
     let (a, b) = ("nqn.2026-11.io.example:a", "nqn.2026-11.io.example:b");
-    client
-        .call(async |channel| {
-            let request = v1::CreateSubsystemRequest {
-                nqn: other.to_owned(),
-                ..v1::CreateSubsystemRequest::default()
-            };
-            SubsystemServiceClient::new(channel)
-                .create_subsystem(request)
-                .await
-        })
-        .unwrap();
+    client.create_subsystem(other);
     client.attach(source(other, "mem:1MiB")).unwrap();
     let only_a = v1::Visibility {
         to: Some(To::Only(v1::HostList {

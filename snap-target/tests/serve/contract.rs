@@ -7,7 +7,6 @@ use admin_proto::v1::host_service_client::HostServiceClient;
 use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
 use admin_proto::v1::stats_service_client::StatsServiceClient;
 use admin_proto::v1::subscribe_response::Message;
-use admin_proto::v1::subsystem_service_client::SubsystemServiceClient;
 use admin_proto::v1::visibility::To;
 use initiator::{Initiator, Options};
 use tonic::{Code, Status, Streaming};
@@ -301,17 +300,7 @@ fn a_host_that_is_refused_is_an_event() {
     let (socket, arguments) = with_admin(&folder);
     let target = start(&arguments, &[]);
     let client = Client::connect(&socket);
-    client
-        .call(async |channel| {
-            let request = v1::CreateSubsystemRequest {
-                nqn: OTHER.to_owned(),
-                ..v1::CreateSubsystemRequest::default()
-            };
-            SubsystemServiceClient::new(channel)
-                .create_subsystem(request)
-                .await
-        })
-        .unwrap();
+    client.create_subsystem(OTHER);
     let mut stream = subscribe(
         &client,
         v1::SubscribeRequest {
