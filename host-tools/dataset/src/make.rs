@@ -14,6 +14,7 @@ use crate::catalogue::Catalogue;
 use crate::collect::locator;
 use crate::disk::{self, Disk, Filesystem, Partition};
 use crate::manifest::{self, Manifest};
+use crate::measure::Measured;
 use crate::scan::{FileId, Scan};
 use crate::storage::{self, Pieces, Storage};
 use crate::survey::Surveyed;
@@ -154,8 +155,10 @@ impl Plan<'_> {
     }
 
     /// A function of all that is presented.
-    fn uuid(&self, digests: &[[u8; 32]], measured: &[Measured]) -> [u8; 16] {
-        let changed = measured.iter().map(|it| ((it.view, it.entry), it.sha256));
+    fn uuid(&self, digests: &[[u8; 32]], measured: &[Changed]) -> [u8; 16] {
+        let changed = measured
+            .iter()
+            .map(|it| ((it.view, it.entry), it.measured.sha256));
         let changed: HashMap<_, _> = changed.collect();
         let digest_of = |view: usize, entry: usize, file: FileId| {
             let source = || digests.get(file.0 as usize).copied().unwrap_or_default();
@@ -281,7 +284,7 @@ impl Plan<'_> {
     }
 
     /// What each file presents that is not its source's bytes.
-    fn measure(&self) -> Result<Vec<Measured>, DatasetError> {
+    fn measure(&self) -> Result<Vec<Changed>, DatasetError> {
         let mut changed = Vec::new();
         for (view, presented) in self.views.iter().enumerate() {
             let mut entries: Vec<usize> = presented.changed.keys().copied().collect();
@@ -296,13 +299,13 @@ impl Plan<'_> {
             let file = file.and_then(|id| self.scan.file(id)).ok_or_else(lost)?;
             let source = file.open()?;
             let presentation = presentation.ok_or_else(lost)?;
-            let sha256 = measure::sha256(&source, &file.path, presentation)?;
+            let measured = measure::measure(&source, &file.path, presentation)?;
             source.check()?;
-            Ok(Measured {
+            Ok(Changed {
                 view,
                 entry,
                 bytes: presentation.bytes(),
-                sha256,
+                measured,
             })
         })
     }
@@ -310,11 +313,11 @@ impl Plan<'_> {
 
 /// What a view presents of a file that it changes.
 #[derive(Debug, Clone)]
-pub(crate) struct Measured {
+pub(crate) struct Changed {
     pub(crate) view: usize,
     pub(crate) entry: usize,
     pub(crate) bytes: u64,
-    pub(crate) sha256: [u8; 32],
+    pub(crate) measured: Measured,
 }
 
 fn own_stream(

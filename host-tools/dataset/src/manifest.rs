@@ -1,10 +1,14 @@
 //! What is known of a disk: where its bytes come from, how they are stored, and what was made of them.
 
+use std::collections::BTreeMap;
+
+use formats::Dtype;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use transforms::Loss;
 use volume::write::Written;
 
-use crate::make::{Measured, Plan};
+use crate::make::{Changed, Plan};
 use crate::scan::Scan;
 
 /// The version of the document.
@@ -21,7 +25,7 @@ pub(crate) struct Manifest<'a> {
     /// What was written.
     pub(crate) streams: &'a [Written],
     /// What changed.
-    pub(crate) measured: &'a [Measured],
+    pub(crate) measured: &'a [Changed],
 }
 
 impl Manifest<'_> {
@@ -91,20 +95,49 @@ impl Manifest<'_> {
         let view = self.plan.views.get(index);
         let changes = view.into_iter().flat_map(|view| &view.changes);
         let measured = self.measured.iter().filter(|it| it.view == index);
+        let mut losses: BTreeMap<(Dtype, Dtype), Loss> = BTreeMap::new();
+        for ((from, to), loss) in measured.clone().flat_map(|it| &it.measured.losses) {
+            let types = (Dtype::from(*from), Dtype::from(*to));
+            losses.entry(types).or_default().append(loss);
+        }
         json!({
             "name": view.map(|view| view.name.as_str()),
-            "changes": changes.map(|((from, to), bytes)| json!({
-                "from": from.to_string(),
-                "to": to.to_string(),
+            "changes": changes.map(|(types, bytes)| json!({
+                "from": types.0.to_string(),
+                "to": types.1.to_string(),
                 "source_bytes": bytes,
+                "loss": losses.get(types).map(loss_json),
             })).collect::<Vec<_>>(),
             "changed_files": measured.filter_map(|it| Some(json!({
                 "path": self.plan.scan.entries.get(it.entry)?.shown(),
                 "bytes": it.bytes,
-                "sha256": hex(&it.sha256),
+                "sha256": hex(&it.measured.sha256),
+                "losses": it.measured.losses.iter().map(|((from, to), loss)| json!({
+                    "from": from.name(),
+                    "to": to.name(),
+                    "loss": loss_json(loss),
+                })).collect::<Vec<_>>(),
             }))).collect::<Vec<_>>(),
         })
     }
+}
+
+/// What rounding did to values. Errors are absolute, of numbers that are finite before and behind it.
+#[must_use]
+pub fn loss_json(loss: &Loss) -> Value {
+    json!({
+        "elements": loss.elements,
+        "largest_error": loss.largest_error(),
+        "rms_error": loss.rms_error(),
+        "worst": loss.worst.map(|worst| json!({
+            "source": worst.source,
+            "presented": worst.presented,
+        })),
+        "saturated": loss.saturated,
+        "vanished": loss.vanished,
+        "nans": loss.nans,
+        "infinities": loss.infinities,
+    })
 }
 
 /// What the volume holds of it, for whoever does not mount the disk: all of it, or where that is long, what is said of the whole.

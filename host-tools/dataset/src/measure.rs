@@ -1,16 +1,18 @@
 //! What a view presents, byte by byte, before a volume holds it: digests, and the values that a conversion meets.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 
 use formats::{ByteSource, Part, Presentation};
-use sha2::digest::DynDigest;
-use sha2::{Sha256, Sha512};
+use sha2::Sha256;
 use transforms::{
-    Chain, Decoder, ElementType, OutSegments, PackedWindow, TransformError, ViewChain,
+    Chain, Decoder, ElementType, Loss, LossMeter, OutSegments, PackedWindow, TransformError,
+    ViewChain,
 };
 
 use crate::DatasetError;
+use crate::hash::NamedHash;
 
 /// Source bytes that are converted at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -20,8 +22,8 @@ pub trait Sink {
     /// The next of them.
     fn bytes(&mut self, presented: &[u8]);
 
-    /// What they were in the source, where they are converted: called before [`bytes`](Sink::bytes), with whole elements.
-    fn converted(&mut self, _stored: (ElementType, &[u8]), _presented: (ElementType, &[u8])) {}
+    /// What they were in the source, and what they become, where they are converted: called before [`bytes`](Sink::bytes), with whole elements.
+    fn converted(&mut self, _stored: (ElementType, &[u8]), _presented: ElementType) {}
 }
 
 /// Gives all that `presentation` presents of `source` to `sink`.
@@ -72,7 +74,7 @@ pub fn feed(
                     read(&mut buffer, offset + at, chunk)?;
                     convert(&decoder, *stored, &buffer, &mut out)
                         .map_err(|error| failed(at, error))?;
-                    sink.converted((*stored, &buffer), (*presented, &out));
+                    sink.converted((*stored, &buffer), *presented);
                     sink.bytes(&out);
                 }
             }
@@ -119,25 +121,71 @@ fn convert(
     )
 }
 
-/// The SHA-256 of what is presented.
+/// What is presented of a file: its digest, and what rounding lost, by the types before and behind it.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// Of the presented bytes.
+    pub sha256: [u8; 32],
+    /// Of conversions of floating point.
+    pub losses: BTreeMap<(ElementType, ElementType), Loss>,
+}
+
+/// Goes through all that is presented.
 ///
 /// # Errors
 /// As [`feed`].
-pub fn sha256(
+pub fn measure(
     source: &dyn ByteSource,
     path: &Path,
     presentation: &Presentation,
-) -> Result<[u8; 32], DatasetError> {
+) -> Result<Measured, DatasetError> {
     use sha2::Digest;
-    struct Hash(Sha256);
-    impl Sink for Hash {
+    struct All {
+        hash: Sha256,
+        meters: BTreeMap<(ElementType, ElementType), LossMeter>,
+        failed: Option<TransformError>,
+    }
+    impl Sink for All {
         fn bytes(&mut self, presented: &[u8]) {
-            Digest::update(&mut self.0, presented);
+            Digest::update(&mut self.hash, presented);
+        }
+        fn converted(&mut self, (from, stored): (ElementType, &[u8]), to: ElementType) {
+            if from.is_integer() || to.is_integer() {
+                return;
+            }
+            let meter = match self.meters.entry((from, to)) {
+                Entry::Occupied(there) => Ok(there.into_mut()),
+                Entry::Vacant(free) => meter(from, to).map(|meter| free.insert(meter)),
+            };
+            if let Err(error) = meter.and_then(|meter| meter.add(stored)) {
+                self.failed.get_or_insert(error);
+            }
         }
     }
-    let mut hash = Hash(Sha256::new());
-    feed(source, path, presentation, &mut hash)?;
-    Ok(hash.0.finalize().into())
+    let mut all = All {
+        hash: Sha256::new(),
+        meters: BTreeMap::new(),
+        failed: None,
+    };
+    feed(source, path, presentation, &mut all)?;
+    if let Some(error) = all.failed {
+        let what = format!("{}: measuring it:", path.display());
+        return Err(DatasetError::data(what, error.to_string()));
+    }
+    let losses = all.meters.into_iter();
+    Ok(Measured {
+        sha256: all.hash.finalize().into(),
+        losses: losses
+            .map(|(types, meter)| (types, meter.finish()))
+            .collect(),
+    })
+}
+
+fn meter(from: ElementType, to: ElementType) -> Result<LossMeter, TransformError> {
+    LossMeter::new(
+        &Chain::from_steps(&[], from)?,
+        &ViewChain::parse(to.name(), from)?,
+    )
 }
 
 /// The hashes of what is presented, as an index asks for them by name; hexadecimal.
@@ -150,7 +198,7 @@ pub(crate) fn hashes(
     presentation: &Presentation,
     names: &[&str],
 ) -> Result<BTreeMap<String, String>, DatasetError> {
-    struct Hashes(Vec<(String, Box<dyn DynDigest>)>);
+    struct Hashes(Vec<(String, NamedHash)>);
     impl Sink for Hashes {
         fn bytes(&mut self, presented: &[u8]) {
             for (_, hash) in &mut self.0 {
@@ -160,24 +208,18 @@ pub(crate) fn hashes(
     }
     let mut hashes = Hashes(Vec::new());
     for name in names {
-        let hash: Box<dyn DynDigest> = match *name {
-            "sha256" => Box::new(<Sha256 as Default>::default()),
-            "sha512" => Box::new(<Sha512 as Default>::default()),
-            name => {
-                let why = format!(
-                    "its index has {name} hashes, and of changed shards only sha256 and sha512 are made; write the dataset with one of these, or without"
-                );
-                return Err(DatasetError::refused(format!("{}:", path.display()), why));
-            }
-        };
+        let hash = NamedHash::new(name).ok_or_else(|| {
+            let why = format!(
+                "its index has {name} hashes, which are not made here for a changed shard; known are {}",
+                NamedHash::KNOWN.join(", ")
+            );
+            DatasetError::refused(format!("{}:", path.display()), why)
+        })?;
         hashes.0.push(((*name).to_owned(), hash));
     }
     if !names.is_empty() {
         feed(source, path, presentation, &mut hashes)?;
     }
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let finished = hashes.0.into_iter();
-    Ok(finished
-        .map(|(name, hash)| (name, hex(&hash.finalize())))
-        .collect())
+    Ok(finished.map(|(name, hash)| (name, hash.finish())).collect())
 }

@@ -1,6 +1,6 @@
 //! What each precision presents: types, headers and indexes that match.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -229,7 +229,8 @@ impl View {
         let mut open = Vec::new();
         for (index, entry, id) in folder.files() {
             let belongs = match folder.format(id) {
-                Format::SafetensorsIndex | Format::Zip => true,
+                Format::SafetensorsIndex => folder.has_some_of(id),
+                Format::Zip => true,
                 Format::Unknown => entry.name() == model::CONFIG.as_bytes(),
                 format => is_weights(format),
             };
@@ -423,6 +424,17 @@ impl<'a> Folder<'a> {
     fn pair(&self, id: FileId) -> Option<(&'a crate::Recognised, FileId)> {
         let recognised = self.catalogue.get(id)?;
         Some((recognised, recognised.index?))
+    }
+
+    /// Whether any of the files that belong to this one are here. A hub's blobs have other names than their index says.
+    fn has_some_of(&self, id: FileId) -> bool {
+        let listed = self.catalogue.get(id).map(|it| &it.description.companions);
+        let listed = listed.into_iter().flatten().filter_map(|it| match it {
+            formats::Companion::Listed(name) => Some(name.as_bytes()),
+            _ => None,
+        });
+        let names: HashSet<&[u8]> = self.files().map(|(_, entry, _)| entry.name()).collect();
+        listed.into_iter().any(|name| names.contains(name))
     }
 
     fn open(&self, id: FileId) -> Result<OpenFile<'a>, DatasetError> {

@@ -47,6 +47,11 @@ impl Storing<'_> {
                 path.rsplit('/').next().unwrap_or_default(),
             ))
         })?;
+        if chain.contract().is_lossy() {
+            return Err(Failure::usage(anyhow!(
+                "{text} rounds, and what a disk stores are the sources' exact bytes: present them rounded, with --present-as"
+            )));
+        }
         Ok(Stored {
             chain,
             frame_bytes: self.frame_bytes,

@@ -166,3 +166,149 @@ fn what_breaks_its_formats_rules_is_refused_or_kept() {
     folder.done(["cp", "v.xio", "c"]);
     assert!(folder.read("c/short.npy") == npy);
 }
+
+/// The data of a file and what its header says, without the padding that differs: views have their data at 4,096.
+fn without_padding(name: &str, file: &[u8]) -> (String, Vec<u8>) {
+    if name.ends_with(".safetensors") {
+        let header = usize::try_from(u64::from_le_bytes(file[..8].try_into().unwrap())).unwrap();
+        let (header, data) = file[8..].split_at(header);
+        return (
+            String::from_utf8_lossy(header).trim_end().to_owned(),
+            data.to_vec(),
+        );
+    }
+    if name.ends_with(".npy") {
+        let end = 10 + usize::from(u16::from_le_bytes(file[8..10].try_into().unwrap()));
+        let words = String::from_utf8_lossy(&file[10..end]);
+        let words: Vec<&str> = words.split_whitespace().collect();
+        return (words.join(" "), file[end..].to_vec());
+    }
+    (String::new(), file.to_vec())
+}
+
+fn copy_folder(from: &str, folder: &Folder, to: &str) -> Vec<String> {
+    fs::create_dir_all(folder.path(to)).unwrap();
+    let mut names = Vec::new();
+    for entry in fs::read_dir(formats(from)).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        fs::copy(
+            formats(&format!("{from}/{name}")),
+            folder.path(&format!("{to}/{name}")),
+        )
+        .unwrap();
+        names.push(name);
+    }
+    names.sort();
+    names
+}
+
+/// A model as a hub's cache has it, and a dataset of shards: rounded, as the formats' own writers round and write.
+#[test]
+fn floats_are_presented_as_their_own_writers_write_them() {
+    for command in ["pack", "map"] {
+        let folder = Folder::new();
+        let model = copy_folder("model/f32", &folder, "d/blobs");
+        fs::create_dir_all(folder.path("d/snapshots/main")).unwrap();
+        for (number, name) in model.iter().enumerate() {
+            let blob = format!("d/blobs/{number:040x}");
+            fs::rename(folder.path(&format!("d/blobs/{name}")), folder.path(&blob)).unwrap();
+            let link = folder.path(&format!("d/snapshots/main/{name}"));
+            symlink(format!("../../blobs/{number:040x}"), link).unwrap();
+        }
+        let rules = "half:*norm*=keep,bf16";
+        folder.done([command, "d", "--present-as", rules, "-o", "v.xio"]);
+        folder.done(["verify", "v.xio"]);
+        folder.done(["cp", "v.xio", "c"]);
+        for name in &model {
+            let found = folder.read(&format!("c/snapshots/main/{name}"));
+            let wanted = fs::read(formats(&format!("model/bf16/{name}"))).unwrap();
+            assert!(
+                without_padding(name, &found) == without_padding(name, &wanted),
+                "{command} {name}"
+            );
+        }
+        let inspected: serde_json::Value =
+            serde_json::from_str(&folder.done(["inspect", "v.xio", "--json"])).unwrap();
+        assert_eq!(inspected["views"][0]["lossy"], true);
+        let manifest = &inspected["views"][0]["manifest"];
+        let change = &manifest["views"][0]["changes"][0];
+        assert_eq!(
+            (&change["from"], &change["to"]),
+            (&"f32".into(), &"bf16".into())
+        );
+        assert!(change["loss"]["rms_error"].is_f64(), "{change}");
+        let text = folder.done(["inspect", "v.xio"]);
+        assert!(text.contains("some of them rounded"), "{text}");
+    }
+}
+
+#[test]
+fn shards_and_their_index_are_presented_together() {
+    let folder = Folder::new();
+    let names = copy_folder("mds/f32", &folder, "d");
+    folder.done(["pack", "d", "--present-as", "f16", "-o", "v.xio"]);
+    folder.done(["verify", "v.xio"]);
+    folder.done(["cp", "v.xio", "c"]);
+    for name in names {
+        let found = folder.read(&format!("c/{name}"));
+        let wanted = fs::read(formats(&format!("mds/f16/{name}"))).unwrap();
+        assert!(
+            found == wanted,
+            "{name}: {}",
+            String::from_utf8_lossy(&found)
+        );
+    }
+}
+
+#[test]
+fn what_was_lost_is_told() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    // Kept, rounded by 2^-12 to 1, too large for f16, too small for it, no number.
+    let values = [1.0f32, 1.0 + 1.0 / 4096.0, 70_000.0, 1e-9, f32::NAN];
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    folder.write("d/x.bin", &bytes);
+    let arguments = [
+        "pack",
+        "d",
+        "--as",
+        "x.bin=f32",
+        "--present-as",
+        "source,f16",
+        "-o",
+        "v.xio",
+    ];
+    let ran = folder.xio(arguments);
+    assert_eq!(ran.status, 0);
+    let told = "note: d/x.bin: nothing in the file says its type: its reader has to be told the changed one\n";
+    assert_eq!(ran.stderr, told);
+    folder.done(["cp", "v.xio", "c"]);
+    assert_eq!(folder.read("c/source/x.bin"), bytes);
+    assert_eq!(
+        folder.read("c/f16/x.bin"),
+        [0, 0x3C, 0, 0x3C, 0, 0x7C, 0, 0, 0, 0x7E]
+    );
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&folder.read("c/.xio/manifest.json")).unwrap();
+    assert_eq!(manifest["lossy"], true);
+    let loss = &manifest["views"][1]["changes"][0]["loss"];
+    let count = |name: &str| loss[name].as_u64().unwrap();
+    assert_eq!(
+        (
+            count("elements"),
+            count("saturated"),
+            count("vanished"),
+            count("nans")
+        ),
+        (5, 1, 1, 1)
+    );
+    assert_eq!(loss["largest_error"], 1.0 / 4096.0);
+    folder.fails(
+        2,
+        "f16 rounds, and what a disk stores are the sources' exact bytes: present them rounded, with --present-as",
+        &["pack", "d", "--as", "x.bin=f32", "--store-as", "f16", "-o", "w.xio"],
+    );
+}
