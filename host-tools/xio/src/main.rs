@@ -16,6 +16,7 @@ mod inspect;
 mod layout;
 mod local;
 mod map;
+mod metered;
 mod pack;
 mod progress;
 mod stdout;

@@ -7,16 +7,20 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::anyhow;
+use dataset::manifest::loss_json;
 use serde_json::json;
-use transforms::{Chain, ElementType, ViewChain};
+use transforms::{Chain, ElementType, Loss, ViewChain};
 use volume::identity::uuid_text;
-use volume::write::{self, ExtentSpec, FileOutput, Finished, Options, StreamSpec, Writer, Written};
+use volume::write::{
+    self, ExtentSpec, FileOutput, Finished, Options, StreamSpec, ViewSpec, Writer, Written,
+};
 
 use crate::cli;
 use crate::disk;
 use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::layout::Layout;
+use crate::metered::{Metered, Passed};
 use crate::progress::Progress;
 use crate::stdout::print_line;
 use printout::size::{grouped, rounded};
@@ -158,17 +162,77 @@ pub fn pack(plan: &Plan) -> Result<Finished, Failure> {
     let mut done_bytes = 0;
     let mut extents = Vec::new();
     let mut position = 0;
+    let mut lossy = Vec::new();
     for path in &plan.inputs {
-        let stream = add_file(&mut writer, plan, path, done_bytes, &progress)
+        let (stream, passed) = add_file(&mut writer, plan, path, done_bytes, &progress)
             .map_err(|failure| failure.about(shown(path)))?;
+        lossy.extend(passed.map(|passed| (path, passed, stream.clone())));
         done_bytes += stream.source_bytes;
         let gap = plan.layout.gap_before(position);
         extents.push(ExtentSpec::Zero { bytes: gap });
         extents.push(whole(&stream));
         position += gap + stream.source_bytes;
     }
-    writer.add_view(&plan.name, extents)?;
+    let view = ViewSpec {
+        name: plan.name.clone(),
+        manifest: (!lossy.is_empty()).then(|| manifest(plan, &lossy)),
+        lossy: !lossy.is_empty(),
+    };
+    writer.add_view(view, extents)?;
     Ok(writer.finish()?)
+}
+
+/// What a view of rounded values says: where they come from, and what was lost.
+fn manifest(plan: &Plan, lossy: &[(&PathBuf, Passed, Written)]) -> Vec<u8> {
+    let chain = &plan.spec.chain;
+    let from = chain.source().name();
+    let mut whole = Loss::default();
+    for (_, passed, _) in lossy {
+        whole.append(&passed.loss);
+    }
+    let bytes: u64 = lossy.iter().map(|(_, passed, _)| passed.bytes).sum();
+    let document = json!({
+        "xio_manifest": 1,
+        "writer": WRITER,
+        "lossy": true,
+        "sources": lossy.iter().map(|(path, passed, stream)| json!({
+            "path": shown(path),
+            "bytes": passed.bytes,
+            "sha256": hex(&stream.sha256),
+            "format": "raw elements",
+        })).collect::<Vec<_>>(),
+        "streams": lossy.iter().map(|(_, passed, stream)| json!({
+            "elements": stream.elements,
+            "type": from,
+            "stored_chain": chain.to_string(),
+            "steps": chain.steps().iter().map(|step| json!({
+                "transform": step.id.0,
+                "version": step.version,
+                "parameter": step.parameter,
+            })).collect::<Vec<_>>(),
+            "stored_bytes": stream.stored_bytes,
+            "sha256": hex(&stream.elements_sha256),
+            "loss": loss_json(&passed.loss),
+        })).collect::<Vec<_>>(),
+        "views": [{
+            "name": plan.name,
+            "changes": [{
+                "from": from,
+                "to": chain.to_string(),
+                "source_bytes": bytes,
+                "loss": loss_json(&whole),
+            }],
+            // What is presented is what the stream holds, whose digest it has.
+            "changed_files": lossy.iter().map(|(path, _, stream)| json!({
+                "path": shown(path),
+                "bytes": stream.source_bytes,
+                "sha256": hex(&stream.elements_sha256),
+            })).collect::<Vec<_>>(),
+        }],
+    });
+    let mut text = serde_json::to_vec_pretty(&document).unwrap_or_default();
+    text.push(b'\n');
+    text
 }
 
 fn add_file(
@@ -177,14 +241,20 @@ fn add_file(
     path: &Path,
     done_bytes: u64,
     progress: &Progress,
-) -> Result<Written, Failure> {
+) -> Result<(Written, Option<Passed>), Failure> {
     let mut on_progress = |now: write::Progress| progress.set(done_bytes + now.source_bytes);
     let mut input: Box<dyn Read + Send> = if is_stdin(path) {
         Box::new(io::stdin())
     } else {
         Box::new(File::open(path).map_err(|error| Failure::system(anyhow!("{error}")))?)
     };
-    Ok(writer.add_stream(&plan.spec, &mut *input, &mut on_progress)?)
+    if !plan.spec.chain.contract().is_lossy() {
+        let written = writer.add_stream(&plan.spec, &mut *input, &mut on_progress)?;
+        return Ok((written, None));
+    }
+    let mut metered = Metered::new(input, &plan.spec.chain).map_err(Failure::usage)?;
+    let written = writer.add_stream(&plan.spec, &mut metered, &mut on_progress)?;
+    Ok((written, Some(metered.finish())))
 }
 
 /// All of a stream, as it was.

@@ -103,10 +103,12 @@ Stored chains (--store-as): steps joined by '+', element steps before block step
   none                 as it is
   u8 u16 u32 u64       each value in a narrower or wider integer type, checked (also i8 i16 i32 i64)
   bitpack:K            each value in K bits, 1 to 32, checked
+  f16 bf16 f32 f64     floats in another type; a narrower one rounds to nearest even, and only with --dtype
   shuffle              bytes of equal significance together, frame by frame
   lz4  lz4hc[:LEVEL]   compressed, frame by frame
   zstd:LEVEL           compressed, frame by frame
-A value that does not fit is an error with its place, and no volume is written. Nothing is ever truncated.
+A value that does not fit is an error with its place, and no volume is written. Nothing is ever truncated. What rounding lost is
+measured, and told by 'xio inspect'.
 
 Presented types (--present-as):
   source               the exact bytes of the inputs; what is presented when nothing is said
@@ -122,6 +124,7 @@ Examples:
   xio pack shards --gpt --pad -o shards.xio
   xio pack corpus --as '*.bin=u16' --store '*.bin=bitpack:16+lz4' --store '*.json=zstd:9' -o corpus.xio
   xio pack tokens.bin --dtype u32 --store-as u16+lz4 -o tokens.xio
+  xio pack embeddings.bin --dtype f32 --store-as f16+zstd:3 -o embeddings.xio
   xio pack shard-*.bin --dtype u32 --store-as bitpack:18+zstd:3 --frame 256KiB -o shards.xio
   zcat tokens.gz | xio pack - --dtype u32 --name tokens --store-as u16 -o tokens.xio
 
