@@ -145,12 +145,27 @@ def test_resize(report: Report, host: OperatedHost) -> None:
         expect_that("the file system is larger", int(host.do("df -k /mnt | tail -1").split()[1]) > blocks + 150 * 1024)
         expect("what was there", host.do("cat /mnt/file").strip(), "kept")
         host.do(f"umount /mnt && e2fsck -f -n {device}")
-    with report.test("a disk in use grows under I/O, and every byte is right"):
-        device = host.wait_device(3)
-        host.begin_verify(device, "grow")
-        refused = host.target.try_snapctl("namespace", "resize", NQN, "3", "--size", "16MiB")
+    with report.test("a disk grows and shrinks under I/O, another comes and goes beside it, and every byte is right"):
+        disk = host.target.folder / "grow.raw"
+        with disk.open("wb") as file:
+            file.truncate(64 * MIB)
+        host.target.snapctl("namespace", "attach", NQN, f"file:{disk}", "--nsid", "4", "--lba", "512")
+        device = host.wait_device(4)
+        # Each size leaves the 48 MiB that are written.
+        host.begin_verify(device, "grow", 2 * FIO_SECONDS)
+        for mib in (128, 96, 192):
+            host.wait_for_io(device)
+            host.target.snapctl("namespace", "resize", NQN, "4", "--size", f"{mib}MiB", "--force")
+            host.wait_for(f"the disk has {mib} MiB", lambda size=mib * MIB: host.size_bytes(device) == size)
+            host.target.snapctl("namespace", "attach", NQN, "mem:1MiB", "--nsid", "5")
+            host.wait_device(5)
+            host.target.snapctl("namespace", "detach", NQN, "5")
+            host.wait_for("it is gone", lambda: host.device(5) is None)
+        refused = host.target.try_snapctl("namespace", "resize", NQN, "4", "--size", "64MiB")
         expect("a smaller size without --force: exit status", refused.returncode, 5)
+        host.wait_for_io(device)
         host.end_verify("grow")
+        host.target.snapctl("namespace", "detach", NQN, "4")
 
 
 def test_reset_and_reconnect(report: Report, host: OperatedHost) -> None:
