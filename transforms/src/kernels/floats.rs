@@ -241,15 +241,14 @@ pub(crate) unsafe fn convert(
     assert!(src.len() / from.bytes() >= count);
     debug_assert!(isa.is_available());
     let src = src.as_ptr();
-    // SAFETY: the source was asserted, the place and the instruction set are promised by the caller.
-    let mut done = unsafe {
-        match isa {
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2_floats::convert(from, to, src, place, count),
-            #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512_floats::convert(from, to, src, place, count),
-            _ => 0,
-        }
+    let mut done = match isa {
+        // SAFETY: the source was asserted, the place and the instruction set are promised by the caller.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx2 => unsafe { avx2_floats::convert(from, to, src, place, count) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Isa::Avx512 => unsafe { avx512_floats::convert(from, to, src, place, count) },
+        _ => 0,
     };
     while done < count {
         let now = (count - done).min(STEP_ELEMENTS);
