@@ -14,7 +14,7 @@ use namespace::{Done, Engine, Found, Io, NamespaceError, NamespaceKey};
 use nvme::controller::reservation::HostId;
 use nvme::controller::{
     BlockRange, CommandError, ControllerId, ControllerLimits, CopyFormats, IoCommand,
-    NamespaceSet as NamespaceInfos, parse_io,
+    NamespaceInfo, NamespaceSet as NamespaceInfos, parse_io,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
@@ -65,6 +65,8 @@ pub(crate) struct IoQueue {
     endings: Vec<Ending>,
     /// By slot: the last command, as it was when it came. What a namespace has become meanwhile changes nothing for it.
     commands: Vec<Option<IoCommand>>,
+    /// By slot: the UUID of the namespace that its command named when it came.
+    named: Vec<Option<[u8; 16]>>,
     /// Halves of fused operations.
     halves: Halves,
     /// Requests that the engine has.
@@ -135,6 +137,7 @@ impl IoQueue {
             places: vec![Place::Here; usize::from(entries)],
             endings: Vec::new(),
             commands: vec![None; usize::from(entries)],
+            named: vec![None; usize::from(entries)],
             halves: Halves::new(entries),
             in_flight: 0,
             waiting_reads: VecDeque::new(),
@@ -273,6 +276,10 @@ impl IoQueue {
         self.meter.begin(slot, sqe, &self.namespaces);
         self.share.begun(self.meter.now_ns());
         self.outstanding += 1;
+        let named = self.namespaces.get(sqe.nsid()).map(|info| info.uuid);
+        if let Some(place) = self.named.get_mut(slot.index()) {
+            *place = named;
+        }
         let parsed = match self.reservation(slot) {
             Some(command) if self.link.machine.command(slot).fuse() == 0 => {
                 if let Some(place) = self.commands.get_mut(slot.index()) {
@@ -378,9 +385,9 @@ impl IoQueue {
     }
 
     fn submit(&mut self, slot: Slot, nsid: u32, io: Io, key: Key, engine: &mut Engine) {
-        // What the command waited for may have taken long: the namespace may be gone, or another.
-        let Some(info) = self.namespaces.get(Nsid(nsid)) else {
-            return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
+        let info = self.namespaces.get(Nsid(nsid));
+        let Some(info) = info.filter(|info| self.means(slot, info)) else {
+            return self.fail_with_half(slot, Status::INVALID_NAMESPACE.dnr());
         };
         let namespace = NamespaceKey::from_bits(info.handle);
         if let Err(status) = self.permit(slot, engine) {
@@ -398,6 +405,13 @@ impl IoQueue {
         if let Some(done) = engine.submit(namespace, io, snapshot, token(key, slot)) {
             self.done(slot, done);
         }
+    }
+
+    /// Whether a command named this disk. What it waited for, its data or memory, may have taken long: the namespace may be gone, and its number
+    /// another disk's by now. One that was given another size is the same disk.
+    fn means(&self, slot: Slot, info: &NamespaceInfo) -> bool {
+        let named = self.named.get(slot.index()).copied().flatten();
+        named.is_none_or(|uuid| uuid == info.uuid)
     }
 
     /// The engine has answered.

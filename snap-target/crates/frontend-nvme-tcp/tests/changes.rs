@@ -9,25 +9,20 @@ mod support;
 
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::mpsc;
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use frontend_nvme_tcp::{
-    Admin, AdminError, Closed, Control, EventSink, Frontend, FrontendConfig, Gone, Service,
-    SuccessFlag, TargetEvent, bind, subsystem,
-};
+use frontend_nvme_tcp::{AdminError, Closed, Gone, TargetEvent, bind, subsystem};
 use initiator::{DiscoveryRecord, Initiator, Options, discover};
-use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
+use namespace::{Identity, Namespace};
 use nvme::controller::{ControllerLimits, HostPolicy, Referral, Transport, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::{Nsid, Status};
-use reactor::{Ring, RingConfig};
-use store::{OpenOptions, SharedStore, StoreSpec};
 use support::held::Gate;
 use support::raw::Queue;
+use support::served::{Target, disk, memory_of, nqn};
 use support::target::{NQN, memory};
-use telemetry::{EventKind, Telemetry, TelemetryConfig};
+use telemetry::EventKind;
 
 /// Namespace Attribute Notices, and Discovery Log Page Change Notification.
 const NAMESPACES: u32 = 1 << 8;
@@ -39,121 +34,6 @@ const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 
 fn names(records: &[DiscoveryRecord]) -> Vec<&str> {
     records.iter().map(|it| it.subnqn.as_str()).collect()
-}
-
-/// Two reactors that serve nothing until they are told to.
-struct Target {
-    admin: Admin,
-    telemetry: Arc<Telemetry>,
-    events: mpsc::Receiver<TargetEvent>,
-    controls: Vec<Control>,
-    reactors: Vec<JoinHandle<()>>,
-}
-
-impl Target {
-    fn start() -> Target {
-        let (sender, events) = mpsc::sync_channel(1024);
-        let limits = ControllerLimits::default();
-        let service = Service::empty(&limits, SuccessFlag::Always, EventSink::new(sender));
-        let service = Arc::new(service.unwrap());
-        let telemetry = Telemetry::new(&TelemetryConfig {
-            reactors: 2,
-            ..TelemetryConfig::default()
-        });
-        let mut known = Vec::new();
-        let mut reactors = Vec::new();
-        let mut introductions = Vec::new();
-        for reactor in 0..2 {
-            let (ready, made) = mpsc::channel();
-            let (introduce, introduced) = mpsc::channel::<Vec<_>>();
-            let config = FrontendConfig {
-                reactor,
-                service: service.clone(),
-            };
-            let engine_config = EngineConfig {
-                telemetry: telemetry.reactor(reactor),
-                ..EngineConfig::default()
-            };
-            reactors.push(thread::spawn(move || {
-                let ring = Ring::new(&RingConfig::default()).unwrap();
-                let none = NamespaceSet::default();
-                let engine = Engine::new(&ring, &none, &engine_config).unwrap();
-                let peer = engine.peer();
-                let mut frontend = Frontend::new(ring, engine, config, None).unwrap();
-                ready.send((frontend.control(), peer)).unwrap();
-                let (controls, peers): (Vec<_>, Vec<_>) =
-                    introduced.recv().unwrap().into_iter().unzip();
-                frontend.share_frames(&peers);
-                frontend.run(&controls).unwrap();
-            }));
-            known.push(made.recv().unwrap());
-            introductions.push(introduce);
-        }
-        for introduce in introductions {
-            introduce.send(known.clone()).unwrap();
-        }
-        let controls: Vec<_> = known.into_iter().map(|(control, _)| control).collect();
-        Target {
-            admin: Admin::new(controls[0].clone()),
-            telemetry,
-            events,
-            controls,
-            reactors,
-        }
-    }
-
-    /// A target that serves one subsystem to any host, and its address.
-    fn serving() -> (Target, String) {
-        let target = Target::start();
-        target.create(NQN, HostPolicy::Any);
-        let address = target.listen(1);
-        (target, address)
-    }
-
-    fn create(&self, nqn: &str, hosts: HostPolicy) {
-        let limits = ControllerLimits::default();
-        let subsystem = subsystem(Nqn::parse(nqn).unwrap(), hosts, limits);
-        self.admin.create_subsystem(subsystem).unwrap();
-    }
-
-    fn listen(&self, port_id: u16) -> String {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        self.admin.add_listener(port_id, listener).unwrap();
-        address
-    }
-
-    fn attach(&self, namespace: &Arc<Namespace>) -> Result<(), AdminError> {
-        self.admin
-            .attach(&nqn(), namespace.clone(), Visibility::All)
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        for control in &self.controls {
-            control.stop();
-        }
-        for reactor in self.reactors.drain(..) {
-            if !thread::panicking() {
-                reactor.join().unwrap();
-            }
-        }
-    }
-}
-
-fn nqn() -> Nqn {
-    Nqn::parse(NQN).unwrap()
-}
-
-fn disk(nsid: u32, store: SharedStore) -> Arc<Namespace> {
-    let identity = Identity::of_raw("test", &nsid.to_le_bytes());
-    Arc::new(Namespace::of_store(nsid, store, identity, 4096))
-}
-
-fn memory_of(bytes: u64) -> SharedStore {
-    let spec = StoreSpec::Mem { bytes };
-    SharedStore::open(&spec, OpenOptions::read_write()).unwrap()
 }
 
 fn two_queues() -> Options {
@@ -487,6 +367,18 @@ fn listeners_and_referrals_come_and_go_and_discovery_tells() {
         target.admin.remove_listener(1),
         Err(AdminError::NoListener { port_id: 1 })
     );
+
+    let other = "nqn.2026-11.io.example:other";
+    target.create(other, HostPolicy::Only(Vec::new()));
+    watcher.log_page(0x70, 1024);
+    watcher.send_event_request();
+    // Nobody is connected to it, so nothing else happens.
+    let watching = HostPolicy::Only(vec![Nqn::parse(host).unwrap()]);
+    let name = Nqn::parse(other).unwrap();
+    target.admin.set_hosts(&name, watching).unwrap();
+    assert_eq!(watcher.response().dw0, DISCOVERY_CHANGED);
+    let records = u64::from_le_bytes(watcher.log_page(0x70, 1024)[8..16].try_into().unwrap());
+    assert_eq!(records, 3, "both subsystems and the service, each at one");
 
     let referral = Referral {
         transport: Transport::Tcp,

@@ -206,7 +206,10 @@ impl Desk {
             }
             Request::DeleteSubsystem(nqn, reply) => self.delete_subsystem(&nqn, reply),
             Request::SetHosts(nqn, hosts, reply) => match self.registry.set_hosts(&nqn, hosts) {
-                Some(denied) => self.end_and_answer(denied, reply),
+                Some(denied) => {
+                    self.answer_all_async_events();
+                    self.end_and_answer(denied, reply);
+                }
                 None => reply.send(Err(AdminError::NoSubsystem { nqn })),
             },
             Request::Attach(nqn, namespace, visibility, reply) => {

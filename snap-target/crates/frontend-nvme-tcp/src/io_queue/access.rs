@@ -98,6 +98,11 @@ impl IoQueue {
 
     /// Its keys are there.
     pub(super) fn reserve_with_keys(&mut self, slot: Slot, key: Key) {
+        let nsid = self.link.machine.command(slot).nsid();
+        let info = self.namespaces.get(nsid);
+        if !info.is_some_and(|info| self.means(slot, info)) {
+            return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
+        }
         match self.link.take_buffer(slot) {
             Some(keys) => self.ask_desk(slot, keys.to_vec(), key),
             None => self.fail(slot, Status::INTERNAL_ERROR, None),

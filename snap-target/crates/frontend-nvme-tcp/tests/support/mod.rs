@@ -5,4 +5,5 @@
 pub mod held;
 pub mod keeper;
 pub mod raw;
+pub mod served;
 pub mod target;

@@ -387,6 +387,11 @@ impl Queue {
         self.send(sqe(opcode, nsid, cdw), Data::InCapsule(data))
     }
 
+    /// Any command whose data are asked for; not waited for.
+    pub fn send_remote(&mut self, opcode: u8, nsid: u32, cdw: [u32; 3], bytes: u32) -> u16 {
+        self.send(sqe(opcode, nsid, cdw), Data::Remote(bytes))
+    }
+
     /// A half of a fused operation, FUSE 1 or 2, that brings data in its capsule; not waited for.
     pub fn send_half(&mut self, fuse: u8, opcode: u8, cdw: [u32; 3], data: &[u8]) -> u16 {
         let mut sqe = sqe(opcode, 1, cdw);
