@@ -7,13 +7,15 @@ use crate::limits::{MARKS_CUT_MAX, MARKS_MAX};
 use crate::{KeepError, Keeper, RecordKind, Saved};
 
 /// The marks of one namespace, shared by all reactors. Where nothing is marked, a read or write pays one atomic load.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Marks {
     shared: Arc<Shared>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
+    /// Bytes of a block.
+    lba_bytes: u32,
     any: AtomicBool,
     lists: Mutex<Lists>,
 }
@@ -38,11 +40,24 @@ struct Range {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// What a record begins with.
-const MAGIC: [u8; 8] = *b"XIOMARK1";
+/// What a record begins with: this, and the bytes of a block, since the same disk may be served in other blocks one day.
+const MAGIC: [u8; 8] = *b"XIOMARK2";
+/// The same of an earlier record, which does not say them.
+const MAGIC_OF_ANY_BLOCK: [u8; 8] = *b"XIOMARK1";
 const RANGE_BYTES: usize = 16;
 
 impl Marks {
+    /// No marks, of a namespace with such blocks.
+    pub(crate) fn new(lba_bytes: u32) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                lba_bytes,
+                any: AtomicBool::new(false),
+                lists: Mutex::default(),
+            }),
+        }
+    }
+
     /// The first marked block of these.
     pub(crate) fn first_of(&self, lba: u64, blocks: u64) -> Option<u64> {
         if !self.shared.any.load(Ordering::Acquire) {
@@ -75,8 +90,29 @@ impl Marks {
             return Err(TooMany);
         }
         self.force(&mut lists, in_force);
-        lists.keep(kept, keeper, saved);
+        self.keep(&mut lists, kept, keeper, saved);
         Ok(())
+    }
+
+    /// Forgets what lies from `end` on: the blocks that will be there were never marked. A restart finds no marks beyond a namespace's end, so
+    /// nobody waits until that is saved.
+    pub(crate) fn cut(&self, end: u64, keeper: &dyn Keeper) {
+        let mut lists = self.lock();
+        let beyond = Range::of(end, u64::MAX);
+        let (in_force, kept) = (
+            without(&lists.in_force, beyond),
+            without(&lists.kept, beyond),
+        );
+        let changes = kept != lists.kept;
+        self.force(&mut lists, in_force);
+        if changes {
+            let saved: Saved = Box::new(|result| {
+                if let Err(error) = result {
+                    tracing::warn!(%error, "marks beyond the end that a namespace had are not forgotten");
+                }
+            });
+            self.keep(&mut lists, kept, keeper, saved);
+        }
     }
 
     /// Begins to save that blocks which were written are not marked any more; `saved` is told how it ended, and [`Marks::removed`] is to be told
@@ -93,7 +129,7 @@ impl Marks {
         if kept.len() > MARKS_CUT_MAX {
             return Err(TooMany);
         }
-        lists.keep(kept, keeper, saved);
+        self.keep(&mut lists, kept, keeper, saved);
         Ok(())
     }
 
@@ -108,6 +144,13 @@ impl Marks {
         self.force(&mut lists, in_force);
     }
 
+    /// Under the lock, so that saves begin in the order of the changes.
+    fn keep(&self, lists: &mut Lists, kept: Vec<Range>, keeper: &dyn Keeper, saved: Saved) {
+        let record = encode(&kept, self.shared.lba_bytes);
+        lists.kept = kept;
+        keeper.save(RecordKind::Uncorrectable, record, saved);
+    }
+
     fn force(&self, lists: &mut Lists, in_force: Vec<Range>) {
         self.shared
             .any
@@ -120,7 +163,7 @@ impl Marks {
         let Some(record) = keeper.load(RecordKind::Uncorrectable)? else {
             return Ok(());
         };
-        let ranges = decode(&record).ok_or_else(|| KeepError {
+        let ranges = decode(&record, self.shared.lba_bytes).ok_or_else(|| KeepError {
             kind: RecordKind::Uncorrectable,
             why: "it is not a list of marked blocks".to_owned(),
         })?;
@@ -136,15 +179,6 @@ impl Marks {
             .lists
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Lists {
-    /// Under the lock, so that saves begin in the order of the changes.
-    fn keep(&mut self, kept: Vec<Range>, keeper: &dyn Keeper, saved: Saved) {
-        let record = encode(&kept);
-        self.kept = kept;
-        keeper.save(RecordKind::Uncorrectable, record, saved);
     }
 }
 
@@ -199,11 +233,12 @@ fn without(ranges: &[Range], less: Range) -> Vec<Range> {
 }
 
 /// An empty list is an empty record.
-fn encode(ranges: &[Range]) -> Vec<u8> {
+fn encode(ranges: &[Range], lba_bytes: u32) -> Vec<u8> {
     if ranges.is_empty() {
         return Vec::new();
     }
     let mut record = MAGIC.to_vec();
+    record.extend(u64::from(lba_bytes).to_le_bytes());
     for range in ranges {
         record.extend(range.start.to_le_bytes());
         record.extend(range.end.to_le_bytes());
@@ -211,12 +246,35 @@ fn encode(ranges: &[Range]) -> Vec<u8> {
     record
 }
 
-fn decode(record: &[u8]) -> Option<Vec<Range>> {
+/// The marks of a record, in blocks of so many bytes: one that has a marked byte is marked.
+fn decode(record: &[u8], lba_bytes: u32) -> Option<Vec<Range>> {
     if record.is_empty() {
         return Some(Vec::new());
     }
-    let list = record.strip_prefix(&MAGIC)?;
-    if list.len() % RANGE_BYTES != 0 || list.len() / RANGE_BYTES > MARKS_CUT_MAX {
+    let lba_bytes = u64::from(lba_bytes);
+    if let Some(list) = record.strip_prefix(&MAGIC_OF_ANY_BLOCK) {
+        return decode_list(list);
+    }
+    let (kept_bytes, list) = record.strip_prefix(&MAGIC)?.split_first_chunk()?;
+    let kept_bytes = u64::from_le_bytes(*kept_bytes);
+    let ranges = decode_list(list)?;
+    if kept_bytes == lba_bytes {
+        return Some(ranges);
+    }
+    ranges.into_iter().try_fold(Vec::new(), |ranges, range| {
+        let range = Range {
+            start: range
+                .start
+                .checked_mul(kept_bytes)?
+                .checked_div(lba_bytes)?,
+            end: range.end.checked_mul(kept_bytes)?.div_ceil(lba_bytes),
+        };
+        (range.start < range.end).then(|| with(&ranges, range))
+    })
+}
+
+fn decode_list(list: &[u8]) -> Option<Vec<Range>> {
+    if !list.len().is_multiple_of(RANGE_BYTES) || list.len() / RANGE_BYTES > MARKS_CUT_MAX {
         return None;
     }
     let number = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_le_bytes);
@@ -247,6 +305,8 @@ mod tests {
     use crate::Forgetful;
     use proptest::prelude::*;
 
+    const LBA_BYTES: u32 = 4096;
+
     fn ignore() -> Saved {
         Box::new(|_| {})
     }
@@ -255,7 +315,7 @@ mod tests {
         /// Against one flag a block.
         #[test]
         fn marks_are_what_a_flag_for_each_block_would_be(steps in prop::collection::vec((any::<bool>(), 0..64u64, 1..20u64), 0..40)) {
-            let marks = Marks::default();
+            let marks = Marks::new(LBA_BYTES);
             let mut model = [false; 84];
             for (add, lba, blocks) in steps {
                 let changed = if add {
@@ -280,21 +340,22 @@ mod tests {
                 }
                 let kept = marks.lock().kept.clone();
                 prop_assert_eq!(&kept, &marks.lock().in_force);
-                prop_assert_eq!(decode(&encode(&kept)), Some(kept));
+                prop_assert_eq!(decode(&encode(&kept, LBA_BYTES), LBA_BYTES), Some(kept));
             }
         }
 
         /// Any record: no panic.
         #[test]
-        fn any_record_is_survived(tail in prop::collection::vec(any::<u8>(), 0..100), magic in any::<bool>()) {
-            let record = if magic { [&MAGIC[..], &tail].concat() } else { tail };
-            let _list = decode(&record);
+        fn any_record_is_survived(tail in prop::collection::vec(any::<u8>(), 0..100), magic in 0..3_usize) {
+            let magic = [&MAGIC[..], &MAGIC_OF_ANY_BLOCK, &[]][magic];
+            let record = [magic, &tail].concat();
+            let _list = decode(&record, LBA_BYTES);
         }
     }
 
     #[test]
     fn a_mark_goes_when_no_restart_brings_it_back() {
-        let marks = Marks::default();
+        let marks = Marks::new(LBA_BYTES);
         let removal = || marks.remove(5, 4, &Forgetful, ignore()).unwrap();
         marks.add(4, 4, &Forgetful, ignore()).unwrap();
         removal();
@@ -312,7 +373,7 @@ mod tests {
 
     #[test]
     fn one_range_too_many_changes_nothing() {
-        let marks = Marks::default();
+        let marks = Marks::new(LBA_BYTES);
         for at in 0..MARKS_MAX as u64 {
             assert_eq!(marks.add(at * 3, 2, &Forgetful, ignore()), Ok(()));
         }
@@ -329,5 +390,31 @@ mod tests {
         assert_eq!(marks.remove(2, 1, &Forgetful, ignore()), Ok(()));
         marks.removed(2, 1);
         assert_eq!(marks.add(over + 9, 1, &Forgetful, ignore()), Err(TooMany));
+    }
+
+    #[test]
+    fn marks_are_of_bytes_whatever_the_blocks_are_at_the_next_start() {
+        let of = |pairs: &[(u64, u64)]| {
+            let ranges = pairs.iter().map(|&(start, end)| Range { start, end });
+            ranges.collect::<Vec<_>>()
+        };
+        let small = of(&[(7, 9), (20, 21), (30, 48)]);
+        let record = encode(&small, 512);
+        assert_eq!(decode(&record, 512), Some(small));
+        assert_eq!(
+            decode(&record, 4096),
+            Some(of(&[(0, 6)])),
+            "0..2, 2..3, 3..6"
+        );
+        let large = encode(&of(&[(1, 2)]), 4096);
+        assert_eq!(decode(&large, 512), Some(of(&[(8, 16)])));
+        for lba_bytes in [0, 1 << 60] {
+            let mut record = large.clone();
+            record[8..16].copy_from_slice(&u64::to_le_bytes(lba_bytes));
+            record[24..32].copy_from_slice(&u64::MAX.to_le_bytes());
+            assert_eq!(decode(&record, 512), None, "{lba_bytes}");
+        }
+        let earlier = [&MAGIC_OF_ANY_BLOCK[..], &large[16..]].concat();
+        assert_eq!(decode(&earlier, 512), Some(of(&[(1, 2)])));
     }
 }

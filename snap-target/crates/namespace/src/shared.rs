@@ -107,7 +107,7 @@ impl Namespace {
             backing: Backing::Raw(store),
             fence: WriteFence::default(),
             gate: WriteGate::default(),
-            marks: Marks::default(),
+            marks: Marks::new(lba_bytes),
             access: AccessGate::default(),
             keeper: Forgetful::keeper(),
         }
@@ -129,10 +129,10 @@ impl Namespace {
             blocks: volume.block_count(),
             write_protected: true,
             optimal_read_bytes: optimal_read_bytes(&volume),
-            backing: Backing::View { volume, stores },
             fence: WriteFence::default(),
             gate: WriteGate::default(),
-            marks: Marks::default(),
+            marks: Marks::new(volume.lba_bytes()),
+            backing: Backing::View { volume, stores },
             access: AccessGate::default(),
             keeper: Forgetful::keeper(),
         }
@@ -149,6 +149,9 @@ impl Namespace {
         self.marks = old.marks.clone();
         self.access = old.access.clone();
         self.keeper = old.keeper.clone();
+        if self.blocks > old.blocks {
+            self.marks.cut(old.blocks, &*self.keeper);
+        }
         self
     }
 

@@ -297,3 +297,66 @@ fn a_damaged_record_is_not_taken_for_none() {
     namespace.keeper = notebook;
     assert!(namespace.restore_marks().is_err());
 }
+
+/// A namespace whose end is drawn back and moved out again: what is there by then nobody has marked.
+#[test]
+fn what_grows_has_no_marks_of_what_was_there_before() {
+    let (notebook, store) = (Arc::new(Notebook::default()), memory(100));
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    bench.run(0, 1, mark(10, 1)).unwrap();
+    let first = record(&notebook);
+    bench.run(0, 1, mark(49, 20)).unwrap();
+    let whole = kept(&store, &notebook);
+    let mut cut = disk(1, store.clone()).succeeding(&whole);
+    cut.blocks = 50;
+    let again = disk(1, store.clone()).succeeding(&cut);
+    assert_ne!(record(&notebook), first, "block 49 is marked still");
+    let mut bench = Bench::new(1, vec![again]);
+    assert!(bench.read(1, 50, 50).is_ok());
+    for lba in [10, 49] {
+        let error = bench.read(1, lba, 1).unwrap_err();
+        assert!(matches!(error, NamespaceError::Uncorrectable { lba: at, .. } if at == lba));
+    }
+    // The same after a restart.
+    bench.write(1, 49, &pattern(1, 1)).unwrap();
+    assert_eq!(record(&notebook), first);
+}
+
+/// Served in other blocks, a disk has the marks where it had them.
+#[test]
+fn marks_stay_where_they_were_when_the_blocks_are_others() {
+    let (notebook, store) = (Arc::new(Notebook::default()), memory(128));
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    // The last 512-byte block of 4 KiB, and the first of the next.
+    bench.run(0, 1, mark(15, 2)).unwrap();
+    drop(bench);
+    let identity = disk(1, store.clone()).identity;
+    let mut large = Namespace::of_store(1, store.clone(), identity, 4096);
+    large.keeper = notebook.clone();
+    large.restore_marks().unwrap();
+    let mut bench = Bench::new(1, vec![large]);
+    let read = |bench: &mut Bench, lba| {
+        let into = None;
+        bench
+            .run(
+                0,
+                1,
+                Io::Read {
+                    lba,
+                    blocks: 1,
+                    into,
+                },
+            )
+            .is_ok()
+    };
+    let readable: Vec<bool> = (0..16).map(|lba| read(&mut bench, lba)).collect();
+    let marked = [1, 2];
+    for (lba, readable) in readable.into_iter().enumerate() {
+        assert_eq!(readable, !marked.contains(&lba), "block {lba}");
+    }
+    drop(bench);
+    let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+    for (lba, is_readable) in [(14, true), (15, false), (16, false), (17, true)] {
+        assert_eq!(bench.read(1, lba, 1).is_ok(), is_readable, "block {lba}");
+    }
+}
