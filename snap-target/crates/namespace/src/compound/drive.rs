@@ -239,7 +239,14 @@ impl Engine {
             found.filter(|index| !self.attached[*index].retired)
         };
         let Some(index) = found else {
-            return self.part_ended(parent, Err(NamespaceError::Detached { key }));
+            // A flush of all is of those that are there.
+            let is_flush = matches!(part, Part::Flush { .. });
+            let gone = if is_flush {
+                Ok(None)
+            } else {
+                Err(NamespaceError::Detached { key })
+            };
+            return self.part_ended(parent, gone);
         };
         let is_write = part.is_write();
         let work = match self.part_work(index, part) {

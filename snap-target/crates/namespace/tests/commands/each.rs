@@ -295,6 +295,14 @@ fn one_flush_serves_all_namespaces_and_reports_the_one_that_fails() {
         matches!(error, NamespaceError::Store { nsid: 3, .. }),
         "{error}"
     );
+    // One that is being detached, or is gone, is none of those that are there.
+    let mut bench = Bench::new(1, disks(memory(8)));
+    let (all, second) = (flush(&bench), bench.key(2));
+    bench.reactors[0].engine.retire(second);
+    bench.run(0, 1, all).unwrap();
+    let others = vec![namespace::NamespaceKey::next(), bench.key(3)];
+    bench.run(0, 1, Io::FlushAll { others }).unwrap();
+    let mut bench = Bench::new(1, disks(faulty.store()));
     // FUA on a read flushes what it presents.
     let read =
         |nsid: u32, bench: &mut Bench| bench.run(0, nsid, Io::ReadDurable { lba: 1, blocks: 2 });
