@@ -212,6 +212,7 @@ impl Desk {
         self.end_old_aborts(now);
         self.end_old_preempts(now);
         self.end_old_saves(now);
+        self.end_old_flushes(now);
         while let Some(id) = self.registry.next_expired(now) {
             tracing::warn!(cntlid = id.0, "keep alive expired");
             self.note(EventKind::KeepAliveExpired, id);

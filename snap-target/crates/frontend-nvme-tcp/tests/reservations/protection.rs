@@ -58,6 +58,21 @@ fn a_namespace_that_is_protected_is_flushed_before_the_answer() {
     assert_eq!(set(&mut b, 0), SUCCESS);
 }
 
+/// A store that does not answer the flush: the host is told so, in time, and nothing is written any more.
+#[test]
+fn a_flush_that_is_not_answered_fails_the_command() {
+    let (gate, store) = Gate::over_flushes(memory(), 1);
+    let patience = std::time::Duration::from_millis(100);
+    let target = Target::start_impatient(disk(store), 2, patience);
+    let (mut a, mut b) = connect_both(&target);
+    assert_eq!(a.write(1), [SUCCESS; 2]);
+    assert_eq!(set(&mut a, 1), INTERNAL_ERROR);
+    assert_eq!((get(&mut b), b.write(1)), ((1, 1), [WRITE_PROTECTED; 2]));
+    gate.open();
+    assert_eq!(set(&mut b, 0), SUCCESS);
+    assert_eq!(a.write(1), [SUCCESS; 2]);
+}
+
 /// Until power cycle: nobody lifts it, and a start does. Permanent: nothing does.
 #[test]
 fn the_lasting_states_are_lifted_by_what_they_say() {

@@ -248,7 +248,7 @@ impl Desk {
         }
     }
 
-    /// When [`Desk::end_old_preempts`] or [`Desk::end_old_saves`] is next due.
+    /// When [`Desk::end_old_preempts`], [`Desk::end_old_saves`] or [`Desk::end_old_flushes`] is next due.
     pub(in crate::desk) fn states_deadline(&self) -> Option<Time> {
         let busy = self
             .states
@@ -259,6 +259,7 @@ impl Desk {
             Busy::Preempting { until, .. } | Busy::Keeping { until, .. } => Some(*until),
             Busy::Overdue(_) => None,
         })
+        .chain(self.states.flushes.deadline())
         .min()
     }
 
