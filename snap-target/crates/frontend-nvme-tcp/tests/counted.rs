@@ -252,19 +252,19 @@ fn smart_counts_commands_besides_read_and_write_by_what_they_move() {
     let (mut admin, mut io, _) = connect(&target, HOST);
     assert_eq!(smart(&mut admin), [0, 0, 0, 0]);
     assert_eq!(io.plain(0x0C, 1, [0, 0, 124]).status, 0, "Verify");
-    assert_eq!(smart(&mut admin), [0, 0, 1, 0]);
+    assert_eq!(smart(&mut admin), [1, 0, 1, 0]);
     let mut source = [0; 32];
     source[16] = 124;
     assert_eq!(io.bring(0x19, 1, [125, 0, 0], &source).status, 0, "Copy");
-    assert_eq!(smart(&mut admin), [1, 1, 1, 0]);
+    assert_eq!(smart(&mut admin), [2, 1, 1, 0]);
     assert_eq!(
         io.bring(0x05, 1, [0, 0, 0], &[0; 4096]).status,
         0,
         "Compare"
     );
-    assert_eq!(smart(&mut admin), [2, 1, 2, 0]);
+    assert_eq!(smart(&mut admin), [3, 1, 2, 0]);
     // What fails moves nothing.
     assert_ne!(io.bring(0x19, 1, [200, 0, 0], &source).status, 0);
     assert_ne!(io.bring(0x05, 1, [0, 0, 0], &[1; 4096]).status, 0);
-    assert_eq!(smart(&mut admin), [2, 1, 2, 0]);
+    assert_eq!(smart(&mut admin), [3, 1, 2, 0]);
 }

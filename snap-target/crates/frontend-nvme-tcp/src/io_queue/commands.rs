@@ -82,14 +82,22 @@ impl IoQueue {
         }
     }
 
-    /// SMART: Compare is a read, Verify a read command that returns no data; what a Copy moved was counted with its length.
+    /// SMART: Compare and Verify are reads; what a Copy moved was counted with its length.
     pub(super) fn count_other(&self, command: IoCommand) {
         match command {
             IoCommand::Compare(range) => {
                 count(&self.counters.bytes_read, u64::from(range.bytes));
                 count(&self.counters.read_commands, 1);
             }
-            IoCommand::Verify(_) => count(&self.counters.read_commands, 1),
+            IoCommand::Verify(blocks) => {
+                let info = self.namespaces.get(blocks.nsid);
+                let lba_bytes = info.map_or(0, |info| u64::from(info.lba_bytes));
+                count(
+                    &self.counters.bytes_read,
+                    u64::from(blocks.blocks) * lba_bytes,
+                );
+                count(&self.counters.read_commands, 1);
+            }
             _ => {}
         }
     }
