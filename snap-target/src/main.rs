@@ -15,6 +15,7 @@ mod manage;
 mod metrics;
 mod notify;
 mod open;
+mod open_files;
 mod refusals;
 mod report;
 mod ring;
@@ -67,6 +68,7 @@ fn run(args: &Args) -> Result<()> {
     // Before the first thread: every thread inherits the mask, and the signals wait for us.
     let signals = signal::hold()?;
     logging::report(log.clone())?;
+    open_files::raise_limit();
     let ended = daemon::start(&config, args.config.as_deref())?.run_until(&signals);
     log.report();
     ended

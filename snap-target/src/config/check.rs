@@ -397,7 +397,6 @@ fn controller_limits(section: &Section<'_>) -> Result<ControllerLimits, ConfigEr
             default.io_queues_max,
         ),
         queue_entries_max: value_or(
-            // The admin queue has room for its events and for other commands.
             section.number("queue-entries", 8..=default.queue_entries_max)?,
             default.queue_entries_max,
         ),

@@ -33,6 +33,9 @@ fn a_configured_daemon_serves_what_its_file_says() {
         [[subsystem]]
         nqn = "nqn.2026-11.io.example:configured"
         allow-any-host = true
+        [subsystem.limits]
+        transfer = "64KiB"
+        queue-entries = 8
         [[subsystem.namespace]]
         nsid = 9
         store = "mem:1MiB"
@@ -61,6 +64,9 @@ fn a_configured_daemon_serves_what_its_file_says() {
     let mut block = [0; 4096];
     host.read(1, 0, &mut block).unwrap();
     assert_eq!(block, [7; 4096]);
+    let mut disk = vec![0; 1 << 20];
+    host.read(1, 0, &mut disk).unwrap();
+    assert!(disk.iter().all(|&byte| byte == 7), "16 commands of 64 KiB");
     assert_eq!(
         status_of(host.write(1, 0, &[1; 4096])),
         Status::NAMESPACE_WRITE_PROTECTED.dnr()
@@ -102,6 +108,19 @@ fn a_subsystem_has_a_transfer_size_of_its_own() {
     assert_eq!(read(&mut io, 16).unwrap().len(), 64 << 10);
     let refused = read(&mut io, 17).unwrap_err();
     assert_eq!(refused, 0x4002, "Invalid Field in Command, DNR");
+}
+
+/// A shell's limit on open files is not the daemon's: connections are files.
+#[test]
+fn a_low_limit_on_open_files_is_raised() {
+    let target = Target::start_under("ulimit -S -n 64", &["mem:1MiB"]);
+    let queues = Options {
+        queues: 64,
+        ..Options::default()
+    };
+    let mut host = Initiator::connect(&target.address, NQN, &queues).unwrap();
+    assert_eq!(host.io_queues(), 64);
+    host.read(1, 0, &mut [0; 4096]).unwrap();
 }
 
 /// One line with the place; status 1 for a file that cannot be used, 2 for options that contradict each other.

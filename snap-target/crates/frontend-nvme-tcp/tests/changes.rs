@@ -475,3 +475,49 @@ fn the_flight_recorder_has_what_was_attached_and_detached() {
         [(EventKind::Attached, 3), (EventKind::Detached, 3)]
     );
 }
+
+/// One subsystem's MDTS and queues are smaller than those that connections are made for.
+#[test]
+fn a_subsystem_may_have_smaller_limits_than_its_connections() {
+    let target = Target::start();
+    let limits = ControllerLimits {
+        transfer_bytes_max: 8192,
+        queue_entries_max: 8,
+        ..ControllerLimits::default()
+    };
+    target.create_limited(NQN, HostPolicy::Any, limits);
+    let address = target.listen(1);
+    target.attach(&disk(1, memory())).unwrap();
+    // Its admin queue has the 32 entries of Linux's, its I/O queue eight.
+    let host = "nqn.2026-11.io.example:host";
+    let (mut admin, cntlid) = Queue::admin(&address, host, Duration::ZERO);
+    let identify = admin.fetch(0x06, 0, [1, 0, 0], 4096).unwrap();
+    assert_eq!(identify[77], 1, "MDTS");
+    let (_, refused) = Queue::try_io(&address, host, cntlid, 1);
+    assert_eq!(
+        refused.status,
+        Status::CONNECT_INVALID_PARAMETERS.dnr().to_wire() >> 1
+    );
+    let mut io = Queue::io_of(&address, host, cntlid, 8);
+    let too_long = Status::INVALID_FIELD.dnr().to_wire() >> 1;
+    assert_eq!(io.read_beyond(0, 3).status, too_long);
+    let write = io.send_long_write(0, 3);
+    let answer = io.response();
+    assert_eq!((answer.cid, answer.status), (write, too_long));
+    io.write(0, 7);
+    assert_eq!(io.response().status, 0);
+    assert_eq!(
+        io.fetch(0x02, 1, [0, 0, 1], 8192).unwrap()[..4096],
+        [7; 4096]
+    );
+    // What it may not have: longer ones.
+    let name = Nqn::parse("nqn.2026-11.io.example:large").unwrap();
+    let large = ControllerLimits {
+        transfer_bytes_max: 2 << 20,
+        ..ControllerLimits::default()
+    };
+    let refused = target
+        .admin
+        .create_subsystem(subsystem(name, HostPolicy::Any, large));
+    assert_eq!(refused, Err(AdminError::Connection));
+}

@@ -114,6 +114,14 @@ impl Queue {
         queue
     }
 
+    /// An I/O queue of so many entries, QID 1.
+    pub fn io_of(address: &str, host: &str, cntlid: u16, entries: u16) -> Queue {
+        let mut queue = Queue::open(address);
+        queue.send_connect_sized(NQN, 1, entries - 1, cntlid, host, Duration::ZERO);
+        assert_eq!(queue.response().status, 0);
+        queue
+    }
+
     /// An I/O queue with data digests.
     pub fn io_with_digests(address: &str, host: &str, cntlid: u16, qid: u16) -> Queue {
         let mut queue = Queue::open_with(address, true);
@@ -149,9 +157,21 @@ impl Queue {
         host: &str,
         keep_alive: Duration,
     ) {
+        self.send_connect_sized(subsystem, qid, 31, cntlid, host, keep_alive);
+    }
+
+    fn send_connect_sized(
+        &mut self,
+        subsystem: &str,
+        qid: u16,
+        sqsize_z: u16,
+        cntlid: u16,
+        host: &str,
+        keep_alive: Duration,
+    ) {
         let mut sqe = fabrics(0x01);
         sqe[42..44].copy_from_slice(&qid.to_le_bytes());
-        sqe[44..46].copy_from_slice(&31_u16.to_le_bytes());
+        sqe[44..46].copy_from_slice(&sqsize_z.to_le_bytes());
         let kato_ms = u32::try_from(keep_alive.as_millis()).unwrap();
         sqe[48..52].copy_from_slice(&kato_ms.to_le_bytes());
         let mut data = [0; 1024];

@@ -1,5 +1,6 @@
 //! Get and Set Features (Base, "Get Features command", "Set Features command", "Feature Identifiers").
 
+use super::identify::WARNING_TEMPERATURE_K;
 use super::keep_alive::KeepAlive;
 use super::timestamp::Timestamp;
 use super::{CopyFormats, NamespaceSet};
@@ -11,9 +12,6 @@ use nvme_spec::feature::{
 use nvme_spec::reservation::{NotificationType, notification_mask};
 use nvme_spec::{Nsid, Sqe, Status};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
-
-/// Largest over-temperature threshold: never reached.
-const TEMPERATURE_OVER_DEFAULT: u16 = 0xFFFF;
 
 /// A feature's value as the command returns it.
 #[derive(Debug, PartialEq, Eq)]
@@ -119,7 +117,7 @@ impl Features {
     pub fn new(io_queues_max: u16) -> Features {
         Features {
             arbitration: 0,
-            temperature_over_k: TEMPERATURE_OVER_DEFAULT,
+            temperature_over_k: WARNING_TEMPERATURE_K,
             temperature_under_k: 0,
             error_recovery: Vec::new(),
             notification_masks: Vec::new(),

@@ -34,6 +34,12 @@ const COPY_RANGES_MAX_Z: u8 = (COPY_RANGES_MAX - 1) as u8;
 /// SQES and CQES: entries have exactly 64 and 16 bytes.
 const SQES: u8 = 0x66;
 const CQES: u8 = 0x44;
+/// CQT (TP4129): this long after an association was lost nothing of it begins any more. What a store still has then keeps other hosts' writes to
+/// that namespace waiting, so that none of them is overtaken.
+const QUIESCE_MS: u16 = 1000;
+/// WCTEMP, as Base recommends, and CCTEMP: neither may be 0. Nothing here has a temperature that would reach them.
+pub(super) const WARNING_TEMPERATURE_K: u16 = 0x157;
+const CRITICAL_TEMPERATURE_K: u16 = WARNING_TEMPERATURE_K + 10;
 /// FRMW: one firmware slot, read-only.
 const FRMW: u8 = 0b0011;
 /// NMIC bit 0: may be attached to several controllers.
@@ -130,6 +136,11 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
         return id;
     }
     id.cntrltype = ControllerType::IO.0;
+    id.cqt_ms = U16::new(QUIESCE_MS);
+    (id.wctemp_k, id.cctemp_k) = (
+        U16::new(WARNING_TEMPERATURE_K),
+        U16::new(CRITICAL_TEMPERATURE_K),
+    );
     id.ctratt = U32::new(ctratt::HOST_ID_128 | ctratt::RESERVATIONS_NEED_HOST_ID);
     id.lpa = lpa::COMMANDS_SUPPORTED | lpa::EXTENDED_DATA | lpa::SUPPORTED_LOG_PAGES;
     id.cmic = cmic::MULTIPLE_PORTS | cmic::MULTIPLE_CONTROLLERS;

@@ -135,7 +135,7 @@ impl Registry {
     ) -> Result<Admitted, Completion> {
         let (role, namespaces) = self.role(&request, context.local)?;
         let queue_entries_max = match &role {
-            Role::Io { subsystem } => subsystem.limits.queue_entries_max,
+            Role::Io { subsystem } => subsystem.limits.admin_queue_entries_max(),
             Role::Discovery { target, .. } => target.discovery_limits().queue_entries_max,
         };
         let entries = entries(&request, queue_entries_max)?;

@@ -11,8 +11,11 @@ use std::time::Duration;
 /// NN: the greatest NSID.
 pub const NAMESPACES_MAX: u32 = 1024;
 
-/// Entries of a discovery controller's queue, as hosts have them (Base: at least 32): any host may connect one and take no answers.
-const DISCOVERY_QUEUE_ENTRIES_MAX: u16 = 32;
+/// Entries that an admin queue may always have (Base, "Discovery Log Page Entry": ASQSZ is at least 32): Linux asks for no fewer.
+const ADMIN_QUEUE_ENTRIES_MIN: u16 = 32;
+
+/// Entries of a discovery controller's queue, as hosts have them: any host may connect one and take no answers.
+const DISCOVERY_QUEUE_ENTRIES_MAX: u16 = ADMIN_QUEUE_ENTRIES_MIN;
 
 /// Most data that an admin command may bring.
 pub const ADMIN_DATA_IN_BYTES_MAX: u32 = 4096;
@@ -137,7 +140,7 @@ pub struct ControllerLimits {
     pub memory_per_host_bytes: u64,
     /// I/O queues of one controller.
     pub io_queues_max: u16,
-    /// Entries of a queue (CAP.MQES + 1).
+    /// Entries of an I/O queue (CAP.MQES + 1). An admin queue may have 32 all the same.
     pub queue_entries_max: u16,
     /// Data of one command: a power of two of at least 8 KiB (MDTS; a limit of one page has no value there).
     pub transfer_bytes_max: u32,
@@ -217,7 +220,7 @@ impl ControllerLimits {
             ),
             (self.async_events_max >= 1, "async_events_max is 0"),
             (
-                u16::from(self.async_events_max) < self.queue_entries_max,
+                u16::from(self.async_events_max) < self.admin_queue_entries_max(),
                 "async_events_max leaves no entry of the admin queue for other commands",
             ),
             (self.aborts_max >= 1, "aborts_max is 0"),
@@ -250,10 +253,15 @@ impl ControllerLimits {
         (self.capsule_data_bytes + SQE_LEN) / 16
     }
 
+    /// Entries of an admin queue (ASQSZ).
+    pub(super) fn admin_queue_entries_max(&self) -> u16 {
+        self.queue_entries_max.max(ADMIN_QUEUE_ENTRIES_MIN)
+    }
+
     /// The limits of a connection that serves these controllers.
     pub fn connection(&self) -> TargetLimits {
         TargetLimits {
-            queue_entries_max: self.queue_entries_max,
+            queue_entries_max: self.admin_queue_entries_max(),
             capsule_data_bytes: self.capsule_data_bytes,
             transfer_bytes_max: self.transfer_bytes_max,
             ..TargetLimits::default()
@@ -365,7 +373,6 @@ impl Target {
             ..ControllerLimits::default()
         };
         of_all.fold(alone, |all, limits| ControllerLimits {
-            queue_entries_max: all.queue_entries_max.min(limits.queue_entries_max),
             transfer_bytes_max: all.transfer_bytes_max.min(limits.transfer_bytes_max),
             async_events_max: all.async_events_max.min(limits.async_events_max),
             ..all

@@ -373,16 +373,24 @@ fn a_silent_host_expires() {
     assert!(host.registry.deadline().is_some());
 }
 
-/// A discovery queue is no longer than the connections that are made for the subsystems, and no longer than hosts need.
+/// Linux's admin queues have 32 entries, whatever a subsystem's I/O queues may have: one with short queues keeps no host out, and none of the others'.
 #[test]
-fn a_discovery_queue_fits_the_subsystems_limits() {
-    for (of_subsystem, entries) in [(16, 16), (32, 32), (64, 32)] {
-        let mut registry = registry(|subsystem| subsystem.limits.queue_entries_max = of_subsystem);
-        let (sqe, data) = connect_command(0, entries - 1, 0xFFFF, DISCOVERY);
-        let admitted = connect(&mut registry, &sqe, &data).unwrap();
-        assert_eq!(admitted.entries, entries);
-        let (sqe, data) = connect_command(0, entries, 0xFFFF, DISCOVERY);
-        assert_eq!(connect(&mut registry, &sqe, &data), invalid(44));
+fn an_admin_queue_has_room_for_32_entries() {
+    for (of_subsystem, of_admin) in [(8, 32), (32, 32), (64, 64)] {
+        for (subsystem, entries) in [(SUBSYSTEM, of_admin), (DISCOVERY, 32)] {
+            let mut registry =
+                registry(|subsystem| subsystem.limits.queue_entries_max = of_subsystem);
+            let (sqe, data) = connect_command(0, entries - 1, 0xFFFF, subsystem);
+            let admitted = connect(&mut registry, &sqe, &data).unwrap();
+            assert_eq!(admitted.entries, entries);
+            let (sqe, data) = connect_command(0, entries, 0xFFFF, subsystem);
+            assert_eq!(connect(&mut registry, &sqe, &data), invalid(44));
+        }
+        let limits = ControllerLimits {
+            queue_entries_max: of_subsystem,
+            ..ControllerLimits::default()
+        };
+        assert_eq!(limits.connection().queue_entries_max, of_admin);
     }
 }
 

@@ -39,6 +39,11 @@ fn an_io_controller_describes_itself() {
     );
     assert_eq!(u16_at(&id, 320), 10, "KAS");
     assert_eq!(
+        (u16_at(&id, 266), u16_at(&id, 268), u16_at(&id, 386)),
+        (343, 353, 1000),
+        "WCTEMP, CCTEMP, CQT"
+    );
+    assert_eq!(
         (id[512], id[513], u16_at(&id, 514)),
         (0x66, 0x44, 64),
         "SQES, CQES, MAXCMD"
