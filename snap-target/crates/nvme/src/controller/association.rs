@@ -361,15 +361,15 @@ impl Controller {
         self.notifications.page()
     }
 
-    /// The discovery log; empty for an I/O controller.
-    pub(super) fn discovery_log(&self) -> Vec<u8> {
+    /// A part of the discovery log; none beyond its end. For an I/O controller it is empty.
+    pub(super) fn discovery_log(&self, offset: u64, bytes: u32) -> Option<Vec<u8>> {
         match &self.role {
             Role::Discovery {
                 target,
                 local,
                 generation,
-            } => discovery::log(target, *generation, &self.host, *local),
-            Role::Io { .. } => Vec::new(),
+            } => discovery::log(target, *generation, &self.host, *local, offset, bytes),
+            Role::Io { .. } => Some(Vec::new()),
         }
     }
 

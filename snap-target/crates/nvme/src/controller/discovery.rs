@@ -1,7 +1,7 @@
 //! The discovery log page (Base, "Discovery Log Page").
 
 use super::Transport;
-use super::subsystem::Target;
+use super::subsystem::{Subsystem, Target};
 use crate::nqn::Nqn;
 use nvme_spec::discovery::{
     AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, EFLAG_DUPLICATE_RETURNED_INFORMATION,
@@ -12,6 +12,13 @@ use nvme_spec::fabrics::CNTLID_DYNAMIC;
 use nvme_spec::{U16, U64};
 use std::net::{IpAddr, SocketAddr};
 use zerocopy::{FromZeros, IntoBytes};
+
+/// Bytes of the log's header, and of a record.
+const RECORD_BYTES: u64 = 1024;
+const _: () = assert!(
+    size_of::<DiscoveryLogHeader>() as u64 == RECORD_BYTES
+        && size_of::<DiscoveryLogEntry>() as u64 == RECORD_BYTES
+);
 
 /// ASQSZ of a discovery service that we know nothing of but its place (Base: at least 32 entries).
 const REFERRED_QUEUE_ENTRIES: u16 = 32;
@@ -38,71 +45,120 @@ pub struct Referral {
     pub port_id: u16,
 }
 
-/// The whole log as this host sees it through the connection at `local`: one record for each of its subsystems and each listener, then the
-/// referrals, then this service itself at each listener (Base, "Discovery Log Page": SUBTYPE 03h).
-pub(super) fn log(target: &Target, generation: u64, host: &Nqn, local: SocketAddr) -> Vec<u8> {
-    let mut records = Vec::new();
-    let visible = target
-        .subsystems()
-        .iter()
-        .filter(|subsystem| subsystem.hosts.allows(host));
-    for subsystem in visible {
-        for listener in target.listeners() {
-            let entries = subsystem.limits.queue_entries_max;
-            let mut record = record(listener, local, entries);
-            if let Some(record) = &mut record {
-                record.subtype = SubsystemType::NVM.0;
-                record.subnqn = subsystem.nqn.to_field();
-            }
-            records.extend(record);
-        }
-    }
-    records.extend(target.referrals().iter().filter_map(referral));
-    records.extend(current(target, local));
-    let mut header = DiscoveryLogHeader::new_zeroed();
-    header.generation = U64::new(generation);
-    header.records = U64::new(records.len() as u64);
-    let mut log = header.as_bytes().to_vec();
-    for record in &records {
-        log.extend_from_slice(record.as_bytes());
-    }
-    log
+/// What a record of the log is about.
+#[derive(Clone, Copy)]
+enum Entry<'a> {
+    /// A subsystem at a listener.
+    Subsystem(&'a Subsystem, &'a Listener),
+    /// Another discovery service.
+    Referral(&'a Referral),
+    /// This service at a listener.
+    Current(&'a Listener),
 }
 
-/// The records of this service: with keep alive and events, hosts may stay connected to it.
-fn current(target: &Target, local: SocketAddr) -> Vec<DiscoveryLogEntry> {
+/// `bytes` of the log from `offset` on, as this host sees it through the connection at `local`: one record for each of its subsystems and each
+/// listener, then the referrals, then this service itself at each listener (Base, "Discovery Log Page": SUBTYPE 03h). Shorter where the log ends;
+/// none where it ends before `offset`. Only what is asked for is made: there can be thousands of records, and hosts read them in small pieces.
+pub(super) fn log(
+    target: &Target,
+    generation: u64,
+    host: &Nqn,
+    local: SocketAddr,
+    offset: u64,
+    bytes: u32,
+) -> Option<Vec<u8>> {
+    let entries: Vec<Entry<'_>> = entries(target, host).collect();
+    let blocks = 1 + entries.len() as u64;
+    if offset > blocks * RECORD_BYTES {
+        return None;
+    }
+    let end = (offset + u64::from(bytes)).div_ceil(RECORD_BYTES);
+    let (from, to) = (offset / RECORD_BYTES, end.min(blocks));
+    let mut part = Vec::new();
+    if from == 0 {
+        let mut header = DiscoveryLogHeader::new_zeroed();
+        header.generation = U64::new(generation);
+        header.records = U64::new(entries.len() as u64);
+        part.extend_from_slice(header.as_bytes());
+    }
+    let place = |block: u64| usize::try_from(block.saturating_sub(1)).unwrap_or(usize::MAX);
+    let wanted = entries.get(place(from)..place(to)).unwrap_or(&[]);
+    for record in wanted.iter().map(|entry| entry.record(target, local)) {
+        part.extend_from_slice(record.as_bytes());
+    }
+    let begun = usize::try_from(offset % RECORD_BYTES).unwrap_or(0);
+    part.drain(..begun.min(part.len()));
+    Some(part)
+}
+
+fn entries<'a>(target: &'a Target, host: &Nqn) -> impl Iterator<Item = Entry<'a>> {
+    // A PCIe function is no listener that a host can be told of.
+    let listeners = || {
+        let all = target.listeners().iter();
+        all.filter(|listener| listener.transport.discovery_type().is_some())
+    };
+    let visible = target.subsystems().iter();
+    let subsystems = visible
+        .filter(|subsystem| subsystem.hosts.allows(host))
+        .flat_map(move |subsystem| {
+            listeners().map(move |listener| Entry::Subsystem(subsystem, listener))
+        });
+    let referrals = target.referrals().iter();
+    let referrals = referrals
+        .filter(|referral| referral.transport.discovery_type().is_some())
+        .map(Entry::Referral);
+    subsystems
+        .chain(referrals)
+        .chain(listeners().map(Entry::Current))
+}
+
+impl Entry<'_> {
+    fn record(&self, target: &Target, local: SocketAddr) -> DiscoveryLogEntry {
+        match *self {
+            Entry::Subsystem(subsystem, listener) => {
+                let entries = subsystem.limits.admin_queue_entries_max();
+                let mut record = record(listener, local, entries);
+                record.subtype = SubsystemType::NVM.0;
+                record.subnqn = subsystem.nqn.to_field();
+                record
+            }
+            Entry::Referral(to) => referral(to),
+            Entry::Current(listener) => current(target, listener, local),
+        }
+    }
+}
+
+/// The record of this service: with keep alive and events, hosts may stay connected to it.
+fn current(target: &Target, listener: &Listener, local: SocketAddr) -> DiscoveryLogEntry {
     let entries = target.discovery_limits().queue_entries_max;
-    let listeners = target.listeners().iter();
-    let mut records: Vec<_> = listeners
-        .filter_map(|listener| record(listener, local, entries))
-        .collect();
-    let duplicate = if records.len() > 1 {
+    let mut listeners = target.listeners().iter();
+    let is_told_elsewhere =
+        listeners.any(|other| other != listener && other.transport.discovery_type().is_some());
+    let duplicate = if is_told_elsewhere {
         EFLAG_DUPLICATE_RETURNED_INFORMATION
     } else {
         0
     };
-    for record in &mut records {
-        record.subtype = SubsystemType::CURRENT_DISCOVERY.0;
-        record.subnqn = Nqn::discovery().to_field();
-        record.eflags = U16::new(EFLAG_PERSISTENT_CONNECTIONS | duplicate);
-    }
-    records
+    let mut record = record(listener, local, entries);
+    record.subtype = SubsystemType::CURRENT_DISCOVERY.0;
+    record.subnqn = Nqn::discovery().to_field();
+    record.eflags = U16::new(EFLAG_PERSISTENT_CONNECTIONS | duplicate);
+    record
 }
 
-fn referral(to: &Referral) -> Option<DiscoveryLogEntry> {
+fn referral(to: &Referral) -> DiscoveryLogEntry {
     let place = Listener {
         transport: to.transport,
         address: to.address,
         port_id: to.port_id,
     };
-    let mut record = record(&place, to.address, REFERRED_QUEUE_ENTRIES)?;
+    let mut record = record(&place, to.address, REFERRED_QUEUE_ENTRIES);
     record.subtype = SubsystemType::REFERRAL.0;
     record.subnqn = Nqn::discovery().to_field();
-    Some(record)
+    record
 }
 
-fn record(listener: &Listener, local: SocketAddr, entries: u16) -> Option<DiscoveryLogEntry> {
-    let transport = listener.transport.discovery_type()?;
+fn record(listener: &Listener, local: SocketAddr, entries: u16) -> DiscoveryLogEntry {
     let ip = if listener.address.ip().is_unspecified() {
         local.ip()
     } else {
@@ -114,7 +170,10 @@ fn record(listener: &Listener, local: SocketAddr, entries: u16) -> Option<Discov
         IpAddr::V6(_) => AddressFamily::IPV6,
     };
     let mut record = DiscoveryLogEntry::new_zeroed();
-    record.trtype = transport.0;
+    record.trtype = listener
+        .transport
+        .discovery_type()
+        .map_or(0, |transport| transport.0);
     record.adrfam = family.0;
     record.treq =
         TREQ_SECURE_CHANNEL_NOT_REQUIRED | TREQ_SQ_FLOW_CONTROL_DISABLE | TREQ_ZERO_HOST_ID;
@@ -123,7 +182,7 @@ fn record(listener: &Listener, local: SocketAddr, entries: u16) -> Option<Discov
     record.admin_queue_entries = U16::new(entries);
     pad(&mut record.trsvcid, &listener.address.port().to_string());
     pad(&mut record.traddr, &ip.to_string());
-    Some(record)
+    record
 }
 
 /// ASCII, left-justified, padded with spaces (Base, "String conventions").

@@ -70,7 +70,9 @@ const IO_COMMANDS: [(IoOpcode, u32); 13] = [
 
 /// A part of a log page.
 pub(super) struct Window {
+    /// The page, or what of it lies in the window.
     page: Vec<u8>,
+    /// Where in that the window begins.
     offset: usize,
     /// Bytes that the host asked for; those beyond the page read as zeros.
     pub bytes: u32,
@@ -105,11 +107,18 @@ pub(super) fn window(controller: &mut Controller, sqe: &Sqe, now: Time) -> Resul
     if !pages.contains(&ask.id) {
         return Err(Status::INVALID_LOG_PAGE.dnr());
     }
-    let page = page(controller, &ask, sqe.nsid(), pages, now)?;
-    let offset = usize::try_from(ask.offset)
-        .ok()
-        .filter(|&offset| offset <= page.len())
-        .ok_or(Status::INVALID_FIELD.dnr())?;
+    let beyond = Status::INVALID_FIELD.dnr();
+    let (page, offset) = if ask.id == LogPageId::DISCOVERY {
+        let part = controller.discovery_log(ask.offset, bytes);
+        (part.ok_or(beyond)?, 0)
+    } else {
+        let page = page(controller, &ask, sqe.nsid(), pages, now)?;
+        let offset = usize::try_from(ask.offset).map_err(|_| beyond)?;
+        if offset > page.len() {
+            return Err(beyond);
+        }
+        (page, offset)
+    };
     controller.log_page_was_read(ask.id, ask.retain_event);
     Ok(Window {
         page,
@@ -141,7 +150,6 @@ fn page(
         LogPageId::COMMANDS_SUPPORTED => commands_supported().as_bytes().to_vec(),
         LogPageId::FEATURES_SUPPORTED => features_supported(controller),
         LogPageId::RESERVATION_NOTIFICATION => controller.reservation_notification(),
-        LogPageId::DISCOVERY => controller.discovery_log(),
         _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
     };
     Ok(page)

@@ -296,6 +296,28 @@ fn the_discovery_log_names_every_listener() {
     );
 }
 
+/// Any piece of the log is the same as that part of the whole; what is behind its end reads as zeros, and nothing begins there.
+#[test]
+fn the_discovery_log_is_one_log_in_whatever_pieces() {
+    let mut host = Host::enabled(DISCOVERY);
+    let whole = 5 * 1024;
+    let log = page(&mut host, 0x70, whole);
+    for offset in (0..=whole).step_by(516) {
+        for bytes in [4, 1020, 1024, 1028, 3000, 8192] {
+            let ask = get_log(0x70, 0, bytes as u64, offset as u64);
+            let mut wanted = log[offset..].to_vec();
+            wanted.resize(bytes, 0);
+            assert_eq!(host.fetch(&ask, bytes).unwrap(), wanted, "{offset} {bytes}");
+        }
+    }
+    let beyond = |offset| get_log(0x70, 0, 4, offset);
+    assert_eq!(host.fetch(&beyond(5 * 1024), 4).unwrap(), [0; 4]);
+    for offset in [5 * 1024 + 4, 1 << 40, u64::MAX - 3] {
+        let refused = host.fetch(&beyond(offset), 4);
+        assert_eq!(refused, Err(Status::INVALID_FIELD.dnr()), "{offset}");
+    }
+}
+
 /// A host sees the subsystems that it may connect to, and no others.
 #[test]
 fn the_discovery_log_shows_only_what_the_host_may_use() {
