@@ -94,7 +94,7 @@ pub struct Detach {
 }
 
 const RESIZE_HELP: &str = "\
---size grows a file or memory to that many bytes; a block device must have them. --rescan takes the size that the file or device has by now.
+--size grows a file to that many bytes; a block device must have them, and memory keeps its size. --rescan takes the size that the file or device has by now.
 
 Examples:
   snapctl namespace resize nqn.2026-11.org.example:data 3 --size 20GiB
