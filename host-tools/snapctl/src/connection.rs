@@ -122,6 +122,9 @@ async fn connect_tls(
         .tls_config(tls)
         .map_err(wrong)?;
     endpoint.connect().await.map_err(|error| {
+        if let Some(refused) = not_let_in(&address, &error) {
+            return refused;
+        }
         Failure::unreachable(format!(
             "connecting to {address}: {}; is tcp under [admin] in snap-target's configuration, and do the certificates match?",
             causes(&error)
@@ -152,6 +155,16 @@ fn tls_config(global: &Global, address: &str) -> Result<ClientTlsConfig, Failure
 fn read_pem(path: &PathBuf) -> Result<Vec<u8>, Failure> {
     std::fs::read(path)
         .map_err(|error| Failure::usage(format!("reading {}: {error}", path.display())))
+}
+
+/// Of a daemon that refuses our certificate: TLS 1.3 says so by an alert behind the handshake. Asking again does not help.
+fn not_let_in(place: &dyn std::fmt::Display, error: &dyn Error) -> Option<Failure> {
+    let causes = causes(error);
+    let (_, alert) = causes.split_once("received fatal alert: ")?;
+    let message = format!(
+        "snap-target at {place} does not take our certificate ({alert}): it must be valid now, for clients, and signed by the authority that tls-client-ca names there"
+    );
+    Some(Failure::of(Code::Unauthenticated, message))
 }
 
 fn not_the_protocol(place: &dyn std::fmt::Display, error: &dyn Error) -> String {
@@ -275,6 +288,9 @@ impl Daemon {
     pub fn refusal(&self, status: &Status) -> Failure {
         // A status with a source was not sent by a daemon: the connection made it.
         if let Some(source) = status.source() {
+            if let Some(refused) = not_let_in(&self.place, source) {
+                return refused;
+            }
             return Failure::unreachable(not_the_protocol(&self.place, source));
         }
         let said = status.message();
@@ -291,5 +307,21 @@ impl Daemon {
         };
         let detail = detail_of(status.details()).unwrap_or_default();
         Failure::of(status.code(), message).detailed(detail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_taken_is_not_a_daemon_that_is_away() {
+        let alert = io::Error::other("received fatal alert: CertificateExpired");
+        let refused = not_let_in(&"storage1:4421", &alert).unwrap();
+        assert!(!refused.is_unreachable());
+        let text = refused.to_string();
+        assert!(text.contains("(CertificateExpired)"), "{text}");
+        let reset = io::Error::from(ErrorKind::ConnectionReset);
+        assert!(not_let_in(&"storage1:4421", &reset).is_none());
     }
 }
