@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::TransformError;
 use crate::contract::Contract;
@@ -9,7 +10,7 @@ use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
 use crate::kernels::Isa;
 use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step};
-use crate::scratch::{Contexts, Scratch, sized};
+use crate::scratch::{BlockTimes, Contexts, Scratch, sized};
 
 /// The most steps in a chain.
 pub const CHAIN_STEPS_MAX: usize = 8;
@@ -321,22 +322,38 @@ impl Chain {
         packed: &mut [u8],
     ) -> Result<(), TransformError> {
         let inner = &*self.inner;
+        scratch.times = BlockTimes::default();
         self.check_frame_size(packed.len() as u64)?;
         if stored.len() == packed.len() && (inner.compress.is_some() || inner.reorder.is_none()) {
             packed.copy_from_slice(stored);
             return Ok(());
         }
-        let contexts = &mut scratch.contexts;
+        let (contexts, times) = (&mut scratch.contexts, &mut scratch.times);
+        let undo =
+            |step: Block, from: &[u8], to: &mut [u8], contexts: &mut Contexts, ns: &mut u64| {
+                let begun = Instant::now();
+                let undone = step.decode(self.isa, from, to, contexts);
+                *ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                undone
+            };
         match (inner.reorder, inner.compress) {
-            (Some(reorder), None) => reorder.decode(self.isa, stored, packed, contexts),
+            (Some(reorder), None) => undo(reorder, stored, packed, contexts, &mut times.reorder_ns),
             (_, Some(compress)) if stored.len() > packed.len() => {
                 Err(compress.corrupt(stored, packed))
             }
-            (None, Some(compress)) => compress.decode(self.isa, stored, packed, contexts),
+            (None, Some(compress)) => {
+                undo(compress, stored, packed, contexts, &mut times.compress_ns)
+            }
             (Some(reorder), Some(compress)) => {
                 let reordered = sized(&mut scratch.reordered, packed.len());
-                compress.decode(self.isa, stored, reordered, contexts)?;
-                reorder.decode(self.isa, reordered, packed, contexts)
+                undo(
+                    compress,
+                    stored,
+                    reordered,
+                    contexts,
+                    &mut times.compress_ns,
+                )?;
+                undo(reorder, reordered, packed, contexts, &mut times.reorder_ns)
             }
             (None, None) => Err(TransformError::Corrupt {
                 step: "none",

@@ -44,7 +44,7 @@ pub use registry::{
     BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Parameter, Step, Transform,
     TransformId, descriptors,
 };
-pub use scratch::{Contexts, Scratch};
+pub use scratch::{BlockTimes, Contexts, Scratch};
 pub use segments::{OutSegments, RawSegment};
 pub use view::ViewChain;
 

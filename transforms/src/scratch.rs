@@ -12,9 +12,26 @@ pub struct Scratch {
     pub(crate) reordered: Vec<u8>,
     /// The codecs' contexts.
     pub(crate) contexts: Contexts,
+    /// Of the last frame that was undone.
+    pub(crate) times: BlockTimes,
+}
+
+/// How long the block steps of a frame took to undo, in nanoseconds; 0 of a step that its chain has not, or that it was stored without.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockTimes {
+    /// The compressor.
+    pub compress_ns: u64,
+    /// The shuffle.
+    pub reorder_ns: u64,
 }
 
 impl Scratch {
+    /// What the last [`Chain::unblock`](crate::Chain::unblock) took.
+    #[must_use]
+    pub fn times(&self) -> BlockTimes {
+        self.times
+    }
+
     /// Empty work memory.
     #[must_use]
     pub fn new() -> Scratch {

@@ -31,6 +31,36 @@ fn u32s(values: &[u32]) -> Vec<u8> {
     values.iter().flat_map(|v| v.to_le_bytes()).collect()
 }
 
+/// Of the last frame that was undone, and nothing of one that was stored without a step.
+#[test]
+fn the_time_of_each_block_step_is_known() {
+    let compressible = u32s(&[7; 10_000]);
+    let mut state = 1_u32;
+    let random = u32s(&std::array::from_fn::<u32, 10_000, _>(|_| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state
+    }));
+    let mut scratch = Scratch::new();
+    for (text, src, compress, reorder) in [
+        ("u16+shuffle+zstd:3", &compressible, true, true),
+        ("zstd:3", &random, false, false),
+        ("u16+lz4", &compressible, true, false),
+        ("shuffle", &random, false, true),
+        ("u16", &compressible, false, false),
+    ] {
+        let chain = Chain::parse(text, ElementType::U32).unwrap();
+        let elements = src.len() as u64 / 4;
+        let mut stored = vec![0; usize::try_from(chain.stored_bytes_max(elements)).unwrap()];
+        let encoded = chain.encode_frame(src, &mut scratch, &mut stored).unwrap();
+        let mut packed = vec![0; usize::try_from(chain.packed_bytes(elements)).unwrap()];
+        let stored = &stored[..encoded.stored_bytes];
+        chain.unblock(stored, &mut scratch, &mut packed).unwrap();
+        let times = scratch.times();
+        let took = (times.compress_ns > 0, times.reorder_ns > 0);
+        assert_eq!(took, (compress, reorder), "{text}: {times:?}");
+    }
+}
+
 #[test]
 fn every_kind_of_chain_returns_the_source() {
     let values: Vec<u32> = (0..10_000).map(|i| (i * i) % 50_000).collect();

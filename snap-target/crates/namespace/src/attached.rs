@@ -6,9 +6,10 @@ use std::sync::Arc;
 use reactor::Ring;
 use reactor::buf::IoBuf;
 use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Token};
-use telemetry::{DecodeRow, NamespaceRow, ReactorTelemetry};
+use telemetry::{NamespaceRow, ReactorTelemetry};
 use volume::StreamIndex;
 
+use crate::chain_rows::ChainRows;
 use crate::{Backing, Namespace, NamespaceError};
 
 /// A namespace and this reactor's handles to its stores, by source.
@@ -17,8 +18,8 @@ pub(crate) struct Attached {
     pub(crate) stores: Vec<Box<dyn Store>>,
     /// Where it is counted.
     pub(crate) row: Arc<NamespaceRow>,
-    /// By stream: where decoding its frames is counted.
-    decoders: Vec<Arc<DecodeRow>>,
+    /// By stream: where what its chain does is counted.
+    chains: Vec<Arc<ChainRows>>,
     pub(crate) in_flight: usize,
     /// Requests that wait. Each namespace has queues of its own: a store that does not answer must not hold up the others.
     pub(crate) parked: Parked,
@@ -46,7 +47,7 @@ impl Attached {
         let polled_when_idle = |store: &SharedStore| store.limits().polled_when_idle;
         Ok(Self {
             shared: namespace.clone(),
-            decoders: decoders(namespace, &row),
+            chains: chains(namespace, &row),
             row,
             polled_when_idle: stores.iter().any(polled_when_idle),
             stores: stores
@@ -68,9 +69,9 @@ impl Attached {
         self.row.store_operations.sub(1);
     }
 
-    /// Where decoding the frames of a stream is counted.
-    pub(crate) fn decoder(&self, stream: StreamIndex) -> Option<&Arc<DecodeRow>> {
-        self.decoders.get(stream.0 as usize)
+    /// Where what the chain of a stream does is counted.
+    pub(crate) fn chain(&self, stream: StreamIndex) -> Option<&Arc<ChainRows>> {
+        self.chains.get(stream.0 as usize)
     }
 
     /// Whether a poll of its stores may bring something.
@@ -168,13 +169,13 @@ impl Parked {
     }
 }
 
-fn decoders(namespace: &Namespace, row: &NamespaceRow) -> Vec<Arc<DecodeRow>> {
+fn chains(namespace: &Namespace, row: &NamespaceRow) -> Vec<Arc<ChainRows>> {
     match &namespace.backing {
         Backing::Raw(_) => Vec::new(),
         Backing::View { volume, .. } => {
             let streams = volume.streams().iter();
             streams
-                .map(|stream| row.decoder(&stream.chain.to_string()))
+                .map(|stream| ChainRows::of(&stream.chain, row))
                 .collect()
         }
     }

@@ -18,6 +18,7 @@
 mod access;
 mod attached;
 mod attachments;
+mod chain_rows;
 mod compound;
 mod engine;
 mod error;

@@ -3,7 +3,6 @@
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
 use store::{Completion, Op, Rejected, StoreError};
-use telemetry::NamespaceRow;
 use volume::{Fetch, FrameWant, Placement, Progress, ReadOp, Volume, VolumeError, Want};
 
 use crate::attached::{Attached, WaitsFor, whole};
@@ -84,10 +83,10 @@ impl ViewRead {
             }
         }
         match self.proceed(op, attached, parts, slot) {
-            Ok(done) => self.outcome(op, &attached.row, done),
+            Ok(done) => self.outcome(op, attached, done),
             Err(error) => {
                 self.failed.get_or_insert(error);
-                self.outcome(op, &attached.row, false)
+                self.outcome(op, attached, false)
             }
         }
     }
@@ -162,7 +161,7 @@ impl ViewRead {
         self.advance(op, attached, parts, slot)
     }
 
-    fn outcome(&mut self, op: &ReadOp, row: &NamespaceRow, done: bool) -> Step {
+    fn outcome(&mut self, op: &ReadOp, attached: &Attached, done: bool) -> Step {
         if self.under_way > 0 {
             return Step::Waiting;
         }
@@ -172,7 +171,12 @@ impl ViewRead {
         if !done {
             return Step::Parked(WaitsFor::Others);
         }
-        let counted = op.counters();
+        let (counted, row) = (op.counters(), &attached.row);
+        for it in op.element_times() {
+            if let Some(chain) = attached.chain(it.stream) {
+                chain.expanded(it.bytes, it.ns);
+            }
+        }
         row.stored_bytes.add(counted.stored_bytes);
         if !self.is_part {
             row.delivered_bytes.add(self.len as u64);

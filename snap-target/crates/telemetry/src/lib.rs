@@ -32,10 +32,11 @@ pub use histogram::{Histogram, HistogramSnapshot};
 pub use host_row::{Ended, HostRow};
 pub use kind::{CommandKind, StatusClass};
 pub use log_limit::LogLimit;
-pub use namespace_row::{DecodeRow, NamespaceCounters, NamespaceRow};
+pub use namespace_row::{DecodeRow, NamespaceCounters, NamespaceRow, TransformRow};
 pub use reactor::{PoolCounters, ReactorCounters, ReactorTelemetry};
 pub use recorder::{DumpFormat, Event, EventKind, FlightRecorder, Recorded};
 pub use snapshot::{
     DecodeSnapshot, HostSnapshot, NamespaceSnapshot, PoolSnapshot, ReactorSnapshot, Snapshot,
+    TransformSnapshot,
 };
 pub use target::{Telemetry, TelemetryConfig};

@@ -8,6 +8,8 @@ pub const HOST_ROWS_MAX: usize = 512;
 pub const NAMESPACE_ROWS_MAX: usize = 1024;
 /// Stored chains of one namespace whose decoding is counted; further ones share a row named [`OTHERS`].
 pub const DECODE_ROWS_MAX: usize = 16;
+/// Transforms of one namespace whose time is counted; further ones share a row named [`OTHERS`].
+pub const TRANSFORM_ROWS_MAX: usize = 16;
 /// The row of what found no place. No NQN and no chain is called so.
 pub const OTHERS: &str = "(others)";
 /// Events that a flight recorder keeps, as a default: 256 KiB.

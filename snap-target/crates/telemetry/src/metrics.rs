@@ -70,6 +70,8 @@ metrics! {
     DECODE_SECONDS: Counter "xio_decode_seconds_total", "Time that checking and decoding frames took, by stored chain.";
     DECODE_BYTES: Counter "xio_decode_packed_bytes_total", "Bytes that decoding made of stored frames, by stored chain.";
     DECODE_FRAMES: Counter "xio_decode_frames_total", "Frames decoded, by stored chain.";
+    TRANSFORM_SECONDS: Counter "xio_transform_seconds_total", "Time that undoing a transform took.";
+    TRANSFORM_BYTES: Counter "xio_transform_bytes_total", "Bytes that undoing a transform made.";
 
     NAMESPACE: Gauge "xio_namespace_info", "Always 1; where a disk is attached, and what stands behind it.";
     HEALTH: Gauge "xio_health", "1 while there is a problem of this kind, by code.";

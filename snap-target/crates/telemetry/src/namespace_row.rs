@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 
 use crate::cell::Counter;
-use crate::limits::{DECODE_ROWS_MAX, OTHERS};
+use crate::limits::{DECODE_ROWS_MAX, OTHERS, TRANSFORM_ROWS_MAX};
 
 macro_rules! namespace_counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
@@ -23,6 +23,7 @@ macro_rules! namespace_counters {
             /// Operations that its stores have now.
             pub store_operations: Counter,
             decoders: Mutex<Vec<Arc<DecodeRow>>>,
+            transforms: Mutex<Vec<Arc<TransformRow>>>,
         }
 
         /// Counters of a namespace, or of several, at one moment.
@@ -47,6 +48,7 @@ macro_rules! namespace_counters {
                     $($name: Counter::default(),)*
                     store_operations: Counter::default(),
                     decoders: Mutex::default(),
+                    transforms: Mutex::default(),
                 }
             }
 
@@ -106,6 +108,25 @@ impl DecodeRow {
     }
 }
 
+/// What one transform undid for one namespace, on one reactor.
+#[derive(Debug)]
+pub struct TransformRow {
+    /// As chains name it: `lz4`, `zstd:3`, `shuffle`, `u16`.
+    pub transform: String,
+    /// Bytes that it made.
+    pub bytes: Counter,
+    /// Nanoseconds that it took, by whoever did it.
+    pub busy_ns: Counter,
+}
+
+impl TransformRow {
+    /// Counts what was undone.
+    pub fn undone(&self, bytes: u64, ns: u64) {
+        self.bytes.add(bytes);
+        self.busy_ns.add(ns);
+    }
+}
+
 /// The row that is wanted; a new one where there is room below `max`; the one of all others, `is(_, true)`, where there is not.
 pub(crate) fn found_or_made<T>(
     rows: &mut Vec<Arc<T>>,
@@ -141,6 +162,32 @@ impl NamespaceRow {
                 busy_ns: Counter::default(),
             },
         )
+    }
+
+    /// The row of a transform; made where there is none.
+    #[must_use]
+    pub fn transform(&self, transform: &str) -> Arc<TransformRow> {
+        let mut rows = self
+            .transforms
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        found_or_made(
+            &mut rows,
+            TRANSFORM_ROWS_MAX,
+            |row, others| row.transform == if others { OTHERS } else { transform },
+            |others| TransformRow {
+                transform: if others { OTHERS } else { transform }.to_owned(),
+                bytes: Counter::default(),
+                busy_ns: Counter::default(),
+            },
+        )
+    }
+
+    pub(crate) fn transforms(&self) -> Vec<Arc<TransformRow>> {
+        self.transforms
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     pub(crate) fn decoders(&self) -> Vec<Arc<DecodeRow>> {

@@ -9,6 +9,7 @@ use crate::metrics::{self, Metric};
 use crate::namespace_row::NamespaceCounters;
 use crate::snapshot::{
     DecodeSnapshot, HostSnapshot, NamespaceSnapshot, PoolSnapshot, ReactorSnapshot, Snapshot,
+    TransformSnapshot,
 };
 
 /// What an HTTP answer with this text says of it.
@@ -140,6 +141,16 @@ fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
     for (namespace, decoder) in decoders(namespaces) {
         page.of_namespace(namespace, &[("chain", &decoder.chain)], &decoder.frames);
     }
+    page.family(metrics::TRANSFORM_SECONDS);
+    for (namespace, it) in transforms(namespaces) {
+        let labels = [("transform", &it.transform[..])];
+        page.of_namespace(namespace, &labels, &seconds(it.busy_ns));
+    }
+    page.family(metrics::TRANSFORM_BYTES);
+    for (namespace, it) in transforms(namespaces) {
+        let labels = [("transform", &it.transform[..])];
+        page.of_namespace(namespace, &labels, &it.bytes);
+    }
 }
 
 fn of_daemon(page: &mut Page, daemon: &Daemon) {
@@ -175,6 +186,15 @@ fn decoders(
     namespaces.iter().flat_map(|namespace| {
         let decoders = namespace.decoders.iter();
         decoders.map(move |decoder| (namespace, decoder))
+    })
+}
+
+fn transforms(
+    namespaces: &[NamespaceSnapshot],
+) -> impl Iterator<Item = (&NamespaceSnapshot, &TransformSnapshot)> {
+    namespaces.iter().flat_map(|namespace| {
+        let transforms = namespace.transforms.iter();
+        transforms.map(move |transform| (namespace, transform))
     })
 }
 

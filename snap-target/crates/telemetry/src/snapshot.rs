@@ -76,6 +76,8 @@ pub struct NamespaceSnapshot {
     pub store_operations: u64,
     /// By stored chain.
     pub decoders: Vec<DecodeSnapshot>,
+    /// By transform: those that did something.
+    pub transforms: Vec<TransformSnapshot>,
 }
 
 impl NamespaceSnapshot {
@@ -101,6 +103,17 @@ pub struct DecodeSnapshot {
     pub frames: u64,
     /// What decoding made of them.
     pub packed_bytes: u64,
+    /// Nanoseconds that it took.
+    pub busy_ns: u64,
+}
+
+/// What one transform undid for one namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TransformSnapshot {
+    /// As chains name it.
+    pub transform: String,
+    /// Bytes that it made.
+    pub bytes: u64,
     /// Nanoseconds that it took.
     pub busy_ns: u64,
 }
@@ -249,6 +262,23 @@ fn add_namespace(sum: &mut NamespaceSnapshot, row: &NamespaceRow) {
         }
     }
     sum.decoders.sort_by(|a, b| a.chain.cmp(&b.chain));
+    for row in row.transforms() {
+        let (bytes, busy_ns) = (row.bytes.get(), row.busy_ns.get());
+        let mut known = sum.transforms.iter_mut();
+        match known.find(|known| known.transform == row.transform) {
+            Some(known) => {
+                known.bytes += bytes;
+                known.busy_ns += busy_ns;
+            }
+            None if bytes > 0 => sum.transforms.push(TransformSnapshot {
+                transform: row.transform.clone(),
+                bytes,
+                busy_ns,
+            }),
+            None => {}
+        }
+    }
+    sum.transforms.sort_by(|a, b| a.transform.cmp(&b.transform));
 }
 
 fn of_reactor(reactor: &ReactorTelemetry) -> ReactorSnapshot {
@@ -333,6 +363,9 @@ mod tests {
             namespace.delivered_bytes.add(8192);
             namespace.copied_bytes.add(4096);
             namespace.decoder("u16+lz4").decoded(65_536, 30_000);
+            namespace.transform("lz4").undone(65_536, 20_000);
+            namespace.transform("u16").undone(131_072, 5_000);
+            let _never_used = namespace.transform("shuffle");
             reactor.counters.turns.set(u64::from(number) + 1);
         }
         assert!(telemetry.reactor(2).is_none());
@@ -358,6 +391,14 @@ mod tests {
         assert_eq!(namespace.copies_per_byte(), Some(0.5));
         let decoder = &namespace.decoders[0];
         assert_eq!((decoder.frames, decoder.busy_ns), (2, 60_000));
+        let transforms = namespace.transforms.iter();
+        let transforms: Vec<_> = transforms
+            .map(|it| (&it.transform[..], it.bytes, it.busy_ns))
+            .collect();
+        assert_eq!(
+            transforms,
+            [("lz4", 131_072, 40_000), ("u16", 262_144, 10_000)]
+        );
         assert_eq!(
             [snapshot.reactors[0].turns, snapshot.reactors[1].turns],
             [1, 2]

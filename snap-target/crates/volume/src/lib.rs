@@ -50,5 +50,5 @@ pub use format::{BlobIndex, SourceId, StreamIndex, ViewIndex};
 pub use frame::{FrameId, StoredFrame};
 pub use locator::{Locator, SourcePolicy};
 pub use opening::Opening;
-pub use read::{OutBuf, Progress, ReadCounters, ReadOp};
+pub use read::{ElementTime, OutBuf, Progress, ReadCounters, ReadOp};
 pub use volume::{Notice, Volume};

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use transforms::BlockTimes;
 use volume::{FrameBuf, StoredFrame, Volume, VolumeError};
 
 use super::Frames;
@@ -134,8 +135,9 @@ impl Frames {
         match decoded {
             Ok(copied) => {
                 of.row.copied_bytes.add(copied);
-                if let Some(decoder) = of.decoder(stored.id.stream()) {
-                    decoder.decoded(u64::from(stored.packed_bytes), nanos_since(begun));
+                if let Some(chain) = of.chain(stored.id.stream()) {
+                    let ns = nanos_since(begun);
+                    chain.decoded(stored.packed_bytes, ns, parts.scratch.times());
                 }
                 self.finish(parts, &of.row, stored.id, packed);
             }
@@ -188,11 +190,12 @@ impl Frames {
         job.work = Some(Work {
             nsid: of.shared.nsid,
             row: of.row.clone(),
-            decoder: of.decoder(frame.id.stream()).cloned(),
+            chain: of.chain(frame.id.stream()).cloned(),
             volume: volume.clone(),
             frame,
             packed,
             busy_ns: 0,
+            times: BlockTimes::default(),
             result: Ok(()),
         });
         match workers.push(job) {
@@ -222,8 +225,8 @@ impl Frames {
         work.row.frames_decoded_by_workers.add(1);
         match work.result {
             Ok(()) => {
-                if let Some(decoder) = &work.decoder {
-                    decoder.decoded(u64::from(work.frame.packed_bytes), work.busy_ns);
+                if let Some(chain) = &work.chain {
+                    chain.decoded(work.frame.packed_bytes, work.busy_ns, work.times);
                 }
                 self.finish(parts, &work.row, work.frame.id, work.packed);
             }

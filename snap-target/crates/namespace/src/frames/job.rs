@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use reactor::{Sender, WorkerQueue, Workers};
-use telemetry::{DecodeRow, NamespaceRow};
-use transforms::Scratch;
+use telemetry::NamespaceRow;
+use transforms::{BlockTimes, Scratch};
 use volume::{FrameBuf, StoredFrame, Volume, VolumeError};
 
+use crate::chain_rows::ChainRows;
 use crate::limits::{JOBS_MAX, WORKERS_MAX};
 
 /// Threads that decode frames for the engines of a target. Dropped: they finish what they have, and are joined.
@@ -77,12 +78,14 @@ pub(crate) struct Work {
     pub(crate) nsid: u32,
     /// Where it is counted, by the engine when it has the job back.
     pub(crate) row: Arc<NamespaceRow>,
-    pub(crate) decoder: Option<Arc<DecodeRow>>,
+    pub(crate) chain: Option<Arc<ChainRows>>,
     pub(crate) volume: Volume,
     pub(crate) frame: StoredFrame,
     pub(crate) packed: FrameBuf,
     /// How long it took.
     pub(crate) busy_ns: u64,
+    /// How much of it its block steps took.
+    pub(crate) times: BlockTimes,
     pub(crate) result: Result<(), VolumeError>,
 }
 
@@ -114,6 +117,7 @@ impl Job {
             )
         }));
         work.busy_ns = nanos_since(begun);
+        work.times = scratch.times();
         work.result = match decoded {
             Ok(result) => result.map(|_| ()),
             Err(_) => Err(VolumeError::Usage("a decoder panicked")),

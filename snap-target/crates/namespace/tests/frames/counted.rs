@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use namespace::{EngineConfig, FrameWorkers, Namespace, NamespaceSet};
-use telemetry::{DecodeSnapshot, NamespaceSnapshot, Telemetry, TelemetryConfig};
+use telemetry::{DecodeSnapshot, NamespaceSnapshot, Telemetry, TelemetryConfig, TransformSnapshot};
 
 use crate::crew::Crew;
 use crate::support::{ELEMENTS, Packed};
@@ -65,6 +65,11 @@ fn counts_for_each(name: &str, config: &EngineConfig, by_workers: bool) {
     assert_eq!((&chain[..], *frames), (chains[0], FRAMES));
     assert_eq!(*packed_bytes, u64::from(ELEMENTS) * 2);
     assert!(*busy_ns > 0);
+    let of = |it: &TransformSnapshot| (it.transform.clone(), it.bytes);
+    let transforms: Vec<_> = lz4.transforms.iter().map(of).collect();
+    // The frames are stored as they are, since lz4 makes nothing of them.
+    assert_eq!(transforms, [("u16".to_owned(), *packed_bytes * 2)]);
+    assert!(lz4.transforms[0].busy_ns > 0);
     let counters = lz4.counters;
     assert_eq!(counters.delivered_bytes, blocks * 4096);
     assert_eq!(counters.frames_decoded, FRAMES);

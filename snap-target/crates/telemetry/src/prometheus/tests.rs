@@ -126,6 +126,7 @@ fn page() -> Page {
     let namespace = reactor.namespace([0xAB; 16], "file:/a");
     namespace.stored_bytes.add(7);
     namespace.decoder("u16+lz4").decoded(65_536, 1_500_000_001);
+    namespace.transform("lz4").undone(65_536, 250_000_001);
     reactor.counters.busy_ns.set(2_000_000_003);
     reactor.counters.staging.used_bytes.set(11);
     parse(&super::render(&telemetry.snapshot(), &daemon()))
@@ -195,6 +196,10 @@ fn values_come_back_under_their_labels() {
         value(&page, "xio_decode_seconds_total", "", &chain),
         "1.500000001"
     );
+    let transform = [&namespace[..], &[("transform", "lz4")]].concat();
+    let of_transform = |metric| value(&page, metric, "", &transform);
+    assert_eq!(of_transform("xio_transform_seconds_total"), "0.250000001");
+    assert_eq!(of_transform("xio_transform_bytes_total"), "65536");
     assert_eq!(
         value(&page, "xio_namespace_stored_bytes_total", "", &namespace),
         "7"

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use transforms::{PackedWindow, TransformError};
 
+use super::elements::Timer;
 use super::window::{Body, Unit, Wanted};
 use super::{Context, ReadOp};
 use crate::VolumeError;
@@ -262,9 +263,11 @@ impl ReadOp {
         let (bytes, copied) = pieces.contiguous(wanted, assembly)?;
         let window = PackedWindow { first_byte, bytes };
         let mut out = self.destination(context.out, unit.at, unit.len())?;
+        let timer = Timer::of(unit);
         unit.decoder
             .expand(window, unit.presented.clone(), &mut out)
             .map_err(|error| refused_granules(stream, unit, error))?;
+        self.elements.add(timer);
         self.counters.delivered_bytes += unit.len();
         self.counters.copied_bytes += copied;
         if unit.decoder.is_copy() {
@@ -361,6 +364,7 @@ impl ReadOp {
             bytes: packed,
         };
         let mut out = self.destination(out, unit.at, unit.len())?;
+        let timer = Timer::of(unit);
         let expanded = unit
             .decoder
             .expand(window, unit.presented.clone(), &mut out);
@@ -373,6 +377,7 @@ impl ReadOp {
             };
             refused(unit, place, error)
         })?;
+        self.elements.add(timer);
         self.counters.delivered_bytes += unit.len();
         self.counters.copied_bytes += unit.len();
         Ok(())

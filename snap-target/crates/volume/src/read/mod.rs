@@ -14,6 +14,7 @@
 //! tables it copies out of the cache when it sees it, so that however small the cache is, every fetch brings the operation forward.
 
 mod deliver;
+mod elements;
 mod issue;
 mod out;
 mod plan;
@@ -25,6 +26,7 @@ use std::ops::Range;
 use transforms::Scratch;
 
 pub(crate) use deliver::check_block;
+pub use elements::ElementTime;
 pub(crate) use issue::rounded_out;
 pub use out::OutBuf;
 pub(crate) use plan::Linear;
@@ -35,6 +37,7 @@ use crate::density::Density;
 use crate::fetch::{Fetch, FetchId, FrameWantId, Want};
 use crate::limits::READ_BYTES_MAX;
 use crate::volume::Volume;
+use elements::ElementTimes;
 use plan::Descent;
 use window::Window;
 
@@ -80,6 +83,7 @@ pub struct ReadOp {
     window: Window,
     density: Density,
     counters: ReadCounters,
+    elements: ElementTimes,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,6 +119,7 @@ impl ReadOp {
             window: Window::new(),
             density: Density::new(),
             counters: ReadCounters::default(),
+            elements: ElementTimes::default(),
         }
     }
 
@@ -127,6 +132,7 @@ impl ReadOp {
         self.state = State::Idle;
         self.descent = None;
         self.counters = ReadCounters::default();
+        self.elements = ElementTimes::default();
         self.window.reset();
         self.density = Density::new();
         let presented_bytes = volume.presented_bytes();
@@ -287,6 +293,11 @@ impl ReadOp {
     #[must_use]
     pub fn counters(&self) -> ReadCounters {
         self.counters
+    }
+
+    /// What element steps and views took since [`ReadOp::start`], by stream.
+    pub fn element_times(&self) -> impl Iterator<Item = ElementTime> + '_ {
+        self.elements.all()
     }
 
     fn advance(&mut self, context: &mut Context<'_>) -> Result<(), VolumeError> {
