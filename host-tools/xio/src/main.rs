@@ -8,6 +8,7 @@ mod cli;
 mod cp;
 mod demo;
 mod disk;
+mod elements;
 mod failure;
 mod figures;
 mod files;

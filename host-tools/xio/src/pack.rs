@@ -17,6 +17,7 @@ use volume::write::{
 
 use crate::cli;
 use crate::disk;
+use crate::elements;
 use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::layout::Layout;
@@ -122,6 +123,9 @@ impl Plan {
                 );
                 return Err(Failure::usage(why));
             }
+            if self.spec.chain.contract().is_lossy() && metadata.is_file() {
+                elements::refuse_headers(path)?;
+            }
             let bytes = metadata.len();
             if metadata.is_file() && !bytes.is_multiple_of(element_type.bytes() as u64) {
                 let error = write::WriteError::PartialElement {
@@ -196,7 +200,7 @@ fn manifest(plan: &Plan, lossy: &[(&PathBuf, Passed, Written)]) -> Vec<u8> {
         "writer": WRITER,
         "lossy": true,
         "sources": lossy.iter().map(|(path, passed, stream)| json!({
-            "path": shown(path),
+            "path": name(path),
             "bytes": passed.bytes,
             "sha256": hex(&stream.sha256),
             "format": "raw elements",
@@ -224,7 +228,7 @@ fn manifest(plan: &Plan, lossy: &[(&PathBuf, Passed, Written)]) -> Vec<u8> {
             }],
             // What is presented is what the stream holds, whose digest it has.
             "changed_files": lossy.iter().map(|(path, _, stream)| json!({
-                "path": shown(path),
+                "path": name(path),
                 "bytes": stream.source_bytes,
                 "sha256": hex(&stream.elements_sha256),
             })).collect::<Vec<_>>(),
@@ -269,6 +273,12 @@ pub fn whole(stream: &Written) -> ExtentSpec {
 
 fn is_stdin(path: &Path) -> bool {
     path == Path::new("-")
+}
+
+/// A file's name, wherever it lies: the same input gives the same volume.
+fn name(path: &Path) -> String {
+    let name = path.file_name().filter(|_| !is_stdin(path));
+    name.map_or_else(|| shown(path), |name| name.to_string_lossy().into_owned())
 }
 
 fn shown(path: &Path) -> String {

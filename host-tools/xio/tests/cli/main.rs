@@ -16,5 +16,6 @@ mod mistakes;
 mod partitions;
 mod precisions;
 mod round_trip;
+mod rounded;
 mod served;
 mod support;

@@ -1,0 +1,166 @@
+//! Floating point packed into a narrower type: what comes back, and what is said of it.
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::support::Folder;
+
+fn bytes(numbers: impl IntoIterator<Item = f32>) -> Vec<u8> {
+    numbers.into_iter().flat_map(f32::to_le_bytes).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn view(folder: &Folder, volume: &str) -> Value {
+    let shown = folder.done(["inspect", volume, "--json"]);
+    let mut shown: Value = serde_json::from_str(&shown).unwrap();
+    shown["views"][0].take()
+}
+
+#[test]
+fn rounded_numbers_come_back_rounded_and_the_volume_says_what_was_lost() {
+    let folder = Folder::new();
+    // 200,000 numbers that bf16 keeps, and among them one of each kind of loss.
+    let mut numbers: Vec<f32> = (0..200_000u32).map(|n| (n % 256) as f32).collect();
+    let mut kept = numbers.clone();
+    for (at, number, becomes) in [
+        (7, 257.0, 256.0),
+        (1000, 259.0, 260.0),
+        (70_000, f32::MAX, f32::INFINITY),
+        (70_001, f32::NEG_INFINITY, f32::NEG_INFINITY),
+        (150_000, f32::from_bits(1), 0.0),
+        (199_999, 1025.0, 1024.0),
+    ] {
+        numbers[at] = number;
+        kept[at] = becomes;
+    }
+    numbers[3] = f32::NAN;
+    kept[3] = f32::NAN;
+    let (source, rounded) = (bytes(numbers), bytes(kept));
+    folder.write("in.bin", &source);
+    for chain in ["bf16", "bf16+shuffle+lz4"] {
+        let pack = [
+            "pack",
+            "in.bin",
+            "--dtype",
+            "f32",
+            "--store-as",
+            chain,
+            "--force",
+            "-o",
+        ];
+        folder.done(pack.into_iter().chain(["v.xio"]));
+        folder.done(pack.into_iter().chain(["one.xio", "--threads", "1"]));
+        assert!(folder.read("v.xio") == folder.read("one.xio"), "{chain}");
+        folder.done(["verify", "v.xio"]);
+        folder.done(["unpack", "v.xio", "--force", "-o", "out.bin"]);
+        assert!(folder.read("out.bin") == rounded, "{chain}");
+
+        let view = view(&folder, "v.xio");
+        assert_eq!(view["lossy"], json!(true));
+        let manifest = &view["manifest"];
+        let source_bytes = 800_000;
+        assert_eq!(
+            manifest["sources"],
+            json!([{ "path": "in.bin", "bytes": source_bytes, "sha256": sha256(&source), "format": "raw elements" }])
+        );
+        let stream = &manifest["streams"][0];
+        assert_eq!(stream["stored_chain"], json!(chain));
+        assert_eq!(stream["sha256"], json!(sha256(&rounded)));
+        let float = json!({ "transform": 3, "version": 1, "parameter": 10 });
+        assert_eq!(stream["steps"][0], float);
+        let presented = &manifest["views"][0];
+        assert_eq!(
+            presented["changed_files"],
+            json!([{ "path": "in.bin", "bytes": source_bytes, "sha256": sha256(&rounded) }])
+        );
+        let mut change = presented["changes"][0].clone();
+        assert_eq!(change["to"], json!(chain));
+        // Three errors of 1 and one far below, of all that are neither a NaN nor infinite.
+        let rms = change["loss"]["rms_error"].take().as_f64().unwrap();
+        assert!((rms - (3.0f64 / 199_997.0).sqrt()).abs() < 1e-15, "{rms}");
+        assert_eq!(
+            change["loss"],
+            json!({
+                "elements": 200_000,
+                "largest_error": 1.0,
+                "worst": { "source": 257.0, "presented": 256.0 },
+                "rms_error": null,
+                "saturated": 1,
+                "vanished": 1,
+                "nans": 1,
+                "infinities": 1,
+            })
+        );
+        let text = folder.done(["inspect", "v.xio"]);
+        let row = format!("in.bin 1 f32 {chain} 800,000 1.000e0 3.873e-3 1 1");
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains(&row), "{text}");
+    }
+}
+
+#[test]
+fn nothing_is_said_of_what_is_not_rounded() {
+    let folder = Folder::new();
+    folder.write("in.bin", &bytes([1.5, 2.5]));
+    let said = folder.done([
+        "pack",
+        "in.bin",
+        "--dtype",
+        "f32",
+        "--store-as",
+        "lz4",
+        "-o",
+        "v.xio",
+    ]);
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let view = view(&folder, "v.xio");
+    assert_eq!(
+        (&view["lossy"], &view["manifest"]),
+        (&json!(false), &Value::Null)
+    );
+}
+
+#[test]
+fn a_header_is_not_rounded() {
+    let folder = Folder::new();
+    let header = "{'descr': '<f4', 'fortran_order': False, 'shape': (4,), }";
+    let mut array = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    array.extend(format!("{header:<117}\n").bytes());
+    assert_eq!(array.len(), 128);
+    array.extend(bytes([1.0, 2.0, 3.0, 4.0]));
+    folder.write("a.npy", &array);
+    let refused = folder.xio([
+        "pack",
+        "a.npy",
+        "--dtype",
+        "f32",
+        "--store-as",
+        "f16",
+        "-o",
+        "v.xio",
+    ]);
+    assert_eq!(refused.status, 2, "{}", refused.stderr);
+    let why = "a.npy is npy: with --dtype, a chain that rounds takes files of elements alone";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    // Left as it is, it is bytes like others.
+    folder.done([
+        "pack",
+        "a.npy",
+        "--dtype",
+        "f32",
+        "--store-as",
+        "lz4",
+        "-o",
+        "v.xio",
+    ]);
+
+    // A disk's files keep what they hold.
+    let refused = folder.xio(["pack", "a.npy", "--store-as", "f16", "-o", "disk.xio"]);
+    assert_eq!(refused.status, 2, "{}", refused.stderr);
+    let why = "f16 rounds, and what a disk stores are the sources' exact bytes: present them rounded, with --present-as";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+}
