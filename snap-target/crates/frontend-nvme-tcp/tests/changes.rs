@@ -372,7 +372,11 @@ fn listeners_and_referrals_come_and_go_and_discovery_tells() {
     target.create(other, HostPolicy::Only(Vec::new()));
     watcher.log_page(0x70, 1024);
     watcher.send_event_request();
-    // Nobody is connected to it, so nothing else happens.
+    assert_eq!(watcher.response().dw0, DISCOVERY_CHANGED, "it was created");
+    watcher.log_page(0x70, 1024);
+    watcher.send_event_request();
+    // Behind which the request has been taken; nobody is connected to the other subsystem, so nothing else happens.
+    watcher.csts();
     let watching = HostPolicy::Only(vec![Nqn::parse(host).unwrap()]);
     let name = Nqn::parse(other).unwrap();
     target.admin.set_hosts(&name, watching).unwrap();
