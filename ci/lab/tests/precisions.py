@@ -59,7 +59,7 @@ def narrow() -> dict[str, str]:
     return {name: hashlib.sha256(data).hexdigest() for name, data in pair.items()}
 
 
-def test_precisions(report: Report, host: Host, nsid: int, source: Path, seed: int) -> None:
+def test_precisions(report: Report, host: Host, nsid: int, source: Path, log: Path, seed: int) -> None:
     guest = host.guest
     with report.test("two precisions: mount"):
         guest.run(f"mkdir -p /mnt/p && mount -t erofs -o ro {host.device(nsid)} /mnt/p").checked()
@@ -84,6 +84,11 @@ print("\n".join(f["path"] + " " + f["sha256"] for v in m["views"] if v["name"] =
         found = dict(line.split() for line in told.checked().splitlines())
         expect("files", sorted(found), ["ids.npy", "train.bin", "train.idx"])
         expect("digests", {name: found[name] for name in ("train.bin", "train.idx")}, {name: wanted[name] for name in ("train.bin", "train.idx")})
+    with report.test("two precisions: the target's log names the manifest that the host was given"):
+        manifest = guest.run("sha256sum </mnt/p/.xio/manifest.json").checked().split()[0]
+        lines = [line for line in log.read_text(errors="replace").splitlines() if "a host is given a view" in line]
+        given = [line for line in lines if f"manifest_sha256=\"{manifest}\"" in line or f"manifest_sha256={manifest}" in line]
+        expect("lines about the disk, once for the host", len(given), 1)
     with report.test("two precisions: both read at once, with most of the memory taken away and the page cache dropped"):
         under_pressure(guest, seed)
     with report.test("two precisions: unmount, and the kernel has had nothing to say"):

@@ -5,6 +5,7 @@ mod admin;
 mod changes;
 mod closing;
 mod listening;
+mod provenance;
 mod report;
 mod shutdown;
 mod state;

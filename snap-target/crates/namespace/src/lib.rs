@@ -35,6 +35,7 @@ mod marks;
 )]
 mod memory;
 mod parts;
+mod provenance;
 mod raw;
 mod request;
 mod shared;
@@ -49,6 +50,7 @@ pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
 pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};
 pub use marks::Marks;
+pub use provenance::Provenance;
 pub use request::{Done, Io, Source};
 pub use shared::{Backing, Namespace, NamespaceKey, NamespaceSet};
 pub use telemetry::NamespaceCounters;

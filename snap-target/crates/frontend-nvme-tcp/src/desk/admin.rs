@@ -206,7 +206,7 @@ impl Desk {
         self.service.events.send(TargetEvent::HostRefused(event));
     }
 
-    fn log_connect(&self, id: ControllerId, peer: SocketAddr) {
+    fn log_connect(&mut self, id: ControllerId, peer: SocketAddr) {
         self.note(EventKind::HostConnected, id);
         if let Some(controller) = self.registry.controller(id) {
             self.service.events.send(TargetEvent::HostConnected {
@@ -225,6 +225,7 @@ impl Desk {
                 "host connected"
             );
         }
+        self.log_given(id);
     }
 
     /// A controller's queues know whether its host honours retry delays.

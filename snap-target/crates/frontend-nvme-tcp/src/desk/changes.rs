@@ -151,6 +151,22 @@ impl Disks {
         disks.ok_or_else(|| AdminError::NoSubsystem { nqn: nqn.clone() })
     }
 
+    /// What a host sees of a subsystem.
+    pub(super) fn seen_by<'a>(
+        &'a self,
+        nqn: &Nqn,
+        host: &'a Nqn,
+    ) -> impl Iterator<Item = &'a Namespace> {
+        let disks = self
+            .by_subsystem
+            .get(nqn)
+            .into_iter()
+            .flat_map(BTreeMap::values);
+        disks
+            .filter(|disk| !disk.is_coming && disk.visibility.includes(host))
+            .map(|disk| &*disk.namespace)
+    }
+
     fn disk(&mut self, nqn: &Nqn, nsid: Nsid) -> Result<&mut Disk, AdminError> {
         let disk = self.of(nqn)?.get_mut(&nsid.0);
         disk.filter(|disk| !disk.is_coming)
@@ -509,6 +525,9 @@ impl Desk {
                     None => self.take_in(&nqn, &namespace, replaced),
                     Some(error) => Err(error),
                 };
+                if taken.is_ok() {
+                    self.log_given_to_connected(&nqn, &namespace);
+                }
                 match (taken, replaced) {
                     (Ok(()), None) => self.begin(Step::Passing, began, asker, Order::Pass),
                     (Ok(()), Some(old)) => {
