@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use frontend_nvme_tcp::EventSink;
@@ -112,6 +112,15 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
             },
         )?),
     };
+    // What cannot start has not lived.
+    let by = Instant::now() + OPEN_TIME_MAX;
+    let begun = manage.call_until(by, |manager| {
+        manager.begin_lives();
+        Ok(())
+    });
+    if let Err(error) = begun {
+        tracing::error!(%error, "whether the daemon ends in order is not known to the next start");
+    }
     health.enter(Phase::Serving);
     telemetry.record(&Event::new(EventKind::Started));
     if let Some(address) = admin.as_ref().and_then(|it| it.tcp) {

@@ -28,6 +28,14 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(600);
 pub const RECORD_BYTES_MAX: u64 = 64 << 20;
 /// Records of namespaces that wait to be written.
 pub const SAVES_MAX: usize = 1024;
+/// How often what subsystems have counted is saved, where something was counted: what a daemon that is killed loses of it at most.
+pub const LIFE_INTERVAL: Duration = Duration::from_secs(60);
+/// The same where nothing was counted: powered time goes on.
+pub const LIFE_IDLE_INTERVAL: Duration = Duration::from_secs(600);
+/// How long the manager waits for the state folder with it.
+pub const LIFE_PATIENCE: Duration = Duration::from_secs(4);
+/// Requests that wait for the thread that saves it.
+pub const LIFE_JOBS_MAX: usize = 1024;
 /// Events that are kept for those who ask later.
 pub const EVENTS_KEPT: usize = 4096;
 /// Requests of the admin plane that wait for the manager.
@@ -83,4 +91,8 @@ pub const REFUSALS_KNOWN_MAX: usize = 128;
 /// How often draining looks whether commands are still in flight.
 pub const DRAIN_LOOK: Duration = Duration::from_millis(10);
 
+const _: () = assert!(
+    FLUSH_TIME_MAX.as_secs() + LIFE_PATIENCE.as_secs() < DRAIN_MARGIN.as_secs(),
+    "a state folder that hangs does not hold the end up"
+);
 const _: () = assert!(METRICS_HEAD_BYTES_MAX >= 8192, "hyper asks for that");

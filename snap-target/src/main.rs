@@ -10,6 +10,7 @@ mod events;
 mod health;
 mod identity;
 mod limits;
+mod lives;
 mod logging;
 mod manage;
 mod metrics;

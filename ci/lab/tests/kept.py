@@ -1,17 +1,17 @@
-"""What a namespace keeps in the state folder survives kill -9: reservations, marked blocks, write protection."""
+"""What is kept in the state folder survives kill -9: reservations, marked blocks, write protection, what SMART counts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from lab.guest import Guest
 
-from .commands import UNRECOVERED_READ_ERROR
+from .commands import LBA_OUT_OF_RANGE, UNRECOVERED_READ_ERROR
 from .host import Host
 from .peers import Peer, two_peers
-from .report import Report, expect
+from .report import Report, expect, expect_that
 from .reservations import (
     NAMESPACE_WRITE_PROTECTED,
     NO_WRITE_PROTECT,
@@ -28,6 +28,7 @@ from .volumes import Namespace
 FEATURE_NOT_CHANGEABLE = 0x10E
 RESERVATION_PERSISTENCE = 0x83
 MARKED = 9
+LIFE_COUNTERS = ("host_read_commands", "host_write_commands", "data_units_read", "data_units_written", "num_err_log_entries")
 
 # linux/pr.h: IOC_PR_REGISTER (old key, new key, flags) and IOC_PR_RESERVE (key, type, flags). What they return is 0, -1, or a status of the device.
 REGISTER = "0x401870C8, bytearray(struct.pack('QQII', 0, {key}, 0, 0))"
@@ -45,6 +46,7 @@ def test_kept(report: Report, guest: Guest, command: Sequence[str], raw_file: Na
         with two_peers(host, disk.nsid) as (a, b):
             _test_reservation(report, host, a, b)
             _test_marks_and_protection(report, host, a, b)
+            _test_counters(report, host, a, b)
             # Here, where the kernel is not asked any more what it has complained about.
             test_fence(report, host, a, b, disk.size_bytes)
         with report.test("the target with a state folder ends on SIGTERM"):
@@ -55,9 +57,9 @@ def test_kept(report: Report, guest: Guest, command: Sequence[str], raw_file: Na
             print(f"--- the last lines of the target with a state folder:\n{target.log_tail()}")
 
 
-def _restart(host: Host, *peers: Peer) -> None:
-    """kill -9, and both hosts are back."""
-    host.target.kill()
+def _restart(host: Host, *peers: Peer, end: Callable[[], object] | None = None) -> None:
+    """kill -9, or another end, and both hosts are back."""
+    (end or host.target.kill)()
     host.wait_for("both hosts have lost their controller", lambda: all(peer.state() != "live" for peer in peers))
     host.target.start()
     host.wait_for("both controllers are live again", lambda: all(peer.state() == "live" for peer in peers))
@@ -89,6 +91,22 @@ def _pr(host: Host, peer: Peer, call: str) -> int:
     # With a mutable argument, Python gives the returned number, and not the argument.
     script = f"import fcntl, os, struct; print(fcntl.ioctl(os.open('{peer.device}', os.O_RDWR), {call}))"
     return int(host.sh(f'python3 -c "{script}"').checked())
+
+
+def _test_counters(report: Report, host: Host, a: Peer, b: Peer) -> None:
+    def smart(peer: Peer) -> dict[str, int]:
+        return host.json(f"smart-log /dev/{peer.controller}")
+
+    with report.test("smart-log goes on over kill -9 and over SIGTERM, the same for both hosts"):
+        for end, unsafe in ((host.target.kill, 1), (host.target.stop, 0)):
+            expect("read, and beyond the end", (a.read(), a.read(lba=1 << 40)), (0, LBA_OUT_OF_RANGE))
+            before = smart(a)
+            _restart(host, a, b, end=end)
+            after = smart(b)
+            expect("power_cycles", after["power_cycles"], before["power_cycles"] + 1)
+            expect("unsafe_shutdowns", after["unsafe_shutdowns"], before["unsafe_shutdowns"] + unsafe)
+            for counter in LIFE_COUNTERS:
+                expect_that(f"{counter} goes on", after[counter] >= before[counter] > 0)
 
 
 def _test_marks_and_protection(report: Report, host: Host, a: Peer, b: Peer) -> None:

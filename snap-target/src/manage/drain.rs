@@ -15,7 +15,7 @@ use crate::config::SourceSpec;
 use crate::limits::{DRAIN_LOOK, FLUSH_TIME_MAX, FLUSHERS_MAX};
 
 impl Manager {
-    /// Stops listening, lets what is in flight end until `by` says, which may come to say sooner, ends the controllers, and flushes. Nothing of it is saved: the next start serves the same.
+    /// Stops listening, lets what is in flight end until `by` says, which may come to say sooner, ends the controllers, and flushes. Nothing of it is saved: the next start serves the same. What was counted is.
     pub fn drain(&mut self, telemetry: &Telemetry, by: &dyn Fn() -> Instant) {
         for port_id in self.live.listeners.keys() {
             if self.live_listener(*port_id).is_some()
@@ -35,6 +35,7 @@ impl Manager {
             Err(error) => tracing::warn!(%error, "controllers end with their connections"),
         }
         let _told = self.flush(FLUSH_TIME_MAX);
+        self.end_lives();
     }
 
     /// A host that goes on sending commands is cut off at the end of the time.

@@ -3,9 +3,9 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use frontend_nvme_tcp::{Admin, AdminError, Closed, ControllerReport};
+use frontend_nvme_tcp::{Admin, AdminError, Closed, ControllerReport, Life};
 use namespace::Namespace;
-use nvme::controller::{ControllerId, HostPolicy, Referral, Subsystem, Visibility};
+use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
@@ -16,7 +16,7 @@ use nvme_spec::Nsid;
     reason = "each is the call of the same name of frontend_nvme_tcp::Admin"
 )]
 pub trait Frontend: Send {
-    fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError>;
+    fn create_subsystem(&self, subsystem: Subsystem, life: Life) -> Result<(), AdminError>;
     fn delete_subsystem(&self, nqn: &Nqn) -> Result<Closed, AdminError>;
     fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<Closed, AdminError>;
     fn attach(
@@ -38,11 +38,12 @@ pub trait Frontend: Send {
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError>;
     fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError>;
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError>;
+    fn lifetimes(&self) -> Result<Vec<(Nqn, Lifetime)>, AdminError>;
 }
 
 impl Frontend for Admin {
-    fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError> {
-        self.create_subsystem(subsystem)
+    fn create_subsystem(&self, subsystem: Subsystem, life: Life) -> Result<(), AdminError> {
+        self.create_subsystem(subsystem, life)
     }
 
     fn delete_subsystem(&self, nqn: &Nqn) -> Result<Closed, AdminError> {
@@ -97,5 +98,9 @@ impl Frontend for Admin {
 
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError> {
         self.controllers()
+    }
+
+    fn lifetimes(&self) -> Result<Vec<(Nqn, Lifetime)>, AdminError> {
+        self.lifetimes()
     }
 }

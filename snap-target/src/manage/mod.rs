@@ -11,6 +11,7 @@ mod error;
 mod frontend;
 mod hosts;
 mod listeners;
+mod lives;
 mod namespaces;
 mod opening;
 mod resize;
@@ -48,6 +49,7 @@ use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
 use crate::identity::Node;
+use crate::lives::Lives;
 use crate::state::{Keepers, Overlay, StateFolder};
 use crate::text::uuid_text;
 use opening::Openings;
@@ -65,6 +67,7 @@ pub struct Manager {
     live: Live,
     state: Option<StateFolder>,
     keepers: Option<Keepers>,
+    lives: Option<Lives>,
     events: Hub,
     health: Health,
     catalogue: Catalogue,

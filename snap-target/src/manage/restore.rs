@@ -12,6 +12,7 @@ use super::steps::{Step, take};
 use super::{Foundation, Live, ManageError, Manager, STATE_SUBJECT};
 use crate::config::{NamespaceConfig, StartPolicy};
 use crate::desired::Desired;
+use crate::lives::Lives;
 use crate::state::{Keepers, StateFolder};
 
 impl Manager {
@@ -32,16 +33,17 @@ impl Manager {
             open_time_max,
             catalogue,
         } = foundation;
-        let (mut desired, keepers) = match &mut state {
-            None => (base.clone(), None),
+        let (mut desired, keepers, lives) = match &mut state {
+            None => (base.clone(), None, None),
             Some(state) => {
                 let (desired, dropped) = state.load()?.onto(&base);
                 for what in dropped {
                     tracing::warn!("a change that was made while serving no longer holds: {what}");
                 }
-                let keepers = Keepers::start(state.path())
-                    .with_context(|| format!("the state folder {}", state.path().display()))?;
-                (desired, Some(keepers))
+                let of_folder = || format!("the state folder {}", state.path().display());
+                let keepers = Keepers::start(state.path()).with_context(of_folder)?;
+                let lives = Lives::start(state.path(), health.clone()).with_context(of_folder)?;
+                (desired, Some(keepers), Some(lives))
             }
         };
         let mut manager = Self {
@@ -52,6 +54,7 @@ impl Manager {
             live: Live::default(),
             state,
             keepers,
+            lives,
             events,
             health,
             actor: String::new(),
@@ -73,7 +76,9 @@ impl Manager {
         let referrals = desired.referrals.values().cloned().collect();
         self.serve_one(Step::SetReferrals(referrals))?;
         for (nqn, subsystem) in &desired.subsystems {
-            self.serve_one(Step::CreateSubsystem(nqn.clone(), subsystem.body.clone()))?;
+            let life = self.life(nqn, false);
+            let made = Box::new((subsystem.body.clone(), life));
+            self.serve_one(Step::CreateSubsystem(nqn.clone(), made))?;
         }
         let (said, made) = self.namespaces_by_origin(desired);
         for (nqn, config) in said {

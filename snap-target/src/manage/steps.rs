@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use admin_proto::v1::{ObjectKind, Reason};
-use frontend_nvme_tcp::Closed;
+use frontend_nvme_tcp::{Closed, Life};
 use namespace::Namespace;
 use nvme::controller::{HostPolicy, Referral, Transport, Visibility};
 use nvme::nqn::Nqn;
@@ -19,7 +19,7 @@ use crate::identity::Node;
 /// One call of the frontend. What it needs has been opened before it is taken.
 #[derive(Debug)]
 pub enum Step {
-    CreateSubsystem(Nqn, SubsystemBody),
+    CreateSubsystem(Nqn, Box<(SubsystemBody, Life)>),
     DeleteSubsystem(Nqn),
     SetHosts(Nqn, HostPolicy),
     Attach(Nqn, Arc<Namespace>, Option<Node>, Visibility),
@@ -35,8 +35,9 @@ pub enum Step {
 pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Closed, ManageError> {
     let mut closed = Closed::Done;
     match step {
-        Step::CreateSubsystem(nqn, body) => {
-            frontend.create_subsystem(subsystem_of(nqn, body))?;
+        Step::CreateSubsystem(nqn, made) => {
+            let (body, life) = *made;
+            frontend.create_subsystem(subsystem_of(nqn, body), life)?;
         }
         Step::DeleteSubsystem(nqn) => {
             closed = frontend.delete_subsystem(&nqn)?;

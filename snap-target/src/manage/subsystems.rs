@@ -41,8 +41,16 @@ impl Manager {
         };
         next.subsystems.insert(nqn.clone(), made);
         let news = subsystem_news(SubsystemChange::Created, &nqn, "was made");
-        self.commit(next, Step::CreateSubsystem(nqn, body), vec![news])
-            .map(|_nothing_closes| ())
+        let life = self.life(&nqn, true);
+        let step = Step::CreateSubsystem(nqn.clone(), Box::new((body, life)));
+        match self.commit(next, step, vec![news]) {
+            Ok(_nothing_closes) => self.begin_lives(),
+            Err(error) => {
+                self.forget_life(&nqn);
+                return Err(error);
+            }
+        }
+        Ok(())
     }
 
     /// Deletes a subsystem with all that it has. Returns how many namespaces and controllers it had, and what they left.
@@ -82,6 +90,7 @@ impl Manager {
             .filter_map(|nsid| self.leaving(nqn, *nsid))
             .collect();
         let closed = self.commit(next, Step::DeleteSubsystem(nqn.clone()), news)?;
+        self.forget_life(nqn);
         for nsid in &namespaces {
             self.health.well(&super::namespaces::subject(nqn, *nsid));
         }

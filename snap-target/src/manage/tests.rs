@@ -1,20 +1,22 @@
 //! The manager against a frontend that writes down what it is asked, and fails where it is told to.
 
 mod closing;
+mod lives;
 mod opening;
 mod resizing;
 mod saving;
 mod starting;
 
+use std::collections::BTreeMap;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admin_proto::v1::{HealthCode, Reason};
-use frontend_nvme_tcp::{AdminError, Closed, Closing, ControllerReport};
+use frontend_nvme_tcp::{AdminError, Closed, Closing, ControllerReport, Life};
 use namespace::Namespace;
-use nvme::controller::{ControllerId, HostPolicy, Referral, Subsystem, Visibility};
+use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
@@ -34,6 +36,8 @@ struct Fake {
     fails: Arc<Mutex<Option<&'static str>>>,
     /// What a store has left of what is taken away.
     leaves: Arc<Mutex<Option<Closing>>>,
+    /// What the subsystems that were made have counted.
+    lifetimes: Arc<Mutex<BTreeMap<Nqn, Lifetime>>>,
 }
 
 impl Fake {
@@ -65,7 +69,9 @@ impl Fake {
 }
 
 impl Frontend for Fake {
-    fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError> {
+    fn create_subsystem(&self, subsystem: Subsystem, life: Life) -> Result<(), AdminError> {
+        let (nqn, lifetime) = (subsystem.nqn.clone(), life.lifetime);
+        self.lifetimes.lock().unwrap().insert(nqn, lifetime);
         self.call(format!("create {} {:?}", subsystem.nqn, subsystem.hosts))
     }
 
@@ -123,6 +129,11 @@ impl Frontend for Fake {
 
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError> {
         Ok(Vec::new())
+    }
+
+    fn lifetimes(&self) -> Result<Vec<(Nqn, Lifetime)>, AdminError> {
+        let all = self.lifetimes.lock().unwrap();
+        Ok(all.iter().map(|(nqn, it)| (nqn.clone(), *it)).collect())
     }
 }
 

@@ -8,7 +8,7 @@ use admin_proto::v1::Reason;
 use tokio::sync::oneshot;
 
 use super::{ManageError, Manager};
-use crate::limits::{CLOSING_LOOK, DRAIN_LOOK, REQUESTS_MAX, RETRY_INTERVAL};
+use crate::limits::{CLOSING_LOOK, DRAIN_LOOK, LIFE_INTERVAL, REQUESTS_MAX, RETRY_INTERVAL};
 
 /// Work for the manager.
 type Request = Box<dyn FnOnce(&mut Manager) + Send>;
@@ -29,8 +29,10 @@ pub fn start(mut manager: Manager) -> std::io::Result<(Manage, JoinHandle<()>)> 
         .name("manager".to_owned())
         .spawn(move || {
             let mut retry_at = Instant::now() + RETRY_INTERVAL;
+            let mut save_at = Instant::now() + LIFE_INTERVAL;
             loop {
-                let mut left = retry_at.saturating_duration_since(Instant::now());
+                let next = retry_at.min(save_at);
+                let mut left = next.saturating_duration_since(Instant::now());
                 if manager.waits_for_others() {
                     left = left.min(CLOSING_LOOK);
                 }
@@ -43,6 +45,10 @@ pub fn start(mut manager: Manager) -> std::io::Result<(Manage, JoinHandle<()>)> 
                 if Instant::now() >= retry_at {
                     manager.retry_failed();
                     retry_at = Instant::now() + RETRY_INTERVAL;
+                }
+                if Instant::now() >= save_at {
+                    manager.save_lives();
+                    save_at = Instant::now() + LIFE_INTERVAL;
                 }
             }
         })?;

@@ -14,6 +14,8 @@ pub trait Disk: std::fmt::Debug + Send {
     fn sync_written(&mut self) -> io::Result<()>;
     /// Gives a file another name, in place of the one that has it.
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()>;
+    /// Takes a file away, if it is there.
+    fn remove(&mut self, name: &str) -> io::Result<()>;
     /// Puts the names on stable storage.
     fn sync_names(&mut self) -> io::Result<()>;
     /// Finds out whether anything can be written, and leaves nothing behind.
@@ -81,6 +83,13 @@ impl Disk for Folder {
 
     fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
         std::fs::rename(self.path.join(from), self.path.join(to))
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        match std::fs::remove_file(self.path.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     fn sync_names(&mut self) -> io::Result<()> {

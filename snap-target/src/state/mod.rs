@@ -1,12 +1,13 @@
 //! The state folder: what was made while serving, and what namespaces must remember, through restarts and power loss.
 //!
 //! Contract: each file is replaced as a whole; after a crash at any moment it is the last one whose saving was reported, or a later one. A file that is
-//! damaged is refused with the way out, never taken for an empty one. One daemon at a time has a folder.
+//! damaged is refused with the way out, never taken for an empty one; one that only counts ([`life`]) is set aside. One daemon at a time has a folder.
 
 mod device;
 mod disk;
 mod json;
 mod keeper;
+mod life;
 mod overlay;
 mod record;
 #[cfg(test)]
@@ -23,6 +24,7 @@ use crate::limits::RECORD_BYTES_MAX;
 pub use disk::{Disk, Folder};
 
 pub use keeper::Keepers;
+pub use life::{LifeFiles, LifeRecord};
 pub use overlay::Overlay;
 
 /// The file of what the admin plane changed.

@@ -11,6 +11,7 @@ mod contract;
 mod endpoints;
 mod kept;
 mod killed;
+mod lives;
 mod log;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw.rs"]

@@ -7,10 +7,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use namespace::Namespace;
-use nvme::controller::{ConfigError, ControllerId, HostPolicy, Referral, Subsystem, Visibility};
+use nvme::controller::{
+    ConfigError, ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility,
+};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
+use crate::life::Life;
 use crate::message::{Control, Message};
 
 /// How long a call waits before it looks whether the target is still there.
@@ -182,7 +185,7 @@ pub struct ControllerReport {
 /// What an [`Admin`] asks of the desk, and where the answer goes.
 #[derive(Debug)]
 pub(crate) enum Request {
-    CreateSubsystem(Subsystem, Reply),
+    CreateSubsystem(Subsystem, Box<Life>, Reply),
     DeleteSubsystem(Nqn, Reply<Closed>),
     SetHosts(Nqn, HostPolicy, Reply<Closed>),
     Attach(Nqn, Arc<Namespace>, Visibility, Reply<Closed>),
@@ -194,6 +197,7 @@ pub(crate) enum Request {
     SetReferrals(Vec<Referral>, Reply),
     EndController(ControllerId, Reply<Closed>),
     Controllers(Reply<Vec<ControllerReport>>),
+    Lifetimes(Reply<Vec<(Nqn, Lifetime)>>),
 }
 
 /// Where the answer to a request goes. Dropped without one, the target has stopped.
@@ -219,12 +223,12 @@ impl Admin {
         Self { desk }
     }
 
-    /// One more subsystem, without namespaces.
+    /// One more subsystem, without namespaces, whose life goes on from what it brings.
     ///
     /// # Errors
     /// [`AdminError::Config`]: the name is taken, or it contradicts itself.
-    pub fn create_subsystem(&self, subsystem: Subsystem) -> Result<(), AdminError> {
-        self.ask(|reply| Request::CreateSubsystem(subsystem, reply))
+    pub fn create_subsystem(&self, subsystem: Subsystem, life: Life) -> Result<(), AdminError> {
+        self.ask(|reply| Request::CreateSubsystem(subsystem, Box::new(life), reply))
     }
 
     /// Ends a subsystem: its controllers, and its namespaces.
@@ -325,6 +329,14 @@ impl Admin {
     /// [`AdminError::Stopped`].
     pub fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError> {
         self.ask(Request::Controllers)
+    }
+
+    /// The lives of all subsystems until now.
+    ///
+    /// # Errors
+    /// [`AdminError::Stopped`].
+    pub fn lifetimes(&self) -> Result<Vec<(Nqn, Lifetime)>, AdminError> {
+        self.ask(Request::Lifetimes)
     }
 
     fn ask<T>(&self, request: impl FnOnce(Reply<T>) -> Request) -> Result<T, AdminError> {

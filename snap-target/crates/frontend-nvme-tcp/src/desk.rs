@@ -4,6 +4,7 @@ mod abort;
 mod admin;
 mod changes;
 mod closing;
+mod life;
 mod listening;
 mod provenance;
 mod report;
@@ -35,6 +36,7 @@ use crate::meter::QueueNames;
 use crate::table::{Key, Table};
 use abort::Aborting;
 use changes::{Changes, Disks};
+use life::Lives;
 use listening::Listening;
 use shutdown::Flushing;
 use state::States;
@@ -78,6 +80,8 @@ pub(crate) struct Desk {
     aborting: Aborting,
     /// Reservations and write protections that change.
     states: States,
+    /// What subsystems count over their lives.
+    lives: Lives,
     /// Wakes this desk; none before it runs.
     control: Option<Control>,
     /// What the subsystems have.
@@ -117,6 +121,7 @@ impl Desk {
             leaving: HashMap::new(),
             aborting: Aborting::default(),
             states: States::default(),
+            lives: Lives::default(),
             control: None,
             disks: Disks::default(),
             changes: Changes::default(),
@@ -156,6 +161,7 @@ impl Desk {
             self.registry.deadline(),
             self.abort_deadline(),
             self.states_deadline(),
+            self.held_deadline(),
         ];
         deadlines.into_iter().flatten().min()
     }
@@ -214,6 +220,7 @@ impl Desk {
         self.end_old_preempts(now);
         self.end_old_saves(now);
         self.end_old_flushes(now);
+        self.send_held(now);
         while let Some(id) = self.registry.next_expired(now) {
             tracing::warn!(cntlid = id.0, "keep alive expired");
             self.note(EventKind::KeepAliveExpired, id);

@@ -60,6 +60,10 @@ pub(crate) const PREEMPT_PATIENCE: Duration = Duration::from_secs(20);
 /// When a host should try again a command whose store cannot say when it is back.
 pub(crate) const RETRY_DELAY: Duration = Duration::from_secs(1);
 
+/// How long an answer that tells of a subsystem's life waits for that to be saved; how many wait at a time, and more are sent at once.
+pub(crate) const TELL_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const ANSWERS_HELD_MAX: usize = 1024;
+
 /// How long the end of what a change took away is waited for, before whoever asked is told that operations are left.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 /// How long the last requests of a namespace that is detached may take before they are cancelled.

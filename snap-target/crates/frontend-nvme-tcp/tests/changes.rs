@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frontend_nvme_tcp::{AdminError, Closed, Gone, TargetEvent, bind, subsystem};
+use frontend_nvme_tcp::{AdminError, Closed, Gone, Life, TargetEvent, bind, subsystem};
 use initiator::{DiscoveryRecord, Initiator, Options, discover};
 use namespace::{Identity, Namespace};
 use nvme::controller::{ControllerLimits, HostPolicy, Referral, Transport, Visibility};
@@ -445,7 +445,7 @@ fn a_host_has_no_more_than_its_share_of_connections() {
     };
     target
         .admin
-        .create_subsystem(subsystem(nqn(), HostPolicy::Any, limits))
+        .create_subsystem(subsystem(nqn(), HostPolicy::Any, limits), Life::default())
         .unwrap();
     let address = target.listen(1);
     target.attach(&disk(1, memory())).unwrap();
@@ -522,6 +522,6 @@ fn a_subsystem_may_have_smaller_limits_than_its_connections() {
     };
     let refused = target
         .admin
-        .create_subsystem(subsystem(name, HostPolicy::Any, large));
+        .create_subsystem(subsystem(name, HostPolicy::Any, large), Life::default());
     assert_eq!(refused, Err(AdminError::Connection));
 }

@@ -82,7 +82,7 @@ pub const LOG_SUPPORTED: u32 = 1 << 0;
 )]
 #[repr(C)]
 pub struct ErrorInformation {
-    /// Which error of this controller's life it is, from 1; 0 = no entry.
+    /// Error Count: which error it is, from 1 and on over power cycles; 0 = no entry.
     pub error_count: U64,
     /// SQID; FFFFh where no queue applies.
     pub sqid: U16,

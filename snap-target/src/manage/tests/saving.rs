@@ -60,6 +60,10 @@ impl Disk for Watched {
         self.folder.lock().unwrap().rename(from, to)
     }
 
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.folder.lock().unwrap().remove(name)
+    }
+
     fn sync_names(&mut self) -> io::Result<()> {
         let mut fails = self.fails.lock().unwrap();
         if matches!(*fails, Some(Fails::NamesOnce)) {

@@ -115,6 +115,10 @@ impl Disk for Sim {
         Ok(())
     }
 
+    fn remove(&mut self, _name: &str) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn sync_names(&mut self) -> io::Result<()> {
         self.operation()?;
         self.durable_names = self.names.clone();

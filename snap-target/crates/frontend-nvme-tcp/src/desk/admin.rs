@@ -15,8 +15,8 @@ use nvme_spec::{AdminOpcode, Direction, Sqe, Status};
 use reactor::buf::IoBuf;
 use telemetry::EventKind;
 
-use super::Desk;
 use super::visitor::State;
+use super::{Desk, life};
 use crate::event::{ConnectRefused, TargetEvent};
 use crate::limits::{CONTROL_BYTES_MAX, LINGER};
 use crate::link::{LinkEvent, Receiving};
@@ -243,13 +243,13 @@ impl Desk {
 
     /// Carries out an admin command whose data, if it brings any, are there.
     fn execute(&mut self, key: Key, id: ControllerId, slot: Slot) {
-        self.fold_counters(id);
         let now = self.clock.now();
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
         let machine = &visitor.link.machine;
         let (sqe, transfer) = (*machine.command(slot), machine.transfer(slot));
+        let tells_life = life::is_told_by(&sqe);
         let data = visitor
             .link
             .take_buffer(slot)
@@ -267,8 +267,11 @@ impl Desk {
             transfer,
             data: &data,
         };
+        if tells_life {
+            self.fold_all_counters();
+        }
         let Some(outcome) = self.registry.execute(id, &command, &mut out, now) else {
-            return visitor.link.end();
+            return self.visitors.get_mut(key).map_or((), |it| it.link.end());
         };
         match outcome {
             Outcome::Done {
@@ -276,7 +279,12 @@ impl Desk {
                 data_bytes,
                 effect,
             } => {
-                self.reply(key, slot, completion, &out, data_bytes);
+                if tells_life {
+                    out.truncate(data_bytes as usize);
+                    self.reply_when_saved(id, key, slot, completion, out, now);
+                } else {
+                    self.reply(key, slot, completion, &out, data_bytes);
+                }
                 self.carry_out(id, effect);
             }
             Outcome::Pending => {}
@@ -289,7 +297,14 @@ impl Desk {
         self.answer_async_events(key, id);
     }
 
-    fn reply(&mut self, key: Key, slot: Slot, completion: Completion, out: &[u8], data_bytes: u32) {
+    pub(super) fn reply(
+        &mut self,
+        key: Key,
+        slot: Slot,
+        completion: Completion,
+        out: &[u8],
+        data_bytes: u32,
+    ) {
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
@@ -354,14 +369,20 @@ impl Desk {
 
     /// Brings a controller's SMART counters up to what its queues have done.
     pub(super) fn fold_counters(&mut self, id: ControllerId) {
-        let Some(controller) = self.registry.controller_mut(id) else {
-            return;
-        };
-        for (_, (queue, seen)) in self
-            .counters
-            .iter_mut()
-            .filter(|((owner, _), _)| *owner == id)
-        {
+        self.fold(|owner| owner == id);
+    }
+
+    /// Those of all controllers.
+    pub(super) fn fold_all_counters(&mut self) {
+        self.fold(|_| true);
+    }
+
+    fn fold(&mut self, is_meant: impl Fn(ControllerId) -> bool) {
+        let all = self.counters.iter_mut();
+        for ((owner, _), (queue, seen)) in all.filter(|((owner, _), _)| is_meant(*owner)) {
+            let Some(controller) = self.registry.controller_mut(*owner) else {
+                continue;
+            };
             let now = [
                 &queue.bytes_read,
                 &queue.bytes_written,
@@ -389,6 +410,8 @@ impl Desk {
                 write_commands,
                 media_errors,
                 busy_nanos,
+                // The desk makes the entries itself.
+                error_log_entries: 0,
             });
         }
     }

@@ -22,6 +22,7 @@ use super::{Desk, To};
 use crate::admin::{AdminError, Closed, Closing, Reply, Request};
 use crate::config::info;
 use crate::event::Gone;
+use crate::life::Life;
 use crate::limits::{CLOSE_PATIENCE, DETACH_LIMIT, DETACH_PATIENCE, REFERRALS_MAX, SUBSYSTEMS_MAX};
 use crate::message::{ChangeId, Message, Order};
 
@@ -217,8 +218,8 @@ impl Desk {
     /// Carries out what an operator asks, or begins to.
     pub(super) fn request(&mut self, request: Request) {
         match request {
-            Request::CreateSubsystem(subsystem, reply) => {
-                reply.send(self.create_subsystem(subsystem));
+            Request::CreateSubsystem(subsystem, life, reply) => {
+                reply.send(self.create_subsystem(subsystem, *life));
             }
             Request::DeleteSubsystem(nqn, reply) => self.delete_subsystem(&nqn, reply),
             Request::SetHosts(nqn, hosts, reply) => match self.registry.set_hosts(&nqn, hosts) {
@@ -251,10 +252,11 @@ impl Desk {
                 None => reply.send(Err(AdminError::NoController { id })),
             },
             Request::Controllers(reply) => reply.send(Ok(self.controllers())),
+            Request::Lifetimes(reply) => reply.send(Ok(self.lifetimes())),
         }
     }
 
-    fn create_subsystem(&mut self, subsystem: Subsystem) -> Result<(), AdminError> {
+    fn create_subsystem(&mut self, subsystem: Subsystem, life: Life) -> Result<(), AdminError> {
         if self.registry.target().subsystems().len() >= SUBSYSTEMS_MAX {
             return Err(AdminError::TooMany {
                 what: "subsystems",
@@ -270,6 +272,7 @@ impl Desk {
         }
         let nqn = subsystem.nqn.clone();
         self.registry.add_subsystem(subsystem)?;
+        self.begin_life(&nqn, life);
         self.disks.by_subsystem.insert(nqn, BTreeMap::new());
         self.answer_all_async_events();
         Ok(())
@@ -279,6 +282,7 @@ impl Desk {
         let Some(controllers) = self.registry.remove_subsystem(nqn) else {
             return reply.send(Err(AdminError::NoSubsystem { nqn: nqn.clone() }));
         };
+        self.end_life(nqn);
         self.end_all(&controllers);
         self.answer_all_async_events();
         let disks = self.disks.by_subsystem.remove(nqn).unwrap_or_default();

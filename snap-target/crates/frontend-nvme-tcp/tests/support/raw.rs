@@ -215,12 +215,22 @@ impl Queue {
 
     /// The first bytes of a log page.
     pub fn log_page(&mut self, page: u8, bytes: u32) -> Vec<u8> {
+        self.send_log_page(page, bytes);
+        self.take_log_page()
+    }
+
+    /// Asks for the first bytes of a log page.
+    pub fn send_log_page(&mut self, page: u8, bytes: u32) {
         let mut sqe = [0; 64];
         (sqe[0], sqe[40]) = (0x02, page);
         sqe[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
         let dwords_z = u16::try_from(bytes / 4 - 1).unwrap();
         sqe[42..44].copy_from_slice(&dwords_z.to_le_bytes());
         self.send(sqe, Data::Remote(bytes));
+    }
+
+    /// The answer.
+    pub fn take_log_page(&mut self) -> Vec<u8> {
         let data = self.pdu();
         assert_eq!(data[0], 7, "C2HData");
         self.without_digest(&data[24..]).to_vec()

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use frontend_nvme_tcp::{
-    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Service, SuccessFlag,
+    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Life, Service, SuccessFlag,
     TargetEvent, bind, subsystem,
 };
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
@@ -93,7 +93,8 @@ impl Target {
 
     pub fn create_limited(&self, nqn: &str, hosts: HostPolicy, limits: ControllerLimits) {
         let subsystem = subsystem(Nqn::parse(nqn).unwrap(), hosts, limits);
-        self.admin.create_subsystem(subsystem).unwrap();
+        let made = self.admin.create_subsystem(subsystem, Life::default());
+        made.unwrap();
     }
 
     pub fn listen(&self, port_id: u16) -> String {

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
+use frontend_nvme_tcp::{Admin, Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, RingStats};
@@ -123,6 +123,11 @@ impl Target {
             controls,
             reactors: started.into_iter().map(|(thread, _, _)| thread).collect(),
         }
+    }
+
+    /// Changes what it serves.
+    pub fn admin(&self) -> Admin {
+        Admin::new(self.controls[0].clone())
     }
 
     /// Ends it; what its first ring did.

@@ -86,8 +86,7 @@ impl Controller {
         match self.dispatch(command, out, now) {
             Ok(outcome) => outcome,
             Err(status) => {
-                self.errors
-                    .record(&CommandError::of(QueueId::ADMIN, command.sqe, status, None));
+                self.record_error(&CommandError::of(QueueId::ADMIN, command.sqe, status, None));
                 done(Completion::of(status))
             }
         }

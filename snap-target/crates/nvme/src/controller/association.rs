@@ -174,9 +174,12 @@ impl Controller {
         self.events.reservation_notified();
     }
 
-    /// An I/O command failed: an entry for the Error Information log.
+    /// A command failed: an entry for the Error Information log. Its Error Count goes on over the life of the subsystem: a host that comes back meets
+    /// none twice.
     pub fn record_error(&mut self, error: &CommandError) {
-        self.errors.record(error);
+        let mut counters = self.health.counters();
+        counters.error_log_entries = counters.error_log_entries.saturating_add(1);
+        self.errors.record(counters.error_log_entries, error);
     }
 
     /// What the SMART log counts, to add to: of all controllers of the subsystem.

@@ -66,8 +66,6 @@ const VERSION: u8 = 1;
 pub(super) struct ErrorLog {
     entries: VecDeque<ErrorInformation>,
     entries_max: usize,
-    /// Errors ever recorded.
-    count: u64,
 }
 
 impl ErrorLog {
@@ -76,15 +74,14 @@ impl ErrorLog {
         ErrorLog {
             entries: VecDeque::with_capacity(entries_max),
             entries_max,
-            count: 0,
         }
     }
 
-    pub fn record(&mut self, error: &CommandError) {
-        self.count += 1;
+    /// `count` is its number among all errors of the subsystem's life.
+    pub fn record(&mut self, count: u64, error: &CommandError) {
         self.entries.truncate(self.entries_max.saturating_sub(1));
         let mut entry = ErrorInformation::new_zeroed();
-        entry.error_count = U64::new(self.count);
+        entry.error_count = U64::new(count);
         entry.sqid = U16::new(error.queue.0);
         entry.cid = U16::new(error.cid.0);
         entry.status_and_phase = U16::new(error.status.to_wire());
@@ -96,10 +93,6 @@ impl ErrorLog {
         entry.opcode = error.opcode;
         entry.version = VERSION;
         self.entries.push_front(entry);
-    }
-
-    pub fn count(&self) -> u64 {
-        self.count
     }
 
     /// The page: newest first, then zeros.

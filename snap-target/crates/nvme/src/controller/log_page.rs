@@ -194,8 +194,8 @@ fn by_code(entry: impl Fn(u8) -> u32) -> Vec<u8> {
 
 /// 02h. No temperature sensor, no wear: those fields are zero, spare is full.
 fn smart(controller: &Controller, now: Time) -> SmartLog {
-    let health = controller.health();
-    let (counters, lifetime) = (*health.counters(), health.lifetime());
+    let lifetime = controller.health().lifetime(now);
+    let counters = lifetime.counters;
     let mut log = SmartLog::new_zeroed();
     log.available_spare = 100;
     log.data_units_read = data_units(counters.bytes_read);
@@ -204,10 +204,10 @@ fn smart(controller: &Controller, now: Time) -> SmartLog {
     log.host_write_commands = U128::new(counters.write_commands);
     log.controller_busy_minutes = U128::new(counters.busy_nanos / (60 * 1_000_000_000));
     log.power_cycles = U128::new(lifetime.power_cycles.into());
-    log.power_on_hours = U128::new(health.power_on_hours(now).into());
+    log.power_on_hours = U128::new(lifetime.power_on_hours().into());
     log.unsafe_shutdowns = U128::new(lifetime.unsafe_shutdowns.into());
     log.media_errors = U128::new(counters.media_errors);
-    log.error_log_entries = U128::new(u128::from(controller.error_log().count()));
+    log.error_log_entries = U128::new(counters.error_log_entries.into());
     log
 }
 

@@ -8,8 +8,8 @@ use super::connect::{Invalid, invalid, refusal};
 use super::counters::Health;
 use super::subsystem::Target;
 use super::{
-    AdminCommand, Admitted, ConnectContext, ConnectRequest, Controller, ControllerCounters,
-    ControllerId, Lifetime, NamespaceSet, Outcome, Subsystem, Transport,
+    AdminCommand, Admitted, ConnectContext, ConnectRequest, Controller, ControllerId, Lifetime,
+    NamespaceSet, Outcome, Subsystem, Transport,
 };
 use crate::Time;
 use crate::nqn::Nqn;
@@ -208,17 +208,15 @@ impl Registry {
         Arc::clone(self.health.entry(nqn.clone()).or_default())
     }
 
-    /// What a subsystem's SMART log says of its life before this process. To be called before its hosts come.
-    pub fn set_lifetime(&mut self, nqn: &Nqn, lifetime: Lifetime) {
-        self.health_of_subsystem(nqn).set_lifetime(lifetime);
+    /// What a subsystem's SMART log says of its life before `now`; it goes on from there. To be called before its hosts come.
+    pub fn set_lifetime(&mut self, nqn: &Nqn, lifetime: Lifetime, now: Time) {
+        self.health_of_subsystem(nqn).set_lifetime(lifetime, now);
     }
 
-    /// What the controllers of a subsystem have counted, those that are gone included.
-    pub fn counters(&self, nqn: &Nqn) -> ControllerCounters {
-        self.health
-            .get(nqn)
-            .map(|health| *health.counters())
-            .unwrap_or_default()
+    /// The life of a subsystem until now, with what controllers have counted that are gone; none of one that had neither a controller nor
+    /// [`Registry::set_lifetime`].
+    pub fn lifetime(&self, nqn: &Nqn, now: Time) -> Option<Lifetime> {
+        self.health.get(nqn).map(|health| health.lifetime(now))
     }
 
     fn add(

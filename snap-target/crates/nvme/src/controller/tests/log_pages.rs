@@ -155,6 +155,7 @@ fn smart_tells_true_counters() {
         write_commands: 20,
         media_errors: 3,
         busy_nanos: 120_000_000_000,
+        ..ControllerCounters::default()
     };
     host.controller().counters_mut().add(&more);
     host.controller().counters_mut().add(&ControllerCounters {
@@ -342,35 +343,86 @@ fn the_discovery_log_shows_only_what_the_host_may_use() {
     assert_eq!((log[1026], u16_at(&log, 1034)), (3, 0b10));
 }
 
-/// What was counted is the subsystem's: a host that comes back, and another host, find it; what came before this process is added.
+/// What was counted is the subsystem's: a host that comes back, and another host, find it; what came before this process is added, error numbers
+/// as well.
 #[test]
 fn smart_totals_survive_the_host() {
     let mut host = Host::io();
+    let before = ControllerCounters {
+        bytes_read: 512_000,
+        bytes_written: 1,
+        read_commands: 5,
+        write_commands: 6,
+        media_errors: 7,
+        busy_nanos: 2 * 60_000_000_000,
+        error_log_entries: 40,
+    };
     let lifetime = Lifetime {
         power_cycles: 9,
         unsafe_shutdowns: 4,
-        powered_before: Duration::from_secs(3 * 3600),
+        powered: Duration::from_secs(3 * 3600 - 1),
+        counters: before,
     };
     let nqn = Nqn::parse(SUBSYSTEM).unwrap();
-    host.registry.set_lifetime(&nqn, lifetime);
+    // The subsystem was made an hour after the process.
+    host.now = host.now + Duration::from_secs(3600);
+    host.registry.set_lifetime(&nqn, lifetime, host.now);
     let more = ControllerCounters {
+        bytes_read: 1,
         read_commands: 10,
         ..ControllerCounters::default()
     };
     host.controller().counters_mut().add(&more);
     assert_eq!(host.registry.end(host.id), Closed::Controller);
-    assert_eq!(host.registry.counters(&nqn), more);
-    host.now = host.now + Duration::from_secs(7200);
+    let mut sum = before;
+    (sum.bytes_read, sum.read_commands) = (512_001, 15);
+    let until_now = host.registry.lifetime(&nqn, host.now).unwrap();
+    let as_counted = Lifetime {
+        counters: sum,
+        ..lifetime
+    };
+    assert_eq!(until_now, as_counted);
+    host.now = host.now + Duration::from_secs(7201);
     let (sqe, data) = connect_command(0, 31, 0xFFFF, SUBSYSTEM);
     let again = host.registry.connect(&sqe, &data, &local(), host.now);
     host.id = again.unwrap().controller;
     host.set_cc(0x0046_0001);
-    host.controller().counters_mut().add(&more);
+    assert_eq!(
+        host.fetch(&command(0x06, 9, 0xEE, 0), 4096),
+        Err(INVALID_FIELD)
+    );
+    let errors = page(&mut host, 0x01, 64);
+    assert_eq!(u64_at(&errors, 0), 41, "Error Count");
     let log = page(&mut host, 0x02, 512);
-    let read = [64, 112, 128, 144].map(|at| u64_at(&log, at));
+    let read = [32, 48, 64, 80, 96, 112, 128, 144, 160, 176].map(|at| u64_at(&log, at));
     assert_eq!(
         read,
-        [20, 9, 5, 4],
-        "reads, power cycles, hours, unsafe shutdowns"
+        [2, 1, 15, 6, 2, 9, 5, 4, 7, 41],
+        "data units read and written, reads, writes, busy minutes, power cycles, hours, unsafe shutdowns, media errors, error log entries"
     );
+    let removed = host.registry.remove_subsystem(&nqn);
+    assert_eq!(removed, Some(vec![host.id]));
+    assert_eq!(host.registry.lifetime(&nqn, host.now), None);
+}
+
+#[test]
+fn a_life_shows_the_same_until_an_hour_or_a_counter_is_another() {
+    let life = Lifetime {
+        powered: Duration::from_secs(3600),
+        ..Lifetime::default()
+    };
+    let later = |secs| Lifetime {
+        powered: Duration::from_secs(secs),
+        ..life
+    };
+    assert!(life.shows_the_same(&later(7199)));
+    assert!(!life.shows_the_same(&later(7200)));
+    let mut counted = later(7199);
+    counted.counters.error_log_entries = 1;
+    assert!(!life.shows_the_same(&counted));
+    let cycled = Lifetime {
+        power_cycles: 2,
+        ..life
+    };
+    assert!(!life.shows_the_same(&cycled));
 }
