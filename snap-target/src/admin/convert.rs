@@ -471,7 +471,6 @@ pub fn referral(manager: &Manager, address: SocketAddr) -> Option<v1::Referral> 
 
 /// A controller that is there.
 pub fn controller(report: &ControllerReport) -> v1::Controller {
-    let since = std::time::SystemTime::now().checked_sub(report.connected);
     v1::Controller {
         cntlid: report.id.0.into(),
         subsystem_nqn: name_of(report.subsystem.as_ref()),
@@ -482,7 +481,7 @@ pub fn controller(report: &ControllerReport) -> v1::Controller {
         peer_address: report.peer.map(|peer| peer.to_string()).unwrap_or_default(),
         io_queues: number(report.io_queues.len()),
         kato_ms: report.kato_ms,
-        connected_since: since.map(Into::into),
+        connected_since: report.connected_at.map(Into::into),
     }
 }
 

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use namespace::Namespace;
 use nvme::controller::{
@@ -176,8 +176,8 @@ pub struct ControllerReport {
     pub io_queues: Vec<u16>,
     /// KATO in milliseconds; 0: none.
     pub kato_ms: u32,
-    /// How long it is connected.
-    pub connected: Duration,
+    /// When its Connect was answered; none where its admin queue is gone already.
+    pub connected_at: Option<SystemTime>,
     /// CC.EN and CSTS.RDY.
     pub ready: bool,
 }

@@ -10,7 +10,7 @@ mod support;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use frontend_nvme_tcp::{AdminError, Closed, Gone, Life, TargetEvent, bind, subsystem};
 use initiator::{DiscoveryRecord, Initiator, Options, discover};
@@ -422,6 +422,10 @@ fn a_deleted_subsystem_takes_its_controllers_and_stores_along() {
     let queues: Vec<_> = controllers.iter().map(|it| it.io_queues.clone()).collect();
     assert_eq!(queues, [[1, 2], [1, 2]]);
     assert!(controllers.iter().all(|it| it.ready && it.peer.is_some()));
+    let connected_at = |at: usize| controllers[at].connected_at.unwrap();
+    assert!(connected_at(0) <= connected_at(1) && connected_at(1) <= SystemTime::now());
+    // When that was does not depend on when it is asked.
+    assert_eq!(target.admin.controllers().unwrap(), controllers);
 
     target.admin.delete_subsystem(&nqn()).unwrap();
     assert!(Arc::into_inner(first).is_some(), "nobody has its namespace");

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use nvme::controller::{
     AdminCommand, ConnectContext, ConnectRequest, ControllerCounters, ControllerId, Effect,
@@ -153,6 +153,7 @@ impl Desk {
                 machine.established(admitted.entries, admitted.flow_control);
                 machine.authenticated();
                 visitor.state = State::Admin(admitted.controller);
+                visitor.connected_at = Some(SystemTime::now());
                 visitor.link.name = Some((admitted.controller.0, admitted.queue.0));
                 visitor.link.set_receiving(Receiving::InPlace);
                 self.admin_queues.insert(admitted.controller, key);

@@ -30,7 +30,7 @@ impl Desk {
                 .map(|queue| queue.0)
                 .collect(),
             kato_ms: controller.kato_ms(),
-            connected: self.clock.now().since(controller.created()),
+            connected_at: visitor.and_then(|visitor| visitor.connected_at),
             ready: controller.ready(),
         }
     }

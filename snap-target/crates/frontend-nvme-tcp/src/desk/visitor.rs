@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::socket::{getsockopt, setsockopt, sockopt};
 use nvme::controller::{Admitted, Controller, ControllerId};
@@ -32,6 +32,8 @@ pub(crate) struct Visitor {
     /// From where.
     pub(crate) peer: SocketAddr,
     pub(crate) state: State,
+    /// When it became an admin queue.
+    pub(crate) connected_at: Option<SystemTime>,
     /// It ends since its host broke the protocol, or did not send what it had announced.
     pub(crate) broke_protocol: bool,
 }
@@ -80,6 +82,7 @@ impl Visitor {
             local,
             peer,
             state: State::Handshake,
+            connected_at: None,
             broke_protocol: false,
         })
     }

@@ -62,7 +62,6 @@ pub struct Controller {
     pub(super) io_queues_connected: bool,
     /// The most that Number of Queues may grant it now.
     pub(super) io_queues_left: u16,
-    pub(super) created: Time,
 }
 
 /// What [`Controller::new`] needs of a Connect.
@@ -108,7 +107,6 @@ impl Controller {
             aborts: 0,
             io_queues_connected: false,
             io_queues_left: limits.io_queues_max,
-            created: now,
         }
     }
 
@@ -324,11 +322,6 @@ impl Controller {
 
     pub(super) fn set_io_queues_connected(&mut self, connected: bool) {
         self.io_queues_connected = connected;
-    }
-
-    /// When it was made.
-    pub fn created(&self) -> Time {
-        self.created
     }
 
     pub(super) fn error_log(&self) -> &ErrorLog {
