@@ -24,7 +24,7 @@ const CAP_IPC_LOCK: u64 = 1 << 14;
 pub struct Process {
     /// Soft limit on locked memory in bytes; none: unlimited, or not told.
     pub memlock: Option<u64>,
-    /// Soft limit on open files.
+    /// Hard limit on open files: the daemon raises the soft one to it.
     pub nofile: Option<u64>,
     /// Effective capabilities.
     pub capabilities: u64,
@@ -46,7 +46,7 @@ impl Process {
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         Ok(Process {
             memlock: soft_limit(&limits, "Max locked memory"),
-            nofile: soft_limit(&limits, "Max open files"),
+            nofile: hard_limit(&limits, "Max open files"),
             capabilities: effective_capabilities(&status),
             memory_max: file("cgroup")
                 .ok()
@@ -58,8 +58,17 @@ impl Process {
 
 /// `Max open files            1024                 4096                 files`
 fn soft_limit(limits: &str, name: &str) -> Option<u64> {
+    limit(limits, name, 0)
+}
+
+/// The second of its numbers.
+fn hard_limit(limits: &str, name: &str) -> Option<u64> {
+    limit(limits, name, 1)
+}
+
+fn limit(limits: &str, name: &str, column: usize) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix(name))?;
-    line.split_whitespace().next()?.parse().ok()
+    line.split_whitespace().nth(column)?.parse().ok()
 }
 
 /// `CapEff: 000001ffffffffff`
@@ -227,6 +236,7 @@ Max address space         unlimited            unlimited            bytes
     #[test]
     fn proc_is_read_by_name() {
         assert_eq!(soft_limit(LIMITS, "Max open files"), Some(1024));
+        assert_eq!(hard_limit(LIMITS, "Max open files"), Some(524_288));
         assert_eq!(soft_limit(LIMITS, "Max locked memory"), Some(8 << 20));
         assert_eq!(soft_limit(LIMITS, "Max address space"), None);
         assert_eq!(soft_limit(LIMITS, "Max something else"), None);
