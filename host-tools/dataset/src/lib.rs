@@ -11,6 +11,7 @@
 //! * A [`View`] is what one precision presents: for each name the parts that its file consists of there.
 //! * [`Storage`] cuts files into runs of one element type and puts runs that are stored alike into one stream, whatever the number of files; or leaves
 //!   them where they are (mapped).
+//! * [`choose`] finds the chain of each kind of run where nobody names one; [`guess`] says what files without a header may be.
 //! * A [`Disk`] lays the views out as one filesystem; [`write`](Disk::write) makes the volume.
 //!
 //! * A [`Collection`] is the other way to a disk: what volumes present that exist already.
@@ -23,9 +24,11 @@
 #![forbid(unsafe_code)]
 
 pub mod catalogue;
+pub mod choose;
 pub mod collect;
 mod disk;
 mod error;
+pub mod guess;
 mod hash;
 pub mod make;
 pub mod manifest;

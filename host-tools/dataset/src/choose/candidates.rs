@@ -1,0 +1,136 @@
+//! The chains that keep every bit of some values.
+
+use transforms::{Chain, ElementType, ValueRange};
+
+use super::Prefer;
+
+/// What a frame can be compressed by. Levels between these differ by less than what they are tried on does.
+const COMPRESSORS: [&str; 5] = ["lz4", "lz4hc:9", "zstd:1", "zstd:3", "zstd:9"];
+/// It packs a few megabytes a second: only where size is all that counts.
+const SLOW: &str = "zstd:19";
+/// The widest field of `bitpack`.
+const FIELD_BITS_MAX: u32 = transforms::codecs::bitpack::BITS_MAX;
+
+/// All chains for elements of this type: each width that holds `range`, alone and before each compressor, with and without `shuffle`.
+///
+/// Floats, and integers whose range is not known (`None`), are not narrowed: a type that holds fewer values would not keep every bit.
+#[must_use]
+pub fn candidates(element: ElementType, range: Option<ValueRange>, prefer: Prefer) -> Vec<Chain> {
+    let mut compressors = COMPRESSORS.to_vec();
+    if prefer == Prefer::Ratio {
+        compressors.push(SLOW);
+    }
+    let mut texts = Vec::new();
+    for width in widths(element, range) {
+        texts.push(width.clone());
+        for compressor in &compressors {
+            texts.push(format!("{width}+{compressor}"));
+            texts.push(format!("{width}+shuffle+{compressor}"));
+        }
+    }
+    // A shuffle of fields that are no whole bytes, or of single ones, is no chain.
+    let chains = texts.iter().filter_map(|text| {
+        let text = text.strip_prefix("none+").unwrap_or(text);
+        Chain::parse(text, element).ok()
+    });
+    chains.collect()
+}
+
+/// How elements can be held: as they are, in the narrowest type, in the fewest bits, and in the fewest whole bytes where no type has so few.
+fn widths(element: ElementType, range: Option<ValueRange>) -> Vec<String> {
+    let mut widths = vec!["none".to_owned()];
+    let Some(range) = range.filter(|_| element.is_integer()) else {
+        return widths;
+    };
+    let narrowest = ElementType::INTEGERS.into_iter().find(|narrow| {
+        let holds = narrow.range().is_some_and(|held| held.encloses(&range));
+        holds && narrow.bits() < element.bits() && narrow.is_signed_integer() == (range.min < 0)
+    });
+    widths.extend(narrowest.map(|narrow| narrow.name().to_owned()));
+    let Some(bits) = field_bits(&range) else {
+        return widths;
+    };
+    let mut fields = vec![bits];
+    if bits > 16 {
+        fields.push(bits.next_multiple_of(8));
+    }
+    fields.dedup();
+    for bits in fields {
+        let is_a_type = [8, 16, 32].contains(&bits);
+        if bits < element.bits() && bits <= FIELD_BITS_MAX && !is_a_type {
+            widths.push(format!("bitpack:{bits}"));
+        }
+    }
+    widths
+}
+
+/// The fewest bits that hold every value; `None` where some are negative.
+#[must_use]
+pub fn field_bits(range: &ValueRange) -> Option<u32> {
+    let max = u128::try_from(range.max).ok().filter(|_| range.min >= 0)?;
+    Some((u128::BITS - max.leading_zeros()).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn widths_of(element: ElementType, min: i128, max: i128) -> String {
+        widths(element, Some(ValueRange { min, max })).join(" ")
+    }
+
+    #[test]
+    fn widths_hold_the_range_and_are_narrower_than_the_type() {
+        use ElementType::{F32, I8, I32, I64, U8, U16, U32, U64};
+        assert_eq!(widths_of(U32, 0, 50_256), "none u16");
+        assert_eq!(widths_of(U32, 8, 32_767), "none u16 bitpack:15");
+        assert_eq!(widths_of(U32, 0, 199_999), "none bitpack:18 bitpack:24");
+        assert_eq!(widths_of(U32, 0, 0xff_ffff), "none bitpack:24");
+        assert_eq!(
+            widths_of(U32, 0, 0x7fff_ffff),
+            "none bitpack:31",
+            "32 is the type itself"
+        );
+        assert_eq!(widths_of(U32, 0, 0xffff_ffff), "none");
+        assert_eq!(widths_of(I32, -100, 50_000), "none");
+        assert_eq!(widths_of(I32, -100, 30_000), "none i16");
+        assert_eq!(widths_of(I64, 0, 199_999), "none u32 bitpack:18 bitpack:24");
+        assert_eq!(widths_of(U64, 0, 1 << 40), "none");
+        assert_eq!(widths_of(U16, 0, 0), "none u8 bitpack:1");
+        assert_eq!(widths_of(U8, 0, 9), "none bitpack:4");
+        assert_eq!(widths_of(I8, -1, 9), "none");
+        assert_eq!(widths(F32, None), ["none"]);
+        assert_eq!(widths(U32, None), ["none"]);
+    }
+
+    #[test]
+    fn every_candidate_holds_the_range_and_they_are_all_different() {
+        for element in ElementType::ALL {
+            for max in [0, 1, 255, 256, 65_535, 70_000, 1 << 24, (1 << 31) - 1] {
+                let range = ValueRange { min: 0, max };
+                let possible = element.range();
+                if possible.is_some_and(|possible| !possible.encloses(&range)) {
+                    continue;
+                }
+                let range = possible.map(|_| range);
+                let chains = candidates(element, range, Prefer::Ratio);
+                let mut texts: Vec<String> = chains.iter().map(Chain::to_string).collect();
+                assert!(texts.contains(&"none".to_owned()));
+                assert!(texts.contains(&"zstd:19".to_owned()));
+                for chain in &chains {
+                    let held = chain.range();
+                    let holds = range.is_none_or(|r| held.is_some_and(|held| held.encloses(&r)));
+                    assert!(holds, "{chain} of {element} up to {max}");
+                }
+                let count = texts.len();
+                texts.sort();
+                texts.dedup();
+                assert_eq!(texts.len(), count);
+                assert_eq!(
+                    texts.iter().any(|text| text.contains("shuffle")),
+                    element.bytes() > 1
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What it costs to undo a chain, as a table: figures of docs/transforms.md, rounded, so that the choice is the same on every machine.
+
+use transforms::{Chain, TransformId, codecs};
+
+/// Costs of a block step for each packed byte that goes through it. The unit is what copying one byte costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StepCost {
+    /// Undoing it.
+    pub decode: u32,
+    /// Doing it.
+    pub encode: u32,
+}
+
+/// Reads of a volume for each time it is packed: encoding counts so many times less.
+pub const READS_PER_PACK: u32 = 64;
+
+/// The costs of a step. Element steps cost nothing beside the copy that they are: widening and unpacking are as fast as `memcpy`.
+#[must_use]
+pub fn of_step(id: TransformId, parameter: u32) -> StepCost {
+    let (decode, encode) = match id {
+        codecs::shuffle::ID => (1, 1),
+        codecs::lz4::ID => (3, 20),
+        codecs::lz4::HC_ID => (3, 160),
+        codecs::zstd::ID => (
+            10,
+            match parameter {
+                0..=1 => 24,
+                2..=4 => 40,
+                5..=12 => 160,
+                _ => 3_000,
+            },
+        ),
+        _ => (0, 0),
+    };
+    StepCost { decode, encode }
+}
+
+/// The sum over the chain's steps.
+#[must_use]
+pub fn of_chain(chain: &Chain) -> StepCost {
+    let none = StepCost {
+        decode: 0,
+        encode: 0,
+    };
+    let costs = chain
+        .steps()
+        .iter()
+        .map(|step| of_step(step.id, step.parameter));
+    costs.fold(none, |sum, cost| StepCost {
+        decode: sum.decode + cost.decode,
+        encode: sum.encode + cost.encode,
+    })
+}
+
+/// What reading a source byte costs, in hundredths of copying it: the copy or expansion that every read is, and the block steps.
+#[must_use]
+pub fn read_hundredths(chain: &Chain) -> u32 {
+    let steps = of_chain(chain).decode * 100;
+    100 + steps * chain.packed_bits() / chain.source().bits()
+}
+
+#[cfg(test)]
+mod tests {
+    use transforms::ElementType;
+
+    use super::*;
+
+    /// The bench's figures in docs/transforms.md: GB/s of `memcpy` (7.5 in that run) over those of decoding.
+    #[test]
+    fn costs_are_those_of_the_bench() {
+        for (text, gigabytes) in [
+            ("lz4", 1.9),
+            ("u16+lz4", 2.9),
+            ("u16+zstd:1", 1.2),
+            ("u16+zstd:3", 1.2),
+            ("u16+zstd:9", 1.2),
+        ] {
+            let chain = Chain::parse(text, ElementType::U32).unwrap();
+            let measured = 7.5 / gigabytes;
+            let ratio = f64::from(read_hundredths(&chain)) / 100.0 / measured;
+            assert!((0.8..1.25).contains(&ratio), "{text}: {ratio}");
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! How runs are stored where nobody says: the chain that keeps every bit and is worth most, and its frame.
+//!
+//! ```text
+//!  runs --group--> runs of one kind --sample--> some of their bytes --candidates--> chains --trial--> stored bytes --rule--> one of them
+//! ```
+//!
+//! * A [`Group`] is runs of one format, element type and width: a choice for each, not for each of 100,000 small files. A long run is a
+//!   group of its own.
+//! * The candidates are all chains that keep the bytes: what the exact range allows, times what compresses ([`candidates`]).
+//! * Each is tried on the same sample, whole frames spread over the data.
+//! * The [`rule`] weighs stored bytes against the known cost of undoing the chain ([`cost`]), in whole numbers.
+//!
+//! Contract: a function of the bytes and the wish. The stopwatch of a [`Trial`] is for people; it decides nothing, so that the same input
+//! gives the same volume on every machine.
+//!
+//! What it does not do: it reads no more than the sample (ranges come from the [survey](crate::survey)), and packs nothing.
+
+pub mod candidates;
+pub mod cost;
+mod group;
+pub mod rule;
+mod sample;
+mod trial;
+
+use std::collections::HashMap;
+
+use transforms::{Chain, ElementType, ValueRange};
+
+use crate::catalogue::Catalogue;
+use crate::scan::{FileId, Scan};
+use crate::storage::{Run, Runs, Stored};
+use crate::survey::Surveyed;
+use crate::{DatasetError, Names, parallel};
+
+pub use rule::{Access, Prefer, Wish};
+pub use trial::Trial;
+
+/// Runs of one kind, and how they are stored.
+#[derive(Debug)]
+pub struct Group {
+    /// What their files are, as `Megatron bin`; `several` where small groups were put together.
+    pub kind: String,
+    /// The type of their elements.
+    pub element: ElementType,
+    /// The smallest and the largest of them; `None` for floats.
+    pub range: Option<ValueRange>,
+    /// Whether they are values, and not just bytes: only values are narrowed.
+    pub has_values: bool,
+    /// Whether a chain was named for them, so that nothing was chosen.
+    pub is_said: bool,
+    /// The runs, in the order of files.
+    pub runs: Vec<(FileId, Run)>,
+    /// Bytes of all runs.
+    pub bytes: u64,
+    /// Of these, the bytes that were tried.
+    pub sampled_bytes: u64,
+    /// Every candidate, the best first.
+    pub trials: Vec<Trial>,
+}
+
+impl Group {
+    /// The chain that the runs are stored in.
+    #[must_use]
+    pub fn chosen(&self) -> Option<&Trial> {
+        self.trials.first()
+    }
+
+    /// Stored bytes of `bytes` of the group: exact for chains that only narrow, as the sample was for others.
+    #[must_use]
+    pub fn stored_bytes(&self, bytes: u64) -> u64 {
+        let Some(chosen) = self.chosen() else {
+            return bytes;
+        };
+        if !chosen.chain.is_framed() {
+            let elements = bytes / self.element.bytes() as u64;
+            return chosen.chain.packed_bytes(elements);
+        }
+        let scaled = u128::from(chosen.stored_bytes) * u128::from(bytes);
+        let scaled = scaled.div_ceil(u128::from(chosen.source_bytes.max(1)));
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+
+    /// Whether [`stored_bytes`](Self::stored_bytes) is exact.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.chosen().is_none_or(|it| !it.chain.is_framed())
+    }
+}
+
+/// How every run is stored.
+#[derive(Debug, Default)]
+pub struct Choices {
+    /// In the order of their first runs.
+    pub groups: Vec<Group>,
+    /// By file and first byte of the run.
+    places: HashMap<(FileId, u64), usize>,
+}
+
+impl Choices {
+    /// Which of the groups a run is in.
+    #[must_use]
+    pub fn place(&self, id: FileId, run: &Run) -> Option<usize> {
+        self.places.get(&(id, run.offset)).copied()
+    }
+
+    /// The group of a run.
+    #[must_use]
+    pub fn group(&self, id: FileId, run: &Run) -> Option<&Group> {
+        self.groups.get(self.place(id, run)?)
+    }
+
+    /// How a run is stored.
+    #[must_use]
+    pub fn stored(&self, id: FileId, run: &Run) -> Option<Stored> {
+        let chosen = self.group(id, run)?.chosen()?;
+        Some(Stored {
+            chain: chosen.chain.clone(),
+            frame_bytes: chosen.frame_bytes,
+        })
+    }
+}
+
+/// What is chosen for.
+#[derive(Debug, Clone, Copy)]
+pub struct Dataset<'a> {
+    /// The names and files.
+    pub scan: &'a Scan,
+    /// What they are.
+    pub catalogue: &'a Catalogue,
+    /// How they are cut.
+    pub runs: &'a Runs,
+    /// The ranges of their runs, by file.
+    pub surveyed: &'a [Option<Surveyed>],
+}
+
+/// What was said of how a run is stored.
+#[derive(Debug, Clone)]
+pub enum Said {
+    /// Nothing: it is chosen.
+    Nothing,
+    /// So; it is tried, to know what it makes.
+    Stored(Stored),
+    /// It is none of those.
+    Skip,
+}
+
+/// Tries the candidates of every group. `on_progress` is told how many bytes of how many were tried, by all candidates together.
+///
+/// # Errors
+/// Files that cannot be read, or change meanwhile; a chain that was said and that cannot hold the values.
+pub fn choose<E: From<DatasetError>>(
+    dataset: Dataset<'_>,
+    wish: &Wish,
+    said: impl FnMut(FileId, &Run) -> Result<Said, E>,
+    threads: usize,
+    on_progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Choices, E> {
+    let names = Names::new(dataset.scan);
+    let drafts = group::groups(dataset, &names, said)?;
+    let plans: Vec<(group::Draft, Vec<Chain>, Wish)> = drafts
+        .into_iter()
+        .map(|draft| {
+            let (chains, wish) = draft.chains(wish);
+            (draft, chains, wish)
+        })
+        .collect();
+    let work = |(draft, chains, wish): &(group::Draft, Vec<Chain>, Wish)| {
+        let bytes = sample::bytes_of(draft.bytes, wish);
+        bytes * (chains.len() * rule::ladder(wish).len()) as u64
+    };
+    let total: u64 = plans.iter().map(work).sum();
+    let mut done = 0;
+    let mut choices = Choices::default();
+    for plan in plans {
+        let after = done + work(&plan);
+        let (draft, chains, wish) = plan;
+        let group = try_out(dataset.scan, draft, &chains, &wish, threads)?;
+        for (id, run) in &group.runs {
+            choices
+                .places
+                .insert((*id, run.offset), choices.groups.len());
+        }
+        choices.groups.push(group);
+        done = after;
+        on_progress(done, total);
+    }
+    Ok(choices)
+}
+
+fn try_out(
+    scan: &Scan,
+    draft: group::Draft,
+    chains: &[Chain],
+    wish: &Wish,
+    threads: usize,
+) -> Result<Group, DatasetError> {
+    let sample = sample::read(scan, &draft, wish)?;
+    let sampled_bytes = sample.iter().map(|piece| piece.len() as u64).sum();
+    let mut trials = parallel::each(chains.len(), threads, |index| {
+        let chain = chains.get(index);
+        let chain = chain.ok_or_else(|| DatasetError::refused("a chain", "is missing"))?;
+        trial::run(chain, &sample, wish).map_err(|error| draft.unfit(scan, chain, &error))
+    })?;
+    rule::sort(&mut trials, wish);
+    Ok(Group {
+        kind: draft.kind,
+        element: draft.element,
+        range: draft.range,
+        has_values: draft.has_values,
+        is_said: draft.said.is_some(),
+        runs: draft.runs,
+        bytes: draft.bytes,
+        sampled_bytes,
+        trials,
+    })
+}

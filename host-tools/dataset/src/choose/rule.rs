@@ -1,0 +1,291 @@
+//! The rule: which of the tried chains, and which frame. Whole numbers, no stopwatch.
+//!
+//! **Chain.** The smallest sum of
+//! * stored bytes, each counting as much as copying [`weight`](Prefer::weight) bytes: 8 for `speed`, 64 for `balanced`, 1,024 for `ratio`;
+//! * the cost of undoing the block steps, and a 64th of the cost of doing them ([`cost`]).
+//!
+//! So lz4 has to save 5 % of the bytes that go into it to be chosen by `balanced`, zstd 16 %; by `speed` 41 %, and zstd never. Where
+//! samples are read at random, what counts is what a sample makes a reader fetch and decode: whole frames; but not for `ratio`.
+//!
+//! **Frame.** The smallest whose ratio is within 15 % of the best for random reads, 5 % for sequential ones.
+
+use super::cost;
+use super::trial::Trial;
+
+/// Frames that are tried where the data is read from end to end. Larger ones only cost memory.
+const SEQUENTIAL_FRAMES: &[u64] = &[64 << 10, 128 << 10, 256 << 10];
+/// Frames that are tried where samples are read at random.
+const RANDOM_FRAMES: &[u64] = &[4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+/// The ratio of the chosen frame, in percent of the best, is at least this.
+const SEQUENTIAL_KEEP: u64 = 95;
+/// As that, where a larger frame makes every sample fetch more.
+const RANDOM_KEEP: u64 = 85;
+/// Stores are read in blocks of so many bytes.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What matters more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Prefer {
+    /// Few stored bytes.
+    Ratio,
+    /// Both.
+    #[default]
+    Balanced,
+    /// Little work to read them.
+    Speed,
+}
+
+impl Prefer {
+    /// As many bytes copied are as bad as one byte stored.
+    #[must_use]
+    pub fn weight(self) -> u32 {
+        match self {
+            Prefer::Ratio => 1024,
+            Prefer::Balanced => 64,
+            Prefer::Speed => 8,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Prefer::Ratio => "ratio",
+            Prefer::Balanced => "balanced",
+            Prefer::Speed => "speed",
+        }
+    }
+}
+
+/// How the data will be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Access {
+    /// From end to end.
+    #[default]
+    Sequential,
+    /// Samples anywhere.
+    Random {
+        /// Source bytes of a sample; not 0.
+        sample_bytes: u64,
+    },
+}
+
+/// What is wished for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wish {
+    /// What matters more.
+    pub prefer: Prefer,
+    /// How the data will be read.
+    pub access: Access,
+    /// Source bytes of a frame; `None`: as the access wants it.
+    pub frame_bytes: Option<u64>,
+}
+
+/// The frames that are tried, the smallest first.
+#[must_use]
+pub fn ladder(wish: &Wish) -> Vec<u64> {
+    match (wish.frame_bytes, wish.access) {
+        (Some(frame_bytes), _) => vec![frame_bytes],
+        (None, Access::Sequential) => SEQUENTIAL_FRAMES.to_vec(),
+        (None, Access::Random { .. }) => RANDOM_FRAMES.to_vec(),
+    }
+}
+
+/// Which of the frames, the smallest first, given what the same bytes are stored in by each.
+#[must_use]
+pub fn frame(stored: &[(u64, u64)], access: Access) -> Option<usize> {
+    let keep = match access {
+        Access::Sequential => SEQUENTIAL_KEEP,
+        Access::Random { .. } => RANDOM_KEEP,
+    };
+    let best = stored.iter().map(|(_, bytes)| *bytes).min()?;
+    let is_near = |bytes: u64| u128::from(bytes) * u128::from(keep) <= u128::from(best) * 100;
+    stored.iter().position(|(_, bytes)| is_near(*bytes))
+}
+
+/// Sorts them, the best first. What is equally good is in the order of stored bytes, then of steps, then as it came.
+pub fn sort(trials: &mut [Trial], wish: &Wish) {
+    trials.sort_by_key(|it| (score(it, wish), it.stored_bytes, it.chain.steps().len()));
+}
+
+/// What reading one of its bytes costs by the rule, in hundredths of copying it, without that copy: the smaller, the better.
+#[must_use]
+pub fn hundredths(trial: &Trial, wish: &Wish) -> u64 {
+    let asked = match asked(wish) {
+        Some(sample_bytes) => sample_bytes.max(1),
+        None => 1,
+    };
+    let unit = u128::from(trial.source_bytes)
+        * u128::from(asked)
+        * u128::from(trial.chain.source().bits())
+        * u128::from(cost::READS_PER_PACK);
+    let hundredths = score(trial, wish) * 100 / unit.max(1);
+    u64::try_from(hundredths).unwrap_or(u64::MAX)
+}
+
+/// Bytes of a sample, where whole frames count for each.
+fn asked(wish: &Wish) -> Option<u64> {
+    match (wish.access, wish.prefer) {
+        (Access::Random { sample_bytes }, Prefer::Balanced | Prefer::Speed) => Some(sample_bytes),
+        _ => None,
+    }
+}
+
+/// What a trial is worth: the smaller, the better. Comparable among trials of one sample.
+fn score(trial: &Trial, wish: &Wish) -> u128 {
+    let chain = &trial.chain;
+    let (source_bits, packed_bits) = (chain.source().bits(), chain.packed_bits());
+    let cost = cost::of_chain(chain);
+    let (touched, asked) = match asked(wish) {
+        Some(sample_bytes) => (trial.touched_bytes(sample_bytes), sample_bytes.max(1)),
+        None => (1, 1),
+    };
+    let reads = u128::from(cost::READS_PER_PACK);
+    let source_bytes = u128::from(trial.source_bytes);
+    // Each term is times `asked`, `source_bits` and READS_PER_PACK.
+    let fetch = u128::from(wish.prefer.weight())
+        * u128::from(trial.stored_bytes)
+        * u128::from(source_bits)
+        * u128::from(touched)
+        * reads;
+    let packed = source_bytes * u128::from(packed_bits);
+    let decode = u128::from(cost.decode) * packed * u128::from(touched) * reads;
+    let encode = u128::from(cost.encode) * packed * u128::from(asked);
+    fetch + decode + encode
+}
+
+impl Trial {
+    /// Source bytes of all frames that a sample touches, on average over every element that it can begin at.
+    #[must_use]
+    pub fn touched_bytes(&self, sample_bytes: u64) -> u64 {
+        let element_bytes = self.chain.source().bytes() as u64;
+        if self.chain.is_framed() {
+            sample_bytes + self.frame_bytes.saturating_sub(element_bytes)
+        } else {
+            sample_bytes
+        }
+    }
+
+    /// Bytes that a sample makes a reader fetch, on average: what is stored of the frames it touches, in whole blocks of 4 KiB.
+    #[must_use]
+    pub fn fetched_bytes(&self, sample_bytes: u64) -> u64 {
+        let touched = u128::from(self.touched_bytes(sample_bytes));
+        let stored = touched * u128::from(self.stored_bytes);
+        let stored = stored.div_ceil(u128::from(self.source_bytes.max(1)));
+        u64::try_from(stored).unwrap_or(u64::MAX) + (BLOCK_BYTES - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use transforms::{Chain, ElementType};
+
+    use super::*;
+
+    fn trial(text: &str, stored_bytes: u64) -> Trial {
+        let chain = Chain::parse(text, ElementType::U32).unwrap();
+        Trial {
+            frame_bytes: if chain.is_framed() { 64 << 10 } else { 0 },
+            chain,
+            source_bytes: 1_000_000,
+            stored_bytes,
+            encode_seconds: 0.0,
+            decode_seconds: 0.0,
+        }
+    }
+
+    fn best(trials: &[(&str, u64)], prefer: Prefer, access: Access) -> String {
+        let mut trials: Vec<Trial> = trials.iter().map(|(text, n)| trial(text, *n)).collect();
+        let wish = Wish {
+            prefer,
+            access,
+            frame_bytes: None,
+        };
+        sort(&mut trials, &wish);
+        trials[0].chain.to_string()
+    }
+
+    /// Of the bytes that go into it, lz4 has to save 3/64 and its encoding, 20/64/64: 5.2 %. zstd:1 10/64 and 24/64/64: 16.2 %.
+    #[test]
+    fn a_codec_is_chosen_from_the_saving_on_that_the_rule_says() {
+        use Access::Sequential;
+        let pick = |codec, stored, prefer| {
+            best(&[("none", 1_000_000), (codec, stored)], prefer, Sequential)
+        };
+        for (codec, prefer, saved) in [
+            ("lz4", Prefer::Balanced, 51_757),
+            ("zstd:1", Prefer::Balanced, 162_109),
+            ("lz4", Prefer::Speed, 414_062),
+            ("lz4", Prefer::Ratio, 3_234),
+            ("zstd:19", Prefer::Ratio, 55_541),
+        ] {
+            assert_eq!(pick(codec, 1_000_000 - saved, prefer), "none", "{codec}");
+            assert_eq!(pick(codec, 1_000_000 - saved - 1, prefer), codec);
+        }
+        // Nothing that it saves pays for zstd.
+        assert_eq!(pick("zstd:1", 1, Prefer::Speed), "none");
+        // Behind u16 half as many bytes go through it.
+        let narrow = |stored| {
+            best(
+                &[("u16", 500_000), ("u16+lz4", stored)],
+                Prefer::Balanced,
+                Sequential,
+            )
+        };
+        assert_eq!(narrow(500_000 - 25_878), "u16");
+        assert_eq!(narrow(500_000 - 25_879), "u16+lz4");
+    }
+
+    #[test]
+    fn what_is_equal_is_the_simpler_one() {
+        let equal = [("u16", 1_000_000), ("none", 1_000_000)];
+        assert_eq!(best(&equal, Prefer::Ratio, Access::Sequential), "none");
+    }
+
+    /// A sample of 4 KiB out of frames of 64 KiB fetches 17 times what it needs.
+    #[test]
+    fn small_samples_are_not_fetched_in_large_frames() {
+        let trials = [("u16", 500_000), ("u16+zstd:3", 250_000)];
+        let small = Access::Random { sample_bytes: 4096 };
+        assert_eq!(
+            best(&trials, Prefer::Balanced, Access::Sequential),
+            "u16+zstd:3"
+        );
+        assert_eq!(best(&trials, Prefer::Balanced, small), "u16");
+        assert_eq!(best(&trials, Prefer::Ratio, small), "u16+zstd:3");
+        let framed = trial("u16+zstd:3", 250_000);
+        assert_eq!(framed.touched_bytes(4096), 4096 + 65_536 - 4);
+        assert_eq!(framed.fetched_bytes(4096), (4096 + 65_536 - 4) / 4 + 4095);
+        assert_eq!(trial("u16", 500_000).fetched_bytes(4096), 2048 + 4095);
+    }
+
+    /// Every start at a whole element, counted.
+    #[test]
+    fn touched_bytes_are_the_average_over_all_starts() {
+        let it = trial("lz4", 250_000);
+        for sample in [4, 4096, 65_532, 65_536, 65_540, 200_000] {
+            let frame = it.frame_bytes;
+            let frames: u64 = (0..frame)
+                .step_by(4)
+                .map(|start| (start + sample - 1) / frame + 1)
+                .sum();
+            // The average over frame / 4 starts, of frame bytes each.
+            assert_eq!(it.touched_bytes(sample), frames * 4, "{sample}");
+        }
+    }
+
+    #[test]
+    fn the_frame_is_the_smallest_near_the_best() {
+        let stored = [(4, 118), (8, 117), (16, 100), (32, 99)];
+        let random = Access::Random { sample_bytes: 1 };
+        // 99 / 0.85 = 116.47
+        assert_eq!(frame(&stored, random), Some(2));
+        assert_eq!(frame(&[(4, 116), (8, 99)], random), Some(0));
+        assert_eq!(frame(&[(4, 117), (8, 99)], random), Some(1));
+        // 99 / 0.95 = 104.2
+        assert_eq!(frame(&[(4, 104), (8, 99)], Access::Sequential), Some(0));
+        assert_eq!(frame(&[(4, 105), (8, 99)], Access::Sequential), Some(1));
+        assert_eq!(frame(&[], random), None);
+        assert_eq!(frame(&[(4, 0), (8, 0)], random), Some(0));
+    }
+}

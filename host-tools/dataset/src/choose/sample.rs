@@ -1,0 +1,141 @@
+//! The bytes that chains are tried on: some of a group's, spread over all of them.
+
+use formats::ByteSource;
+
+use super::group::Draft;
+use super::rule::{self, Access, Wish};
+use crate::DatasetError;
+use crate::scan::{FileId, OpenFile, Scan};
+
+/// Bytes of a sample where the data is read from end to end.
+const SEQUENTIAL_BYTES: u64 = 2 << 20;
+/// Where samples are read at random: more frames are tried, and smaller ones.
+const RANDOM_BYTES: u64 = 1 << 20;
+/// A piece has at least so many bytes, and there are at least so many pieces.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+const PIECES_MIN: u64 = 2;
+/// Pieces begin at a multiple of so many bytes from the first run on: at whole elements, whatever their type.
+const PIECE_ALIGNMENT: u64 = 64;
+
+/// Bytes of a piece, and how many there are.
+fn shape(wish: &Wish) -> (u64, u64) {
+    let largest = rule::ladder(wish).last().copied().unwrap_or_default();
+    let piece_bytes = largest
+        .max(PIECE_BYTES_MIN)
+        .next_multiple_of(PIECE_ALIGNMENT);
+    let sample_bytes = match wish.access {
+        Access::Sequential => SEQUENTIAL_BYTES,
+        Access::Random { .. } => RANDOM_BYTES,
+    };
+    (piece_bytes, (sample_bytes / piece_bytes).max(PIECES_MIN))
+}
+
+/// Bytes of the sample of a group of `bytes`.
+pub(super) fn bytes_of(bytes: u64, wish: &Wish) -> u64 {
+    let (piece_bytes, pieces) = shape(wish);
+    bytes.min(piece_bytes * pieces)
+}
+
+/// Where the pieces are in the runs, laid end to end: all of them where they are few.
+fn places(bytes: u64, (piece_bytes, pieces): (u64, u64)) -> Vec<(u64, u64)> {
+    if bytes <= piece_bytes * pieces {
+        let starts = (0..bytes.div_ceil(piece_bytes)).map(|piece| piece * piece_bytes);
+        return starts
+            .map(|start| (start, piece_bytes.min(bytes - start)))
+            .collect();
+    }
+    let last = u128::from(bytes - piece_bytes);
+    let starts = (0..pieces).map(|piece| {
+        let start = last * u128::from(piece) / u128::from(pieces - 1);
+        // Not beyond `last`, which is below 2^64.
+        u64::try_from(start).unwrap_or(0) / PIECE_ALIGNMENT * PIECE_ALIGNMENT
+    });
+    starts.map(|start| (start, piece_bytes)).collect()
+}
+
+/// Reads the pieces.
+pub(super) fn read(scan: &Scan, draft: &Draft, wish: &Wish) -> Result<Vec<Vec<u8>>, DatasetError> {
+    let mut reader = Reader {
+        scan,
+        draft,
+        run: 0,
+        run_start: 0,
+        open: None,
+    };
+    let places = places(draft.bytes, shape(wish));
+    places
+        .into_iter()
+        .map(|(start, bytes)| reader.read(start, bytes))
+        .collect()
+}
+
+/// Reads forward through the runs.
+struct Reader<'a> {
+    scan: &'a Scan,
+    draft: &'a Draft,
+    /// The run that is being read.
+    run: usize,
+    /// Bytes of the runs before it.
+    run_start: u64,
+    open: Option<(FileId, OpenFile<'a>)>,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, start: u64, bytes: u64) -> Result<Vec<u8>, DatasetError> {
+        let mut piece = Vec::with_capacity(usize::try_from(bytes).unwrap_or(0));
+        let end = start + bytes;
+        let mut at = start;
+        while at < end {
+            let Some((id, run)) = self.draft.runs.get(self.run) else {
+                break;
+            };
+            let run_end = self.run_start + run.bytes;
+            if at >= run_end {
+                self.run_start = run_end;
+                self.run += 1;
+                continue;
+            }
+            let now = run_end.min(end) - at;
+            let offset = run.offset + (at - self.run_start);
+            self.append(*id, offset, now, &mut piece)?;
+            at += now;
+        }
+        Ok(piece)
+    }
+
+    fn append(
+        &mut self,
+        id: FileId,
+        offset: u64,
+        bytes: u64,
+        piece: &mut Vec<u8>,
+    ) -> Result<(), DatasetError> {
+        let Some(file) = self.scan.file(id) else {
+            return Err(DatasetError::refused("a file", "is not of this scan"));
+        };
+        if self.open.as_ref().is_none_or(|(open, _)| *open != id) {
+            self.open = Some((id, file.open()?));
+        }
+        let filled = piece.len();
+        piece.resize(filled + usize::try_from(bytes).unwrap_or(0), 0);
+        let into = piece.get_mut(filled..).unwrap_or_default();
+        let Some((_, open)) = &self.open else {
+            return Ok(());
+        };
+        open.read_at(offset, into)
+            .map_err(|error| DatasetError::io("reading", &file.path, error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_spread_over_all_bytes_or_are_all_bytes() {
+        assert_eq!(places(0, (100, 4)), []);
+        assert_eq!(places(250, (100, 4)), [(0, 100), (100, 100), (200, 50)]);
+        let spread = places(1_000_000, (640, 3));
+        assert_eq!(spread, [(0, 640), (499_648, 640), (999_360, 640)]);
+    }
+}
