@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod chosen;
 mod chunks;
 mod cli;
 mod cp;
@@ -19,6 +20,7 @@ mod local;
 mod map;
 mod metered;
 mod pack;
+mod plan;
 mod progress;
 mod stdout;
 mod unpack;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Map(arguments) => map::run(&arguments),
         Command::Format(arguments) => format::run(&arguments),

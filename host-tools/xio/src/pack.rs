@@ -12,7 +12,8 @@ use serde_json::json;
 use transforms::{Chain, ElementType, Loss, ViewChain};
 use volume::identity::uuid_text;
 use volume::write::{
-    self, ExtentSpec, FileOutput, Finished, Options, StreamSpec, ViewSpec, Writer, Written,
+    self, ExtentSpec, FRAME_BYTES_DEFAULT, FileOutput, Finished, Options, StreamSpec, ViewSpec,
+    Writer, Written,
 };
 
 use crate::cli;
@@ -67,7 +68,18 @@ pub struct Plan {
 impl Plan {
     fn from_arguments(arguments: &cli::Pack, element_type: ElementType) -> Result<Plan, Failure> {
         let usage = |why: String| Failure::usage(anyhow!(why));
-        let text = arguments.store_as.as_deref().unwrap_or("none");
+        let storing = &arguments.storing;
+        if !storing.rules.is_empty() || storing.prefer.is_some() || storing.access.is_some() {
+            let why = "--store, --prefer and --access are for files whose format is recognised; with --dtype, say how the elements are stored with --store-as";
+            return Err(usage(why.to_owned()));
+        }
+        let text = storing.store_as.as_deref().unwrap_or("none");
+        if text == disk::AUTO {
+            let why = format!(
+                "--store-as {text} reads the inputs twice and is for files; leave --dtype out and say --as '*={element_type}', or name a chain"
+            );
+            return Err(usage(why));
+        }
         let chain = Chain::parse(text, element_type)
             .map_err(|error| usage(format!("--store-as {text}: {error}")))?;
         let lba_bytes = cli::lba_bytes(arguments.volume.lba)?;
@@ -90,7 +102,7 @@ impl Plan {
             inputs: arguments.inputs.clone(),
             spec: StreamSpec {
                 chain,
-                frame_bytes: arguments.frame.0,
+                frame_bytes: storing.frame.map_or(FRAME_BYTES_DEFAULT, |it| it.0),
                 integrity: arguments.volume.integrity.into(),
             },
             layout: Layout {

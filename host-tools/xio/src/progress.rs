@@ -25,6 +25,12 @@ impl Progress {
         Progress { bar }
     }
 
+    /// `bytes` of `total_bytes`, which is known by now, are done.
+    pub fn set_of(&self, bytes: u64, total_bytes: u64) {
+        self.bar.set_length(total_bytes);
+        self.bar.set_position(bytes);
+    }
+
     /// `bytes` from the start are done.
     pub fn set(&self, bytes: u64) {
         self.bar.set_position(bytes);

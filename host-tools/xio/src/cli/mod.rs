@@ -1,5 +1,7 @@
 //! The command line: what can be asked for, and its help.
 
+mod plan;
+mod storing;
 mod volumes;
 
 use std::path::PathBuf;
@@ -7,6 +9,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub use plan::Plan;
+pub use storing::Storing;
 pub use volumes::{Disk, Format, Integrity, Map, Output, Pack, lba_bytes};
 
 /// Pack dataset files into volumes that a target serves as NVMe disks, and check them.
@@ -37,6 +41,8 @@ Sizes are whole bytes or have KiB, MiB, GiB or TiB behind them: 64KiB.";
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Say what files are, how they would be stored, and what that saves; write nothing
+    Plan(Plan),
     /// Pack files and folders into a volume
     Pack(Pack),
     /// Make a volume of files and folders that stay where they are

@@ -9,7 +9,8 @@ use dataset::{Pattern, Precisions, Shape};
 use printout::size::Size;
 use transforms::ElementType;
 
-use crate::disk::rule::{Rule, Typed};
+use super::storing::{AUTO_HELP, Storing};
+use crate::disk::rule::Typed;
 use crate::failure::Failure;
 
 /// What all of them are told.
@@ -99,7 +100,7 @@ With --dtype the inputs are elements without a header, and the namespace is thes
 other, each from a logical block on, with zeros in between, so that every file can be found at lba_bytes * (blocks of the files before it); --concat
 puts them end to end instead.
 
-Stored chains (--store-as): steps joined by '+', element steps before block steps.
+Stored chains (--store-as): steps joined by '+', element steps before block steps; or auto:lossless.
   none                 as it is
   u8 u16 u32 u64       each value in a narrower or wider integer type, checked (also i8 i16 i32 i64)
   bitpack:K            each value in K bits, 1 to 32, checked
@@ -116,8 +117,13 @@ Presented types (--present-as):
   RULES                PATTERN[@RANK]=TYPE or =keep, separated by commas; the first that fits a tensor's name decides
 Several types have a directory each on the disk, over one stored stream.
 
+The same input gives the same volume, byte for byte, on any machine and with any number of threads. The output appears under
+its name when it is complete and durable; an interrupted pack leaves no file there.";
+
+const PACK_EXAMPLES: &str = "\
 Examples:
   xio pack dataset -o dataset.xio
+  xio pack dataset --access random:16KiB --explain -o dataset.xio
   xio pack train.bin train.idx --store-as u16+zstd:3 -o pair.xio
   xio pack model --present-as source,bf16 -o model.xio
   xio pack model --present-as 'small:*norm*=keep,*@2+=bf16' -o small.xio
@@ -126,34 +132,26 @@ Examples:
   xio pack tokens.bin --dtype u32 --store-as u16+lz4 -o tokens.xio
   xio pack embeddings.bin --dtype f32 --store-as f16+zstd:3 -o embeddings.xio
   xio pack shard-*.bin --dtype u32 --store-as bitpack:18+zstd:3 --frame 256KiB -o shards.xio
-  zcat tokens.gz | xio pack - --dtype u32 --name tokens --store-as u16 -o tokens.xio
-
-The same input gives the same volume, byte for byte, on any machine and with any number of threads. The output appears under
-its name when it is complete and durable; an interrupted pack leaves no file there.";
+  zcat tokens.gz | xio pack - --dtype u32 --name tokens --store-as u16 -o tokens.xio";
 
 /// `xio pack`.
 #[derive(Debug, Args)]
-#[command(after_help = PACK_HELP)]
+#[command(after_help = format!("{PACK_HELP}\n\n{AUTO_HELP}\n\n{PACK_EXAMPLES}"))]
 pub struct Pack {
     /// Files and folders; with --dtype, '-' is standard input
     #[arg(required = true, value_name = "IN")]
     pub inputs: Vec<PathBuf>,
 
-    /// How elements are stored; see below
-    #[arg(long, value_name = "CHAIN")]
-    pub store_as: Option<String>,
-
-    /// How files that PATTERN fits are stored, before --store-as; may be given again
-    #[arg(long = "store", value_name = "PATTERN=CHAIN", conflicts_with = "dtype")]
-    pub rules: Vec<Rule>,
-
-    /// Source bytes of a frame, the unit that chains with block steps are read in
-    #[arg(long, value_name = "SIZE", default_value = "64KiB")]
-    pub frame: Size,
-
     /// Threads that encode; otherwise one a core
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
+
+    /// Show all chains that were tried, and why it is this one
+    #[arg(long, conflicts_with = "dtype")]
+    pub explain: bool,
+
+    #[command(flatten)]
+    pub storing: Storing,
 
     #[command(flatten)]
     pub volume: Output,

@@ -1,12 +1,14 @@
 //! A namespace that is a disk: folders and files of any kind, packed or left where they are.
 
 pub mod rule;
-mod storing;
+pub mod storing;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::anyhow;
+use dataset::choose::{self, Choices};
 use dataset::{
     Catalogue, DatasetError, Hints, Made, Names, Plan, Precisions, Run, Runs, Scan, Storage,
     Surveyed, View,
@@ -15,6 +17,7 @@ use serde_json::json;
 use volume::identity::uuid_text;
 use volume::write::{FileOutput, Options};
 
+use crate::chosen;
 use crate::cli;
 use crate::failure::Failure;
 use crate::figures::ratio;
@@ -25,16 +28,13 @@ use printout::size::grouped;
 use printout::text_table::{Align, TextTable};
 use storing::Storing;
 
+pub use storing::AUTO;
+
 /// Files of up to so many bytes are stored also by `xio map`: a stream of its own takes two blocks of tables.
 const SMALL_BYTES_MAX: u64 = 16 << 10;
 
 /// `xio pack` without `--dtype`.
 pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
-    let storing = Storing {
-        rules: &arguments.rules,
-        chain: arguments.store_as.as_deref(),
-        frame_bytes: arguments.frame.0,
-    };
     let threads = arguments
         .threads
         .map_or_else(available_threads, usize::from);
@@ -43,7 +43,8 @@ pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
         volume: &arguments.volume,
         disk: &arguments.disk,
         threads,
-        storing: Some(storing),
+        storing: Some(Storing::new(&arguments.storing)?),
+        explain: arguments.explain,
     }
     .run()
 }
@@ -56,6 +57,7 @@ pub fn map(arguments: &cli::Map) -> Result<(), Failure> {
         disk: &arguments.disk,
         threads: available_threads(),
         storing: None,
+        explain: false,
     }
     .run()
 }
@@ -68,6 +70,8 @@ struct Request<'a> {
     threads: usize,
     /// How bytes are stored; `None`: they stay where they are.
     storing: Option<Storing<'a>>,
+    /// Whether all that was tried is shown.
+    explain: bool,
 }
 
 impl Request<'_> {
@@ -97,7 +101,13 @@ impl Request<'_> {
             .collect::<Result<_, _>>()?;
         let runs = Runs::new(&scan, &catalogue, &views);
         let surveyed = self.survey(&scan, &runs)?;
-        let storage = self.storage(&scan, runs)?;
+        let choices = self.choose(choose::Dataset {
+            scan: &scan,
+            catalogue: &catalogue,
+            runs: &runs,
+            surveyed: &surveyed,
+        })?;
+        let storage = self.storage(&scan, runs, &choices)?;
         let plan = Plan {
             scan: &scan,
             catalogue: &catalogue,
@@ -112,7 +122,7 @@ impl Request<'_> {
             options,
         };
         let made = self.make(&plan)?;
-        self.tell(&plan, &made, started)
+        self.tell(&plan, &choices, &made, started)
     }
 
     fn hints(&self) -> Hints {
@@ -154,11 +164,19 @@ impl Request<'_> {
         Ok(surveyed?)
     }
 
-    fn storage(&self, scan: &Scan, runs: Runs) -> Result<Storage, Failure> {
+    /// Of runs whose chain is not named.
+    fn choose(&self, dataset: choose::Dataset<'_>) -> Result<Choices, Failure> {
+        match &self.storing {
+            Some(storing) => storing.choose(dataset, self.explain, self.threads),
+            None => Ok(Choices::default()),
+        }
+    }
+
+    fn storage(&self, scan: &Scan, runs: Runs, choices: &Choices) -> Result<Storage, Failure> {
         let names = Names::new(scan);
         let as_it_is = Storing::as_it_is();
         let storing = self.storing.as_ref().unwrap_or(&as_it_is);
-        let choose = |id, run: &Run| storing.stored((scan, &names), id, run);
+        let choose = |id, run: &Run| storing.stored((scan, &names), choices, id, run);
         if self.storing.is_some() {
             return Storage::packed(scan, runs, choose);
         }
@@ -177,13 +195,19 @@ impl Request<'_> {
         Ok(plan.make(output, &folder, &mut |bytes| progress.set(bytes))?)
     }
 
-    fn tell(&self, plan: &Plan<'_>, made: &Made, started: Instant) -> Result<(), Failure> {
+    fn tell(
+        &self,
+        plan: &Plan<'_>,
+        choices: &Choices,
+        made: &Made,
+        started: Instant,
+    ) -> Result<(), Failure> {
         let notes = plan.views.iter().flat_map(|view| &view.notes);
         for note in plan.scan.notes.iter().chain(notes) {
             printout::stderr::note(note);
         }
         if self.volume.json {
-            return print_line(self.to_json(plan, made));
+            return print_line(self.to_json(plan, choices, made));
         }
         let how = if self.storing.is_some() {
             format!(
@@ -207,9 +231,48 @@ impl Request<'_> {
             grouped(made.disk_bytes),
             started.elapsed().as_secs_f64(),
         ))?;
+        self.tell_streams(plan, made)?;
         self.tell_views(plan)?;
         tell_partitions(made)?;
+        self.tell_choices(choices)?;
         self.tell_place(plan)
+    }
+
+    /// What was stored how, where it was not said for all.
+    fn tell_streams(&self, plan: &Plan<'_>, made: &Made) -> Result<(), Failure> {
+        if self.storing.is_none() {
+            return Ok(());
+        }
+        let mut by_chain: BTreeMap<(String, &str), (u64, u64)> = BTreeMap::new();
+        for (stream, written) in plan.storage.streams.iter().zip(&made.streams) {
+            let chain = &stream.stored.chain;
+            let sum = by_chain.entry((chain.to_string(), chain.source().name()));
+            let (source_bytes, stored_bytes) = sum.or_default();
+            *source_bytes += written.source_bytes;
+            *stored_bytes += written.stored_bytes;
+        }
+        for ((chain, element), (source_bytes, stored_bytes)) in by_chain {
+            print_line(format_args!(
+                "  {} bytes of {element} as {chain}: {} bytes (ratio {})",
+                grouped(source_bytes),
+                grouped(stored_bytes),
+                ratio(source_bytes, stored_bytes)
+            ))?;
+        }
+        Ok(())
+    }
+
+    fn tell_choices(&self, choices: &Choices) -> Result<(), Failure> {
+        let Some(storing) = self.storing.as_ref().filter(|_| self.explain) else {
+            return Ok(());
+        };
+        for group in &choices.groups {
+            print_line(format_args!(
+                "\n{}",
+                chosen::explained(group, &storing.wish)
+            ))?;
+        }
+        Ok(())
     }
 
     /// What each precision presents that the source does not hold.
@@ -251,7 +314,10 @@ impl Request<'_> {
         ))
     }
 
-    fn to_json(&self, plan: &Plan<'_>, made: &Made) -> serde_json::Value {
+    fn to_json(&self, plan: &Plan<'_>, choices: &Choices, made: &Made) -> serde_json::Value {
+        let wish = self.storing.as_ref().map(|it| it.wish).unwrap_or_default();
+        let groups = choices.groups.iter();
+        let groups = groups.map(|group| chosen::to_json(group, &wish, self.explain));
         let streams = plan.storage.streams.iter().zip(&made.streams);
         let streams = streams.map(|(plan, stream)| {
             json!({
@@ -289,6 +355,7 @@ impl Request<'_> {
             "source_bytes": plan.scan.source_bytes(),
             "streams": streams.collect::<Vec<_>>(),
             "views": views.collect::<Vec<_>>(),
+            "groups": groups.collect::<Vec<_>>(),
         })
     }
 }

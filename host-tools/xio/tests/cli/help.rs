@@ -2,7 +2,8 @@
 
 use super::support::Folder;
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
+    "plan",
     "pack",
     "map",
     "format",

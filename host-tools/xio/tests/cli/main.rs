@@ -14,6 +14,7 @@ mod mapped;
 mod memory;
 mod mistakes;
 mod partitions;
+mod plan;
 mod precisions;
 mod round_trip;
 mod rounded;

@@ -1,0 +1,184 @@
+//! What was tried and chosen, for people and as JSON.
+
+use dataset::choose::rule;
+use dataset::choose::{Access, Group, Trial, Wish, cost};
+use printout::size::{Size, grouped, rounded};
+use printout::text_table::{Align, TextTable};
+use serde_json::{Value, json};
+use transforms::{ElementType, ValueRange};
+
+use crate::figures::{bits_per_value, ratio, share};
+use crate::pack::rounded_rate;
+
+/// What a group's elements are called: bytes that are no values have no type.
+pub fn type_name(group: &Group) -> &'static str {
+    if group.element == ElementType::U8 && !group.has_values {
+        return "bytes";
+    }
+    group.element.name()
+}
+
+/// The smallest and the largest value, if they are values.
+pub fn range(group: &Group) -> Option<ValueRange> {
+    group.range.filter(|_| group.has_values)
+}
+
+/// `0..50,256`; nothing for floats and bytes.
+pub fn range_text(group: &Group) -> String {
+    let grouped = |value: i128| {
+        let sign = if value < 0 { "-" } else { "" };
+        let size = u64::try_from(value.unsigned_abs()).unwrap_or(u64::MAX);
+        format!("{sign}{}", grouped(size))
+    };
+    range(group).map_or_else(String::new, |range| {
+        format!("{}..{}", grouped(range.min), grouped(range.max))
+    })
+}
+
+/// `u16+zstd:3, 64KiB`: the chain, with its frame where it has one.
+pub fn chain_text(group: &Group) -> String {
+    let Some(chosen) = group.chosen() else {
+        return "none".to_owned();
+    };
+    match chosen.frame_bytes {
+        0 => chosen.chain.to_string(),
+        frame_bytes => format!("{}, {}", chosen.chain, Size(frame_bytes)),
+    }
+}
+
+/// Bytes, marked where they are scaled from a sample.
+pub fn about(bytes: u64, is_exact: bool) -> String {
+    let mark = if is_exact { "" } else { "~" };
+    format!("{mark}{}", grouped(bytes))
+}
+
+/// All that was tried on a group, and why the first it is.
+pub fn explained(group: &Group, wish: &Wish) -> String {
+    let mut columns = vec![
+        ("chain", Align::Left),
+        ("frame", Align::Right),
+        ("ratio", Align::Right),
+        ("bits/value", Align::Right),
+        ("read cost", Align::Right),
+        ("weighed", Align::Right),
+        ("encode/s", Align::Right),
+        ("decode/s", Align::Right),
+    ];
+    let sample = match wish.access {
+        Access::Random { sample_bytes } => Some(sample_bytes),
+        Access::Sequential => None,
+    };
+    let heading = sample.map(|bytes| format!("fetched for {}", Size(bytes)));
+    if let Some(heading) = &heading {
+        columns.push((heading, Align::Right));
+    }
+    let mut table = TextTable::new(&columns);
+    for trial in &group.trials {
+        table.row(row(group, trial, wish, sample));
+    }
+    let many = if group.runs.len() == 1 { "run" } else { "runs" };
+    let values = match range_text(group) {
+        text if text.is_empty() => String::new(),
+        text => format!(", {text}"),
+    };
+    format!(
+        "{}: {} {many} of {}, {} bytes{values}; tried on {} of them ({})\n{}{}\n",
+        group.kind,
+        grouped(group.runs.len() as u64),
+        type_name(group),
+        grouped(group.bytes),
+        grouped(group.sampled_bytes),
+        share(group.sampled_bytes, group.bytes),
+        table.render(),
+        why(group, wish),
+    )
+}
+
+fn row(group: &Group, trial: &Trial, wish: &Wish, sample: Option<u64>) -> Vec<String> {
+    let elements = trial.source_bytes / group.element.bytes() as u64;
+    let frame = match trial.frame_bytes {
+        0 => "-".to_owned(),
+        bytes => Size(bytes).to_string(),
+    };
+    let mut row = vec![
+        trial.chain.to_string(),
+        frame,
+        ratio(trial.source_bytes, trial.stored_bytes),
+        bits_per_value(trial.stored_bytes, elements),
+        hundredths(u64::from(cost::read_hundredths(&trial.chain))),
+        hundredths(rule::hundredths(trial, wish)),
+        rounded_rate(trial.source_bytes, trial.encode_seconds),
+        rounded_rate(trial.source_bytes, trial.decode_seconds),
+    ];
+    row.extend(sample.map(|bytes| rounded(trial.fetched_bytes(bytes))));
+    row
+}
+
+fn hundredths(value: u64) -> String {
+    format!("{}.{:02}", value / 100, value % 100)
+}
+
+fn why(group: &Group, wish: &Wish) -> String {
+    let Some(chosen) = group.chosen() else {
+        return String::new();
+    };
+    if group.is_said {
+        return format!("{} because --store-as or --store says so", chosen.chain);
+    }
+    let weight = wish.prefer.weight();
+    format!(
+        "{} because it weighs least: stored bytes count {} times a copied one (--prefer {}), work to read and to pack as --help says",
+        chosen.chain,
+        grouped(weight.into()),
+        wish.prefer.name(),
+    )
+}
+
+/// A group, and with `explain` all that was tried.
+pub fn to_json(group: &Group, wish: &Wish, explain: bool) -> Value {
+    let mut json = json!({
+        "kind": group.kind,
+        "type": type_name(group),
+        "runs": group.runs.len(),
+        "elements": group.bytes / group.element.bytes() as u64,
+        "range": range_json(group),
+        "source_bytes": group.bytes,
+        "stored_bytes": group.stored_bytes(group.bytes),
+        "exact": group.is_exact(),
+        "stored_chain": group.chosen().map(|it| it.chain.to_string()),
+        "frame_bytes": group.chosen().map(|it| it.frame_bytes),
+        "chosen": !group.is_said,
+        "sampled_bytes": group.sampled_bytes,
+    });
+    if let (true, Some(members)) = (explain, json.as_object_mut()) {
+        let trials = group.trials.iter().map(|trial| trial_json(trial, wish));
+        members.insert("tried".to_owned(), trials.collect());
+    }
+    json
+}
+
+/// `{"min": "0", "max": "50256"}`, as text: 64 bits are more than JSON's readers take.
+pub fn range_json(group: &Group) -> Value {
+    range(group).map_or(
+        Value::Null,
+        |range| json!({"min": range.min.to_string(), "max": range.max.to_string()}),
+    )
+}
+
+fn trial_json(trial: &Trial, wish: &Wish) -> Value {
+    let fetched = match wish.access {
+        Access::Random { sample_bytes } => Some(trial.fetched_bytes(sample_bytes)),
+        Access::Sequential => None,
+    };
+    json!({
+        "stored_chain": trial.chain.to_string(),
+        "frame_bytes": trial.frame_bytes,
+        "source_bytes": trial.source_bytes,
+        "stored_bytes": trial.stored_bytes,
+        "read_cost_hundredths": cost::read_hundredths(&trial.chain),
+        "weighed_hundredths": rule::hundredths(trial, wish),
+        "encode_seconds": trial.encode_seconds,
+        "decode_seconds": trial.decode_seconds,
+        "fetched_bytes_per_sample": fetched,
+    })
+}

@@ -1,0 +1,248 @@
+//! What a person should know before packing.
+
+use std::collections::BTreeMap;
+
+use dataset::FileId;
+use dataset::choose::Group;
+use dataset::choose::candidates::field_bits;
+use formats::{Contents, Dtype, Format};
+use printout::size::grouped;
+use transforms::ElementType;
+
+use super::Planned;
+use crate::chosen;
+
+/// Of one kind of warning, so many files are named.
+const NAMED: usize = 5;
+/// Megatron takes 16 bits for ids below this.
+const MEGATRON_NARROW_IDS: i128 = 65_500;
+
+/// All of them; of each kind that names files some files, or with `all` each.
+pub fn warnings(planned: &Planned<'_>, all: bool) -> Vec<String> {
+    let mut warnings: Vec<String> = planned.refused.clone();
+    let name = |id: FileId| planned.name(id);
+    let malformed = planned.catalogue.malformed.iter();
+    warnings.extend(some(
+        malformed.map(|(id, error)| {
+            format!(
+                "{}: {error}; mend it, or pass it through as bytes with --keep '{}'",
+                name(*id),
+                name(*id)
+            )
+        }),
+        all,
+    ));
+    warnings.extend(some(planned.scan.notes.iter().cloned(), all));
+    warnings.extend(some(guesses(planned), all));
+    warnings.extend(planned.choices.groups.iter().filter_map(narrowing));
+    warnings.extend(floats(planned));
+    warnings.extend(readers(planned));
+    warnings.extend(passed_through(planned));
+    for view in planned.views {
+        let notes = view.notes.iter();
+        let notes = notes.map(|note| format!("--present-as {}: {note}", view.name));
+        warnings.extend(some(notes, all));
+    }
+    warnings
+}
+
+/// The first ones, and how many there are.
+fn some(warnings: impl Iterator<Item = String>, all: bool) -> Vec<String> {
+    let mut list: Vec<String> = warnings.collect();
+    let more = list.len().saturating_sub(NAMED);
+    if !all && more > 0 {
+        list.truncate(NAMED);
+        list.push(format!(
+            "and {} more like these (--all)",
+            grouped(more as u64)
+        ));
+    }
+    list
+}
+
+/// Files without a header that look like elements.
+fn guesses<'a>(planned: &'a Planned<'_>) -> impl Iterator<Item = String> + 'a {
+    planned.scan.files().filter_map(|(id, _)| {
+        let guess = dataset::guess::guess(planned.scan, planned.catalogue, id)?;
+        let name = planned.name(id);
+        Some(format!(
+            "{name}: no known format, but it may be {guess}; if it is, say so: --as '{name}={}'",
+            guess.element
+        ))
+    })
+}
+
+/// Integers that need all the bits that they have.
+fn narrowing(group: &Group) -> Option<String> {
+    let range = chosen::range(group)?;
+    let narrowest = group
+        .trials
+        .iter()
+        .map(|trial| trial.chain.packed_bits())
+        .min()?;
+    if narrowest < group.element.bits() || group.is_said {
+        return None;
+    }
+    let bits = group.element.bits();
+    let why = match field_bits(&range) {
+        Some(needed) if needed <= 32 || bits == 64 => {
+            format!("the largest needs {needed} of {bits} bits")
+        }
+        Some(_) => "the largest needs more than the 32 bits of 'bitpack'".to_owned(),
+        None => {
+            "with negative values only the types i8, i16 and i32 are narrower, and none holds them"
+                .to_owned()
+        }
+    };
+    let instead = match group.chosen() {
+        Some(chosen) if chosen.chain.is_framed() => format!("{} saves what can be saved", chosen.chain),
+        _ => "compression does not pay either; leave the files where they are with 'xio map', or find out whether a few values (a mark such as -1 or 2^32 - 1) make the range so wide".to_owned(),
+    };
+    Some(format!(
+        "{}: narrowing {} values of {}..{} saves nothing: {why}; {instead}",
+        group.kind, group.element, range.min, range.max
+    ))
+}
+
+/// Floats that a narrower view would halve.
+fn floats(planned: &Planned<'_>) -> Option<String> {
+    let is_presented = |dtype| {
+        let changes = planned.views.iter().flat_map(|view| view.changes.keys());
+        changes.into_iter().any(|(from, _)| *from == dtype)
+    };
+    let wide = [
+        (ElementType::F32, Dtype::F32),
+        (ElementType::F64, Dtype::F64),
+    ];
+    let groups = planned.choices.groups.iter();
+    let bytes: u64 = groups
+        .filter(|group| {
+            wide.iter()
+                .any(|(element, dtype)| *element == group.element && !is_presented(*dtype))
+        })
+        .map(|group| group.bytes)
+        .sum();
+    (bytes > 0).then(|| {
+        format!(
+            "{} bytes of f32 and f64: floats are never narrowed in the store, every bit is kept; --present-as bf16 or f16 presents less than they take, rounded",
+            grouped(bytes)
+        )
+    })
+}
+
+/// Readers that do not ask the file for its type.
+fn readers(planned: &Planned<'_>) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let of = |format: Format| {
+        let files = planned.scan.files();
+        files.filter(move |(id, _)| {
+            let it = planned.catalogue.get(*id);
+            it.is_some_and(|it| it.description.format == format)
+        })
+    };
+    let raw = of(Format::Raw).count();
+    if raw > 0 {
+        warnings.push(format!(
+            "{} without a header: the reader hard-codes the type (nanoGPT's train.py has np.uint16); a view of another type needs that line changed",
+            count(raw)
+        ));
+    }
+    let wide = of(Format::LlmC)
+        .filter(|(id, _)| has_type(planned, *id, Dtype::U32))
+        .count();
+    let all = of(Format::LlmC).count();
+    if all > 0 {
+        warnings.push(format!(
+            "{} of llm.c, {wide} of them u32: its own loader (llmc/dataloader.h) reads u16 only",
+            count(all)
+        ));
+    }
+    warnings.extend(megatron(
+        planned,
+        of(Format::MegatronBin).map(|(id, _)| id).collect(),
+    ));
+    warnings
+}
+
+fn has_type(planned: &Planned<'_>, id: FileId, dtype: Dtype) -> bool {
+    let recognised = planned.catalogue.get(id);
+    let payloads = recognised.map(|it| it.description.payloads.as_slice());
+    payloads
+        .unwrap_or_default()
+        .iter()
+        .any(|payload| payload.contents == Contents::Elements(dtype))
+}
+
+/// Megatron's rule: uint16 below 65,500 ids, int32 from there on.
+fn megatron(planned: &Planned<'_>, bins: Vec<FileId>) -> Vec<String> {
+    let presents = |to| {
+        let changes = planned.views.iter().flat_map(|view| view.changes.keys());
+        changes.into_iter().any(|(_, presented)| *presented == to)
+    };
+    let (mut fit, mut wide) = (0, 0);
+    for id in bins {
+        let parts = planned.parts(id);
+        let range = parts.first().and_then(|part| chosen::range(part.group));
+        match range {
+            Some(range) if range.min >= 0 && range.max < MEGATRON_NARROW_IDS => {
+                fit += usize::from(has_type(planned, id, Dtype::I32));
+            }
+            Some(_) => wide += 1,
+            None => {}
+        }
+    }
+    let mut warnings = Vec::new();
+    if fit > 0 && !presents(Dtype::U16) {
+        warnings.push(format!(
+            "{} of a Megatron pair in int32 with ids below 65,500: Megatron takes uint16 for these; --present-as u16 presents half the bytes, index and all",
+            count(fit)
+        ));
+    }
+    if wide > 0 {
+        warnings.push(format!(
+            "{} of a Megatron pair with ids over 65,499: Megatron's index has no uint32, so a view is int32, however few bits are stored",
+            count(wide)
+        ));
+    }
+    warnings
+}
+
+/// What is passed through, and why, once for each reason.
+fn passed_through(planned: &Planned<'_>) -> Vec<String> {
+    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for (id, _) in planned.scan.files() {
+        let Some(recognised) = planned.catalogue.get(id) else {
+            continue;
+        };
+        let description = &recognised.description;
+        let Some(reason) = description.pass_through.as_deref() else {
+            continue;
+        };
+        let quiet = [
+            Format::Unknown,
+            Format::MegatronIndex,
+            Format::SafetensorsIndex,
+            Format::MdsIndex,
+        ];
+        if !quiet.contains(&description.format) {
+            *reasons
+                .entry((description.format.name(), reason))
+                .or_default() += 1;
+        }
+    }
+    let said = reasons.into_iter().map(|((format, reason), files)| {
+        format!(
+            "{} of {format}: presented as they are: {reason}",
+            count(files)
+        )
+    });
+    said.collect()
+}
+
+/// `1 file`, `2 files`.
+pub fn count(files: usize) -> String {
+    match files {
+        1 => "1 file".to_owned(),
+        files => format!("{} files", grouped(files as u64)),
+    }
+}
