@@ -79,6 +79,9 @@ pub trait Engine {
         completions: &mut Vec<Completion>,
     ) -> Result<(), Error>;
 
+    /// Before what was written is read back: makes it durable, and has the system forget its copies of it, so that reads reach the medium.
+    fn forget_copies(&mut self) -> Result<(), Error>;
+
     /// At the end of a job.
     fn close(self: Box<Self>) -> Result<(), Error>;
 }

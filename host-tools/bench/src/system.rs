@@ -10,6 +10,7 @@ use std::time::Duration;
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::stat::{major, minor};
+use nix::sys::statvfs::fstatvfs;
 
 mod request {
     // BLKDISCARD = _IO(0x12, 119) of linux/fs.h: two 64-bit words, offset and length.
@@ -43,6 +44,17 @@ pub fn reserve(file: &File, len: u64) -> io::Result<()> {
     }
 }
 
+/// Bytes that the file system of a file has left for this user, where it says so.
+pub fn room(file: &File) -> io::Result<Option<u64>> {
+    let counts = fstatvfs(file)?;
+    // Some that are not on a disk of their own count nothing.
+    Ok((counts.blocks() > 0).then(|| {
+        counts
+            .blocks_available()
+            .saturating_mul(counts.fragment_size())
+    }))
+}
+
 /// Drops a range from the page cache, and says in which order it will be used.
 pub fn advise(file: &File, offset: u64, len: u64, drop_cache: bool, random: bool) {
     let range = (
@@ -64,6 +76,14 @@ pub fn advise(file: &File, offset: u64, len: u64, drop_cache: bool, random: bool
         );
     }
     let _ = posix_fadvise(file.as_fd(), range.0, range.1, order);
+}
+
+/// Makes what was written to a file or device durable, and drops the page cache's copy of it. A file system that lives in memory keeps it.
+pub fn forget_copies(file: &File) -> io::Result<()> {
+    file.sync_data()?;
+    // Clean pages go; length 0 is to the end. As advice it cannot be wrong.
+    let _ = posix_fadvise(file.as_fd(), 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+    Ok(())
 }
 
 /// Where a block device, or a partition of it, is mounted.
@@ -152,6 +172,36 @@ impl Usage {
             switches: self.switches + other.switches,
             major_faults: self.major_faults + other.major_faults,
             minor_faults: self.minor_faults + other.minor_faults,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::statfs::{TMPFS_MAGIC, fstatfs};
+
+    use std::io::Read;
+
+    use super::*;
+
+    /// Blocks that this thread had the system read from a medium.
+    fn blocks_read() -> i64 {
+        getrusage(UsageWho::RUSAGE_THREAD).unwrap().block_reads()
+    }
+
+    #[test]
+    fn what_is_forgotten_is_read_from_the_medium() {
+        // Where the build is, which is seldom in memory as /tmp may be.
+        let program = std::env::current_exe().unwrap();
+        let file = tempfile::tempfile_in(program.parent().unwrap()).unwrap();
+        let fs = fstatfs(&file).unwrap();
+        std::io::copy(&mut std::io::repeat(7).take(1 << 20), &mut &file).unwrap();
+        forget_copies(&file).unwrap();
+        let before = blocks_read();
+        (&file).rewind().unwrap();
+        (&file).read_to_end(&mut Vec::new()).unwrap();
+        if fs.filesystem_type() != TMPFS_MAGIC {
+            assert!(blocks_read() - before >= (1 << 20) / 512);
         }
     }
 }

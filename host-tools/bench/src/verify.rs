@@ -13,6 +13,15 @@ use crate::random::mix;
 
 /// Begins every block that this program writes, verified or not: it knows its own files by it.
 pub const MAGIC: [u8; 8] = *b"xio:blk\x01";
+
+/// Marks what is written without verification: every sector of it, since what is trimmed later may end in the middle of a block.
+pub fn mark(block: &mut [u8]) {
+    for sector in block.chunks_mut(limits::BLOCK_BYTES_MIN as usize) {
+        if let Some(magic) = sector.first_chunk_mut() {
+            *magic = MAGIC;
+        }
+    }
+}
 /// Bytes before the data.
 pub const HEADER_BYTES: usize = 40;
 const HEADER_CRC_AT: usize = 36;

@@ -1,6 +1,8 @@
 //! One job's loop: as many commands outstanding as its depth, each completion counted, checked and replaced.
 
 mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,6 +128,20 @@ impl<'a> Worker<'a> {
         if spec.ramp_time.is_zero() {
             self.measure_from(0);
         }
+        let outcome = self.carry_out(&mut plan, usage_from);
+        // Also of a job that fails: what it did before took this time.
+        let from_ns = self.measured_from_ns.unwrap_or(0);
+        let ran_ns = self.now_ns().saturating_sub(from_ns);
+        for direction in Direction::ALL {
+            if spec.rw.does(direction) {
+                self.stats.direction_mut(direction).runtime_ns = ran_ns;
+            }
+        }
+        outcome
+    }
+
+    fn carry_out(&mut self, plan: &mut Plan<'_>, usage_from: &mut Usage) -> Result<(), Error> {
+        let spec = self.task.spec;
         loop {
             if self.measured_from_ns.is_none() {
                 let now_ns = self.now_ns();
@@ -137,8 +153,8 @@ impl<'a> Worker<'a> {
             if self.task.stop.load(Ordering::Relaxed) {
                 plan.finish();
             }
-            match self.issue(&mut plan)? {
-                Step::Finished if self.is_idle() => break,
+            match self.issue(plan)? {
+                Step::Finished if self.is_idle() => return Ok(()),
                 Step::Finished | Step::Drain => self.reap(self.outstanding(), usize::MAX, None)?,
                 Step::Wait(due_ns) => self.wait(due_ns)?,
                 Step::Full | Step::Issue(_) => self.reap(
@@ -148,14 +164,6 @@ impl<'a> Worker<'a> {
                 )?,
             }
         }
-        let from_ns = self.measured_from_ns.unwrap_or(0);
-        let ran_ns = self.now_ns().saturating_sub(from_ns);
-        for direction in Direction::ALL {
-            if spec.rw.does(direction) {
-                self.stats.direction_mut(direction).runtime_ns = ran_ns;
-            }
-        }
-        Ok(())
     }
 
     /// After the last command: what makes it durable, and the reading back.
@@ -168,14 +176,19 @@ impl<'a> Worker<'a> {
             self.reap(1, 1, None)?;
         }
         if self.written.is_some() && spec.do_verify && !self.task.stop.load(Ordering::Relaxed) {
-            self.read_back()?;
+            // What is read must come from the medium, and not from where the system keeps a copy of what was written.
+            self.engine.forget_copies()?;
+            let from_ns = self.now_ns();
+            let outcome = self.read_back();
+            let ran_ns = self.now_ns().saturating_sub(from_ns);
+            self.stats.direction_mut(Direction::Read).runtime_ns += ran_ns;
+            outcome?;
         }
         Ok(())
     }
 
     /// Reads every block that was written and is still whole, in order of place.
     fn read_back(&mut self) -> Result<(), Error> {
-        let from_ns = self.now_ns();
         let mut at = self.task.region.offset;
         loop {
             while !self.free.is_empty() {
@@ -196,10 +209,7 @@ impl<'a> Worker<'a> {
             self.commit()?;
             self.reap(1, usize::MAX, None)?;
         }
-        self.reap(self.outstanding(), usize::MAX, None)?;
-        let ran_ns = self.now_ns().saturating_sub(from_ns);
-        self.stats.direction_mut(Direction::Read).runtime_ns += ran_ns;
-        Ok(())
+        self.reap(self.outstanding(), usize::MAX, None)
     }
 
     /// Starts commands until all slots are taken, or the plan says otherwise. Its last word is returned.
@@ -253,16 +263,20 @@ impl<'a> Worker<'a> {
     }
 
     fn prepare(&mut self, planned: &Planned, slot: usize) {
-        if self.task.spec.verify == Verify::None {
+        let spec = self.task.spec;
+        let Some(block) = self.engine.buffer(slot).get_mut(..planned.len as usize) else {
             return;
-        }
-        let identity = Identity {
-            offset: planned.offset,
-            seed: self.task.spec.seed,
-            generation: planned.generation,
         };
-        if let Some(block) = self.engine.buffer(slot).get_mut(..planned.len as usize) {
+        if spec.verify == Verify::Crc32c {
+            let identity = Identity {
+                offset: planned.offset,
+                seed: spec.seed,
+                generation: planned.generation,
+            };
             identity.fill(block);
+        } else if spec.rw.does(Direction::Read) {
+            // What the slot has read last may be anything.
+            verify::mark(block);
         }
     }
 
@@ -432,15 +446,13 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// Bytes that do not compress, behind what marks a block as this program's.
+/// Bytes that do not compress, marked as this program's.
 pub fn fill(block: &mut [u8], random: &mut Random) {
     for word in block.chunks_mut(8) {
         let drawn = random.draw().to_le_bytes();
         word.copy_from_slice(drawn.get(..word.len()).unwrap_or(&[]));
     }
-    if let Some(magic) = block.first_chunk_mut() {
-        *magic = verify::MAGIC;
-    }
+    verify::mark(block);
 }
 
 fn failed(planned: &Planned, source: io::Error) -> Error {

@@ -110,6 +110,11 @@ impl Engine for NvmeTcp {
         Ok(())
     }
 
+    fn forget_copies(&mut self) -> Result<(), Error> {
+        // Nothing is kept on this side.
+        Ok(())
+    }
+
     fn close(self: Box<Self>) -> Result<(), Error> {
         Ok(self.pipeline.shutdown()?)
     }

@@ -83,6 +83,11 @@ impl Engine for Uring {
         self.ring.reap(min, max, until, completions)
     }
 
+    fn forget_copies(&mut self) -> Result<(), Error> {
+        system::forget_copies(&self.file)
+            .map_err(|source| failed("making durable what was written", source))
+    }
+
     fn close(self: Box<Self>) -> Result<(), Error> {
         Ok(())
     }

@@ -1,0 +1,180 @@
+//! The loop against a disk in this process, which keeps copies of what was written as a system does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use super::*;
+use crate::error::ErrorKind;
+
+const BLOCK_BYTES: usize = 4096;
+
+/// Reads come from the copies, where there are any, else from the medium, on which one byte is another than what was written.
+struct Disk {
+    buffers: Vec<Vec<u8>>,
+    copies: BTreeMap<u64, Vec<u8>>,
+    medium: BTreeMap<u64, Vec<u8>>,
+    wrong_at: Option<u64>,
+    reads_until_failure: usize,
+    queued: Vec<Request>,
+    done: Vec<Completion>,
+}
+
+impl Disk {
+    fn new(depth: usize) -> Disk {
+        Disk {
+            buffers: vec![vec![0; BLOCK_BYTES]; depth],
+            copies: BTreeMap::new(),
+            medium: BTreeMap::new(),
+            wrong_at: None,
+            reads_until_failure: usize::MAX,
+            queued: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    fn carry_out(&mut self, request: &Request) -> io::Result<u32> {
+        let buffer = &mut self.buffers[request.slot];
+        match request.operation {
+            Operation::Write => {
+                self.copies.insert(request.offset, buffer.clone());
+            }
+            Operation::Read => {
+                if self.reads_until_failure == 0 {
+                    return Err(io::ErrorKind::Other.into());
+                }
+                self.reads_until_failure -= 1;
+                let copy = self.copies.get(&request.offset);
+                match copy.or(self.medium.get(&request.offset)) {
+                    Some(block) => buffer.copy_from_slice(block),
+                    // As a file has it that others wrote: no mark anywhere.
+                    None => buffer.fill(0x5A),
+                }
+            }
+            Operation::Trim | Operation::Sync | Operation::DataSync => {}
+        }
+        Ok(request.len)
+    }
+}
+
+impl Engine for &mut Disk {
+    fn buffer(&mut self, slot: usize) -> &mut [u8] {
+        &mut self.buffers[slot]
+    }
+
+    fn push(&mut self, request: &Request) -> Result<(), Error> {
+        self.queued.push(*request);
+        Ok(())
+    }
+
+    fn commit(&mut self) -> Result<(), Error> {
+        for request in std::mem::take(&mut self.queued) {
+            let result = self.carry_out(&request);
+            self.done.push(Completion {
+                slot: request.slot,
+                result,
+            });
+        }
+        Ok(())
+    }
+
+    fn reap(
+        &mut self,
+        _min: usize,
+        max: usize,
+        _until: Option<Instant>,
+        completions: &mut Vec<Completion>,
+    ) -> Result<(), Error> {
+        let count = max.min(self.done.len());
+        completions.extend(self.done.drain(..count));
+        Ok(())
+    }
+
+    fn forget_copies(&mut self) -> Result<(), Error> {
+        self.medium.append(&mut self.copies);
+        if let Some(at) = self.wrong_at {
+            let block = at - at % BLOCK_BYTES as u64;
+            let byte = usize::try_from(at - block).unwrap();
+            self.medium.get_mut(&block).unwrap()[byte] ^= 1;
+        }
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+fn run_on(disk: &mut Disk, settings: &[(&str, &str)]) -> (Stats, Option<Error>) {
+    let spec = JobSpec::of(settings);
+    spec.check().unwrap();
+    let task = Task {
+        spec: &spec,
+        region: Region {
+            offset: 0,
+            bytes: 64 * BLOCK_BYTES as u64,
+        },
+        seed: 1,
+        live: &Live::default(),
+        stop: &AtomicBool::new(false),
+    };
+    run(task, Box::new(disk))
+}
+
+#[test]
+fn what_is_verified_is_what_the_medium_has() {
+    let settings = [("rw", "randwrite"), ("iodepth", "4"), ("verify", "crc32c")];
+    let mut disk = Disk::new(4);
+    let (stats, error) = run_on(&mut disk, &settings);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(
+        (stats.direction(Direction::Read).ios, stats.mismatches),
+        (64, 0)
+    );
+    let mut disk = Disk::new(4);
+    disk.wrong_at = Some(77_777);
+    let (stats, error) = run_on(&mut disk, &settings);
+    assert_eq!(stats.mismatches, 1);
+    let error = error.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Data);
+    assert!(
+        error.to_string().contains("byte at offset 77777 is"),
+        "{error}"
+    );
+}
+
+#[test]
+fn every_sector_that_a_mixed_job_writes_is_marked() {
+    let mut disk = Disk::new(4);
+    let (stats, error) = run_on(&mut disk, &[("rw", "randrw"), ("iodepth", "4")]);
+    assert!(error.is_none(), "{error:?}");
+    assert!(stats.direction(Direction::Read).ios > 8);
+    assert!(disk.copies.len() > 8);
+    for block in disk.copies.values() {
+        assert!(
+            block
+                .chunks(512)
+                .all(|sector| sector.starts_with(&verify::MAGIC))
+        );
+    }
+}
+
+#[test]
+fn a_job_that_fails_keeps_the_time_that_its_figures_took() {
+    let mut disk = Disk::new(1);
+    disk.reads_until_failure = 9;
+    let (stats, error) = run_on(&mut disk, &[("rw", "read")]);
+    assert_eq!(error.unwrap().kind(), ErrorKind::System);
+    let read = stats.direction(Direction::Read);
+    assert_eq!(read.ios, 9);
+    assert!(read.runtime_ns > 0 && read.runtime_ns <= stats.elapsed_ns);
+    // Also where it fails while it reads back.
+    let mut disk = Disk::new(1);
+    disk.reads_until_failure = 9;
+    let (stats, error) = run_on(&mut disk, &[("rw", "write"), ("verify", "crc32c")]);
+    assert_eq!(error.unwrap().kind(), ErrorKind::System);
+    assert_eq!(stats.direction(Direction::Read).ios, 9);
+    assert!(stats.direction(Direction::Read).runtime_ns > 0);
+    assert!(stats.direction(Direction::Write).runtime_ns > 0);
+}
