@@ -84,7 +84,7 @@ pub fn run(specs: &[JobSpec], progress: &mut Progress, stop: &AtomicBool) -> Res
                 threads += 1;
             }
         }
-        prepare(&mut members_jobs)?;
+        prepare(&mut members_jobs, stop)?;
         let results = run_group(&members_jobs, progress, stop)?;
         add_reports(&mut jobs, group, &members_jobs, results);
         if stop.load(Ordering::Relaxed) {
@@ -150,7 +150,7 @@ fn groups(specs: &[JobSpec]) -> Vec<Vec<usize>> {
 }
 
 /// Looks at each place once, and cuts the jobs' parts.
-fn prepare(jobs: &mut [Job<'_>]) -> Result<(), Error> {
+fn prepare(jobs: &mut [Job<'_>], stop: &AtomicBool) -> Result<(), Error> {
     let mut known: Vec<(Place, u64)> = Vec::new();
     for at in 0..jobs.len() {
         let Some(place) = jobs.get(at).map(|job| job.place.clone()) else {
@@ -164,7 +164,7 @@ fn prepare(jobs: &mut [Job<'_>]) -> Result<(), Error> {
                     .filter(|job| job.place == place)
                     .map(|job| (job.spec, job.number))
                     .collect();
-                let bytes = place.prepare(&users)?;
+                let bytes = place.prepare(&users, stop)?;
                 known.push((place, bytes));
                 bytes
             }

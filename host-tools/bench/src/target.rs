@@ -2,8 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use initiator::Url;
 use nix::libc;
@@ -34,6 +36,9 @@ impl Place {
     /// # Errors
     /// A URL of another kind, or one that is not complete.
     pub fn parse(text: &str) -> Result<Place, String> {
+        if text.is_empty() {
+            return Err("a name without a letter is no target".to_owned());
+        }
         if !text.contains("://") {
             return Ok(Place::Path(PathBuf::from(text)));
         }
@@ -51,13 +56,13 @@ impl Place {
     }
 
     /// Looks at the place before jobs of `specs` (with their number among their like) use it: refuses what they must not write, makes
-    /// files that they need. Returns its bytes.
+    /// files that they need, unless `stop` is set meanwhile. Returns its bytes.
     ///
     /// # Errors
     /// The refusal, with the option that lifts it; or what the system says.
-    pub fn prepare(&self, users: &[(&JobSpec, u32)]) -> Result<u64, Error> {
+    pub fn prepare(&self, users: &[(&JobSpec, u32)], stop: &AtomicBool) -> Result<u64, Error> {
         match self {
-            Place::Path(path) => prepare_path(path, users),
+            Place::Path(path) => prepare_path(path, users, stop),
             Place::Namespace(url) => prepare_namespace(url, users),
         }
     }
@@ -78,6 +83,10 @@ impl Place {
             .custom_flags(flags)
             .open(path)
             .map_err(|source| Error::io("opening", path, source))?;
+        if spec.verify != Verify::None && !spec.rw.changes() {
+            // What is checked is what the medium has, not what is on its way there.
+            system::forget_copies(&file).map_err(|source| Error::io("syncing", path, source))?;
+        }
         system::advise(
             &file,
             region.offset,
@@ -176,7 +185,7 @@ fn is_ours(start: &[u8]) -> bool {
         .is_some_and(|block| block.starts_with(&MAGIC))
 }
 
-fn prepare_path(path: &Path, users: &[(&JobSpec, u32)]) -> Result<u64, Error> {
+fn prepare_path(path: &Path, users: &[(&JobSpec, u32)], stop: &AtomicBool) -> Result<u64, Error> {
     let changes = changed_by(users).is_some();
     let refused = |why: String| Error::Refused {
         target: path.display().to_string(),
@@ -184,7 +193,9 @@ fn prepare_path(path: &Path, users: &[(&JobSpec, u32)]) -> Result<u64, Error> {
     };
     let kind = match std::fs::metadata(path) {
         Ok(metadata) => metadata.file_type(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return make(path, users),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return make(path, users, stop);
+        }
         Err(error) => return Err(Error::io("looking at", path, error)),
     };
     if !kind.is_file() && !kind.is_block_device() {
@@ -216,7 +227,7 @@ fn prepare_path(path: &Path, users: &[(&JobSpec, u32)]) -> Result<u64, Error> {
     };
     let bytes = system::bytes(&file).map_err(|source| Error::io("looking at", path, source))?;
     if bytes == 0 && kind.is_file() {
-        return make(path, users);
+        return make(path, users, stop);
     }
     let ours = is_ours(&start_of(path)?);
     if changes && !ours && !allowed(users, |spec| spec.allow_overwrite) {
@@ -229,7 +240,7 @@ fn prepare_path(path: &Path, users: &[(&JobSpec, u32)]) -> Result<u64, Error> {
                 "it has {bytes} bytes, and {needed} are asked for; give a smaller --size"
             )));
         }
-        lay_out(path, bytes, needed, users)?;
+        lay_out(path, bytes..needed, users, stop)?;
         return Ok(needed);
     }
     Ok(bytes)
@@ -263,7 +274,7 @@ fn needed(users: &[(&JobSpec, u32)], bytes: u64) -> Result<u64, Error> {
 }
 
 /// A file that is not there, or empty.
-fn make(path: &Path, users: &[(&JobSpec, u32)]) -> Result<u64, Error> {
+fn make(path: &Path, users: &[(&JobSpec, u32)], stop: &AtomicBool) -> Result<u64, Error> {
     let writes = users.iter().any(|(spec, _)| spec.rw.does(Direction::Write));
     let verified = users.iter().find(|(spec, _)| spec.verify != Verify::None);
     if let (Some((spec, _)), false) = (verified, writes) {
@@ -274,40 +285,80 @@ fn make(path: &Path, users: &[(&JobSpec, u32)]) -> Result<u64, Error> {
         return Err(Error::job(&spec.name, why));
     }
     let needed = needed(users, 0)?;
+    let was_there = path.exists();
     OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .open(path)
         .map_err(|source| Error::io("making", path, source))?;
-    lay_out(path, 0, needed, users)?;
-    Ok(needed)
+    let laid_out = lay_out(path, 0..needed, users, stop);
+    if laid_out.is_err() && !was_there {
+        // It is empty again; the error is what matters.
+        let _ = std::fs::remove_file(path);
+    }
+    laid_out.map(|()| needed)
 }
 
-/// Makes a file longer: with data where jobs read them, else with space only.
-fn lay_out(path: &Path, from: u64, to: u64, users: &[(&JobSpec, u32)]) -> Result<(), Error> {
+/// Makes a file longer: with data where jobs read them, else with space only. Where that fails or is to end, it is as long as it was.
+fn lay_out(
+    path: &Path,
+    part: Range<u64>,
+    users: &[(&JobSpec, u32)],
+    stop: &AtomicBool,
+) -> Result<(), Error> {
     let failed = |source| Error::io("laying out", path, source);
     let mut file = OpenOptions::new().append(true).open(path).map_err(failed)?;
+    let (bytes, room) = (part.end - part.start, system::room(&file).map_err(failed)?);
+    if room.is_some_and(|room| room < bytes) {
+        let room = room.unwrap_or(0);
+        return Err(Error::Refused {
+            target: path.display().to_string(),
+            why: format!(
+                "its file system has room for {room} bytes more, and {bytes} are asked for; give a smaller --size"
+            ),
+        });
+    }
+    let from = part.start;
+    let outcome = fill_out(&mut file, part, users, stop).map_err(failed);
+    if outcome.is_err() {
+        // What was there stays; what cannot be had is not kept in part.
+        let _ = file.set_len(from);
+    }
+    outcome
+}
+
+fn fill_out(
+    file: &mut File,
+    part: Range<u64>,
+    users: &[(&JobSpec, u32)],
+    stop: &AtomicBool,
+) -> io::Result<()> {
     let read = users
         .iter()
         .any(|(spec, _)| !spec.rw.does(Direction::Write) || spec.rw.does(Direction::Read));
-    let mut random = Random::new(from ^ to);
+    let mut random = Random::new(part.start ^ part.end);
     let mut chunk = vec![0; limits::LOOKED_AT_BYTES];
-    let mut at = from;
+    let mut at = part.start;
     // Of a file that is written only, the first block says whose it is.
-    let end = if read { to } else { to.min(from + 4096) };
+    let end = if read {
+        part.end
+    } else {
+        part.end.min(part.start + 4096)
+    };
     while at < end {
         let len = usize::try_from(end - at).map_or(chunk.len(), |left| left.min(chunk.len()));
         worker::fill(&mut chunk, &mut random);
-        file.write_all(chunk.get(..len).unwrap_or(&[]))
-            .map_err(failed)?;
+        file.write_all(chunk.get(..len).unwrap_or(&[]))?;
         at += len as u64;
+        if stop.load(Ordering::Relaxed) {
+            return Err(io::Error::other("ended by a signal"));
+        }
     }
     if !read {
-        let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-        system::reserve(&file, to).map_err(failed)?;
+        system::reserve(file, part.end)?;
     }
-    file.sync_all().map_err(failed)
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -315,7 +366,8 @@ mod tests {
     use super::*;
 
     fn prepare(path: &Path, settings: &[(&str, &str)]) -> Result<u64, Error> {
-        Place::Path(path.to_owned()).prepare(&[(&JobSpec::of(settings), 0)])
+        Place::Path(path.to_owned())
+            .prepare(&[(&JobSpec::of(settings), 0)], &AtomicBool::new(false))
     }
 
     #[test]
@@ -397,6 +449,32 @@ mod tests {
             "{error}"
         );
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_laid_out_leaves_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("large");
+        let room = system::room(&File::open(folder.path()).unwrap()).unwrap();
+        let size = (room.unwrap() + (1 << 40)).to_string();
+        for rw in ["read", "write"] {
+            let error = prepare(&path, &[("rw", rw), ("size", &size)]).unwrap_err();
+            assert!(
+                matches!(&error, Error::Refused { why, .. } if why.contains("has room for")),
+                "{error}"
+            );
+            assert!(!path.exists());
+        }
+        // One that is there keeps its length, also when a signal ends the work.
+        prepare(&path, &[("rw", "write"), ("size", "64k")]).unwrap();
+        assert!(prepare(&path, &[("rw", "read"), ("size", &size)]).is_err());
+        let stopped = Place::Path(path.clone()).prepare(
+            &[(&JobSpec::of(&[("rw", "read"), ("size", "8m")]), 0)],
+            &AtomicBool::new(true),
+        );
+        let error = stopped.unwrap_err().to_string();
+        assert!(error.ends_with("ended by a signal"), "{error}");
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 65536);
     }
 
     #[test]
