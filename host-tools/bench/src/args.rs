@@ -182,6 +182,12 @@ impl Arguments {
             }
         }
         if self.job_file.is_empty() {
+            if let Some(name) = self.section.first() {
+                return Err(Error::Option {
+                    option: "section".to_owned(),
+                    why: format!("'{name}' would be a job of a job file; give --job-file, too"),
+                });
+            }
             let mut job = JobSpec::new("bench");
             self.apply(&mut job)?;
             jobs.push(job);
@@ -207,7 +213,9 @@ impl Arguments {
     fn job_of(&self, section: &Section, path: &Path) -> Result<JobSpec, Error> {
         let mut job = JobSpec::new(&section.name);
         for setting in &section.settings {
-            job.set(&setting.name, setting.value.as_deref())
+            let value = setting.value.as_deref().map(environment).transpose();
+            value
+                .and_then(|value| job.set(&setting.name, value.as_deref()))
                 .map_err(|why| Error::JobFile {
                     path: path.to_owned(),
                     line: setting.line,
@@ -217,6 +225,9 @@ impl Arguments {
                         format!("{}: {why}", setting.name)
                     },
                 })?;
+            if setting.global {
+                job.last_is_global();
+            }
         }
         self.apply(&mut job)?;
         Ok(job)
@@ -232,6 +243,10 @@ impl Arguments {
         }
         Ok(())
     }
+}
+
+fn environment(value: &str) -> Result<String, String> {
+    job_file::expanded(value, |name| std::env::var(name).ok())
 }
 
 fn read(path: &Path) -> Result<Vec<Section>, Error> {
@@ -353,6 +368,8 @@ mod tests {
         let two = jobs(&["--job-file", name, "--section", "two"]).unwrap();
         assert_eq!(two.len(), 1);
         assert!(jobs(&["--job-file", name, "--section", "three"]).is_err());
+        let error = jobs(&["/y", "--section", "two"]).unwrap_err().to_string();
+        assert!(error.starts_with("--section: 'two' would be"), "{error}");
         assert!(jobs(&["--rw", "write", "--readonly"]).is_err());
     }
 }

@@ -100,6 +100,8 @@ impl Error {
             | Error::JobFile { .. }
             | Error::Job { .. }
             | Error::Refused { .. } => ErrorKind::Usage,
+            // A depth that the controller's queue does not have.
+            Error::Nvme(initiator::Error::Load(_)) => ErrorKind::Usage,
             Error::Io { .. } | Error::Ring { .. } | Error::Command { .. } | Error::Nvme(_) => {
                 ErrorKind::System
             }

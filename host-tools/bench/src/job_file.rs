@@ -22,6 +22,8 @@ pub struct Setting {
     pub value: Option<String>,
     /// Where, from 1.
     pub line: usize,
+    /// Whether it stands in `[global]`.
+    pub global: bool,
 }
 
 /// What is wrong with a line.
@@ -64,7 +66,8 @@ pub fn parse(text: &str) -> Result<Vec<Section>, Fault> {
             };
             continue;
         }
-        let setting = setting(content, line)?;
+        let mut setting = setting(content, line)?;
+        setting.global = matches!(within, Within::Global);
         match (within, sections.last_mut()) {
             (Within::Global, _) => global.push(setting),
             (Within::Section, Some(section)) => section.settings.push(setting),
@@ -101,6 +104,24 @@ enum Within {
     Section,
 }
 
+/// A value with what stands for `${NAME}` in it; `variable` knows the environment.
+///
+/// # Errors
+/// A name that is not closed, or not known.
+pub fn expanded(value: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+    let mut text = String::new();
+    let mut rest = value;
+    while let Some((before, behind)) = rest.split_once("${") {
+        let (name, after) = behind
+            .split_once('}')
+            .ok_or_else(|| format!("'{value}' has a '${{' without its '}}'"))?;
+        text += before;
+        text += &variable(name).ok_or_else(|| format!("the environment has no {name}"))?;
+        rest = after;
+    }
+    Ok(text + rest)
+}
+
 fn section_name(rest: &str) -> Option<&str> {
     let name = rest.strip_suffix(']')?.trim();
     (!name.is_empty() && !name.contains(['[', ']'])).then_some(name)
@@ -129,6 +150,7 @@ fn setting(content: &str, line: usize) -> Result<Setting, Fault> {
         name: name.to_owned(),
         value,
         line,
+        global: false,
     })
 }
 
@@ -186,6 +208,24 @@ mod tests {
                 ("filename", Some("/x#y;z"), 11)
             ]
         );
+    }
+
+    #[test]
+    fn what_global_said_is_known_as_such() {
+        let sections = parse("[global]\nbs=4k\n[a]\nrw=read\n").unwrap();
+        let globals: Vec<bool> = sections[0].settings.iter().map(|one| one.global).collect();
+        assert_eq!(globals, [true, false]);
+    }
+
+    #[test]
+    fn variables_stand_for_what_the_environment_has() {
+        let known = |name: &str| (name == "SIZE").then(|| "4m".to_owned());
+        let expand = |value| expanded(value, known);
+        assert_eq!(expand("${SIZE}").unwrap(), "4m");
+        assert_eq!(expand("a$SIZE ${SIZE}${SIZE}}").unwrap(), "a$SIZE 4m4m}");
+        assert_eq!(expand("plain").unwrap(), "plain");
+        assert_eq!(expand("${NOT}").unwrap_err(), "the environment has no NOT");
+        assert!(expand("${SIZE").unwrap_err().contains("without its '}'"));
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod units;
 pub mod verify;
 pub mod worker;
 
+use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -54,16 +55,22 @@ pub fn run(arguments: &Arguments) -> Result<Outcome, Error> {
         let _ = signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop));
         let _ = signal_hook::flag::register(signal, Arc::clone(&stop));
     }
-    let mut done = run::run(&jobs, &mut progress::Progress::new(), &stop)?;
     if let Some(path) = &arguments.plot {
-        let picture = report::plot::svg(&done.jobs);
-        std::fs::write(path, picture).map_err(|source| Error::io("writing", path, source))?;
+        // What cannot be written is said before the jobs run, and not after.
+        let opened = File::options().append(true).create(true).open(path);
+        opened.map_err(|source| Error::io("opening", path, source))?;
     }
+    let mut done = run::run(&jobs, &mut progress::Progress::new(), &stop)?;
+    let plotted = arguments.plot.as_deref().map_or(Ok(()), |path| {
+        std::fs::write(path, report::plot::svg(&done.jobs))
+            .map_err(|source| Error::io("writing", path, source))
+    });
     let text = match arguments.output_format {
         OutputFormat::Normal => report::table::print(&done),
         OutputFormat::Json => report::json::print(&done),
     };
     let errors = done.jobs.iter_mut().filter_map(|job| job.error.take());
     let error = errors.min_by_key(|error| error.kind() != ErrorKind::Data);
+    let error = error.or(plotted.err());
     Ok(Outcome { text, error })
 }

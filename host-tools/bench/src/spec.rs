@@ -164,7 +164,18 @@ pub struct JobSpec {
     pub allow_overwrite: bool,
     pub allow_mounted_write: bool,
     /// As they were given, for the report.
-    pub given: Vec<(String, String)>,
+    pub given: Vec<Given>,
+}
+
+/// An option that somebody gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// In the spelling of a job file.
+    pub name: String,
+    /// 1 for an option without a value.
+    pub value: String,
+    /// Whether `[global]` of a job file says it.
+    pub global: bool,
 }
 
 impl JobSpec {
@@ -214,7 +225,7 @@ impl JobSpec {
         }
     }
 
-    /// Sets the option `name`, in the spelling of a job file (`time_based`; hyphens are the same as underscores).
+    /// Sets the option `name` to `value`, where 0 of a limit is none, as in fio. The name is in the spelling of a job file (`time_based`; hyphens are the same as underscores).
     ///
     /// # Errors
     /// What is wrong with it, and what would be right.
@@ -239,13 +250,20 @@ impl JobSpec {
             "rate" => self.rate = rates(text(value)?, number::bytes)?,
             "rate_iops" => {
                 self.rate_iops =
-                    rates(text(value)?, |text| number::count(text, 1, u64::MAX >> 32))?;
+                    rates(text(value)?, |text| number::count(text, 0, u64::MAX >> 32))?;
             }
-            "runtime" => self.runtime = Some(number::duration(text(value)?)?),
+            "runtime" => {
+                self.runtime = Some(number::duration(text(value)?)?).filter(|time| !time.is_zero());
+            }
             "time_based" => self.time_based = number::flag(value)?,
             "ramp_time" => self.ramp_time = number::duration(text(value)?)?,
-            "size" => self.size = Some(number::amount(text(value)?)?),
-            "io_size" => self.io_size = Some(number::bytes(text(value)?)?),
+            "size" => {
+                let size = number::amount(text(value)?)?;
+                self.size = Some(size).filter(|size| *size != Amount::Bytes(0));
+            }
+            "io_size" => {
+                self.io_size = Some(number::bytes(text(value)?)?).filter(|size| *size > 0);
+            }
             "offset" => self.offset = number::amount(text(value)?)?,
             "offset_increment" => self.offset_increment = number::bytes(text(value)?)?,
             "rwmixread" => self.rwmixread = narrow(whole(100)?),
@@ -283,9 +301,21 @@ impl JobSpec {
             )?,
             _ => return Err(unknown(&name)),
         }
-        self.given.retain(|(known, _)| *known != name);
-        self.given.push((name, value.unwrap_or("1").to_owned()));
+        let value = value.unwrap_or("1").to_owned();
+        self.given.retain(|known| known.name != name);
+        self.given.push(Given {
+            name,
+            value,
+            global: false,
+        });
         Ok(())
+    }
+
+    /// What was set last stands in `[global]`.
+    pub fn last_is_global(&mut self) {
+        if let Some(last) = self.given.last_mut() {
+            last.global = true;
+        }
     }
 
     /// The most completions that are taken at once.
@@ -358,7 +388,7 @@ fn always(value: Option<&str>, only: &str, why: &str) -> Result<(), String> {
     }
 }
 
-/// fio's `rate=R` or `rate=R,W` or `rate=R,W,T`; one value is for every direction, an empty one is no limit.
+/// fio's `rate=R` or `rate=R,W` or `rate=R,W,T`; one value is for every direction, an empty one and 0 are no limit.
 fn rates(
     text: &str,
     parse: impl Fn(&str) -> Result<u64, String>,
@@ -376,11 +406,8 @@ fn rates(
             last = if part.is_empty() {
                 None
             } else {
-                Some(parse(part)?)
+                Some(parse(part)?).filter(|rate| *rate > 0)
             };
-            if last == Some(0) {
-                return Err("a rate of 0 would never end".to_owned());
-            }
         }
         *rate = last;
     }
@@ -477,7 +504,7 @@ mod tests {
         assert_eq!(rate("1m"), Ok([Some(1 << 20); 3]));
         assert_eq!(rate("1m,2k"), Ok([Some(1 << 20), Some(2048), Some(2048)]));
         assert_eq!(rate(",2k,1k"), Ok([None, Some(2048), Some(1024)]));
-        assert!(rate("0").is_err() && rate("1,2,3,4").is_err());
+        assert!(rate("1,2,3,4").is_err());
     }
 
     #[test]
@@ -528,9 +555,26 @@ mod tests {
         }
         let spec = with(&[("bs", "4k"), ("blocksize", "8k"), ("end-fsync", "1")]).unwrap();
         assert_eq!(spec.bs.unit(), 8192);
+        let given: Vec<_> = spec
+            .given
+            .iter()
+            .map(|given| (given.name.as_str(), given.value.as_str()))
+            .collect();
+        assert_eq!(given, [("bs", "8k"), ("end_fsync", "1")]);
+    }
+
+    #[test]
+    fn a_limit_of_0_is_none_as_in_fio() {
+        let zeros = ["runtime", "size", "io_size", "rate", "rate_iops"];
+        let zeros = zeros.map(|name| (name, "0"));
+        let mut spec = with(&zeros).unwrap();
+        spec.given.clear();
+        assert_eq!(spec, JobSpec::new("job"));
         assert_eq!(
-            spec.given,
-            [("bs".into(), "8k".into()), ("end_fsync".into(), "1".into())]
+            with(&[("rate", "0,4k,0")]).unwrap().rate,
+            [None, Some(4096), None]
         );
+        // Time without an end is no end.
+        assert!(with(&[("time_based", "1"), ("runtime", "0")]).is_err());
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::histogram::Histogram;
 use crate::report::{PERCENTILES, Spread};
 use crate::run::{JobReport, Report};
-use crate::spec::Direction;
+use crate::spec::{Direction, JobSpec};
 use crate::stats::{DEPTH_NAMES, DirectionStats};
 
 const KIB: f64 = 1024.0;
@@ -47,24 +47,39 @@ fn value(report: &Report, now: Duration) -> Value {
             fields.into()
         })
         .collect();
-    json!({
+    let mut value = json!({
         "fio version": concat!("xio-", env!("CARGO_PKG_VERSION")),
         "timestamp": now.as_secs(),
         "timestamp_ms": u64::try_from(now.as_millis()).unwrap_or(0),
         "time": time_text(now.as_secs()),
         "jobs": jobs,
         "disk_util": disks,
-    })
+    });
+    // As fio: only where a job file has them.
+    let globals: Map<String, Value> = report
+        .jobs
+        .iter()
+        .flat_map(|job| options(&job.spec, true))
+        .collect();
+    if let (Some(fields), false) = (value.as_object_mut(), globals.is_empty()) {
+        fields.insert("global options".to_owned(), globals.into());
+    }
+    value
+}
+
+/// What was given in `[global]`, or for the job itself.
+fn options(spec: &JobSpec, global: bool) -> impl Iterator<Item = (String, Value)> {
+    let given = spec
+        .given
+        .iter()
+        .filter(move |given| given.global == global);
+    given.map(|given| (given.name.clone(), given.value.clone().into()))
 }
 
 fn job_value(job: &JobReport, all: &[JobReport]) -> Value {
     let (spec, stats) = (&job.spec, &job.stats);
     let elapsed = (stats.elapsed_ns as f64 * f64::from(job.jobs) / 1e9).max(1e-9);
-    let options: Map<String, Value> = spec
-        .given
-        .iter()
-        .map(|(name, value)| (name.clone(), value.clone().into()))
-        .collect();
+    let options: Map<String, Value> = options(spec, false).collect();
     let mut value = json!({
         "jobname": spec.name,
         "groupid": job.group,
@@ -106,12 +121,14 @@ fn job_value(job: &JobReport, all: &[JobReport]) -> Value {
 fn direction_value(direction: Direction, job: &JobReport, all: &[JobReport]) -> Value {
     let stats = job.stats.direction(direction);
     let at = direction as usize;
-    let bytes = Spread::of(&job.stats.samples, |sample| {
-        sample.bytes.get(at).copied().unwrap_or(0)
-    });
-    let ios = Spread::of(&job.stats.samples, |sample| {
-        sample.ios.get(at).copied().unwrap_or(0)
-    });
+    // What a direction without commands did over time is nothing, and not many times nothing.
+    let samples = if stats.ios > 0 {
+        job.stats.samples.as_slice()
+    } else {
+        &[]
+    };
+    let bytes = Spread::of(samples, |sample| sample.bytes.get(at).copied().unwrap_or(0));
+    let ios = Spread::of(samples, |sample| sample.ios.get(at).copied().unwrap_or(0));
     let group = all.iter().filter(|other| other.group == job.group);
     let together: f64 = group
         .map(|other| rate(other.stats.direction(direction)))
@@ -278,7 +295,6 @@ mod tests {
 
     use super::*;
     use crate::disk::Disks;
-    use crate::spec::JobSpec;
     use crate::stats::{Sample, Stats};
 
     /// Every path of a value; percentiles and options by themselves.
@@ -360,6 +376,20 @@ mod tests {
     }
 
     #[test]
+    fn what_global_said_stands_beside_the_jobs() {
+        let mut job = job();
+        job.spec.set("bs", Some("8k")).unwrap();
+        job.spec.last_is_global();
+        let report = Report {
+            jobs: vec![job],
+            disks: Disks::of(std::iter::empty()).since_then(),
+        };
+        let value = value(&report, Duration::from_secs(1));
+        assert_eq!(value["global options"], json!({"bs": "8k"}));
+        assert_eq!(value["jobs"][0]["job options"], json!({"rw": "randrw"}));
+    }
+
+    #[test]
     fn the_figures_are_in_fios_units() {
         let job = job();
         let value = job_value(&job, std::slice::from_ref(&job));
@@ -377,6 +407,7 @@ mod tests {
         assert!(median.abs_diff(84_900) < 84_900 / 64);
         assert_eq!(value["latency_us"]["100"], 100.0);
         assert_eq!(value["trim"]["total_ios"], 0);
+        assert_eq!(value["trim"]["bw_samples"], 0);
         assert_eq!(value["job options"]["rw"], "randrw");
     }
 

@@ -324,3 +324,50 @@ fn a_namespace_is_trimmed_over_nvme_tcp() {
             .all(|block| block.starts_with(b"xio:blk\x01"))
     );
 }
+
+#[test]
+fn a_file_of_its_own_stays_its_own_whatever_is_done_with_it() {
+    let folder = Folder::new();
+    for (size, rw, bs) in [
+        ("256k", "randrw", "4k"),
+        ("256k", "randrw", "16k"),
+        ("64k", "trim", "512"),
+        ("256k", "rw", "64k"),
+        ("5k", "trim", "1k"),
+        ("256k", "write", "64k"),
+        ("5k", "trim", "1k"),
+        ("256k", "randwrite", "4k"),
+    ] {
+        let rest = ["--size", size, "--rw", rw, "--bs", bs, "--iodepth", "3"];
+        folder.done(["bench", "file"].iter().chain(&rest));
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said_before_the_jobs_run() {
+    let folder = Folder::new();
+    folder.fails(
+        3,
+        "opening nowhere/picture.svg: No such file or directory (os error 2)",
+        &[
+            "bench",
+            "file",
+            "--size",
+            "64k",
+            "--plot",
+            "nowhere/picture.svg",
+        ],
+    );
+    folder.fails(
+        2,
+        "bench: a name without a letter is no target",
+        &["bench", "", "--size", "64k"],
+    );
+    assert_eq!(folder.names(), Vec::<String>::new());
+    let target = served(&folder.write("disk", &vec![0; 64 << 10]));
+    folder.fails(
+        2,
+        "this load cannot run: a depth of 128 does not fit a queue of 127",
+        &["bench", &target.url(""), "--iodepth", "128"],
+    );
+}
