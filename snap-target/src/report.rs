@@ -1,6 +1,6 @@
 //! What the daemon says when it is ready.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::net::SocketAddr;
 
 use namespace::{Backing, Namespace};
@@ -37,15 +37,20 @@ fn write(out: &mut String, manager: &Manager, address: Option<SocketAddr>) -> st
     writeln!(out)?;
     for nqn in subsystems.keys() {
         if let Some(address) = address {
-            writeln!(
-                out,
-                "nvme connect -t tcp -a {} -s {} -n {nqn}",
-                address.ip(),
-                address.port(),
-            )?;
+            writeln!(out, "{}", connect_line(address, nqn))?;
         }
     }
     Ok(())
+}
+
+/// What a host runs. Where the daemon listens on every address, which of them a host reaches is not known here.
+fn connect_line(address: SocketAddr, nqn: impl Display) -> String {
+    let ip = if address.ip().is_unspecified() {
+        "ADDRESS".to_owned()
+    } else {
+        address.ip().to_string()
+    };
+    format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port())
 }
 
 /// The last line, for programs that wait for it.
@@ -73,4 +78,23 @@ fn write_one(out: &mut String, namespace: &Namespace) -> std::fmt::Result {
         uuid_text(&namespace.identity.uuid),
         namespace.name
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_told_an_address_that_it_can_reach() {
+        for (address, told) in [
+            ("192.0.2.7:4420", "192.0.2.7 -s 4420"),
+            ("[2001:db8::7]:8009", "2001:db8::7 -s 8009"),
+            ("0.0.0.0:4420", "ADDRESS -s 4420"),
+            ("[::]:4420", "ADDRESS -s 4420"),
+        ] {
+            let line = connect_line(address.parse().unwrap(), "nqn.2026-11.io.xio:snap");
+            let told = format!("nvme connect -t tcp -a {told} -n nqn.2026-11.io.xio:snap");
+            assert_eq!(line, told);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 /// Listens at a path. A socket that is there is taken away only where nobody listens on it any more.
 pub fn listen(path: &Path) -> Result<UnixListener> {
@@ -28,7 +28,12 @@ pub fn listen(path: &Path) -> Result<UnixListener> {
     let before = nix::sys::stat::umask(nix::sys::stat::Mode::from_bits_truncate(0o177));
     let bound = UnixListener::bind(path);
     nix::sys::stat::umask(before);
-    let listener = bound?;
+    let listener = bound.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            anyhow!("its folder is not there; make it, or name another path")
+        }
+        _ => error.into(),
+    })?;
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o600))?;
     listener.set_nonblocking(true)?;
     Ok(listener)
@@ -68,5 +73,11 @@ mod tests {
         let error = listen(&path).unwrap_err().to_string();
         assert!(error.contains("it is no socket"), "{error}");
         assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+        let nowhere = folder.path().join("nowhere/s");
+        let error = listen(&nowhere).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "its folder is not there; make it, or name another path"
+        );
     }
 }
