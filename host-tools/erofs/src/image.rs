@@ -96,8 +96,8 @@ pub struct Superblock {
 /// A disk that is open.
 ///
 /// What is read is what [`Layout`](crate::Layout) writes; anything else is refused by its name.
-/// Each field is checked before it is used. Memory: one block.
-#[derive(Debug)]
+/// Each field is checked before it is used. Memory: one block; a clone reads for itself.
+#[derive(Debug, Clone)]
 pub struct Image<R> {
     reader: R,
     superblock: Superblock,
@@ -105,7 +105,7 @@ pub struct Image<R> {
 }
 
 /// The block that was read last.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Held {
     block: Option<u32>,
     bytes: Box<Block>,

@@ -44,8 +44,10 @@
 #![forbid(unsafe_code)]
 
 mod directory;
+mod directory_block;
 mod entries;
 mod error;
+mod find;
 mod image;
 mod layout;
 pub mod limits;
@@ -56,6 +58,7 @@ mod walk;
 
 pub use entries::{Entries, Entry};
 pub use error::{ErofsError, Place};
+pub use find::Position;
 pub use image::{Image, Inode, Kind, Payload, ReadBlocks, Superblock};
 pub use layout::{FilePlace, Label, Layout};
 pub use metadata::Metadata;

@@ -65,6 +65,14 @@ impl Failure {
         }
     }
 
+    /// For a command whose exit status 1 says something else: data that are not right are what cannot be read.
+    pub fn not_of_data(self) -> Failure {
+        match self.kind {
+            Kind::Data => Failure::system(self.error),
+            Kind::Usage | Kind::System => self,
+        }
+    }
+
     /// The error that it was made of, if it is of this type.
     pub fn cause<E: std::error::Error + Send + Sync + 'static>(&self) -> Option<&E> {
         self.error.downcast_ref()

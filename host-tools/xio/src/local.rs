@@ -7,6 +7,7 @@ use volume::blocking::{self, Files, Reader};
 use volume::{SourcePolicy, Volume};
 
 use crate::failure::Failure;
+use crate::tag::Tagged;
 
 /// Memory of a reader's cache: chunks are read in order, so little is worth keeping.
 const CACHE_BYTES: usize = 16 << 20;
@@ -16,6 +17,8 @@ pub type OwnedReader = Reader<Files>;
 
 /// An open volume and the files that its stored bytes are in.
 pub struct LocalVolume {
+    /// Where it is, which a tag may have said.
+    pub path: PathBuf,
     /// What it holds.
     pub volume: Volume,
     /// Its own file, and those it maps.
@@ -36,8 +39,10 @@ impl LocalVolume {
         Ok(local)
     }
 
-    /// Opens the volume at `path`, to look at what it says of itself.
+    /// Opens the volume at `path`, or with the tag that `path` names (`FOLDER@NAME`), to look at what it says of itself.
     pub fn open_alone(path: &Path) -> Result<LocalVolume, Failure> {
+        let tagged = Tagged::resolve(path)?;
+        let path = tagged.path.as_path();
         if path.is_dir() {
             return Err(Failure::usage(anyhow!(
                 "{} is a folder, not a volume",
@@ -47,7 +52,9 @@ impl LocalVolume {
         let about = |error| Failure::from(error).about(path.display());
         let (files, store_bytes) = Files::open(path)?;
         let volume = blocking::open(&files, store_bytes).map_err(about)?;
+        tagged.check(&volume)?;
         Ok(LocalVolume {
+            path: path.to_owned(),
             volume,
             files,
             store_bytes,

@@ -8,6 +8,7 @@ mod chunks;
 mod cli;
 mod cp;
 mod demo;
+mod diff;
 mod disk;
 mod elements;
 mod failure;
@@ -18,11 +19,14 @@ mod inspect;
 mod layout;
 mod local;
 mod map;
+mod medium;
 mod metered;
+mod mount;
 mod pack;
 mod plan;
 mod progress;
 mod stdout;
+mod tag;
 mod unpack;
 mod verify;
 
@@ -35,13 +39,15 @@ use failure::Failure;
 
 fn main() -> ExitCode {
     match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(failure) => failure.report(),
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
+/// Does it; the exit status is 0 but for a command that has more to say by it.
+fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        Command::Diff(arguments) => return diff::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Pack(arguments) => pack::run(&arguments),
         Command::Map(arguments) => map::run(&arguments),
@@ -50,6 +56,8 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Unpack(arguments) => unpack::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
+        Command::Mount(arguments) => mount::run(&arguments),
+        Command::Tag(arguments) => tag::run(&arguments),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => {
@@ -57,5 +65,6 @@ fn run(command: Command) -> Result<(), Failure> {
             clap_complete::generate(arguments.shell, &mut Cli::command(), "xio", &mut script);
             stdout::print(&String::from_utf8_lossy(&script))
         }
-    }
+    }?;
+    Ok(ExitCode::SUCCESS)
 }

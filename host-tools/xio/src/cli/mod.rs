@@ -1,7 +1,10 @@
 //! The command line: what can be asked for, and its help.
 
+mod diff;
+mod mount;
 mod plan;
 mod storing;
+mod tag;
 mod volumes;
 
 use std::path::PathBuf;
@@ -9,8 +12,11 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub use diff::Diff;
+pub use mount::Mount;
 pub use plan::Plan;
 pub use storing::Storing;
+pub use tag::Tag;
 pub use volumes::{Disk, Format, Integrity, Map, Output, Pack, lba_bytes};
 
 /// Pack dataset files into volumes that a target serves as NVMe disks, and check them.
@@ -57,6 +63,12 @@ pub enum Command {
     Unpack(Unpack),
     /// Copy the files of a mountable disk into a folder, without mounting it
     Cp(Cp),
+    /// Show the files of a volume or a served namespace in a folder, read-only
+    Mount(Mount),
+    /// Show what differs between two volumes, namespaces or folders
+    Diff(Diff),
+    /// Name volumes, as people name versions, and list the names
+    Tag(Tag),
     /// Pack real data, serve it over NVMe/TCP, read it back, compare every byte, and print what it cost
     Demo(Demo),
     /// Load a file, a block device or a namespace, and measure it, as fio does

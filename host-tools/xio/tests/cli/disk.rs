@@ -15,7 +15,7 @@ use super::support::{Folder, Random};
 const BLOCK: u64 = 4096;
 
 /// Token ids below 50,000 in `.bin` files, and other things.
-fn dataset(folder: &Folder) {
+pub fn dataset(folder: &Folder) {
     let at = folder.path("dataset");
     fs::create_dir_all(at.join("deep/deeper")).unwrap();
     fs::create_dir(at.join("empty")).unwrap();

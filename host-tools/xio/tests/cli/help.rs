@@ -2,7 +2,7 @@
 
 use super::support::Folder;
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 14] = [
     "plan",
     "pack",
     "map",
@@ -11,6 +11,9 @@ const COMMANDS: [&str; 11] = [
     "verify",
     "unpack",
     "cp",
+    "mount",
+    "diff",
+    "tag",
     "demo",
     "bench",
     "completions",

@@ -1,0 +1,91 @@
+//! Blocks of names and inodes, fetched some at a time and kept.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use erofs::ReadBlocks;
+use erofs::limits::BLOCK_BYTES;
+
+use crate::limits::{PAGE_BYTES, PAGES_MAX};
+use crate::medium::Medium;
+
+/// A reader of blocks; a clone shares what is kept.
+#[derive(Clone)]
+pub(crate) struct MetadataCache {
+    medium: Arc<dyn Medium>,
+    pages: Arc<Mutex<Pages>>,
+}
+
+type Page = Arc<[u8]>;
+
+/// Two generations: when the young one is full it becomes the old one, and the old one is let go. What is used in between is young again.
+#[derive(Default)]
+struct Pages {
+    young: HashMap<u64, Page>,
+    old: HashMap<u64, Page>,
+}
+
+impl Pages {
+    fn get(&mut self, number: u64) -> Option<Page> {
+        if let Some(page) = self.young.get(&number) {
+            return Some(page.clone());
+        }
+        let page = self.old.remove(&number)?;
+        self.put(number, page.clone());
+        Some(page)
+    }
+
+    fn put(&mut self, number: u64, page: Page) {
+        if self.young.len() >= PAGES_MAX {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(number, page);
+    }
+}
+
+impl MetadataCache {
+    pub(crate) fn new(medium: Arc<dyn Medium>) -> MetadataCache {
+        MetadataCache {
+            medium,
+            pages: Arc::default(),
+        }
+    }
+
+    fn page(&self, number: u64) -> io::Result<Page> {
+        let held = self.lock().get(number);
+        if let Some(page) = held {
+            return Ok(page);
+        }
+        // Two threads may fetch the same page; both have it right.
+        let at = number * PAGE_BYTES;
+        let bytes = self.medium.bytes().saturating_sub(at).min(PAGE_BYTES);
+        let mut page = vec![0; usize::try_from(bytes).unwrap_or(0)];
+        let read = self.medium.read(at, &mut page);
+        read.map_err(|failure| io::Error::other(failure.why))?;
+        let page: Page = page.into();
+        self.lock().put(number, page.clone());
+        Ok(page)
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ReadBlocks for MetadataCache {
+    fn read_block(&mut self, block: u32, into: &mut [u8; BLOCK_BYTES]) -> io::Result<()> {
+        let at = u64::from(block) * BLOCK_BYTES as u64;
+        let page = self.page(at / PAGE_BYTES)?;
+        let from = usize::try_from(at % PAGE_BYTES).unwrap_or(usize::MAX);
+        let bytes = page.get(from..).and_then(|rest| rest.get(..BLOCK_BYTES));
+        into.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for MetadataCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MetadataCache")
+    }
+}

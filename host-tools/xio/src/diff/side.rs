@@ -1,0 +1,291 @@
+//! One of the two that are compared.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File, Metadata};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use erofs::limits::BLOCK_BYTES;
+use erofs::{Attributes, ErofsError, Image, Inode, Kind, ReadBlocks, Time, Walk};
+use mount::{Medium, ReadFailure};
+
+use crate::failure::Failure;
+use crate::medium::Source;
+
+/// Time for which a lost connection is made again.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Bytes of metadata that are fetched at a time.
+const AHEAD_BYTES: usize = 64 << 10;
+/// What a disk says of itself; a copy of the disk has it too.
+const OWN_FOLDER: &[u8] = b".xio";
+
+/// A folder, or what a volume or a namespace presents.
+pub enum Side {
+    /// Files of this machine.
+    Folder(PathBuf),
+    /// A disk, or bytes.
+    Source(String, Source),
+}
+
+/// Names and what lies behind them, without the disk's own folder.
+pub struct Tree<'a> {
+    side: &'a Side,
+    /// By path from the root, which is empty.
+    pub items: BTreeMap<Vec<u8>, Item>,
+    /// What it says of itself, where it does.
+    pub manifest: Option<Item>,
+}
+
+/// What has a name.
+pub struct Item {
+    /// What it is.
+    pub kind: Kind,
+    /// Mode, owner, time.
+    pub attributes: Attributes,
+    /// Length of a file, otherwise 0.
+    pub bytes: u64,
+    /// Where a symbolic link leads.
+    pub target: Vec<u8>,
+    /// Where a file lies on the disk.
+    runs: [(u64, u64); 2],
+}
+
+impl Side {
+    /// Opens a folder, a volume or a namespace.
+    pub fn open(text: &str, allow_sources: &[PathBuf]) -> Result<Side, Failure> {
+        if !text.contains("://") && Path::new(text).is_dir() {
+            return Ok(Side::Folder(PathBuf::from(text)));
+        }
+        let source = Source::open(text, allow_sources, PATIENCE)?;
+        Ok(Side::Source(text.to_owned(), source))
+    }
+
+    /// What a person calls it.
+    pub fn name(&self) -> String {
+        match self {
+            Side::Folder(folder) => folder.display().to_string(),
+            Side::Source(name, _) => name.clone(),
+        }
+    }
+
+    /// Ends connections.
+    pub fn close(&self) {
+        if let Side::Source(_, source) = self {
+            source.close();
+        }
+    }
+
+    /// What it holds, or `None` where it has no filesystem.
+    pub fn tree(&self) -> Result<Option<Tree<'_>>, Failure> {
+        let listed = match self {
+            Side::Folder(folder) => Some(of_folder(folder)?),
+            Side::Source(name, source) => {
+                of_disk(source.medium()).map_err(|failure| failure.about(name))?
+            }
+        };
+        let Some(mut items) = listed else {
+            return Ok(None);
+        };
+        let is_own = |path: &[u8]| {
+            path.strip_prefix(OWN_FOLDER)
+                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+        };
+        let manifest = items.remove(&b".xio/manifest.json"[..]);
+        items.retain(|path, _| !is_own(path));
+        let manifest = manifest.filter(|item| item.kind == Kind::File);
+        Ok(Some(Tree {
+            side: self,
+            items,
+            manifest,
+        }))
+    }
+}
+
+/// A file that is read.
+pub enum Reading<'a> {
+    /// From a folder.
+    File(PathBuf, File),
+    /// From a disk.
+    Disk(&'a str, Arc<dyn Medium>, [(u64, u64); 2]),
+}
+
+impl Tree<'_> {
+    /// Opens a file of it.
+    pub fn open(&self, path: &[u8], item: &Item) -> Result<Reading<'_>, Failure> {
+        match self.side {
+            Side::Folder(folder) => {
+                let path = folder.join(OsStr::from_bytes(path));
+                let file = File::open(&path);
+                let file = file.map_err(|error| Failure::io("reading", &path, error))?;
+                Ok(Reading::File(path, file))
+            }
+            Side::Source(name, source) => Ok(Reading::Disk(name, source.medium(), item.runs)),
+        }
+    }
+}
+
+impl Reading<'_> {
+    /// Fills `into` with the file's bytes from `from` on, which it has.
+    pub fn read(&self, from: u64, into: &mut [u8]) -> Result<(), Failure> {
+        match self {
+            Reading::File(path, file) => {
+                let read = file.read_exact_at(into, from);
+                read.map_err(|error| Failure::io("reading", path, error))
+            }
+            Reading::Disk(name, medium, [blocks, tail]) => {
+                let in_blocks = blocks.1.saturating_sub(from);
+                let in_blocks =
+                    usize::try_from(in_blocks).map_or(into.len(), |left| left.min(into.len()));
+                let (first, last) = into.split_at_mut(in_blocks);
+                let behind = from.saturating_sub(blocks.1);
+                for (at, part) in [(blocks.0 + from, first), (tail.0 + behind, last)] {
+                    if !part.is_empty() {
+                        let read = medium.read(at, part);
+                        read.map_err(|failure| of_medium(&failure).about(name))?;
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Why a medium does not read.
+pub fn of_medium(failure: &ReadFailure) -> Failure {
+    Failure::system(anyhow!("{failure}"))
+}
+
+fn of_folder(root: &Path) -> Result<BTreeMap<Vec<u8>, Item>, Failure> {
+    let failed = |path: &Path, error| Failure::io("reading", path, error);
+    let about = fs::metadata(root).map_err(|error| failed(root, error))?;
+    let mut items = BTreeMap::from([(Vec::new(), Item::of_folder(&about, Kind::Directory))]);
+    let mut left = vec![root.to_owned()];
+    while let Some(folder) = left.pop() {
+        let names = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
+        for name in names {
+            let path = name.map_err(|error| failed(&folder, error))?.path();
+            let about = fs::symlink_metadata(&path).map_err(|error| failed(&path, error))?;
+            let kind = match about.file_type() {
+                kind if kind.is_dir() => Kind::Directory,
+                kind if kind.is_symlink() => Kind::Symlink,
+                kind if kind.is_file() => Kind::File,
+                _ => {
+                    let why =
+                        "is neither a file nor a folder nor a symbolic link, and is not compared";
+                    return Err(Failure::usage(anyhow!("{} {why}", path.display())));
+                }
+            };
+            let mut item = Item::of_folder(&about, kind);
+            if kind == Kind::Symlink {
+                let target = fs::read_link(&path).map_err(|error| failed(&path, error))?;
+                item.target = target.into_os_string().as_bytes().to_vec();
+            }
+            if let Ok(below) = path.strip_prefix(root) {
+                items.insert(below.as_os_str().as_bytes().to_vec(), item);
+            }
+            if kind == Kind::Directory {
+                left.push(path);
+            }
+        }
+    }
+    Ok(items)
+}
+
+impl Item {
+    fn of_folder(about: &Metadata, kind: Kind) -> Item {
+        Item {
+            kind,
+            attributes: Attributes {
+                permissions: u16::try_from(about.mode() & 0o7777).unwrap_or(0),
+                uid: about.uid(),
+                gid: about.gid(),
+                modified: Time {
+                    seconds: about.mtime(),
+                    nanoseconds: u32::try_from(about.mtime_nsec()).unwrap_or(0),
+                },
+            },
+            bytes: if kind == Kind::File { about.len() } else { 0 },
+            target: Vec::new(),
+            runs: [(0, 0); 2],
+        }
+    }
+
+    fn of_disk(inode: &Inode, target: Vec<u8>) -> Item {
+        let payload = &inode.payload;
+        let is_file = inode.kind == Kind::File;
+        Item {
+            kind: inode.kind,
+            attributes: inode.attributes,
+            bytes: if is_file { inode.bytes } else { 0 },
+            target,
+            runs: [
+                (
+                    u64::from(payload.first_block) * BLOCK_BYTES as u64,
+                    payload.bytes,
+                ),
+                (payload.tail_offset, payload.tail_bytes as u64),
+            ],
+        }
+    }
+}
+
+fn of_disk(medium: Arc<dyn Medium>) -> Result<Option<BTreeMap<Vec<u8>, Item>>, Failure> {
+    let blocks = medium.bytes() / BLOCK_BYTES as u64;
+    let metadata = Metadata64 {
+        medium,
+        bytes: Vec::new(),
+        at: 0,
+    };
+    let wrong = |error: ErofsError| Failure::data(error);
+    let mut image = match Image::open(metadata, blocks) {
+        Ok(image) => image,
+        Err(ErofsError::NotErofs { .. }) => return Ok(None),
+        Err(error) => return Err(wrong(error)),
+    };
+    let root = image.root().map_err(wrong)?;
+    let mut items = BTreeMap::from([(Vec::new(), Item::of_disk(&root, Vec::new()))]);
+    let mut walk = Walk::new();
+    while let Some(visit) = walk.next(&mut image).map_err(wrong)? {
+        let target = match visit.inode.kind {
+            Kind::Symlink => image.target(&visit.inode).map_err(wrong)?,
+            _ => Vec::new(),
+        };
+        items.insert(visit.path, Item::of_disk(&visit.inode, target));
+    }
+    Ok(Some(items))
+}
+
+/// Metadata, 64 KiB at a time.
+struct Metadata64 {
+    medium: Arc<dyn Medium>,
+    bytes: Vec<u8>,
+    at: u64,
+}
+
+impl ReadBlocks for Metadata64 {
+    fn read_block(&mut self, block: u32, into: &mut [u8; BLOCK_BYTES]) -> std::io::Result<()> {
+        let at = u64::from(block) * BLOCK_BYTES as u64;
+        let held = |it: &Metadata64| {
+            let from = usize::try_from(at.checked_sub(it.at)?).ok()?;
+            Some(from..from.checked_add(BLOCK_BYTES)?)
+        };
+        if held(self).is_none_or(|range| self.bytes.get(range).is_none()) {
+            let left = usize::try_from(self.medium.bytes().saturating_sub(at));
+            let bytes = left.map_or(AHEAD_BYTES, |left| left.min(AHEAD_BYTES));
+            self.bytes.resize(bytes, 0);
+            self.at = at;
+            if let Err(failure) = self.medium.read(at, &mut self.bytes) {
+                self.bytes.clear();
+                return Err(std::io::Error::other(failure.why));
+            }
+        }
+        let bytes = held(self).and_then(|range| self.bytes.get(range));
+        into.copy_from_slice(bytes.ok_or(std::io::ErrorKind::UnexpectedEof)?);
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! `xio mount`: the files of a disk in a folder, through FUSE.
+
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use ::mount::{Content, MountError, Mounted, Options};
+use anyhow::anyhow;
+use printout::size::grouped;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::{flag, low_level};
+
+use crate::cli;
+use crate::failure::Failure;
+use crate::medium::Source;
+use crate::stdout::print_line;
+
+/// Time for what is open to be closed, once the mount was taken away.
+const CLOSED_WITHIN: Duration = Duration::from_secs(2);
+
+/// Runs the command.
+pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
+    if arguments.background {
+        return in_background();
+    }
+    let signals = Signals::listen()?;
+    let patience = Duration::from_secs(arguments.reconnect);
+    let source = Source::open(&arguments.source, &arguments.allow_sources, patience)?;
+    if let Source::Namespace(namespace) = &source
+        && !namespace.is_write_protected()
+    {
+        printout::stderr::note(format_args!(
+            "hosts can write to {}; what they write is not seen in a mount that has read the old",
+            arguments.source
+        ));
+    }
+    let content = Content::of(source.medium(), source.as_one_file());
+    let content = content.map_err(|error| failure(arguments, error))?;
+    let what = match content.one_file() {
+        Some(name) => format!("no filesystem, one file: {}", name.escape_ascii()),
+        None => format!("{} files, folders and links", grouped(content.inodes())),
+    };
+    let options = Options {
+        source: arguments.source.clone(),
+        allow_other: arguments.allow_other,
+        threads: usize::from(arguments.threads),
+    };
+    let about = arguments.folder.clone();
+    let mounted = Mounted::new(content, &arguments.folder, &options, move |why| {
+        printout::stderr::error(format_args!("{}: {why}", about.display()));
+    });
+    let mounted = mounted.map_err(|error| failure(arguments, error))?;
+    serve(arguments, mounted, signals, &what)?;
+    source.close();
+    Ok(())
+}
+
+/// What a person is told, and what to do instead.
+fn failure(arguments: &cli::Mount, error: MountError) -> Failure {
+    match error {
+        MountError::Disk(_) => Failure::data(error).about(&arguments.source),
+        MountError::Medium(failure) if failure.is_damage => {
+            Failure::data(anyhow!("{failure}")).about(&arguments.source)
+        }
+        MountError::Medium(_) => Failure::system(error).about(&arguments.source),
+        MountError::Folder { .. } | MountError::Stale(_) | MountError::NotEmpty(_) => {
+            Failure::usage(error)
+        }
+        MountError::NoDevice | MountError::NoHelper(_) => Failure::system(anyhow!(
+            "{error}; or copy the files without a mount: xio cp '{}' FOLDER",
+            arguments.source
+        )),
+        MountError::Refused { .. } | MountError::Session(_) => Failure::system(error),
+    }
+}
+
+enum Event {
+    Signal,
+    Ended(Result<(), MountError>),
+}
+
+fn serve(
+    arguments: &cli::Mount,
+    mut mounted: Mounted,
+    signals: Signals,
+    what: &str,
+) -> Result<(), Failure> {
+    let folder = arguments.folder.display();
+    let mut unmounter = mounted.unmounter();
+    let (events, next) = mpsc::channel();
+    let ended = events.clone();
+    // Neither is waited for: at the end of the program they end.
+    spawn("xio-mount", move || {
+        let _ = ended.send(Event::Ended(mounted.run()));
+    })?;
+    spawn("xio-signals", move || {
+        signals.wait();
+        let _ = events.send(Event::Signal);
+    })?;
+    print_line(format_args!("{folder}: mounted, {what}"))?;
+    let ended = match next.recv() {
+        Ok(Event::Ended(result)) => Some(result),
+        Ok(Event::Signal) | Err(_) => {
+            let unmounted = unmounter.unmount();
+            unmounted.map_err(|error| Failure::system(anyhow!("unmounting {folder}: {error}")))?;
+            match next.recv_timeout(CLOSED_WITHIN) {
+                Ok(Event::Ended(result)) => Some(result),
+                Ok(Event::Signal) | Err(_) => None,
+            }
+        }
+    };
+    match ended {
+        Some(result) => result.map_err(|error| failure(arguments, error)),
+        None => {
+            printout::stderr::note(format_args!(
+                "{folder} was in use; what is open in it fails from now on"
+            ));
+            Ok(())
+        }
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let started = thread::Builder::new().name(name.to_owned()).spawn(work);
+    started.map_err(|error| Failure::system(anyhow!("starting a thread: {error}")))?;
+    Ok(())
+}
+
+/// SIGINT, SIGTERM and SIGHUP; a second one ends the program at once.
+struct Signals(UnixStream);
+
+impl Signals {
+    fn listen() -> Result<Signals, Failure> {
+        let listen = || -> std::io::Result<UnixStream> {
+            let (told, tells) = UnixStream::pair()?;
+            let again = Arc::new(AtomicBool::new(false));
+            for signal in [SIGINT, SIGTERM, SIGHUP] {
+                flag::register_conditional_shutdown(signal, 1, again.clone())?;
+                flag::register(signal, again.clone())?;
+                low_level::pipe::register(signal, tells.try_clone()?)?;
+            }
+            Ok(told)
+        };
+        let told = listen();
+        let told =
+            told.map_err(|error| Failure::system(anyhow!("listening to signals: {error}")))?;
+        Ok(Signals(told))
+    }
+
+    fn wait(mut self) {
+        // An error ends the waiting too: the mount is then taken away.
+        let _ = self.0.read(&mut [0]);
+    }
+}
+
+/// Starts this command again without `--background`, and waits until its mount is ready.
+fn in_background() -> Result<(), Failure> {
+    let failed = |error| Failure::system(anyhow!("starting the program again: {error}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let arguments = std::env::args_os().skip(1);
+    let mut child = Command::new(program)
+        .args(arguments.filter(|argument| argument != "--background"))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        // The terminal's Ctrl-C is not for it.
+        .process_group(0)
+        .spawn()
+        .map_err(failed)?;
+    let mut ready = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        let read = BufReader::new(stdout).read_line(&mut ready);
+        read.map_err(failed)?;
+    }
+    if !ready.is_empty() {
+        return print_line(ready.trim_end());
+    }
+    // It has said why.
+    let status = child.wait().map_err(failed)?;
+    std::process::exit(status.code().unwrap_or(3))
+}

@@ -1,0 +1,237 @@
+//! `xio diff`: what differs, and the exit status that says so.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use serde_json::{Value, json};
+
+use super::disk::dataset;
+use super::served::{NQN, Target};
+use super::support::{Folder, fixture};
+
+/// Runs `xio diff --json`, which must exit with `status`.
+fn diff(folder: &Folder, status: i32, arguments: &[&str]) -> Value {
+    let ran = folder.xio([&["diff", "--json"], arguments].concat());
+    assert_eq!(
+        (ran.status, ran.stderr.as_str()),
+        (status, ""),
+        "{}",
+        ran.stdout
+    );
+    let shown: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(shown["same"], status == 0);
+    shown
+}
+
+/// Path, change and first byte of each difference.
+fn differences(shown: &Value) -> Vec<Value> {
+    let all = shown["content"]["differences"].as_array().unwrap();
+    all.iter()
+        .map(|it| json!([it["path"], it["change"], it["first_byte"]]))
+        .collect()
+}
+
+const STORE: [&str; 4] = ["--as", "*.bin=u32", "--store", "*.bin=u16+lz4"];
+
+#[test]
+fn folders_volumes_and_namespaces_in_any_mix() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done([&["pack", "dataset", "-o", "v.xio"], &STORE[..]].concat());
+    folder.done(["pack", "dataset", "-o", "plain.xio"]);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    let url = target.url("?nsid=1");
+    let sides = ["dataset", "v.xio", "plain.xio", &url];
+    for a in sides {
+        for b in sides {
+            let shown = diff(&folder, 0, &[a, b, "--attributes"]);
+            assert_eq!(shown["content"]["names"], 11);
+            assert_eq!(shown["content"]["bytes"], 409_105);
+        }
+    }
+    let said = folder.done(["diff", "dataset", "v.xio"]);
+    let expected = "dataset and v.xio hold the same: 11 names and 409,105 bytes compared\n";
+    assert_eq!(said, expected);
+}
+
+#[test]
+fn each_kind_of_difference_is_told_with_its_place() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done([&["pack", "dataset", "-o", "old.xio"], &STORE[..]].concat());
+    let at = folder.path("dataset");
+    let mut train = fs::read(at.join("train.bin")).unwrap();
+    train[123_456] ^= 1;
+    fs::write(at.join("train.bin"), &train).unwrap();
+    fs::write(at.join("README"), b"words and more").unwrap();
+    fs::remove_file(at.join("test.bin")).unwrap();
+    fs::write(at.join("zzz"), b"new").unwrap();
+    fs::remove_dir(at.join("empty")).unwrap();
+    fs::write(at.join("empty"), b"").unwrap();
+    fs::remove_file(at.join("link")).unwrap();
+    symlink("elsewhere", at.join("link")).unwrap();
+    // It says that the link leads nowhere.
+    let packed = folder.xio([&["pack", "dataset", "-o", "new.xio"], &STORE[..]].concat());
+    assert_eq!(packed.status, 0, "{}", packed.stderr);
+    let expected = [
+        json!(["README", "bytes", 5]),
+        json!(["empty", "kind", null]),
+        json!(["link", "target", null]),
+        json!(["test.bin", "removed", null]),
+        json!(["train.bin", "bytes", 123_456]),
+        json!(["zzz", "added", null]),
+    ];
+    for (a, b) in [("old.xio", "new.xio"), ("old.xio", "dataset")] {
+        assert_eq!(differences(&diff(&folder, 1, &[a, b])), expected);
+        // The disks' own digests come to the same.
+        let shown = diff(&folder, 1, &[a, b, "--trust-digests"]);
+        assert_eq!(differences(&shown), expected);
+    }
+    let ran = folder.xio(["diff", "old.xio", "new.xio"]);
+    let (byte, was) = (train[123_456], train[123_456] ^ 1);
+    assert_eq!((ran.status, ran.stderr.as_str()), (1, ""));
+    let row = |name: &str| {
+        let mut rows = ran.stdout.lines();
+        let row = rows
+            .find(|row| row.split_whitespace().nth(1) == Some(name))
+            .unwrap();
+        row.splitn(3, name).last().unwrap().trim().to_owned()
+    };
+    assert_eq!(
+        row("train.bin"),
+        format!("first at byte 123,456: {was:#04x}; {byte:#04x}")
+    );
+    assert_eq!(row("README"), "the same up to byte 5; 5 bytes; 14 bytes");
+    assert_eq!(row("link"), "leads to deep/val.bin; elsewhere");
+    assert_eq!(row("empty"), "a folder; a file of 0 bytes");
+    assert!(ran.stdout.contains("\n6 differences; "), "{}", ran.stdout);
+
+    // Attributes, where they are asked for.
+    let same = Folder::new();
+    dataset(&same);
+    same.done(["pack", "dataset", "-o", "v.xio"]);
+    let readme = same.path("dataset/deep/val.bin");
+    fs::set_permissions(&readme, fs::Permissions::from_mode(0o600)).unwrap();
+    diff(&same, 0, &["v.xio", "dataset"]);
+    let shown = diff(&same, 1, &["v.xio", "dataset", "--attributes"]);
+    assert_eq!(
+        differences(&shown),
+        [json!(["deep/val.bin", "attributes", null])]
+    );
+}
+
+/// A digest that is trusted is not looked behind: it is what was asked for.
+#[test]
+fn digests_are_used_where_they_are_to_be_trusted() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done(["pack", "dataset", "-o", "v.xio"]);
+    folder.done(["pack", "dataset", "--store-as", "lz4", "-o", "w.xio"]);
+    let shown = diff(&folder, 0, &["v.xio", "w.xio", "--trust-digests"]);
+    let content = &shown["content"];
+    // Six files, one with a name that is no text.
+    assert_eq!(
+        (&content["trusted_files"], &content["bytes"]),
+        (&json!(5), &json!(5000))
+    );
+    let shown = diff(&folder, 0, &["v.xio", "dataset", "--trust-digests"]);
+    assert_eq!(
+        shown["content"]["trusted_files"], 0,
+        "a folder says nothing of itself"
+    );
+}
+
+#[test]
+fn elements_are_compared_as_their_type_says() {
+    let folder = Folder::new();
+    let r50k = fs::read(fixture("r50k-u32.bin")).unwrap();
+    let mut other = r50k.clone();
+    for element in [1000, 1001, 400_000] {
+        other[element * 4] ^= 1;
+    }
+    let value = |bytes: &[u8], element: usize| {
+        u32::from_le_bytes(bytes[element * 4..][..4].try_into().unwrap()).to_string()
+    };
+    folder.write("a.bin", &r50k);
+    folder.write("b.bin", &other);
+    folder.write("short.bin", &r50k[..400]);
+    for (input, chain, output) in [
+        ("a.bin", "u16+lz4", "a.xio"),
+        ("a.bin", "bitpack:17", "a17.xio"),
+        ("b.bin", "u16+lz4", "b.xio"),
+        ("short.bin", "none", "short.xio"),
+    ] {
+        folder.done([
+            "pack",
+            input,
+            "--dtype",
+            "u32",
+            "--store-as",
+            chain,
+            "--name",
+            "ids",
+            "-o",
+            output,
+        ]);
+    }
+    let target = Target::start(NQN, &[&folder.path("a17.xio")]);
+    let url = target.url("?nsid=1");
+    diff(&folder, 0, &["a.xio", "a17.xio"]);
+    diff(&folder, 0, &["a.xio", &url]);
+    diff(&folder, 0, &[&url, "a.xio"]);
+    for (a, b) in [("a.xio", "b.xio"), (url.as_str(), "b.xio")] {
+        let shown = diff(&folder, 1, &[a, b]);
+        let content = &shown["content"];
+        assert_eq!(
+            (&content["type"], &content["different_elements"]),
+            (&json!("u32"), &json!(3))
+        );
+        let first = json!({
+            "element": 1000, "byte": 4000, "a": value(&r50k, 1000), "b": value(&other, 1000),
+        });
+        assert_eq!(content["first"], first);
+    }
+    let ran = folder.xio(["diff", "a.xio", "short.xio"]);
+    assert_eq!(ran.status, 1);
+    assert_eq!(ran.stdout, "a.xio has 1,973,752 bytes, short.xio 400\n");
+    let said = folder.done(["diff", "a.xio", "a17.xio"]);
+    assert_eq!(
+        said,
+        "a.xio and a17.xio hold the same: 493,438 elements of u32 compared\n"
+    );
+
+    // The same content, stored otherwise.
+    let shown = diff(&folder, 1, &["a.xio", "a17.xio", "--layout"]);
+    let streams = |side: &str| shown["layout"][side]["streams"][0]["stored_chain"].clone();
+    assert_eq!(
+        (streams("a"), streams("b")),
+        (json!("u16+lz4"), json!("bitpack:17"))
+    );
+    diff(&folder, 0, &["a.xio", "a.xio", "--layout"]);
+    let served = format!("{url} does not say how it is stored: --layout is for volumes in files");
+    folder.fails(2, &served, &["diff", &url, "a.xio", "--layout"]);
+}
+
+#[test]
+fn what_cannot_be_compared_is_no_difference() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done(["pack", "dataset", "-o", "v.xio"]);
+    folder.write("a.bin", &[7; 9000]);
+    folder.done(["pack", "a.bin", "--dtype", "u8", "-o", "a.xio"]);
+    let why = "has no filesystem: there is nothing to compare file by file";
+    folder.fails(
+        2,
+        &format!("dataset has files, and a.xio {why}"),
+        &["diff", "a.xio", "dataset"],
+    );
+    assert_eq!(folder.xio(["diff", "v.xio", "missing.xio"]).status, 3);
+    let mut volume = folder.read("a.xio");
+    volume[4096 * 2] ^= 1;
+    let middle = volume.len() / 2;
+    volume[middle] ^= 1;
+    folder.write("a2.xio", &volume);
+    let ran = folder.xio(["diff", "a.xio", "a2.xio"]);
+    // Damage is not a difference.
+    assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+}
