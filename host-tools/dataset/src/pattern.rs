@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
+use formats::wildcard::is_match;
+
 /// `*` is any run of bytes. With a `/` in it it is held against the path from the root on, otherwise against the file's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
@@ -17,7 +19,7 @@ impl Pattern {
         let pattern = self.text.as_bytes();
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
         let text = if pattern.contains(&b'/') { path } else { name };
-        matches(pattern, text)
+        is_match(pattern, text, None)
     }
 }
 
@@ -35,34 +37,6 @@ impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
     }
-}
-
-/// Greedy, with one place to come back to: the last `*`.
-fn matches(pattern: &[u8], text: &[u8]) -> bool {
-    let (mut p, mut t) = (0, 0);
-    let mut star = None;
-    while let Some(byte) = text.get(t) {
-        match pattern.get(p) {
-            Some(b'*') => {
-                star = Some((p, t));
-                p += 1;
-            }
-            Some(wanted) if wanted == byte => {
-                p += 1;
-                t += 1;
-            }
-            _ => {
-                let Some((star_at, taken)) = star else {
-                    return false;
-                };
-                star = Some((star_at, taken + 1));
-                p = star_at + 1;
-                t = taken + 1;
-            }
-        }
-    }
-    let rest = pattern.get(p..).unwrap_or_default();
-    rest.iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]

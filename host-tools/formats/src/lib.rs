@@ -31,6 +31,7 @@ mod recognise;
 pub mod rules;
 pub mod safetensors;
 mod source;
+pub mod wildcard;
 
 pub use description::{Companion, Contents, Description, Format, Payload};
 pub use dtype::{Conversion, Dtype};
