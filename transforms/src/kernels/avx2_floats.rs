@@ -5,62 +5,11 @@
 
 use std::arch::x86_64::*;
 
-use super::place::Place;
-use super::{prefetch, prefetch_wide};
-use crate::element::ElementType;
+use super::float_kernels::{choice, kernel};
 
-/// Converts most of `count` elements, where there is a kernel for the pair of types. Returns how many.
-///
-/// # Safety
-/// The machine has AVX2 and F16C; `src` is readable for `count` elements, `place` has room for `count`.
-pub(super) unsafe fn convert(
-    from: ElementType,
-    to: ElementType,
-    src: *const u8,
-    place: &mut Place,
-    count: usize,
-) -> usize {
-    use ElementType::{Bf16, F16, F32, F64};
-    // SAFETY: passed on to the caller.
-    unsafe {
-        match (from, to) {
-            (Bf16, F32) => bf16_to_f32(src, place, count),
-            (F16, F32) => f16_to_f32(src, place, count),
-            (F32, F64) => f32_to_f64(src, place, count),
-            (F32, Bf16) => f32_to_bf16(src, place, count),
-            (F32, F16) => f32_to_f16(src, place, count),
-            (F64, F32) => f64_to_f32(src, place, count),
-            _ => 0,
-        }
-    }
-}
+choice!();
 
-/// A kernel: its name, elements of a step, bytes of an element on both sides, which prefetch, and what a step does, from `from` to `to`.
-macro_rules! kernel {
-    ($name:ident, $step:literal, $from_bytes:literal, $to_bytes:literal, $prefetch:ident, |$from:ident, $to:ident| $body:block) => {
-        /// # Safety
-        /// As [`convert`].
-        #[target_feature(enable = "avx2,f16c")]
-        unsafe fn $name(src: *const u8, place: &mut Place, count: usize) -> usize {
-            let steps = count / $step;
-            let mut pen = place.pen();
-            for i in 0..steps {
-                // SAFETY: step `i` has so many elements on both sides, and the body touches no more.
-                unsafe {
-                    let $from = src.add(i * $step * $from_bytes);
-                    $prefetch($from);
-                    let $to = pen.at();
-                    $body
-                    pen.advance($step * $to_bytes, place);
-                }
-            }
-            place.put_back(pen);
-            steps * $step
-        }
-    };
-}
-
-kernel!(bf16_to_f32, 16, 2, 4, prefetch, |from, to| {
+kernel!(avx2, bf16_to_f32, 16, 2, 4, prefetch, |from, to| {
     for half in 0..2 {
         let bits = _mm_loadu_si128(from.add(half * 16).cast());
         let wide = _mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(bits));
@@ -68,7 +17,7 @@ kernel!(bf16_to_f32, 16, 2, 4, prefetch, |from, to| {
     }
 });
 
-kernel!(f16_to_f32, 16, 2, 4, prefetch, |from, to| {
+kernel!(avx2, f16_to_f32, 16, 2, 4, prefetch, |from, to| {
     for half in 0..2 {
         let bits = _mm_loadu_si128(from.add(half * 16).cast());
         let wide = _mm256_cvtph_ps(bits);
@@ -82,7 +31,7 @@ kernel!(f16_to_f32, 16, 2, 4, prefetch, |from, to| {
     }
 });
 
-kernel!(f32_to_f64, 8, 4, 8, prefetch, |from, to| {
+kernel!(avx2, f32_to_f64, 8, 4, 8, prefetch, |from, to| {
     for half in 0..2 {
         let narrow = _mm_loadu_ps(from.add(half * 16).cast());
         let wide = _mm256_cvtps_pd(narrow);
@@ -95,7 +44,7 @@ kernel!(f32_to_f64, 8, 4, 8, prefetch, |from, to| {
     }
 });
 
-kernel!(f32_to_bf16, 16, 4, 2, prefetch_wide, |from, to| {
+kernel!(avx2, f32_to_bf16, 16, 4, 2, prefetch_wide, |from, to| {
     let low = rounded_to_bf16(_mm256_loadu_si256(from.cast()));
     let high = rounded_to_bf16(_mm256_loadu_si256(from.add(32).cast()));
     // Packed lane by lane: the quarters are put in order again.
@@ -116,7 +65,7 @@ fn rounded_to_bf16(bits: __m256i) -> __m256i {
     _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, is_nan))
 }
 
-kernel!(f32_to_f16, 16, 4, 2, prefetch_wide, |from, to| {
+kernel!(avx2, f32_to_f16, 16, 4, 2, prefetch_wide, |from, to| {
     for half in 0..2 {
         let wide = _mm256_loadu_ps(from.add(half * 32).cast());
         let narrow = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide);
@@ -124,7 +73,7 @@ kernel!(f32_to_f16, 16, 4, 2, prefetch_wide, |from, to| {
     }
 });
 
-kernel!(f64_to_f32, 8, 8, 4, prefetch_wide, |from, to| {
+kernel!(avx2, f64_to_f32, 8, 8, 4, prefetch_wide, |from, to| {
     for half in 0..2 {
         let wide = _mm256_loadu_pd(from.add(half * 32).cast());
         _mm_storeu_ps(to.add(half * 16).cast(), _mm256_cvtpd_ps(wide));

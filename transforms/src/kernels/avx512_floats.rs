@@ -4,67 +4,16 @@
 
 use std::arch::x86_64::*;
 
-use super::place::Place;
-use super::{prefetch, prefetch_wide};
-use crate::element::ElementType;
+use super::float_kernels::{choice, kernel};
 
-/// Converts most of `count` elements, where there is a kernel for the pair of types. Returns how many.
-///
-/// # Safety
-/// The machine has AVX-512 F, BW, VL and DQ; `src` is readable for `count` elements, `place` has room for `count`.
-pub(super) unsafe fn convert(
-    from: ElementType,
-    to: ElementType,
-    src: *const u8,
-    place: &mut Place,
-    count: usize,
-) -> usize {
-    use ElementType::{Bf16, F16, F32, F64};
-    // SAFETY: passed on to the caller.
-    unsafe {
-        match (from, to) {
-            (Bf16, F32) => bf16_to_f32(src, place, count),
-            (F16, F32) => f16_to_f32(src, place, count),
-            (F32, F64) => f32_to_f64(src, place, count),
-            (F32, Bf16) => f32_to_bf16(src, place, count),
-            (F32, F16) => f32_to_f16(src, place, count),
-            (F64, F32) => f64_to_f32(src, place, count),
-            _ => 0,
-        }
-    }
-}
+choice!();
 
-/// A kernel: its name, elements of a step, bytes of an element on both sides, which prefetch, and what a step does, from `from` to `to`.
-macro_rules! kernel {
-    ($name:ident, $step:literal, $from_bytes:literal, $to_bytes:literal, $prefetch:ident, |$from:ident, $to:ident| $body:block) => {
-        /// # Safety
-        /// As [`convert`].
-        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
-        unsafe fn $name(src: *const u8, place: &mut Place, count: usize) -> usize {
-            let steps = count / $step;
-            let mut pen = place.pen();
-            for i in 0..steps {
-                // SAFETY: step `i` has so many elements on both sides, and the body touches no more.
-                unsafe {
-                    let $from = src.add(i * $step * $from_bytes);
-                    $prefetch($from);
-                    let $to = pen.at();
-                    $body
-                    pen.advance($step * $to_bytes, place);
-                }
-            }
-            place.put_back(pen);
-            steps * $step
-        }
-    };
-}
-
-kernel!(bf16_to_f32, 16, 2, 4, prefetch, |from, to| {
+kernel!(avx512, bf16_to_f32, 16, 2, 4, prefetch, |from, to| {
     let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
     _mm512_storeu_si512(to.cast(), _mm512_slli_epi32::<16>(bits));
 });
 
-kernel!(f16_to_f32, 16, 2, 4, prefetch, |from, to| {
+kernel!(avx512, f16_to_f32, 16, 2, 4, prefetch, |from, to| {
     let bits = _mm256_loadu_si256(from.cast());
     let wide = _mm512_cvtph_ps(bits);
     let is_nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(wide, wide);
@@ -76,7 +25,7 @@ kernel!(f16_to_f32, 16, 2, 4, prefetch, |from, to| {
     _mm512_storeu_si512(to.cast(), kept);
 });
 
-kernel!(f32_to_f64, 8, 4, 8, prefetch, |from, to| {
+kernel!(avx512, f32_to_f64, 8, 4, 8, prefetch, |from, to| {
     let narrow = _mm256_loadu_ps(from.cast());
     let wide = _mm512_cvtps_pd(narrow);
     let is_nan = _mm512_cmp_pd_mask::<_CMP_UNORD_Q>(wide, wide);
@@ -87,7 +36,7 @@ kernel!(f32_to_f64, 8, 4, 8, prefetch, |from, to| {
     _mm512_storeu_si512(to.cast(), kept);
 });
 
-kernel!(f32_to_bf16, 16, 4, 2, prefetch_wide, |from, to| {
+kernel!(avx512, f32_to_bf16, 16, 4, 2, prefetch_wide, |from, to| {
     let bits = _mm512_loadu_si512(from.cast());
     let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
     let bias = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
@@ -100,13 +49,13 @@ kernel!(f32_to_bf16, 16, 4, 2, prefetch_wide, |from, to| {
     _mm256_storeu_si256(to.cast(), narrow);
 });
 
-kernel!(f32_to_f16, 16, 4, 2, prefetch_wide, |from, to| {
+kernel!(avx512, f32_to_f16, 16, 4, 2, prefetch_wide, |from, to| {
     let wide = _mm512_loadu_ps(from.cast());
     let narrow = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(wide);
     _mm256_storeu_si256(to.cast(), narrow);
 });
 
-kernel!(f64_to_f32, 8, 8, 4, prefetch_wide, |from, to| {
+kernel!(avx512, f64_to_f32, 8, 8, 4, prefetch_wide, |from, to| {
     let wide = _mm512_loadu_pd(from.cast());
     _mm256_storeu_ps(to.cast(), _mm512_cvtpd_ps(wide));
 });

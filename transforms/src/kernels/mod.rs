@@ -25,6 +25,8 @@ mod avx512_floats;
 #[cfg(target_arch = "x86_64")]
 mod avx512_transpose;
 pub(crate) mod convert;
+#[cfg(target_arch = "x86_64")]
+mod float_kernels;
 pub(crate) mod floats;
 #[cfg(target_arch = "aarch64")]
 mod neon;
