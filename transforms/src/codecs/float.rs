@@ -6,6 +6,7 @@
 //! quiet bit among them.
 
 use crate::TransformError;
+use crate::codecs::typed::Typed;
 use crate::element::{ElementType, Packing};
 use crate::registry::{Descriptor, ElementTransform, Layout, Parameter, Transform, TransformId};
 
@@ -24,14 +25,10 @@ static DESCRIPTOR: Descriptor = Descriptor {
     summary: "rounds floating point to a narrower type, to nearest even; a view may also widen it, exactly",
 };
 
-/// The type that a parameter stands for.
-fn target(parameter: u32) -> Result<ElementType, TransformError> {
-    u8::try_from(parameter)
-        .ok()
-        .and_then(ElementType::from_code)
-        .filter(|element| !element.is_integer())
-        .ok_or_else(|| DESCRIPTOR.bad_parameter(parameter))
-}
+static TYPED: Typed = Typed {
+    descriptor: &DESCRIPTOR,
+    types: &ElementType::FLOATS,
+};
 
 impl Transform for Float {
     fn descriptor(&self) -> &'static Descriptor {
@@ -39,23 +36,17 @@ impl Transform for Float {
     }
 
     fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        ElementType::FLOATS
-            .iter()
-            .find(|element| element.name() == text)
-            .map(|element| Ok(u32::from(element.code())))
+        TYPED.parse(text)
     }
 
     fn format(&self, parameter: u32) -> String {
-        match target(parameter) {
-            Ok(element) => element.name().into(),
-            Err(_) => format!("float:{parameter}"),
-        }
+        TYPED.format(parameter)
     }
 }
 
 impl ElementTransform for Float {
     fn output(&self, input: &Layout, parameter: u32) -> Result<Layout, TransformError> {
-        let element = target(parameter)?;
+        let element = TYPED.target(parameter)?;
         let refuse = |why| TransformError::Input {
             step: element.name().into(),
             input: input.packing,

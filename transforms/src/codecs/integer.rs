@@ -1,6 +1,7 @@
 //! `u8` .. `i64`: stores integers in a narrower or wider integer type. Lossless: what does not fit is an error.
 
 use crate::TransformError;
+use crate::codecs::typed::Typed;
 use crate::element::{ElementType, Packing};
 use crate::registry::{Descriptor, ElementTransform, Layout, Parameter, Transform, TransformId};
 
@@ -19,14 +20,10 @@ static DESCRIPTOR: Descriptor = Descriptor {
     summary: "narrows or widens integers, each value checked",
 };
 
-/// The type that a parameter stands for.
-pub(crate) fn target(parameter: u32) -> Result<ElementType, TransformError> {
-    u8::try_from(parameter)
-        .ok()
-        .and_then(ElementType::from_code)
-        .filter(|element| element.is_integer())
-        .ok_or_else(|| DESCRIPTOR.bad_parameter(parameter))
-}
+static TYPED: Typed = Typed {
+    descriptor: &DESCRIPTOR,
+    types: &ElementType::INTEGERS,
+};
 
 impl Transform for Integer {
     fn descriptor(&self) -> &'static Descriptor {
@@ -34,23 +31,17 @@ impl Transform for Integer {
     }
 
     fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        ElementType::INTEGERS
-            .iter()
-            .find(|element| element.name() == text)
-            .map(|element| Ok(u32::from(element.code())))
+        TYPED.parse(text)
     }
 
     fn format(&self, parameter: u32) -> String {
-        match target(parameter) {
-            Ok(element) => element.name().into(),
-            Err(_) => format!("integer:{parameter}"),
-        }
+        TYPED.format(parameter)
     }
 }
 
 impl ElementTransform for Integer {
     fn output(&self, input: &Layout, parameter: u32) -> Result<Layout, TransformError> {
-        let element = target(parameter)?;
+        let element = TYPED.target(parameter)?;
         let refuse = |why| TransformError::Input {
             step: element.name().into(),
             input: input.packing,

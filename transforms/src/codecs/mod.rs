@@ -6,4 +6,5 @@ pub mod integer;
 pub mod lz4;
 mod lz4_ffi;
 pub mod shuffle;
+mod typed;
 pub mod zstd;
