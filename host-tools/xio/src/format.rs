@@ -21,34 +21,34 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
     let started = Instant::now();
     check_inputs(arguments)?;
     let options = Options {
-        lba_bytes: cli::lba_bytes(arguments.lba)?,
+        lba_bytes: cli::lba_bytes(arguments.volume.lba)?,
         threads: 1,
         volume_uuid: None,
         writer: WRITER.to_owned(),
     };
-    let name = match &arguments.name {
+    let name = match &arguments.volume.name {
         Some(name) => name.clone(),
         None => default_name(&arguments.inputs)?,
     };
     let collection = Collection::new(&arguments.inputs)?;
-    let output = FileOutput::create(&arguments.output, arguments.force)?;
-    let folder = folder_of(&arguments.output)?;
+    let output = FileOutput::create(&arguments.volume.output, arguments.volume.force)?;
+    let folder = folder_of(&arguments.volume.output)?;
     let made = {
         let progress = Progress::start("reading", Some(collection.volume_bytes()));
         collection.make(
             output,
             &folder,
             options,
-            (&name, &arguments.label),
+            (&name, &arguments.filesystem.label),
             &mut |bytes| progress.set(bytes),
         )?
     };
-    if arguments.json {
+    if arguments.volume.json {
         return print_line(to_json(arguments, &made));
     }
     print_line(format_args!(
         "{}: {} files of {} bytes, a disk of {} bytes, by {} bytes, in {:.1} s",
-        arguments.output.display(),
+        arguments.volume.output.display(),
         grouped(made.files as u64),
         grouped(made.file_bytes),
         grouped(made.disk_bytes),
@@ -66,7 +66,7 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
 }
 
 fn check_inputs(arguments: &cli::Format) -> Result<(), Failure> {
-    let output = arguments.output.canonicalize().ok();
+    let output = arguments.volume.output.canonicalize().ok();
     for path in &arguments.inputs {
         let real = path
             .canonicalize()
@@ -89,7 +89,7 @@ fn check_inputs(arguments: &cli::Format) -> Result<(), Failure> {
 
 fn to_json(arguments: &cli::Format, made: &MadeCollection) -> serde_json::Value {
     json!({
-        "volume": arguments.output,
+        "volume": arguments.volume.output,
         "volume_uuid": uuid_text(&made.finished.volume_uuid),
         "volume_bytes": made.finished.volume_bytes,
         "disk_uuid": uuid_text(&made.disk_uuid),

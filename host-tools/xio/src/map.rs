@@ -141,7 +141,7 @@ fn map(
     let (mut extents, mut position, mut done_bytes) = (Vec::new(), 0, 0);
     let mut mapped = Vec::with_capacity(inputs.len());
     for input in inputs {
-        let region = region(input, element_type, arguments.volume.integrity);
+        let region = region(input, element_type, arguments.checks.integrity);
         let file = writer
             .map_file(
                 input.locator.as_os_str().as_bytes(),

@@ -3,6 +3,7 @@
 mod diff;
 mod mount;
 mod plan;
+mod presenting;
 mod storing;
 mod tag;
 mod volumes;

@@ -4,10 +4,9 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
-use dataset::{Pattern, Precisions};
 
+use super::presenting::Presenting;
 use super::storing::Storing;
-use crate::disk::rule::Typed;
 
 const PLAN_HELP: &str = "\
 Reads all of it, writes nothing. For each file: what it is by its content, the type, number and exact range of its elements, the chain that
@@ -35,17 +34,8 @@ pub struct Plan {
     #[arg(required = true, value_name = "PATH")]
     pub inputs: Vec<PathBuf>,
 
-    /// Types that are presented, as with 'xio pack'
-    #[arg(long, value_name = "T[,T...]")]
-    pub present_as: Vec<Precisions>,
-
-    /// Files without a header are elements of this type; may be given again
-    #[arg(long = "as", value_name = "PATTERN=TYPE")]
-    pub types: Vec<Typed>,
-
-    /// Files that are not looked into and stay as they are; may be given again
-    #[arg(long, value_name = "PATTERN")]
-    pub keep: Vec<Pattern>,
+    #[command(flatten)]
+    pub presenting: Presenting,
 
     /// Show every file
     #[arg(long)]

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
-use dataset::{Pattern, Precisions, Shape};
+use dataset::Shape;
 use printout::size::Size;
 use transforms::ElementType;
 
+use super::presenting::Presenting;
 use super::storing::{AUTO_HELP, Storing};
-use crate::disk::rule::Typed;
 use crate::failure::Failure;
 
 /// What all of them are told.
@@ -32,34 +32,36 @@ pub struct Output {
     #[arg(long, value_name = "BYTES", default_value = "4096")]
     pub lba: Size,
 
-    /// What vouches for the stored bytes
-    #[arg(long, value_enum, default_value_t = Integrity::Crc32c)]
-    pub integrity: Integrity,
-
     /// Print what was written as one JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+/// What those are told that store or map bytes.
+#[derive(Debug, Args)]
+pub struct Checks {
+    /// What vouches for the stored bytes
+    #[arg(long, value_enum, default_value_t = Integrity::Crc32c)]
+    pub integrity: Integrity,
+}
+
+/// A filesystem's name.
+#[derive(Debug, Args)]
+pub struct Filesystem {
+    /// Name of the filesystem, up to 15 bytes: what blkid calls LABEL
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub label: String,
 }
 
 /// What a disk is told besides.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Disk")]
 pub struct Disk {
-    /// Types that are presented: 'source', element types, or rules; see below
-    #[arg(long, value_name = "T[,T...]")]
-    pub present_as: Vec<Precisions>,
+    #[command(flatten)]
+    pub presenting: Presenting,
 
-    /// Files without a header are elements of this type; may be given again
-    #[arg(long = "as", value_name = "PATTERN=TYPE")]
-    pub types: Vec<Typed>,
-
-    /// Files that are not looked into and stay as they are; may be given again
-    #[arg(long, value_name = "PATTERN")]
-    pub keep: Vec<Pattern>,
-
-    /// Name of the filesystem, up to 15 bytes: what blkid calls LABEL
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub label: String,
+    #[command(flatten)]
+    pub filesystem: Filesystem,
 
     /// Put the filesystem into a partition, instead of on the whole disk
     #[arg(long, conflicts_with = "gpt")]
@@ -157,6 +159,9 @@ pub struct Pack {
     pub volume: Output,
 
     #[command(flatten)]
+    pub checks: Checks,
+
+    #[command(flatten)]
     pub disk: Disk,
 
     #[command(flatten)]
@@ -205,6 +210,9 @@ pub struct Map {
 
     #[command(flatten)]
     pub volume: Output,
+
+    #[command(flatten)]
+    pub checks: Checks,
 
     #[command(flatten)]
     pub disk: Disk,
@@ -256,27 +264,9 @@ pub struct Format {
     #[arg(required = true, value_name = "VOLUME")]
     pub inputs: Vec<PathBuf>,
 
-    /// Name of the filesystem, up to 15 bytes: what blkid calls LABEL
-    #[arg(long, default_value = "", hide_default_value = true)]
-    pub label: String,
+    #[command(flatten)]
+    pub filesystem: Filesystem,
 
-    /// The volume to write
-    #[arg(short, long, value_name = "OUT")]
-    pub output: PathBuf,
-
-    /// Replace OUT if it exists
-    #[arg(long)]
-    pub force: bool,
-
-    /// Name of the view; otherwise that of the first volume
-    #[arg(long)]
-    pub name: Option<String>,
-
-    /// Logical block size of the namespace: 512 or 4096
-    #[arg(long, value_name = "BYTES", default_value = "4096")]
-    pub lba: Size,
-
-    /// Print what was written as one JSON object
-    #[arg(long)]
-    pub json: bool,
+    #[command(flatten)]
+    pub volume: Output,
 }

@@ -10,8 +10,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use dataset::choose::{self, Choices};
 use dataset::{
-    Catalogue, DatasetError, Hints, Made, Names, Plan, Precisions, Run, Runs, Scan, Storage,
-    Surveyed, View,
+    Catalogue, DatasetError, Made, Names, Plan, Run, Runs, Scan, Storage, Surveyed, View,
 };
 use serde_json::json;
 use volume::identity::uuid_text;
@@ -41,6 +40,7 @@ pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
     Request {
         inputs: &arguments.inputs,
         volume: &arguments.volume,
+        integrity: arguments.checks.integrity,
         disk: &arguments.disk,
         threads,
         storing: Some(Storing::new(&arguments.storing)?),
@@ -54,6 +54,7 @@ pub fn map(arguments: &cli::Map) -> Result<(), Failure> {
     Request {
         inputs: &arguments.inputs,
         volume: &arguments.volume,
+        integrity: arguments.checks.integrity,
         disk: &arguments.disk,
         threads: available_threads(),
         storing: None,
@@ -66,6 +67,7 @@ pub fn map(arguments: &cli::Map) -> Result<(), Failure> {
 struct Request<'a> {
     inputs: &'a [PathBuf],
     volume: &'a cli::Output,
+    integrity: cli::Integrity,
     disk: &'a cli::Disk,
     threads: usize,
     /// How bytes are stored; `None`: they stay where they are.
@@ -77,9 +79,7 @@ struct Request<'a> {
 impl Request<'_> {
     fn run(&self) -> Result<(), Failure> {
         let started = Instant::now();
-        let usage = |why: String| Failure::usage(anyhow!(why));
-        let precisions = Precisions::joined(&self.disk.present_as)
-            .map_err(|why| usage(format!("--present-as: {why}")))?;
+        let precisions = self.disk.presenting.precisions()?;
         let options = Options {
             lba_bytes: cli::lba_bytes(self.volume.lba)?,
             threads: self.threads,
@@ -92,7 +92,7 @@ impl Request<'_> {
         };
         let scan = Scan::new(self.inputs)?;
         self.check_output(&scan)?;
-        let catalogue = Catalogue::new(&scan, &self.hints())?;
+        let catalogue = Catalogue::new(&scan, &self.disk.presenting.hints())?;
         catalogue.check(&scan)?;
         let views: Vec<View> = precisions
             .0
@@ -114,23 +114,15 @@ impl Request<'_> {
             views: &views,
             storage: &storage,
             surveyed: &surveyed,
-            integrity: self.volume.integrity.into(),
+            integrity: self.integrity.into(),
             shape: self.disk.shape(),
             name,
-            label: self.disk.label.clone(),
+            label: self.disk.filesystem.label.clone(),
             with_manifest: !self.disk.no_manifest,
             options,
         };
         let made = self.make(&plan)?;
         self.tell(&plan, &choices, &made, started)
-    }
-
-    fn hints(&self) -> Hints {
-        let types = self.disk.types.iter();
-        Hints {
-            types: types.map(|it| (it.pattern.clone(), it.element)).collect(),
-            keep: self.disk.keep.clone(),
-        }
     }
 
     /// The volume must not be one of the files that it is made of.

@@ -10,9 +10,7 @@ use std::collections::HashSet;
 
 use anyhow::anyhow;
 use dataset::choose::{self, Choices, Wish};
-use dataset::{
-    Catalogue, DatasetError, FileId, Hints, Names, Precisions, Run, Runs, Scan, Storage, View,
-};
+use dataset::{Catalogue, DatasetError, FileId, Names, Precisions, Run, Runs, Scan, Storage, View};
 
 use crate::cli;
 use crate::disk::storing::Storing;
@@ -29,11 +27,10 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
-    let precisions = Precisions::joined(&arguments.present_as)
-        .map_err(|why| Failure::usage(anyhow!("--present-as: {why}")))?;
+    let precisions = arguments.presenting.precisions()?;
     let storing = Storing::new(&arguments.storing)?;
     let scan = Scan::new(&arguments.inputs)?;
-    let catalogue = Catalogue::new(&scan, &hints(arguments))?;
+    let catalogue = Catalogue::new(&scan, &arguments.presenting.hints())?;
     let (views, refused) = views(&scan, &catalogue, &precisions)?;
     let threads = arguments
         .threads
@@ -53,14 +50,6 @@ pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
         _ => Err(Failure::data(anyhow!(
             "'xio pack' would refuse this, for {refused} reasons: see above"
         ))),
-    }
-}
-
-fn hints(arguments: &cli::Plan) -> Hints {
-    let types = arguments.types.iter();
-    Hints {
-        types: types.map(|it| (it.pattern.clone(), it.element)).collect(),
-        keep: arguments.keep.clone(),
     }
 }
 
