@@ -7,20 +7,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use erofs::limits::BLOCK_BYTES as EROFS_BLOCK_BYTES;
-use erofs::{Attributes, Image, Label, ReadBlocks, Tree, Walk};
+use erofs::{Attributes, Image, Label, ReadBlocks, Walk};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
-use transforms::{Chain, ElementType, ViewChain};
+use transforms::ViewChain;
 use volume::blocking::{self, Files, Reader};
 use volume::format::{ChainUse, Extent, Mapping};
-use volume::identity::{uuid_text, version_8};
+use volume::identity::{Uuid, uuid_text};
 use volume::write::{
-    ExtentSpec, FileOutput, Finished, Lender, Options, StreamSpec, ViewSpec, WriteError, Writer,
-    Written,
+    ExtentSpec, FileOutput, Finished, Lender, Options, ViewSpec, WriteError, Writer, Written,
 };
-use volume::{SourceId, StreamIndex, ViewIndex, Volume, VolumeError};
+use volume::{SourceId, ViewIndex, Volume, VolumeError};
 
-use crate::{BLOCK_BYTES, DatasetError};
+use crate::disk::{Disk, Extents};
+use crate::identity::Identity;
+use crate::items::{Item, ItemKind};
+use crate::{BLOCK_BYTES, DatasetError, document};
 
 /// Memory for reading a volume's filesystem.
 const CACHE_BYTES: usize = 16 << 20;
@@ -31,7 +32,7 @@ const EXTENTS_AT_ONCE: usize = 4096;
 pub struct Collection {
     volumes: Vec<Collected>,
     /// Directories before what is in them.
-    items: Vec<Item>,
+    items: Vec<Item<Bytes>>,
 }
 
 struct Collected {
@@ -43,20 +44,8 @@ struct Collected {
     views: Vec<Vec<Extent>>,
 }
 
-/// A name on the disk.
-struct Item {
-    path: Vec<u8>,
-    attributes: Attributes,
-    kind: ItemKind,
-}
-
-enum ItemKind {
-    Directory,
-    File(Bytes),
-    Symlink(Vec<u8>),
-}
-
 /// A run of what a view presents.
+#[derive(Clone, Copy)]
 struct Bytes {
     volume: usize,
     view: usize,
@@ -160,32 +149,14 @@ impl Collection {
         let mut writer = Writer::new(output, options)?;
         let streams = self.borrow(&mut writer, folder, on_progress)?;
         let uuid = self.uuid(label);
-        let layout = self.tree()?.lay_out(Label {
+        let label = Label {
             uuid,
             built: self.newest(),
             volume_name: label.as_bytes().to_vec(),
-        })?;
-        let chain = Chain::parse("lz4", ElementType::U8);
-        let chain = chain.map_err(|error| DatasetError::refused("lz4", error.to_string()))?;
-        let metadata =
-            writer.add_stream(&StreamSpec::new(chain), &mut layout.metadata(), &mut |_| {})?;
-        let mut extents = vec![linear(metadata.stream, 0, metadata.elements)];
-        let mut position = metadata.source_bytes;
-        for (place, bytes) in layout.files().zip(self.files()) {
-            if place.bytes == 0 {
-                continue;
-            }
-            let at = u64::from(place.first_block) * BLOCK_BYTES;
-            extents.push(ExtentSpec::Zero {
-                bytes: at - position,
-            });
-            self.slice(bytes, &streams, &mut extents)?;
-            position = at + place.bytes;
-        }
-        let disk_bytes = u64::from(layout.blocks()) * BLOCK_BYTES;
-        extents.push(ExtentSpec::Zero {
-            bytes: disk_bytes - position,
-        });
+        };
+        let disk = Disk::of_items(self.items.iter().cloned(), label)?;
+        let own = disk.store_own(&mut writer)?;
+        let extents = disk.extents(&own, |extents, file, _| self.slice(file, &streams, extents))?;
         let view = ViewSpec {
             name: name.to_owned(),
             manifest: Some(self.manifest(&writer_name)),
@@ -195,7 +166,7 @@ impl Collection {
         Ok(MadeCollection {
             finished: writer.finish()?,
             disk_uuid: uuid,
-            disk_bytes,
+            disk_bytes: disk.bytes,
             files: self.files().count(),
             file_bytes: self.files().map(|bytes| bytes.bytes).sum(),
         })
@@ -203,7 +174,7 @@ impl Collection {
 
     fn files(&self) -> impl Iterator<Item = &Bytes> {
         self.items.iter().filter_map(|item| match &item.kind {
-            ItemKind::File(bytes) => Some(bytes),
+            ItemKind::File { content, .. } => Some(content),
             _ => None,
         })
     }
@@ -252,7 +223,7 @@ impl Collection {
         &self,
         bytes: &Bytes,
         streams: &[Vec<Written>],
-        into: &mut Vec<ExtentSpec>,
+        into: &mut Extents,
     ) -> Result<(), DatasetError> {
         let lost = || DatasetError::refused("a file", "is of no volume");
         let collected = self.volumes.get(bytes.volume).ok_or_else(lost)?;
@@ -264,73 +235,32 @@ impl Collection {
         for extent in there.take_while(|extent| extent.start < end) {
             let from = extent.start.max(bytes.start);
             let len = extent.end().min(end) - from;
-            into.push(collected.part(extent, from - extent.start, len, streams)?);
+            let part = collected.part(extent, from - extent.start, len, streams)?;
+            into.push(part, len);
         }
         Ok(())
     }
 
-    fn tree(&self) -> Result<Tree, DatasetError> {
-        let root = self.items.iter().find(|item| item.path.is_empty());
-        let root = root.map_or_else(|| Attributes::new(0o755), |root| root.attributes);
-        let mut tree = Tree::new(root)?;
-        let mut directories = HashMap::from([(&b""[..], tree.root())]);
-        for item in self.items.iter().filter(|item| !item.path.is_empty()) {
-            let slash = item.path.iter().rposition(|&byte| byte == b'/');
-            let parent = item.path.get(..slash.unwrap_or(0)).unwrap_or_default();
-            let name = item.path.get(slash.map_or(0, |at| at + 1)..);
-            let parent = directories.get(parent).copied().unwrap_or(tree.root());
-            let name = name.unwrap_or_default();
-            match &item.kind {
-                ItemKind::Directory => {
-                    let directory = tree.add_directory(parent, name, item.attributes)?;
-                    directories.insert(&item.path, directory);
-                }
-                ItemKind::File(bytes) => {
-                    tree.add_file(parent, name, bytes.bytes, item.attributes)?;
-                }
-                ItemKind::Symlink(target) => {
-                    tree.add_symlink(parent, name, target, item.attributes)?;
-                }
-            }
-        }
-        Ok(tree)
-    }
-
     /// A function of what is presented: the namespaces that the bytes come from are functions of their content.
-    fn uuid(&self, label: &str) -> [u8; 16] {
-        let mut hash = Sha256::new();
-        hash.update(b"xio collection uuid 1");
-        let mut add = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        add(label.as_bytes());
+    fn uuid(&self, label: &str) -> Uuid {
+        let mut identity = Identity::new(b"xio collection uuid 1", label);
         for item in &self.items {
-            let attributes = &item.attributes;
-            add(&item.path);
-            add(&attributes.permissions.to_le_bytes());
-            add(&attributes.uid.to_le_bytes());
-            add(&attributes.gid.to_le_bytes());
-            add(&attributes.modified.seconds.to_le_bytes());
-            add(&attributes.modified.nanoseconds.to_le_bytes());
+            identity.add_name(&item.path, &item.attributes);
             match &item.kind {
-                ItemKind::Directory => add(b"directory"),
-                ItemKind::Symlink(target) => {
-                    add(b"link");
-                    add(target);
-                }
-                ItemKind::File(bytes) => {
-                    add(b"file");
-                    add(&self.namespace_uuid(bytes));
-                    add(&bytes.start.to_le_bytes());
-                    add(&bytes.bytes.to_le_bytes());
-                }
+                ItemKind::Directory => identity.add_directory(),
+                ItemKind::Symlink(target) => identity.add_symlink(target),
+                ItemKind::File { content, .. } => identity.add_file(&[
+                    &self.namespace_uuid(content),
+                    &content.start.to_le_bytes(),
+                    &content.bytes.to_le_bytes(),
+                ]),
+                ItemKind::Own(bytes) => identity.add_file(&[bytes]),
             }
         }
-        version_8(hash.finalize().into())
+        identity.uuid()
     }
 
-    fn namespace_uuid(&self, bytes: &Bytes) -> [u8; 16] {
+    fn namespace_uuid(&self, bytes: &Bytes) -> Uuid {
         let volume = self.volumes.get(bytes.volume);
         let view = volume.and_then(|it| it.volume.with_view(view_index(bytes.view)).ok());
         view.map_or([0; 16], |view| view.namespace_uuid())
@@ -338,15 +268,8 @@ impl Collection {
 
     fn manifest(&self, writer: &str) -> Vec<u8> {
         let volumes = self.volumes.iter().map(Collected::to_json);
-        let document = json!({
-            "xio_manifest": 1,
-            "writer": writer,
-            "lossy": self.is_lossy(),
-            "volumes": volumes.collect::<Vec<_>>(),
-        });
-        let mut text = serde_json::to_vec_pretty(&document).unwrap_or_default();
-        text.push(b'\n');
-        text
+        let volumes = ("volumes", volumes.collect());
+        document::manifest(writer, self.is_lossy(), [volumes])
     }
 }
 
@@ -377,7 +300,7 @@ impl Collected {
         view: usize,
         name: &str,
         is_only: bool,
-    ) -> Result<Vec<Item>, DatasetError> {
+    ) -> Result<Vec<Item<Bytes>>, DatasetError> {
         let failed = |error| DatasetError::volume(&self.path, error);
         let of_view = self.volume.with_view(view_index(view)).map_err(failed)?;
         let bytes = of_view.presented_bytes();
@@ -388,25 +311,21 @@ impl Collected {
         let blocks = bytes / BLOCK_BYTES;
         let image = Image::open(&mut disk, blocks);
         let Ok(mut image) = image else {
-            let kind = ItemKind::File(Bytes {
+            let content = Bytes {
                 volume,
                 view,
                 start: 0,
                 bytes,
-            });
+            };
             return Ok(vec![Item {
                 path: name.as_bytes().to_vec(),
                 attributes: Attributes::new(0o444),
-                kind,
+                kind: ItemKind::File { bytes, content },
             }]);
         };
         let root = image.root()?;
         let top = if is_only { &b""[..] } else { name.as_bytes() };
-        let mut items = vec![Item {
-            path: top.to_vec(),
-            attributes: root.attributes,
-            kind: ItemKind::Directory,
-        }];
+        let mut items = vec![Item::directory(top, root.attributes)];
         let mut walk = Walk::new();
         while let Some(visit) = walk.next(&mut image)? {
             let path = match top {
@@ -417,17 +336,20 @@ impl Collected {
             let kind = match inode.kind {
                 erofs::Kind::Directory => ItemKind::Directory,
                 erofs::Kind::Symlink => ItemKind::Symlink(image.target(inode)?),
-                erofs::Kind::File => ItemKind::File(Bytes {
-                    volume,
-                    view,
-                    start: plain_start(inode).ok_or_else(|| {
-                        DatasetError::data(
-                            self.path.display(),
-                            "holds a filesystem of another maker, with file bytes among its metadata",
-                        )
-                    })?,
-                    bytes: inode.bytes,
-                }),
+                erofs::Kind::File => {
+                    let foreign = || {
+                        let why = "holds a filesystem of another maker, with file bytes among its metadata";
+                        DatasetError::data(self.path.display(), why)
+                    };
+                    let content = Bytes {
+                        volume,
+                        view,
+                        start: plain_start(inode).ok_or_else(foreign)?,
+                        bytes: inode.bytes,
+                    };
+                    let bytes = content.bytes;
+                    ItemKind::File { bytes, content }
+                }
             };
             items.push(Item {
                 path,
@@ -515,7 +437,7 @@ impl Collected {
                 "name": self.volume.view_name(view_index(index)),
                 "namespace_uuid": of_view.map(|view| uuid_text(&view.namespace_uuid())),
                 "lossy": view.lossy,
-                "manifest_sha256": blob.map(|blob| hex(&blob.sha256)),
+                "manifest_sha256": blob.map(|blob| document::hex(&blob.sha256)),
             })
         });
         let superblock = self.volume.superblock();
@@ -566,23 +488,10 @@ fn view_index(index: usize) -> ViewIndex {
     ViewIndex(u32::try_from(index).unwrap_or(u32::MAX))
 }
 
-fn linear(stream: StreamIndex, first_element: u64, elements: u64) -> ExtentSpec {
-    ExtentSpec::Linear {
-        stream,
-        first_element,
-        elements,
-        view: ViewChain::identity(),
-    }
-}
-
 /// How readers of a volume in `folder` find a file: relative to that, where it is in or below it.
 pub(crate) fn locator(path: &Path, folder: &Path) -> Result<Vec<u8>, DatasetError> {
     let real = path.canonicalize();
     let real = real.map_err(|error| DatasetError::io("looking at", path, error))?;
     let shown = real.strip_prefix(folder).unwrap_or(&real);
     Ok(shown.as_os_str().as_bytes().to_vec())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

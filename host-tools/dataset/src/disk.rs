@@ -1,281 +1,26 @@
-//! The disk: names and attributes as a filesystem, or partitions; and where each file's bytes come from.
+//! The disk: a filesystem or partitions, and where each part's bytes come from.
 
-use std::collections::HashMap;
 use std::io::Read;
 
-use erofs::{Attributes, Label, Layout, Time, Tree};
-use formats::{Part, Presentation};
-use sha2::{Digest, Sha256};
-use transforms::ViewChain;
+use erofs::{Label, Layout};
+use transforms::{Chain, ElementType, ViewChain};
 use volume::StreamIndex;
-use volume::identity::version_8;
-use volume::write::ExtentSpec;
+use volume::identity::Uuid;
+use volume::write::{ExtentSpec, FileOutput, StreamSpec, Writer};
 
-use crate::DatasetError;
-use crate::scan::{Entry, FileId, Kind, Scan};
-use crate::storage::{Piece, Storage};
-use crate::view::View;
+use crate::items::{Content, Item};
+use crate::{DatasetError, identity, items};
 
 /// Bytes of a block of the filesystem.
 pub const BLOCK_BYTES: u64 = erofs::limits::BLOCK_BYTES as u64;
 
-/// The directory that is not from the inputs.
-const OWN_FOLDER: &[u8] = b".xio";
-/// What is in it.
-const MANIFEST: &[u8] = b"manifest.json";
+/// What is stored that no source has: mostly zeros and names.
+const OWN_CHAIN: &str = "lz4";
 
-/// A name of the scan, as it is in one of the views.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Presented {
-    /// Which view.
-    pub(crate) view: usize,
-    /// Which of [`Scan::entries`].
-    pub(crate) entry: usize,
-    /// Its source.
-    pub(crate) file: FileId,
-}
-
-impl Presented {
-    /// What is presented, where it is not the source's bytes.
-    pub(crate) fn changed<'a>(&self, views: &'a [View]) -> Option<&'a Presentation> {
-        views.get(self.view)?.changed.get(&self.entry)
-    }
-
-    /// How many bytes.
-    pub(crate) fn bytes(&self, scan: &Scan, views: &[View]) -> u64 {
-        let source = || scan.file(self.file).map_or(0, |file| file.bytes);
-        self.changed(views).map_or_else(source, Presentation::bytes)
-    }
-}
-
-/// Every name of every view that is a file there, view by view.
-pub(crate) fn presented<'a>(
-    scan: &'a Scan,
-    views: &'a [View],
-) -> impl Iterator<Item = Presented> + 'a {
-    views.iter().enumerate().flat_map(move |(view, it)| {
-        let entries = scan.entries.iter().enumerate();
-        entries.filter_map(move |(entry, found)| {
-            let is_file = matches!(found.kind, Kind::File(_)) || it.changed.contains_key(&entry);
-            let file = found.file().filter(|_| is_file)?;
-            Some(Presented { view, entry, file })
-        })
-    })
-}
-
-/// A file of the filesystem.
-enum Content {
-    Presented(Presented),
-    /// What the disk says of itself.
-    Manifest,
-}
-
-/// Names, and what stands behind each file, in the order of the layout's files.
-pub(crate) struct Filesystem {
-    tree: Tree,
-    files: Vec<Content>,
-    newest: Time,
-}
-
-impl Filesystem {
-    /// All views: one is the root, several have a directory each.
-    pub(crate) fn new(
-        scan: &Scan,
-        views: &[View],
-        manifest: Option<&[u8]>,
-    ) -> Result<Filesystem, DatasetError> {
-        let root = scan.entries.first().map(|root| root.attributes);
-        let root = root.unwrap_or_else(|| Attributes::new(0o755));
-        let newest = scan.entries.iter().map(|it| it.attributes.modified).max();
-        let mut made = Filesystem {
-            tree: Tree::new(root)?,
-            files: Vec::new(),
-            newest: newest.unwrap_or_default(),
-        };
-        if let Some(manifest) = manifest {
-            made.add_manifest(scan, views, manifest)?;
-        }
-        let top = made.tree.root();
-        for (index, view) in views.iter().enumerate() {
-            let below = match views {
-                [_] => top,
-                _ => made.tree.add_directory(top, view.name.as_bytes(), root)?,
-            };
-            made.add_view(scan, views, index, below)?;
-        }
-        Ok(made)
-    }
-
-    fn add_manifest(
-        &mut self,
-        scan: &Scan,
-        views: &[View],
-        manifest: &[u8],
-    ) -> Result<(), DatasetError> {
-        let taken = scan.entries.iter().find(|entry| entry.path == OWN_FOLDER);
-        if let (Some(_), [_]) = (taken, views) {
-            let why = "is the name of the folder that a disk keeps its manifest in; rename it, or leave the manifest out with --no-manifest";
-            return Err(DatasetError::refused(".xio", why));
-        }
-        let attributes = |permissions| Attributes {
-            modified: self.newest,
-            ..Attributes::new(permissions)
-        };
-        let (folder, file) = (attributes(0o755), attributes(0o444));
-        let folder = self
-            .tree
-            .add_directory(self.tree.root(), OWN_FOLDER, folder)?;
-        self.tree
-            .add_file(folder, MANIFEST, manifest.len() as u64, file)?;
-        self.files.push(Content::Manifest);
-        Ok(())
-    }
-
-    fn add_view(
-        &mut self,
-        scan: &Scan,
-        views: &[View],
-        index: usize,
-        top: erofs::DirectoryId,
-    ) -> Result<(), DatasetError> {
-        let Some(view) = views.get(index) else {
-            return Ok(());
-        };
-        let mut directories = HashMap::from([(&b""[..], top)]);
-        for (place, entry) in scan.entries.iter().enumerate().skip(1) {
-            let parent = directories.get(entry.parent()).copied().unwrap_or(top);
-            let name = entry.name();
-            let file = match (&entry.kind, view.changed.get(&place)) {
-                (Kind::Directory, _) => {
-                    let directory = self.tree.add_directory(parent, name, entry.attributes)?;
-                    directories.insert(&entry.path, directory);
-                    continue;
-                }
-                (Kind::Symlink { target, .. }, None) => {
-                    self.tree
-                        .add_symlink(parent, name, target, entry.attributes)?;
-                    continue;
-                }
-                (Kind::Symlink { file: None, .. }, Some(_)) => continue,
-                (
-                    Kind::Symlink {
-                        file: Some(file), ..
-                    }
-                    | Kind::File(file),
-                    _,
-                ) => *file,
-            };
-            let attributes = file_attributes(scan, entry, file);
-            let presented = Presented {
-                view: index,
-                entry: place,
-                file,
-            };
-            let bytes = presented.bytes(scan, views);
-            self.tree.add_file(parent, name, bytes, attributes)?;
-            self.files.push(Content::Presented(presented));
-        }
-        Ok(())
-    }
-
-    /// Gives everything its place.
-    pub(crate) fn lay_out(
-        self,
-        uuid: [u8; 16],
-        label: &str,
-        manifest: Option<&[u8]>,
-    ) -> Result<Disk, DatasetError> {
-        let label = Label {
-            uuid,
-            built: self.newest,
-            volume_name: label.as_bytes().to_vec(),
-        };
-        let layout = self.tree.lay_out(label)?;
-        let mut disk = Disk {
-            bytes: u64::from(layout.blocks()) * BLOCK_BYTES,
-            metadata_bytes: u64::from(layout.metadata_blocks()) * BLOCK_BYTES,
-            ..Disk::default()
-        };
-        let places: Vec<_> = layout.files().collect();
-        let metadata_bytes = disk.metadata_bytes;
-        disk.put_own(0, metadata_bytes, Own::Filesystem(Box::new(layout)));
-        for (place, content) in places.into_iter().zip(self.files) {
-            let at = u64::from(place.first_block) * BLOCK_BYTES;
-            match (content, manifest) {
-                _ if place.bytes == 0 => {}
-                (Content::Manifest, Some(manifest)) => {
-                    disk.put_own(at, place.bytes, Own::Bytes(manifest.to_vec()));
-                }
-                (Content::Manifest, None) => {}
-                (Content::Presented(file), _) => disk.put(at, place.bytes, What::File(file)),
-            }
-        }
-        Ok(disk)
-    }
-}
-
-/// A link that becomes a file gets the attributes of what it leads to.
-fn file_attributes(scan: &Scan, entry: &Entry, file: FileId) -> Attributes {
-    if matches!(entry.kind, Kind::File(_)) {
-        return entry.attributes;
-    }
-    let names = scan.entries.iter();
-    names
-        .filter(|other| matches!(other.kind, Kind::File(id) if id == file))
-        .map(|other| other.attributes)
-        .next()
-        .unwrap_or(entry.attributes)
-}
-
-/// The identity of a disk: a function of all that it presents. `digest_of` gives the SHA-256 of what a file of a view presents.
-pub(crate) fn uuid(
-    scan: &Scan,
-    views: &[View],
-    digest_of: &dyn Fn(usize, usize, FileId) -> [u8; 32],
-    label: &str,
-) -> [u8; 16] {
-    let mut hash = Sha256::new();
-    hash.update(b"xio erofs uuid 2");
-    let mut add = |bytes: &[u8]| {
-        hash.update((bytes.len() as u64).to_le_bytes());
-        hash.update(bytes);
-    };
-    add(label.as_bytes());
-    for (index, view) in views.iter().enumerate() {
-        add(view.name.as_bytes());
-        for (place, entry) in scan.entries.iter().enumerate() {
-            let attributes = &entry.attributes;
-            add(&entry.path);
-            add(&attributes.permissions.to_le_bytes());
-            add(&attributes.uid.to_le_bytes());
-            add(&attributes.gid.to_le_bytes());
-            add(&attributes.modified.seconds.to_le_bytes());
-            add(&attributes.modified.nanoseconds.to_le_bytes());
-            match &entry.kind {
-                Kind::Directory => add(b"directory"),
-                Kind::Symlink { target, .. } if !view.changed.contains_key(&place) => {
-                    add(b"link");
-                    add(target);
-                }
-                Kind::File(file)
-                | Kind::Symlink {
-                    file: Some(file), ..
-                } => {
-                    add(b"file");
-                    add(&digest_of(index, place, *file));
-                }
-                Kind::Symlink { file: None, .. } => add(b"nothing"),
-            }
-        }
-    }
-    version_8(hash.finalize().into())
-}
-
-/// A disk whose parts have their places.
-#[derive(Default)]
-pub(crate) struct Disk {
+/// A disk whose parts have their places; `F` stands for the bytes of a file.
+pub(crate) struct Disk<F> {
     /// First byte, bytes, what; in ascending order.
-    parts: Vec<(u64, u64, What)>,
+    parts: Vec<(u64, u64, What<F>)>,
     /// What no source has: the filesystem's blocks, the manifest, partition tables.
     own: Vec<Own>,
     /// Presented bytes.
@@ -299,83 +44,96 @@ pub struct Partition {
     pub padding_bytes: u64,
 }
 
-enum What {
+enum What<F> {
     /// Of [`Disk::own`].
     Own(usize),
-    File(Presented),
+    File(F),
 }
 
 /// Bytes that no source has.
-pub(crate) enum Own {
+enum Own {
     Filesystem(Box<Layout>),
     Bytes(Vec<u8>),
 }
 
-impl Own {
-    pub(crate) fn reader(&self) -> Box<dyn Read + Send + '_> {
-        match self {
-            Own::Filesystem(layout) => Box::new(layout.metadata()),
-            Own::Bytes(bytes) => Box::new(bytes.as_slice()),
+/// A file that is to be a partition.
+pub(crate) struct PartitionFile<F> {
+    /// The name in the table.
+    pub(crate) name: Vec<u8>,
+    pub(crate) bytes: u64,
+    pub(crate) content: F,
+}
+
+impl<F> Disk<F> {
+    fn new() -> Disk<F> {
+        Disk {
+            parts: Vec::new(),
+            own: Vec::new(),
+            bytes: 0,
+            metadata_bytes: 0,
+            partitions: Vec::new(),
         }
     }
-}
 
-/// Where the writer put what a disk consists of.
-pub(crate) struct Written<'a> {
-    pub(crate) views: &'a [View],
-    pub(crate) storage: &'a Storage,
-    /// By [`Piece::stream`].
-    pub(crate) streams: &'a [StreamIndex],
-    /// By [`Disk::own`].
-    pub(crate) own: &'a [StreamIndex],
-    /// What the views present that no source has, in the order of the disk's files.
-    pub(crate) new_bytes: Option<StreamIndex>,
-}
+    /// A filesystem, as [`items::tree`] makes it.
+    pub(crate) fn of_items(
+        items: impl Iterator<Item = Item<F>>,
+        label: Label,
+    ) -> Result<Disk<F>, DatasetError> {
+        let (tree, files) = items::tree(items)?;
+        let layout = tree.lay_out(label)?;
+        let metadata_bytes = u64::from(layout.metadata_blocks()) * BLOCK_BYTES;
+        let mut disk = Disk {
+            bytes: u64::from(layout.blocks()) * BLOCK_BYTES,
+            metadata_bytes,
+            ..Disk::new()
+        };
+        let places: Vec<_> = layout.files().collect();
+        disk.put_own(0, metadata_bytes, Own::Filesystem(Box::new(layout)));
+        for (place, content) in places.into_iter().zip(files) {
+            let at = u64::from(place.first_block) * BLOCK_BYTES;
+            match content {
+                _ if place.bytes == 0 => {}
+                Content::Own(bytes) => disk.put_own(at, place.bytes, Own::Bytes(bytes)),
+                Content::File(content) => disk.put(at, place.bytes, What::File(content)),
+            }
+        }
+        Ok(disk)
+    }
 
-impl Disk {
     /// A partition for each file; sizes that are no whole number of blocks are refused, or padded with zeros.
     pub(crate) fn of_partitions(
-        scan: &Scan,
-        views: &[View],
+        files: Vec<PartitionFile<F>>,
         lba_bytes: u32,
-        uuid: [u8; 16],
+        uuid: Uuid,
         pad: bool,
-    ) -> Result<Disk, DatasetError> {
+    ) -> Result<Disk<F>, DatasetError> {
         let lba = u64::from(lba_bytes);
-        let mut files = Vec::new();
-        for file in presented(scan, views) {
-            let bytes = file.bytes(scan, views);
-            let padded = bytes.next_multiple_of(lba);
-            let name = name_in_table(scan, views, &file);
-            if bytes == 0 || (padded != bytes && !pad) {
+        let mut partitions = Vec::with_capacity(files.len());
+        for (file, number) in files.iter().zip(1..) {
+            let bytes = file.bytes.next_multiple_of(lba);
+            if file.bytes == 0 || (bytes != file.bytes && !pad) {
                 let why = format!(
-                    "is {bytes} bytes; a partition is a whole number of blocks of {lba}, and at least one: fill it up with --pad (an empty file cannot be)"
+                    "is {} bytes; a partition is a whole number of blocks of {lba}, and at least one: fill it up with --pad (an empty file cannot be)",
+                    file.bytes
                 );
-                let name = String::from_utf8_lossy(&name).into_owned();
+                let name = String::from_utf8_lossy(&file.name).into_owned();
                 return Err(DatasetError::refused(name, why));
             }
-            files.push((file, name, bytes, padded));
-        }
-        let partitions: Vec<_> = files
-            .iter()
-            .zip(1u64..)
-            .map(|((_, name, _, padded), number)| gpt::Partition {
-                name,
-                uuid: partition_uuid(uuid, number),
-                bytes: *padded,
-            })
-            .collect();
-        let table = gpt::lay_out(table_lba(lba_bytes), uuid, &partitions)?;
-        let mut disk = Disk::default();
-        disk.put_own(0, table.head().len() as u64, Own::Bytes(table.head()));
-        for (place, (file, _, bytes, padded)) in table.places().iter().zip(&files) {
-            disk.put(place.first_byte, *bytes, What::File(*file));
-            disk.partitions.push(Partition {
-                name: place.name.clone(),
-                first_byte: place.first_byte,
-                bytes: place.bytes,
-                padding_bytes: padded - bytes,
+            partitions.push(gpt::Partition {
+                name: &file.name,
+                uuid: identity::of_partition(uuid, number),
+                bytes,
             });
+        }
+        let table = gpt::lay_out(table_lba(lba_bytes), uuid, &partitions)?;
+        let mut disk = Disk::new();
+        disk.put_head(&table);
+        for (partition, file) in disk.partitions.iter_mut().zip(&files) {
+            partition.padding_bytes = partition.bytes - file.bytes;
+        }
+        for (place, file) in table.places().iter().zip(files) {
+            disk.put(place.first_byte, file.bytes, What::File(file.content));
         }
         disk.put_tail(&table);
         disk.metadata_bytes = (table.head().len() + table.tail().len()) as u64;
@@ -387,28 +145,20 @@ impl Disk {
         self,
         name: &str,
         lba_bytes: u32,
-        uuid: [u8; 16],
-    ) -> Result<Disk, DatasetError> {
+        uuid: Uuid,
+    ) -> Result<Disk<F>, DatasetError> {
         let partition = gpt::Partition {
             name: name.as_bytes(),
-            uuid: partition_uuid(uuid, 1),
+            uuid: identity::of_partition(uuid, 1),
             bytes: self.bytes,
         };
         let table = gpt::lay_out(table_lba(lba_bytes), uuid, &[partition])?;
         let mut disk = Disk {
             metadata_bytes: self.metadata_bytes,
             own: self.own,
-            ..Disk::default()
+            ..Disk::new()
         };
-        disk.put_own(0, table.head().len() as u64, Own::Bytes(table.head()));
-        for place in table.places() {
-            disk.partitions.push(Partition {
-                name: place.name.clone(),
-                first_byte: place.first_byte,
-                bytes: place.bytes,
-                padding_bytes: 0,
-            });
-        }
+        disk.put_head(&table);
         let first_byte = disk.partitions.first().map_or(0, |it| it.first_byte);
         for (at, bytes, what) in self.parts {
             disk.put(first_byte + at, bytes, what);
@@ -417,7 +167,7 @@ impl Disk {
         Ok(disk)
     }
 
-    fn put(&mut self, at: u64, bytes: u64, what: What) {
+    fn put(&mut self, at: u64, bytes: u64, what: What<F>) {
         self.parts.push((at, bytes, what));
     }
 
@@ -426,67 +176,109 @@ impl Disk {
         self.put(at, bytes, What::Own(self.own.len() - 1));
     }
 
+    fn put_head(&mut self, table: &gpt::Layout) {
+        let head = table.head();
+        self.put_own(0, head.len() as u64, Own::Bytes(head));
+        let partitions = table.places().iter().map(|place| Partition {
+            name: place.name.clone(),
+            first_byte: place.first_byte,
+            bytes: place.bytes,
+            padding_bytes: 0,
+        });
+        self.partitions = partitions.collect();
+    }
+
     fn put_tail(&mut self, table: &gpt::Layout) {
         let tail = table.tail();
         self.put_own(table.tail_offset(), tail.len() as u64, Own::Bytes(tail));
         self.bytes = table.disk_bytes();
     }
 
-    /// What no source has, to be written.
-    pub(crate) fn own(&self) -> &[Own] {
-        &self.own
-    }
-
-    /// All the bytes that views present and no source has, in the order in which [`extents`](Disk::extents) asks for them.
-    pub(crate) fn new_parts<'a>(&self, views: &'a [View]) -> Vec<&'a [u8]> {
-        let changed = self.parts.iter().filter_map(|(_, _, what)| match what {
-            What::File(file) => file.changed(views),
+    /// Its files that have bytes, in ascending order.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &F> {
+        self.parts.iter().filter_map(|(_, _, what)| match what {
+            What::File(content) => Some(content),
             What::Own(_) => None,
-        });
-        changed
-            .flat_map(Presentation::parts)
-            .filter_map(|part| match part {
-                Part::New(bytes) => Some(bytes.as_slice()),
-                _ => None,
-            })
-            .collect()
+        })
     }
 
-    /// Each part at its place, and zeros between.
-    pub(crate) fn extents(&self, written: &Written<'_>) -> Result<Vec<ExtentSpec>, DatasetError> {
-        let mut extents = Extents {
-            written,
-            list: Vec::new(),
-            position: 0,
-            new_position: 0,
-        };
+    /// Stores what no source has.
+    pub(crate) fn store_own(
+        &self,
+        writer: &mut Writer<FileOutput>,
+    ) -> Result<Vec<StreamIndex>, DatasetError> {
+        let stored = self.own.iter().map(|own| match own {
+            Own::Filesystem(layout) => store(writer, &mut layout.metadata()),
+            Own::Bytes(bytes) => store(writer, &mut bytes.as_slice()),
+        });
+        stored.collect()
+    }
+
+    /// Each part at its place, and zeros between: `own` is what [`store_own`](Disk::store_own) gave, and `put` adds the bytes of a file.
+    pub(crate) fn extents(
+        &self,
+        own: &[StreamIndex],
+        mut put: impl FnMut(&mut Extents, &F, u64) -> Result<(), DatasetError>,
+    ) -> Result<Vec<ExtentSpec>, DatasetError> {
+        let mut extents = Extents::default();
         for (at, bytes, what) in &self.parts {
-            extents.zeros_to(*at);
+            extents.zeros(at.saturating_sub(extents.position));
             match what {
                 What::Own(index) => {
-                    let stream = written.own.get(*index).copied();
                     let missing =
                         || DatasetError::refused("the disk", "has a part without a stream");
-                    extents
-                        .list
-                        .push(linear(stream.ok_or_else(missing)?, 0, *bytes));
-                    extents.position += bytes;
+                    let stream = own.get(*index).copied().ok_or_else(missing)?;
+                    extents.bytes(stream, 0, *bytes);
                 }
-                What::File(file) => extents.file(file, *bytes)?,
+                What::File(content) => put(&mut extents, content, *bytes)?,
             }
         }
-        extents.zeros_to(self.bytes);
+        extents.zeros(self.bytes.saturating_sub(extents.position));
         Ok(extents.list)
     }
 }
 
-/// The path that a file has on the disk, as the name of its partition.
-fn name_in_table(scan: &Scan, views: &[View], file: &Presented) -> Vec<u8> {
-    let entry = scan.entries.get(file.entry);
-    let path = entry.map(|entry| entry.path.as_slice()).unwrap_or_default();
-    match (views, views.get(file.view)) {
-        ([_], _) | (_, None) => path.to_vec(),
-        (_, Some(view)) => [view.name.as_bytes(), b"/", path].concat(),
+/// Stores bytes that no source has.
+pub(crate) fn store(
+    writer: &mut Writer<FileOutput>,
+    input: &mut (dyn Read + Send),
+) -> Result<StreamIndex, DatasetError> {
+    let chain = Chain::parse(OWN_CHAIN, ElementType::U8)
+        .map_err(|error| DatasetError::refused(OWN_CHAIN, error.to_string()))?;
+    let written = writer.add_stream(&StreamSpec::new(chain), input, &mut |_| {})?;
+    Ok(written.stream)
+}
+
+/// What a disk presents, one part behind the other.
+#[derive(Default)]
+pub(crate) struct Extents {
+    list: Vec<ExtentSpec>,
+    /// Presented bytes so far.
+    position: u64,
+}
+
+impl Extents {
+    /// What presents `bytes` bytes.
+    pub(crate) fn push(&mut self, extent: ExtentSpec, bytes: u64) {
+        self.list.push(extent);
+        self.position += bytes;
+    }
+
+    pub(crate) fn zeros(&mut self, bytes: u64) {
+        if bytes > 0 {
+            self.push(ExtentSpec::Zero { bytes }, bytes);
+        }
+    }
+
+    /// Bytes of a stream of bytes.
+    pub(crate) fn bytes(&mut self, stream: StreamIndex, first: u64, bytes: u64) {
+        let extent = ExtentSpec::Linear {
+            stream,
+            first_element: first,
+            elements: bytes,
+            view: ViewChain::identity(),
+        };
+        self.push(extent, bytes);
     }
 }
 
@@ -495,130 +287,5 @@ fn table_lba(lba_bytes: u32) -> gpt::LbaBytes {
         gpt::LbaBytes::B512
     } else {
         gpt::LbaBytes::B4096
-    }
-}
-
-/// A function of the disk's identity and the partition's number.
-fn partition_uuid(disk: [u8; 16], number: u64) -> [u8; 16] {
-    let mut hash = Sha256::new();
-    hash.update(b"xio partition uuid 1");
-    hash.update(disk);
-    hash.update(number.to_le_bytes());
-    version_8(hash.finalize().into())
-}
-
-fn linear(stream: StreamIndex, first_element: u64, elements: u64) -> ExtentSpec {
-    ExtentSpec::Linear {
-        stream,
-        first_element,
-        elements,
-        view: ViewChain::identity(),
-    }
-}
-
-struct Extents<'a> {
-    written: &'a Written<'a>,
-    list: Vec<ExtentSpec>,
-    /// Presented bytes so far.
-    position: u64,
-    /// New bytes so far.
-    new_position: u64,
-}
-
-impl Extents<'_> {
-    fn zeros_to(&mut self, end: u64) {
-        self.zeros(end.saturating_sub(self.position));
-    }
-
-    fn zeros(&mut self, bytes: u64) {
-        if bytes > 0 {
-            self.list.push(ExtentSpec::Zero { bytes });
-            self.position += bytes;
-        }
-    }
-
-    fn file(&mut self, file: &Presented, bytes: u64) -> Result<(), DatasetError> {
-        let Some(presentation) = file.changed(self.written.views) else {
-            return self.source(file.file, 0, bytes);
-        };
-        for part in presentation.parts() {
-            self.part(file.file, part)?;
-        }
-        Ok(())
-    }
-
-    fn part(&mut self, file: FileId, part: &Part) -> Result<(), DatasetError> {
-        match part {
-            Part::New(bytes) => {
-                let missing = || DatasetError::refused("the disk", "has no stream of new bytes");
-                let stream = self.written.new_bytes.ok_or_else(missing)?;
-                let len = bytes.len() as u64;
-                self.list.push(linear(stream, self.new_position, len));
-                self.new_position += len;
-                self.position += len;
-                Ok(())
-            }
-            Part::Zero { bytes } => {
-                self.zeros(*bytes);
-                Ok(())
-            }
-            Part::Source { offset, bytes } => self.source(file, *offset, *bytes),
-            Part::Converted {
-                offset,
-                elements,
-                stored,
-                presented,
-                ..
-            } => {
-                let view = ViewChain::parse(presented.name(), *stored);
-                let view = view.map_err(|error| {
-                    DatasetError::refused(format!("{stored} as {presented}:"), error.to_string())
-                })?;
-                let bytes = elements * stored.bytes() as u64;
-                for piece in self.written.storage.pieces(file, *offset, bytes) {
-                    if piece.element != *stored {
-                        let why = format!("is stored as {}, not as {stored}", piece.element);
-                        return Err(DatasetError::refused("a tensor", why));
-                    }
-                    let presented = presented.bytes() as u64;
-                    self.piece(&piece, view.clone(), presented)?;
-                }
-                Ok(())
-            }
-        }
-    }
-
-    fn source(&mut self, file: FileId, offset: u64, bytes: u64) -> Result<(), DatasetError> {
-        for piece in self.written.storage.pieces(file, offset, bytes) {
-            let width = piece.element.bytes() as u64;
-            self.piece(&piece, ViewChain::identity(), width)?;
-        }
-        Ok(())
-    }
-
-    fn piece(
-        &mut self,
-        piece: &Piece,
-        view: ViewChain,
-        presented_bytes: u64,
-    ) -> Result<(), DatasetError> {
-        let stream = self.written.streams.get(piece.stream).copied();
-        let stream = stream
-            .ok_or_else(|| DatasetError::refused("the disk", "has a run without a stream"))?;
-        let width = piece.element.bytes() as u64;
-        let inside = piece.first_byte % width + piece.bytes % width;
-        if inside != 0 {
-            let why = format!("begins or ends inside an element of {}", piece.element);
-            return Err(DatasetError::refused("a run of bytes", why));
-        }
-        let elements = piece.bytes / width;
-        self.list.push(ExtentSpec::Linear {
-            stream,
-            first_element: piece.first_byte / width,
-            elements,
-            view,
-        });
-        self.position += elements * presented_bytes;
-        Ok(())
     }
 }

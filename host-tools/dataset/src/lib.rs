@@ -12,7 +12,7 @@
 //! * [`Storage`] cuts files into runs of one element type and puts runs that are stored alike into one stream, whatever the number of files; or leaves
 //!   them where they are (mapped).
 //! * [`choose`] finds the chain of each kind of run where nobody names one; [`guess`] says what files without a header may be.
-//! * A [`Disk`] lays the views out as one filesystem; [`write`](Disk::write) makes the volume.
+//! * A [`Plan`] makes the volume: its disk has the views as one filesystem, or each file as a partition.
 //!
 //! * A [`Collection`] is the other way to a disk: what volumes present that exist already.
 //!
@@ -27,15 +27,19 @@ pub mod catalogue;
 pub mod choose;
 pub mod collect;
 mod disk;
+pub mod document;
 mod error;
 pub mod guess;
 mod hash;
+mod identity;
+mod items;
 pub mod make;
-pub mod manifest;
+mod manifest;
 pub mod measure;
 mod names;
 mod parallel;
 mod pattern;
+mod presented;
 mod scan;
 pub mod storage;
 pub mod survey;

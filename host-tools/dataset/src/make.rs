@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io::Read;
 use std::path::Path;
 
-use transforms::{Chain, ElementType};
+use volume::identity::Uuid;
 use volume::write::{
     FileOutput, Finished, Integrity, Options, Region, StreamSpec, ViewSpec, WriteError, Writer,
     Written,
@@ -12,17 +12,15 @@ use volume::write::{
 
 use crate::catalogue::Catalogue;
 use crate::collect::locator;
-use crate::disk::{self, Disk, Filesystem, Partition};
+use crate::disk::{self, Disk, Partition};
 use crate::manifest::{self, Manifest};
 use crate::measure::Measured;
-use crate::scan::{FileId, Scan};
+use crate::presented::{self, Presented};
+use crate::scan::Scan;
 use crate::storage::{self, Pieces, Storage};
 use crate::survey::Surveyed;
 use crate::view::View;
 use crate::{DatasetError, measure, parallel};
-
-/// What the metadata of the disk, and what views present beside their sources, are stored as: mostly zeros and names.
-const OWN_CHAIN: &str = "lz4";
 
 /// How the files lie on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,23 +117,23 @@ impl Plan<'_> {
         let manifest = manifest.to_json();
         let uuid = self.uuid(&digests, &measured);
         let disk = self.disk(uuid, &manifest)?;
-        let own = disk.own().iter();
-        let own: Vec<_> = own
-            .map(|own| Ok(own_stream(&mut writer, &mut own.reader())?.stream))
-            .collect::<Result<_, DatasetError>>()?;
-        let new_parts = disk.new_parts(self.views);
+        let own = disk.store_own(&mut writer)?;
+        let new_parts = presented::new_parts(&disk, self.views);
         let new_bytes = if new_parts.is_empty() {
             None
         } else {
-            Some(own_stream(&mut writer, &mut Slices(new_parts))?.stream)
+            Some(disk::store(&mut writer, &mut Slices(new_parts))?)
         };
         let indexes: Vec<_> = streams.iter().map(|stream| stream.stream).collect();
-        let extents = disk.extents(&disk::Written {
+        let mut written = presented::Written {
             views: self.views,
             storage: self.storage,
             streams: &indexes,
-            own: &own,
             new_bytes,
+            new_position: 0,
+        };
+        let extents = disk.extents(&own, |extents, file, bytes| {
+            written.put(extents, file, bytes)
         })?;
         let view = ViewSpec {
             name: self.name.clone(),
@@ -155,26 +153,26 @@ impl Plan<'_> {
     }
 
     /// A function of all that is presented.
-    fn uuid(&self, digests: &[[u8; 32]], measured: &[Changed]) -> [u8; 16] {
+    fn uuid(&self, digests: &[[u8; 32]], measured: &[Changed]) -> Uuid {
         let changed = measured
             .iter()
             .map(|it| ((it.view, it.entry), it.measured.sha256));
         let changed: HashMap<_, _> = changed.collect();
-        let digest_of = |view: usize, entry: usize, file: FileId| {
-            let source = || digests.get(file.0 as usize).copied().unwrap_or_default();
-            changed.get(&(view, entry)).copied().unwrap_or_else(source)
+        let digest_of = |file: &Presented| {
+            let source = || digests.get(file.file.0 as usize).copied();
+            let changed = changed.get(&(file.view, file.entry)).copied();
+            changed.or_else(source).unwrap_or_default()
         };
-        disk::uuid(self.scan, self.views, &digest_of, &self.label)
+        presented::uuid(self.scan, self.views, &self.label, digest_of)
     }
 
-    fn disk(&self, uuid: [u8; 16], manifest: &[u8]) -> Result<Disk, DatasetError> {
-        let lba_bytes = self.options.lba_bytes;
+    fn disk(&self, uuid: Uuid, manifest: &[u8]) -> Result<Disk<Presented>, DatasetError> {
+        let (scan, views, lba_bytes) = (self.scan, self.views, self.options.lba_bytes);
         if let Shape::Partitions { pad } = self.shape {
-            return Disk::of_partitions(self.scan, self.views, lba_bytes, uuid, pad);
+            return presented::partitions(scan, views, uuid, lba_bytes, pad);
         }
         let manifest = self.with_manifest.then_some(manifest);
-        let filesystem = Filesystem::new(self.scan, self.views, manifest)?;
-        let disk = filesystem.lay_out(uuid, &self.label, manifest)?;
+        let disk = presented::filesystem(scan, views, uuid, &self.label, manifest)?;
         if self.shape == Shape::Filesystem {
             return Ok(disk);
         }
@@ -318,15 +316,6 @@ pub(crate) struct Changed {
     pub(crate) entry: usize,
     pub(crate) bytes: u64,
     pub(crate) measured: Measured,
-}
-
-fn own_stream(
-    writer: &mut Writer<FileOutput>,
-    input: &mut (dyn Read + Send),
-) -> Result<Written, DatasetError> {
-    let chain = Chain::parse(OWN_CHAIN, ElementType::U8)
-        .map_err(|error| DatasetError::refused(OWN_CHAIN, error.to_string()))?;
-    Ok(writer.add_stream(&StreamSpec::new(chain), input, &mut |_| {})?)
 }
 
 /// Slices end to end.

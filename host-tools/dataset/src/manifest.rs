@@ -8,11 +8,10 @@ use sha2::{Digest, Sha256};
 use transforms::Loss;
 use volume::write::Written;
 
+use crate::document;
 use crate::make::{Changed, Plan};
 use crate::scan::Scan;
 
-/// The version of the document.
-const VERSION: u32 = 1;
 /// The volume holds no more than this of a manifest uncompressed; the disk has it all, compressed.
 const BLOB_BYTES_MAX: usize = 1 << 20;
 /// Of a manifest that is longer, the volume keeps lists of up to so many.
@@ -32,18 +31,13 @@ impl Manifest<'_> {
     /// The document, with an end of line.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let plan = self.plan;
-        let views = plan.views.iter().enumerate();
-        let document = json!({
-            "xio_manifest": VERSION,
-            "writer": plan.options.writer,
-            "lossy": plan.is_lossy(),
-            "sources": self.sources(plan.scan),
-            "streams": self.streams(),
-            "views": views.map(|(index, _)| self.view(index)).collect::<Vec<_>>(),
-        });
-        let mut text = serde_json::to_vec_pretty(&document).unwrap_or_default();
-        text.push(b'\n');
-        text
+        let views = (0..plan.views.len()).map(|index| self.view(index));
+        let lists = [
+            ("sources", self.sources(plan.scan)),
+            ("streams", self.streams()),
+            ("views", views.collect()),
+        ];
+        document::manifest(&plan.options.writer, plan.is_lossy(), lists)
     }
 
     fn sources(&self, scan: &Scan) -> Vec<Value> {
@@ -55,40 +49,20 @@ impl Manifest<'_> {
                 };
                 let file = scan.file(id)?;
                 let format = self.plan.catalogue.get(id)?.description.format;
-                Some(json!({
-                    "path": entry.shown(),
-                    "bytes": file.bytes,
-                    "sha256": hex(self.digests.get(id.0 as usize)?),
-                    "format": format.name(),
-                }))
+                let digest = self.digests.get(id.0 as usize)?;
+                let path = entry.shown();
+                Some(document::source(&path, file.bytes, digest, format.name()))
             })
             .collect()
     }
 
     fn streams(&self) -> Vec<Value> {
         let planned = self.plan.storage.streams.iter();
-        planned
-            .zip(self.streams)
-            .map(|(plan, written)| {
-                let steps = plan.stored.chain.steps().iter();
-                json!({
-                    "elements": written.elements,
-                    "type": plan.stored.chain.source().name(),
-                    "stored_chain": plan.stored.chain.to_string(),
-                    "steps": steps.map(|step| json!({
-                        "transform": step.id.0,
-                        "version": step.version,
-                        "parameter": step.parameter,
-                    })).collect::<Vec<_>>(),
-                    "stored_bytes": written.stored_bytes,
-                    "sha256": hex(&written.sha256),
-                    "range": written.proven.map(|range| json!({
-                        "min": range.min.to_string(),
-                        "max": range.max.to_string(),
-                    })),
-                })
-            })
-            .collect()
+        let streams = planned.zip(self.streams).map(|(plan, written)| {
+            let range = ("range", document::range(written.proven));
+            document::stream(&plan.stored.chain, written, range)
+        });
+        streams.collect()
     }
 
     fn view(&self, index: usize) -> Value {
@@ -106,38 +80,20 @@ impl Manifest<'_> {
                 "from": types.0.to_string(),
                 "to": types.1.to_string(),
                 "source_bytes": bytes,
-                "loss": losses.get(types).map(loss_json),
+                "loss": losses.get(types).map(document::loss),
             })).collect::<Vec<_>>(),
             "changed_files": measured.filter_map(|it| Some(json!({
                 "path": self.plan.scan.entries.get(it.entry)?.shown(),
                 "bytes": it.bytes,
-                "sha256": hex(&it.measured.sha256),
+                "sha256": document::hex(&it.measured.sha256),
                 "losses": it.measured.losses.iter().map(|((from, to), loss)| json!({
                     "from": from.name(),
                     "to": to.name(),
-                    "loss": loss_json(loss),
+                    "loss": document::loss(loss),
                 })).collect::<Vec<_>>(),
             }))).collect::<Vec<_>>(),
         })
     }
-}
-
-/// What rounding did to values. Errors are absolute, of numbers that are finite before and behind it.
-#[must_use]
-pub fn loss_json(loss: &Loss) -> Value {
-    json!({
-        "elements": loss.elements,
-        "largest_error": loss.largest_error(),
-        "rms_error": loss.rms_error(),
-        "worst": loss.worst.map(|worst| json!({
-            "source": worst.source,
-            "presented": worst.presented,
-        })),
-        "saturated": loss.saturated,
-        "vanished": loss.vanished,
-        "nans": loss.nans,
-        "infinities": loss.infinities,
-    })
 }
 
 /// What the volume holds of it, for whoever does not mount the disk: all of it, or where that is long, what is said of the whole.
@@ -146,7 +102,7 @@ pub(crate) fn for_a_blob(manifest: &[u8]) -> Vec<u8> {
         return manifest.to_vec();
     }
     let mut document: Value = serde_json::from_slice(manifest).unwrap_or_default();
-    let digest = hex(&Sha256::digest(manifest));
+    let digest = document::hex(&Sha256::digest(manifest));
     let Some(members) = document.as_object_mut() else {
         return Vec::new();
     };
@@ -161,9 +117,7 @@ pub(crate) fn for_a_blob(manifest: &[u8]) -> Vec<u8> {
     for view in views.into_iter().flatten() {
         shorten(view.get_mut("changed_files"));
     }
-    let mut text = serde_json::to_vec_pretty(&document).unwrap_or_default();
-    text.push(b'\n');
-    text
+    document::text(&document)
 }
 
 /// A long list becomes how many there are.
@@ -174,8 +128,4 @@ fn shorten(list: Option<&mut Value>) {
     {
         *list = json!({"count": count});
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use erofs::{Attributes, Time};
 use formats::ByteSource;
 
-use crate::DatasetError;
+use crate::{DatasetError, items};
 
 /// A file of the scan, in the order in which they were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,17 +32,13 @@ impl Entry {
     /// The last name of the path.
     #[must_use]
     pub fn name(&self) -> &[u8] {
-        let slash = self.path.iter().rposition(|&byte| byte == b'/');
-        self.path
-            .get(slash.map_or(0, |at| at + 1)..)
-            .unwrap_or_default()
+        items::split(&self.path).1
     }
 
     /// The path of the directory that it is in; empty for the root.
     #[must_use]
     pub fn parent(&self) -> &[u8] {
-        let slash = self.path.iter().rposition(|&byte| byte == b'/');
-        self.path.get(..slash.unwrap_or(0)).unwrap_or_default()
+        items::split(&self.path).0
     }
 
     /// The path for people: what is not UTF-8 is replaced.

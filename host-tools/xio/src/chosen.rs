@@ -2,6 +2,7 @@
 
 use dataset::choose::rule;
 use dataset::choose::{Access, Group, Trial, Wish, cost};
+use dataset::document;
 use printout::size::{Size, grouped, rounded};
 use printout::text_table::{Align, TextTable};
 use serde_json::{Value, json};
@@ -141,7 +142,7 @@ pub fn to_json(group: &Group, wish: &Wish, explain: bool) -> Value {
         "type": type_name(group),
         "runs": group.runs.len(),
         "elements": group.bytes / group.element.bytes() as u64,
-        "range": range_json(group),
+        "range": document::range(range(group)),
         "source_bytes": group.bytes,
         "stored_bytes": group.stored_bytes(group.bytes),
         "exact": group.is_exact(),
@@ -155,14 +156,6 @@ pub fn to_json(group: &Group, wish: &Wish, explain: bool) -> Value {
         members.insert("tried".to_owned(), trials.collect());
     }
     json
-}
-
-/// `{"min": "0", "max": "50256"}`, as text: 64 bits are more than JSON's readers take.
-pub fn range_json(group: &Group) -> Value {
-    range(group).map_or(
-        Value::Null,
-        |range| json!({"min": range.min.to_string(), "max": range.max.to_string()}),
-    )
 }
 
 fn trial_json(trial: &Trial, wish: &Wish) -> Value {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::anyhow;
+use dataset::document;
 use serde_json::json;
 use transforms::ElementType;
 use volume::identity::uuid_text;
@@ -18,7 +19,7 @@ use crate::disk;
 use crate::failure::Failure;
 use crate::figures::share;
 use crate::layout::Layout;
-use crate::pack::{WRITER, default_name, hex, rounded_rate, whole};
+use crate::pack::{WRITER, default_name, rounded_rate, whole};
 use crate::progress::Progress;
 use crate::stdout::print_line;
 use printout::size::grouped;
@@ -217,11 +218,8 @@ fn to_json(
                 "locator": input.locator.display().to_string(),
                 "bytes": file.bytes,
                 "elements": stream.elements,
-                "range": stream.proven.map(|range| json!({
-                    "min": range.min.to_string(),
-                    "max": range.max.to_string(),
-                })),
-                "sha256": hex(&file.sha256),
+                "range": document::range(stream.proven),
+                "sha256": document::hex(&file.sha256),
             })
         })
     });

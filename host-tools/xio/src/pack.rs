@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use dataset::manifest::loss_json;
+use dataset::document;
 use serde_json::json;
 use transforms::{Chain, ElementType, Loss, ViewChain};
 use volume::identity::uuid_text;
@@ -201,54 +201,38 @@ pub fn pack(plan: &Plan) -> Result<Finished, Failure> {
 /// What a view of rounded values says: where they come from, and what was lost.
 fn manifest(plan: &Plan, lossy: &[(&PathBuf, Passed, Written)]) -> Vec<u8> {
     let chain = &plan.spec.chain;
-    let from = chain.source().name();
     let mut whole = Loss::default();
     for (_, passed, _) in lossy {
         whole.append(&passed.loss);
     }
     let bytes: u64 = lossy.iter().map(|(_, passed, _)| passed.bytes).sum();
-    let document = json!({
-        "xio_manifest": 1,
-        "writer": WRITER,
-        "lossy": true,
-        "sources": lossy.iter().map(|(path, passed, stream)| json!({
-            "path": name(path),
-            "bytes": passed.bytes,
-            "sha256": hex(&stream.sha256),
-            "format": "raw elements",
-        })).collect::<Vec<_>>(),
-        "streams": lossy.iter().map(|(_, passed, stream)| json!({
-            "elements": stream.elements,
-            "type": from,
-            "stored_chain": chain.to_string(),
-            "steps": chain.steps().iter().map(|step| json!({
-                "transform": step.id.0,
-                "version": step.version,
-                "parameter": step.parameter,
-            })).collect::<Vec<_>>(),
-            "stored_bytes": stream.stored_bytes,
-            "sha256": hex(&stream.elements_sha256),
-            "loss": loss_json(&passed.loss),
-        })).collect::<Vec<_>>(),
-        "views": [{
-            "name": plan.name,
-            "changes": [{
-                "from": from,
-                "to": chain.to_string(),
-                "source_bytes": bytes,
-                "loss": loss_json(&whole),
-            }],
-            // What is presented is what the stream holds, whose digest it has.
-            "changed_files": lossy.iter().map(|(path, _, stream)| json!({
-                "path": name(path),
-                "bytes": stream.source_bytes,
-                "sha256": hex(&stream.elements_sha256),
-            })).collect::<Vec<_>>(),
-        }],
+    let sources = lossy.iter().map(|(path, passed, stream)| {
+        document::source(&name(path), passed.bytes, &stream.sha256, "raw elements")
     });
-    let mut text = serde_json::to_vec_pretty(&document).unwrap_or_default();
-    text.push(b'\n');
-    text
+    let streams = lossy.iter().map(|(_, passed, stream)| {
+        document::stream(chain, stream, ("loss", document::loss(&passed.loss)))
+    });
+    let view = json!({
+        "name": plan.name,
+        "changes": [{
+            "from": chain.source().name(),
+            "to": chain.to_string(),
+            "source_bytes": bytes,
+            "loss": document::loss(&whole),
+        }],
+        // What is presented is what the stream holds, whose digest it has.
+        "changed_files": lossy.iter().map(|(path, _, stream)| json!({
+            "path": name(path),
+            "bytes": stream.source_bytes,
+            "sha256": document::hex(&stream.elements_sha256),
+        })).collect::<Vec<_>>(),
+    });
+    let lists = [
+        ("sources", sources.collect()),
+        ("streams", streams.collect()),
+        ("views", vec![view]),
+    ];
+    document::manifest(WRITER, true, lists)
 }
 
 fn add_file(
@@ -358,11 +342,8 @@ fn to_json(plan: &Plan, finished: &Finished) -> serde_json::Value {
                 "source_bytes": stream.source_bytes,
                 "elements": stream.elements,
                 "stored_bytes": stream.stored_bytes,
-                "range": stream.proven.map(|range| json!({
-                    "min": range.min.to_string(),
-                    "max": range.max.to_string(),
-                })),
-                "sha256": hex(&stream.sha256),
+                "range": document::range(stream.proven),
+                "sha256": document::hex(&stream.sha256),
             })
         });
     json!({
@@ -373,9 +354,4 @@ fn to_json(plan: &Plan, finished: &Finished) -> serde_json::Value {
         "stored_chain": plan.spec.chain.to_string(),
         "streams": streams.collect::<Vec<_>>(),
     })
-}
-
-/// Hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

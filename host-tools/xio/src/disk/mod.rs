@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use dataset::choose::{self, Choices};
 use dataset::{
-    Catalogue, DatasetError, Made, Names, Plan, Run, Runs, Scan, Storage, Surveyed, View,
+    Catalogue, DatasetError, Made, Names, Plan, Run, Runs, Scan, Storage, Surveyed, View, document,
 };
 use serde_json::json;
 use volume::identity::uuid_text;
@@ -20,7 +20,7 @@ use crate::chosen;
 use crate::cli;
 use crate::failure::Failure;
 use crate::figures::ratio;
-use crate::pack::{WRITER, available_threads, default_name, hex};
+use crate::pack::{WRITER, available_threads, default_name};
 use crate::progress::Progress;
 use crate::stdout::{print, print_line};
 use printout::size::grouped;
@@ -317,7 +317,7 @@ impl Request<'_> {
                 "stored_chain": plan.stored.chain.to_string(),
                 "source_bytes": stream.source_bytes,
                 "stored_bytes": stream.stored_bytes,
-                "sha256": hex(&stream.sha256),
+                "sha256": document::hex(&stream.sha256),
             })
         });
         let views = plan.views.iter().map(|view| {

@@ -4,6 +4,7 @@ mod manifest;
 
 use std::path::Path;
 
+use dataset::document;
 use serde_json::{Value, json};
 use volume::Volume;
 use volume::format::{ChainIndex, ChainUse, Extent, Layout, Mapping, Stream, Table, TableKind};
@@ -427,11 +428,7 @@ fn stream_json(stream: &Stream) -> Value {
             Layout::Unframed { .. } => None,
         },
         "integrity": integrity(stream),
-        // As text: they may lie beyond what a JSON reader holds exactly.
-        "range": stream.proven.map(|range| json!({
-            "min": range.min.to_string(),
-            "max": range.max.to_string(),
-        })),
-        "sha256": stream.digest.map(|digest| crate::pack::hex(&digest)),
+        "range": document::range(stream.proven),
+        "sha256": stream.digest.map(|digest| document::hex(&digest)),
     })
 }

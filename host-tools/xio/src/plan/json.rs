@@ -1,5 +1,6 @@
 //! The plan as one JSON object.
 
+use dataset::document;
 use serde_json::{Value, json};
 
 use super::places::Place;
@@ -57,7 +58,7 @@ fn part(part: &Part<'_>) -> Value {
     json!({
         "type": chosen::type_name(group),
         "elements": part.bytes / group.element.bytes() as u64,
-        "range": chosen::range_json(group),
+        "range": document::range(chosen::range(group)),
         "source_bytes": part.bytes,
         "stored_bytes": group.stored_bytes(part.bytes),
         "exact": group.is_exact(),
