@@ -514,11 +514,7 @@ fn what_cannot_be_mounted_says_what_to_do() {
         "v.xio: Not a directory (os error 20)",
         &["mount", "v.xio", "v.xio"],
     );
-    folder.done(["unpack", "v.xio", "-o", "disk.img"]);
-    let mut disk = folder.read("disk.img");
-    disk[1024 + 44] ^= 1;
-    folder.write("disk.img", &disk);
-    folder.done(["pack", "disk.img", "--dtype", "u8", "-o", "wrong.xio"]);
+    folder.spoil_disk(|disk| disk[1024 + 44] ^= 1);
     fs::create_dir(folder.path("m")).unwrap();
     let wrong = folder.xio(["mount", "wrong.xio", "m"]);
     assert_eq!(wrong.status, 1);

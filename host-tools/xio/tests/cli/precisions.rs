@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use super::support::Folder;
+use super::support::{Folder, sha256};
 
 fn formats(name: &str) -> PathBuf {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/formats");
@@ -111,12 +111,6 @@ fn a_directory_for_each_precision_over_one_stored_stream() {
             assert_eq!(source["sha256"], sha256(&folder.read(&path)), "{path}");
         }
     }
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    use sha2::{Digest, Sha256};
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]
@@ -311,50 +305,4 @@ fn what_was_lost_is_told() {
         "f16 rounds, and what a disk stores are the sources' exact bytes: present them rounded, with --present-as",
         &["pack", "d", "--as", "x.bin=f32", "--store-as", "f16", "-o", "w.xio"],
     );
-}
-
-#[test]
-fn elements_may_be_stored_rounded_and_the_view_says_so() {
-    let folder = Folder::new();
-    let values: Vec<u8> = (0..5000u16)
-        .flat_map(|n| (f32::from(n) / 7.0).to_le_bytes())
-        .collect();
-    folder.write("a.bin", &values);
-    let arguments = [
-        "pack",
-        "a.bin",
-        "--dtype",
-        "f32",
-        "--store-as",
-        "bf16+lz4",
-        "-o",
-        "v.xio",
-    ];
-    folder.done(arguments);
-    folder.done(["verify", "v.xio"]);
-    folder.done(["unpack", "v.xio", "-o", "b.bin"]);
-    // bf16 is the upper half of an f32: rounded to nearest even, by hand.
-    let rounded: Vec<u8> = values
-        .chunks(4)
-        .flat_map(|value| {
-            let bits = u32::from_le_bytes(value.try_into().unwrap());
-            let odd = bits >> 16 & 1;
-            ((bits + 0x7FFF + odd) & 0xFFFF_0000).to_le_bytes()
-        })
-        .collect();
-    assert!(folder.read("b.bin") == rounded);
-    let inspected: serde_json::Value =
-        serde_json::from_str(&folder.done(["inspect", "v.xio", "--json"])).unwrap();
-    let view = &inspected["views"][0];
-    assert_eq!(view["lossy"], true);
-    let manifest = &view["manifest"];
-    assert_eq!(manifest["sources"][0]["sha256"], sha256(&values));
-    assert_eq!(
-        manifest["views"][0]["changed_files"][0]["sha256"],
-        sha256(&rounded)
-    );
-    let error = manifest["views"][0]["changes"][0]["loss"]["largest_error"]
-        .as_f64()
-        .unwrap();
-    assert!(error > 0.0 && error <= 714.3 / 256.0, "{error}");
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 
 /// The program.
@@ -86,6 +87,15 @@ impl Folder {
         ran.stdout
     }
 
+    /// Makes `wrong.xio` of `v.xio`: a volume that is whole, of a disk that `change` was at.
+    pub fn spoil_disk(&self, change: impl FnOnce(&mut [u8])) {
+        self.done(["unpack", "v.xio", "-o", "disk.img"]);
+        let mut disk = self.read("disk.img");
+        change(&mut disk);
+        self.write("disk.img", &disk);
+        self.done(["pack", "disk.img", "--dtype", "u8", "-o", "wrong.xio"]);
+    }
+
     /// As [`xio`](Self::xio), which must fail with this status and say exactly this, in one line.
     pub fn fails(&self, status: i32, error: &str, arguments: &[&str]) {
         let ran = self.xio(arguments);
@@ -96,6 +106,12 @@ impl Folder {
             "{arguments:?}"
         );
     }
+}
+
+/// In hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Numbers that are the same each time.
