@@ -1,5 +1,7 @@
 //! What is to be on the disk: directories, files and symbolic links, without their payload.
 
+use std::time::{Duration, SystemTime};
+
 use crate::error::{ErofsError, shown};
 use crate::limits::{INODES_MAX, NAME_BYTES_MAX, TARGET_BYTES_MAX};
 use crate::raw::MODE_PERMISSIONS;
@@ -11,6 +13,20 @@ pub struct Time {
     pub seconds: i64,
     /// From 0 to 999,999,999, to be added.
     pub nanoseconds: u32,
+}
+
+impl Time {
+    /// `None` beyond what the system can say.
+    #[must_use]
+    pub fn to_system(self) -> Option<SystemTime> {
+        let seconds = Duration::from_secs(self.seconds.unsigned_abs());
+        let whole = if self.seconds < 0 {
+            SystemTime::UNIX_EPOCH.checked_sub(seconds)
+        } else {
+            SystemTime::UNIX_EPOCH.checked_add(seconds)
+        };
+        whole?.checked_add(Duration::from_nanos(self.nanoseconds.into()))
+    }
 }
 
 /// What an inode holds besides its content.

@@ -3,10 +3,10 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use erofs::limits::{BLOCK_BYTES, NAME_BYTES_MAX};
-use erofs::{ErofsError, Kind, Time};
+use erofs::{ErofsError, Kind};
 use fuser::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
@@ -68,20 +68,9 @@ fn file_type(kind: Kind) -> FileType {
     }
 }
 
-fn moment(time: Time) -> SystemTime {
-    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 {
-        SystemTime::UNIX_EPOCH.checked_sub(seconds)
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(seconds)
-    };
-    let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
-    let moment = whole.and_then(|whole| whole.checked_add(nanoseconds));
-    moment.unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
 fn attributes(node: &Node) -> FileAttr {
-    let modified = moment(node.attributes.modified);
+    let modified = node.attributes.modified.to_system();
+    let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
     FileAttr {
         ino: INodeNo(node.number),
         size: node.bytes,

@@ -34,4 +34,5 @@ mod session;
 pub use error::MountError;
 pub use files::{Content, OneFile};
 pub use medium::{Medium, ReadFailure};
+pub use metadata_cache::MetadataCache;
 pub use session::{Mounted, Options, Unmounter};

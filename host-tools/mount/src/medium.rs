@@ -28,3 +28,5 @@ impl fmt::Display for ReadFailure {
         f.write_str(&self.why)
     }
 }
+
+impl std::error::Error for ReadFailure {}

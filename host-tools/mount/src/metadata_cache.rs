@@ -10,9 +10,9 @@ use erofs::limits::BLOCK_BYTES;
 use crate::limits::{PAGE_BYTES, PAGES_MAX};
 use crate::medium::Medium;
 
-/// A reader of blocks; a clone shares what is kept.
+/// A reader of a disk's blocks; a clone shares what is kept. Where the medium does not read, its errors hold a [`ReadFailure`](crate::ReadFailure).
 #[derive(Clone)]
-pub(crate) struct MetadataCache {
+pub struct MetadataCache {
     medium: Arc<dyn Medium>,
     pages: Arc<Mutex<Pages>>,
 }
@@ -45,7 +45,9 @@ impl Pages {
 }
 
 impl MetadataCache {
-    pub(crate) fn new(medium: Arc<dyn Medium>) -> MetadataCache {
+    /// Of this medium.
+    #[must_use]
+    pub fn new(medium: Arc<dyn Medium>) -> MetadataCache {
         MetadataCache {
             medium,
             pages: Arc::default(),
@@ -62,7 +64,7 @@ impl MetadataCache {
         let bytes = self.medium.bytes().saturating_sub(at).min(PAGE_BYTES);
         let mut page = vec![0; usize::try_from(bytes).unwrap_or(0)];
         let read = self.medium.read(at, &mut page);
-        read.map_err(|failure| io::Error::other(failure.why))?;
+        read.map_err(io::Error::other)?;
         let page: Page = page.into();
         self.lock().put(number, page.clone());
         Ok(page)

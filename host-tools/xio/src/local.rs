@@ -12,9 +12,6 @@ use crate::tag::Tagged;
 /// Memory of a reader's cache: chunks are read in order, so little is worth keeping.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// A reader with the files that it reads.
-pub type OwnedReader = Reader<Files>;
-
 /// An open volume and the files that its stored bytes are in.
 pub struct LocalVolume {
     /// Where it is, which a tag may have said.
@@ -59,11 +56,6 @@ impl LocalVolume {
             files,
             store_bytes,
         })
-    }
-
-    /// The one reader of a volume that is read by one thread.
-    pub fn into_reader(self) -> OwnedReader {
-        Reader::new(self.volume, self.files, CACHE_BYTES)
     }
 
     /// Something to read presented bytes with: one for each thread.

@@ -18,7 +18,7 @@ use signal_hook::{flag, low_level};
 
 use crate::cli;
 use crate::failure::Failure;
-use crate::medium::Source;
+use crate::medium::{Source, of_read};
 use crate::stdout::print_line;
 
 /// Time for what is open to be closed, once the mount was taken away.
@@ -65,10 +65,7 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
 fn failure(arguments: &cli::Mount, error: MountError) -> Failure {
     match error {
         MountError::Disk(_) => Failure::data(error).about(&arguments.source),
-        MountError::Medium(failure) if failure.is_damage => {
-            Failure::data(anyhow!("{failure}")).about(&arguments.source)
-        }
-        MountError::Medium(_) => Failure::system(error).about(&arguments.source),
+        MountError::Medium(failure) => of_read(&failure).about(&arguments.source),
         MountError::Folder { .. } | MountError::Stale(_) | MountError::NotEmpty(_) => {
             Failure::usage(error)
         }

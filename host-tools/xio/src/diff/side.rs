@@ -7,20 +7,15 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use erofs::limits::BLOCK_BYTES;
-use erofs::{Attributes, ErofsError, Image, Inode, Kind, ReadBlocks, Time, Walk};
-use mount::{Medium, ReadFailure};
+use erofs::{Attributes, ErofsError, Image, Inode, Kind, Time, Walk};
+use mount::{Medium, MetadataCache};
 
 use crate::failure::Failure;
-use crate::medium::Source;
+use crate::medium::{self, Source};
 
-/// Time for which a lost connection is made again.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// Bytes of metadata that are fetched at a time.
-const AHEAD_BYTES: usize = 64 << 10;
 /// What a disk says of itself; a copy of the disk has it too.
 const OWN_FOLDER: &[u8] = b".xio";
 
@@ -61,7 +56,7 @@ impl Side {
         if !text.contains("://") && Path::new(text).is_dir() {
             return Ok(Side::Folder(PathBuf::from(text)));
         }
-        let source = Source::open(text, allow_sources, PATIENCE)?;
+        let source = Source::open(text, allow_sources, medium::PATIENCE)?;
         Ok(Side::Source(text.to_owned(), source))
     }
 
@@ -146,18 +141,13 @@ impl Reading<'_> {
                 for (at, part) in [(blocks.0 + from, first), (tail.0 + behind, last)] {
                     if !part.is_empty() {
                         let read = medium.read(at, part);
-                        read.map_err(|failure| of_medium(&failure).about(name))?;
+                        read.map_err(|failure| medium::of_read(&failure).about(name))?;
                     }
                 }
                 Ok(())
             }
         }
     }
-}
-
-/// Why a medium does not read.
-pub fn of_medium(failure: &ReadFailure) -> Failure {
-    Failure::system(anyhow!("{failure}"))
 }
 
 fn of_folder(root: &Path) -> Result<BTreeMap<Vec<u8>, Item>, Failure> {
@@ -234,58 +224,22 @@ impl Item {
     }
 }
 
-fn of_disk(medium: Arc<dyn Medium>) -> Result<Option<BTreeMap<Vec<u8>, Item>>, Failure> {
-    let blocks = medium.bytes() / BLOCK_BYTES as u64;
-    let metadata = Metadata64 {
-        medium,
-        bytes: Vec::new(),
-        at: 0,
-    };
-    let wrong = |error: ErofsError| Failure::data(error);
-    let mut image = match Image::open(metadata, blocks) {
+fn of_disk(disk: Arc<dyn Medium>) -> Result<Option<BTreeMap<Vec<u8>, Item>>, Failure> {
+    let blocks = disk.bytes() / BLOCK_BYTES as u64;
+    let mut image = match Image::open(MetadataCache::new(disk), blocks) {
         Ok(image) => image,
         Err(ErofsError::NotErofs { .. }) => return Ok(None),
-        Err(error) => return Err(wrong(error)),
+        Err(error) => return Err(medium::of_erofs(error)),
     };
-    let root = image.root().map_err(wrong)?;
+    let root = image.root().map_err(medium::of_erofs)?;
     let mut items = BTreeMap::from([(Vec::new(), Item::of_disk(&root, Vec::new()))]);
     let mut walk = Walk::new();
-    while let Some(visit) = walk.next(&mut image).map_err(wrong)? {
+    while let Some(visit) = walk.next(&mut image).map_err(medium::of_erofs)? {
         let target = match visit.inode.kind {
-            Kind::Symlink => image.target(&visit.inode).map_err(wrong)?,
+            Kind::Symlink => image.target(&visit.inode).map_err(medium::of_erofs)?,
             _ => Vec::new(),
         };
         items.insert(visit.path, Item::of_disk(&visit.inode, target));
     }
     Ok(Some(items))
-}
-
-/// Metadata, 64 KiB at a time.
-struct Metadata64 {
-    medium: Arc<dyn Medium>,
-    bytes: Vec<u8>,
-    at: u64,
-}
-
-impl ReadBlocks for Metadata64 {
-    fn read_block(&mut self, block: u32, into: &mut [u8; BLOCK_BYTES]) -> std::io::Result<()> {
-        let at = u64::from(block) * BLOCK_BYTES as u64;
-        let held = |it: &Metadata64| {
-            let from = usize::try_from(at.checked_sub(it.at)?).ok()?;
-            Some(from..from.checked_add(BLOCK_BYTES)?)
-        };
-        if held(self).is_none_or(|range| self.bytes.get(range).is_none()) {
-            let left = usize::try_from(self.medium.bytes().saturating_sub(at));
-            let bytes = left.map_or(AHEAD_BYTES, |left| left.min(AHEAD_BYTES));
-            self.bytes.resize(bytes, 0);
-            self.at = at;
-            if let Err(failure) = self.medium.read(at, &mut self.bytes) {
-                self.bytes.clear();
-                return Err(std::io::Error::other(failure.why));
-            }
-        }
-        let bytes = held(self).and_then(|range| self.bytes.get(range));
-        into.copy_from_slice(bytes.ok_or(std::io::ErrorKind::UnexpectedEof)?);
-        Ok(())
-    }
 }

@@ -7,13 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use erofs::{Attributes, Time};
+use anyhow::anyhow;
+use erofs::{Attributes, ErofsError, Time};
 use initiator::Url;
-use mount::{Medium, OneFile};
+use mount::{Medium, OneFile, ReadFailure};
 
 use crate::failure::Failure;
 pub use namespace::NamespaceMedium;
 pub use volume::VolumeMedium;
+
+/// Time for which a lost connection is made again, where nobody says.
+pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A source that is open.
 pub enum Source {
@@ -77,5 +81,26 @@ impl Source {
         if let Source::Namespace(namespace) = self {
             namespace.close();
         }
+    }
+}
+
+/// Why bytes cannot be had.
+pub fn of_read(failure: &ReadFailure) -> Failure {
+    let why = anyhow!("{failure}");
+    match failure.is_damage {
+        true => Failure::data(why),
+        false => Failure::system(why),
+    }
+}
+
+/// What is wrong with a filesystem are its data, but for a medium that does not read.
+pub fn of_erofs(error: ErofsError) -> Failure {
+    let ErofsError::Read { error: said, .. } = &error else {
+        return Failure::data(error);
+    };
+    let read = said.get_ref().and_then(|it| it.downcast_ref());
+    match read {
+        Some(failure) => of_read(failure),
+        None => Failure::system(error),
     }
 }

@@ -6,11 +6,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::process::Child;
+use std::thread;
 
 use erofs::{Image, Kind, Walk};
 
+use super::relay::Relay;
 use super::served::{NQN, Target};
-use super::support::{Folder, Random};
+use super::support::{Folder, Random, xio};
 
 const BLOCK: u64 = 4096;
 
@@ -237,6 +240,90 @@ fn a_disk_that_is_wrong_is_not_copied() {
         folder.names(),
         ["dataset", "disk.img", "v.xio", "wrong.xio"]
     );
+}
+
+/// Token ids in files that are stored as they are.
+fn plain_files(folder: &Folder) {
+    fs::create_dir(folder.path("d")).unwrap();
+    let mut random = Random::new(7);
+    for name in ["d/a.bin", "d/b.bin"] {
+        let bytes: Vec<u8> = (0..1_000_000)
+            .flat_map(|_| random.next().to_le_bytes())
+            .collect();
+        folder.write(name, &bytes);
+    }
+    let pack = [
+        "pack",
+        "d",
+        "--store-as",
+        "none",
+        "--no-manifest",
+        "-o",
+        "v.xio",
+    ];
+    folder.done(pack);
+}
+
+/// The stored bytes are wrong: the copy ends, with the same status from the volume and from a target.
+#[test]
+fn damaged_bytes_are_not_copied() {
+    let folder = Folder::new();
+    plain_files(&folder);
+    let mut volume = folder.read("v.xio");
+    let place = folder.read("d/b.bin")[800_000..800_064].to_vec();
+    let at = volume.windows(64).position(|window| window == place);
+    volume[at.unwrap()] ^= 1;
+    folder.write("v.xio", &volume);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    for (source, why) in [
+        ("v.xio", "checksum mismatch"),
+        (&target.url(""), "Unrecovered Read Error"),
+    ] {
+        let ran = folder.xio(["cp", source, "no"]);
+        assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
+        assert!(
+            ran.stderr.starts_with(&format!("error: {source}: ")),
+            "{}",
+            ran.stderr
+        );
+        assert!(ran.stderr.contains(why), "{}", ran.stderr);
+        assert_eq!(folder.names(), ["d", "v.xio"]);
+    }
+}
+
+/// Connections are cut while files are copied: every byte still comes.
+#[test]
+fn a_copy_outlives_lost_connections() {
+    let folder = Folder::new();
+    plain_files(&folder);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    let relay = Relay::start();
+    relay.lead(Some(target.address));
+    let url = format!("nvme+tcp://{}/{NQN}", relay.address);
+    let mut copy = xio()
+        .current_dir(folder.path(""))
+        .args(["cp", &url, "copied"])
+        .spawn()
+        .unwrap();
+    let is_copying = || {
+        folder
+            .names()
+            .iter()
+            .any(|name| name.starts_with(".xio-cp-"))
+    };
+    let is_running = |copy: &mut Child| copy.try_wait().unwrap().is_none();
+    // From here on it is connected.
+    while !is_copying() && is_running(&mut copy) {
+        thread::yield_now();
+    }
+    let mut cut = 0;
+    while cut < 3 && is_running(&mut copy) {
+        cut += relay.lead(Some(target.address));
+        thread::yield_now();
+    }
+    assert!(copy.wait().unwrap().success());
+    assert!(cut > 0);
+    assert!(of_copy(&folder.path("copied")) == of_copy(&folder.path("d")));
 }
 
 #[test]

@@ -1,22 +1,22 @@
 //! `xio cp`: the files of a mountable disk into a folder, without a mount and without root.
 
-mod disk;
-
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
 
+use ::mount::{Medium, MetadataCache};
 use anyhow::anyhow;
-use erofs::{Attributes, ErofsError, Image, Inode, Kind, Walk};
+use erofs::limits::BLOCK_BYTES;
+use erofs::{Attributes, Image, Inode, Kind, Walk};
 
 use crate::cli;
 use crate::failure::Failure;
+use crate::medium::{self, Source};
 use crate::progress::Progress;
 use crate::stdout::print_line;
-use disk::Disk;
 use printout::size::grouped;
 
 /// Bytes that are read at a time.
@@ -35,16 +35,20 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         Some(above) if above != Path::new("") => above,
         _ => Path::new("."),
     };
-    let mut disk = Disk::open(&arguments.source, &arguments.allow_sources)?;
+    let source = Source::open(
+        &arguments.source,
+        &arguments.allow_sources,
+        medium::PATIENCE,
+    )?;
     // Complete before it has its name.
     let partial = tempfile::Builder::new()
         .prefix(".xio-cp-")
         .tempdir_in(above)
         .map_err(|error| Failure::io("writing into", above, error))?;
     let root = partial.path().join("root");
-    let copied = copy_all(&mut disk, &root);
+    let copied = copy_all(&source.medium(), &root);
     let copied = copied.map_err(|failure| failure.about(&arguments.source))?;
-    disk.close()?;
+    source.close();
     fs::rename(&root, folder).map_err(|error| Failure::io("writing", folder, error))?;
     finish_folder(folder, &copied.root)?;
     print_line(format_args!(
@@ -66,13 +70,13 @@ struct Copied {
 }
 
 /// Everything but the attributes of the root itself: a folder that may not be written to cannot be moved.
-fn copy_all(disk: &mut Disk, root: &Path) -> Result<Copied, Failure> {
+fn copy_all(disk: &Arc<dyn Medium>, root: &Path) -> Result<Copied, Failure> {
     let progress = Progress::start("copying", None);
     let listed = make_names(disk, root)?;
     let mut bytes = 0;
     let mut piece = vec![0; PIECE_BYTES];
     for (path, inode) in &listed.files {
-        copy_file(disk, path, inode, &mut piece)?;
+        copy_file(&**disk, path, inode, &mut piece)?;
         bytes += inode.bytes;
         progress.set(bytes);
     }
@@ -107,22 +111,16 @@ struct Listed {
 }
 
 /// Makes folders and symbolic links. Files are only listed, so that what follows reads payload alone.
-fn make_names(disk: &mut Disk, root: &Path) -> Result<Listed, Failure> {
-    walk_into(disk, root).map_err(|stopped| match stopped {
-        Stopped::Disk(error) => disk.take_failure().unwrap_or_else(|| of_disk(error)),
-        Stopped::Folder(failure) => failure,
-    })
-}
-
-fn walk_into(disk: &mut Disk, root: &Path) -> Result<Listed, Stopped> {
+fn make_names(disk: &Arc<dyn Medium>, root: &Path) -> Result<Listed, Failure> {
     let mut listed = Listed::default();
-    let blocks = disk.blocks();
-    let mut image = Image::open(disk, blocks)?;
-    let attributes = image.root()?.attributes;
+    let blocks = disk.bytes() / BLOCK_BYTES as u64;
+    let mut image =
+        Image::open(MetadataCache::new(disk.clone()), blocks).map_err(medium::of_erofs)?;
+    let attributes = image.root().map_err(medium::of_erofs)?.attributes;
     make(fs::create_dir(root), root)?;
     listed.folders.push((root.to_owned(), attributes));
     let mut walk = Walk::new();
-    while let Some(visit) = walk.next(&mut image)? {
+    while let Some(visit) = walk.next(&mut image).map_err(medium::of_erofs)? {
         // Its names are checked: each is one name, and leads nowhere but down.
         let path = root.join(OsStr::from_bytes(&visit.path));
         let inode = visit.inode;
@@ -132,7 +130,7 @@ fn walk_into(disk: &mut Disk, root: &Path) -> Result<Listed, Stopped> {
                 listed.folders.push((path, inode.attributes));
             }
             Kind::Symlink => {
-                let target = image.target(&inode)?;
+                let target = image.target(&inode).map_err(medium::of_erofs)?;
                 make(symlink(OsStr::from_bytes(&target), &path), &path)?;
                 listed.links += 1;
             }
@@ -142,35 +140,20 @@ fn walk_into(disk: &mut Disk, root: &Path) -> Result<Listed, Stopped> {
     Ok(listed)
 }
 
-/// Which side ended a walk.
-enum Stopped {
-    Disk(ErofsError),
-    Folder(Failure),
+fn make(made: std::io::Result<()>, path: &Path) -> Result<(), Failure> {
+    made.map_err(|error| Failure::io("writing", path, error))
 }
 
-impl From<ErofsError> for Stopped {
-    fn from(error: ErofsError) -> Stopped {
-        Stopped::Disk(error)
-    }
-}
-
-fn make(made: std::io::Result<()>, path: &Path) -> Result<(), Stopped> {
-    made.map_err(|error| Stopped::Folder(Failure::io("writing", path, error)))
-}
-
-/// What can be wrong with a filesystem is its data, but for a medium that does not read.
-fn of_disk(error: ErofsError) -> Failure {
-    match error {
-        ErofsError::Read { .. } => Failure::system(error),
-        other => Failure::data(other),
-    }
-}
-
-fn copy_file(disk: &mut Disk, path: &Path, inode: &Inode, piece: &mut [u8]) -> Result<(), Failure> {
+fn copy_file(
+    disk: &dyn Medium,
+    path: &Path,
+    inode: &Inode,
+    piece: &mut [u8],
+) -> Result<(), Failure> {
     let failed = |error| Failure::io("writing", path, error);
     let file = File::create_new(path).map_err(failed)?;
     let payload = &inode.payload;
-    let first = u64::from(payload.first_block) * erofs::limits::BLOCK_BYTES as u64;
+    let first = u64::from(payload.first_block) * BLOCK_BYTES as u64;
     let runs = [
         (first, payload.bytes),
         (payload.tail_offset, payload.tail_bytes as u64),
@@ -182,7 +165,8 @@ fn copy_file(disk: &mut Disk, path: &Path, inode: &Inode, piece: &mut [u8]) -> R
             let wanted =
                 usize::try_from(bytes - from).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
             let piece = &mut piece[..wanted];
-            disk.read(at + from, piece)?;
+            let read = disk.read(at + from, piece);
+            read.map_err(|failure| medium::of_read(&failure))?;
             file.write_all_at(piece, done).map_err(failed)?;
             from += wanted as u64;
             done += wanted as u64;
@@ -193,15 +177,7 @@ fn copy_file(disk: &mut Disk, path: &Path, inode: &Inode, piece: &mut [u8]) -> R
 
 /// Permissions and time.
 fn finish(file: &File, attributes: &Attributes) -> std::io::Result<()> {
-    let time = attributes.modified;
-    let seconds = Duration::from_secs(time.seconds.unsigned_abs());
-    let whole = if time.seconds < 0 {
-        SystemTime::UNIX_EPOCH.checked_sub(seconds)
-    } else {
-        SystemTime::UNIX_EPOCH.checked_add(seconds)
-    };
-    let nanoseconds = Duration::from_nanos(time.nanoseconds.into());
-    if let Some(modified) = whole.and_then(|whole| whole.checked_add(nanoseconds)) {
+    if let Some(modified) = attributes.modified.to_system() {
         file.set_modified(modified)?;
     }
     let permissions = u32::from(attributes.permissions & PERMISSIONS);
