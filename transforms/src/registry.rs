@@ -29,9 +29,9 @@ pub struct Step {
 
 /// Every transform of this program.
 pub(crate) static REGISTRY: &[Kind] = &[
-    Kind::Element(&codecs::integer::Integer),
+    Kind::Element(&codecs::integer::INTEGER),
     Kind::Element(&codecs::bitpack::Bitpack),
-    Kind::Element(&codecs::float::Float),
+    Kind::Element(&codecs::float::FLOAT),
     Kind::Block(&codecs::shuffle::Shuffle),
     Kind::Block(&codecs::lz4::Lz4),
     Kind::Block(&codecs::lz4::Lz4Hc),

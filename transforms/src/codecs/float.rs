@@ -5,16 +5,19 @@
 //! numbers are kept. A NaN keeps its sign and the upper bits of its payload and becomes quiet (section 6.2.3). Widening keeps a NaN's bits, the
 //! quiet bit among them.
 
-use crate::TransformError;
 use crate::codecs::typed::Typed;
 use crate::element::{ElementType, Packing};
-use crate::registry::{Descriptor, ElementTransform, Layout, Parameter, Transform, TransformId};
+use crate::registry::{Descriptor, Layout, Parameter, TransformId};
 
 /// The number on the volume.
 pub const ID: TransformId = TransformId(3);
 
-/// The step named by its target type; the parameter is the type's code.
-pub struct Float;
+/// The step.
+pub static FLOAT: Typed = Typed {
+    descriptor: &DESCRIPTOR,
+    types: &ElementType::FLOATS,
+    output,
+};
 
 static DESCRIPTOR: Descriptor = Descriptor {
     id: ID,
@@ -25,45 +28,16 @@ static DESCRIPTOR: Descriptor = Descriptor {
     summary: "rounds floating point to a narrower type, to nearest even; a view may also widen it, exactly",
 };
 
-static TYPED: Typed = Typed {
-    descriptor: &DESCRIPTOR,
-    types: &ElementType::FLOATS,
-};
-
-impl Transform for Float {
-    fn descriptor(&self) -> &'static Descriptor {
-        &DESCRIPTOR
-    }
-
-    fn parse(&self, text: &str) -> Option<Result<u32, TransformError>> {
-        TYPED.parse(text)
-    }
-
-    fn format(&self, parameter: u32) -> String {
-        TYPED.format(parameter)
-    }
-}
-
-impl ElementTransform for Float {
-    fn output(&self, input: &Layout, parameter: u32) -> Result<Layout, TransformError> {
-        let element = TYPED.target(parameter)?;
-        let refuse = |why| TransformError::Input {
-            step: element.name().into(),
-            input: input.packing,
-            why,
-        };
-        match input.packing {
-            Packing::Whole(from) if from.is_integer() => {
-                Err(refuse("integers do not become floating point"))
-            }
-            Packing::Whole(from) if from != element && from.bits() == element.bits() => Err(
-                refuse("neither of f16 and bf16 holds the other's values; f32 holds both"),
-            ),
-            Packing::Whole(_) => Ok(Layout {
-                packing: Packing::Whole(element),
-                range: None,
-            }),
-            Packing::Bits(_) => Err(refuse("bitpack is the last element step")),
+fn output(input: &Layout, element: ElementType) -> Result<Layout, &'static str> {
+    match input.packing {
+        Packing::Whole(from) if from.is_integer() => Err("integers do not become floating point"),
+        Packing::Whole(from) if from != element && from.bits() == element.bits() => {
+            Err("neither of f16 and bf16 holds the other's values; f32 holds both")
         }
+        Packing::Whole(_) => Ok(Layout {
+            packing: Packing::Whole(element),
+            range: None,
+        }),
+        Packing::Bits(_) => Err("bitpack is the last element step"),
     }
 }
