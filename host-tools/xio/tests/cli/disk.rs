@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::thread;
 
 use erofs::{Image, Kind, Walk};
@@ -353,8 +353,29 @@ fn the_filesystems_identity_is_that_of_its_content() {
     assert_eq!(uuid(&[]), first);
     assert_eq!(uuid(&["--name", "other"]), first);
     assert_ne!(uuid(&["--label", "other"]), first);
+    let mut seen = vec![first];
+    let mut another = |why: &str| {
+        let uuid = uuid(&[]);
+        assert!(!seen.contains(&uuid), "{why}");
+        seen.push(uuid);
+    };
     fs::write(folder.path("dataset/README"), b"wordz").unwrap();
-    assert_ne!(uuid(&[]), first);
+    another("other bytes");
+    let readable = fs::Permissions::from_mode(0o604);
+    fs::set_permissions(folder.path("dataset/README"), readable).unwrap();
+    another("another mode");
+    // Of the same age, so that only where it leads is new.
+    for target in ["README", "train.bin"] {
+        let (links, times) = (folder.path("dataset/link"), "2001-02-03 04:05:06Z");
+        let _ = fs::remove_file(&links);
+        symlink(target, &links).unwrap();
+        for path in [links, folder.path("dataset")] {
+            let mut touch = Command::new("touch");
+            let touched = touch.args(["-h", "-d", times]).arg(path).status();
+            assert!(touched.unwrap().success());
+        }
+        another(target);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Several precisions of one dataset on a disk: what each presents is what the format's own writer makes (fixtures/formats).
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
 use super::support::{Folder, sha256};
@@ -206,6 +206,7 @@ fn floats_are_presented_as_their_own_writers_write_them() {
         for (number, name) in model.iter().enumerate() {
             let blob = format!("d/blobs/{number:040x}");
             fs::rename(folder.path(&format!("d/blobs/{name}")), folder.path(&blob)).unwrap();
+            fs::set_permissions(folder.path(&blob), fs::Permissions::from_mode(0o604)).unwrap();
             let link = folder.path(&format!("d/snapshots/main/{name}"));
             symlink(format!("../../blobs/{number:040x}"), link).unwrap();
         }
@@ -214,8 +215,12 @@ fn floats_are_presented_as_their_own_writers_write_them() {
         folder.done(["verify", "v.xio"]);
         folder.done(["cp", "v.xio", "c"]);
         for name in &model {
-            let found = folder.read(&format!("c/snapshots/main/{name}"));
+            let copied = format!("c/snapshots/main/{name}");
+            let found = folder.read(&copied);
             let wanted = fs::read(formats(&format!("model/bf16/{name}"))).unwrap();
+            // A link that became a file has the mode of what it led to.
+            let mode = fs::metadata(folder.path(&copied)).unwrap().permissions();
+            assert_eq!(mode.mode() & 0o7777, 0o604, "{command} {name}");
             assert!(
                 without_padding(name, &found) == without_padding(name, &wanted),
                 "{command} {name}"
