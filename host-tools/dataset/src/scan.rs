@@ -83,9 +83,33 @@ pub struct SourceFile {
     pub bytes: u64,
     /// Its modification time.
     pub modified: Time,
+    /// Where its bytes come from, where they are no input themselves.
+    pub origin: Option<Origin>,
+}
+
+/// The input that a file was unzipped from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// What it is called, in the folder of the file.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Of its content.
+    pub sha256: [u8; 32],
 }
 
 impl SourceFile {
+    /// A file at `path` that was made from an input.
+    pub(crate) fn unzipped(path: PathBuf, origin: Origin) -> Result<SourceFile, DatasetError> {
+        let about = fs::metadata(&path).map_err(|e| DatasetError::io("reading", &path, e))?;
+        Ok(SourceFile {
+            path,
+            bytes: about.len(),
+            modified: modified(&about),
+            origin: Some(origin),
+        })
+    }
+
     /// Opens it.
     ///
     /// # Errors
@@ -300,6 +324,7 @@ impl Scan {
             path: at.to_owned(),
             bytes: about.len(),
             modified: modified(about),
+            origin: None,
         });
         self.known.insert((about.dev(), about.ino()), FileId(next));
         Ok(FileId(next))

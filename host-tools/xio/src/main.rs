@@ -28,6 +28,7 @@ mod progress;
 mod stdout;
 mod tag;
 mod unpack;
+mod unzip;
 mod verify;
 
 use std::process::ExitCode;

@@ -69,8 +69,9 @@ impl Plan {
     fn from_arguments(arguments: &cli::Pack, element_type: ElementType) -> Result<Plan, Failure> {
         let usage = |why: String| Failure::usage(anyhow!(why));
         let storing = &arguments.storing;
-        if !storing.rules.is_empty() || storing.prefer.is_some() || storing.access.is_some() {
-            let why = "--store, --prefer and --access are for files whose format is recognised; with --dtype, say how the elements are stored with --store-as";
+        let is_of_files = !storing.rules.is_empty() || storing.unzip;
+        if is_of_files || storing.prefer.is_some() || storing.access.is_some() {
+            let why = "--store, --prefer, --access and --unzip are for files whose format is recognised; with --dtype, say how the elements are stored with --store-as";
             return Err(usage(why.to_owned()));
         }
         let text = storing.store_as.as_deref().unwrap_or("none");

@@ -31,6 +31,10 @@ pub struct Storing {
     /// How the data will be read, for auto:lossless: 'sequential', or 'random:SIZE' with the bytes of a sample [default: sequential]
     #[arg(long, value_name = "ACCESS")]
     pub access: Option<Access>,
+
+    /// Store what compressed MDS shards (zstd, gz, bz2) decompress to, and present them raw, by an index that says so
+    #[arg(long)]
+    pub unzip: bool,
 }
 
 impl Storing {

@@ -23,6 +23,7 @@ use crate::figures::ratio;
 use crate::pack::{WRITER, available_threads, default_name};
 use crate::progress::Progress;
 use crate::stdout::{print, print_line};
+use crate::unzip::unzip;
 use printout::size::grouped;
 use printout::text_table::{Align, TextTable};
 use storing::Storing;
@@ -44,6 +45,7 @@ pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
         disk: &arguments.disk,
         threads,
         storing: Some(Storing::new(&arguments.storing)?),
+        unzip: arguments.storing.unzip,
         explain: arguments.explain,
     }
     .run()
@@ -58,6 +60,7 @@ pub fn map(arguments: &cli::Map) -> Result<(), Failure> {
         disk: &arguments.disk,
         threads: available_threads(),
         storing: None,
+        unzip: false,
         explain: false,
     }
     .run()
@@ -72,6 +75,8 @@ struct Request<'a> {
     threads: usize,
     /// How bytes are stored; `None`: they stay where they are.
     storing: Option<Storing<'a>>,
+    /// Whether compressed MDS shards are presented raw.
+    unzip: bool,
     /// Whether all that was tried is shown.
     explain: bool,
 }
@@ -90,8 +95,12 @@ impl Request<'_> {
             Some(name) => name.clone(),
             None => default_name(self.inputs)?,
         };
-        let scan = Scan::new(self.inputs)?;
+        let mut scan = Scan::new(self.inputs)?;
         self.check_output(&scan)?;
+        let _spool = match self.unzip {
+            true => Some(unzip(&mut scan, &folder_of(&self.volume.output)?)?),
+            false => None,
+        };
         let catalogue = Catalogue::new(&scan, &self.disk.presenting.hints())?;
         catalogue.check(&scan)?;
         let views: Vec<View> = precisions

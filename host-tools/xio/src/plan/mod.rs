@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::pack::available_threads;
 use crate::progress::Progress;
 use crate::stdout::{print, print_line};
+use crate::unzip::unzip;
 
 /// Of a frame table and of a table of checksums (docs/format.md).
 const FRAME_ENTRY_BYTES: u64 = 40;
@@ -29,7 +30,11 @@ const BLOCK_BYTES: u64 = 4096;
 pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
     let precisions = arguments.presenting.precisions()?;
     let storing = Storing::new(&arguments.storing)?;
-    let scan = Scan::new(&arguments.inputs)?;
+    let mut scan = Scan::new(&arguments.inputs)?;
+    let _spool = match arguments.storing.unzip {
+        true => Some(unzip(&mut scan, &std::env::temp_dir())?),
+        false => None,
+    };
     let catalogue = Catalogue::new(&scan, &arguments.presenting.hints())?;
     let (views, refused) = views(&scan, &catalogue, &precisions)?;
     let threads = arguments

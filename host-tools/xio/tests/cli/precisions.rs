@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
+use sha1::{Digest, Sha1};
+
 use super::support::{Folder, sha256};
 
 fn formats(name: &str) -> PathBuf {
@@ -178,6 +181,82 @@ fn without_padding(name: &str, file: &[u8]) -> (String, Vec<u8>) {
         return (words.join(" "), file[end..].to_vec());
     }
     (String::new(), file.to_vec())
+}
+
+/// The oracle is the index of streaming's own writer: it has the digests that the shards had before they were compressed.
+#[test]
+fn compressed_shards_are_presented_raw() {
+    let folder = Folder::new();
+    copy_folder("mds/zip", &folder, "d");
+    let index = |path: &str| -> Value { serde_json::from_slice(&folder.read(path)).unwrap() };
+    let sha1_of = |path: &str| {
+        let digest = Sha1::digest(folder.read(path));
+        digest
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let options = [
+        "pack",
+        "d",
+        "--unzip",
+        "--present-as",
+        "source,f16",
+        "-o",
+        "v.xio",
+    ];
+    let ran = folder.xio(options);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let told = "4 compressed MDS shards of 2,867 bytes are presented raw, ";
+    assert!(ran.stderr.contains(told), "{}", ran.stderr);
+    assert_eq!(folder.names(), ["d", "v.xio"]);
+    folder.done(["cp", "v.xio", "c"]);
+    let (source, raw, narrow) = (
+        index("d/index.json"),
+        index("c/source/index.json"),
+        index("c/f16/index.json"),
+    );
+    for (number, shard) in source["shards"].as_array().unwrap().iter().enumerate() {
+        let name = shard["raw_data"]["basename"].as_str().unwrap();
+        let (raw, narrow) = (&raw["shards"][number], &narrow["shards"][number]);
+        assert_eq!(raw["raw_data"], shard["raw_data"]);
+        assert_eq!(
+            json!(sha1_of(&format!("c/source/{name}"))),
+            shard["raw_data"]["hashes"]["sha1"]
+        );
+        assert_eq!(
+            json!(sha1_of(&format!("c/f16/{name}"))),
+            narrow["raw_data"]["hashes"]["sha1"]
+        );
+        assert_eq!(narrow["column_encodings"][4], "ndarray:float16");
+        for shard in [raw, narrow] {
+            assert_eq!(
+                (&shard["compression"], &shard["zip_data"]),
+                (&Value::Null, &Value::Null)
+            );
+        }
+    }
+    // Without it they are files like others.
+    folder.done(["pack", "d", "-o", "exact.xio"]);
+    folder.done(["cp", "exact.xio", "exact"]);
+    for name in ["index.json", "shard.00003.mds.bz2"] {
+        assert_eq!(
+            folder.read(&format!("exact/{name}")),
+            folder.read(&format!("d/{name}"))
+        );
+    }
+    let ran = folder.xio([
+        "pack",
+        "d/index.json",
+        "--dtype",
+        "u8",
+        "--unzip",
+        "-o",
+        "w.xio",
+    ]);
+    assert_eq!(ran.status, 2);
+    let why = "--unzip are for files whose format is recognised";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
 }
 
 fn copy_folder(from: &str, folder: &Folder, to: &str) -> Vec<String> {
