@@ -194,7 +194,7 @@ Example:
 #[derive(Debug, Args)]
 #[command(after_help = DEMO_HELP)]
 pub struct Demo {
-    /// Folder with the fixtures' data; otherwise fixtures/data of this repository
+    /// Folder with the fixtures' data, 'dataset' beside it; otherwise fixtures/data of this repository
     #[arg(long, value_name = "FOLDER")]
     pub data: Option<PathBuf>,
 
@@ -203,7 +203,7 @@ pub struct Demo {
     pub target: Option<PathBuf>,
 
     /// Read the namespaces again and again for about this long
-    #[arg(long, value_name = "N", default_value_t = 8)]
+    #[arg(long, value_name = "N", default_value_t = 6)]
     pub seconds: u64,
 
     /// Print the rows as one JSON object

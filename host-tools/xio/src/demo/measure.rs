@@ -36,7 +36,7 @@ impl Measured {
 }
 
 /// Reads every namespace in turn, again and again: by the time one comes round, its frames have left the target's cache.
-/// `sources`: what NSID 1, 2, ... must present. Rounds are read until they have taken `measure_for`.
+/// `sources`: what NSID 1, 2, ... must present; others may follow. Rounds are read until they have taken `measure_for`.
 pub fn read_all(
     target: &Target,
     sources: &[&[u8]],
@@ -44,11 +44,11 @@ pub fn read_all(
     interrupt: &Interrupt,
 ) -> Result<Vec<Measured>, Failure> {
     let mut initiator = Initiator::connect(&target.address, NQN, &Options::default())?;
-    if initiator.namespaces().len() != sources.len() {
+    if initiator.namespaces().len() != target.namespaces {
         let found = initiator.namespaces().len();
         let why = anyhow!(
             "the target serves {found} namespaces, not {}",
-            sources.len()
+            target.namespaces
         );
         return Err(Failure::data(why));
     }
@@ -86,7 +86,7 @@ fn read_one(
 }
 
 /// The first byte in which `presented` is not `source` and zeros up to the end of its last block.
-fn first_difference(presented: &[u8], source: &[u8]) -> Option<u64> {
+pub fn first_difference(presented: &[u8], source: &[u8]) -> Option<u64> {
     let expected = source.iter().chain(std::iter::repeat(&0));
     if let Some((front, back)) = presented.split_at_checked(source.len())
         && front == source

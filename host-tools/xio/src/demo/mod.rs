@@ -1,5 +1,6 @@
 //! `xio demo`: real data packed in several ways, served by snap-target, read back over NVMe/TCP, every byte compared.
 
+mod folder;
 mod interrupt;
 mod measure;
 mod report;
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
+use serde_json::json;
 use tempfile::TempDir;
 use transforms::Chain;
 use volume::write::StreamSpec;
@@ -34,21 +36,27 @@ const LBA_BYTES: u32 = 4096;
 pub fn run(arguments: &cli::Demo) -> Result<(), Failure> {
     let started = Instant::now();
     let program = target::find(arguments.target.as_deref())?;
-    let folder = find_data(arguments.data.as_deref())?;
+    let data = find_data(arguments.data.as_deref())?;
     let volumes = TempDir::with_prefix("xio-demo-")
         .map_err(|error| Failure::system(anyhow!("making a folder: {error}")))?;
 
     let measure_for = Duration::from_secs(arguments.seconds);
     let interrupt = Interrupt::listen()?;
-    let sources = read_sources(&folder)?;
-    let packed = pack_all(&folder, volumes.path(), &interrupt)?;
-    let paths: Vec<PathBuf> = packed.iter().map(|packed| packed.volume.clone()).collect();
+    let sources = read_sources(&data)?;
+    let packed = pack_all(&data, volumes.path(), &interrupt)?;
+    let disks = folder::pack(&data, volumes.path(), &interrupt)?;
+    let ways = packed.iter().map(|packed| &packed.volume);
+    let paths: Vec<PathBuf> = ways.chain(&disks).cloned().collect();
     let expected: Vec<&[u8]> = packed
         .iter()
         .map(|packed| &sources[packed.source][..])
         .collect();
     let target = Target::start(&program, &paths)?;
     let measured = measure::read_all(&target, &expected, measure_for, &interrupt)?;
+    let first_disk = u32::try_from(packed.len())
+        .unwrap_or(u32::MAX)
+        .saturating_add(1);
+    let outcome = folder::read_all(&target, first_disk, &data, &disks, &interrupt)?;
 
     let rows: Vec<Row> = packed
         .iter()
@@ -56,9 +64,14 @@ pub fn run(arguments: &cli::Demo) -> Result<(), Failure> {
         .map(|(packed, measured)| Row::new(&DATA[packed.source], packed, measured))
         .collect();
     if arguments.json {
-        print_line(report::to_json(&rows))?;
+        let folder = folder::to_json(&outcome);
+        print_line(json!({ "folder": folder, "rows": report::to_json(&rows) }))?;
     } else {
+        print(&folder::to_text(&outcome))?;
         print(&report::to_text(&rows, started.elapsed()))?;
+    }
+    if let Some(failure) = outcome.failure() {
+        return Err(failure);
     }
     match rows.iter().find(|row| row.first_difference.is_some()) {
         None => Ok(()),

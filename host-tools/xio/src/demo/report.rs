@@ -106,7 +106,10 @@ pub fn to_text(rows: &[Row], took: Duration) -> String {
         .filter(|row| row.first_difference.is_none())
         .count();
     format!(
-        "{table}
+        "
+The same kinds of values stored in {count} ways, each a namespace of bare values without a file system.
+
+{table}
 {same} of {count} namespaces: every byte the same as the source's, in {readings} readings over NVMe/TCP; all in {seconds:.1} s.
 bits/value: of the values alone. stored: bytes of the volume file, its tables and checksums included: here some 70 KB beside the values,
       most of which every volume has, so that it weighs more on these small files than on large ones.
@@ -116,11 +119,12 @@ wire: bytes that the host received, PDU headers included. Presented bytes travel
 read: median over whole namespaces, under 2 MB and a few milliseconds each, on one loopback connection to one target thread whose
       cache of {CACHE} holds less than all frames, so that they are decoded each time. A first impression, not a benchmark.
 
-To give one of these to a real host, on this machine:
-  xio pack fixtures/data/r50k-u32.bin --dtype u32 --store-as u16+lz4 -o r50k.xio
-  snap-target r50k.xio --listen 0.0.0.0:4420 --nqn {NQN}
+To give the folder to a real host, on this machine:
+  xio pack fixtures/dataset --present-as source,f16 -o dataset.xio
+  snap-target dataset.xio --listen 0.0.0.0:4420 --nqn {NQN}
 and on the host, with this machine's address:
   nvme connect -t tcp -a ADDRESS -s 4420 -n {NQN}
+  mount -t erofs -o ro /dev/nvme0n1 /mnt
 ",
         table = table.render(),
         count = rows.len(),
@@ -150,7 +154,7 @@ pub fn to_json(rows: &[Row]) -> Value {
             "first_difference": row.first_difference,
         })
     });
-    json!({ "rows": rows.collect::<Vec<_>>() })
+    rows.collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]

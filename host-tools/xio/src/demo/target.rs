@@ -43,6 +43,8 @@ pub struct Target {
     child: Child,
     /// Where it listens: "host:port".
     pub address: String,
+    /// How many it serves.
+    pub namespaces: usize,
 }
 
 impl Target {
@@ -69,6 +71,7 @@ impl Target {
         let mut target = Target {
             child,
             address: String::new(),
+            namespaces: volumes.len(),
         };
         let Some(lines) = lines else {
             return Err(Failure::system(anyhow!(

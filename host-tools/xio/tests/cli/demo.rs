@@ -97,7 +97,8 @@ fn every_row_is_read_back_and_counted() {
     let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
     let rows = report["rows"].as_array().unwrap();
     assert!(rows.len() >= 15, "{}", rows.len());
-    assert_eq!(rows.len(), file_bytes.len());
+    // The ways come first, then the folder's two disks.
+    assert_eq!(rows.len() + 2, file_bytes.len());
     for (row, &file_bytes) in rows.iter().zip(&file_bytes) {
         assert_eq!(row["volume_bytes"], file_bytes);
         assert_eq!(row["first_difference"], serde_json::Value::Null);
@@ -130,6 +131,112 @@ fn every_row_is_read_back_and_counted() {
 }
 
 #[test]
+fn the_files_of_the_folder_are_read_through_its_disk_and_counted() {
+    let folder = Folder::new();
+    let ran = demo(&folder, |_| ());
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    let reads = report["folder"]["reads"].as_array().unwrap();
+    let of = |at: usize, member: &str| reads[at][member].as_u64().unwrap();
+    let files = reads.iter().map(|read| read["file"].as_str().unwrap());
+    let expected = [
+        "source/tokens/o200k.bin",
+        "source/tokens/o200k.idx",
+        "source/tokens/o200k.bin",
+        "o200k.bin",
+        "source/model.safetensors",
+        "source/embeddings.npy",
+        "f16/embeddings.npy",
+    ];
+    assert!(files.eq(expected), "{reads:?}");
+    for (at, read) in reads.iter().enumerate() {
+        assert_eq!(read["first_difference"], serde_json::Value::Null);
+        // Whole blocks, and headers of 24 bytes: for both ends and for each 128 KiB at the least.
+        let plain = of(at, "plain_bytes");
+        let wire = plain + 24..=plain + 24 * (2 + (plain >> 17).max(1));
+        assert!(wire.contains(&of(at, "wire_bytes")), "{read}");
+    }
+    let presented = |at| of(at, "presented_bytes");
+    assert_eq!((presented(0), of(0, "plain_bytes")), (1_701_376, 1_703_936));
+    assert!(of(0, "fetched_bytes") < 1_701_376 / 2);
+
+    // 16 KiB lie in four blocks or five; compressed frames have 128 KiB of ids.
+    for at in [2, 3] {
+        assert_eq!(
+            (of(at, "readings"), of(at, "reading_bytes")),
+            (64, 16 << 10)
+        );
+        assert!((16 << 10..=20 << 10).contains(&of(at, "plain_bytes")));
+    }
+    assert!(of(2, "fetched_bytes") > 32 << 10);
+    assert_eq!(reads[3]["stored_chain"], "bitpack:18");
+    assert_eq!(of(3, "stored_bytes"), 425_344 * 18 / 8);
+    let used = (16u64 << 10) * 18 / 32;
+    // Checksums are of 4 KiB: up to one more at each end.
+    assert!((used..=used + (8 << 10)).contains(&of(3, "fetched_bytes")));
+
+    assert_eq!(reads[4]["presented_type"], "bf16");
+    assert!(of(4, "stored_bytes") < presented(4) * 3 / 4);
+    assert_eq!(
+        (of(5, "stored_bytes"), presented(5)),
+        (786_432, 786_432 + 128)
+    );
+    assert_eq!(presented(6), 4096 + 786_432 / 2);
+    let rounding = &report["folder"]["rounding"];
+    assert_eq!(rounding["elements"], 512 * 384);
+    // Where the largest values are, from 1/8 to 1/4, half a spacing of f16 is 2^-14.
+    let largest_error = rounding["largest_error"].as_f64().unwrap();
+    assert!((2f64.powi(-15)..=2f64.powi(-14)).contains(&largest_error));
+    assert_eq!(
+        (&rounding["saturated"], &rounding["nans"]),
+        (&0.into(), &0.into())
+    );
+}
+
+/// A copy of the folder on a disk of its own, and what the demo says where it is served.
+fn demo_of_another(change: impl FnOnce(&Path), present_as: &[&str]) -> Ran {
+    let folder = Folder::new();
+    let copy = folder.path("copy");
+    fs::create_dir_all(copy.join("tokens")).unwrap();
+    for name in [
+        "tokens/o200k.bin",
+        "tokens/o200k.idx",
+        "model.safetensors",
+        "embeddings.npy",
+    ] {
+        fs::copy(data().join("../dataset").join(name), copy.join(name)).unwrap();
+    }
+    change(&copy);
+    let views = present_as.iter().flat_map(|view| ["--present-as", view]);
+    folder.done(["pack", "copy", "-o", "other.xio"].into_iter().chain(views));
+    demo(&folder, |volumes| volumes[21] = folder.path("other.xio"))
+}
+
+#[test]
+fn one_byte_of_a_file_that_differs_fails_the_demo() {
+    let change = |copy: &Path| {
+        let path = copy.join("model.safetensors");
+        let mut weights = fs::read(&path).unwrap();
+        weights[2_000_001] ^= 1;
+        fs::write(path, weights).unwrap();
+    };
+    let ran = demo_of_another(change, &["source,f16"]);
+    assert_eq!(ran.status, 1);
+    let says = "error: source/model.safetensors of dataset.xio: byte 2000001 is another than the source's\n";
+    assert_eq!(ran.stderr, says);
+    let report: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(report["folder"]["reads"][4]["first_difference"], 2_000_001);
+}
+
+#[test]
+fn what_is_not_presented_in_f16_fails_the_demo() {
+    let ran = demo_of_another(|_| (), &["source", "f16:*=keep"]);
+    assert_eq!((ran.status, ran.stdout.as_str()), (1, ""));
+    let says = "error: f16/embeddings.npy: its header does not say 'descr': '<f2'\n";
+    assert_eq!(ran.stderr, says);
+}
+
+#[test]
 fn one_byte_that_differs_fails_the_demo() {
     let folder = Folder::new();
     let mut weights = fs::read(fixture("weights-f32.bin")).unwrap();
@@ -143,9 +250,7 @@ fn one_byte_that_differs_fails_the_demo() {
         "-o",
         "other.xio",
     ]);
-    let ran = demo(&folder, |volumes| {
-        *volumes.last_mut().unwrap() = folder.path("other.xio")
-    });
+    let ran = demo(&folder, |volumes| volumes[20] = folder.path("other.xio"));
     assert_eq!(ran.status, 1);
     let says = "error: weights-f32.bin stored as shuffle+zstd:3: byte 1000000 is another than the source's\n";
     assert_eq!(ran.stderr, says);
