@@ -51,9 +51,10 @@ def stages() -> list[Stage]:
     operate_test = ("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target"), "--snapctl", str(TARGET / "debug/snapctl"))
     hang_test = ("ci/lab/hang", *operate_test[1:], "--xio", str(TARGET / "debug/xio"))
     examples = TARGET / "debug/examples"
+    programs_of_a_disk = ("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target"))
     mount_test = (
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
-        *("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target")),
+        *programs_of_a_disk,
     )
     # All at once, and the examples with them, whose dependencies have the features that those of tests have: nothing is compiled twice.
     programs = ("cargo", "build", "--workspace", "--bins", "--examples")
@@ -73,12 +74,19 @@ def stages() -> list[Stage]:
         ),
         Stage(
             "formats",
-            "views, opened with each format's own reader",
+            "views and a disk's files, opened with each format's own reader; floats, rounded as numpy rounds them",
             (
                 programs,
-                ("ci/formats/test", "--view", str(TARGET / "debug/examples/view")),
+                ("ci/formats/test", "--view", str(examples / "view"), *programs_of_a_disk),
+                ("ci/formats/floats", "--frame", str(examples / "frame")),
             ),
             install=("ci/formats/install",),
+        ),
+        Stage(
+            "models",
+            "model views, loaded by transformers",
+            (programs, ("ci/formats/transformers", "--view", str(examples / "view"))),
+            install=("ci/formats/transformers", "--install-only"),
         ),
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
