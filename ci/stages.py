@@ -97,7 +97,7 @@ def stages() -> list[Stage]:
         ),
         Stage(
             "mount",
-            "a stock Linux kernel mounts what xio pack makes of a folder, and what the erofs and gpt crates lay out",
+            "a stock Linux kernel mounts what xio pack makes of a folder, and what the erofs and gpt crates lay out; numpy reads it there",
             (programs, mount_test),
             install=("ci/lab/install",),
         ),

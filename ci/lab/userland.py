@@ -12,6 +12,7 @@ from debian.root import Recipe, Root, cache_folder, ensure_root, exclusive, run_
 
 # Room for what a suite writes to its disk, above what the packages take.
 DISK_SIZE = "2G"
+SERIAL = "userland"
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class Userland:
     disk: Path
 
     def options(self) -> list[str]:
-        """QEMU's options for a guest that has it as /dev/vda."""
-        return ["-drive", f"file={self.disk},if=none,id=userland,format=raw,snapshot=on", "-device", "virtio-blk-pci,drive=userland"]
+        """QEMU's options for a guest that has it as a virtio disk: /dev/vda, or the one whose serial number is SERIAL."""
+        drive = f"file={self.disk},if=none,id=userland,format=raw,snapshot=on"
+        return ["-drive", drive, "-device", f"virtio-blk-pci,drive=userland,serial={SERIAL}"]
 
 
 def ensure_userland(recipe: Recipe) -> Userland:

@@ -91,12 +91,12 @@ def test_filesystem(report: Report, guest: Guest, device: str, source: Path, see
         expect("complaints", complaints(guest), [])
 
 
-def test_served(report: Report, host: Host, source: Path, seed: int) -> None:
-    """The namespace that `xio pack` made of a folder, through the target and the kernel's own NVMe host."""
+def test_served(report: Report, host: Host, namespaces: int, source: Path, seed: int) -> None:
+    """The first of the namespaces, which `xio pack` made of a folder, through the target and the kernel's own NVMe host."""
     guest = host.guest
     with report.test("served over NVMe/TCP: connect and mount"):
         guest.run("modprobe nvme-tcp").checked()
-        host.connect(2)
+        host.connect(namespaces)
         guest.run(f"mkdir -p /mnt/s && mount -t erofs -o ro {host.device(1)} /mnt/s").checked()
     with report.test(f"served: every path, attribute and byte of {sum(1 for _ in listing.walk(os.fsencode(source))):,} is the source's"):
         compare_listings(guest, source, "/mnt/s")
