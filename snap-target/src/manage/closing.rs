@@ -43,6 +43,29 @@ impl ClosingDisk {
     }
 }
 
+/// A namespace that hosts see no longer, and that a store has operations of theirs of.
+#[derive(Debug)]
+pub(super) struct Hidden {
+    nqn: Nqn,
+    namespace: Arc<Namespace>,
+    operations: Closing,
+}
+
+impl Hidden {
+    fn why(&self) -> String {
+        let name = &self.namespace.name;
+        format!(
+            "operations of hosts that see {name} no longer are still under way: its store has not answered them"
+        )
+    }
+
+    /// What health calls it.
+    fn id(&self) -> String {
+        let subject = namespaces::subject(&self.nqn, self.namespace.nsid);
+        format!("{subject} hidden")
+    }
+}
+
 /// A namespace that is to be taken away, as it was before.
 pub(super) type Leaving = (NamespaceConfig, Arc<Namespace>, Option<Node>);
 
@@ -88,6 +111,24 @@ impl Manager {
         why.or_else(|| of_controllers(closed))
     }
 
+    /// Hosts see a namespace no longer. Returns why that is not over, if it is not.
+    pub(super) fn hidden(&mut self, nqn: &Nqn, nsid: u32, closed: Closed) -> StillClosing {
+        let Closed::Later(operations) = closed else {
+            return None;
+        };
+        let hidden = Hidden {
+            nqn: nqn.clone(),
+            namespace: self.live.served(nqn, nsid)?.clone(),
+            operations,
+        };
+        let why = hidden.why();
+        tracing::warn!(%nqn, nsid, "{why}");
+        self.health
+            .problem(&hidden.id(), HealthCode::Closing, why.clone());
+        self.hidden.push(hidden);
+        Some(why)
+    }
+
     /// Tells the end of those that are over.
     pub(super) fn look_at_closing(&mut self) {
         let over: Vec<ClosingDisk> = self
@@ -98,6 +139,21 @@ impl Manager {
             self.health.well(&disk.id());
             let change = NamespaceChange::Closed;
             let news = namespaces::news(change, &disk.nqn, &disk.namespace, "has closed");
+            self.tell(vec![news]);
+        }
+        let over: Vec<Hidden> = self
+            .hidden
+            .extract_if(.., |it| it.operations.is_over())
+            .collect();
+        for hidden in over {
+            // Of one that was hidden from more hosts since, operations may be left.
+            let id = hidden.id();
+            if self.hidden.iter().all(|other| other.id() != id) {
+                self.health.well(&id);
+            }
+            let what = "has no operations left of hosts that see it no longer";
+            let change = NamespaceChange::Hidden;
+            let news = namespaces::news(change, &hidden.nqn, &hidden.namespace, what);
             self.tell(vec![news]);
         }
     }

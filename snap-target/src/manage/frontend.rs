@@ -32,7 +32,7 @@ pub trait Frontend: Send {
         nqn: &Nqn,
         nsid: Nsid,
         visibility: Visibility,
-    ) -> Result<(), AdminError>;
+    ) -> Result<Closed, AdminError>;
     fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError>;
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError>;
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError>;
@@ -76,7 +76,7 @@ impl Frontend for Admin {
         nqn: &Nqn,
         nsid: Nsid,
         visibility: Visibility,
-    ) -> Result<(), AdminError> {
+    ) -> Result<Closed, AdminError> {
         self.set_visibility(nqn, nsid, visibility)
     }
 

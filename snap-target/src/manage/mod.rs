@@ -77,6 +77,8 @@ pub struct Manager {
     retrying: BTreeSet<(Nqn, u32)>,
     /// Namespaces that are detached, and that stores have operations of.
     closing: Vec<ClosingDisk>,
+    /// Namespaces that hosts see no longer, and that stores have operations of theirs of.
+    hidden: Vec<closing::Hidden>,
     /// Sources whose size is being changed.
     resizing: Vec<resize::Resizing>,
     /// Whose request is being carried out; empty: nobody's.
@@ -218,7 +220,8 @@ impl Manager {
 
     /// Whether others are to do something that is worth to be looked at.
     pub fn waits_for_others(&self) -> bool {
-        !self.closing.is_empty() || !self.openings.is_idle()
+        let is_closing = !self.closing.is_empty() || !self.hidden.is_empty();
+        is_closing || !self.openings.is_idle()
     }
 
     /// It is answered.

@@ -152,7 +152,7 @@ impl Manager {
         Ok(closing)
     }
 
-    /// Shows a namespace to other hosts.
+    /// Shows a namespace to other hosts. Returns what those that lost it left.
     ///
     /// # Errors
     /// What is named is not there.
@@ -161,10 +161,10 @@ impl Manager {
         nqn: &Nqn,
         nsid: u32,
         visibility: Visibility,
-    ) -> Result<(), ManageError> {
+    ) -> Result<StillClosing, ManageError> {
         self.may_change()?;
         if self.namespace_config(nqn, nsid)?.visibility == visibility {
-            return Ok(());
+            return Ok(None);
         }
         let next = self.with_subsystem(nqn, |it| {
             if let Some(config) = it.namespaces.get_mut(&nsid) {
@@ -174,7 +174,8 @@ impl Manager {
         let what = "is seen by other hosts";
         let news = vec![self.news_of(NamespaceChange::Visibility, nqn, nsid, what)?];
         let step = Step::SetVisibility(nqn.clone(), nsid, visibility);
-        self.commit(next, step, news).map(|_nothing_closes| ())
+        let closed = self.commit(next, step, news)?;
+        Ok(self.hidden(nqn, nsid, closed))
     }
 
     /// Shows a namespace to hosts besides those who see it.
@@ -194,10 +195,12 @@ impl Manager {
             );
             return Err(ManageError::new(Reason::Limit, text).of_namespace(nqn, nsid));
         }
-        self.set_visibility(nqn, nsid, Visibility::Hosts(list))
+        // Nobody loses it.
+        let shown = self.set_visibility(nqn, nsid, Visibility::Hosts(list));
+        shown.map(|_nothing_closes| ())
     }
 
-    /// Shows a namespace no longer to these. Returns those that were not on its list.
+    /// Shows a namespace no longer to these. Returns those that were not on its list, and what the others left.
     ///
     /// # Errors
     /// No such namespace, or all hosts see it.
@@ -206,11 +209,11 @@ impl Manager {
         nqn: &Nqn,
         nsid: u32,
         hosts: &[Nqn],
-    ) -> Result<Vec<Nqn>, ManageError> {
+    ) -> Result<(Vec<Nqn>, StillClosing), ManageError> {
         let mut list = self.seen_by(nqn, nsid)?;
         let not_listed = take_off(&mut list, hosts);
-        self.set_visibility(nqn, nsid, Visibility::Hosts(list))?;
-        Ok(not_listed)
+        let closing = self.set_visibility(nqn, nsid, Visibility::Hosts(list))?;
+        Ok((not_listed, closing))
     }
 
     /// News of a namespace that is there, served or not.

@@ -63,6 +63,7 @@ impl Manager {
             catalogue,
             retrying: BTreeSet::new(),
             closing: Vec::new(),
+            hidden: Vec::new(),
             resizing: Vec::new(),
         };
         manager.serve_all(&mut desired, start)?;

@@ -68,7 +68,7 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
         }
         Step::SetVisibility(nqn, nsid, visibility) => {
             if live.served(&nqn, nsid).is_some() {
-                frontend.set_visibility(&nqn, Nsid(nsid), visibility)?;
+                closed = frontend.set_visibility(&nqn, Nsid(nsid), visibility)?;
             }
         }
         Step::AddListener(port_id, listener) => {

@@ -107,8 +107,8 @@ impl Frontend for Fake {
         nqn: &Nqn,
         nsid: Nsid,
         visibility: Visibility,
-    ) -> Result<(), AdminError> {
-        self.call(format!("visibility {nqn} {} {visibility:?}", nsid.0))
+    ) -> Result<Closed, AdminError> {
+        self.taken(self.call(format!("visibility {nqn} {} {visibility:?}", nsid.0)))
     }
 
     fn add_listener(&self, port_id: u16, _listener: TcpListener) -> Result<(), AdminError> {
@@ -281,7 +281,7 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
             "visibility",
             |it| {
                 let hosts = Visibility::Hosts(vec![nqn("nqn.h")]);
-                it.set_visibility(&nqn("nqn.a"), 1, hosts)
+                it.set_visibility(&nqn("nqn.a"), 1, hosts).map(|_| ())
             },
             "visibility nqn.a 1 Hosts([nqn.h])",
         ),

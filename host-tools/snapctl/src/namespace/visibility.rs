@@ -9,6 +9,9 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::text;
 
+/// What says that the last operation of hosts that lost a namespace has ended.
+const HIDDEN_TELLS: &str = "snapctl target health shows it until they have ended, and snapctl events --topic namespace --follow tells when";
+
 /// Hosts by name, or all of the subsystem's.
 #[derive(Debug, Args)]
 pub struct Audience {
@@ -104,7 +107,10 @@ pub async fn set(arguments: Visibility, context: &Context) -> Result<(), Failure
     let answer = daemon
         .answer(daemon.namespace().set_visibility(request))
         .await?;
-    context.show(&answer, |answer| now_seen(answer.namespace.as_ref()))
+    context.show(&answer, |answer| {
+        now_seen(answer.namespace.as_ref())
+            + &text::still_closing(answer.closing, &answer.closing_reason, HIDDEN_TELLS)
+    })
 }
 
 /// Runs `show-to`.
@@ -133,7 +139,9 @@ pub async fn hide_from(arguments: Hosts, context: &Context) -> Result<(), Failur
     };
     let answer = daemon.answer(daemon.namespace().hide_from(request)).await?;
     context.show(&answer, |answer| {
-        now_seen(answer.namespace.as_ref()) + &text::not_listed(&answer.not_listed)
+        now_seen(answer.namespace.as_ref())
+            + &text::not_listed(&answer.not_listed)
+            + &text::still_closing(answer.closing, &answer.closing_reason, HIDDEN_TELLS)
     })
 }
 

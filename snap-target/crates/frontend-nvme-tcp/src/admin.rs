@@ -277,7 +277,7 @@ impl Admin {
         self.ask(|reply| Request::Detach(nqn.clone(), nsid, reply))
     }
 
-    /// Which hosts see a namespace. From others it goes as if it were detached.
+    /// Which hosts see a namespace. From others it goes as if it were detached; what they had begun goes on to its end and is answered.
     ///
     /// # Errors
     /// [`AdminError::NoSubsystem`], [`AdminError::NoNamespace`].
@@ -286,9 +286,8 @@ impl Admin {
         nqn: &Nqn,
         nsid: Nsid,
         visibility: Visibility,
-    ) -> Result<(), AdminError> {
+    ) -> Result<Closed, AdminError> {
         self.ask(|reply| Request::SetVisibility(nqn.clone(), nsid, visibility, reply))
-            .map(|_nothing_closes| ())
     }
 
     /// Listens at one more address.

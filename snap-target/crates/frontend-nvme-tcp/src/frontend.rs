@@ -1,7 +1,7 @@
 //! One reactor's loop.
 
+mod awaited;
 mod orders;
-mod preempts;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::TcpListener;
@@ -23,8 +23,8 @@ use crate::link::{Health, Link, Receiving};
 use crate::message::{Abort, Adoption, Control, Message, Reserved};
 use crate::meter::{Meter, TurnTime};
 use crate::table::{Key, Table};
+use awaited::Awaited;
 use orders::Pending;
-use preempts::Preempting;
 
 /// One reactor's share of the target; see the crate.
 pub struct Frontend {
@@ -60,7 +60,8 @@ pub struct Frontend {
     outbox: VecDeque<(usize, Message)>,
     /// Orders of the desk that take time.
     pending: Vec<Pending>,
-    preempting: Vec<Preempting>,
+    /// Requests whose end the desk waits for.
+    awaited: Vec<Awaited>,
     stopping: bool,
 }
 
@@ -121,7 +122,7 @@ impl Frontend {
             done: Vec::new(),
             outbox: VecDeque::new(),
             pending: Vec::new(),
-            preempting: Vec::new(),
+            awaited: Vec::new(),
             stopping: false,
         })
     }
@@ -205,7 +206,7 @@ impl Frontend {
             self.refill_dry();
             self.settle();
             self.look_at_pending();
-            self.look_at_preempts();
+            self.look_at_awaited();
             if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
                 return;
             }
@@ -241,7 +242,7 @@ impl Frontend {
 
     fn answered(&mut self, done: Done) {
         let (key, slot) = parts_of(done.token);
-        self.preempted_ends(done.token);
+        self.awaited_ends(done.token);
         if let Some(queue) = self.queues.get_mut(key) {
             queue.done(slot, done);
             self.touched.push(key);
@@ -561,7 +562,12 @@ fn parts_of(token: u64) -> (Key, Slot) {
         reason = "the low half of the token is the slot"
     )]
     let slot = Slot(token as u16);
-    (Key::from_bits(token >> 16), slot)
+    (key_of(token), slot)
+}
+
+/// The queue in a request's token.
+fn key_of(token: u64) -> Key {
+    Key::from_bits(token >> 16)
 }
 
 impl Drop for Frontend {

@@ -31,6 +31,8 @@ pub(crate) enum Order {
     Retire(ChangeId, Arc<[NamespaceKey]>),
     /// End the requests for these early.
     Cancel(Arc<[NamespaceKey]>),
+    /// Say when none of the requests that these controllers have for this is left.
+    Await(ChangeId, NamespaceKey, Arc<[ControllerId]>),
     /// Let go of these, and say when nothing of them is left.
     Detach(ChangeId, Arc<[NamespaceKey]>),
     /// Say that you have come so far.

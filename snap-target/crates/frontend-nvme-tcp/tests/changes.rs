@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use frontend_nvme_tcp::{AdminError, Closed, Gone, Life, TargetEvent, bind, subsystem};
+use frontend_nvme_tcp::{AdminError, Closed, Closing, Gone, Life, TargetEvent, bind, subsystem};
 use initiator::{DiscoveryRecord, Initiator, Options, discover};
 use namespace::{Identity, Namespace};
 use nvme::controller::{ControllerLimits, HostPolicy, Referral, Transport, Visibility};
@@ -161,11 +161,61 @@ fn with_a_held_write(take_away: impl FnOnce(&Target) -> Closed) {
     gate.open();
     // Whether the host still hears of it is the connection's matter.
     let _answered = write.join().unwrap();
+    wait_over(&closing);
+}
+
+fn wait_over(closing: &Closing) {
     let by = Instant::now() + Duration::from_secs(10);
     while !closing.is_over() {
         assert!(Instant::now() < by, "the end is not told");
         thread::yield_now();
     }
+}
+
+/// A read that a store holds, and then its host is to see the namespace no longer: that is told as closing until the read has ended, which is answered as
+/// any other.
+#[test]
+fn a_namespace_is_hidden_while_a_store_has_a_read() {
+    let (target, address) = Target::serving();
+    let (gate, store) = Gate::over_reads(memory(), 1);
+    target.attach(&disk(1, store)).unwrap();
+    let names = ["ours", "theirs", "third"].map(|name| format!("nqn.2026-11.io.example:{name}"));
+    let only = |shown: &[String]| {
+        let hosts = shown.iter().map(|name| Nqn::parse(name).unwrap());
+        Visibility::Hosts(hosts.collect())
+    };
+    let [ours, theirs, third] = names
+        .each_ref()
+        .map(|name| Initiator::connect(&address, NQN, &host_named(name)).unwrap());
+    let (mut ours, mut theirs, mut third) = (ours, theirs, third);
+    theirs.write(1, 0, &[9; 4096]).unwrap();
+    let read = thread::spawn(move || {
+        let mut block = [0; 4096];
+        let read = ours.read(1, 0, &mut block);
+        (ours, read, block)
+    });
+    gate.wait_held(1);
+    let hide = |shown| target.admin.set_visibility(&nqn(), Nsid(1), only(shown));
+    let Ok(Closed::Later(closing)) = hide(&names[1..]) else {
+        panic!("the store has a read")
+    };
+    assert!(!closing.is_over(), "the store has it still");
+    let mut block = [0; 4096];
+    theirs.read(1, 0, &mut block).unwrap();
+    assert_eq!(
+        hide(&names[1..2]),
+        Ok(Closed::Done),
+        "the third has nothing there"
+    );
+    let gone = Some(Status::INVALID_FIELD.dnr());
+    assert_eq!(status_of(third.read(1, 0, &mut block)), gone);
+    assert!(!closing.is_over(), "the store has it still");
+    gate.open();
+    let (mut ours, answered, read) = read.join().unwrap();
+    answered.unwrap();
+    assert_eq!(read, [9; 4096]);
+    wait_over(&closing);
+    assert_eq!(status_of(ours.read(1, 0, &mut block)), gone);
 }
 
 #[test]
@@ -193,6 +243,9 @@ fn a_change_that_leaves_nothing_says_so() {
     let id = target.admin.controllers().unwrap()[0].id;
     assert_eq!(target.admin.end_controller(id), Ok(Closed::Done));
     assert_eq!(target.admin.controllers().unwrap(), []);
+    let nobody = Visibility::Hosts(Vec::new());
+    let hidden = target.admin.set_visibility(&nqn(), Nsid(1), nobody);
+    assert_eq!(hidden, Ok(Closed::Done));
     assert_eq!(target.admin.detach(&nqn(), Nsid(1)), Ok(Closed::Done));
 }
 

@@ -150,9 +150,12 @@ impl NamespaceService for Context {
         let visibility = convert::visibility("visible_to", &asked)?;
         self.change(by, move |manager| {
             let (nqn, nsid) = meant.there(manager)?;
-            manager.set_visibility(nqn, nsid, visibility)?;
+            let closing = manager.set_visibility(nqn, nsid, visibility)?;
+            let (closing, closing_reason) = convert::closing(closing);
             Ok(v1::SetVisibilityResponse {
                 namespace: now(manager, nqn, nsid)?,
+                closing,
+                closing_reason,
                 as_of: Some(manager.as_of()),
             })
         })
@@ -183,10 +186,13 @@ impl NamespaceService for Context {
         let hosts = convert::named_hosts(&asked.host_nqns)?;
         self.change(by, move |manager| {
             let (nqn, nsid) = meant.there(manager)?;
-            let not_listed = manager.hide_from(nqn, nsid, &hosts)?;
+            let (not_listed, closing) = manager.hide_from(nqn, nsid, &hosts)?;
+            let (closing, closing_reason) = convert::closing(closing);
             Ok(v1::HideFromResponse {
                 namespace: now(manager, nqn, nsid)?,
                 not_listed: not_listed.iter().map(Nqn::to_string).collect(),
+                closing,
+                closing_reason,
                 as_of: Some(manager.as_of()),
             })
         })

@@ -2,6 +2,7 @@
 
 use admin_proto::v1::{HealthCode, NamespaceChange, Reason, event::Kind};
 use frontend_nvme_tcp::Closing;
+use nvme::controller::Visibility;
 
 use super::{Rig, new, nqn};
 use crate::events::Entry;
@@ -82,6 +83,43 @@ fn a_deleted_subsystem_leaves_its_disks_closing() {
     left.end();
     manager.look_around();
     assert_eq!(manager.closing().len(), 0);
+}
+
+/// Two hosts lose it one after the other, and each has something under way.
+#[test]
+fn a_hidden_disk_is_told_as_closing_until_its_store_has_answered() {
+    let rig = Rig::new();
+    let mut manager = rig.manager().unwrap();
+    let of = nqn("nqn.a");
+    let lefts = [Closing::default(), Closing::default()];
+    for (left, shown) in lefts.iter().zip([vec![nqn("nqn.h")], vec![]]) {
+        *rig.fake.leaves.lock().unwrap() = Some(left.clone());
+        let hidden = manager.set_visibility(&of, 1, Visibility::Hosts(shown));
+        let why = hidden.unwrap().unwrap();
+        assert!(why.contains("see null:1MiB no longer"), "{why}");
+    }
+    *rig.fake.leaves.lock().unwrap() = None;
+    let open = || {
+        let problems = rig.health.report().problems.into_iter();
+        let open = problems.map(|it| (it.code(), it.id));
+        open.collect::<Vec<_>>()
+    };
+    let closing = [(HealthCode::Closing, "nqn.a nsid 1 hidden".to_owned())];
+    assert_eq!(open(), closing);
+    assert!(manager.waits_for_others());
+    assert_eq!(manager.closing().len(), 0, "it is attached");
+    lefts[0].end();
+    manager.look_around();
+    assert_eq!(open(), closing);
+    lefts[1].end();
+    manager.look_around();
+    assert_eq!(open(), []);
+    assert!(!manager.waits_for_others());
+    let shown = manager.set_visibility(&of, 1, Visibility::All);
+    assert_eq!(shown, Ok(None));
+    let hidden = (NamespaceChange::Hidden, 1);
+    let seen = (NamespaceChange::Visibility, 1);
+    assert_eq!(changes(&rig), [seen, seen, hidden, hidden, seen]);
 }
 
 #[test]

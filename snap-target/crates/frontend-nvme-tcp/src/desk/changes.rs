@@ -4,43 +4,28 @@
 //!  attach:   every reactor opens handles ---------------> hosts are told -> every reactor's queues see it -> answer
 //!  detach:   hosts are told -> every reactor's queues see it no more -> its requests end -> every reactor closes its handles -> answer
 //!  replace:  attach the new one, tell the hosts, detach the old one
+//!  conceal:  hosts are told -> every reactor's queues see it no more -> the requests that they have of it end -> answer
 //! ```
-//! A step is an order to all reactors; the next one begins when all have said that they carried it out. From the third step of a detach on nobody waits longer
-//! than a moment: whoever asked is answered that operations are left, and is told when they have ended.
+//! A step is an order to all reactors; the next one begins when all have said that they carried it out. From the third step of a detach or a concealment on nobody
+//! waits longer than a moment: whoever asked is answered that operations are left, and is told when they have ended.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use namespace::{Namespace, NamespaceKey, NamespaceSet};
-use nvme::controller::{ControllerId, NamespaceSet as NamespaceInfos, Subsystem, Visibility};
+use namespace::{Namespace, NamespaceKey};
+use nvme::controller::{ControllerId, Subsystem, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 use telemetry::EventKind;
 
+use super::disks::Disk;
 use super::{Desk, To};
 use crate::admin::{AdminError, Closed, Closing, Reply, Request};
-use crate::config::info;
 use crate::event::Gone;
 use crate::life::Life;
 use crate::limits::{CLOSE_PATIENCE, DETACH_LIMIT, DETACH_PATIENCE, REFERRALS_MAX, SUBSYSTEMS_MAX};
 use crate::message::{ChangeId, Message, Order};
-
-/// A namespace of a subsystem.
-#[derive(Debug)]
-struct Disk {
-    namespace: Arc<Namespace>,
-    visibility: Visibility,
-    /// Reactors are still taking it in: hosts are not told of it yet.
-    is_coming: bool,
-}
-
-/// The namespaces of all subsystems.
-#[derive(Debug, Default)]
-pub(super) struct Disks {
-    by_subsystem: BTreeMap<Nqn, BTreeMap<u32, Disk>>,
-    epoch: u64,
-}
 
 /// Changes under way.
 #[derive(Debug, Default)]
@@ -104,6 +89,10 @@ enum Step {
     Hiding(Arc<[NamespaceKey]>),
     /// Taking the queues of these from their hosts, and ending their requests.
     Ending(Vec<ControllerId>),
+    /// Taking this from the queues of these, whose hosts are to see it no longer: no new command of theirs gets there.
+    Concealing(NamespaceKey, Arc<[ControllerId]>),
+    /// Waiting for the requests that controllers have of what was taken from them.
+    Leaving,
     /// Ending the requests of these.
     Retiring(Arc<[NamespaceKey]>),
     /// Closing the handles of these; then this is the answer.
@@ -111,107 +100,6 @@ enum Step {
         keys: Arc<[NamespaceKey]>,
         answer: Result<(), AdminError>,
     },
-}
-
-impl Disks {
-    /// What a subsystem has at the start: the reactors' engines have it already.
-    pub(super) fn begin(&mut self, nqn: &Nqn, set: &NamespaceSet) {
-        let disks = set.all().iter().map(|namespace| {
-            let disk = Disk {
-                namespace: namespace.clone(),
-                visibility: Visibility::All,
-                is_coming: false,
-            };
-            (namespace.nsid, disk)
-        });
-        self.by_subsystem.insert(nqn.clone(), disks.collect());
-    }
-
-    /// What controllers are told of a subsystem.
-    fn infos(&mut self, nqn: &Nqn) -> Result<NamespaceInfos, AdminError> {
-        self.epoch += 1;
-        let disks = self.by_subsystem.get(nqn).into_iter().flatten();
-        let there = disks.filter(|(_, disk)| !disk.is_coming);
-        let infos = there.map(|(_, disk)| info(&disk.namespace, &disk.visibility));
-        Ok(NamespaceInfos::new(self.epoch, infos)?)
-    }
-
-    /// A namespace that hosts see, by its number and its key.
-    pub(super) fn namespace(
-        &self,
-        nqn: &Nqn,
-        nsid: Nsid,
-        key: NamespaceKey,
-    ) -> Option<Arc<Namespace>> {
-        let disk = self.by_subsystem.get(nqn)?.get(&nsid.0)?;
-        (disk.namespace.key == key).then(|| disk.namespace.clone())
-    }
-
-    fn of(&mut self, nqn: &Nqn) -> Result<&mut BTreeMap<u32, Disk>, AdminError> {
-        let disks = self.by_subsystem.get_mut(nqn);
-        disks.ok_or_else(|| AdminError::NoSubsystem { nqn: nqn.clone() })
-    }
-
-    /// What a host sees of a subsystem.
-    pub(super) fn seen_by<'a>(
-        &'a self,
-        nqn: &Nqn,
-        host: &'a Nqn,
-    ) -> impl Iterator<Item = &'a Namespace> {
-        let disks = self
-            .by_subsystem
-            .get(nqn)
-            .into_iter()
-            .flat_map(BTreeMap::values);
-        disks
-            .filter(|disk| !disk.is_coming && disk.visibility.includes(host))
-            .map(|disk| &*disk.namespace)
-    }
-
-    fn disk(&mut self, nqn: &Nqn, nsid: Nsid) -> Result<&mut Disk, AdminError> {
-        let disk = self.of(nqn)?.get_mut(&nsid.0);
-        disk.filter(|disk| !disk.is_coming)
-            .ok_or_else(|| AdminError::NoNamespace {
-                nqn: nqn.clone(),
-                nsid,
-            })
-    }
-
-    /// Whether a namespace can be added.
-    fn check_new(&mut self, nqn: &Nqn, namespace: &Namespace) -> Result<(), AdminError> {
-        let disks = self.of(nqn)?;
-        if disks.contains_key(&namespace.nsid) {
-            return Err(AdminError::NsidTaken {
-                nqn: nqn.clone(),
-                nsid: Nsid(namespace.nsid),
-            });
-        }
-        let mut others = disks.values();
-        if let Some(twin) = others.find(|it| it.namespace.identity == namespace.identity) {
-            return Err(AdminError::SameContent {
-                nqn: nqn.clone(),
-                nsid: Nsid(twin.namespace.nsid),
-            });
-        }
-        NamespaceInfos::new(0, [info(namespace, &Visibility::All)])?;
-        Ok(())
-    }
-
-    /// Whether a namespace can take the place of the one with its number.
-    fn check_next(&mut self, nqn: &Nqn, next: &Namespace) -> Result<NamespaceKey, AdminError> {
-        let nsid = Nsid(next.nsid);
-        let now = &self.disk(nqn, nsid)?.namespace;
-        let differs = |what| Err(AdminError::OtherDisk { nsid, what });
-        if now.identity != next.identity {
-            return differs("the UUID");
-        }
-        if now.lba_bytes != next.lba_bytes {
-            return differs("the block size");
-        }
-        let key = now.key;
-        NamespaceInfos::new(0, [info(next, &Visibility::All)])?;
-        Ok(key)
-    }
 }
 
 impl Desk {
@@ -397,14 +285,23 @@ impl Desk {
     ) {
         let set = self.disks.disk(nqn, nsid).map(|disk| {
             disk.visibility = visibility;
+            disk.namespace.key
         });
-        match set.and_then(|()| self.publish(nqn)) {
-            Ok(()) => {
-                let asker = Asker::Waits(reply);
-                self.begin(Step::Passing, Instant::now(), asker, Order::Pass);
+        let seeing = self.controllers_that_see(nqn, nsid);
+        let published = set.and_then(|key| self.publish(nqn).map(|()| key));
+        match published {
+            Ok(key) => {
+                let see = self.controllers_that_see(nqn, nsid);
+                let lost = seeing.into_iter().filter(|id| !see.contains(id));
+                let step = Step::Concealing(key, lost.collect());
+                self.begin(step, Instant::now(), Asker::Waits(reply), Order::Pass);
             }
             Err(error) => reply.send(Err(error)),
         }
+    }
+
+    fn controllers_that_see(&self, nqn: &Nqn, nsid: Nsid) -> Vec<ControllerId> {
+        self.controllers_of(nqn, |it| it.namespaces().get(nsid).is_some())
     }
 
     /// Tells the controllers of a subsystem, and the reactors that have their queues, what it has now.
@@ -442,7 +339,7 @@ impl Desk {
         let id = ChangeId(self.changes.last);
         if matches!(
             step,
-            Step::Retiring(_) | Step::Detaching { .. } | Step::Ending(_)
+            Step::Retiring(_) | Step::Detaching { .. } | Step::Ending(_) | Step::Leaving
         ) {
             self.look_after(id, CLOSE_PATIENCE);
         }
@@ -475,7 +372,11 @@ impl Desk {
             Step::Ending(_) if change.awaited == 0 => return change.asker.put_off(Ok(())),
             // A reactor has not closed its queues yet.
             Step::Ending(_) => return self.look_after(id, CLOSE_PATIENCE),
-            Step::Attaching { .. } | Step::Passing | Step::Hiding(_) => return,
+            // Hosts that lost a namespace are still there, and wait for these answers: they are not cancelled.
+            Step::Leaving => return change.asker.put_off(Ok(())),
+            Step::Attaching { .. } | Step::Passing | Step::Hiding(_) | Step::Concealing(..) => {
+                return;
+            }
         };
         change.asker.put_off(result);
         let elapsed = change.began.elapsed();
@@ -552,7 +453,12 @@ impl Desk {
                 };
                 self.begin(step, began, asker, |id| Order::Detach(id, keys));
             }
-            Step::Passing => asker.end(Ok(())),
+            Step::Concealing(key, from) => {
+                self.begin(Step::Leaving, began, asker, |id| {
+                    Order::Await(id, key, from)
+                });
+            }
+            Step::Passing | Step::Leaving => asker.end(Ok(())),
             Step::Detaching { answer, .. } => asker.end(answer),
             Step::Ending(_) => {}
         }

@@ -54,6 +54,9 @@ impl Frontend {
                 }
                 self.wait_for(id, keys, true);
             }
+            Order::Await(id, namespace, controllers) => {
+                self.wait_for_requests(id, namespace, &controllers);
+            }
             Order::Preempt(id, nsid, controllers) => self.preempt(id, nsid, &controllers),
             Order::Pass(id) => self.carried(id, Ok(())),
         }
@@ -92,7 +95,7 @@ impl Frontend {
         }
     }
 
-    fn carried(&mut self, id: ChangeId, result: Result<(), String>) {
+    pub(super) fn carried(&mut self, id: ChangeId, result: Result<(), String>) {
         self.tell_desk(Message::Carried(id, self.reactor, result));
     }
 }

@@ -1,4 +1,4 @@
-//! A store whose writes, or flushes, wait until a test lets them go: what a disk does that cannot reach a sector.
+//! A store whose writes, reads or flushes wait until a test lets them go: what a disk does that cannot reach a sector.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -22,8 +22,16 @@ struct State {
     to_hold: usize,
     held: usize,
     open: bool,
-    /// It holds flushes, not writes.
-    of_flushes: bool,
+    kind: Kind,
+}
+
+/// What is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Writes,
+    Reads,
+    Flushes,
 }
 
 impl Gate {
@@ -41,7 +49,14 @@ impl Gate {
     /// A store that holds its first flushes instead.
     pub fn over_flushes(store: SharedStore, flushes: usize) -> (Gate, SharedStore) {
         let (gate, store) = Gate::over(store, flushes);
-        gate.0.0.lock().unwrap().of_flushes = true;
+        gate.0.0.lock().unwrap().kind = Kind::Flushes;
+        (gate, store)
+    }
+
+    /// A store that holds its first reads instead, and lends no memory meanwhile.
+    pub fn over_reads(store: SharedStore, reads: usize) -> (Gate, SharedStore) {
+        let (gate, store) = Gate::over(store, reads);
+        gate.0.0.lock().unwrap().kind = Kind::Reads;
         (gate, store)
     }
 
@@ -67,13 +82,18 @@ impl Gate {
         self.0.0.lock().unwrap().open
     }
 
+    fn holds_reads(&self) -> bool {
+        self.0.0.lock().unwrap().kind == Kind::Reads
+    }
+
     /// Whether this operation is to be held.
     fn holds(&self, op: &Op) -> bool {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap();
         let is_such = match op {
-            Op::Write { .. } => !state.of_flushes,
-            Op::Flush => state.of_flushes,
+            Op::Write { .. } => state.kind == Kind::Writes,
+            Op::Read { .. } => state.kind == Kind::Reads,
+            Op::Flush => state.kind == Kind::Flushes,
             _ => false,
         };
         if !is_such || state.open || state.to_hold == 0 {
@@ -174,6 +194,9 @@ impl Store for HeldStore {
     fn cancel(&mut self, _token: Token) {}
 
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
+        if self.gate.holds_reads() {
+            return None;
+        }
         self.inner.lease(offset, len)
     }
 }

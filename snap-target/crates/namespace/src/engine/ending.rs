@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::request::{Work, token_of};
-use crate::NamespaceError;
+use crate::{NamespaceError, NamespaceKey};
 
 impl Engine {
     /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
@@ -32,6 +32,22 @@ impl Engine {
             }
             self.cancel_slot(slot);
         }
+    }
+
+    /// Those of these requests that are about a namespace and have not been answered, by their tokens; one of several parts may come several times.
+    pub fn unanswered(
+        &self,
+        key: NamespaceKey,
+        is_theirs: impl Fn(u64) -> bool,
+    ) -> impl Iterator<Item = u64> {
+        let index = self.attached.find(key);
+        let of_it = self
+            .requests
+            .iter()
+            .filter(move |request| request.is_taken() && Some(request.attached) == index);
+        of_it
+            .map(|request| request.token)
+            .filter(move |token| is_theirs(*token))
     }
 
     pub(super) fn cancel_slot(&mut self, slot: usize) {

@@ -205,6 +205,8 @@ pub fn set_visibility(start: &Start, request: SetVisibilityRequest) -> SetVisibi
             visible_to: request.visible_to,
             ..disk()
         }),
+        closing: false,
+        closing_reason: String::new(),
         as_of: start.as_of(105),
     }
 }
@@ -223,13 +225,18 @@ pub fn show_to(start: &Start, request: ShowToRequest) -> ShowToResponse {
 
 pub fn hide_from(start: &Start, request: HideFromRequest) -> HideFromResponse {
     let mut not_listed = request.host_nqns;
+    let named = not_listed.len();
     not_listed.retain(|nqn| nqn != TRAINER1);
+    // The one that saw it has something under way.
+    let closing = not_listed.len() < named;
     HideFromResponse {
         namespace: Some(Namespace {
             visible_to: Some(seen_only_by(&[])),
             ..disk()
         }),
         not_listed,
+        closing,
+        closing_reason: if closing { CLOSING } else { "" }.to_owned(),
         as_of: start.as_of(105),
     }
 }

@@ -186,7 +186,11 @@ impl Desk {
     }
 
     /// The controllers of a subsystem that are such.
-    fn controllers_of(&self, nqn: &Nqn, are: impl Fn(&Controller) -> bool) -> Vec<ControllerId> {
+    pub(in crate::desk) fn controllers_of(
+        &self,
+        nqn: &Nqn,
+        are: impl Fn(&Controller) -> bool,
+    ) -> Vec<ControllerId> {
         let of_subsystem = self.registry.controllers().filter(|controller| {
             let theirs = controller.subsystem();
             theirs.is_some_and(|subsystem| subsystem.nqn == *nqn)
