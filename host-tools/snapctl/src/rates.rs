@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use admin_proto::Timestamp;
-use admin_proto::v1::{HostStats, LatencyHistogram, NamespaceStats, ReactorStats, StatsSnapshot};
+use admin_proto::v1::{
+    HostStats, LatencyHistogram, NamespaceStats, ReactorStats, StatsSnapshot, TransformStats,
+};
 use serde::Serialize;
 
 use crate::text;
@@ -69,6 +71,20 @@ pub struct NamespaceRates {
     /// Times that a request waited for memory or a place in a store's queue.
     pub parked_per_second: f64,
     pub store_operations: u32,
+    /// By transform.
+    pub transforms: Vec<TransformRates>,
+}
+
+/// What undoing one transform took.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TransformRates {
+    pub transform: String,
+    /// Bytes that undoing it made.
+    pub bytes_per_second: f64,
+    /// Cores that undoing it kept busy.
+    pub cores: f64,
+    /// Bytes that one core makes in a second of work; none where it did nothing.
+    pub bytes_per_core_second: Option<f64>,
 }
 
 /// What one reactor did.
@@ -259,6 +275,26 @@ fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> 
         decoding_cores: rate(&decode_ns) / 1e9,
         parked_per_second: rate(&|row| row.parked),
         store_operations: new.store_operations,
+        transforms: new
+            .transforms
+            .iter()
+            .map(|new| {
+                let mut before = old.transforms.iter();
+                let old = before.find(|old| old.transform == new.transform);
+                transform_rates(old.unwrap_or(&TransformStats::default()), new, seconds)
+            })
+            .collect(),
+    }
+}
+
+fn transform_rates(old: &TransformStats, new: &TransformStats, seconds: f64) -> TransformRates {
+    let bytes_per_second = per_second(old.bytes, new.bytes, seconds);
+    let cores = per_second(old.undo_ns, new.undo_ns, seconds) / 1e9;
+    TransformRates {
+        transform: new.transform.clone(),
+        bytes_per_second,
+        cores,
+        bytes_per_core_second: share(bytes_per_second, cores),
     }
 }
 
@@ -418,6 +454,38 @@ mod tests {
             40.0
         );
     }
+
+    #[test]
+    fn transforms_are_told_apart_by_their_names() {
+        let stats = |transforms: &[(&str, u64, u64)]| {
+            let transforms = transforms
+                .iter()
+                .map(|&(name, bytes, undo_ns)| TransformStats {
+                    transform: name.to_owned(),
+                    bytes,
+                    undo_ns,
+                });
+            NamespaceStats {
+                transforms: transforms.collect(),
+                ..NamespaceStats::default()
+            }
+        };
+        let old = stats(&[("lz4", 1000, 500_000_000)]);
+        let new = stats(&[("lz4", 5000, 1_500_000_000), ("u16", 800, 0)]);
+        let rates = namespace_rates(&old, &new, 2.0).transforms;
+        let lz4 = TransformRates {
+            transform: "lz4".to_owned(),
+            bytes_per_second: 2000.0,
+            cores: 0.5,
+            bytes_per_core_second: Some(4000.0),
+        };
+        assert_eq!(rates[0], lz4);
+        assert_eq!(
+            (rates[1].bytes_per_second, rates[1].bytes_per_core_second),
+            (400.0, None)
+        );
+    }
+
     #[test]
     fn another_disk_under_the_same_number_is_another_row() {
         let (mut old, mut new) = (snapshot("a", 0, 100), snapshot("a", 1_000_000_000, 130));

@@ -1,5 +1,7 @@
 //! `snapctl stat`, and the tables that `snapctl top` shows too.
 
+mod transforms;
+
 use std::time::Duration;
 
 use admin_proto::v1;
@@ -18,14 +20,16 @@ use crate::text;
 const HELP: &str = "\
 Rates are of one interval; latencies are from a command's arrival to its answer, and a percentile is the upper end of the bucket that it lies in.
 'disk' begins the UUID: another disk under the same number has rows of its own. 'stored' is what was fetched from stores, 'copies' how often a delivered
-byte was copied, 'parked' how often a request waited for memory or a place in a store's queue.
+byte was copied, 'parked' how often a request waited for memory or a place in a store's queue. With --transforms: 'made' is what undoing a transform made,
+'cores' how many that kept busy, and 'each core' what one makes in a second of that work; checksums are not in it.
 
 Examples:
   snapctl stat
   snapctl stat --interval 5 --count 12 \\
       --subsystem nqn.2026-11.org.example:data
   snapctl stat --count 0 --json | jq '.hosts[].reads_per_second'
-  snapctl stat --totals";
+  snapctl stat --totals
+  snapctl stat --transforms --interval 10";
 
 /// `snapctl stat`.
 #[derive(Debug, Args)]
@@ -42,6 +46,10 @@ pub struct Stat {
     /// The counters since the daemon's start, at once, instead of rates
     #[arg(long, conflicts_with = "count")]
     pub totals: bool,
+
+    /// Show what decoding took instead, by namespace and transform
+    #[arg(long)]
+    pub transforms: bool,
 }
 
 /// Which counters, how often.
@@ -133,17 +141,30 @@ impl Snapshots {
 /// Runs it.
 pub async fn run(arguments: Stat, context: &Context) -> Result<(), Failure> {
     if arguments.totals {
-        return totals(&arguments.choice, context).await;
+        let shown = match arguments.transforms {
+            true => transforms::totals_table,
+            false => totals_table,
+        };
+        return totals(&arguments.choice, shown, context).await;
     }
     let count = match arguments.count {
         0 => u64::MAX,
         count => count,
     };
-    repeat(&arguments.choice, count, context).await
+    let shown = match arguments.transforms {
+        true => transforms::tables,
+        false => tables,
+    };
+    repeat(&arguments.choice, count, shown, context).await
 }
 
 /// Prints one set of tables, or one JSON object, for each of `count` intervals.
-pub async fn repeat(choice: &Choice, count: u64, context: &Context) -> Result<(), Failure> {
+pub async fn repeat(
+    choice: &Choice,
+    count: u64,
+    tables: fn(&Rates) -> String,
+    context: &Context,
+) -> Result<(), Failure> {
     let daemon = context.daemon().await?;
     let mut snapshots = choice.watch(&daemon).await?;
     for shown in 0..count {
@@ -166,14 +187,17 @@ pub async fn repeat(choice: &Choice, count: u64, context: &Context) -> Result<()
 
 /// All tables, each after its heading, with an empty line between them.
 pub fn tables(rates: &Rates) -> String {
-    let head = format!("{}, {} s\n", rates.taken_at, decimal(rates.seconds));
     [
-        head,
+        head(rates),
         hosts_table(rates),
         namespaces_table(rates),
         reactors_table(rates),
     ]
     .join("\n")
+}
+
+fn head(rates: &Rates) -> String {
+    format!("{}, {} s\n", rates.taken_at, decimal(rates.seconds))
 }
 
 /// By namespace and host.
@@ -275,41 +299,48 @@ pub fn reactors_table(rates: &Rates) -> String {
     table.render()
 }
 
-async fn totals(choice: &Choice, context: &Context) -> Result<(), Failure> {
+async fn totals(
+    choice: &Choice,
+    table: fn(&v1::StatsSnapshot) -> String,
+    context: &Context,
+) -> Result<(), Failure> {
     let request = v1::GetStatsRequest {
         filter: Some(choice.filter()),
     };
     let daemon = context.daemon().await?;
     let answer = daemon.answer(daemon.stats().get_stats(request)).await?;
-    context.show(&answer, |snapshot| {
-        let mut table = TextTable::new(&[
-            ("subsystem", Align::Left),
-            ("nsid", Align::Right),
-            ("disk", Align::Left),
-            ("host", Align::Left),
-            ("reads", Align::Right),
-            ("read", Align::Right),
-            ("writes", Align::Right),
-            ("written", Align::Right),
-            ("others", Align::Right),
-            ("errors", Align::Right),
+    context.show(&answer, table)
+}
+
+/// By namespace and host, since the daemon's start.
+fn totals_table(snapshot: &v1::StatsSnapshot) -> String {
+    let mut table = TextTable::new(&[
+        ("subsystem", Align::Left),
+        ("nsid", Align::Right),
+        ("disk", Align::Left),
+        ("host", Align::Left),
+        ("reads", Align::Right),
+        ("read", Align::Right),
+        ("writes", Align::Right),
+        ("written", Align::Right),
+        ("others", Align::Right),
+        ("errors", Align::Right),
+    ]);
+    for row in &snapshot.hosts {
+        table.row([
+            row.subsystem_nqn.clone(),
+            row.nsid.to_string(),
+            disk(&row.namespace_uuid),
+            host_name(&row.host_nqn, row.others),
+            grouped(rates::commands(row, "read")),
+            rounded(row.read_bytes),
+            grouped(rates::commands(row, "write")),
+            rounded(row.written_bytes),
+            grouped(rates::other_commands(row)),
+            grouped(rates::errors(row)),
         ]);
-        for row in &snapshot.hosts {
-            table.row([
-                row.subsystem_nqn.clone(),
-                row.nsid.to_string(),
-                disk(&row.namespace_uuid),
-                host_name(&row.host_nqn, row.others),
-                grouped(rates::commands(row, "read")),
-                rounded(row.read_bytes),
-                grouped(rates::commands(row, "write")),
-                rounded(row.written_bytes),
-                grouped(rates::other_commands(row)),
-                grouped(rates::errors(row)),
-            ]);
-        }
-        table.render()
-    })
+    }
+    table.render()
 }
 
 /// Enough of a UUID to tell disks apart.

@@ -38,7 +38,7 @@ const KEY_PATIENCE: Duration = Duration::from_millis(250);
 /// Runs it.
 pub async fn run(arguments: Top, context: &Context) -> Result<(), Failure> {
     if context.json() || !std::io::stdout().is_terminal() {
-        return stat::repeat(&arguments.choice, u64::MAX, context).await;
+        return stat::repeat(&arguments.choice, u64::MAX, stat::tables, context).await;
     }
     let daemon = context.daemon().await?;
     let snapshots = arguments.choice.watch(&daemon).await?;

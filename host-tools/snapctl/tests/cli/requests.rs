@@ -470,6 +470,7 @@ fn watching_cases() -> Vec<Case> {
             &watch(&narrow, 500),
         ),
         case("stat", &["--totals"], &totals),
+        case("stat", &["--totals", "--transforms"], &totals),
         case("events", &[], &events(1, 1)).after(&GetInfoRequest {}),
         case(
             "events",

@@ -183,6 +183,16 @@ fn disks(rows: &[NamespaceSnapshot]) -> BTreeMap<&str, NamespaceSnapshot> {
                 None => disk.decoders.push(more.clone()),
             }
         }
+        for more in &row.transforms {
+            let mut known = disk.transforms.iter_mut();
+            match known.find(|it| it.transform == more.transform) {
+                Some(known) => {
+                    known.bytes += more.bytes;
+                    known.busy_ns += more.busy_ns;
+                }
+                None => disk.transforms.push(more.clone()),
+            }
+        }
     }
     disks
 }
@@ -237,6 +247,15 @@ fn namespace(
             })
             .collect(),
         store_operations: small(row.store_operations),
+        transforms: row
+            .transforms
+            .iter()
+            .map(|it| v1::TransformStats {
+                transform: it.transform.clone(),
+                bytes: it.bytes,
+                undo_ns: it.busy_ns,
+            })
+            .collect(),
     }
 }
 

@@ -88,6 +88,18 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
             decode_ns: 7_000_000_000 + round * 70_000_000,
         }],
         store_operations: 12,
+        transforms: vec![
+            TransformStats {
+                transform: "u16".to_owned(),
+                bytes: 2_000_000_000 + round * 102_400_000,
+                undo_ns: 400_000_000 + round * 20_480_000,
+            },
+            TransformStats {
+                transform: "zstd".to_owned(),
+                bytes: 1_000_000_000 + round * 51_200_000,
+                undo_ns: 6_000_000_000 + round * 51_200_000,
+            },
+        ],
     };
     let raw = NamespaceStats {
         namespace_uuid: disk().uuid,
@@ -103,6 +115,7 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
         parked: round,
         decoders: Vec::new(),
         store_operations: 4,
+        transforms: Vec::new(),
         ..view.clone()
     };
     StatsSnapshot {
