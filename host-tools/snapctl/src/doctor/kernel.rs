@@ -4,12 +4,17 @@ use std::fs;
 use std::path::Path;
 
 use printout::size::rounded;
-use reactor::{Features, Ring, RingConfig};
+use reactor::{Features, Ring, RingConfig, SmallRing};
 
 use super::finding::Finding;
+use super::process::memlock_lines;
 
 /// The oldest kernel that has everything that is needed.
 const OLDEST: (u32, u32) = (5, 15);
+
+/// What a whole ring of the daemon takes of the memory that may be locked, and what is registered with it: 32,768 completions of 16 bytes, 256 submissions
+/// of 64, a list of 256 buffers, with room.
+const RING_BYTES: u64 = 1 << 20;
 
 /// What the kernel says of itself.
 #[derive(Clone, Debug, Default)]
@@ -94,23 +99,45 @@ pub fn release(kernel: &Kernel) -> Finding {
     }
 }
 
-/// Makes a ring as the daemon does: its features, or why the kernel refuses.
-pub fn probe_ring() -> Result<Features, String> {
-    match Ring::new(&RingConfig::default()) {
-        Ok(ring) => Ok(ring.features()),
-        Err(error) => Err(error.to_string()),
-    }
+/// What the rings of a daemon are here.
+#[derive(Clone, Copy, Debug)]
+pub struct Rings {
+    features: Features,
+    /// How the smallest is smaller than it should be.
+    small: Option<SmallRing>,
+}
+
+/// Operations that a reactor of the daemon may have in flight.
+const OPS_MAX: u32 = 8576;
+
+/// Makes rings as a daemon of so many reactors does, all at a time: what they are, or why the kernel refuses.
+pub fn probe_rings(reactors: u64) -> Result<Rings, String> {
+    let config = RingConfig {
+        ops_max: OPS_MAX,
+        events_max: 2 * OPS_MAX,
+        ..RingConfig::default()
+    };
+    let made: Result<Vec<Ring>, _> = (0..reactors.max(1)).map(|_| Ring::new(&config)).collect();
+    let rings = made.map_err(|error| error.to_string())?;
+    let small = rings.iter().filter_map(Ring::small);
+    Ok(Rings {
+        features: rings.first().map_or(Features::ALL, Ring::features),
+        small: small.min_by_key(|small| small.completions),
+    })
 }
 
 /// Whether io_uring is allowed, and what it has.
-pub fn ring(probed: &Result<Features, String>) -> Finding {
+pub fn ring(probed: &Result<Rings, String>, reactors: u64) -> Finding {
     match probed {
         // Linux 6.14 and later count the ring itself.
         Err(why) if why.contains("ENOMEM") => Finding::fail(
             "io_uring",
             why.clone(),
-            "snap-target does not start: the ring itself counts as locked memory",
-            "systemd: LimitMEMLOCK=8M   shell: ulimit -l 8192   container: --ulimit memlock=8388608; where that is allowed already: more memory",
+            "snap-target does not start: the rings themselves count as locked memory",
+            format!(
+                "{}; where that is allowed already: more memory",
+                locked(reactors)
+            ),
         ),
         Err(why) => Finding::fail(
             "io_uring",
@@ -118,10 +145,19 @@ pub fn ring(probed: &Result<Features, String>) -> Finding {
             "snap-target does not start",
             "sysctl -w kernel.io_uring_disabled=0   container: --security-opt seccomp=PROFILE that allows io_uring_setup, io_uring_enter, io_uring_register",
         ),
-        Ok(features) if *features == Features::ALL => {
+        Ok(Rings {
+            features,
+            small: Some(small),
+        }) => Finding::warn(
+            "io_uring",
+            format!("allowed; {features}; {small}"),
+            SmallRing::COSTS,
+            locked(reactors),
+        ),
+        Ok(Rings { features, .. }) if *features == Features::ALL => {
             Finding::ok("io_uring", format!("allowed; {features}"))
         }
-        Ok(features) => Finding::warn(
+        Ok(Rings { features, .. }) => Finding::warn(
             "io_uring",
             format!(
                 "allowed; {features}; not there: {}",
@@ -131,6 +167,11 @@ pub fn ring(probed: &Result<Features, String>) -> Finding {
             "Linux 6.1 or later has them all",
         ),
     }
+}
+
+/// The lines that allow the memory of whole rings, and what else is locked before them.
+fn locked(reactors: u64) -> String {
+    memlock_lines(reactors.max(1) * RING_BYTES)
 }
 
 /// Huge pages are of no use to the daemon.
@@ -193,20 +234,39 @@ mod tests {
 
     #[test]
     fn io_uring_refused_fails_and_an_old_one_warns_with_what_it_lacks() {
-        assert_eq!(ring(&Ok(Features::ALL)).verdict, Verdict::Ok);
-        let old = ring(&Ok(Features::ALL
-            - Features::SEND_ZC
-            - Features::DEFER_TASKRUN));
+        let rings = |features, small| ring(&Ok(Rings { features, small }), 8);
+        assert_eq!(rings(Features::ALL, None).verdict, Verdict::Ok);
+        let old = rings(
+            Features::ALL - Features::SEND_ZC - Features::DEFER_TASKRUN,
+            None,
+        );
         assert_eq!(old.verdict, Verdict::Warn);
         assert!(
             old.found.ends_with("; not there: defer_taskrun send_zc"),
             "{}",
             old.found
         );
-        let refused = ring(&Err("io_uring is refused (EPERM)".to_owned()));
+        let small = SmallRing {
+            completions: 1024,
+            wanted: 32768,
+        };
+        let small = rings(Features::ALL, Some(small));
+        assert_eq!(small.verdict, Verdict::Warn);
+        assert!(
+            small.found.contains("1024 completions instead of 32768"),
+            "{}",
+            small.found
+        );
+        assert_eq!(
+            small.mend.as_deref(),
+            Some(
+                "systemd: LimitMEMLOCK=8M   shell: ulimit -l 8192   container: --ulimit memlock=8388608"
+            )
+        );
+        let refused = ring(&Err("io_uring is refused (EPERM)".to_owned()), 8);
         assert_eq!(refused.verdict, Verdict::Fail);
         assert_eq!(refused.found, "io_uring is refused (EPERM)");
-        let mend = |why: &str| ring(&Err(why.to_owned())).mend.unwrap_or_default();
+        let mend = |why: &str| ring(&Err(why.to_owned()), 8).mend.unwrap_or_default();
         assert!(mend("io_uring is refused (EPERM)").contains("io_uring_disabled"));
         let locked = mend("io_uring is refused (ENOMEM: Out of memory)");
         assert!(locked.contains("ulimit -l 8192"), "{locked}");

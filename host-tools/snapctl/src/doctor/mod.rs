@@ -101,7 +101,7 @@ fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Failure> {
     let reactors = arguments.reactors;
     let mut findings = vec![
         kernel::release(&kernel),
-        kernel::ring(&kernel::probe_ring()),
+        kernel::ring(&kernel::probe_rings(reactors), reactors),
         process::memlock(&process, reactors),
         process::nofile(&process, reactors),
         process::memory(&process, reactors),

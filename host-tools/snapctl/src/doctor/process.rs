@@ -137,13 +137,18 @@ pub fn memlock(process: &Process, reactors: u64) -> Finding {
                 reactors_text(reactors)
             ),
             "buffers stay unregistered: the kernel pins and unpins their pages for every read and write",
-            format!(
-                "systemd: LimitMEMLOCK={}M   shell: ulimit -l {}   container: --ulimit memlock={need}",
-                need >> 20,
-                need >> 10
-            ),
+            memlock_lines(need),
         ),
     }
+}
+
+/// The lines that allow so much memory to be locked.
+pub fn memlock_lines(bytes: u64) -> String {
+    format!(
+        "systemd: LimitMEMLOCK={}M   shell: ulimit -l {}   container: --ulimit memlock={bytes}",
+        bytes >> 20,
+        bytes >> 10
+    )
 }
 
 fn reactors_text(reactors: u64) -> String {

@@ -11,6 +11,9 @@ pub(crate) const OP_SEGMENTS_MAX: usize = 64;
 pub(crate) const REAP_BATCH: usize = 64;
 /// Kernel's limit on buffers of a receive ring.
 pub(crate) const RECV_BUFFERS_MAX: u16 = 1 << 15;
+/// Where locked memory ends, a ring is made with fewer entries, down to these.
+pub(crate) const SUBMISSIONS_MIN: u32 = 16;
+pub(crate) const COMPLETIONS_MIN: u32 = 256;
 
 const _: () = assert!(
     OP_SEGMENTS_MAX >= crate::buf::INLINE_SEGMENTS,

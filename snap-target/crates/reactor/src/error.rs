@@ -56,3 +56,13 @@ pub enum ReactorError {
         limit: u32,
     },
 }
+
+impl ReactorError {
+    /// The kernel had no memory for what rings are made of, or may not lock so much.
+    pub(crate) fn is_no_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::Refused { source, .. } | Self::Setup { source, .. } if *source == Errno::ENOMEM
+        )
+    }
+}

@@ -52,6 +52,7 @@ mod error;
 mod features;
 #[allow(unsafe_code, reason = "the io_uring boundary; each block says why")]
 mod ring;
+mod small;
 mod stats;
 mod timer;
 #[allow(unsafe_code, reason = "eventfd system calls; each block says why")]
@@ -67,6 +68,7 @@ pub use ring::{
     Event, Fd, Fsync, OpId, Owner, OwnerId, Payload, RecvChunk, Refused, Ring, SendBatch, Turn,
     Wait, WriteMode,
 };
+pub use small::SmallRing;
 pub use stats::RingStats;
 pub use timer::TimerId;
 pub use wake::Waker;

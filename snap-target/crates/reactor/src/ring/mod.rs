@@ -12,10 +12,11 @@ mod setup;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Instant;
 
+use io_uring::IoUring;
 use nix::errno::Errno;
 use nix::libc;
 
@@ -25,10 +26,12 @@ pub use self::owner::Owner;
 pub use self::recv::RecvChunk;
 use self::recv::RecvPool;
 pub use self::send::SendBatch;
+use self::setup::Entries;
 use crate::buf::{IoBuf, Mapping};
 use crate::config::RingConfig;
 use crate::error::ReactorError;
 use crate::features::Features;
+use crate::small::SmallRing;
 use crate::stats::RingStats;
 use crate::timer::TimerId;
 use crate::wake::{WakeState, Waker};
@@ -42,6 +45,7 @@ pub struct Ring {
 struct Inner {
     id: u64,
     wake: Arc<WakeState>,
+    small: Option<SmallRing>,
     core: RefCell<Core>,
 }
 
@@ -243,8 +247,28 @@ impl Ring {
     pub fn new(config: &RingConfig) -> Result<Self, ReactorError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         config.check()?;
-        let (uring, features) = setup::build(config)?;
-        let recv = RecvPool::new(config, &uring, features.contains(Features::BUFFER_RINGS))?;
+        let wanted = Entries::wanted(config);
+        let mut entries = wanted;
+        let (uring, features, recv) = loop {
+            let made = Self::kernel_parts(config, entries);
+            match (made, entries.halved()) {
+                (Err(error), Some(half)) if error.is_no_memory() => entries = half,
+                (made, _) => break made?,
+            }
+        };
+        let small = (entries != wanted).then_some(SmallRing {
+            completions: entries.completions,
+            wanted: wanted.completions,
+        });
+        if let Some(small) = small {
+            static TOLD: Once = Once::new();
+            TOLD.call_once(|| {
+                tracing::warn!(
+                    "{small}. It costs: {}. To mend it: systemd: LimitMEMLOCK=infinity, shell: ulimit -l unlimited; `snapctl doctor` says how much is enough",
+                    SmallRing::COSTS
+                );
+            });
+        }
         let wake = Arc::new(WakeState::new()?);
         if features.contains(Features::MSG_RING) {
             wake.set_ring(setup::duplicate(&uring)?);
@@ -255,9 +279,27 @@ impl Ring {
             inner: Rc::new(Inner {
                 id,
                 wake,
+                small,
                 core: RefCell::new(core),
             }),
         })
+    }
+
+    /// The ring, what of its kernel is used, and the buffers that sockets share.
+    fn kernel_parts(
+        config: &RingConfig,
+        entries: Entries,
+    ) -> Result<(IoUring, Features, Rc<RecvPool>), ReactorError> {
+        let (uring, features) = setup::build(config, entries)?;
+        let shared = features.contains(Features::BUFFER_RINGS);
+        let recv = RecvPool::new(config, &uring, shared)?;
+        Ok((uring, features, recv))
+    }
+
+    /// How it is smaller than was asked for, if it is.
+    #[must_use]
+    pub fn small(&self) -> Option<SmallRing> {
+        self.inner.small
     }
 
     /// Features in use.

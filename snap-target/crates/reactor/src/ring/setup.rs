@@ -8,16 +8,46 @@ use nix::libc;
 
 use super::errno;
 use super::recv::GROUP;
-use crate::config::RingConfig;
+use crate::config::{COMPLETIONS_MIN, RingConfig, SUBMISSIONS_MIN};
 use crate::error::ReactorError;
 use crate::features::Features;
 
+/// Entries of the ring's two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entries {
+    pub(super) submissions: u32,
+    pub(super) completions: u32,
+}
+
+impl Entries {
+    /// Room for every operation to complete twice before a turn takes anything.
+    pub(super) fn wanted(config: &RingConfig) -> Self {
+        Self {
+            submissions: config.submissions,
+            completions: (config.ops_max.max(config.submissions) * 2).next_power_of_two(),
+        }
+    }
+
+    /// Half of them, down to the least that a ring is made with.
+    pub(super) fn halved(self) -> Option<Self> {
+        let half = |now: u32, min: u32| (now / 2).max(min).min(now);
+        let half = Self {
+            submissions: half(self.submissions, SUBMISSIONS_MIN),
+            completions: half(self.completions, COMPLETIONS_MIN),
+        };
+        (half != self).then_some(half)
+    }
+}
+
 /// Builds the ring with as many of the wanted features as this kernel takes.
-pub(super) fn build(config: &RingConfig) -> Result<(IoUring, Features), ReactorError> {
+pub(super) fn build(
+    config: &RingConfig,
+    entries: Entries,
+) -> Result<(IoUring, Features), ReactorError> {
     let mut wanted = config.features.closed();
     // Setup flags cannot be probed: newest first, one is given up at each EINVAL.
     let uring = loop {
-        match try_build(config, wanted) {
+        match try_build(entries, wanted) {
             Ok(uring) => break uring,
             Err(Errno::EINVAL) => {
                 let newest = [
@@ -49,10 +79,9 @@ pub(super) fn build(config: &RingConfig) -> Result<(IoUring, Features), ReactorE
     Ok((uring, (wanted & have).closed()))
 }
 
-fn try_build(config: &RingConfig, wanted: Features) -> Result<IoUring, Errno> {
+fn try_build(entries: Entries, wanted: Features) -> Result<IoUring, Errno> {
     let mut builder = IoUring::builder();
-    let completions = (config.ops_max.max(config.submissions) * 2).next_power_of_two();
-    builder.setup_cqsize(completions).setup_clamp();
+    builder.setup_cqsize(entries.completions).setup_clamp();
     if wanted.contains(Features::COOP_TASKRUN) {
         builder.setup_coop_taskrun();
     }
@@ -66,7 +95,7 @@ fn try_build(config: &RingConfig, wanted: Features) -> Result<IoUring, Errno> {
         builder.setup_taskrun_flag();
     }
     builder
-        .build(config.submissions)
+        .build(entries.submissions)
         .map_err(|error| errno(&error))
 }
 
@@ -114,7 +143,7 @@ fn refusal(source: Errno) -> ReactorError {
              io_uring_setup, io_uring_enter and io_uring_register"
         }
         Errno::ENOMEM => {
-            "out of memory, or RLIMIT_MEMLOCK (ulimit -l) is too small: raise it to 8 MiB, or see to the memory"
+            "out of memory, or RLIMIT_MEMLOCK (ulimit -l) has no room for the smallest ring: raise it (`snapctl doctor` says to what), or see to the memory"
         }
         Errno::EMFILE | Errno::ENFILE => "out of file descriptors: raise RLIMIT_NOFILE (ulimit -n)",
         _ => {
