@@ -40,6 +40,10 @@ struct Kept {
 
 /// What has a number among the events.
 #[derive(Debug, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are events, each behind an Arc of its own"
+)]
 pub enum Entry {
     /// An event.
     Event(v1::Event),

@@ -68,9 +68,38 @@ impl Health {
             since: since.or_else(|| Some(SystemTime::now().into())),
             text,
             mend: mend(code).to_owned(),
+            count: 0,
         };
         now.problems.insert(id.to_owned(), problem.clone());
         self.tell(&now, Some(problem), false);
+    }
+
+    /// Something that is counted is wrong, since `since`. It is told when it is first met, and whenever its count has one digit more; other text is another
+    /// problem.
+    pub fn counted(
+        &self,
+        id: &str,
+        code: v1::HealthCode,
+        text: &str,
+        since: SystemTime,
+        count: u64,
+    ) {
+        let mut now = self.now();
+        let known = now.problems.get(id);
+        let known = known.filter(|it| it.code() == code && it.text == text);
+        let is_told = known.is_some_and(|it| digits(it.count) == digits(count));
+        let problem = v1::HealthProblem {
+            id: id.to_owned(),
+            code: code.into(),
+            since: Some(since.into()),
+            text: text.to_owned(),
+            mend: mend(code).to_owned(),
+            count,
+        };
+        now.problems.insert(id.to_owned(), problem.clone());
+        if !is_told {
+            self.tell(&now, Some(problem), false);
+        }
     }
 
     /// What is called `id` is well, or gone.
@@ -107,6 +136,7 @@ impl Health {
             v1::HealthCode::Closing,
             v1::HealthCode::Listener,
             v1::HealthCode::StateFolder,
+            v1::HealthCode::Damaged,
         ];
         let name = |code: v1::HealthCode| {
             let name = code.as_str_name().trim_start_matches("HEALTH_CODE_");
@@ -118,6 +148,12 @@ impl Health {
     fn tell(&self, now: &Now, problem: Option<v1::HealthProblem>, ended: bool) {
         let text = match &problem {
             Some(problem) if ended => format!("{}: well again", problem.id),
+            Some(problem) if problem.count > 0 => {
+                format!(
+                    "{}: {} ({} so far)",
+                    problem.id, problem.text, problem.count
+                )
+            }
             Some(problem) => format!("{}: {}", problem.id, problem.text),
             None => format!("{:?}", now.phase).to_lowercase(),
         };
@@ -152,8 +188,16 @@ fn mend(code: v1::HealthCode) -> &'static str {
         v1::HealthCode::StateFolder => {
             "make room in the state folder's file system, or let the daemon's user write it; the next change is tried anew"
         }
+        v1::HealthCode::Damaged => {
+            "`xio verify` says all that is damaged; bring the volume or the mapped file back from a copy, then `snapctl namespace detach` and `attach`"
+        }
         v1::HealthCode::Unspecified => "",
     }
+}
+
+/// Digits of a number, none of 0.
+fn digits(number: u64) -> u32 {
+    number.checked_ilog10().map_or(0, |log| log + 1)
 }
 
 impl Now {

@@ -101,7 +101,11 @@ async fn health(context: &Context) -> Result<(), Failure> {
         for problem in &health.problems {
             let since = text::when(problem.since.as_ref());
             let (id, what) = (text::clean(&problem.id), text::clean(&problem.text));
-            lines += &format!("{id}: {what} (since {since})\n");
+            let count = match problem.count {
+                0 => String::new(),
+                count => format!("{}, ", text::count(count, "time")),
+            };
+            lines += &format!("{id}: {what} ({count}since {since})\n");
             if !problem.mend.is_empty() {
                 lines += &format!("        mend   {}\n", text::clean(&problem.mend));
             }

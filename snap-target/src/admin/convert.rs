@@ -13,7 +13,7 @@ use tonic::Status;
 
 use crate::config::{NamespaceConfig, SourceSpec};
 use crate::desired::{PortId, SubsystemBody};
-use crate::manage::{ClosingDisk, ManageError, Manager, NamespaceLive, StillClosing};
+use crate::manage::{ClosingDisk, ManageError, Manager, NamespaceLive, StillClosing, damage};
 use crate::text::{hex, uuid_bytes, uuid_text};
 
 impl From<ManageError> for Status {
@@ -336,6 +336,16 @@ pub fn namespace(
     match manager.live_namespace(nqn, nsid) {
         Some(NamespaceLive::Served(served)) => {
             found.set_state(v1::NamespaceState::Ready);
+            if let Some(first) = served.damage.first() {
+                found.set_state(v1::NamespaceState::Degraded);
+                found.state_detail = damage::why(first);
+                found.damage = Some(v1::Damage {
+                    reads: served.damage.reads(),
+                    first: first.what.clone(),
+                    first_at: Some(first.at.into()),
+                    first_lba: first.lba,
+                });
+            }
             describe(&mut found, served);
             let sees = |it: &&ControllerReport| {
                 it.subsystem.as_ref() == Some(nqn) && config.visibility.includes(&it.host)

@@ -6,6 +6,7 @@
 //! ([`opening`], [`drain`]), and other requests are carried out meanwhile; the state folder is this thread's, on no reactor and not on the admin service's thread.
 
 mod closing;
+pub mod damage;
 mod drain;
 mod error;
 mod frontend;
@@ -79,6 +80,8 @@ pub struct Manager {
     closing: Vec<ClosingDisk>,
     /// Namespaces that hosts see no longer, and that stores have operations of theirs of.
     hidden: Vec<closing::Hidden>,
+    /// What health calls the namespaces whose damage it tells of.
+    damaged: BTreeSet<String>,
     /// Sources whose size is being changed.
     resizing: Vec<resize::Resizing>,
     /// Whose request is being carried out; empty: nobody's.
@@ -215,6 +218,7 @@ impl Manager {
     /// Does what follows from what others have done since: stores that have closed, sources that are open.
     pub fn look_around(&mut self) {
         self.look_at_closing();
+        self.look_at_damage();
         self.hear_openings();
     }
 

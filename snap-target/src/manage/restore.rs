@@ -64,6 +64,7 @@ impl Manager {
             retrying: BTreeSet::new(),
             closing: Vec::new(),
             hidden: Vec::new(),
+            damaged: BTreeSet::new(),
             resizing: Vec::new(),
         };
         manager.serve_all(&mut desired, start)?;

@@ -8,6 +8,7 @@
 mod admin;
 mod config;
 mod contract;
+mod damaged;
 mod endpoints;
 mod kept;
 mod killed;

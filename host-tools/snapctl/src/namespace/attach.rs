@@ -148,7 +148,8 @@ async fn there(
     };
     let subject = format!("nsid {} of {}", namespace.nsid, namespace.subsystem_nqn);
     compare(asked, namespace).verdict(&subject, detail(Reason::NsidTaken))?;
-    if namespace.state() != NamespaceState::Ready {
+    let is_served = [NamespaceState::Ready, NamespaceState::Degraded];
+    if !is_served.contains(&namespace.state()) {
         let why = &namespace.state_detail;
         let message = format!("{subject} is there as asked for, and is not served: {why}");
         return Err(

@@ -76,7 +76,7 @@ pub async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
                 Size(namespace.lba_bytes.into()).to_string(),
                 writes(namespace.write_protection),
                 text::seen_by_in_short(namespace.visible_to.as_ref()),
-                state(namespace.state),
+                state_in_short(namespace),
                 namespace.source_text.clone(),
             ]);
         }
@@ -160,6 +160,13 @@ fn describe(namespace: &v1::Namespace) -> String {
     if !namespace.state_detail.is_empty() {
         lines.push(("why", namespace.state_detail.clone()));
     }
+    if let Some(damage) = &namespace.damage {
+        let at = text::when(damage.first_at.as_ref());
+        let reads = text::count(damage.reads, "read");
+        let lba = damage.first_lba.map(|lba| format!(", LBA {lba}"));
+        let lba = lba.unwrap_or_default();
+        lines.push(("damaged", format!("{reads}, the first at {at}{lba}")));
+    }
     if let Some(view) = &namespace.view {
         lines.push((
             "volume",
@@ -181,11 +188,21 @@ fn kind(number: i32) -> String {
     }
 }
 
+/// A state, with how many reads met damage.
+fn state_in_short(namespace: &v1::Namespace) -> String {
+    let state = state(namespace.state);
+    match &namespace.damage {
+        Some(damage) => format!("{state} ({})", text::count(damage.reads, "read")),
+        None => state,
+    }
+}
+
 fn state(number: i32) -> String {
     match v1::NamespaceState::try_from(number) {
         Ok(v1::NamespaceState::Ready) => "ready".to_owned(),
         Ok(v1::NamespaceState::Failed) => "failed".to_owned(),
         Ok(v1::NamespaceState::Closing) => "closing".to_owned(),
+        Ok(v1::NamespaceState::Degraded) => "degraded".to_owned(),
         Ok(v1::NamespaceState::Unspecified) => "-".to_owned(),
         Err(_) => number.to_string(),
     }

@@ -79,6 +79,14 @@ impl Attached {
         self.in_flight > 0 || self.polled_when_idle || self.closing
     }
 
+    /// A request has failed: counts it where damage is why.
+    pub(crate) fn note_damage(&self, error: &NamespaceError) {
+        if error.is_damage() {
+            self.row.damaged_reads.add(1);
+            self.shared.damage.note(error, self.shared.lba_bytes);
+        }
+    }
+
     /// Whether it was asked to close, and has.
     pub(crate) fn is_closed(&self) -> bool {
         self.closing

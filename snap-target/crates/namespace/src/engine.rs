@@ -493,7 +493,10 @@ impl Engine {
         }
         let (buf, result) = match result {
             Ok(buf) => (buf, Ok(())),
-            Err(error) => (None, Err(error)),
+            Err(error) => {
+                attached.note_damage(&error);
+                (None, Err(error))
+            }
         };
         self.done.push(Done {
             token: request.token,

@@ -212,6 +212,16 @@ impl NamespaceError {
         }
     }
 
+    /// Whether stored bytes are not what was written: a checksum, a decoder or the proven range says so.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Volume { cause, .. } => cause.kind() == volume::ErrorKind::Corrupt,
+            Self::InPart { cause, .. } => cause.is_damage(),
+            _ => false,
+        }
+    }
+
     /// Whether stored bytes could not be read, or were not what was written.
     #[must_use]
     pub fn is_media(&self) -> bool {

@@ -20,6 +20,7 @@ mod attached;
 mod attachments;
 mod chain_rows;
 mod compound;
+mod damage;
 mod engine;
 mod error;
 mod exclusive;
@@ -42,6 +43,7 @@ mod shared;
 mod view;
 
 pub use access::{AccessGate, Found, TakeUpError, protection_record};
+pub use damage::{Damage, FirstDamage};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::NamespaceError;
 pub use exclusive::WriteGate;

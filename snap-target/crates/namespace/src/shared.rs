@@ -9,7 +9,8 @@ use volume::Volume;
 use volume::format::Stream;
 
 use crate::{
-    AccessGate, Forgetful, Identity, KeepError, Keeper, Marks, TakeUpError, WriteFence, WriteGate,
+    AccessGate, Damage, Forgetful, Identity, KeepError, Keeper, Marks, TakeUpError, WriteFence,
+    WriteGate,
 };
 
 /// Names a namespace in this process. NSIDs repeat between subsystems, and after a detach; keys never do.
@@ -84,6 +85,8 @@ pub struct Namespace {
     pub gate: WriteGate,
     /// Blocks that are marked uncorrectable.
     pub marks: Marks,
+    /// Damage that reads of it met.
+    pub damage: Damage,
     /// Who may do what with it.
     pub access: AccessGate,
     /// What must survive restarts besides the data.
@@ -108,6 +111,7 @@ impl Namespace {
             fence: WriteFence::default(),
             gate: WriteGate::default(),
             marks: Marks::new(lba_bytes),
+            damage: Damage::default(),
             access: AccessGate::default(),
             keeper: Forgetful::keeper(),
         }
@@ -133,6 +137,7 @@ impl Namespace {
             gate: WriteGate::default(),
             marks: Marks::new(volume.lba_bytes()),
             backing: Backing::View { volume, stores },
+            damage: Damage::default(),
             access: AccessGate::default(),
             keeper: Forgetful::keeper(),
         }
@@ -147,6 +152,7 @@ impl Namespace {
         self.fence = old.fence.clone();
         self.gate = old.gate.clone();
         self.marks = old.marks.clone();
+        self.damage = old.damage.clone();
         self.access = old.access.clone();
         self.keeper = old.keeper.clone();
         if self.blocks > old.blocks {

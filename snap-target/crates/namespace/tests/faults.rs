@@ -108,8 +108,18 @@ fn short_failing_and_corrupt_stores_are_errors_and_never_bytes() {
             )
             .unwrap();
             let namespace = Namespace::of_view(1, packed.volume(), vec![faulty.store()]);
+            let damage = namespace.damage.clone();
             let mut bench = Bench::new(namespace, PoolConfig::default());
             let error = bench.read(0, 1).unwrap_err();
+            let met = damage.first().cloned();
+            let first = met.as_ref().map(|first| (&first.what[..], first.lba));
+            let text = error.to_string();
+            let is_damage = what == corrupt;
+            assert_eq!(
+                first,
+                is_damage.then_some((&text[..], Some(0))),
+                "{chain}, {what:?}"
+            );
             let (matches, status) = match what {
                 What::Corrupt { .. } => (
                     matches!(error, NamespaceError::Volume { .. }),
@@ -133,6 +143,11 @@ fn short_failing_and_corrupt_stores_are_errors_and_never_bytes() {
                 bench.read(last, 1).unwrap() == source()[start..start + 4096],
                 "{chain}, {what:?}: elsewhere all is well"
             );
+            bench.read(0, 1).unwrap_err();
+            assert_eq!(damage.reads(), if is_damage { 2 } else { 0 });
+            assert_eq!(damage.first().cloned(), met, "the first stays");
+            let counters = bench.engine.counters();
+            assert_eq!(counters.damaged_reads, damage.reads(), "{chain}, {what:?}");
         }
     }
 }

@@ -66,6 +66,7 @@ metrics! {
     JOINED: Counter "xio_namespace_joined_misses_total", "Wants of a frame that was on its way for somebody else.";
     FRAME_HITS: Counter "xio_namespace_frame_hits_total", "Wants of a frame that its home had in its cache.";
     CROSS_WANTS: Counter "xio_namespace_cross_reactor_wants_total", "Wants of a frame that another reactor is the home of.";
+    DAMAGED: Counter "xio_namespace_damaged_reads_total", "Reads that met damage: stored bytes that are not what was written.";
     STORE_OPERATIONS: Gauge "xio_namespace_store_operations", "Operations that the stores have now: their queue depth.";
     DECODE_SECONDS: Counter "xio_decode_seconds_total", "Time that checking and decoding frames took, by stored chain.";
     DECODE_BYTES: Counter "xio_decode_packed_bytes_total", "Bytes that decoding made of stored frames, by stored chain.";

@@ -84,6 +84,8 @@ namespace_counters! {
     frame_hits,
     /// Frames of other reactors that requests of this one wanted.
     cross_reactor_wants,
+    /// Requests that met damage: stored bytes that are not what was written.
+    damaged_reads,
 }
 
 /// The frames of one namespace that were decoded by one stored chain, on one reactor.

@@ -94,7 +94,7 @@ fn hosts(page: &mut Page, hosts: &[HostSnapshot]) {
 }
 
 fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
-    let plain: [(Metric, Number<NamespaceCounters>); 11] = [
+    let plain: [(Metric, Number<NamespaceCounters>); 12] = [
         (metrics::STORED, |counters| counters.stored_bytes),
         (metrics::DELIVERED, |counters| counters.delivered_bytes),
         (metrics::COPIED, |counters| counters.copied_bytes),
@@ -110,6 +110,7 @@ fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
         (metrics::CROSS_WANTS, |counters| {
             counters.cross_reactor_wants
         }),
+        (metrics::DAMAGED, |counters| counters.damaged_reads),
     ];
     for (metric, value) in plain {
         page.family(metric);

@@ -106,6 +106,7 @@ pub fn tokens() -> Namespace {
             presented_bytes: (1 << 30) - 192,
             stored_bytes: 402_653_184,
         }),
+        damage: None,
     }
 }
 

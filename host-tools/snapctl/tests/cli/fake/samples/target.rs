@@ -38,6 +38,7 @@ pub fn problem() -> HealthProblem {
         since: at(60),
         text: "/srv/scratch.raw cannot be opened: Permission denied".to_owned(),
         mend: "let the daemon's user read and write /srv/scratch.raw".to_owned(),
+        count: 0,
     }
 }
 
