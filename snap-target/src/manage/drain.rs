@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use admin_proto::v1::{self, event::Kind};
+use frontend_nvme_tcp::ControllerReport;
 use store::StoreSpec;
-use telemetry::Telemetry;
+use telemetry::limits::OTHERS;
+use telemetry::{HostSnapshot, Telemetry};
 
 use super::Manager;
 use crate::config::SourceSpec;
@@ -24,36 +26,36 @@ impl Manager {
                 tracing::warn!(port_id, %error, "a listener stays open until the end");
             }
         }
-        self.wait_for_commands(telemetry, by);
-        match self.frontend.controllers() {
-            Ok(controllers) => {
-                for controller in controllers {
-                    // Its host may have left meanwhile.
-                    let _gone = self.frontend.end_controller(controller.id);
-                }
-            }
-            Err(error) => tracing::warn!(%error, "controllers end with their connections"),
-        }
+        self.end_hosts(telemetry, by);
         let _told = self.flush(FLUSH_TIME_MAX);
         self.end_lives();
     }
 
-    /// A host that goes on sending commands is cut off at the end of the time.
-    fn wait_for_commands(&self, telemetry: &Telemetry, by: &dyn Fn() -> Instant) {
-        let in_flight = || -> u64 {
-            telemetry
-                .snapshot()
-                .hosts
-                .iter()
-                .map(|it| it.in_flight)
-                .sum()
-        };
-        let first = in_flight();
-        let mut left = first;
-        while left > 0 && Instant::now() < by() {
+    /// Ends the controllers of each host as soon as it has no command in flight: one whose commands hang holds up no other. Those that have some at the end of
+    /// the time are cut off.
+    fn end_hosts(&self, telemetry: &Telemetry, by: &dyn Fn() -> Instant) {
+        let mut busy = Busy::of(telemetry);
+        let first = busy.commands();
+        loop {
+            let is_over = Instant::now() >= by();
+            match self.frontend.controllers() {
+                Ok(controllers) => {
+                    for it in controllers {
+                        if is_over || !busy.has(&it) {
+                            // Its host may have left meanwhile.
+                            let _gone = self.frontend.end_controller(it.id);
+                        }
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "controllers end with their connections"),
+            }
+            if is_over || busy.commands() == 0 {
+                break;
+            }
             std::thread::sleep(DRAIN_LOOK.min(by().saturating_duration_since(Instant::now())));
-            left = in_flight();
+            busy = Busy::of(telemetry);
         }
+        let left = busy.commands();
         if left > 0 {
             tracing::warn!(
                 in_flight = left,
@@ -126,6 +128,35 @@ impl Manager {
             }
         })
         .collect()
+    }
+}
+
+/// Commands in flight, by host.
+struct Busy {
+    hosts: Vec<HostSnapshot>,
+}
+
+impl Busy {
+    fn of(telemetry: &Telemetry) -> Self {
+        let hosts = telemetry.snapshot().hosts;
+        Self { hosts }
+    }
+
+    fn commands(&self) -> u64 {
+        self.hosts.iter().map(|row| row.in_flight).sum()
+    }
+
+    /// Whether a controller's host has commands in flight. Hosts beyond the number of rows share one.
+    fn has(&self, controller: &ControllerReport) -> bool {
+        let Some(subsystem) = &controller.subsystem else {
+            return false;
+        };
+        let is_busy = |row: &HostSnapshot| {
+            let is_its =
+                row.subsystem == subsystem.as_str() && row.host == controller.host.as_str();
+            row.in_flight > 0 && (is_its || row.host == OTHERS)
+        };
+        self.hosts.iter().any(is_busy)
     }
 }
 

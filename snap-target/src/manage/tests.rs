@@ -2,6 +2,7 @@
 
 mod closing;
 mod damage;
+mod drain;
 mod lives;
 mod opening;
 mod resizing;
@@ -37,6 +38,8 @@ struct Fake {
     fails: Arc<Mutex<Option<&'static str>>>,
     /// What a store has left of what is taken away.
     leaves: Arc<Mutex<Option<Closing>>>,
+    /// Who is connected.
+    connected: Arc<Mutex<Vec<ControllerReport>>>,
     /// What the subsystems that were made have counted.
     lifetimes: Arc<Mutex<BTreeMap<Nqn, Lifetime>>>,
 }
@@ -125,11 +128,12 @@ impl Frontend for Fake {
     }
 
     fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError> {
+        self.connected.lock().unwrap().retain(|it| it.id != id);
         self.taken(self.call(format!("end {}", id.0)))
     }
 
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError> {
-        Ok(Vec::new())
+        Ok(self.connected.lock().unwrap().clone())
     }
 
     fn lifetimes(&self) -> Result<Vec<(Nqn, Lifetime)>, AdminError> {

@@ -32,7 +32,7 @@ use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
 use crate::limits::{ADMIN_QUEUES_MAX, HANDSHAKES_MAX};
 use crate::link::Health;
-use crate::message::{ChangeId, Control, Message, QueueCounters};
+use crate::message::{ChangeId, Changed, Control, Message, QueueCounters};
 use crate::meter::QueueNames;
 use crate::table::{Key, Table};
 use abort::Aborting;
@@ -68,6 +68,8 @@ pub(crate) struct Desk {
     owners: HashMap<OwnerId, Key>,
     admin_queues: HashMap<ControllerId, Key>,
     counters: HashMap<(ControllerId, QueueId), (Arc<QueueCounters>, [u64; 6])>,
+    /// What the hosts of controllers with I/O queues have changed.
+    changed: HashMap<ControllerId, Arc<Changed>>,
     /// Admin Connects of hosts whose last controller still ends.
     waiting: Vec<(Key, Slot)>,
     /// Flushes that a shutdown waits for, by controller.
@@ -116,6 +118,7 @@ impl Desk {
             owners: HashMap::new(),
             admin_queues: HashMap::new(),
             counters: HashMap::new(),
+            changed: HashMap::new(),
             waiting: Vec::new(),
             flushes: HashMap::new(),
             shutdowns: Vec::new(),
@@ -258,7 +261,10 @@ impl Desk {
             return;
         };
         self.owners.remove(&visitor.link.owner_id());
-        let counters = Arc::new(QueueCounters::default());
+        let counters = Arc::new(QueueCounters {
+            changed: self.changed.entry(admitted.controller).or_default().clone(),
+            ..QueueCounters::default()
+        });
         self.counters.insert(
             (admitted.controller, admitted.queue),
             (counters.clone(), [0; 6]),

@@ -395,6 +395,9 @@ impl IoQueue {
         }
         // A digest is sent behind the data and must match them, whoever writes meanwhile.
         let (_, snapshot) = self.link.machine.digests();
+        if changes(&io) {
+            self.counters.changed.note(Nsid(nsid));
+        }
         self.in_flight += 1;
         self.put(slot, Place::Engine);
         self.writing_bytes += match &io {
@@ -536,6 +539,19 @@ impl Drop for IoQueue {
         count(&self.counters.busy_nanos, busy_ns);
         self.share.changed(self.held_bytes, 0);
     }
+}
+
+/// Whether a request changes what is there, or may.
+fn changes(io: &Io) -> bool {
+    !matches!(
+        io,
+        Io::Read { .. }
+            | Io::ReadDurable { .. }
+            | Io::Verify { .. }
+            | Io::Compare { .. }
+            | Io::Flush
+            | Io::FlushAll { .. }
+    )
 }
 
 /// The first block that a command names, whether it could be carried out or not.

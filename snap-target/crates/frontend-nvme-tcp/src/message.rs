@@ -174,6 +174,29 @@ impl Control {
     }
 }
 
+/// Which namespaces the host of a controller has changed since it connected, a bit each by the end of its NSID: what a shutdown makes durable. Two that
+/// share a bit are both flushed.
+#[derive(Debug, Default)]
+pub(crate) struct Changed(AtomicU64);
+
+impl Changed {
+    pub(crate) fn note(&self, nsid: Nsid) {
+        let bit = Self::bit(nsid);
+        if self.0.load(Ordering::Relaxed) & bit == 0 {
+            self.0.fetch_or(bit, Ordering::Release);
+        }
+    }
+
+    /// What was answered to the host before it asked for the shutdown is in it.
+    pub(crate) fn has(&self, nsid: Nsid) -> bool {
+        self.0.load(Ordering::Acquire) & Self::bit(nsid) != 0
+    }
+
+    fn bit(nsid: Nsid) -> u64 {
+        1 << (nsid.0 % u64::BITS)
+    }
+}
+
 /// What a queue has done; written by its reactor alone, read by the desk for the SMART log.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -185,6 +208,8 @@ pub(crate) struct QueueCounters {
     pub(crate) media_errors: AtomicU64,
     /// Time with a command of the host outstanding: the union of its queues on one reactor, which the sum over reactors may exceed.
     pub(crate) busy_nanos: AtomicU64,
+    /// Shared by the queues of a controller.
+    pub(crate) changed: Arc<Changed>,
     /// The other way: ACRE, the host honours the retry delay of a status.
     pub(crate) honours_retry_delay: AtomicBool,
 }

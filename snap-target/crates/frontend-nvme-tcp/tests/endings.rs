@@ -14,6 +14,7 @@ use reactor::Errno;
 use store::decorate::{Fault, Faulty, On, What, When};
 use support::held::Gate;
 use support::raw::{DISABLED, ENABLED, Queue, Response, SHUT_DOWN};
+use support::served;
 use support::target::{Target, memory};
 
 const HOST: &str = "nqn.2026-11.io.example:host";
@@ -131,7 +132,10 @@ fn a_shutdown_whose_flush_fails_is_fatal_and_not_complete() {
     };
     let faulty = Faulty::over(vec![flushes_fail], memory()).unwrap();
     let target = Target::start(faulty.store());
-    let (mut admin, _) = Queue::admin(&target.address, HOST, NO_KEEP_ALIVE);
+    let (mut admin, cntlid) = Queue::admin(&target.address, HOST, NO_KEEP_ALIVE);
+    let mut io = Queue::io(&target.address, HOST, cntlid, 1);
+    let written = io.write(0, 0xAA);
+    assert_eq!(io.response().cid, written);
     assert_eq!(admin.set_cc(SHUT_DOWN).status, 0);
     let (fatal, in_progress) = (1 << 1, 0b01 << 2);
     admin.wait_csts(READY | fatal | in_progress);
@@ -147,4 +151,34 @@ fn a_shutdown_whose_flush_succeeds_is_complete() {
     let (mut admin, _) = Queue::admin(&target.address, HOST, NO_KEEP_ALIVE);
     assert_eq!(admin.set_cc(SHUT_DOWN).status, 0);
     admin.wait_csts(READY | 0b10 << 2);
+}
+
+/// A disk hangs: a host that wrote to it waits for it. One that only read it does not, and neither does one that wrote elsewhere.
+#[test]
+fn a_disk_that_hangs_holds_up_the_shutdown_of_those_who_wrote_to_it() {
+    const THIRD_HOST: &str = "nqn.2026-11.io.example:third";
+    let (target, address) = served::Target::serving();
+    let (gate, store) = Gate::over_flushes(memory(), 3);
+    target.attach(&served::disk(1, store)).unwrap();
+    target.attach(&served::disk(2, memory())).unwrap();
+    let mut hosts = [HOST, OTHER_HOST, THIRD_HOST].map(|host| {
+        let (admin, cntlid) = Queue::admin(&address, host, NO_KEEP_ALIVE);
+        (admin, Queue::io(&address, host, cntlid, 1))
+    });
+    let [(first, first_io), (second, second_io), (third, third_io)] = &mut hosts;
+    let written = first_io.write(0, 0xAA);
+    assert_eq!(first_io.response().cid, written);
+    assert_eq!(second_io.read(0), vec![0xAA; 4096]);
+    let write_zeroes = third_io.plain(0x08, 2, [0, 0, 0]);
+    assert_eq!(write_zeroes.status, 0);
+    for admin in [&mut *first, &mut *second, &mut *third] {
+        assert_eq!(admin.set_cc(SHUT_DOWN).status, 0);
+    }
+    let (in_progress, complete) = (READY | 0b01 << 2, READY | 0b10 << 2);
+    gate.wait_held(1);
+    second.wait_csts(complete);
+    third.wait_csts(complete);
+    assert_eq!(first.csts(), in_progress);
+    gate.open();
+    first.wait_csts(complete);
 }

@@ -69,6 +69,7 @@ impl Desk {
             return;
         }
         self.flushes.remove(&id);
+        self.changed.remove(&id);
         if let Some(event) = self.leaving.remove(&id) {
             self.service.events.send(event);
         }

@@ -1,4 +1,5 @@
-//! Shutdowns: everything that was acknowledged becomes durable before CSTS says that the shutdown is complete.
+//! Shutdowns: everything that was acknowledged becomes durable before CSTS says that the shutdown is complete. What a host has not changed since it connected
+//! is not flushed: a store that hangs holds up those alone that changed something of it.
 
 use namespace::{Done, Engine, Io, NamespaceKey};
 use nvme::controller::ControllerId;
@@ -27,9 +28,11 @@ impl Desk {
             let Some(controller) = self.registry.controller(id) else {
                 continue;
             };
+            let changed = self.changed.get(&id);
             let namespaces: Vec<NamespaceKey> = controller
                 .namespaces()
                 .iter()
+                .filter(|info| changed.is_some_and(|changed| changed.has(info.nsid)))
                 .map(|info| NamespaceKey::from_bits(info.handle))
                 .collect();
             let flushing = Flushing {
