@@ -248,6 +248,7 @@ impl Desk {
         let over = visitor.link.settle() == Health::Over;
         match visitor.state {
             _ if over => self.leave(key),
+            State::Admin(_) => self.begin_reads(key),
             State::Moving { admitted, connect } if visitor.link.is_idle() => {
                 self.hand_over(key, admitted, connect)
             }
@@ -324,5 +325,12 @@ impl Desk {
                 self.end_controller(id, why);
             }
         }
+    }
+
+    /// Data of answers that hosts have not taken.
+    #[cfg(test)]
+    pub(crate) fn owed_by_admin_queues(&mut self) -> u64 {
+        let all = self.visitors.iter_mut();
+        all.map(|(_, visitor)| visitor.link.owed_bytes()).sum()
     }
 }

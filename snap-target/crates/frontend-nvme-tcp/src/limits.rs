@@ -18,8 +18,9 @@ pub(crate) const CONNECTIONS_MAX: usize = 1024;
 pub(crate) const ADMIN_QUEUES_MAX: usize = 1024;
 /// Connections that have not finished Connect. A host that opens sockets and says nothing costs no more than this.
 pub(crate) const HANDSHAKES_MAX: usize = 128;
-/// Control data of one admin command (Identify, a log page, Connect data), both ways.
-pub(crate) const CONTROL_BYTES_MAX: usize = 64 << 10;
+/// Data that the answers of one admin queue have at a time, those that its host has not taken: a host that asks for more waits for its own answers. One
+/// answer may always be as long as MDTS says.
+pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
 /// Connections of the reactor that has most: the desk's.
 pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + HANDSHAKES_MAX + ADMIN_QUEUES_MAX;
 /// Operations of a ring that connections may have in flight: each a receive and a send, each listener an accept, and the ring's own wake-ups.

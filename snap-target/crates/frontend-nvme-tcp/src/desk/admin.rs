@@ -18,7 +18,7 @@ use telemetry::EventKind;
 use super::visitor::State;
 use super::{Desk, life};
 use crate::event::{ConnectRefused, TargetEvent};
-use crate::limits::{CONTROL_BYTES_MAX, LINGER};
+use crate::limits::{ADMIN_OWED_BYTES_MAX, LINGER};
 use crate::link::{LinkEvent, Receiving};
 use crate::table::Key;
 
@@ -92,16 +92,24 @@ impl Desk {
         };
         let machine = &visitor.link.machine;
         let (sqe, transfer) = (*machine.command(slot), machine.transfer(slot));
-        let bytes = match buffer_bytes(
-            &sqe,
-            transfer,
-            CONTROL_BYTES_MAX.try_into().unwrap_or(u32::MAX),
-        ) {
+        let transfer_bytes_max = match visitor.state {
+            State::Admin(id) => {
+                let controller = self.registry.controller(id);
+                controller.map_or(0, |controller| controller.limits().transfer_bytes_max)
+            }
+            // Whatever is not as long as Connect data is refused below, and gets no memory.
+            State::Handshake | State::Moving { .. } => u32::MAX,
+        };
+        let bytes = match buffer_bytes(&sqe, transfer, transfer_bytes_max) {
             Ok(bytes) => bytes as usize,
             Err(status) => return self.answer(key, slot, Completion::of(status)),
         };
         let brings_data = bytes > 0 && sqe.direction() == Direction::HostToController;
         match visitor.state {
+            State::Admin(_) if bytes > 0 && !brings_data => {
+                visitor.waiting_reads.push_back(slot);
+                self.begin_reads(key);
+            }
             State::Admin(id) if !brings_data => self.execute(key, id, slot),
             State::Admin(_) => self.receive(key, slot, transfer, bytes),
             _ if bytes == CONNECT_DATA_BYTES => self.receive(key, slot, transfer, bytes),
@@ -110,6 +118,27 @@ impl Desk {
                 slot,
                 Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()),
             ),
+        }
+    }
+
+    /// Begins commands with data for the host as far as it takes their answers. A queue that owes nothing may always begin one; what it owes is sent at
+    /// last, and brings it here again.
+    pub(super) fn begin_reads(&mut self, key: Key) {
+        while let Some(visitor) = self.visitors.get_mut(key)
+            && let State::Admin(id) = visitor.state
+            && let Some(slot) = visitor.waiting_reads.front().copied()
+        {
+            let (bytes, owed) = (
+                visitor.link.machine.transfer(slot).bytes(),
+                visitor.link.owed_bytes(),
+            );
+            if owed > 0 && owed + u64::from(bytes) > ADMIN_OWED_BYTES_MAX {
+                return;
+            }
+            visitor.waiting_reads.pop_front();
+            visitor.link.owe(slot, bytes);
+            self.touched.push(key);
+            self.execute(key, id, slot);
         }
     }
 
@@ -261,7 +290,8 @@ impl Desk {
         } else {
             0
         };
-        let mut out = vec![0; room.min(CONTROL_BYTES_MAX)];
+        // As long as the limit that the command was let in under.
+        let mut out = vec![0; room];
         let command = AdminCommand {
             sqe: &sqe,
             slot,

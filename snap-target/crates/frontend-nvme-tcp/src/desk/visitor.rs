@@ -1,5 +1,6 @@
 //! A connection at the front desk: not yet past Connect, or an admin queue.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ pub(crate) struct Visitor {
     pub(crate) state: State,
     /// When it became an admin queue.
     pub(crate) connected_at: Option<SystemTime>,
+    /// Admin commands that are not begun: the host has not taken enough of the answers before them.
+    pub(crate) waiting_reads: VecDeque<Slot>,
     /// It ends since its host broke the protocol, or did not send what it had announced.
     pub(crate) broke_protocol: bool,
 }
@@ -83,6 +86,7 @@ impl Visitor {
             peer,
             state: State::Handshake,
             connected_at: None,
+            waiting_reads: VecDeque::new(),
             broke_protocol: false,
         })
     }

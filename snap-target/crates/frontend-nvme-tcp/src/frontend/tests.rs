@@ -20,6 +20,7 @@ use store::{OpenOptions, SharedStore, StoreSpec};
 
 use super::Frontend;
 use crate::config::{FrontendConfig, Service, bind, subsystem};
+use crate::limits::ADMIN_OWED_BYTES_MAX;
 
 const NQN: &str = "nqn.2026-11.io.example:inside";
 /// Blocks of the longest write: 1 MiB.
@@ -197,6 +198,47 @@ fn a_host_that_takes_nothing_is_gone() {
     let reads: Vec<u8> = (0..63).flat_map(|cid| long(0x02, cid)).collect();
     io.write_all(&reads).unwrap();
     frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
+}
+
+/// Get Log Page, Commands Supported and Effects, of so many bytes.
+fn log_page(cid: u8, bytes: u32) -> Vec<u8> {
+    let mut sqe = [0; 64];
+    (sqe[0], sqe[2], sqe[40]) = (0x02, cid, 0x05);
+    let dwords_z = (bytes / 4 - 1).to_le_bytes();
+    sqe[42..46].copy_from_slice(&dwords_z);
+    capsule(sqe, &[], bytes)
+}
+
+/// Admin commands bring as much as MDTS says. An admin queue owes no more than its limit at a time, whatever its host asks for at once, and answers all.
+#[test]
+fn an_admin_queue_owes_no_more_than_its_limit() {
+    const LONGEST: u32 = 1 << 20;
+    const COUNT: u8 = 20;
+    let (mut frontend, address) = frontend();
+    let (mut admin, _io) = attached(&mut frontend, address);
+    admin.write_all(&log_page(0, LONGEST + 4)).unwrap();
+    let refused = frontend.answer(&mut admin, 24);
+    // Invalid Field in Command, DNR.
+    assert_eq!(refused[22..], (0x4002_u16 << 1).to_le_bytes());
+
+    let pages: Vec<u8> = (0..COUNT).flat_map(|cid| log_page(cid, LONGEST)).collect();
+    admin.write_all(&pages).unwrap();
+    admin.set_nonblocking(true).unwrap();
+    let (mut most, mut taken) = (0, 0);
+    let mut chunk = vec![0; 256 << 10];
+    let all = usize::from(COUNT) * LONGEST as usize;
+    frontend.turn_until(|frontend| {
+        let desk = frontend.desk.as_mut().unwrap();
+        most = desk.owed_by_admin_queues().max(most);
+        taken += admin.read(&mut chunk).unwrap_or(0);
+        taken >= all
+    });
+    assert_eq!(most, ADMIN_OWED_BYTES_MAX);
+    // They are sent, and owed no more.
+    frontend.turn_until(|frontend| {
+        let _taken = admin.read(&mut chunk);
+        frontend.desk.as_mut().unwrap().owed_by_admin_queues() == 0
+    });
 }
 
 /// Queues of one host begin no more reads at a time than its share has memory for, and one each all the same; all are answered.

@@ -360,6 +360,8 @@ impl Features {
         {
             return Err(Status::INVALID_FIELD.dnr());
         }
+        // CDFE may name formats that OCFS does not: hosts enable those that they know (nvme-cli's tests set 2h to 4h at once), and a Copy in a format that is
+        // not offered is refused all the same.
         self.host_behavior = *behavior;
         self.copy_formats.enable(behavior.cdfe.get());
         Ok(())

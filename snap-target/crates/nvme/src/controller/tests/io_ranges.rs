@@ -275,10 +275,15 @@ fn the_host_enables_copy_formats_for_all_its_queues() {
     let mut host = Host::io();
     let formats = host.controller().copy_formats();
     let mut behavior = vec![0; 512];
-    behavior[4] = 1 << 2;
     let sqe = command(0x09, 0, 0x16, 0);
-    let outcome = host.run(&sqe, &behavior, &mut []);
-    assert!(matches!(outcome, Outcome::Done { completion, .. } if completion.status.is_success()));
+    // Formats that are not offered as well: they are enabled, and refused where they are used.
+    for cdfe in [0xFFFF_u16, 1 << 2] {
+        behavior[4..6].copy_from_slice(&cdfe.to_le_bytes());
+        let outcome = host.run(&sqe, &behavior, &mut []);
+        assert!(
+            matches!(outcome, Outcome::Done { completion, .. } if completion.status.is_success())
+        );
+    }
     let IoCommand::Copy(copy) = parse(&entry(COPY, 5, 0, 2 << 8), 32).unwrap() else {
         panic!()
     };
