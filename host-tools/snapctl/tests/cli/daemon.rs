@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use super::support::{Following, Ran, snapctl};
 
 mod roles;
+mod session;
 
 const NQN: &str = "nqn.2026-11.org.example:disks";
 const ORIGIN: &str = "ORIGIN_ADMIN";
@@ -33,11 +34,16 @@ impl Daemon {
 
     /// The same with more in its section `[admin]`.
     fn start_with(folder: &Path, admin: &str) -> Daemon {
-        let config = folder.join("snap-target.toml");
         let text = "[target]\nworkers = 0\nstate = \"state\"\n[[listener]]\naddress = \"127.0.0.1:0\"\n\
                     [[subsystem]]\nnqn = \"nqn.2026-11.org.example:configured\"\nallow-any-host = true\n\
                     [admin]\nsocket = \"admin.sock\"\n";
-        std::fs::write(&config, format!("{text}{admin}")).unwrap();
+        Self::start_config(folder, &format!("{text}{admin}"))
+    }
+
+    /// The same with this configuration, which has its admin socket there.
+    fn start_config(folder: &Path, text: &str) -> Daemon {
+        let config = folder.join("snap-target.toml");
+        std::fs::write(&config, text).unwrap();
         let program = Path::new(env!("CARGO_BIN_EXE_snapctl")).with_file_name("snap-target");
         let mut child = Command::new(&program)
             .arg("--config")
