@@ -25,15 +25,18 @@
 //! from multiples of 1 MiB on, in the order given, each a whole number of logical blocks; the disk a whole number of MiB. The type of all is Linux filesystem data. The
 //! same input gives the same bytes. No I/O.
 //!
-//! What it does not do: read tables, change them, or make more than 128 partitions.
+//! [`parse`] finds the partitions of a table that anybody wrote, at either block size; what does not hold together is an error.
+//!
+//! What it does not do: read a backup table, change tables, or make more than 128 partitions.
 //!
 //! Crates that were looked at (2026-11): `gptman` 3.1.1 (MIT or Apache-2.0, April 2026) is well kept, and it is what our tests read with. It writes through a stream that
 //! seeks over the whole disk, which a disk whose payload is elsewhere does not have, and cuts no names. `gpt` 4.1.0 (MIT, March 2025) wants a device that reads and
-//! writes as well.
+//! writes as well. Both read through such a stream too; here the head of a disk is at hand, and what is checked of it is ours to say.
 
 #![forbid(unsafe_code)]
 
 mod name;
+mod parse;
 mod raw;
 
 use sha2::{Digest, Sha256};
@@ -43,6 +46,7 @@ use zerocopy::IntoBytes;
 use raw::{RawEntry, RawHeader};
 
 pub use name::UNITS_MAX;
+pub use parse::{HEAD_BYTES, parse};
 
 /// Partitions of a table.
 pub const PARTITIONS_MAX: usize = 128;
@@ -89,9 +93,9 @@ pub struct Partition<'a> {
 pub struct Place {
     /// The name in the table.
     pub name: String,
-    /// A multiple of 1 MiB.
+    /// A multiple of 1 MiB in tables of [`lay_out`], and of a logical block in others.
     pub first_byte: u64,
-    /// As given.
+    /// Whole logical blocks.
     pub bytes: u64,
 }
 
@@ -132,6 +136,14 @@ pub enum GptError {
     /// More than a disk holds.
     #[error("the partitions need more than {DISK_BYTES_MAX} bytes")]
     DiskTooLarge,
+    /// A table that is damaged, or of another kind than is read here.
+    #[error("the partition table at byte {at}: {why}")]
+    Table {
+        /// Where its header is on the disk.
+        at: u64,
+        /// What does not hold.
+        why: String,
+    },
 }
 
 /// A table with its places.
@@ -291,8 +303,8 @@ impl Layout {
         let lba = self.lba_bytes.bytes();
         let first_usable_lba = 2 + raw::ENTRIES_BYTES as u64 / lba;
         let mut header = RawHeader {
-            signature: *b"EFI PART",
-            revision: 0x0001_0000.into(),
+            signature: raw::SIGNATURE,
+            revision: raw::REVISION.into(),
             header_bytes: raw::HEADER_BYTES.into(),
             header_crc: 0.into(),
             reserved: 0.into(),

@@ -39,3 +39,13 @@ pub(crate) fn units(name: &str) -> [U16; UNITS_MAX] {
     }
     units
 }
+
+/// The name in a field, up to its first NUL.
+pub(crate) fn of_units(units: &[U16; UNITS_MAX]) -> String {
+    let units: Vec<u16> = units
+        .iter()
+        .map(|unit| unit.get())
+        .take_while(|&unit| unit != 0)
+        .collect();
+    String::from_utf16_lossy(&units)
+}

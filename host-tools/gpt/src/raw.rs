@@ -6,6 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::PARTITIONS_MAX;
 use crate::name::UNITS_MAX;
 
+pub(crate) const SIGNATURE: [u8; 8] = *b"EFI PART";
+/// 1.0.
+pub(crate) const REVISION: u32 = 0x0001_0000;
 pub(crate) const HEADER_BYTES: u32 = 92;
 pub(crate) const ENTRIES: u32 = 128;
 pub(crate) const ENTRY_BYTES: u32 = 128;

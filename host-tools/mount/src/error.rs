@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use erofs::ErofsError;
+use gpt::GptError;
 
 use crate::medium::ReadFailure;
 
@@ -13,6 +14,9 @@ pub enum MountError {
     /// What is on the disk cannot be read.
     #[error("{0}")]
     Disk(ErofsError),
+    /// The partition table on the disk cannot be read.
+    #[error("{0}")]
+    Table(GptError),
     /// The medium does not read.
     #[error("{0}")]
     Medium(ReadFailure),
@@ -51,4 +55,18 @@ pub enum MountError {
     /// Talking to the kernel failed.
     #[error("serving the mount: {0}")]
     Session(io::Error),
+}
+
+/// A medium that does not read is told from a disk that is wrong.
+impl From<ErofsError> for MountError {
+    fn from(error: ErofsError) -> MountError {
+        if let ErofsError::Read { error: read, .. } = &error
+            && let Some(failure) = read
+                .get_ref()
+                .and_then(|it| it.downcast_ref::<ReadFailure>())
+        {
+            return MountError::Medium(failure.clone());
+        }
+        MountError::Disk(error)
+    }
 }

@@ -6,9 +6,11 @@ use erofs::limits::BLOCK_BYTES;
 use erofs::{Attributes, ErofsError, Image, Inode, Kind, Place, Position, Walk};
 
 use crate::error::MountError;
+use crate::flat::FlatFiles;
 use crate::limits::NAMES_SEARCHED_MAX;
 use crate::medium::{Medium, ReadFailure};
 use crate::metadata_cache::MetadataCache;
+use crate::on_disk::{Filesystem, OnDisk};
 
 /// The root's inode number on a FUSE mount.
 pub(crate) const ROOT: u64 = 1;
@@ -28,55 +30,64 @@ pub struct Content {
     pub(crate) files: Files,
 }
 
+/// What a disk turned out to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContentKind<'a> {
+    /// A filesystem with so many files, folders and links, the root too.
+    Filesystem(u64),
+    /// A partition table with so many partitions, each of which is a file.
+    Partitions(usize),
+    /// Neither: one file with this name.
+    OneFile(&'a [u8]),
+}
+
 impl Content {
-    /// Looks what is on a disk: an EROFS, or bytes, which are presented as `otherwise`.
+    /// Looks what is on a disk: an EROFS, partitions, or bytes, which are presented as `otherwise`. Partitions have its attributes.
     ///
     /// # Errors
-    /// [`MountError::Medium`]; [`MountError::Disk`]: an EROFS that is damaged, or one with features that are not read here.
+    /// As [`OnDisk::look`].
     pub fn of(medium: Arc<dyn Medium>, otherwise: OneFile) -> Result<Content, MountError> {
-        let blocks = medium.bytes() / BLOCK_BYTES as u64;
-        if blocks > 0 {
-            // So that a medium that does not read is told from a disk that is wrong.
-            let mut block = [0; BLOCK_BYTES];
-            medium.read(0, &mut block).map_err(MountError::Medium)?;
-        }
-        let files = match Image::open(MetadataCache::new(medium.clone()), blocks) {
-            Ok(mut image) => {
-                let root = image.root().map_err(MountError::Disk)?;
-                Files::Disk(Box::new(DiskFiles {
-                    root: root.nid,
+        let files = match OnDisk::look(&medium)? {
+            OnDisk::Filesystem(Filesystem {
+                mut image,
+                medium,
+                first_byte: _,
+            }) => {
+                let root = image.root()?.nid;
+                let files = Files::Disk(Box::new(DiskFiles {
+                    root,
                     image,
                     spare: Mutex::default(),
-                }))
+                }));
+                return Ok(Content { medium, files });
             }
-            Err(ErofsError::NotErofs { .. }) => Files::One(OneFile {
-                name: file_name(&otherwise.name),
-                ..otherwise
-            }),
-            Err(error) => return Err(MountError::Disk(error)),
+            OnDisk::Partitions(list) => Files::Partitions(
+                FlatFiles::partitions(&list, otherwise.attributes),
+                list.len(),
+            ),
+            OnDisk::Bytes => {
+                let name = file_name(&otherwise.name);
+                let flat = FlatFiles::one(name.clone(), medium.bytes(), otherwise.attributes);
+                Files::One(flat, name)
+            }
         };
         Ok(Content { medium, files })
     }
 
-    /// The name of the only file, where there is no filesystem.
+    /// What it turned out to be.
     #[must_use]
-    pub fn one_file(&self) -> Option<&[u8]> {
+    pub fn kind(&self) -> ContentKind<'_> {
         match &self.files {
-            Files::One(file) => Some(&file.name),
-            Files::Disk(_) => None,
+            Files::Disk(_) => ContentKind::Filesystem(self.files.inodes()),
+            Files::Partitions(_, count) => ContentKind::Partitions(*count),
+            Files::One(_, name) => ContentKind::OneFile(name),
         }
-    }
-
-    /// Files, folders and links of the filesystem, the root too.
-    #[must_use]
-    pub fn inodes(&self) -> u64 {
-        self.files.inodes()
     }
 }
 
 impl std::fmt::Debug for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Content of {} inodes", self.inodes())
+        write!(f, "Content: {:?}", self.kind())
     }
 }
 
@@ -121,34 +132,29 @@ pub(crate) struct Run {
 
 pub(crate) enum Files {
     Disk(Box<DiskFiles>),
-    One(OneFile),
+    /// With their number.
+    Partitions(FlatFiles, usize),
+    /// With its name.
+    One(FlatFiles, Vec<u8>),
 }
 
-const ONE_FILE: u64 = 2;
-
 impl Files {
-    pub(crate) fn node(&self, number: u64, medium: &dyn Medium) -> Result<Node, ErofsError> {
+    pub(crate) fn node(&self, number: u64) -> Result<Node, ErofsError> {
         match self {
             Files::Disk(disk) => {
                 disk.with(|image| image.inode(disk.nid(number)).map(|inode| disk.node(&inode)))
             }
-            Files::One(file) => Ok(file.node(number, medium)),
+            Files::Partitions(flat, _) | Files::One(flat, _) => {
+                flat.node(number).ok_or_else(|| no_inode(number))
+            }
         }
     }
 
     /// What is called `name` in the folder `parent`, or `None`.
-    pub(crate) fn find(
-        &self,
-        parent: u64,
-        name: &[u8],
-        medium: &dyn Medium,
-    ) -> Result<Option<Node>, ErofsError> {
+    pub(crate) fn find(&self, parent: u64, name: &[u8]) -> Result<Option<Node>, ErofsError> {
         let disk = match self {
             Files::Disk(disk) => disk,
-            Files::One(file) => {
-                let found = parent == ROOT && name == file.name;
-                return Ok(found.then(|| file.node(ONE_FILE, medium)));
-            }
+            Files::Partitions(flat, _) | Files::One(flat, _) => return Ok(flat.find(parent, name)),
         };
         disk.with(|image| {
             let directory = image.inode(disk.nid(parent))?;
@@ -165,13 +171,12 @@ impl Files {
         folder: u64,
         at: u64,
         nodes: bool,
-        medium: &dyn Medium,
         mut visit: impl FnMut(&Listed<'_>, Option<&Node>) -> bool,
     ) -> Result<(), ErofsError> {
         let disk = match self {
             Files::Disk(disk) => disk,
-            Files::One(file) => {
-                file.list(at, nodes, medium, visit);
+            Files::Partitions(flat, _) | Files::One(flat, _) => {
+                flat.list(folder, at, nodes, visit);
                 return Ok(());
             }
         };
@@ -200,7 +205,7 @@ impl Files {
                 let inode = image.inode(disk.nid(number))?;
                 image.target(&inode)
             }),
-            Files::One(_) => Err(no_inode(number)),
+            Files::Partitions(..) | Files::One(..) => Err(no_inode(number)),
         }
     }
 
@@ -209,12 +214,12 @@ impl Files {
         &self,
         number: u64,
         (from, bytes): (u64, usize),
-        medium: &dyn Medium,
     ) -> Result<[Run; 2], ErofsError> {
         let disk = match self {
             Files::Disk(disk) => disk,
-            Files::One(_) => {
-                let run = part((0, medium.bytes()), from, bytes);
+            Files::Partitions(flat, _) | Files::One(flat, _) => {
+                let run = flat.locate(number, from, bytes);
+                let run = run.ok_or_else(|| no_inode(number))?;
                 return Ok([run, Run { at: 0, bytes: 0 }]);
             }
         };
@@ -233,7 +238,7 @@ impl Files {
     pub(crate) fn inodes(&self) -> u64 {
         match self {
             Files::Disk(disk) => disk.image.superblock().inodes,
-            Files::One(_) => 2,
+            Files::Partitions(flat, _) | Files::One(flat, _) => flat.inodes(),
         }
     }
 
@@ -241,7 +246,7 @@ impl Files {
     pub(crate) fn blocks(&self, medium: &dyn Medium) -> u64 {
         match self {
             Files::Disk(disk) => disk.image.superblock().blocks.into(),
-            Files::One(_) => medium.bytes().div_ceil(BLOCK_BYTES as u64),
+            Files::Partitions(..) | Files::One(..) => medium.bytes().div_ceil(BLOCK_BYTES as u64),
         }
     }
 
@@ -249,7 +254,7 @@ impl Files {
     pub(crate) fn path(&self, number: u64) -> String {
         let path = match self {
             Files::Disk(disk) => disk.path(disk.nid(number)),
-            Files::One(file) => Some(file.name.clone()),
+            Files::Partitions(flat, _) | Files::One(flat, _) => flat.path(number),
         };
         match path {
             Some(path) => path.escape_ascii().to_string(),
@@ -259,7 +264,7 @@ impl Files {
 }
 
 /// What of `bytes` bytes from `from` on there is in `run`.
-fn part((at, run_bytes): (u64, u64), from: u64, bytes: usize) -> Run {
+pub(crate) fn part((at, run_bytes): (u64, u64), from: u64, bytes: usize) -> Run {
     let left = run_bytes.saturating_sub(from);
     Run {
         at: at.saturating_add(from),
@@ -284,49 +289,6 @@ fn position(cookie: u64) -> Position {
     Position {
         block: at >> 9,
         slot: u16::try_from(at & 511).unwrap_or(0),
-    }
-}
-
-impl OneFile {
-    fn node(&self, number: u64, medium: &dyn Medium) -> Node {
-        let is_root = number == ROOT;
-        Node {
-            number,
-            kind: if is_root { Kind::Directory } else { Kind::File },
-            attributes: Attributes {
-                permissions: if is_root {
-                    0o555
-                } else {
-                    self.attributes.permissions
-                },
-                ..self.attributes
-            },
-            links: 1 + u32::from(is_root),
-            bytes: if is_root { 0 } else { medium.bytes() },
-        }
-    }
-
-    fn list(
-        &self,
-        at: u64,
-        nodes: bool,
-        medium: &dyn Medium,
-        mut visit: impl FnMut(&Listed<'_>, Option<&Node>) -> bool,
-    ) {
-        let names: [(&[u8], u64); 3] = [(b".", ROOT), (b"..", ROOT), (&self.name, ONE_FILE)];
-        let left = (1..).zip(names).skip(usize::try_from(at).unwrap_or(3));
-        for (next, (name, number)) in left {
-            let node = self.node(number, medium);
-            let listed = Listed {
-                name,
-                number,
-                kind: node.kind,
-                next,
-            };
-            if !visit(&listed, nodes.then_some(&node)) {
-                return;
-            }
-        }
     }
 }
 

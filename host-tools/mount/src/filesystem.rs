@@ -50,7 +50,7 @@ impl DiskFilesystem {
     }
 
     fn read_file(&self, number: u64, from: u64, bytes: usize) -> Result<Vec<u8>, ReadFailure> {
-        let runs = self.files.locate(number, (from, bytes), &*self.medium)?;
+        let runs = self.files.locate(number, (from, bytes))?;
         let [first, tail] = runs;
         let mut content = vec![0; first.bytes + tail.bytes];
         let (in_blocks, in_tail) = content.split_at_mut(first.bytes);
@@ -129,7 +129,7 @@ impl Filesystem for DiskFilesystem {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.files.find(parent.0, name.as_bytes(), &*self.medium) {
+        match self.files.find(parent.0, name.as_bytes()) {
             Ok(Some(node)) => reply.entry(&KEPT, &attributes(&node), GENERATION),
             Ok(None) => reply.entry(&KEPT, &nothing(), GENERATION),
             Err(error) => reply.error(self.complain(parent, &error)),
@@ -137,7 +137,7 @@ impl Filesystem for DiskFilesystem {
     }
 
     fn getattr(&self, _: &Request, number: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.files.node(number.0, &*self.medium) {
+        match self.files.node(number.0) {
             Ok(node) => reply.attr(&KEPT, &attributes(&node)),
             Err(error) => reply.error(self.complain(number, &error)),
         }
@@ -191,8 +191,7 @@ impl Filesystem for DiskFilesystem {
         at: u64,
         mut reply: ReplyDirectory,
     ) {
-        let medium = &*self.medium;
-        let listed = self.files.list(folder.0, at, false, medium, |entry, _| {
+        let listed = self.files.list(folder.0, at, false, |entry, _| {
             let name = OsStr::from_bytes(entry.name);
             let (number, kind) = (INodeNo(entry.number), file_type(entry.kind));
             !reply.add(number, entry.next, kind, name)
@@ -211,8 +210,7 @@ impl Filesystem for DiskFilesystem {
         at: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let medium = &*self.medium;
-        let listed = self.files.list(folder.0, at, true, medium, |entry, node| {
+        let listed = self.files.list(folder.0, at, true, |entry, node| {
             let name = OsStr::from_bytes(entry.name);
             let attributes = node.map_or_else(nothing, attributes);
             let number = INodeNo(entry.number);

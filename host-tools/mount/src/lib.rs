@@ -6,7 +6,8 @@
 //! ```
 //!
 //! * A [`Medium`] is the bytes of a disk, which the caller reads: a volume's, or a namespace's.
-//! * [`Content::of`] looks what is on it: an EROFS (crate `erofs`), or bytes without names, which become one file.
+//! * [`Content::of`] looks what is on it: an EROFS (crate `erofs`), also in the only partition of a table; partitions (crate `gpt`), each of which is a file; or bytes
+//!   without names, which become one file. [`OnDisk::look`] is the same for who reads files without a mount.
 //! * [`Mounted::new`] mounts it, and [`Mounted::run`] serves it until it is unmounted.
 //!
 //! Contract: read-only. What a mount presents never changes, so the kernel keeps names, attributes and pages for as long as it has memory, and opening a file
@@ -25,14 +26,17 @@ mod complaints;
 mod error;
 mod files;
 mod filesystem;
+mod flat;
 pub mod limits;
 mod medium;
 mod metadata_cache;
+mod on_disk;
 mod read_ahead;
 mod session;
 
 pub use error::MountError;
-pub use files::{Content, OneFile};
+pub use files::{Content, ContentKind, OneFile};
 pub use medium::{Medium, ReadFailure};
 pub use metadata_cache::MetadataCache;
+pub use on_disk::{Filesystem, OnDisk, PartitionFile};
 pub use session::{Mounted, Options, Unmounter};

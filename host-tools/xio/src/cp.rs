@@ -1,4 +1,4 @@
-//! `xio cp`: the files of a mountable disk into a folder, without a mount and without root.
+//! `xio cp`: the files of a disk into a folder, without a mount and without root.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -7,14 +7,14 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ::mount::{Medium, MetadataCache};
+use ::mount::Medium;
 use anyhow::anyhow;
-use erofs::limits::BLOCK_BYTES;
-use erofs::{Attributes, Image, Inode, Kind, Walk};
+use erofs::{Attributes, Kind};
 
 use crate::cli;
+use crate::contents::{self, Item, Items};
 use crate::failure::Failure;
-use crate::medium::{self, Source};
+use crate::medium::{PATIENCE, Source};
 use crate::progress::Progress;
 use crate::stdout::print_line;
 use printout::size::grouped;
@@ -35,65 +35,78 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         Some(above) if above != Path::new("") => above,
         _ => Path::new("."),
     };
-    let source = Source::open(
-        &arguments.source,
-        &arguments.allow_sources,
-        medium::PATIENCE,
-    )?;
+    let source = Source::open(&arguments.source, &arguments.allow_sources, PATIENCE)?;
+    let items = contents::of(&source).map_err(|failure| failure.about(&arguments.source))?;
+    let Some(items) = items else {
+        return Err(Failure::data(anyhow!(
+            "{} has neither a filesystem nor a partition table: there are no files to copy",
+            arguments.source
+        )));
+    };
     // Complete before it has its name.
     let partial = tempfile::Builder::new()
         .prefix(".xio-cp-")
         .tempdir_in(above)
         .map_err(|error| Failure::io("writing into", above, error))?;
     let root = partial.path().join("root");
-    let copied = copy_all(&source.medium(), &root);
+    let copied = copy_all(&source.medium(), &items, &root);
     let copied = copied.map_err(|failure| failure.about(&arguments.source))?;
     source.close();
     fs::rename(&root, folder).map_err(|error| Failure::io("writing", folder, error))?;
-    finish_folder(folder, &copied.root)?;
+    if let Some(root) = items.get(&b""[..]) {
+        finish_folder(folder, &root.attributes)?;
+    }
     print_line(format_args!(
         "{}: {} files of {} bytes, {} folders, {} symbolic links",
         folder.display(),
-        grouped(copied.files as u64),
+        grouped(copied.files),
         grouped(copied.bytes),
-        grouped(copied.folders as u64),
+        grouped(copied.folders),
         grouped(copied.links),
     ))
 }
 
+#[derive(Default)]
 struct Copied {
-    root: Attributes,
-    files: usize,
+    files: u64,
     bytes: u64,
-    folders: usize,
+    folders: u64,
     links: u64,
 }
 
 /// Everything but the attributes of the root itself: a folder that may not be written to cannot be moved.
-fn copy_all(disk: &Arc<dyn Medium>, root: &Path) -> Result<Copied, Failure> {
+fn copy_all(medium: &Arc<dyn Medium>, items: &Items, root: &Path) -> Result<Copied, Failure> {
     let progress = Progress::start("copying", None);
-    let listed = make_names(disk, root)?;
-    let mut bytes = 0;
+    fs::create_dir(root).map_err(|error| Failure::io("writing", root, error))?;
+    let mut copied = Copied::default();
+    let mut folders: Vec<(PathBuf, &Attributes)> = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
-    for (path, inode) in &listed.files {
-        copy_file(&**disk, path, inode, &mut piece)?;
-        bytes += inode.bytes;
-        progress.set(bytes);
+    for (path, item) in items.iter().filter(|(path, _)| !path.is_empty()) {
+        let path = root.join(OsStr::from_bytes(path));
+        let failed = |error| Failure::io("writing", &path, error);
+        match item.kind {
+            Kind::Directory => {
+                fs::create_dir(&path).map_err(failed)?;
+                folders.push((path, &item.attributes));
+                copied.folders += 1;
+            }
+            Kind::Symlink => {
+                symlink(OsStr::from_bytes(&item.target), &path).map_err(failed)?;
+                copied.links += 1;
+            }
+            Kind::File => {
+                copy_file(medium, &path, item, &mut piece)?;
+                copied.files += 1;
+                copied.bytes += item.bytes;
+                progress.set(copied.bytes);
+            }
+        }
     }
-    let [(_, root), below @ ..] = listed.folders.as_slice() else {
-        return Err(Failure::data(anyhow!("it has no root")));
-    };
     // What is put into a folder changes its time, and may not be allowed by its permissions: those above come last.
-    for (path, attributes) in below.iter().rev() {
+    for (path, attributes) in folders.iter().rev() {
         finish_folder(path, attributes)?;
     }
-    Ok(Copied {
-        root: *root,
-        files: listed.files.len(),
-        bytes,
-        folders: below.len(),
-        links: listed.links,
-    })
+    Ok(copied)
 }
 
 fn finish_folder(path: &Path, attributes: &Attributes) -> Result<(), Failure> {
@@ -101,78 +114,24 @@ fn finish_folder(path: &Path, attributes: &Attributes) -> Result<(), Failure> {
     opened.map_err(|error| Failure::io("writing", path, error))
 }
 
-/// What a walk has found.
-#[derive(Default)]
-struct Listed {
-    /// The root first.
-    folders: Vec<(PathBuf, Attributes)>,
-    files: Vec<(PathBuf, Inode)>,
-    links: u64,
-}
-
-/// Makes folders and symbolic links. Files are only listed, so that what follows reads payload alone.
-fn make_names(disk: &Arc<dyn Medium>, root: &Path) -> Result<Listed, Failure> {
-    let mut listed = Listed::default();
-    let blocks = disk.bytes() / BLOCK_BYTES as u64;
-    let mut image =
-        Image::open(MetadataCache::new(disk.clone()), blocks).map_err(medium::of_erofs)?;
-    let attributes = image.root().map_err(medium::of_erofs)?.attributes;
-    make(fs::create_dir(root), root)?;
-    listed.folders.push((root.to_owned(), attributes));
-    let mut walk = Walk::new();
-    while let Some(visit) = walk.next(&mut image).map_err(medium::of_erofs)? {
-        // Its names are checked: each is one name, and leads nowhere but down.
-        let path = root.join(OsStr::from_bytes(&visit.path));
-        let inode = visit.inode;
-        match inode.kind {
-            Kind::Directory => {
-                make(fs::create_dir(&path), &path)?;
-                listed.folders.push((path, inode.attributes));
-            }
-            Kind::Symlink => {
-                let target = image.target(&inode).map_err(medium::of_erofs)?;
-                make(symlink(OsStr::from_bytes(&target), &path), &path)?;
-                listed.links += 1;
-            }
-            Kind::File => listed.files.push((path, inode)),
-        }
-    }
-    Ok(listed)
-}
-
-fn make(made: std::io::Result<()>, path: &Path) -> Result<(), Failure> {
-    made.map_err(|error| Failure::io("writing", path, error))
-}
-
 fn copy_file(
-    disk: &dyn Medium,
+    medium: &Arc<dyn Medium>,
     path: &Path,
-    inode: &Inode,
+    item: &Item,
     piece: &mut [u8],
 ) -> Result<(), Failure> {
     let failed = |error| Failure::io("writing", path, error);
     let file = File::create_new(path).map_err(failed)?;
-    let payload = &inode.payload;
-    let first = u64::from(payload.first_block) * BLOCK_BYTES as u64;
-    let runs = [
-        (first, payload.bytes),
-        (payload.tail_offset, payload.tail_bytes as u64),
-    ];
     let mut done = 0;
-    for (at, bytes) in runs {
-        let mut from = 0;
-        while from < bytes {
-            let wanted =
-                usize::try_from(bytes - from).map_or(PIECE_BYTES, |left| left.min(PIECE_BYTES));
-            let piece = &mut piece[..wanted];
-            let read = disk.read(at + from, piece);
-            read.map_err(|failure| medium::of_read(&failure))?;
-            file.write_all_at(piece, done).map_err(failed)?;
-            from += wanted as u64;
-            done += wanted as u64;
-        }
+    while done < item.bytes {
+        let wanted = usize::try_from(item.bytes - done).unwrap_or(usize::MAX);
+        let bytes = wanted.min(piece.len());
+        let piece = &mut piece[..bytes];
+        contents::read(medium, item.runs, done, piece)?;
+        file.write_all_at(piece, done).map_err(failed)?;
+        done += bytes as u64;
     }
-    finish(&file, &inode.attributes).map_err(failed)
+    finish(&file, &item.attributes).map_err(failed)
 }
 
 /// Permissions and time.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::anyhow;
+use mount::{MountError, ReadFailure};
 use volume::write::WriteError;
 use volume::{ErrorKind, VolumeError};
 
@@ -95,6 +96,31 @@ impl fmt::Display for Failure {
 impl From<initiator::Error> for Failure {
     fn from(error: initiator::Error) -> Failure {
         Failure::system(error)
+    }
+}
+
+impl From<ReadFailure> for Failure {
+    fn from(failure: ReadFailure) -> Failure {
+        match failure.is_damage {
+            true => Failure::data(failure),
+            false => Failure::system(failure),
+        }
+    }
+}
+
+impl From<MountError> for Failure {
+    fn from(error: MountError) -> Failure {
+        match error {
+            MountError::Disk(_) | MountError::Table(_) => Failure::data(error),
+            MountError::Medium(failure) => Failure::from(failure),
+            MountError::Folder { .. } | MountError::Stale(_) | MountError::NotEmpty(_) => {
+                Failure::usage(error)
+            }
+            MountError::NoDevice
+            | MountError::NoHelper(_)
+            | MountError::Refused { .. }
+            | MountError::Session(_) => Failure::system(error),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ mod bench;
 mod chosen;
 mod chunks;
 mod cli;
+mod contents;
 mod cp;
 mod demo;
 mod diff;

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ::mount::{Content, MountError, Mounted, Options};
+use ::mount::{Content, ContentKind, MountError, Mounted, Options};
 use anyhow::anyhow;
 use printout::size::grouped;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,7 +18,7 @@ use signal_hook::{flag, low_level};
 
 use crate::cli;
 use crate::failure::Failure;
-use crate::medium::{Source, of_read};
+use crate::medium::Source;
 use crate::stdout::print_line;
 
 /// Time for what is open to be closed, once the mount was taken away.
@@ -42,9 +42,13 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
     }
     let content = Content::of(source.medium(), source.as_one_file());
     let content = content.map_err(|error| failure(arguments, error))?;
-    let what = match content.one_file() {
-        Some(name) => format!("no filesystem, one file: {}", name.escape_ascii()),
-        None => format!("{} files, folders and links", grouped(content.inodes())),
+    let what = match content.kind() {
+        ContentKind::Filesystem(inodes) => {
+            format!("{} files, folders and links", grouped(inodes))
+        }
+        ContentKind::Partitions(1) => "no filesystem, 1 partition as a file".to_owned(),
+        ContentKind::Partitions(count) => format!("no filesystem, {count} partitions as files"),
+        ContentKind::OneFile(name) => format!("no filesystem, one file: {}", name.escape_ascii()),
     };
     let options = Options {
         source: arguments.source.clone(),
@@ -64,16 +68,14 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
 /// What a person is told, and what to do instead.
 fn failure(arguments: &cli::Mount, error: MountError) -> Failure {
     match error {
-        MountError::Disk(_) => Failure::data(error).about(&arguments.source),
-        MountError::Medium(failure) => of_read(&failure).about(&arguments.source),
-        MountError::Folder { .. } | MountError::Stale(_) | MountError::NotEmpty(_) => {
-            Failure::usage(error)
+        MountError::Disk(_) | MountError::Table(_) | MountError::Medium(_) => {
+            Failure::from(error).about(&arguments.source)
         }
         MountError::NoDevice | MountError::NoHelper(_) => Failure::system(anyhow!(
             "{error}; or copy the files without a mount: xio cp '{}' FOLDER",
             arguments.source
         )),
-        MountError::Refused { .. } | MountError::Session(_) => Failure::system(error),
+        error => Failure::from(error),
     }
 }
 

@@ -6,8 +6,8 @@ use clap::Args;
 
 const MOUNT_HELP: &str = "\
 SOURCE is a volume, FOLDER@NAME (see 'xio tag'), or a namespace that is served from a volume. It needs /dev/fuse, and root or the program fusermount3
-(package fuse3); in a container without them, 'xio cp' copies the files instead. A volume without a filesystem is one file, named as its view; a namespace
-without one is the file namespace-N.
+(package fuse3); in a container without them, 'xio cp' copies the files instead. Of a partition table each partition is a file,
+unless the only one is a filesystem. What has neither is one file, named as its view, or namespace-N.
 
 The mount is read-only. What it presents does not change, so Linux keeps in its page cache what was read. It ends with 'fusermount3 -u DIR' (as root also
 'umount DIR'), or when the program gets SIGINT (Ctrl-C) or SIGTERM: it unmounts, and what is still open fails from then on. Where it is ended with

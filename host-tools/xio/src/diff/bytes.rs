@@ -10,7 +10,7 @@ use transforms::ElementType;
 use super::side::Side;
 use crate::chunks;
 use crate::failure::Failure;
-use crate::medium::{Source, of_read};
+use crate::medium::Source;
 use crate::pack::available_threads;
 use crate::progress::Progress;
 
@@ -163,7 +163,7 @@ fn fill(
     let left = medium.bytes().saturating_sub(at);
     let there = usize::try_from(left).map_or(len, |left| left.min(len));
     let read = medium.read(at, &mut into[..there]);
-    read.map_err(|failure| of_read(&failure).about(side.name()))
+    read.map_err(|failure| Failure::from(failure).about(side.name()))
 }
 
 /// What both consist of: a namespace does not say, and is taken for what the other is.

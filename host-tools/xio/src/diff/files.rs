@@ -11,8 +11,9 @@ use printout::size::grouped;
 use serde_json::{Value, json};
 
 use super::digests::Digests;
-use super::side::{Item, Tree};
+use super::side::Tree;
 use crate::cli;
+use crate::contents::Item;
 use crate::failure::Failure;
 use crate::pack::available_threads;
 use crate::progress::Progress;

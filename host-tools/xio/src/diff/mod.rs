@@ -37,7 +37,8 @@ fn compare(arguments: &cli::Diff) -> Result<ExitCode, Failure> {
                 Some(_) => (&arguments.a, &arguments.b),
                 None => (&arguments.b, &arguments.a),
             };
-            let why = "has no filesystem: there is nothing to compare file by file";
+            let why =
+                "has neither a filesystem nor partitions: there is nothing to compare file by file";
             return Err(Failure::usage(anyhow!(
                 "{with} has files, and {without} {why}"
             )));

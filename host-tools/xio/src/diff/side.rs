@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use erofs::limits::BLOCK_BYTES;
-use erofs::{Attributes, ErofsError, Image, Inode, Kind, Time, Walk};
-use mount::{Medium, MetadataCache};
+use erofs::{Attributes, Kind, Time};
+use mount::Medium;
 
+use crate::contents::{self, Item, Items};
 use crate::failure::Failure;
-use crate::medium::{self, Source};
+use crate::medium::{PATIENCE, Source};
 
 /// What a disk says of itself; a copy of the disk has it too.
 const OWN_FOLDER: &[u8] = b".xio";
@@ -31,23 +31,9 @@ pub enum Side {
 pub struct Tree<'a> {
     side: &'a Side,
     /// By path from the root, which is empty.
-    pub items: BTreeMap<Vec<u8>, Item>,
+    pub items: Items,
     /// What it says of itself, where it does.
     pub manifest: Option<Item>,
-}
-
-/// What has a name.
-pub struct Item {
-    /// What it is.
-    pub kind: Kind,
-    /// Mode, owner, time.
-    pub attributes: Attributes,
-    /// Length of a file, otherwise 0.
-    pub bytes: u64,
-    /// Where a symbolic link leads.
-    pub target: Vec<u8>,
-    /// Where a file lies on the disk.
-    runs: [(u64, u64); 2],
 }
 
 impl Side {
@@ -56,7 +42,7 @@ impl Side {
         if !text.contains("://") && Path::new(text).is_dir() {
             return Ok(Side::Folder(PathBuf::from(text)));
         }
-        let source = Source::open(text, allow_sources, medium::PATIENCE)?;
+        let source = Source::open(text, allow_sources, PATIENCE)?;
         Ok(Side::Source(text.to_owned(), source))
     }
 
@@ -75,12 +61,12 @@ impl Side {
         }
     }
 
-    /// What it holds, or `None` where it has no filesystem.
+    /// What it holds, or `None` where it has no files.
     pub fn tree(&self) -> Result<Option<Tree<'_>>, Failure> {
         let listed = match self {
             Side::Folder(folder) => Some(of_folder(folder)?),
             Side::Source(name, source) => {
-                of_disk(source.medium()).map_err(|failure| failure.about(name))?
+                contents::of(source).map_err(|failure| failure.about(name))?
             }
         };
         let Some(mut items) = listed else {
@@ -132,28 +118,18 @@ impl Reading<'_> {
                 let read = file.read_exact_at(into, from);
                 read.map_err(|error| Failure::io("reading", path, error))
             }
-            Reading::Disk(name, medium, [blocks, tail]) => {
-                let in_blocks = blocks.1.saturating_sub(from);
-                let in_blocks =
-                    usize::try_from(in_blocks).map_or(into.len(), |left| left.min(into.len()));
-                let (first, last) = into.split_at_mut(in_blocks);
-                let behind = from.saturating_sub(blocks.1);
-                for (at, part) in [(blocks.0 + from, first), (tail.0 + behind, last)] {
-                    if !part.is_empty() {
-                        let read = medium.read(at, part);
-                        read.map_err(|failure| medium::of_read(&failure).about(name))?;
-                    }
-                }
-                Ok(())
+            Reading::Disk(name, medium, runs) => {
+                let read = contents::read(medium, *runs, from, into);
+                read.map_err(|failure| Failure::from(failure).about(name))
             }
         }
     }
 }
 
-fn of_folder(root: &Path) -> Result<BTreeMap<Vec<u8>, Item>, Failure> {
+fn of_folder(root: &Path) -> Result<Items, Failure> {
     let failed = |path: &Path, error| Failure::io("reading", path, error);
     let about = fs::metadata(root).map_err(|error| failed(root, error))?;
-    let mut items = BTreeMap::from([(Vec::new(), Item::of_folder(&about, Kind::Directory))]);
+    let mut items = BTreeMap::from([(Vec::new(), in_folder(&about, Kind::Directory))]);
     let mut left = vec![root.to_owned()];
     while let Some(folder) = left.pop() {
         let names = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
@@ -170,7 +146,7 @@ fn of_folder(root: &Path) -> Result<BTreeMap<Vec<u8>, Item>, Failure> {
                     return Err(Failure::usage(anyhow!("{} {why}", path.display())));
                 }
             };
-            let mut item = Item::of_folder(&about, kind);
+            let mut item = in_folder(&about, kind);
             if kind == Kind::Symlink {
                 let target = fs::read_link(&path).map_err(|error| failed(&path, error))?;
                 item.target = target.into_os_string().as_bytes().to_vec();
@@ -186,60 +162,20 @@ fn of_folder(root: &Path) -> Result<BTreeMap<Vec<u8>, Item>, Failure> {
     Ok(items)
 }
 
-impl Item {
-    fn of_folder(about: &Metadata, kind: Kind) -> Item {
-        Item {
-            kind,
-            attributes: Attributes {
-                permissions: u16::try_from(about.mode() & 0o7777).unwrap_or(0),
-                uid: about.uid(),
-                gid: about.gid(),
-                modified: Time {
-                    seconds: about.mtime(),
-                    nanoseconds: u32::try_from(about.mtime_nsec()).unwrap_or(0),
-                },
+fn in_folder(about: &Metadata, kind: Kind) -> Item {
+    Item {
+        kind,
+        attributes: Attributes {
+            permissions: u16::try_from(about.mode() & 0o7777).unwrap_or(0),
+            uid: about.uid(),
+            gid: about.gid(),
+            modified: Time {
+                seconds: about.mtime(),
+                nanoseconds: u32::try_from(about.mtime_nsec()).unwrap_or(0),
             },
-            bytes: if kind == Kind::File { about.len() } else { 0 },
-            target: Vec::new(),
-            runs: [(0, 0); 2],
-        }
+        },
+        bytes: if kind == Kind::File { about.len() } else { 0 },
+        target: Vec::new(),
+        runs: [(0, 0); 2],
     }
-
-    fn of_disk(inode: &Inode, target: Vec<u8>) -> Item {
-        let payload = &inode.payload;
-        let is_file = inode.kind == Kind::File;
-        Item {
-            kind: inode.kind,
-            attributes: inode.attributes,
-            bytes: if is_file { inode.bytes } else { 0 },
-            target,
-            runs: [
-                (
-                    u64::from(payload.first_block) * BLOCK_BYTES as u64,
-                    payload.bytes,
-                ),
-                (payload.tail_offset, payload.tail_bytes as u64),
-            ],
-        }
-    }
-}
-
-fn of_disk(disk: Arc<dyn Medium>) -> Result<Option<BTreeMap<Vec<u8>, Item>>, Failure> {
-    let blocks = disk.bytes() / BLOCK_BYTES as u64;
-    let mut image = match Image::open(MetadataCache::new(disk), blocks) {
-        Ok(image) => image,
-        Err(ErofsError::NotErofs { .. }) => return Ok(None),
-        Err(error) => return Err(medium::of_erofs(error)),
-    };
-    let root = image.root().map_err(medium::of_erofs)?;
-    let mut items = BTreeMap::from([(Vec::new(), Item::of_disk(&root, Vec::new()))]);
-    let mut walk = Walk::new();
-    while let Some(visit) = walk.next(&mut image).map_err(medium::of_erofs)? {
-        let target = match visit.inode.kind {
-            Kind::Symlink => image.target(&visit.inode).map_err(medium::of_erofs)?,
-            _ => Vec::new(),
-        };
-        items.insert(visit.path, Item::of_disk(&visit.inode, target));
-    }
-    Ok(Some(items))
 }

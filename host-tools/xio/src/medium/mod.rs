@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
-use erofs::{Attributes, ErofsError, Time};
+use erofs::{Attributes, Time};
 use initiator::Url;
-use mount::{Medium, OneFile, ReadFailure};
+use mount::{Medium, OneFile};
 
 use crate::failure::Failure;
 pub use namespace::NamespaceMedium;
@@ -81,26 +80,5 @@ impl Source {
         if let Source::Namespace(namespace) = self {
             namespace.close();
         }
-    }
-}
-
-/// Why bytes cannot be had.
-pub fn of_read(failure: &ReadFailure) -> Failure {
-    let why = anyhow!("{failure}");
-    match failure.is_damage {
-        true => Failure::data(why),
-        false => Failure::system(why),
-    }
-}
-
-/// What is wrong with a filesystem are its data, but for a medium that does not read.
-pub fn of_erofs(error: ErofsError) -> Failure {
-    let ErofsError::Read { error: said, .. } = &error else {
-        return Failure::data(error);
-    };
-    let read = said.get_ref().and_then(|it| it.downcast_ref());
-    match read {
-        Some(failure) => of_read(failure),
-        None => Failure::system(error),
     }
 }

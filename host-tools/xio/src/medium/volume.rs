@@ -40,6 +40,15 @@ impl VolumeMedium {
     /// Opens the volume at `path`, and what it maps.
     pub fn open(path: &Path, allow_sources: &[PathBuf]) -> Result<VolumeMedium, Failure> {
         let local = LocalVolume::open(path, allow_sources)?;
+        if local.volume.views().len() > 1 {
+            printout::stderr::note(format_args!(
+                "{} has {} views, and this is the first, \"{}\"; 'xio format {} -o DISK' makes a disk with all of them",
+                path.display(),
+                local.volume.views().len(),
+                local.volume.name().escape_debug(),
+                path.display()
+            ));
+        }
         let modified = std::fs::metadata(&local.path).and_then(|about| about.modified());
         Ok(VolumeMedium {
             volume: local.volume,

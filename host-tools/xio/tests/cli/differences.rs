@@ -219,7 +219,7 @@ fn what_cannot_be_compared_is_no_difference() {
     folder.done(["pack", "dataset", "-o", "v.xio"]);
     folder.write("a.bin", &[7; 9000]);
     folder.done(["pack", "a.bin", "--dtype", "u8", "-o", "a.xio"]);
-    let why = "has no filesystem: there is nothing to compare file by file";
+    let why = "has neither a filesystem nor partitions: there is nothing to compare file by file";
     folder.fails(
         2,
         &format!("dataset has files, and a.xio {why}"),

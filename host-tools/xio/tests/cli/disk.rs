@@ -210,7 +210,7 @@ fn a_disk_is_copied_from_its_volume_and_from_a_target() {
     folder.done(["pack", "plain", "--dtype", "u8", "-o", "plain.xio"]);
     folder.fails(
         1,
-        "plain.xio: there is no EROFS here: its magic number is not at byte 1024",
+        "plain.xio has neither a filesystem nor a partition table: there are no files to copy",
         &["cp", "plain.xio", "no"],
     );
     let before = folder.names();

@@ -15,6 +15,8 @@ mod mapped;
 mod memory;
 mod mistakes;
 mod mounted;
+mod mounted_target;
+mod mounting;
 mod partitions;
 mod plan;
 mod precisions;

@@ -1,121 +1,18 @@
-//! `xio mount`: what the kernel shows of a disk is what the folder holds. Where this machine cannot mount, these tests say that they are skipped.
+//! `xio mount`: what the kernel shows of a disk is what the folder holds.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use super::disk::{dataset, of_folder};
-use super::relay::Relay;
+use super::mounting::{Mount, can_mount, ids, is_mounted, is_root};
 use super::served::{NQN, Target};
-use super::support::{Folder, Random, xio};
-
-/// Longer than anything here takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn is_root() -> bool {
-    fs::metadata("/proc/self").unwrap().uid() == 0
-}
-
-fn can_mount() -> bool {
-    let device = File::options().read(true).write(true).open("/dev/fuse");
-    let can =
-        device.is_ok() && (is_root() || Command::new("fusermount3").arg("-V").output().is_ok());
-    if !can {
-        println!(
-            "skipped: this machine cannot mount: no /dev/fuse, or neither root nor fusermount3"
-        );
-    }
-    can
-}
-
-/// A mount that is there until it is dropped.
-struct Mount {
-    child: Child,
-    folder: PathBuf,
-    errors: PathBuf,
-    said: String,
-}
-
-impl Mount {
-    /// Mounts `source` on the new folder `name`.
-    fn start(folder: &Folder, source: &str, name: &str, more: &[&str]) -> Mount {
-        let at = folder.path(name);
-        fs::create_dir(&at).unwrap();
-        let errors = folder.path(&format!("{name}.err"));
-        let mut child = xio()
-            .current_dir(folder.path(""))
-            .args(["mount", source, name])
-            .args(more)
-            .stdout(Stdio::piped())
-            .stderr(File::create(&errors).unwrap())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        let stdout = child.stdout.take().unwrap();
-        BufReader::new(stdout).read_line(&mut said).unwrap();
-        let complaints = fs::read_to_string(&errors).unwrap();
-        assert!(
-            said.starts_with(&format!("{name}: mounted, ")),
-            "{said}{complaints}"
-        );
-        Mount {
-            child,
-            folder: at,
-            errors,
-            said,
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let pid = self.child.id().to_string();
-        let told = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(told.unwrap().success());
-    }
-
-    /// Waits for the program's end; its exit status, and all that it complained of.
-    fn ended(&mut self) -> (i32, String) {
-        let began = Instant::now();
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                let complaints = fs::read_to_string(&self.errors).unwrap();
-                return (status.code().unwrap(), complaints);
-            }
-            assert!(began.elapsed() < PATIENCE, "it does not end");
-            thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Unmounts by SIGTERM; nothing may have been complained of.
-    fn end(mut self) {
-        self.signal("TERM");
-        assert_eq!(self.ended(), (0, String::new()));
-        assert!(!is_mounted(&self.folder));
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        // Where a test failed: what reads in it gets an error, and the folder can be removed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if is_mounted(&self.folder) {
-            let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
-        }
-    }
-}
-
-fn is_mounted(folder: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
-    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-    let needle = format!(" {} fuse", folder.display());
-    mounts.lines().any(|line| line.contains(&needle))
-}
+use super::support::{Folder, fixture, xio};
 
 /// Python reads both through its own mmap, at 3,000 places of each file that has 1 MiB or more.
 const MMAP: &str = "
@@ -147,13 +44,6 @@ fn compare_mmaps(source: &Path, mounted: &Path) -> String {
     let said = String::from_utf8_lossy(&python.stderr).into_owned();
     assert!(python.status.success(), "{said}");
     String::from_utf8(python.stdout).unwrap()
-}
-
-fn ids(seed: u64, count: usize) -> Vec<u8> {
-    let mut random = Random::new(seed);
-    (0..count)
-        .flat_map(|_| (random.next() % 50_000).to_le_bytes())
-        .collect()
 }
 
 /// A large file, 10,000 small ones in one folder, every kind of name; from the volume's file and from a target, both at once.
@@ -280,6 +170,121 @@ fn what_has_no_filesystem_is_one_file() {
     there.end();
 }
 
+#[test]
+fn partitions_are_files_and_a_filesystem_in_one_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("d/sub")).unwrap();
+    // Several pieces that are read ahead, and whole blocks.
+    let large = ids(1, 1_048_576);
+    folder.write("d/large.bin", &large);
+    folder.write("d/sub/small", &large[..8192]);
+    let wanted = of_folder(&folder.path("d"));
+    folder.done(["pack", "d", "--gpt", "-o", "files.xio"]);
+    let one = [
+        "pack",
+        "d",
+        "--partitioned",
+        "--no-manifest",
+        "-o",
+        "one.xio",
+    ];
+    folder.done(one);
+    let target = Target::start(NQN, &[&folder.path("files.xio"), &folder.path("one.xio")]);
+    let mounts = [
+        ("files.xio", "no filesystem, 2 partitions as files"),
+        ("one.xio", "4 files, folders and links"),
+        (
+            &target.url("?nsid=1"),
+            "no filesystem, 2 partitions as files",
+        ),
+        (&target.url("?nsid=2"), "4 files, folders and links"),
+    ];
+    for (number, (source, what)) in mounts.into_iter().enumerate() {
+        let name = format!("m{number}");
+        let mount = Mount::start(&folder, source, &name, &[]);
+        assert_eq!(mount.said, format!("{name}: mounted, {what}\n"));
+        let found = of_folder(&mount.folder);
+        assert!(found.keys().eq(wanted.keys()), "{source}");
+        for (path, it) in &found {
+            assert!(it.content == wanted[path].content, "{source}");
+        }
+        assert_eq!(compare_mmaps(&folder.path("d"), &mount.folder), "1\n");
+        let below = fs::metadata(mount.folder.join("sub")).unwrap();
+        assert!(below.is_dir() && below.nlink() == 2);
+        let error = fs::metadata(mount.folder.join("sub/large.bin")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        mount.end();
+    }
+}
+
+/// Every precision is there, each in its folder, and what each presents is its own.
+#[test]
+fn every_precision_is_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    let source = fixture("../formats/safetensors/mixed.safetensors");
+    fs::copy(&source, folder.path("d/model.safetensors")).unwrap();
+    let types = ["--present-as", "source,bf16,f16"];
+    folder.done([&["pack", "d"], &types[..], &["-o", "v.xio"]].concat());
+    folder.done(
+        [
+            &["pack", "d", "--gpt", "--pad"],
+            &types[..],
+            &["-o", "p.xio"],
+        ]
+        .concat(),
+    );
+    folder.done(["cp", "v.xio", "copy"]);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    let mount = Mount::start(&folder, &target.url(""), "m", &[]);
+    let partitions = Mount::start(&folder, "p.xio", "p", &[]);
+    let mut seen = Vec::new();
+    for view in ["source", "bf16", "f16"] {
+        let name = format!("{view}/model.safetensors");
+        let bytes = fs::read(mount.folder.join(&name)).unwrap();
+        assert!(bytes == folder.read(&format!("copy/{name}")), "{view}");
+        let mut in_partition = fs::read(partitions.folder.join(&name)).unwrap();
+        assert!(in_partition.len() - bytes.len() < 4096);
+        in_partition.truncate(bytes.len());
+        assert!(in_partition == bytes, "{view}");
+        assert!(!seen.contains(&bytes), "{view}");
+        seen.push(bytes);
+    }
+    assert!(seen[0] == fs::read(&source).unwrap());
+    let mut names: Vec<_> = fs::read_dir(&mount.folder)
+        .unwrap()
+        .map(|it| it.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, [".xio", "bf16", "f16", "source"]);
+    folder.done(["diff", "v.xio", &target.url("")]);
+    mount.end();
+    partitions.end();
+}
+
+/// No command makes such a volume, but there are some: what is not shown is said.
+#[test]
+fn a_volume_of_several_views_says_that_it_is_the_first() {
+    let folder = Folder::new();
+    let views = fixture("../golden-volumes/views.vol");
+    fs::copy(views, folder.path("views.vol")).unwrap();
+    folder.done(["unpack", "views.vol", "-o", "first.bin"]);
+    let note = "note: views.vol has 4 views, and this is the first, \"u16\"; 'xio format views.vol -o DISK' makes a disk with all of them\n";
+    let ran = folder.xio(["diff", "views.vol", "views.vol"]);
+    assert_eq!((ran.status, ran.stderr), (0, note.repeat(2)));
+    folder.done(["format", "views.vol", "-o", "all.xio"]);
+    folder.done(["cp", "all.xio", "all"]);
+    let names = fs::read_dir(folder.path("all")).unwrap();
+    assert_eq!(names.count(), 4);
+    assert!(folder.read("all/u16") == folder.read("first.bin"));
+}
+
 /// One stored byte is wrong: its file says so, and no other.
 #[test]
 fn a_damaged_byte_is_an_error_with_its_place() {
@@ -334,71 +339,6 @@ fn a_damaged_byte_is_an_error_with_its_place() {
     let first = complaints.lines().next().unwrap();
     assert!(first.starts_with("error: m: sub/bad.bin, "), "{complaints}");
     assert!(first.contains("checksum mismatch"), "{complaints}");
-}
-
-/// Connections are cut while files are read: every byte still comes, and is right. Then nobody answers: an error, in time. Then another disk answers: never its bytes.
-#[test]
-fn a_lost_target_is_found_again_or_given_up() {
-    if !can_mount() {
-        return;
-    }
-    let folder = Folder::new();
-    let source = folder.path("d");
-    fs::create_dir(&source).unwrap();
-    let content: Vec<_> = (0..6).map(|seed| ids(seed, 2_000_000)).collect();
-    for (number, bytes) in content.iter().enumerate() {
-        fs::write(source.join(number.to_string()), bytes).unwrap();
-    }
-    folder.done(["pack", "d", "--no-manifest", "-o", "v.xio"]);
-    fs::write(source.join("5"), ids(77, 2_000_000)).unwrap();
-    folder.done(["pack", "d", "--no-manifest", "-o", "other.xio"]);
-    let target = Target::start(NQN, &[&folder.path("v.xio")]);
-    let other = Target::start(NQN, &[&folder.path("other.xio")]);
-    let relay = Relay::start();
-    relay.lead(Some(target.address));
-    let url = format!("nvme+tcp://{}/{NQN}?nsid=1", relay.address);
-    let mut mount = Mount::start(&folder, &url, "m", &["--reconnect", "20"]);
-
-    let mut cut = 0;
-    for (number, wanted) in content.iter().enumerate().take(3) {
-        let mut file = File::open(mount.folder.join(number.to_string())).unwrap();
-        let mut found = Vec::new();
-        let mut piece = vec![0; 700_000];
-        loop {
-            cut += relay.lead(Some(target.address));
-            match file.read(&mut piece).unwrap() {
-                0 => break,
-                read => found.extend_from_slice(&piece[..read]),
-            }
-        }
-        assert!(found == *wanted, "{number}");
-    }
-    assert!(cut > 3, "{cut} connections were cut");
-    mount.signal("TERM");
-    assert_eq!(mount.ended(), (0, String::new()));
-
-    let mut mount = Mount::start(&folder, &url, "n", &["--reconnect", "1"]);
-    let read = |number: usize| fs::read(mount.folder.join(number.to_string()));
-    assert!(read(3).unwrap() == content[3]);
-    relay.lead(None);
-    let began = Instant::now();
-    assert_eq!(read(4).unwrap_err().raw_os_error(), Some(5));
-    assert!(began.elapsed() < PATIENCE);
-    relay.lead(Some(other.address));
-    assert_eq!(read(5).unwrap_err().raw_os_error(), Some(5));
-    // What was read is still there: it cannot have changed.
-    assert!(read(3).unwrap() == content[3]);
-    relay.lead(Some(target.address));
-    assert!(read(4).unwrap() == content[4]);
-    mount.signal("TERM");
-    let (status, complaints) = mount.ended();
-    assert_eq!(status, 0);
-    assert!(complaints.contains("error: n: 4, "), "{complaints}");
-    assert!(complaints.contains("given up after 1s"), "{complaints}");
-    assert!(
-        complaints.contains("namespace 1 is another one now ("),
-        "{complaints}"
-    );
 }
 
 /// The mount is taken away while a program reads: the reader gets an error or the end, the program ends, the folder is free.

@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::Cursor;
+use std::os::unix::fs::symlink;
 
 use gptman::GPT;
 
 use super::disk::{of_disk, of_folder};
+use super::served::{NQN, Target};
 use super::support::{Folder, Random};
 
 fn dataset(folder: &Folder) {
@@ -62,6 +64,108 @@ fn a_partition_for_each_file() {
         "one is 1 bytes; a partition is a whole number of blocks of 4096, and at least one: fill it up with --pad (an empty file cannot be)",
         &["pack", "d", "--gpt", "-o", "w.xio"],
     );
+}
+
+/// What of a partition is behind its file.
+fn padded(mut bytes: Vec<u8>, lba_bytes: usize) -> Vec<u8> {
+    bytes.resize(bytes.len().next_multiple_of(lba_bytes), 0);
+    bytes
+}
+
+#[test]
+fn partitions_are_copied_and_compared_as_files() {
+    let folder = Folder::new();
+    dataset(&folder);
+    for (lba, lba_bytes) in [("512", 512), ("4096", 4096)] {
+        let pack = ["pack", "d", "--gpt", "--pad", "--lba", lba, "--force"];
+        folder.done([&pack[..], &["-o", "v.xio"]].concat());
+        let target = Target::start(NQN, &[&folder.path("v.xio")]);
+        let url = target.url("?nsid=1");
+        for (number, source) in ["v.xio", &url].into_iter().enumerate() {
+            let copy = format!("copy-{lba}-{number}");
+            let said = folder.done(["cp", source, &copy]);
+            assert!(said.contains(": 3 files of "), "{said}");
+            assert!(said.ends_with(", 1 folders, 0 symbolic links\n"), "{said}");
+            let found = of_folder(&folder.path(&copy));
+            let names: Vec<_> = found
+                .keys()
+                .map(|it| it.escape_ascii().to_string())
+                .collect();
+            assert_eq!(names, ["one", "sub", "sub/odd", "whole"]);
+            for name in ["one", "sub/odd", "whole"] {
+                let wanted = padded(folder.read(&format!("d/{name}")), lba_bytes);
+                assert!(found[name.as_bytes()].content == wanted, "{source} {name}");
+            }
+        }
+        folder.done(["diff", "v.xio", &url]);
+        let ran = folder.xio(["diff", "d", "v.xio"]);
+        assert_eq!((ran.status, ran.stderr.as_str()), (1, ""));
+        assert!(
+            ran.stdout.contains("2 differences; 5 names"),
+            "{}",
+            ran.stdout
+        );
+        assert!(!ran.stdout.contains("whole"), "{}", ran.stdout);
+    }
+    // Where nothing is padded the partitions are the files.
+    fs::write(folder.path("d/one"), [5; 512]).unwrap();
+    fs::write(folder.path("d/sub/odd"), [7; 5120]).unwrap();
+    folder.done(["pack", "d", "--gpt", "--lba", "512", "-o", "exact.xio"]);
+    folder.done(["diff", "d", "exact.xio"]);
+    // A file alone is no filesystem because it is alone.
+    folder.done(["pack", "d/whole", "--gpt", "-o", "alone.xio"]);
+    folder.done(["cp", "alone.xio", "alone"]);
+    assert!(folder.read("alone/whole") == folder.read("d/whole"));
+}
+
+#[test]
+fn a_filesystem_in_a_partition_is_copied_and_compared_as_one_on_a_whole_disk() {
+    let folder = Folder::new();
+    dataset(&folder);
+    symlink("sub/odd", folder.path("d/link")).unwrap();
+    folder.done(["pack", "d", "-o", "whole.xio"]);
+    for lba in ["512", "4096"] {
+        let volume = format!("v{lba}.xio");
+        folder.done(["pack", "d", "--partitioned", "--lba", lba, "-o", &volume]);
+        let target = Target::start(NQN, &[&folder.path(&volume)]);
+        let url = target.url("?nsid=1");
+        for source in [&volume, &url] {
+            for other in ["d", "whole.xio"] {
+                folder.done(["diff", source, other, "--attributes"]);
+                folder.done(["diff", source, other, "--trust-digests"]);
+            }
+        }
+        let copy = format!("copy{lba}");
+        let said = folder.done(["cp", &url, &copy]);
+        assert!(said.ends_with("2 folders, 1 symbolic links\n"), "{said}");
+        fs::remove_dir_all(folder.path(&copy).join(".xio")).unwrap();
+        folder.done(["diff", "d", &copy]);
+    }
+}
+
+/// A table that does not hold together hides nothing: the disk is refused, with the place.
+#[test]
+fn a_partition_table_that_is_damaged_is_named() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done(["pack", "d", "--gpt", "--pad", "-o", "v.xio"]);
+    folder.done(["unpack", "v.xio", "-o", "disk.img"]);
+    let mut disk = folder.read("disk.img");
+    disk[8192 + 40] ^= 1;
+    folder.write("disk.img", &disk);
+    folder.done(["pack", "disk.img", "--dtype", "u8", "-o", "wrong.xio"]);
+    fs::create_dir(folder.path("m")).unwrap();
+    for (status, arguments) in [
+        (1, ["cp", "wrong.xio", "copy"]),
+        (1, ["mount", "wrong.xio", "m"]),
+        (3, ["diff", "wrong.xio", "d"]),
+    ] {
+        let ran = folder.xio(arguments);
+        let why = "error: wrong.xio: the partition table at byte 4096: checksum mismatch of its entries: recorded ";
+        assert!(ran.stderr.starts_with(why), "{}", ran.stderr);
+        assert_eq!((ran.status, ran.stdout.as_str()), (status, ""));
+    }
+    assert!(!folder.path("copy").exists());
 }
 
 #[test]
