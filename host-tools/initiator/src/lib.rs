@@ -23,6 +23,7 @@
 
 #![forbid(unsafe_code)]
 
+mod changes;
 mod client;
 mod commands;
 mod discovery;

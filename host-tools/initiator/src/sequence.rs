@@ -1,7 +1,8 @@
 //! Drives a [`Sequence`] on a queue to its end.
 
-use nvme::initiator::{InitiatorError, Sequence, Step, Transfer};
+use nvme::initiator::{Command, InitiatorError, Sequence, Step, Transfer};
 use nvme::tcp::batch::Slot;
+use nvme_spec::Cqe;
 
 use crate::Error;
 use crate::queue::{Buffers, Completed, Queue};
@@ -44,6 +45,19 @@ pub(crate) fn run(queue: &mut Queue, sequence: &mut impl Sequence) -> Result<(),
             }
         }
     }
+}
+
+/// A command that brings data, on a queue with none outstanding: its completion, and what it brought.
+pub(crate) fn one(queue: &mut Queue, command: &Command) -> Result<(Cqe, Vec<u8>), Error> {
+    let bytes = match command.transfer {
+        Transfer::In(bytes) => bytes as usize,
+        Transfer::None | Transfer::Out(_) => 0,
+    };
+    let mut buffer = OneBuffer(vec![0; bytes]);
+    let now = queue.clock().now();
+    queue.submit(command, now)?;
+    let completed = complete_one(queue, &mut buffer)?;
+    Ok((completed.cqe, buffer.0))
 }
 
 /// Waits for the only command outstanding.

@@ -30,6 +30,8 @@ pub struct NamespaceMedium {
     patience: Duration,
     /// As it was at the beginning.
     namespace: NamespaceInfo,
+    /// Whether the target lists namespaces that changed under a connection.
+    lists_changes: bool,
     idle: Mutex<Vec<Initiator>>,
 }
 
@@ -40,15 +42,27 @@ impl NamespaceMedium {
             connect_timeout: CONNECT_TIMEOUT,
             ..Options::default()
         };
-        let initiator = Initiator::connect(&url.address(), &url.subnqn, &options)?;
+        let mut initiator = Initiator::connect(&url.address(), &url.subnqn, &options)?;
         let nsid = the_namespace(&initiator, &url)?;
         let namespace = initiator.namespace(nsid)?.clone();
+        let changed = match initiator.namespace_changed(nsid) {
+            Err(error @ Error::Controller { .. }) => {
+                printout::stderr::note(format_args!(
+                    "{error}; whether namespace {nsid} becomes another one is looked at only when a connection is made"
+                ));
+                None
+            }
+            changed => Some(changed?),
+        };
+        // One that has changed already is connected to again, and looked at.
+        let is_as_identified = changed != Some(true);
         Ok(NamespaceMedium {
             url,
             options,
             patience,
             namespace,
-            idle: Mutex::new(vec![initiator]),
+            lists_changes: changed.is_some(),
+            idle: Mutex::new(Vec::from_iter(is_as_identified.then_some(initiator))),
         })
     }
 
@@ -112,20 +126,25 @@ impl NamespaceMedium {
     fn attempt(&self, at: u64, into: &mut [u8]) -> Result<(), Refused> {
         let mut initiator = self.connection()?;
         let read = initiator.read(self.nsid(), at, into);
-        match read {
-            Err(error) if error.ends_connection() => Err(Refused::Lost(error)),
-            other => {
-                self.idle().push(initiator);
-                Ok(other?)
-            }
+        if let Err(error) = &read
+            && error.ends_connection()
+        {
+            return Err(Refused::Lost(error.to_string()));
         }
+        // Only now is it known whose bytes these are: the target lists a change before it answers from what is new.
+        if self.lists_changes && initiator.namespace_changed(self.nsid())? {
+            let why = format!("namespace {} changes again and again", self.nsid());
+            return Err(Refused::Lost(why));
+        }
+        self.idle().push(initiator);
+        Ok(read?)
     }
 }
 
 /// Why an attempt came to nothing.
 enum Refused {
-    /// The connection ended under it: the next attempt makes another, at once.
-    Lost(Error),
+    /// The connection ended under it, or what it was made to has changed: the next attempt makes another, at once, and looks.
+    Lost(String),
     /// It may pass.
     Now(Error),
     /// It is so.
@@ -169,19 +188,20 @@ impl Medium for NamespaceMedium {
             };
             let now = Instant::now();
             let deadline = *deadline.get_or_insert(now + self.patience);
+            let failed = |why: String| ReadFailure {
+                why,
+                is_damage: false,
+            };
+            let given_up =
+                |why: String| failed(format!("{why}; given up after {:?}", self.patience));
             match refused {
                 Refused::Lost(_) if now < deadline => {}
                 Refused::Now(_) if now + pause < deadline => {
                     thread::sleep(pause);
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
-                Refused::Lost(error) | Refused::Now(error) => {
-                    let why = format!("{error}; given up after {:?}", self.patience);
-                    return Err(ReadFailure {
-                        why,
-                        is_damage: false,
-                    });
-                }
+                Refused::Lost(why) => return Err(given_up(why)),
+                Refused::Now(error) => return Err(given_up(error.to_string())),
                 Refused::Error(error) => {
                     let is_damage = matches!(&error, Error::Command { status, .. } if status.sct() == SCT_MEDIA);
                     return Err(ReadFailure {
@@ -189,12 +209,7 @@ impl Medium for NamespaceMedium {
                         is_damage,
                     });
                 }
-                Refused::For(why) => {
-                    return Err(ReadFailure {
-                        why,
-                        is_damage: false,
-                    });
-                }
+                Refused::For(why) => return Err(failed(why)),
             }
         }
     }

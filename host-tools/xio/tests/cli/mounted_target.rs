@@ -2,12 +2,17 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
+
+use nix::fcntl::OFlag;
 
 use super::mounting::{Mount, PATIENCE, can_mount, ids};
 use super::relay::Relay;
 use super::served::{NQN, Target};
-use super::support::Folder;
+use super::support::{Folder, Random};
 
 /// Connections are cut while files are read: every byte still comes, and is right. Then nobody answers: an error, in time. Then another disk answers: never its bytes.
 #[test]
@@ -72,4 +77,104 @@ fn a_lost_target_is_found_again_or_given_up() {
         complaints.contains("namespace 1 is another one now ("),
         "{complaints}"
     );
+}
+
+/// What came of a read.
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    /// The bytes of the first volume.
+    Right,
+    /// EIO.
+    Failed,
+    /// Other bytes from this place on, or another error.
+    Wrong(usize, Option<String>),
+}
+
+/// The NSID is given another volume while connections to it stay, under readers that never stop: an error or the bytes of the first volume, never one of the
+/// other. Given back, it is read on.
+#[test]
+fn an_nsid_with_other_content_is_noticed_on_a_connection_that_stays() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    let source = folder.path("d");
+    fs::create_dir(&source).unwrap();
+    // The same sizes, names and places: only the bytes differ. More than is held of what was read ahead.
+    let content = |seed: u64, number: u64| ids(seed + 10 * number, 4_000_000);
+    for (volume, seed) in [("v.xio", 1), ("other.xio", 2)] {
+        for number in 0..3 {
+            fs::write(source.join(number.to_string()), content(seed, number)).unwrap();
+        }
+        let as_it_is = ["--no-manifest", "--store-as", "none"];
+        folder.done([&["pack", "d", "-o", volume], &as_it_is[..]].concat());
+    }
+    let wanted: Vec<_> = (0..3).map(|number| content(1, number)).collect();
+    let (first, second) = (folder.path("v.xio"), folder.path("other.xio"));
+    let target = Target::start(NQN, &[&first]);
+    let mut mount = Mount::start(&folder, &target.url("?nsid=1"), "m", &["--reconnect", "20"]);
+    // Each reader goes past the page cache, so that every read asks the target.
+    let (told, tells) = mpsc::channel();
+    let readers: Vec<_> = (0..3)
+        .map(|number| {
+            let (path, wanted, told) = (
+                mount.folder.join(number.to_string()),
+                wanted[number].clone(),
+                told.clone(),
+            );
+            thread::spawn(move || {
+                let file = File::options()
+                    .read(true)
+                    .custom_flags(OFlag::O_DIRECT.bits())
+                    .open(path)
+                    .unwrap();
+                let mut piece = vec![0; 64 << 10];
+                let mut random = Random::new(number as u64);
+                loop {
+                    let at = random.next() as usize % (wanted.len() - piece.len()) / 4096 * 4096;
+                    let outcome = match file.read_at(&mut piece, at as u64) {
+                        Ok(read) if piece[..read] == wanted[at..at + read] => Outcome::Right,
+                        Err(error) if error.raw_os_error() == Some(5) => Outcome::Failed,
+                        other => Outcome::Wrong(at, other.err().map(|error| error.to_string())),
+                    };
+                    if told.send((number, outcome)).is_err() {
+                        return;
+                    }
+                }
+            })
+        })
+        .collect();
+    let wait_for = |wanted: &Outcome| {
+        let mut left = vec![0, 1, 2];
+        while !left.is_empty() {
+            let (number, outcome) = tells.recv_timeout(PATIENCE).unwrap();
+            let is_wrong = matches!(outcome, Outcome::Wrong(..));
+            assert!(!is_wrong, "file {number}: {outcome:?}");
+            left.retain(|&it| it != number || outcome != *wanted);
+        }
+    };
+    for _ in 0..5 {
+        wait_for(&Outcome::Right);
+        target.swap(&second);
+        wait_for(&Outcome::Failed);
+        target.swap(&first);
+    }
+    wait_for(&Outcome::Right);
+    drop(tells);
+    for reader in readers {
+        reader.join().unwrap();
+    }
+    mount.signal("TERM");
+    let (status, complaints) = mount.ended();
+    assert_eq!(status, 0);
+    let view = |volume: &str| {
+        let said = folder.done(["inspect", volume, "--json"]);
+        let mut said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let view = said["views"][0].take();
+        let uuid = view["namespace_uuid"].as_str().unwrap();
+        format!("{uuid}, {} bytes", view["presented_bytes"])
+    };
+    let (is, was) = (view("other.xio"), view("v.xio"));
+    let why = format!(": namespace 1 is another one now ({is}) than it was ({was})\n");
+    assert!(complaints.contains(&why), "{why}\n{complaints}");
 }

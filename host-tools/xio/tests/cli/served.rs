@@ -5,8 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use frontend_nvme_tcp::{Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
+use frontend_nvme_tcp::{Admin, Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Namespace, NamespaceSet};
+use nvme::controller::Visibility;
+use nvme::nqn::Nqn;
+use nvme_spec::Nsid;
 use reactor::{Ring, RingConfig};
 use store::{OpenOptions, SharedStore, StoreSpec};
 use volume::blocking::Reader;
@@ -28,6 +31,16 @@ fn files_of(volume: &Volume, path: &Path) -> impl Iterator<Item = PathBuf> {
         })
 }
 
+/// A volume as a namespace.
+fn namespace_of(nsid: u32, path: &Path) -> Arc<Namespace> {
+    let volume = Reader::open_file(path, 0).unwrap().volume().clone();
+    let stores = files_of(&volume, path).map(|path| {
+        SharedStore::open(&StoreSpec::File { path }, OpenOptions::read_only()).unwrap()
+    });
+    let stores = stores.collect();
+    Arc::new(Namespace::of_view(nsid, volume, stores))
+}
+
 /// A target with one reactor; stopped when it is dropped.
 pub struct Target {
     pub address: SocketAddr,
@@ -39,15 +52,20 @@ pub struct Target {
 impl Target {
     /// Serves volume files as NSID 1, 2, ...
     pub fn start(nqn: &str, volumes: &[&Path]) -> Target {
-        let namespaces = (1..).zip(volumes).map(|(nsid, path)| {
-            let volume = Reader::open_file(path, 0).unwrap().volume().clone();
-            let stores = files_of(&volume, path).map(|path| {
-                SharedStore::open(&StoreSpec::File { path }, OpenOptions::read_only()).unwrap()
-            });
-            let stores = stores.collect();
-            Arc::new(Namespace::of_view(nsid, volume, stores))
-        });
+        let namespaces = (1..).zip(volumes);
+        let namespaces = namespaces.map(|(nsid, path)| namespace_of(nsid, path));
         Target::serve(nqn, NamespaceSet::new(namespaces.collect()))
+    }
+
+    /// Has the volume at `path` take the place of what is NSID 1: detach and attach, as snapctl does it.
+    pub fn swap(&self, path: &Path) {
+        let (admin, nqn) = (
+            Admin::new(self.control.clone()),
+            Nqn::parse(&self.nqn).unwrap(),
+        );
+        admin.detach(&nqn, Nsid(1)).unwrap();
+        let attached = admin.attach(&nqn, namespace_of(1, path), Visibility::All);
+        attached.unwrap();
     }
 
     /// Serves namespaces.
