@@ -15,6 +15,7 @@ use crate::collect::locator;
 use crate::disk::{self, Disk, Partition};
 use crate::manifest::{self, Manifest};
 use crate::measure::Measured;
+use crate::outline::Form;
 use crate::presented::{self, Presented};
 use crate::scan::Scan;
 use crate::storage::{self, Pieces, Storage};
@@ -167,21 +168,15 @@ impl Plan<'_> {
     }
 
     fn disk(&self, uuid: Uuid, manifest: &[u8]) -> Result<Disk<Presented>, DatasetError> {
-        let (scan, views, lba_bytes) = (self.scan, self.views, self.options.lba_bytes);
-        if let Shape::Partitions { pad } = self.shape {
-            return presented::partitions(scan, views, uuid, lba_bytes, pad);
-        }
-        let manifest = self.with_manifest.then_some(manifest);
-        let disk = presented::filesystem(scan, views, uuid, &self.label, manifest)?;
-        if self.shape == Shape::Filesystem {
-            return Ok(disk);
-        }
-        let name = if self.label.is_empty() {
-            &self.name
-        } else {
-            &self.label
+        let form = Form {
+            scan: self.scan,
+            views: self.views,
+            shape: self.shape,
+            lba_bytes: self.options.lba_bytes,
+            name: &self.name,
+            label: &self.label,
         };
-        disk.in_partition(name, lba_bytes, uuid)
+        form.disk(uuid, self.with_manifest.then_some(manifest))
     }
 
     /// Whether what is presented is not what the sources hold.

@@ -16,6 +16,7 @@ use crate::contents::{self, Item, Items};
 use crate::failure::Failure;
 use crate::medium::{PATIENCE, Source};
 use crate::progress::Progress;
+use crate::room::{self, Needed};
 use crate::stdout::print_line;
 use printout::size::grouped;
 
@@ -48,6 +49,8 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         .prefix(".xio-cp-")
         .tempdir_in(above)
         .map_err(|error| Failure::io("writing into", above, error))?;
+    let bytes = items.values().map(|item| item.bytes).sum();
+    room::check_file_system(folder, Needed::exactly(bytes))?;
     let root = partial.path().join("root");
     let copied = copy_all(&source.medium(), &items, &root);
     let copied = copied.map_err(|failure| failure.about(&arguments.source))?;

@@ -13,6 +13,7 @@ use crate::disk::folder_of;
 use crate::failure::Failure;
 use crate::pack::{WRITER, default_name};
 use crate::progress::Progress;
+use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
 use printout::size::grouped;
 
@@ -32,6 +33,7 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
     };
     let collection = Collection::new(&arguments.inputs)?;
     let output = FileOutput::create(&arguments.volume.output, arguments.volume.force)?;
+    room::check(&arguments.volume.output, Needed::exactly(VOLUME_BYTES_MIN))?;
     let folder = folder_of(&arguments.volume.output)?;
     let made = {
         let progress = Progress::start("reading", Some(collection.volume_bytes()));

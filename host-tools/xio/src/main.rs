@@ -26,6 +26,7 @@ mod mount;
 mod pack;
 mod plan;
 mod progress;
+mod room;
 mod stdout;
 mod tag;
 mod unpack;

@@ -21,6 +21,7 @@ use crate::figures::share;
 use crate::layout::Layout;
 use crate::pack::{WRITER, default_name, rounded_rate, whole};
 use crate::progress::Progress;
+use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
 use printout::size::grouped;
 
@@ -131,6 +132,7 @@ fn map(
         concat: arguments.elements.concat,
     };
     let output = FileOutput::create(&arguments.volume.output, arguments.volume.force)?;
+    room::check(&arguments.volume.output, Needed::exactly(VOLUME_BYTES_MIN))?;
     let options = Options {
         lba_bytes: layout.lba_bytes,
         threads: 1,

@@ -24,6 +24,7 @@ use crate::figures::ratio;
 use crate::layout::Layout;
 use crate::metered::{Metered, Passed};
 use crate::progress::Progress;
+use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
 use printout::size::{grouped, rounded};
 
@@ -151,6 +152,14 @@ impl Plan {
         Ok(())
     }
 
+    /// What the volume takes, as far as it is known beforehand: where the chain does not compress.
+    fn needed(&self) -> Needed {
+        let chain = &self.spec.chain;
+        let source_bytes = self.total_bytes().filter(|_| !chain.is_framed());
+        let elements = source_bytes.unwrap_or(0) / chain.source().bytes() as u64;
+        Needed::exactly(VOLUME_BYTES_MIN.saturating_add(chain.packed_bytes(elements)))
+    }
+
     /// Bytes of all inputs, where that is known beforehand.
     fn total_bytes(&self) -> Option<u64> {
         self.inputs
@@ -168,6 +177,7 @@ impl Plan {
 /// Packs the files of a plan: one stream each, and one view over all.
 pub fn pack(plan: &Plan) -> Result<Finished, Failure> {
     let output = FileOutput::create(&plan.output, plan.replace)?;
+    room::check(&plan.output, plan.needed())?;
     let options = Options {
         lba_bytes: plan.lba_bytes,
         threads: plan.threads,

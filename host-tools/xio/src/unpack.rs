@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::local::LocalVolume;
 use crate::pack::available_threads;
 use crate::progress::Progress;
+use crate::room::{self, Needed};
 use crate::stdout::print_line;
 use printout::size::grouped;
 
@@ -19,6 +20,7 @@ pub fn run(arguments: &cli::Unpack) -> Result<(), Failure> {
     let local = LocalVolume::open(&arguments.volume, &arguments.allow_sources)?;
     let total = local.volume.presented_bytes();
     let mut output = FileOutput::create(&arguments.output, arguments.force)?;
+    room::check(&arguments.output, Needed::exactly(total))?;
     let progress = Progress::start("unpacking", Some(total));
     chunks::for_each(
         total,

@@ -28,7 +28,7 @@ use transforms::{Chain, ElementType, ValueRange};
 
 use crate::catalogue::Catalogue;
 use crate::scan::{FileId, Scan};
-use crate::storage::{Run, Runs, Stored};
+use crate::storage::{Run, Runs, Stored, StreamPlan};
 use crate::survey::Surveyed;
 use crate::{DatasetError, Names, parallel};
 
@@ -107,6 +107,27 @@ impl Choices {
     #[must_use]
     pub fn group(&self, id: FileId, run: &Run) -> Option<&Group> {
         self.groups.get(self.place(id, run)?)
+    }
+
+    /// What a stream is stored in, and whether that is exact: of chains that compress only what was tried is known.
+    #[must_use]
+    pub fn stream_bytes(&self, stream: &StreamPlan) -> (u64, bool) {
+        let chain = &stream.stored.chain;
+        if !chain.is_framed() {
+            let elements = stream.bytes / chain.source().bytes() as u64;
+            return (chain.packed_bytes(elements), true);
+        }
+        let mut by_group = vec![0; self.groups.len()];
+        for (id, run) in &stream.pieces {
+            let place = self.place(*id, run);
+            if let Some(bytes) = place.and_then(|place| by_group.get_mut(place)) {
+                *bytes += run.bytes;
+            }
+        }
+        let stored = self.groups.iter().zip(by_group);
+        let stored = stored.filter(|(_, bytes)| *bytes > 0);
+        let stored = stored.map(|(group, bytes)| group.stored_bytes(bytes));
+        (stored.sum(), false)
     }
 
     /// How a run is stored.

@@ -4,14 +4,15 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
+use printout::size::Size;
 
-use super::presenting::Presenting;
 use super::storing::Storing;
+use super::volumes::Disk;
 
 const PLAN_HELP: &str = "\
 Reads all of it, writes nothing. For each file: what it is by its content, the type, number and exact range of its elements, the chain that
 'xio pack' with the same options stores it in, bytes now and then, bits for each value. Then what is read of the store, goes over the wire and over PCIe, and
-lies in the host's memory, for each place where the chains can be undone; and what a person should know: where narrowing saves nothing, readers that
+lies in the host's memory, for each place where the chains can be undone; the disk that a host would see, with its partitions; and what a person should know: where narrowing saves nothing, readers that
 hard-code a type, malformed files, links that lead nowhere.
 
 Sizes of chains that only narrow are exact; '~' marks those of compressed ones, which are scaled from the sample. Of more than 20 files the kinds and the
@@ -23,6 +24,7 @@ Examples:
   xio plan dataset
   xio plan train.bin train.idx --present-as u16
   xio plan model --present-as source,bf16 --prefer ratio
+  xio plan shards --gpt --pad
   xio plan corpus --as '*.bin=u16' --access random:16KiB --explain
   xio plan dataset --json | jq '.stored_bytes'";
 
@@ -33,9 +35,6 @@ pub struct Plan {
     /// Files and folders
     #[arg(required = true, value_name = "PATH")]
     pub inputs: Vec<PathBuf>,
-
-    #[command(flatten)]
-    pub presenting: Presenting,
 
     /// Show every file
     #[arg(long)]
@@ -53,6 +52,13 @@ pub struct Plan {
     #[arg(long)]
     pub json: bool,
 
+    /// Logical block size of the namespace: 512 or 4096
+    #[arg(long, value_name = "BYTES", default_value = "4096")]
+    pub lba: Size,
+
     #[command(flatten)]
     pub storing: Storing,
+
+    #[command(flatten)]
+    pub disk: Disk,
 }

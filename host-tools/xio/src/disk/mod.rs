@@ -10,7 +10,8 @@ use std::time::Instant;
 use anyhow::anyhow;
 use dataset::choose::{self, Choices};
 use dataset::{
-    Catalogue, DatasetError, Made, Names, Plan, Run, Runs, Scan, Storage, Surveyed, View, document,
+    Catalogue, DatasetError, Form, Made, Names, Partition, Plan, Run, Runs, Scan, Storage, Stored,
+    Surveyed, View, document,
 };
 use serde_json::json;
 use volume::identity::uuid_text;
@@ -22,6 +23,7 @@ use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::pack::{WRITER, available_threads, default_name};
 use crate::progress::Progress;
+use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::{print, print_line};
 use crate::unzip::unzip;
 use printout::size::grouped;
@@ -108,7 +110,19 @@ impl Request<'_> {
             .iter()
             .map(|precision| View::new(&scan, &catalogue, precision))
             .collect::<Result<_, _>>()?;
+        let form = Form {
+            scan: &scan,
+            views: &views,
+            shape: self.disk.shape(),
+            lba_bytes: options.lba_bytes,
+            name: &name,
+            label: &self.disk.filesystem.label,
+        };
+        // What no disk can be, and what does not fit, is refused before the files are read through.
+        form.outline(!self.disk.no_manifest)?;
         let runs = Runs::new(&scan, &catalogue, &views);
+        let output = FileOutput::create(&self.volume.output, self.volume.force)?;
+        room::check(&self.volume.output, self.least(&scan, &runs)?)?;
         let surveyed = self.survey(&scan, &runs)?;
         let choices = self.choose(choose::Dataset {
             scan: &scan,
@@ -117,6 +131,7 @@ impl Request<'_> {
             surveyed: &surveyed,
         })?;
         let storage = self.storage(&scan, runs, &choices)?;
+        room::check(&self.volume.output, needed(&storage, &choices))?;
         let plan = Plan {
             scan: &scan,
             catalogue: &catalogue,
@@ -130,7 +145,7 @@ impl Request<'_> {
             with_manifest: !self.disk.no_manifest,
             options,
         };
-        let made = self.make(&plan)?;
+        let made = self.make(&plan, output)?;
         self.tell(&plan, &choices, &made, started)
     }
 
@@ -184,8 +199,25 @@ impl Request<'_> {
         Storage::mapped(scan, runs, SMALL_BYTES_MAX, choose)
     }
 
-    fn make(&self, plan: &Plan<'_>) -> Result<Made, Failure> {
-        let output = FileOutput::create(&self.volume.output, self.volume.force)?;
+    /// What the volume takes, as far as it is known before any file is read: where the chain is named and does not compress.
+    fn least(&self, scan: &Scan, runs: &Runs) -> Result<Needed, Failure> {
+        let mut bytes = VOLUME_BYTES_MIN;
+        let Some(storing) = &self.storing else {
+            return Ok(Needed::exactly(bytes));
+        };
+        let names = Names::new(scan);
+        for (id, _) in scan.files() {
+            for run in runs.of(id) {
+                let stored = storing.said((scan, &names), id, run)?;
+                if let Some(Stored { chain, .. }) = stored.filter(|it| !it.chain.is_framed()) {
+                    bytes += chain.packed_bytes(run.bytes / run.element.bytes() as u64);
+                }
+            }
+        }
+        Ok(Needed::exactly(bytes))
+    }
+
+    fn make(&self, plan: &Plan<'_>, output: FileOutput) -> Result<Made, Failure> {
         let folder = folder_of(&self.volume.output)?;
         let verb = if self.storing.is_some() {
             "packing"
@@ -234,7 +266,9 @@ impl Request<'_> {
         ))?;
         self.tell_streams(plan, made)?;
         self.tell_views(plan)?;
-        tell_partitions(made)?;
+        if !made.partitions.is_empty() {
+            print(&partitions_table(&made.partitions))?;
+        }
         self.tell_choices(choices)?;
         self.tell_place(plan)
     }
@@ -346,12 +380,7 @@ impl Request<'_> {
             "disk_uuid": uuid_text(&made.disk_uuid),
             "disk_bytes": made.disk_bytes,
             "metadata_bytes": made.metadata_bytes,
-            "partitions": made.partitions.iter().map(|it| json!({
-                "name": it.name,
-                "first_byte": it.first_byte,
-                "bytes": it.bytes,
-                "padding_bytes": it.padding_bytes,
-            })).collect::<Vec<_>>(),
+            "partitions": made.partitions.iter().map(partition_json).collect::<Vec<_>>(),
             "files": plan.scan.files.len(),
             "source_bytes": plan.scan.source_bytes(),
             "streams": streams.collect::<Vec<_>>(),
@@ -361,10 +390,21 @@ impl Request<'_> {
     }
 }
 
-fn tell_partitions(made: &Made) -> Result<(), Failure> {
-    if made.partitions.is_empty() {
-        return Ok(());
+/// What the streams of a volume take.
+fn needed(storage: &Storage, choices: &Choices) -> Needed {
+    let mut needed = Needed::exactly(VOLUME_BYTES_MIN);
+    for stream in &storage.streams {
+        let (bytes, is_exact) = choices.stream_bytes(stream);
+        match is_exact {
+            true => needed.exact += bytes,
+            false => needed.about += bytes,
+        }
     }
+    needed
+}
+
+/// A row for each.
+pub fn partitions_table(partitions: &[Partition]) -> String {
     let columns = [
         ("#", Align::Right),
         ("partition", Align::Left),
@@ -373,7 +413,7 @@ fn tell_partitions(made: &Made) -> Result<(), Failure> {
         ("padding", Align::Right),
     ];
     let mut table = TextTable::new(&columns);
-    for (number, partition) in (1..).zip(&made.partitions) {
+    for (number, partition) in (1..).zip(partitions) {
         table.row([
             number.to_string(),
             partition.name.clone(),
@@ -382,7 +422,17 @@ fn tell_partitions(made: &Made) -> Result<(), Failure> {
             grouped(partition.padding_bytes),
         ]);
     }
-    print(&table.render())
+    table.render()
+}
+
+/// For programs.
+pub fn partition_json(partition: &Partition) -> serde_json::Value {
+    json!({
+        "name": partition.name,
+        "first_byte": partition.first_byte,
+        "bytes": partition.bytes,
+        "padding_bytes": partition.padding_bytes,
+    })
 }
 
 /// The folder that the volume will lie in, without symbolic links.

@@ -98,7 +98,7 @@ impl<'a> Storing<'a> {
     }
 
     /// What is said of a run of a file, if anything.
-    fn said(
+    pub fn said(
         &self,
         (scan, names): (&Scan, &Names<'_>),
         id: FileId,

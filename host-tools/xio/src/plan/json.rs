@@ -1,12 +1,13 @@
 //! The plan as one JSON object.
 
-use dataset::document;
+use dataset::{Outline, document};
 use serde_json::{Value, json};
 
 use super::places::Place;
 use super::{Part, Planned, advice};
 use crate::chosen;
 use crate::cli;
+use crate::disk::partition_json;
 
 /// All of it: every file, every group.
 pub fn to_json(planned: &Planned<'_>, arguments: &cli::Plan) -> Value {
@@ -14,7 +15,7 @@ pub fn to_json(planned: &Planned<'_>, arguments: &cli::Plan) -> Value {
     let groups = planned.choices.groups.iter();
     let groups = groups.map(|group| chosen::to_json(group, &planned.wish, arguments.explain));
     let streams = planned.storage.streams.iter().map(|stream| {
-        let (stored_bytes, exact) = planned.stream_bytes(stream);
+        let (stored_bytes, exact) = planned.choices.stream_bytes(stream);
         json!({
             "type": stream.stored.chain.source().name(),
             "stored_chain": stream.stored.chain.to_string(),
@@ -30,10 +31,20 @@ pub fn to_json(planned: &Planned<'_>, arguments: &cli::Plan) -> Value {
         "files": files(planned),
         "groups": groups.collect::<Vec<_>>(),
         "streams": streams.collect::<Vec<_>>(),
+        "disk": planned.outline.as_ref().map(disk),
         "placements": placements(planned),
         "malformed": malformed(planned),
         "refused": planned.refused,
         "warnings": advice::warnings(planned, true),
+    })
+}
+
+fn disk(outline: &Outline) -> Value {
+    json!({
+        "bytes": outline.bytes,
+        "metadata_bytes": outline.metadata_bytes,
+        "manifest_on_top": outline.with_manifest,
+        "partitions": outline.partitions.iter().map(partition_json).collect::<Vec<_>>(),
     })
 }
 

@@ -10,12 +10,15 @@ use std::collections::HashSet;
 
 use anyhow::anyhow;
 use dataset::choose::{self, Choices, Wish};
-use dataset::{Catalogue, DatasetError, FileId, Names, Precisions, Run, Runs, Scan, Storage, View};
+use dataset::{
+    Catalogue, DatasetError, FileId, Form, Names, Outline, Precisions, Run, Runs, Scan, Storage,
+    View,
+};
 
 use crate::cli;
 use crate::disk::storing::Storing;
 use crate::failure::Failure;
-use crate::pack::available_threads;
+use crate::pack::{available_threads, default_name};
 use crate::progress::Progress;
 use crate::stdout::{print, print_line};
 use crate::unzip::unzip;
@@ -28,19 +31,36 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
-    let precisions = arguments.presenting.precisions()?;
+    let precisions = arguments.disk.presenting.precisions()?;
     let storing = Storing::new(&arguments.storing)?;
+    let lba_bytes = cli::lba_bytes(arguments.lba)?;
     let mut scan = Scan::new(&arguments.inputs)?;
     let _spool = match arguments.storing.unzip {
         true => Some(unzip(&mut scan, &std::env::temp_dir())?),
         false => None,
     };
-    let catalogue = Catalogue::new(&scan, &arguments.presenting.hints())?;
-    let (views, refused) = views(&scan, &catalogue, &precisions)?;
+    let catalogue = Catalogue::new(&scan, &arguments.disk.presenting.hints())?;
+    let (views, mut refused) = views(&scan, &catalogue, &precisions)?;
+    let form = Form {
+        scan: &scan,
+        views: &views,
+        shape: arguments.disk.shape(),
+        lba_bytes,
+        name: &default_name(&arguments.inputs).unwrap_or_else(|_| "disk".to_owned()),
+        label: &arguments.disk.filesystem.label,
+    };
+    let outline = match form.outline(!arguments.disk.no_manifest) {
+        Ok(outline) => Some(outline),
+        Err(error) => {
+            refused.push(error.to_string());
+            None
+        }
+    };
     let threads = arguments
         .threads
         .map_or_else(available_threads, usize::from);
-    let planned = Planned::new((&scan, &catalogue), &views, refused, &storing, threads)?;
+    let mut planned = Planned::new((&scan, &catalogue), &views, refused, &storing, threads)?;
+    planned.outline = outline;
     if arguments.json {
         print_line(json::to_json(&planned, arguments))?;
     } else {
@@ -88,6 +108,8 @@ struct Planned<'a> {
     wish: Wish,
     choices: Choices,
     storage: Storage,
+    /// The disk that it would be, if there can be one.
+    outline: Option<Outline>,
 }
 
 impl<'a> Planned<'a> {
@@ -123,6 +145,7 @@ impl<'a> Planned<'a> {
             wish: storing.wish,
             choices,
             storage,
+            outline: None,
         })
     }
 
@@ -134,33 +157,10 @@ impl<'a> Planned<'a> {
         })
     }
 
-    /// What a stream is stored in, and whether that is exact.
-    fn stream_bytes(&self, stream: &dataset::storage::StreamPlan) -> (u64, bool) {
-        let chain = &stream.stored.chain;
-        if !chain.is_framed() {
-            let elements = stream.bytes / chain.source().bytes() as u64;
-            return (chain.packed_bytes(elements), true);
-        }
-        let groups = &self.choices.groups;
-        let mut by_group = vec![0; groups.len()];
-        for (id, run) in &stream.pieces {
-            let place = self.choices.place(*id, run);
-            if let Some(bytes) = place.and_then(|place| by_group.get_mut(place)) {
-                *bytes += run.bytes;
-            }
-        }
-        let stored = groups.iter().zip(by_group);
-        let stored = stored.filter(|(_, bytes)| *bytes > 0);
-        (
-            stored.map(|(group, bytes)| group.stored_bytes(bytes)).sum(),
-            false,
-        )
-    }
-
     /// What all streams are stored in, and whether that is exact.
     fn stored_bytes(&self) -> (u64, bool) {
         let streams = self.storage.streams.iter();
-        let sums = streams.map(|stream| self.stream_bytes(stream));
+        let sums = streams.map(|stream| self.choices.stream_bytes(stream));
         sums.fold((0, true), |(bytes, exact), (more, so)| {
             (bytes + more, exact && so)
         })
@@ -173,7 +173,7 @@ impl<'a> Planned<'a> {
             let entries_bytes = if stored.chain.is_framed() {
                 stream.bytes.div_ceil(stored.frame_bytes.max(1)) * FRAME_ENTRY_BYTES
             } else {
-                self.stream_bytes(stream).0.div_ceil(BLOCK_BYTES) * CHECKSUM_BYTES
+                self.choices.stream_bytes(stream).0.div_ceil(BLOCK_BYTES) * CHECKSUM_BYTES
             };
             entries_bytes.next_multiple_of(BLOCK_BYTES)
         };

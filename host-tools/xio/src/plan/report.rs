@@ -1,6 +1,6 @@
 //! The plan as text.
 
-use dataset::FileId;
+use dataset::{FileId, Outline, PARTITIONS_MAX};
 use printout::size::{grouped, rounded};
 use printout::text_table::{Align, TextTable};
 
@@ -8,6 +8,7 @@ use super::places::Place;
 use super::{Part, Planned, advice};
 use crate::chosen;
 use crate::cli;
+use crate::disk::partitions_table;
 use crate::figures::{bits_per_value, ratio};
 
 /// Up to so many files are shown one by one.
@@ -38,6 +39,9 @@ pub fn text(planned: &Planned<'_>, arguments: &cli::Plan) -> String {
         text.push_str(&files_table(planned, &ids));
     }
     text.push_str(&total(planned));
+    if let Some(outline) = &planned.outline {
+        text.push_str(&disk(outline, arguments.disk.partitioned));
+    }
     text.push_str(&places_table(planned));
     for warning in advice::warnings(planned, arguments.all) {
         text.push_str(&format!("! {warning}\n"));
@@ -138,6 +142,34 @@ fn total(planned: &Planned<'_>) -> String {
         chosen::about(stored, is_exact),
         ratio(source, stored),
         grouped(planned.table_bytes()),
+    )
+}
+
+/// What a host would see.
+fn disk(outline: &Outline, partitioned: bool) -> String {
+    let bytes = grouped(outline.bytes);
+    let manifest = match outline.with_manifest {
+        true => "; on top comes /.xio/manifest.json",
+        false => "",
+    };
+    let metadata = grouped(outline.metadata_bytes);
+    if outline.partitions.is_empty() || partitioned {
+        let place = if partitioned {
+            "in the only partition of a table"
+        } else {
+            "on the whole disk"
+        };
+        return format!(
+            "a disk of {bytes} bytes: a filesystem {place}, {metadata} bytes of it metadata{manifest}\n"
+        );
+    }
+    let padding: u64 = outline.partitions.iter().map(|it| it.padding_bytes).sum();
+    format!(
+        "a disk of {bytes} bytes: {} of at most {} partitions, one for each file, with {} bytes of padding in them\n\n{}",
+        outline.partitions.len(),
+        PARTITIONS_MAX,
+        grouped(padding),
+        partitions_table(&outline.partitions)
     )
 }
 

@@ -17,6 +17,7 @@ mod mistakes;
 mod mounted;
 mod mounted_target;
 mod mounting;
+mod outline;
 mod partitions;
 mod plan;
 mod precisions;

@@ -230,6 +230,7 @@ a.bin  raw elements  u16    4,000    0..511  bitpack:9  8,000   4,500        9.0
 none   unknown       bytes      0                           0       0           -
 
 2 files of 8,000 bytes, stored in 4,500 bytes (ratio 1.78; exact); on top come about 4,096 bytes of checksums, and the filesystem's own blocks
+a disk of 32,768 bytes: a filesystem on the whole disk, 8,192 bytes of it metadata; on top comes /.xio/manifest.json
 
 one read of all of it, decoded  presented       store      wire      PCIe  host memory  against plain files
 plain files, no xio             as they are  7.81 KiB  7.81 KiB  7.81 KiB     7.81 KiB
