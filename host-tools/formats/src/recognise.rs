@@ -81,6 +81,8 @@ fn describe_json(source: &dyn ByteSource) -> Result<Option<Description>, FormatE
         (Format::SafetensorsIndex, model::listed(&text))
     } else if mds::is_index(&text) {
         (Format::MdsIndex, mds::listed(&text))
+    } else if let Some(error) = mds::cut_off(&text) {
+        return Err(error);
     } else {
         return Ok(None);
     };

@@ -39,12 +39,13 @@ struct TensorInfo<'a> {
     data_offsets: (u64, u64),
 }
 
-/// Whether a file that begins so can be one: a length that is read, and the brace that must follow.
+/// Whether a file that begins so can be one: a length that is read, and the brace that must follow. A header that is longer than the file is one of a file that was cut
+/// off, where a name begins it.
 pub(crate) fn is_likely(head: &[u8], file_bytes: u64) -> bool {
     let header_bytes = u64_at(head, 0);
     head.get(8) == Some(&b'{')
         && header_bytes <= HEADER_BYTES_MAX
-        && header_bytes + LENGTH_BYTES <= file_bytes
+        && (header_bytes + LENGTH_BYTES <= file_bytes || head.get(9) == Some(&b'"'))
 }
 
 pub(crate) fn describe(source: &dyn ByteSource) -> Result<Description, FormatError> {

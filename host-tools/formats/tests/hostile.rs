@@ -168,8 +168,10 @@ fn lengths_that_lie_take_no_memory() {
         &gguf(0, 1, &[&key[..], &(1u64 << 61).to_le_bytes()].concat()),
         49,
     );
-    // A header of 100 MB in a file of 20 bytes is not taken for safetensors at all.
+    // A header of 100 MB in a file of 20 bytes: one that was cut off where a name begins it, otherwise no safetensors at all.
     let short = [&100_000_000u64.to_le_bytes()[..], b"{\"a\":1}     "].concat();
+    malformed(&short, 8);
+    let short = [&100_000_000u64.to_le_bytes()[..], b"{ \"a\":1}    "].concat();
     assert_eq!(
         describe(&short.as_slice()).unwrap().format,
         formats::Format::Unknown

@@ -69,6 +69,13 @@ pub(crate) fn is_index(text: &str) -> bool {
         .is_some_and(|format| format == "mds")
 }
 
+/// What is wrong with text that begins as the writer of MDS begins an index, and is no JSON: one that was cut off is not to be taken for any text.
+pub(crate) fn cut_off(text: &str) -> Option<FormatError> {
+    let is_begun = text.trim_start().starts_with("{\"shards\":");
+    let error = json::members(text).err().filter(|_| is_begun)?;
+    Some(malformed(error.to_string()))
+}
+
 fn malformed(why: impl Into<String>) -> FormatError {
     FormatError::malformed(Format::MdsIndex, 0, why)
 }

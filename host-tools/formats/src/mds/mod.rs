@@ -19,7 +19,7 @@ use std::fmt::Write as _;
 use serde::Deserialize;
 
 pub use index::{ChangedShard, Columns, Index, ShardEntry};
-pub(crate) use index::{is_index, listed};
+pub(crate) use index::{cut_off, is_index, listed};
 
 use self::array::{Array, Encoding};
 use crate::description::{Companion, Contents, Description, Details, Payload};

@@ -102,7 +102,9 @@ impl Medium for VolumeMedium {
         let read = reader.read(at, into);
         idle().push(reader);
         read.map(drop).map_err(|error: VolumeError| ReadFailure {
-            is_damage: error.kind() == ErrorKind::Corrupt,
+            // A mapped file that was cut off has what is before the cut.
+            is_damage: error.kind() == ErrorKind::Corrupt
+                || matches!(error.cause(), VolumeError::ShortFetch { .. }),
             why: error.to_string(),
         })
     }

@@ -205,7 +205,8 @@ impl<S: ReadAt> Reader<S> {
             .step(&self.volume, &mut self.cache, &mut self.scratch, &out)?;
         while progress != Progress::Done {
             while let Some(fetch) = self.op.next_fetch() {
-                read_fetch(&self.store, &fetch, &mut self.staging)?;
+                // Too few bytes are the machine's to refuse: it knows what they were for.
+                read_up_to(&self.store, &fetch, &mut self.staging)?;
                 if let Placement::Direct { out_offset } = fetch.placement
                     && let Some(mut out) = out.at(out_offset as usize, self.staging.len())
                 {
@@ -311,15 +312,35 @@ fn read_fetch(
     read_exactly(store, fetch.source, fetch.offset, bytes)
 }
 
+/// As many bytes of a fetch as the store has.
+fn read_up_to(
+    store: &(impl ReadAt + ?Sized),
+    fetch: &Fetch,
+    bytes: &mut Vec<u8>,
+) -> Result<(), VolumeError> {
+    bytes.resize(fetch.len as usize, 0);
+    let found = read_some(store, fetch.source, fetch.offset, bytes)?;
+    bytes.truncate(found);
+    Ok(())
+}
+
+fn read_some(
+    store: &(impl ReadAt + ?Sized),
+    source: SourceId,
+    offset: u64,
+    bytes: &mut [u8],
+) -> Result<usize, VolumeError> {
+    let found = store.read_at(source, offset, bytes);
+    found.map_err(|error| VolumeError::io(format!("reading {source} at byte {offset}"), error))
+}
+
 pub(crate) fn read_exactly(
     store: &(impl ReadAt + ?Sized),
     source: SourceId,
     offset: u64,
     bytes: &mut [u8],
 ) -> Result<(), VolumeError> {
-    let found = store
-        .read_at(source, offset, bytes)
-        .map_err(|error| VolumeError::io(format!("reading {source} at byte {offset}"), error))?;
+    let found = read_some(store, source, offset, bytes)?;
     match found == bytes.len() {
         true => Ok(()),
         false => Err(VolumeError::ShortFetch {
