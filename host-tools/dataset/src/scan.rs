@@ -74,6 +74,32 @@ pub enum Kind {
     },
 }
 
+impl Entry {
+    /// How a link that leads into the inputs leads out of the disk that they become, if it does.
+    fn leaves_the_disk(&self) -> Option<String> {
+        let Kind::Symlink { target, .. } = &self.kind else {
+            return None;
+        };
+        let shown = || String::from_utf8_lossy(target).into_owned();
+        if target.starts_with(b"/") {
+            return Some(format!("by an absolute path, {}", shown()));
+        }
+        let folders = self.parent().split(|&byte| byte == b'/');
+        let mut depth = folders.filter(|name| !name.is_empty()).count();
+        for name in target.split(|&byte| byte == b'/') {
+            match name {
+                b"" | b"." => {}
+                b".." if depth == 0 => {
+                    return Some(format!("by a path above them, {}", shown()));
+                }
+                b".." => depth -= 1,
+                _ => depth += 1,
+            }
+        }
+        None
+    }
+}
+
 /// A regular file of the scan. Hard links, and links from outside, are one file.
 #[derive(Debug, Clone)]
 pub struct SourceFile {
@@ -369,10 +395,14 @@ impl Scan {
             } else if let Kind::Symlink { file, .. } = &mut entry.kind {
                 *file = known;
             }
+            let shown = entry.shown();
             if let Some(why) = leads_out {
-                let shown = entry.shown();
                 self.notes
                     .push(format!("{shown}: a link that {why}; it is kept as it is"));
+            } else if let Some(why) = entry.leaves_the_disk() {
+                self.notes.push(format!(
+                    "{shown}: a link into the inputs {why}: where the disk is mounted it leads nowhere, or to something else; make it relative, from its own folder on"
+                ));
             }
         }
         Ok(())
@@ -493,6 +523,9 @@ mod tests {
         symlink("sub", at("in/to-sub")).unwrap();
         symlink("nowhere", at("in/dangling")).unwrap();
         symlink("../out", at("in/to-out")).unwrap();
+        symlink(at("in/sub"), at("in/absolute")).unwrap();
+        symlink("sub/../../in/file", at("in/above")).unwrap();
+        symlink("../file", at("in/sub/inside")).unwrap();
         let scan = Scan::new(&[at("in")]).unwrap();
         let kind = |name: &str| {
             let entry = scan.entries.iter().find(|e| e.path == name.as_bytes());
@@ -514,9 +547,15 @@ mod tests {
             );
         }
         let noted: Vec<_> = scan.notes.iter().map(String::as_str).collect();
+        let whole = at("in/sub").display().to_string();
+        let stays = "where the disk is mounted it leads nowhere, or to something else; make it relative, from its own folder on";
         assert_eq!(
             noted,
             [
+                &format!(
+                    "above: a link into the inputs by a path above them, sub/../../in/file: {stays}"
+                ),
+                &format!("absolute: a link into the inputs by an absolute path, {whole}: {stays}"),
                 "dangling: a link that leads nowhere; it is kept as it is",
                 "to-out: a link that leads to a folder that is not among the inputs; it is kept as it is",
             ]
