@@ -81,4 +81,13 @@ mod tests {
             assert!((0.8..1.25).contains(&ratio), "{text}: {ratio}");
         }
     }
+
+    /// Searching longer than lz4 costs eight times as much: `balanced` wants 3 % of what goes in for it, and more where it is less.
+    #[test]
+    fn a_longer_search_has_to_save_what_it_costs() {
+        let (fast, long) = (of_step(codecs::lz4::ID, 0), of_step(codecs::lz4::HC_ID, 9));
+        assert_eq!(fast.decode, long.decode);
+        let weight = super::super::Prefer::Balanced.weight();
+        assert!((long.encode - fast.encode) * 100 >= 3 * weight * READS_PER_PACK);
+    }
 }
