@@ -406,7 +406,7 @@ fn wishes_that_cannot_be_are_refused() {
     folder.write("a.bin", &[1; 64]);
     folder.fails(
         2,
-        "--store, --prefer and --access are for files whose format is recognised; with --dtype, say how the elements are stored with --store-as",
+        "--store, --prefer, --access and --unzip are for files whose format is recognised; with --dtype, say how the elements are stored with --store-as",
         &["pack", "a.bin", "--dtype", "u8", "--prefer", "speed", "-o", "v.xio"],
     );
     folder.fails(
