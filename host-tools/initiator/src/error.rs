@@ -101,7 +101,8 @@ pub enum Error {
     },
     /// A command was answered with an error.
     #[error(
-        "{command} of {blocks} blocks at LBA {lba} of namespace {nsid} failed with status {status}"
+        "{command} of {blocks} blocks at LBA {lba} of namespace {nsid} failed with status {}",
+        status.of_io()
     )]
     Command {
         /// Read, Write or Flush.

@@ -472,7 +472,7 @@ impl IoQueue {
         if matches!(error, NamespaceError::Miscompare { .. }) {
             tracing::debug!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, "a comparison failed");
         } else {
-            tracing::error!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, %status, "a command failed");
+            tracing::error!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, status = %status.of_io(), "a command failed");
         }
         if error.is_media() {
             count(&self.counters.media_errors, 1);

@@ -189,16 +189,18 @@ impl Status {
     pub const OVERLAPPING_IO_RANGE: Status = Status::new(1, 0x87);
 }
 
-impl fmt::Debug for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+/// A status as the answer to a command of the NVM command set, in words: [`Status::of_io`].
+pub struct IoStatus(Status);
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Status {
+    /// In words where it answers an I/O command: the numbers that the NVM command set shares with Connect mean something else there.
+    pub const fn of_io(self) -> IoStatus {
+        IoStatus(self)
+    }
+
+    fn write(self, f: &mut fmt::Formatter<'_>, name: Option<&str>) -> fmt::Result {
         write!(f, "{:x}h/{:02x}h", self.sct(), self.sc())?;
-        if let Some(name) = self.name() {
+        if let Some(name) = name {
             write!(f, " {name}")?;
         }
         if self.retry_delay() != 0 {
@@ -211,8 +213,39 @@ impl fmt::Display for Status {
     }
 }
 
+impl fmt::Display for IoStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self.0.code() {
+            Status::CONFLICTING_ATTRIBUTES => Some("Conflicting Attributes"),
+            Status::INVALID_PROTECTION_INFORMATION => Some("Invalid Protection Information"),
+            Status::WRITE_TO_READ_ONLY_RANGE => Some("Attempted Write to Read Only Range"),
+            Status::COMMAND_SIZE_LIMIT_EXCEEDED => Some("Command Size Limit Exceeded"),
+            Status::INCOMPATIBLE_NAMESPACE => Some("Incompatible Namespace or Format"),
+            Status::OVERLAPPING_IO_RANGE => Some("Overlapping I/O Range"),
+            other => other.name(),
+        };
+        self.0.write(f, name)
+    }
+}
+
+impl fmt::Debug for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, self.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    extern crate std;
+
+    use std::string::ToString;
+
     use super::*;
 
     /// Base, "Completion Queue Entry: Status Field": the bit positions in the last word.
@@ -227,5 +260,20 @@ mod tests {
         assert_eq!(status.code(), Status::NAMESPACE_NOT_READY);
         assert!(!status.is_success() && Status::SUCCESS.dnr().is_success());
         assert_eq!(Status::UNRECOVERED_READ_ERROR.to_wire(), 0x281 << 1);
+    }
+
+    #[test]
+    fn a_number_that_connect_has_too_is_told_as_that_of_the_io_command() {
+        let status = Status::WRITE_TO_READ_ONLY_RANGE.dnr();
+        assert_eq!(
+            status.of_io().to_string(),
+            "1h/82h Attempted Write to Read Only Range, do not retry"
+        );
+        assert_eq!(
+            status.to_string(),
+            "1h/82h Connect Invalid Parameters, do not retry"
+        );
+        let other = Status::LBA_OUT_OF_RANGE.dnr();
+        assert_eq!(other.of_io().to_string(), other.to_string());
     }
 }
