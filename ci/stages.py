@@ -48,8 +48,11 @@ def stages() -> list[Stage]:
         admin_test = ("nextest", "run", "--workspace", "-E", "package(snapctl)", "--run-ignored", "only")
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
-    operate_test = ("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target"), "--snapctl", str(TARGET / "debug/snapctl"))
-    hang_test = ("ci/lab/hang", *operate_test[1:], "--xio", str(TARGET / "debug/xio"))
+    operate_test = (
+        *("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target")),
+        *("--snapctl", str(TARGET / "debug/snapctl"), "--xio", str(TARGET / "debug/xio")),
+    )
+    hang_test = ("ci/lab/hang", *operate_test[1:])
     examples = TARGET / "debug/examples"
     programs_of_a_disk = ("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target"))
     mount_test = (

@@ -21,10 +21,11 @@ use crate::limits;
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Args {
-    /// A volume made by `xio pack` (a path), or a raw store: mem:SIZE, null:SIZE, file:PATH
+    /// A volume made by `xio pack` (a path), a raw store: mem:SIZE, null:SIZE, file:PATH; or several as one disk: mixed:PART+PART
     ///
     /// A bare path must be a volume; it is served read-only, decoded. `file:PATH` serves a file or block device as it is, byte for byte,
-    /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon.
+    /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon. `mixed:PART+PART` is one disk of 2 to 16 of
+    /// these, one behind another: what nobody may write of them stays so, the rest takes writes. A + in a path is written ++ there.
     #[arg(value_name = "STORE", required_unless_present_any = ["config", "check_config", "admin"], num_args = 1..=limits::NAMESPACES_MAX)]
     pub stores: Vec<String>,
 
@@ -108,6 +109,7 @@ const EXAMPLES: &str = "Examples:
   snap-target tokens.xio                             one packed dataset, read-only, on 127.0.0.1:4420
   snap-target a.xio b.xio mem:512MiB --listen 0.0.0.0:4420
   snap-target file:disk.raw --lba 512 --reactors 2
+  snap-target mixed:tokens.xio+file:room.raw         the dataset, and room to write behind it, as one disk
 
 A host connects with (the address is the target's):
   nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-11.io.xio:snap

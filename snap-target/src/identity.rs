@@ -38,10 +38,30 @@ pub fn of_path(path: &Path, bytes: u64, given: &mut Given<'_>) -> Result<Identit
 }
 
 /// A block device, or a file by its device and inode.
-pub type Node = (u64, u64);
+type Node = (u64, u64);
 
-/// What a raw store's path leads to now. Two names of one disk are found by it. It asks the file system: not for a thread that may not wait.
-pub fn node_of(source: &SourceSpec) -> Option<Node> {
+/// What the paths of a source's raw stores lead to now. Two names of one disk are found by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nodes(Vec<Node>);
+
+impl Nodes {
+    /// Asks the file system: not for a thread that may not wait.
+    pub fn of(source: &SourceSpec) -> Self {
+        Self(source.parts().iter().filter_map(node_of).collect())
+    }
+
+    /// Whether something is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether some disk is behind both.
+    pub fn meet(&self, others: &Self) -> bool {
+        self.0.iter().any(|node| others.0.contains(node))
+    }
+}
+
+fn node_of(source: &SourceSpec) -> Option<Node> {
     let SourceSpec::Store {
         spec: StoreSpec::File { path },
         ..

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use namespace::{Identity, Namespace};
+use namespace::{Backing, Identity, Namespace};
 use store::{OpenOptions, SharedStore, StoreError, StoreSpec};
 use volume::format::SourceId;
 use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
@@ -21,33 +21,89 @@ pub fn namespace(
     given: &mut Given<'_>,
 ) -> Result<Namespace> {
     let mut namespace = match &config.source {
-        SourceSpec::Volume { path } => of_volume(config.nsid, path, policy)?,
-        SourceSpec::Store { spec, lba_bytes } => {
-            let store = open_raw(spec, config.read_only)?;
-            let identity = raw_identity(spec, store.bytes(), given)?;
-            of_raw(config.nsid, spec, store, identity, *lba_bytes)
+        SourceSpec::Mixed { parts, lba_bytes } => {
+            let open = |part| part_of_mixed(part, *lba_bytes, config, policy, given);
+            let parts = parts.iter().map(open).collect::<Result<_>>()?;
+            Namespace::mixed(config.nsid, config.source.to_string(), parts)?
+        }
+        plain => {
+            let namespace = of_plain(plain, config, policy, given)?;
+            let left_bytes = left_bytes(&namespace);
+            if left_bytes > 0 {
+                tracing::warn!(store = %plain, left_bytes, lba_bytes = namespace.lba_bytes, "not a whole number of blocks: its last bytes are not presented");
+            }
+            namespace
         }
     };
-    if namespace.blocks == 0 {
-        bail!(
-            "{}: it presents no block of {} bytes, so there is nothing to serve; leave this STORE out",
-            config.source,
-            namespace.lba_bytes
-        );
-    }
     namespace.write_protected |= config.read_only;
     Ok(namespace)
 }
 
-/// Whether it is the same disk after a restart.
-pub fn is_lasting(config: &NamespaceConfig) -> bool {
-    !matches!(
-        config.source,
-        SourceSpec::Store {
-            spec: StoreSpec::Mem { .. } | StoreSpec::Null { .. },
-            ..
+/// Opens the last part of a mixed namespace anew, or what any other is as a whole. Blocks, as [`namespace`].
+pub fn last_part(
+    config: &NamespaceConfig,
+    policy: &SourcePolicy,
+    given: &mut Given<'_>,
+) -> Result<Namespace> {
+    match &config.source {
+        SourceSpec::Mixed { parts, lba_bytes } => {
+            let last = parts.last().context("a mixed namespace has parts")?;
+            part_of_mixed(last, *lba_bytes, config, policy, given)
         }
-    )
+        _ => namespace(config, policy, given),
+    }
+}
+
+/// Opens a volume or a store.
+fn of_plain(
+    source: &SourceSpec,
+    config: &NamespaceConfig,
+    policy: &SourcePolicy,
+    given: &mut Given<'_>,
+) -> Result<Namespace> {
+    let namespace = match source {
+        SourceSpec::Volume { path } => of_volume(config.nsid, path, policy)?,
+        SourceSpec::Store { spec, lba_bytes } => {
+            let store = open_raw(spec, config.read_only)?;
+            let identity = raw_identity(spec, store.bytes(), given)?;
+            Namespace::of_store(config.nsid, store, identity, *lba_bytes)
+        }
+        SourceSpec::Mixed { .. } => bail!("{source}: a part cannot be mixed itself"),
+    };
+    if namespace.blocks == 0 {
+        bail!(
+            "{source}: it presents no block of {} bytes, so there is nothing to serve; leave this STORE out",
+            namespace.lba_bytes
+        );
+    }
+    Ok(namespace)
+}
+
+/// The same of a part, which fits the others without a gap.
+fn part_of_mixed(
+    source: &SourceSpec,
+    lba_bytes: u32,
+    config: &NamespaceConfig,
+    policy: &SourcePolicy,
+    given: &mut Given<'_>,
+) -> Result<Namespace> {
+    let part = of_plain(source, config, policy, given)?;
+    if part.lba_bytes != lba_bytes {
+        bail!(
+            "{source} is a volume of blocks of {} bytes, and the mixed namespace has blocks of {lba_bytes}: all parts have the same; give it a block size of {} (--lba, lba = in the configuration)",
+            part.lba_bytes,
+            part.lba_bytes
+        );
+    }
+    let (bytes, left_bytes) = (part.bytes(), left_bytes(&part));
+    if left_bytes > 0 {
+        bail!(
+            "{source} has {} bytes, which is no whole number of blocks of {lba_bytes}, and a part of a mixed namespace must be: make it {bytes} or {} bytes long (truncate --size)",
+            bytes + left_bytes,
+            bytes + u64::from(lba_bytes)
+        );
+    }
+    Ok(part)
 }
 
 /// A volume, served read-only.
@@ -153,19 +209,12 @@ fn open_raw(spec: &StoreSpec, read_only: bool) -> Result<SharedStore> {
     }
 }
 
-/// A store as it is.
-fn of_raw(
-    nsid: u32,
-    spec: &StoreSpec,
-    store: SharedStore,
-    identity: Identity,
-    lba_bytes: u32,
-) -> Namespace {
-    let left_bytes = store.bytes() % u64::from(lba_bytes);
-    if left_bytes > 0 && left_bytes < store.bytes() {
-        tracing::warn!(store = %spec, left_bytes, lba_bytes, "not a whole number of blocks: its last bytes are not presented");
+/// Bytes at the end of a store that are no whole block.
+fn left_bytes(namespace: &Namespace) -> u64 {
+    match &namespace.backing {
+        Backing::Raw(store) => store.bytes() % u64::from(namespace.lba_bytes),
+        Backing::View { .. } | Backing::Mixed(_) => 0,
     }
-    Namespace::of_store(nsid, store, identity, lba_bytes)
 }
 
 fn is_permission(error: &StoreError) -> bool {

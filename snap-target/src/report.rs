@@ -67,6 +67,8 @@ fn write_one(out: &mut String, namespace: &Namespace) -> std::fmt::Result {
     let kind = match &namespace.backing {
         Backing::Raw(_) => "",
         Backing::View { .. } => "volume ",
+        // Its name says so.
+        Backing::Mixed(_) => "",
     };
     writeln!(
         out,

@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, SOURCE_BYTES_MAX};
 use admin_proto::v1::{self, host_policy::Hosts, source, visibility::To};
 use frontend_nvme_tcp::ControllerReport;
-use namespace::Backing;
+use namespace::{Backing, MixedPart};
 use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Protection, Visibility};
 use nvme::nqn::Nqn;
-use store::StoreSpec;
 use tonic::Status;
+use volume::Volume;
 
-use crate::config::{NamespaceConfig, SourceSpec};
+use crate::config::SourceSpec;
 use crate::desired::{PortId, SubsystemBody};
 use crate::manage::{ClosingDisk, ManageError, Manager, NamespaceLive, StillClosing, damage};
 use crate::text::{hex, uuid_bytes, uuid_text};
@@ -329,7 +329,7 @@ pub fn namespace(
             manager
                 .base()
                 .namespace(nqn, nsid)
-                .is_some_and(|base| is_same_disk(base, config)),
+                .is_some_and(|base| base.source.is_same_disk(&config.source)),
         ),
         ..v1::Namespace::default()
     };
@@ -346,7 +346,7 @@ pub fn namespace(
                     first_lba: first.lba,
                 });
             }
-            describe(&mut found, served);
+            describe(&mut found, &config.source, served);
             let sees = |it: &&ControllerReport| {
                 it.subsystem.as_ref() == Some(nqn) && config.visibility.includes(&it.host)
             };
@@ -361,33 +361,13 @@ pub fn namespace(
     Some(found)
 }
 
-/// Whether both are the same disk: a `null:` store's size is a part of its name.
-fn is_same_disk(base: &NamespaceConfig, config: &NamespaceConfig) -> bool {
-    let is_null = |source: &SourceSpec| {
-        matches!(
-            source,
-            SourceSpec::Store {
-                spec: StoreSpec::Null { .. },
-                ..
-            }
-        )
-    };
-    base.source == config.source || is_null(&base.source) && is_null(&config.source)
-}
-
 /// The file or device that a source is, from the root on.
 fn path_of(source: &SourceSpec) -> String {
-    let path = match source {
-        SourceSpec::Volume { path } => path,
-        SourceSpec::Store {
-            spec: StoreSpec::File { path },
-            ..
-        } => path,
-        SourceSpec::Store { .. } => return String::new(),
-    };
     // It fails for an empty path only.
-    let path = std::path::absolute(path).unwrap_or_default();
-    path.display().to_string()
+    let path = source
+        .path()
+        .and_then(|path| std::path::absolute(path).ok());
+    path.map_or_else(String::new, |path| path.display().to_string())
 }
 
 /// A namespace that is detached, and not closed yet.
@@ -402,11 +382,11 @@ pub fn closing_namespace(disk: &ClosingDisk) -> v1::Namespace {
         ..v1::Namespace::default()
     };
     found.set_state(v1::NamespaceState::Closing);
-    describe(&mut found, &disk.namespace);
+    describe(&mut found, &disk.config.source, &disk.namespace);
     found
 }
 
-fn describe(found: &mut v1::Namespace, served: &namespace::Namespace) {
+fn describe(found: &mut v1::Namespace, source: &SourceSpec, served: &namespace::Namespace) {
     found.uuid = uuid_text(&served.identity.uuid);
     found.nguid = hex(&served.identity.uuid);
     found.lba_bytes = served.lba_bytes;
@@ -419,23 +399,50 @@ fn describe(found: &mut v1::Namespace, served: &namespace::Namespace) {
         Protection::UntilPowerCycle => v1::WriteProtection::UntilRestart,
         Protection::Permanent => v1::WriteProtection::Permanent,
     });
+    found.set_kind(kind_of(served));
     match &served.backing {
-        Backing::Raw(_) => found.set_kind(v1::NamespaceKind::Raw),
-        Backing::View { volume, .. } => {
-            found.set_kind(v1::NamespaceKind::View);
-            let superblock = volume.superblock();
-            found.view = Some(v1::VolumeView {
-                volume_uuid: uuid_text(&superblock.volume_uuid),
-                generation: superblock.generation,
-                name: volume.name().to_owned(),
-                presented_bytes: volume.presented_bytes(),
-                stored_bytes: volume
-                    .streams()
-                    .iter()
-                    .map(|stream| stream.stored_bytes)
-                    .sum(),
-            });
+        Backing::Raw(_) => {}
+        Backing::View { volume, .. } => found.view = Some(view_of(volume)),
+        Backing::Mixed(mixed) => {
+            let parts = source.parts().iter().zip(mixed.parts());
+            found.parts = parts.map(|(source, part)| part_of(source, part)).collect();
         }
+    }
+}
+
+fn kind_of(namespace: &namespace::Namespace) -> v1::NamespaceKind {
+    match &namespace.backing {
+        Backing::Raw(_) => v1::NamespaceKind::Raw,
+        Backing::View { .. } => v1::NamespaceKind::View,
+        Backing::Mixed(_) => v1::NamespaceKind::Mixed,
+    }
+}
+
+fn view_of(volume: &Volume) -> v1::VolumeView {
+    let superblock = volume.superblock();
+    let streams = volume.streams().iter();
+    v1::VolumeView {
+        volume_uuid: uuid_text(&superblock.volume_uuid),
+        generation: superblock.generation,
+        name: volume.name().to_owned(),
+        presented_bytes: volume.presented_bytes(),
+        stored_bytes: streams.map(|stream| stream.stored_bytes).sum(),
+    }
+}
+
+fn part_of(source: &SourceSpec, part: &MixedPart) -> v1::NamespacePart {
+    let namespace = &part.namespace;
+    v1::NamespacePart {
+        first_lba: part.first_lba,
+        block_count: namespace.blocks,
+        source_text: source.to_string(),
+        path: path_of(source),
+        kind: kind_of(namespace).into(),
+        read_only: namespace.write_protected,
+        view: match &namespace.backing {
+            Backing::View { volume, .. } => Some(view_of(volume)),
+            Backing::Raw(_) | Backing::Mixed(_) => None,
+        },
     }
 }
 

@@ -8,7 +8,6 @@ use std::path::{Component, Path, PathBuf};
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
-use store::StoreSpec;
 use toml::de::DeTable;
 
 use super::error::ConfigError;
@@ -447,11 +446,12 @@ fn namespace(
     folder: &Path,
 ) -> Result<NamespaceConfig, ConfigError> {
     let volume = section.parsed("volume", |path| path_in(folder, path))?;
-    let store = section.parsed("store", |text| store_spec(text, folder))?;
     let lba = section.number("lba", 512_u32..=4096)?;
     if let Some(lba) = lba.as_ref().filter(|lba| !matches!(lba.value, 512 | 4096)) {
         return Err(section.wrong(lba, "it is 512 or 4096"));
     }
+    let lba_bytes = lba.as_ref().map_or(4096, |lba| lba.value);
+    let store = section.parsed("store", |text| store(text, lba_bytes, folder))?;
     let source = match (volume, store) {
         (Some(volume), None) => {
             if let Some(lba) = &lba {
@@ -459,10 +459,7 @@ fn namespace(
             }
             SourceSpec::Volume { path: volume.value }
         }
-        (None, Some(store)) => SourceSpec::Store {
-            spec: store.value,
-            lba_bytes: value_or(lba, 4096),
-        },
+        (None, Some(store)) => store.value,
         (Some(_), Some(store)) => {
             return Err(section.wrong(&store, "a volume is named too; leave one of the two out"));
         }
@@ -483,16 +480,15 @@ fn namespace(
     })
 }
 
-/// A store of a kind that is written out: a bare path could be meant as a volume.
-fn store_spec(text: &str, folder: &Path) -> Result<StoreSpec, String> {
-    match StoreSpec::parse(text) {
-        Ok(StoreSpec::File { path }) if text.starts_with("file:") => Ok(StoreSpec::File {
-            path: folder.join(path),
-        }),
-        Ok(StoreSpec::File { .. }) => Err(format!(
+/// A store of a kind that is written out: a bare path could be meant as a volume. Among the parts of a mixed one it is a volume.
+fn store(text: &str, lba_bytes: u32, folder: &Path) -> Result<SourceSpec, String> {
+    match SourceSpec::parse(text, lba_bytes) {
+        Ok(SourceSpec::Volume { .. }) => Err(format!(
             "write file:{text} to serve it byte for byte, or volume = {text:?} for what xio pack made"
         )),
-        Ok(spec) => Ok(spec),
+        Ok(source) => Ok(source.under(folder)),
+        // Of a part, the text that it is about is not the key's.
+        Err(store::StoreError::Spec { why, text: of }) if of != text => Err(format!("{of}: {why}")),
         Err(store::StoreError::Spec { why, .. }) => Err(why.to_owned()),
         Err(error) => Err(error.to_string()),
     }

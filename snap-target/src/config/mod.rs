@@ -6,6 +6,7 @@
 mod check;
 mod error;
 mod section;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -18,10 +19,10 @@ use std::time::Duration;
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
-use store::StoreSpec;
 use volume::SourcePolicy;
 
 pub use error::ConfigError;
+pub use source::SourceSpec;
 
 use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT};
 
@@ -156,64 +157,6 @@ pub struct NamespaceConfig {
     pub visibility: Visibility,
     /// Refuses writes although the store could take them.
     pub read_only: bool,
-}
-
-/// What stands behind a namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SourceSpec {
-    /// A volume made by `xio pack`; it has a block size of its own.
-    Volume {
-        /// Where.
-        path: PathBuf,
-    },
-    /// A store as it is.
-    Store {
-        /// Which.
-        spec: StoreSpec,
-        /// Logical block size.
-        lba_bytes: u32,
-    },
-}
-
-impl SourceSpec {
-    /// As a STORE of the command line: a bare path is a volume, anything else is a store of its own.
-    ///
-    /// # Errors
-    /// What is wrong with the text.
-    pub fn parse(text: &str, lba_bytes: u32) -> Result<Self, store::StoreError> {
-        Ok(match StoreSpec::parse(text)? {
-            StoreSpec::File { path } if !text.starts_with("file:") => Self::Volume { path },
-            spec => Self::Store { spec, lba_bytes },
-        })
-    }
-}
-
-impl SourceSpec {
-    /// The same with its path from the root on: a relative one of the command line is of the folder that the daemon was started in.
-    pub fn whole(self) -> Self {
-        // It fails for an empty path only.
-        let whole = |path: PathBuf| std::path::absolute(&path).unwrap_or(path);
-        match self {
-            Self::Volume { path } => Self::Volume { path: whole(path) },
-            Self::Store {
-                spec: StoreSpec::File { path },
-                lba_bytes,
-            } => Self::Store {
-                spec: StoreSpec::File { path: whole(path) },
-                lba_bytes,
-            },
-            other => other,
-        }
-    }
-}
-
-impl std::fmt::Display for SourceSpec {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Volume { path } => write!(f, "{}", path.display()),
-            Self::Store { spec, .. } => write!(f, "{spec}"),
-        }
-    }
 }
 
 /// `[admin]`.

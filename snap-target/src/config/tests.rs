@@ -51,8 +51,8 @@ fn the_documented_example_is_what_it_says() {
     .map(|name| Nqn::parse(name).unwrap())
     .to_vec();
     assert_eq!(disks.hosts, HostPolicy::Only(names.clone()));
-    let [disk, memory] = disks.namespaces.as_slice() else {
-        panic!("two namespaces, not {:?}", disks.namespaces)
+    let [disk, memory, mixed] = disks.namespaces.as_slice() else {
+        panic!("three namespaces, not {:?}", disks.namespaces)
     };
     assert_eq!(
         disk.source,
@@ -64,7 +64,10 @@ fn the_documented_example_is_what_it_says() {
         }
     );
     assert_eq!(disk.visibility, Visibility::Hosts(names[..1].to_vec()));
-    assert_eq!((disk.nsid, memory.nsid), (1, 2));
+    assert_eq!((disk.nsid, memory.nsid, mixed.nsid), (1, 2, 3));
+    let dataset = folder.join("tokens.xio").display().to_string();
+    let mixed_text = format!("mixed:{}+mem:64MiB", dataset.replace('+', "++"));
+    assert_eq!(mixed.source.to_string(), mixed_text);
     assert_eq!(memory.visibility, Visibility::All);
     assert_eq!(
         config.admin.unwrap().socket,
@@ -112,7 +115,7 @@ fn nsids_that_are_not_written_take_the_smallest_that_are_free() {
 #[test]
 fn paths_are_relative_to_the_file() {
     let text = format!(
-        "{LEAST}{SUBSYSTEM}[[subsystem.namespace]]\nstore = \"file:a.raw\"\n[[subsystem.namespace]]\nvolume = \"/data/b.xio\"\n"
+        "{LEAST}{SUBSYSTEM}[[subsystem.namespace]]\nstore = \"file:a.raw\"\n[[subsystem.namespace]]\nvolume = \"/data/b.xio\"\n[[subsystem.namespace]]\nstore = \"mixed:a++b.xio+file:/c.raw+mem:1024KiB\"\nlba = 512\n"
     );
     let config = parse(&text).unwrap();
     let sources: Vec<String> = config.subsystems[0]
@@ -120,7 +123,12 @@ fn paths_are_relative_to_the_file() {
         .iter()
         .map(|namespace| namespace.source.to_string())
         .collect();
-    assert_eq!(sources, ["file:/etc/xio/a.raw", "/data/b.xio"]);
+    let mixed = "mixed:/etc/xio/a++b.xio+file:/c.raw+mem:1MiB";
+    assert_eq!(sources, ["file:/etc/xio/a.raw", "/data/b.xio", mixed]);
+    let mixed = &config.subsystems[0].namespaces[2].source;
+    let again = SourceSpec::parse(&mixed.to_string(), 512).unwrap();
+    assert_eq!(&again, mixed, "the text says all");
+    assert!(!mixed.is_lasting() && mixed.parts()[..2].iter().all(SourceSpec::is_lasting));
 }
 
 /// Appended to the least that can be served, which has two lines.
@@ -292,6 +300,14 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         (
             "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nnsid = 5\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nnsid = 5\n",
             "11:8: [[subsystem.namespace]] nsid: nsid 5 is taken by line 8; each needs its own",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mixed:a.xio+\"\n",
+            "7:9: [[subsystem.namespace]] store: \"mixed:a.xio+\": one of its parts is empty; a + in a path is written ++",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mixed:a.xio+mem:1XB\"\n",
+            "7:9: [[subsystem.namespace]] store: \"mixed:a.xio+mem:1XB\": mem:1XB: the unit must be one of KiB, MiB, GiB, TiB, kB, MB, GB, TB",
         ),
         (
             "[admin]\ntcp = \"127.0.0.1:1\"\n",

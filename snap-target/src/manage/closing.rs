@@ -7,10 +7,10 @@ use frontend_nvme_tcp::{Closed, Closing};
 use namespace::Namespace;
 use nvme::nqn::Nqn;
 
+use super::opening::Opened;
 use super::{ManageError, Manager, StillClosing, namespaces};
 use crate::config::NamespaceConfig;
-use crate::identity::Node;
-use crate::open;
+use crate::identity::Nodes;
 use crate::text::uuid_text;
 
 /// A namespace that no host sees any more, and that a store has operations of.
@@ -22,7 +22,7 @@ pub struct ClosingDisk {
     pub config: NamespaceConfig,
     /// As it was served.
     pub namespace: Arc<Namespace>,
-    node: Option<Node>,
+    nodes: Nodes,
     operations: Closing,
 }
 
@@ -67,7 +67,7 @@ impl Hidden {
 }
 
 /// A namespace that is to be taken away, as it was before.
-pub(super) type Leaving = (NamespaceConfig, Arc<Namespace>, Option<Node>);
+pub(super) type Leaving = (NamespaceConfig, Arc<Namespace>, Nodes);
 
 impl Manager {
     /// Namespaces that are closing.
@@ -79,8 +79,8 @@ impl Manager {
     pub(super) fn leaving(&self, nqn: &Nqn, nsid: u32) -> Option<Leaving> {
         let config = self.desired.namespace(nqn, nsid)?.clone();
         let namespace = self.live.served(nqn, nsid)?.clone();
-        let node = self.live.nodes.get(&(nqn.clone(), nsid));
-        Some((config, namespace, node.copied().flatten()))
+        let nodes = self.live.nodes.get(&(nqn.clone(), nsid)).cloned();
+        Some((config, namespace, nodes.unwrap_or_default()))
     }
 
     /// Namespaces were taken away: keeps those that are not over. Returns why, if any is not.
@@ -94,12 +94,12 @@ impl Manager {
             return None;
         };
         let mut why = None;
-        for (config, namespace, node) in leaving {
+        for (config, namespace, nodes) in leaving {
             let disk = ClosingDisk {
                 nqn: nqn.clone(),
                 config,
                 namespace,
-                node,
+                nodes,
                 operations: operations.clone(),
             };
             tracing::warn!(%nqn, nsid = disk.config.nsid, "{}", disk.why());
@@ -162,16 +162,19 @@ impl Manager {
     pub(super) fn check_closing(
         &self,
         config: &NamespaceConfig,
-        opened: Option<(&Namespace, Option<Node>)>,
+        opened: Option<&Opened>,
     ) -> Result<(), ManageError> {
-        if open::is_lasting(config) {
-            let node = opened.and_then(|(_, node)| node);
-            self.check_resizing(&config.source, node)?;
+        let is_lasting = config.source.is_lasting();
+        if is_lasting {
+            let unknown = Nodes::default();
+            let nodes = opened.map_or(&unknown, |opened| &opened.nodes);
+            self.check_resizing(&config.source, nodes)?;
         }
         let is_same = |disk: &&ClosingDisk| {
-            let by_name = open::is_lasting(config) && disk.config.source == config.source;
-            let by_content = opened.is_some_and(|(namespace, node)| {
-                disk.namespace.identity == namespace.identity || node.is_some() && disk.node == node
+            let by_name = is_lasting && disk.config.source == config.source;
+            let by_content = opened.is_some_and(|opened| {
+                disk.namespace.identity == opened.namespace.identity
+                    || disk.nodes.meet(&opened.nodes)
             });
             by_name || by_content
         };

@@ -13,7 +13,6 @@ use telemetry::limits::OTHERS;
 use telemetry::{HostSnapshot, Telemetry};
 
 use super::Manager;
-use crate::config::SourceSpec;
 use crate::limits::{DRAIN_LOOK, FLUSH_TIME_MAX, FLUSHERS_MAX};
 
 impl Manager {
@@ -114,20 +113,21 @@ impl Manager {
 
     /// The files that hosts may have written.
     fn written_files(&self) -> Vec<PathBuf> {
-        let all = self.live.namespaces.iter();
-        all.filter_map(|((nqn, nsid), live)| {
+        let mut paths = Vec::new();
+        for ((nqn, nsid), live) in &self.live.namespaces {
             let super::NamespaceLive::Served(namespace) = live else {
-                return None;
+                continue;
             };
-            match &self.desired.namespace(nqn, *nsid)?.source {
-                SourceSpec::Store {
-                    spec: StoreSpec::File { path },
-                    ..
-                } if !namespace.write_protected => Some(path.clone()),
-                _ => None,
+            let Some(config) = self.desired.namespace(nqn, *nsid) else {
+                continue;
+            };
+            for (source, part) in config.source.parts().iter().zip(namespace.parts()) {
+                if !part.write_protected {
+                    paths.extend(source.path().map(Path::to_owned));
+                }
             }
-        })
-        .collect()
+        }
+        paths
     }
 }
 

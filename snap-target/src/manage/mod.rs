@@ -49,7 +49,7 @@ use crate::config::StartPolicy;
 use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
-use crate::identity::Node;
+use crate::identity::Nodes;
 use crate::lives::Lives;
 use crate::state::{Keepers, Overlay, StateFolder};
 use crate::text::uuid_text;
@@ -117,7 +117,7 @@ pub struct Foundation {
 pub struct Live {
     namespaces: BTreeMap<(Nqn, u32), NamespaceLive>,
     /// What the paths of those that are served lead to.
-    nodes: BTreeMap<(Nqn, u32), Option<Node>>,
+    nodes: BTreeMap<(Nqn, u32), Nodes>,
     listeners: BTreeMap<PortId, ListenerLive>,
 }
 
@@ -318,6 +318,7 @@ impl Manager {
             kind: match it.backing {
                 Backing::Raw(_) => "raw",
                 Backing::View { .. } => "view",
+                Backing::Mixed(_) => "mixed",
             },
         };
         self.catalogue

@@ -7,16 +7,14 @@ use admin_proto::v1::{self, NamespaceChange, Reason, event::Kind};
 use namespace::Namespace;
 use nvme::controller::{NAMESPACES_MAX, Visibility};
 use nvme::nqn::Nqn;
-use store::StoreSpec;
 
 use super::hosts::take_off;
 use super::opening::Opened;
 use super::steps::Step;
 use super::{ManageError, Manager, News, StillClosing};
 use crate::config::{NamespaceConfig, SourceSpec};
-use crate::identity::Node;
+use crate::identity::Nodes;
 use crate::limits::HOSTS_MAX;
-use crate::open;
 use crate::text::uuid_text;
 
 /// What to attach.
@@ -114,8 +112,8 @@ impl Manager {
     fn attach_opened(&mut self, new: NewNamespace, mut opened: Opened) -> Result<u32, ManageError> {
         let config = self.check_new(&new)?;
         let NewNamespace { nqn, lba_bytes, .. } = new;
-        opened.namespace.nsid = config.nsid;
-        let (namespace, node) = self.admit(&nqn, &config, opened)?;
+        opened.namespace = opened.namespace.numbered(config.nsid);
+        let (namespace, nodes) = self.admit(&nqn, &config, opened)?;
         if let Some(wanted) = lba_bytes
             && wanted != namespace.lba_bytes
         {
@@ -129,7 +127,7 @@ impl Manager {
             it.namespaces.insert(config.nsid, config.clone());
         })?;
         let news = news(NamespaceChange::Attached, &nqn, &namespace, "attached");
-        let step = Step::Attach(nqn, namespace, node, config.visibility);
+        let step = Step::Attach(nqn, namespace, nodes, config.visibility);
         let _nothing_closes = self.commit(next, step, vec![news])?;
         Ok(config.nsid)
     }
@@ -264,11 +262,11 @@ impl Manager {
         nqn: &Nqn,
         config: &NamespaceConfig,
         opened: Opened,
-    ) -> Result<(Arc<Namespace>, Option<Node>), ManageError> {
-        self.check_closing(config, Some((&opened.namespace, opened.node)))?;
+    ) -> Result<(Arc<Namespace>, Nodes), ManageError> {
+        self.check_closing(config, Some(&opened))?;
         self.check_twins(nqn, &opened)?;
-        let Opened { namespace, node } = opened;
-        Ok((self.keep(namespace, config)?, node))
+        let Opened { namespace, nodes } = opened;
+        Ok((self.keep(namespace, config)?, nodes))
     }
 
     /// Gives it the keeper of its records, and takes up what there is.
@@ -278,7 +276,7 @@ impl Manager {
         config: &NamespaceConfig,
     ) -> Result<Arc<Namespace>, ManageError> {
         if let Some(keepers) = &self.keepers
-            && open::is_lasting(config)
+            && config.source.is_lasting()
         {
             let keeper = keepers.of(&namespace.identity);
             namespace = namespace
@@ -290,14 +288,17 @@ impl Manager {
 
     /// That nothing is served which a namespace of this subsystem would be a second way to.
     pub(super) fn check_twins(&self, nqn: &Nqn, opened: &Opened) -> Result<(), ManageError> {
-        let Opened { namespace, node } = opened;
+        let Opened { namespace, nodes } = opened;
         for (of, other) in self.live.all_served() {
             // Two subsystems may show the same view; a disk that can be written has one writer's order, and one set of reservations.
             let read_only = other.write_protected && namespace.write_protected;
             let others = self.live.nodes.get(&(of.clone(), other.nsid));
             let what = if other.identity == namespace.identity && (of == nqn || !read_only) {
                 "the same content under the same UUID"
-            } else if !read_only && node.is_some() && others == Some(node) {
+            } else if !read_only
+                && (others.is_some_and(|others| others.meet(nodes))
+                    || other.shares_store_with(namespace))
+            {
                 "two names of the same disk"
             } else {
                 continue;
@@ -328,17 +329,10 @@ impl Manager {
 
 /// What was given by a client is relative to nothing that it knows.
 fn absolute(source: SourceSpec) -> Result<SourceSpec, ManageError> {
-    let path = match &source {
-        SourceSpec::Volume { path } => path,
-        SourceSpec::Store {
-            spec: StoreSpec::File { path },
-            ..
-        } => path,
-        SourceSpec::Store { .. } => return Ok(source),
-    };
-    if path.is_absolute() {
+    let mut paths = source.parts().iter().filter_map(SourceSpec::path);
+    let Some(path) = paths.find(|path| !path.is_absolute()) else {
         return Ok(source);
-    }
+    };
     Err(ManageError::field(
         "source",
         format_args!(

@@ -15,7 +15,7 @@ use volume::SourcePolicy;
 
 use super::{ManageError, Manager};
 use crate::config::NamespaceConfig;
-use crate::identity::{self, Node};
+use crate::identity::Nodes;
 use crate::limits::OPENINGS_MAX;
 use crate::line_of;
 use crate::open;
@@ -25,8 +25,8 @@ use crate::open;
 pub struct Opened {
     /// As it is.
     pub namespace: Namespace,
-    /// What its path leads to, to be told from other names of the same.
-    pub node: Option<Node>,
+    /// What its paths lead to, to be told from other names of the same.
+    pub nodes: Nodes,
 }
 
 /// What is done with it.
@@ -111,17 +111,13 @@ fn problem_of(source: &str) -> String {
 }
 
 /// What stands behind a namespace, opened as its configuration says. On a thread that may wait.
-pub(super) fn open(
-    config: &NamespaceConfig,
-    policy: &SourcePolicy,
-    ask: &Ask,
-) -> Result<Opened, ManageError> {
+fn open(config: &NamespaceConfig, policy: &SourcePolicy, ask: &Ask) -> Result<Opened, ManageError> {
     let mut given = |path: &Path, bytes| ask.uuid_of(path, bytes);
     let opened = open::namespace(config, policy, &mut given);
     let namespace = opened.map_err(|error| unusable(line_of(&error)))?;
     Ok(Opened {
         namespace,
-        node: identity::node_of(&config.source),
+        nodes: Nodes::of(&config.source),
     })
 }
 
@@ -289,7 +285,7 @@ impl Manager {
 
 impl Ask {
     /// The UUID of a device that has no name of its own.
-    fn uuid_of(&self, path: &Path, bytes: u64) -> anyhow::Result<Option<[u8; 16]>> {
+    pub(super) fn uuid_of(&self, path: &Path, bytes: u64) -> anyhow::Result<Option<[u8; 16]>> {
         let (answer, answered) = sync_channel(1);
         let asks = Said::Asks(path.to_owned(), bytes, answer);
         self.say
@@ -300,6 +296,6 @@ impl Ask {
     }
 }
 
-fn unusable(why: String) -> ManageError {
+pub(super) fn unusable(why: String) -> ManageError {
     ManageError::new(Reason::SourceUnusable, why)
 }

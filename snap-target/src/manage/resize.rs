@@ -15,12 +15,13 @@ use nvme::nqn::Nqn;
 use store::StoreSpec;
 
 use super::namespaces::news;
-use super::opening::{Opened, open};
+use super::opening::{Ask, unusable};
 use super::steps::Step;
 use super::{ManageError, Manager, StillClosing};
 use crate::config::{NamespaceConfig, SourceSpec};
-use crate::identity::{self, Node};
+use crate::identity::Nodes;
 use crate::limits::RESIZE_TIME_MAX;
+use crate::{line_of, open};
 
 /// Another size for a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +61,7 @@ struct Wanted {
 #[derive(Debug)]
 pub(super) struct Resizing {
     source: SourceSpec,
-    node: Option<Node>,
+    nodes: Nodes,
     under_way: Weak<()>,
 }
 
@@ -79,23 +80,29 @@ impl Manager {
             Ok(resize) => resize,
             Err(error) => return then(self, Err(error)),
         };
-        let node = self.live.nodes.get(&(nqn.clone(), nsid)).copied().flatten();
-        let (config, uuid) = (resize.config.clone(), resize.old.identity.uuid);
+        let nodes = self.live.nodes.get(&(nqn.clone(), nsid)).cloned();
+        let nodes = nodes.unwrap_or_default();
+        // The other parts of a mixed one stay open, and as they are.
+        let (config, last) = (resize.config.clone(), last_part(&resize.old));
+        let uuid = last.identity.uuid;
         self.resizing.push(Resizing {
             source: config.source.clone(),
-            node,
+            nodes: nodes.clone(),
             under_way: Arc::downgrade(&resize.under_way),
         });
         let (wanted, held) = (resize.wanted.clone(), resize.under_way.clone());
         let (source, policy) = (config.source.to_string(), self.policy.clone());
-        let work = move |ask: &_| {
+        let work = move |ask: &Ask| {
             let _held = held;
-            same_file(&config.source, node)?;
+            same_file(&config.source, &nodes)?;
             let is_to_be_cut = wanted.as_ref().map_or(Ok(false), fit)?;
-            Ok((open(&config, &policy, ask)?, is_to_be_cut))
+            let mut given = |path: &Path, bytes| ask.uuid_of(path, bytes);
+            let opened = open::last_part(&config, &policy, &mut given);
+            let opened = opened.map_err(|error| unusable(line_of(&error)))?;
+            Ok((opened, is_to_be_cut))
         };
         let actor = self.actor.clone();
-        let follow = move |manager: &mut Self, opened: Result<(Opened, bool), ManageError>| {
+        let follow = move |manager: &mut Self, opened: Result<(Namespace, bool), ManageError>| {
             manager.begin(actor);
             match opened.and_then(|(opened, is_to_be_cut)| {
                 let cut = resize.wanted.clone().filter(|_| is_to_be_cut);
@@ -162,11 +169,11 @@ impl Manager {
     pub(super) fn check_resizing(
         &self,
         source: &SourceSpec,
-        node: Option<Node>,
+        nodes: &Nodes,
     ) -> Result<(), ManageError> {
         let is_same = |it: &&Resizing| {
             let is_under_way = it.under_way.strong_count() > 0;
-            is_under_way && (it.source == *source || node.is_some() && it.node == node)
+            is_under_way && (it.source == *source || it.nodes.meet(nodes))
         };
         match self.resizing.iter().find(is_same) {
             None => Ok(()),
@@ -190,7 +197,7 @@ impl Manager {
         self.may_change()?;
         self.resizing.retain(|it| it.under_way.strong_count() > 0);
         let mut config = self.namespace_config(nqn, nsid)?.clone();
-        self.check_resizing(&config.source, None)
+        self.check_resizing(&config.source, &Nodes::default())
             .map_err(|error| error.of_namespace(nqn, nsid))?;
         let old = self.live.served(nqn, nsid).cloned().ok_or_else(|| {
             ManageError::new(Reason::NotServed, format!(
@@ -198,24 +205,29 @@ impl Manager {
             ))
             .of_namespace(nqn, nsid)
         })?;
+        let before_last = first_byte_of_last_part(&old);
         let served = old.bytes();
         let mut wanted = None;
-        match &mut config.source {
-            SourceSpec::Volume { .. } => {
-                return Err(ManageError::new(
-                    Reason::Size,
-                    "this namespace is a view: its size is its volume's; pack another volume"
-                        .to_owned(),
-                ));
+        let is_mixed = matches!(config.source, SourceSpec::Mixed { .. });
+        match config.source.last_part_mut() {
+            None | Some(SourceSpec::Volume { .. } | SourceSpec::Mixed { .. }) => {
+                let what = if is_mixed {
+                    "the last part of this mixed namespace is a view, and only the last part can have another size: what lies behind another one would move"
+                } else {
+                    "this namespace is a view"
+                };
+                let text =
+                    format!("{what}; the size of a view is its volume's; pack another volume");
+                return Err(ManageError::new(Reason::Size, text));
             }
-            SourceSpec::Store { spec, lba_bytes } => match (spec, size) {
+            Some(SourceSpec::Store { spec, lba_bytes }) => match (spec, size) {
                 (StoreSpec::File { path }, NewSize::Bytes(bytes)) => {
                     whole_blocks(bytes, *lba_bytes)?;
                     may_shrink(served, bytes, force)?;
                     wanted = Some(Wanted {
                         path: path.clone(),
-                        bytes,
-                        served,
+                        bytes: of_last_part(bytes, before_last)?,
+                        served: served - before_last,
                         force,
                     });
                 }
@@ -223,7 +235,7 @@ impl Manager {
                 (StoreSpec::Null { bytes: now }, NewSize::Bytes(bytes)) => {
                     whole_blocks(bytes, *lba_bytes)?;
                     may_shrink(served, bytes, force)?;
-                    *now = bytes;
+                    *now = of_last_part(bytes, before_last)?;
                 }
                 (StoreSpec::Mem { .. }, NewSize::Bytes(_)) => {
                     return Err(ManageError::new(
@@ -251,7 +263,7 @@ impl Manager {
         })
     }
 
-    fn serve_again(&mut self, resize: Resize, opened: Opened) -> Result<Resized, ManageError> {
+    fn serve_again(&mut self, resize: Resize, last: Namespace) -> Result<Resized, ManageError> {
         let Resize {
             nqn,
             config,
@@ -270,11 +282,16 @@ impl Manager {
             return Err(ManageError::new(Reason::NotServed, text).of_namespace(&nqn, config.nsid));
         }
         let before = old.bytes();
+        let name = config.source.to_string();
+        let again = old.with_last_part(last, name);
+        let again = again.map_err(|error| unusable(error.to_string()))?;
         // It is the same disk, and known as that.
-        let mut namespace = opened.namespace.succeeding(&old);
+        let mut namespace = again.succeeding(&old);
         if let Some(wanted) = wanted {
             // The file may have more.
-            namespace.blocks = wanted.bytes / u64::from(namespace.lba_bytes);
+            let bytes = first_byte_of_last_part(&namespace) + wanted.bytes;
+            let blocks = bytes / u64::from(namespace.lba_bytes);
+            namespace = namespace.limited_to(blocks);
         }
         may_shrink(before, namespace.bytes(), force)?;
         if namespace.bytes() == before {
@@ -298,14 +315,38 @@ impl Manager {
 }
 
 /// That a path still leads to what is served: hosts that use it must not be given another disk under its name.
-fn same_file(source: &SourceSpec, node: Option<Node>) -> Result<(), ManageError> {
-    if node.is_none() || identity::node_of(source) == node {
+fn same_file(source: &SourceSpec, nodes: &Nodes) -> Result<(), ManageError> {
+    if nodes.is_empty() || Nodes::of(source) == *nodes {
         return Ok(());
     }
     let text = format!(
         "{source} no longer leads to the file that is served; put that one back, or detach the namespace and attach the new one"
     );
     Err(ManageError::new(Reason::SourceUnusable, text))
+}
+
+/// Where the last part of a mixed namespace begins: the size of that part alone can change. Of any other, 0.
+fn first_byte_of_last_part(namespace: &Namespace) -> u64 {
+    namespace
+        .bytes()
+        .saturating_sub(last_part(namespace).bytes())
+}
+
+fn last_part(namespace: &Namespace) -> &Namespace {
+    namespace.parts().last().unwrap_or(namespace)
+}
+
+/// What is left for the last part of so many bytes.
+fn of_last_part(bytes: u64, before_it: u64) -> Result<u64, ManageError> {
+    match bytes.checked_sub(before_it) {
+        Some(left @ 1..) => Ok(left),
+        _ => Err(ManageError::new(
+            Reason::Size,
+            format!(
+                "the parts before the last one have {before_it} bytes, and keep them; take more than that"
+            ),
+        )),
+    }
 }
 
 fn whole_blocks(bytes: u64, lba_bytes: u32) -> Result<(), ManageError> {

@@ -92,8 +92,8 @@ impl Manager {
     ) -> Result<(), ManageError> {
         let subject = namespaces::subject(nqn, config.nsid);
         let served = opened.and_then(|opened| {
-            let (namespace, node) = self.admit(nqn, config, opened)?;
-            let step = Step::Attach(nqn.clone(), namespace, node, config.visibility.clone());
+            let (namespace, nodes) = self.admit(nqn, config, opened)?;
+            let step = Step::Attach(nqn.clone(), namespace, nodes, config.visibility.clone());
             take(&*self.frontend, &mut self.live, step).map(|_nothing_closes| ())
         });
         self.list_attached();

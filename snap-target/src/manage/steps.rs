@@ -14,7 +14,7 @@ use super::frontend::Frontend;
 use super::{ListenerLive, Live, ManageError, NamespaceLive};
 use crate::config::ReferralConfig;
 use crate::desired::{PortId, SubsystemBody};
-use crate::identity::Node;
+use crate::identity::Nodes;
 
 /// One call of the frontend. What it needs has been opened before it is taken.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub enum Step {
     CreateSubsystem(Nqn, Box<(SubsystemBody, Life)>),
     DeleteSubsystem(Nqn),
     SetHosts(Nqn, HostPolicy),
-    Attach(Nqn, Arc<Namespace>, Option<Node>, Visibility),
+    Attach(Nqn, Arc<Namespace>, Nodes, Visibility),
     Replace(Nqn, Arc<Namespace>),
     Detach(Nqn, u32),
     SetVisibility(Nqn, u32, Visibility),
@@ -45,10 +45,10 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             live.nodes.retain(|(of, _), _| *of != nqn);
         }
         Step::SetHosts(nqn, hosts) => closed = frontend.set_hosts(&nqn, hosts)?,
-        Step::Attach(nqn, namespace, node, visibility) => {
+        Step::Attach(nqn, namespace, nodes, visibility) => {
             frontend.attach(&nqn, namespace.clone(), visibility)?;
             let key = (nqn, namespace.nsid);
-            live.nodes.insert(key.clone(), node);
+            live.nodes.insert(key.clone(), nodes);
             live.namespaces
                 .insert(key, NamespaceLive::Served(namespace));
         }

@@ -96,6 +96,7 @@ enum Source {
     File { path: PathBuf, lba_bytes: u32 },
     Mem { bytes: u64, lba_bytes: u32 },
     Null { bytes: u64, lba_bytes: u32 },
+    Mixed { parts: Vec<Source>, lba_bytes: u32 },
 }
 
 impl Document {
@@ -216,15 +217,42 @@ impl Subsystem {
 impl From<&NamespaceConfig> for Namespace {
     fn from(config: &NamespaceConfig) -> Self {
         Self {
-            source: match &config.source {
-                SourceSpec::Volume { path } => Source::Volume { path: path.clone() },
-                SourceSpec::Store { spec, lba_bytes } => stored(spec, *lba_bytes),
-            },
+            source: (&config.source).into(),
             hosts: match &config.visibility {
                 Visibility::All => Hosts::Any,
                 Visibility::Hosts(nqns) => Hosts::Only(texts(nqns)),
             },
             read_only: config.read_only,
+        }
+    }
+}
+
+impl From<&SourceSpec> for Source {
+    fn from(source: &SourceSpec) -> Self {
+        match source {
+            SourceSpec::Volume { path } => Self::Volume { path: path.clone() },
+            SourceSpec::Store { spec, lba_bytes } => stored(spec, *lba_bytes),
+            SourceSpec::Mixed { parts, lba_bytes } => Self::Mixed {
+                parts: parts.iter().map(Self::from).collect(),
+                lba_bytes: *lba_bytes,
+            },
+        }
+    }
+}
+
+impl Source {
+    /// What the daemon wrote was checked before; what cannot be opened, such as a mix of mixes, is said when it is.
+    fn spec(self) -> SourceSpec {
+        let store = |spec, lba_bytes| SourceSpec::Store { spec, lba_bytes };
+        match self {
+            Self::Volume { path } => SourceSpec::Volume { path },
+            Self::File { path, lba_bytes } => store(StoreSpec::File { path }, lba_bytes),
+            Self::Mem { bytes, lba_bytes } => store(StoreSpec::Mem { bytes }, lba_bytes),
+            Self::Null { bytes, lba_bytes } => store(StoreSpec::Null { bytes }, lba_bytes),
+            Self::Mixed { parts, lba_bytes } => SourceSpec::Mixed {
+                parts: parts.into_iter().map(Self::spec).collect(),
+                lba_bytes,
+            },
         }
     }
 }
@@ -248,15 +276,9 @@ fn stored(spec: &StoreSpec, lba_bytes: u32) -> Source {
 
 impl Namespace {
     fn config(self, nsid: u32) -> Result<NamespaceConfig, String> {
-        let store = |spec, lba_bytes| SourceSpec::Store { spec, lba_bytes };
         Ok(NamespaceConfig {
             nsid,
-            source: match self.source {
-                Source::Volume { path } => SourceSpec::Volume { path },
-                Source::File { path, lba_bytes } => store(StoreSpec::File { path }, lba_bytes),
-                Source::Mem { bytes, lba_bytes } => store(StoreSpec::Mem { bytes }, lba_bytes),
-                Source::Null { bytes, lba_bytes } => store(StoreSpec::Null { bytes }, lba_bytes),
-            },
+            source: self.source.spec(),
             visibility: match self.hosts {
                 Hosts::Any => Visibility::All,
                 Hosts::Only(names) => Visibility::Hosts(nqns(&names)?),

@@ -127,7 +127,7 @@ pub fn source(nqn: &str, source: &str) -> v1::AttachNamespaceRequest {
     }
 }
 
-fn resize(nsid: u32, bytes: u64, force: bool) -> v1::ResizeNamespaceRequest {
+pub fn resize(nsid: u32, bytes: u64, force: bool) -> v1::ResizeNamespaceRequest {
     v1::ResizeNamespaceRequest {
         subsystem_nqn: NQN.to_owned(),
         nsid,

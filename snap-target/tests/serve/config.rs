@@ -189,7 +189,7 @@ fn the_documented_example_starts() {
     );
     assert_eq!(
         (nsids(disks, first), nsids(disks, second)),
-        (vec![1, 2], vec![2])
+        (vec![1, 2, 3], vec![2, 3])
     );
     assert!(Initiator::connect(&target.address, disks, &as_host("nqn.any")).is_err());
     assert!(folder.path("snap-target.sock").exists() && folder.path("state").is_dir());

@@ -14,6 +14,7 @@ mod kept;
 mod killed;
 mod lives;
 mod log;
+mod mixed;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw.rs"]
 mod raw;
@@ -356,7 +357,9 @@ fn what_cannot_be_served_is_said() {
     let packed = folder.path("packed.xvol");
     pack(&packed, "u16", &tokens()[..8000]);
     let packed = packed.to_str().unwrap();
-    let cases: [(&[&str], &str); 8] = [
+    let volume_of_512 = format!("mixed:{packed}+mem:1MiB");
+    let no_whole_blocks = format!("mixed:mem:1MiB+file:{}", plain.display());
+    let cases: [(&[&str], &str); 12] = [
         (
             &[packed, packed, "--listen", "127.0.0.1:0"],
             "serve it once",
@@ -380,6 +383,19 @@ fn what_cannot_be_served_is_said() {
             &["null:1MiB", "null:100"],
             "snap-target: null:100: it presents no block of 4096 bytes, so there is nothing to serve; leave this STORE out\n",
         ),
+        (
+            &[&volume_of_512, "--lba", "512"],
+            "is a volume of blocks of 4096 bytes, and the mixed namespace has blocks of 512: all parts have the same; give it a block size of 4096 (--lba, lba = in the configuration)\n",
+        ),
+        (
+            &[&no_whole_blocks],
+            "plain.bin has 100000 bytes, which is no whole number of blocks of 4096, and a part of a mixed namespace must be: make it 98304 or 102400 bytes long (truncate --size)\n",
+        ),
+        (
+            &["mixed:mem:1MiB"],
+            "a mixed namespace has 2 to 16 parts: mixed:PART+PART; a + in a path is written ++",
+        ),
+        (&["mixed:mem:1MiB+no-such-file.xvol"], "No such file"),
     ];
     for (arguments, expected) in cases {
         let output = Command::new(env!("CARGO_BIN_EXE_snap-target"))

@@ -1,5 +1,6 @@
 //! `snapctl namespace attach`.
 
+use admin_proto::mixed_parts;
 use admin_proto::v1;
 use admin_proto::v1::source::Kind;
 use admin_proto::v1::{ErrorDetail, NamespaceState, ObjectKind, Reason, WriteProtection};
@@ -17,7 +18,9 @@ use crate::text;
 
 const ATTACH_HELP: &str = "\
 Paths are those of the daemon's machine. A bare path is a volume made by `xio pack`, served decoded and read-only; file:PATH is a file or block device,
-byte for byte; mem:SIZE is memory that ends with the daemon; null:SIZE reads zeros. Unless hosts are named, all that may connect to the subsystem see it.
+byte for byte; mem:SIZE is memory that ends with the daemon; null:SIZE reads zeros. mixed:PART+PART is one disk of 2 to 16 of these, one behind another:
+writes to a volume's blocks are refused, those to others are taken (a + in a path is written ++). Unless hosts are named, all that may connect to the
+subsystem see it.
 With --ensure, a namespace of the subsystem with this source is what is asked for, whatever its number where --nsid does not say it.
 
 Examples:
@@ -26,6 +29,8 @@ Examples:
       --lba 512 --nsid 7
   snapctl namespace attach nqn.2026-11.org.example:data mem:512MiB \\
       --host nqn.2026-11.org.example:trainer1
+  snapctl namespace attach nqn.2026-11.org.example:data \\
+      mixed:/srv/tokens.xio+file:/srv/scratch.raw
   snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio \\
       --nsid 1 --ensure";
 
@@ -37,7 +42,7 @@ pub struct Attach {
     #[arg(value_name = "SUBSYSTEM")]
     pub subsystem_nqn: String,
 
-    /// A volume's path, file:PATH, mem:SIZE or null:SIZE
+    /// A volume's path, file:PATH, mem:SIZE, null:SIZE or mixed:PART+PART
     pub source: String,
 
     /// Its number; otherwise the lowest free one
@@ -187,16 +192,29 @@ fn size_of(source: &str) -> Option<(&str, u64)> {
     Some((kind, bytes))
 }
 
-/// Whether the namespace has this source, as it was written, by its size, or by its path.
+/// Whether the namespace has this source: of a mixed one, part by part.
 fn is_source(namespace: &v1::Namespace, source: &str) -> bool {
-    let (path, kind) = match source.strip_prefix("file:") {
+    let Some(parts) = mixed_parts(source) else {
+        let (text, path) = (&namespace.source_text, &namespace.path);
+        return is_plain_source(text, path, namespace.kind(), source);
+    };
+    let is_part = |(part, source): (&v1::NamespacePart, &String)| {
+        is_plain_source(&part.source_text, &part.path, part.kind(), source)
+    };
+    let is_each = namespace.parts.iter().zip(&parts).all(is_part);
+    namespace.source_text == source || parts.len() == namespace.parts.len() && is_each
+}
+
+/// Whether what is served is this source, as it was written, by its size, or by its path.
+fn is_plain_source(text: &str, path: &str, kind: v1::NamespaceKind, source: &str) -> bool {
+    let (asked_path, asked_kind) = match source.strip_prefix("file:") {
         Some(path) => (path, v1::NamespaceKind::Raw),
         None => (source, v1::NamespaceKind::View),
     };
-    let is_path = !namespace.path.is_empty() && namespace.path == path;
+    let is_path = !path.is_empty() && path == asked_path;
     let size = size_of(source);
-    let is_size = size.is_some() && size == size_of(&namespace.source_text);
-    namespace.source_text == source || is_size || (is_path && namespace.kind() == kind)
+    let is_size = size.is_some() && size == size_of(text);
+    text == source || is_size || (is_path && kind == asked_kind)
 }
 
 /// What was said of it, held against what it is.
@@ -263,5 +281,42 @@ mod tests {
         ] {
             assert_eq!(is_source(namespace, source), is, "{source}");
         }
+    }
+
+    #[test]
+    fn a_mixed_source_is_known_by_its_parts() {
+        let part = |source: &str, path: &str, kind: v1::NamespaceKind| v1::NamespacePart {
+            source_text: source.to_owned(),
+            path: path.to_owned(),
+            kind: kind.into(),
+            ..v1::NamespacePart::default()
+        };
+        let mixed = v1::Namespace {
+            source_text: "mixed:/srv/a++b.xio+mem:1GiB".to_owned(),
+            kind: v1::NamespaceKind::Mixed.into(),
+            parts: vec![
+                part("/srv/a+b.xio", "/srv/a+b.xio", v1::NamespaceKind::View),
+                part("mem:1GiB", "", v1::NamespaceKind::Raw),
+            ],
+            ..v1::Namespace::default()
+        };
+        for (source, is) in [
+            ("mixed:/srv/a++b.xio+mem:1GiB", true),
+            ("mixed:/srv/a++b.xio+mem:1024MiB", true),
+            ("mixed:/srv/a++b.xio+mem:1GB", false),
+            ("mixed:/srv/a++b.xio", false),
+            ("mixed:/srv/a++b.xio+mem:1GiB+mem:1GiB", false),
+            ("mixed:mem:1GiB+/srv/a++b.xio", false),
+            ("mixed:/srv/a+b.xio+mem:1GiB", false),
+            ("/srv/a+b.xio", false),
+        ] {
+            assert_eq!(is_source(&mixed, source), is, "{source}");
+        }
+        let unknown = v1::Namespace {
+            parts: Vec::new(),
+            ..mixed
+        };
+        assert!(is_source(&unknown, "mixed:/srv/a++b.xio+mem:1GiB"));
+        assert!(!is_source(&unknown, "mixed:/srv/a++b.xio+mem:1024MiB"));
     }
 }

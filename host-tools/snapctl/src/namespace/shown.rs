@@ -1,6 +1,6 @@
 //! `snapctl namespace list` and `show`.
 
-use admin_proto::v1;
+use admin_proto::v1::{self, WriteProtection};
 use clap::Args;
 use printout::size::{Size, grouped, rounded};
 use printout::text_table::{Align, TextTable};
@@ -96,7 +96,7 @@ pub async fn show(which: Which, context: &Context) -> Result<(), Failure> {
         .await?;
     context.show(&answer, |answer| {
         let namespace = answer.namespace.clone().unwrap_or_default();
-        describe(&namespace) + &users(&answer.hosts)
+        describe(&namespace) + &parts(&namespace) + &users(&answer.hosts)
     })
 }
 
@@ -133,6 +133,33 @@ fn users(hosts: &[v1::NamespaceHost]) -> String {
     format!("\n{}", table.render())
 }
 
+/// A table of the parts of a mixed namespace; nothing of any other.
+fn parts(namespace: &v1::Namespace) -> String {
+    if namespace.parts.is_empty() {
+        return String::new();
+    }
+    let mut table = TextTable::new(&[
+        ("blocks", Align::Left),
+        ("kind", Align::Left),
+        ("size", Align::Right),
+        ("writes", Align::Left),
+        ("source", Align::Left),
+    ]);
+    for part in &namespace.parts {
+        let last = (part.first_lba + part.block_count).saturating_sub(1);
+        let bytes = part.block_count.saturating_mul(namespace.lba_bytes.into());
+        let writes = if part.read_only { "no" } else { "yes" };
+        table.row([
+            format!("{} to {}", grouped(part.first_lba), grouped(last)),
+            kind(part.kind),
+            rounded(bytes),
+            writes.to_owned(),
+            part.source_text.clone(),
+        ]);
+    }
+    format!("\n{}", table.render())
+}
+
 fn describe(namespace: &v1::Namespace) -> String {
     let mut lines = vec![
         ("subsystem", namespace.subsystem_nqn.clone()),
@@ -151,7 +178,7 @@ fn describe(namespace: &v1::Namespace) -> String {
                 Size(namespace.lba_bytes.into())
             ),
         ),
-        ("writes", writes(namespace.write_protection)),
+        ("writes", writes_in_full(namespace)),
         ("seen by", text::seen_by(namespace.visible_to.as_ref())),
         ("controllers", namespace.controllers.to_string()),
         ("state", state(namespace.state)),
@@ -183,6 +210,7 @@ fn kind(number: i32) -> String {
     match v1::NamespaceKind::try_from(number) {
         Ok(v1::NamespaceKind::Raw) => "raw".to_owned(),
         Ok(v1::NamespaceKind::View) => "view".to_owned(),
+        Ok(v1::NamespaceKind::Mixed) => "mixed".to_owned(),
         Ok(v1::NamespaceKind::Unspecified) => "-".to_owned(),
         Err(_) => number.to_string(),
     }
@@ -205,6 +233,16 @@ fn state(number: i32) -> String {
         Ok(v1::NamespaceState::Degraded) => "degraded".to_owned(),
         Ok(v1::NamespaceState::Unspecified) => "-".to_owned(),
         Err(_) => number.to_string(),
+    }
+}
+
+/// Whether hosts may write, and to what.
+fn writes_in_full(namespace: &v1::Namespace) -> String {
+    let written = writes(namespace.write_protection);
+    let is_everywhere = namespace.parts.iter().all(|part| !part.read_only);
+    match namespace.write_protection() {
+        WriteProtection::None if !is_everywhere => format!("{written}, to some parts"),
+        _ => written,
     }
 }
 

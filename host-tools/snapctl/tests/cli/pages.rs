@@ -12,8 +12,8 @@ fn a_list_in_pages_is_the_list_in_one() {
     let fake = Fake::start();
     for (list, rows) in [
         (&["subsystem", "list"][..], 2),
-        (&["namespace", "list"], 4),
-        (&["namespace", "list", DATA], 2),
+        (&["namespace", "list"], 5),
+        (&["namespace", "list", DATA], 3),
         (&["host", "list"], 2),
         (&["listener", "list"], 2),
         (&["referral", "list"], 1),

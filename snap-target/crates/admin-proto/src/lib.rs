@@ -22,8 +22,10 @@ pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descrip
 pub use prost_types::Timestamp;
 
 mod error_detail;
+mod mixed;
 
 pub use error_detail::{code_of, detail_of, details};
+pub use mixed::{mixed_parts, mixed_text};
 
 /// What this code has of v1; `GetInfoResponse.revision`. It counts up with each addition.
 pub const REVISION: u32 = 1;

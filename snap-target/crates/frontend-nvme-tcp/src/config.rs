@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use namespace::limits::KEEP_PATIENCE;
-use namespace::{Backing, Namespace, NamespaceSet};
+use namespace::{Namespace, NamespaceSet};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind as bind_socket, listen,
     setsockopt, socket, sockopt,
@@ -201,7 +201,7 @@ pub(crate) fn info(namespace: &Namespace, visibility: &Visibility) -> NamespaceI
         write_protected: namespace.write_protected,
         protection: namespace.access.protection(),
         keeps_reservations: namespace.keeper.is_durable(),
-        volatile_cache: matches!(namespace.backing, Backing::Raw(_)) && !namespace.write_protected,
+        volatile_cache: !namespace.write_protected,
         optimal_boundary_blocks: 0,
         optimal_blocks: blocks(namespace.optimal_read_bytes),
         deallocated_reads_zeros: namespace.reads_zeros_after_discard(),

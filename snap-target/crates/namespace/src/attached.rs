@@ -10,11 +10,17 @@ use telemetry::{NamespaceRow, ReactorTelemetry};
 use volume::StreamIndex;
 
 use crate::chain_rows::ChainRows;
-use crate::{Backing, Namespace, NamespaceError};
+use crate::{Backing, Namespace, NamespaceError, NamespaceKey};
 
 /// A namespace and this reactor's handles to its stores, by source.
 pub(crate) struct Attached {
     pub(crate) shared: Arc<Namespace>,
+    /// What requests name: the mixed namespace that it is a part of, or itself.
+    pub(crate) whole: NamespaceKey,
+    /// Its first block there.
+    pub(crate) first_lba: u64,
+    /// Of a mixed namespace: the places of its parts, in their order.
+    pub(crate) part_places: Vec<usize>,
     pub(crate) stores: Vec<Box<dyn Store>>,
     /// Where it is counted.
     pub(crate) row: Arc<NamespaceRow>,
@@ -36,17 +42,22 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Opens a handle to every store of a namespace.
+    /// Opens a handle to every store of a namespace, or of a part of one, from its block `first_lba` on. It is counted with the whole.
     pub(crate) fn new(
         namespace: &Arc<Namespace>,
+        whole: &Namespace,
+        first_lba: u64,
         ring: &Ring,
         telemetry: &ReactorTelemetry,
     ) -> Result<Self, StoreError> {
         let stores = namespace.stores();
-        let row = telemetry.namespace(namespace.identity.uuid, &namespace.name);
+        let row = telemetry.namespace(whole.identity.uuid, &whole.name);
         let polled_when_idle = |store: &SharedStore| store.limits().polled_when_idle;
         Ok(Self {
             shared: namespace.clone(),
+            whole: whole.key,
+            first_lba,
+            part_places: Vec::new(),
             chains: chains(namespace, &row),
             row,
             polled_when_idle: stores.iter().any(polled_when_idle),
@@ -179,7 +190,7 @@ impl Parked {
 
 fn chains(namespace: &Namespace, row: &NamespaceRow) -> Vec<Arc<ChainRows>> {
     match &namespace.backing {
-        Backing::Raw(_) => Vec::new(),
+        Backing::Raw(_) | Backing::Mixed(_) => Vec::new(),
         Backing::View { volume, .. } => {
             let streams = volume.streams().iter();
             streams

@@ -14,8 +14,8 @@ pub(crate) struct Attachments {
 }
 
 impl Attachments {
-    /// Adds a namespace that is not there yet.
-    pub(crate) fn add(&mut self, attached: Attached) {
+    /// Adds a namespace that is not there yet; its place.
+    pub(crate) fn add(&mut self, attached: Attached) -> usize {
         let key = attached.shared.key;
         let index = match self.places.iter().position(Option::is_none) {
             Some(free) => free,
@@ -27,6 +27,7 @@ impl Attachments {
         self.places[index] = Some(attached);
         let at = self.by_key.partition_point(|(other, _)| *other < key);
         self.by_key.insert(at, (key, index));
+        index
     }
 
     /// Takes a namespace out. Nothing may name its place any more.
@@ -40,6 +41,12 @@ impl Attachments {
     pub(crate) fn find(&self, key: NamespaceKey) -> Option<usize> {
         let at = self.by_key.binary_search_by_key(&key, |(key, _)| *key);
         at.ok().map(|at| self.by_key[at].1)
+    }
+
+    /// Whether anything is there of a namespace, itself or a part.
+    pub(crate) fn has_of(&self, key: NamespaceKey) -> bool {
+        let mut all = self.places.iter().flatten();
+        all.any(|attached| attached.whole == key)
     }
 
     /// Places there are, some of them free.

@@ -1,60 +1,33 @@
 //! One reactor's way to its namespaces: requests in, answers out.
 
 mod changes;
+mod config;
 mod ending;
+mod mixed;
 mod request;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reactor::Ring;
-use reactor::buf::{IoBuf, PoolConfig};
-use store::{Completion, StoreError};
+use reactor::buf::IoBuf;
+use store::Completion;
 use telemetry::{NamespaceCounters, ReactorTelemetry};
 use volume::ReadOp;
 
 use crate::attached::{Parked, WaitsFor, whole};
 use crate::attachments::Attachments;
 use crate::compound::{self, Compound, Saves};
-use crate::frames::{Answer, FrameConfig, Frames, Peer};
-use crate::limits::{KEEP_PATIENCE, REQUESTS_MAX};
+use crate::frames::{Answer, Frames, Peer};
+use crate::limits::REQUESTS_MAX;
 use crate::parts::Parts;
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
 use crate::{AccessGate, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
+pub use config::{EngineConfig, EngineError};
 use request::parts_of;
 pub(crate) use request::{Entry, Request, Step, Work, token_of};
-
-/// Memory of one engine.
-#[derive(Clone, Debug)]
-pub struct EngineConfig {
-    /// Buffers that answers travel in, buffers for what hosts send, and staging for what stores deliver. Three pools of this shape: a request
-    /// that holds an answer buffer waits for staging only, and staging is always given back, so no two requests wait for each other; and a
-    /// host that does not send what it announced holds nothing that reads need.
-    pub pool: PoolConfig,
-    /// Budget of the frame cache and the table cache.
-    pub cache_bytes: usize,
-    /// How frames are decoded and shared.
-    pub frames: FrameConfig,
-    /// How long a record that must survive restarts may take to reach stable storage before the request that wants it fails.
-    pub keep_patience: Duration,
-    /// Where it counts what it does; none: in a place of its own.
-    pub telemetry: Option<Arc<ReactorTelemetry>>,
-}
-
-impl Default for EngineConfig {
-    fn default() -> Self {
-        Self {
-            pool: PoolConfig::default(),
-            cache_bytes: 64 << 20,
-            frames: FrameConfig::default(),
-            keep_patience: KEEP_PATIENCE,
-            telemetry: None,
-        }
-    }
-}
 
 /// See the crate's documentation.
 pub struct Engine {
@@ -216,6 +189,8 @@ impl Engine {
                 result: Err(error),
             });
         }
+        let (index, io) = self.routed(index, io);
+        let namespace = self.attached[index].shared.clone();
         if let (
             Io::Read {
                 lba,
@@ -247,15 +222,16 @@ impl Engine {
         }
         let slot = self.take_slot(index, token);
         self.requests[slot].is_write = matches!(io, Io::Write { .. });
+        let delivers = matches!(io, Io::Read { .. } | Io::ReadDurable { .. });
         let steps = compound::steps(&namespace, io);
         self.requests[slot].work = match (&namespace.backing, steps) {
-            (_, Ok(steps)) => Work::Compound(Box::new(Compound::new(steps))),
+            (_, Ok(steps)) => Work::Compound(Box::new(Compound::new(steps, delivers))),
             (Backing::Raw(_), Err(io)) => raw_work(&namespace, io),
             (Backing::View { volume, .. }, Err(Io::Read { lba, blocks, into })) => {
                 Work::View(ViewRead::new(&namespace, volume, lba, blocks, into))
             }
-            // `check` refused writes to views.
-            (Backing::View { .. }, _) => Work::Free,
+            // `check` refused writes to views; `steps` took what several parts have.
+            (Backing::View { .. } | Backing::Mixed(_), _) => Work::Free,
         };
         self.advance(slot);
         if !self.parts.wanted.is_empty() {
@@ -487,6 +463,8 @@ impl Engine {
         let attached = &mut self.attached[request.attached];
         attached.answer_bytes -= answer_bytes;
         attached.requests -= 1;
+        let (first_lba, lba_bytes) = (attached.first_lba, attached.shared.lba_bytes);
+        let result = result.map_err(|error| error.behind(first_lba, lba_bytes));
         if let Some(parent) = request.parent.take() {
             self.free.push(slot);
             return self.part_ended(parent, result);
@@ -590,21 +568,4 @@ fn marked(namespace: &Namespace, io: &Io) -> Option<NamespaceError> {
     let lba = namespace.marks.first_of(*lba, u64::from(*blocks))?;
     let nsid = namespace.nsid;
     Some(NamespaceError::Uncorrectable { nsid, lba })
-}
-
-/// Why an engine could not be made.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// A store gave no handle.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A key that the engine has: it names one namespace, and a detach would leave the other.
-    #[error("namespace {key} is attached already")]
-    Twice {
-        /// Which.
-        key: NamespaceKey,
-    },
-    /// No memory for the pools.
-    #[error(transparent)]
-    Reactor(#[from] reactor::ReactorError),
 }

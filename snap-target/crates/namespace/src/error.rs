@@ -25,6 +25,16 @@ pub enum NamespaceError {
         /// What was written to.
         nsid: u32,
     },
+    /// A request that would change blocks of a mixed namespace which nobody may write. Nothing of it was done.
+    #[error(
+        "namespace {nsid}: block {lba} is in a part that nobody may write: a view, or a store opened for reading"
+    )]
+    ReadOnlyRange {
+        /// The namespace.
+        nsid: u32,
+        /// The first such block.
+        lba: u64,
+    },
     /// Beyond the last logical block. The parser refuses such commands; this is the second check.
     #[error("namespace {nsid}: blocks {lba} to {end} are beyond its {blocks} blocks")]
     OutOfRange {
@@ -91,6 +101,14 @@ pub enum NamespaceError {
         /// What went wrong with it.
         cause: Box<NamespaceError>,
     },
+    /// What went wrong in a part of a mixed namespace, and at which block of the whole.
+    #[error("at block {lba}: {cause}")]
+    AtBlock {
+        /// The first block concerned, or the first that was asked of the part.
+        lba: u64,
+        /// What went wrong; places in it count from the start of the part.
+        cause: Box<NamespaceError>,
+    },
     /// The volume reported damage, or something it cannot read.
     #[error("namespace {nsid}: {cause}")]
     Volume {
@@ -130,6 +148,7 @@ impl NamespaceError {
         match self {
             Self::Detached { .. } => Status::INVALID_NAMESPACE.dnr(),
             Self::WriteProtected { .. } => Status::NAMESPACE_WRITE_PROTECTED.dnr(),
+            Self::ReadOnlyRange { .. } => Status::WRITE_TO_READ_ONLY_RANGE.dnr(),
             Self::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.dnr(),
             Self::Length { .. } => Status::INVALID_FIELD.dnr(),
             Self::Cancelled { .. } => Status::ABORT_REQUESTED.dnr(),
@@ -138,6 +157,7 @@ impl NamespaceError {
             Self::MarksFull { .. } => Status::WRITE_FAULT.dnr(),
             Self::Unsaved { .. } => Status::WRITE_FAULT,
             Self::InPart { is_write, cause } => cause.status(*is_write),
+            Self::AtBlock { cause, .. } => cause.status(is_write),
             Self::Store { cause, .. } if cause.kind() == ErrorKind::Cancelled => {
                 Status::ABORT_REQUESTED.dnr()
             }
@@ -158,6 +178,7 @@ impl NamespaceError {
     /// The same for another namespace: two may present one frame.
     pub(crate) fn of(mut self, of: u32) -> Self {
         let (Self::WriteProtected { nsid }
+        | Self::ReadOnlyRange { nsid, .. }
         | Self::OutOfRange { nsid, .. }
         | Self::Cancelled { nsid }
         | Self::Length { nsid, .. }
@@ -182,7 +203,9 @@ impl NamespaceError {
             Self::Volume { cause, .. } => {
                 Some(cause.presented_byte()? / u64::from(lba_bytes.max(1)))
             }
-            Self::OutOfRange { lba, .. }
+            Self::ReadOnlyRange { lba, .. }
+            | Self::OutOfRange { lba, .. }
+            | Self::AtBlock { lba, .. }
             | Self::Miscompare { lba, .. }
             | Self::Uncorrectable { lba, .. } => Some(*lba),
             Self::InPart { cause, .. } => cause.first_lba(lba_bytes),
@@ -190,16 +213,45 @@ impl NamespaceError {
         }
     }
 
+    /// The same at this block of the namespace, where no block is known.
+    pub(crate) fn at_block(self, lba: u64, lba_bytes: u32) -> Self {
+        match self.first_lba(lba_bytes) {
+            Some(_) => self,
+            None => self.beside(lba),
+        }
+    }
+
+    /// The same of the whole: the blocks of the part that it is of begin at `first_lba`.
+    pub(crate) fn behind(self, first_lba: u64, lba_bytes: u32) -> Self {
+        match self.first_lba(lba_bytes).filter(|_| first_lba > 0) {
+            Some(lba) => self.beside(first_lba + lba),
+            None => self,
+        }
+    }
+
+    fn beside(self, lba: u64) -> Self {
+        let cause = Box::new(self);
+        Self::AtBlock { lba, cause }
+    }
+
+    /// What went wrong, without where.
+    fn cause(&self) -> &Self {
+        match self {
+            Self::InPart { cause, .. } | Self::AtBlock { cause, .. } => cause.cause(),
+            cause => cause,
+        }
+    }
+
     /// Whether a store could not be reached, and nothing was done.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Store { cause, .. } if cause.kind() == ErrorKind::Unreachable)
+        matches!(self.cause(), Self::Store { cause, .. } if cause.kind() == ErrorKind::Unreachable)
     }
 
     /// How long to wait before trying again, where the store knows.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
-        match self {
+        match self.cause() {
             Self::Store {
                 cause:
                     StoreError::Unreachable {
@@ -215,19 +267,14 @@ impl NamespaceError {
     /// Whether stored bytes are not what was written: a checksum, a decoder or the proven range says so.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        match self {
-            Self::Volume { cause, .. } => cause.kind() == volume::ErrorKind::Corrupt,
-            Self::InPart { cause, .. } => cause.is_damage(),
-            _ => false,
-        }
+        matches!(self.cause(), Self::Volume { cause, .. } if cause.kind() == volume::ErrorKind::Corrupt)
     }
 
     /// Whether stored bytes could not be read, or were not what was written.
     #[must_use]
     pub fn is_media(&self) -> bool {
-        match self {
+        match self.cause() {
             Self::Volume { .. } | Self::Short { .. } => true,
-            Self::InPart { cause, .. } => cause.is_media(),
             Self::Store { cause, .. } => {
                 !matches!(cause.kind(), ErrorKind::Unreachable | ErrorKind::NoSpace)
             }

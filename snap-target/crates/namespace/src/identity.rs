@@ -27,6 +27,17 @@ impl Identity {
         uuid[8] = uuid[8] & 0x3F | 0x80;
         Self { uuid }
     }
+
+    /// Of a mixed namespace, from what its parts are and the blocks at which they begin: what lies elsewhere is another disk. The last part may grow.
+    #[must_use]
+    pub fn of_parts(parts: impl Iterator<Item = (Identity, u64)>) -> Self {
+        let mut what = Vec::new();
+        for (part, first_lba) in parts {
+            what.extend_from_slice(&part.uuid);
+            what.extend_from_slice(&first_lba.to_le_bytes());
+        }
+        Self::of_raw("mixed", &what)
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Namespaces: what the host sees, read and written through stores.
 //!
 //! **What it is.** A [`Namespace`] is the immutable description that every reactor shares: its size, identity, protection, and what
-//! stands behind it (a raw store, or a view of a volume). An [`Engine`] is one reactor's way to it: it owns handles to the stores, the
+//! stands behind it (a raw store, a view of a volume, or several of both). An [`Engine`] is one reactor's way to it: it owns handles to the stores, the
 //! staging pools, a cache, and the requests in flight. Engines share frames: each has one of them as its home, and is fetched and decoded
 //! once however many requests want it ([`Engine::meet`]); what takes long is decoded by [`FrameWorkers`].
 //!
@@ -35,6 +35,7 @@ mod marks;
     reason = "hands a reactor's memory to the volume as slices and segments; each block says why"
 )]
 mod memory;
+mod mixed;
 mod parts;
 mod provenance;
 mod raw;
@@ -52,6 +53,7 @@ pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
 pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};
 pub use marks::Marks;
+pub use mixed::{MixError, Mixed, MixedPart};
 pub use provenance::Provenance;
 pub use request::{Done, Io, Source};
 pub use shared::{Backing, Namespace, NamespaceKey, NamespaceSet};

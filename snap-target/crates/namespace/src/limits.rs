@@ -36,6 +36,8 @@ pub const KEEP_PATIENCE: Duration = Duration::from_secs(8);
 pub(crate) const SAVES_MAX: usize = 64;
 /// What Verify and Compare read at a time.
 pub(crate) const CHECKED_BYTES: u32 = 128 << 10;
+/// Parts of a mixed namespace: each reactor has handles to the stores of all of them.
+pub const MIXED_PARTS_MAX: usize = 16;
 /// Threads that decode.
 pub const WORKERS_MAX: usize = 8;
 

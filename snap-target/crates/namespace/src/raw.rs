@@ -44,7 +44,11 @@ pub(crate) fn check(namespace: &Namespace, io: &Io) -> Result<(), NamespaceError
         _ => {}
     }
     io.range(namespace.lba_bytes)
-        .map_or(Ok(()), |(lba, blocks)| inside(namespace, lba, blocks))
+        .map_or(Ok(()), |(lba, blocks)| inside(namespace, lba, blocks))?;
+    match namespace.first_protected(io) {
+        Some(lba) => Err(NamespaceError::ReadOnlyRange { nsid, lba }),
+        None => Ok(()),
+    }
 }
 
 /// Whether these blocks are there.

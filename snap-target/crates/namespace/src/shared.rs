@@ -9,8 +9,8 @@ use volume::Volume;
 use volume::format::Stream;
 
 use crate::{
-    AccessGate, Damage, Forgetful, Identity, KeepError, Keeper, Marks, TakeUpError, WriteFence,
-    WriteGate,
+    AccessGate, Damage, Forgetful, Identity, KeepError, Keeper, Marks, Mixed, TakeUpError,
+    WriteFence, WriteGate,
 };
 
 /// Names a namespace in this process. NSIDs repeat between subsystems, and after a detach; keys never do.
@@ -56,6 +56,8 @@ pub enum Backing {
         /// The stores of its sources, by [`volume::SourceId`].
         stores: Vec<SharedStore>,
     },
+    /// Several of both, one behind another.
+    Mixed(Mixed),
 }
 
 /// A namespace as the host sees it.
@@ -73,7 +75,7 @@ pub struct Namespace {
     pub lba_bytes: u32,
     /// Size in logical blocks.
     pub blocks: u64,
-    /// Writes are refused with Namespace Is Write Protected.
+    /// Writes are refused with Namespace Is Write Protected, whichever blocks they are of.
     pub write_protected: bool,
     /// The unit in which reads cost least (a frame, a granule), in bytes: NPRG, NOWS.
     pub optimal_read_bytes: u32,
@@ -158,7 +160,7 @@ impl Namespace {
         if self.blocks > old.blocks {
             self.marks.cut(old.blocks, &*self.keeper);
         }
-        self
+        self.with_its_parts()
     }
 
     /// Takes over the marks that its keeper has of an earlier life; to be called before it is attached. It may block.
@@ -192,6 +194,7 @@ impl Namespace {
         match &self.backing {
             Backing::Raw(store) => store.limits().discard_zeroes,
             Backing::View { .. } => false,
+            Backing::Mixed(mixed) => mixed.writable().all(Self::reads_zeros_after_discard),
         }
     }
 
@@ -201,6 +204,7 @@ impl Namespace {
         match &self.backing {
             Backing::Raw(store) => store.limits().atomic_write_bytes,
             Backing::View { .. } => 1,
+            Backing::Mixed(mixed) => mixed.atomic_write_bytes(self.lba_bytes),
         }
     }
 
@@ -209,14 +213,19 @@ impl Namespace {
         match &self.backing {
             Backing::Raw(store) => store.limits().range_bytes_max,
             Backing::View { .. } => RANGE_BYTES_MIN,
+            Backing::Mixed(mixed) => {
+                let all = mixed.writable().map(Self::range_bytes_max);
+                all.min().unwrap_or(RANGE_BYTES_MIN)
+            }
         }
     }
 
-    /// The stores behind it, by source.
+    /// The stores behind it, by source; those of a mixed one are its parts'.
     pub(crate) fn stores(&self) -> &[SharedStore] {
         match &self.backing {
             Backing::Raw(store) => std::slice::from_ref(store),
             Backing::View { stores, .. } => stores,
+            Backing::Mixed(_) => &[],
         }
     }
 }

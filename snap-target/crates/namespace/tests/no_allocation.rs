@@ -18,7 +18,8 @@ mod crew;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use namespace::{Done, EngineConfig, FrameConfig, FrameWorkers, Namespace};
+use namespace::{Done, EngineConfig, FrameConfig, FrameWorkers, Identity, Namespace};
+use store::{OpenOptions, SharedStore, StoreSpec};
 
 use crew::Crew;
 use support::Packed;
@@ -68,9 +69,14 @@ fn round(crew: &mut Crew, done: &mut Vec<Done>) {
     }
 }
 
-fn allocations_of_a_warm_round(name: &str, chain: &str, config: &EngineConfig) -> u64 {
+fn allocations_of_a_warm_round(
+    name: &str,
+    chain: &str,
+    config: &EngineConfig,
+    served: fn(Namespace) -> Namespace,
+) -> u64 {
     let packed = Packed::new(name, chain);
-    let namespace = Namespace::of_view(1, packed.volume(), vec![packed.store()]);
+    let namespace = served(Namespace::of_view(1, packed.volume(), vec![packed.store()]));
     let mut crew = Crew::new(2, namespace, config);
     let mut done = Vec::new();
     for _ in 0..3 {
@@ -79,6 +85,14 @@ fn allocations_of_a_warm_round(name: &str, chain: &str, config: &EngineConfig) -
     let before = ALLOCATIONS.get();
     round(&mut crew, &mut done);
     ALLOCATIONS.get() - before
+}
+
+/// The first part of a mixed namespace, which the reads stay in.
+fn before_memory(view: Namespace) -> Namespace {
+    let spec = StoreSpec::Mem { bytes: 1 << 20 };
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    let memory = Namespace::of_store(1, store, Identity::of_raw("test", b"memory"), 4096);
+    Namespace::mixed(1, "mix".into(), vec![view, memory]).unwrap()
 }
 
 #[test]
@@ -97,14 +111,20 @@ fn shared_frames_are_read_without_an_allocation() {
         },
         ..here.clone()
     };
-    for (name, chain, config) in [
-        ("none-here", "lz4", &here),
-        ("none-by-worker", "zstd:1", &by_worker),
+    for (name, chain, config, served) in [
+        (
+            "none-here",
+            "lz4",
+            &here,
+            (|view| view) as fn(Namespace) -> Namespace,
+        ),
+        ("none-by-worker", "zstd:1", &by_worker, |view| view),
+        ("none-in-a-part", "lz4", &here, before_memory),
     ] {
         assert_eq!(
-            allocations_of_a_warm_round(name, chain, config),
+            allocations_of_a_warm_round(name, chain, config, served),
             0,
-            "{chain}"
+            "{name}"
         );
     }
 }

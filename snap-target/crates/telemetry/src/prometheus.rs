@@ -39,7 +39,7 @@ pub struct Attached {
     pub uuid: String,
     /// As it was given.
     pub source: String,
-    /// "raw" or "view".
+    /// "raw", "view" or "mixed".
     pub kind: &'static str,
 }
 

@@ -56,6 +56,44 @@ fn a_file_that_is_longer_than_what_is_served_is_cut_by_force_alone() {
     assert_eq!(length(&disk), 16384);
 }
 
+/// What lies behind another part than the last would move.
+#[test]
+fn of_a_mixed_namespace_the_last_part_alone_gets_another_size() {
+    let rig = Rig::new();
+    let [first, last] = ["first.raw", "last.raw"].map(|name| rig.folder.path().join(name));
+    for disk in [&first, &last] {
+        std::fs::write(disk, vec![7; 8192]).unwrap();
+    }
+    let mut manager = rig.manager().unwrap();
+    let source = format!("mixed:file:{}+file:{}", first.display(), last.display());
+    assert_eq!(manager.attach(new(&source)), Ok(2));
+    rig.fake.take();
+    let mut resize = |size, force| manager.resize(&nqn("nqn.a"), 2, size, force);
+    assert_eq!(resize(NewSize::Bytes(24576), false), Ok((16384, None)));
+    assert_eq!(rig.fake.take(), ["replace nqn.a 2 24576"]);
+    assert_eq!((length(&first), length(&last)), (8192, 16384));
+    let refused = resize(NewSize::Bytes(12288), false).unwrap_err();
+    assert_eq!(refused.reason, Reason::Shrinks, "{refused}");
+    assert_eq!(resize(NewSize::Bytes(12288), true), Ok((24576, None)));
+    assert_eq!(rig.fake.take(), ["replace nqn.a 2 12288"]);
+    assert_eq!((length(&first), length(&last)), (8192, 4096));
+    // Nothing is left for it.
+    let refused = resize(NewSize::Bytes(8192), true).unwrap_err();
+    assert_eq!(refused.reason, Reason::Size, "{refused}");
+    // By itself.
+    lengthen(&last, 8192);
+    assert_eq!(resize(NewSize::Rescan, false), Ok((12288, None)));
+    assert_eq!(rig.fake.take(), ["replace nqn.a 2 16384"]);
+    // Another part stays as it is served.
+    lengthen(&first, 12288);
+    assert_eq!(resize(NewSize::Rescan, false), Ok((16384, None)));
+    assert_eq!(rig.fake.take(), Vec::<String>::new());
+    lengthen(&last, 8292);
+    let refused = resize(NewSize::Rescan, false).unwrap_err().to_string();
+    let why = "last.raw has 8292 bytes, which is no whole number of blocks of 4096";
+    assert!(refused.contains(why), "{refused}");
+}
+
 #[test]
 fn a_change_that_cannot_be_kept_cuts_nothing() {
     let rig = Rig::new();

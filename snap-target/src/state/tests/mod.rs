@@ -39,4 +39,7 @@ serial = "S1"
 volume = "b.xio"
 hosts = ["nqn.host"]
 read-only = true
+[[subsystem.namespace]]
+store = "mixed:b++c.xio+file:d.raw+mem:1MiB+null:1GiB"
+lba = 512
 "#;

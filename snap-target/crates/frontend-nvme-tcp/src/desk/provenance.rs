@@ -39,12 +39,13 @@ impl Desk {
     }
 }
 
-/// One line for a view; nothing is known of a raw store.
+/// One line for each view; nothing is known of a raw store.
 fn log(host: &Nqn, namespace: &Namespace) {
-    if let Some(from) = namespace.provenance() {
+    for from in namespace.provenance() {
         tracing::info!(
             host = host.as_str(),
             nsid = namespace.nsid,
+            first_lba = from.first_lba,
             view = from.view,
             volume = from.volume_uuid,
             lossy = from.lossy,

@@ -222,6 +222,11 @@ impl IoQueue {
                 self.compared(compare, first);
                 self.failed(write, &error, second);
             }
+            // Nothing of either was done, and it is for what the write is about.
+            Err(error @ NamespaceError::ReadOnlyRange { .. }) => {
+                self.failed(write, &error, second);
+                self.fail(compare, Status::FUSED_FAILED, None);
+            }
             Err(error) => {
                 self.failed(compare, &error, first);
                 self.fail(write, Status::FUSED_FAILED, None);

@@ -36,6 +36,7 @@ impl Steps for WriteOver {
         }
         match self.data.take() {
             Some(data) if !self.is_written => Next::Part(Part::Write {
+                key: namespace.key,
                 lba: self.lba,
                 data,
                 durable: self.durable,

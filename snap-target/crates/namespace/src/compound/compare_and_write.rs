@@ -66,6 +66,7 @@ impl Steps for CompareAndWrite {
                 }
                 self.stage = Stage::Clear;
                 Next::Part(Part::Write {
+                    key: namespace.key,
                     lba: self.lba,
                     data: self.data.take().unwrap_or_else(IoBuf::empty),
                     durable: self.durable,

@@ -40,6 +40,7 @@ impl Copy {
         let Some(source) = self.sources.next() else {
             self.stage = Stage::Written;
             return Next::Part(Part::Write {
+                key: namespace.key,
                 lba: self.lba,
                 data: std::mem::replace(&mut self.read, IoBuf::empty()),
                 durable: self.durable,

@@ -3,14 +3,14 @@
 use reactor::buf::IoBuf;
 use store::Op;
 
+use super::pieces::{Pieced, Pieces};
 use super::saves::{Begun, not_answered};
 use super::{Got, Next, Part, Steps};
-use crate::NamespaceError;
 use crate::attached::WaitsFor;
 use crate::engine::{Engine, Entry, Step, Work};
 use crate::raw::{Raw, inside};
-use crate::shared::Backing;
 use crate::view::ViewRead;
+use crate::{Backing, Namespace, NamespaceError};
 
 /// A request of several parts, as it stands between them.
 pub(crate) struct Compound {
@@ -23,6 +23,8 @@ pub(crate) struct Compound {
     failed: Option<NamespaceError>,
     /// A part, or a save, is under way.
     is_waiting: bool,
+    /// What it ends with is read for whoever asked, and counted as that.
+    delivers: bool,
     clearing: Clearing,
 }
 
@@ -40,13 +42,14 @@ enum Clearing {
 }
 
 impl Compound {
-    pub(crate) fn new(steps: Box<dyn Steps>) -> Self {
+    pub(crate) fn new(steps: Box<dyn Steps>, delivers: bool) -> Self {
         Self {
             steps,
             got: Got::Nothing,
             asked: None,
             failed: None,
             is_waiting: false,
+            delivers,
             clearing: Clearing::Not,
         }
     }
@@ -136,7 +139,13 @@ impl Engine {
                 compound.steps.next(&namespace, got)
             });
             let step = match asked {
-                Next::Done(result) => return Step::Done(result),
+                Next::Done(result) => {
+                    if let (true, Ok(Some(read))) = (compound.delivers, &result) {
+                        let row = &self.attached[self.requests[slot].attached].row;
+                        row.delivered_bytes.add(read.len() as u64);
+                    }
+                    return Step::Done(result);
+                }
                 Next::Memory(len) => {
                     let attached = &self.attached[self.requests[slot].attached];
                     if let Some(memory) = self.parts.alloc_answer(attached, len) {
@@ -227,12 +236,8 @@ impl Engine {
     /// Begins a part of the request in `parent`, as a request of its own whose answer goes there.
     fn begin_part(&mut self, parent: usize, part: Part) {
         let own = self.requests[parent].attached;
-        let own_key = self.attached[own].shared.key;
-        let key = match &part {
-            Part::Read { key, .. } | Part::Flush { key } => *key,
-            _ => own_key,
-        };
-        let found = if key == own_key {
+        let key = part.key();
+        let found = if key == self.attached[own].shared.key {
             Some(own)
         } else {
             let found = self.attached.find(key);
@@ -248,12 +253,22 @@ impl Engine {
             };
             return self.part_ended(parent, gone);
         };
-        let is_write = part.is_write();
-        let work = match self.part_work(index, part) {
-            Ok(Some(work)) => work,
+        let namespace = self.attached[index].shared.clone();
+        if let Err(error) = part.check(&namespace) {
+            return self.part_ended(parent, Err(error));
+        }
+        let (is_write, work) = match part.pieces(&namespace) {
+            Pieced::Whole(piece) if piece.key() != key => return self.begin_part(parent, piece),
+            Pieced::Whole(piece) => (piece.is_write(), piece.work(&namespace)),
+            Pieced::Several(pieces) => {
+                let steps = Box::new(Pieces::new(pieces, namespace.lba_bytes));
+                let compound = Work::Compound(Box::new(Compound::new(steps, false)));
+                (false, Some(compound))
+            }
+        };
+        let Some(work) = work else {
             // Nothing to flush.
-            Ok(None) => return self.part_ended(parent, Ok(None)),
-            Err(error) => return self.part_ended(parent, Err(error)),
+            return self.part_ended(parent, Ok(None));
         };
         let slot = self.take_slot(index, self.requests[parent].token);
         let entry = self.requests[parent].entry;
@@ -261,53 +276,74 @@ impl Engine {
         request.parent = Some(parent);
         request.is_write = is_write;
         request.work = work;
-        if entry == Entry::Excludes {
+        if matches!(entry, Entry::Excludes | Entry::Exempt) {
             request.entry = Entry::Exempt;
         }
         self.advance(slot);
     }
+}
 
-    /// What a part begins with; none where there is nothing to do.
-    fn part_work(&self, index: usize, part: Part) -> Result<Option<Work>, NamespaceError> {
-        let namespace = &self.attached[index].shared;
+impl Part {
+    /// Whether it can be: a read may be of blocks that are not there, or marked. What a request changes was checked when it was taken.
+    fn check(&self, namespace: &Namespace) -> Result<(), NamespaceError> {
+        let Self::Read { lba, blocks, .. } = self else {
+            return Ok(());
+        };
+        let blocks = u64::from(*blocks);
+        inside(namespace, *lba, blocks)?;
+        match namespace.marks.first_of(*lba, blocks) {
+            Some(lba) => Err(NamespaceError::Uncorrectable {
+                nsid: namespace.nsid,
+                lba,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// What it begins with, of one store or view; none where there is nothing to do.
+    fn work(self, namespace: &Namespace) -> Option<Work> {
         let lba_bytes = u64::from(namespace.lba_bytes);
-        let is_view = matches!(namespace.backing, Backing::View { .. });
-        let raw = |op, buf| Work::Raw(Raw::new(op, buf));
-        Ok(Some(match part {
-            Part::Flush { .. } if is_view => return Ok(None),
-            Part::Flush { .. } => raw(Op::Flush, None),
-            Part::Read {
-                lba, blocks, into, ..
-            } => {
-                inside(namespace, lba, u64::from(blocks))?;
-                if let Some(lba) = namespace.marks.first_of(lba, u64::from(blocks)) {
-                    let nsid = namespace.nsid;
-                    return Err(NamespaceError::Uncorrectable { nsid, lba });
-                }
-                match &namespace.backing {
-                    Backing::View { volume, .. } => Work::View(
-                        ViewRead::new(namespace, volume, lba, blocks, Some(into)).for_part(),
-                    ),
-                    Backing::Raw(_) => {
-                        let offset = lba * lba_bytes;
-                        raw(Op::Read { offset }, Some(into))
-                    }
-                }
+        let durable = false;
+        let (op, buf) = match (self, &namespace.backing) {
+            (
+                Self::Read {
+                    lba, blocks, into, ..
+                },
+                Backing::View { volume, .. },
+            ) => {
+                let read = ViewRead::new(namespace, volume, lba, blocks, Some(into));
+                return Some(Work::View(read.for_part()));
             }
-            // Write protection and bounds were checked when the request was taken.
-            Part::Write { lba, data, durable } => {
+            // Nothing was ever written to a view.
+            (_, Backing::View { .. }) => return None,
+            (Self::Read { lba, into, .. }, _) => {
                 let offset = lba * lba_bytes;
-                raw(Op::Write { offset, durable }, Some(data))
+                (Op::Read { offset }, Some(into))
             }
-            Part::Zero { offset, len } => raw(
-                Op::Zero {
+            (
+                Self::Write {
+                    lba, data, durable, ..
+                },
+                _,
+            ) => {
+                let offset = lba * lba_bytes;
+                (Op::Write { offset, durable }, Some(data))
+            }
+            (Self::Zero { lba, blocks, .. }, _) => {
+                let (offset, len) = (lba * lba_bytes, blocks * lba_bytes);
+                let zero = Op::Zero {
                     offset,
                     len,
-                    durable: false,
-                },
-                None,
-            ),
-            Part::Discard { offset, len } => raw(Op::Discard { offset, len }, None),
-        }))
+                    durable,
+                };
+                (zero, None)
+            }
+            (Self::Discard { lba, blocks, .. }, _) => {
+                let (offset, len) = (lba * lba_bytes, blocks * lba_bytes);
+                (Op::Discard { offset, len }, None)
+            }
+            (Self::Flush { .. }, _) => (Op::Flush, None),
+        };
+        Some(Work::Raw(Raw::new(op, buf)))
     }
 }

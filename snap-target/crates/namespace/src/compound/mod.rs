@@ -16,6 +16,7 @@ mod copy;
 mod drive;
 mod flush;
 mod mark;
+mod pieces;
 mod ranges;
 mod saves;
 mod verify;
@@ -25,7 +26,7 @@ use reactor::buf::IoBuf;
 pub(crate) use drive::Compound;
 pub(crate) use saves::Saves;
 
-use crate::{Io, Namespace, NamespaceError, NamespaceKey};
+use crate::{Backing, Io, Namespace, NamespaceError, NamespaceKey};
 
 /// A request of several parts, as a machine.
 pub(crate) trait Steps {
@@ -75,16 +76,25 @@ pub(crate) enum Part {
         blocks: u32,
         into: IoBuf,
     },
-    /// Of the request's namespace.
+    /// Of the request's namespace, or of a part of it; as the others below.
     Write {
+        key: NamespaceKey,
         lba: u64,
         data: IoBuf,
         durable: bool,
     },
-    /// Of the request's namespace, in bytes.
-    Zero { offset: u64, len: u64 },
-    /// Of the request's namespace, in bytes.
-    Discard { offset: u64, len: u64 },
+    /// At most [`Namespace::range_bytes_max`].
+    Zero {
+        key: NamespaceKey,
+        lba: u64,
+        blocks: u64,
+    },
+    /// As long.
+    Discard {
+        key: NamespaceKey,
+        lba: u64,
+        blocks: u64,
+    },
     /// Of any namespace.
     Flush { key: NamespaceKey },
 }
@@ -92,6 +102,28 @@ pub(crate) enum Part {
 impl Part {
     fn is_write(&self) -> bool {
         !matches!(self, Self::Read { .. } | Self::Flush { .. })
+    }
+
+    fn key(&self) -> NamespaceKey {
+        match self {
+            Self::Read { key, .. }
+            | Self::Write { key, .. }
+            | Self::Zero { key, .. }
+            | Self::Discard { key, .. }
+            | Self::Flush { key } => *key,
+        }
+    }
+
+    /// The blocks that it is about; none of a flush.
+    fn range(&self, lba_bytes: u32) -> Option<(u64, u64)> {
+        Some(match self {
+            Self::Read { lba, blocks, .. } => (*lba, u64::from(*blocks)),
+            Self::Write { lba, data, .. } => {
+                (*lba, data.len() as u64 / u64::from(lba_bytes.max(1)))
+            }
+            Self::Zero { lba, blocks, .. } | Self::Discard { lba, blocks, .. } => (*lba, *blocks),
+            Self::Flush { .. } => return None,
+        })
     }
 }
 
@@ -102,12 +134,19 @@ impl Part {
 )]
 pub(crate) fn steps(namespace: &Namespace, io: Io) -> Result<Box<dyn Steps>, Io> {
     let lba_bytes = u64::from(namespace.lba_bytes);
+    // What one part of it has alone went there.
+    let is_across = matches!(namespace.backing, Backing::Mixed(_));
     Ok(match io {
+        Io::Read { lba, blocks, into } if is_across => {
+            Box::new(pieces::ReadAcross::new(lba, blocks, into))
+        }
+        Io::Flush if is_across => Box::new(flush::FlushAll::new(namespace.key, Vec::new())),
         Io::Write { lba, data, durable }
-            if namespace
-                .marks
-                .first_of(lba, data.len() as u64 / lba_bytes.max(1))
-                .is_some() =>
+            if is_across
+                || namespace
+                    .marks
+                    .first_of(lba, data.len() as u64 / lba_bytes.max(1))
+                    .is_some() =>
         {
             Box::new(clear::WriteOver::new(lba, data, durable))
         }

@@ -5,7 +5,7 @@ use crate::Namespace;
 
 pub(super) struct Ranges {
     left: std::vec::IntoIter<(u64, u32)>,
-    /// Bytes of the range under way that are left: `start..end`.
+    /// Blocks of the range under way that are left: `start..end`.
     start: u64,
     end: u64,
     way: Way,
@@ -73,17 +73,17 @@ impl Steps for Ranges {
         if self.start == self.end
             && let Some((lba, blocks)) = self.left.next()
         {
-            let lba_bytes = u64::from(namespace.lba_bytes);
-            self.start = lba * lba_bytes;
-            self.end = self.start + u64::from(blocks) * lba_bytes;
+            self.start = lba;
+            self.end = lba + u64::from(blocks);
         }
         if self.start < self.end {
-            let offset = self.start;
-            let len = (self.end - offset).min(u64::from(namespace.range_bytes_max()));
-            self.start += len;
+            let (key, lba) = (namespace.key, self.start);
+            let blocks_max = (namespace.range_bytes_max() / namespace.lba_bytes).max(1);
+            let blocks = (self.end - lba).min(u64::from(blocks_max));
+            self.start += blocks;
             return Next::Part(match self.way {
-                Way::Zero => Part::Zero { offset, len },
-                Way::Discard => Part::Discard { offset, len },
+                Way::Zero => Part::Zero { key, lba, blocks },
+                Way::Discard => Part::Discard { key, lba, blocks },
             });
         }
         match std::mem::replace(&mut self.end_stage, End::Nothing) {

@@ -11,7 +11,7 @@ use crate::shared::Backing;
 use crate::{Namespace, NamespaceKey};
 
 impl Engine {
-    /// Takes a namespace in: opens a handle to each of its stores.
+    /// Takes a namespace in, with its parts: opens a handle to each of their stores.
     ///
     /// # Errors
     /// A store that gives no handle; a key that is here already. The engine is as before.
@@ -19,7 +19,21 @@ impl Engine {
         if self.attached.find(namespace.key).is_some() {
             return Err(EngineError::Twice { key: namespace.key });
         }
-        let attached = Attached::new(namespace, &self.ring, &self.parts.telemetry)?;
+        let open = |of: &Arc<Namespace>, first_lba| {
+            let telemetry = &self.parts.telemetry;
+            Attached::new(of, namespace, first_lba, &self.ring, telemetry)
+        };
+        let mut attached = open(namespace, 0)?;
+        if let Backing::Mixed(mixed) = &namespace.backing {
+            let parts = mixed.parts().iter();
+            let parts: Vec<Attached> = parts
+                .map(|part| open(&part.namespace, part.first_lba))
+                .collect::<Result<_, _>>()?;
+            attached.part_places = parts
+                .into_iter()
+                .map(|part| self.attached.add(part))
+                .collect();
+        }
         self.attached.add(attached);
         self.parts.share(self.attached.count() > 1);
         Ok(())
@@ -35,18 +49,16 @@ impl Engine {
     /// Whether none of this engine's requests is about the namespace.
     #[must_use]
     pub fn is_drained(&self, key: NamespaceKey) -> bool {
-        self.attached
-            .find(key)
-            .is_none_or(|index| self.attached[index].requests == 0)
+        self.places_of(key)
+            .all(|index| self.attached[index].requests == 0)
     }
 
     /// Asks to end the requests of a namespace early; each is answered all the same.
     pub fn cancel_all(&mut self, key: NamespaceKey) {
-        let Some(index) = self.attached.find(key) else {
-            return;
-        };
+        let places: Vec<usize> = self.places_of(key).collect();
         for slot in 0..self.requests.len() {
-            if self.requests[slot].attached == index && self.requests[slot].is_taken() {
+            let request = &self.requests[slot];
+            if places.contains(&request.attached) && request.is_taken() {
                 self.cancel_slot(slot);
             }
         }
@@ -55,21 +67,21 @@ impl Engine {
     /// Closes the handles of a namespace that every engine has retired and drained. When nothing is left of it, [`Engine::poll`] lets it go, and
     /// [`Engine::is_attached`] says so.
     pub fn detach(&mut self, key: NamespaceKey) {
-        let Some(index) = self.attached.find(key) else {
-            return;
-        };
-        let attached = &mut self.attached[index];
-        attached.retired = true;
-        attached.closing = true;
-        for store in &mut attached.stores {
-            store.close();
+        let places: Vec<usize> = self.places_of(key).collect();
+        for index in places {
+            let attached = &mut self.attached[index];
+            attached.retired = true;
+            attached.closing = true;
+            for store in &mut attached.stores {
+                store.close();
+            }
         }
     }
 
     /// Whether anything of a namespace is here.
     #[must_use]
     pub fn is_attached(&self, key: NamespaceKey) -> bool {
-        self.attached.find(key).is_some()
+        self.attached.has_of(key)
     }
 
     /// Lets go of namespaces whose handles have closed.

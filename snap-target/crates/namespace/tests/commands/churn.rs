@@ -177,9 +177,20 @@ impl Churn {
 
     /// A namespace more; or the next state of one that is served, as a resize makes it.
     fn add(&mut self) {
-        let inner = memory(BLOCKS);
         let watch = self.watch.clone();
-        let mut namespace = disk(1, SharedStore::new(Slow { inner, watch }));
+        let store = |blocks| {
+            let (inner, watch) = (memory(blocks), watch.clone());
+            SharedStore::new(Slow { inner, watch })
+        };
+        let mut namespace = if self.below(3) == 0 {
+            let parts = vec![
+                disk(1, store(BLOCKS / 4)),
+                disk(2, store(BLOCKS - BLOCKS / 4)),
+            ];
+            Namespace::mixed(1, "mix".into(), parts).unwrap()
+        } else {
+            disk(1, store(BLOCKS))
+        };
         let served: Vec<_> = self.served().collect();
         if !served.is_empty() && self.below(2) == 0 {
             let replaced = served[self.below(served.len())];

@@ -23,6 +23,7 @@ mod each;
 mod exclusive;
 mod fair;
 mod marks;
+mod mixed;
 mod model;
 mod stepped;
 mod threads;

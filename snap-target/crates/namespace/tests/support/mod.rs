@@ -30,10 +30,19 @@ impl Packed {
 
     /// With frames of another length.
     pub fn with_frames(name: &str, chain: &str, frame_bytes: u64) -> Packed {
+        Packed::with(name, chain, frame_bytes, 4096)
+    }
+
+    /// With blocks of another size.
+    pub fn with_blocks(name: &str, chain: &str, lba_bytes: u32) -> Packed {
+        Packed::with(name, chain, FRAME_BYTES_DEFAULT, lba_bytes)
+    }
+
+    fn with(name: &str, chain: &str, frame_bytes: u64, lba_bytes: u32) -> Packed {
         let path = Path::new(env!("CARGO_TARGET_TMPDIR"))
             .join(format!("{name}-{}.xio", std::process::id()));
         let options = Options {
-            lba_bytes: 4096,
+            lba_bytes,
             threads: 1,
             volume_uuid: None,
             writer: "test".into(),

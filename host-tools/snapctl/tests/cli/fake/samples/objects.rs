@@ -107,6 +107,46 @@ pub fn tokens() -> Namespace {
             stored_bytes: 402_653_184,
         }),
         damage: None,
+        parts: Vec::new(),
+    }
+}
+
+/// The tokens with room behind them.
+fn mixed() -> Namespace {
+    let tokens = tokens();
+    let (view_blocks, room_blocks) = (tokens.block_count, 1 << 20);
+    let view = NamespacePart {
+        first_lba: 0,
+        block_count: view_blocks,
+        source_text: tokens.source_text.clone(),
+        path: tokens.path.clone(),
+        kind: NamespaceKind::View.into(),
+        read_only: true,
+        view: tokens.view.clone(),
+    };
+    let room = NamespacePart {
+        first_lba: view_blocks,
+        block_count: room_blocks,
+        source_text: "file:/srv/room.raw".to_owned(),
+        path: "/srv/room.raw".to_owned(),
+        kind: NamespaceKind::Raw.into(),
+        read_only: false,
+        view: None,
+    };
+    Namespace {
+        nsid: 4,
+        uuid: "c2f4a6e8-0b1d-8f35-a579-bcdef0123456".to_owned(),
+        nguid: "c2f4a6e80b1d8f35a579bcdef0123456".to_owned(),
+        source_text: "mixed:/srv/tokens.xio+file:/srv/room.raw".to_owned(),
+        path: String::new(),
+        kind: NamespaceKind::Mixed.into(),
+        block_count: view_blocks + room_blocks,
+        bytes: (view_blocks + room_blocks) * 4096,
+        write_protection: WriteProtection::None.into(),
+        origin: Origin::Admin.into(),
+        view: None,
+        parts: vec![view, room],
+        ..tokens
     }
 }
 
@@ -246,7 +286,7 @@ pub fn list_namespaces(start: &Start, request: ListNamespacesRequest) -> ListNam
     let wanted = |namespace: &Namespace| {
         request.subsystem_nqn.is_empty() || request.subsystem_nqn == namespace.subsystem_nqn
     };
-    let mut namespaces = vec![tokens(), disk(), broken(), leaving()];
+    let mut namespaces = vec![tokens(), disk(), mixed(), broken(), leaving()];
     namespaces.retain(wanted);
     let (namespaces, next_page_token) = page(namespaces, request.page_size, &request.page_token);
     ListNamespacesResponse {
@@ -260,6 +300,7 @@ pub fn get_namespace(start: &Start, request: GetNamespaceRequest) -> GetNamespac
     let found = match (request.subsystem_nqn.as_str(), request.nsid) {
         (SCRATCH, _) => broken(),
         (_, 2) => disk(),
+        (_, 4) => mixed(),
         _ => tokens(),
     };
     let user = NamespaceHost {

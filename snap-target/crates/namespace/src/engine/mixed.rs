@@ -1,0 +1,36 @@
+//! Where the requests of a mixed namespace go: straight to the part that has all of their blocks, as a rule.
+
+use super::Engine;
+use crate::{Backing, Io, NamespaceKey};
+
+impl Engine {
+    /// The place and the blocks of a read or write that one part has alone; others stay as they are. What is marked is the whole namespace's.
+    pub(super) fn routed(&self, index: usize, mut io: Io) -> (usize, Io) {
+        let attached = &self.attached[index];
+        let namespace = &attached.shared;
+        let Backing::Mixed(mixed) = &namespace.backing else {
+            return (index, io);
+        };
+        let range = io.range(namespace.lba_bytes);
+        let (Io::Read { lba, .. } | Io::Write { lba, .. }, Some((first, blocks))) =
+            (&mut io, range)
+        else {
+            return (index, io);
+        };
+        let held = mixed.holding(first, blocks);
+        let place = held.and_then(|part| attached.part_places.get(part).copied());
+        let Some(place) = place.filter(|_| namespace.marks.first_of(first, blocks).is_none())
+        else {
+            return (index, io);
+        };
+        *lba -= self.attached[place].first_lba;
+        (place, io)
+    }
+
+    /// The places of a namespace, and of its parts.
+    pub(super) fn places_of(&self, key: NamespaceKey) -> impl Iterator<Item = usize> + '_ {
+        let found = self.attached.find(key);
+        let parts = found.map_or(&[][..], |index| &self.attached[index].part_places);
+        found.into_iter().chain(parts.iter().copied())
+    }
+}

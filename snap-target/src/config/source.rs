@@ -1,0 +1,162 @@
+//! What stands behind a namespace, as it is named.
+
+use std::path::{Path, PathBuf};
+
+use admin_proto::{mixed_parts, mixed_text};
+use namespace::limits::MIXED_PARTS_MAX;
+use store::{StoreError, StoreSpec};
+
+/// What stands behind a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceSpec {
+    /// A volume made by `xio pack`; it has a block size of its own.
+    Volume {
+        /// Where.
+        path: PathBuf,
+    },
+    /// A store as it is.
+    Store {
+        /// Which.
+        spec: StoreSpec,
+        /// Logical block size.
+        lba_bytes: u32,
+    },
+    /// Several of these, one behind another by LBA; none is mixed itself.
+    Mixed {
+        /// In their order.
+        parts: Vec<SourceSpec>,
+        /// Logical block size of all of them.
+        lba_bytes: u32,
+    },
+}
+
+const PARTS: &str =
+    "a mixed namespace has 2 to 16 parts: mixed:PART+PART; a + in a path is written ++";
+const _: () = assert!(MIXED_PARTS_MAX == 16, "as the text says");
+
+impl SourceSpec {
+    /// As a STORE of the command line: a bare path is a volume, `mixed:` has parts, anything else is a store of its own.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn parse(text: &str, lba_bytes: u32) -> Result<Self, StoreError> {
+        let Some(texts) = mixed_parts(text) else {
+            return Self::parse_plain(text, lba_bytes);
+        };
+        let wrong = |why| {
+            let text = text.to_owned();
+            Err(StoreError::Spec { text, why })
+        };
+        if texts.iter().any(String::is_empty) {
+            return wrong("one of its parts is empty; a + in a path is written ++");
+        }
+        if texts.iter().any(|part| mixed_parts(part).is_some()) {
+            return wrong("a part is mixed itself; name its parts in its place");
+        }
+        if !(2..=MIXED_PARTS_MAX).contains(&texts.len()) {
+            return wrong(PARTS);
+        }
+        let parts = texts.iter().map(|part| Self::parse_plain(part, lba_bytes));
+        Ok(Self::Mixed {
+            parts: parts.collect::<Result<_, _>>()?,
+            lba_bytes,
+        })
+    }
+
+    fn parse_plain(text: &str, lba_bytes: u32) -> Result<Self, StoreError> {
+        Ok(match StoreSpec::parse(text)? {
+            StoreSpec::File { path } if !text.starts_with("file:") => Self::Volume { path },
+            spec => Self::Store { spec, lba_bytes },
+        })
+    }
+
+    /// The parts of a mixed one, in their order; of any other, itself.
+    pub fn parts(&self) -> &[Self] {
+        match self {
+            Self::Mixed { parts, .. } => parts,
+            plain => std::slice::from_ref(plain),
+        }
+    }
+
+    /// The last of its parts.
+    pub fn last_part_mut(&mut self) -> Option<&mut Self> {
+        match self {
+            Self::Mixed { parts, .. } => parts.last_mut(),
+            plain => Some(plain),
+        }
+    }
+
+    /// The file or device that it is; of a mixed one, each part has its own.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Volume { path } => Some(path),
+            Self::Store {
+                spec: StoreSpec::File { path },
+                ..
+            } => Some(path),
+            Self::Store { .. } | Self::Mixed { .. } => None,
+        }
+    }
+
+    /// Whether it is the same disk after a restart.
+    pub fn is_lasting(&self) -> bool {
+        self.parts().iter().all(|part| part.path().is_some())
+    }
+
+    /// The same with its path from the root on: a relative one of the command line is of the folder that the daemon was started in.
+    pub fn whole(self) -> Self {
+        // It fails for an empty path only.
+        self.with_paths(&|path| std::path::absolute(&path).unwrap_or(path))
+    }
+
+    /// The same with relative paths in this folder.
+    pub fn under(self, folder: &Path) -> Self {
+        self.with_paths(&|path| folder.join(path))
+    }
+
+    fn with_paths(self, change: &dyn Fn(PathBuf) -> PathBuf) -> Self {
+        match self {
+            Self::Volume { path } => Self::Volume { path: change(path) },
+            Self::Store {
+                spec: StoreSpec::File { path },
+                lba_bytes,
+            } => Self::Store {
+                spec: StoreSpec::File { path: change(path) },
+                lba_bytes,
+            },
+            Self::Mixed { parts, lba_bytes } => Self::Mixed {
+                parts: parts
+                    .into_iter()
+                    .map(|part| part.with_paths(change))
+                    .collect(),
+                lba_bytes,
+            },
+            other @ Self::Store { .. } => other,
+        }
+    }
+
+    /// Whether both are the same disk: a `null:` store's size is a part of its name.
+    pub fn is_same_disk(&self, other: &Self) -> bool {
+        let is_null = |part: &Self| {
+            let null = StoreSpec::Null { bytes: 0 };
+            let is = |spec| std::mem::discriminant(spec) == std::mem::discriminant(&null);
+            matches!(part, Self::Store { spec, .. } if is(spec))
+        };
+        let is_same = |(one, other): (&Self, &Self)| one == other || is_null(one) && is_null(other);
+        let (ours, theirs) = (self.parts(), other.parts());
+        let of_a_kind = std::mem::discriminant(self) == std::mem::discriminant(other);
+        of_a_kind && ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)
+    }
+}
+
+impl std::fmt::Display for SourceSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Volume { path } => write!(f, "{}", path.display()),
+            Self::Store { spec, .. } => write!(f, "{spec}"),
+            Self::Mixed { parts, .. } => {
+                f.write_str(&mixed_text(parts.iter().map(ToString::to_string)))
+            }
+        }
+    }
+}
