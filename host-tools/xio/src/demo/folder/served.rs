@@ -8,6 +8,7 @@ use anyhow::anyhow;
 use erofs::limits::BLOCK_BYTES;
 use erofs::{ErofsError, Image, Inode, ReadBlocks};
 use initiator::{Initiator, Options};
+use mount::MountError;
 use serde_json::Value;
 use transforms::ElementType;
 
@@ -16,7 +17,6 @@ use super::member;
 use crate::demo::target::NQN;
 use crate::failure::Failure;
 use crate::local::LocalVolume;
-use crate::medium::of_erofs;
 
 /// What the disk says of itself.
 const MANIFEST: &str = ".xio/manifest.json";
@@ -52,7 +52,7 @@ impl Served {
     pub fn find(&mut self, path: &str) -> Result<Range<u64>, Failure> {
         let namespace = self.disk.initiator.namespace(self.disk.nsid)?;
         let blocks = namespace.bytes() / BLOCK_BYTES as u64;
-        let found = walk(&mut self.disk, blocks, path).map_err(of_erofs)?;
+        let found = walk(&mut self.disk, blocks, path).map_err(MountError::from)?;
         let place = found.and_then(|inode| {
             let first = u64::from(inode.payload.first_block) * BLOCK_BYTES as u64;
             // Files of a disk of ours lie in blocks of their own.
