@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use admin_proto::v1::{self, event::Kind};
 use frontend_nvme_tcp::ControllerReport;
-use store::StoreSpec;
 use telemetry::limits::OTHERS;
 use telemetry::{HostSnapshot, Telemetry};
 

@@ -152,7 +152,9 @@ fn an_error_of_a_part_is_at_the_block_of_the_whole() {
     let mut alone = Bench::new(1, vec![view().numbered(1)]);
     let error = alone.read(1, 0, 40).unwrap_err();
     let in_view = error.first_lba(LBA).unwrap();
-    let mut bench = Bench::new(1, vec![mix(vec![disk(1, memory(40)), view()])]);
+    let mixed = mix(vec![disk(1, memory(40)), view()]);
+    let damage = mixed.damage.clone();
+    let mut bench = Bench::new(1, vec![mixed]);
     for (lba, blocks) in [(40, 20), (30, 30)] {
         let error = bench.read(1, lba, blocks).unwrap_err();
         assert_eq!(error.first_lba(LBA), Some(40 + in_view), "{error}");
@@ -160,6 +162,9 @@ fn an_error_of_a_part_is_at_the_block_of_the_whole() {
         assert!(error.is_media());
         assert!(error.to_string().contains("namespace 1: "), "{error}");
     }
+    // It is told of the namespace that hosts know.
+    assert_eq!(damage.reads(), 2);
+    assert_eq!(damage.first().unwrap().lba, Some(40 + in_view));
     // A store knows of no blocks: what was asked of it begins there.
     let faulty = failing(8, On::Read, What::Error(Errno::EIO));
     let parts = vec![disk(1, memory(40)), disk(2, faulty.store())];
