@@ -88,16 +88,12 @@ impl Sizes {
             payload_bytes,
             table_bytes,
             other_bytes: superblock.volume_bytes - payload_bytes - table_bytes,
-            stored_bytes: volume
-                .streams()
-                .iter()
-                .map(|stream| stream.stored_bytes)
-                .sum(),
+            stored_bytes: volume.streams().iter().map(stored_bytes).sum(),
             uncovered_bytes: volume
                 .streams()
                 .iter()
                 .filter(|stream| !stream.is_covered())
-                .map(|stream| stream.stored_bytes)
+                .map(stored_bytes)
                 .sum(),
         }
     }
@@ -108,6 +104,18 @@ fn table_of(stream: &Stream) -> Option<Table> {
         Layout::Framed { frames, .. } => Some(frames),
         Layout::Unframed { checksums, .. } => checksums,
     }
+}
+
+/// Bytes before element 0, which are of the file that is mapped and not of the stream.
+fn skip_bytes(stream: &Stream) -> u64 {
+    match stream.layout {
+        Layout::Unframed { skip_bytes, .. } => u64::from(skip_bytes),
+        Layout::Framed { .. } => 0,
+    }
+}
+
+fn stored_bytes(stream: &Stream) -> u64 {
+    stream.stored_bytes - skip_bytes(stream)
 }
 
 fn source_bytes(stream: &Stream) -> u64 {
@@ -279,9 +287,9 @@ fn streams_table(volume: &Volume) -> TextTable {
             stream.chain.to_string(),
             grouped(stream.elements),
             grouped(source_bytes(stream)),
-            grouped(stream.stored_bytes),
-            bits_per_value(stream.stored_bytes, stream.elements),
-            ratio(source_bytes(stream), stream.stored_bytes),
+            grouped(stored_bytes(stream)),
+            bits_per_value(stored_bytes(stream), stream.elements),
+            ratio(source_bytes(stream), stored_bytes(stream)),
             frames,
             frame,
             integrity(stream).to_owned(),
@@ -402,7 +410,7 @@ fn extent_json(volume: &Volume, extent: &Extent) -> Value {
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people and plots")]
 fn stream_json(stream: &Stream) -> Value {
-    let source_bytes = source_bytes(stream);
+    let (source_bytes, stored_bytes) = (source_bytes(stream), stored_bytes(stream));
     let per = |numerator: u64, denominator: u64| {
         (denominator > 0).then(|| numerator as f64 / denominator as f64)
     };
@@ -417,10 +425,10 @@ fn stream_json(stream: &Stream) -> Value {
         "stored_chain": stream.chain.to_string(),
         "elements": stream.elements,
         "source_bytes": source_bytes,
-        "stored_bytes": stream.stored_bytes,
-        "stored_offset": stream.stored_offset,
-        "bits_per_value": per(stream.stored_bytes * 8, stream.elements),
-        "ratio": per(source_bytes, stream.stored_bytes),
+        "stored_bytes": stored_bytes,
+        "stored_offset": stream.stored_offset + skip_bytes(stream),
+        "bits_per_value": per(stored_bytes * 8, stream.elements),
+        "ratio": per(source_bytes, stored_bytes),
         "frames": entries(TableKind::Frames),
         "checksums": entries(TableKind::Checksums),
         "frame_elements": match stream.layout {

@@ -390,3 +390,22 @@ fn what_was_lost_is_told() {
         &["pack", "d", "--as", "x.bin=f32", "--store-as", "f16", "-o", "w.xio"],
     );
 }
+
+/// Bytes of the file before an array are of the stream's first stored block and none of its own.
+#[test]
+fn figures_of_a_mapped_array_are_of_the_array() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.write("d/large.npy", &npy("<u4", |id| id.to_le_bytes().to_vec()));
+    folder.done(["map", "d", "-o", "v.xio"]);
+    let shown = folder.done(["inspect", "v.xio", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let stream = &shown["streams"][1];
+    assert_eq!(stream["dtype"], "u32", "{shown}");
+    assert_eq!(stream["stored_offset"], 128);
+    assert_eq!(stream["stored_bytes"], u64::from(LARGE) * 4);
+    assert_eq!(
+        (&stream["ratio"], &stream["bits_per_value"]),
+        (&1.0.into(), &32.0.into())
+    );
+}
