@@ -21,7 +21,7 @@ use crate::{Contract, TransformError};
 /// meter.add(&[1.0f32, 65_535.0, 0.1].map(f32::to_le_bytes).concat())?;
 /// let loss = meter.finish();
 /// assert_eq!((loss.elements, loss.saturated), (3, 1));
-/// assert_eq!(loss.largest_error(), 0.1f32 as f64 - 1638.0 / 16384.0);
+/// assert_eq!(loss.largest_error(), Some(0.1f32 as f64 - 1638.0 / 16384.0));
 /// # Ok::<(), transforms::TransformError>(())
 /// ```
 #[derive(Debug)]
@@ -70,28 +70,34 @@ pub struct Worst {
 }
 
 impl Loss {
-    /// The largest absolute error; 0 where every number was kept.
+    /// The largest absolute error, 0 where every number was kept; `None` where no number is finite before and behind it: then nothing is known of
+    /// errors, and no error is not a small one.
     #[must_use]
-    pub fn largest_error(&self) -> f64 {
+    pub fn largest_error(&self) -> Option<f64> {
+        (self.finite_pairs() > 0).then(|| self.worst_error())
+    }
+
+    /// The root of the mean square of the errors; `None` as for [`largest_error`](Loss::largest_error).
+    #[must_use]
+    pub fn rms_error(&self) -> Option<f64> {
+        let pairs = self.finite_pairs();
+        #[allow(clippy::cast_precision_loss)] // of 2^53 elements and more
+        (pairs > 0).then(|| (self.squares / pairs as f64).sqrt())
+    }
+
+    /// Numbers that are finite before and behind the rounding: those that have an error.
+    fn finite_pairs(&self) -> u64 {
+        self.elements - self.nans - self.infinities - self.saturated
+    }
+
+    fn worst_error(&self) -> f64 {
         self.worst
             .map_or(0.0, |worst| (worst.presented - worst.source).abs())
     }
 
-    /// The root of the mean square of the errors.
-    #[must_use]
-    pub fn rms_error(&self) -> f64 {
-        let finite = self.elements - self.nans - self.infinities - self.saturated;
-        if finite == 0 {
-            return 0.0;
-        }
-        #[allow(clippy::cast_precision_loss)] // of 2^53 elements and more
-        let finite = finite as f64;
-        (self.squares / finite).sqrt()
-    }
-
     /// Adds what was measured of the elements that come behind these.
     pub fn append(&mut self, next: &Loss) {
-        if next.largest_error() > self.largest_error() {
+        if next.worst_error() > self.worst_error() {
             self.worst = next.worst.map(|worst| Worst {
                 index: self.elements + worst.index,
                 ..worst

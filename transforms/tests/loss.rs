@@ -57,12 +57,12 @@ fn every_kind_of_loss_is_counted_as_itself() {
         presented: 2048.0,
     };
     assert_eq!(loss.worst, Some(worst));
-    assert_eq!(loss.largest_error(), 1.0);
+    assert_eq!(loss.largest_error(), Some(1.0));
     assert_eq!(loss.finite, Some((f64::from(-1e30f32), 65520.0)));
     // Of 14 - 2 - 3 - 2 numbers: 1, and what vanished.
     let (small, smaller) = (f64::from(1e-8f32), f64::from(f32::MIN_POSITIVE));
     let squares = 1.0 + small * small + smaller * smaller;
-    assert!((loss.rms_error() - (squares / 7.0).sqrt()).abs() < 1e-15);
+    assert!((loss.rms_error().unwrap() - (squares / 7.0).sqrt()).abs() < 1e-15);
 }
 
 #[test]
@@ -71,8 +71,11 @@ fn nothing_is_lost_where_nothing_is_rounded() {
     for (stored, view) in [("none", "none"), ("f32", "f64"), ("shuffle+lz4", "f32")] {
         assert!(!meter(stored, view, F32).is_lossy());
         let loss = measured(stored, view, &values);
-        assert_eq!((loss.worst, loss.largest_error()), (None, 0.0));
-        assert_eq!((loss.elements, loss.nans, loss.rms_error()), (4, 1, 0.0));
+        assert_eq!((loss.worst, loss.largest_error()), (None, Some(0.0)));
+        assert_eq!(
+            (loss.elements, loss.nans, loss.rms_error()),
+            (4, 1, Some(0.0))
+        );
     }
     let mut integers = meter("u16+lz4", "none", ElementType::U32);
     integers.add(&[0; 40]).unwrap();
@@ -81,19 +84,34 @@ fn nothing_is_lost_where_nothing_is_rounded() {
     assert_eq!(meter("none", "none", F32).finish(), Loss::default());
 }
 
+/// No error of any number is known then: that is not an error of 0.
+#[test]
+fn where_every_number_became_infinite_there_is_no_error() {
+    for values in [&[1e30, -1e30, f32::NAN, f32::INFINITY][..], &[]] {
+        let loss = measured("none", "f16", values);
+        assert_eq!((loss.largest_error(), loss.rms_error()), (None, None));
+    }
+    let loss = measured("none", "f16", &[1e30, 1e-30]);
+    assert_eq!((loss.saturated, loss.vanished), (1, 1));
+    assert_eq!(loss.largest_error(), Some(f64::from(1e-30f32)));
+}
+
 #[test]
 fn chain_and_view_are_measured_together() {
     // bf16 keeps 1 + 2^-7 and f16 keeps 1 + 2^-10; each alone keeps one of these, both together neither.
     let values = [1.0 + 0.5f32.powi(10), 1.0 + 0.5f32.powi(7), 1e10];
     assert!(meter("bf16", "f16", F32).is_lossy());
     let both = measured("bf16", "f16", &values);
-    assert_eq!((both.saturated, both.largest_error()), (1, 0.5f64.powi(10)));
+    assert_eq!(
+        (both.saturated, both.largest_error()),
+        (1, Some(0.5f64.powi(10)))
+    );
     let view = measured("none", "f16", &values);
-    assert_eq!((view.saturated, view.largest_error()), (1, 0.0));
+    assert_eq!((view.saturated, view.largest_error()), (1, Some(0.0)));
     let stored = measured("bf16", "none", &values);
     assert_eq!(stored.saturated, 0);
     let error = f64::from(1e10f32) - f64::from(f32::from_bits(0x5015_0000));
-    assert_eq!(stored.largest_error(), error.abs());
+    assert_eq!(stored.largest_error(), Some(error.abs()));
 }
 
 #[test]
@@ -125,9 +143,15 @@ fn the_measure_is_the_same_however_the_elements_come_and_on_every_machine() {
             .iter()
             .map(|v| (value(to, converted(F64, to, v.to_bits())) - v).abs());
         let loss = first.unwrap();
-        assert_eq!(loss.largest_error(), errors.clone().fold(0.0, f64::max));
+        assert_eq!(
+            loss.largest_error(),
+            Some(errors.clone().fold(0.0, f64::max))
+        );
         let rms = (errors.map(|e| e * e).sum::<f64>() / 5000.0).sqrt();
-        assert!((loss.rms_error() / rms - 1.0).abs() < 1e-12, "{to}");
+        assert!(
+            (loss.rms_error().unwrap() / rms - 1.0).abs() < 1e-12,
+            "{to}"
+        );
     }
 }
 
