@@ -1,5 +1,7 @@
 //! One disk over what several volumes present: their files side by side, and no byte of them copied.
 
+mod manifest;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
@@ -8,11 +10,10 @@ use std::path::{Path, PathBuf};
 
 use erofs::limits::BLOCK_BYTES as EROFS_BLOCK_BYTES;
 use erofs::{Attributes, Image, Label, ReadBlocks, Walk};
-use serde_json::{Value, json};
 use transforms::ViewChain;
 use volume::blocking::{self, Files, Reader};
 use volume::format::{ChainUse, Extent, Mapping};
-use volume::identity::{Uuid, uuid_text};
+use volume::identity::Uuid;
 use volume::write::{
     ExtentSpec, FileOutput, Finished, Lender, Options, ViewSpec, WriteError, Writer, Written,
 };
@@ -21,7 +22,8 @@ use volume::{SourceId, ViewIndex, Volume, VolumeError};
 use crate::disk::{Disk, Extents};
 use crate::identity::Identity;
 use crate::items::{Item, ItemKind};
-use crate::{BLOCK_BYTES, DatasetError, document};
+use crate::{BLOCK_BYTES, DatasetError, document, items};
+use manifest::OfView;
 
 /// Memory for reading a volume's filesystem.
 const CACHE_BYTES: usize = 16 << 20;
@@ -33,6 +35,8 @@ pub struct Collection {
     volumes: Vec<Collected>,
     /// Directories before what is in them.
     items: Vec<Item<Bytes>>,
+    /// What a person should know.
+    pub notes: Vec<String>,
 }
 
 struct Collected {
@@ -40,8 +44,15 @@ struct Collected {
     file: File,
     store: Files,
     volume: Volume,
-    /// By view.
-    views: Vec<Vec<Extent>>,
+    views: Vec<CollectedView>,
+}
+
+struct CollectedView {
+    extents: Vec<Extent>,
+    /// Where it stands on the disk: a file, or a directory that is its root.
+    path: Vec<u8>,
+    is_filesystem: bool,
+    manifest: Option<OfView>,
 }
 
 /// A run of what a view presents.
@@ -89,6 +100,7 @@ impl Collection {
         let mut collection = Collection {
             volumes,
             items: Vec::new(),
+            notes: Vec::new(),
         };
         let all: Vec<(usize, usize)> = collection
             .volumes
@@ -98,7 +110,7 @@ impl Collection {
             .collect();
         let mut names: HashMap<String, PathBuf> = HashMap::new();
         for &(volume, view) in &all {
-            let Some(collected) = collection.volumes.get(volume) else {
+            let Some(collected) = collection.volumes.get_mut(volume) else {
                 continue;
             };
             let name = collected.volume.view_name(view_index(view)).to_owned();
@@ -114,7 +126,26 @@ impl Collection {
             let items = collected.items(volume, view, &name, all.len() == 1)?;
             collection.items.extend(items);
         }
+        collection.make_room()?;
         Ok(collection)
+    }
+
+    /// A disk that is alone has a manifest where the new disk's is to be, which contains it.
+    fn make_room(&mut self) -> Result<(), DatasetError> {
+        let mut there = self.items.iter().filter(|item| is_own(item));
+        let (folder, manifest, more) = (there.next(), there.next(), there.next());
+        if let (Some(_), Some(manifest), None) = (folder, manifest, more)
+            && let ItemKind::File { content, .. } = &manifest.kind
+            && let Some(collected) = self.volumes.get(content.volume)
+            && collected.is_manifest(content)?
+        {
+            self.items.retain(|item| !is_own(item));
+        }
+        if self.items.iter().any(is_own) {
+            let why = ".xio: the volumes have this name, so that the disk has no manifest there; xio inspect shows the volume's";
+            self.notes.push(why.to_owned());
+        }
+        Ok(())
     }
 
     /// Bytes of the volumes' files, which are read for their digests.
@@ -148,18 +179,21 @@ impl Collection {
         let writer_name = options.writer.clone();
         let mut writer = Writer::new(output, options)?;
         let streams = self.borrow(&mut writer, folder, on_progress)?;
-        let uuid = self.uuid(label);
+        let manifest = self.manifest(&writer_name);
+        let items = self.items_with(&manifest);
+        let is_on_disk = items.len() > self.items.len();
+        let uuid = self.uuid(&items, label);
         let label = Label {
             uuid,
             built: self.newest(),
             volume_name: label.as_bytes().to_vec(),
         };
-        let disk = Disk::of_items(self.items.iter().cloned(), label)?;
+        let disk = Disk::of_items(items.into_iter(), label)?;
         let own = disk.store_own(&mut writer)?;
         let extents = disk.extents(&own, |extents, file, _| self.slice(file, &streams, extents))?;
         let view = ViewSpec {
             name: name.to_owned(),
-            manifest: Some(self.manifest(&writer_name)),
+            manifest: Some(document::for_a_blob(&manifest, is_on_disk)),
             lossy: self.is_lossy(),
         };
         writer.add_view(view, extents)?;
@@ -170,6 +204,17 @@ impl Collection {
             files: self.files().count(),
             file_bytes: self.files().map(|bytes| bytes.bytes).sum(),
         })
+    }
+
+    /// What the disk presents, and what it says of that where nothing else has the name.
+    fn items_with(&self, manifest: &[u8]) -> Vec<Item<Bytes>> {
+        let mut items = self.items.clone();
+        if !items.iter().any(is_own) {
+            // Behind the root, if it has attributes of its own.
+            let place = items.iter().take_while(|item| item.path.is_empty()).count();
+            items.splice(place..place, items::own_folder(manifest, self.newest()));
+        }
+        items
     }
 
     fn files(&self) -> impl Iterator<Item = &Bytes> {
@@ -227,7 +272,7 @@ impl Collection {
     ) -> Result<(), DatasetError> {
         let lost = || DatasetError::refused("a file", "is of no volume");
         let collected = self.volumes.get(bytes.volume).ok_or_else(lost)?;
-        let extents = collected.views.get(bytes.view).ok_or_else(lost)?;
+        let extents = &collected.views.get(bytes.view).ok_or_else(lost)?.extents;
         let streams = streams.get(bytes.volume).ok_or_else(lost)?;
         let end = bytes.start + bytes.bytes;
         let first = extents.partition_point(|extent| extent.end() <= bytes.start);
@@ -242,9 +287,9 @@ impl Collection {
     }
 
     /// A function of what is presented: the namespaces that the bytes come from are functions of their content.
-    fn uuid(&self, label: &str) -> Uuid {
+    fn uuid(&self, items: &[Item<Bytes>], label: &str) -> Uuid {
         let mut identity = Identity::new(b"xio collection uuid 1", label);
-        for item in &self.items {
+        for item in items {
             identity.add_name(&item.path, &item.attributes);
             match &item.kind {
                 ItemKind::Directory => identity.add_directory(),
@@ -268,9 +313,22 @@ impl Collection {
 
     fn manifest(&self, writer: &str) -> Vec<u8> {
         let volumes = self.volumes.iter().map(Collected::to_json);
-        let volumes = ("volumes", volumes.collect());
-        document::manifest(writer, self.is_lossy(), [volumes])
+        let document = document::Manifest {
+            writer,
+            is_lossy: self.is_lossy(),
+            sources: Vec::new(),
+            streams: Vec::new(),
+            views: Vec::new(),
+            volumes: volumes.collect(),
+        };
+        document.into_json()
     }
+}
+
+/// Of the disk's own folder.
+fn is_own(item: &Item<Bytes>) -> bool {
+    let rest = item.path.strip_prefix(items::OWN_FOLDER);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
 impl Collected {
@@ -282,7 +340,12 @@ impl Collected {
         let mut views = Vec::with_capacity(volume.views().len());
         for index in (0..volume.views().len()).map(view_index) {
             let of_view = volume.with_view(index).map_err(failed)?;
-            views.push(extents(&of_view, &store).map_err(failed)?);
+            views.push(CollectedView {
+                extents: extents(&of_view, &store).map_err(failed)?,
+                path: of_view.name().as_bytes().to_vec(),
+                is_filesystem: false,
+                manifest: OfView::read(&of_view, &store).map_err(failed)?,
+            });
         }
         Ok(Collected {
             path: path.to_owned(),
@@ -295,7 +358,7 @@ impl Collected {
 
     /// What a view puts on the disk.
     fn items(
-        &self,
+        &mut self,
         volume: usize,
         view: usize,
         name: &str,
@@ -325,6 +388,10 @@ impl Collected {
         };
         let root = image.root()?;
         let top = if is_only { &b""[..] } else { name.as_bytes() };
+        if let Some(collected) = self.views.get_mut(view) {
+            collected.is_filesystem = true;
+            collected.path = top.to_vec();
+        }
         let mut items = vec![Item::directory(top, root.attributes)];
         let mut walk = Walk::new();
         while let Some(visit) = walk.next(&mut image)? {
@@ -425,28 +492,6 @@ impl Collected {
                 locator(&at, folder).map_err(|error| refused(error.to_string()))
             }
         }
-    }
-
-    fn to_json(&self) -> Value {
-        let views = self.volume.views().iter().enumerate().map(|(index, view)| {
-            let of_view = self.volume.with_view(view_index(index)).ok();
-            let blob = view
-                .manifest
-                .and_then(|blob| self.volume.blobs().get(blob.0 as usize));
-            json!({
-                "name": self.volume.view_name(view_index(index)),
-                "namespace_uuid": of_view.map(|view| uuid_text(&view.namespace_uuid())),
-                "lossy": view.lossy,
-                "manifest_sha256": blob.map(|blob| document::hex(&blob.sha256)),
-            })
-        });
-        let superblock = self.volume.superblock();
-        json!({
-            "file": self.path.file_name().map(|name| name.to_string_lossy().into_owned()),
-            "volume_uuid": uuid_text(&superblock.volume_uuid),
-            "generation": superblock.generation,
-            "views": views.collect::<Vec<_>>(),
-        })
     }
 }
 

@@ -1,67 +1,269 @@
-//! What manifests, and programs that print JSON, say in the same words.
+//! The manifest: one document, whoever writes it (docs/format.md, *The manifest*). And what programs that print JSON say in the same words.
 
-use serde_json::{Value, json};
-use transforms::{Chain, Loss, ValueRange};
+use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
+use transforms::{Chain, ElementType, Loss, Step, ValueRange};
+use volume::limits::BLOB_BYTES_MAX;
 use volume::write::Written;
 
 /// The version of a manifest.
-const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
-/// A manifest, with these lists in it.
-#[must_use]
-pub fn manifest<const N: usize>(
-    writer: &str,
-    is_lossy: bool,
-    lists: [(&str, Vec<Value>); N],
-) -> Vec<u8> {
-    let mut document = json!({
-        "xio_manifest": VERSION,
-        "writer": writer,
-        "lossy": is_lossy,
-    });
-    for (name, list) in lists {
-        document[name] = list.into();
+/// Where a disk has its manifest, from the root on.
+pub const ON_DISK: &str = "/.xio/manifest.json";
+
+/// Of a manifest that is too long for a blob, lists of up to so many are kept; where that is still too long, none.
+const LISTED_MAX: [usize; 2] = [1_000, 0];
+
+/// A manifest: every member is there, whoever writes it.
+#[derive(Debug)]
+pub struct Manifest<'a> {
+    /// The program.
+    pub writer: &'a str,
+    /// Whether any of the presented values are rounded.
+    pub is_lossy: bool,
+    /// Of [`source`].
+    pub sources: Vec<Value>,
+    /// Of [`stream`], by their index in the volume.
+    pub streams: Vec<Value>,
+    /// Of [`view`].
+    pub views: Vec<Value>,
+    /// Other volumes that are presented, each with its manifests.
+    pub volumes: Vec<Value>,
+}
+
+impl Manifest<'_> {
+    /// The text, with an end of line.
+    #[must_use]
+    pub fn into_json(self) -> Vec<u8> {
+        text(&json!({
+            "xio_manifest": VERSION,
+            "writer": self.writer,
+            "lossy": self.is_lossy,
+            "sources": self.sources,
+            "streams": self.streams,
+            "views": self.views,
+            "volumes": self.volumes,
+            "on_disk": null,
+        }))
     }
-    text(&document)
+}
+
+/// Whether a document is one of these.
+#[must_use]
+pub fn is_manifest(document: &Value) -> bool {
+    document["xio_manifest"] == VERSION
+}
+
+/// What the volume holds of a manifest, for whoever does not mount the disk: all of it, or where that is too long for a blob, how many there are of
+/// what fills it, and where the disk has the whole, if it has.
+#[must_use]
+pub fn for_a_blob(manifest: &[u8], is_on_disk: bool) -> Vec<u8> {
+    let bytes_max = usize::try_from(BLOB_BYTES_MAX).unwrap_or(usize::MAX);
+    shortened(manifest, is_on_disk, bytes_max)
+}
+
+fn shortened(manifest: &[u8], is_on_disk: bool, bytes_max: usize) -> Vec<u8> {
+    let mut short = manifest.to_vec();
+    for listed_max in LISTED_MAX {
+        if short.len() <= bytes_max {
+            break;
+        }
+        let mut document: Value = serde_json::from_slice(manifest).unwrap_or_default();
+        if let Some(members) = document.as_object_mut() {
+            shorten_lists(members, listed_max);
+            let whole = json!({
+                "path": ON_DISK,
+                "bytes": manifest.len(),
+                "sha256": hex(&Sha256::digest(manifest)),
+            });
+            let whole = if is_on_disk { whole } else { Value::Null };
+            members.insert("on_disk".to_owned(), whole);
+        }
+        short = text(&document);
+    }
+    short
+}
+
+fn shorten_lists(members: &mut Map<String, Value>, listed_max: usize) {
+    let views_of = |holder: &mut Value| holder.get_mut("views").map(Value::take);
+    for volume in list_mut(members.get_mut("volumes")) {
+        // Of these, the digests remain.
+        if let Some(mut views) = views_of(volume) {
+            for view in list_mut(Some(&mut views)) {
+                view["manifest"] = Value::Null;
+            }
+            volume["views"] = views;
+        }
+    }
+    for view in list_mut(members.get_mut("views")) {
+        shorten(view.get_mut("changed_files"), listed_max);
+    }
+    for list in ["sources", "streams", "volumes"] {
+        shorten(members.get_mut(list), listed_max);
+    }
+}
+
+fn list_mut(list: Option<&mut Value>) -> impl Iterator<Item = &mut Value> {
+    let list = list.and_then(Value::as_array_mut);
+    list.into_iter().flatten()
+}
+
+/// A long list becomes how many there are.
+fn shorten(list: Option<&mut Value>, listed_max: usize) {
+    if let Some(list) = list
+        && let Some(count) = list.as_array().map(Vec::len)
+        && count > listed_max
+    {
+        *list = json!({"count": count});
+    }
 }
 
 /// A document for people too, with an end of line.
-pub(crate) fn text(document: &Value) -> Vec<u8> {
+fn text(document: &Value) -> Vec<u8> {
     let mut text = serde_json::to_vec_pretty(document).unwrap_or_default();
     text.push(b'\n');
     text
 }
 
-/// What a source of a disk is known by.
-#[must_use]
-pub fn source(path: &str, bytes: u64, sha256: &[u8], format: &str) -> Value {
-    json!({
-        "path": path,
-        "bytes": bytes,
-        "sha256": hex(sha256),
-        "format": format,
-    })
+/// A file that the disk was made of.
+#[derive(Debug)]
+pub struct Source<'a> {
+    /// Its name, from the root of the inputs on.
+    pub path: &'a [u8],
+    /// Its length.
+    pub bytes: u64,
+    /// Of its content.
+    pub sha256: &'a [u8; 32],
+    /// What it was recognised as.
+    pub format: &'a str,
+    /// The streams that hold its bytes, ascending.
+    pub streams: &'a [usize],
 }
 
-/// A stream, and what is known of its values besides.
+impl Source<'_> {
+    /// As a member of the manifest.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let members = json!({
+            "bytes": self.bytes,
+            "sha256": hex(self.sha256),
+            "format": self.format,
+            "streams": self.streams,
+        });
+        named(members, "path", self.path)
+    }
+}
+
+/// A name from a file system as a member. What is not UTF-8 is replaced in it, and then its bytes stand beside it: two names are never one.
 #[must_use]
-pub fn stream(chain: &Chain, written: &Written, (name, values): (&str, Value)) -> Value {
-    let steps = chain.steps().iter().map(|step| {
-        json!({
-            "transform": step.id.0,
-            "version": step.version,
-            "parameter": step.parameter,
-        })
-    });
+pub(crate) fn named(mut members: Value, name: &str, bytes: &[u8]) -> Value {
+    members[name] = String::from_utf8_lossy(bytes).into();
+    if std::str::from_utf8(bytes).is_err() {
+        members[format!("{name}_bytes")] = hex(bytes).into();
+    }
+    members
+}
+
+/// A stream; `lost` where its chain rounds.
+#[must_use]
+pub fn stream(chain: &Chain, written: &Written, lost: Option<&Loss>) -> Value {
     json!({
         "elements": written.elements,
         "type": chain.source().name(),
         "stored_chain": chain.to_string(),
-        "steps": steps.collect::<Vec<_>>(),
+        "steps": chain.steps().iter().map(step).collect::<Vec<_>>(),
         "stored_bytes": written.stored_bytes,
         "sha256": hex(&written.elements_sha256),
-        name: values,
+        "range": range(written.proven),
+        "loss": lost.map(loss),
     })
+}
+
+fn step(step: &Step) -> Value {
+    json!({
+        "transform": step.id.0,
+        "version": step.version,
+        "parameter": step.parameter,
+    })
+}
+
+/// What a precision presents that the sources do not hold.
+#[must_use]
+pub fn view(name: &str, changes: Vec<Value>, changed_files: Vec<Value>) -> Value {
+    json!({
+        "name": name,
+        "changes": changes,
+        "changed_files": changed_files,
+    })
+}
+
+/// Elements that are presented as others.
+#[derive(Debug)]
+pub struct Change<'a> {
+    /// Their type in the sources.
+    pub from: ElementType,
+    /// The type whose values they get.
+    pub to: ElementType,
+    /// The type that they are presented in: `to`, or where the store has rounded them, `from`.
+    pub presented_as: ElementType,
+    /// What made it.
+    pub step: Option<&'a Step>,
+    /// How many bytes they are in the sources.
+    pub source_bytes: u64,
+    /// Of floating point.
+    pub loss: Option<&'a Loss>,
+}
+
+impl Change<'_> {
+    /// As a member of the manifest.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        json!({
+            "from": self.from.name(),
+            "to": self.to.name(),
+            "presented_as": self.presented_as.name(),
+            "step": self.step.map(step),
+            "source_bytes": self.source_bytes,
+            "loss": self.loss.map(loss),
+        })
+    }
+}
+
+/// A file that is not its source's bytes.
+#[derive(Debug)]
+pub struct ChangedFile<'a> {
+    /// Its name, from the root of the view on.
+    pub path: &'a [u8],
+    /// Which of the sources it was made of.
+    pub source: usize,
+    /// Presented bytes.
+    pub bytes: u64,
+    /// Of these.
+    pub sha256: &'a [u8; 32],
+    /// By the types before and behind it.
+    pub losses: Vec<((ElementType, ElementType), &'a Loss)>,
+}
+
+impl ChangedFile<'_> {
+    /// As a member of the manifest.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let losses = self.losses.iter().map(|((from, to), lost)| {
+            json!({
+                "from": from.name(),
+                "to": to.name(),
+                "loss": loss(lost),
+            })
+        });
+        let members = json!({
+            "source": self.source,
+            "bytes": self.bytes,
+            "sha256": hex(self.sha256),
+            "losses": losses.collect::<Vec<_>>(),
+        });
+        named(members, "path", self.path)
+    }
 }
 
 /// `{"min": "0", "max": "50256"}`, as text: 64 bits are more than JSON's readers take.
@@ -76,7 +278,7 @@ pub fn range(range: Option<ValueRange>) -> Value {
     shown.into()
 }
 
-/// What rounding did to values. Errors are absolute, of numbers that are finite before and behind it.
+/// What rounding did to values. Errors are absolute, of numbers that are finite before and behind it; null where there is none.
 #[must_use]
 pub fn loss(loss: &Loss) -> Value {
     json!({
@@ -98,4 +300,72 @@ pub fn loss(loss: &Loss) -> Value {
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn document(sources: usize) -> Vec<u8> {
+        let view = view("source", Vec::new(), vec![json!({}); 2]);
+        let nested = json!({ "views": [{ "manifest_sha256": "ab", "manifest": {} }] });
+        let manifest = Manifest {
+            writer: "test",
+            is_lossy: false,
+            sources: vec![json!({ "path": "a" }); sources],
+            streams: vec![json!({})],
+            views: vec![view],
+            volumes: vec![nested],
+        };
+        manifest.into_json()
+    }
+
+    #[test]
+    fn what_fits_a_blob_is_there_as_it_is_on_the_disk() {
+        let whole = document(2_000);
+        assert_eq!(shortened(&whole, true, whole.len()), whole);
+        assert_eq!(for_a_blob(&whole, false), whole);
+    }
+
+    #[test]
+    fn of_what_is_too_long_the_counts_remain_and_where_the_whole_is() {
+        let whole = document(2_000);
+        let first = shortened(&whole, true, whole.len() - 1).len();
+        for (is_on_disk, bytes_max, listed) in [
+            (true, whole.len() - 1, true),
+            (false, whole.len() - 1, true),
+            (true, first - 1, false),
+        ] {
+            let short = shortened(&whole, is_on_disk, bytes_max);
+            assert!(short.len() <= bytes_max, "{}", short.len());
+            let short: Value = serde_json::from_slice(&short).unwrap();
+            assert_eq!(short["sources"], json!({ "count": 2_000 }));
+            let on_disk = json!({
+                "path": "/.xio/manifest.json",
+                "bytes": whole.len(),
+                "sha256": hex(&Sha256::digest(&whole)),
+            });
+            let on_disk = if is_on_disk { on_disk } else { Value::Null };
+            assert_eq!(short["on_disk"], on_disk);
+            let (streams, changed) = (&short["streams"], &short["views"][0]["changed_files"]);
+            if listed {
+                assert_eq!((streams, changed), (&json!([{}]), &json!([{}, {}])));
+                let nested = &short["volumes"][0]["views"][0];
+                assert_eq!(nested["manifest_sha256"], "ab");
+                assert_eq!(nested["manifest"], Value::Null);
+            } else {
+                assert_eq!(streams, &json!({ "count": 1 }));
+                assert_eq!(changed, &json!({ "count": 2 }));
+            }
+        }
+    }
+
+    #[test]
+    fn names_that_look_alike_are_told_apart() {
+        let [a, b, plain] =
+            [&b"a\xff"[..], b"a\xfe", "ä".as_bytes()].map(|name| named(json!({}), "path", name));
+        assert_eq!(a, json!({ "path": "a\u{fffd}", "path_bytes": "61ff" }));
+        assert_eq!(b["path_bytes"], "61fe");
+        assert_eq!(plain, json!({ "path": "ä" }));
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use erofs::{Attributes, Tree};
+use erofs::{Attributes, Time, Tree};
 
 use crate::DatasetError;
 
@@ -35,6 +35,25 @@ impl<F> Item<F> {
             kind: ItemKind::Directory,
         }
     }
+}
+
+/// The directory that is not from the inputs.
+pub(crate) const OWN_FOLDER: &[u8] = b".xio";
+/// What is in it.
+pub(crate) const MANIFEST: &[u8] = b".xio/manifest.json";
+
+/// What a disk says of itself.
+pub(crate) fn own_folder<F>(manifest: &[u8], modified: Time) -> [Item<F>; 2] {
+    let attributes = |permissions| Attributes {
+        modified,
+        ..Attributes::new(permissions)
+    };
+    let manifest = Item {
+        path: MANIFEST.to_vec(),
+        attributes: attributes(0o444),
+        kind: ItemKind::Own(manifest.to_vec()),
+    };
+    [Item::directory(OWN_FOLDER, attributes(0o755)), manifest]
 }
 
 /// What stands behind a file.

@@ -13,7 +13,7 @@ use volume::write::{
 use crate::catalogue::Catalogue;
 use crate::collect::locator;
 use crate::disk::{self, Disk, Partition};
-use crate::manifest::{self, Manifest};
+use crate::manifest::Manifest;
 use crate::measure::Measured;
 use crate::outline::Form;
 use crate::presented::{self, Presented};
@@ -21,7 +21,7 @@ use crate::scan::Scan;
 use crate::storage::{self, Pieces, Storage};
 use crate::survey::Surveyed;
 use crate::view::View;
-use crate::{DatasetError, measure, parallel};
+use crate::{DatasetError, document, measure};
 
 /// How the files lie on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,8 +80,8 @@ pub struct Made {
     pub partitions: Vec<Partition>,
     /// What was written of each of [`Storage::streams`], or of each mapped run.
     pub streams: Vec<Written>,
-    /// What the disk says of itself.
-    pub manifest: Vec<u8>,
+    /// What was measured of the files that views change.
+    pub changed: Vec<Changed>,
 }
 
 impl Plan<'_> {
@@ -116,8 +116,9 @@ impl Plan<'_> {
             measured: &measured,
         };
         let manifest = manifest.to_json();
-        let uuid = self.uuid(&digests, &measured);
-        let disk = self.disk(uuid, &manifest)?;
+        let on_disk = self.has_manifest_on_disk().then_some(manifest.as_slice());
+        let uuid = self.uuid(&digests, &measured, on_disk);
+        let disk = self.disk(uuid, on_disk)?;
         let own = disk.store_own(&mut writer)?;
         let new_parts = presented::new_parts(&disk, self.views);
         let new_bytes = if new_parts.is_empty() {
@@ -138,7 +139,7 @@ impl Plan<'_> {
         })?;
         let view = ViewSpec {
             name: self.name.clone(),
-            manifest: Some(manifest::for_a_blob(&manifest)),
+            manifest: Some(document::for_a_blob(&manifest, on_disk.is_some())),
             lossy: self.is_lossy(),
         };
         writer.add_view(view, extents)?;
@@ -149,12 +150,17 @@ impl Plan<'_> {
             metadata_bytes: disk.metadata_bytes,
             partitions: disk.partitions,
             streams,
-            manifest,
+            changed: measured,
         })
     }
 
+    /// Partitions of files have no place for it.
+    fn has_manifest_on_disk(&self) -> bool {
+        self.with_manifest && !matches!(self.shape, Shape::Partitions { .. })
+    }
+
     /// A function of all that is presented.
-    fn uuid(&self, digests: &[[u8; 32]], measured: &[Changed]) -> Uuid {
+    fn uuid(&self, digests: &[[u8; 32]], measured: &[Changed], manifest: Option<&[u8]>) -> Uuid {
         let changed = measured
             .iter()
             .map(|it| ((it.view, it.entry), it.measured.sha256));
@@ -164,10 +170,10 @@ impl Plan<'_> {
             let changed = changed.get(&(file.view, file.entry)).copied();
             changed.or_else(source).unwrap_or_default()
         };
-        presented::uuid(self.scan, self.views, &self.label, digest_of)
+        presented::uuid(self.scan, self.views, &self.label, manifest, digest_of)
     }
 
-    fn disk(&self, uuid: Uuid, manifest: &[u8]) -> Result<Disk<Presented>, DatasetError> {
+    fn disk(&self, uuid: Uuid, manifest: Option<&[u8]>) -> Result<Disk<Presented>, DatasetError> {
         let form = Form {
             scan: self.scan,
             views: self.views,
@@ -176,7 +182,7 @@ impl Plan<'_> {
             name: &self.name,
             label: &self.label,
         };
-        form.disk(uuid, self.with_manifest.then_some(manifest))
+        form.disk(uuid, manifest)
     }
 
     /// Whether what is presented is not what the sources hold.
@@ -278,20 +284,9 @@ impl Plan<'_> {
 
     /// What each file presents that is not its source's bytes.
     fn measure(&self) -> Result<Vec<Changed>, DatasetError> {
-        let mut changed = Vec::new();
-        for (view, presented) in self.views.iter().enumerate() {
-            let mut entries: Vec<usize> = presented.changed.keys().copied().collect();
-            entries.sort_unstable();
-            changed.extend(entries.into_iter().map(|entry| (view, entry)));
-        }
-        parallel::each(changed.len(), self.options.threads, |index| {
-            let lost = || DatasetError::refused("a file", "is not of this scan");
-            let (view, entry) = changed.get(index).copied().ok_or_else(lost)?;
-            let presentation = self.views.get(view).and_then(|it| it.changed.get(&entry));
-            let file = self.scan.entries.get(entry).and_then(crate::Entry::file);
-            let file = file.and_then(|id| self.scan.file(id)).ok_or_else(lost)?;
+        let (scan, views, threads) = (self.scan, self.views, self.options.threads);
+        measure::each_changed(scan, views, threads, |(view, entry), file, presentation| {
             let source = file.open()?;
-            let presentation = presentation.ok_or_else(lost)?;
             let measured = measure::measure(&source, &file.path, presentation)?;
             source.check()?;
             Ok(Changed {
@@ -306,11 +301,15 @@ impl Plan<'_> {
 
 /// What a view presents of a file that it changes.
 #[derive(Debug, Clone)]
-pub(crate) struct Changed {
-    pub(crate) view: usize,
-    pub(crate) entry: usize,
-    pub(crate) bytes: u64,
-    pub(crate) measured: Measured,
+pub struct Changed {
+    /// Which of the views.
+    pub view: usize,
+    /// Which of [`Scan::entries`].
+    pub entry: usize,
+    /// Presented bytes.
+    pub bytes: u64,
+    /// What was found.
+    pub measured: Measured,
 }
 
 /// Slices end to end.

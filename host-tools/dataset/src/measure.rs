@@ -11,8 +11,10 @@ use transforms::{
     ViewChain,
 };
 
-use crate::DatasetError;
 use crate::hash::NamedHash;
+use crate::scan::{Scan, SourceFile};
+use crate::view::View;
+use crate::{DatasetError, parallel};
 
 /// Source bytes that are converted at a time.
 const CHUNK_BYTES: u64 = 1 << 20;
@@ -36,6 +38,15 @@ pub fn feed(
     presentation: &Presentation,
     sink: &mut dyn Sink,
 ) -> Result<(), DatasetError> {
+    feed_parts(source, path, &mut presentation.parts().iter(), sink)
+}
+
+fn feed_parts(
+    source: &dyn ByteSource,
+    path: &Path,
+    parts: &mut dyn Iterator<Item = &Part>,
+    sink: &mut dyn Sink,
+) -> Result<(), DatasetError> {
     let mut buffer = Vec::new();
     let read = |buffer: &mut Vec<u8>, offset: u64, bytes: u64| {
         // At most CHUNK_BYTES.
@@ -43,7 +54,7 @@ pub fn feed(
         let read = source.read_at(offset, buffer);
         read.map_err(|error| DatasetError::io("reading", path, error))
     };
-    for part in presentation.parts() {
+    for part in parts {
         match part {
             Part::New(bytes) => sink.bytes(bytes),
             Part::Zero { bytes } => zeros(*bytes, sink),
@@ -121,16 +132,111 @@ fn convert(
     )
 }
 
-/// What is presented of a file: its digest, and what rounding lost, by the types before and behind it.
+/// What rounding lost, by the types before and behind it.
+pub type Losses = BTreeMap<(ElementType, ElementType), Loss>;
+
+/// What is presented of a file: its digest, and what rounding lost.
 #[derive(Debug, Clone)]
 pub struct Measured {
     /// Of the presented bytes.
     pub sha256: [u8; 32],
     /// Of conversions of floating point.
-    pub losses: BTreeMap<(ElementType, ElementType), Loss>,
+    pub losses: Losses,
 }
 
-/// Goes through all that is presented.
+/// What rounding loses, for whoever only plans: view, entry, and what is lost of it. Nothing else is read.
+///
+/// # Errors
+/// As [`feed`]; files that change meanwhile.
+pub fn losses(
+    scan: &Scan,
+    views: &[View],
+    threads: usize,
+) -> Result<Vec<(usize, usize, Losses)>, DatasetError> {
+    each_changed(scan, views, threads, |(view, entry), file, presentation| {
+        let is_rounded = |part: &&Part| {
+            let Part::Converted {
+                stored, presented, ..
+            } = part
+            else {
+                return false;
+            };
+            !stored.is_integer() && presented.bytes() < stored.bytes()
+        };
+        let mut parts = presentation.parts().iter().filter(is_rounded).peekable();
+        let mut meters = Meters::default();
+        if parts.peek().is_some() {
+            let source = file.open()?;
+            feed_parts(&source, &file.path, &mut parts, &mut meters)?;
+            source.check()?;
+        }
+        Ok((view, entry, meters.finish(&file.path)?))
+    })
+}
+
+/// `work` on each file that a view changes: which view and entry it is, the file, and what is presented.
+///
+/// # Errors
+/// What `work` says.
+pub(crate) fn each_changed<T: Send>(
+    scan: &Scan,
+    views: &[View],
+    threads: usize,
+    work: impl Fn((usize, usize), &SourceFile, &Presentation) -> Result<T, DatasetError> + Sync,
+) -> Result<Vec<T>, DatasetError> {
+    let mut changed = Vec::new();
+    for (view, presented) in views.iter().enumerate() {
+        let entries = presented.changed.iter();
+        changed.extend(entries.map(|(entry, presentation)| ((view, *entry), presentation)));
+    }
+    changed.sort_unstable_by_key(|(place, _)| *place);
+    parallel::each(changed.len(), threads, |index| {
+        let lost = || DatasetError::refused("a file", "is not of this scan");
+        let &(place, presentation) = changed.get(index).ok_or_else(lost)?;
+        let file = scan.entries.get(place.1).and_then(crate::Entry::file);
+        let file = file.and_then(|id| scan.file(id)).ok_or_else(lost)?;
+        work(place, file, presentation)
+    })
+}
+
+/// One for each conversion of floating point.
+#[derive(Default)]
+struct Meters {
+    meters: BTreeMap<(ElementType, ElementType), LossMeter>,
+    failed: Option<TransformError>,
+}
+
+impl Meters {
+    fn finish(self, path: &Path) -> Result<Losses, DatasetError> {
+        if let Some(error) = self.failed {
+            let what = format!("{}: measuring it:", path.display());
+            return Err(DatasetError::data(what, error.to_string()));
+        }
+        let meters = self.meters.into_iter();
+        Ok(meters
+            .map(|(types, meter)| (types, meter.finish()))
+            .collect())
+    }
+}
+
+impl Sink for Meters {
+    fn bytes(&mut self, _presented: &[u8]) {}
+
+    fn converted(&mut self, (from, stored): (ElementType, &[u8]), to: ElementType) {
+        if from.is_integer() || to.is_integer() {
+            return;
+        }
+        let meter = match self.meters.entry((from, to)) {
+            Entry::Occupied(there) => Ok(there.into_mut()),
+            Entry::Vacant(free) => meter(from, to).map(|meter| free.insert(meter)),
+        };
+        if let Err(error) = meter.and_then(|meter| meter.add(stored)) {
+            self.failed.get_or_insert(error);
+        }
+    }
+}
+
+/// Goes through all that is presented of a file.
 ///
 /// # Errors
 /// As [`feed`].
@@ -142,42 +248,24 @@ pub fn measure(
     use sha2::Digest;
     struct All {
         hash: Sha256,
-        meters: BTreeMap<(ElementType, ElementType), LossMeter>,
-        failed: Option<TransformError>,
+        meters: Meters,
     }
     impl Sink for All {
         fn bytes(&mut self, presented: &[u8]) {
             Digest::update(&mut self.hash, presented);
         }
-        fn converted(&mut self, (from, stored): (ElementType, &[u8]), to: ElementType) {
-            if from.is_integer() || to.is_integer() {
-                return;
-            }
-            let meter = match self.meters.entry((from, to)) {
-                Entry::Occupied(there) => Ok(there.into_mut()),
-                Entry::Vacant(free) => meter(from, to).map(|meter| free.insert(meter)),
-            };
-            if let Err(error) = meter.and_then(|meter| meter.add(stored)) {
-                self.failed.get_or_insert(error);
-            }
+        fn converted(&mut self, stored: (ElementType, &[u8]), to: ElementType) {
+            self.meters.converted(stored, to);
         }
     }
     let mut all = All {
         hash: Sha256::new(),
-        meters: BTreeMap::new(),
-        failed: None,
+        meters: Meters::default(),
     };
     feed(source, path, presentation, &mut all)?;
-    if let Some(error) = all.failed {
-        let what = format!("{}: measuring it:", path.display());
-        return Err(DatasetError::data(what, error.to_string()));
-    }
-    let losses = all.meters.into_iter();
     Ok(Measured {
         sha256: all.hash.finalize().into(),
-        losses: losses
-            .map(|(types, meter)| (types, meter.finish()))
-            .collect(),
+        losses: all.meters.finish(path)?,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use erofs::{Attributes, Label, Time};
+use erofs::{Attributes, Label};
 use formats::{Part, Presentation};
 use transforms::ViewChain;
 use volume::StreamIndex;
@@ -12,15 +12,10 @@ use volume::write::ExtentSpec;
 use crate::DatasetError;
 use crate::disk::{Disk, Extents, PartitionFile};
 use crate::identity::Identity;
-use crate::items::{Item, ItemKind};
+use crate::items::{Item, ItemKind, MANIFEST, OWN_FOLDER, own_folder};
 use crate::scan::{Entry, FileId, Kind, Scan};
 use crate::storage::{Piece, Storage};
 use crate::view::View;
-
-/// The directory that is not from the inputs.
-const OWN_FOLDER: &[u8] = b".xio";
-/// What is in it.
-const MANIFEST: &[u8] = b".xio/manifest.json";
 
 /// A name of the scan, as it is in one of the views.
 #[derive(Debug, Clone, Copy)]
@@ -142,20 +137,6 @@ pub(crate) fn filesystem(
     Disk::of_items(items, label)
 }
 
-/// What the disk says of itself.
-fn own_folder(manifest: &[u8], modified: Time) -> [Item<Presented>; 2] {
-    let attributes = |permissions| Attributes {
-        modified,
-        ..Attributes::new(permissions)
-    };
-    let manifest = Item {
-        path: MANIFEST.to_vec(),
-        attributes: attributes(0o444),
-        kind: ItemKind::Own(manifest.to_vec()),
-    };
-    [Item::directory(OWN_FOLDER, attributes(0o755)), manifest]
-}
-
 /// By file: the attributes of the first name that is its own.
 fn file_attributes(scan: &Scan) -> Vec<Option<Attributes>> {
     let mut of_files = vec![None; scan.files.len()];
@@ -190,14 +171,19 @@ pub(crate) fn partitions(
     Disk::of_partitions(of_views.collect(), lba_bytes, uuid, pad)
 }
 
-/// The identity of a disk: a function of all that it presents. `digest_of` gives the SHA-256 of what is presented of a file.
+/// The identity of a disk: a function of all that it presents, its manifest too. `digest_of` gives the SHA-256 of what is presented of a file.
 pub(crate) fn uuid(
     scan: &Scan,
     views: &[View],
     label: &str,
+    manifest: Option<&[u8]>,
     digest_of: impl Fn(&Presented) -> [u8; 32],
 ) -> Uuid {
-    let mut identity = Identity::new(b"xio erofs uuid 2", label);
+    let mut identity = Identity::new(b"xio erofs uuid 3", label);
+    if let Some(manifest) = manifest {
+        identity.add(MANIFEST);
+        identity.add_file(&[manifest]);
+    }
     for (index, view) in views.iter().enumerate() {
         identity.add(view.name.as_bytes());
         for (entry, shown) in names(scan, views, index) {

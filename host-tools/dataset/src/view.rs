@@ -161,6 +161,7 @@ impl View {
             view.others(&there)?;
         }
         view.keep_links(scan);
+        view.count_changes(scan);
         Ok(view)
     }
 
@@ -191,6 +192,33 @@ impl View {
         }
     }
 
+    /// A file that presents the same under several names is counted once.
+    fn count_changes(&mut self, scan: &Scan) {
+        let mut counted: HashMap<FileId, Vec<&Presentation>> = HashMap::new();
+        for (entry, presentation) in &self.changed {
+            let Some(file) = scan.entries.get(*entry).and_then(Entry::file) else {
+                continue;
+            };
+            let before = counted.entry(file).or_default();
+            if before.contains(&presentation) {
+                continue;
+            }
+            before.push(presentation);
+            for part in presentation.parts() {
+                if let formats::Part::Converted {
+                    elements,
+                    stored,
+                    presented,
+                    ..
+                } = part
+                {
+                    let change = (Dtype::from(*stored), Dtype::from(*presented));
+                    *self.changes.entry(change).or_default() += elements * stored.bytes() as u64;
+                }
+            }
+        }
+    }
+
     /// The parts of the file that the entry names; its source's bytes where nothing changed.
     #[must_use]
     pub fn presentation(&self, entry: usize, file_bytes: u64) -> Presentation {
@@ -201,18 +229,6 @@ impl View {
     fn insert(&mut self, entry: usize, file_bytes: u64, presentation: Presentation) {
         if presentation.is_exact(file_bytes) {
             return;
-        }
-        for part in presentation.parts() {
-            if let formats::Part::Converted {
-                elements,
-                stored,
-                presented,
-                ..
-            } = part
-            {
-                let change = (Dtype::from(*stored), Dtype::from(*presented));
-                *self.changes.entry(change).or_default() += elements * stored.bytes() as u64;
-            }
         }
         self.changed.insert(entry, presentation);
     }

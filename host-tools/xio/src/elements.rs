@@ -6,9 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::anyhow;
+use dataset::document::{self, Change, ChangedFile, Source};
+use dataset::view::SOURCE;
 use formats::{ByteSource, Format, FormatError};
+use transforms::{Chain, ElementType, Loss, Packing};
+use volume::write::Written;
 
 use crate::failure::Failure;
+use crate::pack::WRITER;
 
 /// Refuses a file that is of a format: what it says of itself would be rounded with its elements.
 ///
@@ -32,6 +37,92 @@ pub fn refuse_headers(path: &Path) -> Result<(), Failure> {
         path.display(),
         format.name(),
     )))
+}
+
+/// A file of elements that a volume presents.
+pub struct Presented<'a> {
+    /// Its name, wherever it lies: the same input gives the same volume.
+    pub name: &'a [u8],
+    /// Its length.
+    pub bytes: u64,
+    /// Of its content.
+    pub sha256: &'a [u8; 32],
+    /// What holds it.
+    pub stream: &'a Written,
+    /// What was lost, where the chain rounds.
+    pub loss: Option<&'a Loss>,
+}
+
+/// What the volume says of its view: where the elements come from, and what was lost of them.
+pub fn manifest(chain: &Chain, files: &[Presented<'_>]) -> Vec<u8> {
+    let rounded_to = match chain.packing() {
+        Packing::Whole(packed) if chain.contract().is_lossy() => Some(packed),
+        _ => None,
+    };
+    let sources = files.iter().map(|file| {
+        let source = Source {
+            path: file.name,
+            bytes: file.bytes,
+            sha256: file.sha256,
+            format: Format::Raw.name(),
+            streams: &[file.stream.stream.0 as usize],
+        };
+        source.to_json()
+    });
+    let streams = files
+        .iter()
+        .map(|file| document::stream(chain, file.stream, file.loss));
+    let view = match rounded_to {
+        Some(to) => rounded_view(chain, to, files),
+        None => document::view(SOURCE, Vec::new(), Vec::new()),
+    };
+    let document = document::Manifest {
+        writer: WRITER,
+        is_lossy: rounded_to.is_some(),
+        sources: sources.collect(),
+        streams: streams.collect(),
+        views: vec![view],
+        volumes: Vec::new(),
+    };
+    document.into_json()
+}
+
+fn rounded_view(chain: &Chain, to: ElementType, files: &[Presented<'_>]) -> serde_json::Value {
+    let from = chain.source();
+    let whole = loss_of_all(files.iter().filter_map(|file| file.loss));
+    let change = Change {
+        from,
+        to,
+        presented_as: from,
+        // A float step is the only element step of its chain.
+        step: chain.steps().first(),
+        source_bytes: files.iter().map(|file| file.bytes).sum(),
+        loss: Some(&whole),
+    };
+    let changed_files = files.iter().enumerate().map(|(source, file)| {
+        let changed = ChangedFile {
+            path: file.name,
+            source,
+            // What is presented is what the stream holds, whose digest it has.
+            bytes: file.stream.source_bytes,
+            sha256: &file.stream.elements_sha256,
+            losses: file
+                .loss
+                .map(|loss| ((from, to), loss))
+                .into_iter()
+                .collect(),
+        };
+        changed.to_json()
+    });
+    document::view(to.name(), vec![change.to_json()], changed_files.collect())
+}
+
+/// Of files in their order.
+pub fn loss_of_all<'a>(losses: impl Iterator<Item = &'a Loss>) -> Loss {
+    losses.fold(Loss::default(), |mut all, loss| {
+        all.append(loss);
+        all
+    })
 }
 
 struct Whole {

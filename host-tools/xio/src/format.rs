@@ -45,6 +45,9 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
             &mut |bytes| progress.set(bytes),
         )?
     };
+    for note in &collection.notes {
+        printout::stderr::note(note);
+    }
     if arguments.volume.json {
         return print_line(to_json(arguments, &made));
     }

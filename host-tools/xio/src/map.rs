@@ -8,14 +8,16 @@ use std::time::Instant;
 use anyhow::anyhow;
 use dataset::document;
 use serde_json::json;
-use transforms::ElementType;
+use transforms::{Chain, ElementType};
 use volume::identity::uuid_text;
 use volume::write::{
-    ExtentSpec, FileOutput, Finished, Integrity, Mapped, Options, Region, WriteError, Writer,
+    ExtentSpec, FileOutput, Finished, Integrity, Mapped, Options, Region, ViewSpec, WriteError,
+    Writer,
 };
 
 use crate::cli;
 use crate::disk;
+use crate::elements;
 use crate::failure::Failure;
 use crate::figures::share;
 use crate::layout::Layout;
@@ -160,8 +162,30 @@ fn map(
         position += gap + input.bytes;
         mapped.push(file);
     }
-    writer.add_view(&name, extents)?;
+    let view = ViewSpec {
+        name,
+        manifest: Some(manifest(element_type, inputs, &mapped)?),
+        lossy: false,
+    };
+    writer.add_view(view, extents)?;
     Ok((mapped, writer.finish()?))
+}
+
+/// What the view says: where its elements come from.
+fn manifest(element: ElementType, inputs: &[Input], mapped: &[Mapped]) -> Result<Vec<u8>, Failure> {
+    let files = inputs.iter().zip(mapped).flat_map(|(input, file)| {
+        file.streams.iter().map(move |stream| elements::Presented {
+            name: input.path.file_name().unwrap_or_default().as_bytes(),
+            bytes: file.bytes,
+            sha256: &file.sha256,
+            stream,
+            loss: None,
+        })
+    });
+    // What is mapped is as it is.
+    let chain = Chain::from_steps(&[], element).map_err(Failure::usage)?;
+    let manifest = elements::manifest(&chain, &files.collect::<Vec<_>>());
+    Ok(document::for_a_blob(&manifest, false))
 }
 
 fn region(input: &Input, element: ElementType, integrity: cli::Integrity) -> Region {

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Instant;
@@ -9,7 +10,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use dataset::document;
 use serde_json::json;
-use transforms::{Chain, ElementType, Loss, ViewChain};
+use transforms::{Chain, ElementType, Loss, Packing, ViewChain};
 use volume::identity::uuid_text;
 use volume::write::{
     self, ExtentSpec, FRAME_BYTES_DEFAULT, FileOutput, Finished, Options, StreamSpec, ViewSpec,
@@ -17,12 +18,12 @@ use volume::write::{
 };
 
 use crate::cli;
-use crate::disk;
+use crate::disk::{self, notes};
 use crate::elements;
 use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::layout::Layout;
-use crate::metered::{Metered, Passed};
+use crate::metered::Metered;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
@@ -38,7 +39,13 @@ pub fn run(arguments: &cli::Pack) -> Result<(), Failure> {
     };
     let started = Instant::now();
     let plan = Plan::from_arguments(arguments, element_type)?;
-    let finished = pack(&plan)?;
+    let Packed { finished, loss } = pack(&plan)?;
+    let chain = &plan.spec.chain;
+    if let Packing::Whole(packed) = chain.packing()
+        && let Some(note) = notes::destroyed((chain.source(), packed), &loss)
+    {
+        printout::stderr::note(format_args!("--store-as {chain}: {note}"));
+    }
     if arguments.volume.json {
         return print_line(to_json(&plan, &finished));
     }
@@ -175,7 +182,7 @@ impl Plan {
 }
 
 /// Packs the files of a plan: one stream each, and one view over all.
-pub fn pack(plan: &Plan) -> Result<Finished, Failure> {
+pub fn pack(plan: &Plan) -> Result<Packed, Failure> {
     let output = FileOutput::create(&plan.output, plan.replace)?;
     room::check(&plan.output, plan.needed())?;
     let options = Options {
@@ -189,61 +196,50 @@ pub fn pack(plan: &Plan) -> Result<Finished, Failure> {
     let mut done_bytes = 0;
     let mut extents = Vec::new();
     let mut position = 0;
-    let mut lossy = Vec::new();
+    let mut added = Vec::with_capacity(plan.inputs.len());
     for path in &plan.inputs {
-        let (stream, passed) = add_file(&mut writer, plan, path, done_bytes, &progress)
+        let (stream, loss) = add_file(&mut writer, plan, path, done_bytes, &progress)
             .map_err(|failure| failure.about(shown(path)))?;
-        lossy.extend(passed.map(|passed| (path, passed, stream.clone())));
         done_bytes += stream.source_bytes;
         let gap = plan.layout.gap_before(position);
         extents.push(ExtentSpec::Zero { bytes: gap });
         extents.push(whole(&stream));
         position += gap + stream.source_bytes;
+        added.push((name(path), stream, loss));
     }
     let view = ViewSpec {
         name: plan.name.clone(),
-        manifest: (!lossy.is_empty()).then(|| manifest(plan, &lossy)),
-        lossy: !lossy.is_empty(),
+        manifest: Some(document::for_a_blob(&manifest(plan, &added), false)),
+        lossy: plan.spec.chain.contract().is_lossy(),
     };
     writer.add_view(view, extents)?;
-    Ok(writer.finish()?)
+    let losses = added.iter().filter_map(|(_, _, loss)| loss.as_ref());
+    Ok(Packed {
+        loss: elements::loss_of_all(losses),
+        finished: writer.finish()?,
+    })
 }
 
-/// What a view of rounded values says: where they come from, and what was lost.
-fn manifest(plan: &Plan, lossy: &[(&PathBuf, Passed, Written)]) -> Vec<u8> {
-    let chain = &plan.spec.chain;
-    let mut whole = Loss::default();
-    for (_, passed, _) in lossy {
-        whole.append(&passed.loss);
-    }
-    let bytes: u64 = lossy.iter().map(|(_, passed, _)| passed.bytes).sum();
-    let sources = lossy.iter().map(|(path, passed, stream)| {
-        document::source(&name(path), passed.bytes, &stream.sha256, "raw elements")
-    });
-    let streams = lossy.iter().map(|(_, passed, stream)| {
-        document::stream(chain, stream, ("loss", document::loss(&passed.loss)))
-    });
-    let view = json!({
-        "name": plan.name,
-        "changes": [{
-            "from": chain.source().name(),
-            "to": chain.to_string(),
-            "source_bytes": bytes,
-            "loss": document::loss(&whole),
-        }],
-        // What is presented is what the stream holds, whose digest it has.
-        "changed_files": lossy.iter().map(|(path, _, stream)| json!({
-            "path": name(path),
-            "bytes": stream.source_bytes,
-            "sha256": document::hex(&stream.elements_sha256),
-        })).collect::<Vec<_>>(),
-    });
-    let lists = [
-        ("sources", sources.collect()),
-        ("streams", streams.collect()),
-        ("views", vec![view]),
-    ];
-    document::manifest(WRITER, true, lists)
+/// What was packed.
+pub struct Packed {
+    /// The volume.
+    pub finished: Finished,
+    /// Of all inputs; nothing where the chain keeps every value.
+    pub loss: Loss,
+}
+
+/// What the view says: where its elements come from, and what was lost of them.
+fn manifest(plan: &Plan, added: &[(Vec<u8>, Written, Option<Loss>)]) -> Vec<u8> {
+    let files = added
+        .iter()
+        .map(|(name, stream, loss)| elements::Presented {
+            name,
+            bytes: stream.source_bytes,
+            sha256: &stream.sha256,
+            stream,
+            loss: loss.as_ref(),
+        });
+    elements::manifest(&plan.spec.chain, &files.collect::<Vec<_>>())
 }
 
 fn add_file(
@@ -252,7 +248,7 @@ fn add_file(
     path: &Path,
     done_bytes: u64,
     progress: &Progress,
-) -> Result<(Written, Option<Passed>), Failure> {
+) -> Result<(Written, Option<Loss>), Failure> {
     let mut on_progress = |now: write::Progress| progress.set(done_bytes + now.source_bytes);
     let mut input: Box<dyn Read + Send> = if is_stdin(path) {
         Box::new(io::stdin())
@@ -283,9 +279,9 @@ fn is_stdin(path: &Path) -> bool {
 }
 
 /// A file's name, wherever it lies: the same input gives the same volume.
-fn name(path: &Path) -> String {
+fn name(path: &Path) -> Vec<u8> {
     let name = path.file_name().filter(|_| !is_stdin(path));
-    name.map_or_else(|| shown(path), |name| name.to_string_lossy().into_owned())
+    name.map_or_else(|| shown(path).into_bytes(), |name| name.as_bytes().to_vec())
 }
 
 fn shown(path: &Path) -> String {

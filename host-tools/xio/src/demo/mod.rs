@@ -161,7 +161,7 @@ fn pack_one(
         replace: false,
     };
     let started = Instant::now();
-    let finished = pack::pack(&plan)?;
+    let finished = pack::pack(&plan)?.finished;
     let took = started.elapsed();
     let stream = finished
         .streams

@@ -13,7 +13,7 @@ const VERSION: u64 = 1;
 const MANIFEST_BYTES_MAX: u64 = 1 << 30;
 
 /// SHA-256 and length of files, by path.
-type Known = HashMap<String, (String, u64)>;
+type Known = HashMap<Vec<u8>, (String, u64)>;
 
 /// The digests of both sides.
 pub struct Digests {
@@ -32,12 +32,6 @@ impl Digests {
 
     /// Whether the file of this path and of these lengths is the same, where both say what it is.
     pub fn same(&self, path: &[u8], (in_a, in_b): (u64, u64)) -> Option<bool> {
-        // The manifest writes other names in a way that two names may share.
-        let plain = |byte: &u8| matches!(byte, b' '..=b'~') && *byte != b'\\';
-        let path = std::str::from_utf8(path).ok()?;
-        if !path.as_bytes().iter().all(plain) {
-            return None;
-        }
         let (a, b) = (self.a.get(path)?, self.b.get(path)?);
         // A manifest that is wrong about lengths is not one of these files.
         (a.1 == in_a && b.1 == in_b).then_some(a.0 == b.0)
@@ -59,33 +53,66 @@ fn of(tree: &Tree<'_>) -> Result<Option<Known>, Failure> {
 
 /// The files of every view, as the disk names them.
 fn known(document: &Value) -> Option<Known> {
+    let mut known = Known::new();
+    add(document, b"", &mut known)?;
+    Some(known)
+}
+
+/// Those of a document whose disk, or directory of one, is at `place`: readers of JSON have bounded how deep documents go.
+fn add(document: &Value, place: &[u8], known: &mut Known) -> Option<()> {
     if document["xio_manifest"] != VERSION {
         return None;
     }
     let sources = files(&document["sources"])?;
     let views = document["views"].as_array()?;
-    let mut known = Known::new();
     for view in views {
         // One view is the root; several have a folder each.
-        let prefix = match views.as_slice() {
+        let folder = match views.as_slice() {
             [_] => String::new(),
             _ => format!("{}/", view["name"].as_str()?),
         };
         let changed = files(&view["changed_files"])?;
         for (path, of) in sources.iter().chain(&changed) {
-            known.insert(format!("{prefix}{path}"), of.clone());
+            known.insert([place, folder.as_bytes(), path].concat(), of.clone());
         }
     }
-    Some(known)
+    for volume in document["volumes"].as_array()? {
+        for view in volume["views"].as_array()? {
+            let mut below = [place, &bytes_of(view, "path")?].concat();
+            // Of others, what is presented is no file that the document knows.
+            if view["is_filesystem"] != true || !view["manifest"].is_object() {
+                continue;
+            }
+            if !below.is_empty() && !below.ends_with(b"/") {
+                below.push(b'/');
+            }
+            add(&view["manifest"], &below, known)?;
+        }
+    }
+    Some(())
 }
 
-fn files(list: &Value) -> Option<Vec<(String, (String, u64))>> {
+fn files(list: &Value) -> Option<Known> {
     let one = |file: &Value| {
-        let path = file["path"].as_str()?.to_owned();
         let digest = file["sha256"].as_str()?.to_owned();
-        Some((path, (digest, file["bytes"].as_u64()?)))
+        Some((bytes_of(file, "path")?, (digest, file["bytes"].as_u64()?)))
     };
     list.as_array()?.iter().map(one).collect()
+}
+
+/// A name, whose bytes stand beside it where it is no text.
+fn bytes_of(holder: &Value, name: &str) -> Option<Vec<u8>> {
+    match holder.get(format!("{name}_bytes")) {
+        None => Some(holder[name].as_str()?.as_bytes().to_vec()),
+        Some(hex) => {
+            let (pairs, []) = hex.as_str()?.as_bytes().as_chunks::<2>() else {
+                return None;
+            };
+            let byte =
+                |pair: &[u8; 2]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+            pairs.iter().map(byte).collect()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -103,14 +130,14 @@ mod tests {
         let sources = [file("a", "1", 8), file("b", "2", 9)];
         let bf16 = json!({ "name": "bf16", "changed_files": [file("a", "3", 4)] });
         let source = json!({ "name": "source", "changed_files": [] });
-        let one = json!({ "xio_manifest": 1, "sources": sources, "views": [bf16] });
+        let one = json!({ "xio_manifest": 1, "sources": sources, "views": [bf16], "volumes": [] });
         let one = known(&one).unwrap();
-        assert_eq!(one["a"], ("3".to_owned(), 4));
-        assert_eq!(one["b"], ("2".to_owned(), 9));
-        let two = json!({ "xio_manifest": 1, "sources": sources, "views": [source, bf16] });
+        assert_eq!(one[&b"a"[..]], ("3".to_owned(), 4));
+        assert_eq!(one[&b"b"[..]], ("2".to_owned(), 9));
+        let two = json!({ "xio_manifest": 1, "sources": sources, "views": [source, bf16], "volumes": [] });
         let two = known(&two).unwrap();
-        assert_eq!(two["source/a"], ("1".to_owned(), 8));
-        assert_eq!(two["bf16/a"], ("3".to_owned(), 4));
+        assert_eq!(two[&b"source/a"[..]], ("1".to_owned(), 8));
+        assert_eq!(two[&b"bf16/a"[..]], ("3".to_owned(), 4));
         assert_eq!(two.len(), 4);
 
         let both = Digests { a: one, b: two };
@@ -124,12 +151,37 @@ mod tests {
     }
 
     #[test]
+    fn the_manifests_of_volumes_are_known_by_the_places_of_their_views() {
+        let names = [("a", json!(null)), ("b\u{fffd}", json!("62ff"))];
+        let sources = names.map(|(path, bytes)| {
+            let mut file = file(path, "1", 8);
+            if !bytes.is_null() {
+                file["path_bytes"] = bytes;
+            }
+            file
+        });
+        let view = json!({ "name": "source", "changed_files": [] });
+        let of_volume =
+            json!({ "xio_manifest": 1, "sources": sources, "views": [view], "volumes": [] });
+        let view = |path, is_filesystem| json!({ "path": path, "is_filesystem": is_filesystem, "manifest": of_volume });
+        let all = json!({ "xio_manifest": 1, "sources": [], "views": [], "volumes": [
+            { "views": [view("x", true), view("elements", false)] },
+            { "views": [view("", true), { "path": "y", "is_filesystem": true, "manifest": null }] },
+        ]});
+        let known = known(&all).unwrap();
+        let mut names: Vec<&[u8]> = known.keys().map(Vec::as_slice).collect();
+        names.sort_unstable();
+        assert_eq!(names, [&b"a"[..], b"b\xff", b"x/a", b"x/b\xff"]);
+    }
+
+    #[test]
     fn what_is_no_manifest_is_not_trusted() {
         for document in [
             json!(null),
             json!({ "xio_manifest": 2, "sources": [], "views": [] }),
-            json!({ "xio_manifest": 1, "sources": { "count": 5 }, "views": [] }),
-            json!({ "xio_manifest": 1, "sources": [{ "path": 5 }], "views": [] }),
+            json!({ "xio_manifest": 1, "sources": { "count": 5 }, "views": [], "volumes": [] }),
+            json!({ "xio_manifest": 1, "sources": [{ "path": 5 }], "views": [], "volumes": [] }),
+            json!({ "xio_manifest": 1, "sources": [], "views": [] }),
         ] {
             assert!(known(&document).is_none(), "{document}");
         }

@@ -1,5 +1,6 @@
 //! A namespace that is a disk: folders and files of any kind, packed or left where they are.
 
+pub mod notes;
 pub mod rule;
 pub mod storing;
 

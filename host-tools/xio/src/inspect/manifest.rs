@@ -30,8 +30,20 @@ pub fn read(path: &Path, local: &LocalVolume) -> Result<Option<Value>, Failure> 
 /// For a person.
 pub fn to_text(view: &ShownView) -> Option<String> {
     let manifest = view.manifest.as_ref()?;
-    let (files, bytes) = sources(manifest);
-    let files = grouped(files);
+    let volumes = match count(&manifest["volumes"]) {
+        0 => String::new(),
+        1 => "1 volume, ".to_owned(),
+        volumes => format!("{} volumes, ", grouped(volumes)),
+    };
+    let documents = documents(manifest, String::new());
+    let sources = documents.iter().map(|(_, document)| sources(document));
+    let (files, bytes) = sources.fold((0u64, Some(0u64)), |sum, (files, bytes)| {
+        let bytes = sum
+            .1
+            .zip(bytes)
+            .map(|(sum, bytes)| sum.saturating_add(bytes));
+        (sum.0.saturating_add(files), bytes)
+    });
     let bytes = bytes.map_or(String::new(), |bytes| {
         format!(" of {} bytes", grouped(bytes))
     });
@@ -42,42 +54,78 @@ pub fn to_text(view: &ShownView) -> Option<String> {
         "all of their values kept"
     };
     let mut text = format!(
-        "\nmanifest of {}\n  {files} sources{bytes}, {kept}\n",
-        view.volume.name()
+        "\nmanifest of {}\n  {volumes}{} sources{bytes}, {kept}\n",
+        view.volume.name(),
+        grouped(files),
     );
-    let mut table = TextTable::new(&[
-        ("precision", Align::Left),
-        ("files changed", Align::Right),
-        ("from", Align::Left),
-        ("to", Align::Left),
-        ("source bytes", Align::Right),
-        ("largest error", Align::Right),
-        ("RMS error", Align::Right),
-        ("became infinite", Align::Right),
-        ("NaN", Align::Right),
-    ]);
-    let mut rows = 0;
-    for view in list(&manifest["views"]) {
-        for change in list(&view["changes"]) {
-            rows += 1;
+    let rows = changes(&documents);
+    if !rows.is_empty() {
+        let mut table = TextTable::new(&[
+            ("precision", Align::Left),
+            ("files changed", Align::Right),
+            ("from", Align::Left),
+            ("to", Align::Left),
+            ("source bytes", Align::Right),
+            ("largest error", Align::Right),
+            ("RMS error", Align::Right),
+            ("became infinite", Align::Right),
+            ("became zero", Align::Right),
+            ("NaN", Align::Right),
+        ]);
+        for row in rows {
+            table.row(row);
+        }
+        text.push_str(&indented(&table.render()));
+    }
+    Some(text)
+}
+
+/// What each precision of each document changes.
+fn changes(documents: &[(String, &Value)]) -> Vec<[String; 10]> {
+    let views = documents.iter().flat_map(|(place, document)| {
+        let views = list(&document["views"]).iter();
+        views.map(move |view| (place, view))
+    });
+    let rows = views.flat_map(|(place, view)| {
+        let changes = list(&view["changes"]).iter();
+        changes.map(move |change| {
             let loss = &change["loss"];
-            table.row([
-                word(&view["name"]),
+            let number = |name: &str| loss[name].as_u64().map_or_else(dash, grouped);
+            let error = |name: &str| loss[name].as_f64().map_or_else(dash, short);
+            [
+                format!("{place}{}", word(&view["name"])),
                 grouped(count(&view["changed_files"])),
                 word(&change["from"]),
                 word(&change["to"]),
                 change["source_bytes"].as_u64().map_or_else(dash, grouped),
-                loss["largest_error"].as_f64().map_or_else(dash, short),
-                loss["rms_error"].as_f64().map_or_else(dash, short),
-                loss["saturated"].as_u64().map_or_else(dash, grouped),
-                loss["nans"].as_u64().map_or_else(dash, grouped),
-            ]);
-        }
-    }
-    if rows > 0 {
-        text.push_str(&indented(&table.render()));
-    }
-    Some(text)
+                error("largest_error"),
+                error("rms_error"),
+                number("saturated"),
+                number("vanished"),
+                number("nans"),
+            ]
+        })
+    });
+    rows.collect()
+}
+
+/// The document and those of the volumes in it, each with the place that it is about: readers of JSON have bounded how deep that goes.
+fn documents(manifest: &Value, place: String) -> Vec<(String, &Value)> {
+    let volumes = list(&manifest["volumes"]).iter();
+    let views = volumes.flat_map(|volume| list(&volume["views"]));
+    let below: Vec<_> = views
+        .filter(|view| view["manifest"].is_object())
+        .flat_map(|view| {
+            let of_view = match view["path"].as_str() {
+                Some("") => place.clone(),
+                _ => format!("{place}{}/", word(&view["path"])),
+            };
+            documents(&view["manifest"], of_view)
+        })
+        .collect();
+    let mut all = vec![(place, manifest)];
+    all.extend(below);
+    all
 }
 
 /// How many sources there are, and their bytes where the manifest lists them.

@@ -442,3 +442,24 @@ fn a_value_that_does_not_fit_is_found_in_its_file() {
         &["pack", "d", "--as", "*=u32", "--store-as", "u16", "-o", "v.xio"],
     );
 }
+
+/// New content is a new disk: the manifest is a part of it, and says how the bytes are stored.
+#[test]
+fn the_uuid_is_of_all_that_is_presented() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.write("d/a", &[7; 5000]);
+    let uuid = |arguments: &[&str]| {
+        let fixed = ["pack", "d", "--force", "--json", "-o", "v.xio"];
+        let said = folder.done([&fixed[..], arguments].concat());
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        said["disk_uuid"].as_str().unwrap().to_owned()
+    };
+    let plain = uuid(&["--store-as", "none"]);
+    assert_eq!(uuid(&["--store-as", "none"]), plain);
+    let bare = uuid(&["--store-as", "none", "--no-manifest"]);
+    let lz4 = uuid(&["--store-as", "lz4"]);
+    assert!(plain != bare && plain != lz4 && bare != lz4);
+    // Without a manifest the disk is the same however it is stored.
+    assert_eq!(uuid(&["--store-as", "lz4", "--no-manifest"]), bare);
+}

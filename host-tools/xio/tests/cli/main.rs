@@ -12,6 +12,7 @@ mod disk;
 
 mod help;
 mod killed;
+mod manifest;
 mod mapped;
 mod memory;
 mod mistakes;

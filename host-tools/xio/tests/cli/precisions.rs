@@ -315,6 +315,22 @@ fn floats_are_presented_as_their_own_writers_write_them() {
             (&"f32".into(), &"bf16".into())
         );
         assert!(change["loss"]["rms_error"].is_f64(), "{change}");
+        // What a blob and a link of a snapshot have in common is counted once, as if the files stood alone.
+        copy_folder("model/f32", &folder, "plain");
+        folder.done([
+            command,
+            "plain",
+            "--present-as",
+            rules,
+            "--force",
+            "-o",
+            "p.xio",
+        ]);
+        let plain: serde_json::Value =
+            serde_json::from_str(&folder.done(["inspect", "p.xio", "--json"])).unwrap();
+        let plain = &plain["views"][0]["manifest"]["views"][0]["changes"];
+        assert_eq!(change["source_bytes"], plain[0]["source_bytes"]);
+        assert_eq!(change["loss"]["elements"], plain[0]["loss"]["elements"]);
         let text = folder.done(["inspect", "v.xio"]);
         assert!(text.contains("some of them rounded"), "{text}");
     }
