@@ -1,6 +1,6 @@
 //! What each precision presents: types, headers and indexes that match.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
@@ -122,6 +122,8 @@ pub struct View {
     pub changed: HashMap<usize, Presentation>,
     /// Payloads that change, as `f32` to `bf16`: their bytes in the source.
     pub changes: BTreeMap<(Dtype, Dtype), u64>,
+    /// Files that stay as they are since no element of theirs can become what is asked for, by its type and the type asked for.
+    pub unconverted: BTreeMap<(Dtype, Dtype), Vec<FileId>>,
     /// What a person should know.
     pub notes: Vec<String>,
 }
@@ -141,6 +143,7 @@ impl View {
             name: precision.name.clone(),
             changed: HashMap::new(),
             changes: BTreeMap::new(),
+            unconverted: BTreeMap::new(),
             notes: Vec::new(),
         };
         let Some(rules) = &precision.rules else {
@@ -162,6 +165,7 @@ impl View {
         }
         view.keep_links(scan);
         view.count_changes(scan);
+        view.find_unconverted(scan, catalogue, rules);
         Ok(view)
     }
 
@@ -214,6 +218,25 @@ impl View {
                 {
                     let change = (Dtype::from(*stored), Dtype::from(*presented));
                     *self.changes.entry(change).or_default() += elements * stored.bytes() as u64;
+                }
+            }
+        }
+    }
+
+    /// A file of which something is converted, or has the type already, needs no word.
+    fn find_unconverted(&mut self, scan: &Scan, catalogue: &Catalogue, rules: &Rules) {
+        let file_of = |entry: &usize| scan.entries.get(*entry).and_then(Entry::file);
+        let changed: HashSet<FileId> = self.changed.keys().filter_map(file_of).collect();
+        for (id, _) in scan.files().filter(|(id, _)| !changed.contains(id)) {
+            let payloads = catalogue.get(id).map(|it| it.description.payloads.iter());
+            let asked = payloads
+                .into_iter()
+                .flatten()
+                .filter_map(|it| rules.asked(it));
+            let asked: BTreeSet<(Dtype, Dtype)> = asked.collect();
+            if asked.iter().all(|(from, to)| from.conversion(*to).is_err()) {
+                for types in asked {
+                    self.unconverted.entry(types).or_default().push(id);
                 }
             }
         }

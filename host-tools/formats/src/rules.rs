@@ -53,12 +53,18 @@ impl Rules {
     /// is. So `*=bf16` leaves a model's `position_ids` alone.
     #[must_use]
     pub fn target(&self, payload: &Payload) -> Option<Dtype> {
-        let rule = self.rules.iter().find(|rule| rule.matches(payload))?;
-        let (stored, target) = payload.contents.dtype().zip(rule.target)?;
+        let (stored, target) = self.asked(payload)?;
         match stored.conversion(target) {
             Ok(Conversion::Checked | Conversion::Widened | Conversion::Rounded) => Some(target),
             Ok(Conversion::Same) | Err(_) => None,
         }
+    }
+
+    /// The type that `payload` has and the one that the first rule which matches asks for, whether it can become that or not.
+    #[must_use]
+    pub fn asked(&self, payload: &Payload) -> Option<(Dtype, Dtype)> {
+        let rule = self.rules.iter().find(|rule| rule.matches(payload))?;
+        payload.contents.dtype().zip(rule.target)
     }
 }
 

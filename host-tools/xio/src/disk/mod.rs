@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use anyhow::anyhow;
 use dataset::choose::{self, Choices};
+use dataset::view::SOURCE;
 use dataset::{
     Catalogue, DatasetError, Form, Made, Names, Partition, Plan, Run, Runs, Scan, Storage, Stored,
     Surveyed, View, document,
@@ -240,6 +241,9 @@ impl Request<'_> {
         for note in plan.scan.notes.iter().chain(notes) {
             printout::stderr::note(note);
         }
+        for note in presented_notes(plan, made) {
+            printout::stderr::note(note);
+        }
         if self.volume.json {
             return print_line(self.to_json(plan, choices, made));
         }
@@ -389,6 +393,20 @@ impl Request<'_> {
             "groups": groups.collect::<Vec<_>>(),
         })
     }
+}
+
+/// What a precision other than the source's does not present, or not well.
+fn presented_notes(plan: &Plan<'_>, made: &Made) -> Vec<String> {
+    let (scan, views, names) = (plan.scan, plan.views, Names::new(plan.scan));
+    if views.iter().all(|view| view.name == SOURCE) {
+        return Vec::new();
+    }
+    let lost = made.changed.iter();
+    let lost = lost.map(|it| (it.view, it.entry, &it.measured.losses));
+    let mut notes = notes::passed_through(scan, plan.catalogue, &names);
+    notes.extend(notes::unconverted(views, &names));
+    notes.extend(notes::rounded(scan, views, &names, lost));
+    notes
 }
 
 /// What the streams of a volume take.

@@ -1,7 +1,5 @@
 //! What a person should know before packing.
 
-use std::collections::BTreeMap;
-
 use dataset::FileId;
 use dataset::choose::Group;
 use dataset::choose::candidates::field_bits;
@@ -11,6 +9,7 @@ use transforms::ElementType;
 
 use super::Planned;
 use crate::chosen;
+use crate::disk::notes::{self, count};
 
 /// Of one kind of warning, so many files are named.
 const NAMED: usize = 5;
@@ -37,7 +36,13 @@ pub fn warnings(planned: &Planned<'_>, all: bool) -> Vec<String> {
     warnings.extend(planned.choices.groups.iter().filter_map(narrowing));
     warnings.extend(floats(planned));
     warnings.extend(readers(planned));
-    warnings.extend(passed_through(planned));
+    warnings.extend(notes::passed_through(
+        planned.scan,
+        planned.catalogue,
+        &planned.names,
+    ));
+    warnings.extend(notes::unconverted(planned.views, &planned.names));
+    warnings.extend(planned.destroyed.iter().cloned());
     for view in planned.views {
         let notes = view.notes.iter();
         let notes = notes.map(|note| format!("--present-as {}: {note}", view.name));
@@ -205,44 +210,4 @@ fn megatron(planned: &Planned<'_>, bins: Vec<FileId>) -> Vec<String> {
         ));
     }
     warnings
-}
-
-/// What is passed through, and why, once for each reason.
-fn passed_through(planned: &Planned<'_>) -> Vec<String> {
-    let mut reasons: BTreeMap<(&str, &str), usize> = BTreeMap::new();
-    for (id, _) in planned.scan.files() {
-        let Some(recognised) = planned.catalogue.get(id) else {
-            continue;
-        };
-        let description = &recognised.description;
-        let Some(reason) = description.pass_through.as_deref() else {
-            continue;
-        };
-        let quiet = [
-            Format::Unknown,
-            Format::MegatronIndex,
-            Format::SafetensorsIndex,
-            Format::MdsIndex,
-        ];
-        if !quiet.contains(&description.format) {
-            *reasons
-                .entry((description.format.name(), reason))
-                .or_default() += 1;
-        }
-    }
-    let said = reasons.into_iter().map(|((format, reason), files)| {
-        format!(
-            "{} of {format}: presented as they are: {reason}",
-            count(files)
-        )
-    });
-    said.collect()
-}
-
-/// `1 file`, `2 files`.
-pub fn count(files: usize) -> String {
-    match files {
-        1 => "1 file".to_owned(),
-        files => format!("{} files", grouped(files as u64)),
-    }
 }

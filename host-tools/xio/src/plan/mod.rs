@@ -16,6 +16,7 @@ use dataset::{
 };
 
 use crate::cli;
+use crate::disk::notes;
 use crate::disk::storing::Storing;
 use crate::failure::Failure;
 use crate::pack::{available_threads, default_name};
@@ -104,6 +105,8 @@ struct Planned<'a> {
     views: &'a [View],
     /// What `xio pack` would refuse, beside malformed files.
     refused: Vec<String>,
+    /// Numbers that views would make infinite or zero.
+    destroyed: Vec<String>,
     names: Names<'a>,
     wish: Wish,
     choices: Choices,
@@ -134,6 +137,11 @@ impl<'a> Planned<'a> {
         };
         let choices = storing.choose(dataset, true, threads)?;
         let names = Names::new(scan);
+        let losses = dataset::measure::losses(scan, views, threads)?;
+        let losses = losses
+            .iter()
+            .map(|(view, entry, losses)| (*view, *entry, losses));
+        let destroyed = notes::rounded(scan, views, &names, losses);
         let stored = |id, run: &Run| storing.stored((scan, &names), &choices, id, run);
         let storage = Storage::packed(scan, runs, stored)?;
         Ok(Planned {
@@ -141,6 +149,7 @@ impl<'a> Planned<'a> {
             catalogue,
             views,
             refused,
+            destroyed,
             names,
             wish: storing.wish,
             choices,

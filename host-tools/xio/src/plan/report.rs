@@ -8,6 +8,7 @@ use super::places::Place;
 use super::{Part, Planned, advice};
 use crate::chosen;
 use crate::cli;
+use crate::disk::notes::count;
 use crate::disk::partitions_table;
 use crate::figures::{bits_per_value, ratio};
 
@@ -137,7 +138,7 @@ fn total(planned: &Planned<'_>) -> String {
     };
     format!(
         "\n{} of {} bytes, stored in {} bytes (ratio {}; {mark}); on top come about {} bytes of checksums, and the filesystem's own blocks\n",
-        advice::count(planned.scan.files.len()),
+        count(planned.scan.files.len()),
         grouped(source),
         chosen::about(stored, is_exact),
         ratio(source, stored),

@@ -375,7 +375,7 @@ fn what_a_person_should_know_is_said() {
         "! 2 files without a header: the reader hard-codes the type",
         "! 1 file of llm.c, 1 of them u32: its own loader",
         "! 1 file of a Megatron pair in int32 with ids below 65,500",
-        "! 1 file of JPEG: presented as they are: it is compressed already\n",
+        "! 1 file of JPEG (a.jpeg): presented as they are: it is compressed already\n",
     ] {
         assert!(said.contains(line), "{line}\n{said}");
     }

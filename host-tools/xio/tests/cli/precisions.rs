@@ -340,7 +340,9 @@ fn floats_are_presented_as_their_own_writers_write_them() {
 fn shards_and_their_index_are_presented_together() {
     let folder = Folder::new();
     let names = copy_folder("mds/f32", &folder, "d");
-    folder.done(["pack", "d", "--present-as", "f16", "-o", "v.xio"]);
+    let ran = folder.xio(["pack", "d", "--present-as", "f16", "-o", "v.xio"]);
+    let lost = "note: --present-as f16: of 425 numbers of f32, 21 became infinite and 4 became zero in f16 (shard.00000.mds, shard.00001.mds, shard.00002.mds and 1 more)\n";
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, lost));
     folder.done(["verify", "v.xio"]);
     folder.done(["cp", "v.xio", "c"]);
     for name in names {
@@ -377,8 +379,20 @@ fn what_was_lost_is_told() {
     ];
     let ran = folder.xio(arguments);
     assert_eq!(ran.status, 0);
+    let lost = "--present-as f16: of 5 numbers of f32, 1 became infinite and 1 became zero in f16 (x.bin)\n";
     let told = "note: d/x.bin: nothing in the file says its type: its reader has to be told the changed one\n";
-    assert_eq!(ran.stderr, told);
+    assert_eq!(ran.stderr, format!("{told}note: {lost}"));
+    let planned = folder.done([
+        "plan",
+        "d",
+        "--as",
+        "x.bin=f32",
+        "--present-as",
+        "source,f16",
+    ]);
+    assert!(planned.contains(&format!("! {lost}")), "{planned}");
+    let text = folder.done(["inspect", "v.xio"]);
+    assert!(text.contains("became infinite  became zero"), "{text}");
     folder.done(["cp", "v.xio", "c"]);
     assert_eq!(folder.read("c/source/x.bin"), bytes);
     assert_eq!(
@@ -405,6 +419,46 @@ fn what_was_lost_is_told() {
         "f16 rounds, and what a disk stores are the sources' exact bytes: present them rounded, with --present-as",
         &["pack", "d", "--as", "x.bin=f32", "--store-as", "f16", "-o", "w.xio"],
     );
+}
+
+/// Numbers of the other byte order, and ids that are none: what stays as it is is named with the reason, by the plan and when it is packed.
+#[test]
+fn what_cannot_be_presented_so_is_named() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.write("d/big.npy", &npy(">u4", |id| id.to_be_bytes().to_vec()));
+    for name in ["a.bin", "b.bin", "c.bin", "d.bin"] {
+        fs::copy(
+            formats("megatron/text-i32.bin"),
+            folder.path("d").join(name),
+        )
+        .unwrap();
+        let mut index = fs::read(formats("megatron/text-i32.idx")).unwrap();
+        // As float32.
+        index[17] = 7;
+        folder.write(&format!("d/{}.idx", &name[..1]), &index);
+    }
+    let ran = folder.xio(["pack", "d", "--present-as", "u16,source", "-o", "v.xio"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let lines: Vec<&str> = ran.stderr.lines().collect();
+    let [big, pairs] = lines.as_slice() else {
+        panic!("{}", ran.stderr);
+    };
+    assert!(
+        big.starts_with("note: 1 file of npy (big.npy): presented as they are: "),
+        "{big}"
+    );
+    assert_eq!(
+        *pairs,
+        "note: --present-as u16: 4 files of f32 (a.bin, b.bin, c.bin and 1 more): presented as they are: f32 does not become u16"
+    );
+    let planned = folder.done(["plan", "d", "--present-as", "u16,source"]);
+    for line in [big, pairs] {
+        let line = line.replace("note: ", "! ");
+        assert!(planned.contains(&line), "{line}\n{planned}");
+    }
+    // Nothing is asked of the source's bytes.
+    folder.done(["pack", "d", "--force", "-o", "v.xio"]);
 }
 
 /// Bytes of the file before an array are of the stream's first stored block and none of its own.
