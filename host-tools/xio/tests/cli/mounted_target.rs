@@ -101,7 +101,7 @@ fn an_nsid_with_other_content_is_noticed_on_a_connection_that_stays() {
     let source = folder.path("d");
     fs::create_dir(&source).unwrap();
     // The same size, name and place: only the bytes differ. 48 MB, which is more than is held of what was read ahead: who reads on and on meets what is not.
-    let content = |seed: u64| ids(seed, 6_000_000);
+    let content = |seed: u64| ids(seed, 12_000_000);
     for (volume, seed) in [("v.xio", 1), ("other.xio", 2)] {
         fs::write(source.join("ids"), content(seed)).unwrap();
         let as_it_is = ["--no-manifest", "--store-as", "none"];
