@@ -73,13 +73,17 @@ impl Mount {
         assert!(told.unwrap().success());
     }
 
+    /// What it has complained of so far.
+    pub fn complaints(&self) -> String {
+        fs::read_to_string(&self.errors).unwrap()
+    }
+
     /// Waits for the program's end; its exit status, and all that it complained of.
     pub fn ended(&mut self) -> (i32, String) {
         let began = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                let complaints = fs::read_to_string(&self.errors).unwrap();
-                return (status.code().unwrap(), complaints);
+                return (status.code().unwrap(), self.complaints());
             }
             assert!(began.elapsed() < PATIENCE, "it does not end");
             thread::sleep(Duration::from_millis(5));
