@@ -85,14 +85,27 @@ pub enum DatasetError {
     },
 }
 
+/// An error of this crate that the writer met in its input is itself.
 impl From<WriteError> for DatasetError {
     fn from(error: WriteError) -> DatasetError {
+        let error = match error {
+            WriteError::Input { offset, error } => match error.downcast() {
+                Ok(own) => return own,
+                Err(error) => WriteError::Input { offset, error },
+            },
+            error => error,
+        };
         DatasetError::Write { about: None, error }
     }
 }
 
 impl DatasetError {
+    /// What a reader says; an error of this crate that came through it is itself.
     pub(crate) fn io(action: &'static str, path: &Path, error: io::Error) -> DatasetError {
+        let error = match error.downcast() {
+            Ok(own) => return own,
+            Err(error) => error,
+        };
         let path = path.to_owned();
         DatasetError::Io {
             action,

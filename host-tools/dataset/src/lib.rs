@@ -16,8 +16,9 @@
 //!
 //! * A [`Collection`] is the other way to a disk: what volumes present that exist already.
 //!
-//! Contract: the same files and options give the same volume, byte for byte. A file that changes between two readings is an error with its name. Memory
-//! grows with the number of names and parts, not with the bytes of the files.
+//! Contract: the same files and options give the same volume, byte for byte. A file that changes between two readings is an error with its name: by its
+//! length and time, and by the bytes themselves, which are compared with what was read first. Memory grows with the number of names and parts, and by 16
+//! bytes for each MiB of the files.
 //!
 //! What it does not do: no conversion and no compression of its own (crates `transforms`, `volume`), no printing.
 
@@ -41,6 +42,7 @@ mod outline;
 mod parallel;
 mod pattern;
 mod presented;
+mod reread;
 mod scan;
 pub mod storage;
 pub mod survey;

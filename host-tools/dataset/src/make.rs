@@ -17,7 +17,8 @@ use crate::manifest::Manifest;
 use crate::measure::Measured;
 use crate::outline::Form;
 use crate::presented::{self, Presented};
-use crate::scan::Scan;
+use crate::reread::Reread;
+use crate::scan::{FileId, Scan};
 use crate::storage::{self, Pieces, Storage};
 use crate::survey::Surveyed;
 use crate::view::View;
@@ -49,9 +50,9 @@ pub struct Plan<'a> {
     pub views: &'a [View],
     /// What is stored where.
     pub storage: &'a Storage,
-    /// Digests and ranges by file; those of mapped files are not asked for.
+    /// Digests and ranges by file; those of mapped files that no view changes are not asked for.
     pub surveyed: &'a [Option<Surveyed>],
-    /// What vouches for stored bytes.
+    /// What vouches for bytes that are stored; mapped ones always have checksums.
     pub integrity: Integrity,
     /// How the files lie.
     pub shape: Shape,
@@ -212,7 +213,7 @@ impl Plan<'_> {
                     self.integrity
                 },
             };
-            let mut input = Pieces::new(self.scan, plan);
+            let mut input = Pieces::new(plan, |id| self.reread(id));
             let written = writer.add_stream(&spec, &mut input, &mut |now| {
                 on_progress(done + now.source_bytes);
             });
@@ -221,6 +222,15 @@ impl Plan<'_> {
             streams.push(written);
         }
         Ok(streams)
+    }
+
+    /// A file whose bytes must be those that its digest is of.
+    fn reread(&self, id: FileId) -> Result<Reread<'_>, DatasetError> {
+        let lost = || DatasetError::refused("a file", "was not surveyed");
+        let file = self.scan.file(id).ok_or_else(lost)?;
+        let surveyed = self.surveyed.get(id.0 as usize).and_then(Option::as_ref);
+        let fingerprints = &surveyed.ok_or_else(lost)?.fingerprints;
+        Reread::open(file, self.storage.runs.of(id), fingerprints)
     }
 
     /// The writer counts from the beginning of the stream; a person looks in a file.
@@ -274,6 +284,11 @@ impl Plan<'_> {
             })?;
             open.check()?;
             done += file.bytes;
+            let surveyed = self.surveyed.get(id.0 as usize).and_then(Option::as_ref);
+            if surveyed.is_some_and(|surveyed| surveyed.sha256 != mapped.sha256) {
+                let path = file.path.clone();
+                return Err(DatasetError::Changed { path });
+            }
             if let Some(digest) = digests.get_mut(id.0 as usize) {
                 *digest = mapped.sha256;
             }
@@ -286,7 +301,9 @@ impl Plan<'_> {
     fn measure(&self) -> Result<Vec<Changed>, DatasetError> {
         let (scan, views, threads) = (self.scan, self.views, self.options.threads);
         measure::each_changed(scan, views, threads, |(view, entry), file, presentation| {
-            let source = file.open()?;
+            let id = scan.entries.get(entry).and_then(crate::Entry::file);
+            let lost = || DatasetError::refused("a file", "is not of this scan");
+            let source = self.reread(id.ok_or_else(lost)?)?;
             let measured = measure::measure(&source, &file.path, presentation)?;
             source.check()?;
             Ok(Changed {

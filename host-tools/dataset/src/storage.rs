@@ -1,13 +1,15 @@
 //! Where bytes are stored: files cut into runs of one element type, runs that are stored alike in one stream.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::path::PathBuf;
 
 use transforms::{Chain, ElementType};
 
+use crate::DatasetError;
 use crate::catalogue::{Catalogue, element_of};
-use crate::scan::{FileId, OpenFile, Scan, SourceFile};
+use crate::reread::Reread;
+use crate::scan::{FileId, Scan, SourceFile};
 use crate::view::View;
 
 /// Arrays shorter than this on average are not told from the bytes around them, unless a view converts them or there are few: thousands of
@@ -43,7 +45,7 @@ impl Runs {
     /// Cuts the files.
     #[must_use]
     pub fn new(scan: &Scan, catalogue: &Catalogue, views: &[View]) -> Runs {
-        let converted = converted(scan, views);
+        let converted = changed_files(scan, views);
         let cut = |(id, file): (FileId, &SourceFile)| {
             let payloads = catalogue
                 .get(id)
@@ -75,7 +77,9 @@ impl Runs {
     }
 }
 
-fn converted(scan: &Scan, views: &[View]) -> std::collections::HashSet<FileId> {
+/// The files of which a view presents other bytes than they hold.
+#[must_use]
+pub fn changed_files(scan: &Scan, views: &[View]) -> HashSet<FileId> {
     let changed = views.iter().flat_map(|view| view.changed.keys());
     changed
         .filter_map(|&entry| scan.entries.get(entry)?.file())
@@ -290,19 +294,22 @@ pub struct Piece {
     pub bytes: u64,
 }
 
-/// The source bytes of a stream. A file that is not what it was when it was scanned is an error.
-pub(crate) struct Pieces<'a> {
-    scan: &'a Scan,
+/// The source bytes of a stream. A file that is not what it was when it was surveyed is an error.
+pub(crate) struct Pieces<'a, F> {
+    open_file: F,
     left: std::slice::Iter<'a, (FileId, Run)>,
-    open: Option<(FileId, OpenFile<'a>)>,
+    open: Option<(FileId, Reread<'a>)>,
     at: u64,
     end: u64,
 }
 
-impl<'a> Pieces<'a> {
-    pub(crate) fn new(scan: &'a Scan, plan: &'a StreamPlan) -> Pieces<'a> {
+impl<'a, F> Pieces<'a, F>
+where
+    F: Fn(FileId) -> Result<Reread<'a>, DatasetError>,
+{
+    pub(crate) fn new(plan: &'a StreamPlan, open_file: F) -> Pieces<'a, F> {
         Pieces {
-            scan,
+            open_file,
             left: plan.pieces.iter(),
             open: None,
             at: 0,
@@ -318,9 +325,9 @@ impl<'a> Pieces<'a> {
             if let Some((_, file)) = self.open.take() {
                 file.check().map_err(io::Error::other)?;
             }
-            let file = next.and_then(|(id, _)| Some((*id, self.scan.file(*id)?)));
-            if let Some((id, file)) = file {
-                self.open = Some((id, file.open().map_err(io::Error::other)?));
+            if let Some((id, _)) = next {
+                let file = (self.open_file)(*id).map_err(io::Error::other)?;
+                self.open = Some((*id, file));
             }
         }
         let Some((_, run)) = next else {
@@ -331,7 +338,10 @@ impl<'a> Pieces<'a> {
     }
 }
 
-impl Read for Pieces<'_> {
+impl<'a, F> Read for Pieces<'a, F>
+where
+    F: Fn(FileId) -> Result<Reread<'a>, DatasetError>,
+{
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.at == self.end {
             if !self.go_on()? {

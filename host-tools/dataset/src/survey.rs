@@ -6,12 +6,10 @@ use formats::ByteSource;
 use sha2::{Digest, Sha256};
 use transforms::{ValueRange, range_of};
 
+use crate::reread::{PART_BYTES, fingerprint};
 use crate::scan::{FileId, Scan, SourceFile};
 use crate::storage::{Run, Runs};
 use crate::{DatasetError, parallel};
-
-/// What is read at a time.
-const CHUNK_BYTES: u64 = 1 << 20;
 
 /// What a file holds.
 #[derive(Debug, Clone)]
@@ -20,6 +18,8 @@ pub struct Surveyed {
     pub sha256: [u8; 32],
     /// For each run, the smallest and the largest integer; `None` for floats, and where there is none.
     pub ranges: Vec<Option<ValueRange>>,
+    /// For each run, what its parts are known by when they are read again.
+    pub(crate) fingerprints: Vec<Vec<u128>>,
 }
 
 /// Reads once every file that is `wanted`. `on_progress` is told how many bytes were read, now and then, from several threads.
@@ -55,27 +55,31 @@ fn read_file(
     let open = file.open()?;
     let mut hash = Sha256::new();
     let mut ranges = Vec::with_capacity(runs.len());
+    let mut fingerprints = Vec::with_capacity(runs.len());
     let mut buffer = Vec::new();
     for run in runs {
         let mut range: Option<ValueRange> = None;
+        let mut of_parts = Vec::new();
         let mut at = run.offset;
         while at < run.end() {
-            // A multiple of every element's width, and at most 1 MiB.
-            let bytes = CHUNK_BYTES.min(run.end() - at);
+            let bytes = PART_BYTES.min(run.end() - at);
             buffer.resize(usize::try_from(bytes).unwrap_or(0), 0);
             let read = open.read_at(at, &mut buffer);
             read.map_err(|error| DatasetError::io("reading", &file.path, error))?;
             hash.update(&buffer);
+            of_parts.push(fingerprint(&buffer));
             range = union(range, range_of(run.element, &buffer));
             on_bytes(bytes);
             at += bytes;
         }
         ranges.push(range);
+        fingerprints.push(of_parts);
     }
     open.check()?;
     Ok(Surveyed {
         sha256: hash.finalize().into(),
         ranges,
+        fingerprints,
     })
 }
 

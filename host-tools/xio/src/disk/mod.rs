@@ -12,8 +12,8 @@ use anyhow::anyhow;
 use dataset::choose::{self, Choices};
 use dataset::view::SOURCE;
 use dataset::{
-    Catalogue, DatasetError, Form, Made, Names, Partition, Plan, Run, Runs, Scan, Storage, Stored,
-    Surveyed, View, document,
+    Catalogue, DatasetError, Form, Made, Names, Partition, Plan, Run, Runs, Scan, SourceFile,
+    Storage, Stored, Surveyed, View, document,
 };
 use serde_json::json;
 use volume::identity::uuid_text;
@@ -125,7 +125,7 @@ impl Request<'_> {
         let runs = Runs::new(&scan, &catalogue, &views);
         let output = FileOutput::create(&self.volume.output, self.volume.force)?;
         room::check(&self.volume.output, self.least(&scan, &runs)?)?;
-        let surveyed = self.survey(&scan, &runs)?;
+        let surveyed = self.survey(&scan, &views, &runs)?;
         let choices = self.choose(choose::Dataset {
             scan: &scan,
             catalogue: &catalogue,
@@ -168,17 +168,23 @@ impl Request<'_> {
         })
     }
 
-    /// What is packed is read before it is stored; what is mapped is read once, for its checksums.
-    fn survey(&self, scan: &Scan, runs: &Runs) -> Result<Vec<Option<Surveyed>>, Failure> {
-        let is_packed = |id| {
-            let file = scan.file(id);
-            self.storing.is_some() || file.is_some_and(|file| file.bytes <= SMALL_BYTES_MAX)
+    /// What is packed is read before it is stored. What is mapped is read once, for its checksums, unless it is to be measured: then it is read again.
+    fn survey(
+        &self,
+        scan: &Scan,
+        views: &[View],
+        runs: &Runs,
+    ) -> Result<Vec<Option<Surveyed>>, Failure> {
+        let changed = dataset::storage::changed_files(scan, views);
+        let is_wanted = |id| {
+            let is_small = |file: &SourceFile| file.bytes <= SMALL_BYTES_MAX;
+            self.storing.is_some() || changed.contains(&id) || scan.file(id).is_some_and(is_small)
         };
-        let packed = scan.files().filter(|(id, _)| is_packed(*id));
-        let bytes = packed.map(|(_, file)| file.bytes).sum();
+        let wanted = scan.files().filter(|(id, _)| is_wanted(*id));
+        let bytes = wanted.map(|(_, file)| file.bytes).sum();
         let progress = Progress::start("reading", Some(bytes));
         let on_progress = |bytes| progress.set(bytes);
-        let surveyed = dataset::survey::survey(scan, runs, &is_packed, self.threads, &on_progress);
+        let surveyed = dataset::survey::survey(scan, runs, &is_wanted, self.threads, &on_progress);
         Ok(surveyed?)
     }
 
