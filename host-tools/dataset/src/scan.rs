@@ -125,14 +125,23 @@ pub struct Origin {
 }
 
 impl SourceFile {
-    /// A file at `path` that was made from an input.
-    pub(crate) fn unzipped(path: PathBuf, origin: Origin) -> Result<SourceFile, DatasetError> {
-        let about = fs::metadata(&path).map_err(|e| DatasetError::io("reading", &path, e))?;
-        Ok(SourceFile {
-            path,
+    /// The file at `path`, as `about` describes it.
+    #[must_use]
+    pub fn new(path: &Path, about: &Metadata) -> SourceFile {
+        SourceFile {
+            path: path.to_owned(),
             bytes: about.len(),
-            modified: modified(&about),
+            modified: modified(about),
+            origin: None,
+        }
+    }
+
+    /// A file at `path` that was made from an input.
+    pub(crate) fn unzipped(path: &Path, origin: Origin) -> Result<SourceFile, DatasetError> {
+        let about = fs::metadata(path).map_err(|e| DatasetError::io("reading", path, e))?;
+        Ok(SourceFile {
             origin: Some(origin),
+            ..SourceFile::new(path, &about)
         })
     }
 
@@ -346,12 +355,7 @@ impl Scan {
         let next = u32::try_from(self.files.len()).ok();
         let next =
             next.ok_or_else(|| DatasetError::refused(at.display(), "is one file too many"))?;
-        self.files.push(SourceFile {
-            path: at.to_owned(),
-            bytes: about.len(),
-            modified: modified(about),
-            origin: None,
-        });
+        self.files.push(SourceFile::new(at, about));
         self.known.insert((about.dev(), about.ino()), FileId(next));
         Ok(FileId(next))
     }

@@ -125,7 +125,7 @@ impl Dataset<'_> {
         done.shards += 1;
         done.zip_bytes += origin.bytes;
         done.raw_bytes += shard.raw.bytes;
-        self.replace(id, spooled, origin)?;
+        self.replace(id, &spooled, origin)?;
         if let Some(entry) = self.scan.entries.get_mut(place) {
             entry.path = raw_path;
         }
@@ -224,10 +224,10 @@ impl Dataset<'_> {
         });
         fs::write(&spooled, text.unwrap_or(&source))
             .map_err(|error| DatasetError::io("writing", &spooled, error))?;
-        self.replace(id, spooled, origin)
+        self.replace(id, &spooled, origin)
     }
 
-    fn replace(&mut self, id: FileId, by: PathBuf, origin: Origin) -> Result<(), DatasetError> {
+    fn replace(&mut self, id: FileId, by: &Path, origin: Origin) -> Result<(), DatasetError> {
         let unzipped = SourceFile::unzipped(by, origin)?;
         if let Some(file) = self.scan.files.get_mut(id.0 as usize) {
             *file = unzipped;

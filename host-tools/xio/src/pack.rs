@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use dataset::document;
+use dataset::{SourceFile, document};
 use serde_json::json;
 use transforms::{Chain, ElementType, Loss, Packing, ViewChain};
 use volume::identity::uuid_text;
@@ -198,8 +198,11 @@ pub fn pack(plan: &Plan) -> Result<Packed, Failure> {
     let mut position = 0;
     let mut added = Vec::with_capacity(plan.inputs.len());
     for path in &plan.inputs {
-        let (stream, loss) = add_file(&mut writer, plan, path, done_bytes, &progress)
-            .map_err(|failure| failure.about(shown(path)))?;
+        let on_progress = &mut |now: write::Progress| progress.set(done_bytes + now.source_bytes);
+        let (stream, loss) = match is_stdin(path) {
+            true => add(&mut writer, plan, path, io::stdin(), on_progress)?,
+            false => add_file(&mut writer, plan, path, on_progress)?,
+        };
         done_bytes += stream.source_bytes;
         let gap = plan.layout.gap_before(position);
         extents.push(ExtentSpec::Zero { bytes: gap });
@@ -242,26 +245,42 @@ fn manifest(plan: &Plan, added: &[(Vec<u8>, Written, Option<Loss>)]) -> Vec<u8> 
     elements::manifest(&plan.spec.chain, &files.collect::<Vec<_>>())
 }
 
+/// A file that must stay as it is while it is read. Of a pipe nothing can be said.
 fn add_file(
     writer: &mut Writer<FileOutput>,
     plan: &Plan,
     path: &Path,
-    done_bytes: u64,
-    progress: &Progress,
+    on_progress: &mut dyn FnMut(write::Progress),
 ) -> Result<(Written, Option<Loss>), Failure> {
-    let mut on_progress = |now: write::Progress| progress.set(done_bytes + now.source_bytes);
-    let mut input: Box<dyn Read + Send> = if is_stdin(path) {
-        Box::new(io::stdin())
-    } else {
-        Box::new(File::open(path).map_err(|error| Failure::system(anyhow!("{error}")))?)
-    };
+    let failed = |error| Failure::io("reading", path, error);
+    let about = std::fs::metadata(path).map_err(failed)?;
+    if !about.is_file() {
+        let pipe = File::open(path).map_err(failed)?;
+        return add(writer, plan, path, pipe, on_progress);
+    }
+    let source = SourceFile::new(path, &about);
+    let open = source.open()?;
+    let added = add(writer, plan, path, &open.file, on_progress)?;
+    open.check()?;
+    Ok(added)
+}
+
+/// One input, as one stream; what was lost of it, where it is rounded.
+fn add(
+    writer: &mut Writer<FileOutput>,
+    plan: &Plan,
+    path: &Path,
+    mut input: impl Read + Send,
+    on_progress: &mut dyn FnMut(write::Progress),
+) -> Result<(Written, Option<Loss>), Failure> {
+    let failed = |error| Failure::from(error).about(shown(path));
     if !plan.spec.chain.contract().is_lossy() {
-        let written = writer.add_stream(&plan.spec, &mut *input, &mut on_progress)?;
-        return Ok((written, None));
+        let written = writer.add_stream(&plan.spec, &mut input, on_progress);
+        return Ok((written.map_err(failed)?, None));
     }
     let mut metered = Metered::new(input, &plan.spec.chain).map_err(Failure::usage)?;
-    let written = writer.add_stream(&plan.spec, &mut metered, &mut on_progress)?;
-    Ok((written, Some(metered.finish())))
+    let written = writer.add_stream(&plan.spec, &mut metered, on_progress);
+    Ok((written.map_err(failed)?, Some(metered.finish())))
 }
 
 /// All of a stream, as it was.

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod bench;
+mod changing;
 mod collected;
 mod counters;
 mod demo;
