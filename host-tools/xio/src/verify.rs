@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::anyhow;
 use initiator::{Initiator, Url};
 use serde_json::{Value, json};
+use volume::VolumeError;
 use volume::blocking::{self, Reader};
 use volume::verify::{Report, verify};
 
@@ -76,7 +77,9 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
         return Ok(());
     }
     let shown = report.damage.iter().take(DAMAGE_SHOWN_MAX);
-    let mut places: Vec<String> = shown.map(|error| format!("\n  {error}")).collect();
+    let mut places: Vec<String> = shown
+        .map(|error| format!("\n  {}", said(&report, error)))
+        .collect();
     let more = report.damage_count - places.len() as u64;
     if more > 0 {
         places.push(format!("\n  and {} more", grouped(more)));
@@ -86,10 +89,23 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
         count => format!("{} places are damaged", grouped(count)),
     };
     let path = path.display();
+    let is_mapped = |error: &VolumeError| error.mapped(&report.volume).is_some();
+    let advice = match report.damage.iter().all(is_mapped) {
+        true => "restore what it maps, or map or format it again",
+        false => "restore it from a copy, or pack it again",
+    };
     Err(Failure::data(anyhow!(
-        "{path}: {count}; restore it from a copy, or pack it again:{}",
+        "{path}: {count}; {advice}:{}",
         places.concat()
     )))
+}
+
+/// A damaged place, with the name of the mapped file that it is in.
+fn said(report: &Report, error: &VolumeError) -> String {
+    match error.mapped(&report.volume) {
+        Some(locator) => format!("{error}; that source is {locator}"),
+        None => error.to_string(),
+    }
 }
 
 fn clean_text(arguments: &cli::Verify, report: &Report) -> String {
@@ -114,7 +130,7 @@ fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
         "uncovered_bytes": report.uncovered_bytes,
         "unreferenced_bytes": report.unreferenced_bytes,
         "damage_count": report.damage_count,
-        "damage": report.damage.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "damage": report.damage.iter().map(|error| said(report, error)).collect::<Vec<_>>(),
     })
 }
 

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use thiserror::Error;
 use transforms::TransformError;
 
-use crate::Volume;
 use crate::format::{SourceId, TableKind};
 use crate::identity::{Uuid, uuid_text};
+use crate::{Locator, Volume};
 
 /// What a status on the wire, or an exit code, is chosen by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -474,12 +474,15 @@ impl VolumeError {
     /// Says the name of the mapped file that a failed read is about.
     pub(crate) fn with_mapped(mut self, volume: &Volume) -> VolumeError {
         if let VolumeError::Read { error, mapped, .. } = &mut self {
-            *mapped = error
-                .source_id()
-                .and_then(|source| volume.locator(source))
-                .map(|locator| locator.to_string());
+            *mapped = error.mapped(volume).map(|locator| locator.to_string());
         }
         self
+    }
+
+    /// The mapped file of `volume` that the error is about, where it is about one.
+    #[must_use]
+    pub fn mapped<'v>(&self, volume: &'v Volume) -> Option<Locator<'v>> {
+        volume.locator(self.source_id()?)
     }
 
     /// The store that the error is about, where it is a single one.
