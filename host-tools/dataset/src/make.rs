@@ -270,7 +270,6 @@ impl Plan<'_> {
                     element: run.element,
                     offset: run.offset,
                     elements: run.bytes / run.element.bytes() as u64,
-                    integrity: self.integrity,
                 })
                 .collect();
             let open = file.open()?;

@@ -11,8 +11,7 @@ use serde_json::json;
 use transforms::{Chain, ElementType};
 use volume::identity::uuid_text;
 use volume::write::{
-    ExtentSpec, FileOutput, Finished, Integrity, Mapped, Options, Region, ViewSpec, WriteError,
-    Writer,
+    ExtentSpec, FileOutput, Finished, Mapped, Options, Region, ViewSpec, WriteError, Writer,
 };
 
 use crate::cli;
@@ -146,7 +145,7 @@ fn map(
     let (mut extents, mut position, mut done_bytes) = (Vec::new(), 0, 0);
     let mut mapped = Vec::with_capacity(inputs.len());
     for input in inputs {
-        let region = region(input, element_type, arguments.checks.integrity);
+        let region = region(input, element_type);
         let file = writer
             .map_file(
                 input.locator.as_os_str().as_bytes(),
@@ -188,12 +187,11 @@ fn manifest(element: ElementType, inputs: &[Input], mapped: &[Mapped]) -> Result
     Ok(document::for_a_blob(&manifest, false))
 }
 
-fn region(input: &Input, element: ElementType, integrity: cli::Integrity) -> Region {
+fn region(input: &Input, element: ElementType) -> Region {
     Region {
         element,
         offset: 0,
         elements: input.bytes / element.bytes() as u64,
-        integrity: Integrity::from(integrity),
     }
 }
 

@@ -112,7 +112,7 @@ impl Plan {
             spec: StreamSpec {
                 chain,
                 frame_bytes: storing.frame.map_or(FRAME_BYTES_DEFAULT, |it| it.0),
-                integrity: arguments.checks.integrity.into(),
+                integrity: arguments.integrity.into(),
             },
             layout: Layout {
                 lba_bytes,

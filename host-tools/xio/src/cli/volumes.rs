@@ -37,14 +37,6 @@ pub struct Output {
     pub json: bool,
 }
 
-/// What those are told that store or map bytes.
-#[derive(Debug, Args)]
-pub struct Checks {
-    /// What vouches for the stored bytes
-    #[arg(long, value_enum, default_value_t = Integrity::Crc32c)]
-    pub integrity: Integrity,
-}
-
 /// A filesystem's name.
 #[derive(Debug, Args)]
 pub struct Filesystem {
@@ -158,8 +150,9 @@ pub struct Pack {
     #[command(flatten)]
     pub volume: Output,
 
-    #[command(flatten)]
-    pub checks: Checks,
+    /// What vouches for the stored bytes
+    #[arg(long, value_enum, default_value_t = Integrity::Crc32c)]
+    pub integrity: Integrity,
 
     #[command(flatten)]
     pub disk: Disk,
@@ -182,9 +175,10 @@ pub struct Elements {
 }
 
 const MAP_HELP: &str = "\
-Nothing is copied: the volume holds the checksums of the files, and where they are. They are read once. While the volume is in
-use the files must stay as they are: a target and `xio verify` refuse a file whose length or content is another one (a file that
-was only touched or copied is read again, up to 4 GiB), and a read that meets changed bytes fails with the file's name and offset.
+Nothing is copied: the volume holds the checksums of the files, and where they are. They are read once; what --present-as changes is
+read three times. While the volume is in use the files must stay as they are: a target and `xio verify` refuse a file whose length or
+content is another one (a file that was only touched or copied is read again, up to 4 GiB), and a read that meets changed bytes fails
+with the file's name and offset: every 4 KiB have a checksum, always.
 
 The files may lie on any file system, NFS and Lustre included. A file in or below the directory of OUT is found by its path from
 there, so that both can be moved together, and is opened as a matter of course. Any other is recorded with its whole path, and
@@ -210,9 +204,6 @@ pub struct Map {
 
     #[command(flatten)]
     pub volume: Output,
-
-    #[command(flatten)]
-    pub checks: Checks,
 
     #[command(flatten)]
     pub disk: Disk,

@@ -45,7 +45,7 @@ pub fn pack(arguments: &cli::Pack) -> Result<(), Failure> {
     Request {
         inputs: &arguments.inputs,
         volume: &arguments.volume,
-        integrity: arguments.checks.integrity,
+        integrity: arguments.integrity,
         disk: &arguments.disk,
         threads,
         storing: Some(Storing::new(&arguments.storing)?),
@@ -60,7 +60,7 @@ pub fn map(arguments: &cli::Map) -> Result<(), Failure> {
     Request {
         inputs: &arguments.inputs,
         volume: &arguments.volume,
-        integrity: arguments.checks.integrity,
+        integrity: cli::Integrity::Crc32c,
         disk: &arguments.disk,
         threads: available_threads(),
         storing: None,

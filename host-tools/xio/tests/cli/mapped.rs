@@ -1,6 +1,7 @@
 //! `xio map`: files that stay where they are.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 
 use super::served::{NQN, Target};
 use super::support::{Folder, Random};
@@ -66,6 +67,53 @@ fn a_mapped_file_that_was_changed_is_refused_by_its_name() {
         "--force",
     ]);
     folder.done(["verify", "t.xio"]);
+}
+
+/// What changes and keeps its length and time is found where it is read: a mapped file always has checksums.
+#[test]
+fn a_mapped_file_that_was_changed_secretly_is_found_and_named() {
+    let folder = Folder::new();
+    let path = folder.write("tokens.bin", &noise(5, 50_000));
+    folder.done(["map", "tokens.bin", "--dtype", "u8", "-o", "t.xio"]);
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    let modified = file.metadata().unwrap().modified().unwrap();
+    let changed = noise(5, 50_000)[40_000] ^ 1;
+    file.write_all_at(&[changed], 40_000).unwrap();
+    file.set_modified(modified).unwrap();
+    let ran = folder.xio(["verify", "t.xio"]);
+    assert_eq!(ran.status, 1);
+    let lines: Vec<_> = ran.stderr.lines().collect();
+    let [first, granule, content] = lines.as_slice() else {
+        panic!("{}", ran.stderr);
+    };
+    let advice = "restore what it maps, or map or format it again";
+    assert_eq!(
+        *first,
+        format!("error: t.xio: 2 places are damaged; {advice}:")
+    );
+    let place = "  stream 0, granule 9, at byte 36864 of source 1: checksum mismatch: ";
+    assert!(granule.starts_with(place), "{granule}");
+    assert!(
+        granule.ends_with("; that source is tokens.bin"),
+        "{granule}"
+    );
+    let whole = "  content, at byte 0 of source 1: SHA-256 mismatch; that source is tokens.bin";
+    assert_eq!(*content, whole);
+    let ran = folder.xio(["unpack", "t.xio", "-o", "out.bin"]);
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.stderr.ends_with("; that source is tokens.bin\n"),
+        "{}",
+        ran.stderr
+    );
+    // Nobody can do without them.
+    let ran = folder.xio(["map", "tokens.bin", "--integrity", "none", "-o", "n.xio"]);
+    assert_eq!(ran.status, 2);
+    assert!(
+        ran.stderr.contains("unexpected argument '--integrity'"),
+        "{}",
+        ran.stderr
+    );
 }
 
 #[test]

@@ -38,8 +38,6 @@ pub struct Region {
     pub offset: u64,
     /// How many.
     pub elements: u64,
-    /// What vouches for them.
-    pub integrity: Integrity,
 }
 
 impl Region {
@@ -223,7 +221,8 @@ impl<O: Output> Writer<O> {
         self.streams.push(DraftStream {
             chain,
             cut,
-            integrity: scan.integrity,
+            // Others may write to the file at any time.
+            integrity: Integrity::Crc32c,
             source,
             stored_offset: scan.stored.start,
             skip_bytes: scan.skip_bytes,
@@ -298,7 +297,6 @@ fn read_whole(
 pub(super) struct Scan {
     element: ElementType,
     elements: u64,
-    integrity: Integrity,
     /// Of the file: from the granule that the region begins in.
     stored: Range<u64>,
     data_start: u64,
@@ -325,7 +323,6 @@ impl Scan {
         Scan {
             element: region.element,
             elements: region.elements,
-            integrity: region.integrity,
             stored: granule_start..stored_end,
             data_start,
             skip_bytes: u16::try_from(data_start - granule_start).unwrap_or(0),
@@ -345,13 +342,11 @@ impl Scan {
             let to = index(range.end).min(chunk.len());
             chunk.get(index(range.start)..to).unwrap_or_default()
         };
-        if self.integrity == Integrity::Crc32c {
-            let spooled_at = spool.len();
-            self.spooled_at.get_or_insert(spooled_at);
-            for granule in part(self.stored.clone()).chunks(BLOCK_BYTES) {
-                spool.append(&crc32c(granule).to_le_bytes());
-                self.spooled_entries += 1;
-            }
+        let spooled_at = spool.len();
+        self.spooled_at.get_or_insert(spooled_at);
+        for granule in part(self.stored.clone()).chunks(BLOCK_BYTES) {
+            spool.append(&crc32c(granule).to_le_bytes());
+            self.spooled_entries += 1;
         }
         let data = part(self.data_start..self.stored.end);
         if let Some(digest) = &mut self.digest {

@@ -45,7 +45,6 @@ fn region(element: ElementType, offset: u64, elements: u64) -> Region {
         element,
         offset,
         elements,
-        integrity: Integrity::Crc32c,
     }
 }
 
