@@ -37,11 +37,11 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         _ => Path::new("."),
     };
     let source = Source::open(&arguments.source, &arguments.allow_sources, PATIENCE)?;
-    let items = contents::of(&source).map_err(|failure| failure.about(&arguments.source))?;
+    let items = contents::of(&source).map_err(|failure| failure.about(arguments.source.display()))?;
     let Some(items) = items else {
         return Err(Failure::data(anyhow!(
             "{} has neither a filesystem nor a partition table: there are no files to copy",
-            arguments.source
+            arguments.source.display()
         )));
     };
     // Complete before it has its name.
@@ -53,7 +53,7 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
     room::check_file_system(folder, Needed::exactly(bytes))?;
     let root = partial.path().join("root");
     let copied = copy_all(&source.medium(), &items, &root);
-    let copied = copied.map_err(|failure| failure.about(&arguments.source))?;
+    let copied = copied.map_err(|failure| failure.about(arguments.source.display()))?;
     source.close();
     fs::rename(&root, folder).map_err(|error| Failure::io("writing", folder, error))?;
     if let Some(root) = items.get(&b""[..]) {

@@ -94,7 +94,7 @@ fn check_inputs(arguments: &cli::Format) -> Result<(), Failure> {
 
 fn to_json(arguments: &cli::Format, made: &MadeCollection) -> serde_json::Value {
     json!({
-        "volume": arguments.volume.output,
+        "volume": arguments.volume.output.display().to_string(),
         "volume_uuid": uuid_text(&made.finished.volume_uuid),
         "volume_bytes": made.finished.volume_bytes,
         "disk_uuid": uuid_text(&made.disk_uuid),

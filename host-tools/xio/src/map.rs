@@ -248,7 +248,7 @@ fn to_json(
         })
     });
     json!({
-        "volume": arguments.volume.output,
+        "volume": arguments.volume.output.display().to_string(),
         "volume_uuid": uuid_text(&finished.volume_uuid),
         "volume_bytes": finished.volume_bytes,
         "dtype": element_type.name(),

@@ -37,7 +37,7 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
     {
         printout::stderr::note(format_args!(
             "hosts can write to {}; what they write is not seen in a mount that has read the old",
-            arguments.source
+            arguments.source.display()
         ));
     }
     let content = Content::of(source.medium(), source.as_one_file());
@@ -51,7 +51,7 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
         ContentKind::OneFile(name) => format!("no filesystem, one file: {}", name.escape_ascii()),
     };
     let options = Options {
-        source: arguments.source.clone(),
+        source: arguments.source.display().to_string(),
         allow_other: arguments.allow_other,
         threads: usize::from(arguments.threads),
     };
@@ -69,11 +69,11 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
 fn failure(arguments: &cli::Mount, error: MountError) -> Failure {
     match error {
         MountError::Disk(_) | MountError::Table(_) | MountError::Medium(_) => {
-            Failure::from(error).about(&arguments.source)
+            Failure::from(error).about(arguments.source.display())
         }
         MountError::NoDevice | MountError::NoHelper(_) => Failure::system(anyhow!(
             "{error}; or copy the files without a mount: xio cp '{}' FOLDER",
-            arguments.source
+            arguments.source.display()
         )),
         error => Failure::from(error),
     }

@@ -373,7 +373,7 @@ fn to_json(plan: &Plan, finished: &Finished) -> serde_json::Value {
             })
         });
     json!({
-        "volume": plan.output,
+        "volume": plan.output.display().to_string(),
         "volume_uuid": uuid_text(&finished.volume_uuid),
         "volume_bytes": finished.volume_bytes,
         "dtype": plan.spec.chain.source().name(),

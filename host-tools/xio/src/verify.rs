@@ -1,7 +1,7 @@
 //! `xio verify`: a volume by itself, or what a volume or a namespace presents against the files that it was packed from.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use initiator::{Initiator, Url};
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::files::Files;
 use crate::layout::Layout;
 use crate::local::LocalVolume;
+use crate::medium;
 use crate::pack::available_threads;
 use crate::progress::Progress;
 use crate::stdout::print_line;
@@ -23,11 +24,7 @@ use printout::size::grouped;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
-    let compared = if arguments.volume.contains("://") {
-        let url: Url = arguments
-            .volume
-            .parse()
-            .map_err(|error: initiator::UrlError| Failure::usage(error))?;
+    let compared = if let Some(url) = medium::url(&arguments.volume)? {
         verify_namespace(&url, arguments)
     } else if arguments.against.is_empty() {
         return check_volume(arguments);
@@ -43,15 +40,20 @@ pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
     let compared_bytes = compared?;
     if arguments.json {
         return print_line(json!({
-            "verified": arguments.volume,
+            "verified": shown(arguments),
             "compared_bytes": compared_bytes,
         }));
     }
     let bytes = grouped(compared_bytes);
     print_line(format_args!(
         "{}: {bytes} bytes are the same",
-        arguments.volume
+        arguments.volume.display()
     ))
+}
+
+/// What is verified, for programs: what is not UTF-8 is replaced.
+fn shown(arguments: &cli::Verify) -> String {
+    arguments.volume.display().to_string()
 }
 
 /// Damaged places that are printed; JSON has all that were listed.
@@ -59,7 +61,7 @@ const DAMAGE_SHOWN_MAX: usize = 10;
 
 /// Everything in a volume file: what it presents, what says where that is, and what lies between.
 fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
-    let path = Path::new(&arguments.volume);
+    let path = arguments.volume.as_path();
     let local = LocalVolume::open(path, &arguments.allow_sources)?;
     let volume_bytes = local.volume.superblock().volume_bytes;
     let progress = Progress::start("checking", Some(volume_bytes));
@@ -118,14 +120,14 @@ fn clean_text(arguments: &cli::Verify, report: &Report) -> String {
     let unreferenced = said(report.unreferenced_bytes, what);
     format!(
         "{}: {} bytes were checked, nothing is damaged{uncovered}{unreferenced}",
-        arguments.volume,
+        arguments.volume.display(),
         grouped(report.checked_bytes)
     )
 }
 
 fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
     json!({
-        "verified": arguments.volume,
+        "verified": shown(arguments),
         "checked_bytes": report.checked_bytes,
         "uncovered_bytes": report.uncovered_bytes,
         "unreferenced_bytes": report.unreferenced_bytes,
@@ -136,7 +138,7 @@ fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
 
 /// A volume file against files; returns how many bytes were compared.
 fn verify_volume(arguments: &cli::Verify) -> Result<u64, Failure> {
-    let path = Path::new(&arguments.volume);
+    let path = arguments.volume.as_path();
     let local = LocalVolume::open(path, &arguments.allow_sources)?;
     let layout = Layout {
         lba_bytes: local.volume.lba_bytes(),
@@ -145,12 +147,7 @@ fn verify_volume(arguments: &cli::Verify) -> Result<u64, Failure> {
     let files = Files::open(&arguments.against, layout)?;
     let presented_bytes = local.volume.presented_bytes();
     if presented_bytes != files.bytes {
-        return Err(other_length(
-            &arguments.volume,
-            presented_bytes,
-            files.bytes,
-            arguments,
-        ));
+        return Err(other_length(presented_bytes, files.bytes, arguments));
     }
     let progress = Progress::start("comparing", Some(files.bytes));
     chunks::for_each(
@@ -162,7 +159,7 @@ fn verify_volume(arguments: &cli::Verify) -> Result<u64, Failure> {
             reader
                 .read(range.start, &mut buffers.presented)
                 .map_err(|error| Failure::from(error).about(path.display()))?;
-            buffers.compare(&files, range.start, &arguments.volume)
+            buffers.compare(&files, range.start, arguments)
         },
         |done| progress.set(done),
     )?;
@@ -188,12 +185,7 @@ fn verify_namespace(url: &Url, arguments: &cli::Verify) -> Result<u64, Failure> 
     };
     let files = Files::open(&arguments.against, layout)?;
     if namespace_bytes != files.bytes.next_multiple_of(u64::from(lba_bytes)) {
-        return Err(other_length(
-            &arguments.volume,
-            namespace_bytes,
-            files.bytes,
-            arguments,
-        ));
+        return Err(other_length(namespace_bytes, files.bytes, arguments));
     }
     let progress = Progress::start("comparing", Some(namespace_bytes));
     let mut buffers = Buffers::default();
@@ -201,7 +193,7 @@ fn verify_namespace(url: &Url, arguments: &cli::Verify) -> Result<u64, Failure> 
         let end = (start + CHUNK_BYTES).min(namespace_bytes);
         buffers.resize(end - start);
         initiator.read(nsid, start, &mut buffers.presented)?;
-        buffers.compare(&files, start, &arguments.volume)?;
+        buffers.compare(&files, start, arguments)?;
         progress.set(end);
     }
     initiator.shutdown()?;
@@ -223,12 +215,8 @@ pub fn the_namespace(initiator: &Initiator, url: &Url) -> Result<u32, Failure> {
     }
 }
 
-fn other_length(
-    what: &str,
-    presented_bytes: u64,
-    files_bytes: u64,
-    arguments: &cli::Verify,
-) -> Failure {
+fn other_length(presented_bytes: u64, files_bytes: u64, arguments: &cli::Verify) -> Failure {
+    let what = arguments.volume.display();
     let files = match &arguments.against[..] {
         [only] => format!("{} has", only.display()),
         several => format!("the {} files have", several.len()),
@@ -300,11 +288,11 @@ fn difference_json(arguments: &cli::Verify, difference: &Difference) -> Value {
             "presented_offset": at,
             "presented": presented,
             "expected": expected,
-            "file": file.as_ref().map(|(path, _)| path),
+            "file": file.as_ref().map(|(path, _)| path.display().to_string()),
             "file_offset": file.as_ref().map(|(_, byte)| byte),
         }),
     };
-    json!({ "verified": arguments.volume, "difference": difference })
+    json!({ "verified": shown(arguments), "difference": difference })
 }
 
 /// A chunk as it is presented, and as it should be.
@@ -322,7 +310,12 @@ impl Buffers {
     }
 
     /// Compares what is presented from `offset` on.
-    fn compare(&mut self, files: &Files, offset: u64, what: &str) -> Result<(), Failure> {
+    fn compare(
+        &mut self,
+        files: &Files,
+        offset: u64,
+        arguments: &cli::Verify,
+    ) -> Result<(), Failure> {
         files.read(offset, &mut self.expected)?;
         if self.presented == self.expected {
             return Ok(());
@@ -338,7 +331,10 @@ impl Buffers {
             None => "it must be zero, between and behind the files".to_owned(),
         };
         Err(Failure::data(Difference {
-            text: format!("{what}: presented byte {at} is {presented:#04x}; {place}"),
+            text: format!(
+                "{}: presented byte {at} is {presented:#04x}; {place}",
+                shown(arguments)
+            ),
             place: Place::Byte {
                 at,
                 presented,

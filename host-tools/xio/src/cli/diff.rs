@@ -27,11 +27,11 @@ Examples:
 pub struct Diff {
     /// A folder, a volume file, or nvme+tcp://HOST:PORT/NQN?nsid=N
     #[arg(value_name = "A")]
-    pub a: String,
+    pub a: PathBuf,
 
     /// The same
     #[arg(value_name = "B")]
-    pub b: String,
+    pub b: PathBuf,
 
     /// Compare modes, owners and times of files, folders and links too
     #[arg(long)]

@@ -116,7 +116,7 @@ Examples:
 #[command(after_help = VERIFY_HELP)]
 pub struct Verify {
     /// A volume file, or nvme+tcp://HOST:PORT/NQN?nsid=N
-    pub volume: String,
+    pub volume: PathBuf,
 
     /// A file that was packed; once for each, in their order
     #[arg(long, value_name = "FILE")]
@@ -175,7 +175,7 @@ Examples:
 #[command(after_help = CP_HELP)]
 pub struct Cp {
     /// A volume file, or nvme+tcp://HOST:PORT/NQN?nsid=N
-    pub source: String,
+    pub source: PathBuf,
 
     /// The folder to make; it must not be there
     #[arg(value_name = "DIR")]

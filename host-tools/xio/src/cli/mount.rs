@@ -26,7 +26,7 @@ Examples:
 #[command(after_help = MOUNT_HELP)]
 pub struct Mount {
     /// A volume file, or nvme+tcp://HOST:PORT/NQN?nsid=N
-    pub source: String,
+    pub source: PathBuf,
 
     /// An empty folder
     #[arg(value_name = "DIR")]

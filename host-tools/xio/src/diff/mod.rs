@@ -40,7 +40,9 @@ fn compare(arguments: &cli::Diff) -> Result<ExitCode, Failure> {
             let why =
                 "has neither a filesystem nor partitions: there is nothing to compare file by file";
             return Err(Failure::usage(anyhow!(
-                "{with} has files, and {without} {why}"
+                "{} has files, and {} {why}",
+                with.display(),
+                without.display()
             )));
         }
     };
@@ -53,8 +55,8 @@ fn compare(arguments: &cli::Diff) -> Result<ExitCode, Failure> {
     let differs = found.differs() || layouts.as_ref().is_some_and(layout::Layouts::differ);
     if arguments.json {
         print_line(json!({
-            "a": arguments.a,
-            "b": arguments.b,
+            "a": arguments.a.display().to_string(),
+            "b": arguments.b.display().to_string(),
             "same": !differs,
             "content": found.to_json(),
             "layout": layouts.as_ref().map(layout::Layouts::to_json),
@@ -92,9 +94,9 @@ impl Found {
     }
 
     fn to_text(&self, arguments: &cli::Diff) -> String {
-        let (a, b) = (&arguments.a, &arguments.b);
+        let (a, b) = (arguments.a.display(), arguments.b.display());
         let files = match self {
-            Found::Bytes(bytes) => return bytes.to_text(a, b),
+            Found::Bytes(bytes) => return bytes.to_text(&a.to_string(), &b.to_string()),
             Found::Files(files) => files,
         };
         let trusted = match files.trusted {

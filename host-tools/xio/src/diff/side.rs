@@ -14,7 +14,7 @@ use mount::Medium;
 
 use crate::contents::{self, Item, Items};
 use crate::failure::Failure;
-use crate::medium::{PATIENCE, Source};
+use crate::medium::{self, PATIENCE, Source};
 
 /// What a disk says of itself; a copy of the disk has it too.
 const OWN_FOLDER: &[u8] = b".xio";
@@ -38,12 +38,12 @@ pub struct Tree<'a> {
 
 impl Side {
     /// Opens a folder, a volume or a namespace.
-    pub fn open(text: &str, allow_sources: &[PathBuf]) -> Result<Side, Failure> {
-        if !text.contains("://") && Path::new(text).is_dir() {
-            return Ok(Side::Folder(PathBuf::from(text)));
+    pub fn open(side: &Path, allow_sources: &[PathBuf]) -> Result<Side, Failure> {
+        if medium::url(side)?.is_none() && side.is_dir() {
+            return Ok(Side::Folder(side.to_owned()));
         }
-        let source = Source::open(text, allow_sources, PATIENCE)?;
-        Ok(Side::Source(text.to_owned(), source))
+        let source = Source::open(side, allow_sources, PATIENCE)?;
+        Ok(Side::Source(side.display().to_string(), source))
     }
 
     /// What a person calls it.

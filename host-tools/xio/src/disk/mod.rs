@@ -385,7 +385,7 @@ impl Request<'_> {
             })
         });
         json!({
-            "volume": self.volume.output,
+            "volume": self.volume.output.display().to_string(),
             "volume_uuid": uuid_text(&made.finished.volume_uuid),
             "volume_bytes": made.finished.volume_bytes,
             "disk_uuid": uuid_text(&made.disk_uuid),

@@ -348,7 +348,7 @@ fn to_json(path: &Path, volume: &Volume, shown: &[ShownView]) -> Value {
     let superblock = volume.superblock();
     let sizes = Sizes::of(volume);
     json!({
-        "volume": path,
+        "volume": path.display().to_string(),
         "volume_uuid": uuid_text(&superblock.volume_uuid),
         "generation": superblock.generation,
         "writer": superblock.writer,

@@ -29,18 +29,15 @@ pub enum Source {
 impl Source {
     /// Opens `nvme+tcp://...`, or a volume file. A lost connection is made again for `patience`; then reads fail.
     pub fn open(
-        source: &str,
+        source: &Path,
         allow_sources: &[PathBuf],
         patience: Duration,
     ) -> Result<Source, Failure> {
-        if source.contains("://") {
-            let url: Url = source
-                .parse()
-                .map_err(|error: initiator::UrlError| Failure::usage(error))?;
+        if let Some(url) = url(source)? {
             let opened = NamespaceMedium::connect(url, patience)?;
             return Ok(Source::Namespace(Arc::new(opened)));
         }
-        let opened = VolumeMedium::open(Path::new(source), allow_sources)?;
+        let opened = VolumeMedium::open(source, allow_sources)?;
         Ok(Source::Volume(Arc::new(opened)))
     }
 
@@ -81,4 +78,11 @@ impl Source {
             namespace.close();
         }
     }
+}
+
+/// The address that an argument is, or `None`: then it is a path, of any bytes.
+pub fn url(argument: &Path) -> Result<Option<Url>, Failure> {
+    let text = argument.to_str().filter(|text| text.contains("://"));
+    let url = text.map(str::parse).transpose();
+    url.map_err(|error: initiator::UrlError| Failure::usage(error))
 }

@@ -78,7 +78,7 @@ fn list(folder: &Path, as_json: bool) -> Result<(), Failure> {
     if as_json {
         let tags = serde_json::to_value(&tags.tags);
         let tags = tags.map_err(|error| Failure::system(anyhow!("{error}")))?;
-        return print_line(json!({ "folder": folder, "tags": tags }));
+        return print_line(json!({ "folder": folder.display().to_string(), "tags": tags }));
     }
     let mut table = TextTable::new(&[
         ("tag", Align::Left),

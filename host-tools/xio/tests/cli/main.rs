@@ -20,6 +20,7 @@ mod mistakes;
 mod mounted;
 mod mounted_target;
 mod mounting;
+mod names;
 mod outline;
 mod partitions;
 mod plan;
