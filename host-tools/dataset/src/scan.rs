@@ -206,6 +206,8 @@ pub struct Scan {
     directories: HashSet<(u64, u64)>,
     /// By place in `entries`: where each link is.
     links: Vec<(usize, PathBuf)>,
+    /// Where the inputs really are, and what the scan calls them.
+    tops: Vec<(PathBuf, Vec<u8>)>,
 }
 
 impl Scan {
@@ -222,6 +224,7 @@ impl Scan {
         {
             let about = fs::metadata(only).map_err(|e| DatasetError::io("reading", only, e))?;
             scan.push_directory(Vec::new(), &about);
+            scan.tops.push((real(only)?, Vec::new()));
             scan.below(only, &[])?;
         } else {
             scan.push_root();
@@ -236,6 +239,7 @@ impl Scan {
             let mut names: Vec<_> = names.into_iter().collect();
             names.sort_unstable();
             for (name, input) in names {
+                scan.tops.push((real(input)?, name.clone()));
                 scan.input(input, name)?;
             }
         }
@@ -385,19 +389,32 @@ impl Scan {
             };
             let followed = outside
                 .map(|about| {
-                    let real = at.canonicalize();
-                    let real = real.map_err(|error| DatasetError::io("reading", &at, error))?;
-                    Ok::<_, DatasetError>((self.file_id(&real, &about)?, attributes(&about)))
+                    Ok::<_, DatasetError>((self.file_id(&real(&at)?, &about)?, attributes(&about)))
                 })
                 .transpose()?;
+            let within = match (leads_out, &followed) {
+                (None, None) => self.within(&real(&at)?),
+                _ => None,
+            };
             let Some(entry) = self.entries.get_mut(index) else {
                 continue;
             };
+            let shown = entry.shown();
+            let depth = entry.path.iter().filter(|&&byte| byte == b'/').count();
+            let parent = entry.parent().to_vec();
             if let Some((file, attributes)) = followed {
                 entry.kind = Kind::File(file);
                 entry.attributes = attributes;
-            } else if let Kind::Symlink { file, .. } = &mut entry.kind {
+            } else if let Kind::Symlink { target, file } = &mut entry.kind {
                 *file = known;
+                if let Some(within) = within.filter(|_| leaves(target, depth)) {
+                    let was = String::from_utf8_lossy(target).into_owned();
+                    *target = relative(&parent, &within);
+                    let now = String::from_utf8_lossy(target);
+                    self.notes.push(format!(
+                        "{shown}: a link to {was}, which would lead nowhere on the disk; it leads to {now} there"
+                    ));
+                }
             }
             let shown = entry.shown();
             if let Some(why) = leads_out {
@@ -410,6 +427,17 @@ impl Scan {
             }
         }
         Ok(())
+    }
+
+    /// What the scan calls something, by where it really is.
+    fn within(&self, real: &Path) -> Option<Vec<u8>> {
+        self.tops.iter().find_map(|(top, name)| {
+            let below = real.strip_prefix(top).ok()?;
+            Some(match below.as_os_str() {
+                below if below.is_empty() => name.clone(),
+                below => joined(name, below),
+            })
+        })
     }
 }
 
@@ -434,15 +462,51 @@ fn names_in(folder: &Path) -> Result<Vec<OsString>, DatasetError> {
     Ok(names)
 }
 
+/// Without symbolic links.
+fn real(path: &Path) -> Result<PathBuf, DatasetError> {
+    let real = path.canonicalize();
+    real.map_err(|error| DatasetError::io("reading", path, error))
+}
+
+/// Whether the target of a link so many directories below the root leads out of it, wherever the root is mounted.
+fn leaves(target: &[u8], depth: usize) -> bool {
+    let mut left = Some(depth);
+    for name in target.split(|&byte| byte == b'/') {
+        left = match name {
+            b".." => left.and_then(|left| left.checked_sub(1)),
+            b"" | b"." => left,
+            _ => left.map(|left| left + 1),
+        };
+    }
+    target.starts_with(b"/") || left.is_none()
+}
+
+/// The way from a directory to something, both from the root on.
+fn relative(directory: &[u8], to: &[u8]) -> Vec<u8> {
+    let names = |path: &[u8]| -> Vec<Vec<u8>> {
+        let names = path.split(|&byte| byte == b'/');
+        names
+            .filter(|name| !name.is_empty())
+            .map(<[u8]>::to_vec)
+            .collect()
+    };
+    let (from, to) = (names(directory), names(to));
+    let same = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+    let up = from.iter().skip(same).map(|_| b"..".to_vec());
+    let way: Vec<Vec<u8>> = up.chain(to.into_iter().skip(same)).collect();
+    match way.as_slice() {
+        [] => b".".to_vec(),
+        way => way.join(&b'/'),
+    }
+}
+
 /// What an input is called in the root: `..` and `/` have no name of their own, their real paths do.
 fn name_of(input: &Path) -> Result<Vec<u8>, DatasetError> {
     let name = |path: &Path| path.file_name().map(|name| name.as_bytes().to_vec());
     if let Some(name) = name(input) {
         return Ok(name);
     }
-    let real = input.canonicalize();
-    let real = real.map_err(|error| DatasetError::io("reading", input, error))?;
-    name(&real).ok_or_else(|| DatasetError::refused(input.display(), "has no name"))
+    name(&real(input)?).ok_or_else(|| DatasetError::refused(input.display(), "has no name"))
 }
 
 fn joined(directory: &[u8], name: &OsStr) -> Vec<u8> {
@@ -564,6 +628,58 @@ mod tests {
                 "to-out: a link that leads to a folder that is not among the inputs; it is kept as it is",
             ]
         );
+    }
+
+    #[test]
+    fn links_inside_lead_there_on_the_disk_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::create_dir_all(at("in/sub/deep")).unwrap();
+        fs::create_dir(at("other")).unwrap();
+        fs::write(at("in/sub/file"), "x").unwrap();
+        fs::write(at("other/file"), "y").unwrap();
+        symlink(at("in/sub/file"), at("in/absolute")).unwrap();
+        symlink(at("in/sub"), at("in/sub/deep/folder")).unwrap();
+        symlink("../../../in/sub/file", at("in/sub/deep/above")).unwrap();
+        symlink("../file", at("in/sub/deep/plain")).unwrap();
+        symlink(at("in"), at("in/root")).unwrap();
+        symlink(at("other/file"), at("in/sub/elsewhere")).unwrap();
+        let targets = |scan: &Scan, names: &[&str]| -> Vec<String> {
+            let of = |name: &&str| {
+                let entry = scan.entries.iter().find(|it| it.path == name.as_bytes());
+                match &entry.unwrap().kind {
+                    Kind::Symlink { target, .. } => String::from_utf8(target.clone()).unwrap(),
+                    other => format!("{other:?}"),
+                }
+            };
+            names.iter().map(of).collect()
+        };
+        let names = [
+            "absolute",
+            "sub/deep/folder",
+            "sub/deep/above",
+            "sub/deep/plain",
+            "root",
+        ];
+        let scan = Scan::new(&[at("in")]).unwrap();
+        let expected = ["sub/file", "..", "../file", "../file", "."];
+        assert_eq!(targets(&scan, &names), expected);
+        assert_eq!(scan.notes.len(), 4, "{:?}", scan.notes);
+        let note = format!(
+            "absolute: a link to {}, which would lead nowhere on the disk; it leads to sub/file there",
+            at("in/sub/file").display()
+        );
+        assert_eq!(scan.notes[0], note);
+        // What is outside of one input is inside of two.
+        let scan = Scan::new(&[at("in"), at("other")]).unwrap();
+        let names = [
+            "in/absolute",
+            "in/sub/deep/above",
+            "in/sub/elsewhere",
+            "in/root",
+        ];
+        let expected = ["sub/file", "../../../in/sub/file", "../../other/file", "."];
+        assert_eq!(targets(&scan, &names), expected);
     }
 
     #[test]

@@ -88,7 +88,8 @@ impl Disk {
 const PACK_HELP: &str = "\
 Without --dtype the inputs are folders and files of any kind, which are recognised by their content. The namespace is a disk: a read-only EROFS that
 any Linux mounts ('mount -t erofs -o ro /dev/nvme0n1 /mnt'), with the bytes, names, modes, owners and times of the inputs. The contents of a single folder are
-its root; otherwise each input stands in the root. See 'xio plan' for what would be done.
+its root; otherwise each input stands in the root. A link to something in the inputs that would not lead there on the disk (it is absolute, or goes
+through what is above them) is made relative, and a note says so. See 'xio plan' for what would be done.
 
 With --dtype the inputs are elements without a header, and the namespace is these elements: no names, no filesystem. Several files follow each
 other, each from a logical block on, with zeros in between, so that every file can be found at lba_bytes * (blocks of the files before it); --concat
