@@ -22,7 +22,7 @@ use volume::{SourceId, ViewIndex, Volume, VolumeError};
 use crate::disk::{Disk, Extents};
 use crate::identity::Identity;
 use crate::items::{Item, ItemKind};
-use crate::{BLOCK_BYTES, DatasetError, document, items};
+use crate::{BLOCK_BYTES, DatasetError, document, items, own};
 use manifest::OfView;
 
 /// Memory for reading a volume's filesystem.
@@ -327,7 +327,7 @@ impl Collection {
 
 /// Of the disk's own folder.
 fn is_own(item: &Item<Bytes>) -> bool {
-    let rest = item.path.strip_prefix(items::OWN_FOLDER);
+    let rest = item.path.strip_prefix(own::OWN_FOLDER);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use erofs::{Attributes, Time, Tree};
 
 use crate::DatasetError;
+use crate::own::{MANIFEST, OWN_FOLDER};
 
 /// A name on a disk; `F` stands for the bytes of a file.
 #[derive(Debug, Clone)]
@@ -36,11 +37,6 @@ impl<F> Item<F> {
         }
     }
 }
-
-/// The directory that is not from the inputs.
-pub(crate) const OWN_FOLDER: &[u8] = b".xio";
-/// What is in it.
-pub(crate) const MANIFEST: &[u8] = b".xio/manifest.json";
 
 /// What a disk says of itself.
 pub(crate) fn own_folder<F>(manifest: &[u8], modified: Time) -> [Item<F>; 2] {

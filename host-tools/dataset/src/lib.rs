@@ -39,6 +39,7 @@ mod manifest;
 pub mod measure;
 mod names;
 mod outline;
+pub mod own;
 mod parallel;
 mod pattern;
 mod presented;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use erofs::{Attributes, Time};
 use formats::ByteSource;
 
-use crate::{DatasetError, items};
+use crate::{DatasetError, items, own};
 
 /// A file of the scan, in the order in which they were found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -312,6 +312,12 @@ impl Scan {
     fn look(&mut self, at: &Path, path: Vec<u8>) -> Result<bool, DatasetError> {
         let failed = |error| DatasetError::io("reading", at, error);
         let about = fs::symlink_metadata(at).map_err(failed)?;
+        if is_own(at, &path, &about)? {
+            let shown = String::from_utf8_lossy(&path);
+            let why = "what the disk that this is a copy of says of itself; it is left out";
+            self.notes.push(format!("{shown}: {why}"));
+            return Ok(false);
+        }
         if about.is_dir() {
             self.push_directory(path, &about);
             return Ok(true);
@@ -439,6 +445,23 @@ impl Scan {
             })
         })
     }
+}
+
+/// Whether it is what a disk says of itself that the inputs are a copy of: its folder with nothing else in it, or the file.
+fn is_own(at: &Path, path: &[u8], about: &Metadata) -> Result<bool, DatasetError> {
+    let is_manifest = |at: &Path| {
+        let file = File::open(at).map(io::BufReader::new);
+        file.is_ok_and(own::is_manifest)
+    };
+    Ok(match path {
+        own::OWN_FOLDER if about.is_dir() => {
+            let manifest = at.join(own::MANIFEST_NAME);
+            let is_file = || fs::symlink_metadata(&manifest).is_ok_and(|about| about.is_file());
+            names_in(at)? == [own::MANIFEST_NAME] && is_file() && is_manifest(&manifest)
+        }
+        own::MANIFEST => about.is_file() && is_manifest(at),
+        _ => false,
+    })
 }
 
 /// The file system's path of something found.
@@ -680,6 +703,39 @@ mod tests {
         ];
         let expected = ["sub/file", "../../../in/sub/file", "../../other/file", "."];
         assert_eq!(targets(&scan, &names), expected);
+    }
+
+    #[test]
+    fn a_copy_of_a_disk_does_not_bring_what_that_says_of_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let ours = crate::document::manifest("xio", false, []);
+        fs::create_dir_all(at(".xio")).unwrap();
+        fs::create_dir_all(at("deep/.xio")).unwrap();
+        for name in [".xio/manifest.json", "deep/.xio/manifest.json"] {
+            fs::write(at(name), &ours).unwrap();
+        }
+        let scan = || Scan::new(&[folder.path().to_owned()]).unwrap();
+        let note = "what the disk that this is a copy of says of itself; it is left out";
+        let found = scan();
+        assert_eq!(
+            paths(&found),
+            ["", "deep", "deep/.xio", "deep/.xio/manifest.json"]
+        );
+        assert_eq!(found.notes, [format!(".xio: {note}")]);
+        assert_eq!(found.files.len(), 1);
+        // A user's file beside it stays.
+        fs::write(at(".xio/mine"), "words").unwrap();
+        let found = scan();
+        assert_eq!(paths(&found)[..3], ["", ".xio", "deep"]);
+        assert_eq!(paths(&found)[3], ".xio/mine");
+        assert_eq!(found.notes, [format!(".xio/manifest.json: {note}")]);
+        // So does one that is called as ours is.
+        fs::write(at(".xio/manifest.json"), "{\"name\": 5}").unwrap();
+        fs::remove_file(at(".xio/mine")).unwrap();
+        let found = scan();
+        assert_eq!(paths(&found)[3], ".xio/manifest.json");
+        assert!(found.notes.is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::Args;
 
 const DIFF_HELP: &str = "\
 Each side is a folder, a volume, FOLDER@NAME (see 'xio tag'), or a namespace that is served. Disks and folders are compared file by file: names, kinds, links and bytes,
-and with --attributes modes, owners and times. The folder .xio, what a disk says of itself, is left out. Volumes without a filesystem are compared
+and with --attributes modes, owners and times. What a disk says of itself (.xio/manifest.json) is left out. Volumes without a filesystem are compared
 element by element. Nothing is copied; all bytes are read, but with --trust-digests.
 
 Exit status:
@@ -37,7 +37,7 @@ pub struct Diff {
     #[arg(long)]
     pub attributes: bool,
 
-    /// Take files for the same whose digests are, where both disks have them in .xio/manifest.json
+    /// Take files for the same whose digests are, where both are volumes that have them in their own .xio/manifest.json
     #[arg(long)]
     pub trust_digests: bool,
 

@@ -2,10 +2,14 @@
 
 use std::collections::HashMap;
 
+use dataset::document::hex;
+use dataset::own;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
-use super::side::Tree;
+use super::side::{Side, Tree};
 use crate::failure::Failure;
+use crate::medium::Source;
 
 /// The version of the document that is understood; another one is not trusted.
 const VERSION: u64 = 1;
@@ -22,12 +26,21 @@ pub struct Digests {
 }
 
 impl Digests {
-    /// Those of both, or `None` where one has none.
+    /// Those of both, or `None` where one has none that can be trusted, which a person is told.
     pub fn of_both(a: &Tree<'_>, b: &Tree<'_>) -> Result<Option<Digests>, Failure> {
-        let (Some(a), Some(b)) = (of(a)?, of(b)?) else {
-            return Ok(None);
-        };
-        Ok(Some(Digests { a, b }))
+        match (of(a)?, of(b)?) {
+            (Ok(a), Ok(b)) => Ok(Some(Digests { a, b })),
+            (in_a, in_b) => {
+                for (tree, found) in [(a, in_a), (b, in_b)] {
+                    if let Err(why) = found {
+                        let name = tree.side.name();
+                        let what = "--trust-digests: all bytes are read, for there are no digests to trust";
+                        printout::stderr::note(format_args!("{what}: {name}: {why}"));
+                    }
+                }
+                Ok(None)
+            }
+        }
     }
 
     /// Whether the file of this path and of these lengths is the same, where both say what it is.
@@ -38,17 +51,42 @@ impl Digests {
     }
 }
 
-fn of(tree: &Tree<'_>) -> Result<Option<Known>, Failure> {
-    let Some(item) = &tree.manifest else {
-        return Ok(None);
+/// What a tree says of its files, or why that is not to be trusted. A folder may be a copy that was changed; a file on a disk may have come from another
+/// disk: it is trusted where it is what the volume says of itself.
+fn of(tree: &Tree<'_>) -> Result<Result<Known, &'static str>, Failure> {
+    let Side::Source(_, source) = tree.side else {
+        return Ok(Err("a folder has none of its own"));
     };
-    if item.bytes > MANIFEST_BYTES_MAX {
-        return Ok(None);
-    }
+    let Source::Volume(volume) = source else {
+        return Ok(Err(
+            "those of a namespace cannot be held against its volume",
+        ));
+    };
+    let item = tree.manifest.as_ref();
+    let Some(item) = item.filter(|item| item.bytes <= MANIFEST_BYTES_MAX) else {
+        return Ok(Err("it has no manifest"));
+    };
     let mut text = vec![0; usize::try_from(item.bytes).unwrap_or(0)];
-    tree.open(b".xio/manifest.json", item)?.read(0, &mut text)?;
+    tree.open(own::MANIFEST, item)?.read(0, &mut text)?;
+    let said = volume
+        .manifest()
+        .map_err(|failure| failure.about(tree.side.name()))?;
+    if !said.is_some_and(|said| is_of(&text, &said)) {
+        return Ok(Err(
+            "its manifest is not the one that the volume was made with",
+        ));
+    }
     let document: Value = serde_json::from_slice(&text).unwrap_or_default();
-    Ok(known(&document))
+    Ok(known(&document).ok_or("its manifest has none that this program understands"))
+}
+
+/// Whether the file is what the volume says, or what it says a digest of.
+fn is_of(text: &[u8], said: &[u8]) -> bool {
+    let digest = || {
+        let document: Value = serde_json::from_slice(said).ok()?;
+        Some(document["on_disk"]["sha256"].as_str()?.to_owned())
+    };
+    text == said || digest().is_some_and(|digest| digest == hex(&Sha256::digest(text)))
 }
 
 /// The files of every view, as the disk names them.
@@ -172,6 +210,21 @@ mod tests {
         let mut names: Vec<&[u8]> = known.keys().map(Vec::as_slice).collect();
         names.sort_unstable();
         assert_eq!(names, [&b"a"[..], b"b\xff", b"x/a", b"x/b\xff"]);
+    }
+
+    #[test]
+    fn a_manifest_is_the_volumes_own_or_another() {
+        let text = b"what a disk says of itself";
+        let digest = "d71e05ea37ea54cd8ffa75cf4a4d9bd7c8ccbf1ad7d1bcf0cb8d2fae6ee6ee3e";
+        let recorded = |digest: &str| json!({ "on_disk": { "sha256": digest } }).to_string();
+        assert!(is_of(text, text));
+        assert!(is_of(
+            text,
+            recorded(&hex(&Sha256::digest(text))).as_bytes()
+        ));
+        for other in ["", "what another says", "{}", &recorded(digest)] {
+            assert!(!is_of(text, other.as_bytes()), "{other}");
+        }
     }
 
     #[test]

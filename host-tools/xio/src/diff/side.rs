@@ -3,21 +3,20 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
+use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
+use dataset::own;
 use erofs::{Attributes, Kind, Time};
 use mount::Medium;
 
 use crate::contents::{self, Item, Items};
 use crate::failure::Failure;
 use crate::medium::{self, PATIENCE, Source};
-
-/// What a disk says of itself; a copy of the disk has it too.
-const OWN_FOLDER: &[u8] = b".xio";
 
 /// A folder, or what a volume or a namespace presents.
 pub enum Side {
@@ -27,9 +26,10 @@ pub enum Side {
     Source(String, Source),
 }
 
-/// Names and what lies behind them, without the disk's own folder.
+/// Names and what lies behind them, without what a disk says of itself: that a copy of the disk has too.
 pub struct Tree<'a> {
-    side: &'a Side,
+    /// Whose they are.
+    pub side: &'a Side,
     /// By path from the root, which is empty.
     pub items: Items,
     /// What it says of itself, where it does.
@@ -69,21 +69,16 @@ impl Side {
                 contents::of(source).map_err(|failure| failure.about(name))?
             }
         };
-        let Some(mut items) = listed else {
+        let Some(items) = listed else {
             return Ok(None);
         };
-        let is_own = |path: &[u8]| {
-            path.strip_prefix(OWN_FOLDER)
-                .is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
-        };
-        let manifest = items.remove(&b".xio/manifest.json"[..]);
-        items.retain(|path, _| !is_own(path));
-        let manifest = manifest.filter(|item| item.kind == Kind::File);
-        Ok(Some(Tree {
+        let mut tree = Tree {
             side: self,
             items,
-            manifest,
-        }))
+            manifest: None,
+        };
+        tree.take_manifest()?;
+        Ok(Some(tree))
     }
 }
 
@@ -96,6 +91,32 @@ pub enum Reading<'a> {
 }
 
 impl Tree<'_> {
+    /// Takes what the disk says of itself from the names, and its folder if nothing else is in it. Other files of that name are the user's.
+    fn take_manifest(&mut self) -> Result<(), Failure> {
+        let is_file = |item: &&Item| item.kind == Kind::File;
+        let Some(item) = self.items.get(own::MANIFEST).filter(is_file) else {
+            return Ok(());
+        };
+        let text = Text {
+            file: self.open(own::MANIFEST, item)?,
+            at: 0,
+            bytes: item.bytes,
+        };
+        if !own::is_manifest(BufReader::new(text)) {
+            return Ok(());
+        }
+        self.manifest = self.items.remove(own::MANIFEST);
+        let below = [own::OWN_FOLDER, b"/"].concat();
+        let mut others = self.items.range(below.clone()..);
+        if !others
+            .next()
+            .is_some_and(|(path, _)| path.starts_with(&below))
+        {
+            self.items.remove(own::OWN_FOLDER);
+        }
+        Ok(())
+    }
+
     /// Opens a file of it.
     pub fn open(&self, path: &[u8], item: &Item) -> Result<Reading<'_>, Failure> {
         match self.side {
@@ -123,6 +144,24 @@ impl Reading<'_> {
                 read.map_err(|failure| Failure::from(failure).about(name))
             }
         }
+    }
+}
+
+/// A file from its beginning to its end.
+struct Text<'a> {
+    file: Reading<'a>,
+    at: u64,
+    bytes: u64,
+}
+
+impl Read for Text<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let left = self.bytes - self.at;
+        let now = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
+        let read = self.file.read(self.at, &mut into[..now]);
+        read.map_err(|failure| io::Error::other(failure.to_string()))?;
+        self.at += now as u64;
+        Ok(now)
     }
 }
 

@@ -81,7 +81,15 @@ impl VolumeMedium {
         (all && types.all(|other| other == Some(first))).then_some(first)
     }
 
-    /// What it says of itself.
+    /// What its view says of itself.
+    pub fn manifest(&self) -> Result<Option<Vec<u8>>, Failure> {
+        let reader = Reader::new(self.volume.clone(), &*self.files, 0);
+        let blob = self.volume.view().manifest;
+        let text = blob.map(|blob| reader.read_blob(blob)).transpose();
+        text.map_err(Failure::from)
+    }
+
+    /// The volume.
     pub fn volume(&self) -> &Volume {
         &self.volume
     }

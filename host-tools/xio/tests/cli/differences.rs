@@ -9,12 +9,17 @@ use super::disk::dataset;
 use super::served::{NQN, Target};
 use super::support::{Folder, fixture};
 
-/// Runs `xio diff --json`, which must exit with `status`.
+/// Runs `xio diff --json`, which must exit with `status` and say nothing besides.
 fn diff(folder: &Folder, status: i32, arguments: &[&str]) -> Value {
+    diff_noting(folder, status, "", arguments)
+}
+
+/// As [`diff`], with what it says besides.
+fn diff_noting(folder: &Folder, status: i32, noted: &str, arguments: &[&str]) -> Value {
     let ran = folder.xio([&["diff", "--json"], arguments].concat());
     assert_eq!(
         (ran.status, ran.stderr.as_str()),
-        (status, ""),
+        (status, noted),
         "{}",
         ran.stdout
     );
@@ -29,6 +34,13 @@ fn differences(shown: &Value) -> Vec<Value> {
     all.iter()
         .map(|it| json!([it["path"], it["change"], it["first_byte"]]))
         .collect()
+}
+
+/// What is said where the digests of a side cannot be trusted.
+fn untrusted(side: &str, why: &str) -> String {
+    format!(
+        "note: --trust-digests: all bytes are read, for there are no digests to trust: {side}: {why}\n"
+    )
 }
 
 const STORE: [&str; 4] = ["--as", "*.bin=u32", "--store", "*.bin=u16+lz4"];
@@ -84,7 +96,11 @@ fn each_kind_of_difference_is_told_with_its_place() {
     for (a, b) in [("old.xio", "new.xio"), ("old.xio", "dataset")] {
         assert_eq!(differences(&diff(&folder, 1, &[a, b])), expected);
         // The disks' own digests come to the same.
-        let shown = diff(&folder, 1, &[a, b, "--trust-digests"]);
+        let noted = match b {
+            "dataset" => untrusted("dataset", "a folder has none of its own"),
+            _ => String::new(),
+        };
+        let shown = diff_noting(&folder, 1, &noted, &[a, b, "--trust-digests"]);
         assert_eq!(differences(&shown), expected);
     }
     let ran = folder.xio(["diff", "old.xio", "new.xio"]);
@@ -134,10 +150,82 @@ fn digests_are_used_where_they_are_to_be_trusted() {
         (&content["trusted_files"], &content["bytes"]),
         (&json!(6), &json!(0))
     );
-    let shown = diff(&folder, 0, &["v.xio", "dataset", "--trust-digests"]);
+    let noted = untrusted("dataset", "a folder has none of its own");
+    let shown = diff_noting(&folder, 0, &noted, &["v.xio", "dataset", "--trust-digests"]);
+    assert_eq!(shown["content"]["trusted_files"], 0);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    let url = target.url("?nsid=1");
+    let noted = untrusted(
+        &url,
+        "those of a namespace cannot be held against its volume",
+    );
+    diff_noting(&folder, 0, &noted, &["v.xio", &url, "--trust-digests"]);
+}
+
+/// A manifest that came with the files it was copied with says what they were.
+#[test]
+fn the_manifest_of_another_disk_is_not_trusted_and_not_kept() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done(["pack", "dataset", "-o", "v.xio"]);
+    folder.done(["cp", "v.xio", "copy"]);
+    assert!(folder.path("copy/.xio/manifest.json").exists());
+    let noted = untrusted("copy", "a folder has none of its own");
+    diff_noting(&folder, 0, &noted, &["v.xio", "copy", "--trust-digests"]);
+    let mut train = folder.read("copy/train.bin");
+    train[5] ^= 1;
+    folder.write("copy/train.bin", &train);
+    let expected = [json!(["train.bin", "bytes", 5])];
+    for (volume, more) in [("without.xio", &["--no-manifest"][..]), ("with.xio", &[])] {
+        let packed = folder.xio([&["pack", "copy", "-o", volume], more].concat());
+        let note = "what the disk that this is a copy of says of itself; it is left out";
+        assert_eq!(packed.stderr, format!("note: .xio: {note}\n"));
+        assert_eq!(packed.status, 0);
+        let noted = match more {
+            [] => String::new(),
+            _ => untrusted(volume, "it has no manifest"),
+        };
+        let arguments = ["v.xio", volume, "--trust-digests"];
+        let shown = diff_noting(&folder, 1, &noted, &arguments);
+        assert_eq!(differences(&shown), expected);
+    }
+    // A disk whose bytes are others than those that it was made of.
+    let readme = folder.read("dataset/README");
+    folder.spoil_disk(|disk| {
+        let mut all = disk.windows(readme.len());
+        let at = all.position(|bytes| bytes == readme).unwrap();
+        disk[at] ^= 1;
+    });
+    let why = "its manifest is not the one that the volume was made with";
+    let noted = untrusted("wrong.xio", why);
+    let shown = diff_noting(
+        &folder,
+        1,
+        &noted,
+        &["v.xio", "wrong.xio", "--trust-digests"],
+    );
+    assert_eq!(differences(&shown), [json!(["README", "bytes", 0])]);
+}
+
+/// A folder of the disk's own name may be the user's.
+#[test]
+fn a_users_folder_is_compared_whatever_it_is_called() {
+    let folder = Folder::new();
+    dataset(&folder);
+    fs::create_dir(folder.path("dataset/.xio")).unwrap();
+    folder.write("dataset/.xio/mine", b"words");
+    folder.write("dataset/.xio/manifest.json", b"{\"name\": 5}");
+    folder.done(["pack", "dataset", "--no-manifest", "-o", "v.xio"]);
+    diff(&folder, 0, &["dataset", "v.xio"]);
+    folder.write("dataset/.xio/mine", b"Words");
+    folder.write("dataset/.xio/manifest.json", b"{\"name\": 6}");
+    let shown = diff(&folder, 1, &["dataset", "v.xio"]);
     assert_eq!(
-        shown["content"]["trusted_files"], 0,
-        "a folder says nothing of itself"
+        differences(&shown),
+        [
+            json!([".xio/manifest.json", "bytes", 9]),
+            json!([".xio/mine", "bytes", 0]),
+        ]
     );
 }
 
