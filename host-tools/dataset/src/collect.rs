@@ -485,10 +485,10 @@ impl Collected {
             None => Err(refused(format!("{id} has no locator"))),
             Some(volume::Locator::Url(url)) => Ok(url.as_bytes().to_vec()),
             Some(volume::Locator::Path(path)) => {
-                let at = self
-                    .path
-                    .parent()
-                    .map_or(path.to_owned(), |own| own.join(path));
+                // Relative to where the volume lies, not to where a link to it does.
+                let own = self.path.canonicalize();
+                let own = own.map_err(|error| refused(error.to_string()))?;
+                let at = own.parent().unwrap_or(&own).join(path);
                 locator(&at, folder).map_err(|error| refused(error.to_string()))
             }
         }

@@ -64,7 +64,8 @@ pub struct SourcePolicy {
 }
 
 impl SourcePolicy {
-    /// The file that a locator of the volume at `volume` names, with symbolic links followed.
+    /// The file that a locator of the volume at `volume` names, with symbolic links followed, those that lead to the volume too: a locator is
+    /// relative to the directory that the volume lies in.
     ///
     /// # Errors
     /// [`VolumeError::SourceRefused`] for a URL, and for a path that leads out of the volume's directory and of those that are allowed;
@@ -90,16 +91,16 @@ impl SourcePolicy {
             })
         };
         let is_regular = |path: &Path| path.metadata().is_ok_and(|metadata| metadata.is_file());
-        let folder = match volume.parent() {
-            Some(folder) if folder != Path::new("") => folder,
-            _ => Path::new("."),
-        };
+        let volume = volume
+            .canonicalize()
+            .map_err(|error| VolumeError::io(format!("looking at {}", volume.display()), error))?;
+        let folder = volume.parent().unwrap_or(&volume);
         let found = real(&folder.join(path))?;
         if !is_regular(&found) {
             return Err(refused("it is not a regular file".to_owned()));
         }
         // The directory of a device is no place for data.
-        let own = is_regular(volume).then_some(folder);
+        let own = is_regular(&volume).then_some(folder);
         let mut places = own
             .into_iter()
             .chain(self.allowed.iter().map(PathBuf::as_path));
@@ -173,6 +174,11 @@ mod tests {
             let found = open.resolve(&volume, SOURCE, path(text)).unwrap();
             assert_eq!(found.to_str().unwrap(), outside);
         }
+        // A link to the volume changes nothing.
+        fs::create_dir(root.join("links")).unwrap();
+        symlink("../volumes/v.xio", root.join("links/v.xio")).unwrap();
+        let linked = strict.resolve(&root.join("links/v.xio"), SOURCE, path("data/a"));
+        assert_eq!(linked.unwrap(), root.join("volumes/data/a"));
         // A device has no directory of its own.
         let device = Path::new("/dev/null");
         let error = strict.resolve(device, SOURCE, path("zero")).unwrap_err();
