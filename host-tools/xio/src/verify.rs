@@ -24,8 +24,9 @@ use printout::size::grouped;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
-    let compared = if let Some(url) = medium::url(&arguments.volume)? {
-        verify_namespace(&url, arguments)
+    let url = medium::url(&arguments.volume)?;
+    let compared = if let Some(url) = &url {
+        verify_namespace(url, arguments)
     } else if arguments.against.is_empty() {
         return check_volume(arguments);
     } else {
@@ -45,8 +46,9 @@ pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
         }));
     }
     let bytes = grouped(compared_bytes);
+    let length = url.map_or("", |_| medium::LENGTH_UNKNOWN);
     print_line(format_args!(
-        "{}: {bytes} bytes are the same",
+        "{}: {bytes} bytes are the same{length}",
         arguments.volume.display()
     ))
 }

@@ -10,7 +10,7 @@ use transforms::ElementType;
 use super::side::Side;
 use crate::chunks;
 use crate::failure::Failure;
-use crate::medium::Source;
+use crate::medium::{self, Source};
 use crate::pack::available_threads;
 use crate::progress::Progress;
 
@@ -21,6 +21,8 @@ pub struct Compared {
     lengths: (u64, u64),
     /// A namespace ends with a whole block: the zeros behind the bytes of the other side.
     padded: bool,
+    /// Whether one side is a namespace.
+    served: bool,
     compared: u64,
     different: u64,
     first: Option<First>,
@@ -59,7 +61,13 @@ impl Compared {
     pub fn to_text(&self, a: &str, b: &str) -> String {
         let (compared, name) = (grouped(self.compared), self.element.name());
         if !self.differs() {
-            return format!("{a} and {b} hold the same: {compared} elements of {name} compared\n");
+            let length = match self.served {
+                true => medium::LENGTH_UNKNOWN,
+                false => "",
+            };
+            return format!(
+                "{a} and {b} hold the same: {compared} elements of {name} compared{length}\n"
+            );
         }
         let mut lines = Vec::new();
         if let Some(First { element, a, b }) = &self.first {
@@ -135,6 +143,9 @@ pub fn compare(a: &Side, b: &Side) -> Result<Compared, Failure> {
         element,
         lengths,
         padded,
+        served: [in_a, in_b]
+            .iter()
+            .any(|it| matches!(it, Source::Namespace(_))),
         compared: total.div_ceil(bytes as u64),
         different,
         first,

@@ -18,6 +18,10 @@ pub use volume::VolumeMedium;
 /// Time for which a lost connection is made again, where nobody says.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What is said where the bytes of a namespace are the same.
+pub const LENGTH_UNKNOWN: &str =
+    "; a namespace is whole blocks, and does not say how many of the zeros at its end are data";
+
 /// A source that is open.
 pub enum Source {
     /// A volume in a file.
