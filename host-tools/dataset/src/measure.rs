@@ -72,12 +72,12 @@ fn feed_parts(
                 presented,
             } => {
                 let failed = |at: u64, error: TransformError| {
-                    let place = format!("{}: {name}", path.display());
-                    let why = format!(
-                        "cannot be {presented}: from byte {} on: {error}; choose a type that holds it",
-                        offset + at
-                    );
-                    DatasetError::data(place, why)
+                    let place = match name.as_str() {
+                        "" => format!("{}:", path.display()),
+                        name => format!("{}: {name}", path.display()),
+                    };
+                    let why = misfit(*stored, (*offset, at), error);
+                    DatasetError::data(place, format!("cannot be {presented}: {why}"))
                 };
                 let decoder = converter(*stored, *presented).map_err(|error| failed(0, error))?;
                 let mut out = Vec::new();
@@ -92,6 +92,26 @@ fn feed_parts(
         }
     }
     Ok(())
+}
+
+/// Why elements cannot be converted: those from byte `at` on of a payload that begins at `offset` in its file.
+fn misfit(stored: ElementType, (offset, at): (u64, u64), error: TransformError) -> String {
+    let width = stored.bytes() as u64;
+    let TransformError::OutOfRange {
+        index,
+        value,
+        target,
+    } = error
+    else {
+        return format!("from byte {} on: {error}", offset + at);
+    };
+    let element = at / width + index;
+    let byte = offset + element * width;
+    let range = target.range().map(|range| format!(" ({range})"));
+    let range = range.unwrap_or_default();
+    format!(
+        "element {element} (byte {byte} of the file) is {value}, which does not fit {target}{range}; choose a type that holds it"
+    )
 }
 
 fn zeros(mut bytes: u64, sink: &mut dyn Sink) {
@@ -310,4 +330,25 @@ pub(crate) fn hashes(
     }
     let finished = hashes.0.into_iter();
     Ok(finished.map(|(name, hash)| (name, hash.finish())).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use transforms::Packing;
+
+    use super::*;
+
+    #[test]
+    fn a_value_that_does_not_fit_has_its_place_in_the_file() {
+        let error = TransformError::OutOfRange {
+            index: 700,
+            value: 65_536,
+            target: Packing::Whole(ElementType::U16),
+        };
+        // In the second chunk of an array behind a header of 80 bytes.
+        assert_eq!(
+            misfit(ElementType::U32, (80, CHUNK_BYTES), error),
+            "element 262844 (byte 1051456 of the file) is 65536, which does not fit u16 (0..=65535); choose a type that holds it"
+        );
+    }
 }

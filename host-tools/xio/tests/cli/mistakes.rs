@@ -384,3 +384,29 @@ fn too_many_tiny_files_end_to_end_are_refused_with_what_to_do() {
     );
     folder.done([&["pack"], &names[..64], &options].concat());
 }
+
+#[test]
+fn a_value_that_a_view_does_not_hold_is_named_with_its_place() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path("d")).unwrap();
+    let mut values = vec![7u32; 300_000];
+    values[262_844] = 65_536;
+    let bytes: Vec<u8> = values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect();
+    folder.write("d/big.bin", &bytes);
+    let error = "d/big.bin: cannot be u16: element 262844 (byte 1051376 of the file) is 65536, \
+                 which does not fit u16 (0..=65535); choose a type that holds it";
+    let arguments = [
+        "pack",
+        "d",
+        "--as",
+        "*.bin=u32",
+        "--present-as",
+        "u16",
+        "-o",
+        "v.xio",
+    ];
+    folder.fails(1, error, &arguments);
+}
