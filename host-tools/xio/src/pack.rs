@@ -314,9 +314,11 @@ fn shown(path: &Path) -> String {
 /// What the view is called where nobody says.
 pub fn default_name(inputs: &[PathBuf]) -> Result<String, Failure> {
     let first = inputs.first().filter(|path| !is_stdin(path));
-    let name = first
-        .and_then(|path| path.file_name())
-        .and_then(|name| name.to_str());
+    // '.' and '..' have no name of their own, their real paths do.
+    let real = first.and_then(|path| path.canonicalize().ok());
+    let name = first.and_then(|path| path.file_name());
+    let name = name.or_else(|| real.as_deref()?.file_name());
+    let name = name.and_then(|name| name.to_str());
     name.map(str::to_owned).ok_or_else(|| {
         let why = "the first input has no name to call the view by; give one with --name";
         Failure::usage(anyhow!(why))

@@ -130,7 +130,7 @@ fn what_is_no_volume_or_was_changed_is_refused() {
     folder.fails(
         1,
         &format!(
-            "all.xio: {} is not the file that the volume was mapped on: its SHA-256 is another one; map it again",
+            "all.xio: {} is not the file that the volume was mapped on: its SHA-256 is another one; map or format it again",
             place.display()
         ),
         &["verify", "all.xio"],

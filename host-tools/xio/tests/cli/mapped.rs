@@ -50,7 +50,7 @@ fn a_mapped_file_that_was_changed_is_refused_by_its_name() {
     data[40_000] ^= 1;
     fs::write(&path, &data).unwrap();
     let place = path.canonicalize().unwrap();
-    let why = "its SHA-256 is another one; map it again";
+    let why = "its SHA-256 is another one; map or format it again";
     let error = format!(
         "t.xio: {} is not the file that the volume was mapped on: {why}",
         place.display()

@@ -410,3 +410,26 @@ fn a_value_that_a_view_does_not_hold_is_named_with_its_place() {
     ];
     folder.fails(1, error, &arguments);
 }
+
+#[test]
+fn a_folder_is_called_what_it_is_called_wherever_one_is() {
+    let folder = Folder::new();
+    std::fs::create_dir_all(folder.path("set/deep")).unwrap();
+    folder.write("set/a", b"words");
+    let pack = super::support::xio()
+        .current_dir(folder.path("set"))
+        .args(["pack", ".", "-o", "../here.xio"])
+        .output()
+        .unwrap();
+    assert!(
+        pack.status.success(),
+        "{}",
+        String::from_utf8_lossy(&pack.stderr)
+    );
+    folder.done(["pack", "set/deep/..", "-o", "above.xio"]);
+    for volume in ["here.xio", "above.xio"] {
+        let seen = folder.done(["inspect", volume, "--json"]);
+        let seen: serde_json::Value = serde_json::from_str(&seen).unwrap();
+        assert_eq!(seen["views"][0]["name"], "set", "{volume}");
+    }
+}

@@ -200,7 +200,7 @@ pub enum VolumeError {
     },
 
     /// A file that the volume is mapped on is not what it was.
-    #[error("{} is not the file that the volume was mapped on: {why}; map it again", path.display())]
+    #[error("{} is not the file that the volume was mapped on: {why}; map or format it again", path.display())]
     SourceChanged {
         /// Which file.
         path: PathBuf,
