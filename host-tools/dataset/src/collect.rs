@@ -176,10 +176,7 @@ impl Collection {
         (name, label): (&str, &str),
         on_progress: &mut dyn FnMut(u64),
     ) -> Result<MadeCollection, DatasetError> {
-        let writer_name = options.writer.clone();
-        let mut writer = Writer::new(output, options)?;
-        let streams = self.borrow(&mut writer, folder, on_progress)?;
-        let manifest = self.manifest(&writer_name);
+        let manifest = self.manifest(&options.writer);
         let items = self.items_with(&manifest);
         let is_on_disk = items.len() > self.items.len();
         let uuid = self.uuid(&items, label);
@@ -188,7 +185,10 @@ impl Collection {
             built: self.newest(),
             volume_name: label.as_bytes().to_vec(),
         };
+        // What it cannot be is said before the volumes are read.
         let disk = Disk::of_items(items.into_iter(), label)?;
+        let mut writer = Writer::new(output, options)?;
+        let streams = self.borrow(&mut writer, folder, on_progress)?;
         let own = disk.store_own(&mut writer)?;
         let extents = disk.extents(&own, |extents, file, _| self.slice(file, &streams, extents))?;
         let view = ViewSpec {

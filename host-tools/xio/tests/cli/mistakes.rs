@@ -385,6 +385,56 @@ fn too_many_tiny_files_end_to_end_are_refused_with_what_to_do() {
     folder.done([&["pack"], &names[..64], &options].concat());
 }
 
+/// A file of 9 TiB of zeros, which nobody waits for: what is said of it is said before it is read.
+#[test]
+fn what_no_disk_can_be_is_said_before_anything_is_read() {
+    let folder = Folder::new();
+    let vast = |name: &str, more: u64| {
+        let path = folder.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let file = std::fs::File::create(path).unwrap();
+        file.set_len((9 << 40) + more).unwrap();
+    };
+    for name in ["one/a", "two/a", "two/b"] {
+        vast(name, 0);
+    }
+    vast("odd/a", 1);
+    vast("own/a", 0);
+    std::fs::create_dir(folder.path("own/.xio")).unwrap();
+    folder.write("one.xio", b"there already");
+    for (arguments, error) in [
+        (
+            &["one", "--label", "seventeen letters"][..],
+            "the volume's name seventeen letters; up to 15 bytes without NUL are possible",
+        ),
+        (
+            &["two"],
+            "the disk would have 4831838210 blocks of 4 KiB; EROFS numbers 4294967295, which is 16 TiB: put the files on several disks",
+        ),
+        (
+            &["odd", "--gpt"],
+            "a is 9895604649985 bytes; a partition is a whole number of blocks of 4096, and at least one: fill it up with --pad (an empty file cannot be)",
+        ),
+        (
+            &["own"],
+            ".xio is the name of the folder that a disk keeps its manifest in; rename it, or leave the manifest out with --no-manifest",
+        ),
+        (
+            &["one", "-o", "one.xio"],
+            "one.xio exists already; choose another name, or replace it with --force",
+        ),
+    ] {
+        for command in ["pack", "map"] {
+            let output: &[&str] = match arguments {
+                [.., "one.xio"] => &[],
+                _ => &["-o", "v.xio"],
+            };
+            folder.fails(2, error, &[&[command], arguments, output].concat());
+        }
+    }
+    assert_eq!(folder.names(), ["odd", "one", "one.xio", "own", "two"]);
+}
+
 #[test]
 fn a_value_that_a_view_does_not_hold_is_named_with_its_place() {
     let folder = Folder::new();
