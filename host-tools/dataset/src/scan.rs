@@ -75,28 +75,22 @@ pub enum Kind {
 }
 
 impl Entry {
-    /// How a link that leads into the inputs leads out of the disk that they become, if it does.
-    fn leaves_the_disk(&self) -> Option<String> {
+    /// Whether a link leads out of the disk, wherever that is mounted: by an absolute path, or by one above the root.
+    fn leaves_the_disk(&self) -> bool {
         let Kind::Symlink { target, .. } = &self.kind else {
-            return None;
+            return false;
         };
-        let shown = || String::from_utf8_lossy(target).into_owned();
-        if target.starts_with(b"/") {
-            return Some(format!("by an absolute path, {}", shown()));
-        }
         let folders = self.parent().split(|&byte| byte == b'/');
         let mut depth = folders.filter(|name| !name.is_empty()).count();
         for name in target.split(|&byte| byte == b'/') {
             match name {
                 b"" | b"." => {}
-                b".." if depth == 0 => {
-                    return Some(format!("by a path above them, {}", shown()));
-                }
+                b".." if depth == 0 => return true,
                 b".." => depth -= 1,
                 _ => depth += 1,
             }
         }
-        None
+        target.starts_with(b"/")
     }
 }
 
@@ -406,14 +400,14 @@ impl Scan {
                 continue;
             };
             let shown = entry.shown();
-            let depth = entry.path.iter().filter(|&&byte| byte == b'/').count();
+            let leaves = entry.leaves_the_disk();
             let parent = entry.parent().to_vec();
             if let Some((file, attributes)) = followed {
                 entry.kind = Kind::File(file);
                 entry.attributes = attributes;
             } else if let Kind::Symlink { target, file } = &mut entry.kind {
                 *file = known;
-                if let Some(within) = within.filter(|_| leaves(target, depth)) {
+                if let Some(within) = within.filter(|_| leaves) {
                     let was = String::from_utf8_lossy(target).into_owned();
                     *target = relative(&parent, &within);
                     let now = String::from_utf8_lossy(target);
@@ -422,14 +416,9 @@ impl Scan {
                     ));
                 }
             }
-            let shown = entry.shown();
             if let Some(why) = leads_out {
                 self.notes
                     .push(format!("{shown}: a link that {why}; it is kept as it is"));
-            } else if let Some(why) = entry.leaves_the_disk() {
-                self.notes.push(format!(
-                    "{shown}: a link into the inputs {why}: where the disk is mounted it leads nowhere, or to something else; make it relative, from its own folder on"
-                ));
             }
         }
         Ok(())
@@ -489,19 +478,6 @@ fn names_in(folder: &Path) -> Result<Vec<OsString>, DatasetError> {
 fn real(path: &Path) -> Result<PathBuf, DatasetError> {
     let real = path.canonicalize();
     real.map_err(|error| DatasetError::io("reading", path, error))
-}
-
-/// Whether the target of a link so many directories below the root leads out of it, wherever the root is mounted.
-fn leaves(target: &[u8], depth: usize) -> bool {
-    let mut left = Some(depth);
-    for name in target.split(|&byte| byte == b'/') {
-        left = match name {
-            b".." => left.and_then(|left| left.checked_sub(1)),
-            b"" | b"." => left,
-            _ => left.map(|left| left + 1),
-        };
-    }
-    target.starts_with(b"/") || left.is_none()
 }
 
 /// The way from a directory to something, both from the root on.
@@ -639,14 +615,12 @@ mod tests {
         }
         let noted: Vec<_> = scan.notes.iter().map(String::as_str).collect();
         let whole = at("in/sub").display().to_string();
-        let stays = "where the disk is mounted it leads nowhere, or to something else; make it relative, from its own folder on";
+        let nowhere = "which would lead nowhere on the disk; it leads to";
         assert_eq!(
             noted,
             [
-                &format!(
-                    "above: a link into the inputs by a path above them, sub/../../in/file: {stays}"
-                ),
-                &format!("absolute: a link into the inputs by an absolute path, {whole}: {stays}"),
+                &format!("above: a link to sub/../../in/file, {nowhere} file there"),
+                &format!("absolute: a link to {whole}, {nowhere} sub there"),
                 "dangling: a link that leads nowhere; it is kept as it is",
                 "to-out: a link that leads to a folder that is not among the inputs; it is kept as it is",
             ]

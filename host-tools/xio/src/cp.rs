@@ -37,7 +37,8 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         _ => Path::new("."),
     };
     let source = Source::open(&arguments.source, &arguments.allow_sources, PATIENCE)?;
-    let items = contents::of(&source).map_err(|failure| failure.about(arguments.source.display()))?;
+    let items =
+        contents::of(&source).map_err(|failure| failure.about(arguments.source.display()))?;
     let Some(items) = items else {
         return Err(Failure::data(anyhow!(
             "{} has neither a filesystem nor a partition table: there are no files to copy",
