@@ -20,7 +20,8 @@ use crate::text;
 const HELP: &str = "\
 Rates are of one interval; latencies are from a command's arrival to its answer, and a percentile is the upper end of the bucket that it lies in.
 'disk' begins the UUID: another disk under the same number has rows of its own. 'stored' is what was fetched from stores, 'copies' how often a delivered
-byte was copied, 'parked' how often a request waited for memory or a place in a store's queue. With --transforms: 'made' is what undoing a transform made,
+byte was copied, 'parked' how often a request waited for memory or a place in a store's queue. '(others)' are hosts and disks together that found no row
+of their own; it is shown whatever is asked for. Rates are of hosts that have a queue and namespaces that are attached, unless --all is given. With --transforms: 'made' is what undoing a transform made,
 'cores' how many that kept busy, and 'each core' what one makes in a second of that work; checksums are not in it.
 
 Examples:
@@ -70,6 +71,10 @@ pub struct Choice {
     /// Of this namespace only
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=0xFFFF_FFFE))]
     pub nsid: Option<u32>,
+
+    /// Also hosts that are gone and namespaces that are detached, where rates are shown
+    #[arg(long)]
+    pub all: bool,
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
@@ -101,6 +106,7 @@ impl Choice {
         Ok(Snapshots {
             daemon: daemon.clone(),
             stream,
+            all: self.all,
             patience: self.interval + daemon.patience(),
             last: None,
         })
@@ -111,6 +117,8 @@ impl Choice {
 pub struct Snapshots {
     daemon: Daemon,
     stream: Streaming<v1::StatsSnapshot>,
+    /// Whether rows of those that are gone are wanted.
+    all: bool,
     /// How long the next one may take.
     patience: Duration,
     last: Option<v1::StatsSnapshot>,
@@ -124,11 +132,16 @@ impl Snapshots {
                 .daemon
                 .message_within(self.patience, &mut self.stream)
                 .await?;
-            let new = message.ok_or_else(|| {
+            let mut new = message.ok_or_else(|| {
                 Failure::unreachable(
                     "snap-target ended the stream of counters: it drains, or has no time for it; try again",
                 )
             })?;
+            if !self.all {
+                // A daemon that does not know the queues does not leave its hosts out.
+                new.hosts.retain(|row| row.others || row.queues != Some(0));
+                new.namespaces.retain(|row| !row.subsystem_nqn.is_empty());
+            }
             let rates = self.last.as_ref().and_then(|old| Rates::between(old, &new));
             self.last = Some(new);
             if let Some(rates) = rates {

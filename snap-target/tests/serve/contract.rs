@@ -178,8 +178,8 @@ fn a_disk_is_taken_away_by_its_uuid() {
     let target = start(&arguments, &["mem:1MiB"]);
     let client = Client::connect(&socket);
     let was = list(&client, 0, "").unwrap().namespaces.remove(0).uuid;
-    let mut host = target.host(&Options::default());
-    host.write(1, 0, &[1; 4096]).unwrap();
+    let mut first = target.host(&Options::default());
+    first.write(1, 0, &[1; 4096]).unwrap();
     assert!(!detach(&client, 1, &was).unwrap().closing);
     let is = client.attach(source(NQN, "mem:1MiB")).unwrap();
     assert_eq!(is.nsid, 1);
@@ -195,6 +195,7 @@ fn a_disk_is_taken_away_by_its_uuid() {
     );
     let mut host = target.host(&Options::default());
     host.write(1, 0, &[1; 8192]).unwrap();
+    first.read(1, 0, &mut [0; 4096]).unwrap();
     let stats = client
         .call(async |channel| {
             StatsServiceClient::new(channel)
@@ -207,6 +208,13 @@ fn a_disk_is_taken_away_by_its_uuid() {
         rows.map(|row| row.written_bytes).collect()
     };
     assert_eq!((written(&was), written(&is.uuid)), (vec![4096], vec![8192]));
+    // Nobody counts on the disk that is gone: its row may be given away.
+    let queues = |uuid: &str| -> Vec<Option<u32>> {
+        let rows = stats.hosts.iter().filter(|row| row.namespace_uuid == uuid);
+        rows.map(|row| row.queues).collect()
+    };
+    assert_eq!(queues(&was), [Some(0)]);
+    assert_eq!(queues(&is.uuid), [Some(2)]);
     assert!(stats.hosts.iter().all(|row| row.row_since.is_some()));
     let disks = stats.namespaces.iter();
     let disks: Vec<_> = disks

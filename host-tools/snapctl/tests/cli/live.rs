@@ -10,7 +10,7 @@ use serde_json::Value;
 use tonic::Status;
 
 use super::fake::Fake;
-use super::fake::samples::{DATA, FIRST, Start};
+use super::fake::samples::{DATA, FIRST, Start, TRAINER1};
 use super::support::{Following, snapctl};
 
 #[test]
@@ -40,7 +40,7 @@ fn top_prints_what_stat_prints_where_there_is_no_terminal() {
 
 const SECOND: Start = Start {
     instance: "0b1f8e3da574c6b8da9cfe109a2d4c6e",
-    revision: 1,
+    revision: 2,
 };
 
 #[test]

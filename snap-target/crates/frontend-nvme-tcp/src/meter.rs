@@ -244,7 +244,7 @@ impl Meter {
     fn row(&mut self, nsid: Nsid, namespaces: &NamespaceSet) -> usize {
         if self.epoch != namespaces.epoch() {
             // A number may be another disk's by now. Commands under way are counted where they began.
-            self.places.fill(None);
+            self.let_go(namespaces);
             self.epoch = namespaces.epoch();
         }
         if nsid.0 > 0
@@ -268,6 +268,33 @@ impl Meter {
             *place = Some(row);
         }
         row
+    }
+
+    /// Lets go of the rows of disks that are gone, so that others may have their places.
+    #[cold]
+    fn let_go(&mut self, namespaces: &NamespaceSet) {
+        self.places.fill(None);
+        let begun = self.begun.iter_mut().flatten();
+        let mut under_way: Vec<&mut Begun> = begun
+            .chain(self.ended.iter_mut().map(|answered| &mut answered.begun))
+            .collect();
+        let mut kept = Vec::with_capacity(self.rows.len());
+        for (place, row) in self.rows.drain(..).enumerate() {
+            let is_there = row.nsid == 0
+                || namespaces
+                    .get(Nsid(row.nsid))
+                    .is_some_and(|info| info.uuid == row.uuid);
+            let (here, rest): (Vec<_>, Vec<_>) =
+                under_way.into_iter().partition(|begun| begun.row == place);
+            under_way = rest;
+            if is_there || !here.is_empty() {
+                for begun in here {
+                    begun.row = kept.len();
+                }
+                kept.push(row);
+            }
+        }
+        self.rows = kept;
     }
 
     /// Where the row of a disk is among ours.

@@ -3,6 +3,16 @@
 use crate::cell::Counter;
 use crate::histogram::Histogram;
 use crate::kind::{CommandKind, StatusClass};
+use crate::rows::Row;
+
+/// What a row counts: fields of [`HostRow`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct HostKey {
+    pub(crate) subsystem: String,
+    pub(crate) host: String,
+    pub(crate) nsid: u32,
+    pub(crate) uuid: [u8; 16],
+}
 
 /// Counters of one (subsystem, host, namespace); written by their reactor alone.
 #[derive(Debug)]
@@ -45,19 +55,15 @@ pub struct Ended {
     pub at_ns: u64,
 }
 
-impl HostRow {
-    pub(crate) fn new(
-        subsystem: &str,
-        host: &str,
-        nsid: u32,
-        uuid: [u8; 16],
-        since_ns: u64,
-    ) -> Self {
+impl Row for HostRow {
+    type Key = HostKey;
+
+    fn new(key: &HostKey, since_ns: u64) -> Self {
         Self {
-            subsystem: subsystem.to_owned(),
-            host: host.to_owned(),
-            nsid,
-            uuid,
+            subsystem: key.subsystem.clone(),
+            host: key.host.clone(),
+            nsid: key.nsid,
+            uuid: key.uuid,
             since_ns,
             last_ns: Counter::default(),
             commands: std::array::from_fn(|_| Counter::default()),
@@ -71,6 +77,12 @@ impl HostRow {
         }
     }
 
+    fn last_ns(&self) -> u64 {
+        self.last_ns.get()
+    }
+}
+
+impl HostRow {
     /// A command came.
     #[inline]
     pub fn begun(&self) {

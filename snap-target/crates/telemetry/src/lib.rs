@@ -5,8 +5,8 @@
 //! [`prometheus`] makes Prometheus' text of a snapshot. [`LogLimit`] bounds the log lines that a host can provoke.
 //!
 //! **Its contract.** Writing a number or an event takes no lock, no locked instruction and no allocation. Rows are found by name under a lock, by
-//! a queue's first command to a namespace; they outlive connections, so that a host that comes back counts on. Their number is bounded
-//! ([`limits`]). A snapshot is not one moment: each number in it was true at some time while it was made.
+//! a queue's first command to a namespace; they outlive connections, so that a host that comes back counts on, until their place
+//! is needed for somebody who is there: their number is bounded ([`limits`]). A snapshot is not one moment: each number in it was true at some time while it was made.
 //!
 //! **What it does not do.** No I/O and no clock of its own in the data path: who writes brings the time.
 
@@ -23,6 +23,7 @@ mod namespace_row;
 pub mod prometheus;
 mod reactor;
 mod recorder;
+mod rows;
 mod snapshot;
 mod target;
 mod utc;

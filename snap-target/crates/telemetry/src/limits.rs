@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-/// Rows of one reactor, each one (subsystem, host, namespace); 4 KiB each. What finds no place is counted in a row named [`OTHERS`].
+/// Rows of hosts, each one (subsystem, host, namespace); 4 KiB for each reactor that counts in it. Where all are taken, the one whose host has been gone
+/// for longest is given away; where all hosts are there, what comes is counted in a row named [`OTHERS`].
 pub const HOST_ROWS_MAX: usize = 512;
-/// Namespaces that one reactor counts; further ones share a row named [`OTHERS`].
+/// Rows of namespaces; the same with those that are not served any more.
 pub const NAMESPACE_ROWS_MAX: usize = 1024;
 /// Stored chains of one namespace whose decoding is counted; further ones share a row named [`OTHERS`].
 pub const DECODE_ROWS_MAX: usize = 16;

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use crate::cell::Counter;
 use crate::limits::{DECODE_ROWS_MAX, OTHERS, TRANSFORM_ROWS_MAX};
+use crate::rows::Row;
 
 macro_rules! namespace_counters {
     ($($(#[$meta:meta])* $name:ident,)*) => {
@@ -39,11 +40,14 @@ macro_rules! namespace_counters {
             }
         }
 
-        impl NamespaceRow {
-            pub(crate) fn new(uuid: [u8; 16], name: &str, since_ns: u64) -> Self {
+        impl Row for NamespaceRow {
+            /// UUID and name.
+            type Key = ([u8; 16], String);
+
+            fn new((uuid, name): &Self::Key, since_ns: u64) -> Self {
                 Self {
-                    uuid,
-                    name: name.to_owned(),
+                    uuid: *uuid,
+                    name: name.clone(),
                     since_ns,
                     $($name: Counter::default(),)*
                     store_operations: Counter::default(),
@@ -52,6 +56,12 @@ macro_rules! namespace_counters {
                 }
             }
 
+            fn last_ns(&self) -> u64 {
+                0
+            }
+        }
+
+        impl NamespaceRow {
             /// A copy for readers.
             #[must_use]
             pub fn counters(&self) -> NamespaceCounters {
@@ -130,7 +140,7 @@ impl TransformRow {
 }
 
 /// The row that is wanted; a new one where there is room below `max`; the one of all others, `is(_, true)`, where there is not.
-pub(crate) fn found_or_made<T>(
+fn found_or_made<T>(
     rows: &mut Vec<Arc<T>>,
     max: usize,
     is: impl Fn(&T, bool) -> bool,

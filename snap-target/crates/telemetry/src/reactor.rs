@@ -1,33 +1,44 @@
 //! What one reactor writes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::cell::Counter;
-use crate::host_row::HostRow;
+use crate::host_row::{HostKey, HostRow};
 use crate::limits::{HOST_ROWS_MAX, NAMESPACE_ROWS_MAX, OTHERS};
-use crate::namespace_row::{NamespaceCounters, NamespaceRow, found_or_made};
+use crate::namespace_row::{NamespaceCounters, NamespaceRow};
 use crate::recorder::{Event, FlightRecorder};
+use crate::rows::Table;
 use crate::target::TelemetryConfig;
 
 /// What all reactors of a target share.
 #[derive(Debug)]
-pub(crate) struct Epoch {
+pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) started_utc: SystemTime,
+    pub(crate) hosts: Table<HostRow>,
+    pub(crate) namespaces: Table<NamespaceRow>,
     slow_ns: AtomicU64,
 }
 
-impl Epoch {
+impl Shared {
     pub(crate) fn new(slow: Duration) -> Self {
-        let epoch = Self {
+        let no_host = HostKey {
+            subsystem: OTHERS.to_owned(),
+            host: OTHERS.to_owned(),
+            nsid: 0,
+            uuid: [0; 16],
+        };
+        let shared = Self {
             started: Instant::now(),
             started_utc: SystemTime::now(),
+            hosts: Table::new(HOST_ROWS_MAX, no_host),
+            namespaces: Table::new(NAMESPACE_ROWS_MAX, ([0; 16], OTHERS.to_owned())),
             slow_ns: AtomicU64::new(0),
         };
-        epoch.set_slow(slow);
-        epoch
+        shared.set_slow(slow);
+        shared
     }
 
     pub(crate) fn set_slow(&self, slow: Duration) {
@@ -51,9 +62,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 #[derive(Debug)]
 pub struct ReactorTelemetry {
     number: u16,
-    epoch: Arc<Epoch>,
-    hosts: Mutex<Vec<Arc<HostRow>>>,
-    namespaces: Mutex<Vec<Arc<NamespaceRow>>>,
+    shared: Arc<Shared>,
     /// Of the reactor itself.
     pub counters: ReactorCounters,
     recorder: FlightRecorder,
@@ -113,12 +122,10 @@ pub struct PoolCounters {
 }
 
 impl ReactorTelemetry {
-    pub(crate) fn new(number: u16, epoch: Arc<Epoch>, events: usize) -> Self {
+    pub(crate) fn new(number: u16, shared: Arc<Shared>, events: usize) -> Self {
         Self {
             number,
-            epoch,
-            hosts: Mutex::default(),
-            namespaces: Mutex::default(),
+            shared,
             counters: ReactorCounters::default(),
             recorder: FlightRecorder::new(events),
         }
@@ -131,8 +138,8 @@ impl ReactorTelemetry {
             events: 1,
             ..TelemetryConfig::default()
         };
-        let epoch = Arc::new(Epoch::new(config.slow_command));
-        Arc::new(Self::new(0, epoch, config.events))
+        let shared = Arc::new(Shared::new(config.slow_command));
+        Arc::new(Self::new(0, shared, config.events))
     }
 
     /// Which reactor.
@@ -144,14 +151,14 @@ impl ReactorTelemetry {
     /// The moment from which the times of events count.
     #[must_use]
     pub fn started(&self) -> Instant {
-        self.epoch.started
+        self.shared.started
     }
 
     /// Nanoseconds from which on a command is slow.
     #[must_use]
     #[inline]
     pub fn slow_ns(&self) -> u64 {
-        self.epoch.slow_ns()
+        self.shared.slow_ns()
     }
 
     /// Keeps an event that happened `at_ns` nanoseconds after [`ReactorTelemetry::started`].
@@ -161,78 +168,50 @@ impl ReactorTelemetry {
 
     /// Keeps an event that happens now.
     pub fn record_now(&self, event: &Event) {
-        self.record(self.epoch.now_ns(), event);
+        self.record(self.shared.now_ns(), event);
     }
 
-    /// The row of a host and a namespace of a subsystem; made where there is none. `uuid` is the namespace's, zeros with NSID 0.
+    /// The row of a host and a namespace of a subsystem; made where there is none. `uuid` is the namespace's, zeros with NSID 0. It keeps its place for as
+    /// long as it is held.
     #[must_use]
     pub fn host(&self, subsystem: &str, host: &str, nsid: u32, uuid: [u8; 16]) -> Arc<HostRow> {
-        let wanted = |others| match others {
-            true => (OTHERS, OTHERS, 0, [0; 16]),
-            false => (subsystem, host, nsid, uuid),
+        let wanted = (subsystem, host, nsid, uuid);
+        let is = |key: &HostKey| (&key.subsystem[..], &key.host[..], key.nsid, key.uuid) == wanted;
+        let key = || HostKey {
+            subsystem: subsystem.to_owned(),
+            host: host.to_owned(),
+            nsid,
+            uuid,
         };
-        found_or_made(
-            &mut self.hosts.lock().unwrap_or_else(PoisonError::into_inner),
-            HOST_ROWS_MAX,
-            |row, others| {
-                let key = (&row.subsystem[..], &row.host[..], row.nsid, row.uuid);
-                key == wanted(others)
-            },
-            |others| {
-                let (subsystem, host, nsid, uuid) = wanted(others);
-                HostRow::new(subsystem, host, nsid, uuid, self.epoch.now_ns())
-            },
-        )
+        let now_ns = self.shared.now_ns();
+        self.shared.hosts.row(self.number, is, key, now_ns)
     }
 
-    /// The row of a namespace; made where there is none.
+    /// The row of a namespace; made where there is none. It keeps its place for as long as it is held.
     #[must_use]
     pub fn namespace(&self, uuid: [u8; 16], name: &str) -> Arc<NamespaceRow> {
-        let wanted = |others| match others {
-            true => ([0; 16], OTHERS),
-            false => (uuid, name),
-        };
-        let mut rows = self
-            .namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        found_or_made(
-            &mut rows,
-            NAMESPACE_ROWS_MAX,
-            |row, others| (row.uuid, &row.name[..]) == wanted(others),
-            |others| {
-                let (uuid, name) = wanted(others);
-                NamespaceRow::new(uuid, name, self.epoch.now_ns())
-            },
-        )
+        let is = |key: &([u8; 16], String)| (key.0, &key.1[..]) == (uuid, name);
+        let key = || (uuid, name.to_owned());
+        let now_ns = self.shared.now_ns();
+        self.shared.namespaces.row(self.number, is, key, now_ns)
     }
 
     /// The counters of all namespaces together.
     #[must_use]
     pub fn namespace_counters(&self) -> NamespaceCounters {
         let mut sum = NamespaceCounters::default();
-        for row in self.namespaces() {
-            sum.merge(&row.counters());
+        for place in self.shared.namespaces.places() {
+            place.look(|reactor, row| {
+                if reactor == self.number {
+                    sum.merge(&row.counters());
+                }
+            });
         }
         sum
     }
 
     pub(crate) fn recorder(&self) -> &FlightRecorder {
         &self.recorder
-    }
-
-    pub(crate) fn hosts(&self) -> Vec<Arc<HostRow>> {
-        self.hosts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    pub(crate) fn namespaces(&self) -> Vec<Arc<NamespaceRow>> {
-        self.namespaces
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
     }
 }
 
@@ -242,34 +221,55 @@ mod tests {
 
     use super::ReactorTelemetry;
     use crate::limits::{HOST_ROWS_MAX, OTHERS};
+    use crate::{Telemetry, TelemetryConfig};
 
     #[test]
-    fn a_row_is_found_again_and_what_finds_no_place_shares_one() {
+    fn a_row_goes_by_all_of_its_names() {
         let reactor = ReactorTelemetry::alone();
-        let first = reactor.host("nqn.s", "nqn.h", 1, [7; 16]);
-        let other_disk = reactor.host("nqn.s", "nqn.h", 1, [8; 16]);
-        assert!(
-            !Arc::ptr_eq(&first, &other_disk),
-            "another disk under its number"
-        );
-        assert!(Arc::ptr_eq(
-            &first,
-            &reactor.host("nqn.s", "nqn.h", 1, [7; 16])
-        ));
-        for nsid in 3..=u32::try_from(HOST_ROWS_MAX).unwrap() {
-            assert_eq!(reactor.host("nqn.s", "nqn.h", nsid, [7; 16]).nsid, nsid);
+        let row = || reactor.host("nqn.s", "nqn.h", 1, [7; 16]);
+        let first = row();
+        assert!(Arc::ptr_eq(&first, &row()));
+        for other in [
+            reactor.host("nqn.t", "nqn.h", 1, [7; 16]),
+            reactor.host("nqn.s", "nqn.i", 1, [7; 16]),
+            reactor.host("nqn.s", "nqn.h", 2, [7; 16]),
+            reactor.host("nqn.s", "nqn.h", 1, [8; 16]),
+        ] {
+            assert!(!Arc::ptr_eq(&first, &other), "{other:?}");
         }
-        let others = reactor.host("nqn.s", "nqn.other", 1, [7; 16]);
-        assert_eq!((&others.host[..], others.nsid), (OTHERS, 0));
-        assert!(Arc::ptr_eq(
-            &others,
-            &reactor.host("nqn.t", "nqn.another", 7, [7; 16])
-        ));
-        assert!(Arc::ptr_eq(
-            &first,
-            &reactor.host("nqn.s", "nqn.h", 1, [7; 16])
-        ));
-        assert_eq!(reactor.hosts().len(), HOST_ROWS_MAX + 1);
+    }
+
+    /// As many names as a host may give itself: those that are here are counted, each in one row.
+    #[test]
+    fn hosts_that_are_gone_leave_their_rows_to_those_that_come() {
+        let telemetry = Telemetry::new(&TelemetryConfig {
+            reactors: 2,
+            ..TelemetryConfig::default()
+        });
+        let row = |reactor, host: &str| {
+            let reactor = telemetry.reactor(reactor).unwrap();
+            reactor.host("nqn.s", host, 1, [7; 16])
+        };
+        let stays = row(0, "nqn.stays");
+        for number in 0..HOST_ROWS_MAX + 200 {
+            // The second reactor has had fewer names.
+            let reactor = u16::from(number % 3 == 0);
+            let host = format!("nqn.gone-{number}");
+            assert_eq!(row(reactor, &host).host, host);
+        }
+        let live = [row(0, "nqn.live"), row(1, "nqn.live")];
+        for row in &live {
+            row.begun();
+        }
+        stays.begun();
+        let snapshot = telemetry.snapshot();
+        assert_eq!(snapshot.hosts.len(), HOST_ROWS_MAX);
+        let here = snapshot.hosts.iter().filter(|row| row.queues > 0);
+        let here: Vec<_> = here
+            .map(|row| (&row.host[..], row.queues, row.in_flight))
+            .collect();
+        assert_eq!(here, [("nqn.live", 2, 2), ("nqn.stays", 1, 1)]);
+        assert!(snapshot.hosts.iter().all(|row| row.host != OTHERS));
     }
 
     #[test]

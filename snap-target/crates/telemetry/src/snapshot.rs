@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use serde::Serialize;
 
@@ -10,7 +10,7 @@ use crate::histogram::HistogramSnapshot;
 use crate::host_row::HostRow;
 use crate::kind::{CommandKind, StatusClass};
 use crate::namespace_row::{NamespaceCounters, NamespaceRow};
-use crate::reactor::{PoolCounters, ReactorTelemetry, nanos};
+use crate::reactor::{PoolCounters, ReactorTelemetry, Shared, nanos};
 
 /// See the module. The rows are those of all reactors together; `reactors` has what is each one's own.
 #[derive(Clone, Debug, Serialize)]
@@ -42,6 +42,8 @@ pub struct HostSnapshot {
     pub since_ns: u64,
     /// When a command was answered last, on the same clock; 0: none yet.
     pub last_ns: u64,
+    /// I/O queues that count in it now; 0: the host is gone, or has not come back to this namespace.
+    pub queues: u64,
     /// Commands answered, failed ones included, by [`CommandKind::name`].
     pub commands: BTreeMap<&'static str, u64>,
     /// Commands that failed, by [`StatusClass::name`].
@@ -172,30 +174,38 @@ pub struct PoolSnapshot {
     pub refusals: u64,
 }
 
-pub(crate) fn of(
-    uptime_ns: u64,
-    started: SystemTime,
-    reactors: &[Arc<ReactorTelemetry>],
-) -> Snapshot {
+pub(crate) fn of(shared: &Shared, reactors: &[Arc<ReactorTelemetry>]) -> Snapshot {
+    let uptime_ns = shared.now_ns();
     let mut hosts = BTreeMap::new();
-    let mut namespaces = BTreeMap::new();
-    for reactor in reactors {
-        for row in reactor.hosts() {
-            let key = (row.subsystem.clone(), row.host.clone(), row.nsid, row.uuid);
-            add_host(hosts.entry(key).or_insert_with(|| begun(&row)), &row);
+    for place in shared.hosts.places() {
+        let mut sum = None;
+        let queues = place.look(|_, row| add_host(sum.get_or_insert_with(|| begun(row)), row));
+        if let Some(mut sum) = sum {
+            sum.queues = u64::try_from(queues).unwrap_or(u64::MAX);
+            hosts.insert(place.key.clone(), sum);
         }
-        for row in reactor.namespaces() {
-            let key = (row.uuid, row.name.clone());
+    }
+    let mut namespaces = BTreeMap::new();
+    for place in shared.namespaces.places() {
+        place.look(|_, row| {
             let begun = || NamespaceSnapshot {
                 since_ns: row.since_ns,
                 ..NamespaceSnapshot::default()
             };
-            add_namespace(namespaces.entry(key).or_insert_with(begun), &row);
-        }
+            add_namespace(
+                namespaces.entry(place.key.clone()).or_insert_with(begun),
+                row,
+            );
+        });
     }
     Snapshot {
         uptime_ns,
-        started_unix_ns: nanos(started.duration_since(UNIX_EPOCH).unwrap_or_default()),
+        started_unix_ns: nanos(
+            shared
+                .started_utc
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default(),
+        ),
         hosts: hosts.into_values().collect(),
         namespaces: namespaces.into_values().collect(),
         reactors: reactors.iter().map(|reactor| of_reactor(reactor)).collect(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use crate::limits::{EVENTS, SLOW_COMMAND};
-use crate::reactor::{Epoch, ReactorTelemetry};
+use crate::reactor::{ReactorTelemetry, Shared};
 use crate::recorder::{DumpFormat, Event, FlightRecorder, Recorded};
 use crate::snapshot::{self, Snapshot};
 
@@ -34,7 +34,7 @@ impl Default for TelemetryConfig {
 /// See the crate.
 #[derive(Debug)]
 pub struct Telemetry {
-    epoch: Arc<Epoch>,
+    shared: Arc<Shared>,
     reactors: Box<[Arc<ReactorTelemetry>]>,
     /// What control threads record; they take turns.
     control: FlightRecorder,
@@ -45,14 +45,14 @@ impl Telemetry {
     /// For a target that starts now.
     #[must_use]
     pub fn new(config: &TelemetryConfig) -> Arc<Self> {
-        let epoch = Arc::new(Epoch::new(config.slow_command));
+        let shared = Arc::new(Shared::new(config.slow_command));
         let reactor =
-            |number| Arc::new(ReactorTelemetry::new(number, epoch.clone(), config.events));
+            |number| Arc::new(ReactorTelemetry::new(number, shared.clone(), config.events));
         Arc::new(Self {
             reactors: (0..config.reactors).map(reactor).collect(),
             control: FlightRecorder::new(config.events),
             control_writer: Mutex::new(()),
-            epoch,
+            shared,
         })
     }
 
@@ -64,7 +64,7 @@ impl Telemetry {
 
     /// Commands that take at least this long are events from now on.
     pub fn set_slow_command(&self, slow: Duration) {
-        self.epoch.set_slow(slow);
+        self.shared.set_slow(slow);
     }
 
     /// Keeps an event that no reactor brings: what an operator changed, a start, an end.
@@ -73,13 +73,13 @@ impl Telemetry {
             .control_writer
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        self.control.record(self.epoch.now_ns(), event);
+        self.control.record(self.shared.now_ns(), event);
     }
 
     /// Every number as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        snapshot::of(self.epoch.now_ns(), self.epoch.started_utc, &self.reactors)
+        snapshot::of(&self.shared, &self.reactors)
     }
 
     /// The last events of all reactors and of the control threads, by their times. It takes no lock and serves a panic hook.
@@ -96,7 +96,7 @@ impl Telemetry {
     /// When an event happened.
     #[must_use]
     pub fn utc(&self, recorded: &Recorded) -> SystemTime {
-        self.epoch.started_utc + Duration::from_nanos(recorded.at_ns)
+        self.shared.started_utc + Duration::from_nanos(recorded.at_ns)
     }
 
     /// From now on has the last events written to what `open` opens whenever a thread panics, as text, after what the hook before did.

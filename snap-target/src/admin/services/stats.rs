@@ -8,6 +8,7 @@ use admin_proto::limits::{STATS_INTERVAL_MS_MAX, STATS_INTERVAL_MS_MIN};
 use admin_proto::v1;
 use admin_proto::v1::stats_service_server::StatsService;
 use nvme::nqn::Nqn;
+use telemetry::limits::OTHERS;
 use telemetry::{HistogramSnapshot, HostSnapshot, NamespaceSnapshot, ReactorSnapshot, Snapshot};
 use tokio::sync::mpsc;
 use tokio::time::MissedTickBehavior;
@@ -81,11 +82,13 @@ fn message(
 ) -> v1::StatsSnapshot {
     let started = UNIX_EPOCH + Duration::from_nanos(now.started_unix_ns);
     let hosts = now.hosts.iter().filter(|row| {
-        filter.wants(&row.subsystem, row.nsid)
+        let is_wanted = filter.wants(&row.subsystem, row.nsid)
             && filter
                 .host
                 .as_ref()
-                .is_none_or(|host| host.as_str() == row.host)
+                .is_none_or(|host| host.as_str() == row.host);
+        // Whoever is asked for may have found no row of its own.
+        is_wanted || row.host == OTHERS
     });
     let disks = disks(&now.namespaces);
     let nobody = [(String::new(), 0)];
@@ -121,7 +124,7 @@ fn at(started: SystemTime, ns: u64) -> Timestamp {
 }
 
 fn host(row: &HostSnapshot, started: SystemTime, without_latency: bool) -> v1::HostStats {
-    let others = row.host == telemetry::limits::OTHERS;
+    let others = row.host == OTHERS;
     let latency = |histogram| (!without_latency).then(|| latency(histogram));
     v1::HostStats {
         subsystem_nqn: row.subsystem.clone(),
@@ -158,6 +161,7 @@ fn host(row: &HostSnapshot, started: SystemTime, without_latency: bool) -> v1::H
         abandoned: row.abandoned,
         read_latency: latency(&row.read_latency),
         write_latency: latency(&row.write_latency),
+        queues: Some(small(row.queues)),
     }
 }
 
@@ -318,5 +322,43 @@ impl StatsService for Context {
             }
         });
         Ok(Response::new(ReceiverStream::new(stream)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::nqn::Nqn;
+    use telemetry::limits::HOST_ROWS_MAX;
+    use telemetry::{Telemetry, TelemetryConfig};
+
+    use super::{ByUuid, Filter, message, v1};
+
+    /// A host that found no row is not told apart from one that did nothing, unless the row of the others is there too.
+    #[test]
+    fn the_row_of_the_others_is_in_narrow_answers() {
+        let telemetry = Telemetry::new(&TelemetryConfig::default());
+        let reactor = telemetry.reactor(0).unwrap();
+        let rows = |filter: &Filter| {
+            let snapshot = telemetry.snapshot();
+            let answer = message(v1::AsOf::default(), &snapshot, &ByUuid::new(), filter);
+            let rows = answer.hosts.into_iter();
+            rows.map(|row| (row.host_nqn, row.others, row.queues))
+                .collect::<Vec<_>>()
+        };
+        let row = |host: &str| reactor.host("nqn.s", host, 1, [7; 16]);
+        let mut held: Vec<_> = (1..HOST_ROWS_MAX)
+            .map(|number| row(&format!("nqn.{number}")))
+            .collect();
+        held.push(row("nqn.last"));
+        let filter = Filter {
+            host: Some(Nqn::parse("nqn.last").unwrap()),
+            ..Filter::default()
+        };
+        let last = ("nqn.last".to_owned(), false, Some(1));
+        assert_eq!(rows(&filter), [last.clone()]);
+        held.push(row("nqn.more"));
+        let mut found = rows(&filter);
+        found.sort();
+        assert_eq!(found, [(String::new(), true, Some(1)), last]);
     }
 }

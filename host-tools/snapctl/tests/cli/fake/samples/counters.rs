@@ -51,6 +51,13 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
             (1_500_000, 100_000 + round * 500),
         ])),
         write_latency: None,
+        queues: Some(4),
+    };
+    let gone = HostStats {
+        host_nqn: "nqn.2026-11.org.example:gone".to_owned(),
+        in_flight: 0,
+        queues: Some(0),
+        ..reader.clone()
     };
     let writer = HostStats {
         namespace_uuid: disk().uuid,
@@ -118,14 +125,19 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
         transforms: Vec::new(),
         ..view.clone()
     };
+    let detached = NamespaceStats {
+        subsystem_nqn: String::new(),
+        nsid: 0,
+        ..raw.clone()
+    };
     StatsSnapshot {
         as_of: Some(AsOf {
             at: at(100 + i64::try_from(round).unwrap()),
             ..start.as_of(104).unwrap()
         }),
         monotonic_ns: (100 + round) * 1_000_000_000,
-        hosts: vec![reader, writer],
-        namespaces: vec![view, raw],
+        hosts: vec![reader, gone, writer],
+        namespaces: vec![view, raw, detached],
         reactors: vec![ReactorStats {
             reactor: 0,
             turns: 5_000_000 + round * 40_000,
