@@ -44,6 +44,8 @@ pub const REQUESTS_MAX: usize = 64;
 pub const TARGET_EVENTS_MAX: usize = 4096;
 /// How long a TLS handshake may take.
 pub const ADMIN_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How long a client of the admin service may be connected before its first call.
+pub const ADMIN_FIRST_CALL_MAX: Duration = Duration::from_secs(10);
 /// Connections to the admin service's socket, and to its TCP port; more wait to be accepted.
 pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 /// Calls and streams of one connection at a time.

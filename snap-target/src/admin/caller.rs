@@ -5,7 +5,7 @@ use tonic::transport::server::TlsConnectInfo;
 use tonic::{Request, Status};
 use x509_parser::extensions::GeneralName;
 
-use super::connections::{Peer, Process};
+use super::connections::{Client, Peer, Process};
 use crate::config::AdminTcpConfig;
 use crate::manage::ManageError;
 
@@ -99,10 +99,11 @@ impl Caller {
 /// copied or its mode changed.
 pub fn check(mut request: Request<()>, roles: &Roles) -> Result<Request<()>, Status> {
     let own = nix::unistd::geteuid().as_raw();
-    let caller = match request.extensions().get::<Peer>() {
+    let client = request.extensions().get::<Client>().cloned();
+    let caller = match client.as_ref().map(|client| client.peer) {
         Some(Peer::Tls) => of_certificate(&request, roles)?,
         Some(Peer::Local(Some(process))) if process.uid == own || process.uid == 0 => Caller {
-            actor: actor_of(process),
+            actor: actor_of(&process),
             role: Role::Change,
             names: Vec::new(),
         },
@@ -117,6 +118,9 @@ pub fn check(mut request: Request<()>, roles: &Roles) -> Result<Request<()>, Sta
             ));
         }
     };
+    if let Some(client) = client {
+        client.asks();
+    }
     request.extensions_mut().insert(caller);
     Ok(request)
 }
@@ -129,7 +133,7 @@ fn actor_of(process: &Process) -> String {
 }
 
 fn of_certificate(request: &Request<()>, roles: &Roles) -> Result<Caller, Status> {
-    let info = request.extensions().get::<TlsConnectInfo<Peer>>();
+    let info = request.extensions().get::<TlsConnectInfo<Client>>();
     let certificates = info.and_then(TlsConnectInfo::peer_certs);
     let first = certificates.as_ref().and_then(|all| all.first());
     let names = first.map(|certificate| names_in(certificate));

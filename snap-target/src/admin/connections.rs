@@ -4,14 +4,18 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
+
+use crate::limits::ADMIN_FIRST_CALL_MAX;
 
 /// How long accepting rests after the system refused (no descriptors).
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -34,19 +38,70 @@ pub struct Process {
     pub pid: Option<i32>,
 }
 
-/// A connection, with its place among those that there may be.
+/// A client: who it is, and whether it has asked for anything that it may.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Who is at the other end.
+    pub peer: Peer,
+    has_asked: Arc<AtomicBool>,
+}
+
+impl Client {
+    /// Of a new connection.
+    pub fn of(peer: Peer) -> Self {
+        Self {
+            peer,
+            has_asked: Arc::default(),
+        }
+    }
+
+    /// It is let in: its connection stays.
+    pub fn asks(&self) {
+        self.has_asked.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A connection, with its place among those that there may be. It ends by itself where its client does not ask for anything: silence before the first call
+/// is nothing that HTTP/2 sees.
 #[derive(Debug)]
 pub struct Connection<T> {
     io: T,
-    peer: Peer,
+    client: Client,
+    /// Until when the client may be silent; none once it has asked.
+    silent_until: Option<Pin<Box<Sleep>>>,
     _place: OwnedSemaphorePermit,
 }
 
-impl<T> Connected for Connection<T> {
-    type ConnectInfo = Peer;
+impl<T> Connection<T> {
+    fn new(io: T, peer: Peer, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            io,
+            client: Client::of(peer),
+            silent_until: Some(Box::pin(tokio::time::sleep(ADMIN_FIRST_CALL_MAX))),
+            _place: place,
+        }
+    }
 
-    fn connect_info(&self) -> Peer {
-        self.peer
+    /// An error once the client has been silent for too long; wakes the task at that time.
+    fn poll_silence(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        if self.client.has_asked.load(Ordering::Relaxed) {
+            self.silent_until = None;
+        }
+        match &mut self.silent_until {
+            Some(until) => match until.as_mut().poll(cx) {
+                Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
+                Poll::Pending => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+}
+
+impl<T> Connected for Connection<T> {
+    type ConnectInfo = Client;
+
+    fn connect_info(&self) -> Client {
+        self.client.clone()
     }
 }
 
@@ -92,11 +147,7 @@ pub fn incoming<L: Listening>(
         while let Ok(place) = places.clone().acquire_owned().await {
             match listener.next().await {
                 Ok((io, peer)) => {
-                    let connection = Connection {
-                        io,
-                        peer,
-                        _place: place,
-                    };
+                    let connection = Connection::new(io, peer, place);
                     if accepted.send(Ok(connection)).await.is_err() {
                         return;
                     }
@@ -117,6 +168,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Connection<T> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        self.poll_silence(cx)?;
         Pin::new(&mut self.io).poll_read(cx, buf)
     }
 }
@@ -136,5 +188,46 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Connection<T> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::sync::Arc;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{UnixListener, UnixStream};
+    use tokio::sync::Semaphore;
+    use tokio::time::Instant;
+    use tokio_stream::StreamExt;
+
+    use super::incoming;
+    use crate::limits::ADMIN_FIRST_CALL_MAX;
+
+    /// With one place: a client that asks nothing has it for its time, one that has asked for as long as it likes.
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_nothing_gives_its_place_to_the_next() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut accepted = incoming(listener, Arc::new(Semaphore::new(1)));
+        let begun = Instant::now();
+        let mut silent = UnixStream::connect(&path).await.unwrap();
+        let mut asking = UnixStream::connect(&path).await.unwrap();
+        let mut connection = accepted.next().await.unwrap().unwrap();
+        // Bytes are not a call.
+        silent.write_all(b"x").await.unwrap();
+        assert_eq!(connection.read_u8().await.unwrap(), b'x');
+        let ended = connection.read_u8().await.unwrap_err();
+        assert_eq!(ended.kind(), ErrorKind::TimedOut);
+        assert_eq!(begun.elapsed().as_secs(), ADMIN_FIRST_CALL_MAX.as_secs());
+        drop(connection);
+
+        let mut connection = accepted.next().await.unwrap().unwrap();
+        connection.client.asks();
+        tokio::time::sleep(10 * ADMIN_FIRST_CALL_MAX).await;
+        asking.write_all(b"y").await.unwrap();
+        assert_eq!(connection.read_u8().await.unwrap(), b'y');
     }
 }

@@ -225,6 +225,26 @@ fn what_is_changed_while_serving_is_seen_by_hosts_and_survives_a_restart() {
 }
 
 /// Subsystems, who may connect, and who sees what.
+/// As many connections as there may be, and nothing on them: the operator's command waits until the first of them end.
+#[test]
+fn clients_that_ask_nothing_do_not_keep_the_operator_out() {
+    let folder = Folder::new("silent-clients");
+    let (socket, arguments) = with_admin(&folder);
+    let _target = start(&arguments, &["mem:1MiB"]);
+    let silent: Vec<_> = (0..70)
+        .map(|_| std::os::unix::net::UnixStream::connect(&socket).unwrap())
+        .collect();
+    let client = Client::connect(&socket);
+    let asked = client.call(async |channel| {
+        let info = TargetServiceClient::new(channel).get_info(v1::GetInfoRequest {});
+        let by = std::time::Duration::from_secs(60);
+        let answer = tokio::time::timeout(by, async { info.await }).await;
+        answer.unwrap_or_else(|_| Err(Status::deadline_exceeded("nobody let us in")))
+    });
+    assert_eq!(asked.unwrap().revision, admin_proto::REVISION);
+    drop(silent);
+}
+
 #[test]
 fn hosts_see_and_reach_what_they_may() {
     let folder = Folder::new("admin-hosts");
