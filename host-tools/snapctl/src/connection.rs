@@ -118,10 +118,17 @@ async fn connect_tls(
     };
     let endpoint = Endpoint::from_shared(format!("https://{address}"))
         .map_err(wrong)?
-        .connect_timeout(patience)
         .tls_config(tls)
         .map_err(wrong)?;
-    endpoint.connect().await.map_err(|error| {
+    let connecting = tokio::time::timeout(patience, endpoint.connect()).await;
+    // The endpoint's own limit ends with the TCP connection: TLS comes after it.
+    let connected = connecting.map_err(|_| {
+        let seconds = patience.as_secs();
+        Failure::unreachable(format!(
+            "{address} takes a connection and does not answer within {seconds} s: snap-target hangs, or something else listens there; --timeout SECONDS waits longer"
+        ))
+    })?;
+    connected.map_err(|error| {
         if let Some(refused) = not_let_in(&address, &error) {
             return refused;
         }

@@ -46,6 +46,40 @@ pub fn write(folder: &Path, name: &str, text: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// What listens takes connections, and says nothing at all.
+#[test]
+fn a_peer_that_is_silent_is_not_waited_for_longer_than_was_said() {
+    let authority = Authority::new();
+    let (cert, key) = authority.sign("admin");
+    let folder = TempDir::new().unwrap();
+    let [ca, cert, key] = [("ca", &authority.pem), ("cert", &cert), ("key", &key)]
+        .map(|(name, pem)| write(folder.path(), name, pem));
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let arguments = [
+        "target",
+        "show",
+        "--timeout",
+        "1",
+        "--tcp",
+        &address,
+        "--tls-ca",
+        &ca,
+        "--tls-cert",
+        &cert,
+        "--tls-key",
+        &key,
+    ];
+    let ran = snapctl(None, &arguments);
+    assert_eq!((ran.status, ran.stdout.as_str()), (7, ""));
+    assert_eq!(
+        ran.stderr,
+        format!(
+            "error: {address} takes a connection and does not answer within 1 s: snap-target hangs, or something else listens there; --timeout SECONDS waits longer\n"
+        )
+    );
+}
+
 #[test]
 fn the_daemon_is_reached_over_tls_by_those_who_have_a_certificate() {
     let (authority, stranger) = (Authority::new(), Authority::new());
