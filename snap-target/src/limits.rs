@@ -98,3 +98,23 @@ const _: () = assert!(
     "a state folder that hangs does not hold the end up"
 );
 const _: () = assert!(METRICS_HEAD_BYTES_MAX >= 8192, "hyper asks for that");
+
+/// What the limits of a subsystem may be, in the configuration file and over the admin service alike.
+pub mod of_subsystem {
+    use std::ops::RangeInclusive;
+
+    /// Controllers, of all hosts and of one.
+    pub const CONTROLLERS: RangeInclusive<u16> = 1..=256;
+    /// Connections of one host: an admin and an I/O queue at least.
+    pub const CONNECTIONS_PER_HOST: RangeInclusive<u16> = 2..=u16::MAX;
+    /// I/O queues of one host.
+    pub const IO_QUEUES_PER_HOST: RangeInclusive<u16> = 1..=u16::MAX;
+    /// I/O queues of one controller.
+    pub const IO_QUEUES: RangeInclusive<u16> = 1..=64;
+    /// Entries of a queue.
+    pub const QUEUE_ENTRIES: RangeInclusive<u16> = 8..=128;
+    /// Data of one command, in bytes; a power of two.
+    pub const TRANSFER_BYTES: RangeInclusive<u64> = 8192..=1 << 20;
+    /// Memory of the commands of one host, in bytes.
+    pub const MEMORY_PER_HOST_BYTES: RangeInclusive<u64> = 1 << 20..=u64::MAX;
+}

@@ -60,6 +60,14 @@ pub struct Create {
     #[arg(long, value_name = "N")]
     pub controllers_per_host: Option<u32>,
 
+    /// Connections of one host, of all its controllers
+    #[arg(long, value_name = "N")]
+    pub connections_per_host: Option<u32>,
+
+    /// I/O queues of one host, of all its controllers
+    #[arg(long, value_name = "N")]
+    pub io_queues_per_host: Option<u32>,
+
     /// I/O queues of one controller
     #[arg(long, value_name = "N")]
     pub io_queues: Option<u32>,
@@ -114,10 +122,21 @@ pub async fn run(command: Subsystem, context: &Context) -> Result<(), Failure> {
     }
 }
 
+/// The revision of the contract that knows the limits of a host's connections and I/O queues.
+const LIMITS_PER_HOST_REVISION: u32 = 2;
+
 async fn create(arguments: Create, context: &Context) -> Result<(), Failure> {
     let ensure = arguments.ensure.ensure;
     let request = request_of(arguments)?;
     let daemon = context.daemon().await?;
+    let limits = request.limits.unwrap_or_default();
+    let new = [
+        ("--connections-per-host", limits.connections_per_host_max),
+        ("--io-queues-per-host", limits.io_queues_per_host_max),
+    ];
+    if let Some((flag, _)) = new.into_iter().find(|(_, limit)| *limit != 0) {
+        daemon.needs(LIMITS_PER_HOST_REVISION, flag).await?;
+    }
     let created = daemon
         .answer(daemon.subsystem().create_subsystem(request.clone()))
         .await;
@@ -178,6 +197,16 @@ fn compare(asked: &v1::CreateSubsystemRequest, is: &v1::Subsystem) -> Comparison
             asked.controllers_per_host_max,
             is.controllers_per_host_max,
         ),
+        (
+            "--connections-per-host",
+            asked.connections_per_host_max,
+            is.connections_per_host_max,
+        ),
+        (
+            "--io-queues-per-host",
+            asked.io_queues_per_host_max,
+            is.io_queues_per_host_max,
+        ),
         ("--io-queues", asked.io_queues_max, is.io_queues_max),
         (
             "--queue-entries",
@@ -210,6 +239,8 @@ fn request_of(arguments: Create) -> Result<v1::CreateSubsystemRequest, Failure> 
     let limits = v1::SubsystemLimits {
         controllers_max: arguments.controllers.unwrap_or(0),
         controllers_per_host_max: arguments.controllers_per_host.unwrap_or(0),
+        connections_per_host_max: arguments.connections_per_host.unwrap_or(0),
+        io_queues_per_host_max: arguments.io_queues_per_host.unwrap_or(0),
         io_queues_max: arguments.io_queues.unwrap_or(0),
         queue_entries_max: arguments.queue_entries.unwrap_or(0),
         transfer_bytes_max,

@@ -1,6 +1,7 @@
 //! Between the contract's messages and the daemon's own types.
 
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, SOURCE_BYTES_MAX};
 use admin_proto::v1::{self, host_policy::Hosts, source, visibility::To};
@@ -13,6 +14,7 @@ use volume::Volume;
 
 use crate::config::SourceSpec;
 use crate::desired::{PortId, SubsystemBody};
+use crate::limits::of_subsystem;
 use crate::manage::{ClosingDisk, ManageError, Manager, NamespaceLive, StillClosing, damage};
 use crate::text::{hex, uuid_bytes, uuid_text};
 
@@ -181,56 +183,77 @@ fn identify_text(field: &str, text: &str, max: usize) -> Result<Option<String>, 
     Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
+/// One limit: the default where it is 0, within its range where it is not.
+fn limit<T: TryFrom<u64>, R: Copy + Into<u64>>(
+    field: &str,
+    value: u64,
+    default: T,
+    range: RangeInclusive<R>,
+) -> Result<T, ManageError> {
+    if value == 0 {
+        return Ok(default);
+    }
+    let (min, max) = ((*range.start()).into(), (*range.end()).into());
+    let limit = T::try_from(value).ok();
+    limit
+        .filter(|_| (min..=max).contains(&value))
+        .ok_or_else(|| invalid(field, format!("{value}; it is {min} to {max}")))
+}
+
 fn limits(asked: Option<&v1::SubsystemLimits>) -> Result<ControllerLimits, ManageError> {
     let default = ControllerLimits::default();
     let Some(asked) = asked else {
         return Ok(default);
     };
-    let small = |field: &str, value: u32, default: u16, max: u16| match u16::try_from(value) {
-        Ok(0) => Ok(default),
-        Ok(value) if value <= max => Ok(value),
-        _ => Err(invalid(field, format!("{value}; it is at most {max}"))),
-    };
     let limits = ControllerLimits {
-        controllers_max: small(
+        controllers_max: limit(
             "controllers_max",
-            asked.controllers_max,
+            asked.controllers_max.into(),
             default.controllers_max,
-            nvme_spec::fabrics::CNTLID_MAX,
+            of_subsystem::CONTROLLERS,
         )?,
-        controllers_per_host_max: small(
+        controllers_per_host_max: limit(
             "controllers_per_host_max",
-            asked.controllers_per_host_max,
+            asked.controllers_per_host_max.into(),
             default.controllers_per_host_max,
-            nvme_spec::fabrics::CNTLID_MAX,
+            of_subsystem::CONTROLLERS,
         )?,
-        io_queues_max: small(
+        connections_per_host_max: limit(
+            "connections_per_host_max",
+            asked.connections_per_host_max.into(),
+            default.connections_per_host_max,
+            of_subsystem::CONNECTIONS_PER_HOST,
+        )?,
+        io_queues_per_host_max: limit(
+            "io_queues_per_host_max",
+            asked.io_queues_per_host_max.into(),
+            default.io_queues_per_host_max,
+            of_subsystem::IO_QUEUES_PER_HOST,
+        )?,
+        io_queues_max: limit(
             "io_queues_max",
-            asked.io_queues_max,
+            asked.io_queues_max.into(),
             default.io_queues_max,
-            default.io_queues_max,
+            of_subsystem::IO_QUEUES,
         )?,
-        queue_entries_max: small(
+        queue_entries_max: limit(
             "queue_entries_max",
-            asked.queue_entries_max,
+            asked.queue_entries_max.into(),
             default.queue_entries_max,
-            default.queue_entries_max,
+            of_subsystem::QUEUE_ENTRIES,
         )?,
-        transfer_bytes_max: match asked.transfer_bytes_max {
-            0 => default.transfer_bytes_max,
-            bytes if bytes <= default.transfer_bytes_max => bytes,
-            bytes => {
-                let max = default.transfer_bytes_max;
-                return Err(invalid(
-                    "transfer_bytes_max",
-                    format!("{bytes}; it is at most {max}"),
-                ));
-            }
-        },
-        memory_per_host_bytes: match asked.memory_per_host_bytes_max {
-            0 => default.memory_per_host_bytes,
-            bytes => bytes,
-        },
+        transfer_bytes_max: limit(
+            "transfer_bytes_max",
+            asked.transfer_bytes_max.into(),
+            default.transfer_bytes_max,
+            of_subsystem::TRANSFER_BYTES,
+        )?,
+        memory_per_host_bytes: limit(
+            "memory_per_host_bytes_max",
+            asked.memory_per_host_bytes_max,
+            default.memory_per_host_bytes,
+            of_subsystem::MEMORY_PER_HOST_BYTES,
+        )?,
         ..default
     };
     limits.check().map_err(|error| {
@@ -298,6 +321,8 @@ pub fn subsystem(
             queue_entries_max: limits.queue_entries_max.into(),
             transfer_bytes_max: limits.transfer_bytes_max,
             memory_per_host_bytes_max: limits.memory_per_host_bytes,
+            connections_per_host_max: limits.connections_per_host_max.into(),
+            io_queues_per_host_max: limits.io_queues_per_host_max.into(),
         }),
         namespaces: number(there.namespaces.len()),
         controllers: number(count),
@@ -505,4 +530,67 @@ pub fn controller(report: &ControllerReport) -> v1::Controller {
 /// A subsystem's name; of discovery controllers the discovery service's.
 pub fn name_of(subsystem: Option<&Nqn>) -> String {
     subsystem.map_or_else(|| Nqn::discovery().to_string(), Nqn::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme::controller::ControllerLimits;
+
+    use super::{limits, v1};
+
+    /// The ranges are those of the configuration file (docs/snap-target.toml).
+    #[test]
+    fn limits_have_the_ranges_of_the_configuration_file() {
+        let default = v1::SubsystemLimits::default();
+        for (field, allowed, refused) in [
+            ("controllers_max", [1, 256], vec![257, 60_000, 65_537]),
+            ("controllers_per_host_max", [1, 256], vec![257, 65_537]),
+            ("connections_per_host_max", [2, 65_535], vec![1, 65_538]),
+            ("io_queues_per_host_max", [1, 65_535], vec![65_536]),
+            ("io_queues_max", [1, 64], vec![65, 65_537]),
+            ("queue_entries_max", [8, 128], vec![5, 7, 129, 65_544]),
+            (
+                "transfer_bytes_max",
+                [8192, 1 << 20],
+                vec![4096, 1 << 21, 12_288],
+            ),
+        ] {
+            let of = |value: u32| {
+                let mut asked = default;
+                *match field {
+                    "controllers_max" => &mut asked.controllers_max,
+                    "controllers_per_host_max" => &mut asked.controllers_per_host_max,
+                    "connections_per_host_max" => &mut asked.connections_per_host_max,
+                    "io_queues_per_host_max" => &mut asked.io_queues_per_host_max,
+                    "io_queues_max" => &mut asked.io_queues_max,
+                    "queue_entries_max" => &mut asked.queue_entries_max,
+                    _ => &mut asked.transfer_bytes_max,
+                } = value;
+                limits(Some(&asked))
+            };
+            for value in allowed {
+                let made = of(value);
+                assert!(made.is_ok(), "{field} {value}: {made:?}");
+            }
+            for value in refused {
+                let made = of(value);
+                assert!(made.is_err(), "{field} {value}: {made:?}");
+            }
+        }
+        let of = |memory_per_host_bytes_max| {
+            let asked = v1::SubsystemLimits {
+                memory_per_host_bytes_max,
+                connections_per_host_max: 5,
+                ..default
+            };
+            limits(Some(&asked))
+        };
+        assert!(of((1 << 20) - 1).is_err());
+        let expected = ControllerLimits {
+            memory_per_host_bytes: 1 << 40,
+            connections_per_host_max: 5,
+            ..ControllerLimits::default()
+        };
+        assert_eq!(of(1 << 40).unwrap(), expected);
+    }
 }

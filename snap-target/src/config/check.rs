@@ -18,7 +18,7 @@ use super::{
 };
 use crate::limits::{
     CACHE_BYTES_MIN, DRAIN_MAX, HOSTS_MAX, LISTENERS_MAX, NAMESPACES_MAX, REACTORS_MAX,
-    REFERRALS_MAX, ROLE_NAMES_MAX, SUBSYSTEMS_MAX, WORKERS_MAX,
+    REFERRALS_MAX, ROLE_NAMES_MAX, SUBSYSTEMS_MAX, WORKERS_MAX, of_subsystem,
 };
 
 const TOP: &[&str] = &[
@@ -375,7 +375,7 @@ fn hosts(section: &Section<'_>) -> Result<Option<At<Vec<Nqn>>>, ConfigError> {
 
 fn controller_limits(section: &Section<'_>) -> Result<ControllerLimits, ConfigError> {
     let default = ControllerLimits::default();
-    let transfer = section.size("transfer", 8192..=u64::from(default.transfer_bytes_max))?;
+    let transfer = section.size("transfer", of_subsystem::TRANSFER_BYTES)?;
     let transfer_bytes_max = match transfer {
         None => default.transfer_bytes_max,
         Some(at) if at.value.is_power_of_two() => {
@@ -383,33 +383,33 @@ fn controller_limits(section: &Section<'_>) -> Result<ControllerLimits, ConfigEr
         }
         Some(at) => return Err(section.wrong(&at, "it must be a power of two")),
     };
-    let controllers = section.number("controllers", 1..=default.controllers_max)?;
+    let controllers = section.number("controllers", of_subsystem::CONTROLLERS)?;
     let per_host = "controllers-per-host";
     Ok(ControllerLimits {
         controllers_max: value_or(controllers, default.controllers_max),
         controllers_per_host_max: value_or(
-            section.number(per_host, 1..=default.controllers_max)?,
+            section.number(per_host, of_subsystem::CONTROLLERS)?,
             default.controllers_per_host_max,
         ),
         io_queues_max: value_or(
-            section.number("io-queues", 1..=default.io_queues_max)?,
+            section.number("io-queues", of_subsystem::IO_QUEUES)?,
             default.io_queues_max,
         ),
         queue_entries_max: value_or(
-            section.number("queue-entries", 8..=default.queue_entries_max)?,
+            section.number("queue-entries", of_subsystem::QUEUE_ENTRIES)?,
             default.queue_entries_max,
         ),
         transfer_bytes_max,
         connections_per_host_max: value_or(
-            section.number("connections-per-host", 2..=u16::MAX)?,
+            section.number("connections-per-host", of_subsystem::CONNECTIONS_PER_HOST)?,
             default.connections_per_host_max,
         ),
         io_queues_per_host_max: value_or(
-            section.number("io-queues-per-host", 1..=u16::MAX)?,
+            section.number("io-queues-per-host", of_subsystem::IO_QUEUES_PER_HOST)?,
             default.io_queues_per_host_max,
         ),
         memory_per_host_bytes: value_or(
-            section.size("memory-per-host", 1 << 20..=u64::MAX)?,
+            section.size("memory-per-host", of_subsystem::MEMORY_PER_HOST_BYTES)?,
             default.memory_per_host_bytes,
         ),
         ..default

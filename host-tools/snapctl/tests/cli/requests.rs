@@ -58,6 +58,8 @@ fn subsystem_cases() -> Vec<Case> {
             queue_entries_max: 4,
             transfer_bytes_max: 64 << 10,
             memory_per_host_bytes_max: 1 << 30,
+            connections_per_host_max: 5,
+            io_queues_per_host_max: 6,
         }),
         ..bare.clone()
     };
@@ -87,6 +89,10 @@ fn subsystem_cases() -> Vec<Case> {
                 "1",
                 "--controllers-per-host",
                 "2",
+                "--connections-per-host",
+                "5",
+                "--io-queues-per-host",
+                "6",
                 "--io-queues",
                 "3",
                 "--queue-entries",
@@ -97,7 +103,8 @@ fn subsystem_cases() -> Vec<Case> {
                 "1GiB",
             ],
             &full,
-        ),
+        )
+        .after(&GetInfoRequest {}),
         case("subsystem create", &[DATA, "--any-host"], &open),
         case("subsystem delete", &[DATA], &delete(false)),
         case("subsystem delete", &[DATA, "--force"], &delete(true)),
