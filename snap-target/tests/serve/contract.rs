@@ -162,6 +162,24 @@ fn a_disk_says_who_made_it_and_what_it_is() {
             StatsServiceClient::new(channel).get_stats(request).await
         })
         .unwrap();
+    for (subsystem, nsid, reason) in [
+        ("nqn.2026-11.io.example:none", 0, v1::Reason::NoSubsystem),
+        (NQN, 1000, v1::Reason::NoNamespace),
+    ] {
+        let filter = v1::StatsFilter {
+            subsystem_nqn: subsystem.to_owned(),
+            nsid,
+            ..v1::StatsFilter::default()
+        };
+        let request = v1::GetStatsRequest {
+            filter: Some(filter),
+        };
+        let refused = client
+            .call(async |channel| StatsServiceClient::new(channel).get_stats(request).await)
+            .unwrap_err();
+        assert_eq!(self::reason(&refused), reason);
+        assert_eq!(refused.code(), Code::NotFound);
+    }
     let rows: Vec<_> = stats.namespaces.iter().collect();
     let key = |row: &&v1::NamespaceStats| {
         let disk = (row.namespace_uuid.clone(), row.nsid);

@@ -53,6 +53,22 @@ impl Filter {
 }
 
 impl Context {
+    /// That what is asked for is there: empty tables are no answer to a name that is mistyped.
+    async fn known(&self, filter: &Filter) -> Result<(), Status> {
+        let Some(nqn) = filter.subsystem.clone() else {
+            return Ok(());
+        };
+        let nsid = filter.nsid;
+        let known = self.manage.call(move |manager| {
+            manager.require_subsystem(&nqn)?;
+            if nsid != 0 {
+                manager.require_namespace(&nqn, nsid)?;
+            }
+            Ok(())
+        });
+        Ok(known.await?)
+    }
+
     async fn snapshot(&self, filter: &Filter) -> Result<v1::StatsSnapshot, Status> {
         let by_uuid = self.manage.call(|manager| Ok(by_uuid(manager))).await?;
         let as_of = self.events.as_of();
@@ -286,6 +302,7 @@ impl StatsService for Context {
 
     async fn get_stats(&self, request: Request<v1::GetStatsRequest>) -> Answer<v1::StatsSnapshot> {
         let filter = Filter::of(of(request).filter)?;
+        self.known(&filter).await?;
         Ok(Response::new(self.snapshot(&filter).await?))
     }
 
@@ -301,6 +318,7 @@ impl StatsService for Context {
                 format!("{interval_ms}; it is {STATS_INTERVAL_MS_MIN} to {STATS_INTERVAL_MS_MAX}");
             return Err(convert::invalid("interval_ms", why).into());
         }
+        self.known(&filter).await?;
         let place = self.stream_place()?;
         let (out, stream) = mpsc::channel(ADMIN_STREAM_MESSAGES);
         let context = self.clone();
