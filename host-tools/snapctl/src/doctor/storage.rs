@@ -29,10 +29,10 @@ pub enum Storage {
 /// A block device.
 #[derive(Clone, Debug)]
 pub struct Device {
-    /// This user may read it.
-    pub readable: bool,
-    /// This user may write it.
-    pub writable: bool,
+    /// Whether it can be opened to be read.
+    pub read: Result<(), Errno>,
+    /// Whether it can be opened to be written, as nobody else on this machine has it in use.
+    pub write: Result<(), Errno>,
     /// Bytes of its logical block, where the system says them.
     pub block_bytes: Option<u64>,
 }
@@ -70,8 +70,8 @@ pub fn read(path: &Path) -> Storage {
     let may = |what| access(path, what).is_ok();
     if metadata.file_type().is_block_device() {
         return Storage::Device(Device {
-            readable: may(AccessFlags::R_OK),
-            writable: may(AccessFlags::W_OK),
+            read: opens(path, false, 0),
+            write: opens(path, true, OFlag::O_EXCL.bits()),
             block_bytes: block_bytes(metadata.rdev()),
         });
     }
@@ -90,6 +90,17 @@ pub fn read(path: &Path) -> Storage {
         readable: metadata.is_file().then(|| may(AccessFlags::R_OK)),
         tried: try_in(folder).map_err(|error| error.to_string()),
     })
+}
+
+/// Opens as the daemon does: what may be done with a device is not in its mode alone.
+fn opens(path: &Path, write: bool, flags: i32) -> Result<(), Errno> {
+    let opened = OpenOptions::new()
+        .read(true)
+        .write(write)
+        .custom_flags(flags)
+        .open(path);
+    let failed = |error: io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
+    opened.map(drop).map_err(failed)
 }
 
 fn block_bytes(device: u64) -> Option<u64> {
@@ -191,26 +202,46 @@ fn device_finding(name: &str, device: &Device) -> Finding {
         || "blocks of unknown size".to_owned(),
         |bytes| format!("blocks of {}", Size(bytes)),
     );
-    if !device.readable {
-        return Finding::fail(
+    match (device.read, device.write) {
+        (Err(Errno::EPERM), _) => Finding::fail(
             name,
-            "a block device that this user may not read",
+            "a block device that may not be opened here, whoever asks",
+            "it cannot be served",
+            "let this container or service have it: --device of the container, DeviceAllow= of the unit",
+        ),
+        (Err(errno), _) => Finding::fail(
+            name,
+            format!(
+                "a block device that this user cannot read: {}",
+                errno.desc()
+            ),
             "it cannot be served",
             format!("usermod -aG disk USER, or: setfacl -m u:USER:rw {name}"),
-        );
-    }
-    if !device.writable {
-        return Finding::warn(
+        ),
+        (Ok(()), Err(Errno::EBUSY)) => Finding::fail(
             name,
-            format!("block device, {block}, read-only for this user"),
+            format!(
+                "block device, {block}, in use on this machine: mounted, or part of a volume group or RAID"
+            ),
+            "it is refused where hosts are to write",
+            format!(
+                "unmount it or take it out of its group; what is only read: read-only = true (lsblk {name} shows its user)"
+            ),
+        ),
+        (Ok(()), Err(errno)) => Finding::warn(
+            name,
+            format!(
+                "block device, {block}, cannot be written by this user: {}",
+                errno.desc()
+            ),
             "it is served write-protected",
             format!("where hosts should write: setfacl -m u:USER:rw {name}"),
-        );
+        ),
+        (Ok(()), Ok(())) => Finding::ok(
+            name,
+            format!("block device, {block}, can be read and written"),
+        ),
     }
-    Finding::ok(
-        name,
-        format!("block device, {block}, can be read and written"),
-    )
 }
 
 fn files_findings(name: &str, files: &Files) -> Vec<Finding> {
@@ -414,17 +445,24 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_fails_and_what_cannot_be_written_warns() {
-        let device = |readable, writable| {
+        let device = |read, write| {
             verdicts(&Storage::Device(Device {
-                readable,
-                writable,
+                read,
+                write,
                 block_bytes: Some(512),
             }))[0]
                 .1
         };
-        assert_eq!(device(true, true), Verdict::Ok);
-        assert_eq!(device(true, false), Verdict::Warn);
-        assert_eq!(device(false, false), Verdict::Fail);
+        assert_eq!(device(Ok(()), Ok(())), Verdict::Ok);
+        assert_eq!(device(Ok(()), Err(Errno::EACCES)), Verdict::Warn);
+        // Mounted; the daemon refuses it, and does not serve it read-only instead.
+        assert_eq!(device(Ok(()), Err(Errno::EBUSY)), Verdict::Fail);
+        assert_eq!(
+            device(Err(Errno::EACCES), Err(Errno::EACCES)),
+            Verdict::Fail
+        );
+        // A device cgroup.
+        assert_eq!(device(Err(Errno::EPERM), Err(Errno::EPERM)), Verdict::Fail);
         let file = verdicts(&Storage::Files(Files {
             magic: 0xEF53,
             readable: Some(false),
