@@ -445,7 +445,7 @@ fn namespace(
     nsid: u32,
     folder: &Path,
 ) -> Result<NamespaceConfig, ConfigError> {
-    let volume = section.parsed("volume", |path| path_in(folder, path))?;
+    let volume = section.parsed("volume", |path| volume_path(folder, path))?;
     let lba = section.number("lba", 512_u32..=4096)?;
     if let Some(lba) = lba.as_ref().filter(|lba| !matches!(lba.value, 512 | 4096)) {
         return Err(section.wrong(lba, "it is 512 or 4096"));
@@ -459,7 +459,20 @@ fn namespace(
             }
             SourceSpec::Volume { path: volume.value }
         }
-        (None, Some(store)) => store.value,
+        (None, Some(store)) => {
+            if let SourceSpec::Store {
+                spec: StoreSpec::Mem { bytes } | StoreSpec::Null { bytes },
+                lba_bytes,
+            } = store.value
+                && bytes < u64::from(lba_bytes)
+            {
+                let why = format!(
+                    "{bytes} bytes are not one block of {lba_bytes}; make it at least as long as a block"
+                );
+                return Err(section.wrong(&store, why));
+            }
+            store.value
+        }
         (Some(_), Some(store)) => {
             return Err(section.wrong(&store, "a volume is named too; leave one of the two out"));
         }
@@ -478,6 +491,16 @@ fn namespace(
         visibility: hosts.map_or(Visibility::All, |at| Visibility::Hosts(at.value)),
         read_only: value_or(section.flag("read-only")?, false),
     })
+}
+
+/// The file of a volume. A scheme in front of it is of a store.
+fn volume_path(folder: &Path, text: &str) -> Result<PathBuf, String> {
+    match text.strip_prefix("file:") {
+        Some(path) => Err(format!(
+            "write volume = {path:?} for what xio pack made, or store = {text:?} to serve the file byte for byte"
+        )),
+        None => path_in(folder, text),
+    }
 }
 
 /// A store of a kind that is written out: a bare path could be meant as a volume. Among the parts of a mixed one it is a volume.

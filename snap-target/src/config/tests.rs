@@ -294,6 +294,18 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
             "8:7: [[subsystem.namespace]] lba: it is 512 or 4096",
         ),
         (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1000\"\n",
+            "7:9: [[subsystem.namespace]] store: 1000 bytes are not one block of 4096; make it at least as long as a block",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"null:511\"\nlba = 512\n",
+            "7:9: [[subsystem.namespace]] store: 511 bytes are not one block of 512; make it at least as long as a block",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nvolume = \"file:x.raw\"\n",
+            "7:10: [[subsystem.namespace]] volume: \"file:x.raw\": write volume = \"x.raw\" for what xio pack made, or store = \"file:x.raw\" to serve the file byte for byte",
+        ),
+        (
             "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nnsid = 1025\n",
             "8:8: [[subsystem.namespace]] nsid: it must be a whole number from 1 to 1024",
         ),
