@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
+use store::StoreSpec;
 use toml::de::DeTable;
 
 use super::error::ConfigError;

@@ -1,5 +1,6 @@
 //! Commands that go on until the daemon or a person ends them. The fake ends its streams when all is said.
 
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
@@ -36,6 +37,68 @@ fn top_prints_what_stat_prints_where_there_is_no_terminal() {
         top.stderr,
         "error: snap-target ended the stream of counters: it drains, or has no time for it; try again\n"
     );
+}
+
+#[test]
+fn rates_are_of_those_who_are_there() {
+    let fake = Fake::start();
+    let rows = |more: &[&str]| {
+        let stat = [&["stat", "--json"], more].concat();
+        let ran = snapctl(Some(&fake.socket()), &stat);
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+        let rates: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let names = |table: &str, column: &str| {
+            let rows = rates[table].as_array().unwrap().iter();
+            let names = rows.map(|row| row[column].as_str().unwrap().to_owned());
+            names.collect::<Vec<_>>()
+        };
+        (
+            names("hosts", "host_nqn"),
+            names("namespaces", "subsystem_nqn"),
+        )
+    };
+    let gone = "nqn.2026-11.org.example:gone";
+    assert_eq!(
+        rows(&[]),
+        (
+            vec![TRAINER1.to_owned(), TRAINER1.to_owned()],
+            vec![DATA.to_owned(), DATA.to_owned()]
+        )
+    );
+    let (hosts, namespaces) = rows(&["--all"]);
+    assert_eq!(hosts, [gone, TRAINER1, TRAINER1]);
+    assert_eq!(namespaces, ["", DATA, DATA]);
+}
+
+/// The names of all fields, at any depth.
+fn fields(value: &Value, found: &mut BTreeSet<String>) {
+    match value {
+        Value::Array(all) => all.iter().for_each(|value| fields(value, found)),
+        Value::Object(all) => {
+            for (name, value) in all {
+                found.insert(name.clone());
+                fields(value, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_document_has_the_fields_of_rates() {
+    let fake = Fake::start();
+    let ran = snapctl(Some(&fake.socket()), &["stat", "--json"]);
+    let mut found = BTreeSet::new();
+    fields(&serde_json::from_str(&ran.stdout).unwrap(), &mut found);
+    let document = include_str!("../../../../docs/snapctl.md");
+    let table: BTreeSet<String> = document
+        .lines()
+        .filter(|line| line.starts_with("| an interval ") || line.starts_with("| of `"))
+        .filter_map(|line| line.split('|').nth(2))
+        .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(table, found);
 }
 
 const SECOND: Start = Start {
