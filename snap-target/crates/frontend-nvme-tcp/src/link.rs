@@ -30,6 +30,37 @@ pub(crate) enum LinkEvent {
     Timer,
 }
 
+/// Looks at a send for which its host has the time of a write's data: a host is let go between the whole time and a look more.
+const STALL_LOOKS: u32 = 4;
+
+/// Of a link with something to send.
+#[derive(Clone, Copy, Debug)]
+struct StallWatch {
+    /// Sends that had ended at the last look.
+    sends_ended: u64,
+    /// Looks since then that found a send under way and no other number.
+    in_vain: u32,
+}
+
+impl StallWatch {
+    /// A watch that begins.
+    fn new(sends_ended: u64) -> Self {
+        Self {
+            sends_ended,
+            in_vain: 0,
+        }
+    }
+
+    /// After a look that found a send under way; none where the host's time is over.
+    fn looked(self, sends_ended: u64) -> Option<Self> {
+        if self.sends_ended != sends_ended {
+            return Some(Self::new(sends_ended));
+        }
+        let in_vain = self.in_vain + 1;
+        (in_vain < STALL_LOOKS).then_some(Self { in_vain, ..self })
+    }
+}
+
 /// How the link stands after some events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Health {
@@ -57,9 +88,9 @@ pub(crate) struct Link {
     /// By slot: bytes of the answer to a read, from its beginning until they are sent; and their sum.
     owed: Vec<u32>,
     owed_bytes: u64,
-    /// Sends that ended. A timer that finds the count of when it was armed, and a send under way, finds a host that takes nothing.
+    /// Sends that ended.
     sends_ended: u64,
-    stall_watch: Option<u64>,
+    stall_watch: Option<StallWatch>,
     over: bool,
     /// CNTLID and queue, for log lines; none before Connect has succeeded.
     pub(crate) name: Option<(u16, u16)>,
@@ -190,27 +221,34 @@ impl Link {
     /// the data of its writes: either way it holds memory that all share.
     fn watch_sends(&mut self) {
         if self.stall_watch.is_none() {
-            self.stall_watch = Some(self.sends_ended);
-            let at = std::time::Instant::now() + self.machine.limits().data_timeout;
-            self.over |= self.owner.timer(at, TAG_STALL).is_err();
+            self.look_later(StallWatch::new(self.sends_ended));
         }
     }
 
+    fn look_later(&mut self, watch: StallWatch) {
+        self.stall_watch = Some(watch);
+        let at = std::time::Instant::now() + self.machine.limits().data_timeout / STALL_LOOKS;
+        self.over |= self.owner.timer(at, TAG_STALL).is_err();
+    }
+
     fn look_at_sends(&mut self) {
-        let armed_at = self.stall_watch.take();
+        let watch = self.stall_watch.take();
         let is_sending = self.batch.is_none();
-        if is_sending && armed_at == Some(self.sends_ended) {
-            let (cntlid, sqid) = self.name.unzip();
-            tracing::warn!(
-                cntlid,
-                sqid,
-                seconds = self.machine.limits().data_timeout.as_secs(),
-                "the host takes nothing of what is sent to it; the connection ends"
-            );
-            self.over = true;
-        } else if is_sending {
-            self.watch_sends();
+        let Some(watch) = watch.filter(|_| is_sending) else {
+            return;
+        };
+        if let Some(watch) = watch.looked(self.sends_ended) {
+            self.look_later(watch);
+            return;
         }
+        let (cntlid, sqid) = self.name.unzip();
+        tracing::warn!(
+            cntlid,
+            sqid,
+            seconds = self.machine.limits().data_timeout.as_secs(),
+            "the host takes nothing of what is sent to it; the connection ends"
+        );
+        self.over = true;
     }
 
     /// Takes a slot's buffer.
@@ -332,5 +370,25 @@ impl Link {
             }
         }
         self.tx.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STALL_LOOKS, StallWatch};
+
+    /// A send that ends just behind a look costs that look alone, not the whole time once more.
+    #[test]
+    fn a_host_has_its_time_and_a_look() {
+        let ended_late = StallWatch::new(7).looked(8).unwrap();
+        let mut looks = 0;
+        let mut watch = Some(ended_late);
+        while let Some(last) = watch {
+            watch = last.looked(8);
+            looks += 1;
+        }
+        assert_eq!(looks, STALL_LOOKS);
+        let almost = (1..STALL_LOOKS).try_fold(ended_late, |watch, _| watch.looked(8));
+        assert_eq!(almost.and_then(|it| it.looked(9)).unwrap().in_vain, 0);
     }
 }
