@@ -110,6 +110,11 @@ impl Health {
         }
     }
 
+    /// Whether something is wrong with what is called `id`.
+    pub fn has(&self, id: &str) -> bool {
+        self.now().problems.contains_key(id)
+    }
+
     /// The phase.
     pub fn phase(&self) -> Phase {
         self.now().phase

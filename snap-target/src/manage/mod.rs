@@ -359,6 +359,18 @@ impl Manager {
         }
     }
 
+    /// Where the folder could not be written: what is in force is saved again, which says whether it can be by now.
+    fn save_again(&mut self) {
+        if let Some(state) = &mut self.state
+            && self.health.has(STATE_SUBJECT)
+            && state
+                .save(&Overlay::between(&self.base, &self.desired))
+                .is_ok()
+        {
+            self.health.well(STATE_SUBJECT);
+        }
+    }
+
     fn subsystem(&self, nqn: &Nqn) -> Result<&crate::desired::Subsystem, ManageError> {
         self.desired
             .subsystems

@@ -16,6 +16,7 @@ impl Manager {
         if self.health.phase() == Phase::Draining {
             return;
         }
+        self.save_again();
         for (nqn, nsid) in self.failed_namespaces() {
             let Some(config) = self.desired.namespace(&nqn, nsid).cloned() else {
                 continue;

@@ -147,9 +147,15 @@ fn a_folder_that_cannot_be_written_refuses_changes_and_serves() {
             manager.live_namespace(&nqn("nqn.a"), 1),
             Some(NamespaceLive::Served(_))
         ));
+        let told = problems(&rig);
+        assert_ne!(told, NOTHING);
+        manager.retry_failed();
+        assert_eq!(problems(&rig), told, "nothing is mended yet");
+        // Mended, and nobody asked for a change.
         disk.fail(None);
-        manager.detach(&nqn("nqn.a"), 1).unwrap();
+        manager.retry_failed();
         assert_eq!(problems(&rig), NOTHING);
+        manager.detach(&nqn("nqn.a"), 1).unwrap();
         assert_eq!(rig.health.report().state(), HealthState::Serving);
     }
 }
