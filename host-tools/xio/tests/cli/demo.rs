@@ -208,7 +208,8 @@ fn demo_of_another(change: impl FnOnce(&Path), present_as: &[&str]) -> Ran {
     }
     change(&copy);
     let views = present_as.iter().flat_map(|view| ["--present-as", view]);
-    folder.done(["pack", "copy", "-o", "other.xio"].into_iter().chain(views));
+    let ran = folder.xio(["pack", "copy", "-o", "other.xio"].into_iter().chain(views));
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
     demo(&folder, |volumes| volumes[21] = folder.path("other.xio"))
 }
 

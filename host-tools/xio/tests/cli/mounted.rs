@@ -231,8 +231,9 @@ fn every_precision_is_mounted() {
     let source = fixture("../formats/safetensors/mixed.safetensors");
     fs::copy(&source, folder.path("d/model.safetensors")).unwrap();
     let types = ["--present-as", "source,bf16,f16"];
-    folder.done([&["pack", "d"], &types[..], &["-o", "v.xio"]].concat());
-    folder.done(
+    let ran = folder.xio([&["pack", "d"], &types[..], &["-o", "v.xio"]].concat());
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    let ran = folder.xio(
         [
             &["pack", "d", "--gpt", "--pad"],
             &types[..],
@@ -240,6 +241,7 @@ fn every_precision_is_mounted() {
         ]
         .concat(),
     );
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
     folder.done(["cp", "v.xio", "copy"]);
     let target = Target::start(NQN, &[&folder.path("v.xio")]);
     let mount = Mount::start(&folder, &target.url(""), "m", &[]);
@@ -280,8 +282,9 @@ fn a_volume_of_several_views_says_that_it_is_the_first() {
     assert_eq!((ran.status, ran.stderr), (0, note.repeat(2)));
     folder.done(["format", "views.vol", "-o", "all.xio"]);
     folder.done(["cp", "all.xio", "all"]);
+    // The views, and the manifest.
     let names = fs::read_dir(folder.path("all")).unwrap();
-    assert_eq!(names.count(), 4);
+    assert_eq!(names.count(), 5);
     assert!(folder.read("all/u16") == folder.read("first.bin"));
 }
 
