@@ -367,6 +367,7 @@ impl Scan {
     /// Links that lead out become what they lead to, if that is a file; the others get to know their file.
     fn follow_links(&mut self) -> Result<(), DatasetError> {
         let inside = self.files.len();
+        let mut taken = 0_u64;
         for (index, at) in std::mem::take(&mut self.links) {
             let about = fs::metadata(&at).ok();
             let known = about.as_ref().and_then(|about| {
@@ -405,6 +406,7 @@ impl Scan {
             if let Some((file, attributes)) = followed {
                 entry.kind = Kind::File(file);
                 entry.attributes = attributes;
+                taken += 1;
             } else if let Kind::Symlink { target, file } = &mut entry.kind {
                 *file = known;
                 if let Some(within) = within.filter(|_| leaves) {
@@ -420,6 +422,15 @@ impl Scan {
                 self.notes
                     .push(format!("{shown}: a link that {why}; it is kept as it is"));
             }
+        }
+        match taken {
+            0 => {}
+            1 => self.notes.push(
+                "1 link leads to a file outside the inputs: the disk has that file".to_owned(),
+            ),
+            several => self.notes.push(format!(
+                "{several} links lead to files outside the inputs: the disk has these files"
+            )),
         }
         Ok(())
     }
@@ -623,6 +634,7 @@ mod tests {
                 &format!("absolute: a link to {whole}, {nowhere} sub there"),
                 "dangling: a link that leads nowhere; it is kept as it is",
                 "to-out: a link that leads to a folder that is not among the inputs; it is kept as it is",
+                "2 links lead to files outside the inputs: the disk has these files",
             ]
         );
     }

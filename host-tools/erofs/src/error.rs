@@ -127,7 +127,45 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// Bytes of a name as text.
-pub(crate) fn shown(name: &[u8]) -> String {
-    name.escape_ascii().to_string()
+/// Bytes of a name or a path as text: characters as they are, but control characters, and what is not UTF-8, as `\\x1b`.
+#[must_use]
+pub fn shown(name: &[u8]) -> String {
+    let mut text = String::with_capacity(name.len());
+    for chunk in name.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            if character.is_control() {
+                let mut bytes = [0; 4];
+                escape(character.encode_utf8(&mut bytes).as_bytes(), &mut text);
+            } else {
+                text.push(character);
+            }
+        }
+        escape(chunk.invalid(), &mut text);
+    }
+    text
+}
+
+fn escape(bytes: &[u8], into: &mut String) {
+    for byte in bytes {
+        into.push_str(&format!("\\x{byte:02x}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_shown_as_they_are_read() {
+        for (name, text) in [
+            (&b"plain name's.bin"[..], "plain name's.bin"),
+            ("données/日本語.txt".as_bytes(), "données/日本語.txt"),
+            (b"a\x1b[31m\n\x7f", "a\\x1b[31m\\x0a\\x7f"),
+            ("\u{85}".as_bytes(), "\\xc2\\x85"),
+            (b"caf\xe9 \xf0\x9f\x98", "caf\\xe9 \\xf0\\x9f\\x98"),
+            (b"", ""),
+        ] {
+            assert_eq!(shown(name), text);
+        }
+    }
 }

@@ -57,7 +57,7 @@ mod tree;
 mod walk;
 
 pub use entries::{Entries, Entry};
-pub use error::{ErofsError, Place};
+pub use error::{ErofsError, Place, shown};
 pub use find::Position;
 pub use image::{Image, Inode, Kind, Payload, ReadBlocks, Superblock};
 pub use layout::{FilePlace, Label, Layout};

@@ -39,7 +39,7 @@ pub enum MountError {
         error: io::Error,
     },
     /// An earlier mount whose program is gone.
-    #[error("{} is a mount whose program has ended; first: fusermount3 -u {}", .0.display(), .0.display())]
+    #[error("{} is a mount whose program has ended; first: fusermount3 -u {}, or as root umount {}", .0.display(), .0.display(), .0.display())]
     Stale(PathBuf),
     /// A mount would hide what is there.
     #[error("{} is not empty, and a mount would hide what is in it", .0.display())]

@@ -257,7 +257,7 @@ impl Files {
             Files::Partitions(flat, _) | Files::One(flat, _) => flat.path(number),
         };
         match path {
-            Some(path) => path.escape_ascii().to_string(),
+            Some(path) => erofs::shown(&path),
             None => format!("inode {number}"),
         }
     }

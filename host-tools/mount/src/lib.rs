@@ -8,7 +8,7 @@
 //! * A [`Medium`] is the bytes of a disk, which the caller reads: a volume's, or a namespace's.
 //! * [`Content::of`] looks what is on it: an EROFS (crate `erofs`), also in the only partition of a table; partitions (crate `gpt`), each of which is a file; or bytes
 //!   without names, which become one file. [`OnDisk::look`] is the same for who reads files without a mount.
-//! * [`Mounted::new`] mounts it, and [`Mounted::run`] serves it until it is unmounted.
+//! * [`Mounted::new`] mounts and serves it, until [`Unmounter`] or somebody else unmounts it.
 //!
 //! Contract: read-only. What a mount presents never changes, so the kernel keeps names, attributes and pages for as long as it has memory, and opening a file
 //! asks nobody. A read that fails is EIO, and the caller is told the file, the byte and the cause, once for each place. Any number of readers at once, as many reads
@@ -30,6 +30,7 @@ mod flat;
 pub mod limits;
 mod medium;
 mod metadata_cache;
+mod mounts;
 mod on_disk;
 mod read_ahead;
 mod session;

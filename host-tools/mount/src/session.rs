@@ -2,17 +2,22 @@
 
 use std::fs;
 use std::io;
+use std::mem;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 
-use fuser::{Config, MountOption, Session, SessionACL, SessionUnmounter};
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::complaints::Complaints;
 use crate::error::MountError;
 use crate::files::Content;
 use crate::filesystem::DiskFilesystem;
 use crate::limits::THREADS_MAX;
+use crate::mounts::device_on;
 
 const DEVICE: &str = "/dev/fuse";
 /// What the mount's source is called in the list of mounts, at most.
@@ -29,21 +34,26 @@ pub struct Options {
     pub threads: usize,
 }
 
-/// A mounted disk, which is served from [`run`](Mounted::run) on.
+/// A mounted disk, which is served until it is unmounted.
+#[derive(Debug)]
 pub struct Mounted {
-    session: Session<DiskFilesystem>,
-    folder: PathBuf,
+    serving: JoinHandle<io::Result<()>>,
 }
 
-/// Unmounts from another thread.
+/// Unmounts, at the latest when it is dropped: this mount, and no other that came to its folder.
 #[derive(Debug)]
 pub struct Unmounter {
-    unmounter: SessionUnmounter,
+    /// `None`: it was unmounted.
+    session: Option<BackgroundSession>,
+    /// The session's `/dev/fuse`.
+    connection: OwnedFd,
     folder: PathBuf,
+    /// The mount's device number, where the system lists mounts.
+    device: Option<Vec<u8>>,
 }
 
 impl Mounted {
-    /// Mounts `content` on the folder `folder`. `complain` is told of reads that fail.
+    /// Mounts `content` on the folder `folder`, and serves it. `complain` is told of reads that fail.
     ///
     /// # Errors
     /// The folder cannot be mounted on, or the system does not mount.
@@ -52,7 +62,7 @@ impl Mounted {
         folder: &Path,
         options: &Options,
         complain: impl Fn(&str) + Send + Sync + 'static,
-    ) -> Result<Mounted, MountError> {
+    ) -> Result<(Mounted, Unmounter), MountError> {
         check_folder(folder)?;
         let real = folder.canonicalize().map_err(|error| MountError::Folder {
             folder: folder.to_owned(),
@@ -62,47 +72,70 @@ impl Mounted {
         let filesystem = DiskFilesystem::new(content, complaints);
         let session = Session::new(filesystem, &real, &config(options));
         let session = session.map_err(|error| refused(&real, error))?;
-        Ok(Mounted {
-            session,
+        let device = device_on(&real);
+        let connection = session.as_fd().try_clone_to_owned();
+        let connection = connection.map_err(MountError::Session)?;
+        let mut session = session.spawn().map_err(MountError::Session)?;
+        // What unmounts stays with the session, and the end is waited for elsewhere: the session gets another thread to wait for.
+        let nothing = thread::Builder::new().spawn(|| Ok(()));
+        let serving = mem::replace(&mut session.guard, nothing.map_err(MountError::Session)?);
+        let unmounter = Unmounter {
+            session: Some(session),
+            connection,
             folder: real,
-        })
+            device,
+        };
+        Ok((Mounted { serving }, unmounter))
     }
 
-    /// To end it while it is served.
-    pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter {
-            unmounter: self.session.unmount_callable(),
-            folder: self.folder.clone(),
-        }
-    }
-
-    /// Serves it until it is unmounted.
+    /// Waits until it is unmounted.
     ///
     /// # Errors
     /// Talking to the kernel failed.
-    pub fn run(self) -> Result<(), MountError> {
-        self.session.run().map_err(MountError::Session)
-    }
-}
-
-impl std::fmt::Debug for Mounted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Mounted on {}", self.folder.display())
+    pub fn ended(self) -> Result<(), MountError> {
+        let ended = self.serving.join();
+        let ended = ended.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
+        ended.map_err(MountError::Session)
     }
 }
 
 impl Unmounter {
-    /// Takes the mount away from its folder. What is open goes on as long as it is served.
+    /// Takes the mount away from its folder, where it still is. What is open goes on as long as it is served.
     ///
     /// # Errors
     /// The system does not unmount.
     pub fn unmount(&mut self) -> io::Result<()> {
-        match self.unmounter.unmount() {
+        let Some(session) = self.session.take() else {
+            return Ok(());
+        };
+        if !self.is_on_its_folder() {
+            // fuser unmounts by the folder's path, also when it is dropped: that would be the mount of somebody else.
+            mem::forget(session);
+            return Ok(());
+        }
+        match session.umount_and_join() {
             Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) => {
                 Ok(umount2(&self.folder, MntFlags::MNT_DETACH)?)
             }
             result => result,
         }
+    }
+
+    /// As long as the connection is there, no other mount gets its device number.
+    fn is_on_its_folder(&self) -> bool {
+        let mut asked = [PollFd::new(self.connection.as_fd(), PollFlags::empty())];
+        let is_cut = poll(&mut asked, PollTimeout::ZERO).is_ok()
+            && asked[0]
+                .revents()
+                .is_some_and(|it| it.contains(PollFlags::POLLERR));
+        !is_cut && device_on(&self.folder) == self.device
+    }
+}
+
+impl Drop for Unmounter {
+    fn drop(&mut self) {
+        // There is nobody to tell.
+        let _ = self.unmount();
     }
 }
 

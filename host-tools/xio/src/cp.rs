@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::mount::Medium;
 use anyhow::anyhow;
@@ -17,6 +18,7 @@ use crate::failure::Failure;
 use crate::medium::{PATIENCE, Source};
 use crate::progress::Progress;
 use crate::room::{self, Needed};
+use crate::signals;
 use crate::stdout::print_line;
 use printout::size::grouped;
 
@@ -36,12 +38,13 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         Some(above) if above != Path::new("") => above,
         _ => Path::new("."),
     };
+    let stopped = signals::flag()?;
     let source = Source::open(&arguments.source, &arguments.allow_sources, PATIENCE)?;
     let items =
         contents::of(&source).map_err(|failure| failure.about(arguments.source.display()))?;
     let Some(items) = items else {
         return Err(Failure::data(anyhow!(
-            "{} has neither a filesystem nor a partition table: there are no files to copy",
+            "{} has neither a filesystem nor a partition table: there are no files to copy; 'xio unpack' writes the bytes of a volume into a file",
             arguments.source.display()
         )));
     };
@@ -53,7 +56,7 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
     let bytes = items.values().map(|item| item.bytes).sum();
     room::check_file_system(folder, Needed::exactly(bytes))?;
     let root = partial.path().join("root");
-    let copied = copy_all(&source.medium(), &items, &root);
+    let copied = copy_all(&source.medium(), &items, &root, &stopped);
     let copied = copied.map_err(|failure| failure.about(arguments.source.display()))?;
     source.close();
     fs::rename(&root, folder).map_err(|error| Failure::io("writing", folder, error))?;
@@ -79,14 +82,20 @@ struct Copied {
 }
 
 /// Everything but the attributes of the root itself: a folder that may not be written to cannot be moved.
-fn copy_all(medium: &Arc<dyn Medium>, items: &Items, root: &Path) -> Result<Copied, Failure> {
+fn copy_all(
+    medium: &Arc<dyn Medium>,
+    items: &Items,
+    root: &Path,
+    stopped: &AtomicBool,
+) -> Result<Copied, Failure> {
     let progress = Progress::start("copying", None);
     fs::create_dir(root).map_err(|error| Failure::io("writing", root, error))?;
     let mut copied = Copied::default();
     let mut folders: Vec<(PathBuf, &Attributes)> = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
-    for (path, item) in items.iter().filter(|(path, _)| !path.is_empty()) {
-        let path = root.join(OsStr::from_bytes(path));
+    for (name, item) in items.iter().filter(|(path, _)| !path.is_empty()) {
+        check(stopped)?;
+        let path = root.join(OsStr::from_bytes(name));
         let failed = |error| Failure::io("writing", &path, error);
         match item.kind {
             Kind::Directory => {
@@ -99,7 +108,12 @@ fn copy_all(medium: &Arc<dyn Medium>, items: &Items, root: &Path) -> Result<Copi
                 copied.links += 1;
             }
             Kind::File => {
-                copy_file(medium, &path, item, &mut piece)?;
+                let read = |from, into: &mut [u8]| {
+                    check(stopped)?;
+                    let read = contents::read(medium, item.runs, from, into);
+                    read.map_err(|failure| Failure::from(failure).about(erofs::shown(name)))
+                };
+                copy_file(read, &path, item, &mut piece)?;
                 copied.files += 1;
                 copied.bytes += item.bytes;
                 progress.set(copied.bytes);
@@ -118,8 +132,17 @@ fn finish_folder(path: &Path, attributes: &Attributes) -> Result<(), Failure> {
     opened.map_err(|error| Failure::io("writing", path, error))
 }
 
+fn check(stopped: &AtomicBool) -> Result<(), Failure> {
+    match stopped.load(Ordering::Relaxed) {
+        false => Ok(()),
+        true => Err(Failure::system(anyhow!(
+            "ended by a signal; nothing of the copy is kept"
+        ))),
+    }
+}
+
 fn copy_file(
-    medium: &Arc<dyn Medium>,
+    read: impl Fn(u64, &mut [u8]) -> Result<(), Failure>,
     path: &Path,
     item: &Item,
     piece: &mut [u8],
@@ -131,7 +154,7 @@ fn copy_file(
         let wanted = usize::try_from(item.bytes - done).unwrap_or(usize::MAX);
         let bytes = wanted.min(piece.len());
         let piece = &mut piece[..bytes];
-        contents::read(medium, item.runs, done, piece)?;
+        read(done, piece)?;
         file.write_all_at(piece, done).map_err(failed)?;
         done += bytes as u64;
     }

@@ -1,5 +1,6 @@
 //! `xio format`: one disk over volumes that exist.
 
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::anyhow;
@@ -12,15 +13,19 @@ use crate::cli;
 use crate::disk::folder_of;
 use crate::failure::Failure;
 use crate::pack::{WRITER, default_name};
+use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
+use crate::tag;
 use printout::size::grouped;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
     let started = Instant::now();
-    check_inputs(arguments)?;
+    let inputs = arguments.inputs.iter().map(|path| tag::file_of(path));
+    let inputs: Vec<PathBuf> = inputs.collect::<Result<_, _>>()?;
+    check_inputs(&inputs, &arguments.volume.output)?;
     let options = Options {
         lba_bytes: cli::lba_bytes(arguments.volume.lba)?,
         threads: 1,
@@ -29,9 +34,9 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
     };
     let name = match &arguments.volume.name {
         Some(name) => name.clone(),
-        None => default_name(&arguments.inputs)?,
+        None => default_name(&inputs)?,
     };
-    let collection = Collection::new(&arguments.inputs)?;
+    let collection = Collection::new(&inputs)?;
     let output = FileOutput::create(&arguments.volume.output, arguments.volume.force)?;
     room::check(&arguments.volume.output, Needed::exactly(VOLUME_BYTES_MIN))?;
     let folder = folder_of(&arguments.volume.output)?;
@@ -60,23 +65,20 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
         grouped(made.finished.volume_bytes),
         started.elapsed().as_secs_f64(),
     ))?;
-    let outside = collection.outside(&folder).next();
-    match outside.as_deref().and_then(std::path::Path::parent) {
+    match places::to_allow(collection.outside(&folder)) {
         None => Ok(()),
-        Some(parent) => print_line(format_args!(
-            "to serve or verify it, allow the place of the volumes: --allow-sources {}",
-            parent.display()
+        Some(options) => print_line(format_args!(
+            "to serve or verify it, allow the place of the volumes: {options}"
         )),
     }
 }
 
-fn check_inputs(arguments: &cli::Format) -> Result<(), Failure> {
-    let output = arguments.volume.output.canonicalize().ok();
-    for path in &arguments.inputs {
+fn check_inputs(inputs: &[PathBuf], output: &Path) -> Result<(), Failure> {
+    for path in inputs {
         let real = path
             .canonicalize()
             .map_err(|error| Failure::io("reading", path, error))?;
-        if output.as_ref() == Some(&real) {
+        if places::are_same(output, &real) {
             return Err(Failure::usage(anyhow!(
                 "{} is one of the volumes, and would be replaced: choose another name for the disk",
                 path.display()

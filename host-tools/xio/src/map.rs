@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::figures::share;
 use crate::layout::Layout;
 use crate::pack::{WRITER, default_name, rounded_rate, whole};
+use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
@@ -87,12 +88,7 @@ impl Input {
                 path.display()
             )));
         }
-        if arguments
-            .volume
-            .output
-            .canonicalize()
-            .is_ok_and(|it| it == real)
-        {
+        if places::are_same(&arguments.volume.output, &real) {
             return Err(Failure::usage(anyhow!(
                 "{} is to be mapped, and would be replaced by the volume: choose another name for it",
                 path.display()
@@ -218,11 +214,11 @@ fn summary(
         share(finished.volume_bytes, bytes),
         rounded_rate(bytes, seconds),
     );
-    let outside = inputs.iter().find(|input| input.locator.is_absolute());
-    if let Some(parent) = outside.and_then(|input| input.locator.parent()) {
+    let locators = inputs.iter().map(|input| &input.locator);
+    let outside = locators.filter(|locator| locator.is_absolute()).cloned();
+    if let Some(options) = places::to_allow(outside) {
         text.push_str(&format!(
-            "\nto serve or verify it, allow the place of the files: --allow-sources {}",
-            parent.display()
+            "\nto serve or verify it, allow the place of the files: {options}"
         ));
     }
     text

@@ -1,24 +1,20 @@
 //! `xio mount`: the files of a disk in a folder, through FUSE.
 
-use std::io::{BufRead, BufReader, Read};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use ::mount::{Content, ContentKind, MountError, Mounted, Options};
+use ::mount::{Content, ContentKind, MountError, Mounted, Options, Unmounter};
 use anyhow::anyhow;
 use printout::size::grouped;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::{flag, low_level};
 
 use crate::cli;
 use crate::failure::Failure;
 use crate::medium::Source;
+use crate::signals::Signals;
 use crate::stdout::print_line;
 
 /// Time for what is open to be closed, once the mount was taken away.
@@ -48,7 +44,7 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
         }
         ContentKind::Partitions(1) => "no filesystem, 1 partition as a file".to_owned(),
         ContentKind::Partitions(count) => format!("no filesystem, {count} partitions as files"),
-        ContentKind::OneFile(name) => format!("no filesystem, one file: {}", name.escape_ascii()),
+        ContentKind::OneFile(name) => format!("no filesystem, one file: {}", erofs::shown(name)),
     };
     let options = Options {
         source: arguments.source.display().to_string(),
@@ -59,8 +55,8 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
     let mounted = Mounted::new(content, &arguments.folder, &options, move |why| {
         printout::stderr::error(format_args!("{}: {why}", about.display()));
     });
-    let mounted = mounted.map_err(|error| failure(arguments, error))?;
-    serve(arguments, mounted, signals, &what)?;
+    let (mounted, unmounter) = mounted.map_err(|error| failure(arguments, error))?;
+    serve(arguments, mounted, unmounter, signals, &what)?;
     source.close();
     Ok(())
 }
@@ -86,17 +82,17 @@ enum Event {
 
 fn serve(
     arguments: &cli::Mount,
-    mut mounted: Mounted,
+    mounted: Mounted,
+    mut unmounter: Unmounter,
     signals: Signals,
     what: &str,
 ) -> Result<(), Failure> {
     let folder = arguments.folder.display();
-    let mut unmounter = mounted.unmounter();
     let (events, next) = mpsc::channel();
     let ended = events.clone();
     // Neither is waited for: at the end of the program they end.
     spawn("xio-mount", move || {
-        let _ = ended.send(Event::Ended(mounted.run()));
+        let _ = ended.send(Event::Ended(mounted.ended()));
     })?;
     spawn("xio-signals", move || {
         signals.wait();
@@ -129,33 +125,6 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure
     let started = thread::Builder::new().name(name.to_owned()).spawn(work);
     started.map_err(|error| Failure::system(anyhow!("starting a thread: {error}")))?;
     Ok(())
-}
-
-/// SIGINT, SIGTERM and SIGHUP; a second one ends the program at once.
-struct Signals(UnixStream);
-
-impl Signals {
-    fn listen() -> Result<Signals, Failure> {
-        let listen = || -> std::io::Result<UnixStream> {
-            let (told, tells) = UnixStream::pair()?;
-            let again = Arc::new(AtomicBool::new(false));
-            for signal in [SIGINT, SIGTERM, SIGHUP] {
-                flag::register_conditional_shutdown(signal, 1, again.clone())?;
-                flag::register(signal, again.clone())?;
-                low_level::pipe::register(signal, tells.try_clone()?)?;
-            }
-            Ok(told)
-        };
-        let told = listen();
-        let told =
-            told.map_err(|error| Failure::system(anyhow!("listening to signals: {error}")))?;
-        Ok(Signals(told))
-    }
-
-    fn wait(mut self) {
-        // An error ends the waiting too: the mount is then taken away.
-        let _ = self.0.read(&mut [0]);
-    }
 }
 
 /// Starts this command again without `--background`, and waits until its mount is ready.

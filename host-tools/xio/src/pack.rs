@@ -24,6 +24,7 @@ use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::layout::Layout;
 use crate::metered::Metered;
+use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
@@ -140,6 +141,13 @@ impl Plan {
             if metadata.is_dir() {
                 let why = anyhow!(
                     "{} is a folder; name the files in it, or leave --dtype out to pack all of it as a disk",
+                    path.display()
+                );
+                return Err(Failure::usage(why));
+            }
+            if places::are_same(&self.output, path) {
+                let why = anyhow!(
+                    "{} is one of the inputs, and would be replaced by the volume: choose another name for it",
                     path.display()
                 );
                 return Err(Failure::usage(why));

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::FileExt;
 
+use anyhow::anyhow;
 use volume::blocking::{Files, Reader};
 use volume::write::{FileOutput, Output};
 
@@ -10,6 +11,7 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::local::LocalVolume;
 use crate::pack::available_threads;
+use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed};
 use crate::stdout::print_line;
@@ -18,6 +20,12 @@ use printout::size::grouped;
 /// Runs the command.
 pub fn run(arguments: &cli::Unpack) -> Result<(), Failure> {
     let local = LocalVolume::open(&arguments.volume, &arguments.allow_sources)?;
+    if places::are_same(&arguments.output, &local.path) {
+        return Err(Failure::usage(anyhow!(
+            "{} is the volume, and would be replaced: choose another name for its bytes",
+            arguments.output.display()
+        )));
+    }
     let total = local.volume.presented_bytes();
     let mut output = FileOutput::create(&arguments.output, arguments.force)?;
     room::check(&arguments.output, Needed::exactly(total))?;

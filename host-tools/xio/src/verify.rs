@@ -12,11 +12,12 @@ use volume::verify::{Report, verify};
 
 use crate::chunks::{self, CHUNK_BYTES};
 use crate::cli;
+use crate::contents;
 use crate::failure::Failure;
 use crate::files::Files;
 use crate::layout::Layout;
 use crate::local::LocalVolume;
-use crate::medium;
+use crate::medium::{self, PATIENCE, Source};
 use crate::pack::available_threads;
 use crate::progress::Progress;
 use crate::stdout::print_line;
@@ -24,6 +25,12 @@ use printout::size::grouped;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Verify) -> Result<(), Failure> {
+    if let Some(folder) = arguments.against.iter().find(|path| path.is_dir()) {
+        let (folder, volume) = (folder.display(), arguments.volume.display());
+        return Err(Failure::usage(anyhow!(
+            "{folder} is a folder, and --against takes the files of a volume without a filesystem; file by file: xio diff {folder} '{volume}'"
+        )));
+    }
     let url = medium::url(&arguments.volume)?;
     let compared = if let Some(url) = &url {
         verify_namespace(url, arguments)
@@ -149,7 +156,7 @@ fn verify_volume(arguments: &cli::Verify) -> Result<u64, Failure> {
     let files = Files::open(&arguments.against, layout)?;
     let presented_bytes = local.volume.presented_bytes();
     if presented_bytes != files.bytes {
-        return Err(other_length(presented_bytes, files.bytes, arguments));
+        return Err(other_length(arguments, presented_bytes, files.bytes));
     }
     let progress = Progress::start("comparing", Some(files.bytes));
     chunks::for_each(
@@ -187,7 +194,7 @@ fn verify_namespace(url: &Url, arguments: &cli::Verify) -> Result<u64, Failure> 
     };
     let files = Files::open(&arguments.against, layout)?;
     if namespace_bytes != files.bytes.next_multiple_of(u64::from(lba_bytes)) {
-        return Err(other_length(namespace_bytes, files.bytes, arguments));
+        return Err(other_length(arguments, namespace_bytes, files.bytes));
     }
     let progress = Progress::start("comparing", Some(namespace_bytes));
     let mut buffers = Buffers::default();
@@ -217,8 +224,15 @@ pub fn the_namespace(initiator: &Initiator, url: &Url) -> Result<u32, Failure> {
     }
 }
 
-fn other_length(presented_bytes: u64, files_bytes: u64, arguments: &cli::Verify) -> Failure {
+/// A disk has another length than the files on it.
+fn other_length(arguments: &cli::Verify, presented_bytes: u64, files_bytes: u64) -> Failure {
     let what = arguments.volume.display();
+    let source = Source::open(&arguments.volume, &arguments.allow_sources, PATIENCE);
+    if let Ok(Some(_)) = source.and_then(|source| contents::of(&source)) {
+        return Failure::usage(anyhow!(
+            "{what} is a disk, and --against takes the files of a volume without a filesystem; file by file: xio diff FOLDER '{what}'"
+        ));
+    }
     let files = match &arguments.against[..] {
         [only] => format!("{} has", only.display()),
         several => format!("the {} files have", several.len()),

@@ -11,7 +11,7 @@ unless the only one is a filesystem. What has neither is one file, named as its 
 
 The mount is read-only. What it presents does not change, so Linux keeps in its page cache what was read. It ends with 'fusermount3 -u DIR' (as root also
 'umount DIR'), or when the program gets SIGINT (Ctrl-C) or SIGTERM: it unmounts, and what is still open fails from then on. Where it is ended with
-kill -9, DIR stays behind and is freed with 'fusermount3 -u DIR'.
+kill -9, DIR stays behind and is freed in the same way.
 
 A read that cannot be answered is an I/O error (EIO), and the program says on standard error which file, which bytes and why. A connection that is lost is made again; a
 command that is not answered within 30 s counts as lost.

@@ -74,11 +74,11 @@ impl Difference {
         }
     }
 
-    /// As text; bytes that are not printable ASCII escaped.
+    /// As text.
     pub fn path(&self) -> String {
         match self.path.as_slice() {
             b"" => ".".to_owned(),
-            path => path.escape_ascii().to_string(),
+            path => erofs::shown(path),
         }
     }
 }
@@ -132,7 +132,8 @@ pub fn compare(arguments: &cli::Diff, a: &Tree<'_>, b: &Tree<'_>) -> Result<Comp
     let mut differences = Vec::new();
     let mut files = Vec::new();
     for &path in &paths {
-        match (a.items.get(path), b.items.get(path)) {
+        let (one, other) = (a.items.get(path), b.items.get(path));
+        match (a.item(path, other), b.item(path, one)) {
             (Some(one), Some(other)) => {
                 differences.extend(names_differ(path, one, other));
                 if arguments.attributes {
@@ -173,7 +174,7 @@ pub fn compare(arguments: &cli::Diff, a: &Tree<'_>, b: &Tree<'_>) -> Result<Comp
 fn described(item: &Item) -> String {
     match item.kind {
         Kind::Directory => "a folder".to_owned(),
-        Kind::Symlink => format!("a link to {}", item.target.escape_ascii()),
+        Kind::Symlink => format!("a link to {}", erofs::shown(&item.target)),
         Kind::File => format!("a file of {} bytes", grouped(item.bytes)),
     }
 }
@@ -184,7 +185,7 @@ fn names_differ(path: &[u8], a: &Item, b: &Item) -> Option<Difference> {
         return Some(Difference::new(path, Change::Kind, what));
     }
     if a.target != b.target {
-        let (a, b) = (a.target.escape_ascii(), b.target.escape_ascii());
+        let (a, b) = (erofs::shown(&a.target), erofs::shown(&b.target));
         let what = format!("leads to {a}; {b}");
         return Some(Difference::new(path, Change::Target, what));
     }

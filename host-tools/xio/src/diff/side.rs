@@ -1,6 +1,6 @@
 //! One of the two that are compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::io::{self, BufReader, Read};
@@ -32,6 +32,8 @@ pub struct Tree<'a> {
     pub side: &'a Side,
     /// By path from the root, which is empty.
     pub items: Items,
+    /// A folder's links that lead out of it to a file, as that file: a disk that was made of the folder has the file.
+    followed: Items,
     /// What it says of itself, where it does.
     pub manifest: Option<Item>,
 }
@@ -66,15 +68,17 @@ impl Side {
         let listed = match self {
             Side::Folder(folder) => Some(of_folder(folder)?),
             Side::Source(name, source) => {
-                contents::of(source).map_err(|failure| failure.about(name))?
+                let items = contents::of(source).map_err(|failure| failure.about(name))?;
+                items.map(|items| (items, Items::new()))
             }
         };
-        let Some(items) = listed else {
+        let Some((items, followed)) = listed else {
             return Ok(None);
         };
         let mut tree = Tree {
             side: self,
             items,
+            followed,
             manifest: None,
         };
         tree.take_manifest()?;
@@ -83,11 +87,16 @@ impl Side {
 }
 
 /// A file that is read.
-pub enum Reading<'a> {
+pub enum Reading {
     /// From a folder.
     File(PathBuf, File),
     /// From a disk.
-    Disk(&'a str, Arc<dyn Medium>, [(u64, u64); 2]),
+    Disk {
+        /// What a person calls the disk, and the file.
+        about: String,
+        medium: Arc<dyn Medium>,
+        runs: [(u64, u64); 2],
+    },
 }
 
 impl Tree<'_> {
@@ -117,8 +126,15 @@ impl Tree<'_> {
         Ok(())
     }
 
+    /// What is called `path`; where the other side has a file, a link that leads out of the folder is the file behind it.
+    pub fn item(&self, path: &[u8], other: Option<&Item>) -> Option<&Item> {
+        let followed = self.followed.get(path);
+        let followed = followed.filter(|_| other.is_some_and(|other| other.kind == Kind::File));
+        followed.or_else(|| self.items.get(path))
+    }
+
     /// Opens a file of it.
-    pub fn open(&self, path: &[u8], item: &Item) -> Result<Reading<'_>, Failure> {
+    pub fn open(&self, path: &[u8], item: &Item) -> Result<Reading, Failure> {
         match self.side {
             Side::Folder(folder) => {
                 let path = folder.join(OsStr::from_bytes(path));
@@ -126,12 +142,16 @@ impl Tree<'_> {
                 let file = file.map_err(|error| Failure::io("reading", &path, error))?;
                 Ok(Reading::File(path, file))
             }
-            Side::Source(name, source) => Ok(Reading::Disk(name, source.medium(), item.runs)),
+            Side::Source(name, source) => Ok(Reading::Disk {
+                about: format!("{name}: {}", erofs::shown(path)),
+                medium: source.medium(),
+                runs: item.runs,
+            }),
         }
     }
 }
 
-impl Reading<'_> {
+impl Reading {
     /// Fills `into` with the file's bytes from `from` on, which it has.
     pub fn read(&self, from: u64, into: &mut [u8]) -> Result<(), Failure> {
         match self {
@@ -139,22 +159,26 @@ impl Reading<'_> {
                 let read = file.read_exact_at(into, from);
                 read.map_err(|error| Failure::io("reading", path, error))
             }
-            Reading::Disk(name, medium, runs) => {
+            Reading::Disk {
+                about,
+                medium,
+                runs,
+            } => {
                 let read = contents::read(medium, *runs, from, into);
-                read.map_err(|failure| Failure::from(failure).about(name))
+                read.map_err(|failure| Failure::from(failure).about(about))
             }
         }
     }
 }
 
 /// A file from its beginning to its end.
-struct Text<'a> {
-    file: Reading<'a>,
+struct Text {
+    file: Reading,
     at: u64,
     bytes: u64,
 }
 
-impl Read for Text<'_> {
+impl Read for Text {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let left = self.bytes - self.at;
         let now = usize::try_from(left).map_or(into.len(), |left| left.min(into.len()));
@@ -165,10 +189,12 @@ impl Read for Text<'_> {
     }
 }
 
-fn of_folder(root: &Path) -> Result<Items, Failure> {
+/// What is in a folder, and its links that lead out of it to a file.
+fn of_folder(root: &Path) -> Result<(Items, Items), Failure> {
     let failed = |path: &Path, error| Failure::io("reading", path, error);
     let about = fs::metadata(root).map_err(|error| failed(root, error))?;
     let mut items = BTreeMap::from([(Vec::new(), in_folder(&about, Kind::Directory))]);
+    let (mut inside, mut outside) = (HashSet::new(), Vec::new());
     let mut left = vec![root.to_owned()];
     while let Some(folder) = left.pop() {
         let names = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
@@ -190,15 +216,29 @@ fn of_folder(root: &Path) -> Result<Items, Failure> {
                 let target = fs::read_link(&path).map_err(|error| failed(&path, error))?;
                 item.target = target.into_os_string().as_bytes().to_vec();
             }
-            if let Ok(below) = path.strip_prefix(root) {
-                items.insert(below.as_os_str().as_bytes().to_vec(), item);
+            let Ok(below) = path.strip_prefix(root) else {
+                continue;
+            };
+            let below = below.as_os_str().as_bytes().to_vec();
+            match (kind, fs::metadata(&path)) {
+                (Kind::File, _) => {
+                    inside.insert((about.dev(), about.ino()));
+                }
+                (Kind::Symlink, Ok(behind)) if behind.is_file() => {
+                    outside.push((below.clone(), behind));
+                }
+                _ => {}
             }
+            items.insert(below, item);
             if kind == Kind::Directory {
                 left.push(path);
             }
         }
     }
-    Ok(items)
+    outside.retain(|(_, behind)| !inside.contains(&(behind.dev(), behind.ino())));
+    let outside = outside.into_iter();
+    let followed = outside.map(|(path, behind)| (path, in_folder(&behind, Kind::File)));
+    Ok((items, followed.collect()))
 }
 
 fn in_folder(about: &Metadata, kind: Kind) -> Item {

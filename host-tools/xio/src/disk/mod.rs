@@ -24,6 +24,7 @@ use crate::cli;
 use crate::failure::Failure;
 use crate::figures::ratio;
 use crate::pack::{WRITER, available_threads, default_name};
+use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::{print, print_line};
@@ -347,17 +348,16 @@ impl Request<'_> {
         let folder = folder_of(&self.volume.output)?;
         let mapped = plan.storage.mapped_files().iter();
         let files = mapped.filter_map(|&id| plan.scan.file(id));
-        let outside = { files }.find_map(|file| {
+        let outside = files.filter_map(|file| {
             let real = file.path.canonicalize().ok()?;
             (!real.starts_with(&folder)).then_some(real)
         });
-        let Some(parent) = outside.as_deref().and_then(Path::parent) else {
-            return Ok(());
-        };
-        print_line(format_args!(
-            "to serve or verify it, allow the place of the files: --allow-sources {}",
-            parent.display()
-        ))
+        match places::to_allow(outside) {
+            None => Ok(()),
+            Some(options) => print_line(format_args!(
+                "to serve or verify it, allow the place of the files: {options}"
+            )),
+        }
     }
 
     fn to_json(&self, plan: &Plan<'_>, choices: &Choices, made: &Made) -> serde_json::Value {

@@ -39,8 +39,9 @@ fn give(arguments: &cli::Tag, name: &str) -> Result<(), Failure> {
     file::check_name(name).map_err(usage)?;
     file::check_note(&arguments.note).map_err(usage)?;
     let volume_path = &arguments.place;
-    let (folder, file) = file::split(volume_path)?;
+    // The volume may be named by another tag.
     let local = LocalVolume::open_alone(volume_path)?;
+    let (folder, file) = file::split(&local.path)?;
     let tag = Tag {
         file,
         volume_uuid: uuid_text(&local.volume.superblock().volume_uuid),
@@ -130,6 +131,15 @@ fn namespace_uuids(volume: &Volume) -> Result<Vec<String>, Failure> {
     let views = (0..).map(ViewIndex).take(volume.views().len());
     let uuid = |view| Ok(uuid_text(&volume.with_view(view)?.namespace_uuid()));
     views.map(uuid).collect()
+}
+
+/// Where the volume at `path` is, which may be `FOLDER@NAME`: what was tagged is there then.
+pub fn file_of(path: &Path) -> Result<PathBuf, Failure> {
+    let tagged = Tagged::resolve(path)?;
+    match tagged.tag {
+        None => Ok(tagged.path),
+        Some(_) => Ok(LocalVolume::open_alone(path)?.path),
+    }
 }
 
 /// A volume that was named by its tag.

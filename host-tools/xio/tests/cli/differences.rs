@@ -136,6 +136,80 @@ fn each_kind_of_difference_is_told_with_its_place() {
     );
 }
 
+/// A hub's snapshot is links to blobs beside it. What is packed of it has the files; a copy of the folder has the links.
+#[test]
+fn links_that_lead_out_of_a_folder_are_the_files_that_were_packed() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("hub/blobs")).unwrap();
+    fs::create_dir_all(folder.path("hub/snapshots/main")).unwrap();
+    let link = |to: &str, name: &str| {
+        symlink(to, folder.path(&format!("hub/snapshots/main/{name}"))).unwrap()
+    };
+    folder.write("hub/blobs/01", &[1; 5000]);
+    folder.write("hub/blobs/02", &[2; 5000]);
+    folder.write("hub/snapshots/main/plain", &[3; 100]);
+    link("../../blobs/01", "model");
+    link("../../blobs/02", "tokenizer");
+    link("plain", "inside");
+    let main = "hub/snapshots/main";
+    let packed = folder.xio(["pack", main, "-o", "v.xio"]);
+    let note = "note: 2 links lead to files outside the inputs: the disk has these files\n";
+    assert_eq!((packed.status, packed.stderr.as_str()), (0, note));
+    let planned = folder.xio(["plan", main]);
+    assert!(
+        planned
+            .stdout
+            .contains("! 2 links lead to files outside the inputs"),
+        "{}",
+        planned.stdout
+    );
+    folder.done(["cp", "v.xio", "copied"]);
+    // A copy's links have times of their own.
+    for (other, more) in [("v.xio", &["--attributes"][..]), ("copied", &[])] {
+        for sides in [[main, other], [other, main]] {
+            let shown = diff(&folder, 0, &[&sides[..], more].concat());
+            assert_eq!(shown["content"]["bytes"], 10_100);
+        }
+    }
+    folder.write("hub/blobs/02", &[&[2; 4999][..], &[9]].concat());
+    let shown = diff(&folder, 1, &[main, "v.xio"]);
+    assert_eq!(differences(&shown), [json!(["tokenizer", "bytes", 4999])]);
+    // Two links are where they lead to.
+    fs::create_dir(folder.path("links")).unwrap();
+    for (to, name) in [
+        ("../../blobs/01", "model"),
+        ("x", "tokenizer"),
+        ("plain", "inside"),
+    ] {
+        symlink(to, folder.path(&format!("links/{name}"))).unwrap();
+    }
+    folder.write("links/plain", &[3; 100]);
+    let shown = diff(&folder, 1, &[main, "links"]);
+    assert_eq!(differences(&shown), [json!(["tokenizer", "target", null])]);
+}
+
+/// In JSON as in the table.
+#[test]
+fn names_are_told_as_they_are() {
+    let folder = Folder::new();
+    for side in ["a", "b"] {
+        fs::create_dir(folder.path(side)).unwrap();
+    }
+    let names = ["données.txt", "日本語's \"file\"", "new\nline"];
+    for name in names {
+        folder.write(&format!("b/{name}"), b"");
+    }
+    let shown = diff(&folder, 1, &["a", "b"]);
+    let expected = [names[0], "new\\x0aline", names[1]].map(|name| json!([name, "added", null]));
+    assert_eq!(differences(&shown), expected);
+    let ran = folder.xio(["diff", "a", "b"]);
+    assert!(
+        ran.stdout.contains("added   données.txt "),
+        "{}",
+        ran.stdout
+    );
+}
+
 /// A digest that is trusted is not looked behind: it is what was asked for.
 #[test]
 fn digests_are_used_where_they_are_to_be_trusted() {

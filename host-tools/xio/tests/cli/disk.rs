@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use erofs::{Image, Kind, Walk};
@@ -210,7 +210,7 @@ fn a_disk_is_copied_from_its_volume_and_from_a_target() {
     folder.done(["pack", "plain", "--dtype", "u8", "-o", "plain.xio"]);
     folder.fails(
         1,
-        "plain.xio has neither a filesystem nor a partition table: there are no files to copy",
+        "plain.xio has neither a filesystem nor a partition table: there are no files to copy; 'xio unpack' writes the bytes of a volume into a file",
         &["cp", "plain.xio", "no"],
     );
     let before = folder.names();
@@ -282,11 +282,57 @@ fn damaged_bytes_are_not_copied() {
         let ran = folder.xio(["cp", source, "no"]);
         assert_eq!((ran.status, ran.stdout.as_str()), (1, ""), "{}", ran.stderr);
         assert!(
-            ran.stderr.starts_with(&format!("error: {source}: ")),
+            ran.stderr.starts_with(&format!("error: {source}: b.bin: ")),
             "{}",
             ran.stderr
         );
         assert!(ran.stderr.contains(why), "{}", ran.stderr);
+        let ran = folder.xio(["diff", "d", source]);
+        assert_eq!((ran.status, ran.stdout.as_str()), (3, ""), "{}", ran.stderr);
+        assert!(
+            ran.stderr.starts_with(&format!("error: {source}: b.bin: ")),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(folder.names(), ["d", "v.xio"]);
+    }
+}
+
+/// `xio cp URL copied`, when it has begun to copy.
+fn start_copy(folder: &Folder, url: &str) -> Child {
+    let mut copy = xio()
+        .current_dir(folder.path(""))
+        .args(["cp", url, "copied"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let is_partial = |name: &String| name.starts_with(".xio-cp-");
+    while !folder.names().iter().any(is_partial) && copy.try_wait().unwrap().is_none() {
+        thread::yield_now();
+    }
+    copy
+}
+
+/// It is told to end while it waits for the target.
+#[test]
+fn a_copy_that_is_ended_leaves_nothing() {
+    let folder = Folder::new();
+    plain_files(&folder);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    let relay = Relay::start();
+    for signal in ["TERM", "INT", "HUP"] {
+        relay.lead(Some(target.address));
+        let url = format!("nvme+tcp://{}/{NQN}", relay.address);
+        let copy = start_copy(&folder, &url);
+        assert!(relay.lead(None) > 0);
+        let pid = copy.id().to_string();
+        let told = Command::new("kill").args(["-s", signal, &pid]).status();
+        assert!(told.unwrap().success());
+        relay.lead(Some(target.address));
+        let ended = copy.wait_with_output().unwrap();
+        let why = format!("error: {url}: ended by a signal; nothing of the copy is kept\n");
+        assert_eq!(String::from_utf8(ended.stderr).unwrap(), why);
+        assert_eq!(ended.status.code(), Some(3));
         assert_eq!(folder.names(), ["d", "v.xio"]);
     }
 }
@@ -300,22 +346,8 @@ fn a_copy_outlives_lost_connections() {
     let relay = Relay::start();
     relay.lead(Some(target.address));
     let url = format!("nvme+tcp://{}/{NQN}", relay.address);
-    let mut copy = xio()
-        .current_dir(folder.path(""))
-        .args(["cp", &url, "copied"])
-        .spawn()
-        .unwrap();
-    let is_copying = || {
-        folder
-            .names()
-            .iter()
-            .any(|name| name.starts_with(".xio-cp-"))
-    };
     let is_running = |copy: &mut Child| copy.try_wait().unwrap().is_none();
-    // From here on it is connected.
-    while !is_copying() && is_running(&mut copy) {
-        thread::yield_now();
-    }
+    let mut copy = start_copy(&folder, &url);
     let mut cut = 0;
     while cut < 3 && is_running(&mut copy) {
         cut += relay.lead(Some(target.address));

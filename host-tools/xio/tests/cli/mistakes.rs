@@ -1,5 +1,7 @@
 //! Every mistake has its exit status and its words, and leaves no file.
 
+use std::fs;
+
 use serde_json::json;
 
 use super::support::{Folder, fixture};
@@ -284,6 +286,20 @@ fn bytes_that_differ_are_found_and_placed() {
         1,
         "v.xio presents 8,592 bytes, a.bin has 8,000",
         &["verify", "v.xio", "--against", "a.bin"],
+    );
+    // Files on a disk are no bytes of it.
+    folder.done(["format", "v.xio", "-o", "disk.xio"]);
+    let files = "and --against takes the files of a volume without a filesystem; file by file";
+    folder.fails(
+        2,
+        &format!("disk.xio is a disk, {files}: xio diff FOLDER 'disk.xio'"),
+        &["verify", "disk.xio", "--against", "a.bin"],
+    );
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.fails(
+        2,
+        &format!("d is a folder, {files}: xio diff d 'disk.xio'"),
+        &["verify", "disk.xio", "--against", "d"],
     );
     for (files, difference) in [
         (

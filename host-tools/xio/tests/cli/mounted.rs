@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use super::disk::{dataset, of_folder};
-use super::mounting::{Mount, can_mount, ids, is_mounted, is_root};
+use super::mounting::{Mount, can_mount, ids, is_mounted, is_root, unmount};
 use super::served::{NQN, Target};
 use super::support::{Folder, fixture, xio};
 
@@ -403,6 +403,63 @@ fn unmounted_under_readers() {
     assert_eq!(fs::read_dir(&mount.folder).unwrap().count(), 0);
 }
 
+/// One that was taken away while a file was open ends when the file is closed, by itself or by a signal; by then there is another on its folder.
+#[test]
+fn a_mount_that_ends_leaves_the_next_one_alone() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    for (name, bytes) in [("old", b"1"), ("new", b"2")] {
+        fs::create_dir(folder.path(name)).unwrap();
+        fs::write(folder.path(name).join("file"), bytes).unwrap();
+        let volume = format!("{name}.xio");
+        folder.done(["pack", name, "--no-manifest", "-o", &volume]);
+    }
+    fs::create_dir(folder.path("m")).unwrap();
+    for signal in [None, Some("TERM")] {
+        let mut old = Mount::again(&folder, "old.xio", "m", &[]);
+        let mut open = File::open(folder.path("m/file")).unwrap();
+        unmount(&old.folder);
+        let new = Mount::again(&folder, "new.xio", "m", &[]);
+        if let Some(signal) = signal {
+            old.signal(signal);
+        } else {
+            let mut bytes = Vec::new();
+            open.read_to_end(&mut bytes).unwrap();
+            assert_eq!(bytes, b"1");
+            drop(open);
+        }
+        let (status, said) = old.ended();
+        let in_use = "note: m was in use; what is open in it fails from now on\n";
+        let expected = signal.map_or("", |_| in_use);
+        assert_eq!((status, said.as_str()), (0, expected));
+        assert!(is_mounted(&new.folder));
+        assert_eq!(folder.read("m/file"), b"2");
+        new.end();
+    }
+}
+
+/// The same where nothing is open: the end of the one and the beginning of the other are at the same time.
+#[test]
+fn a_folder_can_be_mounted_on_again_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    folder.write("a.bin", &ids(1, 100));
+    folder.done(["pack", "a.bin", "--dtype", "u32", "-o", "v.xio"]);
+    fs::create_dir(folder.path("m")).unwrap();
+    for _ in 0..20 {
+        let mut old = Mount::again(&folder, "v.xio", "m", &[]);
+        unmount(&old.folder);
+        let new = Mount::again(&folder, "v.xio", "m", &[]);
+        assert_eq!(old.ended(), (0, String::new()));
+        assert!(is_mounted(&new.folder));
+        new.end();
+    }
+}
+
 #[test]
 fn in_the_background_it_is_ready_when_the_command_returns() {
     if !can_mount() {
@@ -422,16 +479,7 @@ fn in_the_background_it_is_ready_when_the_command_returns() {
     assert_eq!(ran.status.code(), Some(0));
     assert_eq!(ran.stdout, b"m: mounted, 11 files, folders and links\n");
     assert!(of_folder(&folder.path("m")) == of_folder(&folder.path("dataset")));
-    let helper = if is_root() {
-        &["umount"][..]
-    } else {
-        &["fusermount3", "-u"]
-    };
-    let unmounted = Command::new(helper[0])
-        .args(&helper[1..])
-        .arg(folder.path("m"))
-        .status();
-    assert!(unmounted.unwrap().success());
+    unmount(&folder.path("m"));
     assert!(!is_mounted(&folder.path("m")));
     // What cannot be mounted is said by the command itself.
     let ran = folder.xio(["mount", "v.xio", "nowhere", "--background"]);

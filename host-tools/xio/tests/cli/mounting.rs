@@ -40,9 +40,15 @@ pub struct Mount {
 impl Mount {
     /// Mounts `source` on the new folder `name`.
     pub fn start(folder: &Folder, source: &str, name: &str, more: &[&str]) -> Mount {
+        fs::create_dir(folder.path(name)).unwrap();
+        Mount::again(folder, source, name, more)
+    }
+
+    /// Mounts `source` on the folder `name`, which is there.
+    pub fn again(folder: &Folder, source: &str, name: &str, more: &[&str]) -> Mount {
         let at = folder.path(name);
-        fs::create_dir(&at).unwrap();
-        let errors = folder.path(&format!("{name}.err"));
+        let before = folder.names().len();
+        let errors = folder.path(&format!("{name}.{before}.err"));
         let mut child = xio()
             .current_dir(folder.path(""))
             .args(["mount", source, name])
@@ -104,9 +110,19 @@ impl Drop for Mount {
         let _ = self.child.kill();
         let _ = self.child.wait();
         if is_mounted(&self.folder) {
-            let _ = Command::new("umount").arg("-l").arg(&self.folder).status();
+            unmount(&self.folder);
         }
     }
+}
+
+/// As a person takes it away, also where it is in use.
+pub fn unmount(folder: &Path) {
+    let (program, options) = match is_root() {
+        true => ("umount", &["-l"][..]),
+        false => ("fusermount3", &["-u", "-z"][..]),
+    };
+    let unmounted = Command::new(program).args(options).arg(folder).status();
+    assert!(unmounted.unwrap().success());
 }
 
 pub fn is_mounted(folder: &Path) -> bool {

@@ -63,6 +63,16 @@ fn a_tagged_volume_is_used_by_its_name() {
     folder.done(["unpack", "sets@small", "-o", "out.bin"]);
     assert!(folder.read("out.bin") == folder.read("b.bin"));
     folder.done(["diff", "sets@v1", "sets/a.xio"]);
+    folder.done(["format", "sets@v1", "sets@small", "-o", "disk.xio"]);
+    folder.done(["cp", "disk.xio", "disk"]);
+    // A volume of elements is a file of its name.
+    assert!(folder.read("disk/a.bin") == folder.read("a.bin"));
+    assert!(folder.read("disk/b.bin") == folder.read("b.bin"));
+    // By one of its tags it is given another.
+    let said = folder.done(["tag", "sets@v1", "again"]);
+    assert_eq!(said, format!("a.xio: volume {a} is again\n"));
+    assert_eq!(uuid(&folder, "sets@again"), a);
+    folder.done(["tag", "sets", "--delete", "again"]);
 
     let there = format!("the tag 'v1' is there: a.xio, volume {a}; --move gives it to another");
     folder.fails(2, &there, &["tag", "sets/b.xio", "v1"]);
@@ -88,6 +98,8 @@ fn what_is_not_the_tagged_content_any_more_is_refused() {
     );
     folder.fails(1, &error, &["inspect", "sets@v1"]);
     folder.fails(1, &error, &["unpack", "sets@v1", "-o", "out.bin"]);
+    folder.fails(1, &error, &["format", "sets@v1", "-o", "disk.xio"]);
+    folder.fails(1, &error, &["tag", "sets@v1", "v2"]);
     assert!(
         folder
             .done(["tag", "sets"])
