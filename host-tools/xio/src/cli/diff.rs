@@ -6,8 +6,9 @@ use clap::Args;
 
 const DIFF_HELP: &str = "\
 Each side is a folder, a volume, FOLDER@NAME (see 'xio tag'), or a namespace that is served. Disks and folders are compared file by file: names, kinds, links and bytes,
-and with --attributes modes, owners and times. What a disk says of itself (.xio/manifest.json) is left out. A link that leads out of a folder, and is a
-file on the other side, stands for the file behind it, as 'xio pack' takes it. Volumes without a filesystem are compared element by element. Nothing is copied; all bytes are read, but with --trust-digests.
+and with --attributes modes, owners and times. What a disk says of itself (.xio/manifest.json) is left out. A link that leads out of a
+folder, and is a file on the other side, stands for the file behind it, as 'xio pack' takes it. Volumes without a filesystem are compared element by
+element. Nothing is copied; all bytes are read, but with --trust-digests.
 
 Exit status:
   0  the same
