@@ -214,6 +214,10 @@ impl Arguments {
         let mut job = JobSpec::new(&section.name);
         for setting in &section.settings {
             let value = setting.value.as_deref().map(environment).transpose();
+            let value = value.and_then(|value| match (setting.name.as_str(), value) {
+                ("filename", Some(name)) => one_file(&name).map(Some),
+                (_, value) => Ok(value),
+            });
             value
                 .and_then(|value| job.set(&setting.name, value.as_deref()))
                 .map_err(|why| Error::JobFile {
@@ -265,6 +269,24 @@ fn read(path: &Path) -> Result<Vec<Section>, Error> {
         line: fault.line,
         why: fault.why,
     })
+}
+
+/// A job file's `filename`, where fio separates several by colons and writes one that belongs to the name as `\:`. A URL is none of fio's.
+fn one_file(text: &str) -> Result<String, String> {
+    let mut name = String::with_capacity(text.len());
+    let mut letters = text.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '\\' if letters.peek() == Some(&':') => name.extend(letters.next()),
+            ':' if !text.contains("://") => {
+                return Err(format!(
+                    "'{text}' would be several files in fio; a job has one here: write \\: for a colon in its name, or a job for each file"
+                ));
+            }
+            _ => name.push(letter),
+        }
+    }
+    Ok(name)
 }
 
 #[cfg(test)]
@@ -332,6 +354,26 @@ mod tests {
             error,
             format!("{name}:4: option 'iodepht' is not known; is iodepth meant?")
         );
+        std::fs::write(&path, "[one]\nfilename=a:b\n").unwrap();
+        let error = jobs(&["--job-file", name]).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "{name}:2: filename: 'a:b' would be several files in fio; a job has one here: write \\: for a colon in its name, or a job for each file"
+            )
+        );
+        for (written, meant) in [
+            (r"a\:b", "a:b"),
+            (r"a\b", r"a\b"),
+            (
+                "nvme+tcp://h:4420/nqn.x:y?nsid=1",
+                "nvme+tcp://h:4420/nqn.x:y?nsid=1",
+            ),
+        ] {
+            std::fs::write(&path, format!("[one]\nfilename={written}\n")).unwrap();
+            let made = jobs(&["--job-file", name]).unwrap();
+            assert_eq!(made[0].filename.as_deref(), Some(meant));
+        }
         std::fs::write(&path, "[one]\nrw=sideways\n").unwrap();
         let error = jobs(&["--job-file", name]).unwrap_err().to_string();
         assert!(

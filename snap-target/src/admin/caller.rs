@@ -190,7 +190,7 @@ mod tests {
         let user = |uid| Peer::Local(Some(Process { uid, pid: Some(7) }));
         let asked = |peer: Option<Peer>| {
             let mut request = Request::new(());
-            peer.map(|peer| request.extensions_mut().insert(peer));
+            peer.map(|peer| request.extensions_mut().insert(Client::of(peer)));
             let checked = check(request, &Roles::default());
             let caller = checked.map(|it| it.extensions().get::<Caller>().unwrap().clone());
             caller.map(|it| it.actor).map_err(|status| status.code())
