@@ -373,7 +373,7 @@ mod tests {
             ..Filter::default()
         };
         let last = ("nqn.last".to_owned(), false, Some(1));
-        assert_eq!(rows(&filter), [last.clone()]);
+        assert_eq!(rows(&filter), std::slice::from_ref(&last));
         held.push(row("nqn.more"));
         let mut found = rows(&filter);
         found.sort();
