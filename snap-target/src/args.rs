@@ -24,8 +24,9 @@ pub struct Args {
     /// A volume made by `xio pack` (a path), a raw store: mem:SIZE, null:SIZE, file:PATH; or several as one disk: mixed:PART+PART
     ///
     /// A bare path must be a volume; it is served read-only, decoded. `file:PATH` serves a file or block device as it is, byte for byte,
-    /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon. `mixed:PART+PART` is one disk of 2 to 16 of
-    /// these, one behind another: what nobody may write of them stays so, the rest takes writes. A + in a path is written ++ there.
+    /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon, for measuring: a block that is read
+    /// while another host writes it may come partly old and partly new. `mixed:PART+PART` is one disk of 2 to 16 of these, one behind another:
+    /// what nobody may write of them stays so, the rest takes writes. A + in a path is written ++ there.
     #[arg(value_name = "STORE", required_unless_present_any = ["config", "check_config", "admin"], num_args = 1..=limits::NAMESPACES_MAX)]
     pub stores: Vec<String>,
 
@@ -46,7 +47,7 @@ pub struct Args {
     pub state: Option<PathBuf>,
 
     /// Address to listen on; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT")]
+    #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT", value_parser = address)]
     pub listen: SocketAddr,
 
     /// NQN of the subsystem
@@ -69,8 +70,8 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub allow_sources: Vec<PathBuf>,
 
-    /// Frame and table cache of each reactor
-    #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = parse_size)]
+    /// Frame and table cache of each reactor, at least 1MiB
+    #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = cache_bytes)]
     pub cache: usize,
 
     /// When read data stand for their own completion (the SUCCESS flag of C2HData)
@@ -225,7 +226,37 @@ impl From<SuccessFlag> for frontend_nvme_tcp::SuccessFlag {
     }
 }
 
-fn parse_size(text: &str) -> Result<usize, String> {
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse()
+        .map_err(|_| "write IP:PORT or [IPv6]:PORT, for example 0.0.0.0:4420")
+}
+
+fn cache_bytes(text: &str) -> Result<usize, String> {
     let bytes = store::parse_size(text)?;
+    if bytes < limits::CACHE_BYTES_MIN {
+        return Err("it must be at least 1MiB".to_owned());
+    }
     usize::try_from(bytes).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_has_a_mebibyte_at_least() {
+        let small = Err("it must be at least 1MiB".to_owned());
+        for (text, expected) in [
+            ("1MiB", Ok(1 << 20)),
+            ("1048575", small.clone()),
+            ("5", small),
+        ] {
+            assert_eq!(cache_bytes(text), expected, "{text}");
+            let parsed = Args::try_parse_from(["snap-target", "null:1MiB", "--cache", text]);
+            assert_eq!(parsed.is_ok(), expected.is_ok(), "{text}");
+        }
+        let parsed = Args::try_parse_from(["snap-target", "null:1MiB", "--listen", "foo"]);
+        let error = parsed.err().map(|it| it.to_string()).unwrap_or_default();
+        assert!(error.contains("for example 0.0.0.0:4420"), "{error}");
+    }
 }

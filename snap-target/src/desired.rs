@@ -7,6 +7,7 @@ use nvme::controller::{ControllerLimits, HostPolicy};
 use nvme::nqn::Nqn;
 
 use crate::config::{Config, ListenerConfig, NamespaceConfig, ReferralConfig, SubsystemConfig};
+use crate::limits::HOSTS_MAX;
 
 /// PORTID of a listener.
 pub type PortId = u16;
@@ -20,6 +21,8 @@ pub struct Desired {
     pub listeners: BTreeMap<PortId, ListenerConfig>,
     /// By address.
     pub referrals: BTreeMap<SocketAddr, ReferralConfig>,
+    /// Hosts that were denied while serving, by subsystem, in the order in which they were: whatever the configuration comes to say, they stay out.
+    pub denied: BTreeMap<Nqn, Vec<Nqn>>,
 }
 
 /// A subsystem and its namespaces.
@@ -76,6 +79,33 @@ impl Desired {
                 .iter()
                 .map(|it| (it.address, it.clone()))
                 .collect(),
+            denied: BTreeMap::new(),
+        }
+    }
+
+    /// These are denied from now on. `named` are those that the configuration lets in: of them none is forgotten where there are more than may be.
+    pub fn deny(&mut self, nqn: &Nqn, hosts: &[Nqn], named: Option<&HostPolicy>) {
+        if hosts.is_empty() {
+            return;
+        }
+        let denied = self.denied.entry(nqn.clone()).or_default();
+        denied.retain(|host| !hosts.contains(host));
+        denied.extend_from_slice(hosts);
+        let is_named =
+            |host: &Nqn| matches!(named, Some(HostPolicy::Only(list)) if list.contains(host));
+        while denied.len() > HOSTS_MAX {
+            let oldest = denied.iter().position(|host| !is_named(host));
+            denied.remove(oldest.unwrap_or(0));
+        }
+    }
+
+    /// Whom the admin plane lets in is denied no longer.
+    pub fn let_in(&mut self, nqn: &Nqn, hosts: &HostPolicy) {
+        if let Some(denied) = self.denied.get_mut(nqn) {
+            denied.retain(|host| !hosts.allows(host));
+            if denied.is_empty() {
+                self.denied.remove(nqn);
+            }
         }
     }
 

@@ -205,9 +205,13 @@ impl Kept {
         may
     }
 
-    /// Keeps it as its reader's latest; of more readers than are kept, those that announced last.
+    /// Keeps it as its reader's latest, unless what is known of that reader came with a proof and this does not: anybody could say it. Of more readers than are kept, those that announced last.
     fn remember(&mut self, told: Arc<v1::Announcement>) {
         let key = (told.host_nqn.clone(), told.reader.clone());
+        let known = self.readers.get(&key);
+        if known.is_some_and(|known| known.verified && !told.verified) {
+            return;
+        }
         self.readers.insert(key, told);
         if self.readers.len() > READERS_MAX {
             let oldest = self.readers.iter().min_by_key(|(_, it)| it.sequence);
@@ -308,6 +312,27 @@ mod tests {
         assert_eq!(known(&hub).len(), READERS_MAX);
         assert_eq!(known(&hub)[..2], [row("a", "0", 3), row("a", "1", 4)]);
         assert!(known(&hub).iter().all(|(host, ..)| host != "b"));
+    }
+
+    /// Whoever may announce may say any host's name: the word of one that has proven its own stays what is known of it.
+    #[test]
+    fn what_is_proven_is_replaced_by_what_is_proven_alone() {
+        let hub = Hub::default();
+        let announce = |verified, position| {
+            let word = v1::Announcement {
+                verified,
+                position: Some(position),
+                ..announcement("h", "r")
+            };
+            hub.announce(word, Instant::now()).unwrap();
+            hub.readers().0[0].position.unwrap()
+        };
+        assert_eq!(announce(false, 1), 1);
+        assert_eq!(announce(true, 2), 2);
+        assert_eq!(announce(false, 3), 2);
+        assert_eq!(announce(true, 4), 4);
+        // Subscribers hear all of them.
+        assert_eq!(hub.read_announcements(1, 9).items.len(), 4);
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Health {
         self.tell(&now, Some(problem), false);
     }
 
-    /// Something that is counted is wrong, since `since`. It is told when it is first met, and whenever its count has one digit more; other text is another
+    /// Something that is counted is wrong, since `since`. It is told when it is first seen, and when its count is seen to have a digit more; other text is another
     /// problem.
     pub fn counted(
         &self,
@@ -160,7 +160,10 @@ impl Health {
                 )
             }
             Some(problem) => format!("{}: {}", problem.id, problem.text),
-            None => format!("{:?}", now.phase).to_lowercase(),
+            None => {
+                let state = now.state().as_str_name();
+                state.trim_start_matches("HEALTH_STATE_").to_lowercase()
+            }
         };
         let event = v1::HealthEvent {
             state: now.state().into(),
@@ -213,5 +216,31 @@ impl Now {
             Phase::Serving if self.problems.is_empty() => v1::HealthState::Serving,
             Phase::Serving => v1::HealthState::Degraded,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::events::Entry;
+
+    /// The text of an event is of the same state as its field.
+    #[test]
+    fn a_daemon_that_begins_to_serve_with_a_problem_is_told_as_degraded() {
+        let events = Hub::default();
+        let health = Health::new(events.clone());
+        health.problem("listener 1", v1::HealthCode::Listener, "gone".to_owned());
+        health.enter(Phase::Serving);
+        health.well("listener 1");
+        health.enter(Phase::Draining);
+        health.enter(Phase::Serving);
+        let told = events.read(1, 9).items;
+        let text = |entry: &Arc<Entry>| match &**entry {
+            Entry::Event(event) => event.text.clone(),
+            Entry::NotNoted => String::new(),
+        };
+        let texts: Vec<String> = told.iter().map(text).collect();
+        let [problem, well] = ["listener 1: gone", "listener 1: well again"];
+        assert_eq!(texts, [problem, "degraded", well, "draining", "serving"]);
     }
 }

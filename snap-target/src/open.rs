@@ -113,12 +113,21 @@ fn of_volume(nsid: u32, path: &Path, policy: &SourcePolicy) -> Result<Namespace>
         tracing::warn!(volume = %path.display(), place = %notice.place, why = %notice.why, "the volume is damaged but readable");
     }
     let stores = sources(&volume, path, policy)?;
-    Ok(Namespace::of_view(nsid, volume, stores))
+    let mut namespace = Namespace::of_view(nsid, volume, stores);
+    // As it is named everywhere else: file:PATH is the same file byte for byte.
+    namespace.name = path.display().to_string();
+    Ok(namespace)
 }
 
 /// Reads a volume's directory.
 fn open_volume(path: &Path) -> Result<Volume> {
     let file = File::open(path)?;
+    if file.metadata()?.is_dir() {
+        let folder = path.display();
+        bail!(
+            "it is a folder, and a volume is served: make one with 'xio pack {folder} -o {folder}.xio' (or 'xio map'), and serve that"
+        );
+    }
     let bytes = size_of(&file)?;
     match read_directory(&file, bytes) {
         Err(error)
@@ -202,8 +211,9 @@ fn open_raw(spec: &StoreSpec, read_only: bool) -> Result<SharedStore> {
     };
     match SharedStore::open(spec, options) {
         Err(error) if !read_only && is_permission(&error) => {
+            let store = SharedStore::open(spec, OpenOptions::read_only())?;
             tracing::warn!(store = %spec, "not writable: served read-only");
-            Ok(SharedStore::open(spec, OpenOptions::read_only())?)
+            Ok(store)
         }
         other => Ok(other?),
     }

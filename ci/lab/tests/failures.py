@@ -106,20 +106,20 @@ def _io_failures(host: Host, raw: Namespace, volume: Namespace) -> list[Failure]
     device, block, nsid = host.device(raw.nsid), host.target.lba_bytes, raw.nsid
     end = raw.size_bytes // block
 
-    def out_of_range(what: str, opcode: int, arguments: str, lba: int = end) -> Failure:
-        return Failure(f"{what} beyond the end", f"{what} {device} {arguments}", opcode, LBA_OUT_OF_RANGE, nsid, lba)
+    def out_of_range(what: str, opcode: int, arguments: str) -> Failure:
+        # The first block that is not there, wherever the command began.
+        return Failure(f"{what} beyond the end", f"{what} {device} {arguments}", opcode, LBA_OUT_OF_RANGE, nsid, end)
 
     one, some = f"-c 0 -z {block}", f"-s 0 -c {DIFFERENT} -z {(DIFFERENT + 1) * block}"
     return [
-        out_of_range("read", 0x02, f"-s {end} {one} -d /dev/null"),
+        out_of_range("read", 0x02, f"-s {end - 1} -c 1 -z {2 * block} -d /dev/null"),
         out_of_range("write", 0x01, f"-s {end} {one} -d /dev/zero"),
         out_of_range("compare", 0x05, f"-s {end} {one} -d /dev/zero"),
         out_of_range("verify", 0x0C, f"-s {end} -c 0"),
         out_of_range("write-zeroes", 0x08, f"-s {end} -c 0"),
         out_of_range("write-uncor", 0x04, f"-s {end} -c 0"),
         out_of_range("copy", 0x19, f"--sdlba={end} --slbs=0 --blocks=0 --format=0"),
-        # Dataset Management names its blocks in its data alone.
-        out_of_range("dsm", 0x09, f"--ad --slbs={end} --blocks=1", lba=0),
+        out_of_range("dsm", 0x09, f"--ad --slbs={end} --blocks=1"),
         Failure("compare that differs", f"compare {device} {some} -d /tmp/other", 0x05, COMPARE_FAILURE, nsid, DIFFERENT),
         Failure("read of a marked block", f"read {device} -s {MARKED - 1} -c 1 -z {2 * block} -d /dev/null", 0x02,
                 UNRECOVERED_READ_ERROR, nsid, MARKED),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use initiator::Nqn;
 
 use crate::error::Error;
 use crate::job_file::{self, Section};
@@ -10,7 +11,7 @@ use crate::limits;
 use crate::spec::JobSpec;
 
 const HELP: &str = "\
-TARGET is a file, a block device, or a namespace: nvme+tcp://HOST:PORT/NQN?nsid=N. A file that is not there is made, --size long.
+TARGET is a file, a block device, or a namespace: nvme+tcp://HOST:PORT/NQN?nsid=N (without ?nsid=N the subsystem's only one). A file that is not there is made, --size long.
 Sizes are bytes, or have k, m, g or t behind them (powers of 1024; KiB and so on are the same). Times are seconds, or have us, ms, m or h.
 
 Options, defaults and job files are fio's; docs/bench.md lists what differs. In a job file an option is written without its hyphens,
@@ -64,9 +65,13 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
 
-    /// What no job may do: write. Jobs that would are refused
+    /// Write nothing: jobs that would are refused, and a file that is not there or too short stays so
     #[arg(long)]
     pub readonly: bool,
+
+    /// Connect as this host [default: this machine's, of /etc/nvme/hostnqn; where there is none, a new one each time]
+    #[arg(long, value_name = "NQN", value_parser = Nqn::parse)]
+    pub hostnqn: Option<Nqn>,
 
     #[command(flatten)]
     options: Options,
@@ -120,7 +125,7 @@ options! {
         #[arg(visible_alias = "readwrite")]
         rw "HOW" "read, write, randread, randwrite, trim, randtrim, rw or randrw [default: read]",
         #[arg(visible_alias = "blocksize")]
-        bs "SIZE" "Bytes of a block [default: 4k]",
+        bs "SIZE[,SIZE[,SIZE]]" "Bytes of a block [default: 4k]: reads, writes, trims",
         bsrange "MIN-MAX" "Block sizes: any multiple of the first up to the second",
         bssplit "SIZE/SHARE:..." "Block sizes with their shares in percent: 4k/60:64k/40",
         iodepth "N" "Commands outstanding, in each job [default: 1]",
@@ -153,7 +158,7 @@ options! {
         direct "Without the page cache (O_DIRECT)",
         time_based "Go on until the runtime is over, over the part again and again",
         norandommap "Random places without care for those that were visited",
-        invalidate "Drop the part from the page cache before the start [default: 1]",
+        invalidate "Drop the part from the page cache before each pass over it [default: 1]",
         end_fsync "fsync at the end of writing",
         do_verify "Read verified writes back in the same run [default: 1]",
         fixedbufs "Buffers that are registered with the ring",
@@ -198,7 +203,9 @@ impl Arguments {
                 why: "no job file has a job of this name".to_owned(),
             });
         }
-        for job in &jobs {
+        for job in &mut jobs {
+            job.readonly = self.readonly;
+            job.hostnqn.clone_from(&self.hostnqn);
             job.check().map_err(|why| Error::job(&job.name, why))?;
             if self.readonly && job.rw.changes() {
                 return Err(Error::job(

@@ -6,6 +6,7 @@ pub mod uring;
 use std::time::Instant;
 
 use crate::error::Error;
+use crate::offsets::Region;
 
 /// What one command does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,9 @@ pub trait Engine {
         until: Option<Instant>,
         completions: &mut Vec<Completion>,
     ) -> Result<(), Error>;
+
+    /// Before a further pass over a part of the target: has the system drop its copies of what is on the medium already.
+    fn drop_copies(&mut self, part: Region);
 
     /// Before what was written is read back: makes it durable, and has the system forget its copies of it, so that reads reach the medium.
     fn forget_copies(&mut self) -> Result<(), Error>;

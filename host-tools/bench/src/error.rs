@@ -100,8 +100,8 @@ impl Error {
             | Error::JobFile { .. }
             | Error::Job { .. }
             | Error::Refused { .. } => ErrorKind::Usage,
-            // A depth that the controller's queue does not have.
-            Error::Nvme(initiator::Error::Load(_)) => ErrorKind::Usage,
+            // No namespace is named.
+            Error::Nvme(initiator::Error::WhichNamespace { .. }) => ErrorKind::Usage,
             Error::Io { .. } | Error::Ring { .. } | Error::Command { .. } | Error::Nvme(_) => {
                 ErrorKind::System
             }

@@ -12,7 +12,9 @@ pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
 pub const BUFFER_BYTES_MAX: u64 = 4 << 30;
 /// Bytes of a job file.
 pub const JOB_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Blocks that a verified write can remember (four bytes each), or a random map with several block sizes (one bit each).
+/// Blocks that a verified write can remember (four bytes each).
 pub const TRACKED_BLOCKS_MAX: u64 = 1 << 28;
+/// Blocks of a random map with several block sizes (one bit each: 512 MiB).
+pub const MAPPED_BLOCKS_MAX: u64 = 1 << 32;
 /// Bytes at the start of a target that are looked at before it is written.
 pub const LOOKED_AT_BYTES: usize = 1 << 20;

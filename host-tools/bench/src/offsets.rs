@@ -1,7 +1,8 @@
 //! Where the next block is, and how large: sequential, at random, or at random with each place once.
 
+use crate::limits;
 use crate::random::{Permutation, Random, mix};
-use crate::spec::{BlockSizes, Direction, JobSpec};
+use crate::spec::{BlockSizes, Direction, JobSpec, Mix};
 
 /// The part of a target that a job works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +22,19 @@ pub struct Block {
     pub len: u32,
     /// The pass over the region that it belongs to, from 1: with a map or in sequence, no two blocks of a pass overlap.
     pub pass: u32,
+    /// Whether a further pass begins with it; in sequence, one of its direction.
+    pub starts_over: bool,
 }
 
 /// The blocks of one job, without end: pass after pass. Decided by region, sizes and seed alone.
 #[derive(Clone, Debug)]
 pub struct Offsets {
     region: Region,
-    sizes: BlockSizes,
-    weight_sum: u64,
+    /// By direction.
+    sizes: [BlockSizes; 3],
+    bytes_max: u32,
+    /// One that the job goes.
+    direction: Direction,
     /// Sizes and places are multiples of it.
     unit: u64,
     units: u64,
@@ -42,10 +48,12 @@ pub struct Offsets {
 enum Order {
     /// The next unit; each direction goes its own way.
     Sequential([Cursor; 3]),
-    Uniform,
+    /// Anywhere; so many units are left of a pass, which ends when as much was drawn as the region has.
+    Uniform(u64),
     Once(Permutation),
-    /// With several sizes: starts come in the permutation's order, and the map shows what an earlier block covers.
-    Covered(Permutation, Vec<u64>),
+    /// With several sizes the whole pass is cut into blocks before it begins, so that the sizes come in their shares: blocks that looked for room
+    /// between those of the same pass would end in fragments. The map has a bit for each unit that a block begins with.
+    Cut(Permutation, Vec<u64>),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -55,39 +63,45 @@ struct Cursor {
 }
 
 impl Offsets {
-    /// For a job of `spec` on `region`; `seed` is the job's own. `None` where the region holds no block.
-    pub fn new(spec: &JobSpec, region: Region, seed: u64) -> Option<Offsets> {
-        let unit = u64::from(spec.bs.unit());
-        let units = region.bytes.checked_div(unit)?;
-        let fits = region.bytes >= u64::from(spec.bs.max());
-        if units == 0 || !fits {
-            return None;
+    /// For a job of `spec` on `region`; `seed` is the job's own.
+    ///
+    /// # Errors
+    /// The region holds no block, or more than can be kept track of.
+    pub fn new(spec: &JobSpec, region: Region, seed: u64) -> Result<Offsets, String> {
+        let unit = u64::from(spec.bs_unit());
+        let units = region.bytes.checked_div(unit).unwrap_or(0);
+        if units == 0 || region.bytes < u64::from(spec.bs_max()) {
+            return Err(format!(
+                "a region of {} bytes does not hold a block of {}",
+                region.bytes,
+                spec.bs_max()
+            ));
         }
-        let order = match (spec.rw.random, spec.norandommap, spec.bs.is_single()) {
+        let order = match (spec.rw.random, spec.norandommap, spec.bs_is_single()) {
             (false, _, _) => Order::Sequential([Cursor { unit: 0, pass: 1 }; 3]),
-            (true, true, _) => Order::Uniform,
+            // As fio has it: where only time ends the job, there are no passes.
+            (true, true, _) if spec.time_based => Order::Uniform(u64::MAX),
+            (true, true, _) => Order::Uniform(units),
             (true, false, true) => Order::Once(Permutation::new(units, mix(seed))),
-            (true, false, false) => Order::Covered(
-                Permutation::new(units, mix(seed)),
-                vec![0; usize::try_from(units.div_ceil(64)).ok()?],
-            ),
+            (true, false, false) => Order::Cut(Permutation::new(units, mix(seed)), map(units)?),
         };
-        Some(Offsets {
+        let mut offsets = Offsets {
             region,
-            weight_sum: spec
-                .bs
-                .choices
-                .iter()
-                .map(|(_, weight)| u64::from(*weight))
-                .sum(),
+            bytes_max: spec.bs_max(),
             sizes: spec.bs.clone(),
+            direction: match spec.rw.mix {
+                Mix::Only(direction) => direction,
+                Mix::ReadWrite => Direction::Read,
+            },
             unit,
             units,
             random: Random::new(seed),
             seed,
             pass: 1,
             order,
-        })
+        };
+        offsets.cut();
+        Ok(offsets)
     }
 
     /// Units of the smallest block size in the region.
@@ -97,76 +111,85 @@ impl Offsets {
 
     /// The next block.
     pub fn next(&mut self, direction: Direction) -> Block {
-        let wanted = self.size_units();
-        let (unit, len, pass) = match &mut self.order {
-            Order::Sequential(cursors) => {
-                let [read, write, trim] = cursors;
-                let cursor = match direction {
-                    Direction::Read => read,
-                    Direction::Write => write,
-                    Direction::Trim => trim,
-                };
-                if cursor.unit >= self.units {
-                    cursor.unit = 0;
-                    cursor.pass += 1;
-                }
-                let len = wanted.min(self.units - cursor.unit);
-                let unit = cursor.unit;
-                cursor.unit += len;
-                (unit, len, cursor.pass)
+        let before = self.pass;
+        let (unit, len, pass, starts_over) = match &self.order {
+            Order::Sequential(_) => self.next_in_sequence(direction),
+            Order::Uniform(_) => {
+                let (unit, len) = self.next_anywhere(direction);
+                (unit, len, self.pass, self.pass > before)
             }
-            Order::Uniform => {
-                let unit = self.random.below(self.units - wanted + 1);
-                (unit, wanted, self.pass)
-            }
-            Order::Once(_) | Order::Covered(..) => {
-                let (unit, len) = self.uncovered(wanted);
-                (unit, len, self.pass)
+            Order::Once(_) | Order::Cut(..) => {
+                let (unit, len) = self.next_of_pass();
+                (unit, len, self.pass, self.pass > before)
             }
         };
         Block {
             offset: self.region.offset + unit * self.unit,
-            len: u32::try_from(len * self.unit).unwrap_or(self.sizes.max()),
+            len: u32::try_from(len * self.unit).unwrap_or(self.bytes_max),
             pass,
+            starts_over,
         }
     }
 
-    fn size_units(&mut self) -> u64 {
-        let mut bytes = self.sizes.unit();
-        if !self.sizes.is_single() {
-            let mut left = self.random.below(self.weight_sum);
-            for (size, weight) in &self.sizes.choices {
-                bytes = *size;
-                match left.checked_sub(u64::from(*weight)) {
-                    Some(rest) => left = rest,
-                    None => break,
-                }
+    fn next_in_sequence(&mut self, direction: Direction) -> (u64, u64, u32, bool) {
+        let wanted = self.size_units(direction);
+        let Order::Sequential(cursors) = &mut self.order else {
+            return (0, wanted, self.pass, false);
+        };
+        let [read, write, trim] = cursors;
+        let cursor = match direction {
+            Direction::Read => read,
+            Direction::Write => write,
+            Direction::Trim => trim,
+        };
+        let starts_over = cursor.unit >= self.units;
+        if starts_over {
+            cursor.unit = 0;
+            cursor.pass += 1;
+        }
+        let len = wanted.min(self.units - cursor.unit);
+        let unit = cursor.unit;
+        cursor.unit += len;
+        (unit, len, cursor.pass, starts_over)
+    }
+
+    /// As in fio, at a multiple of the direction's smallest block.
+    fn next_anywhere(&mut self, direction: Direction) -> (u64, u64) {
+        let len = self.size_units(direction);
+        let step = u64::from(direction.of(&self.sizes).unit()) / self.unit;
+        let unit = self.random.below((self.units - len) / step + 1) * step;
+        if let Order::Uniform(left) = &mut self.order {
+            if *left == 0 {
+                *left = self.units;
+                self.pass += 1;
             }
+            *left = left.saturating_sub(len);
         }
-        u64::from(bytes) / self.unit
+        (unit, len)
     }
 
-    /// The next start that no block of this pass covers, and how much from there on is free too.
-    fn uncovered(&mut self, wanted: u64) -> (u64, u64) {
+    fn size_units(&mut self, direction: Direction) -> u64 {
+        u64::from(direction.of(&self.sizes).draw(&mut self.random)) / self.unit
+    }
+
+    /// Of a random pass: the next block's first unit, and its length.
+    fn next_of_pass(&mut self) -> (u64, u64) {
         loop {
             match &mut self.order {
                 Order::Once(places) => {
                     if let Some(unit) = places.next() {
-                        return (unit, wanted);
+                        return (unit, 1);
                     }
                 }
-                Order::Covered(places, map) => {
-                    for unit in places.by_ref() {
-                        let free = (unit..self.units.min(unit + wanted))
-                            .take_while(|unit| !is_set(map, *unit))
-                            .count() as u64;
-                        if free > 0 {
-                            (unit..unit + free).for_each(|unit| set(map, unit));
-                            return (unit, free);
-                        }
+                Order::Cut(places, starts) => {
+                    if let Some(unit) = places.find(|unit| is_set(starts, *unit)) {
+                        let inside = (unit + 1..self.units)
+                            .take_while(|unit| !is_set(starts, *unit))
+                            .count();
+                        return (unit, 1 + inside as u64);
                     }
                 }
-                Order::Sequential(_) | Order::Uniform => return (0, wanted),
+                Order::Sequential(_) | Order::Uniform(_) => return (0, 1),
             }
             self.next_pass();
         }
@@ -175,16 +198,41 @@ impl Offsets {
     fn next_pass(&mut self) {
         self.pass += 1;
         let seed = mix(self.seed).wrapping_add(u64::from(self.pass));
-        let fresh = Permutation::new(self.units, seed);
-        match &mut self.order {
-            Order::Once(places) => *places = fresh,
-            Order::Covered(places, map) => {
-                *places = fresh;
-                map.fill(0);
-            }
-            Order::Sequential(_) | Order::Uniform => {}
+        if let Order::Once(places) | Order::Cut(places, _) = &mut self.order {
+            *places = Permutation::new(self.units, seed);
+        }
+        self.cut();
+    }
+
+    /// Cuts a pass into blocks of sizes as they are drawn; the last one has what is left. Each direction of the job has the same sizes here.
+    fn cut(&mut self) {
+        let Order::Cut(_, starts) = &mut self.order else {
+            return;
+        };
+        let mut starts = std::mem::take(starts);
+        starts.fill(0);
+        let mut at = 0;
+        while at < self.units {
+            set(&mut starts, at);
+            at += self.size_units(self.direction).max(1);
+        }
+        if let Order::Cut(_, place) = &mut self.order {
+            *place = starts;
         }
     }
+}
+
+fn map(units: u64) -> Result<Vec<u64>, String> {
+    let words = usize::try_from(units.div_ceil(64)).ok();
+    words
+        .filter(|_| units <= limits::MAPPED_BLOCKS_MAX)
+        .map(|words| vec![0; words])
+        .ok_or_else(|| {
+            format!(
+                "{units} blocks of the smallest size are too many for a random map of several sizes, {} is the limit; give a smaller size, or norandommap",
+                limits::MAPPED_BLOCKS_MAX
+            )
+        })
 }
 
 fn place(unit: u64) -> (usize, u64) {
@@ -239,7 +287,7 @@ mod tests {
             let spec = spec(if random { "randread" } else { "read" }, sizes, false);
             let region = Region { offset, bytes };
             let mut offsets = Offsets::new(&spec, region, seed).unwrap();
-            let unit = u64::from(spec.bs.unit());
+            let unit = u64::from(spec.bs_unit());
             let whole = bytes / unit * unit;
             let mut again = offsets.clone();
             for pass in 1..=3 {
@@ -249,7 +297,8 @@ mod tests {
                     let block = offsets.next(Direction::Read);
                     prop_assert_eq!(block, again.next(Direction::Read));
                     prop_assert_eq!(block.pass, pass);
-                    prop_assert!(u64::from(block.len).is_multiple_of(unit) && block.len <= spec.bs.max());
+                    prop_assert_eq!(block.starts_over, pass > 1 && covered == 0);
+                    prop_assert!(u64::from(block.len).is_multiple_of(unit) && block.len <= spec.bs_max());
                     covered += u64::from(block.len);
                     blocks.push(block);
                 }
@@ -271,7 +320,7 @@ mod tests {
             for _ in 0..200 {
                 let block = offsets.next(Direction::Write);
                 prop_assert!(block.offset >= 8192 && block.offset + u64::from(block.len) <= 8192 + bytes);
-                prop_assert!((block.offset - 8192).is_multiple_of(u64::from(spec.bs.unit())));
+                prop_assert!((block.offset - 8192).is_multiple_of(u64::from(spec.bs_unit())));
             }
         }
     }
@@ -288,6 +337,87 @@ mod tests {
             .filter(|_| offsets.next(Direction::Read).len == 4096)
             .count();
         assert!((2300..2700).contains(&small), "{small}");
+    }
+
+    /// Each size in its share of the blocks of a whole pass, and no other size but what the region's end leaves.
+    #[test]
+    fn a_pass_of_several_sizes_has_them_in_their_shares() {
+        for (split, large_percent) in [("4k/10:64k/90", 90), ("4k/60:64k/40", 40)] {
+            let spec = spec("randread", ("bssplit", split), false);
+            let region = Region {
+                offset: 0,
+                bytes: 512 << 20,
+            };
+            let mut offsets = Offsets::new(&spec, region, 7).unwrap();
+            let pass: Vec<Block> = std::iter::repeat_with(|| offsets.next(Direction::Read))
+                .take_while(|block| block.pass == 1)
+                .collect();
+            let of = |len| pass.iter().filter(|block| block.len == len).count();
+            let (small, large) = (of(4096), of(65536));
+            assert!(small + large + 1 >= pass.len(), "{split}");
+            let share = large as f64 * 100.0 / pass.len() as f64;
+            assert!(
+                (share - f64::from(large_percent)).abs() < 1.5,
+                "{split}: {share} %"
+            );
+        }
+    }
+
+    #[test]
+    fn each_direction_has_its_own_sizes() {
+        let region = Region {
+            offset: 4096,
+            bytes: 68 << 10,
+        };
+        let spec_of = |rw| spec(rw, ("bs", "4k,16k"), true);
+        let mut offsets = Offsets::new(&spec_of("rw"), region, 1).unwrap();
+        let mut next = |direction| {
+            let block = offsets.next(direction);
+            (block.offset - 4096, block.len)
+        };
+        assert_eq!(next(Direction::Read), (0, 4096));
+        assert_eq!(next(Direction::Write), (0, 16384));
+        assert_eq!(next(Direction::Read), (4096, 4096));
+        assert_eq!(next(Direction::Write), (16384, 16384));
+        let mut offsets = Offsets::new(&spec_of("randrw"), region, 1).unwrap();
+        let mut written = [false; 4];
+        for _ in 0..100 {
+            assert_eq!(offsets.next(Direction::Read).len, 4096);
+            let block = offsets.next(Direction::Write);
+            let at = block.offset - 4096;
+            assert!(block.len == 16384 && at.is_multiple_of(16384), "{block:?}");
+            written[usize::try_from(at / 16384).unwrap()] = true;
+        }
+        assert_eq!(written, [true; 4]);
+    }
+
+    /// Without a map a pass ends with its bytes, and with time alone as its end there is none.
+    #[test]
+    fn a_pass_without_a_map_is_as_long_as_the_region() {
+        let region = Region {
+            offset: 0,
+            bytes: 1 << 20,
+        };
+        for (time_based, expected) in [(false, vec![256, 512]), (true, vec![])] {
+            let mut spec = spec("randread", SIZES[0], true);
+            spec.time_based = time_based;
+            let mut offsets = Offsets::new(&spec, region, 7).unwrap();
+            let starts: Vec<usize> = (0..768)
+                .filter(|_| offsets.next(Direction::Read).starts_over)
+                .collect();
+            assert_eq!(starts, expected);
+        }
+    }
+
+    #[test]
+    fn a_random_map_of_several_sizes_has_a_limit() {
+        let spec = spec("randread", SIZES[1], false);
+        let region = Region {
+            offset: 0,
+            bytes: (limits::MAPPED_BLOCKS_MAX + 1) * 4096,
+        };
+        let error = Offsets::new(&spec, region, 1).unwrap_err();
+        assert!(error.contains("norandommap"), "{error}");
     }
 
     #[test]
@@ -313,7 +443,7 @@ mod tests {
                 },
                 1
             )
-            .is_none()
+            .is_err()
         );
     }
 }

@@ -13,7 +13,7 @@ use crate::offsets::Region;
 use crate::progress::Progress;
 use crate::spec::{JobSpec, Verify};
 use crate::stats::{Live, Stats};
-use crate::target::{self, Place};
+use crate::target::{Found, Place};
 use crate::worker::{self, Task};
 
 /// How often the progress is shown, and the user's wish to end is looked at.
@@ -149,31 +149,33 @@ fn groups(specs: &[JobSpec]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Looks at each place once, and cuts the jobs' parts.
+/// Looks at each place once, cuts the jobs' parts, and only where nothing is to be refused makes what is missing.
 fn prepare(jobs: &mut [Job<'_>], stop: &AtomicBool) -> Result<(), Error> {
-    let mut known: Vec<(Place, u64)> = Vec::new();
+    let mut known: Vec<(Place, Found)> = Vec::new();
     for at in 0..jobs.len() {
         let Some(place) = jobs.get(at).map(|job| job.place.clone()) else {
             continue;
         };
-        let bytes = match known.iter().find(|(known, _)| *known == place) {
-            Some((_, bytes)) => *bytes,
+        let found = match known.iter().find(|(known, _)| *known == place) {
+            Some((_, found)) => found.clone(),
             None => {
                 let users: Vec<_> = jobs
                     .iter()
                     .filter(|job| job.place == place)
                     .map(|job| (job.spec, job.number))
                     .collect();
-                let bytes = place.prepare(&users, stop)?;
-                known.push((place, bytes));
-                bytes
+                let found = place.look(&users)?;
+                known.push((place, found.clone()));
+                found
             }
         };
         if let Some(job) = jobs.get_mut(at) {
-            job.region = target::region(job.spec, job.number, bytes)?;
+            job.region = found.region(job.spec, job.number)?;
+            job.place = found.place;
         }
     }
-    check_apart(jobs)
+    check_apart(jobs)?;
+    known.iter().try_for_each(|(_, found)| found.complete(stop))
 }
 
 /// A job whose writes are verified shares no byte with another one that writes.

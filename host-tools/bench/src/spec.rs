@@ -1,8 +1,12 @@
 //! One job: every option, what it is when nobody says, and how its text is read. Command line and job files come through here.
 
 mod block_sizes;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
+
+use initiator::Nqn;
 
 use crate::limits;
 use crate::number::{self, Amount};
@@ -20,6 +24,16 @@ pub enum Direction {
 }
 
 impl Direction {
+    /// Of what there is one for each direction, this one's.
+    pub fn of<T>(self, all: &[T; 3]) -> &T {
+        let [read, write, trim] = all;
+        match self {
+            Direction::Read => read,
+            Direction::Write => write,
+            Direction::Trim => trim,
+        }
+    }
+
     /// In the order of fio's figures.
     pub const ALL: [Direction; 3] = [Direction::Read, Direction::Write, Direction::Trim];
 
@@ -130,7 +144,8 @@ pub struct JobSpec {
     pub filename: Option<String>,
     pub directory: Option<String>,
     pub rw: Workload,
-    pub bs: BlockSizes,
+    /// By direction.
+    pub bs: [BlockSizes; 3],
     pub iodepth: u32,
     pub iodepth_batch: u32,
     pub iodepth_batch_complete_min: u32,
@@ -163,6 +178,10 @@ pub struct JobSpec {
     pub stonewall: bool,
     pub allow_overwrite: bool,
     pub allow_mounted_write: bool,
+    /// `--readonly` is given: nothing is written, made or made longer.
+    pub readonly: bool,
+    /// `--hostnqn`: the host that connects.
+    pub hostnqn: Option<Nqn>,
     /// As they were given, for the report.
     pub given: Vec<Given>,
 }
@@ -186,9 +205,7 @@ impl JobSpec {
             filename: None,
             directory: None,
             rw: WORKLOADS[0].1,
-            bs: BlockSizes {
-                choices: vec![(4096, 1)],
-            },
+            bs: Default::default(),
             iodepth: 1,
             iodepth_batch: 1,
             iodepth_batch_complete_min: 1,
@@ -221,6 +238,8 @@ impl JobSpec {
             stonewall: false,
             allow_overwrite: false,
             allow_mounted_write: false,
+            readonly: false,
+            hostnqn: None,
             given: Vec::new(),
         }
     }
@@ -237,9 +256,9 @@ impl JobSpec {
             "filename" => self.filename = Some(text(value)?.to_owned()),
             "directory" => self.directory = Some(text(value)?.to_owned()),
             "rw" => self.rw = Workload::parse(text(value)?)?,
-            "bs" => self.bs = BlockSizes::one(text(value)?)?,
-            "bsrange" => self.bs = BlockSizes::range(text(value)?)?,
-            "bssplit" => self.bs = BlockSizes::split(text(value)?)?,
+            "bs" => self.bs = by_direction(text(value)?, BlockSizes::one)?,
+            "bsrange" => self.bs = by_direction(text(value)?, BlockSizes::range)?,
+            "bssplit" => self.bs = by_direction(text(value)?, BlockSizes::split)?,
             "iodepth" => self.iodepth = depth()?,
             "iodepth_batch" => self.iodepth_batch = depth()?,
             "iodepth_batch_complete_min" => self.iodepth_batch_complete_min = depth()?,
@@ -247,10 +266,12 @@ impl JobSpec {
             "numjobs" => {
                 self.numjobs = narrow(number::count(text(value)?, 1, limits::JOBS_MAX as u64)?);
             }
-            "rate" => self.rate = rates(text(value)?, number::bytes)?,
+            "rate" => {
+                self.rate = by_direction(text(value)?, |text| limit(number::bytes(text)))?;
+            }
             "rate_iops" => {
-                self.rate_iops =
-                    rates(text(value)?, |text| number::count(text, 0, u64::MAX >> 32))?;
+                let parse = |text: &str| limit(number::count(text, 0, u64::MAX >> 32));
+                self.rate_iops = by_direction(text(value)?, parse)?;
             }
             "runtime" => {
                 self.runtime = Some(number::duration(text(value)?)?).filter(|time| !time.is_zero());
@@ -327,6 +348,44 @@ impl JobSpec {
         .max(self.iodepth_batch_complete_min)
     }
 
+    /// The block sizes of the directions that the job goes.
+    pub fn sizes_used(&self) -> impl Iterator<Item = &BlockSizes> {
+        let used = Direction::ALL.into_iter().filter(|way| self.rw.does(*way));
+        used.map(|way| way.of(&self.bs))
+    }
+
+    /// The smallest of them; places and sizes are multiples of it.
+    pub fn bs_unit(&self) -> u32 {
+        self.sizes_used().map(BlockSizes::unit).min().unwrap_or(0)
+    }
+
+    /// The largest of them.
+    pub fn bs_max(&self) -> u32 {
+        self.sizes_used().map(BlockSizes::max).max().unwrap_or(0)
+    }
+
+    /// Whether there is one size only.
+    pub fn bs_is_single(&self) -> bool {
+        self.bs_unit() == self.bs_max()
+    }
+
+    /// Sizes of several directions have to fit each other.
+    fn check_sizes(&self) -> Result<(), String> {
+        let unit = self.bs_unit();
+        let mut all = self.sizes_used().flat_map(|sizes| &sizes.choices);
+        if let Some((bytes, _)) = all.find(|(bytes, _)| !bytes.is_multiple_of(unit.max(1))) {
+            return Err(format!(
+                "blocks of {bytes} bytes are no multiple of the smallest, {unit} bytes"
+            ));
+        }
+        let first = self.sizes_used().next();
+        let differ = self.sizes_used().any(|sizes| Some(sizes) != first);
+        if differ && self.rw.random && !self.norandommap {
+            return Err("a random map has the same sizes for reads and for writes; give norandommap, or the same sizes".to_owned());
+        }
+        Ok(())
+    }
+
     /// Checks what single options cannot know.
     ///
     /// # Errors
@@ -341,7 +400,8 @@ impl JobSpec {
                 self.iodepth
             ));
         }
-        let buffers = u64::from(self.iodepth) * u64::from(self.bs.max());
+        self.check_sizes()?;
+        let buffers = u64::from(self.iodepth) * u64::from(self.bs_max());
         if buffers > limits::BUFFER_BYTES_MAX {
             return Err(format!(
                 "iodepth times block size is {buffers} bytes of buffers; {} is the limit",
@@ -358,7 +418,7 @@ impl JobSpec {
         if self.norandommap && self.rw.random && !read_only {
             return Err("verified writes need the random map, so that no block is written twice at once; leave norandommap".to_owned());
         }
-        if read_only && !self.bs.is_single() {
+        if read_only && !self.bs_is_single() {
             return Err(
                 "verified reads need the one block size that was written; give bs".to_owned(),
             );
@@ -388,30 +448,33 @@ fn always(value: Option<&str>, only: &str, why: &str) -> Result<(), String> {
     }
 }
 
-/// fio's `rate=R` or `rate=R,W` or `rate=R,W,T`; one value is for every direction, an empty one and 0 are no limit.
-fn rates(
+/// fio's `rate=R` or `rate=R,W` or `rate=R,W,T`: the last value is for the directions that have none, an empty one is the default.
+fn by_direction<T: Clone + Default>(
     text: &str,
-    parse: impl Fn(&str) -> Result<u64, String>,
-) -> Result<[Option<u64>; 3], String> {
+    parse: impl Fn(&str) -> Result<T, String>,
+) -> Result<[T; 3], String> {
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
         return Err(format!(
-            "'{text}' has more than a rate for reads, writes and trims"
+            "'{text}' has more than a value for reads, writes and trims each"
         ));
     }
-    let mut rates = [None; 3];
-    let mut last = None;
-    for (at, rate) in rates.iter_mut().enumerate() {
-        if let Some(part) = parts.get(at) {
-            last = if part.is_empty() {
-                None
-            } else {
-                Some(parse(part)?).filter(|rate| *rate > 0)
-            };
+    let mut all: [T; 3] = Default::default();
+    let mut last = T::default();
+    for (at, one) in all.iter_mut().enumerate() {
+        match parts.get(at) {
+            Some(&"") if parts.len() > 1 => last = T::default(),
+            Some(part) => last = parse(part)?,
+            None => {}
         }
-        *rate = last;
+        *one = last.clone();
     }
-    Ok(rates)
+    Ok(all)
+}
+
+/// A rate of 0 is no limit.
+fn limit(rate: Result<u64, String>) -> Result<Option<u64>, String> {
+    rate.map(|rate| Some(rate).filter(|rate| *rate > 0))
 }
 
 /// The options by their names in job files, for the hint at an unknown one.
@@ -482,99 +545,5 @@ impl JobSpec {
             spec.set(name, Some(value)).unwrap();
         }
         spec
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn with(settings: &[(&str, &str)]) -> Result<JobSpec, String> {
-        let mut spec = JobSpec::new("job");
-        for (name, value) in settings {
-            spec.set(name, Some(value))?;
-        }
-        spec.check()?;
-        Ok(spec)
-    }
-
-    #[test]
-    fn rates_are_for_each_direction() {
-        let rate = |text| with(&[("rate", text)]).map(|spec| spec.rate);
-        assert_eq!(rate("1m"), Ok([Some(1 << 20); 3]));
-        assert_eq!(rate("1m,2k"), Ok([Some(1 << 20), Some(2048), Some(2048)]));
-        assert_eq!(rate(",2k,1k"), Ok([None, Some(2048), Some(1024)]));
-        assert!(rate("1,2,3,4").is_err());
-    }
-
-    #[test]
-    fn what_does_not_go_together_is_refused() {
-        for settings in [
-            &[("time_based", "1")][..],
-            &[("iodepth", "4"), ("iodepth_batch", "8")],
-            &[("iodepth", "4096"), ("bs", "64m")],
-            &[("rw", "trim"), ("verify", "crc32c")],
-            &[
-                ("rw", "randwrite"),
-                ("verify", "crc32c"),
-                ("norandommap", "1"),
-            ],
-            &[("rw", "read"), ("verify", "crc32c"), ("bsrange", "4k-8k")],
-            &[("ioengine", "libaio")],
-        ] {
-            assert!(with(settings).is_err(), "{settings:?}");
-        }
-        assert!(
-            with(&[
-                ("rw", "randwrite"),
-                ("verify", "crc32c"),
-                ("bsrange", "4k-8k")
-            ])
-            .is_ok()
-        );
-    }
-
-    #[test]
-    fn an_unknown_option_is_named_with_the_one_that_was_meant() {
-        let error = with(&[("iodeph", "4")]).unwrap_err();
-        assert!(error.contains("is iodepth meant?"), "{error}");
-        let error = with(&[("cgroup_nodelete", "1")]).unwrap_err();
-        assert!(error.contains("--help"), "{error}");
-        assert_eq!(distance("kitten", "sitting"), 3);
-    }
-
-    #[test]
-    fn each_name_is_taken_and_the_last_value_wins() {
-        for name in NAMES {
-            let mut spec = JobSpec::new("job");
-            let error = spec.set(name, Some("\u{1}"));
-            assert!(
-                !matches!(&error, Err(why) if why.contains("not known")),
-                "{name}: {error:?}"
-            );
-        }
-        let spec = with(&[("bs", "4k"), ("blocksize", "8k"), ("end-fsync", "1")]).unwrap();
-        assert_eq!(spec.bs.unit(), 8192);
-        let given: Vec<_> = spec
-            .given
-            .iter()
-            .map(|given| (given.name.as_str(), given.value.as_str()))
-            .collect();
-        assert_eq!(given, [("bs", "8k"), ("end_fsync", "1")]);
-    }
-
-    #[test]
-    fn a_limit_of_0_is_none_as_in_fio() {
-        let zeros = ["runtime", "size", "io_size", "rate", "rate_iops"];
-        let zeros = zeros.map(|name| (name, "0"));
-        let mut spec = with(&zeros).unwrap();
-        spec.given.clear();
-        assert_eq!(spec, JobSpec::new("job"));
-        assert_eq!(
-            with(&[("rate", "0,4k,0")]).unwrap().rate,
-            [None, Some(4096), None]
-        );
-        // Time without an end is no end.
-        assert!(with(&[("time_based", "1"), ("runtime", "0")]).is_err());
     }
 }

@@ -12,6 +12,8 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::stat::{major, minor};
 use nix::sys::statvfs::fstatvfs;
 
+use crate::offsets::Region;
+
 mod request {
     // BLKDISCARD = _IO(0x12, 119) of linux/fs.h: two 64-bit words, offset and length.
     nix::ioctl_write_ptr_bad!(
@@ -55,27 +57,26 @@ pub fn room(file: &File) -> io::Result<Option<u64>> {
     }))
 }
 
-/// Drops a range from the page cache, and says in which order it will be used.
-pub fn advise(file: &File, offset: u64, len: u64, drop_cache: bool, random: bool) {
-    let range = (
-        i64::try_from(offset).unwrap_or(0),
-        i64::try_from(len).unwrap_or(0),
-    );
+/// Drops the page cache's copies of a part, but for what is still to be written.
+pub fn drop_copies(file: &File, part: Region) {
+    advise(file, part, PosixFadviseAdvice::POSIX_FADV_DONTNEED);
+}
+
+/// Says in which order a part will be used.
+pub fn announce(file: &File, part: Region, random: bool) {
     let order = if random {
         PosixFadviseAdvice::POSIX_FADV_RANDOM
     } else {
         PosixFadviseAdvice::POSIX_FADV_SEQUENTIAL
     };
+    advise(file, part, order);
+}
+
+fn advise(file: &File, part: Region, advice: PosixFadviseAdvice) {
+    let offset = i64::try_from(part.offset).unwrap_or(0);
+    let len = i64::try_from(part.bytes).unwrap_or(0);
     // Only advice: where it is not taken, nothing is wrong.
-    if drop_cache {
-        let _ = posix_fadvise(
-            file.as_fd(),
-            range.0,
-            range.1,
-            PosixFadviseAdvice::POSIX_FADV_DONTNEED,
-        );
-    }
-    let _ = posix_fadvise(file.as_fd(), range.0, range.1, order);
+    let _ = posix_fadvise(file.as_fd(), offset, len, advice);
 }
 
 /// Makes what was written to a file or device durable, and drops the page cache's copy of it. A file system that lives in memory keeps it.

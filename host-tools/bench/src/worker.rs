@@ -75,7 +75,7 @@ impl<'a> Worker<'a> {
         let depth = spec.iodepth as usize;
         let mut written = None;
         if spec.verify != Verify::None && spec.rw.does(Direction::Write) {
-            let unit = spec.bs.unit();
+            let unit = spec.bs_unit();
             let units = task.region.bytes / u64::from(unit.max(1));
             written = Some(
                 Written::new(task.region.offset, unit, units).ok_or_else(|| {
@@ -222,6 +222,9 @@ impl<'a> Worker<'a> {
                 self.commit()?;
                 return Ok(step);
             };
+            if planned.drops_copies {
+                self.engine.drop_copies(self.task.region);
+            }
             self.start(planned, now_ns)?;
             if self.queued.len() >= batch {
                 self.commit()?;

@@ -1,30 +1,84 @@
 //! What each file is, and which belong together.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 
 use formats::{Contents, Description, Dtype, Format, FormatError, megatron};
 use transforms::ElementType;
 
 use crate::names::Names;
+use crate::paths::Paths;
 use crate::scan::{FileId, Scan};
 use crate::{DatasetError, Pattern};
 
 /// What the user says of files whose content does not say it.
 #[derive(Debug, Clone, Default)]
 pub struct Hints {
-    /// Files that are elements of a type without a header (`--as '*.bin=u16'`). The first that fits decides.
+    /// Files that are elements of a type without a header (`--as '*.bin=u16'`). The first that fits decides; a header that says the types, or the index of a
+    /// pair, is believed before it.
     pub types: Vec<(Pattern, ElementType)>,
     /// Files that are taken for bytes, whatever they look like (`--keep PATTERN`).
     pub keep: Vec<Pattern>,
 }
 
-/// What a file is, and with whom.
+/// What is said of a file.
+enum Said {
+    /// It is not looked into.
+    Keep,
+    /// Which of [`Hints::types`].
+    Type(usize),
+}
+
+impl Hints {
+    /// By the first of its names that something is said of.
+    fn said(&self, names: &Names<'_>, id: FileId) -> Option<Said> {
+        names.first_that(id, |path| {
+            if self.keep.iter().any(|pattern| pattern.fits(path)) {
+                return Some(Said::Keep);
+            }
+            let mut types = self.types.iter();
+            let hint = types.position(|(pattern, _)| pattern.fits(path));
+            hint.map(Said::Type)
+        })
+    }
+}
+
+/// Whether a file of this format has a header, or an index, that says what its elements are. An archive or a picture has none: what looks like one by its
+/// first bytes may be numbers all the same, when the user says so.
+fn says_its_types(format: Format) -> bool {
+    match format {
+        Format::Safetensors
+        | Format::SafetensorsIndex
+        | Format::Npy
+        | Format::MegatronIndex
+        | Format::MegatronBin
+        | Format::LlmC
+        | Format::MdsShard
+        | Format::MdsIndex
+        | Format::Gguf => true,
+        Format::Npz
+        | Format::Zip
+        | Format::Tar
+        | Format::Parquet
+        | Format::Jpeg
+        | Format::Raw
+        | Format::Unknown => false,
+    }
+}
+
+/// What a file is.
 #[derive(Debug)]
 pub struct Recognised {
     /// What it is.
     pub description: Description,
-    /// The index that described it: that of a Megatron pair.
-    pub index: Option<FileId>,
+}
+
+/// A Megatron index and the `.bin` beside it, by their places in [`Scan::entries`]: a `.bin` may have several names, with an index each.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) index: usize,
+    pub(crate) bin: usize,
+    /// What this index says that the ids are; `None` where it was not read, since one of the two is kept.
+    pub(crate) dtype: Option<Dtype>,
 }
 
 /// What each file is.
@@ -34,6 +88,10 @@ pub struct Catalogue {
     pub files: Vec<Recognised>,
     /// Files that begin like a format and break its rules; they are in `files` as unknown.
     pub malformed: Vec<(FileId, FormatError)>,
+    /// Files whose content says their types, and which of [`Hints::types`] says another one of them: it is not believed.
+    pub overruled: Vec<(FileId, usize)>,
+    /// In the order of the scan.
+    pub(crate) pairs: Vec<Pair>,
 }
 
 impl Catalogue {
@@ -45,21 +103,9 @@ impl Catalogue {
         let names = Names::new(scan);
         let mut catalogue = Catalogue::default();
         for (id, file) in scan.files() {
-            let open = file.open()?;
-            let said = names.first_that(id, |path| {
-                let keep = hints.keep.iter().any(|pattern| pattern.fits(path));
-                let typed = hints.types.iter().find(|(pattern, _)| pattern.fits(path));
-                if keep {
-                    return Some(None);
-                }
-                typed.map(|(_, element)| Some(*element))
-            });
-            let described = match said {
-                Some(None) => Ok(Description::unexamined(file.bytes, "--keep")),
-                Some(Some(element)) => formats::describe_as(&open, Dtype::from(element))
-                    .map_err(|error| DatasetError::format(&file.path, error))
-                    .map(Ok)?,
-                None => formats::describe(&open),
+            let described = match hints.said(&names, id) {
+                Some(Said::Keep) => Ok(Description::unexamined(file.bytes, "--keep")),
+                Some(Said::Type(_)) | None => formats::describe(&file.open()?),
             };
             let description = match described {
                 Ok(description) => description,
@@ -71,13 +117,43 @@ impl Catalogue {
                     Description::unexamined(file.bytes, "it is malformed")
                 }
             };
-            catalogue.files.push(Recognised {
-                description,
-                index: None,
-            });
+            catalogue.files.push(Recognised { description });
         }
-        catalogue.pair_up(scan, hints)?;
+        catalogue.pair_up(scan, hints, &names)?;
+        catalogue.take_types(scan, hints, &names)?;
         Ok(catalogue)
+    }
+
+    /// Believes what is said of files whose content does not say it.
+    fn take_types(
+        &mut self,
+        scan: &Scan,
+        hints: &Hints,
+        names: &Names<'_>,
+    ) -> Result<(), DatasetError> {
+        for (id, file) in scan.files() {
+            let Some(Said::Type(hint)) = hints.said(names, id) else {
+                continue;
+            };
+            let recognised = self.files.get_mut(id.0 as usize);
+            let (Some(recognised), Some((_, element))) = (recognised, hints.types.get(hint)) else {
+                continue;
+            };
+            let dtype = Dtype::from(*element);
+            let description = &mut recognised.description;
+            if says_its_types(description.format) {
+                let mut payloads = description.payloads.iter();
+                let is_same = payloads.all(|it| it.contents == Contents::Elements(dtype));
+                if !is_same || description.payloads.is_empty() {
+                    self.overruled.push((id, hint));
+                }
+                continue;
+            }
+            let described = formats::describe_as(&file.open()?, dtype);
+            *description = described.map_err(|error| DatasetError::format(&file.path, error))?;
+            self.malformed.retain(|(other, _)| *other != id);
+        }
+        Ok(())
     }
 
     /// What the file is.
@@ -106,47 +182,79 @@ impl Catalogue {
         ))
     }
 
-    /// The `.bin` beside each Megatron index is described by it.
-    fn pair_up(&mut self, scan: &Scan, hints: &Hints) -> Result<(), DatasetError> {
-        let by_path: HashMap<&[u8], FileId> = scan
-            .entries
-            .iter()
-            .filter_map(|entry| Some((entry.path.as_slice(), entry.file()?)))
-            .collect();
-        for entry in &scan.entries {
-            let Some(index) = entry.file() else { continue };
-            let is_index = self
-                .get(index)
-                .is_some_and(|it| it.description.format == Format::MegatronIndex);
-            let stem = entry.path.strip_suffix(b".idx");
-            let (true, Some(stem)) = (is_index, stem) else {
-                continue;
+    /// The `.bin` beside each Megatron index is described by it. A pair of which one is kept is kept, under all names.
+    fn pair_up(
+        &mut self,
+        scan: &Scan,
+        hints: &Hints,
+        names: &Names<'_>,
+    ) -> Result<(), DatasetError> {
+        let is_kept = |id| {
+            let fits = |path: &[u8]| hints.keep.iter().any(|pattern| pattern.fits(path));
+            names.of(id).iter().copied().any(fits)
+        };
+        let pairs = beside_each_other(scan);
+        let is_kept_pair = |it: &&Beside| is_kept(it.index.1) || is_kept(it.bin.1);
+        let kept = pairs.iter().filter(is_kept_pair).map(|it| it.bin.1);
+        let kept: HashSet<FileId> = kept.collect();
+        for Beside { index, bin } in pairs {
+            let pair = |dtype| Pair {
+                index: index.0,
+                bin: bin.0,
+                dtype,
             };
-            let bin_path = [stem, b".bin"].concat();
-            if hints.keep.iter().any(|pattern| pattern.fits(&bin_path)) {
+            if kept.contains(&bin.1) {
+                self.pairs.push(pair(None));
                 continue;
             }
-            let Some(bin) = by_path.get(bin_path.as_slice()).copied() else {
+            let recognised = self.get(index.1).map(|it| it.description.format);
+            if recognised != Some(Format::MegatronIndex) {
+                continue;
+            }
+            let (Some(index_file), Some(bin_file)) = (scan.file(index.1), scan.file(bin.1)) else {
                 continue;
             };
-            let (Some(index_file), Some(bin_file)) = (scan.file(index), scan.file(bin)) else {
-                continue;
-            };
-            match megatron::Index::read(&index_file.open()?, bin_file.bytes) {
-                Ok(read) => {
-                    if let Some(recognised) = self.files.get_mut(bin.0 as usize) {
-                        recognised.description = read.describe_bin();
-                        recognised.index = Some(index);
-                    }
-                }
+            let read = match megatron::Index::read(&index_file.open()?, bin_file.bytes) {
+                Ok(read) => read,
                 Err(FormatError::Read { error, .. }) => {
                     return Err(DatasetError::io("reading", &index_file.path, error));
                 }
-                Err(error) => self.malformed.push((index, error)),
+                Err(error) => {
+                    self.malformed.push((index.1, error));
+                    continue;
+                }
+            };
+            let Some(recognised) = self.files.get_mut(bin.1.0 as usize) else {
+                continue;
+            };
+            // Where two indexes of a file disagree, the first describes it; a view that changes it is refused.
+            if recognised.description.format != Format::MegatronBin {
+                recognised.description = read.describe_bin();
             }
+            self.pairs.push(pair(Some(read.dtype)));
         }
         Ok(())
     }
+}
+
+/// What may be a pair by its names: the place and the file of each.
+struct Beside {
+    index: (usize, FileId),
+    bin: (usize, FileId),
+}
+
+fn beside_each_other(scan: &Scan) -> Vec<Beside> {
+    let paths = Paths::new(scan);
+    let entries = scan.entries.iter().enumerate();
+    let pairs = entries.filter_map(|(place, entry)| {
+        let stem = entry.path.strip_suffix(b".idx")?;
+        let bin = paths.place(&[stem, b".bin"].concat())?;
+        Some(Beside {
+            index: (place, entry.file()?),
+            bin: (bin, scan.entries.get(bin)?.file()?),
+        })
+    });
+    pairs.collect()
 }
 
 /// The element type that a payload's bytes are stored in.

@@ -1,18 +1,17 @@
 //! One disk over what several volumes present: their files side by side, and no byte of them copied.
 
 mod manifest;
+mod on_disk;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use erofs::limits::BLOCK_BYTES as EROFS_BLOCK_BYTES;
-use erofs::{Attributes, Image, Label, ReadBlocks, Walk};
+use erofs::Label;
 use transforms::ViewChain;
 use volume::blocking::{self, Files, Reader};
-use volume::format::{ChainUse, Extent, Mapping};
+use volume::format::{ChainUse, Extent, Layout, Mapping};
 use volume::identity::Uuid;
 use volume::write::{
     ExtentSpec, FileOutput, Finished, Lender, Options, ViewSpec, WriteError, Writer, Written,
@@ -22,7 +21,7 @@ use volume::{SourceId, ViewIndex, Volume, VolumeError};
 use crate::disk::{Disk, Extents};
 use crate::identity::Identity;
 use crate::items::{Item, ItemKind};
-use crate::{BLOCK_BYTES, DatasetError, document, items, own};
+use crate::{DatasetError, document, items, own};
 use manifest::OfView;
 
 /// Memory for reading a volume's filesystem.
@@ -51,7 +50,7 @@ struct CollectedView {
     extents: Vec<Extent>,
     /// Where it stands on the disk: a file, or a directory that is its root.
     path: Vec<u8>,
-    is_filesystem: bool,
+    is_directory: bool,
     manifest: Option<OfView>,
 }
 
@@ -89,8 +88,8 @@ pub fn is_volume(path: &Path) -> bool {
 }
 
 impl Collection {
-    /// Reads what the volumes present. The files of a view that is a filesystem stand in a directory of the view's name, or in the root where there is no other
-    /// view; a view that is none is a file of that name.
+    /// Reads what the volumes present. The files of a view that is a filesystem, and the partitions of one that has a table, stand in a directory of the view's name,
+    /// or in the root where there is no other view; a view that is neither is a file of that name.
     ///
     /// # Errors
     /// Volumes that cannot be read or are damaged; two views of one name.
@@ -123,10 +122,17 @@ impl Collection {
                 );
                 return Err(DatasetError::refused(name, why));
             }
-            let items = collected.items(volume, view, &name, all.len() == 1)?;
-            collection.items.extend(items);
+            let top = match all.as_slice() {
+                [_] => &b""[..],
+                _ => name.as_bytes(),
+            };
+            let found = collected.items(volume, view, top)?;
+            collection.items.extend(found.items);
+            collection.notes.extend(found.note);
         }
         collection.make_room()?;
+        let notes = collection.volumes.iter().filter_map(Collected::unprotected);
+        collection.notes.extend(notes.collect::<Vec<_>>());
         Ok(collection)
     }
 
@@ -343,7 +349,7 @@ impl Collected {
             views.push(CollectedView {
                 extents: extents(&of_view, &store).map_err(failed)?,
                 path: of_view.name().as_bytes().to_vec(),
-                is_filesystem: false,
+                is_directory: false,
                 manifest: OfView::read(&of_view, &store).map_err(failed)?,
             });
         }
@@ -356,75 +362,25 @@ impl Collected {
         })
     }
 
-    /// What a view puts on the disk.
-    fn items(
-        &mut self,
-        volume: usize,
-        view: usize,
-        name: &str,
-        is_only: bool,
-    ) -> Result<Vec<Item<Bytes>>, DatasetError> {
-        let failed = |error| DatasetError::volume(&self.path, error);
-        let of_view = self.volume.with_view(view_index(view)).map_err(failed)?;
-        let bytes = of_view.presented_bytes();
-        let mut disk = Blocks {
-            reader: Reader::new(of_view, &self.store, CACHE_BYTES),
-            bytes,
-        };
-        let blocks = bytes / BLOCK_BYTES;
-        let image = Image::open(&mut disk, blocks);
-        let Ok(mut image) = image else {
-            let content = Bytes {
-                volume,
-                view,
-                start: 0,
-                bytes,
-            };
-            return Ok(vec![Item {
-                path: name.as_bytes().to_vec(),
-                attributes: Attributes::new(0o444),
-                kind: ItemKind::File { bytes, content },
-            }]);
-        };
-        let root = image.root()?;
-        let top = if is_only { &b""[..] } else { name.as_bytes() };
-        if let Some(collected) = self.views.get_mut(view) {
-            collected.is_filesystem = true;
-            collected.path = top.to_vec();
-        }
-        let mut items = vec![Item::directory(top, root.attributes)];
-        let mut walk = Walk::new();
-        while let Some(visit) = walk.next(&mut image)? {
-            let path = match top {
-                b"" => visit.path,
-                top => [top, b"/", &visit.path].concat(),
-            };
-            let inode = &visit.inode;
-            let kind = match inode.kind {
-                erofs::Kind::Directory => ItemKind::Directory,
-                erofs::Kind::Symlink => ItemKind::Symlink(image.target(inode)?),
-                erofs::Kind::File => {
-                    let foreign = || {
-                        let why = "holds a filesystem of another maker, with file bytes among its metadata";
-                        DatasetError::data(self.path.display(), why)
-                    };
-                    let content = Bytes {
-                        volume,
-                        view,
-                        start: plain_start(inode).ok_or_else(foreign)?,
-                        bytes: inode.bytes,
-                    };
-                    let bytes = content.bytes;
-                    ItemKind::File { bytes, content }
+    /// What nobody checks: streams that were packed without checksums have none on another disk either.
+    fn unprotected(&self) -> Option<String> {
+        let streams = self.volume.streams().iter().filter(|stream| {
+            let layout = &stream.layout;
+            matches!(
+                layout,
+                Layout::Unframed {
+                    checksums: None,
+                    ..
                 }
-            };
-            items.push(Item {
-                path,
-                attributes: inode.attributes,
-                kind,
-            });
-        }
-        Ok(items)
+            )
+        });
+        let bytes: u64 = streams.map(|stream| stream.stored_bytes).sum();
+        (bytes > 0).then(|| {
+            format!(
+                "{}: {bytes} bytes have no checksums (--integrity none): damage to them is presented by this disk too, and only xio verify tells; pack it again without that option",
+                self.path.display()
+            )
+        })
     }
 
     /// A part of an extent, `skip` presented bytes into it.
@@ -495,12 +451,6 @@ impl Collected {
     }
 }
 
-/// Where a file's bytes lie on its disk, if they lie in one piece.
-fn plain_start(inode: &erofs::Inode) -> Option<u64> {
-    let payload = &inode.payload;
-    (payload.bytes == inode.bytes).then(|| u64::from(payload.first_block) * BLOCK_BYTES)
-}
-
 fn extents(volume: &Volume, store: &Files) -> Result<Vec<Extent>, VolumeError> {
     let reader = Reader::new(volume.clone(), store, CACHE_BYTES);
     let count = volume.view().extents.entry_count();
@@ -509,23 +459,6 @@ fn extents(volume: &Volume, store: &Files) -> Result<Vec<Extent>, VolumeError> {
         extents.extend(reader.extents(extents.len() as u64, EXTENTS_AT_ONCE)?);
     }
     Ok(extents)
-}
-
-/// A view as a disk to read a filesystem's metadata from.
-struct Blocks<'a> {
-    reader: Reader<&'a Files>,
-    bytes: u64,
-}
-
-impl ReadBlocks for &mut Blocks<'_> {
-    fn read_block(&mut self, block: u32, into: &mut [u8; EROFS_BLOCK_BYTES]) -> io::Result<()> {
-        let at = u64::from(block) * BLOCK_BYTES;
-        if at + BLOCK_BYTES > self.bytes {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let read = self.reader.read(at, into);
-        read.map(|_| ()).map_err(io::Error::other)
-    }
 }
 
 fn view_index(index: usize) -> ViewIndex {

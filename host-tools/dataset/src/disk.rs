@@ -6,9 +6,10 @@ use erofs::{Label, Layout};
 use transforms::{Chain, ElementType, ViewChain};
 use volume::StreamIndex;
 use volume::identity::Uuid;
-use volume::write::{ExtentSpec, FileOutput, StreamSpec, Writer};
+use volume::write::{ExtentSpec, Output, StreamSpec, Writer};
 
 use crate::items::{Content, Item};
+use crate::names::listed;
 use crate::{DatasetError, identity, items};
 
 /// Bytes of a block of the filesystem.
@@ -109,17 +110,10 @@ impl<F> Disk<F> {
         pad: bool,
     ) -> Result<Disk<F>, DatasetError> {
         let lba = u64::from(lba_bytes);
+        check_sizes(&files, lba, pad)?;
         let mut partitions = Vec::with_capacity(files.len());
         for (file, number) in files.iter().zip(1..) {
             let bytes = file.bytes.next_multiple_of(lba);
-            if file.bytes == 0 || (bytes != file.bytes && !pad) {
-                let why = format!(
-                    "is {} bytes; a partition is a whole number of blocks of {lba}, and at least one: fill it up with --pad (an empty file cannot be)",
-                    file.bytes
-                );
-                let name = String::from_utf8_lossy(&file.name).into_owned();
-                return Err(DatasetError::refused(name, why));
-            }
             partitions.push(gpt::Partition {
                 name: &file.name,
                 uuid: identity::of_partition(uuid, number),
@@ -203,9 +197,9 @@ impl<F> Disk<F> {
     }
 
     /// Stores what no source has.
-    pub(crate) fn store_own(
+    pub(crate) fn store_own<O: Output>(
         &self,
-        writer: &mut Writer<FileOutput>,
+        writer: &mut Writer<O>,
     ) -> Result<Vec<StreamIndex>, DatasetError> {
         let stored = self.own.iter().map(|own| match own {
             Own::Filesystem(layout) => store(writer, &mut layout.metadata()),
@@ -238,9 +232,35 @@ impl<F> Disk<F> {
     }
 }
 
+/// Refuses files that no partition is, all at once.
+fn check_sizes<F>(files: &[PartitionFile<F>], lba: u64, pad: bool) -> Result<(), DatasetError> {
+    let refuse = |names: Vec<String>, rule: &str, what: [&str; 2], way_out: &str| {
+        let (count, what) = match names.len() {
+            0 => return Ok(()),
+            1 => ("1 file".to_owned(), what[0]),
+            count => (format!("{count} files"), what[1]),
+        };
+        let why = format!("{rule}, and {count} {what} ({}): {way_out}", listed(names));
+        Err(DatasetError::refused("a partition", why))
+    };
+    let empty = files.iter().filter(|file| file.bytes == 0);
+    let empty = empty.map(|file| erofs::shown(&file.name)).collect();
+    let rule = format!("has at least one block, of {lba} bytes");
+    let way_out = "leave empty files out (--exclude), or make a filesystem, without --gpt";
+    refuse(empty, &rule, ["is empty", "are empty"], way_out)?;
+    if pad {
+        return Ok(());
+    }
+    let odd = files.iter().filter(|file| !file.bytes.is_multiple_of(lba));
+    let odd = odd.map(|file| format!("{}: {} bytes", erofs::shown(&file.name), file.bytes));
+    let rule = format!("is a whole number of blocks of {lba} bytes");
+    let way_out = "--pad fills them up with zeros";
+    refuse(odd.collect(), &rule, ["is not", "are not"], way_out)
+}
+
 /// Stores bytes that no source has.
-pub(crate) fn store(
-    writer: &mut Writer<FileOutput>,
+pub(crate) fn store<O: Output>(
+    writer: &mut Writer<O>,
     input: &mut (dyn Read + Send),
 ) -> Result<StreamIndex, DatasetError> {
     let chain = Chain::parse(OWN_CHAIN, ElementType::U8)

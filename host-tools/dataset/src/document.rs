@@ -6,6 +6,8 @@ use transforms::{Chain, ElementType, Loss, Step, ValueRange};
 use volume::limits::BLOB_BYTES_MAX;
 use volume::write::Written;
 
+use crate::Origin;
+
 /// The version of a manifest.
 pub const VERSION: u32 = 1;
 
@@ -139,6 +141,8 @@ pub struct Source<'a> {
     pub format: &'a str,
     /// The streams that hold its bytes, ascending.
     pub streams: &'a [usize],
+    /// The input that it was decompressed from, where it is none itself.
+    pub unzipped_from: Option<&'a Origin>,
 }
 
 impl Source<'_> {
@@ -150,9 +154,18 @@ impl Source<'_> {
             "sha256": hex(self.sha256),
             "format": self.format,
             "streams": self.streams,
+            "unzipped_from": self.unzipped_from.map(unzipped_from),
         });
         named(members, "path", self.path)
     }
+}
+
+fn unzipped_from(origin: &Origin) -> Value {
+    let members = json!({
+        "bytes": origin.bytes,
+        "sha256": hex(&origin.sha256),
+    });
+    named(members, "path", &origin.path)
 }
 
 /// A name from a file system as a member. What is not UTF-8 is replaced in it, and then its bytes stand beside it: two names are never one.

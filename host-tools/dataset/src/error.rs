@@ -107,6 +107,10 @@ impl DatasetError {
             Err(error) => error,
         };
         let path = path.to_owned();
+        // What is read lies inside the length that the file had.
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return DatasetError::Changed { path };
+        }
         DatasetError::Io {
             action,
             path,

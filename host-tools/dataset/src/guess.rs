@@ -14,6 +14,8 @@ const LOOK_BYTES: u64 = 64 << 10;
 const FILE_BYTES_MIN: u64 = 4096;
 /// Upper bytes of ids below 2^20.
 const ID_UPPER_MAX: u8 = 0x0f;
+/// The largest of these.
+const ID_MAX: i64 = (1 << 20) - 1;
 
 /// A suggestion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +73,9 @@ fn of_bytes(bytes: &[u8], file_bytes: u64) -> Option<Guess> {
             .map(|place| Plane::new(bytes, width, place))
             .collect::<Vec<_>>()
     };
+    if let Some(guess) = marked(bytes, file_bytes) {
+        return Some(guess);
+    }
     if whole(8)
         && let [low, _, _, _, e, f, g, h] = planes(8).as_slice()
         && [e, f, g, h].iter().all(|upper| upper.is_zero())
@@ -118,6 +123,49 @@ fn of_bytes(bytes: &[u8], file_bytes: u64) -> Option<Guess> {
         }
     }
     None
+}
+
+/// Ids with a mark of -1 among them: what is not small is all ones, and there are few of these. Taken for narrower types they would look like ids, too.
+fn marked(bytes: &[u8], file_bytes: u64) -> Option<Guess> {
+    let types = [
+        (
+            ElementType::I64,
+            "ids with a mark of -1, in eight bytes each",
+        ),
+        (
+            ElementType::I32,
+            "ids with a mark of -1, in four bytes each",
+        ),
+        (ElementType::I16, "ids with a mark of -1, in two bytes each"),
+    ];
+    types.into_iter().find_map(|(element, why)| {
+        let width = element.bytes();
+        let values = || bytes.chunks_exact(width).map(sign_extended);
+        let is_mark = |value: &i64| *value == -1;
+        let marks = values().filter(is_mark).count();
+        let limit = match element {
+            ElementType::I16 => i64::from(i16::MAX),
+            _ => ID_MAX,
+        };
+        let is_id = |value: i64| (0..=limit).contains(&value) || is_mark(&value);
+        let count = bytes.len() / width;
+        let is_whole = file_bytes.is_multiple_of(width as u64);
+        let rare = marks > 0 && marks * 2 < count;
+        // Words of which half are zero are the halves of wider ones.
+        let zeros = values().filter(|value| *value == 0).count();
+        let found = is_whole && rare && zeros * 5 < count * 2 && values().all(is_id);
+        found.then_some(Guess { element, why })
+    })
+}
+
+fn sign_extended(bytes: &[u8]) -> i64 {
+    let mut wide = [0; 8];
+    let is_negative = bytes.last().is_some_and(|last| *last >= 0x80);
+    wide.fill(if is_negative { 0xff } else { 0 });
+    for (to, from) in wide.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    i64::from_le_bytes(wide)
 }
 
 /// The bytes of one significance.
@@ -227,6 +275,25 @@ mod tests {
         assert_eq!(guessed(&labels), Some(ElementType::U16));
         let weights = real("data/weights-f32.bin");
         assert_eq!(guessed(&weights), Some(ElementType::F32));
+    }
+
+    #[test]
+    fn ids_with_a_mark_of_minus_one_are_signed() {
+        let ids = ids("data/r50k-u32.bin");
+        for every in [3, 7, 300] {
+            let marked = ids.iter().zip(0..);
+            let marked = marked.map(|(id, at)| if at % every == 0 { -1 } else { i64::from(*id) });
+            let marked: Vec<i64> = marked.collect();
+            let wide: Vec<u8> = marked.iter().flat_map(|it| it.to_le_bytes()).collect();
+            assert_eq!(guessed(&wide), Some(ElementType::I64), "{every}");
+            let narrow = |it: &i64| i32::try_from(*it).unwrap().to_le_bytes();
+            let narrow: Vec<u8> = marked.iter().flat_map(narrow).collect();
+            assert_eq!(guessed(&narrow), Some(ElementType::I32), "{every}");
+            let labels = marked.iter().map(|it| if *it < 0 { -1 } else { it % 1000 });
+            let labels = labels.flat_map(|it| i16::try_from(it).unwrap().to_le_bytes());
+            let labels: Vec<u8> = labels.collect();
+            assert_eq!(guessed(&labels), Some(ElementType::I16), "{every}");
+        }
     }
 
     #[test]

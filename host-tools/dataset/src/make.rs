@@ -6,8 +6,8 @@ use std::path::Path;
 
 use volume::identity::Uuid;
 use volume::write::{
-    FileOutput, Finished, Integrity, Options, Region, StreamSpec, ViewSpec, WriteError, Writer,
-    Written,
+    FileOutput, Finished, Integrity, Options, Output, Region, StreamSpec, ViewSpec, WriteError,
+    Writer, Written,
 };
 
 use crate::catalogue::Catalogue;
@@ -19,7 +19,7 @@ use crate::outline::Form;
 use crate::presented::{self, Presented};
 use crate::reread::Reread;
 use crate::scan::{FileId, Scan};
-use crate::storage::{self, Pieces, Storage};
+use crate::storage::{self, Pieces, Storage, StreamPlan};
 use crate::survey::Surveyed;
 use crate::view::View;
 use crate::{DatasetError, document, measure};
@@ -109,23 +109,43 @@ impl Plan<'_> {
             (&mut streams, &mut digests),
             on_progress,
         )?;
-        let measured = self.measure()?;
+        let changed = self.measure()?;
+        let (disk, uuid) = self.present(&mut writer, &streams, &digests, &changed)?;
+        Ok(Made {
+            finished: writer.finish()?,
+            disk_uuid: uuid,
+            disk_bytes: disk.bytes,
+            metadata_bytes: disk.metadata_bytes,
+            partitions: disk.partitions,
+            streams,
+            changed,
+        })
+    }
+
+    /// The disk and the view of it, over streams that are written, or taken for that.
+    pub(crate) fn present<O: Output>(
+        &self,
+        writer: &mut Writer<O>,
+        streams: &[Written],
+        digests: &[[u8; 32]],
+        measured: &[Changed],
+    ) -> Result<(Disk<Presented>, Uuid), DatasetError> {
         let manifest = Manifest {
             plan: self,
-            digests: &digests,
-            streams: &streams,
-            measured: &measured,
+            digests,
+            streams,
+            measured,
         };
         let manifest = manifest.to_json();
         let on_disk = self.has_manifest_on_disk().then_some(manifest.as_slice());
-        let uuid = self.uuid(&digests, &measured, on_disk);
+        let uuid = self.uuid(digests, measured, on_disk);
         let disk = self.disk(uuid, on_disk)?;
-        let own = disk.store_own(&mut writer)?;
+        let own = disk.store_own(writer)?;
         let new_parts = presented::new_parts(&disk, self.views);
         let new_bytes = if new_parts.is_empty() {
             None
         } else {
-            Some(disk::store(&mut writer, &mut Slices(new_parts))?)
+            Some(disk::store(writer, &mut Slices(new_parts))?)
         };
         let indexes: Vec<_> = streams.iter().map(|stream| stream.stream).collect();
         let mut written = presented::Written {
@@ -144,15 +164,7 @@ impl Plan<'_> {
             lossy: self.is_lossy(),
         };
         writer.add_view(view, extents)?;
-        Ok(Made {
-            finished: writer.finish()?,
-            disk_uuid: uuid,
-            disk_bytes: disk.bytes,
-            metadata_bytes: disk.metadata_bytes,
-            partitions: disk.partitions,
-            streams,
-            changed: measured,
-        })
+        Ok((disk, uuid))
     }
 
     /// Partitions of files have no place for it.
@@ -195,6 +207,20 @@ impl Plan<'_> {
             .any(|(from, to)| from.conversion(*to) == Ok(formats::Conversion::Rounded))
     }
 
+    /// How a stream is written.
+    pub(crate) fn spec(&self, plan: &StreamPlan) -> StreamSpec {
+        let is_framed = plan.stored.chain.is_framed();
+        StreamSpec {
+            chain: plan.stored.chain.clone(),
+            frame_bytes: plan.stored.frame_bytes,
+            integrity: if is_framed {
+                Integrity::Crc32c
+            } else {
+                self.integrity
+            },
+        }
+    }
+
     fn pack(
         &self,
         writer: &mut Writer<FileOutput>,
@@ -203,16 +229,7 @@ impl Plan<'_> {
         let mut done = 0;
         let mut streams = Vec::with_capacity(self.storage.streams.len());
         for plan in &self.storage.streams {
-            let is_framed = plan.stored.chain.is_framed();
-            let spec = StreamSpec {
-                chain: plan.stored.chain.clone(),
-                frame_bytes: plan.stored.frame_bytes,
-                integrity: if is_framed {
-                    Integrity::Crc32c
-                } else {
-                    self.integrity
-                },
-            };
+            let spec = self.spec(plan);
             let mut input = Pieces::new(plan, |id| self.reread(id));
             let written = writer.add_stream(&spec, &mut input, &mut |now| {
                 on_progress(done + now.source_bytes);
@@ -234,7 +251,7 @@ impl Plan<'_> {
     }
 
     /// The writer counts from the beginning of the stream; a person looks in a file.
-    fn at_its_file(&self, plan: &storage::StreamPlan, error: WriteError) -> DatasetError {
+    fn at_its_file(&self, plan: &StreamPlan, error: WriteError) -> DatasetError {
         let WriteError::Encode { byte, error, .. } = error else {
             return error.into();
         };
@@ -264,14 +281,7 @@ impl Plan<'_> {
             let Some(file) = self.scan.file(id) else {
                 continue;
             };
-            let runs = self.storage.runs.of(id).iter();
-            let regions: Vec<Region> = runs
-                .map(|run| Region {
-                    element: run.element,
-                    offset: run.offset,
-                    elements: run.bytes / run.element.bytes() as u64,
-                })
-                .collect();
+            let regions = self.regions(id);
             let open = file.open()?;
             let locator = locator(&file.path, folder)?;
             let mapped = writer.map_file(&locator, &open.file, &regions, &mut |bytes| {
@@ -294,6 +304,17 @@ impl Plan<'_> {
             streams.extend(mapped.streams);
         }
         Ok(())
+    }
+
+    /// The runs of a file that is mapped.
+    pub(crate) fn regions(&self, id: FileId) -> Vec<Region> {
+        let runs = self.storage.runs.of(id).iter();
+        runs.map(|run| Region {
+            element: run.element,
+            offset: run.offset,
+            elements: run.bytes / run.element.bytes() as u64,
+        })
+        .collect()
     }
 
     /// What each file presents that is not its source's bytes.

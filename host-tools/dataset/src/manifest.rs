@@ -70,6 +70,7 @@ impl Manifest<'_> {
                 sha256,
                 format: recognised.description.format.name(),
                 streams: &streams,
+                unzipped_from: file.origin.as_ref(),
             };
             sources.of_file.entry(id).or_insert(sources.list.len());
             sources.list.push(source.to_json());

@@ -318,8 +318,9 @@ pub(crate) fn hashes(
     for name in names {
         let hash = NamedHash::new(name).ok_or_else(|| {
             let why = format!(
-                "its index has {name} hashes, which are not made here for a changed shard; known are {}",
-                NamedHash::KNOWN.join(", ")
+                "its index has {name} hashes, which are not made here for a changed shard; known are {}. Leave the shard as it is: --keep '{}'",
+                NamedHash::KNOWN.join(", "),
+                path.file_name().unwrap_or_default().display()
             );
             DatasetError::refused(format!("{}:", path.display()), why)
         })?;

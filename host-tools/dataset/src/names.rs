@@ -34,3 +34,17 @@ impl<'a> Names<'a> {
         self.of(id).iter().copied().find_map(say)
     }
 }
+
+/// Of names in a sentence, so many are said.
+const LISTED: usize = 5;
+
+/// The first ones, and how many more there are.
+pub(crate) fn listed(mut names: Vec<String>) -> String {
+    let more = names.len().saturating_sub(LISTED);
+    names.truncate(LISTED);
+    let mut text = names.join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}

@@ -84,7 +84,8 @@ fn read_file(
 }
 
 /// The range that holds both.
-pub(crate) fn union(a: Option<ValueRange>, b: Option<ValueRange>) -> Option<ValueRange> {
+#[must_use]
+pub fn union(a: Option<ValueRange>, b: Option<ValueRange>) -> Option<ValueRange> {
     match (a, b) {
         (Some(a), Some(b)) => Some(ValueRange {
             min: a.min.min(b.min),

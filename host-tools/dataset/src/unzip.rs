@@ -4,8 +4,11 @@
 //! it (`streaming/base/stream.py`). What lies in that file is put into the scan in the place of the compressed shard, so that everything that comes after takes the dataset for
 //! one that was never compressed. Size and hashes of each raw shard have to be those that the index names.
 
+use std::collections::{BTreeMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bzip2::read::MultiBzDecoder;
@@ -15,6 +18,8 @@ use sha2::{Digest, Sha256};
 
 use crate::DatasetError;
 use crate::hash::NamedHash;
+use crate::items::split;
+use crate::paths::Paths;
 use crate::scan::{Entry, FileId, Kind, Origin, Scan, SourceFile};
 use crate::zstd::ZstdReader;
 
@@ -43,27 +48,17 @@ pub fn unzip(
     on_progress: &mut dyn FnMut(u64),
 ) -> Result<Unzipped, DatasetError> {
     let mut done = Unzipped::default();
-    let indexes: Vec<(Vec<u8>, FileId)> = scan
-        .entries
-        .iter()
-        .filter(|entry| entry.name() == INDEX_NAME)
-        .filter_map(|entry| Some((entry.parent().to_owned(), regular(entry)?)))
-        .collect();
-    for (number, (folder, id)) in indexes.into_iter().enumerate() {
-        let Some(index) = zipped_index(scan, id)? else {
-            continue;
-        };
-        let spool = spool.join(number.to_string());
-        fs::create_dir(&spool).map_err(|error| DatasetError::io("making", &spool, error))?;
-        let mut dataset = Dataset {
-            scan,
-            folder,
-            spool,
-        };
-        for shard in index.shards() {
-            dataset.shard(shard, &mut done, on_progress)?;
+    let indexes = zipped_indexes(scan)?;
+    let shards = Shards::of(scan, &indexes)?;
+    for (place, shard) in &shards.list {
+        shard.unzip(scan, *place, spool, &mut done, on_progress)?;
+    }
+    shards.rename(scan);
+    let mut rewritten = HashSet::new();
+    for index in &indexes {
+        if rewritten.insert(index.id) {
+            index.rewrite(scan, spool)?;
         }
-        dataset.index(id, &index)?;
     }
     Ok(done)
 }
@@ -74,6 +69,24 @@ fn regular(entry: &Entry) -> Option<FileId> {
         Kind::File(id) => Some(id),
         Kind::Directory | Kind::Symlink { .. } => None,
     }
+}
+
+/// Every name of an index of compressed shards. One with a name that is a link alone is taken for no dataset: its shards are links, too.
+fn zipped_indexes(scan: &Scan) -> Result<Vec<Zipped>, DatasetError> {
+    let named = scan.entries.iter().filter(|it| it.name() == INDEX_NAME);
+    let named: Vec<(&Entry, FileId)> = named.filter_map(|it| Some((it, it.file()?))).collect();
+    let files: HashSet<FileId> = named.iter().filter_map(|it| regular(it.0)).collect();
+    let mut indexes = Vec::new();
+    for (entry, id) in named.iter().filter(|it| files.contains(&it.1)) {
+        if let Some(index) = zipped_index(scan, *id)? {
+            indexes.push(Zipped {
+                folder: entry.parent().to_owned(),
+                id: *id,
+                index,
+            });
+        }
+    }
+    Ok(indexes)
 }
 
 /// The index in this file, where it is one, and names compressed shards.
@@ -93,83 +106,13 @@ fn zipped_index(scan: &Scan, id: FileId) -> Result<Option<mds::Index>, DatasetEr
 }
 
 /// A folder with an index of compressed shards.
-struct Dataset<'a> {
-    scan: &'a mut Scan,
+struct Zipped {
     folder: Vec<u8>,
-    spool: PathBuf,
+    id: FileId,
+    index: mds::Index,
 }
 
-impl Dataset<'_> {
-    fn shard(
-        &mut self,
-        shard: &mds::ShardEntry,
-        done: &mut Unzipped,
-        on_progress: &mut dyn FnMut(u64),
-    ) -> Result<(), DatasetError> {
-        let Some(zip) = &shard.zip else {
-            return Ok(());
-        };
-        let (id, place) = self.zip_file(&zip.basename)?;
-        let raw_path = self.raw_path(&shard.raw.basename)?;
-        let Some(file) = self.scan.file(id) else {
-            return Ok(());
-        };
-        let spooled = self.spool.join(&shard.raw.basename);
-        let origin = Unzip {
-            file,
-            name: &zip.basename,
-            shard,
-            spooled: &spooled,
-        }
-        .run(&mut |bytes| on_progress(done.raw_bytes + bytes))?;
-        done.shards += 1;
-        done.zip_bytes += origin.bytes;
-        done.raw_bytes += shard.raw.bytes;
-        self.replace(id, &spooled, origin)?;
-        if let Some(entry) = self.scan.entries.get_mut(place) {
-            entry.path = raw_path;
-        }
-        // Names of a directory stand in the order of their bytes.
-        let siblings = self.siblings();
-        if let Some(siblings) = self.scan.entries.get_mut(siblings) {
-            siblings.sort_by(|a, b| a.path.cmp(&b.path));
-        }
-        Ok(())
-    }
-
-    /// The compressed file of that name, and where its entry is.
-    fn zip_file(&self, name: &str) -> Result<(FileId, usize), DatasetError> {
-        let place = self.place_of(name);
-        let id = place.and_then(|place| regular(self.scan.entries.get(place)?));
-        let (Some(place), Some(id)) = (place, id) else {
-            let why = format!("names the shard {name}, which is not there as a file");
-            return Err(self.refused(why));
-        };
-        let names = self.scan.entries.iter().filter(|it| it.file() == Some(id));
-        if names.count() > 1 {
-            let why = format!(
-                "names the shard {name}, which has other names too: a link to a compressed shard leads to none when the shard is presented raw"
-            );
-            return Err(self.refused(why));
-        }
-        Ok((id, place))
-    }
-
-    /// The path that a raw shard gets.
-    fn raw_path(&self, name: &str) -> Result<Vec<u8>, DatasetError> {
-        let is_plain = !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']);
-        if !is_plain || name.len() > NAME_BYTES_MAX {
-            return Err(self.refused(format!("names a raw shard {name:?}, which is no file name")));
-        }
-        if self.place_of(name).is_some() {
-            let why = format!(
-                "names the raw shard {name}, which is there already, beside the compressed one: take one of them out"
-            );
-            return Err(self.refused(why));
-        }
-        Ok(self.path_of(name))
-    }
-
+impl Zipped {
     fn path_of(&self, name: &str) -> Vec<u8> {
         let mut path = self.folder.clone();
         if !path.is_empty() {
@@ -179,61 +122,206 @@ impl Dataset<'_> {
         path
     }
 
-    fn place_of(&self, name: &str) -> Option<usize> {
-        let path = self.path_of(name);
-        self.scan.entries.iter().position(|it| it.path == path)
-    }
-
-    /// Where the names of this folder stand: one behind another.
-    fn siblings(&self) -> std::ops::Range<usize> {
-        let is_here = |entry: &Entry| !entry.path.is_empty() && entry.parent() == self.folder;
-        let entries = &self.scan.entries;
-        let begin = entries.iter().position(is_here).unwrap_or(entries.len());
-        let count = entries
-            .iter()
-            .skip(begin)
-            .take_while(|it| is_here(it))
-            .count();
-        begin..begin + count
-    }
-
     fn refused(&self, why: String) -> DatasetError {
         let index = self.path_of("index.json");
+        let why = format!("{why}, or leave out --unzip");
         DatasetError::refused(String::from_utf8_lossy(&index), why)
     }
 
+    /// The compressed file of that name, and where its entry is.
+    fn zip_file(
+        &self,
+        scan: &Scan,
+        paths: &Paths<'_>,
+        name: &str,
+    ) -> Result<(usize, FileId), DatasetError> {
+        let found = paths.file_from(&self.folder, name.as_bytes());
+        let is_file = |place: usize| scan.entries.get(place).and_then(regular).is_some();
+        let Some((place, id)) = found.filter(|it| is_file(it.0)) else {
+            let why = format!("names the shard {name}, which is not there as a file: fetch it");
+            return Err(self.refused(why));
+        };
+        let names = scan.entries.iter().filter(|it| it.file() == Some(id));
+        if names.count() > 1 {
+            let why = format!(
+                "names the shard {name}, which has other names too: a link to a compressed shard leads to none when the shard is presented raw: take the others out"
+            );
+            return Err(self.refused(why));
+        }
+        Ok((place, id))
+    }
+
+    /// The path that the raw shard gets, beside the compressed one at `zip_path`.
+    fn raw_path(
+        &self,
+        scan: &Scan,
+        zip_path: &[u8],
+        shard: &mds::ShardEntry,
+    ) -> Result<Vec<u8>, DatasetError> {
+        let zip_name = shard.zip.as_ref().map(|zip| zip.basename.as_str());
+        let (zip_folder, _) = split(zip_name.unwrap_or_default().as_bytes());
+        let raw_name = shard.raw.basename.as_str();
+        let (raw_folder, name) = split(raw_name.as_bytes());
+        let is_plain = !matches!(name, b"" | b"." | b"..") && !name.contains(&0);
+        if !is_plain || name.len() > NAME_BYTES_MAX || raw_folder != zip_folder {
+            let why = format!(
+                "names a raw shard {raw_name:?}, which is no file name beside the compressed one: mend it"
+            );
+            return Err(self.refused(why));
+        }
+        let folder = split(zip_path).0;
+        let slash = if folder.is_empty() { &b""[..] } else { b"/" };
+        let path = [folder, slash, name].concat();
+        if scan.entries.iter().any(|it| it.path == path) {
+            let why = format!(
+                "names the raw shard {raw_name}, which is there already, beside the compressed one: take one of them out"
+            );
+            return Err(self.refused(why));
+        }
+        Ok(path)
+    }
+
     /// The index in which every shard is raw.
-    fn index(&mut self, id: FileId, index: &mds::Index) -> Result<(), DatasetError> {
-        let Some(file) = self.scan.file(id) else {
+    fn rewrite(&self, scan: &mut Scan, spool: &Path) -> Result<(), DatasetError> {
+        let Some(file) = scan.file(self.id) else {
             return Ok(());
         };
         let failed = |error| DatasetError::format(&file.path, error);
-        let presented = index.present(&vec![None; index.shards().len()]);
+        let presented = self.index.present(&vec![None; self.index.shards().len()]);
         let presented = presented.map_err(failed)?;
         let source = fs::read(&file.path);
         let source = source.map_err(|error| DatasetError::io("reading", &file.path, error))?;
         let origin = Origin {
-            name: "index.json".to_owned(),
+            path: self.path_of("index.json"),
             bytes: source.len() as u64,
             sha256: Sha256::digest(&source).into(),
         };
-        let spooled = self.spool.join("index.json");
+        let spooled = spooled(spool, &self.path_of("index.json"))?;
         let text = presented.parts().iter().find_map(|part| match part {
             Part::New(text) => Some(text.as_slice()),
             _ => None,
         });
         fs::write(&spooled, text.unwrap_or(&source))
             .map_err(|error| DatasetError::io("writing", &spooled, error))?;
-        self.replace(id, &spooled, origin)
+        replace(scan, self.id, &spooled, origin)
+    }
+}
+
+/// The compressed shards of all indexes, by the places of their names, each once: a merged index names those of others.
+struct Shards<'a> {
+    list: BTreeMap<usize, Shard<'a>>,
+}
+
+struct Shard<'a> {
+    id: FileId,
+    raw_path: Vec<u8>,
+    entry: &'a mds::ShardEntry,
+}
+
+impl<'a> Shards<'a> {
+    fn of(scan: &Scan, indexes: &'a [Zipped]) -> Result<Shards<'a>, DatasetError> {
+        let paths = Paths::new(scan);
+        let mut list: BTreeMap<usize, Shard<'a>> = BTreeMap::new();
+        let mut raw_paths = HashSet::new();
+        for index in indexes {
+            for entry in index.index.shards() {
+                let Some(zip) = &entry.zip else { continue };
+                let (place, id) = index.zip_file(scan, &paths, &zip.basename)?;
+                let zip_path = scan.entries.get(place).map(|it| it.path.as_slice());
+                let raw_path = index.raw_path(scan, zip_path.unwrap_or_default(), entry)?;
+                let shard = Shard {
+                    id,
+                    raw_path,
+                    entry,
+                };
+                if let Some(before) = list.get(&place) {
+                    if !before.is_same(&shard) {
+                        let why = format!(
+                            "says other things of the shard {} than another index, or says it twice: mend one of them",
+                            zip.basename
+                        );
+                        return Err(index.refused(why));
+                    }
+                    continue;
+                }
+                if !raw_paths.insert(shard.raw_path.clone()) {
+                    let why = format!(
+                        "names the raw shard {} for two compressed ones: mend it",
+                        entry.raw.basename
+                    );
+                    return Err(index.refused(why));
+                }
+                list.insert(place, shard);
+            }
+        }
+        Ok(Shards { list })
     }
 
-    fn replace(&mut self, id: FileId, by: &Path, origin: Origin) -> Result<(), DatasetError> {
-        let unzipped = SourceFile::unzipped(by, origin)?;
-        if let Some(file) = self.scan.files.get_mut(id.0 as usize) {
-            *file = unzipped;
+    /// Raw shards have raw names. Those of a directory stand in the order of their bytes.
+    fn rename(&self, scan: &mut Scan) {
+        for (place, shard) in &self.list {
+            if let Some(entry) = scan.entries.get_mut(*place) {
+                entry.path.clone_from(&shard.raw_path);
+            }
         }
-        Ok(())
+        let is_beside = |a: &Entry, b: &Entry| !a.path.is_empty() && a.parent() == b.parent();
+        for siblings in scan.entries.chunk_by_mut(is_beside) {
+            siblings.sort_by(|a, b| a.path.cmp(&b.path));
+        }
     }
+}
+
+impl Shard<'_> {
+    /// Whether two indexes say the same of it.
+    fn is_same(&self, other: &Shard<'_>) -> bool {
+        let said = |it: &Shard<'_>| {
+            let raw = &it.entry.raw;
+            (raw.bytes, raw.hashes.clone(), it.entry.compression.clone())
+        };
+        self.raw_path == other.raw_path && said(self) == said(other)
+    }
+
+    fn unzip(
+        &self,
+        scan: &mut Scan,
+        place: usize,
+        spool: &Path,
+        done: &mut Unzipped,
+        on_progress: &mut dyn FnMut(u64),
+    ) -> Result<(), DatasetError> {
+        let zip_path = scan.entries.get(place).map(|it| it.path.clone());
+        let Some((file, zip_path)) = scan.file(self.id).zip(zip_path) else {
+            return Ok(());
+        };
+        let spooled = spooled(spool, &self.raw_path)?;
+        let origin = Unzip {
+            file,
+            path: zip_path,
+            shard: self.entry,
+            spooled: &spooled,
+        }
+        .run(&mut |bytes| on_progress(done.raw_bytes + bytes))?;
+        done.shards += 1;
+        done.zip_bytes += origin.bytes;
+        done.raw_bytes += self.entry.raw.bytes;
+        replace(scan, self.id, &spooled, origin)
+    }
+}
+
+/// Where a file of this path is put in the spool. Its folder is made.
+fn spooled(spool: &Path, path: &[u8]) -> Result<PathBuf, DatasetError> {
+    let spooled = spool.join(OsStr::from_bytes(path));
+    let folder = spooled.parent().unwrap_or(spool);
+    fs::create_dir_all(folder).map_err(|error| DatasetError::io("making", folder, error))?;
+    Ok(spooled)
+}
+
+fn replace(scan: &mut Scan, id: FileId, by: &Path, origin: Origin) -> Result<(), DatasetError> {
+    let unzipped = SourceFile::unzipped(by, origin)?;
+    if let Some(file) = scan.files.get_mut(id.0 as usize) {
+        *file = unzipped;
+    }
+    Ok(())
 }
 
 /// Of a name in a directory (`NAME_MAX`).
@@ -243,16 +331,16 @@ const PIECE_BYTES: usize = 1 << 20;
 
 /// One shard on its way.
 struct Unzip<'a> {
-    /// The compressed file, and what the index calls it.
+    /// The compressed file, and what the scan calls it.
     file: &'a SourceFile,
-    name: &'a str,
+    path: Vec<u8>,
     shard: &'a mds::ShardEntry,
     spooled: &'a Path,
 }
 
 impl Unzip<'_> {
     /// Writes the raw shard; says what it was made of.
-    fn run(&self, on_bytes: &mut dyn FnMut(u64)) -> Result<Origin, DatasetError> {
+    fn run(self, on_bytes: &mut dyn FnMut(u64)) -> Result<Origin, DatasetError> {
         let open = self.file.open()?;
         let mut zip = Counted::new(&open.file);
         let raw = &self.shard.raw;
@@ -307,7 +395,7 @@ impl Unzip<'_> {
             .finish()
             .map_err(|error| DatasetError::io("reading", &self.file.path, error))?;
         Ok(Origin {
-            name: self.name.to_owned(),
+            path: self.path,
             bytes,
             sha256,
         })

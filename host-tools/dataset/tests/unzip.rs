@@ -43,6 +43,17 @@ impl Zipped {
         self.folder.path().join("d/train").join(name)
     }
 
+    fn merged_index(&self) -> Value {
+        let mut merged = self.index();
+        for shard in merged["shards"].as_array_mut().unwrap() {
+            for file in ["raw_data", "zip_data"] {
+                let name = shard[file]["basename"].as_str().unwrap().to_owned();
+                shard[file]["basename"] = json!(format!("train/{name}"));
+            }
+        }
+        merged
+    }
+
     fn index(&self) -> Value {
         serde_json::from_slice(&fs::read(self.path("index.json")).unwrap()).unwrap()
     }
@@ -197,8 +208,8 @@ fn shards_are_what_they_were_before_they_were_compressed() {
         .clone()
         .unwrap();
     assert_eq!(
-        (origin.name.as_str(), origin.bytes),
-        ("shard.00001.mds.bz2", 1814)
+        (origin.path.as_slice(), origin.bytes),
+        (&b"train/shard.00001.mds.bz2"[..], 1814)
     );
     let zip = fs::read(zipped.path("shard.00001.mds.bz2")).unwrap();
     assert_eq!(origin.sha256[..], sha2::Sha256::digest(zip)[..]);
@@ -285,11 +296,11 @@ fn what_cannot_be_presented_raw_is_refused() {
     let cases: [(Spoil<'_>, &str); 6] = [
         (
             &|it| fs::remove_file(it.path("shard.00002.mds.bz2")).unwrap(),
-            "train/index.json names the shard shard.00002.mds.bz2, which is not there as a file",
+            "train/index.json names the shard shard.00002.mds.bz2, which is not there as a file: fetch it, or leave out --unzip",
         ),
         (
             &|it| fs::write(it.path("shard.00002.mds"), "").unwrap(),
-            "train/index.json names the raw shard shard.00002.mds, which is there already, beside the compressed one: take one of them out",
+            "train/index.json names the raw shard shard.00002.mds, which is there already, beside the compressed one: take one of them out, or leave out --unzip",
         ),
         (
             &|it| it.change_index(|shard| shard["compression"] = json!("br:9")),
@@ -297,15 +308,15 @@ fn what_cannot_be_presented_raw_is_refused() {
         ),
         (
             &|it| it.change_index(|shard| shard["raw_data"]["basename"] = json!("../x")),
-            "train/index.json names a raw shard \"../x\", which is no file name",
+            "train/index.json names a raw shard \"../x\", which is no file name beside the compressed one: mend it, or leave out --unzip",
         ),
         (
             &|it| it.change_index(|shard| shard["raw_data"]["basename"] = json!("same")),
-            "train/index.json names the raw shard same, which is there already, beside the compressed one: take one of them out",
+            "train/index.json names the raw shard same for two compressed ones: mend it, or leave out --unzip",
         ),
         (
             &|it| fs::hard_link(it.path("shard.00000.mds.bz2"), it.path("other")).unwrap(),
-            "train/index.json names the shard shard.00000.mds.bz2, which has other names too: a link to a compressed shard leads to none when the shard is presented raw",
+            "train/index.json names the shard shard.00000.mds.bz2, which has other names too: a link to a compressed shard leads to none when the shard is presented raw: take the others out, or leave out --unzip",
         ),
     ];
     for (spoil, wanted) in cases {
@@ -336,4 +347,51 @@ fn other_folders_stay_as_they_are() {
             .iter()
             .all(|it| !matches!(it.kind, Kind::File(_)) || it.path.starts_with(b"train/"))
     );
+}
+
+/// What streaming's `merge_index` makes: an index above the partitions', which stay.
+#[test]
+fn a_merged_index_and_those_it_was_merged_of_name_the_same_raw_shards() {
+    let zipped = Zipped::new();
+    let merged = zipped.merged_index();
+    fs::write(zipped.path("../index.json"), merged.to_string()).unwrap();
+    // The same file in another place, with shards of its own.
+    fs::create_dir(zipped.path("../val")).unwrap();
+    fs::hard_link(zipped.path("index.json"), zipped.path("../val/index.json")).unwrap();
+    for name in SHARDS {
+        let (from, to) = (format!("{name}.bz2"), format!("../val/{name}.bz2"));
+        fs::copy(zipped.path(from), zipped.path(to)).unwrap();
+    }
+    let (scan, unzipped) = zipped.unzip().unwrap();
+    assert_eq!(unzipped.shards, 8);
+    assert_is_raw(&zipped, &scan);
+    let entry = |path: &str| {
+        let mut entries = scan.entries.iter();
+        entries.find(|it| it.path == path.as_bytes()).unwrap()
+    };
+    let read = |path: &str| fs::read(&scan.file(entry(path).file().unwrap()).unwrap().path);
+    let mut wanted = merged.clone();
+    for shard in wanted["shards"].as_array_mut().unwrap() {
+        shard["compression"] = Value::Null;
+        shard["zip_data"] = Value::Null;
+        let raw = read(shard["raw_data"]["basename"].as_str().unwrap()).unwrap();
+        assert_eq!(json!(raw.len()), shard["raw_data"]["bytes"]);
+    }
+    let root: Value = serde_json::from_slice(&read("index.json").unwrap()).unwrap();
+    assert_eq!(root, wanted);
+    for name in SHARDS {
+        let [train, val] = ["train", "val"].map(|part| read(&format!("{part}/{name}")).unwrap());
+        assert!(train == val, "{name}");
+    }
+}
+
+#[test]
+fn indexes_that_disagree_are_refused() {
+    let zipped = Zipped::new();
+    let mut merged = zipped.merged_index();
+    merged["shards"][1]["raw_data"]["hashes"]["sha1"] = json!("00");
+    fs::write(zipped.path("../index.json"), merged.to_string()).unwrap();
+    let wanted = "train/index.json says other things of the shard shard.00001.mds.bz2 than another index, or says it twice: mend one of them, or leave out --unzip";
+    let refusal = zipped.refusal();
+    assert!(refusal.ends_with(wanted), "{refusal}");
 }

@@ -29,9 +29,9 @@ impl Label {
             return Ok(());
         }
         Err(ErofsError::Attribute {
-            what: "the volume's name",
+            what: "the filesystem's label",
             found: crate::error::shown(&self.volume_name),
-            rule: "up to 15 bytes without NUL are possible",
+            rule: "a label has up to 15 bytes, without NUL; choose a shorter one (--label)",
         })
     }
 }

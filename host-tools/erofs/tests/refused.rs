@@ -93,7 +93,7 @@ fn targets_and_attributes_that_cannot_be() {
     };
     assert_eq!(
         said(root().lay_out(named(b"sixteen bytes it"))),
-        "the volume's name sixteen bytes it; up to 15 bytes without NUL are possible"
+        "the filesystem's label sixteen bytes it; a label has up to 15 bytes, without NUL; choose a shorter one (--label)"
     );
     assert!(root().lay_out(named(b"fifteen bytes i")).is_ok());
     assert!(root().lay_out(named(b"a\0")).is_err());

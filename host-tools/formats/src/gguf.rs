@@ -342,6 +342,17 @@ impl Header {
     }
 }
 
+/// Whether a tensor can have this type in a view.
+#[must_use]
+pub fn becomes(payload: &Payload, presented: Dtype) -> bool {
+    let stored = payload.contents.dtype();
+    payload.rank() >= 2 && stored == Some(Dtype::F32) && is_presented(presented)
+}
+
+fn is_presented(dtype: Dtype) -> bool {
+    matches!(dtype, Dtype::F16 | Dtype::Bf16)
+}
+
 /// The tensor's type in the view, or why it is not to be had.
 fn ggml_type(entry: &Entry, wanted: &Wanted<'_>) -> Result<u32, FormatError> {
     let Some(Change { stored, presented }) = wanted.change else {
@@ -354,9 +365,8 @@ fn ggml_type(entry: &Entry, wanted: &Wanted<'_>) -> Result<u32, FormatError> {
              exclude it (a rule for rank 2 and more, as '*@2+=bf16')",
         );
     }
-    match (stored, presented) {
-        (ElementType::F32, ElementType::F16 | ElementType::Bf16) => {}
-        _ => return refuse("in GGUF only f32 becomes another type, f16 or bf16"),
+    if stored != ElementType::F32 || !is_presented(presented.into()) {
+        return refuse("in GGUF only f32 becomes another type, f16 or bf16");
     }
     match Dtype::from(presented).row().ggml {
         Some(code) => Ok(code),

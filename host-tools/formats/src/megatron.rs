@@ -200,7 +200,7 @@ impl Index {
         source: &dyn ByteSource,
         presented: Dtype,
     ) -> Result<Presentation, FormatError> {
-        let code = code(presented)?;
+        let code = code(self.dtype, presented)?;
         let change = self.dtype.change_to(presented).map_err(|why| {
             FormatError::refused("the ids", format!("{} as {presented}: {why}", self.dtype))
         })?;
@@ -257,14 +257,25 @@ impl Index {
 }
 
 /// The type's code, or the way out.
-fn code(dtype: Dtype) -> Result<u8, FormatError> {
-    dtype.row().megatron.ok_or_else(|| {
-        let why = match dtype {
-            Dtype::U32 | Dtype::U64 => format!(
-                "its index has no {dtype}: Megatron itself takes uint16 for vocabularies below 65,500 ids and int32 for larger ones; present u16 or i32"
+fn code(stored: Dtype, presented: Dtype) -> Result<u8, FormatError> {
+    presented.row().megatron.ok_or_else(|| {
+        let why = match (stored, presented) {
+            (_, Dtype::U32 | Dtype::U64) => format!(
+                "its index has no {presented}: Megatron itself takes uint16 for vocabularies below 65,500 ids and int32 for larger ones; present u16 or i32"
             ),
-            _ => format!("its index has no {dtype}; present f32"),
+            (Dtype::F32, _) => format!(
+                "its index has no {presented}; leave the pair as it is, {stored}, with --keep of its .bin"
+            ),
+            _ => format!("its index has no {presented}; present f32"),
         };
         FormatError::refused("Megatron", why)
     })
+}
+
+/// The type that an index says its ids have.
+///
+/// # Errors
+/// [`FormatError::Malformed`] where this is no index.
+pub fn dtype(source: &dyn ByteSource) -> Result<Dtype, FormatError> {
+    Ok(read_header(source)?.dtype)
 }

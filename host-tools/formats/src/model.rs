@@ -17,7 +17,7 @@ use crate::limits::JSON_BYTES_MAX;
 use crate::presentation::{self, Presentation};
 use crate::recognise::describe;
 use crate::rules::Rules;
-use crate::{ByteSource, Dtype, Format, FormatError, json};
+use crate::{ByteSource, Dtype, Format, FormatError, gguf, json};
 
 /// The one file that is known by its name: a hub's readers look for it by that.
 pub const CONFIG: &str = "config.json";
@@ -129,13 +129,12 @@ fn plan_file(
     })
 }
 
-/// What a tensor becomes. llama.cpp wants norms and biases in f32: a type for everything leaves them, a rule for them is refused.
+/// What a tensor becomes. GGUF has few conversions, and llama.cpp wants norms and biases in f32: a type for everything leaves what stays, a rule for it is
+/// refused.
 fn target(format: Format, payload: &Payload, rules: &Rules) -> Option<Dtype> {
-    let stays = format == Format::Gguf && payload.rank() < 2 && rules.is_for_everything();
-    if stays {
-        return None;
-    }
-    rules.target(payload)
+    let target = rules.target(payload)?;
+    let stays = format == Format::Gguf && !gguf::becomes(payload, target);
+    (!stays || !rules.is_for_everything()).then_some(target)
 }
 
 /// What becomes of the bytes of each stored type.
@@ -209,11 +208,22 @@ fn rewrite_index(file: &ModelFile<'_>, plan: &Plan) -> Result<Option<String>, Fo
     let members = json::members(&text).map_err(|e| refuse(e.to_string()))?;
     let map = json::member(&members, "weight_map").map_or("{}", RawValue::get);
     let map = json::members(map).map_err(|e| refuse(format!("weight_map: {e}")))?;
+    // Of shards that stay as they are, the index says what it said.
+    let shards = shards_of(file.name, &map, plan)?;
+    if shards
+        .iter()
+        .all(|it| it.file.and_then(PlannedFile::changed_bytes).is_none())
+    {
+        return Ok(None);
+    }
+    check_shards(file.name, &shards)?;
     let (mut before, mut after) = (0u64, 0u64);
-    for shard in shards_of(file.name, &map, plan)? {
-        let payloads = &shard.description.payloads;
-        before += payloads.iter().map(|p| p.bytes).sum::<u64>();
-        after += shard.payload_bytes;
+    for (stored, presented) in shards
+        .iter()
+        .filter_map(|it| it.file.and_then(PlannedFile::changed_bytes))
+    {
+        before += stored;
+        after += presented;
     }
     if before == after {
         return Ok(None);
@@ -232,42 +242,76 @@ fn rewrite_index(file: &ModelFile<'_>, plan: &Plan) -> Result<Option<String>, Fo
     Ok(Some(edits.apply()))
 }
 
-/// The shards that an index names, each once; every tensor is where the index says.
+/// A shard that an index names, and the tensors that are to be in it.
+struct Listed<'a> {
+    name: String,
+    tensors: Vec<&'a str>,
+    /// `None` where it is not among the files.
+    file: Option<&'a PlannedFile>,
+}
+
+impl PlannedFile {
+    /// Bytes of its tensors in the source and in the view, where these are not the same tensors.
+    fn changed_bytes(&self) -> Option<(u64, u64)> {
+        let payloads = self.description.payloads.iter();
+        let stored = payloads.map(|payload| payload.bytes).sum();
+        (!self.presentation.is_exact(self.description.file_bytes))
+            .then_some((stored, self.payload_bytes))
+    }
+}
+
+/// The shards that an index names, each once.
 fn shards_of<'a>(
     name: &str,
-    map: &[json::Member<'_>],
+    map: &'a [json::Member<'_>],
     plan: &'a Plan,
-) -> Result<Vec<&'a PlannedFile>, FormatError> {
-    let refuse = |why: String| FormatError::refused(name, why);
+) -> Result<Vec<Listed<'a>>, FormatError> {
     let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
-    let mut shards: HashMap<String, (&PlannedFile, HashSet<&str>)> = HashMap::new();
-    let mut order = Vec::new();
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut shards: Vec<Listed<'_>> = Vec::new();
     for (tensor, shard) in map {
-        let shard =
-            json::string(shard).ok_or_else(|| refuse(format!("no shard for {tensor:?}")))?;
-        if !shards.contains_key(&shard) {
-            let path = if folder.is_empty() {
-                shard.clone()
-            } else {
-                format!("{folder}/{shard}")
+        let shard = json::string(shard)
+            .ok_or_else(|| FormatError::refused(name, format!("no shard for {tensor:?}")))?;
+        let place = *places.entry(shard.clone()).or_insert_with(|| {
+            let path = match folder {
+                "" => shard.clone(),
+                folder => format!("{folder}/{shard}"),
             };
-            let found = plan
-                .files
-                .iter()
-                .find(|file| file.name == path)
-                .ok_or_else(|| refuse(format!("names {shard:?}, which is not there")))?;
-            let tensors = found.description.payloads.iter().map(|p| p.name.as_str());
-            shards.insert(shard.clone(), (found, tensors.collect()));
-            order.push(found);
-        }
-        let there = shards
-            .get(&shard)
-            .is_some_and(|(_, tensors)| tensors.contains(tensor.as_str()));
-        if !there {
-            return Err(refuse(format!("{shard:?} does not hold {tensor:?}")));
+            shards.push(Listed {
+                name: shard,
+                tensors: Vec::new(),
+                file: plan.files.iter().find(|file| file.name == path),
+            });
+            shards.len() - 1
+        });
+        if let Some(listed) = shards.get_mut(place) {
+            listed.tensors.push(tensor);
         }
     }
-    Ok(order)
+    Ok(shards)
+}
+
+/// Every shard is there, and holds what the index says, as far as it is looked into.
+fn check_shards(name: &str, shards: &[Listed<'_>]) -> Result<(), FormatError> {
+    for shard in shards {
+        let refuse = |why: &str| {
+            let why = format!(
+                "names {:?}, {why}: mend that, or leave the weights as they are with --keep '*.safetensors'",
+                shard.name
+            );
+            FormatError::refused(name, why)
+        };
+        let file = shard.file.ok_or_else(|| refuse("which is not there"))?;
+        if file.description.pass_through.is_some() {
+            continue;
+        }
+        let there = file.description.payloads.iter().map(|p| p.name.as_str());
+        let there: HashSet<&str> = there.collect();
+        if let Some(missing) = shard.tensors.iter().find(|it| !there.contains(*it)) {
+            return Err(refuse(&format!("which does not hold {missing:?}")));
+        }
+    }
+    Ok(())
 }
 
 /// The configuration with the presented type, where it names the type that most weights had; `None` where it stays.

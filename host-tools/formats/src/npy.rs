@@ -269,23 +269,29 @@ impl Parser<'_> {
         Err((self.at, "this is not the dictionary that numpy writes"))
     }
 
-    /// A string in either quotes, without escapes.
+    /// A string in either quotes, as it is written: escapes stay, and letters are Latin-1 or UTF-8 by the file's version. What is asked of it has neither.
     fn string(&mut self) -> Parsed<String> {
         self.space();
         let start = self.at;
+        // Python 2 wrote u'<f4'.
+        self.at += usize::from(matches!(self.peek(), Some(b'u' | b'U')));
         let quote = self
             .peek()
             .filter(|quote| matches!(quote, b'\'' | b'"'))
             .ok_or((start, "a string belongs there"))?;
-        let rest = self.text.get(start + 1..).unwrap_or_default();
-        let len = rest.iter().position(|byte| *byte == quote);
-        let inside = len.and_then(|len| rest.get(..len));
-        let text = inside
-            .filter(|inside| !inside.contains(&b'\\'))
-            .and_then(|inside| str::from_utf8(inside).ok())
-            .ok_or((start, "a string that does not end, or has escapes"))?;
-        self.at = start + 1 + text.len() + 1;
-        Ok(text.to_owned())
+        self.at += 1;
+        let inside = self.at;
+        loop {
+            match self.peek() {
+                None | Some(b'\n') => return Err((start, "a string that does not end")),
+                Some(b'\\') => self.at += 2,
+                Some(byte) if byte == quote => break,
+                Some(_) => self.at += 1,
+            }
+        }
+        let text = self.text.get(inside..self.at).unwrap_or_default();
+        self.at += 1;
+        Ok(String::from_utf8_lossy(text).into_owned())
     }
 
     /// A string, or a list, which is gone over.
@@ -380,6 +386,25 @@ mod tests {
         );
     }
 
+    /// As `np.save` writes names of fields in version 1.0, and Python 2's numpy a type.
+    #[test]
+    fn strings_with_prefixes_escapes_and_letters_are_read() {
+        let records = b"{'descr': [('gr\xf6\xdfe', '<f4'), ('it\\'s \"q\" \\\\', '<f4'), ((u\"x'\", 'y'), '<i2')], 'fortran_order': False, 'shape': (2,), }";
+        assert_eq!(
+            parse(records).map(|l| (l.descr, l.shape)),
+            Ok((None, vec![2]))
+        );
+        let old = b"{'descr': u'<f4', u'fortran_order': False, 'shape': (3L,), }";
+        assert_eq!(
+            parse(old).map(|l| (l.descr, l.shape)),
+            Ok((Some("<f4".to_owned()), vec![3]))
+        );
+        assert_eq!(
+            known_type(Some("<f4\\x41")),
+            Err("its elements are <f4\\x41, which is no plain number".to_owned())
+        );
+    }
+
     #[test]
     fn what_python_would_not_read_is_refused_with_its_place() {
         for (text, place) in [
@@ -391,7 +416,10 @@ mod tests {
             (b"{'descr': '<f4', 'shape': (99999999999999999999,)", 27),
             (b"{'descr': [('a', '<f4'", 10),
             (b"{'descr': ]", 10),
-            (b"{'descr': '<f4\\x41'", 10),
+            (b"{'descr': '<f4\\", 10),
+            (b"{'descr': '<f4\\'", 10),
+            (b"{'descr': '<f4\n'", 10),
+            (b"{'descr': b'<f4'", 10),
             (b"{'fortran_order': 1}", 18),
             (
                 b"{'descr': '<f4', 'fortran_order': False, 'shape': ()} 1",

@@ -60,6 +60,27 @@ impl Rules {
         }
     }
 
+    /// The rules that fit none of `payloads`, but for a type alone.
+    pub fn useless<'p>(&self, payloads: impl IntoIterator<Item = &'p Payload>) -> Vec<String> {
+        let is_named = |rule: &&Rule| rule.pattern != "*" || rule.rank != (0..=usize::MAX);
+        let mut left: Vec<&Rule> = self.rules.iter().filter(is_named).collect();
+        for payload in payloads {
+            left.retain(|rule| !rule.matches(payload));
+        }
+        let one = |rule: &Rule| Rules {
+            rules: vec![rule.clone()],
+        };
+        left.into_iter().map(|rule| one(rule).to_string()).collect()
+    }
+
+    /// Whether a rule asks for a type of what has this name, whatever it is.
+    #[must_use]
+    pub fn name(&self, name: &str) -> bool {
+        let fits = |rule: &&Rule| is_match(rule.pattern.as_bytes(), name.as_bytes(), Some(b'?'));
+        let first = self.rules.iter().find(fits);
+        first.is_some_and(|rule| rule.target.is_some())
+    }
+
     /// The type that `payload` has and the one that the first rule which matches asks for, whether it can become that or not.
     #[must_use]
     pub fn asked(&self, payload: &Payload) -> Option<(Dtype, Dtype)> {
@@ -177,6 +198,19 @@ mod tests {
         assert_eq!(rules.target(&tensor("ids", &[1, 8], Dtype::I64)), None);
         assert_eq!(rules.target(&tensor("w", &[1, 8], Dtype::Bf16)), None);
         assert_eq!(rules.target(&tensor("w", &[1, 8], Dtype::F8E4m3)), None);
+    }
+
+    #[test]
+    fn rules_that_fit_nothing_are_named() {
+        let rules: Rules = "*norm*=keep,lm_head@3=f16,*@2+=bf16,f16".parse().unwrap();
+        let head = [tensor("lm_head", &[8, 8], Dtype::F32)];
+        assert_eq!(rules.useless(&head), ["*norm*=keep", "lm_head@3=f16"]);
+        let norm = [
+            tensor("norm", &[8], Dtype::F32),
+            tensor("x", &[8, 8], Dtype::I8),
+        ];
+        assert_eq!(rules.useless(&norm), ["lm_head@3=f16"]);
+        assert_eq!(rules.useless(&[]).len(), 3);
     }
 
     #[test]

@@ -474,3 +474,45 @@ fn a_model_whose_index_does_not_fit_its_shards_is_refused() {
         "{error}"
     );
 }
+
+/// What a hub has beside safetensors: torch's shards with an index of their own, as zip archives or as pickles.
+#[test]
+fn an_index_of_shards_that_stay_is_not_looked_into() {
+    let expected = model_files("model/bf16");
+    for shard in [&b"PK\x03\x04 and so on"[..], b"\x80\x02 a pickle"] {
+        let mut source = model_files("model/f32");
+        let torch = br#"{"weight_map": {"w": "pytorch_model-1.bin", "v": "elsewhere.bin"}}"#;
+        source.insert("pytorch_model.bin.index.json".to_owned(), torch.to_vec());
+        source.insert("pytorch_model-1.bin".to_owned(), shard.to_vec());
+        let plan = plan_of(&source, "*norm*=keep,bf16").unwrap();
+        for file in &plan.files {
+            let bytes = presented(&source[&file.name], &file.presentation);
+            let wanted = expected.get(&file.name).unwrap_or(&source[&file.name]);
+            assert!(bytes == *wanted, "{}", file.name);
+        }
+    }
+    let mut source = model_files("model/f32");
+    source.remove("model-00001-of-00002.safetensors");
+    assert_eq!(
+        plan_of(&source, "bf16").unwrap_err().to_string(),
+        "model.safetensors.index.json: names \"model-00001-of-00002.safetensors\", which is not there: mend that, or leave the weights as they are with --keep '*.safetensors'"
+    );
+}
+
+#[test]
+fn a_type_for_everything_leaves_what_gguf_does_not_convert() {
+    let name = "model.gguf".to_owned();
+    let f16 = std::fs::read(folder().join("gguf/model.f16.gguf")).unwrap();
+    let source = BTreeMap::from([(name, f16)]);
+    for rules in ["f32", "bf16", "f64"] {
+        let plan = plan_of(&source, rules).unwrap();
+        let bytes = source["model.gguf"].len() as u64;
+        assert!(plan.files[0].presentation.is_exact(bytes), "{rules}");
+        assert!(plan.changes.is_empty(), "{rules}");
+    }
+    let named = plan_of(&source, "*@2+=f32").unwrap_err().to_string();
+    assert!(
+        named.ends_with("in GGUF only f32 becomes another type, f16 or bf16"),
+        "{named}"
+    );
+}

@@ -25,9 +25,10 @@
 //! from multiples of 1 MiB on, in the order given, each a whole number of logical blocks; the disk a whole number of MiB. The type of all is Linux filesystem data. The
 //! same input gives the same bytes. No I/O.
 //!
-//! [`parse`] finds the partitions of a table that anybody wrote, at either block size; what does not hold together is an error.
+//! [`parse`] finds the partitions of a table that anybody wrote, at either block size, in the backup where the first table is damaged; what does not hold together is an
+//! error. [`paths`] calls them files.
 //!
-//! What it does not do: read a backup table, change tables, or make more than 128 partitions.
+//! What it does not do: change or mend tables, or make more than 128 partitions.
 //!
 //! Crates that were looked at (2026-11): `gptman` 3.1.1 (MIT or Apache-2.0, April 2026) is well kept, and it is what our tests read with. It writes through a stream that
 //! seeks over the whole disk, which a disk whose payload is elsewhere does not have, and cuts no names. `gpt` 4.1.0 (MIT, March 2025) wants a device that reads and
@@ -37,6 +38,7 @@
 
 mod name;
 mod parse;
+mod paths;
 mod raw;
 
 use sha2::{Digest, Sha256};
@@ -46,7 +48,8 @@ use zerocopy::IntoBytes;
 use raw::{RawEntry, RawHeader};
 
 pub use name::UNITS_MAX;
-pub use parse::{HEAD_BYTES, parse};
+pub use parse::{HEAD_BYTES, Parsed, TAIL_BYTES, ends, is_protective, parse};
+pub use paths::paths;
 
 /// Partitions of a table.
 pub const PARTITIONS_MAX: usize = 128;
@@ -100,7 +103,7 @@ pub struct Place {
 }
 
 /// Why there is no such table.
-#[derive(Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum GptError {
     /// More than the table holds.
     #[error(

@@ -4,7 +4,9 @@
 
 use std::io::Cursor;
 
-use gpt::{GptError, HEAD_BYTES, LbaBytes, Partition, Place, lay_out, parse};
+use gpt::{
+    GptError, HEAD_BYTES, LbaBytes, Parsed, Partition, Place, TAIL_BYTES, is_protective, lay_out,
+};
 
 const SIZES: [LbaBytes; 2] = [LbaBytes::B512, LbaBytes::B4096];
 
@@ -16,8 +18,43 @@ fn place(name: &str, first_byte: u64, bytes: u64) -> Place {
     }
 }
 
-/// Head and length of a disk with partitions of 8 KiB and of 3 MiB.
-fn ours(lba: LbaBytes) -> (Vec<u8>, u64) {
+/// The first and the last bytes of a disk, and how many it has.
+#[derive(Clone)]
+struct Disk {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    bytes: u64,
+}
+
+impl Disk {
+    fn parse(&self) -> Result<Option<Parsed>, GptError> {
+        gpt::parse(&self.head, &self.tail, self.bytes)
+    }
+
+    /// Without its backup.
+    fn headed(mut self) -> Disk {
+        self.tail.fill(0);
+        self
+    }
+}
+
+/// A table that is as it should be.
+fn whole(places: &[Place]) -> Result<Option<Parsed>, GptError> {
+    Ok(Some(Parsed {
+        places: places.to_vec(),
+        backup: None,
+    }))
+}
+
+fn expected() -> [Place; 2] {
+    [
+        place("a\u{e9}", 1 << 20, 8192),
+        place("sub/\u{1D11E}", 2 << 20, 3 << 20),
+    ]
+}
+
+/// A disk with partitions of 8 KiB and of 3 MiB.
+fn ours(lba: LbaBytes) -> Disk {
     let of = |name, number, bytes| Partition {
         name,
         uuid: [number; 16],
@@ -30,11 +67,14 @@ fn ours(lba: LbaBytes) -> (Vec<u8>, u64) {
     let layout = lay_out(lba, [9; 16], &partitions).unwrap();
     let mut head = layout.head();
     head.resize(HEAD_BYTES, 0);
-    (head, layout.disk_bytes())
+    let mut tail = vec![0; TAIL_BYTES - layout.tail().len()];
+    tail.extend(layout.tail());
+    let bytes = layout.disk_bytes();
+    Disk { head, tail, bytes }
 }
 
-fn why(head: &[u8], disk_bytes: u64) -> String {
-    match parse(head, disk_bytes).unwrap_err() {
+fn why(disk: &Disk) -> String {
+    match disk.parse().unwrap_err() {
         GptError::Table { why, .. } => why,
         other => panic!("{other}"),
     }
@@ -43,13 +83,8 @@ fn why(head: &[u8], disk_bytes: u64) -> String {
 #[test]
 fn what_was_laid_out_is_found() {
     for lba in SIZES {
-        let (head, disk_bytes) = ours(lba);
-        let found = parse(&head, disk_bytes).unwrap().unwrap();
-        let expected = [
-            place("a\u{e9}", 1 << 20, 8192),
-            place("sub/\u{1D11E}", 2 << 20, 3 << 20),
-        ];
-        assert_eq!(found, expected);
+        assert_eq!(ours(lba).parse(), whole(&expected()));
+        assert_eq!(ours(lba).headed().parse(), whole(&expected()));
     }
 }
 
@@ -73,46 +108,101 @@ fn a_foreign_table_is_read() {
         gptman::GPT::write_protective_mbr_into(&mut disk, lba).unwrap();
         table.write_into(&mut disk).unwrap();
         let disk = disk.into_inner();
-        let found = parse(&disk[..HEAD_BYTES], disk.len() as u64);
         let expected = [
             place("late", 700 * lba, 100 * lba),
             place("early", 64 * lba, lba),
         ];
-        assert_eq!(found.unwrap().unwrap(), expected);
+        let mut disk = Disk {
+            head: disk[..HEAD_BYTES].to_vec(),
+            tail: disk[disk.len() - TAIL_BYTES..].to_vec(),
+            bytes: disk.len() as u64,
+        };
+        assert_eq!(disk.parse(), whole(&expected));
+        // Its backup too.
+        disk.head[usize::try_from(lba).unwrap() + 60] ^= 1;
+        let found = disk.parse().unwrap().unwrap();
+        assert_eq!(found.places, expected);
+        assert_eq!(found.backup.unwrap().1, (4 << 20) - lba);
     }
 }
 
 #[test]
 fn what_is_no_table_is_none() {
-    let (mut head, disk_bytes) = ours(LbaBytes::B4096);
-    assert_eq!(parse(&[], 0), Ok(None));
-    assert_eq!(parse(&[0; HEAD_BYTES], disk_bytes), Ok(None));
-    assert_eq!(parse(&head[..4096], 4096), Ok(None));
+    let disk = ours(LbaBytes::B4096);
+    let (head, bytes) = (&disk.head, disk.bytes);
+    assert!(is_protective(head));
+    assert_eq!(gpt::parse(&[], &[], 0), Ok(None));
+    assert_eq!(gpt::parse(&[0; HEAD_BYTES], &disk.tail, bytes), Ok(None));
+    assert_eq!(gpt::parse(&head[..4096], &head[..4096], 4096), Ok(None));
     // A table of the MBR's own kind.
-    let mut other = head.clone();
-    other[450] = 0x83;
-    assert_eq!(parse(&other, disk_bytes), Ok(None));
-    head[4096] ^= 1;
-    assert_eq!(parse(&head, disk_bytes), Ok(None));
+    let mut other = disk.clone();
+    other.head[450] = 0x83;
+    assert!(!is_protective(&other.head));
+    assert_eq!(other.parse(), Ok(None));
+    // Neither of the two headers.
+    let mut neither = disk.headed();
+    neither.head[4096] ^= 1;
+    assert_eq!(neither.parse(), Ok(None));
 }
 
-/// Each bit of header and entries is under a checksum, but for those that say that it is a table.
+/// Each bit of header and entries is under a checksum: the backup is read instead. Without one, only what says that it is a table makes it none.
 #[test]
 fn no_flipped_bit_is_believed() {
     for lba in SIZES {
-        let (head, disk_bytes) = ours(lba);
-        let header = usize::try_from(lba.bytes()).unwrap();
+        let disk = ours(lba);
+        let lba = lba.bytes();
+        let header = usize::try_from(lba).unwrap();
         for at in (header..header + 92).chain(2 * header..2 * header + 16_384) {
             for bit in [0, 7] {
-                let mut wrong = head.clone();
-                wrong[at] ^= 1 << bit;
-                let parsed = parse(&wrong, disk_bytes);
+                let mut wrong = disk.clone();
+                wrong.head[at] ^= 1 << bit;
+                let found = wrong.parse().unwrap().unwrap();
+                assert_eq!(found.places, expected(), "{at}");
+                let Some((GptError::Table { at: lost, why }, backup)) = found.backup else {
+                    panic!("{at}: a damaged table was believed");
+                };
+                assert_eq!((lost, backup), (lba, disk.bytes - lba), "{at}: {why}");
+                let alone = wrong.headed().parse();
                 if at < header + 8 {
-                    assert_eq!(parsed, Ok(None), "{at}");
+                    assert_eq!(why, "it has no header");
+                    assert_eq!(alone, Ok(None), "{at}");
                 } else {
-                    assert!(matches!(parsed, Err(GptError::Table { .. })), "{at}");
+                    assert!(matches!(alone, Err(GptError::Table { .. })), "{at}");
                 }
             }
+        }
+    }
+}
+
+/// Both tables damaged: both are named, and nothing is believed.
+#[test]
+fn no_flipped_bit_of_the_backup_is_believed() {
+    for lba in SIZES {
+        let mut disk = ours(lba);
+        let lba = usize::try_from(lba.bytes()).unwrap();
+        // A backup that is damaged alone is not looked at.
+        disk.tail[TAIL_BYTES - 1 - lba] ^= 1;
+        assert_eq!(disk.parse(), whole(&expected()));
+        disk.tail[TAIL_BYTES - 1 - lba] ^= 1;
+        disk.head[2 * lba + 40] ^= 1;
+        let (header, entries) = (TAIL_BYTES - lba, TAIL_BYTES - lba - 16_384);
+        for at in (header..header + 92).chain(entries..header) {
+            let mut wrong = disk.clone();
+            wrong.tail[at] ^= 4;
+            let why = why(&wrong);
+            assert!(
+                why.starts_with("checksum mismatch of its entries: "),
+                "{why}"
+            );
+            let also = if (header..header + 8).contains(&at) {
+                "; there is no backup in the last block".to_owned()
+            } else {
+                format!(
+                    "; and the partition table at byte {}: ",
+                    disk.bytes - lba as u64
+                )
+            };
+            assert!(why.contains(&also), "{at}: {why}");
         }
     }
 }
@@ -120,9 +210,11 @@ fn no_flipped_bit_is_believed() {
 /// With checksums that are right.
 #[test]
 fn fields_that_do_not_hold_together_are_named() {
-    let (head, disk_bytes) = ours(LbaBytes::B512);
+    let disk = ours(LbaBytes::B512).headed();
+    let disk_bytes = disk.bytes;
     let wrong = |at: usize, bytes: &[u8]| {
-        let mut head = head.clone();
+        let mut disk = disk.clone();
+        let head = &mut disk.head;
         head[at..at + bytes.len()].copy_from_slice(bytes);
         let crc = |bytes: &[u8]| crc32(bytes).to_le_bytes();
         let entries = crc(&head[1024..1024 + 16_384]);
@@ -132,28 +224,29 @@ fn fields_that_do_not_hold_together_are_named() {
         head[512 + 16..512 + 20].fill(0);
         let header = crc(&head[512..512 + 92]);
         head[512 + 16..512 + 20].copy_from_slice(&header);
-        why(&head, disk_bytes)
+        why(&disk)
     };
+    let header = |why: &str| format!("{why}; there is no backup in the last block");
     let number = |value: u64| value.to_le_bytes();
     assert_eq!(
         wrong(520, &[0, 0, 2, 0]),
-        "its revision is 131072; only 65536 is read here"
+        header("its revision is 131072; only 65536 is read here")
     );
     assert_eq!(
         wrong(512 + 24, &number(2)),
-        "the header's own block is 2; only 1 is read here"
+        header("the header's own block is 2; only 1 is read here")
     );
     assert_eq!(
         wrong(512 + 72, &number(u64::MAX)),
-        "the entries' first block is 18446744073709551615; only 2 is read here"
+        header("the entries' first block is 18446744073709551615; only 2 is read here")
     );
     assert_eq!(
         wrong(512 + 80, &u32::MAX.to_le_bytes()),
-        "4294967295 entries; up to 128 are read here"
+        header("4294967295 entries; up to 128 are read here")
     );
     assert_eq!(
         wrong(512 + 84, &0u32.to_le_bytes()),
-        "an entry's length is 0; only 128 is read here"
+        header("an entry's length is 0; only 128 is read here")
     );
     // The first partition: blocks 2048 to 2063; the second from 4096 on; 12,288 in all.
     assert_eq!(disk_bytes / 512, 12_288);
@@ -175,8 +268,12 @@ fn fields_that_do_not_hold_together_are_named() {
         "partition 2 overlaps \"a\u{e9}\""
     );
     // A disk that was cut off.
+    let cut = Disk {
+        bytes: 4 << 20,
+        ..disk.clone()
+    };
     assert_eq!(
-        why(&head, 4 << 20),
+        why(&cut),
         "partition 2 ends with block 10239; the disk has 8192 of 512 bytes"
     );
 }

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use nvme::initiator::{
-    AttachAdmin, AttachIo, Attached, KeepAlive, KeepAliveStep, Shutdown, command,
+    AttachAdmin, AttachIo, Attached, InitiatorError, KeepAlive, KeepAliveStep, Shutdown, command,
 };
-use nvme_spec::{Cqe, Nsid};
+use nvme_spec::{Cqe, Nsid, Status};
 
 use crate::queue::{NoBuffers, Queue};
 use crate::socket::WireBytes;
-use crate::{ControllerInfo, Error, NamespaceInfo, Options, sequence, transfer};
+use crate::{ControllerInfo, Error, NamespaceInfo, Options, Url, sequence, transfer};
 
 /// Commands outstanding on the admin queue, and its SQSIZE: fabrics asks for at least 32 entries.
 pub(crate) const ADMIN_DEPTH: u16 = 31;
@@ -44,7 +44,8 @@ impl Initiator {
             address: address.to_owned(),
             source,
         })?;
-        sequence::run(&mut admin, &mut attach)?;
+        let attaching = sequence::run(&mut admin, &mut attach);
+        attaching.map_err(|error| host_refused(error, &options.hostnqn))?;
         let attached = attach.finish().filter(|attached| attached.io_queues > 0);
         let attached = attached.ok_or_else(|| Error::NoIoQueue {
             address: address.to_owned(),
@@ -79,6 +80,20 @@ impl Initiator {
     /// The namespaces that were active at connect, by NSID.
     pub fn namespaces(&self) -> &[NamespaceInfo] {
         &self.attached.namespaces
+    }
+
+    /// The namespace that `url` names, or the only one there is.
+    ///
+    /// # Errors
+    /// It is not there; or none is named, and there are several or none.
+    pub fn namespace_of(&self, url: &Url) -> Result<&NamespaceInfo, Error> {
+        match (url.nsid, self.namespaces()) {
+            (Some(nsid), _) => self.namespace(nsid),
+            (None, [only]) => Ok(only),
+            (None, several) => Err(Error::WhichNamespace {
+                present: several.iter().map(|namespace| namespace.nsid.0).collect(),
+            }),
+        }
     }
 
     /// One namespace.
@@ -152,7 +167,7 @@ impl Initiator {
         if !status.is_success() {
             return Err(Error::Controller {
                 address: self.admin.address().to_owned(),
-                source: nvme::initiator::InitiatorError::Refused {
+                source: InitiatorError::Refused {
                     command: "Keep Alive",
                     status,
                 },
@@ -228,6 +243,22 @@ impl Initiator {
                 Err(error)
             }
         }
+    }
+}
+
+/// Says which host it was that the target refuses.
+fn host_refused(error: Error, hostnqn: &str) -> Error {
+    match error {
+        Error::Controller {
+            address,
+            source: InitiatorError::ConnectRefused { subnqn, status, .. },
+        } if status.code() == Status::CONNECT_INVALID_HOST => Error::HostRefused {
+            address,
+            subnqn,
+            hostnqn: hostnqn.to_owned(),
+            status,
+        },
+        error => error,
     }
 }
 

@@ -71,6 +71,20 @@ pub enum Error {
         /// Why.
         source: InitiatorError,
     },
+    /// The subsystem is not for this host.
+    #[error(
+        "{address}: the host {hostnqn} may not connect to {subnqn}: {status}; let it in with 'snapctl host allow {subnqn} {hostnqn}', or name another with --hostnqn"
+    )]
+    HostRefused {
+        /// The target.
+        address: String,
+        /// The subsystem.
+        subnqn: String,
+        /// The host.
+        hostnqn: String,
+        /// What the target says.
+        status: Status,
+    },
     /// The subsystem grants no I/O queue: a discovery controller, for one.
     #[error("{address}: '{subnqn}' grants no I/O queue; a discovery subsystem has no namespaces")]
     NoIoQueue {
@@ -84,6 +98,12 @@ pub enum Error {
     NoNamespace {
         /// Asked for.
         nsid: u32,
+        /// Those it has.
+        present: Vec<u32>,
+    },
+    /// None was named, and there is not just one.
+    #[error("{}", which(present))]
+    WhichNamespace {
         /// Those it has.
         present: Vec<u32>,
     },
@@ -149,7 +169,39 @@ pub enum Error {
     Load(String),
 }
 
+fn which(present: &[u32]) -> String {
+    /// More would not be read.
+    const LISTED_MAX: usize = 16;
+    if present.is_empty() {
+        return "the subsystem has no namespace that this host may see".to_owned();
+    }
+    let listed: Vec<String> = present
+        .iter()
+        .take(LISTED_MAX)
+        .map(u32::to_string)
+        .collect();
+    let more = match present.len().saturating_sub(LISTED_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "the subsystem has namespaces {}{more}; choose one with ?nsid=N behind the NQN",
+        listed.join(", ")
+    )
+}
+
 impl Error {
+    /// Whether the target does not have the subsystem, or does not let this host connect to it.
+    pub fn is_connect_refused(&self) -> bool {
+        matches!(
+            self,
+            Error::Controller {
+                source: InitiatorError::ConnectRefused { .. },
+                ..
+            }
+        )
+    }
+
     /// Whether the connection is over: what was outstanding may or may not have been done, and a new one is needed.
     pub fn ends_connection(&self) -> bool {
         matches!(
@@ -159,5 +211,28 @@ impl Error {
                 | Error::Connection { .. }
                 | Error::Over { .. }
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_must_choose_is_told_among_which() {
+        let said = |last| {
+            let present = (1..=last).collect();
+            Error::WhichNamespace { present }.to_string()
+        };
+        assert_eq!(
+            said(0),
+            "the subsystem has no namespace that this host may see"
+        );
+        assert_eq!(
+            said(2),
+            "the subsystem has namespaces 1, 2; choose one with ?nsid=N behind the NQN"
+        );
+        let many = said(1024);
+        assert!(many.contains(" 15, 16 and 1008 more; choose one"), "{many}");
     }
 }

@@ -5,7 +5,8 @@
 //! let url: Url = "nvme+tcp://127.0.0.1:4420/nqn.2026-11.io.xio:tokens?nsid=1".parse()?;
 //! let mut disk = Initiator::connect(&url.address(), &url.subnqn, &Options::default())?;
 //! let mut header = [0; 100];
-//! disk.read(url.nsid.unwrap_or(1), 4_000, &mut header)?;
+//! let nsid = disk.namespace_of(&url)?.nsid.0;
+//! disk.read(nsid, 4_000, &mut header)?;
 //! disk.shutdown()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -28,6 +29,7 @@ mod client;
 mod commands;
 mod discovery;
 mod error;
+mod host;
 pub mod load;
 mod options;
 mod pipeline;
@@ -41,6 +43,7 @@ pub use client::Initiator;
 pub use discovery::discover;
 pub use error::Error;
 pub use nvme::initiator::{ControllerInfo, DiscoveryRecord, NamespaceInfo};
+pub use nvme::nqn::Nqn;
 pub use options::Options;
 pub use pipeline::{Done, Pipeline, Work};
 pub use socket::WireBytes;

@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use nvme::initiator::Association;
+use nvme::nqn::Nqn;
 use nvme::tcp::host::HostOptions;
+
+use crate::host;
 
 /// How to connect. [`Options::default`] suits a reader on a local network.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,20 @@ impl Default for Options {
 }
 
 impl Options {
+    /// As [`Options::default`], but the host `hostnqn`; where none is named this machine, as /etc/nvme/hostnqn and hostid call it for nvme-cli too, if
+    /// they do. The same name always has the same identifier.
+    pub fn of_host(hostnqn: Option<&Nqn>) -> Options {
+        let defaults = Options::default();
+        match host::named(hostnqn) {
+            Some((nqn, host_id)) => Options {
+                hostnqn: nqn.as_str().to_owned(),
+                host_id,
+                ..defaults
+            },
+            None => defaults,
+        }
+    }
+
     pub(crate) fn association(&self, subnqn: &str) -> Association {
         Association {
             host_id: self.host_id,
@@ -75,23 +92,12 @@ impl Options {
 /// A UUID from the kernel; where /proc is missing, one of the clock and the process, which is unique enough to be told apart.
 fn random_uuid() -> ([u8; 16], String) {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
-    let digits: Vec<u8> = text
-        .bytes()
-        .filter_map(|byte| char::from(byte).to_digit(16))
-        .filter_map(|digit| u8::try_from(digit).ok())
-        .collect();
-    let mut bytes = [0; 16];
-    if digits.len() == 32 {
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair[0] << 4 | pair[1];
-        }
-    } else {
+    let bytes = host::uuid_bytes(text.trim()).unwrap_or_else(|| {
         let nanos = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or_default()
             .as_nanos();
-        let mixed = nanos << 32 | u128::from(std::process::id());
-        bytes = mixed.to_be_bytes();
-    }
+        (nanos << 32 | u128::from(std::process::id())).to_be_bytes()
+    });
     (bytes, nvme::initiator::Uuid(bytes).to_string())
 }

@@ -10,7 +10,7 @@ use crate::flat::FlatFiles;
 use crate::limits::NAMES_SEARCHED_MAX;
 use crate::medium::{Medium, ReadFailure};
 use crate::metadata_cache::MetadataCache;
-use crate::on_disk::{Filesystem, OnDisk};
+use crate::on_disk::{Filesystem, Found, OnDisk};
 
 /// The root's inode number on a FUSE mount.
 pub(crate) const ROOT: u64 = 1;
@@ -28,6 +28,8 @@ pub struct OneFile {
 pub struct Content {
     pub(crate) medium: Arc<dyn Medium>,
     pub(crate) files: Files,
+    /// What a person should know of the disk.
+    pub note: Option<String>,
 }
 
 /// What a disk turned out to be.
@@ -47,7 +49,8 @@ impl Content {
     /// # Errors
     /// As [`OnDisk::look`].
     pub fn of(medium: Arc<dyn Medium>, otherwise: OneFile) -> Result<Content, MountError> {
-        let files = match OnDisk::look(&medium)? {
+        let Found { on_disk, note } = OnDisk::look(&medium)?;
+        let files = match on_disk {
             OnDisk::Filesystem(Filesystem {
                 mut image,
                 medium,
@@ -59,7 +62,11 @@ impl Content {
                     image,
                     spare: Mutex::default(),
                 }));
-                return Ok(Content { medium, files });
+                return Ok(Content {
+                    medium,
+                    files,
+                    note,
+                });
             }
             OnDisk::Partitions(list) => Files::Partitions(
                 FlatFiles::partitions(&list, otherwise.attributes),
@@ -71,7 +78,11 @@ impl Content {
                 Files::One(flat, name)
             }
         };
-        Ok(Content { medium, files })
+        Ok(Content {
+            medium,
+            files,
+            note,
+        })
     }
 
     /// What it turned out to be.

@@ -39,5 +39,5 @@ pub use error::MountError;
 pub use files::{Content, ContentKind, OneFile};
 pub use medium::{Medium, ReadFailure};
 pub use metadata_cache::MetadataCache;
-pub use on_disk::{Filesystem, OnDisk, PartitionFile};
+pub use on_disk::{Filesystem, Found, OnDisk, PartitionFile};
 pub use session::{Mounted, Options, Unmounter};

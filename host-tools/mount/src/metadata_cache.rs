@@ -8,7 +8,7 @@ use erofs::ReadBlocks;
 use erofs::limits::BLOCK_BYTES;
 
 use crate::limits::{PAGE_BYTES, PAGES_MAX};
-use crate::medium::Medium;
+use crate::medium::{Medium, ReadFailure};
 
 /// A reader of a disk's blocks; a clone shares what is kept. Where the medium does not read, its errors hold a [`ReadFailure`](crate::ReadFailure).
 #[derive(Clone)]
@@ -78,12 +78,25 @@ impl MetadataCache {
 impl ReadBlocks for MetadataCache {
     fn read_block(&mut self, block: u32, into: &mut [u8; BLOCK_BYTES]) -> io::Result<()> {
         let at = u64::from(block) * BLOCK_BYTES as u64;
-        let page = self.page(at / PAGE_BYTES)?;
+        let page = match self.page(at / PAGE_BYTES) {
+            // Files lie beside the names: what is damaged may be theirs alone.
+            Err(error) if is_damage(&error) => {
+                return self.medium.read(at, into).map_err(io::Error::other);
+            }
+            page => page?,
+        };
         let from = usize::try_from(at % PAGE_BYTES).unwrap_or(usize::MAX);
         let bytes = page.get(from..).and_then(|rest| rest.get(..BLOCK_BYTES));
         into.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
     }
+}
+
+fn is_damage(error: &io::Error) -> bool {
+    let failure = error
+        .get_ref()
+        .and_then(|it| it.downcast_ref::<ReadFailure>());
+    failure.is_some_and(|failure| failure.is_damage)
 }
 
 impl std::fmt::Debug for MetadataCache {

@@ -1,6 +1,6 @@
 //! What lies on a disk: a filesystem, partitions, or bytes without names.
 
-use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 
 use erofs::limits::BLOCK_BYTES;
@@ -42,38 +42,60 @@ pub struct PartitionFile {
     pub bytes: u64,
 }
 
+/// What was found, and what a person should know of it.
+pub struct Found {
+    /// What it is.
+    pub on_disk: OnDisk,
+    /// That the disk's partition table is damaged, and its backup was read.
+    pub note: Option<String>,
+}
+
 impl OnDisk {
-    /// Looks at the beginning of a disk, and of its only partition.
+    /// Looks at the beginning of a disk, and of its only partition; where the partition table there is damaged, at the backup at the disk's end.
     ///
     /// # Errors
     /// [`MountError::Medium`]; [`MountError::Disk`]: an EROFS that is damaged, or one with features that are not read here; [`MountError::Table`]: a partition
     /// table of which the same is true.
-    pub fn look(medium: &Arc<dyn Medium>) -> Result<OnDisk, MountError> {
-        if let Some(found) = filesystem(medium, 0..medium.bytes())? {
-            return Ok(OnDisk::Filesystem(found));
-        }
-        let head_bytes = medium.bytes().min(gpt::HEAD_BYTES as u64);
-        let mut head = vec![0; usize::try_from(head_bytes).unwrap_or(0)];
-        medium.read(0, &mut head).map_err(MountError::Medium)?;
-        let places = gpt::parse(&head, medium.bytes()).map_err(MountError::Table)?;
-        let Some(places) = places else {
-            return Ok(OnDisk::Bytes);
+    pub fn look(medium: &Arc<dyn Medium>) -> Result<Found, MountError> {
+        let plain = |on_disk| {
+            let note = None;
+            Ok(Found { on_disk, note })
         };
+        if let Some(found) = filesystem(medium, 0..medium.bytes())? {
+            return plain(OnDisk::Filesystem(found));
+        }
+        let bytes = medium.bytes();
+        let Some([head, tail]) = gpt::ends(bytes, |range| piece(medium, range).map(Some))? else {
+            return plain(OnDisk::Bytes);
+        };
+        let parsed = gpt::parse(&head, &tail, bytes).map_err(MountError::Table)?;
+        let Some(parsed) = parsed else {
+            return plain(OnDisk::Bytes);
+        };
+        let note = parsed.note();
+        let places = parsed.places;
         if let [only] = places.as_slice() {
             let part = only.first_byte..only.first_byte + only.bytes;
             if let Some(found) = filesystem(medium, part)? {
-                return Ok(OnDisk::Filesystem(found));
+                let on_disk = OnDisk::Filesystem(found);
+                return Ok(Found { on_disk, note });
             }
         }
-        Ok(OnDisk::Partitions(files(&places)))
+        let on_disk = OnDisk::Partitions(files(&places));
+        Ok(Found { on_disk, note })
     }
 }
 
+/// Bytes of a disk.
+fn piece(medium: &Arc<dyn Medium>, range: Range<u64>) -> Result<Vec<u8>, MountError> {
+    let mut piece = vec![0; usize::try_from(range.end - range.start).unwrap_or_default()];
+    let read = medium.read(range.start, &mut piece);
+    read.map_err(MountError::Medium)?;
+    Ok(piece)
+}
+
 /// The EROFS of a part of a disk, if there is one.
-fn filesystem(
-    disk: &Arc<dyn Medium>,
-    part: std::ops::Range<u64>,
-) -> Result<Option<Filesystem>, MountError> {
+fn filesystem(disk: &Arc<dyn Medium>, part: Range<u64>) -> Result<Option<Filesystem>, MountError> {
     let first_byte = part.start;
     let medium: Arc<dyn Medium> = if part == (0..disk.bytes()) {
         disk.clone()
@@ -98,7 +120,7 @@ fn filesystem(
 /// A part of a disk.
 struct Part {
     disk: Arc<dyn Medium>,
-    part: std::ops::Range<u64>,
+    part: Range<u64>,
 }
 
 impl Medium for Part {
@@ -111,97 +133,12 @@ impl Medium for Part {
     }
 }
 
-/// Each partition with a path that no other has; a name that can be one is not taken from its partition by an earlier one that needs another.
 fn files(places: &[Place]) -> Vec<PartitionFile> {
-    let mut taken = Paths::default();
-    let named: Vec<bool> = places.iter().map(|it| taken.take(&it.name)).collect();
-    let files = (1..).zip(places).zip(named);
-    files
-        .map(|((number, place), is_named)| {
-            let mut path = place.name.clone();
-            if !is_named {
-                path = format!("partition-{number}");
-                while !taken.take(&path) {
-                    path.push('_');
-                }
-            }
-            PartitionFile {
-                path,
-                first_byte: place.first_byte,
-                bytes: place.bytes,
-            }
-        })
-        .collect()
-}
-
-#[derive(Default)]
-struct Paths {
-    files: HashSet<String>,
-    folders: HashSet<String>,
-}
-
-impl Paths {
-    /// Whether `path` can be a file beside the others; it is one from then on.
-    fn take(&mut self, path: &str) -> bool {
-        let above = || path.match_indices('/').map(|(at, _)| &path[..at]);
-        let is_name = |name: &str| !matches!(name, "" | "." | "..");
-        let fits = path.split('/').all(is_name)
-            && !self.files.contains(path)
-            && !self.folders.contains(path)
-            && !above().any(|folder| self.files.contains(folder));
-        if fits {
-            self.files.insert(path.to_owned());
-            self.folders.extend(above().map(str::to_owned));
-        }
-        fits
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_that_cannot_be_paths_get_others() {
-        let names = [
-            "a",
-            "a/b",
-            "c/d",
-            "c",
-            "",
-            "..",
-            "c/../x",
-            "/e",
-            "f/",
-            "a",
-            "partition-5",
-            "c/d/e",
-            "ü",
-        ];
-        let places: Vec<Place> = names
-            .iter()
-            .map(|name| Place {
-                name: (*name).to_owned(),
-                first_byte: 0,
-                bytes: 1,
-            })
-            .collect();
-        let paths: Vec<String> = files(&places).into_iter().map(|it| it.path).collect();
-        let expected = [
-            "a",
-            "partition-2",
-            "c/d",
-            "partition-4",
-            "partition-5_",
-            "partition-6",
-            "partition-7",
-            "partition-8",
-            "partition-9",
-            "partition-10",
-            "partition-5",
-            "partition-12",
-            "ü",
-        ];
-        assert_eq!(paths, expected);
-    }
+    let named = gpt::paths(places).into_iter().zip(places);
+    let files = named.map(|(path, place)| PartitionFile {
+        path,
+        first_byte: place.first_byte,
+        bytes: place.bytes,
+    });
+    files.collect()
 }

@@ -77,6 +77,15 @@ pub fn grouped(count: u64) -> String {
     text
 }
 
+/// `1 file`, `2,000 files`: for words whose plural is an `s`.
+#[must_use]
+pub fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{} {what}s", grouped(count)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +146,12 @@ mod tests {
         ] {
             assert_eq!(grouped(count), text);
         }
+    }
+
+    #[test]
+    fn one_is_no_plural() {
+        assert_eq!(counted(0, "file"), "0 files");
+        assert_eq!(counted(1, "symbolic link"), "1 symbolic link");
+        assert_eq!(counted(1234, "folder"), "1,234 folders");
     }
 }

@@ -69,7 +69,7 @@ pub struct Global {
     )]
     pub socket: PathBuf,
 
-    /// Reach it over TCP with TLS instead; needs --tls-ca, --tls-cert and --tls-key
+    /// Reach it over TCP with TLS, whatever --socket says; needs --tls-ca, --tls-cert and --tls-key
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub tcp: Option<String>,
 
@@ -98,7 +98,7 @@ pub struct Global {
     pub json: bool,
 
     /// Rows of a page of a list; 0: as many as fit an answer. All pages are asked for either way
-    #[arg(long, global = true, hide = true, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, global = true, hide_short_help = true, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub page_size: u32,
 }
 

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -18,12 +18,14 @@ use admin_proto::v1::subsystem_service_client::SubsystemServiceClient;
 use admin_proto::v1::target_service_client::TargetServiceClient;
 use admin_proto::v1::{GetInfoRequest, GetInfoResponse};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status, Streaming};
 
 use crate::cli::Global;
 use crate::failure::Failure;
+use crate::tls::Tls;
 
 /// A connected daemon.
 #[derive(Clone, Debug)]
@@ -40,18 +42,18 @@ pub struct Daemon {
 /// Connects as the options say.
 pub async fn connect(global: &Global) -> Result<Daemon, Failure> {
     let patience = Duration::from_secs(global.timeout.into());
-    let (place, connecting) = match &global.tcp {
-        Some(address) => (
-            address.clone(),
-            connect_tls(address, tls_config(global, address)?, patience).await,
-        ),
+    let (place, channel) = match &global.tcp {
+        Some(address) => {
+            let tls = Tls::new(global, address)?;
+            (address.clone(), connect_tls(&tls, patience).await?)
+        }
         None => (
             global.socket.display().to_string(),
-            connect_socket(&global.socket, patience).await,
+            connect_socket(&global.socket, patience).await?,
         ),
     };
     Ok(Daemon {
-        channel: connecting?,
+        channel,
         patience,
         place,
         page_size: global.page_size,
@@ -63,7 +65,15 @@ async fn connect_socket(path: &Path, patience: Duration) -> Result<Channel, Fail
     let stream = connecting
         .unwrap_or_else(|_| Err(ErrorKind::TimedOut.into()))
         .map_err(|error| Failure::of(code(&error), socket_failed(path, &error)))?;
-    // One command, one connection: a second attempt has nothing to connect with, and the first failure is the one that is told.
+    channel_over(stream, &path.display()).await
+}
+
+/// A channel over a connection that is there. One command, one connection: a second attempt has nothing to connect with, and the first failure is the one
+/// that is told.
+async fn channel_over(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    place: &dyn std::fmt::Display,
+) -> Result<Channel, Failure> {
     let stream = Arc::new(Mutex::new(Some(stream)));
     let connector = tower::service_fn(move |_| {
         let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -77,7 +87,7 @@ async fn connect_socket(path: &Path, patience: Duration) -> Result<Channel, Fail
     Endpoint::from_static("http://snap-target")
         .connect_with_connector(connector)
         .await
-        .map_err(|error| Failure::unreachable(not_the_protocol(&path.display(), &error)))
+        .map_err(|error| Failure::unreachable(not_the_protocol(place, &error)))
 }
 
 /// The code that a daemon would have given.
@@ -108,27 +118,16 @@ fn socket_failed(path: &Path, error: &io::Error) -> String {
     }
 }
 
-async fn connect_tls(
-    address: &str,
-    tls: ClientTlsConfig,
-    patience: Duration,
-) -> Result<Channel, Failure> {
-    let wrong = |error: tonic::transport::Error| {
-        Failure::usage(format!("--tcp {address}: {}", causes(&error)))
-    };
-    let endpoint = Endpoint::from_shared(format!("https://{address}"))
-        .map_err(wrong)?
-        .tls_config(tls)
-        .map_err(wrong)?;
-    let connecting = tokio::time::timeout(patience, endpoint.connect()).await;
-    // The endpoint's own limit ends with the TCP connection: TLS comes after it.
+async fn connect_tls(tls: &Tls, patience: Duration) -> Result<Channel, Failure> {
+    let address = tls.address();
+    let connecting = tokio::time::timeout(patience, tls.connect()).await;
     let connected = connecting.map_err(|_| {
         let seconds = patience.as_secs();
         Failure::unreachable(format!(
             "{address} takes a connection and does not answer within {seconds} s: snap-target hangs, or something else listens there; --timeout SECONDS waits longer"
         ))
     })?;
-    connected.map_err(|error| {
+    let stream = connected.map_err(|error| {
         if let Some(refused) = not_let_in(&address, &error) {
             return refused;
         }
@@ -136,32 +135,8 @@ async fn connect_tls(
             "connecting to {address}: {}; is tcp under [admin] in snap-target's configuration, and do the certificates match?",
             causes(&error)
         ))
-    })
-}
-
-fn tls_config(global: &Global, address: &str) -> Result<ClientTlsConfig, Failure> {
-    let Some(ca) = &global.tls_ca else {
-        return Err(Failure::usage(format!(
-            "--tcp {address} needs --tls-ca FILE: the certificate that vouches for the daemon"
-        )));
-    };
-    let (Some(cert), Some(key)) = (&global.tls_cert, &global.tls_key) else {
-        return Err(Failure::usage(format!(
-            "--tcp {address} needs --tls-cert FILE and --tls-key FILE: the daemon asks who we are"
-        )));
-    };
-    let mut tls = ClientTlsConfig::new()
-        .ca_certificate(Certificate::from_pem(read_pem(ca)?))
-        .identity(Identity::from_pem(read_pem(cert)?, read_pem(key)?));
-    if let Some(name) = &global.tls_name {
-        tls = tls.domain_name(name);
-    }
-    Ok(tls)
-}
-
-fn read_pem(path: &PathBuf) -> Result<Vec<u8>, Failure> {
-    std::fs::read(path)
-        .map_err(|error| Failure::usage(format!("reading {}: {error}", path.display())))
+    })?;
+    channel_over(stream, &address).await
 }
 
 /// Of a daemon that refuses our certificate: TLS 1.3 says so by an alert behind the handshake. Asking again does not help.
@@ -242,7 +217,15 @@ impl Daemon {
     /// The next message of a stream; none at its end.
     pub async fn message<T>(&self, stream: &mut Streaming<T>) -> Result<Option<T>, Failure> {
         let message = stream.message().await;
-        message.map_err(|status| self.refusal(&status))
+        message.map_err(|status| match status.source() {
+            // It has spoken the protocol: it is what we took it for.
+            Some(source) => Failure::unreachable(format!(
+                "the connection to snap-target at {} ended: {}",
+                self.place,
+                causes(source)
+            )),
+            None => self.refusal(&status),
+        })
     }
 
     /// The same of a stream that has one to give now and then; a call that is dropped loses nothing.
@@ -295,9 +278,6 @@ impl Daemon {
     pub fn refusal(&self, status: &Status) -> Failure {
         // A status with a source was not sent by a daemon: the connection made it.
         if let Some(source) = status.source() {
-            if let Some(refused) = not_let_in(&self.place, source) {
-                return refused;
-            }
             return Failure::unreachable(not_the_protocol(&self.place, source));
         }
         let said = status.message();

@@ -24,6 +24,7 @@ mod referral;
 mod stat;
 mod subsystem;
 mod target;
+mod tls;
 mod top;
 
 use std::process::ExitCode;

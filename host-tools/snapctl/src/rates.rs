@@ -91,8 +91,8 @@ pub struct TransformRates {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ReactorRates {
     pub reactor: u32,
-    /// Share of the time at work, 0 to 1; none where it counted no time.
-    pub busy_share: Option<f64>,
+    /// Share of the time at work, 0 to 1. Of one that slept all the time, which it counts when it wakes, 0.
+    pub busy_share: f64,
     pub turns_per_second: f64,
     pub connections: u32,
     pub pool_used_bytes: u64,
@@ -303,7 +303,7 @@ fn reactor_rates(old: &ReactorStats, new: &ReactorStats, seconds: f64) -> Reacto
     let idle = per_second(old.idle_ns, new.idle_ns, seconds);
     ReactorRates {
         reactor: new.reactor,
-        busy_share: share(busy, busy + idle),
+        busy_share: share(busy, busy + idle).unwrap_or(0.0),
         turns_per_second: per_second(old.turns, new.turns, seconds),
         connections: new.connections,
         pool_used_bytes: new.pool_used_bytes,
@@ -484,6 +484,20 @@ mod tests {
             (rates[1].bytes_per_second, rates[1].bytes_per_core_second),
             (400.0, None)
         );
+    }
+
+    /// A reactor that sleeps counts its sleep when it wakes.
+    #[test]
+    fn a_reactor_that_slept_all_the_time_was_not_busy() {
+        let stats = |busy_ns, idle_ns| ReactorStats {
+            busy_ns,
+            idle_ns,
+            ..ReactorStats::default()
+        };
+        let asleep = reactor_rates(&stats(7, 9), &stats(7, 9), 1.0);
+        assert_eq!(asleep.busy_share, 0.0);
+        let at_work = reactor_rates(&stats(7, 9), &stats(8, 12), 1.0);
+        assert_eq!(at_work.busy_share, 0.25);
     }
 
     #[test]

@@ -254,6 +254,35 @@ pub fn hosts_table(rates: &Rates) -> String {
     table.render()
 }
 
+/// The same for a narrow terminal: what matters most.
+pub fn narrow_hosts_table(rates: &Rates) -> String {
+    let mut table = TextTable::new(&[
+        ("host", Align::Left),
+        ("nsid", Align::Right),
+        ("r/s", Align::Right),
+        ("read/s", Align::Right),
+        ("p99", Align::Right),
+        ("w/s", Align::Right),
+        ("written/s", Align::Right),
+        ("p99", Align::Right),
+        ("err/s", Align::Right),
+    ]);
+    for row in &rates.hosts {
+        table.row([
+            host_name(&row.host_nqn, row.others),
+            row.nsid.to_string(),
+            count(row.reads_per_second),
+            bytes(row.read_bytes_per_second),
+            latency(row.read_p99_ns),
+            count(row.writes_per_second),
+            bytes(row.written_bytes_per_second),
+            latency(row.write_p99_ns),
+            count(row.errors_per_second),
+        ]);
+    }
+    table.render()
+}
+
 /// By namespace: what it took.
 pub fn namespaces_table(rates: &Rates) -> String {
     let mut table = TextTable::new(&[
@@ -299,7 +328,7 @@ pub fn reactors_table(rates: &Rates) -> String {
     for row in &rates.reactors {
         table.row([
             row.reactor.to_string(),
-            percent(row.busy_share),
+            percent(Some(row.busy_share)),
             count(row.turns_per_second),
             row.connections.to_string(),
             format!(

@@ -53,27 +53,27 @@ pub struct Create {
     pub hosts: HostChoice,
 
     /// Controllers, all hosts together
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub controllers: Option<u32>,
 
     /// Controllers of one host
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub controllers_per_host: Option<u32>,
 
     /// Connections of one host, of all its controllers
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub connections_per_host: Option<u32>,
 
     /// I/O queues of one host, of all its controllers
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub io_queues_per_host: Option<u32>,
 
     /// I/O queues of one controller
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub io_queues: Option<u32>,
 
     /// Entries of a queue
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub queue_entries: Option<u32>,
 
     /// Data of one command: a power of two from 8KiB to 1MiB

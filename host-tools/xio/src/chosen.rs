@@ -25,13 +25,13 @@ pub fn range(group: &Group) -> Option<ValueRange> {
 }
 
 /// `0..50,256`; nothing for floats and bytes.
-pub fn range_text(group: &Group) -> String {
+pub fn range_text(range: Option<ValueRange>) -> String {
     let grouped = |value: i128| {
         let sign = if value < 0 { "-" } else { "" };
         let size = u64::try_from(value.unsigned_abs()).unwrap_or(u64::MAX);
         format!("{sign}{}", grouped(size))
     };
-    range(group).map_or_else(String::new, |range| {
+    range.map_or_else(String::new, |range| {
         format!("{}..{}", grouped(range.min), grouped(range.max))
     })
 }
@@ -78,7 +78,7 @@ pub fn explained(group: &Group, wish: &Wish) -> String {
         table.row(row(group, trial, wish, sample));
     }
     let many = if group.runs.len() == 1 { "run" } else { "runs" };
-    let values = match range_text(group) {
+    let values = match range_text(range(group)) {
         text if text.is_empty() => String::new(),
         text => format!(", {text}"),
     };

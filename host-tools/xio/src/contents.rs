@@ -1,6 +1,7 @@
 //! The files of a disk, read without a mount: names, attributes, and where on the disk their bytes lie.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use ::mount::{Filesystem, Medium, MountError, OnDisk, PartitionFile, ReadFailure};
@@ -30,10 +31,19 @@ pub struct Item {
 /// By path from the root, which is empty: folders come before what is in them.
 pub type Items = BTreeMap<Vec<u8>, Item>;
 
-/// What a disk holds, or `None` where it has neither a filesystem nor partitions.
-pub fn of(source: &Source) -> Result<Option<Items>, Failure> {
-    match OnDisk::look(&source.medium())? {
-        OnDisk::Filesystem(filesystem) => of_filesystem(filesystem).map(Some),
+/// What a disk holds, or `None` where it has neither a filesystem nor partitions. `name`: what a person calls the disk, who is told what is damaged of it and can be
+/// read all the same.
+pub fn of(source: &Source, name: impl Display) -> Result<Option<Items>, Failure> {
+    let found =
+        OnDisk::look(&source.medium()).map_err(|error| Failure::from(error).about(&name))?;
+    if let Some(note) = &found.note {
+        printout::stderr::note(format_args!("{name}: {note}"));
+    }
+    match found.on_disk {
+        OnDisk::Filesystem(filesystem) => {
+            let items = of_filesystem(filesystem);
+            items.map(Some).map_err(|failure| failure.about(&name))
+        }
         OnDisk::Partitions(files) => {
             let attributes = source.as_one_file().attributes;
             Ok(Some(of_partitions(&files, attributes)))

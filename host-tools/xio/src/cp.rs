@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::mount::Medium;
 use anyhow::anyhow;
-use erofs::{Attributes, Kind};
+use erofs::{Attributes, Kind, Time};
+use nix::fcntl::AT_FDCWD;
+use nix::sys::stat::{UtimensatFlags, utimensat};
+use nix::sys::time::TimeSpec;
 
 use crate::cli;
 use crate::contents::{self, Item, Items};
@@ -19,8 +22,9 @@ use crate::medium::{PATIENCE, Source};
 use crate::progress::Progress;
 use crate::room::{self, Needed};
 use crate::signals;
+use crate::spool::Spool;
 use crate::stdout::print_line;
-use printout::size::grouped;
+use printout::size::counted;
 
 /// Bytes that are read at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -39,9 +43,8 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         _ => Path::new("."),
     };
     let stopped = signals::flag()?;
-    let source = Source::open(&arguments.source, &arguments.allow_sources, PATIENCE)?;
-    let items =
-        contents::of(&source).map_err(|failure| failure.about(arguments.source.display()))?;
+    let source = Source::open(&arguments.source, &arguments.opening, PATIENCE)?;
+    let items = contents::of(&source, arguments.source.display())?;
     let Some(items) = items else {
         return Err(Failure::data(anyhow!(
             "{} has neither a filesystem nor a partition table: there are no files to copy; 'xio unpack' writes the bytes of a volume into a file",
@@ -49,28 +52,35 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         )));
     };
     // Complete before it has its name.
-    let partial = tempfile::Builder::new()
-        .prefix(".xio-cp-")
-        .tempdir_in(above)
-        .map_err(|error| Failure::io("writing into", above, error))?;
-    let bytes = items.values().map(|item| item.bytes).sum();
-    room::check_file_system(folder, Needed::exactly(bytes))?;
+    let partial = Spool::new(above, ".xio-cp-")?;
+    check_room(folder, &items)?;
     let root = partial.path().join("root");
-    let copied = copy_all(&source.medium(), &items, &root, &stopped);
+    let places = Places { root, folder };
+    let copied = copy_all(&source.medium(), &items, &places, &stopped);
     let copied = copied.map_err(|failure| failure.about(arguments.source.display()))?;
     source.close();
-    fs::rename(&root, folder).map_err(|error| Failure::io("writing", folder, error))?;
+    fs::rename(&places.root, folder).map_err(|error| Failure::io("writing", folder, error))?;
     if let Some(root) = items.get(&b""[..]) {
-        finish_folder(folder, &root.attributes)?;
+        finish_folder(folder, folder, &root.attributes)?;
     }
     print_line(format_args!(
-        "{}: {} files of {} bytes, {} folders, {} symbolic links",
+        "{}: {} of {}, {}, {}",
         folder.display(),
-        grouped(copied.files),
-        grouped(copied.bytes),
-        grouped(copied.folders),
-        grouped(copied.links),
+        counted(copied.files, "file"),
+        counted(copied.bytes, "byte"),
+        counted(copied.folders, "folder"),
+        counted(copied.links, "symbolic link"),
     ))
+}
+
+fn check_room(folder: &Path, items: &Items) -> Result<(), Failure> {
+    let largest = items.iter().max_by_key(|(_, item)| item.bytes);
+    if let Some((name, item)) = largest {
+        let path = folder.join(OsStr::from_bytes(name));
+        room::check_limit(&path, Needed::exactly(item.bytes))?;
+    }
+    let bytes = items.values().map(|item| item.bytes).sum();
+    room::check_file_system(folder, Needed::exactly(bytes))
 }
 
 #[derive(Default)]
@@ -81,30 +91,38 @@ struct Copied {
     links: u64,
 }
 
+/// Where the copy is made, and where it will be: a person is told the latter.
+struct Places<'a> {
+    root: PathBuf,
+    folder: &'a Path,
+}
+
 /// Everything but the attributes of the root itself: a folder that may not be written to cannot be moved.
 fn copy_all(
     medium: &Arc<dyn Medium>,
     items: &Items,
-    root: &Path,
+    Places { root, folder }: &Places<'_>,
     stopped: &AtomicBool,
 ) -> Result<Copied, Failure> {
     let progress = Progress::start("copying", None);
-    fs::create_dir(root).map_err(|error| Failure::io("writing", root, error))?;
+    fs::create_dir(root).map_err(|error| Failure::io("writing", folder, error))?;
     let mut copied = Copied::default();
-    let mut folders: Vec<(PathBuf, &Attributes)> = Vec::new();
+    let mut folders: Vec<(PathBuf, PathBuf, &Attributes)> = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
     for (name, item) in items.iter().filter(|(path, _)| !path.is_empty()) {
         check(stopped)?;
-        let path = root.join(OsStr::from_bytes(name));
-        let failed = |error| Failure::io("writing", &path, error);
+        let name_in = |folder: &Path| folder.join(OsStr::from_bytes(name));
+        let (path, shown) = (name_in(root), name_in(folder));
+        let failed = |error| Failure::io("writing", &shown, error);
         match item.kind {
             Kind::Directory => {
                 fs::create_dir(&path).map_err(failed)?;
-                folders.push((path, &item.attributes));
+                folders.push((path, shown, &item.attributes));
                 copied.folders += 1;
             }
             Kind::Symlink => {
                 symlink(OsStr::from_bytes(&item.target), &path).map_err(failed)?;
+                finish_link(&path, &item.attributes).map_err(failed)?;
                 copied.links += 1;
             }
             Kind::File => {
@@ -113,7 +131,7 @@ fn copy_all(
                     let read = contents::read(medium, item.runs, from, into);
                     read.map_err(|failure| Failure::from(failure).about(erofs::shown(name)))
                 };
-                copy_file(read, &path, item, &mut piece)?;
+                copy_file(read, (&path, &shown), item, &mut piece)?;
                 copied.files += 1;
                 copied.bytes += item.bytes;
                 progress.set(copied.bytes);
@@ -121,15 +139,33 @@ fn copy_all(
         }
     }
     // What is put into a folder changes its time, and may not be allowed by its permissions: those above come last.
-    for (path, attributes) in folders.iter().rev() {
-        finish_folder(path, attributes)?;
+    for (path, shown, attributes) in folders.iter().rev() {
+        finish_folder(path, shown, attributes)?;
     }
     Ok(copied)
 }
 
-fn finish_folder(path: &Path, attributes: &Attributes) -> Result<(), Failure> {
+fn finish_folder(path: &Path, shown: &Path, attributes: &Attributes) -> Result<(), Failure> {
     let opened = File::open(path).and_then(|folder| finish(&folder, attributes));
-    opened.map_err(|error| Failure::io("writing", path, error))
+    opened.map_err(|error| Failure::io("writing", shown, error))
+}
+
+/// Its time: links have no permissions of their own.
+fn finish_link(path: &Path, attributes: &Attributes) -> std::io::Result<()> {
+    let Time {
+        seconds,
+        nanoseconds,
+    } = attributes.modified;
+    let modified = TimeSpec::new(seconds, nanoseconds.into());
+    let not_followed = UtimensatFlags::NoFollowSymlink;
+    utimensat(
+        AT_FDCWD,
+        path,
+        &TimeSpec::UTIME_OMIT,
+        &modified,
+        not_followed,
+    )?;
+    Ok(())
 }
 
 fn check(stopped: &AtomicBool) -> Result<(), Failure> {
@@ -143,11 +179,11 @@ fn check(stopped: &AtomicBool) -> Result<(), Failure> {
 
 fn copy_file(
     read: impl Fn(u64, &mut [u8]) -> Result<(), Failure>,
-    path: &Path,
+    (path, shown): (&Path, &Path),
     item: &Item,
     piece: &mut [u8],
 ) -> Result<(), Failure> {
-    let failed = |error| Failure::io("writing", path, error);
+    let failed = |error| Failure::io("writing", shown, error);
     let file = File::create_new(path).map_err(failed)?;
     let mut done = 0;
     while done < item.bytes {

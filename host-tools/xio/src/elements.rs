@@ -66,6 +66,7 @@ pub fn manifest(chain: &Chain, files: &[Presented<'_>]) -> Vec<u8> {
             sha256: file.sha256,
             format: Format::Raw.name(),
             streams: &[file.stream.stream.0 as usize],
+            unzipped_from: None,
         };
         source.to_json()
     });

@@ -95,7 +95,10 @@ impl fmt::Display for Failure {
 
 impl From<initiator::Error> for Failure {
     fn from(error: initiator::Error) -> Failure {
-        Failure::system(error)
+        match error {
+            initiator::Error::WhichNamespace { .. } => Failure::usage(error),
+            error => Failure::system(error),
+        }
     }
 }
 

@@ -18,7 +18,7 @@ use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
 use crate::tag;
-use printout::size::grouped;
+use printout::size::{counted, grouped};
 
 /// Runs the command.
 pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
@@ -57,9 +57,9 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
         return print_line(to_json(arguments, &made));
     }
     print_line(format_args!(
-        "{}: {} files of {} bytes, a disk of {} bytes, by {} bytes, in {:.1} s",
+        "{}: {} of {} bytes, a disk of {} bytes, by {} bytes, in {:.1} s",
         arguments.volume.output.display(),
-        grouped(made.files as u64),
+        counted(made.files as u64, "file"),
         grouped(made.file_bytes),
         grouped(made.disk_bytes),
         grouped(made.finished.volume_bytes),

@@ -29,6 +29,7 @@ mod plan;
 mod progress;
 mod room;
 mod signals;
+mod spool;
 mod stdout;
 mod tag;
 mod unpack;
@@ -43,7 +44,8 @@ use cli::{Cli, Command};
 use failure::Failure;
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let command = Cli::parse().command;
+    match signals::outlive_file_limit().and_then(|()| run(command)) {
         Ok(status) => status,
         Err(failure) => failure.report(),
     }

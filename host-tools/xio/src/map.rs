@@ -25,7 +25,7 @@ use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::print_line;
-use printout::size::grouped;
+use printout::size::{counted, grouped};
 
 /// Runs the command.
 pub fn run(arguments: &cli::Map) -> Result<(), Failure> {
@@ -204,12 +204,11 @@ fn summary(
 ) -> String {
     let bytes = total_bytes(inputs);
     let mut text = format!(
-        "{}: {} bytes of {} in {} {} mapped by {} bytes ({} of them), in {seconds:.1} s ({}/s)",
+        "{}: {} bytes of {} in {} mapped by {} bytes ({} of them), in {seconds:.1} s ({}/s)",
         arguments.volume.output.display(),
         grouped(bytes),
         element_type,
-        inputs.len(),
-        if inputs.len() == 1 { "file" } else { "files" },
+        counted(inputs.len() as u64, "file"),
         grouped(finished.volume_bytes),
         share(finished.volume_bytes, bytes),
         rounded_rate(bytes, seconds),

@@ -27,7 +27,7 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
     }
     let signals = Signals::listen()?;
     let patience = Duration::from_secs(arguments.reconnect);
-    let source = Source::open(&arguments.source, &arguments.allow_sources, patience)?;
+    let source = Source::open(&arguments.source, &arguments.opening, patience)?;
     if let Source::Namespace(namespace) = &source
         && !namespace.is_write_protected()
     {
@@ -38,7 +38,12 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
     }
     let content = Content::of(source.medium(), source.as_one_file());
     let content = content.map_err(|error| failure(arguments, error))?;
+    if let Some(note) = &content.note {
+        printout::stderr::note(format_args!("{}: {note}", arguments.source.display()));
+    }
     let what = match content.kind() {
+        // The root.
+        ContentKind::Filesystem(1) => "1 folder".to_owned(),
         ContentKind::Filesystem(inodes) => {
             format!("{} files, folders and links", grouped(inodes))
         }

@@ -167,12 +167,15 @@ impl Plan {
         Ok(())
     }
 
-    /// What the volume takes, as far as it is known beforehand: where the chain does not compress.
+    /// What the volume takes, as far as it is known beforehand.
     fn needed(&self) -> Needed {
         let chain = &self.spec.chain;
-        let source_bytes = self.total_bytes().filter(|_| !chain.is_framed());
-        let elements = source_bytes.unwrap_or(0) / chain.source().bytes() as u64;
-        Needed::exactly(VOLUME_BYTES_MIN.saturating_add(chain.packed_bytes(elements)))
+        let elements = self.total_bytes().unwrap_or(0) / chain.source().bytes() as u64;
+        let bytes = VOLUME_BYTES_MIN.saturating_add(self.spec.bytes_min(elements));
+        match chain.is_framed() {
+            true => Needed::at_least(bytes),
+            false => Needed::exactly(bytes),
+        }
     }
 
     /// Bytes of all inputs, where that is known beforehand.

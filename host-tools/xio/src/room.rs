@@ -22,6 +22,8 @@ pub struct Needed {
     pub exact: u64,
     /// And about these: scaled from samples.
     pub about: u64,
+    /// And more, of which nothing is known.
+    pub and_more: bool,
 }
 
 impl Needed {
@@ -29,7 +31,15 @@ impl Needed {
     pub fn exactly(bytes: u64) -> Needed {
         Needed {
             exact: bytes,
-            about: 0,
+            ..Needed::default()
+        }
+    }
+
+    /// So many, and more.
+    pub fn at_least(bytes: u64) -> Needed {
+        Needed {
+            and_more: true,
+            ..Needed::exactly(bytes)
         }
     }
 
@@ -42,8 +52,9 @@ impl Needed {
 
     fn shown(self) -> String {
         let bytes = grouped(self.exact.saturating_add(self.about));
-        match self.about {
-            0 => format!("{bytes} bytes"),
+        match self {
+            Needed { and_more: true, .. } => format!("at least {bytes} bytes"),
+            Needed { about: 0, .. } => format!("{bytes} bytes"),
             _ => format!("about {bytes} bytes"),
         }
     }
@@ -58,7 +69,7 @@ pub fn check(output: &Path, needed: Needed) -> Result<(), Failure> {
     check_file_system(output, needed)
 }
 
-/// As [`check`], for many files of which none is large: their limit is not asked.
+/// As [`check`], for files of which `needed` is the sum: each has to be within the limit on its own ([`check_limit`]).
 pub fn check_file_system(output: &Path, needed: Needed) -> Result<(), Failure> {
     let folder = folder_of(output)?;
     let left = statvfs(&folder).ok().filter(|it| it.blocks() > 0);
@@ -75,7 +86,11 @@ pub fn check_file_system(output: &Path, needed: Needed) -> Result<(), Failure> {
     }
 }
 
-fn check_limit(output: &Path, needed: Needed) -> Result<(), Failure> {
+/// As [`check`], for a file whose file system is asked about with others.
+///
+/// # Errors
+/// That, with both sizes.
+pub fn check_limit(output: &Path, needed: Needed) -> Result<(), Failure> {
     let limit = getrlimit(Resource::RLIMIT_FSIZE).map(|(soft, _)| soft);
     match limit.ok().filter(|&limit| limit < needed.least()) {
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! SIGINT, SIGTERM and SIGHUP: the first lets a command end in order, a second one ends the program at once.
+//! SIGINT, SIGTERM and SIGHUP: the first lets a command end in order, a second one ends the program at once. SIGXFSZ: nothing.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -6,12 +6,19 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::anyhow;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::{flag, low_level};
 
 use crate::failure::Failure;
 
 const SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGHUP];
+
+/// A write beyond the limit on the size of files (`ulimit -f`) is to fail, with a word of where, and not to end the program.
+pub fn outlive_file_limit() -> Result<(), Failure> {
+    // Whoever handles the signal gets EFBIG from the write; nobody asks whether it was there. The programs that this one starts do not inherit that.
+    let unread = Arc::new(AtomicBool::new(false));
+    flag::register(SIGXFSZ, unread).map(drop).map_err(failed)
+}
 
 /// Becomes true with the first signal.
 pub fn flag() -> Result<Arc<AtomicBool>, Failure> {

@@ -4,17 +4,14 @@ use std::path::Path;
 
 use dataset::Scan;
 use printout::size::grouped;
-use tempfile::TempDir;
 
 use crate::failure::Failure;
 use crate::progress::Progress;
+use crate::spool::Spool;
 
 /// Puts the raw shards of compressed MDS datasets into the scan. They lie in a folder of their own in `beside`, until what this returns is dropped.
-pub fn unzip(scan: &mut Scan, beside: &Path) -> Result<TempDir, Failure> {
-    let spool = tempfile::Builder::new()
-        .prefix(".xio-unzip-")
-        .tempdir_in(beside)
-        .map_err(|error| Failure::io("writing into", beside, error))?;
+pub fn unzip(scan: &mut Scan, beside: &Path) -> Result<Spool, Failure> {
+    let spool = Spool::new(beside, ".xio-unzip-")?;
     let progress = Progress::start("unzipping", None);
     let unzipped = dataset::unzip(scan, spool.path(), &mut |bytes| progress.set(bytes))?;
     drop(progress);

@@ -47,15 +47,15 @@ impl Roles {
         })
     }
 
-    /// The highest that one of the names has.
-    fn of_names(&self, names: &[String]) -> Role {
-        let is_among = |list: &[String]| names.iter().any(|name| list.contains(name));
-        if is_among(&self.change) {
-            Role::Change
-        } else if is_among(&self.announce) {
-            Role::Announce
+    /// The highest that one of the names has, and which one it is; the first where it is nothing special.
+    fn of_names<'n>(&self, names: &'n [String]) -> (Role, &'n str) {
+        let among = |list: &[String]| names.iter().find(|name| list.contains(name));
+        if let Some(name) = among(&self.change) {
+            (Role::Change, name)
+        } else if let Some(name) = among(&self.announce) {
+            (Role::Announce, name)
         } else {
-            Role::Read
+            (Role::Read, names.first().map_or("", String::as_str))
         }
     }
 }
@@ -142,9 +142,10 @@ fn of_certificate(request: &Request<()>, roles: &Roles) -> Result<Caller, Status
             "the certificate names nobody: give it a common name or an alternative name",
         ));
     };
+    let (role, actor) = roles.of_names(&names);
     Ok(Caller {
-        actor: names.first().cloned().unwrap_or_default(),
-        role: roles.of_names(&names),
+        actor: actor.to_owned(),
+        role,
         names,
     })
 }
@@ -214,9 +215,12 @@ mod tests {
             announce: vec!["localhost".to_owned()],
             change: vec!["operator".to_owned()],
         };
-        assert_eq!(roles.of_names(&names), Role::Announce);
-        assert_eq!(roles.of_names(&["operator".to_owned()]), Role::Change);
-        assert_eq!(roles.of_names(&["somebody".to_owned()]), Role::Read);
+        // Events have the name by which the right came.
+        assert_eq!(roles.of_names(&names), (Role::Announce, "localhost"));
+        let named = |name: &str| [name.to_owned(), "other".to_owned()];
+        let (operator, somebody) = (named("operator"), named("somebody"));
+        assert_eq!(roles.of_names(&operator), (Role::Change, "operator"));
+        assert_eq!(roles.of_names(&somebody), (Role::Read, "somebody"));
         let caller = Caller {
             actor: "test client".to_owned(),
             role: Role::Announce,

@@ -8,10 +8,11 @@ mod convert;
 mod paging;
 mod services;
 mod socket;
+mod tls;
 mod users;
 
+use std::future::Future;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
@@ -22,17 +23,17 @@ use anyhow::{Context as _, Result};
 use telemetry::Telemetry;
 use tokio::sync::{Semaphore, oneshot};
 use tonic::service::interceptor::InterceptedService;
+use tonic::transport::Server;
 use tonic::transport::server::Router;
-use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 
 pub use caller::{Roles, expiry_of};
 
-use crate::config::{AdminConfig, AdminTcpConfig};
+use crate::config::AdminConfig;
 use crate::events::Hub;
 use crate::health::Health;
 use crate::limits::{
-    ADMIN_CALL_TIME_MAX, ADMIN_CALLS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_HANDSHAKE_MAX,
-    ADMIN_IDLE_CHECK, ADMIN_STREAMS_MAX,
+    ADMIN_CALL_TIME_MAX, ADMIN_CALLS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_IDLE_CHECK,
+    ADMIN_STREAMS_MAX,
 };
 use crate::manage::Manage;
 use crate::signal::Ending;
@@ -95,17 +96,19 @@ pub fn stream_places() -> Arc<Semaphore> {
 /// # Errors
 /// A socket, an address, a certificate or a key that cannot be used.
 pub fn start(config: &AdminConfig, context: Context) -> Result<AdminService> {
-    let socket = socket::listen(&config.socket)
-        .with_context(|| format!("the admin socket {}", config.socket.display()))?;
     let tcp = match &config.tcp {
         None => None,
         Some(tcp) => {
+            let server = tls::server(server(), tcp).context("the admin service's TLS")?;
             let listener = std::net::TcpListener::bind(tcp.address)
                 .with_context(|| format!("the admin service cannot listen on {}", tcp.address))?;
             listener.set_nonblocking(true)?;
-            Some((listener, tls(tcp)?))
+            Some((listener, server))
         }
     };
+    // Last: whoever fails before it leaves no socket behind.
+    let socket = socket::listen(&config.socket)
+        .with_context(|| format!("the admin socket {}", config.socket.display()))?;
     let address = tcp.as_ref().map(|(listener, _)| listener.local_addr());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -147,7 +150,7 @@ impl Drop for AdminService {
 
 async fn serve(
     socket: std::os::unix::net::UnixListener,
-    tcp: Option<(std::net::TcpListener, ServerTlsConfig)>,
+    tcp: Option<(std::net::TcpListener, Server)>,
     context: Context,
 ) -> Result<()> {
     // Of their own for each: who fills the TCP port does not keep the operator from the socket.
@@ -155,14 +158,31 @@ async fn serve(
     let unix = tokio::net::UnixListener::from_std(socket)?;
     let unix =
         routes(server(), &context).serve_with_incoming(connections::incoming(unix, places()));
-    let Some((listener, tls)) = tcp else {
+    let Some((listener, server)) = tcp else {
         return Ok(unix.await?);
     };
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let tcp = routes(server().tls_config(tls)?, &context)
-        .serve_with_incoming(connections::incoming(listener, places()));
-    tokio::try_join!(unix, tcp)?;
+    let tcp =
+        routes(server, &context).serve_with_incoming(connections::incoming(listener, places()));
+    until_first(unix, tcp).await?;
     Ok(())
+}
+
+/// Waits for the socket's end. That of the TCP port is a line of the log: it does not take the socket along.
+async fn until_first<E: std::fmt::Display>(
+    unix: impl Future<Output = Result<(), E>>,
+    tcp: impl Future<Output = Result<(), E>>,
+) -> Result<(), E> {
+    let tcp = async {
+        if let Err(error) = tcp.await {
+            tracing::error!(%error, "the admin service over TCP ended; the socket is served");
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = unix => ended,
+        () = tcp => Ok(()),
+    }
 }
 
 /// The services, each behind the check of who asks.
@@ -200,14 +220,20 @@ fn server() -> Server {
         .http2_keepalive_interval(Some(ADMIN_IDLE_CHECK))
 }
 
-fn tls(config: &AdminTcpConfig) -> Result<ServerTlsConfig> {
-    let read = |path: &Path| {
-        std::fs::read(path).with_context(|| format!("the admin service's TLS: {}", path.display()))
-    };
-    let identity = Identity::from_pem(read(&config.cert)?, read(&config.key)?);
-    let tls = ServerTlsConfig::new()
-        .identity(identity)
-        .timeout(ADMIN_HANDSHAKE_MAX);
-    let authority = Certificate::from_pem(read(&config.client_ca)?);
-    Ok(tls.client_ca_root(authority))
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+    use std::time::Duration;
+
+    use super::until_first;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tcp_port_does_not_take_the_socket_along() {
+        let day = Duration::from_secs(86_400);
+        for ended in [Err("the port failed"), Ok(())] {
+            let served = until_first(pending(), ready(ended));
+            assert!(tokio::time::timeout(day, served).await.is_err());
+        }
+        assert_eq!(until_first(ready(Err("e")), pending()).await, Err("e"));
+    }
 }

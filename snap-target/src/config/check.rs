@@ -274,6 +274,12 @@ fn referrals(top: &Section<'_>) -> Result<Vec<ReferralConfig>, ConfigError> {
     let mut addresses = Seen::new();
     for section in top.tables("referral", REFERRALS_MAX, LISTENER)? {
         let address = address_in(&section, "address = \"192.0.2.1:8009\"")?;
+        if address.value.port() == 0 {
+            return Err(section.wrong(
+                &address,
+                "port 0 is nobody's; name the port of the discovery service",
+            ));
+        }
         let what = address.value.to_string();
         addresses.add(&section, address.value, &what, address.span, "address")?;
         all.push(ReferralConfig {
@@ -518,6 +524,8 @@ fn store(text: &str, lba_bytes: u32, folder: &Path) -> Result<SourceSpec, String
     }
 }
 
+/// Of `sockaddr_un`, without the zero behind it.
+const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Why a key of the admin service's TCP port is wrong without it.
 const FOR_TCP: &str =
     "it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out";
@@ -529,6 +537,13 @@ fn admin(section: &Section<'_>, folder: &Path) -> Result<AdminConfig, ConfigErro
         "socket",
         "for example socket = \"/run/xio/snap-target.sock\"",
     )?;
+    let length = socket.value.as_os_str().len();
+    if length > SOCKET_PATH_BYTES_MAX {
+        let why = format!(
+            "with its folder the path has {length} bytes, and a socket's has at most {SOCKET_PATH_BYTES_MAX}; name a shorter one"
+        );
+        return Err(section.wrong(&socket, why));
+    }
     let (cert, key, client_ca) = (path("tls-cert")?, path("tls-key")?, path("tls-client-ca")?);
     let tcp = section.parsed("tcp", address)?;
     let names = |key| {

@@ -134,6 +134,10 @@ fn paths_are_relative_to_the_file() {
 /// Appended to the least that can be served, which has two lines.
 #[test]
 fn every_mistake_is_refused_with_its_place_and_what_to_do() {
+    // Behind /etc/xio/ there is room for 98 bytes.
+    let socket = |bytes| format!("[admin]\nsocket = \"{}\"\n", "s".repeat(bytes));
+    assert!(parse(&format!("{LEAST}{}", socket(98))).is_ok());
+    let too_long = socket(99);
     let cases: &[(&str, &str)] = &[
         (
             "[targt]\n",
@@ -336,6 +340,18 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         (
             "[admin]\nsocket = \"s\"\ntls-change = [\"a\"]\n",
             "5:14: [admin] tls-change: it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out",
+        ),
+        (
+            "[[referral]]\naddress = \"192.0.2.7:0\"\n",
+            "4:11: [[referral]] address: port 0 is nobody's; name the port of the discovery service",
+        ),
+        (
+            &too_long,
+            "4:10: [admin] socket: with its folder the path has 108 bytes, and a socket's has at most 107; name a shorter one",
+        ),
+        (
+            "[target]\ncache = \"1.5GiB\"\n",
+            "4:9: [target] cache: \"1.5GiB\": the size must be a whole number: write 1536MiB for 1.5GiB",
         ),
         (
             "[admin]\nsocket = \"s\"\ntls-client-ca = \"c\"\n",

@@ -43,7 +43,7 @@ impl Manager {
             .map(|set| set.policy)
     }
 
-    /// Takes hosts off the list, and ends their controllers. Returns what that did, and those that were not on it.
+    /// Takes hosts off the list, and ends their controllers: they stay out, whatever the file comes to say, until they are allowed. Returns what that did, and those that were not on it.
     ///
     /// # Errors
     /// No such subsystem, or any host is allowed.
@@ -54,7 +54,7 @@ impl Manager {
     ) -> Result<(HostsSet, Vec<Nqn>), ManageError> {
         let mut list = self.host_list(nqn)?;
         let not_listed = take_off(&mut list, hosts);
-        let set = self.set_hosts(nqn, HostPolicy::Only(list))?;
+        let set = self.replace_hosts(nqn, HostPolicy::Only(list), hosts)?;
         Ok((set, not_listed))
     }
 
@@ -80,6 +80,16 @@ impl Manager {
     /// # Errors
     /// No such subsystem, or the list is too long.
     pub fn set_hosts(&mut self, nqn: &Nqn, hosts: HostPolicy) -> Result<HostsSet, ManageError> {
+        self.replace_hosts(nqn, hosts, &[])
+    }
+
+    /// The same; `denied` were named as such, on the list or not.
+    fn replace_hosts(
+        &mut self,
+        nqn: &Nqn,
+        hosts: HostPolicy,
+        denied: &[Nqn],
+    ) -> Result<HostsSet, ManageError> {
         self.may_change()?;
         if let HostPolicy::Only(list) = &hosts
             && list.len() > HOSTS_MAX
@@ -91,7 +101,12 @@ impl Manager {
             .of_subsystem(nqn));
         }
         let before = self.subsystem(nqn)?.body.hosts.clone();
-        if before == hosts {
+        let mut next = self.with_subsystem(nqn, |it| it.body.hosts = hosts.clone())?;
+        let named = self.base.subsystems.get(nqn).map(|it| &it.body.hosts);
+        next.deny(nqn, &only_in(listed(&before), listed(&hosts)), named);
+        next.deny(nqn, denied, named);
+        next.let_in(nqn, &hosts);
+        if next == self.desired {
             return Ok(HostsSet {
                 policy: hosts,
                 controllers_ended: 0,
@@ -103,7 +118,6 @@ impl Manager {
             .iter()
             .filter(|it| it.subsystem.as_ref() == Some(nqn) && !hosts.allows(&it.host))
             .count();
-        let next = self.with_subsystem(nqn, |it| it.body.hosts = hosts.clone())?;
         let step = Step::SetHosts(nqn.clone(), hosts.clone());
         let closed = self.commit(next, step, news(nqn, &before, &hosts))?;
         Ok(HostsSet {
@@ -123,30 +137,33 @@ impl Manager {
     }
 }
 
+/// Those that a policy names.
+fn listed(policy: &HostPolicy) -> &[Nqn] {
+    match policy {
+        HostPolicy::Any => &[],
+        HostPolicy::Only(list) => list,
+    }
+}
+
+/// Those of `these` that are not among `others`.
+fn only_in(these: &[Nqn], others: &[Nqn]) -> Vec<Nqn> {
+    let alone = these.iter().filter(|it| !others.contains(it));
+    alone.cloned().collect()
+}
+
 /// Who may connect now and could not before, and the other way round.
 fn news(nqn: &Nqn, before: &HostPolicy, now: &HostPolicy) -> Vec<News> {
-    let list = |policy: &HostPolicy| match policy {
-        HostPolicy::Any => Vec::new(),
-        HostPolicy::Only(list) => list.clone(),
-    };
     let mut all = Vec::new();
     match (before, now) {
         (HostPolicy::Any, HostPolicy::Only(_)) => all.push(told(HostChange::Denied, nqn, None)),
         (HostPolicy::Only(_), HostPolicy::Any) => all.push(told(HostChange::Allowed, nqn, None)),
         _ => {}
     }
-    let (before, now) = (list(before), list(now));
-    let only = |these: &[Nqn], others: &[Nqn]| -> Vec<Nqn> {
-        these
-            .iter()
-            .filter(|it| !others.contains(it))
-            .cloned()
-            .collect()
-    };
-    for host in only(&now, &before) {
+    let (before, now) = (listed(before), listed(now));
+    for host in only_in(now, before) {
         all.push(told(HostChange::Allowed, nqn, Some(&host)));
     }
-    for host in only(&before, &now) {
+    for host in only_in(before, now) {
         all.push(told(HostChange::Denied, nqn, Some(&host)));
     }
     all

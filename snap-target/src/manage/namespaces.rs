@@ -304,8 +304,8 @@ impl Manager {
                 continue;
             };
             let text = format!(
-                "{} and {} are {what}; serve it once",
-                other.name, namespace.name
+                "{} and {} are {what}; serve it once: namespace {} of {of} has it",
+                other.name, namespace.name, other.nsid
             );
             return Err(ManageError::new(Reason::SourceInUse, text).of_namespace(of, other.nsid));
         }

@@ -3,7 +3,8 @@
 //! Files are looked at, grown and cut by a thread that may wait. A file is grown before hosts are told of more, and cut after they were told of less: what fails
 //! in between leaves a file that is longer than what is served of it. Nothing is cut off a file without `force`, whether hosts saw it or not.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -12,7 +13,7 @@ use admin_proto::v1::{NamespaceChange, Reason};
 use frontend_nvme_tcp::Closed;
 use namespace::Namespace;
 use nvme::nqn::Nqn;
-use store::StoreSpec;
+use store::{BYTES_MAX, StoreSpec};
 
 use super::namespaces::news;
 use super::opening::{Ask, unusable};
@@ -42,6 +43,8 @@ struct Resize {
     old: Arc<Namespace>,
     /// The file that is to have a size; none where it is to be looked at only, or there is no file.
     wanted: Option<Wanted>,
+    /// The file or block device whose size is taken as it is.
+    as_it_is: Option<PathBuf>,
     force: bool,
     /// Held as long as a thread may still touch the file.
     under_way: Arc<()>,
@@ -91,11 +94,15 @@ impl Manager {
             under_way: Arc::downgrade(&resize.under_way),
         });
         let (wanted, held) = (resize.wanted.clone(), resize.under_way.clone());
+        let as_it_is = resize.as_it_is.clone();
         let (source, policy) = (config.source.to_string(), self.policy.clone());
         let work = move |ask: &Ask| {
             let _held = held;
             same_file(&config.source, &nodes)?;
             let is_to_be_cut = wanted.as_ref().map_or(Ok(false), fit)?;
+            if let Some(path) = as_it_is.filter(|path| path.is_file()) {
+                settle(&path)?;
+            }
             let mut given = |path: &Path, bytes| ask.uuid_of(path, bytes);
             let opened = open::last_part(&config, &policy, &mut given);
             let opened = opened.map_err(|error| unusable(line_of(&error)))?;
@@ -207,7 +214,7 @@ impl Manager {
         })?;
         let before_last = first_byte_of_last_part(&old);
         let served = old.bytes();
-        let mut wanted = None;
+        let (mut wanted, mut as_it_is) = (None, None);
         let is_mixed = matches!(config.source, SourceSpec::Mixed { .. });
         match config.source.last_part_mut() {
             None | Some(SourceSpec::Volume { .. } | SourceSpec::Mixed { .. }) => {
@@ -223,6 +230,9 @@ impl Manager {
             Some(SourceSpec::Store { spec, lba_bytes }) => match (spec, size) {
                 (StoreSpec::File { path }, NewSize::Bytes(bytes)) => {
                     whole_blocks(bytes, *lba_bytes)?;
+                    if i64::try_from(bytes).is_err() {
+                        return Err(ManageError::field("bytes", "no file has 8 EiB or more"));
+                    }
                     may_shrink(served, bytes, force)?;
                     wanted = Some(Wanted {
                         path: path.clone(),
@@ -231,7 +241,7 @@ impl Manager {
                         force,
                     });
                 }
-                (StoreSpec::File { .. }, NewSize::Rescan) => {}
+                (StoreSpec::File { path }, NewSize::Rescan) => as_it_is = Some(path.clone()),
                 (StoreSpec::Null { bytes: now }, NewSize::Bytes(bytes)) => {
                     whole_blocks(bytes, *lba_bytes)?;
                     may_shrink(served, bytes, force)?;
@@ -258,6 +268,7 @@ impl Manager {
             config,
             old,
             wanted,
+            as_it_is,
             force,
             under_way: Arc::new(()),
         })
@@ -350,6 +361,9 @@ fn of_last_part(bytes: u64, before_it: u64) -> Result<u64, ManageError> {
 }
 
 fn whole_blocks(bytes: u64, lba_bytes: u32) -> Result<(), ManageError> {
+    if bytes > BYTES_MAX {
+        return Err(ManageError::field("bytes", "the size is over 8 EiB"));
+    }
     if bytes == 0 || !bytes.is_multiple_of(u64::from(lba_bytes)) {
         return Err(ManageError::field(
             "bytes",
@@ -410,7 +424,10 @@ fn fit(wanted: &Wanted) -> Result<bool, ManageError> {
         return set_len(path, *bytes).map(|()| false);
     }
     // What is there beyond what hosts see was put there by somebody.
-    if has == *bytes || bytes == served {
+    if has == *bytes {
+        return settle(path).map(|()| false);
+    }
+    if bytes == served {
         return Ok(false);
     }
     if !force {
@@ -425,22 +442,32 @@ fn fit(wanted: &Wanted) -> Result<bool, ManageError> {
     Ok(true)
 }
 
-fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {
-    let file = OpenOptions::new().write(true).open(path);
-    let done = file.and_then(|file| {
-        if file.metadata()?.len() != bytes {
-            file.set_len(bytes)?;
-            file.sync_all()?;
-        }
-        Ok(())
-    });
-    done.map_err(|error| {
+/// The size that somebody has given a file, or a change of size that ended before it was synced, outlasts power from now on: hosts are about to be told of it.
+fn settle(path: &Path) -> Result<(), ManageError> {
+    store::settle_file_size(path).map_err(|error| {
         ManageError::new(
             Reason::SourceUnusable,
             format!(
-                "{} cannot be made {bytes} bytes long: {error}",
+                "the size of {} cannot be made durable: {error}",
                 path.display()
             ),
         )
+    })
+}
+
+fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {
+    store::set_file_size(path, bytes).map_err(|error| {
+        let what_to_do = match error.kind() {
+            ErrorKind::FileTooLarge => {
+                "; its file system, or the daemon's limit (ulimit -f), takes no file of this size: take a smaller one"
+            }
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; make room in its file system",
+            _ => "",
+        };
+        let text = format!(
+            "{} cannot be made {bytes} bytes long: {error}{what_to_do}",
+            path.display()
+        );
+        ManageError::new(Reason::SourceUnusable, text)
     })
 }

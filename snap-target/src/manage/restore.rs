@@ -36,9 +36,9 @@ impl Manager {
         let (mut desired, keepers, lives) = match &mut state {
             None => (base.clone(), None, None),
             Some(state) => {
-                let (desired, dropped) = state.load()?.onto(&base);
-                for what in dropped {
-                    tracing::warn!("a change that was made while serving no longer holds: {what}");
+                let (desired, overruled) = state.load()?.onto(&base);
+                for what in overruled {
+                    tracing::warn!("{what}");
                 }
                 let of_folder = || format!("the state folder {}", state.path().display());
                 let keepers = Keepers::start(state.path()).with_context(of_folder)?;

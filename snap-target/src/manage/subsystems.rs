@@ -40,6 +40,7 @@ impl Manager {
             namespaces: BTreeMap::new(),
         };
         next.subsystems.insert(nqn.clone(), made);
+        next.let_in(&nqn, &body.hosts);
         let news = subsystem_news(SubsystemChange::Created, &nqn, "was made");
         let life = self.life(&nqn, true);
         let step = Step::CreateSubsystem(nqn.clone(), Box::new((body, life)));
@@ -78,6 +79,10 @@ impl Manager {
         }
         let mut next = self.desired.clone();
         next.subsystems.remove(nqn);
+        // Whom it kept out stays out where the file may bring it back.
+        if !self.base.subsystems.contains_key(nqn) {
+            next.denied.remove(nqn);
+        }
         // Who follows namespaces alone hears of each.
         let detached = NamespaceChange::Detached;
         let mut news = Vec::with_capacity(namespaces.len() + 1);

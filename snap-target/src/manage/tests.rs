@@ -2,6 +2,7 @@
 
 mod closing;
 mod damage;
+mod denied;
 mod drain;
 mod lives;
 mod opening;
@@ -158,7 +159,7 @@ struct Rig {
     fake: Fake,
     health: Health,
     events: Hub,
-    folder: tempfile::TempDir,
+    folder: Arc<tempfile::TempDir>,
     open_time_max: Duration,
 }
 
@@ -170,7 +171,7 @@ impl Rig {
             fake: Fake::default(),
             health: Health::new(events.clone()),
             events,
-            folder: tempfile::tempdir().unwrap(),
+            folder: Arc::new(tempfile::tempdir().unwrap()),
             open_time_max: OPEN_TIME_MAX,
         }
     }
@@ -455,7 +456,8 @@ fn the_same_disk_is_not_served_twice() {
         };
         let error = manager.attach(again).unwrap_err();
         assert_eq!(error.reason, Reason::SourceInUse);
-        assert!(error.to_string().contains("serve it once"), "{error:?}");
+        let which = "serve it once: namespace 2 of nqn.a has it";
+        assert!(error.to_string().ends_with(which), "{error:?}");
     }
     // Under another name, which has a UUID of its own; and at a start.
     let link = rig.folder.path().join("link.raw");

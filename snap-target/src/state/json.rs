@@ -35,6 +35,16 @@ struct Document {
     namespaces: Vec<Entry<(String, u32), Namespace>>,
     listeners: Vec<Entry<u16, String>>,
     referrals: Vec<Entry<SocketAddr, u16>>,
+    /// None: written before denials were kept as such.
+    denied: Option<Vec<Denied>>,
+}
+
+/// Hosts that a subsystem keeps out, whatever the configuration says.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Denied {
+    subsystem: String,
+    hosts: Vec<String>,
 }
 
 /// `file`: what the configuration said; `now`: what holds.
@@ -114,12 +124,22 @@ impl Document {
                 |_, it| it.address.to_string(),
             ),
             referrals: entries(&overlay.referrals, |address| *address, |_, it| it.port_id),
+            denied: Some(denied(&overlay.denied)),
         }
     }
 
     fn overlay(self) -> Result<Overlay, String> {
+        let subsystems = changes(self.subsystems, |key| nqn(&key), |_, it| it.body())?;
+        let denied = match self.denied {
+            Some(all) => {
+                let read = |it: Denied| Ok((nqn(&it.subsystem)?, nqns(&it.hosts)?));
+                all.into_iter().map(read).collect::<Result<_, String>>()?
+            }
+            None => taken_off(&subsystems),
+        };
         Ok(Overlay {
-            subsystems: changes(self.subsystems, |key| nqn(&key), |_, it| it.body())?,
+            subsystems,
+            denied,
             namespaces: changes(
                 self.namespaces,
                 |(name, nsid)| Ok((nqn(&name)?, nsid)),
@@ -172,6 +192,29 @@ fn changes<K: Ord, T, L, U>(
             Ok((k, change))
         })
         .collect()
+}
+
+fn denied(all: &BTreeMap<Nqn, Vec<Nqn>>) -> Vec<Denied> {
+    all.iter()
+        .map(|(nqn, hosts)| Denied {
+            subsystem: nqn.to_string(),
+            hosts: texts(hosts),
+        })
+        .collect()
+}
+
+/// Those that the configuration named and that did not hold: as they were known before denials were kept.
+fn taken_off(subsystems: &BTreeMap<Nqn, Change<SubsystemBody>>) -> BTreeMap<Nqn, Vec<Nqn>> {
+    let list = |body: &Option<SubsystemBody>| match body.as_ref().map(|it| it.hosts.clone()) {
+        Some(HostPolicy::Only(list)) => Some(list),
+        _ => None,
+    };
+    let of_one = |(nqn, change): (&Nqn, &Change<SubsystemBody>)| {
+        let (mut had, has) = (list(&change.base)?, list(&change.word)?);
+        had.retain(|host| !has.contains(host));
+        (!had.is_empty()).then(|| (nqn.clone(), had))
+    };
+    subsystems.iter().filter_map(of_one).collect()
 }
 
 fn nqn(text: &str) -> Result<Nqn, String> {

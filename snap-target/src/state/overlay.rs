@@ -34,6 +34,8 @@ pub struct Overlay {
     pub listeners: BTreeMap<PortId, Change<ListenerConfig>>,
     /// Referrals.
     pub referrals: BTreeMap<SocketAddr, Change<ReferralConfig>>,
+    /// Hosts that were denied, by subsystem. No word of the configuration lets them in.
+    pub denied: BTreeMap<Nqn, Vec<Nqn>>,
 }
 
 impl Overlay {
@@ -56,15 +58,28 @@ impl Overlay {
             })
             .collect::<BTreeMap<_, _>>()
         };
+        let (said, held) = (bodies(base), bodies(desired));
+        let mut subsystems = changes(&said, &held);
+        // Of one with denials the list in force is kept, changed or not: it holds if the file comes to allow any host.
+        for nqn in desired.denied.keys() {
+            if let (Some(base), Some(word)) = (said.get(nqn), held.get(nqn)) {
+                let unchanged = Change {
+                    base: Some(base.clone()),
+                    word: Some(word.clone()),
+                };
+                subsystems.entry(nqn.clone()).or_insert(unchanged);
+            }
+        }
         Self {
-            subsystems: changes(&bodies(base), &bodies(desired)),
+            subsystems,
             namespaces: changes(&namespaces(base), &namespaces(desired)),
             listeners: changes(&base.listeners, &desired.listeners),
             referrals: changes(&base.referrals, &desired.referrals),
+            denied: desired.denied.clone(),
         }
     }
 
-    /// Puts it on a configuration. Returns what holds, and a line for each change that the file has overtaken.
+    /// Puts it on a configuration. Returns what holds, and a line for each change that the file has overtaken, and for each host that it would have let in.
     pub fn onto(&self, base: &Desired) -> (Desired, Vec<String>) {
         let mut dropped = Vec::new();
         let mut desired = base.clone();
@@ -76,7 +91,14 @@ impl Overlay {
                 &change.word,
                 desired.subsystems.get_mut(nqn),
             ) {
-                there.body = merged(&mut dropped, nqn, before, said, word);
+                there.body = merged(
+                    &mut dropped,
+                    nqn,
+                    before,
+                    said,
+                    word,
+                    self.denied.contains_key(nqn),
+                );
                 continue;
             }
             if overtaken(&mut dropped, format!("subsystem {nqn}"), change, said) {
@@ -96,6 +118,8 @@ impl Overlay {
                 }
             }
         }
+        desired.denied.clone_from(&self.denied);
+        keep_out(&mut desired, &self.subsystems, &mut dropped);
         for ((nqn, nsid), change) in &self.namespaces {
             let what = format!("namespace {nsid} of {nqn}");
             if overtaken(&mut dropped, &what, change, base.namespace(nqn, *nsid)) {
@@ -103,7 +127,9 @@ impl Overlay {
             }
             match desired.subsystems.get_mut(nqn) {
                 Some(subsystem) => put(&mut subsystem.namespaces, nsid, change),
-                None => dropped.push(format!("{what}: the file no longer has its subsystem")),
+                None => dropped.push(format!(
+                    "{what} was added while serving and is forgotten: the file no longer has its subsystem"
+                )),
             }
         }
         for (port_id, change) in &self.listeners {
@@ -122,47 +148,69 @@ impl Overlay {
     }
 }
 
-/// A subsystem that the file had and has, field by field: the file's word where it is another one by now, what holds where it is not. A host that was denied
-/// while serving stays denied, whatever else the file came to say: it is let in again by the admin plane alone.
+/// A subsystem that the file had and has, field by field: the file's word where it is another one by now, what holds where it is not. "Any host" beside
+/// denials is left to [`keep_out`], which has the line for it.
 fn merged(
     dropped: &mut Vec<String>,
     nqn: &Nqn,
     before: &SubsystemBody,
     said: &SubsystemBody,
     word: &SubsystemBody,
+    has_denied: bool,
 ) -> SubsystemBody {
     let mut is_overtaken = false;
-    let mut body = SubsystemBody {
-        serial: newer(
-            &mut is_overtaken,
-            &before.serial,
-            &said.serial,
-            &word.serial,
-        ),
-        model: newer(&mut is_overtaken, &before.model, &said.model, &word.model),
-        hosts: newer(&mut is_overtaken, &before.hosts, &said.hosts, &word.hosts),
-        limits: newer(
-            &mut is_overtaken,
-            &before.limits,
-            &said.limits,
-            &word.limits,
-        ),
+    let overtaken = &mut is_overtaken;
+    let hosts = if has_denied && said.hosts == HostPolicy::Any && before.hosts != said.hosts {
+        said.hosts.clone()
+    } else {
+        newer(overtaken, &before.hosts, &said.hosts, &word.hosts)
     };
-    if let (HostPolicy::Only(list), HostPolicy::Only(had), HostPolicy::Only(has)) =
-        (&mut body.hosts, &before.hosts, &word.hosts)
-    {
-        let denied = |host: &Nqn| had.contains(host) && !has.contains(host);
-        for host in list.iter().filter(|host| denied(host)) {
-            dropped.push(format!(
-                "subsystem {nqn}: {host} was denied while serving, and stays denied; `snapctl host allow` lets it in"
-            ));
-        }
-        list.retain(|host| !denied(host));
-    }
+    let body = SubsystemBody {
+        serial: newer(overtaken, &before.serial, &said.serial, &word.serial),
+        model: newer(overtaken, &before.model, &said.model, &word.model),
+        limits: newer(overtaken, &before.limits, &said.limits, &word.limits),
+        hosts,
+    };
     if is_overtaken {
         dropped.push(overtaken_line(format!("subsystem {nqn}")));
     }
     body
+}
+
+/// Nobody who was denied is let in by the file: they are taken off its lists, and where it came to allow any host, the list that was in force holds.
+fn keep_out(
+    desired: &mut Desired,
+    kept: &BTreeMap<Nqn, Change<SubsystemBody>>,
+    dropped: &mut Vec<String>,
+) {
+    for (nqn, denied) in &desired.denied {
+        let Some(subsystem) = desired.subsystems.get_mut(nqn) else {
+            continue;
+        };
+        let policy = &mut subsystem.body.hosts;
+        if let HostPolicy::Only(list) = policy {
+            for host in list.iter().filter(|host| denied.contains(host)) {
+                dropped.push(format!(
+                    "subsystem {nqn}: {host} was denied while serving, and stays denied; `snapctl host allow` lets it in"
+                ));
+            }
+            list.retain(|host| !denied.contains(host));
+            continue;
+        }
+        let word = kept.get(nqn).and_then(|change| change.word.as_ref());
+        let in_force = word
+            .map(|it| &it.hosts)
+            .filter(|it| **it != HostPolicy::Any);
+        *policy = in_force.cloned().unwrap_or(HostPolicy::Only(Vec::new()));
+        let others = match denied.len() - 1 {
+            0 => " was".to_owned(),
+            more => format!(" and {more} more were"),
+        };
+        let first = denied.first().map(Nqn::to_string).unwrap_or_default();
+        dropped.push(format!(
+            "subsystem {nqn}: the file allows any host, but {first}{others} denied while serving: only hosts that were allowed before may connect; `snapctl host allow {nqn} --any-host` lets all in"
+        ));
+    }
 }
 
 /// The file's word where it changed, and what holds where it did not.
@@ -175,7 +223,9 @@ fn newer<T: Clone + PartialEq>(is_overtaken: &mut bool, before: &T, said: &T, wo
 }
 
 fn overtaken_line(what: impl Display) -> String {
-    format!("{what}: its section of the file was changed since, and holds")
+    format!(
+        "{what}: its section of the file was changed since, and holds; what was changed while serving is forgotten"
+    )
 }
 
 fn changes<K: Ord + Clone, T: Clone + PartialEq>(
@@ -204,8 +254,8 @@ fn overtaken<T: PartialEq>(
     if change.base.as_ref() == said {
         return false;
     }
-    // The file came to say the same: nothing is lost.
-    if change.word.as_ref() != said {
+    // The file came to say the same, or nothing but denials was kept: nothing is lost.
+    if change.word.as_ref() != said && change.word != change.base {
         dropped.push(overtaken_line(what));
     }
     true

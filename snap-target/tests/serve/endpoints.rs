@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 
 use admin_proto::v1;
 use admin_proto::v1::event_service_client::EventServiceClient;
@@ -13,18 +14,19 @@ use tonic::Code;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 
 use crate::admin::source;
-use crate::target::{Folder, NQN, Target};
+use crate::target::{Folder, NQN, Target, pack, tokens};
 
 /// GET /metrics, and nothing else.
 #[test]
 fn metrics_are_served_on_request() {
     let folder = Folder::new("metrics");
     let file = folder.path("t.toml");
-    std::fs::write(
-        &file,
-        "[[listener]]\naddress = \"127.0.0.1:0\"\n[metrics]\naddress = \"127.0.0.1:0\"\n",
-    )
-    .unwrap();
+    let volume = folder.path("tokens.xvol");
+    pack(&volume, "u16", &tokens()[..8000]);
+    let text = format!(
+        "[[listener]]\naddress = \"127.0.0.1:0\"\n[metrics]\naddress = \"127.0.0.1:0\"\n[[subsystem]]\nnqn = \"{NQN}\"\nallow-any-host = true\n[[subsystem.namespace]]\nvolume = {volume:?}\n"
+    );
+    std::fs::write(&file, text).unwrap();
     let target = Target::start_configured(&file);
     let address = target
         .said("metrics http://")
@@ -45,6 +47,9 @@ fn metrics_are_served_on_request() {
         answer.contains("xio_health{code=\"listener\"} 0\n"),
         "{answer}"
     );
+    // As the admin service has it: file:PATH would be the same file byte for byte.
+    let source = format!("source=\"{}\",kind=\"view\"", volume.display());
+    assert!(answer.contains(&source), "{answer}");
     let refused = "xio_hosts_refused_total{reason=\"not_allowed\"} 0\n";
     assert!(answer.contains(refused), "{answer}");
     let answer = ask("POST /metrics HTTP/1.1\r\nHost: t\r\nContent-Length: 0\r\n\r\n");
@@ -86,6 +91,59 @@ fn signals_do_what_they_are_said_to_do() {
         places.iter().all(Option::is_some) && places.is_sorted(),
         "{places:?}: {text}"
     );
+}
+
+/// A start that fails names the key of the configuration and the file, in one line, and leaves no socket.
+#[test]
+fn what_tls_cannot_use_ends_the_start() {
+    let folder = Folder::new("admin-tls-wrong");
+    let tls = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve/tls");
+    let [cert, key, ca, other] =
+        ["server.pem", "server.key", "ca.pem", "client.key"].map(|name| tls.join(name));
+    let empty = folder.path("empty.pem");
+    std::fs::write(&empty, "nothing\n").unwrap();
+    let missing = folder.path("missing.pem");
+    let not_the_key = format!(
+        "tls-key {}: it is not the private key (PEM) of",
+        other.display()
+    );
+    let no_key = format!(
+        "tls-key {}: it is not the private key (PEM) of",
+        empty.display()
+    );
+    let in_it = |key: &str| {
+        format!(
+            "{key} {}: there is no certificate (PEM) in it",
+            empty.display()
+        )
+    };
+    let (no_cert, no_ca) = (in_it("tls-cert"), in_it("tls-client-ca"));
+    let away = format!("tls-client-ca {}: No such file", missing.display());
+    let cases = [
+        ([&cert, &other, &ca], not_the_key),
+        ([&cert, &empty, &ca], no_key),
+        ([&empty, &key, &ca], no_cert),
+        ([&cert, &key, &empty], no_ca),
+        ([&cert, &key, &missing], away),
+    ];
+    let file = folder.path("t.toml");
+    for ([cert, key, ca], expected) in cases {
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:0\"\ntls-cert = {cert:?}\ntls-key = {key:?}\ntls-client-ca = {ca:?}\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        let ended = Command::new(env!("CARGO_BIN_EXE_snap-target"))
+            .args(["--config", file.to_str().unwrap(), "--log", "warn"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        let beginning = format!("snap-target: the admin service's TLS: {expected}");
+        assert!(said.starts_with(&beginning), "{said}");
+        assert_eq!(ended.stdout, b"", "it was never ready");
+        assert!(!folder.path("s").exists());
+    }
 }
 
 /// Over TCP the service is there with TLS only, and here only for clients whose certificate the authority signed.

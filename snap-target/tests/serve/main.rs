@@ -16,7 +16,7 @@ mod lives;
 mod log;
 mod mixed;
 #[allow(dead_code, reason = "each test program uses a part")]
-#[path = "../../crates/frontend-nvme-tcp/tests/support/raw.rs"]
+#[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]
 mod raw;
 mod target;
 mod unit;
@@ -359,7 +359,7 @@ fn what_cannot_be_served_is_said() {
     let packed = packed.to_str().unwrap();
     let volume_of_512 = format!("mixed:{packed}+mem:1MiB");
     let no_whole_blocks = format!("mixed:mem:1MiB+file:{}", plain.display());
-    let cases: [(&[&str], &str); 12] = [
+    let cases: [(&[&str], &str); 13] = [
         (
             &[packed, packed, "--listen", "127.0.0.1:0"],
             "serve it once",
@@ -378,6 +378,10 @@ fn what_cannot_be_served_is_said() {
         (
             &["file:no-such-file"],
             "/no-such-file failed: ENOENT: No such file or directory; check the path\n",
+        ),
+        (
+            &["src"],
+            "/src: it is a folder, and a volume is served: make one with 'xio pack ",
         ),
         (
             &["null:1MiB", "null:100"],

@@ -3,14 +3,12 @@
 use std::io;
 use std::time::Instant;
 
-use initiator::{Initiator, Options, Pipeline, Url, Work};
+use initiator::{Initiator, Nqn, Options, Pipeline, Url, Work};
 
 use super::{Completion, Engine, Operation, Request};
 use crate::error::Error;
+use crate::offsets::Region;
 use crate::spec::JobSpec;
-
-/// The namespace that a URL without `nsid=` means.
-const NSID_DEFAULT: u32 = 1;
 
 /// A job's controller and queue.
 pub struct NvmeTcp {
@@ -18,17 +16,12 @@ pub struct NvmeTcp {
 }
 
 /// Connects with one I/O queue of the depth that is asked for.
-pub fn connect(url: &Url, depth: u32) -> Result<Initiator, Error> {
+pub fn connect(url: &Url, depth: u32, hostnqn: Option<&Nqn>) -> Result<Initiator, Error> {
     let options = Options {
         depth: u16::try_from(depth).unwrap_or(u16::MAX),
-        ..Options::default()
+        ..Options::of_host(hostnqn)
     };
     Ok(Initiator::connect(&url.address(), &url.subnqn, &options)?)
-}
-
-/// The namespace that is meant.
-pub fn nsid(url: &Url) -> u32 {
-    url.nsid.unwrap_or(NSID_DEFAULT)
 }
 
 impl NvmeTcp {
@@ -37,22 +30,31 @@ impl NvmeTcp {
     /// # Errors
     /// No connection, no such namespace, or blocks that it does not take.
     pub fn new(url: &Url, spec: &JobSpec) -> Result<NvmeTcp, Error> {
-        let initiator = connect(url, spec.iodepth)?;
+        let initiator = connect(url, spec.iodepth, spec.hostnqn.as_ref())?;
+        let nsid = initiator.namespace_of(url)?.nsid.0;
+        let depth_max = initiator.controller().io_queue_depth_max;
+        if spec.iodepth > u32::from(depth_max) {
+            let why = format!(
+                "iodepth {} is above what the controller's queue takes, {depth_max}; give --iodepth {depth_max} or less, and more jobs with --numjobs",
+                spec.iodepth
+            );
+            return Err(Error::job(&spec.name, why));
+        }
         let depth = spec.iodepth as usize;
-        let pipeline = Pipeline::new(initiator, nsid(url), depth, spec.bs.max() as usize)?;
+        let pipeline = Pipeline::new(initiator, nsid, depth, spec.bs_max() as usize)?;
         let lba_bytes = pipeline.namespace().lba_bytes;
-        if !spec.bs.unit().is_multiple_of(lba_bytes) {
+        if !spec.bs_unit().is_multiple_of(lba_bytes) {
             let why = format!(
                 "bs {} is no multiple of the namespace's block, {lba_bytes} bytes",
-                spec.bs.unit()
+                spec.bs_unit()
             );
             return Err(Error::job(&spec.name, why));
         }
         let limit = pipeline.transfer_bytes_max();
-        if spec.bs.max() > limit {
+        if spec.bs_max() > limit {
             let why = format!(
                 "bs {} is above the controller's largest transfer, {limit} bytes",
-                spec.bs.max()
+                spec.bs_max()
             );
             return Err(Error::job(&spec.name, why));
         }
@@ -108,6 +110,10 @@ impl Engine for NvmeTcp {
             });
         }
         Ok(())
+    }
+
+    fn drop_copies(&mut self, _part: Region) {
+        // Nothing is kept on this side.
     }
 
     fn forget_copies(&mut self) -> Result<(), Error> {

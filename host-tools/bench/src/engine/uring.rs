@@ -12,6 +12,7 @@ use nix::errno::Errno;
 
 use super::{Completion, Engine, Operation, Request};
 use crate::error::Error;
+use crate::offsets::Region;
 use crate::spec::JobSpec;
 use crate::system;
 use ring::Ring;
@@ -81,6 +82,10 @@ impl Engine for Uring {
             return Ok(());
         }
         self.ring.reap(min, max, until, completions)
+    }
+
+    fn drop_copies(&mut self, part: Region) {
+        system::drop_copies(&self.file, part);
     }
 
     fn forget_copies(&mut self) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use crate::histogram::Histogram;
 use crate::report::Spread;
 use crate::run::{JobReport, Report};
-use crate::spec::Direction;
+use crate::spec::{BlockSizes, Direction};
 use crate::stats::{DEPTH_NAMES, DirectionStats};
 use crate::units;
 
@@ -53,25 +53,27 @@ fn write_all(text: &mut String, report: &Report) -> fmt::Result {
     Ok(())
 }
 
+fn sizes(sizes: &BlockSizes) -> String {
+    let printed = |bytes: u32| units::bytes(f64::from(bytes));
+    match sizes.choices.as_slice() {
+        choices @ ([] | [_] | [_, _] | [_, _, _]) => {
+            let all: Vec<String> = choices.iter().map(|(bytes, _)| printed(*bytes)).collect();
+            all.join(", ")
+        }
+        _ => format!("{}, ..., {}", printed(sizes.unit()), printed(sizes.max())),
+    }
+}
+
 fn write_job(text: &mut String, job: &JobReport) -> fmt::Result {
     let spec = &job.spec;
-    let sizes: Vec<String> = match spec.bs.choices.as_slice() {
-        choices @ ([] | [_] | [_, _] | [_, _, _]) => choices
-            .iter()
-            .map(|(bytes, _)| units::bytes(f64::from(*bytes)))
-            .collect(),
-        _ => vec![
-            units::bytes(f64::from(spec.bs.unit())),
-            "...".to_owned(),
-            units::bytes(f64::from(spec.bs.max())),
-        ],
-    };
+    let mut sizes: Vec<String> = spec.sizes_used().map(sizes).collect();
+    sizes.dedup();
     writeln!(
         text,
         "{}: {} of {}, depth {}, {} job{}, {}",
         spec.name,
         spec.rw.name(),
-        sizes.join(", "),
+        sizes.join(" and "),
         spec.iodepth,
         job.jobs,
         if job.jobs == 1 { "" } else { "s" },

@@ -2,12 +2,24 @@
 
 use crate::limits;
 use crate::number;
+use crate::random::Random;
 
-/// Sizes of blocks: each with its share.
+/// Sizes of blocks of one direction: each with its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
     /// Bytes, and a weight; the bytes ascend, and each is a multiple of the first.
     pub choices: Vec<(u32, u32)>,
+    weight_sum: u64,
+}
+
+/// fio's default.
+impl Default for BlockSizes {
+    fn default() -> BlockSizes {
+        BlockSizes {
+            choices: vec![(4096, 1)],
+            weight_sum: 1,
+        }
+    }
 }
 
 impl BlockSizes {
@@ -34,7 +46,11 @@ impl BlockSizes {
                 ));
             }
         }
-        Ok(BlockSizes { choices })
+        let weights = choices.iter().map(|(_, weight)| u64::from(*weight));
+        Ok(BlockSizes {
+            weight_sum: weights.sum(),
+            choices,
+        })
     }
 
     pub(super) fn one(text: &str) -> Result<BlockSizes, String> {
@@ -77,6 +93,21 @@ impl BlockSizes {
             .into_iter()
             .map(|(bytes, share)| (bytes, u32::try_from(weight(share)).unwrap_or(0)));
         BlockSizes::new(choices.collect())
+    }
+
+    /// One of them, each as often as its share says.
+    pub fn draw(&self, random: &mut Random) -> u32 {
+        if self.is_single() {
+            return self.unit();
+        }
+        let mut left = random.below(self.weight_sum);
+        for (bytes, weight) in &self.choices {
+            match left.checked_sub(u64::from(*weight)) {
+                Some(rest) => left = rest,
+                None => return *bytes,
+            }
+        }
+        self.max()
     }
 
     /// The smallest; places and sizes are multiples of it.

@@ -16,6 +16,8 @@ pub struct Planned {
     pub len: u32,
     /// Of a verified write.
     pub generation: u32,
+    /// A pass begins with it that must not find what the one before has left in the page cache.
+    pub drops_copies: bool,
     /// For a read that is checked: the generation that must be there, if that is known.
     pub expected: Option<Option<u32>>,
 }
@@ -27,6 +29,7 @@ impl Planned {
             offset: 0,
             len: 0,
             generation: 0,
+            drops_copies: false,
             expected: None,
         }
     }
@@ -37,6 +40,7 @@ impl Planned {
             offset,
             len,
             generation: 0,
+            drops_copies: false,
             expected: Some(Some(generation)),
         }
     }
@@ -86,15 +90,9 @@ pub struct Plan<'a> {
 impl<'a> Plan<'a> {
     pub fn new(task: &Task<'a>) -> Result<Plan<'a>, Error> {
         let spec = task.spec;
-        let offsets = Offsets::new(spec, task.region, task.seed).ok_or_else(|| {
-            let why = format!(
-                "a region of {} bytes does not hold a block of {}",
-                task.region.bytes,
-                spec.bs.max()
-            );
-            Error::job(&spec.name, why)
-        })?;
-        let whole_bytes = offsets.units() * u64::from(spec.bs.unit());
+        let offsets = Offsets::new(spec, task.region, task.seed)
+            .map_err(|why| Error::job(&spec.name, why))?;
+        let whole_bytes = offsets.units() * u64::from(spec.bs_unit());
         let end = spec.runtime.map(|runtime| runtime + spec.ramp_time);
         Ok(Plan {
             spec,
@@ -148,7 +146,9 @@ impl<'a> Plan<'a> {
         let due_ns = self.due_ns(direction);
         // Where blocks vouch for themselves, none is written while its last write is on its way.
         let overlaps = block.pass != self.pass && self.spec.verify != Verify::None;
-        if due_ns > now_ns || (overlaps && outstanding > 0) {
+        // And what is on its way into the page cache cannot be dropped from it.
+        let waits = overlaps || self.drops_copies(&block);
+        if due_ns > now_ns || (waits && outstanding > 0) {
             self.held = Some((direction, block));
             return if due_ns > now_ns {
                 Step::Wait(due_ns.min(self.end_ns.unwrap_or(u64::MAX)))
@@ -164,7 +164,7 @@ impl<'a> Plan<'a> {
         let mut len = block.len;
         if let Some(left) = &mut self.left_bytes {
             // The last block of an io_size is cut to what is left, in whole units.
-            let unit = u64::from(self.spec.bs.unit());
+            let unit = u64::from(self.spec.bs_unit());
             let most = left.next_multiple_of(unit);
             len = u32::try_from(most).map_or(len, |most| len.min(most));
             *left = left.saturating_sub(u64::from(len));
@@ -189,8 +189,14 @@ impl<'a> Plan<'a> {
             offset: block.offset,
             len,
             generation: block.pass,
+            drops_copies: self.drops_copies(&block),
             expected: checked.then_some(None),
         }
+    }
+
+    /// As fio does it, before each pass: else a second one would measure memory.
+    fn drops_copies(&self, block: &Block) -> bool {
+        block.starts_over && self.spec.invalidate && !self.spec.direct
     }
 
     fn choose(&mut self) -> Direction {

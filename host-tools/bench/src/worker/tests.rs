@@ -17,6 +17,9 @@ struct Disk {
     medium: BTreeMap<u64, Vec<u8>>,
     wrong_at: Option<u64>,
     reads_until_failure: usize,
+    carried_out: usize,
+    /// After how many commands the copies were dropped.
+    drops: Vec<usize>,
     queued: Vec<Request>,
     done: Vec<Completion>,
 }
@@ -29,12 +32,15 @@ impl Disk {
             medium: BTreeMap::new(),
             wrong_at: None,
             reads_until_failure: usize::MAX,
+            carried_out: 0,
+            drops: Vec::new(),
             queued: Vec::new(),
             done: Vec::new(),
         }
     }
 
     fn carry_out(&mut self, request: &Request) -> io::Result<u32> {
+        self.carried_out += 1;
         let buffer = &mut self.buffers[request.slot];
         match request.operation {
             Operation::Write => {
@@ -91,6 +97,15 @@ impl Engine for &mut Disk {
         Ok(())
     }
 
+    fn drop_copies(&mut self, part: Region) {
+        assert_eq!((part.offset, part.bytes), (0, 64 * BLOCK_BYTES as u64));
+        assert!(
+            self.queued.is_empty() && self.done.is_empty(),
+            "a command is on its way"
+        );
+        self.drops.push(self.carried_out);
+    }
+
     fn forget_copies(&mut self) -> Result<(), Error> {
         self.medium.append(&mut self.copies);
         if let Some(at) = self.wrong_at {
@@ -142,6 +157,26 @@ fn what_is_verified_is_what_the_medium_has() {
         error.to_string().contains("byte at offset 77777 is"),
         "{error}"
     );
+}
+
+/// The first pass's are dropped when the target is opened.
+#[test]
+fn the_page_cache_is_dropped_before_each_pass() {
+    const LOOPS: [(&str, &str); 2] = [("loops", "3"), ("iodepth", "4")];
+    for (settings, expected) in [
+        (&[("rw", "read")][..], &[64, 128][..]),
+        (&[("rw", "randread")], &[64, 128]),
+        (&[("rw", "randread"), ("norandommap", "1")], &[64, 128]),
+        (&[("rw", "randwrite")], &[64, 128]),
+        (&[("rw", "read"), ("invalidate", "0")], &[]),
+        (&[("rw", "read"), ("direct", "1")], &[]),
+    ] {
+        let mut disk = Disk::new(4);
+        let (_, error) = run_on(&mut disk, &[&LOOPS, settings].concat());
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(disk.carried_out, 192);
+        assert_eq!(disk.drops, expected, "{settings:?}");
+    }
 }
 
 #[test]

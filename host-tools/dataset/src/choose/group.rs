@@ -3,14 +3,14 @@
 use std::collections::{HashMap, HashSet};
 
 use formats::{Contents, Dtype, Format};
-use transforms::{Chain, ElementType, TransformError, ValueRange};
+use transforms::{Chain, ElementType, ValueRange};
 
 use super::rule::Wish;
 use super::{Dataset, Said, candidates};
-use crate::scan::{FileId, Scan};
+use crate::Names;
+use crate::scan::FileId;
 use crate::storage::{Run, Stored};
 use crate::survey::union;
-use crate::{DatasetError, Names};
 
 /// A run of so many bytes is a group of its own.
 const ALONE_BYTES: u64 = 64 << 20;
@@ -62,22 +62,6 @@ impl Draft {
                 frame_bytes,
                 ..*wish
             },
-        )
-    }
-
-    /// The error for a chain that does not hold the values, or a file that changed since its range was known.
-    pub(super) fn unfit(&self, scan: &Scan, chain: &Chain, error: &TransformError) -> DatasetError {
-        let first = self.runs.first().and_then(|(id, _)| scan.file(*id));
-        let path = first.map(|file| file.path.display().to_string());
-        let values = self.range.map_or_else(String::new, |range| {
-            format!(", values {}..{},", range.min, range.max)
-        });
-        DatasetError::data(
-            path.unwrap_or_default(),
-            format!(
-                "{}{values} cannot be stored as {chain}: {error}",
-                self.element
-            ),
         )
     }
 

@@ -20,11 +20,12 @@ pub mod cost;
 mod group;
 pub mod rule;
 mod sample;
+mod share;
 mod trial;
 
 use std::collections::HashMap;
 
-use transforms::{Chain, ElementType, ValueRange};
+use transforms::{Chain, ElementType, TransformError, ValueRange};
 
 use crate::catalogue::Catalogue;
 use crate::scan::{FileId, Scan};
@@ -33,6 +34,7 @@ use crate::survey::Surveyed;
 use crate::{DatasetError, Names, parallel};
 
 pub use rule::{Access, Prefer, Wish};
+pub use share::Shares;
 pub use trial::Trial;
 
 /// Runs of one kind, and how they are stored.
@@ -84,6 +86,26 @@ impl Group {
     #[must_use]
     pub fn is_exact(&self) -> bool {
         self.chosen().is_none_or(|it| !it.chain.is_framed())
+    }
+
+    /// The error for a chain that does not hold the values of a file, or a file that changed since its range was known.
+    fn unfit(
+        &self,
+        scan: &Scan,
+        (id, chain): (FileId, &Chain),
+        error: &TransformError,
+    ) -> DatasetError {
+        let path = scan.file(id).map(|file| file.path.display().to_string());
+        let values = self.range.map_or_else(String::new, |range| {
+            format!(", values {}..{},", range.min, range.max)
+        });
+        DatasetError::data(
+            path.unwrap_or_default(),
+            format!(
+                "{}{values} cannot be stored as {chain}: {error}",
+                self.element
+            ),
+        )
     }
 }
 
@@ -215,15 +237,9 @@ fn try_out(
     wish: &Wish,
     threads: usize,
 ) -> Result<Group, DatasetError> {
-    let sample = sample::read(scan, &draft, wish)?;
+    let sample = sample::read(scan, &draft.runs, draft.bytes, sample::shape(wish))?;
     let sampled_bytes = sample.iter().map(|piece| piece.len() as u64).sum();
-    let mut trials = parallel::each(chains.len(), threads, |index| {
-        let chain = chains.get(index);
-        let chain = chain.ok_or_else(|| DatasetError::refused("a chain", "is missing"))?;
-        trial::run(chain, &sample, wish).map_err(|error| draft.unfit(scan, chain, &error))
-    })?;
-    rule::sort(&mut trials, wish);
-    Ok(Group {
+    let mut group = Group {
         kind: draft.kind,
         element: draft.element,
         range: draft.range,
@@ -232,6 +248,16 @@ fn try_out(
         runs: draft.runs,
         bytes: draft.bytes,
         sampled_bytes,
-        trials,
-    })
+        trials: Vec::new(),
+    };
+    let first = group.runs.first().map_or(FileId(0), |(id, _)| *id);
+    let mut trials = parallel::each(chains.len(), threads, |index| {
+        let chain = chains.get(index);
+        let chain = chain.ok_or_else(|| DatasetError::refused("a chain", "is missing"))?;
+        let trial = trial::run(chain, &sample, wish);
+        trial.map_err(|error| group.unfit(scan, (first, chain), &error))
+    })?;
+    rule::sort(&mut trials, wish);
+    group.trials = trials;
+    Ok(group)
 }

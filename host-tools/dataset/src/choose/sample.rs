@@ -2,10 +2,10 @@
 
 use formats::ByteSource;
 
-use super::group::Draft;
 use super::rule::{self, Access, Wish};
 use crate::DatasetError;
 use crate::scan::{FileId, OpenFile, Scan};
+use crate::storage::Run;
 
 /// Bytes of a sample where the data is read from end to end.
 const SEQUENTIAL_BYTES: u64 = 2 << 20;
@@ -17,28 +17,51 @@ const PIECES_MIN: u64 = 2;
 /// Pieces begin at a multiple of so many bytes from the first run on: at whole elements, whatever their type.
 const PIECE_ALIGNMENT: u64 = 64;
 
-/// Bytes of a piece, and how many there are.
-fn shape(wish: &Wish) -> (u64, u64) {
+/// How a sample is cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// A multiple of the alignment.
+    piece_bytes: u64,
+    /// At least [`PIECES_MIN`].
+    pieces: u64,
+}
+
+impl Shape {
+    pub(super) fn new(piece_bytes: u64, pieces: u64) -> Shape {
+        Shape {
+            piece_bytes: piece_bytes.next_multiple_of(PIECE_ALIGNMENT),
+            pieces: pieces.max(PIECES_MIN),
+        }
+    }
+
+    fn bytes(self) -> u64 {
+        self.piece_bytes * self.pieces
+    }
+}
+
+/// That of a group.
+pub(super) fn shape(wish: &Wish) -> Shape {
     let largest = rule::ladder(wish).last().copied().unwrap_or_default();
-    let piece_bytes = largest
-        .max(PIECE_BYTES_MIN)
-        .next_multiple_of(PIECE_ALIGNMENT);
+    let piece_bytes = largest.max(PIECE_BYTES_MIN);
     let sample_bytes = match wish.access {
         Access::Sequential => SEQUENTIAL_BYTES,
         Access::Random { .. } => RANDOM_BYTES,
     };
-    (piece_bytes, (sample_bytes / piece_bytes).max(PIECES_MIN))
+    Shape::new(piece_bytes, sample_bytes / piece_bytes)
 }
 
 /// Bytes of the sample of a group of `bytes`.
 pub(super) fn bytes_of(bytes: u64, wish: &Wish) -> u64 {
-    let (piece_bytes, pieces) = shape(wish);
-    bytes.min(piece_bytes * pieces)
+    bytes.min(shape(wish).bytes())
 }
 
 /// Where the pieces are in the runs, laid end to end: all of them where they are few.
-fn places(bytes: u64, (piece_bytes, pieces): (u64, u64)) -> Vec<(u64, u64)> {
-    if bytes <= piece_bytes * pieces {
+fn places(bytes: u64, shape: Shape) -> Vec<(u64, u64)> {
+    let Shape {
+        piece_bytes,
+        pieces,
+    } = shape;
+    if bytes <= shape.bytes() {
         let starts = (0..bytes.div_ceil(piece_bytes)).map(|piece| piece * piece_bytes);
         return starts
             .map(|start| (start, piece_bytes.min(bytes - start)))
@@ -53,17 +76,21 @@ fn places(bytes: u64, (piece_bytes, pieces): (u64, u64)) -> Vec<(u64, u64)> {
     starts.map(|start| (start, piece_bytes)).collect()
 }
 
-/// Reads the pieces.
-pub(super) fn read(scan: &Scan, draft: &Draft, wish: &Wish) -> Result<Vec<Vec<u8>>, DatasetError> {
+/// Reads the pieces of `runs`, which have `bytes`.
+pub(super) fn read(
+    scan: &Scan,
+    runs: &[(FileId, Run)],
+    bytes: u64,
+    shape: Shape,
+) -> Result<Vec<Vec<u8>>, DatasetError> {
     let mut reader = Reader {
         scan,
-        draft,
+        runs,
         run: 0,
         run_start: 0,
         open: None,
     };
-    let places = places(draft.bytes, shape(wish));
-    places
+    places(bytes, shape)
         .into_iter()
         .map(|(start, bytes)| reader.read(start, bytes))
         .collect()
@@ -72,7 +99,7 @@ pub(super) fn read(scan: &Scan, draft: &Draft, wish: &Wish) -> Result<Vec<Vec<u8
 /// Reads forward through the runs.
 struct Reader<'a> {
     scan: &'a Scan,
-    draft: &'a Draft,
+    runs: &'a [(FileId, Run)],
     /// The run that is being read.
     run: usize,
     /// Bytes of the runs before it.
@@ -86,7 +113,7 @@ impl Reader<'_> {
         let end = start + bytes;
         let mut at = start;
         while at < end {
-            let Some((id, run)) = self.draft.runs.get(self.run) else {
+            let Some((id, run)) = self.runs.get(self.run) else {
                 break;
             };
             let run_end = self.run_start + run.bytes;
@@ -133,9 +160,10 @@ mod tests {
 
     #[test]
     fn pieces_are_spread_over_all_bytes_or_are_all_bytes() {
-        assert_eq!(places(0, (100, 4)), []);
-        assert_eq!(places(250, (100, 4)), [(0, 100), (100, 100), (200, 50)]);
-        let spread = places(1_000_000, (640, 3));
+        let few = |bytes| places(bytes, Shape::new(128, 4));
+        assert_eq!(few(0), []);
+        assert_eq!(few(300), [(0, 128), (128, 128), (256, 44)]);
+        let spread = places(1_000_000, Shape::new(640, 3));
         assert_eq!(spread, [(0, 640), (499_648, 640), (999_360, 640)]);
     }
 }

@@ -68,6 +68,19 @@ pub(super) fn run(chain: &Chain, sample: &[Vec<u8>], wish: &Wish) -> Result<Tria
     })
 }
 
+/// What a chain stores a sample in, with frames of `frame_bytes`.
+///
+/// # Errors
+/// Values that it does not hold.
+pub(super) fn stored_bytes(
+    chain: &Chain,
+    sample: &[Vec<u8>],
+    frame_bytes: u64,
+) -> Result<u64, TransformError> {
+    let stored = encode(chain, sample, frame_bytes, &mut Scratch::new())?;
+    Ok(stored.bytes.len() as u64)
+}
+
 /// Each piece is cut by itself: frames do not go from one into the next.
 fn encode(
     chain: &Chain,

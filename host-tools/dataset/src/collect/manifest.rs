@@ -82,7 +82,7 @@ impl Collected {
             let manifest = collected.manifest.as_ref();
             let members = json!({
                 "name": self.volume.view_name(ViewIndex(index)),
-                "is_filesystem": collected.is_filesystem,
+                "is_filesystem": collected.is_directory,
                 "namespace_uuid": view.as_ref().map(|view| uuid_text(&view.namespace_uuid())),
                 "lossy": view.is_some_and(|view| view.view().lossy),
                 "manifest_sha256": manifest.map(|it| document::hex(&it.sha256)),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::array::Encoding;
 use super::{json_list, json_strings};
 use crate::presentation::Presentation;
 use crate::{ByteSource, Format, FormatError, json, model};
@@ -25,6 +26,8 @@ pub struct ShardEntry {
     pub zip: Option<FileEntry>,
     /// How it is compressed, as `zstd:7`.
     pub compression: Option<String>,
+    /// The names of its columns that hold arrays.
+    pub arrays: Vec<String>,
 }
 
 /// What the index says of a file.
@@ -117,7 +120,11 @@ impl Index {
                 if entry.format != "mds" {
                     return Err(malformed(format!("a shard of format {}", entry.format)));
                 }
+                let columns = entry.column_names.into_iter();
+                let columns = columns.zip(entry.column_encodings);
+                let arrays = columns.filter(|(_, encoding)| Encoding::parse(encoding).is_array());
                 Ok(ShardEntry {
+                    arrays: arrays.map(|(name, _)| name).collect(),
                     raw: entry.raw_data,
                     zip: entry.zip_data,
                     compression: entry.compression,
@@ -182,6 +189,10 @@ struct Entry {
     raw_data: FileEntry,
     zip_data: Option<FileEntry>,
     compression: Option<String>,
+    #[serde(default)]
+    column_names: Vec<String>,
+    #[serde(default)]
+    column_encodings: Vec<String>,
 }
 
 /// `raw_data` of a changed shard, as `json.dumps(sort_keys=True)` writes it.

@@ -17,7 +17,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 use initiator::load::{Access, Load, Pattern, Verify};
-use initiator::{Error, Initiator, Options, discover};
+use initiator::{Error, Initiator, Options, Url, discover};
 use nvme::initiator::InitiatorError;
 use nvme::tcp::host::HostError;
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
@@ -150,6 +150,31 @@ fn large_commands_without_the_success_flag_and_with_it() {
         };
         agree(&Server::start(vec![disk(4096)], limits), &options(), 7);
     }
+}
+
+#[test]
+fn a_url_without_a_namespace_means_the_only_one() {
+    let found = |disks, nsid| {
+        let server = Server::start(disks, small_limits());
+        let address = server.address.to_string();
+        let disk = Initiator::connect(&address, SUBNQN, &options()).unwrap();
+        let url = Url {
+            host: "127.0.0.1".to_owned(),
+            port: server.address.port(),
+            subnqn: SUBNQN.to_owned(),
+            nsid,
+        };
+        disk.namespace_of(&url).map(|namespace| namespace.nsid.0)
+    };
+    assert_eq!(found(vec![disk(512)], None).unwrap(), 1);
+    assert_eq!(found(vec![disk(512), disk(4096)], Some(2)).unwrap(), 2);
+    let error = found(vec![disk(512), disk(4096)], None).unwrap_err();
+    assert!(
+        matches!(&error, Error::WhichNamespace { present } if present == &[1, 2]),
+        "{error}"
+    );
+    let error = found(vec![disk(512)], Some(2)).unwrap_err();
+    assert!(matches!(error, Error::NoNamespace { .. }), "{error}");
 }
 
 #[test]

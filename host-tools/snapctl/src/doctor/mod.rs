@@ -96,7 +96,7 @@ fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Failure> {
     let pid = arguments
         .pid
         .map_or_else(|| "self".to_owned(), |pid| pid.to_string());
-    let process = process::Process::read(&pid).map_err(Failure::usage)?;
+    let process = process::Process::read(&pid).map_err(Failure::here)?;
     let kernel = kernel::Kernel::read();
     let reactors = arguments.reactors;
     let mut findings = vec![

@@ -18,9 +18,9 @@ use crate::text;
 
 const ATTACH_HELP: &str = "\
 Paths are those of the daemon's machine. A bare path is a volume made by `xio pack`, served decoded and read-only; file:PATH is a file or block device,
-byte for byte; mem:SIZE is memory that ends with the daemon; null:SIZE reads zeros. mixed:PART+PART is one disk of 2 to 16 of these, one behind another:
-writes to a volume's blocks are refused, those to others are taken (a + in a path is written ++). Unless hosts are named, all that may connect to the
-subsystem see it.
+byte for byte; mem:SIZE is memory that ends with the daemon, for measuring: a block that is read while another host writes it may come partly old and
+partly new; null:SIZE reads zeros. mixed:PART+PART is one disk of 2 to 16 of these, one behind another: writes to a volume's blocks are refused, those to
+others are taken (a + in a path is written ++). Unless hosts are named, all that may connect to the subsystem see it.
 With --ensure, a namespace of the subsystem with this source is what is asked for, whatever its number where --nsid does not say it.
 
 Examples:

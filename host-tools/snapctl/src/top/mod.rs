@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::context::Context;
@@ -16,6 +17,7 @@ use screen::{Screen, Sort};
 
 const HELP: &str = "\
 Keys: r reads, b bytes read, w writes, l latency (p99 of reads), e errors, n names: sort by it, again to turn the order; q ends it.
+A terminal of less than some 160 columns has the columns that matter most: reads, writes, their bytes and p99, and errors.
 Where standard output is no terminal, it prints the tables of `snapctl stat` again and again.
 
 Example:
@@ -42,21 +44,47 @@ pub async fn run(arguments: Top, context: &Context) -> Result<(), Failure> {
     }
     let daemon = context.daemon().await?;
     let snapshots = arguments.choice.watch(&daemon).await?;
-    // From here on the terminal is ours; a panic gives it back too.
+    // Before the terminal is ours: whatever ends us, it is given back.
+    let ending = Ending::listen()?;
+    // From here on it is; a panic gives it back too.
     let mut terminal =
         ratatui::try_init().map_err(|error| Failure::here(format!("the terminal: {error}")))?;
-    let ended = show(&mut terminal, snapshots).await;
+    let ended = show(&mut terminal, snapshots, ending).await;
     ratatui::restore();
     ended
+}
+
+/// The signals that ask for the end from outside; at the terminal an interrupt is a key.
+struct Ending([Signal; 3]);
+
+impl Ending {
+    fn listen() -> Result<Ending, Failure> {
+        let of = |kind| {
+            signal(kind).map_err(|error| Failure::here(format!("listening to signals: {error}")))
+        };
+        Ok(Ending([
+            of(SignalKind::terminate())?,
+            of(SignalKind::interrupt())?,
+            of(SignalKind::hangup())?,
+        ]))
+    }
+
+    async fn asked(&mut self) {
+        let Ending([terminate, interrupt, hangup]) = self;
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = hangup.recv() => {}
+        }
+    }
 }
 
 async fn show(
     terminal: &mut ratatui::DefaultTerminal,
     mut snapshots: Snapshots,
+    mut ending: Ending,
 ) -> Result<(), Failure> {
     let broken = |error: std::io::Error| Failure::here(format!("the terminal: {error}"));
-    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .map_err(broken)?;
     let mut events = terminal_events();
     let colour = std::env::var_os("NO_COLOR").is_none();
     let mut screen = Screen::new(colour);
@@ -71,7 +99,7 @@ async fn show(
                 Some(_) => {}
                 None => return Ok(()),
             },
-            _ = terminated.recv() => return Ok(()),
+            () = ending.asked() => return Ok(()),
         }
     }
 }

@@ -8,7 +8,7 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use crate::rates::{HostRates, Rates};
-use crate::stat::{hosts_table, namespaces_table, reactors_table};
+use crate::stat::{hosts_table, namespaces_table, narrow_hosts_table, reactors_table};
 
 /// What rows are sorted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,7 +104,8 @@ impl Screen {
         });
     }
 
-    /// Draws it: names are shortened, so that rates are seen beside them; what does not fit even so is cut off.
+    /// Draws it: names are shortened, so that rates are seen beside them; where that does not make room for all, hosts have the columns that matter most, and what
+    /// does not fit even so is cut off.
     pub fn draw(&self, frame: &mut Frame<'_>) {
         let area = frame.area();
         let lines = self.lines(usize::from(area.width));
@@ -117,18 +118,22 @@ impl Screen {
         };
         let turned = if self.turned { ", turned" } else { "" };
         let head = format!(
-            "snapctl top  {}  sorted by {}{turned}  (r b w l e n: sort, q: end)",
+            "snapctl top  {}  sorted by {}{turned}",
             rates.taken_at,
             self.sort.name()
         );
-        let mut lines = vec![Line::raw(head), Line::raw("")];
+        let mut lines = vec![Line::raw(head), Line::raw(KEYS)];
         let failing: Vec<bool> = rates
             .hosts
             .iter()
             .map(|row| row.errors_per_second > 0.0)
             .collect();
         let fitted = |table| fitted(rates, width, table);
-        self.add_table(&mut lines, &fitted(hosts_table), &failing);
+        let mut hosts = fitted(hosts_table);
+        if widest(&hosts) > width {
+            hosts = fitted(narrow_hosts_table);
+        }
+        self.add_table(&mut lines, &hosts, &failing);
         self.add_table(&mut lines, &fitted(namespaces_table), &[]);
         self.add_table(&mut lines, &reactors_table(rates), &[]);
         lines
@@ -150,15 +155,20 @@ impl Screen {
     }
 }
 
+/// The keys, within the width of any terminal.
+const KEYS: &str = "keys: r reads  b bytes read  w writes  l latency  e errors  n names  q end";
 /// What is left of a name at least: the end, which tells hosts of one kind apart.
-const NAME_WIDTH_MIN: usize = 12;
+const NAME_WIDTH_MIN: usize = 10;
+
+/// Characters of the longest line.
+fn widest(table: &str) -> usize {
+    let widths = table.lines().map(|line| line.chars().count());
+    widths.max().unwrap_or(0)
+}
 
 /// A table that is at most so wide, as far as shorter names make it so: those of hosts first.
 fn fitted(rates: &Rates, width: usize, table: fn(&Rates) -> String) -> String {
-    let too_wide = |rates: &Rates| {
-        let widest = table(rates).lines().map(|line| line.chars().count()).max();
-        widest.unwrap_or(0).saturating_sub(width)
-    };
+    let too_wide = |rates: &Rates| widest(&table(rates)).saturating_sub(width);
     let mut rates = rates.clone();
     for names in [host_names, subsystem_names] {
         let over = too_wide(&rates);
@@ -196,6 +206,7 @@ fn shorten(name: &mut String, width: usize) {
 mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
+    use ratatui::text::Span;
 
     use super::*;
 
@@ -251,35 +262,66 @@ mod tests {
     #[test]
     fn the_screen_shows_rows_in_order_and_cuts_off_what_does_not_fit() {
         drawn(&screen(false)).backend().assert_buffer_lines([
-            Line::raw("snapctl top  2026-11-21T10:00:00Z  sorted by reads  (r b w l e n: sort"),
-            Line::raw("                                                                      "),
-            Line::styled(
-                "subsystem  nsid  disk      host  reads/s    read/s      p50      p99  ",
-                Style::new().add_modifier(Modifier::BOLD),
-            ),
-            Line::raw("nqn.s         1  5f1a0d8e  c         900  3.52 MiB  90.0 us  1.50 ms  "),
-            Line::raw("nqn.s         1  5f1a0d8e  a          20  80.0 KiB  90.0 us  1.50 ms  "),
-            Line::raw("nqn.s         1  5f1a0d8e  b          20  80.0 KiB  90.0 us  1.50 ms  "),
+            Line::raw("snapctl top  2026-11-21T10:00:00Z  sorted by reads                    "),
+            Line::raw("keys: r reads  b bytes read  w writes  l latency  e errors  n names  q"),
+            Line::from(vec![
+                Span::styled(
+                    "host  nsid  r/s    read/s      p99  w/s  written/s  p99  err/s",
+                    Style::new().add_modifier(Modifier::BOLD),
+                ),
+                Span::raw("        "),
+            ]),
+            Line::raw("c        1  900  3.52 MiB  1.50 ms    0        0 B    -    3.0        "),
+            Line::raw("a        1   20  80.0 KiB  1.50 ms    0        0 B    -      0        "),
+            Line::raw("b        1   20  80.0 KiB  1.50 ms    0        0 B    -      0        "),
         ]);
     }
 
-    #[test]
-    fn rates_are_seen_beside_names_as_linux_makes_them() {
+    /// A screen of one host with such a name, so wide: its lines.
+    fn lines_of_one(width: u16) -> Vec<String> {
         let mut screen = screen(false);
         let rates = screen.rates.as_mut().unwrap();
         rates.hosts.truncate(1);
+        let row = &mut rates.hosts[0];
         let name = "nqn.2014-08.org.nvmexpress:uuid:3f9906d6-7ab1-4f8b-b049-ab2aa5efc2e0";
-        name.clone_into(&mut rates.hosts[0].host_nqn);
-        "nqn.2026-11.org.example:training".clone_into(&mut rates.hosts[0].subsystem_nqn);
-        let mut terminal = Terminal::new(TestBackend::new(80, 4)).unwrap();
+        name.clone_into(&mut row.host_nqn);
+        "nqn.2026-11.org.example:training".clone_into(&mut row.subsystem_nqn);
+        row.reads_per_second = 123_456.0;
+        row.writes_per_second = 123_456.0;
+        row.written_bytes_per_second = 999.0 * 1024.0 * 1024.0;
+        row.write_p99_ns = Some(25_500_000);
+        let mut terminal = Terminal::new(TestBackend::new(width, 4)).unwrap();
         terminal.draw(|frame| screen.draw(frame)).unwrap();
-        let cells = terminal.backend().buffer().content.iter();
-        let text: String = cells.map(ratatui::buffer::Cell::symbol).collect();
-        let row: String = text.chars().skip(240).collect();
+        let buffer = terminal.backend().buffer();
+        let lines = buffer.content.chunks(usize::from(width));
+        lines
+            .map(|cells| cells.iter().map(ratatui::buffer::Cell::symbol).collect())
+            .collect()
+    }
+
+    #[test]
+    fn at_80_columns_what_matters_most_and_the_keys_are_seen() {
+        let lines = lines_of_one(80);
         assert_eq!(
-            row,
-            "…le:training     1  5f1a0d8e  …b2aa5efc2e0      900  3.52 MiB  90.0 us  1.50 ms "
+            lines[1].trim_end(),
+            "keys: r reads  b bytes read  w writes  l latency  e errors  n names  q end"
         );
+        assert_eq!(
+            lines[2..],
+            [
+                "host        nsid      r/s    read/s      p99      w/s  written/s      p99  err/s",
+                "…aa5efc2e0     1  123,456  3.52 MiB  1.50 ms  123,456    999 MiB  25.5 ms    3.0",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_wide_terminal_has_all_columns_beside_names_as_linux_makes_them() {
+        let lines = lines_of_one(170);
+        let begins = "subsystem                         nsid  disk      host ";
+        assert!(lines[2].starts_with(begins), "{}", lines[2]);
+        assert!(lines[2].trim_end().ends_with("in flight"), "{}", lines[2]);
+        assert!(lines[3].contains("efc2e0  123,456"), "{}", lines[3]);
     }
 
     #[test]

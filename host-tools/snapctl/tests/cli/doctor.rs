@@ -91,7 +91,7 @@ fn another_process_is_looked_at_by_its_number() {
     assert_eq!(
         (gone.status, gone.stderr.as_str()),
         (
-            2,
+            3,
             "error: reading /proc/4294967295/limits: No such file or directory (os error 2)\n"
         )
     );

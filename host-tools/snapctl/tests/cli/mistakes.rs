@@ -307,7 +307,7 @@ fn half_of_the_tls_options_is_told_before_anything_is_connected() {
     .concat();
     fails(
         &snapctl(None, &missing),
-        2,
+        3,
         "reading /nowhere/ca.pem: No such file or directory (os error 2)",
     );
 }
@@ -327,6 +327,7 @@ fn wrong_command_lines_exit_with_2() {
         ],
         &["namespace", "attach", DATA, "mem:1MiB", "--lba", "520"],
         &["namespace", "show", DATA, "0"],
+        &["subsystem", "create", DATA, "--controllers", "0"],
         &["namespace", "show", DATA, "4294967295"],
         &["namespace", "visibility", DATA, "1"],
         &["subsystem", "create", DATA, "--any-host", "--host", "nqn.x"],

@@ -5,6 +5,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::process::{Child, Command};
 
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::fake::Fake;
 
@@ -65,6 +67,22 @@ fn top_shows_its_screen_and_gives_the_terminal_back_when_q_is_pressed() {
     let end = shown(&mut terminal, LEAVE);
     assert!(end.contains(LEAVE), "{end:?}");
     assert_eq!(top.wait().unwrap().code(), Some(0));
+}
+
+/// From outside: at the terminal an interrupt is a key.
+#[test]
+fn top_gives_the_terminal_back_whatever_ends_it() {
+    for signal in [Signal::SIGINT, Signal::SIGHUP, Signal::SIGTERM] {
+        let fake = Fake::start();
+        fake.stay_open();
+        let (mut top, mut terminal) = at_terminal(&fake, &["top"]);
+        shown(&mut terminal, "reactor");
+        let pid = Pid::from_raw(top.id().cast_signed());
+        kill(pid, signal).unwrap();
+        let end = shown(&mut terminal, LEAVE);
+        assert!(end.contains(LEAVE), "{signal}: {end:?}");
+        assert_eq!(top.wait().unwrap().code(), Some(0), "{signal}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Opening;
+
 const DIFF_HELP: &str = "\
 Each side is a folder, a volume, FOLDER@NAME (see 'xio tag'), or a namespace that is served. Disks and folders are compared file by file: names, kinds, links and bytes,
 and with --attributes modes, owners and times. What a disk says of itself (.xio/manifest.json) is left out. A link that leads out of a
@@ -46,9 +48,8 @@ pub struct Diff {
     #[arg(long)]
     pub layout: bool,
 
-    /// Also open what a volume maps in this directory; its own directory is always allowed
-    #[arg(long, value_name = "DIR")]
-    pub allow_sources: Vec<PathBuf>,
+    #[command(flatten)]
+    pub opening: Opening,
 
     /// Print what was found as one JSON object
     #[arg(long)]

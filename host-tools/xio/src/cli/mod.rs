@@ -2,6 +2,7 @@
 
 mod diff;
 mod mount;
+mod opening;
 mod plan;
 mod presenting;
 mod storing;
@@ -15,7 +16,9 @@ use clap_complete::Shell;
 
 pub use diff::Diff;
 pub use mount::Mount;
+pub use opening::Opening;
 pub use plan::Plan;
+pub use presenting::Presenting;
 pub use storing::Storing;
 pub use tag::Tag;
 pub use volumes::{Disk, Format, Integrity, Map, Output, Pack, lba_bytes};
@@ -103,8 +106,9 @@ pub struct Inspect {
 
 const VERIFY_HELP: &str = "\
 Without --against, all of a volume is read: stored bytes are decoded and held against their checksums, proven ranges and the
-SHA-256 of their sources, tables against their rules, and what belongs to nothing must be zero. With --against, the bytes presented are compared with the files, which are laid out as `xio pack` does
-with the same files and the same --concat. A namespace can only be compared with files.
+SHA-256 of their sources, tables against their rules, and what belongs to nothing must be zero. Of a disk, the files that damage is
+in are named: ten of them, with --json all. With --against, the bytes presented are compared with the files, which are laid out as
+`xio pack` does with the same files and the same --concat. A namespace can only be compared with files.
 
 Examples:
   xio verify tokens.xio
@@ -126,9 +130,8 @@ pub struct Verify {
     #[arg(long, requires = "against")]
     pub concat: bool,
 
-    /// Also open what the volume maps in this directory; its own directory is always allowed
-    #[arg(long, value_name = "DIR")]
-    pub allow_sources: Vec<PathBuf>,
+    #[command(flatten)]
+    pub opening: Opening,
 
     /// Print the outcome as one JSON object
     #[arg(long)]
@@ -163,9 +166,9 @@ pub struct Unpack {
 
 const CP_HELP: &str = "\
 SOURCE is a disk: a volume of 'xio pack', 'xio map' or 'xio format', FOLDER@NAME (see 'xio tag'), or a namespace that is served from one. No root is
-needed. Files and folders get their permissions (but not set-user-ID, set-group-ID and sticky) and times; they belong to whoever copies. DIR appears
+needed. Files and folders get their permissions (but not set-user-ID, set-group-ID and sticky) and times, links their times; they belong to whoever copies. DIR appears
 under its name when it is complete; ended with Ctrl-C or SIGTERM the command leaves nothing, and ended with kill -9 a folder .xio-cp-* beside DIR,
-to be removed. A connection that is lost is made again, for 30 s.
+which the next xio cp into that place removes. A connection that is lost is made again, for 30 s.
 
 Examples:
   xio cp dataset.xio dataset
@@ -182,9 +185,8 @@ pub struct Cp {
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 
-    /// Also open what the volume maps in this directory; its own directory is always allowed
-    #[arg(long, value_name = "DIR")]
-    pub allow_sources: Vec<PathBuf>,
+    #[command(flatten)]
+    pub opening: Opening,
 }
 
 const DEMO_HELP: &str = "\

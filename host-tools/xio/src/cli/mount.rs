@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::Opening;
+
 const MOUNT_HELP: &str = "\
 SOURCE is a volume, FOLDER@NAME (see 'xio tag'), or a namespace that is served from a volume. It needs /dev/fuse, and root or the program fusermount3
 (package fuse3); in a container without them, 'xio cp' copies the files instead. Of a partition table each partition is a file,
@@ -48,7 +50,6 @@ pub struct Mount {
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
     pub threads: u8,
 
-    /// Also open what the volume maps in this directory; its own directory is always allowed
-    #[arg(long, value_name = "DIR")]
-    pub allow_sources: Vec<PathBuf>,
+    #[command(flatten)]
+    pub opening: Opening,
 }

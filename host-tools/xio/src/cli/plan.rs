@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use printout::size::Size;
 
+use super::presenting::PATTERN_HELP;
 use super::storing::Storing;
 use super::volumes::Disk;
 
@@ -13,13 +14,14 @@ const PLAN_HELP: &str = "\
 Reads all of it, writes nothing. For each file: what it is by its content, the type, number and exact range of its elements, the chain that
 'xio pack' with the same options stores it in, bytes now and then, bits for each value. Then what is read of the store, goes over the wire and over PCIe, and
 lies in the host's memory, for each place where the chains can be undone; the disk that a host would see, with its partitions; and what a person should know: where narrowing saves nothing, readers that
-hard-code a type, malformed files, links that lead nowhere.
+hard-code a type, malformed files, links that lead nowhere. The volume's length is that of the whole, with checksums, filesystem and manifest.
 
 Sizes of chains that only narrow are exact; '~' marks those of compressed ones, which are scaled from the sample. Of more than 20 files the kinds and the
 largest files are shown, unless --all is given.
 
-Exit status 1: 'xio pack' would refuse these files; the plan says why.
+Exit status 1: 'xio pack' would refuse these files; the plan says why.";
 
+const PLAN_EXAMPLES: &str = "\
 Examples:
   xio plan dataset
   xio plan train.bin train.idx --present-as u16
@@ -30,7 +32,7 @@ Examples:
 
 /// `xio plan`.
 #[derive(Debug, Args)]
-#[command(after_help = PLAN_HELP)]
+#[command(after_help = format!("{PLAN_HELP}\n\n{PATTERN_HELP}\n\n{PLAN_EXAMPLES}"))]
 pub struct Plan {
     /// Files and folders
     #[arg(required = true, value_name = "PATH")]

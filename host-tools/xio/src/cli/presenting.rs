@@ -7,6 +7,11 @@ use dataset::{Hints, Pattern, Precisions};
 use crate::disk::rule::Typed;
 use crate::failure::Failure;
 
+/// What a PATTERN is, for the help of commands that have one.
+pub const PATTERN_HELP: &str = "\
+PATTERN: '*' is any run of characters. With a '/' in it, it is held against the path from the root of the disk ('train/*.bin'), otherwise against the
+name ('*.bin'). Where several options of a kind fit a file, the first decides. An option whose pattern fits nothing is named, and nothing else happens.";
+
 /// What is presented of which files.
 #[derive(Debug, Args)]
 pub struct Presenting {
@@ -14,13 +19,17 @@ pub struct Presenting {
     #[arg(long, value_name = "T[,T...]")]
     pub present_as: Vec<Precisions>,
 
-    /// Files without a header are elements of this type; may be given again
+    /// Files without a header are elements of this type, where their content says none; may be given again
     #[arg(long = "as", value_name = "PATTERN=TYPE")]
     pub types: Vec<Typed>,
 
     /// Files that are not looked into and stay as they are; may be given again
     #[arg(long, value_name = "PATTERN")]
     pub keep: Vec<Pattern>,
+
+    /// Files and folders that are left out; may be given again
+    #[arg(long, value_name = "PATTERN")]
+    pub exclude: Vec<Pattern>,
 }
 
 impl Presenting {

@@ -9,7 +9,7 @@ use dataset::Shape;
 use printout::size::Size;
 use transforms::ElementType;
 
-use super::presenting::Presenting;
+use super::presenting::{PATTERN_HELP, Presenting};
 use super::storing::{AUTO_HELP, Storing};
 use crate::failure::Failure;
 
@@ -59,7 +59,7 @@ pub struct Disk {
     #[arg(long, conflicts_with = "gpt")]
     pub partitioned: bool,
 
-    /// No filesystem: a named partition for each file, at most 128
+    /// No filesystem: a partition for each file, at most 128; a name of more than 36 UTF-16 units is cut, with ~ and 8 digits of its SHA-256
     #[arg(long)]
     pub gpt: bool,
 
@@ -131,7 +131,7 @@ Examples:
 
 /// `xio pack`.
 #[derive(Debug, Args)]
-#[command(after_help = format!("{PACK_HELP}\n\n{AUTO_HELP}\n\n{PACK_EXAMPLES}"))]
+#[command(after_help = format!("{PACK_HELP}\n\n{PATTERN_HELP}\n\n{AUTO_HELP}\n\n{PACK_EXAMPLES}"))]
 pub struct Pack {
     /// Files and folders; with --dtype, '-' is standard input
     #[arg(required = true, value_name = "IN")]
@@ -167,7 +167,7 @@ pub struct Pack {
 #[command(next_help_heading = "Elements without a header")]
 pub struct Elements {
     /// Their type: u8 i8 u16 i16 u32 i32 u64 i64 f16 bf16 f32 f64
-    #[arg(long, value_name = "TYPE", conflicts_with_all = ["present_as", "types", "keep", "label", "partitioned", "gpt", "no_manifest"])]
+    #[arg(long, value_name = "TYPE", conflicts_with_all = ["present_as", "types", "keep", "exclude", "label", "partitioned", "gpt", "no_manifest"])]
     pub dtype: Option<ElementType>,
 
     /// Put the files end to end instead of each at a logical block of its own
@@ -186,8 +186,9 @@ there, so that both can be moved together, and is opened as a matter of course. 
 opened only where the place is allowed: snap-target --allow-sources DIR, xio verify --allow-sources DIR.
 
 The namespace is a disk with the files, as with `xio pack`; with --dtype it is their elements without a filesystem. Of a disk, files of up to
-16 KiB are stored in the volume all the same: their checksums would take as much.
+16 KiB are stored in the volume all the same: their checksums would take as much.";
 
+const MAP_EXAMPLES: &str = "\
 Examples:
   xio map dataset -o dataset.xio
   xio map model --present-as bf16 -o model-bf16.xio
@@ -197,7 +198,7 @@ Examples:
 
 /// `xio map`.
 #[derive(Debug, Args)]
-#[command(after_help = MAP_HELP)]
+#[command(after_help = format!("{MAP_HELP}\n\n{PATTERN_HELP}\n\n{MAP_EXAMPLES}"))]
 pub struct Map {
     /// Files and folders
     #[arg(required = true, value_name = "IN")]
@@ -239,10 +240,10 @@ pub fn lba_bytes(lba: Size) -> Result<u32, Failure> {
 
 const FORMAT_HELP: &str = "\
 The disk is a read-only EROFS of blocks of 4 KiB that any Linux mounts ('mount -t erofs -o ro /dev/nvme0n1 /mnt'). A volume of 'xio pack' or 'xio map' that is a disk
-itself gives its files, in a directory of its name, or in the root where it is the only one; one of bare elements gives one file of its name. Only
-the filesystem's own blocks and tables are written: the volumes stay where they are, are read through, and must not change meanwhile. In or below the
-directory of OUT they are found by their paths from there, elsewhere by their whole paths, and then opened only where the place is allowed
-(--allow-sources).
+itself gives its files, and one with partitions (--gpt) these as files, in a directory of its name, or in the root where it is the only one; one of bare
+elements, or of a file that is mapped, gives one file of its name. Only the filesystem's own blocks and tables are written: the volumes stay where they are,
+are read through, and must not change meanwhile. In or below the directory of OUT they are found by their paths from there, elsewhere by their whole paths,
+and then opened only where the place is allowed (--allow-sources).
 
 Examples:
   xio format tokens.xio weights.xio -o both.xio

@@ -135,7 +135,8 @@ pub fn compare(arguments: &cli::Diff, a: &Tree<'_>, b: &Tree<'_>) -> Result<Comp
         let (one, other) = (a.items.get(path), b.items.get(path));
         match (a.item(path, other), b.item(path, one)) {
             (Some(one), Some(other)) => {
-                differences.extend(names_differ(path, one, other));
+                let targets = [a.target_on_disk(path, one), b.target_on_disk(path, other)];
+                differences.extend(names_differ(path, one, other, targets));
                 if arguments.attributes {
                     differences.extend(attributes_differ(path, one, other));
                 }
@@ -179,12 +180,13 @@ fn described(item: &Item) -> String {
     }
 }
 
-fn names_differ(path: &[u8], a: &Item, b: &Item) -> Option<Difference> {
+/// Links may lead to the same as they are, or where they lead `on_disk`.
+fn names_differ(path: &[u8], a: &Item, b: &Item, on_disk: [&[u8]; 2]) -> Option<Difference> {
     if a.kind != b.kind {
         let what = format!("{}; {}", described(a), described(b));
         return Some(Difference::new(path, Change::Kind, what));
     }
-    if a.target != b.target {
+    if a.target != b.target && on_disk[0] != on_disk[1] {
         let (a, b) = (erofs::shown(&a.target), erofs::shown(&b.target));
         let what = format!("leads to {a}; {b}");
         return Some(Difference::new(path, Change::Target, what));

@@ -27,8 +27,8 @@ pub fn run(arguments: &cli::Diff) -> Result<ExitCode, Failure> {
 }
 
 fn compare(arguments: &cli::Diff) -> Result<ExitCode, Failure> {
-    let a = Side::open(&arguments.a, &arguments.allow_sources)?;
-    let b = Side::open(&arguments.b, &arguments.allow_sources)?;
+    let a = Side::open(&arguments.a, &arguments.opening)?;
+    let b = Side::open(&arguments.b, &arguments.opening)?;
     let found = match (a.tree()?, b.tree()?) {
         (Some(in_a), Some(in_b)) => Found::Files(files::compare(arguments, &in_a, &in_b)?),
         (None, None) => Found::Bytes(bytes::compare(&a, &b)?),

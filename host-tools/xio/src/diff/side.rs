@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::anyhow;
-use dataset::own;
+use dataset::{Roots, own};
 use erofs::{Attributes, Kind, Time};
 use mount::Medium;
 
+use crate::cli::Opening;
 use crate::contents::{self, Item, Items};
 use crate::failure::Failure;
 use crate::medium::{self, PATIENCE, Source};
@@ -32,19 +33,28 @@ pub struct Tree<'a> {
     pub side: &'a Side,
     /// By path from the root, which is empty.
     pub items: Items,
-    /// A folder's links that lead out of it to a file, as that file: a disk that was made of the folder has the file.
-    followed: Items,
+    /// Of a folder: what a disk that is made of it has instead.
+    as_disk: AsDisk,
     /// What it says of itself, where it does.
     pub manifest: Option<Item>,
 }
 
+/// What a disk that is made of a folder has in the place of the folder's links.
+#[derive(Default)]
+struct AsDisk {
+    /// Links that lead out of the folder to a file, as that file.
+    followed: Items,
+    /// Where links lead that would lead nowhere on a disk.
+    targets: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
 impl Side {
     /// Opens a folder, a volume or a namespace.
-    pub fn open(side: &Path, allow_sources: &[PathBuf]) -> Result<Side, Failure> {
+    pub fn open(side: &Path, opening: &Opening) -> Result<Side, Failure> {
         if medium::url(side)?.is_none() && side.is_dir() {
             return Ok(Side::Folder(side.to_owned()));
         }
-        let source = Source::open(side, allow_sources, PATIENCE)?;
+        let source = Source::open(side, opening, PATIENCE)?;
         Ok(Side::Source(side.display().to_string(), source))
     }
 
@@ -68,17 +78,17 @@ impl Side {
         let listed = match self {
             Side::Folder(folder) => Some(of_folder(folder)?),
             Side::Source(name, source) => {
-                let items = contents::of(source).map_err(|failure| failure.about(name))?;
-                items.map(|items| (items, Items::new()))
+                let items = contents::of(source, name)?;
+                items.map(|items| (items, AsDisk::default()))
             }
         };
-        let Some((items, followed)) = listed else {
+        let Some((items, as_disk)) = listed else {
             return Ok(None);
         };
         let mut tree = Tree {
             side: self,
             items,
-            followed,
+            as_disk,
             manifest: None,
         };
         tree.take_manifest()?;
@@ -128,9 +138,14 @@ impl Tree<'_> {
 
     /// What is called `path`; where the other side has a file, a link that leads out of the folder is the file behind it.
     pub fn item(&self, path: &[u8], other: Option<&Item>) -> Option<&Item> {
-        let followed = self.followed.get(path);
+        let followed = self.as_disk.followed.get(path);
         let followed = followed.filter(|_| other.is_some_and(|other| other.kind == Kind::File));
         followed.or_else(|| self.items.get(path))
+    }
+
+    /// Where a link leads, on a disk that is made of this.
+    pub fn target_on_disk<'a>(&'a self, path: &[u8], link: &'a Item) -> &'a [u8] {
+        self.as_disk.targets.get(path).unwrap_or(&link.target)
     }
 
     /// Opens a file of it.
@@ -189,12 +204,14 @@ impl Read for Text {
     }
 }
 
-/// What is in a folder, and its links that lead out of it to a file.
-fn of_folder(root: &Path) -> Result<(Items, Items), Failure> {
+/// What is in a folder.
+fn of_folder(root: &Path) -> Result<(Items, AsDisk), Failure> {
     let failed = |path: &Path, error| Failure::io("reading", path, error);
     let about = fs::metadata(root).map_err(|error| failed(root, error))?;
     let mut items = BTreeMap::from([(Vec::new(), in_folder(&about, Kind::Directory))]);
     let (mut inside, mut outside) = (HashSet::new(), Vec::new());
+    let roots = Roots::of_folder(root)?;
+    let mut targets = BTreeMap::new();
     let mut left = vec![root.to_owned()];
     while let Some(folder) = left.pop() {
         let names = fs::read_dir(&folder).map_err(|error| failed(&folder, error))?;
@@ -220,7 +237,14 @@ fn of_folder(root: &Path) -> Result<(Items, Items), Failure> {
                 continue;
             };
             let below = below.as_os_str().as_bytes().to_vec();
-            match (kind, fs::metadata(&path)) {
+            let behind = fs::metadata(&path);
+            if kind == Kind::Symlink
+                && behind.is_ok()
+                && let Some(target) = roots.target_on_disk(&path, &below, &item.target)?
+            {
+                targets.insert(below.clone(), target);
+            }
+            match (kind, behind) {
                 (Kind::File, _) => {
                     inside.insert((about.dev(), about.ino()));
                 }
@@ -238,7 +262,8 @@ fn of_folder(root: &Path) -> Result<(Items, Items), Failure> {
     outside.retain(|(_, behind)| !inside.contains(&(behind.dev(), behind.ino())));
     let outside = outside.into_iter();
     let followed = outside.map(|(path, behind)| (path, in_folder(&behind, Kind::File)));
-    Ok((items, followed.collect()))
+    let followed = followed.collect();
+    Ok((items, AsDisk { followed, targets }))
 }
 
 fn in_folder(about: &Metadata, kind: Kind) -> Item {

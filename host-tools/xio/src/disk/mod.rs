@@ -12,12 +12,12 @@ use anyhow::anyhow;
 use dataset::choose::{self, Choices};
 use dataset::view::SOURCE;
 use dataset::{
-    Catalogue, DatasetError, Form, Made, Names, Partition, Plan, Run, Runs, Scan, SourceFile,
-    Storage, Stored, Surveyed, View, document,
+    Catalogue, DatasetError, Form, Made, Names, Partition, Plan, Precisions, Run, Runs, Scan,
+    SourceFile, Storage, Surveyed, View, document,
 };
 use serde_json::json;
 use volume::identity::uuid_text;
-use volume::write::{FileOutput, Options};
+use volume::write::{FileOutput, Options, StreamSpec};
 
 use crate::chosen;
 use crate::cli;
@@ -29,6 +29,7 @@ use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
 use crate::stdout::{print, print_line};
 use crate::unzip::unzip;
+use notes::count;
 use printout::size::grouped;
 use printout::text_table::{Align, TextTable};
 use storing::Storing;
@@ -100,7 +101,8 @@ impl Request<'_> {
             Some(name) => name.clone(),
             None => default_name(self.inputs)?,
         };
-        let mut scan = Scan::new(self.inputs)?;
+        let mut scan = Scan::without(self.inputs, &self.disk.presenting.exclude)?;
+        scan.note_left_out(self.disk.shape());
         self.check_output(&scan)?;
         let _spool = match self.unzip {
             true => Some(unzip(&mut scan, &folder_of(&self.volume.output)?)?),
@@ -108,6 +110,7 @@ impl Request<'_> {
         };
         let catalogue = Catalogue::new(&scan, &self.disk.presenting.hints())?;
         catalogue.check(&scan)?;
+        self.tell_useless(&scan, &catalogue, &precisions);
         let views: Vec<View> = precisions
             .0
             .iter()
@@ -134,7 +137,6 @@ impl Request<'_> {
             surveyed: &surveyed,
         })?;
         let storage = self.storage(&scan, runs, &choices)?;
-        room::check(&self.volume.output, needed(&storage, &choices))?;
         let plan = Plan {
             scan: &scan,
             catalogue: &catalogue,
@@ -148,8 +150,23 @@ impl Request<'_> {
             with_manifest: !self.disk.no_manifest,
             options,
         };
+        room::check(&self.volume.output, needed(&plan, &choices)?)?;
         let made = self.make(&plan, output)?;
         self.tell(&plan, &choices, &made, started)
+    }
+
+    /// Options that do nothing, before hours of work.
+    fn tell_useless(&self, scan: &Scan, catalogue: &Catalogue, precisions: &Precisions) {
+        let names = Names::new(scan);
+        let presenting = &self.disk.presenting;
+        let rules = self.storing.as_ref().map_or(&[][..], |it| it.rules);
+        let useless = notes::useless((scan, catalogue, &names), presenting, rules, precisions);
+        for note in useless {
+            printout::stderr::note(note);
+        }
+        for note in notes::overruled(catalogue, presenting, &names) {
+            printout::stderr::note(note);
+        }
     }
 
     /// The volume must not be one of the files that it is made of.
@@ -208,22 +225,27 @@ impl Request<'_> {
         Storage::mapped(scan, runs, SMALL_BYTES_MAX, choose)
     }
 
-    /// What the volume takes, as far as it is known before any file is read: where the chain is named and does not compress.
+    /// What the volume takes, as far as it is known before any file is read: where the chain is named.
     fn least(&self, scan: &Scan, runs: &Runs) -> Result<Needed, Failure> {
-        let mut bytes = VOLUME_BYTES_MIN;
+        let mut needed = Needed::exactly(VOLUME_BYTES_MIN);
         let Some(storing) = &self.storing else {
-            return Ok(Needed::exactly(bytes));
+            return Ok(needed);
         };
         let names = Names::new(scan);
         for (id, _) in scan.files() {
             for run in runs.of(id) {
-                let stored = storing.said((scan, &names), id, run)?;
-                if let Some(Stored { chain, .. }) = stored.filter(|it| !it.chain.is_framed()) {
-                    bytes += chain.packed_bytes(run.bytes / run.element.bytes() as u64);
-                }
+                let Some(stored) = storing.said((scan, &names), id, run)? else {
+                    continue;
+                };
+                needed.and_more |= stored.chain.is_framed();
+                let spec = StreamSpec {
+                    frame_bytes: stored.frame_bytes,
+                    ..StreamSpec::new(stored.chain)
+                };
+                needed.exact += spec.bytes_min(run.bytes / run.element.bytes() as u64);
             }
         }
-        Ok(Needed::exactly(bytes))
+        Ok(needed)
     }
 
     fn make(&self, plan: &Plan<'_>, output: FileOutput) -> Result<Made, Failure> {
@@ -269,9 +291,9 @@ impl Request<'_> {
             )
         };
         print_line(format_args!(
-            "{}: {} files of {} bytes, a disk of {} bytes, {how}, in {:.1} s",
+            "{}: {} of {} bytes, a disk of {} bytes, {how}, in {:.1} s",
             self.volume.output.display(),
-            grouped(plan.scan.files.len() as u64),
+            count(plan.scan.files.len()),
             grouped(plan.scan.source_bytes()),
             grouped(made.disk_bytes),
             started.elapsed().as_secs_f64(),
@@ -331,9 +353,9 @@ impl Request<'_> {
                 .map(|((from, to), bytes)| format!("{} bytes of {from} as {to}", grouped(*bytes)))
                 .collect();
             print_line(format_args!(
-                "  {}: {} files rewritten, {}",
+                "  {}: {} rewritten, {}",
                 view.name,
-                grouped(view.changed.len() as u64),
+                count(view.changed.len()),
                 changes.join(", ")
             ))?;
         }
@@ -415,17 +437,18 @@ fn presented_notes(plan: &Plan<'_>, made: &Made) -> Vec<String> {
     notes
 }
 
-/// What the streams of a volume take.
-fn needed(storage: &Storage, choices: &Choices) -> Needed {
-    let mut needed = Needed::exactly(VOLUME_BYTES_MIN);
-    for stream in &storage.streams {
-        let (bytes, is_exact) = choices.stream_bytes(stream);
-        match is_exact {
-            true => needed.exact += bytes,
-            false => needed.about += bytes,
-        }
-    }
-    needed
+/// What the volume takes. Of a chain that compresses and is named nothing is known: such a stream counts for nothing.
+fn needed(plan: &Plan<'_>, choices: &Choices) -> Result<Needed, DatasetError> {
+    let streams = plan.storage.streams.iter();
+    let streams = streams.map(|stream| choices.stream_bytes(stream));
+    let exact = streams.filter(|(_, is_exact)| *is_exact);
+    let exact = VOLUME_BYTES_MIN + exact.map(|(bytes, _)| bytes).sum::<u64>();
+    let whole = plan.volume_bytes(&|stream| choices.stream_bytes(stream).0)?;
+    Ok(Needed {
+        exact,
+        about: whole.saturating_sub(exact),
+        and_more: false,
+    })
 }
 
 /// A row for each.

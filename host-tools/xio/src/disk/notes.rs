@@ -3,16 +3,91 @@
 use std::collections::{BTreeMap, HashSet};
 
 use dataset::measure::Losses;
-use dataset::{Catalogue, FileId, Names, Scan, View};
+use dataset::{Catalogue, FileId, Names, Pattern, Precisions, Scan, View};
 use formats::Format;
-use printout::size::grouped;
+use printout::size::{counted, grouped};
 use transforms::{ElementType, Loss};
+
+use super::rule::Rule;
+use crate::cli;
 
 /// Of files that a line is about, so many are named.
 const NAMED: usize = 3;
 
 /// What a conversion did to files: which view, from which type to which.
 type Conversion = (usize, ElementType, ElementType);
+
+/// Options that name files or tensors that are not there, a line for each: nothing was done for them.
+pub fn useless(
+    (scan, catalogue, names): (&Scan, &Catalogue, &Names<'_>),
+    presenting: &cli::Presenting,
+    rules: &[Rule],
+    precisions: &Precisions,
+) -> Vec<String> {
+    let fits = |pattern: &Pattern| {
+        let mut ids = scan.files().map(|(id, _)| id);
+        ids.any(|id| names.of(id).iter().any(|path| pattern.fits(path)))
+    };
+    let keep = presenting.keep.iter();
+    let keep = keep.map(|pattern| (pattern, format!("--keep '{pattern}'")));
+    let types = presenting.types.iter().map(|typed| {
+        let option = format!("--as '{}={}'", typed.pattern, typed.element);
+        (&typed.pattern, option)
+    });
+    let stores = rules.iter().map(|rule| {
+        let option = format!("--store '{}={}'", rule.pattern, rule.chain);
+        (&rule.pattern, option)
+    });
+    let of_files = keep.chain(types).chain(stores);
+    let of_files = of_files.filter(|(pattern, _)| !fits(pattern));
+    let excluded = scan.useless_exclusions();
+    let excluded = excluded
+        .map(|pattern| format!("--exclude '{pattern}': no file or folder fits it; {PATTERN}"));
+    let mut said: Vec<String> = of_files
+        .map(|(_, option)| format!("{option}: no file fits it; {PATTERN}"))
+        .chain(excluded)
+        .collect();
+    let payloads = || {
+        let files = catalogue.files.iter();
+        files.flat_map(|it| &it.description.payloads)
+    };
+    for precision in &precisions.0 {
+        let rules = precision.rules.iter();
+        let useless = rules.flat_map(|rules| rules.useless(payloads()));
+        said.extend(useless.map(|rule| {
+            format!("--present-as {precision}: '{rule}': no tensor fits it; it is held against the tensor's whole name")
+        }));
+    }
+    said
+}
+
+/// Where a pattern is held against what.
+const PATTERN: &str =
+    "a pattern with a '/' is held against the path from the root, any other against the name";
+
+/// Files of which a type is said that they do not have, a line for each option and format.
+pub fn overruled(
+    catalogue: &Catalogue,
+    presenting: &cli::Presenting,
+    names: &Names<'_>,
+) -> Vec<String> {
+    let mut said: BTreeMap<(usize, &str), Vec<FileId>> = BTreeMap::new();
+    for (id, hint) in &catalogue.overruled {
+        if let Some(recognised) = catalogue.get(*id) {
+            let key = (*hint, recognised.description.format.name());
+            said.entry(key).or_default().push(*id);
+        }
+    }
+    let said = said.into_iter().filter_map(|((hint, format), files)| {
+        let typed = presenting.types.get(hint)?;
+        let (count, named) = (count(files.len()), named(&files, names));
+        Some(format!(
+            "--as '{}={}': not for {count} of {format} ({named}): the content says the types, and is believed",
+            typed.pattern, typed.element
+        ))
+    });
+    said.collect()
+}
 
 /// What is passed through, and why, a line for each reason.
 pub fn passed_through(scan: &Scan, catalogue: &Catalogue, names: &Names<'_>) -> Vec<String> {
@@ -43,15 +118,15 @@ pub fn passed_through(scan: &Scan, catalogue: &Catalogue, names: &Names<'_>) -> 
     said.collect()
 }
 
-/// Files whose elements cannot become what a view presents, a line for each type.
+/// Files that stay as they are in a view of another type, a line for each reason.
 pub fn unconverted(views: &[View], names: &Names<'_>) -> Vec<String> {
     let views = views.iter().flat_map(|view| {
-        let types = view.unconverted.iter();
-        types.map(move |((from, to), files)| (&view.name, from, to, files))
+        let reasons = view.unconverted.iter();
+        reasons.map(move |(why, files)| (&view.name, why, files))
     });
-    let said = views.map(|(view, from, to, files)| {
-        let (count, named) = (count(files.len()), named(files, names));
-        format!("--present-as {view}: {count} of {from} ({named}): presented as they are: {from} does not become {to}")
+    let said = views.map(|(view, why, files)| {
+        let (count, named, what) = (count(files.len()), named(files, names), why.what());
+        format!("--present-as {view}: {count} of {what} ({named}): presented as they are: {why}")
     });
     said.collect()
 }
@@ -110,16 +185,13 @@ pub fn destroyed((from, to): (ElementType, ElementType), loss: &Loss) -> Option<
 
 /// `1 file`, `2 files`.
 pub fn count(files: usize) -> String {
-    match files {
-        1 => "1 file".to_owned(),
-        files => format!("{} files", grouped(files as u64)),
-    }
+    counted(files as u64, "file")
 }
 
 fn named(files: &[FileId], names: &Names<'_>) -> String {
     let first = |id: &FileId| {
         let name = names.of(*id).first().copied().unwrap_or_default();
-        String::from_utf8_lossy(name).into_owned()
+        erofs::shown(name)
     };
     let mut list = files
         .iter()

@@ -17,7 +17,7 @@ pub const AUTO: &str = "auto:lossless";
 /// What the command line says.
 pub struct Storing<'a> {
     /// The first that fits one of a file's names decides.
-    rules: &'a [Rule],
+    pub rules: &'a [Rule],
     /// For what no rule fits.
     chain: &'a str,
     /// Of chains that are named.
@@ -113,10 +113,17 @@ impl<'a> Storing<'a> {
         let chain = chain_for(text, run.element).map_err(|why| {
             let path = scan.file(id).map(|file| file.path.display().to_string());
             let path = path.unwrap_or_default();
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let advice = match rule {
+                None => format!("say how it is stored with --store '{name}=CHAIN'"),
+                // The first that fits decides: another one behind it would be for nothing.
+                Some(Rule { pattern, chain }) => format!(
+                    "change --store '{pattern}={chain}', or put --store '{name}=CHAIN' before it"
+                ),
+            };
             Failure::usage(anyhow!(
-                "{path}: {} cannot be stored as {text}: {why}; say how it is stored with --store '{}=CHAIN'",
-                run.element,
-                path.rsplit('/').next().unwrap_or_default(),
+                "{path}: {} cannot be stored as {text}: {why}; {advice}",
+                run.element
             ))
         })?;
         if chain.contract().is_lossy() {

@@ -58,6 +58,14 @@ pub fn to_text(view: &ShownView) -> Option<String> {
         view.volume.name(),
         grouped(files),
     );
+    let (unzipped, zip_bytes) = unzipped(&documents);
+    if unzipped > 0 {
+        text.push_str(&format!(
+            "  {} of them are raw, unzipped from {} bytes\n",
+            grouped(unzipped),
+            grouped(zip_bytes)
+        ));
+    }
     let rows = changes(&documents);
     if !rows.is_empty() {
         let mut table = TextTable::new(&[
@@ -136,6 +144,18 @@ fn sources(manifest: &Value) -> (u64, Option<u64>) {
         bytes.fold(0u64, u64::saturating_add)
     });
     (count(sources), bytes)
+}
+
+/// How many of the sources were unzipped, and the bytes of what they were unzipped from.
+fn unzipped(documents: &[(String, &Value)]) -> (u64, u64) {
+    let sources = documents
+        .iter()
+        .flat_map(|(_, document)| list(&document["sources"]));
+    let origins = sources.filter(|source| source["unzipped_from"].is_object());
+    origins.fold((0, 0), |(count, bytes), source| {
+        let of_one = source["unzipped_from"]["bytes"].as_u64();
+        (count + 1, bytes.saturating_add(of_one.unwrap_or_default()))
+    })
 }
 
 /// Of a list, or of what stands for a long one.

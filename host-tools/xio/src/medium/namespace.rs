@@ -4,11 +4,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use initiator::{Error, Initiator, NamespaceInfo, Options, Url};
+use initiator::{Error, Initiator, NamespaceInfo, Nqn, Options, Url};
 use mount::{Medium, ReadFailure};
 
 use crate::failure::Failure;
-use crate::verify::the_namespace;
 
 /// Between two attempts to connect, at first, and at most.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -33,18 +32,34 @@ pub struct NamespaceMedium {
     /// Whether the target lists namespaces that changed under a connection.
     lists_changes: bool,
     idle: Mutex<Vec<Initiator>>,
+    outage: Mutex<Option<Outage>>,
+    /// Held by who tries to connect beyond the deadline of an outage.
+    attempting: Mutex<()>,
+}
+
+/// From when a connection was asked for in vain until there is one: all reads that wait have the same deadline.
+struct Outage {
+    /// Nobody waits beyond it: then a read fails with the first attempt that does.
+    deadline: Instant,
+    /// When the last attempt failed, and why.
+    failed: Instant,
+    why: String,
 }
 
 impl NamespaceMedium {
     /// Connects. From then on a lost connection is made again, for `patience`.
-    pub fn connect(url: Url, patience: Duration) -> Result<NamespaceMedium, Failure> {
+    pub fn connect(
+        url: Url,
+        hostnqn: Option<&Nqn>,
+        patience: Duration,
+    ) -> Result<NamespaceMedium, Failure> {
         let options = Options {
             connect_timeout: CONNECT_TIMEOUT,
-            ..Options::default()
+            ..Options::of_host(hostnqn)
         };
-        let mut initiator = Initiator::connect(&url.address(), &url.subnqn, &options)?;
-        let nsid = the_namespace(&initiator, &url)?;
-        let namespace = initiator.namespace(nsid)?.clone();
+        let mut initiator = super::connect(&url, &options)?;
+        let namespace = initiator.namespace_of(&url)?.clone();
+        let nsid = namespace.nsid.0;
         let changed = match initiator.namespace_changed(nsid) {
             Err(error @ Error::Controller { .. }) => {
                 printout::stderr::note(format_args!(
@@ -63,6 +78,8 @@ impl NamespaceMedium {
             namespace,
             lists_changes: changed.is_some(),
             idle: Mutex::new(Vec::from_iter(is_as_identified.then_some(initiator))),
+            outage: Mutex::default(),
+            attempting: Mutex::default(),
         })
     }
 
@@ -93,14 +110,62 @@ impl NamespaceMedium {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn outage(&self) -> MutexGuard<'_, Option<Outage>> {
+        self.outage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A connection that is there, or a new one.
     fn connection(&self) -> Result<Initiator, Refused> {
         let idle = self.idle().pop();
         if let Some(initiator) = idle {
             return Ok(initiator);
         }
-        let address = self.url.address();
-        let initiator = Initiator::connect(&address, &self.url.subnqn, &self.options)?;
+        let began = Instant::now();
+        let left = self
+            .outage()
+            .as_ref()
+            .map(|it| it.deadline - began.min(it.deadline));
+        // Beyond the deadline one tries, and the others who began meanwhile have what came of it.
+        let _alone = (left == Some(Duration::ZERO)).then(|| {
+            self.attempting
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+        });
+        if let Some(outage) = self.outage().as_ref()
+            && outage.deadline <= began
+            && outage.failed >= began
+        {
+            return Err(Refused::Lost(outage.why.clone()));
+        }
+        let connect_timeout = left.map_or(CONNECT_TIMEOUT, |left| {
+            left.clamp(PAUSE_MAX, CONNECT_TIMEOUT)
+        });
+        match self.connect_again(connect_timeout) {
+            Err(Refused::Now(error)) => {
+                let now = Instant::now();
+                let mut outage = self.outage();
+                let outage = outage.get_or_insert_with(|| Outage {
+                    deadline: began + self.patience,
+                    failed: now,
+                    why: String::new(),
+                });
+                outage.failed = now;
+                outage.why = error.to_string();
+                Err(Refused::Now(error))
+            }
+            connected => {
+                *self.outage() = None;
+                connected
+            }
+        }
+    }
+
+    fn connect_again(&self, connect_timeout: Duration) -> Result<Initiator, Refused> {
+        let options = Options {
+            connect_timeout,
+            ..self.options.clone()
+        };
+        let initiator = Initiator::connect(&self.url.address(), &self.url.subnqn, &options)?;
         self.check(initiator.namespace(self.nsid())?)?;
         Ok(initiator)
     }
@@ -160,7 +225,7 @@ impl From<Error> for Refused {
                 let is_passing = status.sct() == 0 && SC_PASSING.contains(&status.sc());
                 !status.do_not_retry() && (is_passing || status.sct() == SCT_PATH)
             }
-            Error::Connect { .. } | Error::Controller { .. } => true,
+            Error::Connect { .. } | Error::Controller { .. } | Error::HostRefused { .. } => true,
             // A target that starts again has its namespaces a little later.
             Error::NoNamespace { .. } | Error::NoIoQueue { .. } => true,
             error => error.ends_connection(),
@@ -187,7 +252,10 @@ impl Medium for NamespaceMedium {
                 Err(refused) => refused,
             };
             let now = Instant::now();
-            let deadline = *deadline.get_or_insert(now + self.patience);
+            let own = *deadline.get_or_insert(now + self.patience);
+            // What else is refused again and again has no other deadline.
+            let outage = self.outage().as_ref().map(|it| it.deadline);
+            let deadline = outage.map_or(own, |outage| outage.min(own));
             let failed = |why: String| ReadFailure {
                 why,
                 is_damage: false,
@@ -196,8 +264,8 @@ impl Medium for NamespaceMedium {
                 |why: String| failed(format!("{why}; given up after {:?}", self.patience));
             match refused {
                 Refused::Lost(_) if now < deadline => {}
-                Refused::Now(_) if now + pause < deadline => {
-                    thread::sleep(pause);
+                Refused::Now(_) if now < deadline => {
+                    thread::sleep(pause.min(deadline - now));
                     pause = (pause * 2).min(PAUSE_MAX);
                 }
                 Refused::Lost(why) => return Err(given_up(why)),

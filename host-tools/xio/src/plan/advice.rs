@@ -19,6 +19,7 @@ const MEGATRON_NARROW_IDS: i128 = 65_500;
 /// All of them; of each kind that names files some files, or with `all` each.
 pub fn warnings(planned: &Planned<'_>, all: bool) -> Vec<String> {
     let mut warnings: Vec<String> = planned.refused.clone();
+    warnings.extend(planned.useless.iter().cloned());
     let name = |id: FileId| planned.name(id);
     let malformed = planned.catalogue.malformed.iter();
     warnings.extend(some(
@@ -94,10 +95,7 @@ fn narrowing(group: &Group) -> Option<String> {
             format!("the largest needs {needed} of {bits} bits")
         }
         Some(_) => "the largest needs more than the 32 bits of 'bitpack'".to_owned(),
-        None => {
-            "with negative values only the types i8, i16 and i32 are narrower, and none holds them"
-                .to_owned()
-        }
+        None => signed(bits),
     };
     let instead = match group.chosen() {
         Some(chosen) if chosen.chain.is_framed() => format!("{} saves what can be saved", chosen.chain),
@@ -107,6 +105,17 @@ fn narrowing(group: &Group) -> Option<String> {
         "{}: narrowing {} values of {}..{} saves nothing: {why}; {instead}",
         group.kind, group.element, range.min, range.max
     ))
+}
+
+/// Why negative values are in no fewer bits: 'bitpack' has no sign.
+fn signed(bits: u32) -> String {
+    let narrower = match bits {
+        8 => return "with negative values no type is narrower than i8".to_owned(),
+        16 => "i8 is narrower, and does not hold them",
+        32 => "i8 and i16 are narrower, and neither holds them",
+        _ => "i8, i16 and i32 are narrower, and none holds them",
+    };
+    format!("with negative values only {narrower}")
 }
 
 /// Floats that a narrower view would halve.
@@ -178,18 +187,27 @@ fn has_type(planned: &Planned<'_>, id: FileId, dtype: Dtype) -> bool {
         .any(|payload| payload.contents == Contents::Elements(dtype))
 }
 
+fn is_wide(planned: &Planned<'_>, id: FileId) -> bool {
+    [Dtype::I32, Dtype::I64]
+        .into_iter()
+        .any(|dtype| has_type(planned, id, dtype))
+}
+
 /// Megatron's rule: uint16 below 65,500 ids, int32 from there on.
 fn megatron(planned: &Planned<'_>, bins: Vec<FileId>) -> Vec<String> {
     let presents = |to| {
         let changes = planned.views.iter().flat_map(|view| view.changes.keys());
         changes.into_iter().any(|(_, presented)| *presented == to)
     };
-    let (mut fit, mut wide) = (0, 0);
+    let (mut fit, mut wide, mut marked) = (0, 0, 0);
     for id in bins {
-        let parts = planned.parts(id);
-        let range = parts.first().and_then(|part| chosen::range(part.group));
+        // The file's own: that of its kind is wider.
+        let surveyed = planned.surveyed.get(id.0 as usize).and_then(Option::as_ref);
+        let range = surveyed.and_then(|it| it.ranges.first().copied().flatten());
         match range {
-            Some(range) if range.min >= 0 && range.max < MEGATRON_NARROW_IDS => {
+            // Those that are narrow are presented as they are.
+            Some(range) if range.min < 0 => marked += usize::from(is_wide(planned, id)),
+            Some(range) if range.max < MEGATRON_NARROW_IDS => {
                 fit += usize::from(has_type(planned, id, Dtype::I32));
             }
             Some(_) => wide += 1,
@@ -201,6 +219,12 @@ fn megatron(planned: &Planned<'_>, bins: Vec<FileId>) -> Vec<String> {
         warnings.push(format!(
             "{} of a Megatron pair in int32 with ids below 65,500: Megatron takes uint16 for these; --present-as u16 presents half the bytes, index and all",
             count(fit)
+        ));
+    }
+    if marked > 0 {
+        warnings.push(format!(
+            "{} of a Megatron pair with values below 0, marks such as -1: uint16 does not hold these, so a view is int32",
+            count(marked)
         ));
     }
     if wide > 0 {

@@ -28,6 +28,7 @@ pub fn to_json(planned: &Planned<'_>, arguments: &cli::Plan) -> Value {
         "source_bytes": planned.scan.source_bytes(),
         "stored_bytes": stored_bytes,
         "exact": exact,
+        "volume_bytes": planned.volume_bytes,
         "files": files(planned),
         "groups": groups.collect::<Vec<_>>(),
         "streams": streams.collect::<Vec<_>>(),
@@ -69,9 +70,9 @@ fn part(part: &Part<'_>) -> Value {
     json!({
         "type": chosen::type_name(group),
         "elements": part.bytes / group.element.bytes() as u64,
-        "range": document::range(chosen::range(group)),
+        "range": document::range(part.range),
         "source_bytes": part.bytes,
-        "stored_bytes": group.stored_bytes(part.bytes),
+        "stored_bytes": part.stored_bytes,
         "exact": group.is_exact(),
         "stored_chain": group.chosen().map(|it| it.chain.to_string()),
         "frame_bytes": group.chosen().map(|it| it.frame_bytes),
@@ -80,7 +81,7 @@ fn part(part: &Part<'_>) -> Value {
 
 fn placements(planned: &Planned<'_>) -> Vec<Value> {
     let source = planned.scan.source_bytes();
-    let (stored, _) = planned.stored_bytes();
+    let stored = planned.on_store();
     let row = |place: Place, presented_as: &str, presented| {
         let moved = place.moved(source, stored, presented);
         json!({

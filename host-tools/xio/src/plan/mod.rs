@@ -6,36 +6,33 @@ mod places;
 mod report;
 mod unfit;
 
-use std::collections::HashSet;
-
 use anyhow::anyhow;
-use dataset::choose::{self, Choices, Wish};
+use dataset::choose::{self, Choices, Shares, Wish};
+use dataset::survey::union;
 use dataset::{
-    Catalogue, DatasetError, FileId, Form, Names, Outline, Precisions, Run, Runs, Scan, Storage,
-    View,
+    Catalogue, DatasetError, FileId, Form, Names, Outline, Plan, Precisions, Run, Runs, Scan,
+    Storage, Surveyed, View,
 };
+use transforms::ValueRange;
+use volume::write::{Integrity, Options};
 
+use crate::chosen;
 use crate::cli;
 use crate::disk::notes;
 use crate::disk::storing::Storing;
 use crate::failure::Failure;
-use crate::pack::{available_threads, default_name};
+use crate::pack::{WRITER, available_threads, default_name};
 use crate::progress::Progress;
 use crate::stdout::{print, print_line};
 use crate::unzip::unzip;
-
-/// Of a frame table and of a table of checksums (docs/format.md).
-const FRAME_ENTRY_BYTES: u64 = 40;
-const CHECKSUM_BYTES: u64 = 4;
-/// Tables are whole blocks; a checksum is one of a block.
-const BLOCK_BYTES: u64 = 4096;
 
 /// Runs the command.
 pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
     let precisions = arguments.disk.presenting.precisions()?;
     let storing = Storing::new(&arguments.storing)?;
     let lba_bytes = cli::lba_bytes(arguments.lba)?;
-    let mut scan = Scan::new(&arguments.inputs)?;
+    let mut scan = Scan::without(&arguments.inputs, &arguments.disk.presenting.exclude)?;
+    scan.note_left_out(arguments.disk.shape());
     let _spool = match arguments.storing.unzip {
         true => Some(unzip(&mut scan, &std::env::temp_dir())?),
         false => None,
@@ -52,6 +49,8 @@ pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
     };
     let outline = match form.outline(!arguments.disk.no_manifest) {
         Ok(outline) => Some(outline),
+        // Too much for a filesystem may take hours to read.
+        Err(error @ DatasetError::Erofs(_)) => return Err(error.into()),
         Err(error) => {
             refused.push(error.to_string());
             None
@@ -61,7 +60,14 @@ pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
         .threads
         .map_or_else(available_threads, usize::from);
     let mut planned = Planned::new((&scan, &catalogue), &views, refused, &storing, threads)?;
+    if outline.is_some() {
+        let volume_bytes = planned.volume_bytes(&form, !arguments.disk.no_manifest);
+        planned.volume_bytes = volume_bytes
+            .inspect_err(|error| planned.refused.push(error.to_string()))
+            .ok();
+    }
     planned.outline = outline;
+    planned.useless = useless(arguments, &planned, &precisions);
     if arguments.json {
         print_line(json::to_json(&planned, arguments))?;
     } else {
@@ -77,6 +83,19 @@ pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
             "'xio pack' would refuse this, for {refused} reasons: see above"
         ))),
     }
+}
+
+/// Options that do nothing.
+fn useless(arguments: &cli::Plan, planned: &Planned<'_>, precisions: &Precisions) -> Vec<String> {
+    let of = (planned.scan, planned.catalogue, &planned.names);
+    let presenting = &arguments.disk.presenting;
+    let mut useless = notes::useless(of, presenting, &arguments.storing.rules, precisions);
+    useless.extend(notes::overruled(
+        planned.catalogue,
+        presenting,
+        &planned.names,
+    ));
+    useless
 }
 
 /// What is presented, and what cannot be.
@@ -105,14 +124,22 @@ struct Planned<'a> {
     views: &'a [View],
     /// What `xio pack` would refuse, beside malformed files.
     refused: Vec<String>,
+    /// Options that do nothing.
+    useless: Vec<String>,
     /// Numbers that views would make infinite or zero.
     destroyed: Vec<String>,
     names: Names<'a>,
     wish: Wish,
     choices: Choices,
+    /// What each file is stored in.
+    shares: Shares,
     storage: Storage,
+    /// What was found in the files.
+    surveyed: Vec<Option<Surveyed>>,
     /// The disk that it would be, if there can be one.
     outline: Option<Outline>,
+    /// About how long the volume would be, then.
+    volume_bytes: Option<u64>,
 }
 
 impl<'a> Planned<'a> {
@@ -136,6 +163,7 @@ impl<'a> Planned<'a> {
             surveyed: &surveyed,
         };
         let choices = storing.choose(dataset, true, threads)?;
+        let shares = choices.shares(scan, threads)?;
         let names = Names::new(scan);
         let losses = dataset::measure::losses(scan, views, threads)?;
         let losses = losses
@@ -149,21 +177,23 @@ impl<'a> Planned<'a> {
             catalogue,
             views,
             refused,
+            useless: Vec::new(),
             destroyed,
             names,
             wish: storing.wish,
             choices,
+            shares,
             storage,
+            surveyed,
             outline: None,
+            volume_bytes: None,
         })
     }
 
     /// The name of a file, for people.
     fn name(&self, id: FileId) -> String {
         let first = self.names.of(id).first();
-        first.map_or_else(String::new, |path| {
-            String::from_utf8_lossy(path).into_owned()
-        })
+        first.map_or_else(String::new, |path| erofs::shown(path))
     }
 
     /// What all streams are stored in, and whether that is exact.
@@ -175,58 +205,94 @@ impl<'a> Planned<'a> {
         })
     }
 
-    /// About what the frame tables and checksums of all streams take.
-    fn table_bytes(&self) -> u64 {
-        let of_stream = |stream: &dataset::storage::StreamPlan| {
-            let stored = &stream.stored;
-            let entries_bytes = if stored.chain.is_framed() {
-                stream.bytes.div_ceil(stored.frame_bytes.max(1)) * FRAME_ENTRY_BYTES
-            } else {
-                self.choices.stream_bytes(stream).0.div_ceil(BLOCK_BYTES) * CHECKSUM_BYTES
-            };
-            entries_bytes.next_multiple_of(BLOCK_BYTES)
+    /// About the length of the volume that `xio pack` makes, by the function that its check of the room uses.
+    fn volume_bytes(&self, form: &Form<'_>, with_manifest: bool) -> Result<u64, DatasetError> {
+        let plan = Plan {
+            scan: self.scan,
+            catalogue: self.catalogue,
+            views: self.views,
+            storage: &self.storage,
+            surveyed: &self.surveyed,
+            integrity: Integrity::default(),
+            shape: form.shape,
+            name: form.name.to_owned(),
+            label: form.label.to_owned(),
+            with_manifest,
+            options: Options {
+                lba_bytes: form.lba_bytes,
+                threads: 1,
+                volume_uuid: None,
+                writer: WRITER.to_owned(),
+            },
         };
-        self.storage.streams.iter().map(of_stream).sum()
+        plan.volume_bytes(&|stream| self.choices.stream_bytes(stream).0)
     }
 
-    /// Bytes that a view presents, each file once.
+    /// What the store takes: the whole volume, where there can be one.
+    fn on_store(&self) -> u64 {
+        self.volume_bytes.unwrap_or_else(|| self.stored_bytes().0)
+    }
+
+    /// Bytes that a view presents, by every name: a link that is changed is a file of its own there, and so is each name of a hard link.
     fn presented_bytes(&self, view: &View) -> u64 {
-        let mut seen = HashSet::new();
-        let mut bytes = 0;
-        for (index, entry) in self.scan.entries.iter().enumerate() {
+        let entries = self.scan.entries.iter().enumerate();
+        let presented = entries.filter_map(|(index, entry)| {
             let is_file = matches!(entry.kind, dataset::Kind::File(_));
-            let Some(id) = entry.file() else { continue };
-            if (is_file || view.changed.contains_key(&index)) && seen.insert(id) {
-                let source_bytes = self.scan.file(id).map_or(0, |file| file.bytes);
-                bytes += view.presentation(index, source_bytes).bytes();
-            }
-        }
-        bytes
+            let file = self.scan.file(entry.file()?)?;
+            let is_presented = is_file || view.changed.contains_key(&index);
+            is_presented.then(|| view.presentation(index, file.bytes).bytes())
+        });
+        presented.sum()
     }
 }
 
-/// A file's runs of one group.
+/// Runs of one group: a file's, or all of them.
 struct Part<'a> {
     group: &'a choose::Group,
     bytes: u64,
+    /// Of these runs, if they are values.
+    range: Option<ValueRange>,
+    stored_bytes: u64,
+}
+
+impl<'a> Part<'a> {
+    /// All of it.
+    fn whole(group: &'a choose::Group) -> Part<'a> {
+        Part {
+            group,
+            bytes: group.bytes,
+            range: chosen::range(group),
+            stored_bytes: group.stored_bytes(group.bytes),
+        }
+    }
 }
 
 impl Planned<'_> {
     /// What a file consists of: its groups, the one with the most bytes first.
     fn parts(&self, id: FileId) -> Vec<Part<'_>> {
+        let surveyed = self.surveyed.get(id.0 as usize).and_then(Option::as_ref);
+        let ranges = surveyed.map_or(&[][..], |it| &it.ranges);
         let mut parts: Vec<Part<'_>> = Vec::new();
-        for run in self.storage.runs.of(id) {
-            let Some(group) = self.choices.group(id, run) else {
+        for (run, range) in self.storage.runs.of(id).iter().zip(ranges) {
+            let place = self.choices.place(id, run);
+            let group = place.and_then(|place| Some((place, self.choices.groups.get(place)?)));
+            let Some((place, group)) = group else {
                 continue;
             };
+            let range = range.filter(|_| group.has_values);
             match parts
                 .iter_mut()
                 .find(|part| std::ptr::eq(part.group, group))
             {
-                Some(part) => part.bytes += run.bytes,
+                Some(part) => {
+                    part.bytes += run.bytes;
+                    part.range = union(part.range, range);
+                }
                 None => parts.push(Part {
                     group,
                     bytes: run.bytes,
+                    range,
+                    stored_bytes: self.shares.stored_bytes(id, place).unwrap_or_default(),
                 }),
             }
         }

@@ -16,6 +16,8 @@ use crate::figures::{bits_per_value, ratio};
 const FILES_SHOWN: usize = 20;
 /// Of more, so many of the largest.
 const LARGEST_SHOWN: usize = 10;
+/// So many characters of a name, and no more, are in a table; --json has all.
+const NAME_WIDTH_MAX: usize = 60;
 
 /// All of it.
 pub fn text(planned: &Planned<'_>, arguments: &cli::Plan) -> String {
@@ -68,16 +70,26 @@ const PART_COLUMNS: [(&str, Align); 7] = [
 fn part_cells(part: &Part<'_>) -> [String; 7] {
     let group = part.group;
     let elements = part.bytes / group.element.bytes() as u64;
-    let stored = group.stored_bytes(part.bytes);
+    let stored = part.stored_bytes;
     [
         chosen::type_name(group).to_owned(),
         grouped(elements),
-        chosen::range_text(group),
+        chosen::range_text(part.range),
         chosen::chain_text(group),
         grouped(part.bytes),
         chosen::about(stored, group.is_exact()),
         bits_per_value(stored, elements),
     ]
+}
+
+/// The end of a name that is long, which tells files of one folder apart: a row is read on one line.
+fn shortened(name: &str) -> String {
+    let length = name.chars().count();
+    if length <= NAME_WIDTH_MAX {
+        return name.to_owned();
+    }
+    let end: String = name.chars().skip(length + 1 - NAME_WIDTH_MAX).collect();
+    format!("…{end}")
 }
 
 fn files_table(planned: &Planned<'_>, ids: &[FileId]) -> String {
@@ -92,14 +104,14 @@ fn files_table(planned: &Planned<'_>, ids: &[FileId]) -> String {
         let format = format.map_or("", |it| it.name());
         let parts = planned.parts(id);
         if parts.is_empty() {
-            let mut cells = vec![planned.name(id), format.to_owned()];
+            let mut cells = vec![shortened(&planned.name(id)), format.to_owned()];
             cells.extend(["bytes", "0", "", "", "0", "0", "-"].map(str::to_owned));
             table.row(cells);
         }
         for (index, part) in parts.iter().enumerate() {
             // The name stands at the first of a file's parts.
             let (name, format) = match index {
-                0 => (planned.name(id), format),
+                0 => (shortened(&planned.name(id)), format),
                 _ => (String::new(), ""),
             };
             let mut cells = vec![name, format.to_owned()];
@@ -121,8 +133,7 @@ fn groups_table(planned: &Planned<'_>) -> String {
         let mut files: Vec<FileId> = group.runs.iter().map(|(id, _)| *id).collect();
         files.dedup();
         let mut cells = vec![group.kind.clone(), grouped(files.len() as u64)];
-        let bytes = group.bytes;
-        cells.extend(part_cells(&Part { group, bytes }));
+        cells.extend(part_cells(&Part::whole(group)));
         table.row(cells);
     }
     table.render()
@@ -136,13 +147,19 @@ fn total(planned: &Planned<'_>) -> String {
     } else {
         "~ is scaled from samples"
     };
+    let volume = planned.volume_bytes.map_or_else(String::new, |bytes| {
+        format!(
+            ", in a volume of about {} bytes (ratio {}): it also holds checksums, the filesystem and the manifest",
+            grouped(bytes),
+            ratio(source, bytes)
+        )
+    });
     format!(
-        "\n{} of {} bytes, stored in {} bytes (ratio {}; {mark}); on top come about {} bytes of checksums, and the filesystem's own blocks\n",
+        "\n{} of {} bytes, stored in {} bytes (ratio {}; {mark}){volume}\n",
         count(planned.scan.files.len()),
         grouped(source),
         chosen::about(stored, is_exact),
         ratio(source, stored),
-        grouped(planned.table_bytes()),
     )
 }
 
@@ -176,7 +193,7 @@ fn disk(outline: &Outline, partitioned: bool) -> String {
 
 fn places_table(planned: &Planned<'_>) -> String {
     let source = planned.scan.source_bytes();
-    let (stored, _) = planned.stored_bytes();
+    let stored = planned.on_store();
     let mut table = TextTable::new(&[
         ("one read of all of it, decoded", Align::Left),
         ("presented", Align::Left),

@@ -72,7 +72,12 @@ impl Tags {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Tags::none()),
             Err(error) => return Err(failed(error)),
         }
-        Tags::parse(&text).map_err(|why| Failure::data(anyhow!("{}: {why}", path.display())))
+        Tags::parse(&text).map_err(|why| {
+            Failure::data(anyhow!(
+                "{}: {why}; mend it, or remove it and give the tags again",
+                path.display()
+            ))
+        })
     }
 
     /// Reads and checks the file's bytes.
@@ -80,7 +85,8 @@ impl Tags {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(format!("it has more than {FILE_BYTES_MAX} bytes"));
         }
-        let tags: Tags = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        let tags: Tags = serde_json::from_slice(text)
+            .map_err(|error| format!("it is no list of tags: {error}"))?;
         if tags.xio_tags != VERSION {
             let found = tags.xio_tags;
             return Err(format!("version {found}; this program reads {VERSION}"));
@@ -100,12 +106,13 @@ impl Tags {
         let mut text = serde_json::to_vec_pretty(self)
             .map_err(|error| Failure::system(anyhow!("writing {}: {error}", path.display())))?;
         text.push(b'\n');
-        let mut new = tempfile::Builder::new()
+        let new = tempfile::Builder::new()
             .prefix(".xio-tags-")
             .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
             .tempfile_in(folder)
-            .map_err(failed)?;
-        new.write_all(&text).map_err(failed)?;
+            // Not with the new file's name, which nobody knows.
+            .map_err(|error| failed(error.kind().into()))?;
+        new.as_file().write_all(&text).map_err(failed)?;
         new.as_file().sync_all().map_err(failed)?;
         new.persist(&path).map_err(|error| failed(error.error))?;
         File::open(folder)
@@ -257,7 +264,10 @@ mod tests {
         }
         let unknown = text("v1", "a", ",\"extra\":1");
         let why = Tags::parse(unknown.as_bytes()).unwrap_err();
-        assert!(why.starts_with("unknown field `extra`"), "{why}");
+        assert!(
+            why.starts_with("it is no list of tags: unknown field `extra`"),
+            "{why}"
+        );
         let long = text(&"x".repeat(65), "a", "");
         assert!(Tags::parse(long.as_bytes()).is_err());
         let note = text("v1", "a", "").replace(

@@ -4,6 +4,8 @@ mod file;
 mod time;
 
 use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -17,18 +19,31 @@ use volume::{ViewIndex, Volume};
 use crate::cli;
 use crate::failure::Failure;
 use crate::local::LocalVolume;
+use crate::medium;
 use crate::stdout::{print, print_line};
 use file::{Lock, Tag, Tags};
 
 /// Runs the command.
 pub fn run(arguments: &cli::Tag) -> Result<(), Failure> {
     let place = &arguments.place;
+    check_place(place)?;
     match (&arguments.name, &arguments.delete) {
         (_, Some(name)) => delete(place, name),
         (Some(name), None) => give(arguments, name),
         (None, None) if place.is_dir() => list(place, arguments.json),
         (None, None) => Err(Failure::usage(anyhow!(
             "{} is no folder; to name a volume, give a name behind it",
+            place.display()
+        ))),
+    }
+}
+
+/// Tags lie beside volumes: what a target serves has none.
+fn check_place(place: &Path) -> Result<(), Failure> {
+    match medium::url(place)? {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(anyhow!(
+            "{} is served by a target, and tags name volumes in folders: give the volume's file where it lies, or its folder",
             place.display()
         ))),
     }
@@ -107,11 +122,17 @@ fn list(folder: &Path, as_json: bool) -> Result<(), Failure> {
 
 /// Whether the file still is what was tagged.
 fn state(folder: &Path, tag: &Tag) -> String {
-    match LocalVolume::open_alone(&folder.join(&tag.file)) {
+    let path = folder.join(&tag.file);
+    match LocalVolume::open_alone(&path) {
         Ok(local) if check(&local.volume, tag).is_ok() => "there".to_owned(),
         Ok(_) => "another volume now".to_owned(),
+        Err(_) if is_gone(&path) => "gone".to_owned(),
         Err(_) => "not readable".to_owned(),
     }
+}
+
+fn is_gone(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound)
 }
 
 fn absent(folder: &Path, name: &str) -> Failure {

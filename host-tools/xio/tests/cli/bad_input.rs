@@ -3,16 +3,10 @@
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 
 use super::mounting::{Mount, can_mount};
 use super::served::{NQN, Target};
-use super::support::{Folder, Random};
-
-fn formats(name: &str) -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/formats");
-    PathBuf::from(folder).join(name)
-}
+use super::support::{Folder, Random, formats};
 
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(seed);

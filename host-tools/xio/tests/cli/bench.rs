@@ -187,6 +187,89 @@ fn foreign_data_are_refused_with_the_way_out() {
     );
 }
 
+/// Nothing is made, made longer or written: not by a reader that would have to, either.
+#[test]
+fn readonly_leaves_files_as_they_are() {
+    let folder = Folder::new();
+    folder.write("short", &vec![0; 64 << 10]);
+    folder.write("empty", b"");
+    let rest = "with --readonly no file is made or made longer: leave it out";
+    for (target, size, why, or) in [
+        ("none", "64k", "it is not there", ""),
+        ("empty", "64k", "it is empty", ""),
+        (
+            "short",
+            "68k",
+            "it has 65536 bytes, and 69632 are asked for",
+            ", or give a smaller --size",
+        ),
+    ] {
+        let options = ["--rw", "read", "--size", size, "--readonly"];
+        let arguments = [&["bench", target], &options[..]].concat();
+        folder.fails(2, &format!("{target}: {why}; {rest}{or}"), &arguments);
+    }
+    assert_eq!(folder.names(), ["empty", "short"]);
+    assert_eq!(folder.read("empty"), b"");
+    let read = folder.done(["bench", "short", "--rw", "read", "--readonly"]);
+    assert!(read.contains("short"), "{read}");
+    assert_eq!(folder.read("short"), vec![0; 64 << 10]);
+}
+
+/// What is to be refused is refused before any file of the run is made or made longer.
+#[test]
+fn a_refused_run_leaves_its_files_as_they_were() {
+    let folder = Folder::new();
+    folder.write("disk", &vec![0; 64 << 10]);
+    folder.write("letter", b"dear reader");
+    folder.write(
+        "both.fio",
+        b"[global]\nrw=write\nsize=128k\n[one]\nfilename=disk\n[two]\nfilename=letter\n[three]\nfilename=new\n",
+    );
+    let cases: [(&str, &[&str]); 6] = [
+        (
+            "bench: nothing is at offset 69632: disk has 65536 bytes",
+            &["disk", "--offset", "68k", "--rw", "read"],
+        ),
+        (
+            "bench: nothing is at offset 69632: disk has 65536 bytes",
+            &["disk", "--offset", "68k", "--rw", "write"],
+        ),
+        (
+            "bench: no 65536 bytes are at offset 49152: disk has 65536 bytes, and would get 98304",
+            &["disk", "--offset", "50%", "--size", "64k", "--rw", "read"],
+        ),
+        (
+            "bench: a part of 1024 bytes does not hold a block of 4096: new has 0 bytes, and would get 1024",
+            &["new", "--size", "1k", "--rw", "write"],
+        ),
+        (
+            "bench: several jobs write the same bytes, so that nothing can be verified; give --offset-increment and --size, or a stonewall",
+            &[
+                "disk",
+                "--rw",
+                "write",
+                "--size",
+                "128k",
+                "--numjobs",
+                "2",
+                "--verify",
+                "crc32c",
+            ],
+        ),
+        (
+            "letter: it holds data that this program did not write; give --allow-overwrite if they may be lost",
+            &["--job-file", "both.fio"],
+        ),
+    ];
+    for (error, arguments) in cases {
+        let arguments = [&["bench"], arguments].concat();
+        folder.fails(2, error, &arguments);
+        assert_eq!(folder.names(), ["both.fio", "disk", "letter"]);
+        assert_eq!(folder.read("disk"), vec![0; 64 << 10], "{arguments:?}");
+        assert_eq!(folder.read("letter"), b"dear reader", "{arguments:?}");
+    }
+}
+
 #[test]
 fn a_picture_has_a_line_for_each_direction() {
     let folder = Folder::new();
@@ -298,6 +381,36 @@ fn a_namespace_is_written_and_verified_over_nvme_tcp() {
     assert_eq!(folder.read("disk"), vec![7; 1 << 20]);
 }
 
+/// As with xio cp and xio mount: the only namespace needs no name, and of several none is taken for another.
+#[test]
+fn a_url_without_a_namespace_means_the_only_one() {
+    let folder = Folder::new();
+    let disk = folder.write("disk", &vec![0; 64 << 10]);
+    let namespace = |nsid| {
+        let spec = StoreSpec::File { path: disk.clone() };
+        let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+        let identity = Identity::of_raw("test", &[u8::try_from(nsid).unwrap()]);
+        Arc::new(Namespace::of_store(nsid, store, identity, 4096))
+    };
+    let target = Target::serve(NQN, NamespaceSet::new(vec![namespace(5)]));
+    let ran = folder.xio(["bench", &target.url(""), "--rw", "read"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert!(
+        ran.stdout.contains(&target.url("?nsid=5")),
+        "{}",
+        ran.stdout
+    );
+    drop(target);
+    let both = NamespaceSet::new(vec![namespace(5), namespace(7)]);
+    let target = Target::serve(NQN, both);
+    folder.fails(
+        2,
+        "the subsystem has namespaces 5, 7; choose one with ?nsid=N behind the NQN",
+        &["bench", &target.url(""), "--rw", "write"],
+    );
+    assert_eq!(folder.read("disk"), vec![0; 64 << 10]);
+}
+
 #[test]
 fn a_namespace_is_trimmed_over_nvme_tcp() {
     let folder = Folder::new();
@@ -367,7 +480,7 @@ fn what_cannot_be_done_is_said_before_the_jobs_run() {
     let target = served(&folder.write("disk", &vec![0; 64 << 10]));
     folder.fails(
         2,
-        "this load cannot run: a depth of 128 does not fit a queue of 127",
+        "bench: iodepth 128 is above what the controller's queue takes, 127; give --iodepth 127 or less, and more jobs with --numjobs",
         &["bench", &target.url(""), "--iodepth", "128"],
     );
 }

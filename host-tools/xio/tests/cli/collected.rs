@@ -136,3 +136,102 @@ fn what_is_no_volume_or_was_changed_is_refused() {
         &["verify", "all.xio"],
     );
 }
+
+/// What was packed without checksums has none on a disk of several volumes either, and that is said. A rotten bit is presented there, as by the volume; `verify` finds it.
+#[test]
+fn volumes_without_checksums_are_named() {
+    let folder = Folder::new();
+    volumes(&folder);
+    let plain = ["--integrity", "none", "--store-as", "none", "--no-manifest"];
+    folder.done([&["pack", "b"][..], &plain, &["-o", "plain.xio"]].concat());
+    let ran = folder.xio(["format", "volumes/a.xio", "plain.xio", "-o", "all.xio"]);
+    assert_eq!(
+        (ran.status, ran.stderr.as_str()),
+        (
+            0,
+            "note: plain.xio: 20000 bytes have no checksums (--integrity none): damage to them is presented by this disk too, and only xio verify tells; pack it again without that option\n"
+        )
+    );
+    folder.done(["verify", "all.xio"]);
+    let inspected: serde_json::Value =
+        serde_json::from_str(&folder.done(["inspect", "all.xio", "--json"])).unwrap();
+    let unprotected = inspected["streams"].as_array().unwrap().iter();
+    let unprotected = unprotected.filter(|it| it["integrity"] == "none");
+    let bytes = unprotected.map(|it| it["stored_bytes"].as_u64().unwrap());
+    assert_eq!(bytes.sum::<u64>(), 20_000);
+    folder.done(["cp", "all.xio", "whole"]);
+    assert!(of_folder(&folder.path("whole/b")) == of_folder(&folder.path("b")));
+    // The bit rots: no time of the file tells.
+    let plain = folder.path("plain.xio");
+    let mut bytes = folder.read("plain.xio");
+    let content = folder.read("b/other");
+    let at = bytes
+        .windows(64)
+        .position(|it| it == &content[..64])
+        .unwrap();
+    bytes[at + 5] ^= 1;
+    let modified = fs::metadata(&plain).unwrap().modified().unwrap();
+    fs::write(&plain, bytes).unwrap();
+    let file = fs::File::options().write(true).open(&plain).unwrap();
+    file.set_modified(modified).unwrap();
+    folder.done(["cp", "all.xio", "rotten"]);
+    let rotten = folder.read("rotten/b/other");
+    assert_eq!(rotten[5], content[5] ^ 1);
+    assert!(rotten[6..] == content[6..]);
+    let ran = folder.xio(["verify", "all.xio"]);
+    assert_eq!(ran.status, 1, "{}{}", ran.stdout, ran.stderr);
+}
+
+/// A copy of a volume with one byte changed: the first that its first view's metadata are stored in.
+fn with_damaged_metadata(folder: &Folder, volume: &str, damaged: &str) {
+    let inspect = ["inspect", volume, "--json", "--extents", "1"];
+    let inspected: serde_json::Value = serde_json::from_str(&folder.done(inspect)).unwrap();
+    let first = &inspected["views"][0]["extents"][0];
+    assert_eq!(
+        (&first["start"], &first["mapping"]),
+        (&0.into(), &"linear".into())
+    );
+    let stream = usize::try_from(first["stream"].as_u64().unwrap()).unwrap();
+    let at = inspected["streams"][stream]["stored_offset"].as_u64();
+    let mut bytes = folder.read(volume);
+    bytes[usize::try_from(at.unwrap()).unwrap()] ^= 1;
+    folder.write(damaged, &bytes);
+}
+
+/// A volume whose filesystem cannot be read gives no file of its bytes in the place of its files: it is refused, as by `cp`.
+#[test]
+fn a_volume_whose_filesystem_is_damaged_is_refused() {
+    let folder = Folder::new();
+    volumes(&folder);
+    fs::create_dir(folder.path("bad")).unwrap();
+    with_damaged_metadata(&folder, "volumes/a.xio", "bad/a.xio");
+    let ran = folder.xio(["cp", "bad/a.xio", "copy"]);
+    assert_eq!(ran.status, 1);
+    let says = "error: bad/a.xio: presented byte 0: stream ";
+    assert!(ran.stderr.starts_with(says), "{}", ran.stderr);
+    let why = ran.stderr.strip_prefix("error: ").unwrap().trim_end();
+    folder.fails(1, why, &["format", "bad/a.xio", "-o", "x.xio"]);
+    folder.fails(1, why, &["format", "b.xio", "bad/a.xio", "-o", "x.xio"]);
+    // Bytes that are right and a filesystem that is not.
+    folder.done(["pack", "a", "-o", "v.xio"]);
+    folder.spoil_disk(|disk| disk[1024 + 4] ^= 1);
+    let ran = folder.xio(["cp", "wrong.xio", "copy"]);
+    assert_eq!(ran.status, 1);
+    let says = "error: wrong.xio: superblock: its checksum is ";
+    assert!(ran.stderr.starts_with(says), "{}", ran.stderr);
+    let why = ran.stderr.strip_prefix("error: ").unwrap().trim_end();
+    folder.fails(1, why, &["format", "wrong.xio", "-o", "x.xio"]);
+    assert!(!folder.path("x.xio").exists());
+}
+
+/// Volumes that map a file are not read through: what its bytes are is not looked at, and it is one file.
+#[test]
+fn a_mapped_image_is_a_file() {
+    let folder = Folder::new();
+    volumes(&folder);
+    folder.done(["unpack", "volumes/a.xio", "-o", "disk.img"]);
+    folder.done(["map", "disk.img", "--dtype", "u8", "-o", "image.xio"]);
+    folder.done(["format", "image.xio", "-o", "one.xio"]);
+    folder.done(["cp", "one.xio", "copy"]);
+    assert!(folder.read("copy/disk.img") == folder.read("disk.img"));
+}

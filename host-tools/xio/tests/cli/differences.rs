@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -134,6 +135,11 @@ fn each_kind_of_difference_is_told_with_its_place() {
         differences(&shown),
         [json!(["deep/val.bin", "attributes", null])]
     );
+    // A copy has those of its disk, links theirs too, but no set-user-ID.
+    same.done(["cp", "v.xio", "copied"]);
+    let shown = diff(&same, 1, &["v.xio", "copied", "--attributes"]);
+    let expected = [json!(["README", "attributes", null])];
+    assert_eq!(differences(&shown), expected);
 }
 
 /// A hub's snapshot is links to blobs beside it. What is packed of it has the files; a copy of the folder has the links.
@@ -186,6 +192,46 @@ fn links_that_lead_out_of_a_folder_are_the_files_that_were_packed() {
     folder.write("links/plain", &[3; 100]);
     let shown = diff(&folder, 1, &[main, "links"]);
     assert_eq!(differences(&shown), [json!(["tokenizer", "target", null])]);
+}
+
+/// Links into the folder that would lead nowhere on a disk are relative there: that is no difference. One that leads elsewhere is.
+#[test]
+fn links_that_were_made_relative_are_the_same() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("d/deep/er")).unwrap();
+    folder.write("d/file", b"1");
+    folder.write("d/other", b"2");
+    let absolute = |name: &str| folder.path(&format!("d/{name}"));
+    symlink(absolute("file"), absolute("to-file")).unwrap();
+    symlink(absolute("deep"), absolute("deep/er/to-deep")).unwrap();
+    symlink("../../../d/file", absolute("deep/er/above")).unwrap();
+    symlink("../../file", absolute("deep/er/plain")).unwrap();
+    symlink("/nowhere/at/all", absolute("dangling")).unwrap();
+    let packed = folder.xio(["pack", "d", "-o", "v.xio"]);
+    let told = packed.stderr.matches("which would lead nowhere").count();
+    assert_eq!((packed.status, told), (0, 3), "{}", packed.stderr);
+    folder.done(["cp", "v.xio", "copied"]);
+    let target = fs::read_link(folder.path("copied/deep/er/above")).unwrap();
+    assert_eq!(target, Path::new("../../file"));
+    for other in ["v.xio", "copied", "d"] {
+        for sides in [["d", other], [other, "d"]] {
+            diff(&folder, 0, &sides);
+        }
+    }
+    fs::remove_file(absolute("to-file")).unwrap();
+    symlink(absolute("other"), absolute("to-file")).unwrap();
+    let shown = diff(&folder, 1, &["d", "v.xio"]);
+    assert_eq!(differences(&shown), [json!(["to-file", "target", null])]);
+    let what = format!("leads to {}; file", absolute("other").display());
+    assert_eq!(shown["content"]["differences"][0]["what"], what);
+    // Of a disk nothing is followed: what it says is what it has.
+    symlink("/nowhere/else", folder.path("copied/new")).unwrap();
+    fs::remove_file(folder.path("copied/dangling")).unwrap();
+    symlink("/nowhere", folder.path("copied/dangling")).unwrap();
+    let shown = diff(&folder, 1, &["v.xio", "copied"]);
+    let expected = [["dangling", "target"], ["new", "added"]];
+    let expected = expected.map(|[path, change]| json!([path, change, null]));
+    assert_eq!(differences(&shown), expected);
 }
 
 /// In JSON as in the table.

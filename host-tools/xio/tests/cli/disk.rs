@@ -197,7 +197,7 @@ fn a_disk_is_copied_from_its_volume_and_from_a_target() {
     let said = folder.done(["cp", "v.xio", "copied"]);
     assert_eq!(
         said,
-        "copied: 6 files of 409,105 bytes, 3 folders, 1 symbolic links\n"
+        "copied: 6 files of 409,105 bytes, 3 folders, 1 symbolic link\n"
     );
     assert!(of_copy(&folder.path("copied")) == wanted);
     let target = Target::start(NQN, &[&folder.path("v.xio")]);
@@ -298,6 +298,15 @@ fn damaged_bytes_are_not_copied() {
     }
 }
 
+/// Serves `v.xio` behind something that can cut its connections.
+fn through_relay(folder: &Folder) -> (Target, Relay, String) {
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    let relay = Relay::start();
+    relay.lead(Some(target.address));
+    let url = format!("nvme+tcp://{}/{NQN}", relay.address);
+    (target, relay, url)
+}
+
 /// `xio cp URL copied`, when it has begun to copy.
 fn start_copy(folder: &Folder, url: &str) -> Child {
     let mut copy = xio()
@@ -337,15 +346,36 @@ fn a_copy_that_is_ended_leaves_nothing() {
     }
 }
 
+/// `kill -9` leaves a part of a copy, which the next one removes; that of a copy that is going on stays.
+#[test]
+fn a_copy_that_was_killed_is_removed_by_the_next() {
+    let folder = Folder::new();
+    plain_files(&folder);
+    let (target, relay, url) = through_relay(&folder);
+    let mut copy = start_copy(&folder, &url);
+    assert!(relay.lead(None) > 0);
+    let partial = folder.names().swap_remove(0);
+    assert!(partial.starts_with(".xio-cp-"), "{partial}");
+    // What is in it is made when it is locked.
+    while !folder.path(&partial).join("root").exists() {
+        assert!(copy.try_wait().unwrap().is_none());
+        thread::yield_now();
+    }
+    folder.done(["cp", "v.xio", "second"]);
+    assert!(folder.path(&partial).join("root").exists());
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    assert_eq!(folder.names(), [&partial, "d", "second", "v.xio"]);
+    folder.done(["cp", "v.xio", "third"]);
+    assert_eq!(folder.names(), ["d", "second", "third", "v.xio"]);
+}
+
 /// Connections are cut while files are copied: every byte still comes.
 #[test]
 fn a_copy_outlives_lost_connections() {
     let folder = Folder::new();
     plain_files(&folder);
-    let target = Target::start(NQN, &[&folder.path("v.xio")]);
-    let relay = Relay::start();
-    relay.lead(Some(target.address));
-    let url = format!("nvme+tcp://{}/{NQN}", relay.address);
+    let (target, relay, url) = through_relay(&folder);
     let is_running = |copy: &mut Child| copy.try_wait().unwrap().is_none();
     let mut copy = start_copy(&folder, &url);
     let mut cut = 0;
@@ -434,7 +464,7 @@ fn what_cannot_be_a_disk_is_refused() {
     );
     fails(
         2,
-        "the volume's name sixteen bytes it; up to 15 bytes without NUL are possible",
+        "the filesystem's label sixteen bytes it; a label has up to 15 bytes, without NUL; choose a shorter one (--label)",
         &["--label", "sixteen bytes it"],
     );
     fails(
@@ -445,7 +475,7 @@ fn what_cannot_be_a_disk_is_refused() {
     let _listener = UnixListener::bind(folder.path("dataset/socket")).unwrap();
     fails(
         2,
-        "dataset/socket is neither a file nor a folder nor a symbolic link; a disk holds no devices, pipes and sockets",
+        "1 name cannot be on a disk (it holds files, folders and links); leave them out with --exclude PATTERN, such as --exclude 'socket':\n  dataset/socket: a socket",
         &[],
     );
     let wrong = folder.xio(["pack", "dataset", "--store", "*.bin", "-o", "v.xio"]);

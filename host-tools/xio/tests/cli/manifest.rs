@@ -9,10 +9,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 
+use printout::size::grouped;
 use reader::{check, list, name_of, number, width};
 use serde_json::{Value, json};
 
-use super::support::{Folder, sha256};
+use super::support::{Folder, formats, sha256};
 
 /// The manifest of a volume's view, checked, with its sources and streams.
 fn manifest(folder: &Folder, volume: &str, sources: &Path) -> Value {
@@ -26,9 +27,11 @@ fn manifest(folder: &Folder, volume: &str, sources: &Path) -> Value {
     manifest
 }
 
-/// What the files hold.
+/// What the files hold; of what was unzipped, the files that it was unzipped from.
 fn check_sources(manifest: &Value, folder: &Path) {
     for source in list(&manifest["sources"]) {
+        let origin = &source["unzipped_from"];
+        let source = if origin.is_null() { source } else { origin };
         let path = folder.join(OsStr::from_bytes(&name_of(source, "path")));
         let content = fs::read(&path).unwrap();
         assert_eq!(source["bytes"], content.len(), "{source}");
@@ -315,6 +318,54 @@ fn of_volumes_on_one_disk() {
         v["views"][0]["manifest"]
     );
     assert_eq!(one["volumes"][0]["views"][0]["path"], "");
+}
+
+/// The raw shard that a disk presents has a digest, and so has the compressed one that it was made of.
+#[test]
+fn of_shards_that_were_unzipped() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("d/train")).unwrap();
+    let mut zip_bytes = 0;
+    for file in fs::read_dir(formats("mds/zip")).unwrap() {
+        let file = file.unwrap();
+        let copy = folder.path("d/train").join(file.file_name());
+        zip_bytes += fs::copy(file.path(), copy).unwrap();
+    }
+    folder.write("d/plain", b"not zipped");
+    // A command that was killed has left its raw shards.
+    fs::create_dir(folder.path(".xio-unzip-left")).unwrap();
+    folder.write(".xio-unzip-left/shard.00000.mds", b"raw");
+    let ran = folder.xio(["pack", "d", "--unzip", "-o", "v.xio"]);
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    assert_eq!(folder.names(), ["d", "v.xio"]);
+    let manifest = manifest(&folder, "v.xio", &folder.path("d"));
+    folder.done(["cp", "v.xio", "c"]);
+    let sources = list(&manifest["sources"]).iter();
+    let paths = sources.map(|source| {
+        let presented = folder.read(&format!("c/{}", source["path"].as_str().unwrap()));
+        assert_eq!(source["bytes"], presented.len(), "{source}");
+        assert_eq!(source["sha256"], sha256(&presented), "{source}");
+        (
+            source["path"].as_str(),
+            source["unzipped_from"]["path"].as_str(),
+        )
+    });
+    let wanted = [
+        ("plain", None),
+        ("train/index.json", Some("train/index.json")),
+        ("train/shard.00000.mds", Some("train/shard.00000.mds.bz2")),
+        ("train/shard.00001.mds", Some("train/shard.00001.mds.bz2")),
+        ("train/shard.00002.mds", Some("train/shard.00002.mds.bz2")),
+        ("train/shard.00003.mds", Some("train/shard.00003.mds.bz2")),
+    ];
+    let wanted = wanted.map(|(path, from)| (Some(path), from));
+    assert_eq!(paths.collect::<Vec<_>>(), wanted);
+    let text = folder.done(["inspect", "v.xio"]);
+    let said = format!(
+        "\n  5 of them are raw, unzipped from {} bytes\n",
+        grouped(zip_bytes)
+    );
+    assert!(text.contains(&said), "{text}");
 }
 
 /// What has the name of the disk's own folder and is not the volume's manifest stays.

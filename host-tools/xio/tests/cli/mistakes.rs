@@ -421,7 +421,7 @@ fn what_no_disk_can_be_is_said_before_anything_is_read() {
     for (arguments, error) in [
         (
             &["one", "--label", "seventeen letters"][..],
-            "the volume's name seventeen letters; up to 15 bytes without NUL are possible",
+            "the filesystem's label seventeen letters; a label has up to 15 bytes, without NUL; choose a shorter one (--label)",
         ),
         (
             &["two"],
@@ -429,7 +429,7 @@ fn what_no_disk_can_be_is_said_before_anything_is_read() {
         ),
         (
             &["odd", "--gpt"],
-            "a is 9895604649985 bytes; a partition is a whole number of blocks of 4096, and at least one: fill it up with --pad (an empty file cannot be)",
+            "a partition is a whole number of blocks of 4096 bytes, and 1 file is not (a: 9895604649985 bytes): --pad fills them up with zeros",
         ),
         (
             &["own"],

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::{Arc, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::fcntl::OFlag;
 
@@ -81,6 +81,44 @@ fn a_lost_target_is_found_again_or_given_up() {
         complaints.contains("namespace 1 is another one now ("),
         "{complaints}"
     );
+}
+
+/// All reads of an outage have one deadline: a file of many of them takes no longer than one. From then on they fail at once, until the target is back.
+#[test]
+fn an_outage_has_one_deadline() {
+    if !can_mount() {
+        return;
+    }
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.write("d/ids", &ids(1, 2_000_000));
+    folder.done(["pack", "d", "--no-manifest", "-o", "v.xio"]);
+    let target = Target::start(NQN, &[&folder.path("v.xio")]);
+    let relay = Relay::start();
+    relay.lead(Some(target.address));
+    let url = format!("nvme+tcp://{}/{NQN}?nsid=1", relay.address);
+    let mut mount = Mount::start(&folder, &url, "m", &["--reconnect", "3"]);
+    let file = File::open(mount.folder.join("ids")).unwrap();
+    relay.lead(None);
+    // Far from each other, so that none is read ahead: eight pages, each of which the kernel asks for again.
+    let fails = || {
+        let began = Instant::now();
+        for page in 0..8 {
+            let read = file.read_at(&mut [0; 10], page * 900_000);
+            assert_eq!(read.unwrap_err().raw_os_error(), Some(5));
+        }
+        began.elapsed()
+    };
+    let took = fails();
+    let patience = Duration::from_secs(3);
+    assert!(took > patience * 9 / 10, "{took:?}");
+    assert!(took < patience * 2, "{took:?}");
+    let took = fails();
+    assert!(took < patience, "{took:?}");
+    relay.lead(Some(target.address));
+    assert!(fs::read(mount.folder.join("ids")).unwrap() == ids(1, 2_000_000));
+    mount.signal("TERM");
+    assert_eq!(mount.ended().0, 0);
 }
 
 /// What came of a read.

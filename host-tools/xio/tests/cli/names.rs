@@ -77,3 +77,29 @@ fn every_command_takes_a_name_that_is_no_text() {
     let different: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!(different["difference"]["file"], shown(".other"));
 }
+
+/// A terminal takes no commands from names.
+#[test]
+fn names_in_notes_and_errors_are_no_commands() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    std::os::unix::fs::symlink("no\x1b[2Jwhere", folder.path("d/l\x1bk")).unwrap();
+    folder.write("d/a\x1b[31mred\x07", b"12345");
+    let noted = "l\\x1bk: a link that leads nowhere; it is kept as it is\n";
+    let ran = folder.xio(["pack", "d", "-o", "v.xio"]);
+    assert_eq!((ran.status, ran.stderr), (0, format!("note: {noted}")));
+    let planned = folder.done(["plan", "d"]);
+    assert!(planned.contains(&format!("\n! {noted}")), "{planned}");
+    assert!(!planned.contains('\x1b'), "{planned:?}");
+    folder.fails(
+        2,
+        "a partition is a whole number of blocks of 4096 bytes, and 1 file is not (a\\x1b[31mred\\x07: 5 bytes): --pad fills them up with zeros",
+        &["pack", "d", "--gpt", "-o", "w.xio"],
+    );
+    // Nor from what is on the command line.
+    folder.fails(
+        3,
+        "opening no\\x1b[31mthing: No such file or directory (os error 2)",
+        &["inspect", "no\x1b[31mthing"],
+    );
+}

@@ -3,14 +3,14 @@
 //! That nothing was read before a refusal shows in that it comes at all: the files here have holes of terabytes.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 
 use printout::size::grouped;
 use serde_json::{Value, json};
 
 use super::mounting::is_root;
-use super::support::{Folder, Ran, Random, xio};
+use super::support::{Folder, Random, limited};
 
 const TIB: u64 = 1 << 40;
 
@@ -34,22 +34,6 @@ fn dataset(folder: &Folder) {
 fn hole(folder: &Folder, name: &str, bytes: u64) {
     let file = File::create(folder.path(name)).unwrap();
     file.set_len(bytes).unwrap();
-}
-
-/// `xio` in a process that may write files of so many bytes.
-fn limited(folder: &Folder, bytes: u64, arguments: &[&str]) -> Ran {
-    let output = Command::new("prlimit")
-        .arg(format!("--fsize={bytes}"))
-        .arg(xio().get_program())
-        .args(arguments)
-        .current_dir(folder.path(""))
-        .output()
-        .unwrap();
-    Ran {
-        status: output.status.code().unwrap(),
-        stdout: String::from_utf8(output.stdout).unwrap(),
-        stderr: String::from_utf8(output.stderr).unwrap(),
-    }
 }
 
 #[test]
@@ -120,7 +104,7 @@ fn a_plan_says_what_no_disk_is() {
         ("512", why),
         (
             "4096",
-            "0 is 512 bytes; a partition is a whole number of blocks of 4096, and at least one: fill it up with --pad (an empty file cannot be)",
+            "a partition is a whole number of blocks of 4096 bytes, and 129 files are not (0: 512 bytes, 1: 512 bytes, 10: 512 bytes, 100: 512 bytes, 101: 512 bytes and 124 more): --pad fills them up with zeros",
         ),
     ] {
         let plan = ["plan", "d", "--gpt", "--lba", lba];
@@ -157,11 +141,12 @@ fn what_no_disk_holds_is_refused_before_it_is_read() {
     let why = format!(
         "the disk would have {blocks} blocks of 4 KiB; EROFS numbers 4294967295, which is 16 TiB: put the files on several disks"
     );
+    folder.fails(2, &why, &["plan", "d", "--no-manifest"]);
     for command in ["pack", "map"] {
         folder.fails(2, &why, &[command, "d", "--no-manifest", "-o", "v.xio"]);
         folder.fails(
             2,
-            "b is 9895604649983 bytes; a partition is a whole number of blocks of 4096, and at least one: fill it up with --pad (an empty file cannot be)",
+            "a partition is a whole number of blocks of 4096 bytes, and 1 file is not (b: 9895604649983 bytes): --pad fills them up with zeros",
             &[command, "d", "--gpt", "-o", "v.xio"],
         );
         folder.fails(
@@ -236,9 +221,12 @@ fn a_limit_on_files_is_named_with_both_sizes() {
         let ran = limited(&folder, 65_536, arguments);
         assert_eq!((ran.status, ran.stderr), (3, says(takes)), "{arguments:?}");
     }
-    // What is chosen for noise is no compression, but that is known only when it was tried: then it is exact.
+    // What is chosen for noise is no compression, but that is known only when it was tried: then it is as long as a plan says.
     let ran = limited(&folder, 65_536, &["pack", "d", "-o", "w.xio"]);
-    assert_eq!((ran.status, ran.stderr), (3, says("w.xio takes 340,961")));
+    let planned = parsed(&folder.done(["plan", "d", "--json"]));
+    let planned = grouped(planned["volume_bytes"].as_u64().unwrap());
+    let about = says(&format!("w.xio takes about {planned}"));
+    assert_eq!((ran.status, ran.stderr), (3, about));
     // And what compresses is known about.
     folder.write("d/text", &b"some words and some more ".repeat(20_000));
     fs::remove_file(folder.path("d/a")).unwrap();
@@ -246,12 +234,27 @@ fn a_limit_on_files_is_named_with_both_sizes() {
     assert_eq!(ran.status, 3);
     let says = ran
         .stderr
-        .strip_prefix("error: w.xio takes about 4")
+        .strip_prefix("error: w.xio takes about ")
         .expect(&ran.stderr);
     assert!(
         says.contains(" bytes, and this process may write files of 32,800 ("),
         "{says}"
     );
+    // However well something compresses, each frame of it takes an entry and a byte: that is known before it is read.
+    fs::create_dir(folder.path("sparse")).unwrap();
+    let sparse = fs::File::create(folder.path("sparse/zeros")).unwrap();
+    sparse.set_len(1 << 30).unwrap();
+    for arguments in [
+        &["pack", "sparse/zeros", "--dtype", "u8"][..],
+        &["pack", "sparse"],
+    ] {
+        let arguments = [arguments, &["--store-as", "zstd:3", "-o", "w.xio"]].concat();
+        let ran = limited(&folder, 704_511, &arguments);
+        let says = "error: w.xio takes at least 704,512 bytes, and this process may write files of 704,511 (";
+        assert!(ran.stderr.starts_with(says), "{}", ran.stderr);
+        assert_eq!(ran.status, 3);
+    }
+    fs::remove_dir_all(folder.path("sparse")).unwrap();
     // With nothing left to write the least of a volume does not fit either.
     for command in ["map", "format"] {
         let input = if command == "map" { "d" } else { "v.xio" };
@@ -263,41 +266,112 @@ fn a_limit_on_files_is_named_with_both_sizes() {
     assert_eq!(folder.names(), ["d", "plain", "v.xio"]);
 }
 
-/// A file system in memory, gone with the test.
-struct Small<'a>(&'a Path);
-
-impl Drop for Small<'_> {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0).status();
+/// A limit that is met in the middle ends no command without a word (SIGXFSZ): the write fails, and nothing is left.
+#[test]
+fn a_limit_on_files_that_is_met_in_the_middle_is_named() {
+    let folder = Folder::new();
+    dataset(&folder);
+    // A table of checksums, 4 bytes for each 4 KiB.
+    hole(&folder, "large", 256 << 20);
+    folder.done(["pack", "d", "-o", "v.xio"]);
+    folder.done(["map", "large", "--dtype", "u8", "-o", "large.xio"]);
+    let before = folder.names();
+    for arguments in [
+        &["map", "large", "--dtype", "u8", "-o", "w.xio"][..],
+        &["format", "large.xio", "-o", "w.xio"],
+    ] {
+        let ran = limited(&folder, 65_536, arguments);
+        let says = "error: writing w.xio: File too large (os error 27): it takes at least ";
+        let rest = ran.stderr.strip_prefix(says).expect(&ran.stderr);
+        let (takes, rest) = rest.split_once(' ').unwrap();
+        assert!(takes.parse::<u64>().unwrap() > 65_536, "{takes}");
+        assert_eq!(
+            rest,
+            "bytes; nothing of it is kept: the limit on files is smaller (RLIMIT_FSIZE; ulimit -f unlimited), or the file system's is\n"
+        );
+        assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
+        assert_eq!(folder.names(), before);
     }
+    // The largest file of a copy is known before.
+    let ran = limited(&folder, 299_999, &["cp", "v.xio", "copy"]);
+    let says = "error: copy/a takes 300,000 bytes, and this process may write files of 299,999 (RLIMIT_FSIZE; ulimit -f unlimited)\n";
+    assert_eq!((ran.status, ran.stderr.as_str()), (3, says));
+    assert_eq!(folder.names(), before);
+    let ran = limited(&folder, 300_000, &["cp", "v.xio", "copy"]);
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+}
+
+/// A file system in memory, gone with the test.
+struct Small(PathBuf);
+
+impl Small {
+    /// `None`: this machine, or this user, mounts none.
+    fn mount(folder: &Folder, options: &str) -> Option<Small> {
+        if !is_root() {
+            println!("skipped: only root mounts a small file system");
+            return None;
+        }
+        let small = folder.path("small");
+        fs::create_dir(&small).unwrap();
+        let mount = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", options, "xio-test"])
+            .arg(&small)
+            .status();
+        if !mount.unwrap().success() {
+            println!("skipped: this machine does not mount a tmpfs");
+            return None;
+        }
+        Some(Small(small))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+/// What is only met in the middle of a copy is told by the name that a person knows, not by that of the unfinished copy.
+#[test]
+fn a_copy_that_ends_early_names_the_file_in_its_place() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done(["pack", "d", "--no-manifest", "-o", "v.xio"]);
+    // Its root, the unfinished copy and the root in that, "a" and "sub".
+    let Some(small) = Small::mount(&folder, "size=1m,nr_inodes=5") else {
+        return;
+    };
+    folder.fails(
+        3,
+        "v.xio: writing small/c/sub/b: No space left on device (os error 28)",
+        &["cp", "v.xio", "small/c"],
+    );
+    assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0);
 }
 
 /// What is not known beforehand ends in an error of the system, and nothing of the volume is left.
 #[test]
 fn a_disk_that_is_full_in_the_middle_leaves_nothing() {
-    if !is_root() {
-        println!("skipped: only root mounts a small file system");
-        return;
-    }
     let folder = Folder::new();
     dataset(&folder);
-    let small = folder.path("small");
-    fs::create_dir(&small).unwrap();
-    let mount = Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=128k", "xio-test"])
-        .arg(&small)
-        .status();
-    if !mount.unwrap().success() {
-        println!("skipped: this machine does not mount a tmpfs");
+    let Some(Small(small)) = &Small::mount(&folder, "size=128k") else {
         return;
-    }
-    let _small = Small(&small);
-    folder.fails(
-        3,
-        "writing small/v.xio: No space left on device (os error 28)",
-        &["pack", "d", "--store-as", "lz4", "-o", "small/v.xio"],
+    };
+    let ran = folder.xio(["pack", "d", "--store-as", "lz4", "-o", "small/v.xio"]);
+    let says =
+        "error: writing small/v.xio: No space left on device (os error 28): it takes at least ";
+    let rest = ran.stderr.strip_prefix(says).expect(&ran.stderr);
+    let (takes, rest) = rest.split_once(' ').unwrap();
+    assert!(
+        (131_073..400_000).contains(&takes.parse::<u64>().unwrap()),
+        "{takes}"
     );
-    assert_eq!(fs::read_dir(&small).unwrap().count(), 0);
+    assert_eq!(
+        rest,
+        "bytes, and there is room for 131072; nothing of it is kept: choose another place, or make room\n"
+    );
+    assert_eq!((ran.status, ran.stdout.as_str()), (3, ""));
+    assert_eq!(fs::read_dir(small).unwrap().count(), 0);
     folder.done(["pack", "d", "--no-manifest", "-o", "v.xio"]);
     let place = small.canonicalize().unwrap();
     folder.fails(
@@ -308,5 +382,5 @@ fn a_disk_that_is_full_in_the_middle_leaves_nothing() {
         ),
         &["cp", "v.xio", "small/c"],
     );
-    assert_eq!(fs::read_dir(&small).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(small).unwrap().count(), 0);
 }

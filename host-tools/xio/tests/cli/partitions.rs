@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use gptman::GPT;
 
 use super::disk::{of_disk, of_folder};
+use super::mounting::{Mount, can_mount};
 use super::served::{NQN, Target};
 use super::support::{Folder, Random};
 
@@ -61,8 +62,17 @@ fn a_partition_for_each_file() {
     }
     folder.fails(
         2,
-        "one is 1 bytes; a partition is a whole number of blocks of 4096, and at least one: fill it up with --pad (an empty file cannot be)",
+        "a partition is a whole number of blocks of 4096 bytes, and 2 files are not (one: 1 bytes, sub/odd: 5001 bytes): --pad fills them up with zeros",
         &["pack", "d", "--gpt", "-o", "w.xio"],
+    );
+    // Which nothing fills up.
+    for name in ["e", "f", "g", "h", "i", "j"] {
+        folder.write(&format!("d/{name}"), &[]);
+    }
+    folder.fails(
+        2,
+        "a partition has at least one block, of 4096 bytes, and 6 files are empty (e, f, g, h, i and 1 more): leave empty files out (--exclude), or make a filesystem, without --gpt",
+        &["pack", "d", "--gpt", "--pad", "-o", "w.xio"],
     );
 }
 
@@ -85,7 +95,7 @@ fn partitions_are_copied_and_compared_as_files() {
             let copy = format!("copy-{lba}-{number}");
             let said = folder.done(["cp", source, &copy]);
             assert!(said.contains(": 3 files of "), "{said}");
-            assert!(said.ends_with(", 1 folders, 0 symbolic links\n"), "{said}");
+            assert!(said.ends_with(", 1 folder, 0 symbolic links\n"), "{said}");
             let found = of_folder(&folder.path(&copy));
             let names: Vec<_> = found
                 .keys()
@@ -139,23 +149,86 @@ fn a_filesystem_in_a_partition_is_copied_and_compared_as_one_on_a_whole_disk() {
         }
         let copy = format!("copy{lba}");
         let said = folder.done(["cp", &url, &copy]);
-        assert!(said.ends_with("2 folders, 1 symbolic links\n"), "{said}");
+        assert!(said.ends_with("2 folders, 1 symbolic link\n"), "{said}");
         fs::remove_dir_all(folder.path(&copy).join(".xio")).unwrap();
         folder.done(["diff", "d", &copy]);
     }
 }
 
-/// A table that does not hold together hides nothing: the disk is refused, with the place.
+/// A volume that presents a disk with these bytes flipped.
+fn flipped(folder: &Folder, disk: &[u8], places: &[usize]) {
+    let mut disk = disk.to_vec();
+    for &at in places {
+        disk[at] ^= 1;
+    }
+    folder.write("disk.img", &disk);
+    let pack = ["pack", "disk.img", "--dtype", "u8", "--force"];
+    folder.done([&pack[..], &["-o", "wrong.xio"]].concat());
+}
+
+/// The disk's backup of its partition table is as good, and what it was read for is said (UEFI 5.3.2).
 #[test]
-fn a_partition_table_that_is_damaged_is_named() {
+fn where_the_partition_table_is_damaged_its_backup_is_read() {
+    for (lba, lba_bytes) in [("512", 512), ("4096", 4096)] {
+        let folder = Folder::new();
+        dataset(&folder);
+        let pack = ["pack", "d", "--gpt", "--pad", "--lba", lba];
+        folder.done([&pack[..], &["-o", "v.xio"]].concat());
+        folder.done(["unpack", "v.xio", "-o", "v.img"]);
+        let disk = folder.read("v.img");
+        // The header's signature, its fields, an entry.
+        let places = [lba_bytes, lba_bytes + 40, 2 * lba_bytes + 40];
+        let whys = [
+            "it has no header",
+            "checksum mismatch of its header: recorded ",
+            "checksum mismatch of its entries: recorded ",
+        ];
+        for (place, why) in places.into_iter().zip(whys) {
+            flipped(&folder, &disk, &[place]);
+            let said = format!("note: wrong.xio: the partition table at byte {lba}: {why}");
+            let read = format!(
+                "; the backup at byte {} is good, and is what is read\n",
+                disk.len() - lba_bytes
+            );
+            let noted = |stderr: &str| stderr.starts_with(&said) && stderr.ends_with(&read);
+            let ran = folder.xio(["diff", "v.xio", "wrong.xio"]);
+            assert_eq!(ran.status, 0, "{}", ran.stdout);
+            assert!(noted(&ran.stderr), "{}", ran.stderr);
+            let ran = folder.xio(["cp", "wrong.xio", "copy"]);
+            assert_eq!(ran.status, 0);
+            assert!(noted(&ran.stderr), "{}", ran.stderr);
+            for name in ["one", "sub/odd", "whole"] {
+                let wanted = padded(folder.read(&format!("d/{name}")), lba_bytes);
+                assert!(folder.read(&format!("copy/{name}")) == wanted, "{name}");
+            }
+            fs::remove_dir_all(folder.path("copy")).unwrap();
+            if can_mount() {
+                let mount = Mount::start(&folder, "wrong.xio", &format!("m{place}"), &[]);
+                let found = of_folder(&mount.folder);
+                let wanted = padded(folder.read("d/sub/odd"), lba_bytes);
+                assert!(found[&b"sub/odd"[..]].content == wanted);
+                assert!(noted(&mount.complaints()), "{}", mount.complaints());
+            }
+        }
+        // A filesystem in the only partition is found as well.
+        folder.done(["pack", "d", "--partitioned", "--lba", lba, "-o", "f.xio"]);
+        folder.done(["unpack", "f.xio", "--force", "-o", "v.img"]);
+        flipped(&folder, &folder.read("v.img"), &[lba_bytes + 40]);
+        let ran = folder.xio(["diff", "d", "wrong.xio"]);
+        assert_eq!(ran.status, 0, "{}", ran.stdout);
+        assert!(ran.stderr.contains("is what is read\n"), "{}", ran.stderr);
+    }
+}
+
+/// Where both tables are damaged nothing is hidden: the disk is refused, with both places.
+#[test]
+fn partition_tables_that_are_damaged_are_named() {
     let folder = Folder::new();
     dataset(&folder);
     folder.done(["pack", "d", "--gpt", "--pad", "-o", "v.xio"]);
-    folder.done(["unpack", "v.xio", "-o", "disk.img"]);
-    let mut disk = folder.read("disk.img");
-    disk[8192 + 40] ^= 1;
-    folder.write("disk.img", &disk);
-    folder.done(["pack", "disk.img", "--dtype", "u8", "-o", "wrong.xio"]);
+    folder.done(["unpack", "v.xio", "-o", "v.img"]);
+    let disk = folder.read("v.img");
+    flipped(&folder, &disk, &[8192 + 40, disk.len() - 4096 + 40]);
     fs::create_dir(folder.path("m")).unwrap();
     for (status, arguments) in [
         (1, ["cp", "wrong.xio", "copy"]),
@@ -165,6 +238,11 @@ fn a_partition_table_that_is_damaged_is_named() {
         let ran = folder.xio(arguments);
         let why = "error: wrong.xio: the partition table at byte 4096: checksum mismatch of its entries: recorded ";
         assert!(ran.stderr.starts_with(why), "{}", ran.stderr);
+        let also = format!(
+            "; and the partition table at byte {}: checksum mismatch of its header: recorded ",
+            disk.len() - 4096
+        );
+        assert!(ran.stderr.contains(&also), "{}", ran.stderr);
         assert_eq!((ran.status, ran.stdout.as_str()), (status, ""));
     }
     assert!(!folder.path("copy").exists());
@@ -209,4 +287,99 @@ fn a_filesystem_in_a_partition() {
     assert!(found.remove(&b".xio"[..]).is_some());
     assert!(found.remove(&b".xio/manifest.json"[..]).is_some());
     assert!(found == of_folder(&folder.path("d")));
+}
+
+/// `xio format` finds what `cp` and `mount` find: the filesystem of the only partition, and partitions as files.
+#[test]
+fn the_files_of_partitioned_disks_are_collected() {
+    for lba in ["512", "4096"] {
+        let folder = Folder::new();
+        dataset(&folder);
+        symlink("sub/odd", folder.path("d/link")).unwrap();
+        let pack = ["pack", "d", "--lba", lba];
+        folder.done([&pack[..], &["--partitioned", "-o", "part.xio"]].concat());
+        fs::remove_file(folder.path("d/link")).unwrap();
+        let gpt = ["--gpt", "--pad", "--name", "gpt", "-o", "gpt.xio"];
+        folder.done([&pack[..], &gpt].concat());
+        for volume in ["part.xio", "gpt.xio"] {
+            folder.done(["cp", volume, &format!("{volume}.copy")]);
+        }
+        let _ = fs::remove_dir_all(folder.path("part.xio.copy/.xio"));
+        // Each alone: what it holds is the root.
+        for volume in ["part.xio", "gpt.xio"] {
+            let alone = format!("alone-{volume}");
+            let said = folder.done(["format", volume, "-o", &alone]);
+            assert!(said.contains(": 3 files of "), "{said}");
+            folder.done(["verify", &alone]);
+            folder.done(["cp", &alone, "alone"]);
+            fs::remove_dir_all(folder.path("alone/.xio")).unwrap();
+            let wanted = of_folder(&folder.path(&format!("{volume}.copy")));
+            let found = of_folder(&folder.path("alone"));
+            assert!(found.keys().eq(wanted.keys()), "{volume}");
+            for (path, wanted) in &wanted {
+                assert!(found[path].content == wanted.content, "{volume}");
+            }
+            fs::remove_dir_all(folder.path("alone")).unwrap();
+        }
+        // Side by side: each in a directory.
+        let ran = folder.xio(["format", "part.xio", "gpt.xio", "-o", "both.xio"]);
+        assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
+        folder.done(["cp", "both.xio", "both"]);
+        for (volume, name) in [("part.xio", "d"), ("gpt.xio", "gpt")] {
+            let _ = fs::remove_dir_all(folder.path(&format!("both/{name}/.xio")));
+            let wanted = of_folder(&folder.path(&format!("{volume}.copy")));
+            let found = of_folder(&folder.path(&format!("both/{name}")));
+            assert!(found.keys().eq(wanted.keys()), "{volume}");
+            for (path, wanted) in &wanted {
+                assert!(found[path].content == wanted.content, "{volume}");
+            }
+        }
+        assert!(of_folder(&folder.path("part.xio.copy")).contains_key(&b"link"[..]));
+    }
+}
+
+/// A damaged table is read from its backup, which is said; where both are, the volume is refused.
+#[test]
+fn damaged_tables_are_collected_as_they_are_copied() {
+    let folder = Folder::new();
+    dataset(&folder);
+    folder.done(["pack", "d", "--gpt", "--pad", "-o", "v.xio"]);
+    folder.done(["unpack", "v.xio", "-o", "v.img"]);
+    let disk = folder.read("v.img");
+    flipped(&folder, &disk, &[4096 + 40]);
+    let copied = folder.xio(["cp", "wrong.xio", "copy"]);
+    let ran = folder.xio(["format", "wrong.xio", "-o", "f.xio"]);
+    assert_eq!((ran.status, &ran.stderr), (0, &copied.stderr));
+    assert!(ran.stderr.contains("is what is read\n"), "{}", ran.stderr);
+    folder.done(["cp", "f.xio", "files"]);
+    assert!(folder.read("files/sub/odd") == folder.read("copy/sub/odd"));
+    flipped(&folder, &disk, &[4096 + 40, disk.len() - 4096 + 40]);
+    let copied = folder.xio(["cp", "wrong.xio", "copy2"]);
+    let ran = folder.xio(["format", "wrong.xio", "-o", "f2.xio"]);
+    assert_eq!((ran.status, &ran.stderr), (1, &copied.stderr));
+    assert!(!folder.path("f2.xio").exists());
+}
+
+/// Only files are partitions. What is left out is said, and nothing is said to be kept.
+#[test]
+fn links_and_empty_folders_are_named_as_left_out() {
+    let folder = Folder::new();
+    dataset(&folder);
+    symlink("whole", folder.path("d/link")).unwrap();
+    symlink("nowhere", folder.path("d/dangling")).unwrap();
+    fs::create_dir_all(folder.path("d/empty/deep")).unwrap();
+    let note = "--gpt: each partition is a file: left out are 2 symbolic links and 2 folders without files (dangling, empty, link, empty/deep); a filesystem holds them";
+    let gpt = ["d", "--gpt", "--pad"];
+    let ran = folder.xio([&["pack"][..], &gpt, &["-o", "v.xio"]].concat());
+    assert_eq!((ran.status, ran.stderr), (0, format!("note: {note}\n")));
+    let planned = folder.done([&["plan"][..], &gpt].concat());
+    assert!(planned.contains(&format!("\n! {note}\n")), "{planned}");
+    assert!(!planned.contains("kept as it is"), "{planned}");
+    folder.done(["cp", "v.xio", "copy"]);
+    let found = of_folder(&folder.path("copy"));
+    assert_eq!(found.len(), 4);
+    // A filesystem has them all.
+    let ran = folder.xio(["pack", "d", "-o", "f.xio"]);
+    let kept = "note: dangling: a link that leads nowhere; it is kept as it is\n";
+    assert_eq!((ran.status, ran.stderr.as_str()), (0, kept));
 }

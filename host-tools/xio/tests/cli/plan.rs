@@ -2,19 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 
 use serde_json::Value;
 
-use super::support::{Folder, Random, fixture};
-
-fn formats(name: &str) -> PathBuf {
-    PathBuf::from(concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../../fixtures/formats"
-    ))
-    .join(name)
-}
+use super::support::{Folder, Random, fixture, formats};
 
 fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
@@ -229,17 +220,17 @@ file   format        type   count  min..max  stored as  bytes  stored  bits/valu
 a.bin  raw elements  u16    4,000    0..511  bitpack:9  8,000   4,500        9.00
 none   unknown       bytes      0                           0       0           -
 
-2 files of 8,000 bytes, stored in 4,500 bytes (ratio 1.78; exact); on top come about 4,096 bytes of checksums, and the filesystem's own blocks
+2 files of 8,000 bytes, stored in 4,500 bytes (ratio 1.78; exact), in a volume of about 94,208 bytes (ratio 0.08): it also holds checksums, the filesystem and the manifest
 a disk of 32,768 bytes: a filesystem on the whole disk, 8,192 bytes of it metadata; on top comes /.xio/manifest.json
 
 one read of all of it, decoded  presented       store      wire      PCIe  host memory  against plain files
 plain files, no xio             as they are  7.81 KiB  7.81 KiB  7.81 KiB     7.81 KiB
-at the storage node             source       4.39 KiB  7.81 KiB  7.81 KiB     7.81 KiB  less: store
-at the host's DPU               source       4.39 KiB  4.39 KiB  7.81 KiB     7.81 KiB  less: store, wire
-in the host, no offload         source       4.39 KiB  4.39 KiB  4.39 KiB     12.2 KiB  less: store, wire, PCIe; more: memory
-at the storage node             u32          4.39 KiB  15.6 KiB  15.6 KiB     15.6 KiB  less: store; more: wire, PCIe, memory
-at the host's DPU               u32          4.39 KiB  4.39 KiB  15.6 KiB     15.6 KiB  less: store, wire; more: PCIe, memory
-in the host, no offload         u32          4.39 KiB  4.39 KiB  4.39 KiB     20.0 KiB  less: store, wire, PCIe; more: memory
+at the storage node             source       92.0 KiB  7.81 KiB  7.81 KiB     7.81 KiB  more: store
+at the host's DPU               source       92.0 KiB  92.0 KiB  7.81 KiB     7.81 KiB  more: store, wire
+in the host, no offload         source       92.0 KiB  92.0 KiB  92.0 KiB     99.8 KiB  more: store, wire, PCIe, memory
+at the storage node             u32          92.0 KiB  15.6 KiB  15.6 KiB     15.6 KiB  more: store, wire, PCIe, memory
+at the host's DPU               u32          92.0 KiB  92.0 KiB  15.6 KiB     15.6 KiB  more: store, wire, PCIe, memory
+in the host, no offload         u32          92.0 KiB  92.0 KiB  92.0 KiB      108 KiB  more: store, wire, PCIe, memory
 ! 1 file without a header: the reader hard-codes the type (nanoGPT's train.py has np.uint16); a view of another type needs that line changed
 ";
     assert!(said.starts_with(wanted), "{said}");

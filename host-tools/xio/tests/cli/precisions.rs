@@ -7,12 +7,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use sha1::{Digest, Sha1};
 
-use super::support::{Folder, sha256};
-
-fn formats(name: &str) -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/formats");
-    PathBuf::from(folder).join(name)
-}
+use super::support::{Folder, formats, sha256};
 
 /// Token ids in three formats, and a file that is none.
 fn dataset(folder: &Folder) {

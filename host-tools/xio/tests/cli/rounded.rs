@@ -64,7 +64,7 @@ fn rounded_numbers_come_back_rounded_and_the_volume_says_what_was_lost() {
         let source_bytes = 800_000;
         assert_eq!(
             manifest["sources"],
-            json!([{ "path": "in.bin", "bytes": source_bytes, "sha256": sha256(&source), "format": "raw elements", "streams": [0] }])
+            json!([{ "path": "in.bin", "bytes": source_bytes, "sha256": sha256(&source), "format": "raw elements", "streams": [0], "unzipped_from": null }])
         );
         let stream = &manifest["streams"][0];
         assert_eq!(stream["stored_chain"], json!(chain));

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use frontend_nvme_tcp::{Admin, Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Namespace, NamespaceSet};
-use nvme::controller::Visibility;
+use nvme::controller::{HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 use reactor::{Ring, RingConfig};
@@ -68,6 +68,14 @@ impl Target {
         attached.unwrap();
     }
 
+    /// Lets one host in, and no other, as snapctl does it.
+    pub fn allow_only(&self, host: &str) {
+        let nqn = |text| Nqn::parse(text).unwrap();
+        let hosts = HostPolicy::Only(vec![nqn(host)]);
+        let admin = Admin::new(self.control.clone());
+        admin.set_hosts(&nqn(&self.nqn), hosts).unwrap();
+    }
+
     /// Serves namespaces.
     pub fn serve(nqn: &str, set: NamespaceSet) -> Target {
         let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -105,6 +113,23 @@ impl Drop for Target {
             reactor.join().unwrap();
         }
     }
+}
+
+#[test]
+fn a_wrong_nqn_is_answered_with_those_that_are_there() {
+    let folder = Folder::new();
+    folder.write("a.bin", &[1; 4096]);
+    folder.done(["pack", "a.bin", "--dtype", "u8", "-o", "1.xio"]);
+    let target = Target::start(NQN, &[&folder.path("1.xio")]);
+    let address = target.address;
+    let wrong = format!("nvme+tcp://{address}/nqn.2026-11.io.xio:other?nsid=1");
+    let said = format!(
+        "{address}: the target refused to connect to nqn.2026-11.io.xio:other: 1h/82h Connect Invalid Parameters, do not retry (byte 256 of the Connect data); {address} offers {NQN}"
+    );
+    folder.fails(3, &said, &["cp", &wrong, "copy"]);
+    folder.fails(3, &said, &["verify", &wrong, "--against", "a.bin"]);
+    // What is offered is let in.
+    folder.done(["verify", &target.url("?nsid=1"), "--against", "a.bin"]);
 }
 
 #[test]
@@ -181,7 +206,7 @@ fn a_namespace_is_compared_with_the_files_it_was_packed_from() {
     let any = target.url("");
     folder.fails(
         2,
-        "the subsystem has 2 namespaces; choose one with ?nsid=N behind the NQN",
+        "the subsystem has namespaces 1, 2; choose one with ?nsid=N behind the NQN",
         &["verify", &any, "--against", "a.bin"],
     );
 }

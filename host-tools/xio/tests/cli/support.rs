@@ -22,6 +22,13 @@ pub fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// Small files of each format, by its own writer.
+pub fn formats(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/formats")
+        .join(name)
+}
+
 /// What a run came to.
 #[derive(Debug)]
 pub struct Ran {
@@ -105,6 +112,24 @@ impl Folder {
             (status, ""),
             "{arguments:?}"
         );
+    }
+}
+
+/// `xio` in a process that may write files of so many bytes.
+pub fn limited(folder: &Folder, bytes: u64, arguments: &[&str]) -> Ran {
+    // Whoever runs the tests may ignore the signal that comes with the limit, and programs inherit that.
+    let output = Command::new("env")
+        .args(["--default-signal=XFSZ", "prlimit"])
+        .arg(format!("--fsize={bytes}"))
+        .arg(xio().get_program())
+        .args(arguments)
+        .current_dir(folder.path(""))
+        .output()
+        .unwrap();
+    Ran {
+        status: output.status.code().unwrap(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::support::{Folder, fixture};
+use super::support::{Folder, fixture, limited};
 
 fn uuid(folder: &Folder, volume: &str) -> String {
     let shown: serde_json::Value =
@@ -105,12 +105,23 @@ fn what_is_not_the_tagged_content_any_more_is_refused() {
             .done(["tag", "sets"])
             .contains("  another volume now")
     );
-    fs::remove_file(folder.path("sets/a.xio")).unwrap();
+    folder.write("sets/a.xio", b"no volume any more");
     assert!(folder.done(["tag", "sets"]).contains("  not readable"));
+    fs::remove_file(folder.path("sets/a.xio")).unwrap();
+    assert!(folder.done(["tag", "sets"]).contains("  gone"));
     // A file whose name looks like a tag is a file.
     let folder = sets();
     fs::rename(folder.path("sets/a.xio"), folder.path("sets@v1")).unwrap();
     assert_eq!(uuid(&folder, "sets@v1"), a);
+}
+
+#[test]
+fn a_disk_that_is_full_is_said_of_the_file_that_has_the_tags() {
+    let folder = sets();
+    let said = "writing sets/xio-tags.json: File too large (os error 27)";
+    let ran = limited(&folder, 0, &["tag", "sets/a.xio", "v1"]);
+    assert_eq!((ran.status, ran.stderr), (3, format!("error: {said}\n")));
+    assert_eq!(fs::read_dir(folder.path("sets")).unwrap().count(), 2);
 }
 
 #[test]
@@ -136,12 +147,25 @@ fn tags_of_strangers_lead_nowhere_else() {
         ),
     ] {
         folder.write("sets/xio-tags.json", text.replace(from, to).as_bytes());
-        folder.fails(1, why, &["inspect", "sets@v1"]);
-        folder.fails(1, why, &["tag", "sets"]);
-        folder.fails(1, why, &["tag", "sets/b.xio", "v2"]);
+        let why = format!("{why}; mend it, or remove it and give the tags again");
+        folder.fails(1, &why, &["inspect", "sets@v1"]);
+        folder.fails(1, &why, &["tag", "sets"]);
+        folder.fails(1, &why, &["tag", "sets/b.xio", "v2"]);
     }
-    folder.write("sets/xio-tags.json", &text.as_bytes()[..50]);
-    assert_eq!(folder.xio(["tag", "sets"]).status, 1);
+    folder.write("sets/xio-tags.json", b"{ 5");
+    folder.fails(
+        1,
+        "sets/xio-tags.json: it is no list of tags: key must be a string at line 1 column 3; mend it, or remove it and give the tags again",
+        &["tag", "sets"],
+    );
+    let served = "nvme+tcp://127.0.0.1:4420/nqn.2026-11.io.xio:snap?nsid=1";
+    for arguments in [&["tag", served][..], &["tag", served, "v1"]] {
+        folder.fails(
+            2,
+            &format!("{served} is served by a target, and tags name volumes in folders: give the volume's file where it lies, or its folder"),
+            arguments,
+        );
+    }
     let name = "'a b' is no name of a tag: 1 to 64 letters, digits, '-', '_', '.'";
     folder.fails(2, name, &["tag", "sets/b.xio", "a b"]);
 }

@@ -201,7 +201,6 @@ pub(crate) fn info(namespace: &Namespace, visibility: &Visibility) -> NamespaceI
         write_protected: namespace.write_protected,
         protection: namespace.access.protection(),
         keeps_reservations: namespace.keeper.is_durable(),
-        volatile_cache: !namespace.write_protected,
         optimal_boundary_blocks: 0,
         optimal_blocks: blocks(namespace.optimal_read_bytes),
         deallocated_reads_zeros: namespace.reads_zeros_after_discard(),

@@ -7,6 +7,7 @@ mod closing;
 mod disks;
 mod life;
 mod listening;
+mod placing;
 mod provenance;
 mod report;
 mod shutdown;
@@ -15,7 +16,6 @@ mod visitor;
 
 use std::collections::HashMap;
 use std::net::TcpListener;
-use std::num::NonZeroU16;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ use nvme::controller::{Admitted, ControllerId, QueuePlaces, Registry};
 use nvme::queue::{QueueId, Slot};
 use nvme_spec::Nsid;
 use reactor::{Owner, OwnerId, Ring};
-use telemetry::{Event as Noted, EventKind, ReactorTelemetry};
+use telemetry::{Event as Noted, EventKind, HostName, ReactorTelemetry};
 
 use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
@@ -40,6 +40,7 @@ use changes::Changes;
 use disks::Disks;
 use life::Lives;
 use listening::Listening;
+use placing::Placing;
 use shutdown::Flushing;
 use state::States;
 use visitor::{State, Visitor};
@@ -47,8 +48,8 @@ use visitor::{State, Visitor};
 /// Whom a message is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum To {
-    /// The reactor that has this queue, or is to have it.
-    ReactorOf(QueueId),
+    /// The one of this number.
+    Reactor(usize),
     /// All reactors, this one included; for [`Message::Order`].
     All,
 }
@@ -59,7 +60,7 @@ pub(crate) struct Desk {
     owner: Owner,
     listeners: Vec<Listening>,
     service: Arc<Service>,
-    reactors: usize,
+    placing: Placing,
     clock: Clock,
     telemetry: Arc<ReactorTelemetry>,
     registry: Registry,
@@ -110,7 +111,7 @@ impl Desk {
             owner: ring.register()?,
             listeners: Vec::new(),
             service: service.clone(),
-            reactors: 1,
+            placing: Placing::over(1),
             clock,
             telemetry: telemetry.clone(),
             registry: Registry::new(service.target.clone()),
@@ -150,13 +151,11 @@ impl Desk {
 
     /// How many reactors there are, and what wakes this one.
     pub(crate) fn meet(&mut self, reactors: usize, control: &Control) {
-        self.reactors = reactors;
+        self.placing = Placing::over(reactors);
         self.control = Some(control.clone());
-        let lanes = u16::try_from(reactors).ok().and_then(NonZeroU16::new);
         self.registry.set_queue_places(QueuePlaces {
             admin_queues: ADMIN_QUEUES_MAX,
-            lanes: lanes.unwrap_or(NonZeroU16::MIN),
-            io_queues_per_lane: self.service.io_queues_per_reactor,
+            io_queues: reactors.saturating_mul(self.service.io_queues_per_reactor),
         });
     }
 
@@ -209,6 +208,7 @@ impl Desk {
             Message::Request(request) => self.request(*request),
             Message::Aborted(id, aborted) => self.aborted(id, aborted),
             Message::Reserve(reserve) => self.reserve(*reserve),
+            Message::Fenced(id) => self.states.fenced(id),
             Message::Preempted(id) => self.preempted(id),
             Message::Carried(change, reactor, result) => self.carried(change, reactor, result),
             _ => {}
@@ -218,6 +218,7 @@ impl Desk {
     /// Sends, receives, closes, moves and expires what is due.
     pub(crate) fn act(&mut self, engine: &mut Engine) {
         self.flush_for_shutdowns(engine);
+        self.states.lower_fences(engine);
         self.take_kept();
         self.begin_flushes_of_protected(engine);
         let now = self.clock.now();
@@ -283,8 +284,9 @@ impl Desk {
                     controller: admitted.controller,
                     queue: admitted.queue,
                 });
+                let reactor = self.placing.place(admitted.controller, admitted.queue);
                 let message = Message::Adopt(Box::new(adoption));
-                self.requests.push((To::ReactorOf(admitted.queue), message));
+                self.requests.push((To::Reactor(reactor), message));
             }
             None => self.queue_closed(admitted.controller, admitted.queue),
         }
@@ -292,7 +294,15 @@ impl Desk {
 
     /// Keeps an event of a controller in the flight recorder.
     fn note(&self, kind: EventKind, id: ControllerId) {
-        self.telemetry.record_now(&Noted::of_queue(kind, id.0, 0));
+        let host = self.host_of(id);
+        self.telemetry
+            .record_now(&Noted::of_queue(kind, id.0, 0, host));
+    }
+
+    /// The host of a controller that is there.
+    fn host_of(&self, id: ControllerId) -> HostName {
+        let controller = self.registry.controller(id);
+        controller.map_or(HostName::NONE, |it| HostName::new(it.host().as_str()))
     }
 
     fn note_namespace(&self, kind: EventKind, nsid: Nsid) {

@@ -415,6 +415,7 @@ impl Frontend {
             | Message::Carried(..)
             | Message::Aborted(..)
             | Message::Reserve(_)
+            | Message::Fenced(_)
             | Message::Preempted(_)
             | Message::Kept) => {
                 if let Some(desk) = &mut self.desk {
@@ -429,6 +430,7 @@ impl Frontend {
         let Adoption {
             socket,
             machine,
+            wire,
             admitted,
             connect,
             counters,
@@ -454,6 +456,7 @@ impl Frontend {
                 link.machine.respond(connect, admitted.completion, 0);
                 let owner = link.owner_id();
                 link.name = Some((controller.0, id.0));
+                link.wire = wire;
                 let meter = Meter::new(
                     self.telemetry.clone(),
                     names,
@@ -540,10 +543,7 @@ impl Frontend {
         self.desk = Some(desk);
         for (to, message) in requests {
             match (to, message) {
-                // A queue's reactor follows from its identifier, so a controller's queues spread evenly.
-                (To::ReactorOf(QueueId(id)), message) => {
-                    self.tell((usize::from(id) - 1) % self.peers.len().max(1), message);
-                }
+                (To::Reactor(reactor), message) => self.tell(reactor, message),
                 (To::All, Message::Order(order)) => {
                     for reactor in 0..self.peers.len() {
                         self.tell(reactor, Message::Order(order.clone()));

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use namespace::{Done, Engine, Found, Io, NamespaceError, NamespaceKey};
 use nvme::controller::reservation::HostId;
 use nvme::controller::{
-    BlockRange, CommandError, ControllerId, ControllerLimits, CopyFormats, IoCommand,
+    BlockAt, BlockRange, CommandError, ControllerId, ControllerLimits, CopyFormats, IoCommand,
     NamespaceInfo, NamespaceSet as NamespaceInfos, parse_io,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
@@ -363,7 +363,10 @@ impl IoQueue {
             return self.fail_with_half(slot, status);
         }
         if !matches!(self.link.machine.transfer(slot), Transfer::InCapsule { .. }) {
-            return self.waiting.push_back(slot);
+            return match self.refused(slot, engine) {
+                Some(error) => self.failed(slot, &error, self.parsed(slot)),
+                None => self.waiting.push_back(slot),
+            };
         }
         let bytes = bytes as usize;
         match engine.alloc(bytes).map_or_else(|| IoBuf::heap(bytes), Ok) {
@@ -374,7 +377,7 @@ impl IoQueue {
 
     fn write(&mut self, slot: Slot, range: BlockRange, key: Key, engine: &mut Engine) {
         let Some(data) = self.link.take_buffer(slot) else {
-            return self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba));
+            return self.fail(slot, Status::INTERNAL_ERROR, None);
         };
         let io = Io::Write {
             lba: range.lba.0,
@@ -442,7 +445,7 @@ impl IoQueue {
                     count(&self.counters.bytes_read, u64::from(range.bytes));
                     count(&self.counters.read_commands, 1);
                 }
-                None => self.fail(slot, Status::INTERNAL_ERROR, Some(range.lba)),
+                None => self.fail(slot, Status::INTERNAL_ERROR, None),
             },
             (Ok(()), Some(IoCommand::Write(range))) => {
                 count(&self.counters.bytes_written, u64::from(range.bytes));
@@ -462,13 +465,16 @@ impl IoQueue {
     fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Option<IoCommand>) {
         let is_write = !command.is_some_and(|command| command.is_read());
         let status = self.with_retry_delay(self.status_of(slot, error, is_write), error);
-        let (cid, nsid) = {
-            let sqe = self.link.machine.command(slot);
-            (sqe.cid(), sqe.nsid())
-        };
-        let info = self.namespaces.get(nsid);
-        let lba = info.and_then(|info| error.first_lba(info.lba_bytes));
-        let lba = lba.map(Lba).or(command.and_then(|command| command.lba()));
+        let sqe = self.link.machine.command(slot);
+        let cid = sqe.cid();
+        let info = self.namespaces.get(sqe.nsid());
+        let at = info
+            .and_then(|info| error.first_block(info.lba_bytes))
+            .map(|(nsid, lba)| BlockAt {
+                nsid: Nsid(nsid),
+                lba: Lba(lba),
+            })
+            .or_else(|| self.first_block(sqe, status));
         if matches!(error, NamespaceError::Miscompare { .. }) {
             tracing::debug!(cntlid = self.controller.0, sqid = self.queue.0, cid = cid.0, %error, "a comparison failed");
         } else {
@@ -478,16 +484,29 @@ impl IoQueue {
             count(&self.counters.media_errors, 1);
         }
         self.meter
-            .store_failed(self.link.machine.command(slot), lba, status);
-        self.fail(slot, status, lba);
+            .store_failed(self.link.machine.command(slot), at, status);
+        self.fail(slot, status, at);
     }
 
-    /// Answers with an error, and keeps it for the Error Information log.
-    fn fail(&mut self, slot: Slot, status: Status, lba: Option<Lba>) {
-        let lba = lba.or_else(|| lba_of(self.link.machine.command(slot)));
-        let error = CommandError::of(self.queue, self.link.machine.command(slot), status, lba);
+    /// Answers with an error, and keeps it for the Error Information log: with the block that failed, or the command's first.
+    fn fail(&mut self, slot: Slot, status: Status, at: Option<BlockAt>) {
+        let sqe = self.link.machine.command(slot);
+        let at = at.or_else(|| self.first_block(sqe, status));
+        let error = CommandError::of(self.queue, sqe, status, at);
         self.failures.push(error);
         self.respond(slot, Completion::of(status), 0);
+    }
+
+    /// The first block that a command names, whether it could be carried out or not; of one that reaches beyond the end, the first there.
+    fn first_block(&self, sqe: &Sqe, status: Status) -> Option<BlockAt> {
+        if !has_slba(IoOpcode(sqe.opcode)) {
+            return None;
+        }
+        let (nsid, lba) = (sqe.nsid(), sqe.slba());
+        match self.namespaces.get(nsid) {
+            Some(info) if status.code() == Status::LBA_OUT_OF_RANGE => Some(info.first_beyond(lba)),
+            _ => Some(BlockAt { nsid, lba }),
+        }
     }
 
     /// A host that honours it is told when to try again (Base, "Command Retry Delay"); the others must not see the field.
@@ -554,10 +573,10 @@ fn changes(io: &Io) -> bool {
     )
 }
 
-/// The first block that a command names, whether it could be carried out or not.
-fn lba_of(sqe: &Sqe) -> Option<Lba> {
+/// Whether a command's CDW10 and CDW11 are a block.
+fn has_slba(opcode: IoOpcode) -> bool {
     matches!(
-        IoOpcode(sqe.opcode),
+        opcode,
         IoOpcode::READ
             | IoOpcode::WRITE
             | IoOpcode::COMPARE
@@ -566,5 +585,4 @@ fn lba_of(sqe: &Sqe) -> Option<Lba> {
             | IoOpcode::WRITE_UNCORRECTABLE
             | IoOpcode::COPY
     )
-    .then(|| sqe.slba())
 }

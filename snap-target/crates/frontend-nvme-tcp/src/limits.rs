@@ -45,7 +45,8 @@ pub(crate) const SEND_POSTPONED_MAX: usize = 8;
 pub(crate) const LANDING_BYTES: usize = 2 << 10;
 /// Receives after the last payload in place that do not repeat yet: more such payload is likely, and would cost a cancellation.
 pub(crate) const SINGLE_RECEIVES: u32 = 32;
-/// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave.
+/// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave; and how long the kernel keeps what a host has not taken of a
+/// connection that is closed.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
 /// A peer that says nothing for so long is asked whether it is there (TCP keepalive), so often, so many times: a host without a keep alive timer

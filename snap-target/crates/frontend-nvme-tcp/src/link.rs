@@ -4,6 +4,7 @@
 
 mod receive;
 
+use nix::sys::socket::{setsockopt, sockopt};
 use nvme::tcp::batch::{Slot, TxBatch};
 use nvme::tcp::target::{Connection as Machine, Event as MachineEvent, Want};
 use reactor::buf::IoBuf;
@@ -11,7 +12,9 @@ use reactor::{Event, Fd, Owner, OwnerId, Payload, ReactorError, Ring, SendBatch}
 
 use crate::clock::Clock;
 use crate::digest;
-use crate::limits::{BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, SEND_POSTPONED_MAX};
+use crate::limits::{
+    BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, LINGER, SEND_POSTPONED_MAX,
+};
 use receive::Inflow;
 pub(crate) use receive::Receiving;
 
@@ -92,6 +95,8 @@ pub(crate) struct Link {
     sends_ended: u64,
     stall_watch: Option<StallWatch>,
     over: bool,
+    /// The host was given time to take a send, and did not.
+    is_deaf: bool,
     /// CNTLID and queue, for log lines; none before Connect has succeeded.
     pub(crate) name: Option<(u16, u16)>,
     pub(crate) wire: Wire,
@@ -130,6 +135,7 @@ impl Link {
             sends_ended: 0,
             stall_watch: None,
             over: false,
+            is_deaf: false,
             name: None,
             wire: Wire::default(),
         })
@@ -160,7 +166,10 @@ impl Link {
     pub(crate) fn tick(&mut self, clock: Clock) {
         self.watched = false;
         self.machine.tick(clock.now());
-        self.over |= self.is_closing();
+        if self.is_closing() {
+            self.over = true;
+            self.is_deaf = self.batch.is_none();
+        }
         self.watch(clock);
     }
 
@@ -249,6 +258,7 @@ impl Link {
             "the host takes nothing of what is sent to it; the connection ends"
         );
         self.over = true;
+        self.is_deaf = true;
     }
 
     /// Takes a slot's buffer.
@@ -292,9 +302,32 @@ impl Link {
             && !self.machine.has_outgoing()
             && self.batch.is_some();
         if self.over || closed {
+            self.let_go();
             Health::Over
         } else {
             Health::Live
+        }
+    }
+
+    /// What the kernel holds for the host when the socket is closed must go as well: nobody here counts it any more, and a host that takes nothing
+    /// would keep it for as long as it lives. One that has had its time gets a reset, which drops all at once. The others have a little time
+    /// for the last answers, a C2HTermReq among them, which a reset would overtake.
+    fn let_go(&self) {
+        let Some(socket) = self.socket.owned() else {
+            return;
+        };
+        let set = if self.is_deaf {
+            let reset = nix::libc::linger {
+                l_onoff: 1,
+                l_linger: 0,
+            };
+            setsockopt(&socket, sockopt::Linger, &reset)
+        } else {
+            let millis = u32::try_from(LINGER.as_millis()).unwrap_or(u32::MAX);
+            setsockopt(&socket, sockopt::TcpUserTimeout, &millis)
+        };
+        if let Err(error) = set {
+            tracing::debug!(%error, "the system decides how long it holds what the host has not taken");
         }
     }
 

@@ -16,6 +16,7 @@ use nvme_spec::{Cid, Nsid, Sqe, Status};
 use reactor::Sender;
 
 use crate::admin::Request;
+use crate::link::Wire;
 use crate::meter::QueueNames;
 
 /// What the desk tells all reactors.
@@ -104,6 +105,8 @@ pub(crate) enum Message {
     Reserve(Box<Reserve>),
     /// To the reactor that it came from: its answer.
     Reserved(Box<Reserved>),
+    /// To the desk: from here on nothing that those who were preempted had begun here lands behind somebody else's write.
+    Fenced(PreemptId),
     /// To the desk: the commands of those who were preempted have ended here.
     Preempted(PreemptId),
     /// To the desk: a record was kept, or could not be.
@@ -117,6 +120,8 @@ pub(crate) enum Message {
 pub(crate) struct Adoption {
     pub(crate) socket: TcpStream,
     pub(crate) machine: Machine,
+    /// What has gone over it until here: the ICReq, its answer, and the Connect.
+    pub(crate) wire: Wire,
     pub(crate) admitted: Admitted,
     /// The Connect command, still to be answered.
     pub(crate) connect: Slot,

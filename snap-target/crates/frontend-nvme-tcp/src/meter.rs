@@ -8,11 +8,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nvme::controller::{Admitted, Controller, NamespaceSet};
+use nvme::controller::{Admitted, BlockAt, Controller, NamespaceSet};
 use nvme::queue::{Completion, Slot};
 use nvme::tcp::target::Connection as Machine;
-use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
-use telemetry::{CommandKind, Ended, Event, EventKind, HostRow, ReactorTelemetry, StatusClass};
+use nvme_spec::{IoOpcode, Nsid, Sqe, Status};
+use telemetry::{
+    CommandKind, Ended, Event, EventKind, HostName, HostRow, ReactorTelemetry, StatusClass,
+};
 
 use crate::clock::Clock;
 
@@ -179,18 +181,23 @@ impl Meter {
     pub(crate) fn note(&self, kind: EventKind, value: u64) {
         self.telemetry.record_now(&Event {
             value,
-            ..Event::of_queue(kind, self.names.cntlid, self.names.sqid)
+            ..self.event(kind)
         });
+    }
+
+    fn event(&self, kind: EventKind) -> Event {
+        let names = &self.names;
+        Event::of_queue(kind, names.cntlid, names.sqid, HostName::new(&names.host))
     }
 
     /// The engine could not do what a command asked; its answer is counted when it goes.
     #[cold]
-    pub(crate) fn store_failed(&self, sqe: &Sqe, lba: Option<Lba>, status: Status) {
+    pub(crate) fn store_failed(&self, sqe: &Sqe, at: Option<BlockAt>, status: Status) {
         let event = Event {
             cid: sqe.cid().0,
-            nsid: sqe.nsid().0,
-            lba: lba.map_or(0, |lba| lba.0),
-            ..Event::of_queue(EventKind::StoreFailed, self.names.cntlid, self.names.sqid)
+            nsid: at.map_or(sqe.nsid(), |at| at.nsid).0,
+            lba: at.map_or(0, |at| at.lba.0),
+            ..self.event(EventKind::StoreFailed)
         };
         self.telemetry.record_now(&event.with_status(status));
     }
@@ -234,7 +241,7 @@ impl Meter {
             lba,
             blocks,
             value: ns,
-            ..Event::of_queue(kind, self.names.cntlid, self.names.sqid)
+            ..self.event(kind)
         };
         self.telemetry
             .record(self.time.ns(), &event.with_status(answered.status));

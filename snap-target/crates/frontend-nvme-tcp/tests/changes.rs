@@ -525,7 +525,11 @@ fn a_host_has_no_more_than_its_share_of_connections() {
 #[test]
 fn the_flight_recorder_has_what_was_attached_and_detached() {
     let (target, _) = Target::serving();
-    target.attach(&disk(3, memory())).unwrap();
+    let attached = disk(3, memory());
+    target.attach(&attached).unwrap();
+    let smaller = disk(3, memory()).as_ref().clone().limited_to(1);
+    let resized = Arc::new(smaller.succeeding(&attached));
+    target.admin.replace(&nqn(), resized).unwrap();
     target.admin.detach(&nqn(), Nsid(3)).unwrap();
     // Refused: nothing changes.
     target.admin.detach(&nqn(), Nsid(3)).unwrap_err();
@@ -533,7 +537,11 @@ fn the_flight_recorder_has_what_was_attached_and_detached() {
     let told = events.iter().map(|it| (it.event.kind, it.event.nsid));
     assert_eq!(
         told.collect::<Vec<_>>(),
-        [(EventKind::Attached, 3), (EventKind::Detached, 3)]
+        [
+            (EventKind::Attached, 3),
+            (EventKind::Resized, 3),
+            (EventKind::Detached, 3)
+        ]
     );
 }
 

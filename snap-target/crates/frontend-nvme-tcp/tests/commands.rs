@@ -21,6 +21,7 @@ use nvme_spec::{Lba, Nsid, Status};
 use reactor::RingConfig;
 use reactor::buf::PoolConfig;
 use support::held::Gate;
+use support::raw::Queue;
 use support::target::{NQN, Target, memory};
 
 const BLOCK: usize = 4096;
@@ -263,4 +264,70 @@ fn a_pair_that_is_given_up_lets_others_write() {
     );
     assert!(read(&mut other, 1, 0, 1) == newer);
     other.shutdown().unwrap();
+}
+
+/// A source of Copy in format 2h.
+fn source(nsid: u32, lba: u64, blocks: u16) -> Vec<u8> {
+    let mut range = vec![0; 32];
+    range[..4].copy_from_slice(&nsid.to_le_bytes());
+    range[8..16].copy_from_slice(&lba.to_le_bytes());
+    range[16..18].copy_from_slice(&(blocks - 1).to_le_bytes());
+    range
+}
+
+/// Base and NVM, "Error Information": NSID and LBA name one block, the first that is concerned, wherever the command found it.
+#[test]
+fn the_error_log_names_the_block_that_failed() {
+    let target = target();
+    let name = "nqn.2026-11.io.example:host";
+    let (mut admin, cntlid) = Queue::admin(&target.address, name, Duration::ZERO);
+    let mut io = Queue::io(&target.address, name, cntlid, 1);
+    let mut behavior = [0; 512];
+    behavior[4] = 1 << 2;
+    assert_eq!(admin.bring(0x09, 0, [0x16, 0, 0], &behavior).status, 0);
+    assert_eq!(io.plain(0x04, 2, [40, 0, 9]).status, 0, "2 is marked at 40");
+    let mut hints = [0; 32];
+    hints[4] = 1;
+    // 255 and one more.
+    (hints[20], hints[24]) = (2, 255);
+    let sources = [source(2, 0, 4), source(2, 38, 3)].concat();
+    let copy = |nr_z: u32| nr_z | 2 << 8;
+    let status = |io: &mut Queue, opcode, cdw, data: &[u8]| match data {
+        [] => io.plain(opcode, 1, cdw).status,
+        data => io.bring(opcode, 1, cdw, data).status,
+    };
+    for (opcode, cdw, data, wanted) in [
+        (0x0C, [255, 0, 1], &[][..], (OUT_OF_RANGE, 1, 256, 40)),
+        (0x0C, [300, 0, 0], &[], (OUT_OF_RANGE, 1, 300, 40)),
+        (0x08, [250, 0, 9], &[], (OUT_OF_RANGE, 1, 256, 40)),
+        (0x09, [1, 0, 0], &hints, (OUT_OF_RANGE, 1, 256, 0xFFFF)),
+        (
+            0x19,
+            [100, 0, copy(0)],
+            &source(2, 250, 10),
+            (OUT_OF_RANGE, 2, 256, 0xFFFF),
+        ),
+        (
+            0x19,
+            [250, 0, copy(0)],
+            &source(2, 0, 10),
+            (OUT_OF_RANGE, 1, 256, 0xFFFF),
+        ),
+        (
+            0x19,
+            [100, 0, copy(1)],
+            &sources,
+            (Status::UNRECOVERED_READ_ERROR.dnr(), 2, 40, 0xFFFF),
+        ),
+    ] {
+        let (failed, nsid, lba, parameter) = wanted;
+        assert_eq!(status(&mut io, opcode, cdw, data), failed.to_wire() >> 1);
+        let entry = admin.log_page(0x01, 64);
+        let number = |at: usize, bytes: usize| -> u64 {
+            let bytes = entry[at..at + bytes].iter().rev();
+            bytes.fold(0, |value, byte| value << 8 | u64::from(*byte))
+        };
+        let found = (number(24, 4), number(16, 8), number(14, 2));
+        assert_eq!(found, (nsid, lba, parameter), "{opcode:x}h {cdw:?}");
+    }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use support::raw::Queue;
 use support::target::{Target, disk, memory};
+use telemetry::EventKind;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connect Controller Busy: the host tries again.
@@ -41,6 +42,52 @@ impl Host {
             assert_eq!(queue.read(0), vec![0; 4096]);
         }
     }
+}
+
+/// I/O queues at each reactor.
+fn spread(target: &Target) -> Vec<u64> {
+    let reactors = target.telemetry.snapshot().reactors;
+    reactors.iter().map(|reactor| reactor.connections).collect()
+}
+
+/// Returns once so many controllers have ended, the last queue of each before it.
+fn wait_ended(target: &Target, controllers: usize) {
+    let start = Instant::now();
+    let ended = || {
+        let events = target.telemetry.events().into_iter();
+        let ended = events.filter(|it| it.event.kind == EventKind::ControllerEnded);
+        ended.count()
+    };
+    while ended() < controllers {
+        assert!(start.elapsed() < PATIENCE, "a controller does not end");
+        std::thread::yield_now();
+    }
+}
+
+fn host(number: usize) -> String {
+    format!("nqn.2026-11.io.example:host-{number}")
+}
+
+/// As many as all reactors take together, though each asks for the first queue alone.
+#[test]
+fn hosts_of_one_queue_each_spread_over_the_reactors() {
+    let target = Target::start_narrow(disk(memory()), 3, 2);
+    let mut hosts: Vec<Host> = (0..6)
+        .map(|number| Host::connect(&target, &host(number), 1))
+        .collect();
+    assert_eq!(spread(&target), [2, 2, 2]);
+    hosts.iter_mut().for_each(Host::reads_on_each);
+    let connect = || Queue::asking_for_admin(&target.address, &host(6)).response();
+    assert_eq!(connect().status, BUSY);
+    // Both of the second reactor's go: theirs are the places that the next ones get.
+    drop((hosts.remove(4), hosts.remove(1)));
+    wait_ended(&target, 2);
+    assert_eq!(spread(&target), [2, 0, 2]);
+    let mut next = [7, 8].map(|number| Host::connect(&target, &host(number), 1));
+    assert_eq!(spread(&target), [2, 2, 2]);
+    next.iter_mut()
+        .chain(&mut hosts)
+        .for_each(Host::reads_on_each);
 }
 
 #[test]

@@ -69,17 +69,24 @@ impl AccessGate {
         Ok(gate)
     }
 
-    /// The status of a command that this host may not have carried out; `found` is what the same queue found before.
+    /// The status of a command that this host may not have carried out; `changes`: it changes what is in the namespace. `found` is what the
+    /// same queue found before.
     ///
     /// # Errors
     /// [`Status::NAMESPACE_WRITE_PROTECTED`] or [`Status::RESERVATION_CONFLICT`].
     #[inline]
-    pub fn permit(&self, opcode: IoOpcode, host: HostId, found: &mut Found) -> Result<(), Status> {
+    pub fn permit(
+        &self,
+        opcode: IoOpcode,
+        changes: bool,
+        host: HostId,
+        found: &mut Found,
+    ) -> Result<(), Status> {
         let word = self.shared.word.load(Ordering::Acquire);
         if word == 0 {
             return Ok(());
         }
-        self.judge(word, opcode, host, found)
+        self.judge(word, opcode, changes, host, found)
     }
 
     /// True while no command needs [`AccessGate::permit`]: one atomic load.
@@ -93,6 +100,7 @@ impl AccessGate {
         &self,
         word: u64,
         opcode: IoOpcode,
+        changes: bool,
         host: HostId,
         found: &mut Found,
     ) -> Result<(), Status> {
@@ -105,7 +113,7 @@ impl AccessGate {
                 is_protected: state.protection != Protection::None,
             };
         }
-        if found.is_protected && changes_content(opcode) {
+        if found.is_protected && changes {
             return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
         }
         match found.rights {
@@ -152,18 +160,6 @@ impl AccessGate {
         let state = self.shared.state.lock();
         state.unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What write protection refuses (Base, "Namespace Write Protection"); Flush it does not.
-fn changes_content(opcode: IoOpcode) -> bool {
-    matches!(
-        opcode,
-        IoOpcode::WRITE
-            | IoOpcode::WRITE_ZEROES
-            | IoOpcode::WRITE_UNCORRECTABLE
-            | IoOpcode::DATASET_MANAGEMENT
-            | IoOpcode::COPY
-    )
 }
 
 const PROTECTION_MAGIC: [u8; 8] = *b"XIOPROT1";
@@ -219,7 +215,9 @@ mod tests {
     fn what_a_queue_found_holds_until_the_next_change() {
         let gate = AccessGate::default();
         let mut found = Found::default();
-        let mut permit = |gate: &AccessGate, opcode| gate.permit(opcode, OTHER, &mut found);
+        let mut permit = |gate: &AccessGate, opcode| {
+            gate.permit(opcode, opcode == IoOpcode::WRITE, OTHER, &mut found)
+        };
         assert!(gate.is_open());
         assert_eq!(permit(&gate, IoOpcode::WRITE), Ok(()));
         gate.set_reservations(held(Persistence::Keep));
@@ -280,7 +278,7 @@ mod tests {
                 Protection::None
             };
             assert_eq!(gate.protection(), expected);
-            let write = gate.permit(IoOpcode::WRITE, OTHER, &mut Found::default());
+            let write = gate.permit(IoOpcode::WRITE, true, OTHER, &mut Found::default());
             assert!(write.is_err());
         }
         for place in 0..16 {

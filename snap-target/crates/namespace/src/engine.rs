@@ -223,9 +223,11 @@ impl Engine {
         let slot = self.take_slot(index, token);
         self.requests[slot].is_write = matches!(io, Io::Write { .. });
         let delivers = matches!(io, Io::Read { .. } | Io::ReadDurable { .. });
+        // Before it is looked for marks: none that comes later is missed.
+        let since = namespace.marks.since_now();
         let steps = compound::steps(&namespace, io);
         self.requests[slot].work = match (&namespace.backing, steps) {
-            (_, Ok(steps)) => Work::Compound(Box::new(Compound::new(steps, delivers))),
+            (_, Ok(steps)) => Work::Compound(Box::new(Compound::new(steps, delivers, since))),
             (Backing::Raw(_), Err(io)) => raw_work(&namespace, io),
             (Backing::View { volume, .. }, Err(Io::Read { lba, blocks, into })) => {
                 Work::View(ViewRead::new(&namespace, volume, lba, blocks, into))

@@ -139,6 +139,24 @@ pub enum NamespaceError {
     },
 }
 
+/// The errors that are of one namespace, with its NSID.
+macro_rules! of_one_namespace {
+    ($nsid:ident) => {
+        (NamespaceError::WriteProtected { $nsid }
+            | NamespaceError::ReadOnlyRange { $nsid, .. }
+            | NamespaceError::OutOfRange { $nsid, .. }
+            | NamespaceError::Cancelled { $nsid }
+            | NamespaceError::Length { $nsid, .. }
+            | NamespaceError::Miscompare { $nsid, .. }
+            | NamespaceError::Uncorrectable { $nsid, .. }
+            | NamespaceError::MarksFull { $nsid }
+            | NamespaceError::Unsaved { $nsid, .. }
+            | NamespaceError::Volume { $nsid, .. }
+            | NamespaceError::Store { $nsid, .. }
+            | NamespaceError::Short { $nsid, .. })
+    };
+}
+
 impl NamespaceError {
     /// The status that the host sees.
     ///
@@ -177,19 +195,7 @@ impl NamespaceError {
 
     /// The same for another namespace: two may present one frame.
     pub(crate) fn of(mut self, of: u32) -> Self {
-        let (Self::WriteProtected { nsid }
-        | Self::ReadOnlyRange { nsid, .. }
-        | Self::OutOfRange { nsid, .. }
-        | Self::Cancelled { nsid }
-        | Self::Length { nsid, .. }
-        | Self::Miscompare { nsid, .. }
-        | Self::Uncorrectable { nsid, .. }
-        | Self::MarksFull { nsid }
-        | Self::Unsaved { nsid, .. }
-        | Self::Volume { nsid, .. }
-        | Self::Store { nsid, .. }
-        | Self::Short { nsid, .. }) = &mut self
-        else {
+        let of_one_namespace!(nsid) = &mut self else {
             return self;
         };
         *nsid = of;
@@ -203,13 +209,27 @@ impl NamespaceError {
             Self::Volume { cause, .. } => {
                 Some(cause.presented_byte()? / u64::from(lba_bytes.max(1)))
             }
+            Self::OutOfRange { lba, blocks, .. } => Some(*lba.max(blocks)),
             Self::ReadOnlyRange { lba, .. }
-            | Self::OutOfRange { lba, .. }
             | Self::AtBlock { lba, .. }
             | Self::Miscompare { lba, .. }
             | Self::Uncorrectable { lba, .. } => Some(*lba),
             Self::InPart { cause, .. } => cause.first_lba(lba_bytes),
             _ => None,
+        }
+    }
+
+    /// The same with the namespace whose block it is: a Copy may fail at one that it reads of another.
+    #[must_use]
+    pub fn first_block(&self, lba_bytes: u32) -> Option<(u32, u64)> {
+        Some((self.nsid()?, self.first_lba(lba_bytes)?))
+    }
+
+    fn nsid(&self) -> Option<u32> {
+        match self {
+            Self::Detached { .. } => None,
+            Self::InPart { cause, .. } | Self::AtBlock { cause, .. } => cause.nsid(),
+            of_one_namespace!(nsid) => Some(*nsid),
         }
     }
 

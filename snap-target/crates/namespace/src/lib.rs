@@ -48,7 +48,7 @@ pub use damage::{Damage, FirstDamage};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::NamespaceError;
 pub use exclusive::WriteGate;
-pub use fence::WriteFence;
+pub use fence::{HeldFence, WriteFence};
 pub use frames::{FrameConfig, FrameQueue, FrameWorkers, Peer};
 pub use identity::Identity;
 pub use keeper::{Forgetful, KeepError, Keeper, RecordKind, Saved};

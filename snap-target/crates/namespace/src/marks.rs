@@ -1,7 +1,7 @@
 //! Blocks that Write Uncorrectable marked: reads of them fail until they are written (NVM, "Write Uncorrectable command").
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::limits::{MARKS_CUT_MAX, MARKS_MAX};
 use crate::{KeepError, Keeper, RecordKind, Saved};
@@ -27,6 +27,15 @@ struct Lists {
     in_force: Vec<Range>,
     /// What the last save that was begun is of.
     kept: Vec<Range>,
+    /// Of the writes under way that may clear marks.
+    since: Vec<Weak<Mutex<Vec<Range>>>>,
+}
+
+/// What was marked since a write began, which that write does not clear: its data may have been there before the mark, and another write between
+/// them.
+#[derive(Debug)]
+pub(crate) struct Since {
+    marked: Arc<Mutex<Vec<Range>>>,
 }
 
 /// Marked blocks, `start..end`.
@@ -73,6 +82,16 @@ impl Marks {
         Some(range.start.max(lba))
     }
 
+    /// For a write that begins: what will be marked from now on. None where there is nothing that it could clear.
+    pub(crate) fn since_now(&self) -> Option<Since> {
+        if !self.shared.any.load(Ordering::Acquire) {
+            return None;
+        }
+        let marked = Arc::new(Mutex::default());
+        self.lock().since.push(Arc::downgrade(&marked));
+        Some(Since { marked })
+    }
+
     /// Marks blocks and begins to save that; `saved` is told how it ended. Where that fails they stay marked until a restart: a command that
     /// failed may have taken effect.
     pub(crate) fn add(
@@ -89,6 +108,10 @@ impl Marks {
         if in_force.len().max(kept.len()) > MARKS_MAX {
             return Err(TooMany);
         }
+        lists.since.retain(|since| {
+            let since = since.upgrade().map(|marked| Since { marked });
+            since.inspect(|since| since.note(marked)).is_some()
+        });
         self.force(&mut lists, in_force);
         self.keep(&mut lists, kept, keeper, saved);
         Ok(())
@@ -115,17 +138,18 @@ impl Marks {
         }
     }
 
-    /// Begins to save that blocks which were written are not marked any more; `saved` is told how it ended, and [`Marks::removed`] is to be told
-    /// then. Until then they are.
+    /// Begins to save that blocks which were written are not marked any more, but for what was marked since the write began; `saved` is told how it
+    /// ended, and [`Marks::removed`] is to be told then. Until then they are.
     pub(crate) fn remove(
         &self,
         lba: u64,
         blocks: u64,
+        since: &Since,
         keeper: &dyn Keeper,
         saved: Saved,
     ) -> Result<(), TooMany> {
         let mut lists = self.lock();
-        let kept = without(&lists.kept, Range::of(lba, blocks));
+        let kept = since.clear(&lists.kept, Range::of(lba, blocks));
         if kept.len() > MARKS_CUT_MAX {
             return Err(TooMany);
         }
@@ -133,14 +157,11 @@ impl Marks {
         Ok(())
     }
 
-    /// It is saved that these blocks are not marked any more, except for those that were marked again meanwhile. Where that is not known, a restart may
-    /// find them marked: they stay so, and the next write tries again.
-    pub(crate) fn removed(&self, lba: u64, blocks: u64) {
+    /// It is saved that these blocks are not marked any more. Where that is not known, a restart may find them marked: they stay so, and the next
+    /// write tries again.
+    pub(crate) fn removed(&self, lba: u64, blocks: u64, since: &Since) {
         let mut lists = self.lock();
-        let written = Range::of(lba, blocks);
-        let again = lists.kept.iter().filter_map(|range| range.within(written));
-        let left = without(&lists.in_force, written);
-        let in_force = again.fold(left, |ranges, range| with(&ranges, range));
+        let in_force = since.clear(&lists.in_force, Range::of(lba, blocks));
         self.force(&mut lists, in_force);
     }
 
@@ -179,6 +200,29 @@ impl Marks {
             .lists
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Since {
+    /// Beyond as many ranges as are marked at most, everything: the marks stay until the next write.
+    fn note(&self, range: Range) {
+        let mut marked = self.lock();
+        *marked = with(&marked, range);
+        if marked.len() > MARKS_MAX {
+            *marked = vec![Range::of(0, u64::MAX)];
+        }
+    }
+
+    /// Marks less the blocks that were written, but for those that were marked since. Under the lock of the marks.
+    fn clear(&self, marks: &[Range], written: Range) -> Vec<Range> {
+        let left = without(marks, written);
+        let marked = self.lock();
+        let stay = marked.iter().filter_map(|range| range.within(written));
+        stay.fold(left, |ranges, range| with(&ranges, range))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Range>> {
+        self.marked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -321,10 +365,15 @@ mod tests {
                 let changed = if add {
                     marks.add(lba, blocks, &Forgetful, ignore())
                 } else {
-                    let begun = marks.remove(lba, blocks, &Forgetful, ignore());
+                    let since = marks.since_now();
+                    let begun = since.as_ref().map_or(Ok(()), |since| {
+                        marks.remove(lba, blocks, since, &Forgetful, ignore())
+                    });
                     let there = (lba..lba + blocks).find(|&block| model[block as usize]);
                     prop_assert_eq!(marks.first_of(lba, blocks), there, "until it is saved");
-                    marks.removed(lba, blocks);
+                    if let Some(since) = since {
+                        marks.removed(lba, blocks, &since);
+                    }
                     begun
                 };
                 prop_assert_eq!(changed, Ok(()));
@@ -356,19 +405,24 @@ mod tests {
     #[test]
     fn a_mark_goes_when_no_restart_brings_it_back() {
         let marks = Marks::new(LBA_BYTES);
-        let removal = || marks.remove(5, 4, &Forgetful, ignore()).unwrap();
+        assert!(marks.since_now().is_none(), "nothing to clear");
         marks.add(4, 4, &Forgetful, ignore()).unwrap();
+        let since = marks.since_now().unwrap();
+        let removal = || marks.remove(5, 4, &since, &Forgetful, ignore()).unwrap();
         removal();
         assert_eq!(marks.first_of(5, 4), Some(5), "not known to be saved");
         removal();
         // Marked again while that was saved.
         marks.add(7, 1, &Forgetful, ignore()).unwrap();
-        marks.removed(5, 4);
+        marks.removed(5, 4, &since);
         assert_eq!(
             (marks.first_of(5, 2), marks.first_of(5, 4)),
             (None, Some(7))
         );
         assert_eq!(marks.first_of(0, 5), Some(4));
+        drop(since);
+        marks.add(8, 1, &Forgetful, ignore()).unwrap();
+        assert!(marks.lock().since.is_empty(), "nobody is told any more");
     }
 
     #[test]
@@ -387,8 +441,9 @@ mod tests {
         );
         assert_eq!(marks.add(over, 1, &Forgetful, ignore()), Ok(()));
         // A write is not refused over it: it may cut one in two.
-        assert_eq!(marks.remove(2, 1, &Forgetful, ignore()), Ok(()));
-        marks.removed(2, 1);
+        let since = marks.since_now().unwrap();
+        assert_eq!(marks.remove(2, 1, &since, &Forgetful, ignore()), Ok(()));
+        marks.removed(2, 1, &since);
         assert_eq!(marks.add(over + 9, 1, &Forgetful, ignore()), Err(TooMany));
     }
 

@@ -270,14 +270,19 @@ impl Namespace {
 
     /// The first block that a request would change and nobody may write; none of a namespace that is protected as a whole, or not at all.
     pub(crate) fn first_protected(&self, io: &Io) -> Option<u64> {
-        let Backing::Mixed(mixed) = &self.backing else {
-            return None;
-        };
         if let Io::Deallocate { ranges } = io {
-            let of = |&(lba, blocks): &(u64, u32)| mixed.first_protected(lba, u64::from(blocks));
+            let of = |&(lba, blocks): &(u64, u32)| self.first_protected_of(lba, u64::from(blocks));
             return ranges.iter().find_map(of);
         }
         let (lba, blocks) = io.range(self.lba_bytes).filter(|_| io.is_write())?;
-        mixed.first_protected(lba, blocks)
+        self.first_protected_of(lba, blocks)
+    }
+
+    /// The same of blocks.
+    pub(crate) fn first_protected_of(&self, lba: u64, blocks: u64) -> Option<u64> {
+        match &self.backing {
+            Backing::Mixed(mixed) => mixed.first_protected(lba, blocks),
+            Backing::Raw(_) | Backing::View { .. } => None,
+        }
     }
 }

@@ -3,7 +3,8 @@
 use nvme_spec::{DISCOVERY_NQN, NQN_BYTES_MAX, NQN_FIELD_BYTES};
 use std::fmt;
 
-/// A name of a host or a subsystem: 1 to 223 bytes of UTF-8 without control characters, beginning with `nqn.`.
+/// A name of a host or a subsystem: 1 to 223 bytes of UTF-8 without control characters and those that turn the direction of text, which would have a
+/// list of hosts show another name; beginning with `nqn.`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Nqn(Box<str>);
 
@@ -14,7 +15,10 @@ pub enum NqnError {
     #[error("an NQN has at most {NQN_BYTES_MAX} bytes and ends with a zero")]
     TooLong,
     /// Not UTF-8, or with control characters.
-    #[error("an NQN is UTF-8 without control characters")]
+    #[error(
+        "an NQN is UTF-8 without control characters and without those that turn the direction of text (U+202A to U+202E, U+2066 to U+2069): look for one in a \
+         name that was pasted"
+    )]
     NotText,
     /// Does not begin with `nqn.`.
     #[error("an NQN begins with \"nqn.\", for example nqn.2014-08.org.nvmexpress:uuid:...")]
@@ -27,7 +31,8 @@ impl Nqn {
         if text.len() > NQN_BYTES_MAX {
             return Err(NqnError::TooLong);
         }
-        if text.chars().any(char::is_control) {
+        let turns = |c: char| matches!(c, '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}');
+        if text.chars().any(|c| c.is_control() || turns(c)) {
             return Err(NqnError::NotText);
         }
         match text.strip_prefix("nqn.") {
@@ -113,7 +118,16 @@ mod tests {
             Err(NqnError::Prefix)
         );
         assert_eq!(Nqn::parse("nqn."), Err(NqnError::Prefix));
-        assert_eq!(Nqn::parse("nqn.a\nb"), Err(NqnError::NotText));
+        for refused in [
+            '\n', '\u{7F}', '\u{9B}', '\u{202A}', '\u{202E}', '\u{2066}', '\u{2069}',
+        ] {
+            let text = format!("nqn.a{refused}b");
+            assert_eq!(Nqn::parse(&text), Err(NqnError::NotText), "{refused:?}");
+        }
+        for taken in ['\u{2029}', '\u{202F}', '\u{2065}', '\u{206A}', 'é', '名'] {
+            let text = format!("nqn.a{taken}b");
+            assert_eq!(Nqn::parse(&text).unwrap().as_str(), text);
+        }
         assert_eq!(
             Nqn::from_field(&Nqn::discovery().to_field()).unwrap(),
             Nqn::discovery()

@@ -57,6 +57,7 @@ mod spec;
 pub use blocking::BlockingStore;
 pub use contract::{Completion, Durability, Limits, Op, Rejected, Store, Token, check};
 pub use error::{ErrorKind, StoreError};
+pub use file::{set_file_size, settle_file_size};
 pub use limits::{RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 pub use shared::{Access, Backend, Caching, OpenOptions, SharedStore};
-pub use spec::{StoreSpec, parse_size};
+pub use spec::{BYTES_MAX, StoreSpec, parse_size};

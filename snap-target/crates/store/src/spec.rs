@@ -7,7 +7,7 @@ use std::str::FromStr;
 use crate::error::StoreError;
 
 /// Largest `mem:` or `null:` store: 8 EiB, so that offsets stay positive as file offsets.
-const BYTES_MAX: u64 = 1 << 63;
+pub const BYTES_MAX: u64 = 1 << 63;
 
 /// Which store to open.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +81,9 @@ fn is_scheme(text: &str) -> bool {
 pub fn parse_size(text: &str) -> Result<u64, &'static str> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
+    if unit.starts_with('.') {
+        return Err("the size must be a whole number: write 1536MiB for 1.5GiB");
+    }
     let number: u64 = number
         .parse()
         .map_err(|_| "the size must start with a whole number")?;
@@ -189,6 +192,7 @@ mod tests {
             ("mem:MiB", "whole number"),
             ("mem:-1", "whole number"),
             ("mem:12XiB", "unit"),
+            ("mem:1.5GiB", "must be a whole number: write 1536MiB"),
             ("mem:0", "zero"),
             ("mem:9999999TiB", "8 EiB"),
             ("null:18446744073709551616", "whole number"),

@@ -35,7 +35,7 @@ pub use kind::{CommandKind, StatusClass};
 pub use log_limit::LogLimit;
 pub use namespace_row::{DecodeRow, NamespaceCounters, NamespaceRow, TransformRow};
 pub use reactor::{PoolCounters, ReactorCounters, ReactorTelemetry};
-pub use recorder::{DumpFormat, Event, EventKind, FlightRecorder, Recorded};
+pub use recorder::{DumpFormat, Event, EventKind, FlightRecorder, HostName, Recorded};
 pub use snapshot::{
     DecodeSnapshot, HostSnapshot, NamespaceSnapshot, PoolSnapshot, ReactorSnapshot, Snapshot,
     TransformSnapshot,

@@ -13,7 +13,7 @@ pub const DECODE_ROWS_MAX: usize = 16;
 pub const TRANSFORM_ROWS_MAX: usize = 16;
 /// The row of what found no place. No NQN and no chain is called so.
 pub const OTHERS: &str = "(others)";
-/// Events that a flight recorder keeps, as a default: 256 KiB.
+/// Events that a flight recorder keeps, as a default: 1.25 MiB.
 pub const EVENTS: usize = 4096;
 /// A command that takes longer is an event, as a default.
 pub const SLOW_COMMAND: Duration = Duration::from_millis(250);

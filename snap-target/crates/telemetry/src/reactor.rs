@@ -88,9 +88,9 @@ pub struct ReactorCounters {
     pub completions: Counter,
     /// I/O queues that it serves now.
     pub connections: Counter,
-    /// Bytes sent to hosts by its I/O queues, headers and digests included.
+    /// Bytes sent to hosts by its I/O queues from their ICResp on, headers and digests included.
     pub wire_sent_bytes: Counter,
-    /// Bytes received from hosts by its I/O queues, headers and digests included.
+    /// Bytes received from hosts by its I/O queues from their ICReq on, headers and digests included.
     pub wire_received_bytes: Counter,
     /// Look-ups in its cache that found their entry.
     pub cache_hits: Counter,

@@ -15,7 +15,7 @@ use crate::snapshot::{self, Snapshot};
 pub struct TelemetryConfig {
     /// Reactors of the target.
     pub reactors: u16,
-    /// Events that each reactor's flight recorder keeps; rounded up to a power of two. 64 B each.
+    /// Events that each reactor's flight recorder keeps; rounded up to a power of two. 320 B each, most of them for a host's name.
     pub events: usize,
     /// A command that takes at least this long is an event.
     pub slow_command: Duration,
@@ -130,7 +130,7 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::{Telemetry, TelemetryConfig};
-    use crate::recorder::{DumpFormat, Event, EventKind};
+    use crate::recorder::{DumpFormat, Event, EventKind, HostName};
 
     /// What was written.
     #[derive(Clone, Default)]
@@ -153,9 +153,10 @@ mod tests {
             ..TelemetryConfig::default()
         });
         let reactor = |number| telemetry.reactor(number).unwrap();
-        reactor(1).record(30, &Event::of_queue(EventKind::QueueOpened, 7, 1));
-        reactor(0).record(20, &Event::of_queue(EventKind::HostConnected, 7, 0));
-        reactor(0).record(40, &Event::of_queue(EventKind::Reset, 7, 0));
+        let of_queue = |kind, sqid| Event::of_queue(kind, 7, sqid, HostName::NONE);
+        reactor(1).record(30, &of_queue(EventKind::QueueOpened, 1));
+        reactor(0).record(20, &of_queue(EventKind::HostConnected, 0));
+        reactor(0).record(40, &of_queue(EventKind::Reset, 0));
         let mut out = Vec::new();
         telemetry.dump(DumpFormat::JsonLines, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -485,18 +485,25 @@ impl VolumeError {
         volume.locator(self.source_id()?)
     }
 
-    /// The store that the error is about, where it is a single one.
-    fn source_id(&self) -> Option<SourceId> {
-        match self {
+    /// The place that the error is about, where it is a single one.
+    #[must_use]
+    pub fn place(&self) -> Option<Place> {
+        match self.cause() {
             VolumeError::Malformed { place, .. }
             | VolumeError::Unsupported { place, .. }
             | VolumeError::Checksum { place, .. }
             | VolumeError::Digest { place }
             | VolumeError::NotZero { place, .. }
-            | VolumeError::Transform { place, .. } => Some(place.source),
-            VolumeError::ShortFetch { source_id, .. } => Some(*source_id),
-            VolumeError::Read { error, .. } => error.source_id(),
+            | VolumeError::Transform { place, .. } => Some(*place),
             _ => None,
+        }
+    }
+
+    /// The store that the error is about, where it is a single one.
+    fn source_id(&self) -> Option<SourceId> {
+        match self.cause() {
+            VolumeError::ShortFetch { source_id, .. } => Some(*source_id),
+            error => error.place().map(|place| place.source),
         }
     }
 }

@@ -152,5 +152,6 @@ fn event(telemetry: &Telemetry, recorded: &Recorded) -> v1::RecorderEvent {
         status: set(event.status.into()),
         took_ns: (of_command && event.value != 0).then_some(event.value),
         text: recorded.what_happened(),
+        host_nqn: Some(event.host.as_str().to_owned()).filter(|nqn| !nqn.is_empty()),
     }
 }

@@ -56,6 +56,30 @@ fn a_file_that_is_longer_than_what_is_served_is_cut_by_force_alone() {
     assert_eq!(length(&disk), 16384);
 }
 
+/// As large as a store can be attached, and no larger.
+#[test]
+fn nothing_is_made_larger_than_it_could_be_attached() {
+    const EIB_8: u64 = 1 << 63;
+    let rig = Rig::new();
+    let (mut manager, disk) = serve(&rig, 8192);
+    let mut resize =
+        |nsid, bytes| manager.resize(&nqn("nqn.a"), nsid, NewSize::Bytes(bytes), false);
+    assert_eq!(resize(1, EIB_8), Ok((1 << 20, None)));
+    for (nsid, bytes, why) in [
+        (1, EIB_8 + 4096, "bytes: the size is over 8 EiB"),
+        (1, u64::MAX - 4095, "bytes: the size is over 8 EiB"),
+        (2, EIB_8, "bytes: no file has 8 EiB or more"),
+    ] {
+        assert_eq!(resize(nsid, bytes).unwrap_err().to_string(), why);
+    }
+    // Beyond what any file system here takes.
+    let refused = resize(2, EIB_8 - 4096).unwrap_err();
+    assert_eq!(refused.reason, Reason::SourceUnusable);
+    let what_to_do = "takes no file of this size: take a smaller one";
+    assert!(refused.to_string().ends_with(what_to_do), "{refused}");
+    assert_eq!(length(&disk), 8192);
+}
+
 /// What lies behind another part than the last would move.
 #[test]
 fn of_a_mixed_namespace_the_last_part_alone_gets_another_size() {

@@ -40,7 +40,7 @@ impl Ring {
         let uring = set_up(spec).map_err(|source| failed("setting a ring up", source))?;
         let mut ring = Ring {
             uring: ManuallyDrop::new(uring),
-            buffers: ManuallyDrop::new(Buffers::new(slots, spec.bs.max() as usize)),
+            buffers: ManuallyDrop::new(Buffers::new(slots, spec.bs_max() as usize)),
             file: types::Fd(file.as_raw_fd()),
             flags: squeue::Flags::empty(),
             fixed: spec.fixedbufs,

@@ -135,14 +135,19 @@ pub fn check(document: &Value) {
 }
 
 fn check_source(source: &Value, streams: u64) {
-    let members: [(&str, Kind); 5] = [
+    let members: [(&str, Kind); 6] = [
         ("path", WORD),
         ("bytes", COUNT),
         ("sha256", is_digest),
         ("format", WORD),
         ("streams", LIST),
+        ("unzipped_from", or_null::<b'o'>),
     ];
     object(source, &members);
+    if source["unzipped_from"].is_object() {
+        let members: [(&str, Kind); 3] = [("path", WORD), ("bytes", COUNT), ("sha256", is_digest)];
+        object(&source["unzipped_from"], &members);
+    }
     let of_source: Vec<u64> = list(&source["streams"]).iter().map(number).collect();
     assert!(of_source.is_sorted_by(|a, b| a < b), "{source}");
     assert!(of_source.iter().all(|it| *it < streams), "{source}");

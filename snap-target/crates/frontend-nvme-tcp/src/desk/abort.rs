@@ -41,15 +41,15 @@ impl Desk {
     ) {
         self.telemetry.record_now(&telemetry::Event {
             cid: cid.0,
-            ..telemetry::Event::of_queue(EventKind::Abort, id.0, queue.0)
+            ..telemetry::Event::of_queue(EventKind::Abort, id.0, queue.0, self.host_of(id))
         });
         if queue.is_admin() {
             let aborted = self.abort_admin(key, id, slot, cid);
             return self.abort_ends(key, id, slot, aborted);
         }
-        if !self.registry.io_queues(id).contains(&queue) {
+        let Some(reactor) = self.placing.of(id, queue) else {
             return self.abort_ends(key, id, slot, false);
-        }
+        };
         self.aborting.last += 1;
         let abort = AbortId(self.aborting.last);
         let waiting = Waiting {
@@ -65,7 +65,7 @@ impl Desk {
             queue,
             cid,
         });
-        self.requests.push((To::ReactorOf(queue), message));
+        self.requests.push((To::Reactor(reactor), message));
     }
 
     fn abort_admin(&mut self, key: Key, id: ControllerId, slot: Slot, cid: Cid) -> bool {

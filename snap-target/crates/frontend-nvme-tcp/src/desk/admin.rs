@@ -13,7 +13,7 @@ use nvme::queue::{Completion, Slot, Transfer};
 use nvme::tcp::target::Event;
 use nvme_spec::{AdminOpcode, Direction, Sqe, Status};
 use reactor::buf::IoBuf;
-use telemetry::EventKind;
+use telemetry::{EventKind, HostName};
 
 use super::visitor::State;
 use super::{Desk, life};
@@ -51,8 +51,9 @@ impl Desk {
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
+        let state = visitor.state;
         let (cntlid, sqid) = visitor.link.name.unzip();
-        match (event, visitor.state) {
+        match (event, state) {
             (Event::Connect { slot } | Event::Command { slot }, _) => self.command(key, slot),
             (Event::DataReady { slot }, State::Admin(id)) => self.execute(key, id, slot),
             (Event::DataReady { slot }, _) => self.connect(key, slot),
@@ -62,10 +63,10 @@ impl Desk {
             (Event::Fatal(error), _) => {
                 visitor.broke_protocol = true;
                 tracing::warn!(cntlid, sqid, peer = %visitor.peer, %error, "a connection ends");
-                self.telemetry.record_now(&connection_failed(cntlid));
                 if visitor.link.timer(Instant::now() + LINGER).is_err() {
                     visitor.link.end();
                 }
+                self.connection_failed(state);
             }
             (
                 Event::HostTerminated {
@@ -75,12 +76,12 @@ impl Desk {
                 _,
             ) => {
                 tracing::warn!(cntlid, sqid, peer = %visitor.peer, ?status, information, "the host ended a connection");
-                self.telemetry.record_now(&connection_failed(cntlid));
+                self.connection_failed(state);
             }
             (Event::TimedOut, _) => {
                 visitor.broke_protocol = true;
                 tracing::info!(cntlid, sqid, peer = %visitor.peer, "a connection whose Connect or data did not come in time is closed");
-                self.telemetry.record_now(&connection_failed(cntlid));
+                self.connection_failed(state);
             }
         }
     }
@@ -224,7 +225,11 @@ impl Desk {
             host = host.as_ref().map(Nqn::as_str),
             %peer, %status, "a Connect is refused"
         );
-        let refused = telemetry::Event::new(EventKind::ConnectRefused);
+        let name = host.as_ref().map(Nqn::as_str);
+        let refused = telemetry::Event {
+            host: name.map_or(HostName::NONE, HostName::new),
+            ..telemetry::Event::new(EventKind::ConnectRefused)
+        };
         self.telemetry.record_now(&refused.with_status(status));
         let event = ConnectRefused {
             subsystem,
@@ -446,9 +451,18 @@ impl Desk {
             });
         }
     }
-}
 
-/// A connection of the desk's broke the protocol or was silent; of no controller before Connect.
-fn connection_failed(cntlid: Option<u16>) -> telemetry::Event {
-    telemetry::Event::of_queue(EventKind::ConnectionFailed, cntlid.unwrap_or(0), 0)
+    /// A connection of the desk's broke the protocol or was silent; of no controller before Connect.
+    fn connection_failed(&self, state: State) {
+        match state {
+            State::Admin(id) => self.note(EventKind::ConnectionFailed, id),
+            State::Moving { admitted, .. } => {
+                self.note(EventKind::ConnectionFailed, admitted.controller);
+            }
+            State::Handshake => {
+                let failed = telemetry::Event::new(EventKind::ConnectionFailed);
+                self.telemetry.record_now(&failed);
+            }
+        }
+    }
 }

@@ -347,7 +347,7 @@ impl Desk {
             id,
             Change {
                 step,
-                awaited: self.reactors,
+                awaited: self.placing.reactors(),
                 began,
                 asker,
             },
@@ -482,7 +482,11 @@ impl Desk {
             })?;
         disk.namespace = namespace.clone();
         disk.is_coming = false;
-        self.note_namespace(EventKind::Attached, nsid);
+        let kind = match replaced {
+            Some(_) => EventKind::Resized,
+            None => EventKind::Attached,
+        };
+        self.note_namespace(kind, nsid);
         self.publish(nqn)
     }
 

@@ -3,7 +3,7 @@
 
 use nvme::controller::{Closed, ControllerId};
 use nvme::queue::QueueId;
-use telemetry::EventKind;
+use telemetry::{Event as Noted, EventKind, HostName};
 
 use super::visitor::State;
 use super::{Desk, To};
@@ -53,6 +53,7 @@ impl Desk {
     pub(super) fn queue_closed(&mut self, id: ControllerId, queue: QueueId) {
         self.fold_counters(id);
         self.counters.remove(&(id, queue));
+        self.placing.free(id, queue);
         let event = TargetEvent::QueueClosed {
             controller: id,
             queue,
@@ -70,12 +71,17 @@ impl Desk {
         }
         self.flushes.remove(&id);
         self.changed.remove(&id);
+        let mut name = HostName::NONE;
         if let Some(event) = self.leaving.remove(&id) {
+            if let TargetEvent::HostGone { host, .. } = &event {
+                name = HostName::new(host.as_str());
+            }
             self.service.events.send(event);
         }
         self.look_at_endings();
-        tracing::info!(cntlid = id.0, "controller ended");
-        self.note(EventKind::ControllerEnded, id);
+        tracing::info!(cntlid = id.0, host = name.as_str(), "controller ended");
+        let ended = Noted::of_queue(EventKind::ControllerEnded, id.0, 0, name);
+        self.telemetry.record_now(&ended);
         for (key, slot) in std::mem::take(&mut self.waiting) {
             self.connect(key, slot);
         }

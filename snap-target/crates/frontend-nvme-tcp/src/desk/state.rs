@@ -3,8 +3,10 @@
 //! ```text
 //!  command --> next state --> on stable storage --> in force on every reactor --> hosts are told --> commands of the preempted end --> answer
 //! ```
+//! From before a preemption is in force until every reactor has given up or fenced what the preempted have under way there, no write begins (`fences`).
 
 mod change;
+mod fences;
 mod kept;
 mod overdue;
 mod protecting;
@@ -12,7 +14,7 @@ mod protecting;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use namespace::{Namespace, NamespaceKey};
+use namespace::{Engine, Namespace, NamespaceKey};
 use nvme::Time;
 use nvme::controller::reservation::Change;
 use nvme::controller::{ControllerId, NamespaceAsk, Protection};
@@ -34,6 +36,7 @@ pub(super) struct States {
     commands: HashMap<u64, AdminCommand>,
     last: u64,
     kept: KeptInbox,
+    fences: fences::Fences,
     flushes: protecting::Flushes,
 }
 
@@ -114,7 +117,17 @@ enum Next {
 impl States {
     /// Whether the desk has something to begin that no event will bring about.
     pub(super) fn has_work(&self) -> bool {
-        self.flushes.wait_to_begin()
+        self.flushes.wait_to_begin() || self.fences.are_to_be_lowered()
+    }
+
+    /// A reactor has carried out its part of a Preempt and Abort.
+    pub(super) fn fenced(&mut self, id: PreemptId) {
+        self.fences.carried(id);
+    }
+
+    /// Lets writes begin where every reactor has.
+    pub(super) fn lower_fences(&mut self, engine: &mut Engine) {
+        self.fences.lower(engine);
     }
 
     fn next_number(&mut self) -> u64 {
@@ -237,14 +250,22 @@ impl Desk {
     fn state_answer(&mut self, asker: Asker, result: Result<(), Status>, data: Vec<u8>) {
         let status = result.err().unwrap_or(Status::SUCCESS);
         match asker {
-            Asker::Queue { queue, token, .. } => {
+            Asker::Queue {
+                controller,
+                queue,
+                token,
+            } => {
+                // It stays there until this was answered, whatever became of its connection.
+                let Some(reactor) = self.placing.of(controller, queue) else {
+                    return;
+                };
                 let reserved = Box::new(Reserved {
                     token,
                     status,
                     data,
                 });
                 let message = Message::Reserved(reserved);
-                self.requests.push((To::ReactorOf(queue), message));
+                self.requests.push((To::Reactor(reactor), message));
             }
             Asker::Admin(number) => {
                 let Some(command) = self.states.commands.get_mut(&number) else {

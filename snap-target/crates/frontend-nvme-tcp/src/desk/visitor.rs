@@ -105,10 +105,12 @@ impl Visitor {
         names: QueueNames,
         controller: &Controller,
     ) -> Option<Adoption> {
-        let machine = self.link.into_machine()?;
+        let mut link = self.link;
+        let wire = std::mem::take(&mut link.wire);
         Some(Adoption {
             socket: self.socket,
-            machine,
+            machine: link.into_machine()?,
+            wire,
             admitted,
             connect,
             counters,

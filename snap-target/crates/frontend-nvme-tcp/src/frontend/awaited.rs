@@ -42,6 +42,7 @@ impl Frontend {
         }
         // A write that a store does not let go of must not land behind one of whoever preempted.
         self.engine.abandon(|token| tokens.contains(&token));
+        self.tell_desk(Message::Fenced(id));
         let draining = self.draining_of(controllers).collect();
         self.awaited.push(Awaited {
             of: Of::Preempt(id),

@@ -5,10 +5,12 @@
     reason = "a failure of a test is a panic with its line"
 )]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
 
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use nvme::controller::{ControllerLimits, HostPolicy, Target};
@@ -141,11 +143,16 @@ fn long_write(cid: u16) -> Vec<u8> {
 
 /// A read or write of 1 MiB.
 fn long(opcode: u8, cid: u16) -> Vec<u8> {
+    transfer(opcode, cid, BLOCKS)
+}
+
+/// A read or write of so many blocks.
+fn transfer(opcode: u8, cid: u16, blocks: u16) -> Vec<u8> {
     let mut sqe = [0; 64];
     (sqe[0], sqe[4]) = (opcode, 1);
     sqe[2..4].copy_from_slice(&cid.to_le_bytes());
-    sqe[48..50].copy_from_slice(&(BLOCKS - 1).to_le_bytes());
-    capsule(sqe, &[], u32::from(BLOCKS) * 4096)
+    sqe[48..50].copy_from_slice(&(blocks - 1).to_le_bytes());
+    capsule(sqe, &[], u32::from(blocks) * 4096)
 }
 
 /// A host with an I/O queue of 64 entries: its admin connection and its I/O connection.
@@ -197,7 +204,45 @@ fn a_host_that_takes_nothing_is_gone() {
     // More than the sockets hold.
     let reads: Vec<u8> = (0..63).flat_map(|cid| long(0x02, cid)).collect();
     io.write_all(&reads).unwrap();
+    assert!(is_held(address, &io));
     frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
+    // A reset, and nothing left to be taken.
+    frontend.turn_until(|_| {
+        let error = io.take_error().unwrap();
+        error.is_some_and(|error| error.kind() == ErrorKind::ConnectionReset)
+    });
+    assert!(!is_held(address, &io));
+}
+
+/// What the kernel has of a closed connection goes as well, though its host lives and takes nothing: all of it fits the socket, so that the connection
+/// ends as one that has sent everything.
+#[test]
+fn the_kernel_holds_nothing_of_a_connection_that_is_closed() {
+    let (mut frontend, address) = frontend();
+    let (_admin, mut io) = attached(&mut frontend, address);
+    setsockopt(&io, sockopt::RcvBuf, &4096).unwrap();
+    // More than that, and less than our end of the connection holds besides.
+    io.write_all(&transfer(0x02, 1, 64)).unwrap();
+    // The answer has left for the kernel.
+    frontend.turn_until(|frontend| frontend.telemetry.counters.wire_sent_bytes.get() > 64 * 4096);
+    io.write_all(&[0xFF; 8]).unwrap();
+    frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
+    frontend.turn_until(|_| !is_held(address, &io));
+}
+
+/// Whether the kernel has our end of a host's connection.
+fn is_held(address: SocketAddr, host: &TcpStream) -> bool {
+    let ends = format!(
+        ":{:04X} 0100007F:{:04X} ",
+        address.port(),
+        host.local_addr().unwrap().port()
+    );
+    let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    // A socket in TIME-WAIT (06h) holds nothing.
+    sockets.lines().any(|line| {
+        line.split_once(&ends)
+            .is_some_and(|(_, state)| !state.starts_with("06"))
+    })
 }
 
 /// Get Log Page, Commands Supported and Effects, of so many bytes.

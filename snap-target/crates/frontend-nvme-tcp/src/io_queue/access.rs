@@ -1,7 +1,8 @@
 //! Reservations at an I/O queue: its commands pass the namespace's gate, and reservation commands go to the desk.
 
-use namespace::{Engine, Found, NamespaceKey};
+use namespace::{Engine, Found, NamespaceError, NamespaceKey};
 use nvme::controller::reservation::{HostId, ReservationCommand};
+use nvme::controller::{IoCommand, changes_content};
 use nvme::queue::{Completion, Slot, Transfer};
 use nvme_spec::{IoOpcode, Nsid, Status};
 use reactor::buf::IoBuf;
@@ -19,22 +20,24 @@ impl IoQueue {
     pub(super) fn permit(&mut self, slot: Slot, engine: &Engine) -> Result<(), Status> {
         let sqe = self.link.machine.command(slot);
         let (opcode, nsid) = (IoOpcode(sqe.opcode), sqe.nsid());
+        let changes = changes_content(sqe);
         if nsid != Nsid::BROADCAST {
             let handle = self.namespaces.get(nsid).map(|info| info.handle);
-            return handle.map_or(Ok(()), |handle| self.pass(handle, opcode, engine));
+            return handle.map_or(Ok(()), |handle| self.pass(handle, opcode, changes, engine));
         }
         // A flush of all: of each of them.
         let handles: Vec<u64> = self.namespaces.iter().map(|info| info.handle).collect();
         handles
             .into_iter()
-            .try_for_each(|handle| self.pass(handle, opcode, engine))
+            .try_for_each(|handle| self.pass(handle, opcode, changes, engine))
     }
 
-    /// The same of one namespace that a command concerns, for the opcode that says how.
+    /// The same of one namespace that a command concerns, for the opcode that says how, and whether it changes what is there.
     pub(super) fn pass(
         &mut self,
         handle: u64,
         opcode: IoOpcode,
+        changes: bool,
         engine: &Engine,
     ) -> Result<(), Status> {
         let Some(gate) = engine.access(NamespaceKey::from_bits(handle)) else {
@@ -52,9 +55,18 @@ impl IoQueue {
             self.found.len() - 1
         });
         match self.found.get_mut(at) {
-            Some((_, found)) => gate.permit(opcode, self.host, found),
-            None => gate.permit(opcode, self.host, &mut Found::default()),
+            Some((_, found)) => gate.permit(opcode, changes, self.host, found),
+            None => gate.permit(opcode, changes, self.host, &mut Found::default()),
         }
+    }
+
+    /// Why a write may not be where it names blocks that nobody may write, as [`IoQueue::submit`] will find: its data are not asked for in vain.
+    pub(super) fn refused(&self, slot: Slot, engine: &Engine) -> Option<NamespaceError> {
+        let Some(IoCommand::Write(range)) = self.parsed(slot) else {
+            return None;
+        };
+        let key = NamespaceKey::from_bits(self.namespaces.get(range.nsid)?.handle);
+        engine.refuses_write(key, range.lba.0, range.blocks)
     }
 
     /// The slot's command, where it is one for the desk.

@@ -129,7 +129,7 @@ impl IoQueue {
                 self.submit(slot, command.nsid.0, io, key, engine);
             }
             Ok(_) => self.respond(slot, Completion::SUCCESS, 0),
-            Err(status) => self.fail(slot, status, None),
+            Err(refusal) => self.fail(slot, refusal.status, refusal.at),
         }
     }
 
@@ -137,7 +137,7 @@ impl IoQueue {
         let data = self.list(slot);
         let sources = match command.sources(&data, &self.namespaces, &self.copy_formats) {
             Ok(sources) => sources,
-            Err(status) => return self.fail(slot, status, None),
+            Err(refusal) => return self.fail(slot, refusal.status, refusal.at),
         };
         let mut named = Vec::with_capacity(sources.len());
         let mut bytes = 0;
@@ -153,7 +153,7 @@ impl IoQueue {
                 blocks: source.blocks,
             });
             // The command names its destination alone.
-            if let Err(status) = self.pass(handle, IoOpcode::READ, engine) {
+            if let Err(status) = self.pass(handle, IoOpcode::READ, false, engine) {
                 return self.fail(slot, status, None);
             }
         }

@@ -101,6 +101,14 @@ impl IoQueue {
                     first.other = Some(slot);
                 }
                 self.place_half(slot, Some(compare));
+                if self.is_remote(slot)
+                    && self.permit(slot, engine).is_ok()
+                    && let Some(error) = self.refused(slot, engine)
+                {
+                    self.halves.take_pair(slot);
+                    let (first, second) = (self.parsed(compare), self.parsed(slot));
+                    return self.fused_failed((compare, first), (slot, second), &error);
+                }
                 // One of them asks for both, where both are to be asked for.
                 for half in [compare, slot] {
                     if self.is_remote(half) && (half == slot || !self.is_remote(slot)) {
@@ -222,16 +230,23 @@ impl IoQueue {
                 self.compared(compare, first);
                 self.failed(write, &error, second);
             }
-            // Nothing of either was done, and it is for what the write is about.
-            Err(error @ NamespaceError::ReadOnlyRange { .. }) => {
-                self.failed(write, &error, second);
-                self.fail(compare, Status::FUSED_FAILED, None);
-            }
-            Err(error) => {
-                self.failed(compare, &error, first);
-                self.fail(write, Status::FUSED_FAILED, None);
-            }
+            Err(error) => self.fused_failed((compare, first), (write, second), &error),
         }
+    }
+
+    /// Nothing of either half was done: the one that the error is about has it for its status.
+    fn fused_failed(
+        &mut self,
+        compare: (Slot, Option<IoCommand>),
+        write: (Slot, Option<IoCommand>),
+        error: &NamespaceError,
+    ) {
+        let ((failed, command), (other, _)) = match error {
+            NamespaceError::ReadOnlyRange { .. } => (write, compare),
+            _ => (compare, write),
+        };
+        self.failed(failed, error, command);
+        self.fail(other, Status::FUSED_FAILED, None);
     }
 
     fn compared(&mut self, compare: Slot, command: Option<IoCommand>) {

@@ -140,6 +140,42 @@ fn preempt_and_abort_waits_for_what_the_store_has() {
     );
 }
 
+/// The reactor that has the preempted host's write does not come to the order. Whoever sees that the reservation is its may write, at the desk's reactor or
+/// another, and does not write under that one: its writes wait, while its reads go on.
+#[test]
+fn preempt_and_abort_holds_writes_back_until_every_reactor_knows_of_it() {
+    let (gate, store) = Gate::over_thread(memory());
+    let target = Target::start_many(disk(store), 3);
+    let (mut a, mut b) = b_holds(&target);
+    // `a` is at the first two reactors. The third stands still with this.
+    let held = b.first.send_bring(0x01, 1, [7, 0, 0], &[0xBB; 4096]);
+    gate.wait_held(1);
+    let data = keys(KEY_A, KEY_B);
+    let cdw10 = 1 << 8 | PREEMPT_AND_ABORT;
+    let preempt = a.first.send_bring(ACQUIRE, 1, [cdw10, 0, 0], &data);
+    a.wait_until_holder();
+    let writes = [&mut a.first, &mut a.second].map(|queue| {
+        let cid = queue.send_bring(0x01, 1, [7, 0, 0], &[0x55; 4096]);
+        // What comes next is not the write's answer.
+        assert!(queue.read(8) == [0; 4096]);
+        cid
+    });
+    gate.open();
+    let ended = b.first.response();
+    assert_eq!(ended.cid, held);
+    let mut answers = [a.first.response(), a.first.response()].map(|it| (it.cid, it.status));
+    answers.sort_unstable();
+    assert_eq!(answers, [(preempt, SUCCESS), (writes[0], SUCCESS)]);
+    let answer = a.second.response();
+    assert_eq!((answer.cid, answer.status), (writes[1], SUCCESS));
+    assert!(
+        a.first.read(7) == [0x55; 4096],
+        "the preempted host's late write"
+    );
+    // Nothing is left up.
+    assert_eq!(a.write(9), [SUCCESS; 2]);
+}
+
 impl Host {
     /// Over the first queue: the second waits for an answer.
     fn report_over_first(&mut self) -> Vec<u8> {

@@ -122,3 +122,29 @@ fn no_host_lifts_what_was_never_writable() {
     }
     assert_eq!((get(&mut a), a.write(1)), ((1, 1), [WRITE_PROTECTED; 2]));
 }
+
+/// Dataset Management without AD changes nothing: it is taken as by a view, whoever protects the namespace. With AD it is refused.
+#[test]
+fn hints_are_taken_of_a_protected_namespace() {
+    let (_target, mut a, mut b) = two_hosts();
+    let mut range = [0; 16];
+    range[4] = 1;
+    let both = |host: &mut Host, attributes| {
+        let cdw = [0, attributes, 0];
+        let queues = [&mut host.first, &mut host.second];
+        queues.map(|queue| queue.bring(0x09, 1, cdw, &range).status)
+    };
+    assert_eq!(
+        (both(&mut a, 1), both(&mut b, 4)),
+        ([SUCCESS; 2], [SUCCESS; 2])
+    );
+    assert_eq!(set(&mut a, 1), SUCCESS);
+    assert_eq!(
+        (both(&mut a, 1), both(&mut b, 3)),
+        ([SUCCESS; 2], [SUCCESS; 2])
+    );
+    assert_eq!(
+        (both(&mut a, 4), both(&mut b, 5)),
+        ([WRITE_PROTECTED; 2], [WRITE_PROTECTED; 2])
+    );
+}

@@ -32,6 +32,8 @@ enum Kind {
     Writes,
     Reads,
     Flushes,
+    /// Writes, and with them the thread that brings them.
+    Threads,
 }
 
 impl Gate {
@@ -50,6 +52,13 @@ impl Gate {
     pub fn over_flushes(store: SharedStore, flushes: usize) -> (Gate, SharedStore) {
         let (gate, store) = Gate::over(store, flushes);
         gate.0.0.lock().unwrap().kind = Kind::Flushes;
+        (gate, store)
+    }
+
+    /// A store whose first write keeps its reactor's thread until the gate opens: the reactor does nothing meanwhile.
+    pub fn over_thread(store: SharedStore) -> (Gate, SharedStore) {
+        let (gate, store) = Gate::over(store, 1);
+        gate.0.0.lock().unwrap().kind = Kind::Threads;
         (gate, store)
     }
 
@@ -75,7 +84,19 @@ impl Gate {
 
     /// Lets all writes go, in the order in which they came.
     pub fn open(&self) {
-        self.0.0.lock().unwrap().open = true;
+        let (state, changed) = &*self.0;
+        state.lock().unwrap().open = true;
+        changed.notify_all();
+    }
+
+    fn wait_open(&self) {
+        let (state, changed) = &*self.0;
+        let opened = changed.wait_while(state.lock().unwrap(), |state| !state.open);
+        drop(opened.unwrap());
+    }
+
+    fn holds_threads(&self) -> bool {
+        self.0.0.lock().unwrap().kind == Kind::Threads
     }
 
     fn is_open(&self) -> bool {
@@ -91,7 +112,7 @@ impl Gate {
         let (state, changed) = &*self.0;
         let mut state = state.lock().unwrap();
         let is_such = match op {
-            Op::Write { .. } => state.kind == Kind::Writes,
+            Op::Write { .. } => matches!(state.kind, Kind::Writes | Kind::Threads),
             Op::Read { .. } => state.kind == Kind::Reads,
             Op::Flush => state.kind == Kind::Flushes,
             _ => false,
@@ -157,6 +178,10 @@ impl Store for HeldStore {
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
         if !self.gate.holds(&op) {
+            return self.inner.submit(op, buf, token);
+        }
+        if self.gate.holds_threads() {
+            self.gate.wait_open();
             return self.inner.submit(op, buf, token);
         }
         if self.held.is_empty() {

@@ -22,7 +22,7 @@ pub fn memory() -> SharedStore {
 /// Reactors that serve one namespace, NSID 1, in blocks of 4 KiB. Ends when dropped.
 pub struct Target {
     pub address: String,
-    /// What the first reactor counts.
+    /// What the reactors count.
     pub telemetry: Arc<Telemetry>,
     controls: Vec<Control>,
     reactors: Vec<JoinHandle<RingStats>>,
@@ -47,7 +47,7 @@ impl Target {
         Target::serve(namespaces, 1, &ring, &pool)
     }
 
-    /// Several reactors: I/O queue n is at reactor n - 1.
+    /// Several reactors: of those with the fewest I/O queues the first gets the next.
     pub fn start_many(namespace: Namespace, reactors: u16) -> Target {
         let (ring, pool) = (RingConfig::default(), PoolConfig::default());
         Target::serve(vec![namespace], reactors, &ring, &pool)
@@ -88,12 +88,15 @@ impl Target {
         let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
         let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
         let service = Arc::new(change(service));
-        let telemetry = Telemetry::new(&TelemetryConfig::default());
+        let telemetry = Telemetry::new(&TelemetryConfig {
+            reactors: count,
+            ..TelemetryConfig::default()
+        });
         let mut listener = Some(listener);
         let mut started = Vec::new();
         for reactor in 0..count {
             let (ready, control) = mpsc::channel();
-            let (meet, peers) = mpsc::channel::<Vec<Control>>();
+            let (meet, peers) = mpsc::channel::<Vec<_>>();
             let (set, service, listener) = (set.clone(), service.clone(), listener.take());
             let (ring, pool) = (ring.clone(), pool.clone());
             let of_reactor = telemetry.reactor(reactor);
@@ -106,17 +109,21 @@ impl Target {
                 };
                 let engine = Engine::new(&ring, &set, &engine_config).unwrap();
                 let config = FrontendConfig { reactor, service };
+                let peer = engine.peer();
                 let mut frontend = Frontend::new(ring.clone(), engine, config, listener).unwrap();
-                ready.send(frontend.control()).unwrap();
-                frontend.run(&peers.recv().unwrap()).unwrap();
+                ready.send((frontend.control(), peer)).unwrap();
+                let (controls, peers): (Vec<_>, Vec<_>) = peers.recv().unwrap().into_iter().unzip();
+                frontend.share_frames(&peers);
+                frontend.run(&controls).unwrap();
                 ring.stats()
             });
             started.push((thread, control.recv().unwrap(), meet));
         }
-        let controls: Vec<Control> = started.iter().map(|(_, it, _)| it.clone()).collect();
+        let known: Vec<_> = started.iter().map(|(_, it, _)| it.clone()).collect();
         for (_, _, meet) in &started {
-            meet.send(controls.clone()).unwrap();
+            meet.send(known.clone()).unwrap();
         }
+        let controls = known.into_iter().map(|(control, _)| control).collect();
         Target {
             address: address.to_string(),
             telemetry,

@@ -8,6 +8,8 @@ use crate::{Namespace, NamespaceError, Source};
 pub(super) struct Copy {
     lba: u64,
     sources: std::vec::IntoIter<Source>,
+    /// First block of the source that is being read, and the size of blocks.
+    source: (u64, u32),
     durable: bool,
     /// Memory for the sources still to be read.
     memory: Option<IoBuf>,
@@ -29,6 +31,7 @@ impl Copy {
         Self {
             lba,
             sources: sources.into_iter(),
+            source: (0, 0),
             durable,
             memory: None,
             read: IoBuf::empty(),
@@ -46,6 +49,7 @@ impl Copy {
                 durable: self.durable,
             });
         };
+        self.source = (source.lba, namespace.lba_bytes);
         let memory = self.memory.take().unwrap_or_else(IoBuf::empty);
         let len = source.blocks as usize * namespace.lba_bytes as usize;
         let into = memory.slice(0..len);
@@ -91,7 +95,7 @@ impl Steps for Copy {
         match self.stage {
             Stage::Reading => NamespaceError::InPart {
                 is_write: false,
-                cause: Box::new(error),
+                cause: Box::new(error.at_block(self.source.0, self.source.1)),
             },
             _ => error,
         }

@@ -8,6 +8,7 @@ use super::saves::{Begun, not_answered};
 use super::{Got, Next, Part, Steps};
 use crate::attached::WaitsFor;
 use crate::engine::{Engine, Entry, Step, Work};
+use crate::marks::Since;
 use crate::raw::{Raw, inside};
 use crate::view::ViewRead;
 use crate::{Backing, Namespace, NamespaceError};
@@ -25,6 +26,8 @@ pub(crate) struct Compound {
     is_waiting: bool,
     /// What it ends with is read for whoever asked, and counted as that.
     delivers: bool,
+    /// What was marked since it began; none where nothing was marked then.
+    since: Option<Since>,
     clearing: Clearing,
 }
 
@@ -42,7 +45,7 @@ enum Clearing {
 }
 
 impl Compound {
-    pub(crate) fn new(steps: Box<dyn Steps>, delivers: bool) -> Self {
+    pub(crate) fn new(steps: Box<dyn Steps>, delivers: bool, since: Option<Since>) -> Self {
         Self {
             steps,
             got: Got::Nothing,
@@ -50,6 +53,7 @@ impl Compound {
             failed: None,
             is_waiting: false,
             delivers,
+            since,
             clearing: Clearing::Not,
         }
     }
@@ -91,9 +95,10 @@ impl Engine {
             let nsid = namespace.nsid;
             if let Work::Compound(compound) = &self.requests[slot].work
                 && let Clearing::Saving { lba, blocks } = compound.clearing
+                && let Some(since) = &compound.since
                 && result.is_ok()
             {
-                namespace.marks.removed(lba, blocks);
+                namespace.marks.removed(lba, blocks, since);
             }
             let result = result.map_err(|cause| NamespaceError::Unsaved { nsid, cause });
             self.part_ended(slot, result.map(|()| None));
@@ -165,6 +170,7 @@ impl Engine {
                 }
                 Next::Clear { lba, blocks }
                     if compound.clearing == Clearing::Not
+                        && compound.since.is_some()
                         && namespace.marks.first_of(lba, blocks).is_some() =>
                 {
                     compound.clearing = Clearing::Flushing;
@@ -191,11 +197,12 @@ impl Engine {
                         }
                     };
                     let keeper = &*namespace.keeper;
-                    let begun = if matches!(asked, Next::Mark { .. }) {
-                        namespace.marks.add(lba, blocks, keeper, saved)
-                    } else {
-                        compound.clearing = Clearing::Saving { lba, blocks };
-                        namespace.marks.remove(lba, blocks, keeper, saved)
+                    let begun = match (&asked, &compound.since) {
+                        (Next::Clear { .. }, Some(since)) => {
+                            compound.clearing = Clearing::Saving { lba, blocks };
+                            namespace.marks.remove(lba, blocks, since, keeper, saved)
+                        }
+                        _ => namespace.marks.add(lba, blocks, keeper, saved),
                     };
                     if begun.is_err() {
                         self.saves.never_mind();
@@ -262,7 +269,7 @@ impl Engine {
             Pieced::Whole(piece) => (piece.is_write(), piece.work(&namespace)),
             Pieced::Several(pieces) => {
                 let steps = Box::new(Pieces::new(pieces, namespace.lba_bytes));
-                let compound = Work::Compound(Box::new(Compound::new(steps, false)));
+                let compound = Work::Compound(Box::new(Compound::new(steps, false, None)));
                 (false, Some(compound))
             }
         };

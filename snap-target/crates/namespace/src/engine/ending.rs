@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::request::{Work, token_of};
-use crate::{NamespaceError, NamespaceKey};
+use crate::{HeldFence, NamespaceError, NamespaceKey};
 
 impl Engine {
     /// Asks to end a request early. It is answered all the same, once, when no store can touch its memory any more: as cancelled, or as what it
@@ -31,6 +31,14 @@ impl Engine {
                 self.attached[request.attached].shared.fence.raise();
             }
             self.cancel_slot(slot);
+        }
+    }
+
+    /// Gives a fence back. Writes that waited for it go on: here with the next poll, elsewhere when they are woken.
+    pub fn let_write(&mut self, held: HeldFence) {
+        if held.lower() {
+            self.again = true;
+            self.frames.wake_peers();
         }
     }
 

@@ -1,7 +1,7 @@
 //! Where the requests of a mixed namespace go: straight to the part that has all of their blocks, as a rule.
 
 use super::Engine;
-use crate::{Backing, Io, NamespaceKey};
+use crate::{Backing, Io, NamespaceError, NamespaceKey};
 
 impl Engine {
     /// The place and the blocks of a read or write that one part has alone; others stay as they are. What is marked is the whole namespace's.
@@ -25,6 +25,21 @@ impl Engine {
         };
         *lba -= self.attached[place].first_lba;
         (place, io)
+    }
+
+    /// Why a write of these blocks would be refused whatever its data are: of a mixed namespace, some of them nobody may write. Then nobody needs to send
+    /// them.
+    #[must_use]
+    pub fn refuses_write(
+        &self,
+        key: NamespaceKey,
+        lba: u64,
+        blocks: u32,
+    ) -> Option<NamespaceError> {
+        let namespace = &self.attached[self.attached.find(key)?].shared;
+        let lba = namespace.first_protected_of(lba, u64::from(blocks))?;
+        let nsid = namespace.nsid;
+        Some(NamespaceError::ReadOnlyRange { nsid, lba })
     }
 
     /// The places of a namespace, and of its parts.

@@ -253,14 +253,14 @@ fn a_copy_says_which_half_failed() {
     ] {
         let fault = Fault {
             on,
-            range: 0..4096,
+            range: 0..4 * LBA_BYTES as u64,
             when: When::Always,
             what: What::Error(reactor::Errno::EIO),
         };
         let faulty = Faulty::over(vec![fault], memory(100)).unwrap();
         let mut bench = Bench::new(1, vec![disk(1, faulty.store()), disk(2, memory(100))]);
         let (to, from) = if on == On::Read { (2, 1) } else { (1, 2) };
-        let sources = vec![bench.source(from, 0, 1)];
+        let sources = vec![bench.source(from, 3, 1)];
         let copy = Io::Copy {
             lba: 0,
             sources,
@@ -269,6 +269,9 @@ fn a_copy_says_which_half_failed() {
         let error = bench.run(0, to, copy).unwrap_err();
         assert_eq!(error.status(true), status);
         assert!(error.is_media());
+        // The store says no block: it is the source's first, of the namespace that is read.
+        let at = (on == On::Read).then_some((1, 3));
+        assert_eq!(error.first_block(LBA_BYTES as u32), at);
     }
 }
 

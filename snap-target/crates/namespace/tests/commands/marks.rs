@@ -165,6 +165,36 @@ fn what_cannot_be_saved_is_not_answered_as_done() {
     assert!(bench.write(1, 30, &pattern(1, 1)).is_ok(), "no mark there");
 }
 
+/// A write over a marked block and its neighbour is under way, its data written, when the neighbour is marked: the write takes the mark of the first
+/// away, not the one that came after its data.
+#[test]
+fn a_write_under_way_takes_no_mark_that_came_after_it() {
+    let (steps, store) = Steps::over(memory(100));
+    let mut bench = Bench::new(2, vec![disk(1, store)]);
+    bench.run(0, 1, mark(10, 1)).unwrap();
+    let over = Io::Write {
+        lba: 10,
+        data: buf(&pattern(2, 7)),
+        durable: false,
+    };
+    let over = bench.begin(0, 1, over);
+    steps.allow(1);
+    while steps.log().last().is_none_or(|op| !op.is_durable()) {
+        // Until its data are in the store, and the flush before its mark goes is asked for.
+        bench.turn();
+    }
+    let marked = bench.begin(1, 1, mark(11, 1));
+    for _ in 0..20 {
+        bench.turn();
+    }
+    steps.allow(100);
+    bench.end(0, over).unwrap();
+    bench.end(1, marked).unwrap();
+    assert_eq!(bench.read(1, 10, 1).unwrap(), pattern(2, 7)[..LBA_BYTES]);
+    let error = bench.read(1, 11, 1).unwrap_err();
+    assert_eq!(error.first_lba(LBA_BYTES as u32), Some(11));
+}
+
 /// Whatever writes over marked blocks has its data on stable storage before the record that they are not marked any more: after power loss the mark is
 /// there, or the new data.
 #[test]

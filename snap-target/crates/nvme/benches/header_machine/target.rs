@@ -137,7 +137,6 @@ fn namespaces() -> NamespaceSet {
         write_protected: true,
         protection: Protection::None,
         keeps_reservations: false,
-        volatile_cache: false,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,
         deallocated_reads_zeros: false,

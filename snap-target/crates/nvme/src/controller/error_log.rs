@@ -4,7 +4,7 @@ use crate::queue::QueueId;
 use nvme_spec::discovery::TransportType;
 use nvme_spec::identify::CSI_NVM;
 use nvme_spec::log::ErrorInformation;
-use nvme_spec::{Cid, Lba, Nsid, Sqe, Status, U16, U32, U64};
+use nvme_spec::{Cid, IoOpcode, Lba, Nsid, Sqe, Status, U16, U32, U64};
 use std::collections::VecDeque;
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -17,7 +17,7 @@ pub struct CommandError {
     pub cid: Cid,
     /// Its opcode.
     pub opcode: u8,
-    /// Its namespace.
+    /// Whose block failed; without one, the command's namespace.
     pub nsid: Nsid,
     /// How it ended.
     pub status: Status,
@@ -25,16 +25,25 @@ pub struct CommandError {
     pub lba: Option<Lba>,
 }
 
+/// A block that a failure is about. A Copy may fail at one of another namespace than its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockAt {
+    /// Whose.
+    pub nsid: Nsid,
+    /// Which.
+    pub lba: Lba,
+}
+
 impl CommandError {
-    /// From a command and its status.
-    pub fn of(queue: QueueId, sqe: &Sqe, status: Status, lba: Option<Lba>) -> CommandError {
+    /// From a command, its status and the block that failed.
+    pub fn of(queue: QueueId, sqe: &Sqe, status: Status, at: Option<BlockAt>) -> CommandError {
         CommandError {
             queue,
             cid: sqe.cid(),
             opcode: sqe.opcode,
-            nsid: sqe.nsid(),
+            nsid: at.map_or(sqe.nsid(), |at| at.nsid),
             status,
-            lba,
+            lba: at.map(|at| at.lba),
         }
     }
 }
@@ -43,12 +52,18 @@ impl CommandError {
 const NO_PARAMETER: u16 = 0xFFFF;
 
 /// Parameter error location: the byte of the entry that a status is about, where it can be about one alone; bit 0 of it in 10:8.
-fn parameter_error_location(status: Status) -> u16 {
+fn parameter_error_location(opcode: u8, status: Status) -> u16 {
     match status.code() {
         Status::INVALID_OPCODE => 0,
         Status::INVALID_NAMESPACE | Status::FEATURE_NOT_NAMESPACE_SPECIFIC => 4,
         Status::DATA_SGL_LENGTH_INVALID => 32,
         Status::SGL_TYPE_INVALID => 39,
+        // A range is in their data.
+        Status::LBA_OUT_OF_RANGE
+            if [IoOpcode::DATASET_MANAGEMENT, IoOpcode::COPY].contains(&IoOpcode(opcode)) =>
+        {
+            NO_PARAMETER
+        }
         // SLBA, LID, FID: all begin CDW10.
         Status::LBA_OUT_OF_RANGE | Status::INVALID_LOG_PAGE | Status::FEATURE_NOT_CHANGEABLE => 40,
         // EDS.
@@ -85,7 +100,8 @@ impl ErrorLog {
         entry.sqid = U16::new(error.queue.0);
         entry.cid = U16::new(error.cid.0);
         entry.status_and_phase = U16::new(error.status.to_wire());
-        entry.parameter_error_location = U16::new(parameter_error_location(error.status));
+        entry.parameter_error_location =
+            U16::new(parameter_error_location(error.opcode, error.status));
         entry.lba = U64::new(error.lba.map_or(0, |lba| lba.0));
         entry.nsid = U32::new(error.nsid.0);
         entry.trtype = TransportType::TCP.0;

@@ -398,17 +398,14 @@ fn find(sqe: &Sqe, context: &Context<'_>) -> Result<&'static Support, Status> {
     let id = FeatureId(sqe.cdw10.to_bytes()[0]);
     SUPPORTED
         .iter()
-        .find(|feature| feature.id == id && feature.is_there(context.discovery, context.namespaces))
+        .find(|feature| feature.id == id && feature.is_there(context.discovery))
         .ok_or(Status::INVALID_FIELD.dnr())
 }
 
 impl Support {
     /// True where a controller has this feature.
-    pub fn is_there(&self, discovery: bool, namespaces: &NamespaceSet) -> bool {
-        if discovery {
-            return self.discovery;
-        }
-        self.id != FeatureId::VOLATILE_WRITE_CACHE || namespaces.has_volatile_cache()
+    pub fn is_there(&self, discovery: bool) -> bool {
+        self.discovery || !discovery
     }
 }
 

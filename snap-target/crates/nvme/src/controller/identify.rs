@@ -154,12 +154,8 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
     id.fuses = U16::new(FUSES_COMPARE_AND_WRITE);
     id.acwu_z = U16::new(FUSED_BLOCKS_MAX - 1);
     id.ocfs = U16::new(COPY_FORMATS);
-    id.vwc = vwc::FLUSH_ALL_SUPPORTED
-        | if controller.namespaces().has_volatile_cache() {
-            vwc::PRESENT
-        } else {
-            0
-        };
+    // Whatever namespaces there are: a host looks once, when it connects, and a disk attached later would never be flushed.
+    id.vwc = vwc::FLUSH_ALL_SUPPORTED | vwc::PRESENT;
     id.nwpc = NWPC_WRITE_PROTECT | NWPC_UNTIL_POWER_CYCLE | NWPC_PERMANENT;
     if let Some(subsystem) = controller.subsystem() {
         id.subnqn = subsystem.nqn.to_field();

@@ -13,7 +13,7 @@ pub use ranges::{
 
 use super::NamespaceSet;
 use super::subsystem::NAMESPACES_MAX;
-use super::{NamespaceInfo, namespaces};
+use super::{BlockAt, NamespaceInfo, namespaces};
 use crate::queue::Transfer;
 use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
 
@@ -70,19 +70,6 @@ impl IoCommand {
     pub fn is_read(&self) -> bool {
         matches!(self, Self::Read(_) | Self::Compare(_) | Self::Verify(_))
     }
-
-    /// The first block that it names.
-    #[must_use]
-    pub fn lba(&self) -> Option<Lba> {
-        match self {
-            Self::Read(range) | Self::Write(range) | Self::Compare(range) => Some(range.lba),
-            Self::Verify(blocks)
-            | Self::WriteUncorrectable(blocks)
-            | Self::WriteZeroes { blocks, .. } => Some(blocks.lba),
-            Self::Copy(command) => Some(command.lba),
-            Self::Flush(_) | Self::DatasetManagement(_) => None,
-        }
-    }
 }
 
 /// Blocks of a namespace, all of them inside it, whose data travel.
@@ -113,6 +100,27 @@ pub struct Blocks {
     pub blocks: u32,
 }
 
+/// Why a command is refused: what the host gets, and the block that it is about, where it is about one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// How the command ends.
+    pub status: Status,
+    /// For the Error Information log.
+    pub at: Option<BlockAt>,
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self { status, at: None }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        refusal.status
+    }
+}
+
 /// Checks an I/O command against the namespaces. `transfer_bytes_max` is MDTS in bytes. The status is what the host gets.
 ///
 /// LR (limited retry) is ignored: nothing here retries. PRINFO and the tags are, too: no namespace has protection information.
@@ -139,7 +147,7 @@ pub fn parse_io(
         return Ok(IoCommand::Flush(Nsid::BROADCAST));
     }
     let info = namespaces.require(sqe.nsid())?;
-    if writes(sqe) && info.is_protected() {
+    if changes_content(sqe) && info.is_protected() {
         return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
     }
     // DTYPE: no directives.
@@ -181,8 +189,10 @@ fn is_supported(opcode: IoOpcode) -> bool {
     )
 }
 
-/// Whether it changes the namespace. Dataset Management without AD is hints alone.
-fn writes(sqe: &Sqe) -> bool {
+/// Whether it changes what is in the namespace: what write protection refuses (Base, "Namespace Write Protection"). Dataset Management without AD is
+/// hints alone.
+#[must_use]
+pub fn changes_content(sqe: &Sqe) -> bool {
     match IoOpcode(sqe.opcode) {
         IoOpcode::WRITE
         | IoOpcode::WRITE_ZEROES
@@ -202,11 +212,11 @@ fn has_directive(opcode: IoOpcode) -> bool {
 
 /// SLBA and NLB of a command, inside of the namespace.
 fn blocks(sqe: &Sqe, info: &NamespaceInfo) -> Result<Blocks, Status> {
-    inside(info, sqe.slba(), u32::from(sqe.nlb_z()) + 1)
+    Ok(inside(info, sqe.slba(), u32::from(sqe.nlb_z()) + 1)?)
 }
 
 /// Checks a range against the namespace's end (NVM, "LBA Out of Range").
-fn inside(info: &NamespaceInfo, lba: Lba, blocks: u32) -> Result<Blocks, Status> {
+fn inside(info: &NamespaceInfo, lba: Lba, blocks: u32) -> Result<Blocks, Refusal> {
     lba.0
         .checked_add(u64::from(blocks))
         .filter(|&end| end <= info.block_count)
@@ -215,7 +225,10 @@ fn inside(info: &NamespaceInfo, lba: Lba, blocks: u32) -> Result<Blocks, Status>
             lba,
             blocks,
         })
-        .ok_or(Status::LBA_OUT_OF_RANGE.dnr())
+        .ok_or(Refusal {
+            status: Status::LBA_OUT_OF_RANGE.dnr(),
+            at: Some(info.first_beyond(lba)),
+        })
 }
 
 fn data_range(

@@ -172,9 +172,7 @@ fn features_supported(controller: &Controller) -> Vec<u8> {
         let feature = SUPPORTED
             .iter()
             .find(|feature| feature.id == FeatureId(code));
-        match feature
-            .filter(|feature| feature.is_there(controller.is_discovery(), controller.namespaces()))
-        {
+        match feature.filter(|feature| feature.is_there(controller.is_discovery())) {
             None => 0,
             Some(feature) if feature.capabilities & CAPABILITY_NAMESPACE_SPECIFIC != 0 => {
                 feature_effect::SUPPORTED | feature_effect::SCOPE_NAMESPACE

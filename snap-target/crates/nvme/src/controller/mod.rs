@@ -34,10 +34,11 @@ pub use association::{Controller, ControllerId};
 pub use connect::{Admitted, ConnectRequest};
 pub use counters::{ControllerCounters, Lifetime};
 pub use discovery::{Listener, Referral};
-pub use error_log::CommandError;
+pub use error_log::{BlockAt, CommandError};
 pub use io::{
     BlockRange, Blocks, COPY_FORMATS, COPY_RANGES_MAX, CopyCommand, CopyFormats, DatasetManagement,
-    FUSED_BLOCKS_MAX, Fused, Fusing, IoCommand, Taken, copy_blocks_max, parse_io,
+    FUSED_BLOCKS_MAX, Fused, Fusing, IoCommand, Refusal, Taken, changes_content, copy_blocks_max,
+    parse_io,
 };
 pub use namespace_feature::{NamespaceAsk, Protection};
 pub use namespaces::{NamespaceInfo, NamespaceSet};

@@ -1,11 +1,12 @@
 //! What controllers know of namespaces: an immutable set with an epoch.
 
+use super::BlockAt;
 use super::ConfigError;
 use super::Protection;
 use super::Visibility;
 use super::subsystem::NAMESPACES_MAX;
 use crate::nqn::Nqn;
-use nvme_spec::Nsid;
+use nvme_spec::{Lba, Nsid};
 use std::sync::Arc;
 
 /// One namespace as a host sees it.
@@ -33,8 +34,6 @@ pub struct NamespaceInfo {
     pub protection: Protection,
     /// Its reservations can survive the loss of power.
     pub keeps_reservations: bool,
-    /// Acknowledged writes may be lost with power until a Flush: VWC is advertised.
-    pub volatile_cache: bool,
     /// NOIOB: boundary that I/O better not crosses, in blocks; 0 = none.
     pub optimal_boundary_blocks: u16,
     /// NPWG, NPWA, NOWS: granularity and size of good I/O, in blocks; 0 = not reported.
@@ -54,6 +53,15 @@ impl NamespaceInfo {
             ..info.clone()
         };
         told(self) == told(other)
+    }
+
+    /// The first block beyond the end that a command reaches from this one.
+    #[must_use]
+    pub fn first_beyond(&self, lba: Lba) -> BlockAt {
+        BlockAt {
+            nsid: self.nsid,
+            lba: Lba(lba.0.max(self.block_count)),
+        }
     }
 
     /// LBADS: the block's bytes as a power of two.
@@ -146,11 +154,6 @@ impl NamespaceSet {
                 (one, other) => one.is_some() != other.is_some(),
             })
             .collect()
-    }
-
-    /// True where any namespace has a volatile write cache.
-    pub(super) fn has_volatile_cache(&self) -> bool {
-        self.iter().any(|info| info.volatile_cache)
     }
 
     fn index(nsid: Nsid) -> Option<usize> {

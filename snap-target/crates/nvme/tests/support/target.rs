@@ -77,7 +77,6 @@ impl MemoryTarget {
             write_protected: disk.write_protected,
             protection: Protection::None,
             keeps_reservations: false,
-            volatile_cache: true,
             optimal_boundary_blocks: 0,
             optimal_blocks: 0,
             deallocated_reads_zeros: true,

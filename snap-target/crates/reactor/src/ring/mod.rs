@@ -10,7 +10,7 @@ mod send;
 mod setup;
 
 use std::cell::RefCell;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
@@ -212,6 +212,15 @@ impl Fd {
         Self {
             apart: true,
             ..self
+        }
+    }
+
+    /// The descriptor for calls that set something of it; none of the ring's own.
+    #[must_use]
+    pub fn owned(&self) -> Option<BorrowedFd<'_>> {
+        match &self.kind {
+            FdKind::Owned(fd) => Some(fd.as_fd()),
+            FdKind::Borrowed(_) => None,
         }
     }
 

@@ -30,9 +30,13 @@ pub(super) struct Hold {
 
 impl Drop for Hold {
     /// Who only reads goes on, and is held against others again before this one lets go.
+    ///
+    /// It lets go itself: a program that this process starts has a copy of the descriptor until it is loaded, and to close ours would leave the
+    /// lock with that copy.
     fn drop(&mut self) {
         let readers: Vec<_> = self.readers.iter().filter_map(Weak::upgrade).collect();
         if readers.is_empty() {
+            self.let_go();
             return;
         }
         let both = lock(&self.file, libc::F_RDLCK).and_then(|()| {
@@ -42,6 +46,15 @@ impl Drop for Hold {
         });
         if let Err(errno) = both {
             tracing::error!(%errno, "a file that is read is not held against other programs any more");
+        }
+        self.let_go();
+    }
+}
+
+impl Hold {
+    fn let_go(&self) {
+        if let Err(errno) = lock(&self.file, libc::F_UNLCK) {
+            tracing::warn!(%errno, "a file that is not used any more may be held for a moment");
         }
     }
 }
@@ -188,6 +201,32 @@ mod tests {
         let theirs = other(&path, write).unwrap();
         assert_eq!(held(&path, Access::ReadOnly).unwrap_err(), Errno::EBUSY);
         drop(theirs);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn what_is_let_go_is_free_although_a_copy_of_the_descriptor_is_open() {
+        let path = scratch("copy");
+        let (read, write) = (libc::F_RDLCK, libc::F_WRLCK);
+        for access in [Access::ReadOnly, Access::ReadWrite] {
+            let hold = held(&path, access).unwrap().unwrap();
+            // What a program has that is being started.
+            let copy = hold.file.try_clone().unwrap();
+            assert!(other(&path, write).is_err());
+            drop(hold);
+            other(&path, write).unwrap();
+            drop(copy);
+        }
+        // A reader that outlives a writer is held by its own descriptor alone.
+        let reader = held(&path, Access::ReadOnly).unwrap();
+        let writer = held(&path, Access::ReadWrite).unwrap().unwrap();
+        let copy = writer.file.try_clone().unwrap();
+        drop(writer);
+        assert!(other(&path, write).is_err());
+        other(&path, read).unwrap();
+        drop(reader);
+        other(&path, write).unwrap();
+        drop(copy);
         std::fs::remove_file(&path).unwrap();
     }
 

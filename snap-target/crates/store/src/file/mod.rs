@@ -19,6 +19,7 @@ mod medium;
 mod open;
 mod plan;
 mod reports;
+mod size;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -32,6 +33,8 @@ use self::reports::Reports;
 use crate::contract::{Durability, Limits, Store};
 use crate::error::StoreError;
 use crate::shared::{Access, Backend, OpenOptions};
+
+pub use self::size::{set_file_size, settle_file_size};
 
 /// Operations in flight on one handle.
 const QUEUE_DEPTH_MAX: u32 = 256;

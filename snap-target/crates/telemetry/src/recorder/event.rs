@@ -2,6 +2,8 @@
 
 use nvme_spec::Status;
 
+use super::host::{self, HostName};
+
 macro_rules! kinds {
     ($($(#[$meta:meta])* $kind:ident = $name:literal, [$($field:ident),*];)*) => {
         /// What happened.
@@ -29,7 +31,7 @@ macro_rules! kinds {
     };
 }
 
-/// A part of an event. The last ones are the meanings of [`Event::value`].
+/// A part of an event. `LatencyUs` and `InFlight` are meanings of [`Event::value`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Field {
     Cntlid,
@@ -42,6 +44,7 @@ pub(crate) enum Field {
     Status,
     LatencyUs,
     InFlight,
+    Host,
 }
 
 kinds! {
@@ -50,33 +53,35 @@ kinds! {
     /// The target was told to stop.
     Stopping = "stopping", [];
     /// A host's Connect made a controller.
-    HostConnected = "host connected", [Cntlid];
+    HostConnected = "host connected", [Cntlid, Host];
     /// A Connect was refused.
-    ConnectRefused = "connect refused", [Status];
+    ConnectRefused = "connect refused", [Status, Host];
     /// A controller ended: its host left, or was made to.
-    ControllerEnded = "controller ended", [Cntlid];
+    ControllerEnded = "controller ended", [Cntlid, Host];
     /// An I/O queue was taken by its reactor.
-    QueueOpened = "queue opened", [Cntlid, Sqid];
+    QueueOpened = "queue opened", [Cntlid, Sqid, Host];
     /// An I/O queue closed; `value`: commands that the stores still had.
-    QueueClosed = "queue closed", [Cntlid, Sqid, InFlight];
+    QueueClosed = "queue closed", [Cntlid, Sqid, InFlight, Host];
     /// A connection broke the protocol, or was silent for too long. `sqid` 0: an admin queue, or one before Connect.
-    ConnectionFailed = "connection failed", [Cntlid, Sqid];
+    ConnectionFailed = "connection failed", [Cntlid, Sqid, Host];
     /// A command failed; `value`: nanoseconds that it took.
-    CommandFailed = "command failed", [Cntlid, Sqid, Cid, Opcode, Nsid, Lba, Blocks, Status, LatencyUs];
+    CommandFailed = "command failed", [Cntlid, Sqid, Cid, Opcode, Nsid, Lba, Blocks, Status, LatencyUs, Host];
     /// A command took long; `value`: nanoseconds.
-    SlowCommand = "slow command", [Cntlid, Sqid, Cid, Opcode, Nsid, Lba, Blocks, LatencyUs];
+    SlowCommand = "slow command", [Cntlid, Sqid, Cid, Opcode, Nsid, Lba, Blocks, LatencyUs, Host];
     /// A store or a volume could not do what a command asked; the failed command follows.
-    StoreFailed = "store failed", [Cntlid, Sqid, Cid, Nsid, Lba, Status];
+    StoreFailed = "store failed", [Cntlid, Sqid, Cid, Nsid, Lba, Status, Host];
     /// A controller's keep-alive timer expired.
-    KeepAliveExpired = "keep alive expired", [Cntlid];
+    KeepAliveExpired = "keep alive expired", [Cntlid, Host];
     /// A controller was reset: CC.EN became 0.
-    Reset = "reset", [Cntlid];
+    Reset = "reset", [Cntlid, Host];
     /// A host asked for a shutdown: CC.SHN.
-    Shutdown = "shutdown", [Cntlid];
+    Shutdown = "shutdown", [Cntlid, Host];
     /// Abort of the command `cid` of queue `sqid`.
-    Abort = "abort", [Cntlid, Sqid, Cid];
+    Abort = "abort", [Cntlid, Sqid, Cid, Host];
     /// A namespace was attached to its subsystem.
     Attached = "namespace attached", [Nsid];
+    /// An attached namespace has another size.
+    Resized = "namespace resized", [Nsid];
     /// A namespace was detached from its subsystem.
     Detached = "namespace detached", [Nsid];
     /// An operator changed subsystems, hosts or listeners; for control threads.
@@ -106,6 +111,8 @@ pub struct Event {
     pub blocks: u32,
     /// What the kind says.
     pub value: u64,
+    /// Whose controller or queue it is.
+    pub host: HostName,
 }
 
 /// An event, and when and where it happened.
@@ -120,7 +127,10 @@ pub struct Recorded {
 }
 
 /// Words of a record behind its sequence number.
-pub(super) const WORDS: usize = 6;
+pub(super) const WORDS: usize = NUMBERS + host::WORDS;
+
+/// Those of the numbers; the host's name follows.
+const NUMBERS: usize = 6;
 
 impl Event {
     /// An event of this kind, with nothing filled in.
@@ -137,15 +147,17 @@ impl Event {
             lba: 0,
             blocks: 0,
             value: 0,
+            host: HostName::NONE,
         }
     }
 
-    /// An event of a queue.
+    /// An event of a host's queue.
     #[must_use]
-    pub const fn of_queue(kind: EventKind, cntlid: u16, sqid: u16) -> Self {
+    pub const fn of_queue(kind: EventKind, cntlid: u16, sqid: u16, host: HostName) -> Self {
         Self {
             cntlid,
             sqid,
+            host,
             ..Self::new(kind)
         }
     }
@@ -165,21 +177,25 @@ impl Event {
             | u64::from(self.cid) << 16
             | u64::from(self.opcode) << 8
             | u64::from(self.kind as u8);
-        [
+        let mut words = [0; WORDS];
+        let (numbers, name) = words.split_at_mut(NUMBERS);
+        numbers.copy_from_slice(&[
             at_ns,
             names,
             u64::from(self.nsid) << 32 | u64::from(self.blocks),
             self.lba,
             u64::from(self.status),
             self.value,
-        ]
+        ]);
+        name.copy_from_slice(&self.host.to_words());
+        words
     }
 }
 
 impl Recorded {
     #[expect(clippy::cast_possible_truncation, reason = "takes the parts out again")]
     pub(super) fn of_words(reactor: Option<u16>, words: [u64; WORDS]) -> Option<Self> {
-        let [at_ns, names, range, lba, status, value] = words;
+        let [at_ns, names, range, lba, status, value, host @ ..] = words;
         let kind = *EventKind::ALL.get(usize::from(names as u8))?;
         Some(Self {
             reactor,
@@ -195,6 +211,7 @@ impl Recorded {
                 lba,
                 blocks: range as u32,
                 value,
+                host: HostName::of_words(host),
             },
         })
     }

@@ -1,11 +1,13 @@
 //! The flight recorder: the last events of one thread, readable by any other at any time, a panic hook too.
 
 mod event;
+mod host;
 mod text;
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 pub use event::{Event, EventKind, Recorded};
+pub use host::HostName;
 pub use text::DumpFormat;
 
 use event::WORDS;
@@ -20,18 +22,30 @@ pub struct FlightRecorder {
     count: AtomicU64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(64))]
 struct Record {
     sequence: AtomicU64,
     words: [AtomicU64; WORDS],
 }
 
+/// What [`crate::limits::EVENTS`] and [`crate::TelemetryConfig::events`] say.
+const _: () = assert!(size_of::<Record>() == 320);
+
+impl Record {
+    fn new() -> Self {
+        Self {
+            sequence: AtomicU64::new(0),
+            words: [const { AtomicU64::new(0) }; WORDS],
+        }
+    }
+}
+
 impl FlightRecorder {
     pub(crate) fn new(events: usize) -> Self {
         let records = events.max(1).next_power_of_two();
         Self {
-            records: (0..records).map(|_| Record::default()).collect(),
+            records: (0..records).map(|_| Record::new()).collect(),
             count: AtomicU64::new(0),
         }
     }

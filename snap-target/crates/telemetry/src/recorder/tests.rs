@@ -3,7 +3,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use nvme_spec::Status;
 
-use super::{DumpFormat, Event, EventKind, FlightRecorder, Recorded};
+use super::{DumpFormat, Event, EventKind, FlightRecorder, HostName, Recorded};
 
 /// An event every field of which follows from its number.
 fn numbered(number: u64) -> Event {
@@ -19,6 +19,7 @@ fn numbered(number: u64) -> Event {
         lba: number ^ 0xFFFF_0000_0000_0000,
         blocks: u32::from(low) ^ 0x6000_0000,
         value: !number,
+        host: HostName::new(&format!("nqn.{number:0219}")),
     }
 }
 
@@ -43,8 +44,8 @@ fn the_last_events_are_kept_whole_and_in_order() {
 fn a_reader_sees_no_torn_event_while_another_thread_writes() {
     let recorder = FlightRecorder::new(2);
     let stop = AtomicBool::new(false);
-    // Enough for a reader without the second look at the number to fail: it fails two times in five within 200,000.
-    let wanted = 4_000_000;
+    // Enough for a reader without the second look at the number to fail: with records a fifth as long it failed two times in five within 200,000.
+    let wanted = 1_000_000;
     let seen = std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut number = 0;
@@ -81,6 +82,7 @@ fn failed() -> (Recorded, std::time::SystemTime) {
         lba: 5,
         blocks: 6,
         value: 7_654_321,
+        host: HostName::new("nqn.h\" status=\\"),
         ..Event::new(EventKind::CommandFailed)
     };
     let recorded = Recorded {
@@ -100,7 +102,7 @@ fn a_line_for_people_names_what_its_kind_has() {
     assert_eq!(
         recorded.line(DumpFormat::Text, utc),
         format!(
-            "2001-09-09T01:46:40.123456Z +12.345678 reactor=0 command failed cntlid=1 sqid=2 cid=3 opcode=02h nsid=4 lba=5 blocks=6 status=\"{}\" latency_us=7654",
+            "2001-09-09T01:46:40.123456Z +12.345678 reactor=0 command failed cntlid=1 sqid=2 cid=3 opcode=02h nsid=4 lba=5 blocks=6 status=\"{}\" latency_us=7654 host=\"nqn.h\\\" status=\\\\\"",
             Status::LBA_OUT_OF_RANGE.dnr()
         )
     );
@@ -117,8 +119,31 @@ fn a_json_line_is_one_object_with_the_same_numbers() {
             "time": "2001-09-09T01:46:40.123456Z", "since_start_ns": 12_345_678_901_u64, "reactor": 0, "event": "command failed",
             "cntlid": 1, "sqid": 2, "cid": 3, "opcode": 2, "nsid": 4, "lba": 5, "blocks": 6,
             "status": 0x080, "status_name": "LBA Out of Range", "latency_us": 7654,
+            "host": "nqn.h\" status=\\",
         })
     );
+}
+
+/// A name has its place whatever its length; what is longer than any NQN is none. Without a name nothing is said of it.
+#[test]
+fn names_of_hosts_are_whole_or_not_there() {
+    for bytes in [0, 1, 7, 8, 9, 222, 223] {
+        let name = "n".repeat(bytes);
+        assert_eq!(HostName::new(&name).as_str(), name);
+    }
+    assert_eq!(HostName::new(&"n".repeat(224)), HostName::NONE);
+    let recorded = |host| Recorded {
+        reactor: None,
+        at_ns: 0,
+        event: Event::of_queue(EventKind::Reset, 7, 0, host),
+    };
+    assert_eq!(recorded(HostName::NONE).what_happened(), "reset cntlid=7");
+    assert_eq!(
+        recorded(HostName::new("nqn.h")).what_happened(),
+        "reset cntlid=7 host=\"nqn.h\""
+    );
+    let json = recorded(HostName::NONE).line(DumpFormat::JsonLines, UNIX_EPOCH);
+    assert!(json.ends_with("\"cntlid\":7}"), "{json}");
 }
 
 #[test]

@@ -52,14 +52,16 @@ impl Recorded {
 
     fn json(&self, utc: &Utc) -> String {
         let kind = self.event.kind;
-        // Names and numbers alone: nothing has to be escaped.
         let mut line = format!("{{\"time\":\"{utc}\",\"since_start_ns\":{}", self.at_ns);
         if let Some(number) = self.reactor {
             append(&mut line, format_args!(",\"reactor\":{number}"));
         }
         append(&mut line, format_args!(",\"event\":\"{}\"", kind.name()));
         for field in kind.fields() {
-            let (name, value) = number_of(&self.event, *field);
+            let Some((name, value)) = number_of(&self.event, *field) else {
+                append_json_host(&mut line, &self.event);
+                continue;
+            };
             append(&mut line, format_args!(",\"{name}\":{value}"));
             if *field == Field::Status
                 && let Some(text) = status_of(&self.event).name()
@@ -87,17 +89,38 @@ fn append(line: &mut String, text: std::fmt::Arguments<'_>) {
 }
 
 fn append_text(line: &mut String, event: &Event, field: Field) {
-    let (name, value) = number_of(event, field);
-    match field {
-        Field::Opcode => append(line, format_args!(" {name}={value:02x}h")),
-        Field::Status => append(line, format_args!(" {name}=\"{}\"", status_of(event))),
-        _ => append(line, format_args!(" {name}={value}")),
+    match (field, number_of(event, field)) {
+        (Field::Opcode, Some((name, value))) => append(line, format_args!(" {name}={value:02x}h")),
+        (Field::Status, Some((name, _))) => {
+            append(line, format_args!(" {name}=\"{}\"", status_of(event)));
+        }
+        (_, Some((name, value))) => append(line, format_args!(" {name}={value}")),
+        // A host chooses its name: it must not look like more of the line.
+        (_, None) if !event.host.as_str().is_empty() => {
+            append(line, format_args!(" host={:?}", event.host));
+        }
+        (_, None) => {}
     }
 }
 
-/// A field's name and its number; a status is its code, type in bits 10:8.
-fn number_of(event: &Event, field: Field) -> (&'static str, u64) {
-    match field {
+fn append_json_host(line: &mut String, event: &Event) {
+    if event.host.as_str().is_empty() {
+        return;
+    }
+    line.push_str(",\"host\":\"");
+    for letter in event.host.as_str().chars() {
+        match letter {
+            '"' | '\\' => append(line, format_args!("\\{letter}")),
+            letter if letter < ' ' => append(line, format_args!("\\u{:04x}", u32::from(letter))),
+            letter => line.push(letter),
+        }
+    }
+    line.push('"');
+}
+
+/// A field's name and its number; a status is its code, type in bits 10:8. None of the host, which is no number.
+fn number_of(event: &Event, field: Field) -> Option<(&'static str, u64)> {
+    Some(match field {
         Field::Cntlid => ("cntlid", u64::from(event.cntlid)),
         Field::Sqid => ("sqid", u64::from(event.sqid)),
         Field::Cid => ("cid", u64::from(event.cid)),
@@ -114,5 +137,6 @@ fn number_of(event: &Event, field: Field) -> (&'static str, u64) {
         }
         Field::LatencyUs => ("latency_us", event.value / 1_000),
         Field::InFlight => ("in_flight", event.value),
-    }
+        Field::Host => return None,
+    })
 }

@@ -165,7 +165,7 @@ impl ReadOp {
                 ..
             } => {
                 if let Some(first) = *checksums {
-                    self.check_granules(stream, unit.stream, granules, first, pieces, checked)?;
+                    self.check_granules(stream, unit, granules, first, pieces, checked)?;
                 }
                 if *direct {
                     self.counters.delivered_bytes += unit.len();
@@ -190,12 +190,13 @@ impl ReadOp {
     fn check_granules(
         &mut self,
         stream: &Stream,
-        index: StreamIndex,
+        unit: &Unit,
         granules: &Range<u64>,
         first_checksum: usize,
         pieces: Pieces<'_>,
         checked: &mut Checked,
     ) -> Result<(), VolumeError> {
+        let index = unit.stream;
         let expected = &self.window.checksums[first_checksum..];
         for (granule, expected) in granules.clone().zip(expected) {
             if let Some((stream, done)) = checked
@@ -209,11 +210,12 @@ impl ReadOp {
             let offset = stream.stored_offset + start;
             let found = pieces.crc32c(offset..stream.stored_offset + end)?;
             if found != *expected {
-                return Err(VolumeError::Checksum {
+                let error = VolumeError::Checksum {
                     place: stream.granule_place(index, granule),
                     expected: *expected,
                     found,
-                });
+                };
+                return Err(error.at_presented(first_of_granule(stream, unit, granule)));
             }
         }
         *checked = Some((index, granules.clone()));
@@ -401,14 +403,27 @@ pub(crate) fn check_block(
     }
 }
 
-/// The error for elements that the decoder refused, with the granule of the first one.
-fn refused_granules(stream: &Stream, unit: &Unit, error: TransformError) -> VolumeError {
-    let skip = match stream.layout {
+/// The first presented byte of a unit whose element lies in a granule, or partly so.
+fn first_of_granule(stream: &Stream, unit: &Unit, granule: u64) -> u64 {
+    let packed = (granule * BLOCK_BYTES_U64).saturating_sub(skip_of(stream));
+    let element = u128::from(packed) * 8 / u128::from(stream.chain.packed_bits().max(1));
+    let byte = element * unit.decoder.presented().bytes() as u128;
+    let byte = u64::try_from(byte).unwrap_or(u64::MAX);
+    unit.at + byte.clamp(unit.presented.start, unit.presented.end) - unit.presented.start
+}
+
+/// Bytes of its first granule that are before its first element.
+fn skip_of(stream: &Stream) -> u64 {
+    match stream.layout {
         Layout::Unframed { skip_bytes, .. } => u64::from(skip_bytes),
         Layout::Framed { .. } => 0,
-    };
+    }
+}
+
+/// The error for elements that the decoder refused, with the granule of the first one.
+fn refused_granules(stream: &Stream, unit: &Unit, error: TransformError) -> VolumeError {
     let element = element_of(&error).unwrap_or(0);
-    let granule = (skip + stream.chain.packed_bytes(element)) / BLOCK_BYTES_U64;
+    let granule = (skip_of(stream) + stream.chain.packed_bytes(element)) / BLOCK_BYTES_U64;
     refused(
         unit,
         Some(stream.granule_place(unit.stream, granule)),

@@ -143,6 +143,8 @@ fn what_changed_under_a_mapped_stream_is_reported_with_its_source() {
             granule: 50_000 / 4096 - 1
         }
     );
+    // The first byte that could not be had, not the first that was asked for.
+    assert_eq!(error.presented_byte(), Some(50_000 / 4096 * 4096 - 5000));
 }
 
 #[test]

@@ -43,6 +43,13 @@ impl<O: Output> Appender<O> {
         Ok(())
     }
 
+    /// Leaves `bytes` out, for an output that keeps nothing.
+    pub(super) fn skip(&mut self, bytes: u64) -> Result<(), WriteError> {
+        self.flush()?;
+        self.offset += bytes;
+        Ok(())
+    }
+
     /// Fills the block that was begun with zeros: padding is zeros everywhere in a volume.
     pub(super) fn align(&mut self) -> Result<(), WriteError> {
         let begun = self.position() % BLOCK_BYTES as u64;

@@ -77,6 +77,37 @@ pub enum WriteError {
         path: PathBuf,
     },
 
+    /// The output's file system is full.
+    #[error(
+        "writing {}: {error}: it takes at least {bytes} bytes{}; nothing of it is kept: choose another place, or make room",
+        path.display(),
+        .room.map(|room| format!(", and there is room for {room}")).unwrap_or_default()
+    )]
+    Full {
+        /// The file.
+        path: PathBuf,
+        /// What was written of it, and what was to be written then.
+        bytes: u64,
+        /// What it could have become, as far as the system says.
+        room: Option<u64>,
+        /// What the system said.
+        error: io::Error,
+    },
+
+    /// The output is longer than a file may be.
+    #[error(
+        "writing {}: {error}: it takes at least {bytes} bytes; nothing of it is kept: the limit on files is smaller (RLIMIT_FSIZE; ulimit -f unlimited), or the file system's is",
+        path.display()
+    )]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// What was written of it, and what was to be written then.
+        bytes: u64,
+        /// What the system said.
+        error: io::Error,
+    },
+
     /// The output's name belongs to something that is not a regular file.
     #[error("{} is not a regular file; choose the name of a file", path.display())]
     NotAFile {

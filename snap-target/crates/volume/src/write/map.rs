@@ -128,7 +128,11 @@ impl<O: Output> Writer<O> {
         })
     }
 
-    fn scans(&self, regions: &[Region], file_bytes: u64) -> Result<Vec<Scan>, WriteError> {
+    pub(super) fn scans(
+        &self,
+        regions: &[Region],
+        file_bytes: u64,
+    ) -> Result<Vec<Scan>, WriteError> {
         let refused = |why: String| WriteError::Refused {
             field: "region",
             why,
@@ -194,7 +198,7 @@ impl<O: Output> Writer<O> {
         .map(|sha256| (sha256, scans))
     }
 
-    fn mapped_stream(
+    pub(super) fn mapped_stream(
         &mut self,
         source: SourceId,
         scan: Scan,
@@ -313,6 +317,11 @@ pub(super) struct Scan {
 }
 
 impl Scan {
+    /// Bytes of the file that its checksums cover.
+    pub(super) fn stored_bytes(&self) -> u64 {
+        self.stored.end - self.stored.start
+    }
+
     fn new(region: &Region, data: Range<u64>, file_bytes: u64) -> Scan {
         let granule_start = data.start / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
         // Without elements there is nothing to skip to.

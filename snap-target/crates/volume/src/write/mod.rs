@@ -37,6 +37,7 @@ mod batch;
 mod borrow;
 mod error;
 mod finish;
+mod forecast;
 mod map;
 mod output;
 mod pipeline;
@@ -48,6 +49,7 @@ mod writer;
 pub use borrow::Lender;
 pub use error::WriteError;
 pub use finish::Finished;
+pub use forecast::Nowhere;
 pub use map::{Mapped, Region};
 pub use output::{FileOutput, Output};
 pub use spec::{

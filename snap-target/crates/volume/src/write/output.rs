@@ -4,14 +4,18 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::linkat;
 
 use super::WriteError;
+
+/// What `st_blocks` counts (stat(3type)).
+const ST_BLOCK_BYTES: u64 = 512;
 
 /// A place for the bytes of a volume. The writer calls it from one thread.
 pub trait Output {
@@ -98,6 +102,18 @@ impl FileOutput {
         &self.file
     }
 
+    /// How many bytes the file system has for it: those that the file has already, and those that are free.
+    fn room(&self) -> io::Result<u64> {
+        let free = fstatvfs(&self.file)?;
+        let free = free.blocks_available().saturating_mul(free.fragment_size());
+        let own = self
+            .file
+            .metadata()?
+            .blocks()
+            .saturating_mul(ST_BLOCK_BYTES);
+        Ok(free.saturating_add(own))
+    }
+
     /// Gives the nameless file the name `name`, which must be free.
     fn link(&self, name: &Path) -> io::Result<()> {
         let descriptor = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
@@ -114,9 +130,22 @@ impl FileOutput {
 
 impl Output for FileOutput {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), WriteError> {
-        self.file
-            .write_all_at(bytes, offset)
-            .map_err(|error| self.failed("writing", error))
+        let written = self.file.write_all_at(bytes, offset);
+        let bytes = offset.saturating_add(bytes.len() as u64);
+        written.map_err(|error| match error.kind() {
+            io::ErrorKind::StorageFull => WriteError::Full {
+                path: self.path.clone(),
+                bytes,
+                room: self.room().ok(),
+                error,
+            },
+            io::ErrorKind::FileTooLarge => WriteError::TooLarge {
+                path: self.path.clone(),
+                bytes,
+                error,
+            },
+            _ => self.failed("writing", error),
+        })
     }
 
     fn sync(&mut self) -> Result<(), WriteError> {

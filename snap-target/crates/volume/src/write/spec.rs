@@ -5,6 +5,7 @@ use transforms::{Chain, ViewChain};
 use super::WriteError;
 use super::batch::Cut;
 use crate::format::StreamIndex;
+use crate::format::raw::RawFrame;
 use crate::identity::Uuid;
 use crate::limits;
 
@@ -66,6 +67,19 @@ impl StreamSpec {
     /// [`WriteError::Refused`], with the rule.
     pub fn check(&self) -> Result<(), WriteError> {
         self.cut().map(|_| ())
+    }
+
+    /// What a stream of so many elements takes at the least, whatever they are: the packed elements; of those that are compressed, an entry and a byte for each frame.
+    #[must_use]
+    pub fn bytes_min(&self, elements: u64) -> u64 {
+        let frame_elements = self.cut().ok().and_then(|cut| cut.frame_elements);
+        match frame_elements {
+            None => self.chain.packed_bytes(elements),
+            Some(frame_elements) => {
+                let frames = elements.div_ceil(frame_elements);
+                frames.saturating_mul(size_of::<RawFrame>() as u64 + 1)
+            }
+        }
     }
 
     pub(super) fn cut(&self) -> Result<Cut, WriteError> {

@@ -67,7 +67,8 @@ pub fn dump_recorder(_: &Start, _: DumpRecorderRequest) -> Vec<DumpRecorderRespo
         kind: "host connected".to_owned(),
         cntlid: Some(1),
         sqid: Some(0),
-        text: format!("host connected cntlid 1 host {TRAINER1}"),
+        text: format!("host connected cntlid=1 host=\"{TRAINER1}\""),
+        host_nqn: Some(TRAINER1.to_owned()),
         ..RecorderEvent::default()
     };
     let failed = RecorderEvent {
@@ -83,8 +84,10 @@ pub fn dump_recorder(_: &Start, _: DumpRecorderRequest) -> Vec<DumpRecorderRespo
         blocks: Some(8),
         status: Some(0x20),
         took_ns: Some(41_000),
-        text: "command failed cntlid 1 sqid 2 cid 77 write nsid 1 lba 4096 +8: namespace is write protected"
-            .to_owned(),
+        text: format!(
+            "command failed cntlid=1 sqid=2 cid=77 opcode=01h nsid=1 lba=4096 blocks=8 status=\"Namespace is Write Protected\" latency_us=41 host=\"{TRAINER1}\""
+        ),
+        host_nqn: Some(TRAINER1.to_owned()),
     };
     vec![
         DumpRecorderResponse {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use namespace::{KeepError, Namespace, Saved, protection_record};
+use namespace::{HeldFence, KeepError, Namespace, Saved, protection_record};
 use nvme::Time;
 use nvme::controller::reservation::{Change, Notice, Request};
 use nvme::controller::{Controller, ControllerId, Protection};
@@ -142,13 +142,15 @@ impl Desk {
         let (nqn, nsid) = (&place.0, Nsid(place.1));
         match next {
             Next::Reservations(change) => {
-                namespace.access.set_reservations(change.table);
-                self.tell_of_reservations(nqn, nsid, &change.notices);
                 let preempted = self.controllers_of(nqn, |controller| {
                     change.aborted.contains(&controller.reservation_host())
                 });
-                if !preempted.is_empty() {
-                    return self.preempt(place, asker, preempted);
+                // Before anybody can see the new state and write by it.
+                let fence = (!preempted.is_empty()).then(|| namespace.fence.hold());
+                namespace.access.set_reservations(change.table);
+                self.tell_of_reservations(nqn, nsid, &change.notices);
+                if let Some(fence) = fence {
+                    return self.preempt(place, asker, preempted, fence);
                 }
             }
             Next::Protection(protection) => {
@@ -202,13 +204,21 @@ impl Desk {
     }
 
     /// Preempt and Abort: every reactor ends the commands of these controllers before it is answered.
-    fn preempt(&mut self, place: &(Nqn, u32), asker: Asker, preempted: Vec<ControllerId>) {
+    fn preempt(
+        &mut self,
+        place: &(Nqn, u32),
+        asker: Asker,
+        preempted: Vec<ControllerId>,
+        fence: HeldFence,
+    ) {
         let id = PreemptId(self.states.next_number());
+        let reactors = self.placing.reactors();
+        self.states.fences.begin(id, reactors, fence);
         if let Some(line) = self.states.lines.get_mut(place) {
             line.busy = Some(Busy::Preempting {
                 id,
                 asker,
-                awaited: self.reactors,
+                awaited: reactors,
                 until: self.clock.now() + PREEMPT_PATIENCE,
             });
         }

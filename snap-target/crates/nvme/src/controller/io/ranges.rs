@@ -1,6 +1,6 @@
 //! What the data of Dataset Management and Copy say: ranges, each checked before anything is done.
 
-use super::{Blocks, inside};
+use super::{Blocks, Refusal, inside};
 use crate::controller::{NamespaceInfo, NamespaceSet};
 use crate::queue::Transfer;
 use nvme_spec::nvm::{
@@ -71,12 +71,12 @@ impl DatasetManagement {
     /// The ranges: first block and number of blocks, none of them empty, all inside of the namespace.
     ///
     /// # Errors
-    /// The status that the host gets; then nothing must be done.
+    /// The status that the host gets, and the block that it is about; then nothing must be done.
     pub fn blocks(
         &self,
         data: &[u8],
         namespaces: &NamespaceSet,
-    ) -> Result<Vec<(Lba, u32)>, Status> {
+    ) -> Result<Vec<(Lba, u32)>, Refusal> {
         let info = namespaces.require(self.nsid)?;
         let (list, _) =
             <[DatasetRange]>::ref_from_prefix_with_elems(data, usize::from(self.ranges))
@@ -137,15 +137,15 @@ impl CopyCommand {
     /// of one size, and do not overlap. `enabled`: formats that the host has enabled, besides 0h.
     ///
     /// # Errors
-    /// The status that the host gets; then nothing must be done.
+    /// The status that the host gets, and the block that it is about; then nothing must be done.
     pub fn sources(
         &self,
         data: &[u8],
         namespaces: &NamespaceSet,
         enabled: &CopyFormats,
-    ) -> Result<Vec<Blocks>, Status> {
+    ) -> Result<Vec<Blocks>, Refusal> {
         if self.format != FORMAT_HERE && !enabled.has(self.format) {
-            return Err(Status::INVALID_FIELD.dnr());
+            return Err(Status::INVALID_FIELD.dnr().into());
         }
         let destination = namespaces.require(self.nsid)?;
         let (list, _) = <[CopyRange]>::ref_from_prefix_with_elems(data, usize::from(self.ranges))
@@ -159,17 +159,17 @@ impl CopyCommand {
             };
             // Copies across formats (conformance.md): nothing is converted.
             if info.lba_bytes != destination.lba_bytes {
-                return Err(Status::INCOMPATIBLE_NAMESPACE.dnr());
+                return Err(Status::INCOMPATIBLE_NAMESPACE.dnr().into());
             }
             total += range.blocks();
             if total > u32::from(copy_blocks_max(destination.lba_bytes)) {
-                return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr());
+                return Err(Status::COMMAND_SIZE_LIMIT_EXCEEDED.dnr().into());
             }
             sources.push(inside(info, Lba(range.slba.get()), range.blocks())?);
         }
         let written = inside(destination, self.lba, total)?;
         if sources.iter().any(|source| overlap(source, &written)) {
-            return Err(Status::OVERLAPPING_IO_RANGE.dnr());
+            return Err(Status::OVERLAPPING_IO_RANGE.dnr().into());
         }
         Ok(sources)
     }

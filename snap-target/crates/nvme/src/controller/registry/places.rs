@@ -7,24 +7,14 @@ use super::{Connected, Registry};
 use crate::controller::{ControllerId, Subsystem};
 use crate::nqn::Nqn;
 use crate::queue::QueueId;
-use std::num::NonZeroU16;
 
-/// Places for the queues that come over fabrics, of all subsystems together. I/O queue n is served in lane (n - 1) mod `lanes`.
+/// Places for the queues that come over fabrics, of all subsystems together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePlaces {
     /// Admin queues, those of discovery controllers among them.
     pub admin_queues: usize,
-    /// Lanes.
-    pub lanes: NonZeroU16,
-    /// I/O queues in each lane.
-    pub io_queues_per_lane: usize,
-}
-
-impl QueuePlaces {
-    /// Places that so many queues of one controller, the first ones, need in the lane that gets most of them.
-    fn needed(&self, queues: usize) -> usize {
-        queues.div_ceil(self.lanes.get().into())
-    }
+    /// I/O queues, wherever they are served.
+    pub io_queues: usize,
 }
 
 impl Connected {
@@ -81,9 +71,8 @@ impl Registry {
             usize::from(limits.connections_per_host_max).saturating_sub(connections);
         let of_all = self.places.map_or(usize::MAX, |places| {
             let over_fabrics = others().filter(|other| other.controller.transport().is_fabric());
-            let taken: usize = over_fabrics.map(|it| places.needed(it.claim())).sum();
-            let free = places.io_queues_per_lane.saturating_sub(taken);
-            free.saturating_mul(places.lanes.get().into())
+            let taken: usize = over_fabrics.map(Connected::claim).sum();
+            places.io_queues.saturating_sub(taken)
         });
         let left = of_host.min(of_connections).min(of_all);
         u16::try_from(left).unwrap_or(u16::MAX)

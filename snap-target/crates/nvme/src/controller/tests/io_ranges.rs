@@ -150,7 +150,7 @@ fn dataset(
         .flat_map(|&(lba, blocks)| dataset_range(lba, blocks))
         .collect();
     data.resize(bytes, 0xEE);
-    command.blocks(&data, &set())
+    Ok(command.blocks(&data, &set())?)
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn copy(
     }
     let formats = CopyFormats::default();
     formats.enable(enabled);
-    command.sources(&data, &set(), &formats)
+    Ok(command.sources(&data, &set(), &formats)?)
 }
 
 #[test]

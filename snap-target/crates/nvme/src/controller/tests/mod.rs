@@ -46,7 +46,7 @@ pub fn subsystem() -> Subsystem {
     }
 }
 
-/// NSID 1: 4096-byte blocks, protected. NSID 3: 512-byte blocks, writable, with a volatile cache.
+/// NSID 1: 4096-byte blocks, protected. NSID 3: 512-byte blocks, writable.
 pub fn namespaces() -> NamespaceSet {
     let protected = NamespaceInfo {
         nsid: Nsid(1),
@@ -60,7 +60,6 @@ pub fn namespaces() -> NamespaceSet {
         write_protected: true,
         protection: Protection::None,
         keeps_reservations: false,
-        volatile_cache: false,
         optimal_boundary_blocks: 16,
         optimal_blocks: 16,
         deallocated_reads_zeros: false,
@@ -78,7 +77,6 @@ pub fn namespaces() -> NamespaceSet {
         write_protected: false,
         protection: Protection::None,
         keeps_reservations: true,
-        volatile_cache: true,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,
         deallocated_reads_zeros: true,

@@ -1,7 +1,6 @@
 //! Places for queues: Number of Queues grants what is left, and every queue that was granted finds its place.
 
 use super::*;
-use std::num::NonZeroU16;
 
 const BUSY: Status = Status::CONNECT_CONTROLLER_BUSY;
 
@@ -11,15 +10,14 @@ struct Many {
 }
 
 impl Many {
-    fn new(places: Option<(usize, u16, usize)>, change: impl Fn(&mut ControllerLimits)) -> Many {
+    fn new(places: Option<(usize, usize)>, change: impl Fn(&mut ControllerLimits)) -> Many {
         let mut subsystem = subsystem();
         change(&mut subsystem.limits);
         let mut registry = Registry::new(Target::new([subsystem], []).unwrap());
-        if let Some((admin_queues, lanes, io_queues_per_lane)) = places {
+        if let Some((admin_queues, io_queues)) = places {
             registry.set_queue_places(QueuePlaces {
                 admin_queues,
-                lanes: NonZeroU16::new(lanes).unwrap(),
-                io_queues_per_lane,
+                io_queues,
             });
         }
         Many { registry }
@@ -94,14 +92,13 @@ impl Many {
     }
 }
 
-/// Two lanes of three: a queue in each lane for each two that a host gets.
 #[test]
 fn hosts_are_granted_what_is_left_and_then_they_wait() {
-    let mut many = Many::new(Some((10, 2, 3)), |_| ());
+    let mut many = Many::new(Some((10, 6)), |_| ());
     let first = many.admin(1).unwrap();
     assert_eq!(many.ask(first, 64), 4, "what a controller may have");
     let second = many.admin(2).unwrap();
-    assert_eq!(many.ask(second, 4), 2, "one place in each lane is left");
+    assert_eq!(many.ask(second, 4), 2, "two places are left");
     assert_eq!(many.admin(3), Err(BUSY));
     // What was granted is there, in any order; more is not.
     for qid in [2, 1] {
@@ -117,13 +114,15 @@ fn hosts_are_granted_what_is_left_and_then_they_wait() {
     many.end(first);
     let third = many.admin(3).unwrap();
     assert_eq!(many.ask(third, 3), 3);
-    assert_eq!(many.admin(4), Err(BUSY));
+    let fourth = many.admin(4).unwrap();
+    assert_eq!(many.ask(fourth, 4), 1);
+    assert_eq!(many.admin(5), Err(BUSY));
 }
 
 /// A host that has asked for nothing has one place, and no more than are left once the others have theirs.
 #[test]
 fn queues_that_nobody_asked_for_take_what_is_left() {
-    let mut many = Many::new(Some((10, 1, 5)), |_| ());
+    let mut many = Many::new(Some((10, 5)), |_| ());
     let (silent, other) = (many.admin(1).unwrap(), many.admin(2).unwrap());
     assert_eq!(many.io(1, silent, 2), Ok(()));
     assert_eq!(many.ask(other, 4), 3);
@@ -137,7 +136,7 @@ fn queues_that_nobody_asked_for_take_what_is_left() {
 /// A reset gives back what was granted; the host asks again and gets what is left then.
 #[test]
 fn a_reset_gives_back_what_was_granted() {
-    let mut many = Many::new(Some((10, 1, 6)), |_| ());
+    let mut many = Many::new(Some((10, 6)), |_| ());
     let first = many.admin(1).unwrap();
     assert_eq!(many.ask(first, 4), 4);
     let second = many.admin(2).unwrap();
@@ -148,6 +147,20 @@ fn a_reset_gives_back_what_was_granted() {
     assert_eq!(many.ask(second, 4), 4);
     many.set_cc(first, 0x0046_0001);
     assert_eq!(many.ask(first, 4), 2);
+}
+
+/// Many hosts of one queue each have as many places as few hosts of many.
+#[test]
+fn every_place_is_given_out_however_small_the_hosts_are() {
+    let mut many = Many::new(Some((10, 6)), |_| ());
+    let ids: Vec<u16> = (1..=6).map(|host| many.admin(host).unwrap()).collect();
+    for (host, id) in (1..).zip(&ids) {
+        assert_eq!(many.ask(*id, 1), 1);
+        assert_eq!(many.io(host, *id, 1), Ok(()));
+    }
+    assert_eq!(many.admin(7), Err(BUSY));
+    many.end(ids[3]);
+    assert!(many.admin(7).is_ok());
 }
 
 /// The limits of one host hold for what it is granted, and another host is not concerned.
@@ -171,7 +184,7 @@ fn a_hosts_controllers_share_its_queues() {
 /// Admin queues have places of their own, discovery's among them.
 #[test]
 fn admin_queues_are_bounded() {
-    let mut many = Many::new(Some((2, 1, 100)), |_| ());
+    let mut many = Many::new(Some((2, 100)), |_| ());
     let discovery = many.connect(1, 0, 0xFFFF, DISCOVERY).unwrap();
     many.admin(1).unwrap();
     assert_eq!(many.admin(2), Err(BUSY));

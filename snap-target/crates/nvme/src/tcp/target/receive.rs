@@ -30,6 +30,8 @@ pub(super) struct Data {
     /// Where the next byte goes in the slot's buffer.
     offset: u32,
     left: u32,
+    /// Bytes before those that the command's descriptor is about: its offset in the capsule.
+    skip: u32,
     /// A digest follows.
     digest: bool,
     /// Over the bytes so far.
@@ -42,6 +44,15 @@ impl Data {
     pub fn want(&self) -> Want {
         if self.discard {
             return Want::Discard(self.left);
+        }
+        if self.skip > 0 {
+            // The digest is over these as well: they take the place of the bytes behind them, which come later.
+            return Want::Payload {
+                slot: self.slot,
+                offset: 0,
+                len: self.skip.min(self.left - self.skip),
+                digest: self.digest,
+            };
         }
         Want::Payload {
             slot: self.slot,
@@ -98,7 +109,9 @@ impl Connection {
         debug_assert!(len <= data.left, "payload() beyond what was wanted");
         let len = len.min(data.left);
         data.left -= len;
-        data.offset += len;
+        let skipped = len.min(data.skip);
+        data.skip -= skipped;
+        data.offset += len - skipped;
         data.crc = crc;
         if data.left > 0 {
             return;
@@ -263,6 +276,8 @@ impl Connection {
                 slot,
                 offset: 0,
                 left: frame.data_bytes,
+                // What comes before the bytes of the descriptor, which end the capsule.
+                skip: frame.data_bytes - entry.transfer.bytes().min(frame.data_bytes),
                 digest: frame.data_digest,
                 crc: 0,
                 discard: refused,
@@ -318,6 +333,7 @@ impl Connection {
             slot,
             offset: entry.received,
             left: frame.data_bytes,
+            skip: 0,
             digest: frame.data_digest,
             crc: 0,
             discard: entry.doomed,
@@ -459,7 +475,7 @@ fn transfer(sqe: &Sqe, direction: Direction, capsule_bytes: u32) -> Transfer {
     if sqe.psdt() != 0b01 {
         return Transfer::Refused(Status::INVALID_FIELD.dnr());
     }
-    let bytes = sqe.dptr.length.get();
+    let (offset_bytes, bytes) = (sqe.dptr.address.get(), sqe.dptr.length.get());
     match sqe.dptr.id() {
         SglId::TRANSPORT_DATA_BLOCK if capsule_bytes != 0 => {
             Transfer::Refused(Status::DATA_SGL_LENGTH_INVALID.dnr())
@@ -469,10 +485,14 @@ fn transfer(sqe: &Sqe, direction: Direction, capsule_bytes: u32) -> Transfer {
         SglId::IN_CAPSULE_OFFSET if direction == Direction::ControllerToHost => {
             Transfer::Refused(Status::SGL_TYPE_INVALID.dnr())
         }
-        SglId::IN_CAPSULE_OFFSET if sqe.dptr.address.get() != 0 => {
+        SglId::IN_CAPSULE_OFFSET if offset_bytes > u64::from(capsule_bytes) => {
             Transfer::Refused(Status::SGL_OFFSET_INVALID.dnr())
         }
-        SglId::IN_CAPSULE_OFFSET if bytes != capsule_bytes => {
+        // SGLS: no longer and no shorter than the data, so that they end the capsule; nothing of none is no place in it.
+        SglId::IN_CAPSULE_OFFSET
+            if offset_bytes + u64::from(bytes) != capsule_bytes.into()
+                || (bytes == 0 && capsule_bytes != 0) =>
+        {
             Transfer::Refused(Status::DATA_SGL_LENGTH_INVALID.dnr())
         }
         SglId::IN_CAPSULE_OFFSET if bytes == 0 => Transfer::None,

@@ -2,6 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io;
 use std::rc::Rc;
 
 use nix::errno::Errno;
@@ -10,7 +12,9 @@ use reactor::buf::IoBuf;
 use reactor::{Event, OpId, Waker, WriteMode};
 
 use super::history::{Effect, End, History, Moment, Step};
+use super::workload::Setting;
 use crate::file::medium::{Medium, RingFile};
+use crate::file::size::Extent;
 
 /// The clock that both histories of a run are on.
 #[derive(Clone, Debug, Default)]
@@ -205,5 +209,40 @@ impl Medium for RecordedFile {
 
     fn waker(&self) -> Waker {
         self.file.waker()
+    }
+}
+
+/// The size of the file, on the same record: a byte behind the end is what it would read as, were the file longer again, and the size stands in a sector behind
+/// the whole disk.
+pub(super) struct RecordedSize<'a> {
+    pub file: &'a File,
+    pub clock: &'a Clock,
+    pub record: &'a Record,
+    pub setting: Setting,
+}
+
+impl RecordedSize<'_> {
+    /// Does it, and notes what it was.
+    fn done(&self, effects: Vec<Effect>, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let begun = self.clock.tick();
+        work()?;
+        let end = End::Done(self.clock.tick());
+        let steps = effects
+            .into_iter()
+            .map(|effect| Step { effect, begun, end });
+        self.record.0.borrow_mut().history.0.extend(steps);
+        Ok(())
+    }
+}
+
+impl Extent for RecordedSize<'_> {
+    fn set_len(&self, bytes: u64) -> io::Result<()> {
+        let units = usize::try_from(bytes).unwrap() / self.setting.unit();
+        let effects = self.setting.resized(units, false);
+        self.done(effects.into(), || self.file.set_len(bytes))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.done(vec![Effect::Sync], || self.file.sync_all())
     }
 }

@@ -1,7 +1,8 @@
 //! Operations on a small disk, run through a handle whose medium is recorded.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Seek, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -10,18 +11,19 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use reactor::buf::IoBuf;
 use reactor::{Fd, Ring, Wait};
 
-use super::history::{Effect, End, History, Moment, Step};
-use super::record::{Clock, Flaws, Order, Record, RecordedFile};
+use super::history::{Crash, Effect, End, History, Moment, SECTOR_BYTES, Sector, Step};
+use super::record::{Clock, Flaws, Order, Record, RecordedFile, RecordedSize};
 use crate::contract::{Op, Store, Token};
 use crate::error::StoreError;
 use crate::file::FileState;
 use crate::file::handle::FileStore;
 use crate::file::medium::RingFile;
 use crate::file::open::Opened;
+use crate::file::size::resize;
 use crate::shared::Access;
 
 /// Blocks of the disk under test.
-const BLOCKS: usize = 4;
+pub(super) const BLOCKS: usize = 4;
 /// What the disk holds at the start: neither zeros nor what an operation writes.
 const BEFORE: u8 = 0xB0;
 
@@ -36,7 +38,7 @@ pub(super) struct Setting {
 
 impl Setting {
     /// What offsets and lengths of the operations are multiples of, or just miss.
-    fn unit(&self) -> usize {
+    pub(super) fn unit(&self) -> usize {
         self.direct.unwrap_or(512)
     }
 
@@ -44,8 +46,34 @@ impl Setting {
         BLOCKS * self.unit()
     }
 
+    /// The disk, and behind it a sector that says how long the file is.
     pub(super) fn before(&self) -> Vec<u8> {
-        vec![BEFORE; self.disk_bytes()]
+        self.image(vec![BEFORE; self.disk_bytes()], BLOCKS)
+    }
+
+    /// The same of a file of so many units.
+    fn image(&self, mut bytes: Vec<u8>, units: usize) -> Vec<u8> {
+        bytes.resize(self.disk_bytes(), 0);
+        bytes.push(u8::try_from(units).unwrap());
+        bytes.resize(self.disk_bytes() + SECTOR_BYTES, 0);
+        bytes
+    }
+
+    /// What another size changes: the bytes behind it are zeros when they come back, and the size is another.
+    pub(super) fn resized(&self, units: usize, durable: bool) -> [Effect; 2] {
+        let (end, disk_bytes) = (units * self.unit(), self.disk_bytes());
+        [
+            Effect::Bytes {
+                offset: end,
+                bytes: vec![0; disk_bytes - end],
+                durable,
+            },
+            Effect::Bytes {
+                offset: disk_bytes,
+                bytes: vec![u8::try_from(units).unwrap()],
+                durable,
+            },
+        ]
     }
 }
 
@@ -67,6 +95,42 @@ pub(super) enum Act {
         to: usize,
     },
     Flush,
+    /// What the namespace makes of a Copy: a read, and then a write of what was read.
+    Copy {
+        from: usize,
+        to: usize,
+        units: usize,
+        durable: bool,
+    },
+    /// The file is cut to so many units, or grown to them.
+    Resize(usize),
+}
+
+impl Act {
+    /// The size that the caller knows after it.
+    pub(super) fn size_after(self, units: usize) -> usize {
+        match self {
+            Self::Resize(units) => units,
+            _ => units,
+        }
+    }
+
+    /// Whether a file of so many units has all that it is about.
+    pub(super) fn is_inside(self, units: usize) -> bool {
+        let before_end =
+            |(from, beside): (usize, isize)| from < units || (from, beside) <= (units, 0);
+        match self {
+            Self::Write { to, .. } | Self::Zero { to, .. } => before_end(to),
+            Self::Discard { to, .. } => before_end((to, 0)),
+            Self::Copy {
+                from,
+                to,
+                units: len,
+                ..
+            } => from.max(to) + len <= units,
+            Self::Flush | Self::Resize(_) => true,
+        }
+    }
 }
 
 const fn write(from: (usize, isize), to: (usize, isize), durable: bool) -> Act {
@@ -74,7 +138,7 @@ const fn write(from: (usize, isize), to: (usize, isize), durable: bool) -> Act {
 }
 
 /// Every kind of operation, overlapping and adjacent; whole blocks and parts of one, two and three.
-pub(super) const ACTS: [Act; 11] = [
+pub(super) const ACTS: [Act; 15] = [
     write((0, 0), (2, 0), false),
     write((1, 0), (3, 0), false),
     write((1, 0), (2, 0), true),
@@ -94,6 +158,20 @@ pub(super) const ACTS: [Act; 11] = [
     Act::Discard { from: 0, to: 2 },
     Act::Discard { from: 2, to: 3 },
     Act::Flush,
+    Act::Copy {
+        from: 0,
+        to: 2,
+        units: 1,
+        durable: false,
+    },
+    Act::Copy {
+        from: 1,
+        to: 0,
+        units: 2,
+        durable: true,
+    },
+    Act::Resize(2),
+    Act::Resize(BLOCKS),
 ];
 
 /// What a run left behind.
@@ -127,40 +205,37 @@ impl Bench {
     /// Runs the operations. Bit n of `waits`: the n-th is submitted only after those before it have ended.
     pub(super) fn run(&mut self, setting: Setting, acts: &[Act], waits: u32) -> Recorded {
         self.file.set_len(0).unwrap();
-        self.file.write_all_at(&setting.before(), 0).unwrap();
+        let disk = &setting.before()[..setting.disk_bytes()];
+        self.file.write_all_at(disk, 0).unwrap();
         self.file.flush().unwrap();
-        let clock = Clock::default();
-        let record = Record::default();
-        let owner = self.ring.register().unwrap();
-        let file = RingFile::new(owner, Fd::from(self.descriptor()));
-        let medium = RecordedFile::new(
-            file,
-            clock.clone(),
-            record.clone(),
-            setting.order,
-            setting.flaws,
-        );
-        let store = FileStore::over(medium, self.state(setting)).unwrap();
         let mut run = Run {
-            ring: &self.ring,
-            store,
-            clock,
+            bench: self,
+            setting,
+            store: None,
+            units: BLOCKS,
+            clock: Clock::default(),
+            record: Record::default(),
             caller: History::default(),
+            steps: Vec::new(),
+            copies: HashMap::new(),
             results: HashMap::new(),
         };
+        run.open();
         for (index, act) in acts.iter().enumerate() {
             if waits >> index & 1 != 0 {
                 run.wait();
             }
-            run.submit(index, *act, setting.unit());
+            run.submit(index, *act);
         }
         run.wait();
-        let mut after = vec![0; setting.disk_bytes()];
-        self.file.read_exact_at(&mut after, 0).unwrap();
+        let mut after = Vec::new();
+        (&self.file).rewind().unwrap();
+        (&self.file).read_to_end(&mut after).unwrap();
+        let units = after.len() / setting.unit();
         Recorded {
-            medium: record.history(),
+            medium: run.record.history(),
             moments: run.clock.now(),
-            after,
+            after: setting.image(after, units),
             results: (0..acts.len())
                 .map(|index| run.results.remove(&index).unwrap())
                 .collect(),
@@ -173,12 +248,12 @@ impl Bench {
     }
 
     /// The state says that the file has blocks; it is written through the page cache, which takes whole blocks as well.
-    fn state(&self, setting: Setting) -> Arc<FileState> {
+    fn state(&self, setting: Setting, units: usize) -> Arc<FileState> {
         let direct = setting.direct;
         let opened = Opened {
             name: "file:crash".to_owned(),
             fd: self.descriptor(),
-            bytes: setting.disk_bytes() as u64,
+            bytes: (units * setting.unit()) as u64,
             direct: direct.is_some(),
             alignment_bytes: direct.map_or(1, |bytes| u32::try_from(bytes).unwrap()),
             punches_holes: false,
@@ -191,24 +266,60 @@ impl Bench {
     }
 }
 
+/// The token of a copy's read has this bit.
+const READING: u64 = 1 << 32;
+
+/// A copy whose read is under way.
+struct Copying {
+    begun: Moment,
+    from: usize,
+    to: usize,
+    durable: bool,
+}
+
 /// A run under way.
 struct Run<'a> {
-    ring: &'a Ring,
-    store: FileStore<RecordedFile>,
+    bench: &'a Bench,
+    setting: Setting,
+    /// Of the file at its size.
+    store: Option<FileStore<RecordedFile>>,
+    /// What the caller knows to be there.
+    units: usize,
     clock: Clock,
+    record: Record,
     caller: History,
+    /// By operation: its steps in the caller's history.
+    steps: Vec<Range<usize>>,
+    copies: HashMap<usize, Copying>,
     results: HashMap<usize, Result<u32, StoreError>>,
 }
 
 impl Run<'_> {
-    fn submit(&mut self, index: usize, act: Act, unit: usize) {
+    /// Opens the file anew, at the size that the caller knows.
+    fn open(&mut self) {
+        let owner = self.bench.ring.register().unwrap();
+        let file = RingFile::new(owner, Fd::from(self.bench.descriptor()));
+        let medium = RecordedFile::new(
+            file,
+            self.clock.clone(),
+            self.record.clone(),
+            self.setting.order,
+            self.setting.flaws,
+        );
+        let state = self.bench.state(self.setting, self.units);
+        self.store = Some(FileStore::over(medium, state).unwrap());
+    }
+
+    fn submit(&mut self, index: usize, act: Act) {
+        self.steps.push(0..0);
+        let unit = self.setting.unit();
         let place = |(units, beside): (usize, isize)| (units * unit).strict_add_signed(beside);
-        let (op, buf, effect) = match act {
-            Act::Flush => (Op::Flush, None, Effect::Sync),
+        match act {
+            Act::Flush => self.begin(index, Op::Flush, None, Effect::Sync),
             Act::Discard { from, to } => {
                 let (offset, len) = ((from * unit) as u64, ((to - from) * unit) as u64);
-                let range = from * unit..to * unit;
-                (Op::Discard { offset, len }, None, Effect::Forget(range))
+                let effect = Effect::Forget(from * unit..to * unit);
+                self.begin(index, Op::Discard { offset, len }, None, effect);
             }
             Act::Zero { from, to, durable } => {
                 let (from, to) = (place(from), place(to));
@@ -223,41 +334,144 @@ impl Run<'_> {
                     len,
                     durable,
                 };
-                (op, None, effect)
+                self.begin(index, op, None, effect);
             }
             Act::Write { from, to, durable } => {
                 let (from, to) = (place(from), place(to));
-                let bytes = content(index, from, to);
-                // Memory lies in its block as the bytes do on the disk: the middle of a long write goes direct.
-                let skew = from % unit;
-                let mut buf = IoBuf::heap(skew + bytes.len()).unwrap();
-                buf.copy_from(skew, &bytes);
-                let buf = buf.slice(skew..skew + bytes.len());
-                let effect = Effect::Bytes {
-                    offset: from,
-                    bytes,
+                self.write(index, from, content(index, from, to), durable);
+            }
+            Act::Copy {
+                from,
+                to,
+                units,
+                durable,
+            } => {
+                let copying = Copying {
+                    begun: self.clock.now(),
+                    from: from * unit,
+                    to: to * unit,
                     durable,
                 };
-                let offset = from as u64;
-                (Op::Write { offset, durable }, Some(buf), effect)
+                let offset = copying.from as u64;
+                self.copies.insert(index, copying);
+                let buf = IoBuf::heap(units * unit).unwrap();
+                let token = Token(index as u64 | READING);
+                let read = Op::Read { offset };
+                if let Err(rejected) = self.store().submit(read, Some(buf), token) {
+                    self.ended(index, Err(rejected.why));
+                }
             }
+            Act::Resize(units) => self.resize(index, units),
+        }
+    }
+
+    fn store(&mut self) -> &mut FileStore<RecordedFile> {
+        self.store.as_mut().unwrap()
+    }
+
+    fn write(&mut self, index: usize, offset: usize, bytes: Vec<u8>, durable: bool) {
+        // Memory lies in its block as the bytes do on the disk: the middle of a long write goes direct.
+        let skew = offset % self.setting.unit();
+        let mut buf = IoBuf::heap(skew + bytes.len()).unwrap();
+        buf.copy_from(skew, &bytes);
+        let buf = buf.slice(skew..skew + bytes.len());
+        let op = Op::Write {
+            offset: offset as u64,
+            durable,
         };
-        self.caller.0.push(Step {
-            effect,
-            begun: self.clock.tick(),
-            end: End::Running,
-        });
-        if let Err(rejected) = self.store.submit(op, buf, Token(index as u64)) {
+        let effect = Effect::Bytes {
+            offset,
+            bytes,
+            durable,
+        };
+        self.begin(index, op, Some(buf), effect);
+    }
+
+    /// Submits an operation. One that is refused has no step: nothing of it happened.
+    fn begin(&mut self, index: usize, op: Op, buf: Option<IoBuf>, effect: Effect) {
+        self.steps[index] = self.note([effect]);
+        if let Err(rejected) = self.store().submit(op, buf, Token(index as u64)) {
+            self.caller.0.truncate(self.steps[index].start);
+            self.steps[index] = 0..0;
             self.ended(index, Err(rejected.why));
         }
     }
 
+    /// Steps that the caller begins now.
+    fn note<const N: usize>(&mut self, effects: [Effect; N]) -> Range<usize> {
+        let (begun, first) = (self.clock.tick(), self.caller.0.len());
+        let steps = effects.into_iter().map(|effect| Step {
+            effect,
+            begun,
+            end: End::Running,
+        });
+        self.caller.0.extend(steps);
+        first..first + N
+    }
+
+    /// As the daemon does it (`manage/resize.rs`): a file grows before anybody sees more of it, and is cut when nobody uses what is behind the new end.
+    fn resize(&mut self, index: usize, units: usize) {
+        let grows = units >= self.units;
+        if !grows {
+            self.wait_for(|run| run.results.len() + 1 == run.steps.len());
+            self.reopen(units);
+        }
+        self.steps[index] = self.note(self.setting.resized(units, true));
+        let size = RecordedSize {
+            file: &self.bench.file,
+            clock: &self.clock,
+            record: &self.record,
+            setting: self.setting,
+        };
+        resize(&size, (units * self.setting.unit()) as u64).unwrap();
+        self.ended(index, Ok(0));
+        if grows {
+            self.wait();
+            self.reopen(units);
+        }
+    }
+
+    /// A handle of another size takes over; the last one's operations have ended.
+    fn reopen(&mut self, units: usize) {
+        self.units = units;
+        self.open();
+    }
+
+    /// The source of a copy is there: what it held at some time since the copy began.
+    fn copied(&mut self, index: usize, bytes: Vec<u8>) {
+        let Copying {
+            begun,
+            from,
+            to,
+            durable,
+        } = self.copies.remove(&index).unwrap();
+        let before = self.setting.before();
+        let mut image = before.clone();
+        image[from..from + bytes.len()].copy_from_slice(&bytes);
+        for start in (from..from + bytes.len()).step_by(SECTOR_BYTES) {
+            let sector = Sector::new(start, [&self.caller, &self.caller]);
+            let read = sector.of(&image);
+            let mut moments = begun..=self.clock.now();
+            let was_there = |moment| {
+                let then = self
+                    .caller
+                    .contents(&sector, &before, moment, Crash::Process);
+                then.contains(&read)
+            };
+            assert!(moments.any(was_there), "a copy reads what was never there");
+        }
+        self.write(index, to, bytes, durable);
+    }
+
     fn ended(&mut self, index: usize, result: Result<u32, StoreError>) {
         let now = self.clock.tick();
-        self.caller.0[index].end = match result {
+        let end = match result {
             Ok(_) => End::Done(now),
             Err(_) => End::Failed(now),
         };
+        for step in &mut self.caller.0[self.steps[index].clone()] {
+            step.end = end;
+        }
         assert!(
             self.results.insert(index, result).is_none(),
             "it ended twice"
@@ -266,19 +480,29 @@ impl Run<'_> {
 
     /// Until all that was submitted has ended.
     fn wait(&mut self) {
+        self.wait_for(|run| run.results.len() == run.steps.len());
+    }
+
+    fn wait_for(&mut self, is_over: impl Fn(&Self) -> bool) {
         let mut done = Vec::new();
         loop {
-            self.store.poll(&mut done);
+            self.store().poll(&mut done);
             let got_some = !done.is_empty();
             for completion in done.drain(..) {
-                let index = usize::try_from(completion.token.0).unwrap();
-                self.ended(index, completion.result);
+                let token = completion.token.0;
+                let index = usize::try_from(token & !READING).unwrap();
+                match completion.result {
+                    Ok(_) if token & READING != 0 => {
+                        self.copied(index, completion.buf.unwrap().to_vec());
+                    }
+                    result => self.ended(index, result),
+                }
             }
-            if self.results.len() == self.caller.0.len() {
+            if is_over(self) {
                 return;
             }
             if !got_some {
-                self.ring.turn(Wait::Poll).unwrap();
+                self.bench.ring.turn(Wait::Poll).unwrap();
             }
         }
     }

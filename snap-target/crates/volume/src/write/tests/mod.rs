@@ -3,6 +3,7 @@
 mod crash;
 mod errors;
 mod files;
+mod forecast;
 mod mapped;
 mod round_trip;
 mod threads;

@@ -21,7 +21,6 @@ fn namespaces() -> NamespaceSet {
         write_protected: false,
         protection: Protection::None,
         keeps_reservations: false,
-        volatile_cache: true,
         optimal_boundary_blocks: 0,
         optimal_blocks: 0,
         deallocated_reads_zeros: false,

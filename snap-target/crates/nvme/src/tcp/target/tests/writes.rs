@@ -43,6 +43,36 @@ fn data_in_the_capsule_go_to_the_commands_buffer() {
     assert_eq!(status_of(&driver.sent()), Status::SUCCESS);
 }
 
+/// SGLS bit 20: an offset in the capsule is taken. What is before it goes nowhere, and the digest is over all.
+#[test]
+fn data_in_the_capsule_may_begin_at_an_offset() {
+    let bytes: Vec<u8> = (0..=255).cycle().take(8192).collect();
+    for (offset, digests) in [(1, 0), (4096, 0), (4096, 3), (8000, 0), (8191, 3)] {
+        let mut entry = sqe(WRITE, 1, 1, 8192 - offset, IN_CAPSULE);
+        entry[24..28].copy_from_slice(&offset.to_le_bytes());
+        let plain = capsule(&entry, &bytes);
+        let wire = match digests {
+            0 => plain,
+            _ => digested(&plain, true),
+        };
+        for piece in [wire.len(), 100] {
+            let mut driver = Driver::connected(&TargetLimits::default(), digests, 8, true);
+            let events = wire.chunks(piece).flat_map(|part| driver.feed(part));
+            let slot = Slot(0);
+            let wanted = [Event::Command { slot }, Event::DataReady { slot }];
+            assert_eq!(events.collect::<Vec<_>>(), wanted);
+            let bytes_wanted = 8192 - offset;
+            let transfer = Transfer::InCapsule {
+                bytes: bytes_wanted,
+            };
+            assert_eq!(driver.connection.transfer(slot), transfer);
+            assert!(driver.buffers[0] == bytes[offset as usize..], "{offset}");
+            driver.connection.respond(slot, Completion::SUCCESS, 0);
+            assert_eq!(status_of(&driver.sent()), Status::SUCCESS);
+        }
+    }
+}
+
 /// TCP, "R2T", "H2CData": one R2T, several H2CData.
 #[test]
 fn an_r2t_brings_the_data_in_any_number_of_pdus() {
@@ -239,9 +269,17 @@ fn unusable_descriptors_are_refused_by_name() {
         refused(sqe(WRITE, 1, 1, 64, 0x00), &data),
         Status::SGL_TYPE_INVALID.dnr()
     );
-    let mut offset = sqe(WRITE, 1, 1, 64, IN_CAPSULE);
-    offset[24] = 4;
-    assert_eq!(refused(offset, &data), Status::SGL_OFFSET_INVALID.dnr());
+    let at = |offset: u64, bytes: u32| {
+        let mut sqe = sqe(WRITE, 1, 1, bytes, IN_CAPSULE);
+        sqe[24..32].copy_from_slice(&offset.to_le_bytes());
+        sqe
+    };
+    let outside = Status::SGL_OFFSET_INVALID.dnr();
+    assert_eq!(refused(at(65, 0), &data), outside);
+    assert_eq!(refused(at(u64::MAX, 64), &data), outside);
+    assert_eq!(refused(at(4, 64), &data), length);
+    assert_eq!(refused(at(4, 59), &data), length);
+    assert_eq!(refused(at(64, 0), &data), length);
     let mut prp = sqe(WRITE, 1, 1, 64, IN_CAPSULE);
     prp[1] = 0;
     assert_eq!(refused(prp, &data), Status::INVALID_FIELD.dnr());

@@ -1,14 +1,16 @@
 //! `xio verify`: a volume by itself, or what a volume or a namespace presents against the files that it was packed from.
 
+mod affected;
+
 use std::fmt;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use initiator::{Initiator, Url};
+use initiator::{Options, Url};
 use serde_json::{Value, json};
 use volume::VolumeError;
 use volume::blocking::{self, Reader};
-use volume::verify::{Report, verify};
+use volume::verify::{Report, bytes_to_read, verify};
 
 use crate::chunks::{self, CHUNK_BYTES};
 use crate::cli;
@@ -21,6 +23,7 @@ use crate::medium::{self, PATIENCE, Source};
 use crate::pack::available_threads;
 use crate::progress::Progress;
 use crate::stdout::print_line;
+use affected::Affected;
 use printout::size::grouped;
 
 /// Runs the command.
@@ -71,21 +74,22 @@ const DAMAGE_SHOWN_MAX: usize = 10;
 /// Everything in a volume file: what it presents, what says where that is, and what lies between.
 fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
     let path = arguments.volume.as_path();
-    let local = LocalVolume::open(path, &arguments.allow_sources)?;
-    let volume_bytes = local.volume.superblock().volume_bytes;
-    let progress = Progress::start("checking", Some(volume_bytes));
+    let local = LocalVolume::open(path, &arguments.opening.allow_sources)?;
+    let progress = Progress::start("checking", Some(bytes_to_read(&local.volume)));
     let verified = verify(&local.files, local.store_bytes, &mut |done| {
         progress.set(done)
     });
     drop(progress);
     let report = verified.map_err(|error| Failure::from(error).about(path.display()))?;
-    if arguments.json {
-        print_line(report_json(arguments, &report))?;
-    } else if report.is_clean() {
-        print_line(clean_text(arguments, &report))?;
-    }
     if report.is_clean() {
-        return Ok(());
+        return match arguments.json {
+            true => print_line(report_json(arguments, &report, json!([]))),
+            false => print_line(clean_text(arguments, &report)),
+        };
+    }
+    let affected = Affected::of(arguments, &local, &report);
+    if arguments.json {
+        print_line(report_json(arguments, &report, affected.to_json()))?;
     }
     let shown = report.damage.iter().take(DAMAGE_SHOWN_MAX);
     let mut places: Vec<String> = shown
@@ -106,8 +110,9 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
         false => "restore it from a copy, or pack it again",
     };
     Err(Failure::data(anyhow!(
-        "{path}: {count}; {advice}:{}",
-        places.concat()
+        "{path}: {count}; {advice}:{}{}",
+        places.concat(),
+        affected.text()
     )))
 }
 
@@ -134,13 +139,14 @@ fn clean_text(arguments: &cli::Verify, report: &Report) -> String {
     )
 }
 
-fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
+fn report_json(arguments: &cli::Verify, report: &Report, damaged_files: Value) -> Value {
     json!({
         "verified": shown(arguments),
         "checked_bytes": report.checked_bytes,
         "uncovered_bytes": report.uncovered_bytes,
         "unreferenced_bytes": report.unreferenced_bytes,
         "damage_count": report.damage_count,
+        "damaged_files": damaged_files,
         "damage": report.damage.iter().map(|error| said(report, error)).collect::<Vec<_>>(),
     })
 }
@@ -148,7 +154,7 @@ fn report_json(arguments: &cli::Verify, report: &Report) -> Value {
 /// A volume file against files; returns how many bytes were compared.
 fn verify_volume(arguments: &cli::Verify) -> Result<u64, Failure> {
     let path = arguments.volume.as_path();
-    let local = LocalVolume::open(path, &arguments.allow_sources)?;
+    let local = LocalVolume::open(path, &arguments.opening.allow_sources)?;
     let layout = Layout {
         lba_bytes: local.volume.lba_bytes(),
         concat: arguments.concat,
@@ -181,12 +187,11 @@ fn verify_namespace(url: &Url, arguments: &cli::Verify) -> Result<u64, Failure> 
         let why = "a namespace can only be compared: name the files that it was packed from with --against";
         return Err(Failure::usage(anyhow!(why)));
     }
-    let mut initiator =
-        Initiator::connect(&url.address(), &url.subnqn, &initiator::Options::default())?;
-    let nsid = the_namespace(&initiator, url)?;
-    let (lba_bytes, namespace_bytes) = {
-        let namespace = initiator.namespace(nsid)?;
-        (namespace.lba_bytes, namespace.bytes())
+    let options = Options::of_host(arguments.opening.hostnqn.as_ref());
+    let mut initiator = medium::connect(url, &options)?;
+    let (nsid, lba_bytes, namespace_bytes) = {
+        let namespace = initiator.namespace_of(url)?;
+        (namespace.nsid.0, namespace.lba_bytes, namespace.bytes())
     };
     let layout = Layout {
         lba_bytes,
@@ -209,26 +214,11 @@ fn verify_namespace(url: &Url, arguments: &cli::Verify) -> Result<u64, Failure> 
     Ok(namespace_bytes)
 }
 
-/// The namespace that was named, or the only one.
-pub fn the_namespace(initiator: &Initiator, url: &Url) -> Result<u32, Failure> {
-    match (url.nsid, initiator.namespaces()) {
-        (Some(nsid), _) => Ok(nsid),
-        (None, [only]) => Ok(only.nsid.0),
-        (None, several) => {
-            let count = several.len();
-            let why = anyhow!(
-                "the subsystem has {count} namespaces; choose one with ?nsid=N behind the NQN"
-            );
-            Err(Failure::usage(why))
-        }
-    }
-}
-
 /// A disk has another length than the files on it.
 fn other_length(arguments: &cli::Verify, presented_bytes: u64, files_bytes: u64) -> Failure {
     let what = arguments.volume.display();
-    let source = Source::open(&arguments.volume, &arguments.allow_sources, PATIENCE);
-    if let Ok(Some(_)) = source.and_then(|source| contents::of(&source)) {
+    let source = Source::open(&arguments.volume, &arguments.opening, PATIENCE);
+    if let Ok(Some(_)) = source.and_then(|source| contents::of(&source, &what)) {
         return Failure::usage(anyhow!(
             "{what} is a disk, and --against takes the files of a volume without a filesystem; file by file: xio diff FOLDER '{what}'"
         ));

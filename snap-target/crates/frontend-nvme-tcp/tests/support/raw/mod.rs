@@ -1,10 +1,14 @@
 //! A host by the specification's byte offsets: one connection, PDUs one at a time, nothing on its own.
 
+mod bytes;
+
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::target::NQN;
+pub use bytes::host_id;
+use bytes::{crc32c, fabrics, range_sqe, sqe, u16_at, u32_at};
 
 /// An answer that has not come by then never will.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -549,61 +553,4 @@ enum Data<'a> {
     /// None where zero.
     Remote(u32),
     InCapsule(&'a [u8]),
-}
-
-fn fabrics(fctype: u8) -> [u8; 64] {
-    let mut sqe = [0; 64];
-    (sqe[0], sqe[4]) = (0x7F, fctype);
-    sqe
-}
-
-/// HOSTID of a host of this name: it follows from the name; a host that is named anonymous has none.
-pub fn host_id(host: &str) -> [u8; 16] {
-    if host.ends_with(":anonymous") {
-        return [0; 16];
-    }
-    let mut id = [7; 16];
-    for (place, byte) in host.bytes().enumerate() {
-        id[place % 16] ^= byte.rotate_left(u32::try_from(place / 16).unwrap());
-    }
-    id
-}
-
-fn sqe(opcode: u8, nsid: u32, cdw: [u32; 3]) -> [u8; 64] {
-    let mut sqe = [0; 64];
-    sqe[0] = opcode;
-    sqe[4..8].copy_from_slice(&nsid.to_le_bytes());
-    for (word, place) in cdw.into_iter().zip([40, 44, 48]) {
-        sqe[place..place + 4].copy_from_slice(&word.to_le_bytes());
-    }
-    sqe
-}
-
-/// A read or write of namespace 1.
-fn range_sqe(opcode: u8, lba: u64, blocks: u16) -> [u8; 64] {
-    let mut sqe = [0; 64];
-    (sqe[0], sqe[4]) = (opcode, 1);
-    sqe[40..48].copy_from_slice(&lba.to_le_bytes());
-    sqe[48..50].copy_from_slice(&(blocks - 1).to_le_bytes());
-    sqe
-}
-
-/// CRC-32C, bit by bit.
-fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for &byte in bytes {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ (0x82F6_3B78 & (crc & 1).wrapping_neg());
-        }
-    }
-    !crc
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap())
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }

@@ -1,0 +1,147 @@
+//! `xio verify` of damaged volumes names the files that are damaged.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::support::{Folder, Random};
+
+fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = Random::new(seed);
+    (0..bytes / 4)
+        .flat_map(|_| random.next().to_le_bytes())
+        .collect()
+}
+
+/// Flips a bit of the first byte of `part` in the file `name`.
+fn flip(folder: &Folder, name: &str, part: &[u8]) {
+    let mut bytes = folder.read(name);
+    let at = bytes.windows(part.len()).position(|there| there == part);
+    bytes[at.unwrap()] ^= 1;
+    folder.write(name, &bytes);
+}
+
+fn verified(folder: &Folder) -> (Value, String) {
+    let ran = folder.xio(["verify", "v.xio", "--json"]);
+    assert_eq!(ran.status, 1);
+    let said = folder.xio(["verify", "v.xio"]);
+    assert_eq!(said.stderr, ran.stderr);
+    (serde_json::from_str(&ran.stdout).unwrap(), said.stderr)
+}
+
+#[test]
+fn the_files_of_damaged_granules_are_named() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("d/sub")).unwrap();
+    let content = |file: u64| noise(file, 8192);
+    for file in 0..12 {
+        folder.write(&format!("d/sub/{file:02}"), &content(file));
+    }
+    folder.done(["pack", "d", "--store-as", "none", "-o", "v.xio"]);
+    let clean: Value = serde_json::from_str(&folder.done(["verify", "v.xio", "--json"])).unwrap();
+    assert_eq!(clean["damaged_files"], serde_json::json!([]));
+
+    flip(&folder, "v.xio", &content(3)[5000..5032]);
+    let (report, said) = verified(&folder);
+    assert_eq!(report["damaged_files"], serde_json::json!(["sub/03"]));
+    assert!(said.ends_with("\n1 file is damaged:\n  sub/03\n"), "{said}");
+
+    for file in (0..12).filter(|file| *file != 3) {
+        flip(&folder, "v.xio", &content(file)[..32]);
+    }
+    let (report, said) = verified(&folder);
+    let all: Vec<String> = (0..12).map(|file| format!("sub/{file:02}")).collect();
+    assert_eq!(report["damaged_files"], serde_json::json!(all));
+    let list = all[..10].join("\n  ");
+    assert!(
+        said.ends_with(&format!(
+            "\n12 files are damaged:\n  {list}\n  and 2 more\n"
+        )),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_files_of_a_damaged_frame_are_named() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    for (name, words) in [("a", "first "), ("b", "second "), ("c", "third ")] {
+        folder.write(&format!("d/{name}"), words.repeat(6_000).as_bytes());
+    }
+    folder.done([
+        "pack",
+        "d",
+        "--store-as",
+        "lz4",
+        "--frame",
+        "64KiB",
+        "-o",
+        "v.xio",
+    ]);
+    // The payload begins behind 32 KiB: the first frame has all of a and most of b.
+    let mut volume = folder.read("v.xio");
+    volume[32 << 10] ^= 1;
+    folder.write("v.xio", &volume);
+    let (report, said) = verified(&folder);
+    assert_eq!(report["damaged_files"], serde_json::json!(["a", "b"]));
+    assert!(
+        said.ends_with("\n2 files are damaged:\n  a\n  b\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_no_disk_has_no_files_and_damage_beside_the_files_is_in_none() {
+    let folder = Folder::new();
+    let content = noise(1, 40_000);
+    folder.write("a", &content);
+    folder.done(["pack", "a", "--dtype", "u8", "-o", "v.xio"]);
+    flip(&folder, "v.xio", &content[9000..9032]);
+    let (report, said) = verified(&folder);
+    assert_eq!(report["damaged_files"], Value::Null);
+    assert!(!said.contains("file"), "{said}");
+
+    folder.done(["pack", "a", "--store-as", "none", "--force", "-o", "v.xio"]);
+    let mut volume = folder.read("v.xio");
+    let padding = (32 << 10) + content.len();
+    assert_eq!(volume[padding], 0);
+    volume[padding] = 1;
+    folder.write("v.xio", &volume);
+    let (report, said) = verified(&folder);
+    assert_eq!(report["damaged_files"], serde_json::json!([]));
+    assert!(said.ends_with("\nno file is damaged by any\n"), "{said}");
+}
+
+#[test]
+fn a_mapped_file_is_named_and_its_bytes_are_counted_once() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    let sizes = [100_000, 300_000];
+    for (name, bytes) in ["a", "b"].iter().zip(sizes) {
+        folder.write(&format!("d/{name}"), &noise(7, bytes));
+    }
+    folder.done(["map", "d", "-o", "v.xio"]);
+    let report: Value = serde_json::from_str(&folder.done(["verify", "v.xio", "--json"])).unwrap();
+    let checked = report["checked_bytes"].as_u64().unwrap();
+    let stored = folder.read("v.xio").len() as u64;
+    let mapped: u64 = sizes.iter().map(|bytes| *bytes as u64).sum();
+    // Superblocks and granules at the ends are looked at again.
+    let whole = stored + mapped;
+    assert!(
+        (whole - 4096..whole + 40_960).contains(&checked),
+        "{checked} {whole}"
+    );
+
+    let about = fs::metadata(folder.path("d/b")).unwrap();
+    let mut bytes = folder.read("d/b");
+    bytes[200_000] ^= 1;
+    folder.write("d/b", &bytes);
+    let file = fs::File::options()
+        .write(true)
+        .open(folder.path("d/b"))
+        .unwrap();
+    file.set_modified(about.modified().unwrap()).unwrap();
+    let (report, said) = verified(&folder);
+    assert_eq!(report["damaged_files"], serde_json::json!(["b"]));
+    assert!(said.ends_with("\n1 file is damaged:\n  b\n"), "{said}");
+}
