@@ -351,7 +351,7 @@ fn a_copy_that_is_ended_leaves_nothing() {
 fn a_copy_that_was_killed_is_removed_by_the_next() {
     let folder = Folder::new();
     plain_files(&folder);
-    let (target, relay, url) = through_relay(&folder);
+    let (_target, relay, url) = through_relay(&folder);
     let mut copy = start_copy(&folder, &url);
     assert!(relay.lead(None) > 0);
     let partial = folder.names().swap_remove(0);

@@ -142,7 +142,7 @@ pub enum NamespaceError {
 /// The errors that are of one namespace, with its NSID.
 macro_rules! of_one_namespace {
     ($nsid:ident) => {
-        (NamespaceError::WriteProtected { $nsid }
+        NamespaceError::WriteProtected { $nsid }
             | NamespaceError::ReadOnlyRange { $nsid, .. }
             | NamespaceError::OutOfRange { $nsid, .. }
             | NamespaceError::Cancelled { $nsid }
@@ -153,7 +153,7 @@ macro_rules! of_one_namespace {
             | NamespaceError::Unsaved { $nsid, .. }
             | NamespaceError::Volume { $nsid, .. }
             | NamespaceError::Store { $nsid, .. }
-            | NamespaceError::Short { $nsid, .. })
+            | NamespaceError::Short { $nsid, .. }
     };
 }
 
