@@ -1,6 +1,7 @@
 //! The kernel's questions, answered.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,7 +14,7 @@ use fuser::{
     ReplyEntry, ReplyOpen, ReplyStatfs, Request,
 };
 
-use crate::complaints::Complaints;
+use crate::complaints::{Complaints, Place};
 use crate::files::{Content, Files, Node};
 use crate::limits::{CHUNK_BYTES, KEPT};
 use crate::medium::{Medium, ReadFailure};
@@ -57,6 +58,67 @@ impl DiskFilesystem {
         self.ahead.read(first.at, in_blocks)?;
         self.ahead.read(tail.at, in_tail)?;
         Ok(content)
+    }
+
+    /// Says which bytes of a request cannot be read, once.
+    fn complain_of_read(&self, number: u64, from: u64, bytes: usize, failure: ReadFailure) {
+        let failed = match failure.is_damage {
+            true => self.damaged(number, from, bytes),
+            false => Vec::new(),
+        };
+        // What was damaged a moment ago, and is not now, is told as it was met.
+        let failed = match failed.is_empty() {
+            true => vec![(from..from.saturating_add(bytes as u64), failure)],
+            false => failed,
+        };
+        for (bytes, failure) in failed {
+            let place = Place {
+                file: number,
+                bytes,
+                is_damage: failure.is_damage,
+            };
+            if self.complaints.is_new(&place) {
+                let (path, at) = (self.files.path(number), place.bytes.start);
+                let count = place.bytes.end - at;
+                let text = format!("{path}, {count} bytes at {at}: {failure}");
+                self.complaints.about(text);
+            }
+        }
+    }
+
+    /// The runs of blocks of a request that cannot be had, each with why its first block cannot: what lies beside them is good, and a request is of many.
+    fn damaged(&self, number: u64, from: u64, bytes: usize) -> Vec<(Range<u64>, ReadFailure)> {
+        let mut failed: Vec<(Range<u64>, ReadFailure)> = Vec::new();
+        let end = from.saturating_add(bytes as u64);
+        let mut at = from;
+        while at < end {
+            let next = (at - at % BLOCK_BYTES as u64).saturating_add(BLOCK_BYTES as u64);
+            let block = at..next.min(end);
+            match self.read_block(number, &block) {
+                // The kernel asks for whole pages, and files end within.
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(failure) => match failed.last_mut().filter(|(run, _)| run.end == at) {
+                    Some((run, _)) => run.end = block.end,
+                    None => failed.push((block.clone(), failure)),
+                },
+            }
+            at = block.end;
+        }
+        failed
+    }
+
+    /// Reads a part of a file past what is read ahead; how much of it there is.
+    fn read_block(&self, number: u64, block: &Range<u64>) -> Result<usize, ReadFailure> {
+        let bytes = usize::try_from(block.end - block.start).unwrap_or(BLOCK_BYTES);
+        let runs = self.files.locate(number, (block.start, bytes))?;
+        let mut content = [0; BLOCK_BYTES];
+        for run in runs.iter().filter(|run| run.bytes > 0) {
+            if let Some(into) = content.get_mut(..run.bytes) {
+                self.medium.read(run.at, into)?;
+            }
+        }
+        Ok(runs.iter().map(|run| run.bytes).sum())
     }
 }
 
@@ -176,9 +238,7 @@ impl Filesystem for DiskFilesystem {
             Err(failure) => {
                 // The reader is not kept waiting for the name of its file.
                 reply.error(Errno::EIO);
-                let path = self.files.path(number.0);
-                self.complaints
-                    .about(format!("{path}, {bytes} bytes at {from}: {failure}"));
+                self.complain_of_read(number.0, from, bytes as usize, failure);
             }
         }
     }
