@@ -1,7 +1,5 @@
 //! What a volume's manifests say: where the bytes of a view come from, and what was made of them.
 
-use std::path::Path;
-
 use anyhow::anyhow;
 use serde_json::Value;
 
@@ -11,25 +9,56 @@ use crate::local::LocalVolume;
 use printout::size::grouped;
 use printout::text_table::{Align, TextTable};
 
-/// The manifest of the volume's view, read and checked; `None` where it has none.
-pub fn read(path: &Path, local: &LocalVolume) -> Result<Option<Value>, Failure> {
-    let Some(blob) = local.volume.view().manifest else {
-        return Ok(None);
-    };
-    let about = |error| Failure::from(error).about(path.display());
-    let text = local.reader().read_blob(blob).map_err(about)?;
-    serde_json::from_slice(&text).map(Some).map_err(|error| {
-        let name = local.volume.name();
-        Failure::data(anyhow!(
-            "{}: the manifest of {name} is no JSON: {error}",
-            path.display()
-        ))
-    })
+/// What could be had of the manifest of a view.
+pub enum Manifest {
+    /// The view has none.
+    None,
+    /// Read and checked.
+    Read(Value),
+    /// It is there and cannot be had: why.
+    Damaged(Failure),
+}
+
+impl Manifest {
+    /// Of the volume's view.
+    pub fn read(local: &LocalVolume) -> Manifest {
+        let Some(blob) = local.volume.view().manifest else {
+            return Manifest::None;
+        };
+        let text = match local.reader().read_blob(blob) {
+            Ok(text) => text,
+            Err(error) => return Manifest::Damaged(error.into()),
+        };
+        match serde_json::from_slice(&text) {
+            Ok(document) => Manifest::Read(document),
+            Err(error) => Manifest::Damaged(Failure::data(anyhow!("it is no JSON: {error}"))),
+        }
+    }
+
+    /// What it says.
+    pub fn document(&self) -> Option<&Value> {
+        match self {
+            Manifest::Read(document) => Some(document),
+            Manifest::None | Manifest::Damaged(_) => None,
+        }
+    }
+
+    /// Why it cannot be had.
+    pub fn damage(&self) -> Option<&Failure> {
+        match self {
+            Manifest::Damaged(failure) => Some(failure),
+            Manifest::None | Manifest::Read(_) => None,
+        }
+    }
 }
 
 /// For a person.
 pub fn to_text(view: &ShownView) -> Option<String> {
-    let manifest = view.manifest.as_ref()?;
+    let name = view.volume.name();
+    if let Some(damage) = view.manifest.damage() {
+        return Some(format!("\nmanifest of {name}\n  damaged: {damage}\n"));
+    }
+    let manifest = view.manifest.document()?;
     let volumes = match count(&manifest["volumes"]) {
         0 => String::new(),
         1 => "1 volume, ".to_owned(),
@@ -54,8 +83,7 @@ pub fn to_text(view: &ShownView) -> Option<String> {
         "all of their values kept"
     };
     let mut text = format!(
-        "\nmanifest of {}\n  {volumes}{} sources{bytes}, {kept}\n",
-        view.volume.name(),
+        "\nmanifest of {name}\n  {volumes}{} sources{bytes}, {kept}\n",
         grouped(files),
     );
     let (unzipped, zip_bytes) = unzipped(&documents);

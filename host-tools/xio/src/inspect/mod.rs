@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::figures::{bits_per_value, ratio, share};
 use crate::local::LocalVolume;
 use crate::stdout::{print, print_line};
+use manifest::Manifest;
 use printout::size::{Size, grouped, rounded};
 use printout::text_table::{Align, TextTable};
 
@@ -30,13 +31,17 @@ pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
         views.push(ShownView {
             volume: local.volume.clone(),
             extents: extents.map_err(|error| Failure::from(error).about(path.display()))?,
-            manifest: manifest::read(path, &local)?,
+            manifest: Manifest::read(&local),
         });
     }
     if arguments.json {
-        print_line(to_json(path, &local.volume, &views))
+        print_line(to_json(path, &local.volume, &views))?;
     } else {
-        print(&to_text(path, &local.volume, &views))
+        print(&to_text(path, &local.volume, &views))?;
+    }
+    match views.into_iter().find_map(ShownView::into_damage) {
+        Some(damage) => Err(damage.about(path.display())),
+        None => Ok(()),
     }
 }
 
@@ -44,10 +49,21 @@ pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
 struct ShownView {
     volume: Volume,
     extents: Vec<Extent>,
-    manifest: Option<Value>,
+    manifest: Manifest,
 }
 
 impl ShownView {
+    /// What keeps its manifest from being shown: the rest is.
+    fn into_damage(self) -> Option<Failure> {
+        let name = self.volume.name().to_owned();
+        match self.manifest {
+            Manifest::Damaged(failure) => {
+                Some(failure.about(format_args!("the manifest of {name}")))
+            }
+            Manifest::None | Manifest::Read(_) => None,
+        }
+    }
+
     fn extent_count(&self) -> u64 {
         self.volume.view().extents.entry_count()
     }
@@ -384,7 +400,8 @@ fn view_json(view: &ShownView) -> Value {
         "extent_count": view.extent_count(),
         "extents": view.extents.iter().map(|extent| extent_json(&view.volume, extent)).collect::<Vec<_>>(),
         "lossy": view.volume.view().lossy,
-        "manifest": view.manifest,
+        "manifest": view.manifest.document(),
+        "manifest_error": view.manifest.damage().map(Failure::to_string),
     })
 }
 

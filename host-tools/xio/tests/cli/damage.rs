@@ -145,3 +145,46 @@ fn a_mapped_file_is_named_and_its_bytes_are_counted_once() {
     assert_eq!(report["damaged_files"], serde_json::json!(["b"]));
     assert!(said.ends_with("\n1 file is damaged:\n  b\n"), "{said}");
 }
+
+/// Nothing else hangs on a manifest: what is damaged is said, with its place and both checksums, and the rest is shown.
+#[test]
+fn a_damaged_manifest_is_said_and_the_rest_is_shown() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.write("d/a", &noise(1, 10_000));
+    folder.done(["pack", "d", "-o", "v.xio"]);
+    let whole = folder.done(["inspect", "v.xio"]);
+    // The disk has it too, as a file, which lies before the volume's own.
+    let mut volume = folder.read("v.xio");
+    let name = b"\"xio_manifest\"";
+    let at = volume.windows(name.len()).rposition(|it| it == name);
+    volume[at.unwrap()] ^= 1;
+    folder.write("v.xio", &volume);
+    let ran = folder.xio(["inspect", "v.xio"]);
+    assert_eq!(ran.status, 1);
+    let why = ran.stderr.strip_prefix("error: v.xio: the manifest of d: ");
+    let why = why.unwrap().strip_suffix('\n').unwrap();
+    let (blob, why_not) = why.split_once(", at byte ").unwrap();
+    let (place, sums) = why_not.split_once(" of the volume: ").unwrap();
+    assert!(blob.starts_with("blob "), "{why}");
+    assert_eq!(volume[place.parse::<usize>().unwrap()], b'{', "{why}");
+    let sums = sums.strip_prefix("checksum mismatch: recorded ").unwrap();
+    let (recorded, computed) = sums.split_once(", computed ").unwrap();
+    assert!(recorded != computed && recorded.len() == 8 && computed.len() == 8);
+    let (head, rest) = whole.split_once("\nmanifest of d\n").unwrap();
+    let (_, rest) = rest.split_once("\nstreams\n").unwrap();
+    assert_eq!(
+        ran.stdout,
+        format!("{head}\nmanifest of d\n  damaged: {why}\n\nstreams\n{rest}")
+    );
+    let ran = folder.xio(["inspect", "v.xio", "--json"]);
+    let report: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(ran.status, 1);
+    assert_eq!(report["views"][0]["manifest"], Value::Null);
+    assert_eq!(report["views"][0]["manifest_error"], why);
+    assert!(
+        report["streams"]
+            .as_array()
+            .is_some_and(|it| !it.is_empty())
+    );
+}
