@@ -11,6 +11,7 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::statvfs::statvfs;
 
 use crate::complaints::Complaints;
 use crate::error::MountError;
@@ -169,12 +170,11 @@ fn check_folder(folder: &Path) -> Result<(), MountError> {
         folder: folder.to_owned(),
         error,
     };
-    let mut names = fs::read_dir(folder).map_err(|error| {
-        if error.raw_os_error() == Some(Errno::ENOTCONN as i32) {
-            return MountError::Stale(folder.to_owned());
-        }
-        failed(error)
-    })?;
+    // Names may still be there of a mount whose program is gone: the kernel has kept them. This it asks for each time.
+    if statvfs(folder) == Err(Errno::ENOTCONN) {
+        return Err(MountError::Stale(folder.to_owned()));
+    }
+    let mut names = fs::read_dir(folder).map_err(failed)?;
     match names.next() {
         None => Ok(()),
         Some(Ok(_)) => Err(MountError::NotEmpty(folder.to_owned())),

@@ -30,6 +30,7 @@ mod plan;
 mod plan_files;
 mod precisions;
 mod relay;
+mod rootless;
 mod round_trip;
 mod rounded;
 mod served;

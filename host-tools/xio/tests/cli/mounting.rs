@@ -22,11 +22,14 @@ pub fn can_mount() -> bool {
     let can =
         device.is_ok() && (is_root() || Command::new("fusermount3").arg("-V").output().is_ok());
     if !can {
-        println!(
-            "skipped: this machine cannot mount: no /dev/fuse, or neither root nor fusermount3"
-        );
+        skip("this machine cannot mount: no /dev/fuse, or neither root nor fusermount3");
     }
     can
+}
+
+/// Says that a test does nothing here.
+pub fn skip(why: &str) {
+    println!("skipped: {why}");
 }
 
 /// A mount that is there until it is dropped.
