@@ -6,7 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::mount::Medium;
 use anyhow::anyhow;
@@ -21,7 +20,7 @@ use crate::failure::Failure;
 use crate::medium::{PATIENCE, Source};
 use crate::progress::Progress;
 use crate::room::{self, Needed};
-use crate::signals;
+use crate::signals::Underway;
 use crate::spool::Spool;
 use crate::stdout::print_line;
 use printout::size::counted;
@@ -42,7 +41,6 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         Some(above) if above != Path::new("") => above,
         _ => Path::new("."),
     };
-    let stopped = signals::flag()?;
     let source = Source::open(&arguments.source, &arguments.opening, PATIENCE)?;
     let items = contents::of(&source, arguments.source.display())?;
     let Some(items) = items else {
@@ -56,7 +54,7 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
     check_room(folder, &items)?;
     let root = partial.path().join("root");
     let places = Places { root, folder };
-    let copied = copy_all(&source.medium(), &items, &places, &stopped);
+    let copied = copy_all(&source.medium(), &items, &places);
     let copied = copied.map_err(|failure| failure.about(arguments.source.display()))?;
     source.close();
     fs::rename(&places.root, folder).map_err(|error| Failure::io("writing", folder, error))?;
@@ -102,7 +100,6 @@ fn copy_all(
     medium: &Arc<dyn Medium>,
     items: &Items,
     Places { root, folder }: &Places<'_>,
-    stopped: &AtomicBool,
 ) -> Result<Copied, Failure> {
     let progress = Progress::start("copying", None);
     fs::create_dir(root).map_err(|error| Failure::io("writing", folder, error))?;
@@ -110,7 +107,8 @@ fn copy_all(
     let mut folders: Vec<(PathBuf, PathBuf, &Attributes)> = Vec::new();
     let mut piece = vec![0; PIECE_BYTES];
     for (name, item) in items.iter().filter(|(path, _)| !path.is_empty()) {
-        check(stopped)?;
+        // A command that was told to end makes nothing more.
+        drop(Underway::now());
         let name_in = |folder: &Path| folder.join(OsStr::from_bytes(name));
         let (path, shown) = (name_in(root), name_in(folder));
         let failed = |error| Failure::io("writing", &shown, error);
@@ -127,7 +125,6 @@ fn copy_all(
             }
             Kind::File => {
                 let read = |from, into: &mut [u8]| {
-                    check(stopped)?;
                     let read = contents::read(medium, item.runs, from, into);
                     read.map_err(|failure| Failure::from(failure).about(erofs::shown(name)))
                 };
@@ -166,15 +163,6 @@ fn finish_link(path: &Path, attributes: &Attributes) -> std::io::Result<()> {
         not_followed,
     )?;
     Ok(())
-}
-
-fn check(stopped: &AtomicBool) -> Result<(), Failure> {
-    match stopped.load(Ordering::Relaxed) {
-        false => Ok(()),
-        true => Err(Failure::system(anyhow!(
-            "ended by a signal; nothing of the copy is kept"
-        ))),
-    }
 }
 
 fn copy_file(

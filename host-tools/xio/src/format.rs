@@ -16,6 +16,7 @@ use crate::pack::{WRITER, default_name};
 use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
+use crate::signals::Unfinished;
 use crate::stdout::print_line;
 use crate::tag;
 use printout::size::{counted, grouped};
@@ -38,6 +39,7 @@ pub fn run(arguments: &cli::Format) -> Result<(), Failure> {
     };
     let collection = Collection::new(&inputs)?;
     let output = FileOutput::create(&arguments.volume.output, arguments.volume.force)?;
+    let _unfinished = output.partial().map(Unfinished::new);
     room::check(&arguments.volume.output, Needed::exactly(VOLUME_BYTES_MIN))?;
     let folder = folder_of(&arguments.volume.output)?;
     let made = {

@@ -54,6 +54,11 @@ fn main() -> ExitCode {
 /// Does it; the exit status is 0 but for a command that has more to say by it.
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
+        // These end in ways of their own.
+        Command::Mount(_) | Command::Demo(_) | Command::Bench(_) => {}
+        _ => signals::end_in_order()?,
+    }
+    match command {
         Command::Diff(arguments) => return diff::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Pack(arguments) => pack::run(&arguments),

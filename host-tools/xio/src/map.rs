@@ -24,6 +24,7 @@ use crate::pack::{WRITER, default_name, rounded_rate, whole};
 use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
+use crate::signals::Unfinished;
 use crate::stdout::print_line;
 use printout::size::{counted, grouped};
 
@@ -129,6 +130,7 @@ fn map(
         concat: arguments.elements.concat,
     };
     let output = FileOutput::create(&arguments.volume.output, arguments.volume.force)?;
+    let _unfinished = output.partial().map(Unfinished::new);
     room::check(&arguments.volume.output, Needed::exactly(VOLUME_BYTES_MIN))?;
     let options = Options {
         lba_bytes: layout.lba_bytes,

@@ -27,6 +27,7 @@ use crate::metered::Metered;
 use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
+use crate::signals::Unfinished;
 use crate::stdout::print_line;
 use printout::size::{grouped, rounded};
 
@@ -195,6 +196,7 @@ impl Plan {
 /// Packs the files of a plan: one stream each, and one view over all.
 pub fn pack(plan: &Plan) -> Result<Packed, Failure> {
     let output = FileOutput::create(&plan.output, plan.replace)?;
+    let _unfinished = output.partial().map(Unfinished::new);
     room::check(&plan.output, plan.needed())?;
     let options = Options {
         lba_bytes: plan.lba_bytes,

@@ -3,11 +3,12 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
 use crate::failure::Failure;
+use crate::signals::Unfinished;
 
 /// Attempts to make a folder that nobody else takes for one that was left behind.
 const ATTEMPTS: usize = 16;
@@ -15,8 +16,11 @@ const ATTEMPTS: usize = 16;
 /// A folder that is locked (flock(2)) for as long as it is used: one that is not is nobody's any more.
 #[derive(Debug)]
 pub struct Spool {
-    // Removed before it is unlocked.
-    folder: TempDir,
+    // Removed before it is unlocked, and by a signal as long as it is there.
+    _folder: TempDir,
+    /// As whoever asked for it names the folder that it is in: that may be deep, and paths are not of any length.
+    path: PathBuf,
+    _unfinished: Unfinished,
     _lock: File,
 }
 
@@ -43,15 +47,17 @@ impl Spool {
             Err(TryLockError::WouldBlock) => return Ok(None),
         }
         let is_there = is_same(folder.path(), &lock);
-        Ok(is_there.then_some(Spool {
-            folder,
+        Ok(is_there.then(|| Spool {
+            _unfinished: Unfinished::new(folder.path()),
+            path: above.join(folder.path().file_name().unwrap_or_default()),
+            _folder: folder,
             _lock: lock,
         }))
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
-        self.folder.path()
+        &self.path
     }
 }
 

@@ -14,6 +14,7 @@ use crate::pack::available_threads;
 use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed};
+use crate::signals::Unfinished;
 use crate::stdout::print_line;
 use printout::size::grouped;
 
@@ -28,6 +29,7 @@ pub fn run(arguments: &cli::Unpack) -> Result<(), Failure> {
     }
     let total = local.volume.presented_bytes();
     let mut output = FileOutput::create(&arguments.output, arguments.force)?;
+    let _unfinished = output.partial().map(Unfinished::new);
     room::check(&arguments.output, Needed::exactly(total))?;
     let progress = Progress::start("unpacking", Some(total));
     chunks::for_each(

@@ -45,6 +45,7 @@ Exit status:
   1  the data is not right: a value does not fit, bytes differ, or a volume is damaged
   2  the command line is not right
   3  something could not be read, written or reached
+  130  in a shell: ended by Ctrl-C; by another signal, 128 and its number
 
 Sizes are whole bytes or have KiB, MiB, GiB or TiB behind them: 64KiB.";
 

@@ -27,6 +27,7 @@ use crate::pack::{WRITER, available_threads, default_name};
 use crate::places;
 use crate::progress::Progress;
 use crate::room::{self, Needed, VOLUME_BYTES_MIN};
+use crate::signals::Unfinished;
 use crate::stdout::{print, print_line};
 use crate::unzip::unzip;
 use notes::count;
@@ -128,6 +129,7 @@ impl Request<'_> {
         form.outline(!self.disk.no_manifest)?;
         let runs = Runs::new(&scan, &catalogue, &views);
         let output = FileOutput::create(&self.volume.output, self.volume.force)?;
+        let _unfinished = output.partial().map(Unfinished::new);
         room::check(&self.volume.output, self.least(&scan, &runs)?)?;
         let surveyed = self.survey(&scan, &views, &runs)?;
         let choices = self.choose(choose::Dataset {

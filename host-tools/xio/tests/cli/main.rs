@@ -14,6 +14,7 @@ mod disk;
 
 mod help;
 mod hosts;
+mod interrupted;
 mod killed;
 mod manifest;
 mod mapped;

@@ -102,6 +102,12 @@ impl FileOutput {
         &self.file
     }
 
+    /// The name that the file has until it has its own, where it needs one: what is to be removed if the process is ended.
+    #[must_use]
+    pub fn partial(&self) -> Option<&Path> {
+        self.partial.as_deref()
+    }
+
     /// How many bytes the file system has for it: those that the file has already, and those that are free.
     fn room(&self) -> io::Result<u64> {
         let free = fstatvfs(&self.file)?;
