@@ -62,7 +62,9 @@ pub use make::{Made, Plan, Shape};
 pub use names::Names;
 pub use outline::{Form, Outline};
 pub use pattern::Pattern;
-pub use scan::{Entry, FileId, Kind, OpenFile, Origin, Roots, Scan, SourceFile};
+pub use scan::{
+    Entry, FileId, Kind, OpenFile, Origin, PATH_BYTES_MAX, Roots, Scan, SourceFile, shortened,
+};
 pub use storage::{Run, Runs, Storage, Stored};
 pub use survey::Surveyed;
 pub use unzip::{Unzipped, unzip};

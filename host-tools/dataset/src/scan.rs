@@ -23,6 +23,7 @@ pub use links::Roots;
 use source::attributes;
 pub use source::{OpenFile, Origin, SourceFile};
 use unfit::{Excluded, Unfit};
+pub use unfit::{PATH_BYTES_MAX, shortened};
 
 /// Everything in the inputs.
 #[derive(Debug, Default)]
@@ -176,6 +177,10 @@ impl Scan {
     /// Adds what is at `at`; whether it is a directory.
     fn look(&mut self, at: &Path, path: Vec<u8>) -> Result<bool, DatasetError> {
         if self.excluded.fit(&path) {
+            return Ok(false);
+        }
+        if let Some(unfit) = Unfit::too_long(at, &path) {
+            self.unfit.push(unfit);
             return Ok(false);
         }
         let failed = |error| DatasetError::io("reading", at, error);

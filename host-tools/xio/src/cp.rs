@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ::mount::Medium;
 use anyhow::anyhow;
+use dataset::{PATH_BYTES_MAX, shortened};
 use erofs::{Attributes, Kind, Time};
 use nix::fcntl::AT_FDCWD;
 use nix::sys::stat::{UtimensatFlags, utimensat};
@@ -53,6 +54,7 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
     let partial = Spool::new(above, ".xio-cp-")?;
     check_room(folder, &items)?;
     let root = partial.path().join("root");
+    check_paths(&[&root, folder], &items)?;
     let places = Places { root, folder };
     let copied = copy_all(&source.medium(), &items, &places);
     let copied = copied.map_err(|failure| failure.about(arguments.source.display()))?;
@@ -69,6 +71,23 @@ pub fn run(arguments: &cli::Cp) -> Result<(), Failure> {
         counted(copied.folders, "folder"),
         counted(copied.links, "symbolic link"),
     ))
+}
+
+/// What a disk has deep within it may lie too deep in the copy, or in the folder where this is made.
+fn check_paths(folders: &[&Path], items: &Items) -> Result<(), Failure> {
+    let longest = items.keys().max_by_key(|path| path.len());
+    let above = folders.iter().map(|it| it.as_os_str().len()).max();
+    let (Some(longest), Some(above)) = (longest, above) else {
+        return Ok(());
+    };
+    let bytes = above + 1 + longest.len();
+    if bytes <= PATH_BYTES_MAX {
+        return Ok(());
+    }
+    Err(Failure::usage(anyhow!(
+        "{}: its path would have {bytes} bytes in the copy, and Linux takes {PATH_BYTES_MAX}: go to the folder that the copy is to be in and give it a short name, or use xio mount",
+        shortened(longest)
+    )))
 }
 
 fn check_room(folder: &Path, items: &Items) -> Result<(), Failure> {

@@ -9,6 +9,10 @@ use crate::{DatasetError, Pattern};
 
 /// So many are named.
 const NAMED: usize = 5;
+/// Characters at each end of a path that is shortened.
+const SHOWN_CHARS: usize = 60;
+/// Bytes of a path that Linux takes: PATH_MAX has a zero behind them.
+pub const PATH_BYTES_MAX: usize = 4095;
 
 /// The patterns of what is left out.
 #[derive(Debug, Default)]
@@ -67,15 +71,29 @@ pub(super) struct Unfit {
 
 impl Unfit {
     fn new(at: &Path, path: &[u8], what: impl std::fmt::Display) -> Unfit {
-        let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
         Unfit {
             said: format!("{}: {what}", at.display()),
-            name: String::from_utf8_lossy(name).into_owned(),
+            name: last_name(path),
         }
     }
 
     pub(super) fn unreadable(at: &Path, path: &[u8], error: &io::Error) -> Unfit {
         Unfit::new(at, path, format_args!("cannot be read: {error}"))
+    }
+
+    /// Deep folders, made one in the other, have paths that the system takes from nobody.
+    pub(super) fn too_long(at: &Path, path: &[u8]) -> Option<Unfit> {
+        let bytes = at.as_os_str().len();
+        let said = || {
+            format!(
+                "{}: the path has {bytes} bytes, and Linux takes {PATH_BYTES_MAX}: name a folder nearer to it as the input, in which you are",
+                shortened(path)
+            )
+        };
+        (bytes > PATH_BYTES_MAX).then(|| Unfit {
+            said: said(),
+            name: last_name(path),
+        })
     }
 
     /// Why what is at `at` is no file of a disk, if it is none. A file is opened: that it can be read is found out before the work.
@@ -93,6 +111,24 @@ impl Unfit {
         };
         Some(Unfit::new(at, path, what))
     }
+}
+
+fn last_name(path: &[u8]) -> String {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    String::from_utf8_lossy(name).into_owned()
+}
+
+/// A path for people, its beginning and its end: screens full of it tell less.
+#[must_use]
+pub fn shortened(path: &[u8]) -> String {
+    let shown = erofs::shown(path);
+    let count = shown.chars().count();
+    if count <= 2 * SHOWN_CHARS {
+        return shown;
+    }
+    let head: String = shown.chars().take(SHOWN_CHARS).collect();
+    let tail: String = shown.chars().skip(count - SHOWN_CHARS).collect();
+    format!("{head}...{tail}")
 }
 
 /// Refuses all of them at once.

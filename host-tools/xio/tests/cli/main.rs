@@ -16,6 +16,7 @@ mod help;
 mod hosts;
 mod interrupted;
 mod killed;
+mod long_paths;
 mod manifest;
 mod mapped;
 mod memory;
