@@ -41,7 +41,7 @@ pub const EVENTS_KEPT: usize = 4096;
 /// Requests of the admin plane that wait for the manager.
 pub const REQUESTS_MAX: usize = 64;
 /// Events of the target that wait to be told; more are counted and lost.
-pub const TARGET_EVENTS_MAX: usize = 4096;
+pub const TARGET_EVENTS_MAX: usize = 8192;
 /// How long a TLS handshake may take.
 pub const ADMIN_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// How long a client of the admin service may be connected before its first call.
@@ -103,8 +103,10 @@ const _: () = assert!(METRICS_HEAD_BYTES_MAX >= 8192, "hyper asks for that");
 pub mod of_subsystem {
     use std::ops::RangeInclusive;
 
-    /// Controllers, of all hosts and of one.
-    pub const CONTROLLERS: RangeInclusive<u16> = 1..=256;
+    /// Controllers of all hosts: as many as a target has admin queues.
+    pub const CONTROLLERS: RangeInclusive<u16> = 1..=2048;
+    /// Controllers of one host.
+    pub const CONTROLLERS_PER_HOST: RangeInclusive<u16> = 1..=256;
     /// Connections of one host: an admin and an I/O queue at least.
     pub const CONNECTIONS_PER_HOST: RangeInclusive<u16> = 2..=u16::MAX;
     /// I/O queues of one host.

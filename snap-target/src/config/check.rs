@@ -395,7 +395,7 @@ fn controller_limits(section: &Section<'_>) -> Result<ControllerLimits, ConfigEr
     Ok(ControllerLimits {
         controllers_max: value_or(controllers, default.controllers_max),
         controllers_per_host_max: value_or(
-            section.number(per_host, of_subsystem::CONTROLLERS)?,
+            section.number(per_host, of_subsystem::CONTROLLERS_PER_HOST)?,
             default.controllers_per_host_max,
         ),
         io_queues_max: value_or(

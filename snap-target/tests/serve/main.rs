@@ -14,6 +14,7 @@ mod kept;
 mod killed;
 mod lives;
 mod log;
+mod many;
 mod mixed;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]

@@ -111,6 +111,17 @@ impl Target {
         found.unwrap()
     }
 
+    /// Its memory, as the system says it: "VmRSS: 12345 kB".
+    pub fn resident(&self) -> String {
+        let status = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(status).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS"));
+        line.unwrap()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
     /// The exit status, where something else ends it.
     pub fn wait(mut self) -> Option<i32> {
         self.child.wait().unwrap().code()

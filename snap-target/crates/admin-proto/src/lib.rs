@@ -35,7 +35,7 @@ pub mod limits {
     /// Bytes of a request.
     pub const REQUEST_BYTES_MAX: usize = 512 << 10;
     /// Bytes of an answer, or of one message of a stream.
-    pub const ANSWER_BYTES_MAX: usize = 16 << 20;
+    pub const ANSWER_BYTES_MAX: usize = 64 << 20;
     /// Rows of a page.
     pub const PAGE_SIZE_MAX: usize = 1000;
     /// Bytes of an announcement's payload.

@@ -14,7 +14,7 @@ mod shutdown;
 mod state;
 mod visitor;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -66,9 +66,12 @@ pub(crate) struct Desk {
     registry: Registry,
     /// Connections before Connect, and admin queues.
     visitors: Table<Visitor>,
+    /// Those of them that have not become admin queues.
+    passing: HashSet<Key>,
     owners: HashMap<OwnerId, Key>,
     admin_queues: HashMap<ControllerId, Key>,
-    counters: HashMap<(ControllerId, QueueId), (Arc<QueueCounters>, [u64; 6])>,
+    /// What I/O queues have done, and what of it their controllers know.
+    counters: BTreeMap<(ControllerId, QueueId), (Arc<QueueCounters>, [u64; 6])>,
     /// What the hosts of controllers with I/O queues have changed.
     changed: HashMap<ControllerId, Arc<Changed>>,
     /// Admin Connects of hosts whose last controller still ends.
@@ -116,9 +119,10 @@ impl Desk {
             telemetry: telemetry.clone(),
             registry: Registry::new(service.target.clone()),
             visitors: Table::new(HANDSHAKES_MAX + ADMIN_QUEUES_MAX),
+            passing: HashSet::new(),
             owners: HashMap::new(),
             admin_queues: HashMap::new(),
-            counters: HashMap::new(),
+            counters: BTreeMap::new(),
             changed: HashMap::new(),
             waiting: Vec::new(),
             flushes: HashMap::new(),
@@ -259,10 +263,9 @@ impl Desk {
 
     /// Gives an I/O queue to its reactor.
     fn hand_over(&mut self, key: Key, admitted: Admitted, connect: Slot) {
-        let Some(visitor) = self.visitors.remove(key) else {
+        let Some(visitor) = self.remove_visitor(key) else {
             return;
         };
-        self.owners.remove(&visitor.link.owner_id());
         let counters = Arc::new(QueueCounters {
             changed: self.changed.entry(admitted.controller).or_default().clone(),
             ..QueueCounters::default()
@@ -292,6 +295,13 @@ impl Desk {
         }
     }
 
+    fn remove_visitor(&mut self, key: Key) -> Option<Visitor> {
+        let visitor = self.visitors.remove(key)?;
+        self.passing.remove(&key);
+        self.owners.remove(&visitor.link.owner_id());
+        Some(visitor)
+    }
+
     /// Keeps an event of a controller in the flight recorder.
     fn note(&self, kind: EventKind, id: ControllerId) {
         let host = self.host_of(id);
@@ -314,10 +324,9 @@ impl Desk {
 
     /// A connection of the desk's has ended.
     fn leave(&mut self, key: Key) {
-        let Some(visitor) = self.visitors.remove(key) else {
+        let Some(visitor) = self.remove_visitor(key) else {
             return;
         };
-        self.owners.remove(&visitor.link.owner_id());
         match visitor.state {
             State::Handshake => self.waiting.retain(|(waiting, _)| *waiting != key),
             State::Moving { admitted, .. } => {

@@ -41,6 +41,7 @@ pub struct Frontend {
     began_ns: u64,
     desk: Option<Desk>,
     queues: Table<IoQueue>,
+    by_controller: HashMap<ControllerId, Vec<Key>>,
     owners: HashMap<OwnerId, Key>,
     hosts: HostShares,
     /// Queues with events or answers since the last settling.
@@ -111,6 +112,7 @@ impl Frontend {
             began_ns: clock.now().as_nanos(),
             desk,
             queues: Table::new(CONNECTIONS_MAX),
+            by_controller: HashMap::new(),
             owners: HashMap::new(),
             hosts: HostShares::default(),
             touched: Vec::new(),
@@ -305,6 +307,8 @@ impl Frontend {
             } else if queue.is_starved() {
                 self.starved.push_front(key);
                 break;
+            } else {
+                queue.listed_starved = false;
             }
         }
     }
@@ -314,7 +318,12 @@ impl Frontend {
         let returned = self.ring.recv_buffers_returned();
         if returned != self.buffers_returned {
             self.buffers_returned = returned;
-            self.touched.append(&mut self.dry);
+            for key in self.dry.drain(..) {
+                if let Some(queue) = self.queues.get_mut(key) {
+                    queue.listed_dry = false;
+                    self.touched.push(key);
+                }
+            }
         }
     }
 
@@ -338,13 +347,13 @@ impl Frontend {
                 .counters
                 .wire_received_bytes
                 .add(wire.received);
-            if queue.is_starved() && !self.starved.contains(&key) {
+            if queue.is_starved() && !std::mem::replace(&mut queue.listed_starved, true) {
                 self.starved.push_back(key);
             }
             if queue.link.is_postponed() {
                 self.postponed.push(key);
             }
-            if queue.link.is_dry() && !self.dry.contains(&key) {
+            if queue.link.is_dry() && !std::mem::replace(&mut queue.listed_dry, true) {
                 self.dry.push(key);
             }
             let (controller, failures) = (queue.controller, std::mem::take(&mut queue.failures));
@@ -371,6 +380,12 @@ impl Frontend {
         }
         self.owners.remove(&queue.link.owner_id());
         let (controller, id, in_flight) = (queue.controller, queue.queue, queue.in_flight());
+        if let Some(others) = self.by_controller.get_mut(&controller) {
+            others.retain(|other| *other != key);
+            if others.is_empty() {
+                self.by_controller.remove(&controller);
+            }
+        }
         tracing::info!(
             cntlid = controller.0,
             sqid = id.0,
@@ -488,6 +503,7 @@ impl Frontend {
                 );
                 self.telemetry.counters.connections.add(1);
                 self.owners.insert(owner, key);
+                self.by_controller.entry(controller).or_default().push(key);
                 self.touched.push(key);
             }
             None => {

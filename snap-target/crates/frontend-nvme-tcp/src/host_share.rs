@@ -50,12 +50,17 @@ impl HostShare {
 #[derive(Debug, Default)]
 pub(crate) struct HostShares {
     by_host: HashMap<(String, String), Rc<HostShare>>,
+    /// With so many, those that nobody has any more are looked for: seldom enough that it costs a queue nothing, however many hosts there are.
+    sweep_at: usize,
 }
 
 impl HostShares {
     /// A host's share, for one more of its queues. The limit is the subsystem's of the time when the host's first queue came.
     pub(crate) fn of(&mut self, subsystem: &str, host: &str, limit_bytes: u64) -> Rc<HostShare> {
-        self.by_host.retain(|_, share| Rc::strong_count(share) > 1);
+        if self.by_host.len() >= self.sweep_at {
+            self.by_host.retain(|_, share| Rc::strong_count(share) > 1);
+            self.sweep_at = 2 * self.by_host.len() + 1;
+        }
         let share = self
             .by_host
             .entry((subsystem.to_owned(), host.to_owned()))

@@ -77,6 +77,9 @@ pub(crate) struct IoQueue {
     waiting: VecDeque<Slot>,
     /// The first of them found no buffer.
     starved: bool,
+    /// The reactor has it among those that wait for memory, and among those that wait for a receive buffer.
+    pub(crate) listed_starved: bool,
+    pub(crate) listed_dry: bool,
     /// Failures that the desk has not been told.
     pub(crate) failures: Vec<CommandError>,
     /// What else it is to be told.
@@ -143,6 +146,8 @@ impl IoQueue {
             waiting_reads: VecDeque::new(),
             waiting: VecDeque::new(),
             starved: false,
+            listed_starved: false,
+            listed_dry: false,
             failures: Vec::new(),
             messages: Vec::new(),
         }

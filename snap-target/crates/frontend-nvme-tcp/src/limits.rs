@@ -12,12 +12,13 @@ pub(crate) const BATCH_PDUS_MAX: usize = 64;
 pub(crate) const BATCH_SEGMENTS_MAX: usize = 512;
 /// Header and digest bytes of one gathered send.
 pub(crate) const BATCH_HEADER_BYTES: usize = BATCH_PDUS_MAX * ITEM_BYTES_MAX;
-/// I/O queues of one reactor.
-pub(crate) const CONNECTIONS_MAX: usize = 1024;
+/// I/O queues of one reactor: a thousand hosts with four each.
+pub(crate) const CONNECTIONS_MAX: usize = 4096;
 /// Admin queues, which are all at the desk; those of discovery controllers among them.
-pub(crate) const ADMIN_QUEUES_MAX: usize = 1024;
-/// Connections that have not finished Connect. A host that opens sockets and says nothing costs no more than this.
-pub(crate) const HANDSHAKES_MAX: usize = 128;
+pub(crate) const ADMIN_QUEUES_MAX: usize = 2048;
+/// Connections that have not finished Connect. A host that opens sockets and says nothing costs no more than this; a cluster that comes back at once
+/// after a restart is to find room.
+pub(crate) const HANDSHAKES_MAX: usize = 512;
 /// Data that the answers of one admin queue have at a time, those that its host has not taken: a host that asks for more waits for its own answers. One
 /// answer may always be as long as MDTS says.
 pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
@@ -33,8 +34,8 @@ pub(crate) const STORE_HANDLES_MAX: usize = 8192;
 pub(crate) const CONNECTION_TIMERS_MAX: usize = 4;
 /// Messages waiting for one reactor.
 pub(crate) const MESSAGES_MAX: usize = 4096;
-/// Listener backlog.
-pub(crate) const BACKLOG: i32 = 128;
+/// Listener backlog: connections that the kernel has made and that wait to be accepted (it takes no more than net.core.somaxconn says).
+pub(crate) const BACKLOG: i32 = 1024;
 /// A queue's host is asked for the data of another write (R2T) while less than this is on its way. It covers 100 Gbit/s over 160 us; more would only
 /// fill sockets and caches, and a host that sends nothing would hold more of the memory that all share.
 pub(crate) const AWAITED_BYTES_MAX: u64 = 2 << 20;

@@ -88,6 +88,7 @@ impl<T> Table<T> {
     }
 
     /// All entries, with their names.
+    #[cfg(test)]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         (0u16..)
             .zip(&mut self.places)

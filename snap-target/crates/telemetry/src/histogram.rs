@@ -6,6 +6,8 @@
 //! **Error.** A percentile is given as the upper edge of its bucket, and never beyond the largest time: it is at least the exact one, and, from 1.024 us to 68.7 s,
 //! less than 9/8 of it. Below it is at most 1.024 us; above it is at most the largest time.
 
+use std::sync::OnceLock;
+
 use serde::Serialize;
 
 use crate::cell::Counter;
@@ -37,6 +39,24 @@ impl Default for Histogram {
             not_min_ns: Counter::default(),
             max_ns: Counter::default(),
         }
+    }
+}
+
+/// A histogram whose memory is taken with its first time: most rows have no writes.
+#[derive(Debug, Default)]
+pub(crate) struct LazyHistogram(OnceLock<Box<Histogram>>);
+
+impl LazyHistogram {
+    /// Counts a time.
+    #[inline]
+    pub(crate) fn record(&self, ns: u64) {
+        self.0.get_or_init(Box::default).record(ns);
+    }
+
+    /// A copy for readers.
+    pub(crate) fn snapshot(&self) -> HistogramSnapshot {
+        let counted = self.0.get().map(|histogram| histogram.snapshot());
+        counted.unwrap_or_default()
     }
 }
 

@@ -1,7 +1,7 @@
 //! What one host did with one namespace, on one reactor.
 
 use crate::cell::Counter;
-use crate::histogram::Histogram;
+use crate::histogram::LazyHistogram;
 use crate::kind::{CommandKind, StatusClass};
 use crate::rows::Row;
 
@@ -36,8 +36,8 @@ pub struct HostRow {
     pub(crate) bytes_written: Counter,
     pub(crate) in_flight: Counter,
     pub(crate) abandoned: Counter,
-    pub(crate) read: Histogram,
-    pub(crate) write: Histogram,
+    pub(crate) read: LazyHistogram,
+    pub(crate) write: LazyHistogram,
 }
 
 /// How a command ended.
@@ -72,8 +72,8 @@ impl Row for HostRow {
             bytes_written: Counter::default(),
             in_flight: Counter::default(),
             abandoned: Counter::default(),
-            read: Histogram::default(),
-            write: Histogram::default(),
+            read: LazyHistogram::default(),
+            write: LazyHistogram::default(),
         }
     }
 

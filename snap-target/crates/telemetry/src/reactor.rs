@@ -6,10 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::cell::Counter;
 use crate::host_row::{HostKey, HostRow};
-use crate::limits::{HOST_ROWS_MAX, NAMESPACE_ROWS_MAX, OTHERS};
+use crate::limits::{HOST_ROWS_KEPT, HOST_ROWS_MAX, NAMESPACE_ROWS_MAX, OTHERS};
 use crate::namespace_row::{NamespaceCounters, NamespaceRow};
 use crate::recorder::{Event, FlightRecorder};
-use crate::rows::Table;
+use crate::rows::{Room, Table};
 use crate::target::TelemetryConfig;
 
 /// What all reactors of a target share.
@@ -30,11 +30,19 @@ impl Shared {
             nsid: 0,
             uuid: [0; 16],
         };
+        let of_hosts = Room {
+            max: HOST_ROWS_MAX,
+            kept: HOST_ROWS_KEPT,
+        };
+        let of_namespaces = Room {
+            max: NAMESPACE_ROWS_MAX,
+            kept: NAMESPACE_ROWS_MAX,
+        };
         let shared = Self {
             started: Instant::now(),
             started_utc: SystemTime::now(),
-            hosts: Table::new(HOST_ROWS_MAX, no_host),
-            namespaces: Table::new(NAMESPACE_ROWS_MAX, ([0; 16], OTHERS.to_owned())),
+            hosts: Table::new(of_hosts, no_host),
+            namespaces: Table::new(of_namespaces, ([0; 16], OTHERS.to_owned())),
             slow_ns: AtomicU64::new(0),
         };
         shared.set_slow(slow);
@@ -184,16 +192,19 @@ impl ReactorTelemetry {
             uuid,
         };
         let now_ns = self.shared.now_ns();
-        self.shared.hosts.row(self.number, is, key, now_ns)
+        let hosts = &self.shared.hosts;
+        hosts.row(self.number, &wanted, is, key, now_ns)
     }
 
     /// The row of a namespace; made where there is none. It keeps its place for as long as it is held.
     #[must_use]
     pub fn namespace(&self, uuid: [u8; 16], name: &str) -> Arc<NamespaceRow> {
-        let is = |key: &([u8; 16], String)| (key.0, &key.1[..]) == (uuid, name);
+        let wanted = (uuid, name);
+        let is = |key: &([u8; 16], String)| (key.0, &key.1[..]) == wanted;
         let key = || (uuid, name.to_owned());
         let now_ns = self.shared.now_ns();
-        self.shared.namespaces.row(self.number, is, key, now_ns)
+        let namespaces = &self.shared.namespaces;
+        namespaces.row(self.number, &wanted, is, key, now_ns)
     }
 
     /// The counters of all namespaces together.
@@ -220,7 +231,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::ReactorTelemetry;
-    use crate::limits::{HOST_ROWS_MAX, OTHERS};
+    use crate::limits::{HOST_ROWS_KEPT, OTHERS};
     use crate::{Telemetry, TelemetryConfig};
 
     #[test]
@@ -251,7 +262,7 @@ mod tests {
             reactor.host("nqn.s", host, 1, [7; 16])
         };
         let stays = row(0, "nqn.stays");
-        for number in 0..HOST_ROWS_MAX + 200 {
+        for number in 0..HOST_ROWS_KEPT + 200 {
             // The second reactor has had fewer names.
             let reactor = u16::from(number % 3 == 0);
             let host = format!("nqn.gone-{number}");
@@ -263,7 +274,7 @@ mod tests {
         }
         stays.begun();
         let snapshot = telemetry.snapshot();
-        assert_eq!(snapshot.hosts.len(), HOST_ROWS_MAX);
+        assert_eq!(snapshot.hosts.len(), HOST_ROWS_KEPT);
         let here = snapshot.hosts.iter().filter(|row| row.queues > 0);
         let here: Vec<_> = here
             .map(|row| (&row.host[..], row.queues, row.in_flight))

@@ -1,6 +1,8 @@
 //! The rows of one kind: found by what they count, each reactor with its own.
 
+use std::collections::HashMap;
 use std::fmt::Debug;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What a table keeps.
@@ -15,21 +17,43 @@ pub(crate) trait Row {
     fn last_ns(&self) -> u64;
 }
 
-/// The places of the rows of one kind, at most `max` and one. Whether there is a place for what is counted is decided once, for all reactors: counts are
-/// never split between a row and the one of all others.
+/// How many places a table has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// At most so many.
+    pub(crate) max: usize,
+    /// From so many on, those that nobody holds are given away.
+    pub(crate) kept: usize,
+}
+
+/// A look for places that nobody holds goes through all of them. It is made again after as many new keys as this part of the table: each costs a look at a
+/// few, however many there are.
+const LOOK_SHARE: usize = 16;
+
+/// The places of the rows of one kind. Whether there is a place for what is counted is decided once, for all reactors: counts are never split between a row
+/// and the one of all others.
 #[derive(Debug)]
 pub(crate) struct Table<R: Row> {
-    max: usize,
+    room: Room,
+    /// Names are the hosts' choice: their hashes are nobody's.
+    hasher: RandomState,
     places: Mutex<Places<R>>,
 }
 
 #[derive(Debug)]
 struct Places<R: Row> {
     taken: Vec<Arc<Place<R>>>,
+    /// Places by the hash of their key.
+    by_hash: HashMap<u64, Vec<usize>>,
+    /// Those that nobody held at the last look, with their time; the one that nobody had held for longest last.
+    idle: Vec<(u64, usize)>,
+    /// New keys since the last look.
+    since_look: usize,
     /// Counts what found no place.
     others: Arc<Place<R>>,
     /// What is counted there, until nobody writes there any more: at most as many as there are places.
-    turned_away: Vec<R::Key>,
+    turned_away: HashMap<u64, Vec<R::Key>>,
+    turned_away_count: usize,
 }
 
 /// The place of one thing that is counted.
@@ -37,6 +61,7 @@ struct Places<R: Row> {
 pub(crate) struct Place<R: Row> {
     /// What is counted.
     pub(crate) key: R::Key,
+    hash: u64,
     of_reactors: Mutex<OfReactors<R>>,
 }
 
@@ -53,9 +78,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<R: Row> Place<R> {
-    fn new(key: R::Key) -> Arc<Self> {
+    fn new(key: R::Key, hash: u64) -> Arc<Self> {
         Arc::new(Self {
             key,
+            hash,
             of_reactors: Mutex::new(OfReactors {
                 rows: Vec::new(),
                 lent_ns: 0,
@@ -99,62 +125,118 @@ impl<R: Row> Places<R> {
     /// Where a thing is counted.
     fn of(
         &mut self,
+        hash: u64,
         is: impl Fn(&R::Key) -> bool,
         key: impl FnOnce() -> R::Key,
-        max: usize,
+        room: Room,
     ) -> Arc<Place<R>> {
-        if let Some(place) = self.taken.iter().find(|place| is(&place.key)) {
+        let known = self.by_hash.get(&hash).into_iter().flatten();
+        let mut known = known.filter_map(|at| self.taken.get(*at));
+        if let Some(place) = known.find(|place| is(&place.key)) {
             return place.clone();
         }
         if self.others.idle_since_ns().is_some() {
             self.turned_away.clear();
-        } else if self.turned_away.iter().any(is) {
+            self.turned_away_count = 0;
+        } else if self.turned_away.get(&hash).into_iter().flatten().any(is) {
             return self.others.clone();
         }
-        let place = Place::new(key());
-        if self.taken.len() < max {
+        self.since_look += 1;
+        let place = Place::new(key(), hash);
+        if self.taken.len() >= room.kept
+            && let Some(at) = self.given_away()
+        {
+            self.replace(at, &place);
+            return place;
+        }
+        if self.taken.len() < room.max {
+            self.by_hash.entry(hash).or_default().push(self.taken.len());
             self.taken.push(place.clone());
             return place;
         }
-        let idle = self.taken.iter_mut();
-        let idle = idle.filter_map(|taken| Some((taken.idle_since_ns()?, taken)));
-        if let Some((_, longest)) = idle.min_by_key(|(since_ns, _)| *since_ns) {
-            *longest = place.clone();
-            return place;
-        }
-        if self.turned_away.len() < max {
-            self.turned_away.push(place.key.clone());
+        if self.turned_away_count < room.max {
+            let same = self.turned_away.entry(hash).or_default();
+            same.push(place.key.clone());
+            self.turned_away_count += 1;
         }
         self.others.clone()
+    }
+
+    /// The place that nobody has held for longest.
+    fn given_away(&mut self) -> Option<usize> {
+        loop {
+            while let Some((since_ns, at)) = self.idle.pop() {
+                let now = self.taken.get(at).and_then(|it| it.idle_since_ns());
+                if now == Some(since_ns) {
+                    return Some(at);
+                }
+            }
+            if self.since_look < self.taken.len() / LOOK_SHARE {
+                return None;
+            }
+            self.look_for_idle();
+            if self.idle.is_empty() {
+                return None;
+            }
+        }
+    }
+
+    fn look_for_idle(&mut self) {
+        let all = self.taken.iter().enumerate();
+        let idle = all.filter_map(|(at, place)| Some((place.idle_since_ns()?, at)));
+        self.idle = idle.collect();
+        self.idle.sort_unstable_by(|a, b| b.cmp(a));
+        self.since_look = 0;
+    }
+
+    fn replace(&mut self, at: usize, place: &Arc<Place<R>>) {
+        let Some(taken) = self.taken.get_mut(at) else {
+            return;
+        };
+        let before = std::mem::replace(taken, place.clone());
+        if let Some(same) = self.by_hash.get_mut(&before.hash) {
+            same.retain(|other| *other != at);
+            if same.is_empty() {
+                self.by_hash.remove(&before.hash);
+            }
+        }
+        self.by_hash.entry(place.hash).or_default().push(at);
     }
 }
 
 impl<R: Row> Table<R> {
-    /// With places for so many; more are counted together under `others`.
-    pub(crate) fn new(max: usize, others: R::Key) -> Self {
+    /// With room for so many; more are counted together under `others`.
+    pub(crate) fn new(room: Room, others: R::Key) -> Self {
         let places = Places {
             taken: Vec::new(),
-            others: Place::new(others),
-            turned_away: Vec::new(),
+            by_hash: HashMap::new(),
+            idle: Vec::new(),
+            since_look: 0,
+            others: Place::new(others, 0),
+            turned_away: HashMap::new(),
+            turned_away_count: 0,
         };
         Self {
-            max,
+            room,
+            hasher: RandomState::new(),
             places: Mutex::new(places),
         }
     }
 
-    /// A reactor's row of what `is` knows; `key` makes its key where there is none. Whoever holds a row keeps its place; where all are taken, the one that
-    /// nobody has held for longest is given away.
+    /// A reactor's row of what has this name, and `is` knows; `key` makes its key where there is none. Whoever holds a row keeps its place; what nobody has
+    /// held for longest is given away where there is no more room.
     pub(crate) fn row(
         &self,
         reactor: u16,
+        name: &impl Hash,
         is: impl Fn(&R::Key) -> bool,
         key: impl FnOnce() -> R::Key,
         now_ns: u64,
     ) -> Arc<R> {
+        let hash = self.hasher.hash_one(name);
         let mut places = lock(&self.places);
         // Lent under the table's lock: a place that was just found is not given away.
-        places.of(is, key, self.max).lend(reactor, now_ns)
+        places.of(hash, is, key, self.room).lend(reactor, now_ns)
     }
 
     /// All places, that of all others last.
@@ -169,7 +251,7 @@ impl<R: Row> Table<R> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Row, Table};
+    use super::{Room, Row, Table};
     use crate::cell::Counter;
 
     const OTHERS: u32 = 0;
@@ -196,11 +278,15 @@ mod tests {
 
     /// Of two places.
     fn table() -> Table<Counted> {
-        Table::new(2, OTHERS)
+        table_of(2, 2)
+    }
+
+    fn table_of(max: usize, kept: usize) -> Table<Counted> {
+        Table::new(Room { max, kept }, OTHERS)
     }
 
     fn row(table: &Table<Counted>, reactor: u16, wanted: u32, now_ns: u64) -> Arc<Counted> {
-        table.row(reactor, |key| *key == wanted, || wanted, now_ns)
+        table.row(reactor, &wanted, |key| *key == wanted, || wanted, now_ns)
     }
 
     /// Keys with a row, and how many hold it, by places.
@@ -255,5 +341,39 @@ mod tests {
         assert_eq!(row(&table, 1, 11, 3).key, 11);
         drop(other);
         assert_eq!(row(&table, 1, 9, 4).key, 9);
+    }
+    /// Names without end of hosts that are gone take no more places than are kept; those of hosts that are there may take all.
+    #[test]
+    fn a_table_grows_for_those_that_are_there() {
+        let table = table_of(1000, 100);
+        for name in 1..=500 {
+            row(&table, 0, name, u64::from(name));
+        }
+        let gone: Vec<_> = kept(&table).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(gone.len(), 100);
+        assert!(gone.contains(&500), "the last ones");
+        let held: Vec<_> = (1001..=2000)
+            .map(|name| row(&table, 0, name, 1000 + u64::from(name)))
+            .collect();
+        assert!(held.iter().all(|row| row.key != OTHERS));
+        assert_eq!(kept(&table).len(), 1000);
+        assert!(kept(&table).iter().all(|(_, holders)| *holders == 1));
+        assert_eq!(row(&table, 0, 3000, 5000).key, OTHERS);
+        // Each is found by its own name.
+        for held in &held {
+            assert!(Arc::ptr_eq(held, &row(&table, 0, held.key, 6000)));
+        }
+    }
+
+    /// However many have no place, one that is free is found again, within as many new names as the table's share.
+    #[test]
+    fn a_place_that_became_free_is_found() {
+        let table = table_of(160, 16);
+        let mut held: Vec<_> = (1..=160).map(|name| row(&table, 0, name, 1)).collect();
+        let other = row(&table, 0, 999, 2);
+        assert_eq!(other.key, OTHERS);
+        held.pop();
+        let placed = (1000..1020).find(|name| row(&table, 0, *name, 3).key != OTHERS);
+        assert!(placed.is_some_and(|name| name <= 1010), "{placed:?}");
     }
 }

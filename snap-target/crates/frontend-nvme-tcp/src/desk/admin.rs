@@ -1,6 +1,7 @@
 //! Connect and the admin queues: what the controllers are asked and answer.
 
 use std::net::SocketAddr;
+use std::ops::RangeBounds;
 use std::sync::atomic::Ordering;
 use std::time::{Instant, SystemTime};
 
@@ -9,7 +10,7 @@ use nvme::controller::{
     NotAdmitted, Outcome, buffer_bytes,
 };
 use nvme::nqn::Nqn;
-use nvme::queue::{Completion, Slot, Transfer};
+use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme::tcp::target::Event;
 use nvme_spec::{AdminOpcode, Direction, Sqe, Status};
 use reactor::buf::IoBuf;
@@ -187,6 +188,7 @@ impl Desk {
                 visitor.link.name = Some((admitted.controller.0, admitted.queue.0));
                 visitor.link.set_receiving(Receiving::InPlace);
                 self.admin_queues.insert(admitted.controller, key);
+                self.passing.remove(&key);
                 let peer = visitor.peer;
                 self.log_connect(admitted.controller, peer);
                 self.answer(key, slot, admitted.completion);
@@ -405,17 +407,16 @@ impl Desk {
 
     /// Brings a controller's SMART counters up to what its queues have done.
     pub(super) fn fold_counters(&mut self, id: ControllerId) {
-        self.fold(|owner| owner == id);
+        self.fold((id, QueueId(0))..=(id, QueueId(u16::MAX)));
     }
 
     /// Those of all controllers.
     pub(super) fn fold_all_counters(&mut self) {
-        self.fold(|_| true);
+        self.fold(..);
     }
 
-    fn fold(&mut self, is_meant: impl Fn(ControllerId) -> bool) {
-        let all = self.counters.iter_mut();
-        for ((owner, _), (queue, seen)) in all.filter(|((owner, _), _)| is_meant(*owner)) {
+    fn fold(&mut self, meant: impl RangeBounds<(ControllerId, QueueId)>) {
+        for ((owner, _), (queue, seen)) in self.counters.range_mut(meant) {
             let Some(controller) = self.registry.controller_mut(*owner) else {
                 continue;
             };

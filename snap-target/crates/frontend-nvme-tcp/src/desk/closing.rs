@@ -37,8 +37,9 @@ impl Desk {
 
     /// The I/O queues of a controller end, those on their way to their reactors as well.
     pub(super) fn end_io_queues(&mut self, id: ControllerId) {
-        for (key, visitor) in self.visitors.iter_mut() {
-            if let State::Moving { admitted, .. } = visitor.state
+        for &key in &self.passing {
+            if let Some(visitor) = self.visitors.get_mut(key)
+                && let State::Moving { admitted, .. } = visitor.state
                 && admitted.controller == id
             {
                 visitor.link.end();

@@ -117,12 +117,7 @@ impl Desk {
     }
 
     fn welcome(&mut self, socket: std::net::TcpStream) {
-        let handshakes = self
-            .visitors
-            .iter_mut()
-            .filter(|(_, visitor)| visitor.is_passing())
-            .count();
-        if handshakes >= HANDSHAKES_MAX {
+        if self.passing.len() >= HANDSHAKES_MAX {
             tracing::warn!(
                 limit = HANDSHAKES_MAX,
                 "too many connections that have not finished Connect: one more is closed"
@@ -134,6 +129,7 @@ impl Desk {
                 let owner = visitor.link.owner_id();
                 if let Ok(key) = self.visitors.insert(visitor) {
                     self.owners.insert(owner, key);
+                    self.passing.insert(key);
                     self.touched.push(key);
                 }
             }

@@ -91,11 +91,6 @@ impl Visitor {
         })
     }
 
-    /// Whether Connect has not succeeded yet, or the connection is on its way to its reactor.
-    pub(crate) fn is_passing(&self) -> bool {
-        !matches!(self.state, State::Admin(_))
-    }
-
     /// Takes the connection apart for its reactor; `None` if something was under way.
     pub(crate) fn into_adoption(
         self,

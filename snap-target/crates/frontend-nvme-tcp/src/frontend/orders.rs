@@ -62,11 +62,11 @@ impl Frontend {
         }
     }
 
-    pub(super) fn queues_of(&mut self, controller: ControllerId) -> Vec<Key> {
-        let all = self.queues.iter_mut();
-        all.filter(|(_, queue)| queue.controller == controller)
-            .map(|(key, _)| key)
-            .collect()
+    pub(super) fn queues_of(&self, controller: ControllerId) -> Vec<Key> {
+        self.by_controller
+            .get(&controller)
+            .cloned()
+            .unwrap_or_default()
     }
 
     fn wait_for(&mut self, id: ChangeId, keys: Arc<[NamespaceKey]>, until_closed: bool) {

@@ -2,6 +2,7 @@
 
 mod changes;
 mod places;
+mod roll;
 
 use super::association::{Association, Role};
 use super::connect::{Invalid, invalid, refusal};
@@ -21,6 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 pub use places::QueuePlaces;
+use roll::{Counted, Roll};
 
 /// Discovery controllers at the same time, all hosts together, and of one host: a path each, with some that come and go.
 const DISCOVERY_CONTROLLERS_MAX: usize = 256;
@@ -37,6 +39,7 @@ pub struct Registry {
     /// Of each subsystem, in the target's order.
     namespaces: Vec<Arc<NamespaceSet>>,
     associations: BTreeMap<ControllerId, Connected>,
+    roll: Roll,
     /// What the controllers of each subsystem count together, from its first controller on.
     health: BTreeMap<Nqn, Arc<Health>>,
     next_id: u16,
@@ -52,6 +55,7 @@ struct Connected {
     io_queues: Vec<bool>,
     /// The association is over; the controller stays until its last I/O queue has closed.
     ending: bool,
+    counted: Counted,
 }
 
 /// Why a Connect was not let in.
@@ -95,6 +99,7 @@ impl Registry {
             target: Arc::new(target),
             namespaces,
             associations: BTreeMap::new(),
+            roll: Roll::default(),
             health: BTreeMap::new(),
             next_id: 1,
             places: None,
@@ -122,9 +127,9 @@ impl Registry {
 
     /// True while a controller of this host at this subsystem ends. Others share no namespace with the new one.
     fn is_ending_for(&self, request: &ConnectRequest) -> bool {
-        self.associations
-            .values()
-            .any(|connected| connected.ending && connected.is_of(&request.subsystem, &request.host))
+        let subsystem = Some(request.subsystem.clone());
+        let mut of_host = self.roll.of_host(subsystem, &request.host);
+        of_host.any(|id| self.associations.get(&id).is_some_and(|it| it.ending))
     }
 
     fn connect_admin(
@@ -181,7 +186,8 @@ impl Registry {
                 (Arc::clone(subsystem), seen)
             })
             .ok_or(Status::CONNECT_INVALID_PARAMETERS)?;
-        if self.controllers_of(&subsystem).count() >= usize::from(subsystem.limits.controllers_max)
+        if self.roll.count(&Some(subsystem.nqn.clone()))
+            >= usize::from(subsystem.limits.controllers_max)
         {
             return Err(Status::CONNECT_CONTROLLER_BUSY);
         }
@@ -229,14 +235,14 @@ impl Registry {
         let id = association.id;
         let controller = Controller::new(association, role, namespaces, now);
         let io_queues = vec![false; usize::from(controller.limits().io_queues_max)];
-        self.associations.insert(
-            id,
-            Connected {
-                controller,
-                io_queues,
-                ending: false,
-            },
-        );
+        let mut connected = Connected {
+            controller,
+            io_queues,
+            ending: false,
+            counted: Counted::default(),
+        };
+        self.roll.enter(&mut connected);
+        self.associations.insert(id, connected);
         id
     }
 
@@ -276,10 +282,9 @@ impl Registry {
             return busy;
         }
         let Role::Io { subsystem } = role else {
-            let discovery = || self.controllers().filter(|it| it.is_discovery());
-            let of_host = discovery().filter(|controller| controller.host() == host);
-            return if discovery().count() >= DISCOVERY_CONTROLLERS_MAX
-                || of_host.count() >= DISCOVERY_CONTROLLERS_PER_HOST_MAX
+            let of_host = self.roll.of_host(None, host).count();
+            return if self.roll.count(&None) >= DISCOVERY_CONTROLLERS_MAX
+                || of_host >= DISCOVERY_CONTROLLERS_PER_HOST_MAX
             {
                 busy
             } else {
@@ -287,11 +292,9 @@ impl Registry {
             };
         };
         let limits = &subsystem.limits;
-        let of_host = self
-            .controllers_of(subsystem)
-            .filter(|controller| controller.host() == host);
-        if self.controllers_of(subsystem).count() >= usize::from(limits.controllers_max)
-            || of_host.count() >= usize::from(limits.controllers_per_host_max)
+        let nqn = Some(subsystem.nqn.clone());
+        if self.roll.count(&nqn) >= usize::from(limits.controllers_max)
+            || self.roll.of_host(nqn, host).count() >= usize::from(limits.controllers_per_host_max)
             || self.io_queues_left(None, subsystem, host) == 0
         {
             return busy;
@@ -348,6 +351,7 @@ impl Registry {
                 *free = true;
                 controller.set_io_queues_connected(true);
                 controller.traffic(now);
+                self.roll.update(connected);
                 Ok(Admitted {
                     controller: id,
                     queue: request.queue,
@@ -374,7 +378,10 @@ impl Registry {
             let left = self.io_queues_left(Some(id), subsystem, controller.host());
             self.controller_mut(id)?.set_io_queues_left(left);
         }
-        Some(self.controller_mut(id)?.execute(command, out, now))
+        let connected = self.associations.get_mut(&id)?;
+        let outcome = connected.controller.execute(command, out, now);
+        self.roll.update(connected);
+        Some(outcome)
     }
 
     /// A queue's connection has ended, and with it the last command that it had with a store. The admin queue's takes the association with
@@ -393,9 +400,10 @@ impl Registry {
         let any = connected.io_queues.contains(&true);
         connected.controller.set_io_queues_connected(any);
         if connected.ending && !any {
-            self.associations.remove(&id);
+            self.remove(id);
             return Closed::Controller;
         }
+        self.roll.update(connected);
         Closed::Queue
     }
 
@@ -408,10 +416,17 @@ impl Registry {
         connected.ending = true;
         let open = connected.open_queues();
         if open.is_empty() {
-            self.associations.remove(&id);
+            self.remove(id);
             return Closed::Controller;
         }
+        self.roll.update(connected);
         Closed::Ending(open)
+    }
+
+    fn remove(&mut self, id: ControllerId) {
+        if let Some(connected) = self.associations.remove(&id) {
+            self.roll.leave(connected);
+        }
     }
 
     /// The I/O queues of a controller that are connected.
@@ -443,43 +458,27 @@ impl Registry {
             .map(|connected| &connected.controller)
     }
 
-    fn controllers_of(&self, subsystem: &Subsystem) -> impl Iterator<Item = &Controller> {
-        self.controllers().filter(|controller| {
-            controller
-                .subsystem()
-                .is_some_and(|other| other.nqn == subsystem.nqn)
-        })
-    }
-
     /// The target.
     pub fn target(&self) -> &Arc<Target> {
         &self.target
     }
 
-    /// When [`Registry::next_expired`] is next worth asking.
+    /// When [`Registry::next_expired`] is next worth asking: no keep alive runs out before.
     pub fn deadline(&self) -> Option<Time> {
-        self.living()
-            .filter_map(Controller::keep_alive_deadline)
-            .min()
+        self.roll.next_look()
     }
 
     /// A controller whose keep alive timer has run out: [`Registry::end`] it, and close its connections.
-    pub fn next_expired(&self, now: Time) -> Option<ControllerId> {
-        self.living()
-            .find(|controller| {
-                controller
-                    .keep_alive_deadline()
-                    .is_some_and(|deadline| deadline <= now)
-            })
-            .map(Controller::id)
-    }
-
-    /// Controllers that are not ending: silence is news of these alone.
-    fn living(&self) -> impl Iterator<Item = &Controller> {
-        self.associations
-            .values()
-            .filter(|connected| !connected.ending)
-            .map(|connected| &connected.controller)
+    pub fn next_expired(&mut self, now: Time) -> Option<ControllerId> {
+        while let Some(id) = self.roll.due(now) {
+            let connected = self.associations.get_mut(&id)?;
+            let deadline = connected.controller.keep_alive_deadline();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                return Some(id);
+            }
+            self.roll.look_later(connected);
+        }
+        None
     }
 
     fn subsystem(&self, nqn: &Nqn) -> Option<(&Arc<Subsystem>, &Arc<NamespaceSet>)> {
@@ -508,11 +507,6 @@ impl Registry {
 }
 
 impl Connected {
-    fn is_of(&self, subsystem: &Nqn, host: &Nqn) -> bool {
-        let theirs = self.controller.subsystem();
-        theirs.is_some_and(|other| other.nqn == *subsystem) && self.controller.host() == host
-    }
-
     fn open_queues(&self) -> Vec<QueueId> {
         (1..=u16::MAX)
             .map(QueueId)

@@ -161,7 +161,7 @@ pub struct ControllerLimits {
 impl Default for ControllerLimits {
     fn default() -> Self {
         ControllerLimits {
-            controllers_max: 256,
+            controllers_max: 1024,
             controllers_per_host_max: 64,
             connections_per_host_max: 1024,
             io_queues_per_host_max: 512,

@@ -19,7 +19,7 @@ pub struct QueuePlaces {
 
 impl Connected {
     /// I/O queues that it has or was granted; one where it has not asked yet.
-    fn claim(&self) -> usize {
+    pub(super) fn claim(&self) -> usize {
         let subsystem = self.controller.subsystem();
         if subsystem.is_none() {
             return 0;
@@ -27,6 +27,13 @@ impl Connected {
         let last = self.io_queues.iter().rposition(|open| *open);
         let granted = self.controller.granted_io_queues().map_or(1, usize::from);
         granted.max(last.map_or(1, |index| index + 1))
+    }
+}
+
+impl Connected {
+    /// What of its claim counts among those over fabrics.
+    fn counted_claim(&self) -> usize {
+        self.counted.claim()
     }
 }
 
@@ -38,12 +45,8 @@ impl Registry {
 
     /// Whether one more admin queue finds room.
     pub(super) fn has_admin_place(&self) -> bool {
-        let taken = self
-            .associations
-            .values()
-            .filter(|it| it.controller.transport().is_fabric());
         self.places
-            .is_none_or(|places| taken.count() < places.admin_queues)
+            .is_none_or(|places| self.roll.over_fabrics() < places.admin_queues)
     }
 
     /// I/O queues that a controller may have, or where it is none yet, one more of this host: what the others have left.
@@ -53,15 +56,14 @@ impl Registry {
         subsystem: &Subsystem,
         host: &Nqn,
     ) -> u16 {
-        let others = || {
-            let all = self.associations.iter();
-            all.filter(move |(other, _)| Some(**other) != id)
-                .map(|(_, connected)| connected)
-        };
         let (mut queues, mut controllers) = (0, 0);
-        for other in others().filter(|other| other.is_of(&subsystem.nqn, host)) {
-            queues += other.claim();
-            controllers += 1;
+        for other in self.roll.of_host(Some(subsystem.nqn.clone()), host) {
+            if Some(other) != id
+                && let Some(other) = self.associations.get(&other)
+            {
+                queues += other.claim();
+                controllers += 1;
+            }
         }
         let limits = &subsystem.limits;
         let of_host = usize::from(limits.io_queues_per_host_max).saturating_sub(queues);
@@ -69,10 +71,11 @@ impl Registry {
         let connections = queues + controllers + 1;
         let of_connections =
             usize::from(limits.connections_per_host_max).saturating_sub(connections);
+        let own = id.and_then(|id| self.associations.get(&id));
         let of_all = self.places.map_or(usize::MAX, |places| {
-            let over_fabrics = others().filter(|other| other.controller.transport().is_fabric());
-            let taken: usize = over_fabrics.map(Connected::claim).sum();
-            places.io_queues.saturating_sub(taken)
+            let own = own.map_or(0, Connected::counted_claim);
+            let others = self.roll.claimed() - own;
+            places.io_queues.saturating_sub(others)
         });
         let left = of_host.min(of_connections).min(of_all);
         u16::try_from(left).unwrap_or(u16::MAX)

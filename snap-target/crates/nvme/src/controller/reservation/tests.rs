@@ -101,7 +101,8 @@ fn registrants_are_bounded() {
     for number in 0..REGISTRANTS_MAX {
         table = table.carry_out(numbered(number), &one_more).unwrap().table;
     }
-    assert_eq!(table.report(64)[5..7], 1024_u16.to_le_bytes());
+    let registered = u16::try_from(REGISTRANTS_MAX).unwrap();
+    assert_eq!(table.report(64)[5..7], registered.to_le_bytes());
     let kept = table.with_persistence(true);
     assert_eq!(Table::from_record(&kept.to_record()), Ok(kept));
     assert_eq!(

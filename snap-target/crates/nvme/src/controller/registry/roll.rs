@@ -1,0 +1,143 @@
+//! Who is there, by what is asked at each Connect and each turn: a target with a thousand hosts looks at none of the others for it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Connected;
+use crate::Time;
+use crate::controller::ControllerId;
+use crate::nqn::Nqn;
+
+/// A subsystem's name; none: discovery.
+type Where = Option<Nqn>;
+
+/// See the module. It holds what [`Registry`](super::Registry) has told it of each controller.
+#[derive(Debug, Default)]
+pub(super) struct Roll {
+    by_host: BTreeMap<(Where, Nqn), BTreeSet<ControllerId>>,
+    by_subsystem: BTreeMap<Where, usize>,
+    /// Controllers over fabrics, and the I/O queues that they have or were granted.
+    over_fabrics: usize,
+    claimed: usize,
+    /// When to look at a controller's keep alive: never later than its deadline, which moves away with each command.
+    looks: BTreeSet<(Time, ControllerId)>,
+}
+
+/// What the roll counts of a controller; kept with it.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    claim: usize,
+    look: Option<Time>,
+}
+
+impl Counted {
+    /// Its I/O queues among [`Roll::claimed`].
+    pub fn claim(&self) -> usize {
+        self.claim
+    }
+}
+
+fn names(connected: &Connected) -> (Where, Nqn) {
+    let controller = &connected.controller;
+    let subsystem = controller.subsystem().map(|it| it.nqn.clone());
+    (subsystem, controller.host().clone())
+}
+
+impl Roll {
+    /// A controller came.
+    pub fn enter(&mut self, connected: &mut Connected) {
+        let names = names(connected);
+        *self.by_subsystem.entry(names.0.clone()).or_default() += 1;
+        let of_host = self.by_host.entry(names).or_default();
+        of_host.insert(connected.controller.id());
+        if connected.controller.transport().is_fabric() {
+            self.over_fabrics += 1;
+        }
+        self.update(connected);
+    }
+
+    /// Its queues, its keep alive or its end may have changed.
+    pub fn update(&mut self, connected: &mut Connected) {
+        if connected.controller.transport().is_fabric() {
+            let claim = connected.claim();
+            self.claimed = self.claimed + claim - connected.counted.claim;
+            connected.counted.claim = claim;
+        }
+        // Silence is news of those alone that are not ending.
+        let deadline = match connected.ending {
+            true => None,
+            false => connected.controller.keep_alive_deadline(),
+        };
+        let look = connected.counted.look;
+        if look.is_none() || deadline.is_none_or(|deadline| look > Some(deadline)) {
+            self.look_at(connected, deadline);
+        }
+    }
+
+    fn look_at(&mut self, connected: &mut Connected, at: Option<Time>) {
+        let id = connected.controller.id();
+        if let Some(look) = connected.counted.look {
+            self.looks.remove(&(look, id));
+        }
+        self.looks.extend(at.map(|at| (at, id)));
+        connected.counted.look = at;
+    }
+
+    /// A controller is gone.
+    pub fn leave(&mut self, mut connected: Connected) {
+        let names = names(&connected);
+        if let Some(count) = self.by_subsystem.get_mut(&names.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.by_subsystem.remove(&names.0);
+            }
+        }
+        if let Some(of_host) = self.by_host.get_mut(&names) {
+            of_host.remove(&connected.controller.id());
+            if of_host.is_empty() {
+                self.by_host.remove(&names);
+            }
+        }
+        if connected.controller.transport().is_fabric() {
+            self.over_fabrics -= 1;
+            self.claimed -= connected.counted.claim;
+        }
+        self.look_at(&mut connected, None);
+    }
+
+    /// Controllers of a host at a subsystem, or of its discovery controllers.
+    pub fn of_host(&self, subsystem: Where, host: &Nqn) -> impl Iterator<Item = ControllerId> {
+        let of_host = self.by_host.get(&(subsystem, host.clone()));
+        of_host.into_iter().flatten().copied()
+    }
+
+    /// How many controllers a subsystem has, or discovery.
+    pub fn count(&self, subsystem: &Where) -> usize {
+        self.by_subsystem.get(subsystem).copied().unwrap_or(0)
+    }
+
+    /// Controllers that came over fabrics: each has an admin queue.
+    pub fn over_fabrics(&self) -> usize {
+        self.over_fabrics
+    }
+
+    /// I/O queues that controllers over fabrics have or were granted; one of each that has not asked yet.
+    pub fn claimed(&self) -> usize {
+        self.claimed
+    }
+
+    /// When a keep alive is next worth a look: no deadline is before it.
+    pub fn next_look(&self) -> Option<Time> {
+        self.looks.first().map(|(at, _)| *at)
+    }
+
+    /// The first controller whose look is due.
+    pub fn due(&self, now: Time) -> Option<ControllerId> {
+        let (at, id) = self.looks.first()?;
+        (*at <= now).then_some(*id)
+    }
+
+    /// A look found that its host was heard of meanwhile.
+    pub fn look_later(&mut self, connected: &mut Connected) {
+        self.look_at(connected, connected.controller.keep_alive_deadline());
+    }
+}
