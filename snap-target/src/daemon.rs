@@ -14,7 +14,7 @@ use frontend_nvme_tcp::EventSink;
 use nix::sys::signal::{SigSet, Signal};
 use telemetry::{DumpFormat, Event, EventKind, Telemetry, TelemetryConfig};
 
-use crate::admin::{self, AdminService, Context, Info, Roles};
+use crate::admin::{self, AdminService, Certificates, ClientRefusals, Context, Info, Roles};
 use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::desired::Desired;
@@ -77,6 +77,10 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         open_time_max: OPEN_TIME_MAX,
         catalogue: catalogue.clone(),
     })?;
+    let of_tcp = config.admin.as_ref().and_then(|admin| admin.tcp.as_ref());
+    let certificates = of_tcp.map(Certificates::read).transpose();
+    let certificates = certificates.context("the admin service's TLS")?;
+    let client_refusals = ClientRefusals::default();
     let metrics = match &config.metrics {
         Some(it) => {
             let measured = Measured {
@@ -84,7 +88,8 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
                 catalogue,
                 health: health.clone(),
                 refusals,
-                certificate_expiry: certificate_expiry(config),
+                certificates: certificates.clone(),
+                client_refusals: client_refusals.clone(),
             };
             Some(metrics::start(it, measured)?)
         }
@@ -100,6 +105,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         None => None,
         Some(admin) => Some(admin::start(
             admin,
+            certificates,
             Context {
                 manage: manage.clone(),
                 events,
@@ -109,6 +115,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
                 ending: ending.clone(),
                 streams: admin::stream_places(),
                 roles: Arc::new(Roles::of(admin.tcp.as_ref())),
+                refusals: client_refusals,
             },
         )?),
     };
@@ -139,13 +146,6 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         ending,
         drain: config.target.drain,
     })
-}
-
-/// When the certificate of the admin service expires, where it has one. One that cannot be read is an error of the service itself.
-fn certificate_expiry(config: &Config) -> Option<i64> {
-    let tcp = config.admin.as_ref()?.tcp.as_ref()?;
-    let pem = std::fs::read(&tcp.cert).ok()?;
-    admin::expiry_of(&pem)
 }
 
 /// A name for this start of the daemon.
@@ -193,9 +193,7 @@ impl Daemon {
     pub fn run_until(self, signals: &SigSet) -> Result<()> {
         let signal = loop {
             match signals.wait().context("waiting for a signal")? {
-                Signal::SIGHUP => tracing::warn!(
-                    "SIGHUP: the configuration is read at the start only; restart the daemon, or change what is served with snapctl"
-                ),
+                Signal::SIGHUP => self.hang_up(),
                 Signal::SIGUSR1 => dump(&self.telemetry),
                 signal => break signal,
             }
@@ -215,6 +213,19 @@ impl Daemon {
         let ended = self.reactors.stop();
         let _ended = self.manager.join();
         ended
+    }
+
+    /// What can be read again is: the certificates.
+    fn hang_up(&self) {
+        let renews = self.admin.as_ref().is_some_and(AdminService::renew);
+        tracing::warn!(
+            "SIGHUP: the configuration is read at the start only; restart the daemon, or change what is served with snapctl{}",
+            if renews {
+                ". The certificates of the admin service are read again"
+            } else {
+                ""
+            }
+        );
     }
 
     /// Has the manager drain. Where that takes longer than it may, the end comes without it.

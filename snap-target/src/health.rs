@@ -142,6 +142,7 @@ impl Health {
             v1::HealthCode::Listener,
             v1::HealthCode::StateFolder,
             v1::HealthCode::Damaged,
+            v1::HealthCode::Certificate,
         ];
         let name = |code: v1::HealthCode| {
             let name = code.as_str_name().trim_start_matches("HEALTH_CODE_");
@@ -198,6 +199,9 @@ fn mend(code: v1::HealthCode) -> &'static str {
         }
         v1::HealthCode::Damaged => {
             "`xio verify` says all that is damaged; bring the volume or the mapped file back from a copy, then `snapctl namespace detach` and `attach`"
+        }
+        v1::HealthCode::Certificate => {
+            "put a certificate, its key and the authority where the configuration names them; they are looked at every 10 s, and at SIGHUP"
         }
         v1::HealthCode::Unspecified => "",
     }

@@ -44,6 +44,10 @@ pub const REQUESTS_MAX: usize = 64;
 pub const TARGET_EVENTS_MAX: usize = 8192;
 /// How long a TLS handshake may take.
 pub const ADMIN_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// How often the files of the admin service's certificates are looked at.
+pub const TLS_LOOK: Duration = Duration::from_secs(10);
+/// Files that cannot be used are read once more after this: one of two may have come before the other.
+pub const TLS_SETTLE: Duration = Duration::from_secs(1);
 /// How long a client of the admin service may be connected before its first call.
 pub const ADMIN_FIRST_CALL_MAX: Duration = Duration::from_secs(10);
 /// Connections to the admin service's socket, and to its TCP port; more wait to be accepted.

@@ -14,9 +14,10 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use telemetry::Telemetry;
-use telemetry::prometheus::Daemon;
+use telemetry::prometheus::{Daemon, Latency};
 use tokio::sync::{Semaphore, oneshot};
 
+use crate::admin::{Certificates, ClientRefusals};
 use crate::catalogue::Catalogue;
 use crate::config::MetricsConfig;
 use crate::health::Health;
@@ -37,8 +38,10 @@ pub struct Measured {
     pub health: Health,
     /// Hosts that were refused.
     pub refusals: Refusals,
-    /// When the admin service's certificate expires.
-    pub certificate_expiry: Option<i64>,
+    /// Those of the admin service.
+    pub certificates: Option<Certificates>,
+    /// Its clients that TLS did not let in.
+    pub client_refusals: ClientRefusals,
 }
 
 impl Measured {
@@ -47,7 +50,8 @@ impl Measured {
             namespaces: self.catalogue.attached(),
             health: self.health.by_code(),
             refused: self.refusals.counts().to_vec(),
-            certificate_expiry: self.certificate_expiry,
+            certificate_expiry: self.certificates.as_ref().and_then(|it| it.now().expiry),
+            refused_clients: self.client_refusals.counts(),
         }
     }
 }
@@ -135,12 +139,22 @@ async fn serve(listener: TcpListener, measured: Measured) -> std::io::Result<()>
     Ok(())
 }
 
+/// What the query asks for: `latency=none` leaves histograms out. What is not known is ignored.
+fn latency_of(query: Option<&str>) -> Latency {
+    let mut parameters = query.unwrap_or("").split('&');
+    match parameters.any(|it| it == "latency=none") {
+        true => Latency::LeftOut,
+        false => Latency::Whole,
+    }
+}
+
 fn answer(request: &Request<Incoming>, measured: &Measured) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     match (request.method(), request.uri().path()) {
         (&Method::GET, "/metrics") => {
             let snapshot = measured.telemetry.snapshot();
-            let text = telemetry::prometheus::render(&snapshot, &measured.daemon());
+            let latency = latency_of(request.uri().query());
+            let text = telemetry::prometheus::render(&snapshot, &measured.daemon(), latency);
             *response.body_mut() = Full::from(text);
             let kind = hyper::header::HeaderValue::from_static(TEXT);
             response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -99,9 +99,12 @@ impl Caller {
 /// copied or its mode changed.
 pub fn check(mut request: Request<()>, roles: &Roles) -> Result<Request<()>, Status> {
     let own = nix::unistd::geteuid().as_raw();
-    let client = request.extensions().get::<Client>().cloned();
+    let extensions = request.extensions();
+    let over_tls = extensions.get::<TlsConnectInfo<Client>>();
+    let client = over_tls.map(TlsConnectInfo::get_ref);
+    let client = client.or_else(|| extensions.get::<Client>()).cloned();
     let caller = match client.as_ref().map(|client| client.peer) {
-        Some(Peer::Tls) => of_certificate(&request, roles)?,
+        Some(Peer::Tls(_)) => of_certificate(&request, roles)?,
         Some(Peer::Local(Some(process))) if process.uid == own || process.uid == 0 => Caller {
             actor: actor_of(&process),
             role: Role::Change,
@@ -201,7 +204,8 @@ mod tests {
         let denied = Err(tonic::Code::PermissionDenied);
         assert_eq!(asked(Some(user(own + 1))), denied);
         assert_eq!(asked(Some(Peer::Local(None))), denied);
-        assert_eq!(asked(Some(Peer::Tls)), denied, "without a certificate");
+        let tls = Peer::Tls(([127, 0, 0, 1], 7).into());
+        assert_eq!(asked(Some(tls)), denied, "without a certificate");
         assert_eq!(asked(None), denied);
     }
 

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
+use super::certificates::Certificates;
+use super::handshake::{self, ClientRefusals};
 use crate::limits::ADMIN_FIRST_CALL_MAX;
 
 /// How long accepting rests after the system refused (no descriptors).
@@ -25,8 +29,8 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 pub enum Peer {
     /// A process of this machine; none: the system did not say which.
     Local(Option<Process>),
-    /// Somebody whom TLS has let in.
-    Tls,
+    /// Somebody whom TLS lets in.
+    Tls(SocketAddr),
 }
 
 /// A process of this machine.
@@ -73,6 +77,14 @@ pub struct Connection<T> {
 }
 
 impl<T> Connection<T> {
+    /// Where it comes from; none of this machine's socket.
+    pub fn peer_address(&self) -> Option<SocketAddr> {
+        match self.client.peer {
+            Peer::Tls(address) => Some(address),
+            Peer::Local(_) => None,
+        }
+    }
+
     fn new(io: T, peer: Peer, place: OwnedSemaphorePermit) -> Self {
         Self {
             io,
@@ -131,32 +143,67 @@ impl Listening for TcpListener {
     type Io = TcpStream;
 
     async fn next(&self) -> io::Result<(TcpStream, Peer)> {
-        let (io, _) = self.accept().await?;
+        let (io, peer) = self.accept().await?;
         io.set_nodelay(true)?;
-        Ok((io, Peer::Tls))
+        Ok((io, Peer::Tls(peer)))
     }
 }
 
-/// Accepts as long as there is a place; others wait in the backlog.
-pub fn incoming<L: Listening>(
+/// The next connection, as soon as there is a place; others wait in the backlog. None at the end.
+async fn accepted<L: Listening>(
+    listener: &L,
+    places: &Arc<Semaphore>,
+) -> Option<Connection<L::Io>> {
+    loop {
+        let place = places.clone().acquire_owned().await.ok()?;
+        match listener.next().await {
+            Ok((io, peer)) => return Some(Connection::new(io, peer, place)),
+            Err(error) => {
+                tracing::warn!(%error, "the admin service cannot accept a connection");
+                tokio::time::sleep(ACCEPT_REST).await;
+            }
+        }
+    }
+}
+
+/// Connections as they come.
+pub fn incoming<L: Listening + Sync>(
     listener: L,
     places: Arc<Semaphore>,
 ) -> ReceiverStream<io::Result<Connection<L::Io>>> {
-    let (accepted, incoming) = mpsc::channel(1);
+    let (out, incoming) = mpsc::channel(1);
     tokio::spawn(async move {
-        while let Ok(place) = places.clone().acquire_owned().await {
-            match listener.next().await {
-                Ok((io, peer)) => {
-                    let connection = Connection::new(io, peer, place);
-                    if accepted.send(Ok(connection)).await.is_err() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the admin service cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_REST).await;
-                }
+        while let Some(connection) = accepted(&listener, &places).await {
+            if out.send(Ok(connection)).await.is_err() {
+                return;
             }
+        }
+    });
+    ReceiverStream::new(incoming)
+}
+
+/// Connections whose client has proven who it is. Each has its place from the beginning: handshakes that hang take no more than there are.
+pub fn incoming_tls(
+    listener: TcpListener,
+    places: Arc<Semaphore>,
+    certificates: Certificates,
+    refusals: ClientRefusals,
+) -> ReceiverStream<io::Result<TlsStream<Connection<TcpStream>>>> {
+    let (out, incoming) = mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Some(connection) = accepted(&listener, &places).await {
+            if out.is_closed() {
+                return;
+            }
+            let (out, certificates, refusals) =
+                (out.clone(), certificates.clone(), refusals.clone());
+            tokio::spawn(async move {
+                let entered = handshake::welcome(connection, &certificates, &refusals).await;
+                if let Some(stream) = entered {
+                    // Where the service has ended, so does this connection.
+                    let _served = out.send(Ok(stream)).await;
+                }
+            });
         }
     });
     ReceiverStream::new(incoming)

@@ -3,8 +3,10 @@
 //! It runs on a thread and a runtime of its own. What it changes it asks of the manager; it never waits for a store or a reactor itself.
 
 mod caller;
+mod certificates;
 mod connections;
 mod convert;
+mod handshake;
 mod paging;
 mod services;
 mod socket;
@@ -26,9 +28,13 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::Server;
 use tonic::transport::server::Router;
 
-pub use caller::{Roles, expiry_of};
+pub use caller::Roles;
+pub use certificates::Certificates;
+pub use handshake::ClientRefusals;
 
-use crate::config::AdminConfig;
+use certificates::Renewal;
+
+use crate::config::{AdminConfig, AdminTcpConfig};
 use crate::events::Hub;
 use crate::health::Health;
 use crate::limits::{
@@ -57,6 +63,8 @@ pub struct Context {
     pub streams: Arc<Semaphore>,
     /// What the holders of certificates may.
     pub roles: Arc<Roles>,
+    /// Clients that TLS did not let in.
+    pub refusals: ClientRefusals,
 }
 
 /// What runs here.
@@ -82,6 +90,7 @@ pub struct Info {
 pub struct AdminService {
     /// Where it listens over TCP, if it does.
     pub tcp: Option<SocketAddr>,
+    renewal: Option<Renewal>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -91,25 +100,46 @@ pub fn stream_places() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(ADMIN_STREAMS_MAX))
 }
 
-/// Listens, and serves on a thread of its own.
+/// The TCP port, before it is served.
+struct TcpPort {
+    listener: std::net::TcpListener,
+    certificates: Certificates,
+}
+
+impl TcpPort {
+    fn open(config: &AdminTcpConfig, certificates: Certificates) -> Result<Self> {
+        let listener = std::net::TcpListener::bind(config.address)
+            .with_context(|| format!("the admin service cannot listen on {}", config.address))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            certificates,
+        })
+    }
+}
+
+/// Listens, and serves on a thread of its own. The certificates are those of the TCP port, which is served where there are some.
 ///
 /// # Errors
-/// A socket, an address, a certificate or a key that cannot be used.
-pub fn start(config: &AdminConfig, context: Context) -> Result<AdminService> {
-    let tcp = match &config.tcp {
-        None => None,
-        Some(tcp) => {
-            let server = tls::server(server(), tcp).context("the admin service's TLS")?;
-            let listener = std::net::TcpListener::bind(tcp.address)
-                .with_context(|| format!("the admin service cannot listen on {}", tcp.address))?;
-            listener.set_nonblocking(true)?;
-            Some((listener, server))
-        }
-    };
+/// A socket or an address that cannot be used.
+pub fn start(
+    config: &AdminConfig,
+    certificates: Option<Certificates>,
+    context: Context,
+) -> Result<AdminService> {
+    let (mut tcp, mut renewal) = (None, None);
+    if let (Some(of_tcp), Some(certificates)) = (&config.tcp, certificates) {
+        tcp = Some(TcpPort::open(of_tcp, certificates.clone())?);
+        renewal = Some(Renewal::start(
+            of_tcp.clone(),
+            certificates,
+            context.health.clone(),
+        )?);
+    }
     // Last: whoever fails before it leaves no socket behind.
     let socket = socket::listen(&config.socket)
         .with_context(|| format!("the admin socket {}", config.socket.display()))?;
-    let address = tcp.as_ref().map(|(listener, _)| listener.local_addr());
+    let address = tcp.as_ref().map(|port| port.listener.local_addr());
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -133,9 +163,17 @@ pub fn start(config: &AdminConfig, context: Context) -> Result<AdminService> {
     })?;
     Ok(AdminService {
         tcp: address.transpose()?,
+        renewal,
         stop: Some(stop),
         thread: Some(thread),
     })
+}
+
+impl AdminService {
+    /// Has the files of the certificates read again. False where there are none.
+    pub fn renew(&self) -> bool {
+        self.renewal.as_ref().map(Renewal::ask).is_some()
+    }
 }
 
 impl Drop for AdminService {
@@ -150,7 +188,7 @@ impl Drop for AdminService {
 
 async fn serve(
     socket: std::os::unix::net::UnixListener,
-    tcp: Option<(std::net::TcpListener, Server)>,
+    tcp: Option<TcpPort>,
     context: Context,
 ) -> Result<()> {
     // Of their own for each: who fills the TCP port does not keep the operator from the socket.
@@ -158,12 +196,17 @@ async fn serve(
     let unix = tokio::net::UnixListener::from_std(socket)?;
     let unix =
         routes(server(), &context).serve_with_incoming(connections::incoming(unix, places()));
-    let Some((listener, server)) = tcp else {
+    let Some(port) = tcp else {
         return Ok(unix.await?);
     };
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    let tcp =
-        routes(server, &context).serve_with_incoming(connections::incoming(listener, places()));
+    let listener = tokio::net::TcpListener::from_std(port.listener)?;
+    let incoming = connections::incoming_tls(
+        listener,
+        places(),
+        port.certificates,
+        context.refusals.clone(),
+    );
+    let tcp = routes(server(), &context).serve_with_incoming(incoming);
     until_first(unix, tcp).await?;
     Ok(())
 }

@@ -20,6 +20,7 @@ mod mixed;
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]
 mod raw;
 mod target;
+mod tls;
 mod unit;
 
 use std::fs::OpenOptions;

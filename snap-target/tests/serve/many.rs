@@ -200,7 +200,8 @@ fn rows_of(stats: &v1::StatsSnapshot) -> BTreeMap<(String, u32), (u64, u64)> {
     .collect()
 }
 
-/// What a thousand hosts cost (docs/operating.md). XIO_HOSTS, XIO_QUEUES and XIO_NAMESPACES say how many there are.
+/// What a thousand hosts cost (docs/operating.md). XIO_HOSTS, XIO_QUEUES and XIO_NAMESPACES say how many there are, XIO_KEEP_ALIVE
+/// how many seconds they may be silent.
 #[test]
 #[ignore = "it measures"]
 fn many_hosts_measured() {
@@ -213,7 +214,8 @@ fn many_hosts_measured() {
     let namespaces = u32::try_from(number("XIO_NAMESPACES", 1)).unwrap();
     make_room(hosts_max, queues);
     let daemon = Daemon::start("measured", namespaces, 1024);
-    let keep_alive = Duration::from_secs(15);
+    // Longer than all that comes before the hosts fall silent.
+    let keep_alive = Duration::from_secs(u64::try_from(number("XIO_KEEP_ALIVE", 30)).unwrap());
     println!("started: {}", daemon.target.resident());
     let mut first = daemon.host(0, queues, Duration::ZERO);
     println!("p50 of reads, one host: {:?}", median(&mut first));

@@ -45,6 +45,13 @@ impl Target {
         Self::launch(&["--config", file, "--log", "warn"], Stdio::inherit())
     }
 
+    /// The same with its log in a file.
+    pub fn start_configured_logged(file: &Path, log: &Path) -> Target {
+        let file = file.to_str().unwrap();
+        let arguments = ["--config", file, "--log", "warn"];
+        Self::launch(&arguments, File::create(log).unwrap().into())
+    }
+
     fn spawn(address: &str, arguments: &[&str], log: Stdio) -> Target {
         let mut arguments = arguments.to_vec();
         arguments.extend(["--listen", address, "--log", "warn"]);

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::{Context, Filter};
 use crate::limits::{LOG_BURST, LOG_INTERVAL};
 
 /// A filter that lets each call site write [`LOG_BURST`] lines at once and then one each [`LOG_INTERVAL`], and counts the others. It concerns lines of
-/// the crates that serve hosts; lines of a start or an operator come through. Cheap to clone; clones share their counts.
+/// the crates that serve hosts, and of clients that TLS does not let in; lines of a start or an operator come through. Cheap to clone; clones share their counts.
 ///
 /// To be combined with the level filter: `layer.with_filter(levels.and(limit.clone()))`. Somebody has to call [`LogLimit::report`] from time to time.
 #[derive(Clone, Debug)]
@@ -48,6 +48,7 @@ impl Default for LogLimit {
                 "namespace",
                 "nvme",
                 "reactor",
+                "snap_target::admin::handshake",
                 "store",
                 "volume",
             ],

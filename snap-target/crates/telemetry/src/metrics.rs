@@ -77,6 +77,7 @@ metrics! {
     NAMESPACE: Gauge "xio_namespace_info", "Always 1; where a disk is attached, and what stands behind it.";
     HEALTH: Gauge "xio_health", "1 while there is a problem of this kind, by code.";
     REFUSED: Counter "xio_hosts_refused_total", "Connects that were refused, by reason.";
+    REFUSED_CLIENTS: Counter "xio_admin_clients_refused_total", "Clients of the admin service's TCP port that TLS did not let in, by reason.";
     CERTIFICATE: Gauge "xio_admin_certificate_expiry_timestamp_seconds", "When the admin service's certificate expires, in seconds since 1970.";
 
     REACTOR: Gauge "xio_reactor_info", "Always 1; a reactor's io_uring features.";

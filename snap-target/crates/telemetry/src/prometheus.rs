@@ -24,6 +24,8 @@ pub struct Daemon {
     pub health: Vec<(String, bool)>,
     /// Connects that were refused, by reason.
     pub refused: Vec<(&'static str, u64)>,
+    /// Clients that TLS of the admin service did not let in, by reason.
+    pub refused_clients: Vec<(&'static str, u64)>,
     /// When the admin service's certificate expires, in seconds since 1970; none without TLS.
     pub certificate_expiry: Option<i64>,
 }
@@ -43,13 +45,25 @@ pub struct Attached {
     pub kind: &'static str,
 }
 
+/// Whether the histograms of hosts are written: thirty lines each, for each host and namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Latency {
+    /// All of them.
+    Whole,
+    /// None.
+    LeftOut,
+}
+
 /// The text of a snapshot.
 #[must_use]
-pub fn render(snapshot: &Snapshot, daemon: &Daemon) -> String {
+pub fn render(snapshot: &Snapshot, daemon: &Daemon, latency: Latency) -> String {
     let mut page = Page::default();
     page.family(metrics::UPTIME);
     page.sample("", &[], &seconds(snapshot.uptime_ns));
     hosts(&mut page, &snapshot.hosts);
+    if latency == Latency::Whole {
+        latencies(&mut page, &snapshot.hosts);
+    }
     namespaces(&mut page, &snapshot.namespaces);
     of_daemon(&mut page, daemon);
     reactors(&mut page, &snapshot.reactors);
@@ -81,7 +95,10 @@ fn hosts(page: &mut Page, hosts: &[HostSnapshot]) {
             page.of_host(host, &[], &value(host));
         }
     }
-    let latencies: [(Metric, Latency); 2] = [
+}
+
+fn latencies(page: &mut Page, hosts: &[HostSnapshot]) {
+    let latencies: [(Metric, HistogramOf); 2] = [
         (metrics::READ_LATENCY, |host| &host.read_latency),
         (metrics::WRITE_LATENCY, |host| &host.write_latency),
     ];
@@ -175,6 +192,10 @@ fn of_daemon(page: &mut Page, daemon: &Daemon) {
     for (reason, count) in &daemon.refused {
         page.sample("", &[("reason", reason)], count);
     }
+    page.family(metrics::REFUSED_CLIENTS);
+    for (reason, count) in &daemon.refused_clients {
+        page.sample("", &[("reason", reason)], count);
+    }
     if let Some(seconds) = daemon.certificate_expiry {
         page.family(metrics::CERTIFICATE);
         page.sample("", &[], &seconds);
@@ -261,7 +282,7 @@ fn pools(page: &mut Page, reactors: &[ReactorSnapshot]) {
 
 /// A number of a row.
 type Number<T> = fn(&T) -> u64;
-type Latency = fn(&HostSnapshot) -> &HistogramSnapshot;
+type HistogramOf = fn(&HostSnapshot) -> &HistogramSnapshot;
 type Labels<'a> = [(&'a str, &'a str)];
 
 /// The text so far, and the family that is being written.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Attached, Daemon};
+use super::{Attached, Daemon, Latency};
 use crate::metrics::{self, MetricKind};
 use crate::{CommandKind, Ended, StatusClass, Telemetry, TelemetryConfig};
 
@@ -76,6 +76,7 @@ fn daemon() -> Daemon {
         }],
         health: vec![("listener".to_owned(), true)],
         refused: vec![("limit", 4)],
+        refused_clients: vec![("expired", 5)],
         certificate_expiry: Some(4_948_880_868),
     }
 }
@@ -94,11 +95,19 @@ fn what_the_daemon_knows_joins_the_counters() {
     assert_eq!(value(&page, "xio_health", "", &[("code", "listener")]), "1");
     let limit = [("reason", "limit")];
     assert_eq!(value(&page, "xio_hosts_refused_total", "", &limit), "4");
+    let expired = [("reason", "expired")];
+    assert_eq!(
+        value(&page, "xio_admin_clients_refused_total", "", &expired),
+        "5"
+    );
     let expiry = "xio_admin_certificate_expiry_timestamp_seconds";
     assert_eq!(value(&page, expiry, "", &[]), "4948880868");
     let telemetry = Telemetry::new(&TelemetryConfig::default());
-    let plain = super::render(&telemetry.snapshot(), &Daemon::default());
+    let plain = super::render(&telemetry.snapshot(), &Daemon::default(), Latency::Whole);
     assert!(!plain.contains(expiry), "without TLS there is none");
+    let lines = |latency| super::render(&telemetry.snapshot(), &daemon(), latency);
+    assert!(lines(Latency::Whole).contains("_latency_seconds"));
+    assert!(!lines(Latency::LeftOut).contains("_latency_seconds"));
 }
 
 fn page() -> Page {
@@ -129,7 +138,11 @@ fn page() -> Page {
     namespace.transform("lz4").undone(65_536, 250_000_001);
     reactor.counters.busy_ns.set(2_000_000_003);
     reactor.counters.staging.used_bytes.set(11);
-    parse(&super::render(&telemetry.snapshot(), &daemon()))
+    parse(&super::render(
+        &telemetry.snapshot(),
+        &daemon(),
+        Latency::Whole,
+    ))
 }
 
 fn value<'a>(page: &'a Page, family: &str, suffix: &str, labels: &[(&str, &str)]) -> &'a str {
