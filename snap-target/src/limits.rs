@@ -108,7 +108,7 @@ pub mod of_subsystem {
     use std::ops::RangeInclusive;
 
     /// Controllers of all hosts: as many as a target has admin queues.
-    pub const CONTROLLERS: RangeInclusive<u16> = 1..=2048;
+    pub const CONTROLLERS: RangeInclusive<u16> = 1..=1536;
     /// Controllers of one host.
     pub const CONTROLLERS_PER_HOST: RangeInclusive<u16> = 1..=256;
     /// Connections of one host: an admin and an I/O queue at least.

@@ -543,7 +543,7 @@ mod tests {
     fn limits_have_the_ranges_of_the_configuration_file() {
         let default = v1::SubsystemLimits::default();
         for (field, allowed, refused) in [
-            ("controllers_max", [1, 2048], vec![2049, 60_000, 65_537]),
+            ("controllers_max", [1, 1536], vec![1537, 60_000, 65_537]),
             ("controllers_per_host_max", [1, 256], vec![257, 65_537]),
             ("connections_per_host_max", [2, 65_535], vec![1, 65_538]),
             ("io_queues_per_host_max", [1, 65_535], vec![65_536]),

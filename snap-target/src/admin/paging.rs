@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use admin_proto::limits::{ANSWER_BYTES_MAX, PAGE_SIZE_MAX};
+use admin_proto::limits::{PAGE_BYTES_MAX, PAGE_SIZE_MAX};
 use admin_proto::v1::Reason;
 use prost::Message;
 
@@ -126,7 +126,7 @@ impl<K: Key> Page<K> {
     /// The rows of this page, and the token of the next one; empty: it is the last. `rows` come by their keys.
     pub fn take<R: Message>(&self, rows: impl IntoIterator<Item = (K, R)>) -> (Vec<R>, String) {
         let (mut page, mut last) = (Vec::new(), None);
-        let mut left = ANSWER_BYTES_MAX - OVERHEAD_BYTES;
+        let mut left = PAGE_BYTES_MAX - OVERHEAD_BYTES;
         for (key, row) in rows {
             if self.after.as_ref().is_some_and(|after| key <= *after) {
                 continue;
@@ -212,7 +212,7 @@ mod tests {
             ..v1::ListNamespacesResponse::default()
         };
         assert_eq!(all[0].len(), 15);
-        assert!(answer.encoded_len() < ANSWER_BYTES_MAX);
+        assert!(answer.encoded_len() < PAGE_BYTES_MAX);
     }
 
     #[test]

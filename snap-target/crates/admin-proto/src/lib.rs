@@ -34,8 +34,10 @@ pub const REVISION: u32 = 3;
 pub mod limits {
     /// Bytes of a request.
     pub const REQUEST_BYTES_MAX: usize = 512 << 10;
-    /// Bytes of an answer, or of one message of a stream.
+    /// Bytes of an answer, or of one message of a stream. Statistics of more than ten thousand hosts and namespaces with their latencies need more than a page.
     pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+    /// Bytes of a page of a list: what clients of revision 2 take of an answer.
+    pub const PAGE_BYTES_MAX: usize = 16 << 20;
     /// Rows of a page.
     pub const PAGE_SIZE_MAX: usize = 1000;
     /// Bytes of an announcement's payload.

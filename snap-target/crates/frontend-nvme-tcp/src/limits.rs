@@ -15,10 +15,10 @@ pub(crate) const BATCH_HEADER_BYTES: usize = BATCH_PDUS_MAX * ITEM_BYTES_MAX;
 /// I/O queues of one reactor: a thousand hosts with four each.
 pub(crate) const CONNECTIONS_MAX: usize = 4096;
 /// Admin queues, which are all at the desk; those of discovery controllers among them.
-pub(crate) const ADMIN_QUEUES_MAX: usize = 2048;
+pub(crate) const ADMIN_QUEUES_MAX: usize = 1536;
 /// Connections that have not finished Connect. A host that opens sockets and says nothing costs no more than this; a cluster that comes back at once
 /// after a restart is to find room.
-pub(crate) const HANDSHAKES_MAX: usize = 512;
+pub(crate) const HANDSHAKES_MAX: usize = 384;
 /// Data that the answers of one admin queue have at a time, those that its host has not taken: a host that asks for more waits for its own answers. One
 /// answer may always be as long as MDTS says.
 pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
@@ -87,6 +87,10 @@ const _: () = assert!(
 const _: () = assert!(
     ADMIN_QUEUES_MAX <= nvme::controller::reservation::REGISTRANTS_MAX,
     "every host that is connected can register"
+);
+const _: () = assert!(
+    CONNECTION_OPS_MAX + STORE_OPS_MAX <= 16 << 10,
+    "a ring has twice as many completions, and takes no more than 1 MiB of the memory that may be locked (snapctl doctor)"
 );
 const _: () = assert!(BATCH_SEGMENTS_MAX <= 1024, "IOV_MAX");
 const _: () = assert!(

@@ -141,3 +141,33 @@ impl Roll {
         self.look_at(connected, connected.controller.keep_alive_deadline());
     }
 }
+
+#[cfg(test)]
+impl super::Registry {
+    /// Holds the roll against a look at everybody.
+    pub(in crate::controller) fn check_roll(&self) {
+        let all = || self.associations.values();
+        let over_fabrics = || all().filter(|it| it.controller.transport().is_fabric());
+        assert_eq!(self.roll.over_fabrics, over_fabrics().count());
+        let claimed: usize = over_fabrics().map(Connected::claim).sum();
+        assert_eq!(self.roll.claimed, claimed);
+        let counts: usize = self.roll.by_subsystem.values().sum();
+        assert_eq!(counts, all().count());
+        for connected in all() {
+            let (subsystem, host) = names(connected);
+            let same = || all().filter(|other| names(other).0 == subsystem);
+            assert_eq!(self.roll.count(&subsystem), same().count());
+            let of_host = same().filter(|other| *other.controller.host() == host);
+            let ids: Vec<_> = of_host.map(|other| other.controller.id()).collect();
+            let listed: Vec<_> = self.roll.of_host(subsystem.clone(), &host).collect();
+            assert_eq!(listed, ids);
+            let deadline = connected.controller.keep_alive_deadline();
+            let deadline = deadline.filter(|_| !connected.ending);
+            let look = connected.counted.look;
+            assert_eq!(look.is_some(), deadline.is_some());
+            assert!(look <= deadline, "no deadline is before its look");
+        }
+        let looks = all().filter(|it| it.counted.look.is_some()).count();
+        assert_eq!(self.roll.looks.len(), looks);
+    }
+}

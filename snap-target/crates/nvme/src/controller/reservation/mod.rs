@@ -22,7 +22,7 @@ pub use table::{Change, HostId, Key, Registrant, Table};
 
 /// Registrants of one namespace: as many hosts as a target has admin queues, so that each that is connected can register (Base, "Reservations": a
 /// Register never lacks resources). With more, of which some are gone, it fails with Internal Error.
-pub const REGISTRANTS_MAX: usize = 2048;
+pub const REGISTRANTS_MAX: usize = 1536;
 
 #[cfg(test)]
 mod tests;

@@ -192,3 +192,69 @@ fn admin_queues_are_bounded() {
     many.end(discovery);
     assert!(many.admin(2).is_ok());
 }
+
+/// Whatever hosts do, in whatever order: the roll has what a look at all of them would find.
+#[test]
+fn the_roll_is_true_of_everybody() {
+    let mut many = Many::new(Some((12, 30)), |_| ());
+    // Controllers and their hosts.
+    let mut there: Vec<(u16, u8)> = Vec::new();
+    let mut random = 7_u64;
+    for _ in 0..5_000 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let (what, which) = (random >> 33, usize::try_from(random >> 40).unwrap());
+        let host = u8::try_from(which % 9).unwrap();
+        let one = there.get(which % there.len().max(1)).copied();
+        match (what % 8, one) {
+            (0 | 1, _) | (_, None) => there.extend(many.admin(host).ok().map(|id| (id, host))),
+            (2, _) => {
+                let id = many.connect(host, 0, 0xFFFF, DISCOVERY).ok();
+                there.extend(id.map(|id| (id, host)));
+            }
+            (3, Some((id, host))) => {
+                let qid = u16::try_from(which % 5 + 1).unwrap();
+                let _answered = many.io(host, id, qid);
+            }
+            (4, Some((id, _))) => {
+                let id = ControllerId(id);
+                let queue = QueueId(u16::try_from(which % 5 + 1).unwrap());
+                many.registry.closed(id, queue);
+            }
+            (5, Some((id, _))) => many.set_cc(id, [0x0046_0000, 0x0046_0001][which % 2]),
+            (6, Some((id, _))) => {
+                let kato_ms = [0, 1_000, 120_000][which % 3];
+                let controller = many.registry.controller(ControllerId(id));
+                if controller.unwrap().ready() {
+                    many.run(id, &command(0x09, 0, 0x0F, kato_ms));
+                }
+            }
+            (_, Some((id, _))) => {
+                many.end(id);
+                there.retain(|(other, _)| *other != id);
+            }
+        }
+        many.registry.check_roll();
+    }
+}
+
+/// A cluster whose switch is gone: each of its controllers expires once.
+#[test]
+fn all_hosts_expire_at_once() {
+    let mut many = Many::new(None, |limits| {
+        limits.controllers_per_host_max = 1024;
+        limits.io_queues_per_host_max = 1024;
+        limits.connections_per_host_max = 2048;
+    });
+    let ids: Vec<u16> = (0..1000).map(|_| many.admin(1).unwrap()).collect();
+    let deadline = many.registry.deadline().unwrap();
+    let mut expired = Vec::new();
+    while let Some(id) = many.registry.next_expired(deadline) {
+        expired.push(id.0);
+        many.end(id.0);
+    }
+    assert_eq!(expired, ids);
+    assert_eq!(many.registry.deadline(), None);
+    many.registry.check_roll();
+}
