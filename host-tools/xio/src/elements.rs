@@ -59,16 +59,13 @@ pub fn manifest(chain: &Chain, files: &[Presented<'_>]) -> Vec<u8> {
         Packing::Whole(packed) if chain.contract().is_lossy() => Some(packed),
         _ => None,
     };
-    let sources = files.iter().map(|file| {
-        let source = Source {
-            path: file.name,
-            bytes: file.bytes,
-            sha256: file.sha256,
-            format: Format::Raw.name(),
-            streams: &[file.stream.stream.0 as usize],
-            unzipped_from: None,
-        };
-        source.to_json()
+    let sources = files.iter().map(|file| Source {
+        path: file.name,
+        bytes: file.bytes,
+        sha256: file.sha256,
+        format: Format::Raw.name(),
+        streams: vec![file.stream.stream.0 as usize],
+        unzipped_from: None,
     });
     let streams = files
         .iter()
