@@ -389,6 +389,7 @@ fn plan_of(files: &BTreeMap<String, Vec<u8>>, rules: &str) -> Result<model::Plan
         .map(|(name, source)| ModelFile {
             name,
             source: source as &dyn ByteSource,
+            is_kept: false,
         })
         .collect();
     model::plan(&files, &rules.parse()?, 8)
