@@ -500,6 +500,25 @@ fn an_index_of_shards_that_stay_is_not_looked_into() {
     );
 }
 
+/// One index over safetensors, which change, and torch's zip archives, into which nobody looks.
+#[test]
+fn an_index_of_some_shards_that_stay_counts_what_the_others_became() {
+    let index = "model.safetensors.index.json";
+    let mut source = model_files("model/f32");
+    let of_both = |text: &[u8]| {
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        let map = "\"weight_map\": {";
+        text.replace(map, &format!("{map}\"w\": \"torch.bin\", "))
+    };
+    source.insert(index.to_owned(), of_both(&source[index]).into_bytes());
+    source.insert("torch.bin".to_owned(), b"PK\x03\x04 and so on".to_vec());
+    let plan = plan_of(&source, "*norm*=keep,bf16").unwrap();
+    let planned = plan.files.iter().find(|file| file.name == index).unwrap();
+    let found = presented(&source[index], &planned.presentation);
+    let wanted = of_both(&model_files("model/bf16")[index]);
+    assert_eq!(String::from_utf8(found).unwrap(), wanted);
+}
+
 #[test]
 fn a_type_for_everything_leaves_what_gguf_does_not_convert() {
     let name = "model.gguf".to_owned();
