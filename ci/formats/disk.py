@@ -12,6 +12,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import ml_dtypes
@@ -37,10 +40,10 @@ def files_of(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def copied_disk(folder: Path) -> Path:
-    """What `xio cp` makes of the disk that a target serves."""
+def copied_disk(dataset: Path, folder: Path) -> Path:
+    """What `xio cp` makes of the disk that a target serves: the dataset as it is, and in f16."""
     volume, copy = folder / "dataset.xio", folder / "copy"
-    subprocess.run([XIO, "pack", DATASET, "--present-as", "source,f16", "-o", volume], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([XIO, "pack", dataset, "--present-as", "source,f16", "-o", volume], check=True, stdout=subprocess.DEVNULL)
     serve = [SNAP_TARGET, volume, "--listen", "127.0.0.1:0", "--nqn", NQN, "--log", "warn"]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as target:
         try:
@@ -57,7 +60,7 @@ class Disk(unittest.TestCase):
     def setUpClass(cls) -> None:
         temporary = tempfile.TemporaryDirectory()
         cls.addClassCleanup(temporary.cleanup)
-        cls.copy = copied_disk(Path(temporary.name))
+        cls.copy = copied_disk(DATASET, Path(temporary.name))
 
     def test_every_file_is_there_byte_for_byte_and_no_other(self) -> None:
         self.assertEqual(files_of(self.copy / "source"), files_of(DATASET))
@@ -117,6 +120,69 @@ class Disk(unittest.TestCase):
         self.assertEqual((loss["elements"], loss["saturated"], loss["nans"], loss["infinities"]), (stored.size, 0, 0, 0))
         self.assertEqual(loss["largest_error"], errors.max())
         self.assertAlmostEqual(loss["rms_error"] / np.sqrt((errors**2).mean()), 1, places=9)
+
+
+def written_shards(out: Path, part: int) -> None:
+    """A dataset of several shards, by streaming's own writer: no sample is that of another part."""
+    columns = {"any": "ndarray", "fixed": "ndarray:float32:2,3", "label": "int", "text": "str", "typed": "ndarray:float32"}
+    values = np.random.default_rng(SEED + part)
+    with foreign.MDSWriter(columns=columns, out=str(out), hashes=["sha1", "xxh64"], size_limit=700) as writer:
+        for number in range(7):
+            arrays = {name: values.standard_normal(shape, np.float32) for name, shape in (("any", (number + 1, 2)), ("fixed", (2, 3)), ("typed", (5 * number + 1,)))}
+            writer.write({"label": 100 * part + number, "text": "x" * number, **arrays})
+
+
+@contextmanager
+def left_open() -> Iterator[None]:
+    """streaming leaves the indexes that it reads for the collector to close, and Python warns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        yield
+
+
+class MergedShards(unittest.TestCase):
+    """Datasets in folders, whose indexes streaming's own `merge_index` made one of, read by its own LocalDataset."""
+
+    PARTS = 3
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        temporary = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(temporary.cleanup)
+        folder = Path(temporary.name)
+        cls.dataset = folder / "dataset"
+        for part in range(cls.PARTS):
+            written_shards(cls.dataset / f"part{part}", part)
+        with left_open():
+            foreign.merge_index(str(cls.dataset))
+        cls.copy = copied_disk(cls.dataset, folder)
+
+    def test_the_root_and_its_parts_read_as_their_source(self) -> None:
+        for part in (".", *(f"part{number}" for number in range(self.PARTS))):
+            with left_open():
+                roots = (self.dataset, self.copy / "source", self.copy / "f16")
+                stored, exact, narrow = (foreign.LocalDataset(str(root / part)) for root in roots)
+            self.assertEqual([len(stored)] * 2, [len(exact), len(narrow)])
+            self.assertEqual(len(stored), 7 * self.PARTS if part == "." else 7)
+            for number in range(len(stored)):
+                theirs = stored[number]
+                for view, dtype in ((exact, np.float32), (narrow, np.float16)):
+                    ours = view[number]
+                    self.assertEqual(ours.keys(), theirs.keys())
+                    self.assertEqual((ours["label"], ours["text"]), (theirs["label"], theirs["text"]))
+                    for column in ("any", "fixed", "typed"):
+                        self.assertEqual((ours[column].dtype, ours[column].shape), (dtype, theirs[column].shape), (number, column))
+                        self.assertEqual(ours[column].tobytes(), theirs[column].astype(dtype).tobytes(), (number, column))
+
+    def test_the_root_says_lengths_and_hashes_of_what_is_there(self) -> None:
+        for view in ("source", "f16"):
+            index = json.loads((self.copy / view / "index.json").read_text())
+            self.assertGreater(len(index["shards"]), 2 * self.PARTS)
+            for shard in index["shards"]:
+                about = shard["raw_data"]
+                there = (self.copy / view / about["basename"]).read_bytes()
+                self.assertEqual(about["bytes"], len(there))
+                self.assertEqual(about["hashes"], {name: foreign.get_hash(name, there) for name in ("sha1", "xxh64")})
 
 
 class Fixtures(unittest.TestCase):

@@ -1,13 +1,13 @@
 //! What each file is, and which belong together.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use formats::{Contents, Description, Dtype, Format, FormatError, megatron};
+use formats::{Companion, Contents, Description, Dtype, Format, FormatError, megatron};
 use transforms::ElementType;
 
 use crate::names::Names;
 use crate::paths::Paths;
-use crate::scan::{FileId, Scan};
+use crate::scan::{FileId, Scan, SourceFile};
 use crate::{DatasetError, Pattern};
 
 /// What the user says of files whose content does not say it.
@@ -92,6 +92,29 @@ pub struct Catalogue {
     pub overruled: Vec<(FileId, usize)>,
     /// In the order of the scan.
     pub(crate) pairs: Vec<Pair>,
+    /// Files that [`Hints::keep`] names.
+    kept: HashMap<FileId, Kept>,
+}
+
+/// What a file is that is taken for bytes: an index may name others, which change.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub(crate) format: Format,
+    pub(crate) companions: Vec<Companion>,
+}
+
+impl Kept {
+    fn new(file: &SourceFile) -> Result<Kept, DatasetError> {
+        let (format, companions) = match formats::describe(&file.open()?) {
+            Ok(description) => (description.format, description.companions),
+            Err(FormatError::Read { error, .. }) => {
+                return Err(DatasetError::io("reading", &file.path, error));
+            }
+            // What is wrong with it may be why it is kept.
+            Err(_) => (Format::Unknown, Vec::new()),
+        };
+        Ok(Kept { format, companions })
+    }
 }
 
 impl Catalogue {
@@ -104,7 +127,10 @@ impl Catalogue {
         let mut catalogue = Catalogue::default();
         for (id, file) in scan.files() {
             let described = match hints.said(&names, id) {
-                Some(Said::Keep) => Ok(Description::unexamined(file.bytes, "--keep")),
+                Some(Said::Keep) => {
+                    catalogue.kept.insert(id, Kept::new(file)?);
+                    Ok(Description::unexamined(file.bytes, "--keep"))
+                }
                 Some(Said::Type(_)) | None => formats::describe(&file.open()?),
             };
             let description = match described {
@@ -160,6 +186,11 @@ impl Catalogue {
     #[must_use]
     pub fn get(&self, id: FileId) -> Option<&Recognised> {
         self.files.get(id.0 as usize)
+    }
+
+    /// What the file is, where the user says that it is taken for bytes.
+    pub(crate) fn kept(&self, id: FileId) -> Option<&Kept> {
+        self.kept.get(&id)
     }
 
     /// The first malformed file, as an error.

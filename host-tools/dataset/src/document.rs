@@ -1,5 +1,7 @@
 //! The manifest: one document, whoever writes it (docs/format.md, *The manifest*). And what programs that print JSON say in the same words.
 
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use transforms::{Chain, ElementType, Loss, Step, ValueRange};
@@ -24,8 +26,8 @@ pub struct Manifest<'a> {
     pub writer: &'a str,
     /// Whether any of the presented values are rounded.
     pub is_lossy: bool,
-    /// Of [`source`].
-    pub sources: Vec<Value>,
+    /// The files that the disk was made of.
+    pub sources: Vec<Source<'a>>,
     /// Of [`stream`], by their index in the volume.
     pub streams: Vec<Value>,
     /// Of [`view`].
@@ -38,17 +40,30 @@ impl Manifest<'_> {
     /// The text, with an end of line.
     #[must_use]
     pub fn into_json(self) -> Vec<u8> {
-        text(&json!({
-            "xio_manifest": VERSION,
-            "writer": self.writer,
-            "lossy": self.is_lossy,
-            "sources": self.sources,
-            "streams": self.streams,
-            "views": self.views,
-            "volumes": self.volumes,
-            "on_disk": null,
-        }))
+        text(&Document {
+            lossy: self.is_lossy,
+            on_disk: None,
+            sources: &self.sources,
+            streams: &self.streams,
+            views: &self.views,
+            volumes: &self.volumes,
+            writer: self.writer,
+            xio_manifest: VERSION,
+        })
     }
+}
+
+/// The members in the order of their names, as those of values are.
+#[derive(Serialize)]
+struct Document<'a> {
+    lossy: bool,
+    on_disk: Option<Value>,
+    sources: &'a [Source<'a>],
+    streams: &'a [Value],
+    views: &'a [Value],
+    volumes: &'a [Value],
+    writer: &'a str,
+    xio_manifest: u32,
 }
 
 /// Whether a document is one of these.
@@ -122,7 +137,7 @@ fn shorten(list: Option<&mut Value>, listed_max: usize) {
 }
 
 /// A document for people too, with an end of line.
-fn text(document: &Value) -> Vec<u8> {
+fn text(document: &impl Serialize) -> Vec<u8> {
     let mut text = serde_json::to_vec_pretty(document).unwrap_or_default();
     text.push(b'\n');
     text
@@ -140,23 +155,26 @@ pub struct Source<'a> {
     /// What it was recognised as.
     pub format: &'a str,
     /// The streams that hold its bytes, ascending.
-    pub streams: &'a [usize],
+    pub streams: Vec<usize>,
     /// The input that it was decompressed from, where it is none itself.
     pub unzipped_from: Option<&'a Origin>,
 }
 
-impl Source<'_> {
-    /// As a member of the manifest.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let members = json!({
-            "bytes": self.bytes,
-            "sha256": hex(self.sha256),
-            "format": self.format,
-            "streams": self.streams,
-            "unzipped_from": self.unzipped_from.map(unzipped_from),
-        });
-        named(members, "path", self.path)
+/// A disk has as many as files: a value of each would take ten times what it says.
+impl Serialize for Source<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // In the order of their names.
+        let mut members = serializer.serialize_map(None)?;
+        members.serialize_entry("bytes", &self.bytes)?;
+        members.serialize_entry("format", self.format)?;
+        members.serialize_entry("path", &String::from_utf8_lossy(self.path))?;
+        if std::str::from_utf8(self.path).is_err() {
+            members.serialize_entry("path_bytes", &hex(self.path))?;
+        }
+        members.serialize_entry("sha256", &hex(self.sha256))?;
+        members.serialize_entry("streams", &self.streams)?;
+        members.serialize_entry("unzipped_from", &self.unzipped_from.map(unzipped_from))?;
+        members.end()
     }
 }
 
@@ -204,11 +222,12 @@ fn step(step: &Step) -> Value {
 /// What a precision presents that the sources do not hold.
 #[must_use]
 pub fn view(name: &str, changes: Vec<Value>, changed_files: Vec<Value>) -> Value {
-    json!({
-        "name": name,
-        "changes": changes,
-        "changed_files": changed_files,
-    })
+    // Moved: `json!` copies what it is given, and there may be as many as files.
+    let mut members = Map::new();
+    members.insert("name".to_owned(), name.into());
+    members.insert("changes".to_owned(), changes.into());
+    members.insert("changed_files".to_owned(), changed_files.into());
+    members.into()
 }
 
 /// Elements that are presented as others.
@@ -319,13 +338,24 @@ pub fn hex(bytes: &[u8]) -> String {
 mod tests {
     use super::*;
 
+    fn source() -> Source<'static> {
+        Source {
+            path: b"a",
+            bytes: 1,
+            sha256: &[7; 32],
+            format: "unknown",
+            streams: vec![0],
+            unzipped_from: None,
+        }
+    }
+
     fn document(sources: usize) -> Vec<u8> {
         let view = view("source", Vec::new(), vec![json!({}); 2]);
         let nested = json!({ "views": [{ "manifest_sha256": "ab", "manifest": {} }] });
         let manifest = Manifest {
             writer: "test",
             is_lossy: false,
-            sources: vec![json!({ "path": "a" }); sources],
+            sources: (0..sources).map(|_| source()).collect(),
             streams: vec![json!({})],
             views: vec![view],
             volumes: vec![nested],
@@ -333,11 +363,57 @@ mod tests {
         manifest.into_json()
     }
 
+    /// What is written member by member is what a value would be, so that a manifest is the same whether it was cut or not.
+    #[test]
+    fn a_source_is_written_as_a_value_is() {
+        let origin = Origin {
+            path: b"z".to_vec(),
+            bytes: 9,
+            sha256: [8; 32],
+        };
+        let odd = Source {
+            path: b"a\xff\"",
+            unzipped_from: Some(&origin),
+            ..source()
+        };
+        for source in [source(), odd] {
+            let written = text(&source);
+            let value: Value = serde_json::from_slice(&written).unwrap();
+            assert_eq!(text(&value), written);
+        }
+    }
+
     #[test]
     fn what_fits_a_blob_is_there_as_it_is_on_the_disk() {
         let whole = document(2_000);
         assert_eq!(shortened(&whole, true, whole.len()), whole);
         assert_eq!(for_a_blob(&whole, false), whole);
+    }
+
+    /// Errors are read and written again where a manifest is cut, shown, or becomes part of another one.
+    #[test]
+    fn every_number_is_the_same_to_the_last_bit() {
+        let spread = (1..20_000u64).map(|n| f64::from_bits(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)));
+        let numbers: Vec<f64> = spread.filter(|number| number.is_finite()).collect();
+        let manifest = Manifest {
+            writer: "test",
+            is_lossy: true,
+            sources: (0..2_000).map(|_| source()).collect(),
+            streams: vec![json!(numbers)],
+            views: Vec::new(),
+            volumes: Vec::new(),
+        };
+        let whole = manifest.into_json();
+        let cut = shortened(&whole, true, whole.len() - 1);
+        let cut: Value = serde_json::from_slice(&cut).unwrap();
+        assert_eq!(cut["sources"], json!({ "count": 2_000 }));
+        let list = cut["streams"][0].as_array().unwrap().iter();
+        let kept: Vec<f64> = list.map(|number| number.as_f64().unwrap()).collect();
+        assert!(
+            kept.iter()
+                .map(|it| it.to_bits())
+                .eq(numbers.iter().map(|it| it.to_bits()))
+        );
     }
 
     #[test]

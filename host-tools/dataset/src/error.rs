@@ -25,10 +25,12 @@ pub enum DatasetError {
     },
 
     /// A file is not what it was when the folder was read.
-    #[error("{}: it was changed meanwhile; try again when nothing writes to it", path.display())]
+    #[error("{}: it was changed meanwhile{}; try again when nothing writes to it", path.display(), told(*cut))]
     Changed {
         /// Which.
         path: PathBuf,
+        /// Where it ends now, if it became shorter.
+        cut: Option<Cut>,
     },
 
     /// Something that no disk holds, or a wish that cannot be met.
@@ -85,6 +87,21 @@ pub enum DatasetError {
     },
 }
 
+/// A file that became shorter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Its length now.
+    pub bytes: u64,
+    /// Its length when it was looked at.
+    pub expected: u64,
+}
+
+fn told(cut: Option<Cut>) -> String {
+    cut.map_or_else(String::new, |Cut { bytes, expected }| {
+        format!(": it ends at byte {bytes}, and had {expected} bytes")
+    })
+}
+
 /// An error of this crate that the writer met in its input is itself.
 impl From<WriteError> for DatasetError {
     fn from(error: WriteError) -> DatasetError {
@@ -101,7 +118,8 @@ impl From<WriteError> for DatasetError {
 
 impl DatasetError {
     /// What a reader says; an error of this crate that came through it is itself.
-    pub(crate) fn io(action: &'static str, path: &Path, error: io::Error) -> DatasetError {
+    #[must_use]
+    pub fn io(action: &'static str, path: &Path, error: io::Error) -> DatasetError {
         let error = match error.downcast() {
             Ok(own) => return own,
             Err(error) => error,
@@ -109,7 +127,7 @@ impl DatasetError {
         let path = path.to_owned();
         // What is read lies inside the length that the file had.
         if error.kind() == io::ErrorKind::UnexpectedEof {
-            return DatasetError::Changed { path };
+            return DatasetError::Changed { path, cut: None };
         }
         DatasetError::Io {
             action,
@@ -139,6 +157,10 @@ impl DatasetError {
     }
 
     pub(crate) fn format(path: &Path, error: FormatError) -> DatasetError {
+        let error = match error {
+            FormatError::Read { error, .. } => return DatasetError::io("reading", path, error),
+            error => error,
+        };
         DatasetError::Format {
             path: path.to_owned(),
             error,

@@ -56,7 +56,7 @@ mod zstd;
 pub use catalogue::{Catalogue, Hints, Recognised};
 pub use collect::{Collection, MadeCollection, is_volume};
 pub use disk::{BLOCK_BYTES, Partition};
-pub use error::DatasetError;
+pub use error::{Cut, DatasetError};
 pub use gpt::PARTITIONS_MAX;
 pub use make::{Made, Plan, Shape};
 pub use names::Names;

@@ -296,7 +296,7 @@ impl Plan<'_> {
             let surveyed = self.surveyed.get(id.0 as usize).and_then(Option::as_ref);
             if surveyed.is_some_and(|surveyed| surveyed.sha256 != mapped.sha256) {
                 let path = file.path.clone();
-                return Err(DatasetError::Changed { path });
+                return Err(DatasetError::Changed { path, cut: None });
             }
             if let Some(digest) = digests.get_mut(id.0 as usize) {
                 *digest = mapped.sha256;

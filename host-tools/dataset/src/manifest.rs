@@ -22,12 +22,12 @@ pub(crate) struct Manifest<'a> {
 }
 
 /// The sources, and by file which of them is its first name.
-struct Sources {
-    list: Vec<Value>,
+struct Sources<'a> {
+    list: Vec<Source<'a>>,
     of_file: HashMap<FileId, usize>,
 }
 
-impl Manifest<'_> {
+impl<'a> Manifest<'a> {
     /// The document, with an end of line.
     pub(crate) fn to_json(&self) -> Vec<u8> {
         let plan = self.plan;
@@ -45,7 +45,7 @@ impl Manifest<'_> {
         document.into_json()
     }
 
-    fn sources(&self) -> Sources {
+    fn sources(&self) -> Sources<'a> {
         let mut sources = Sources {
             list: Vec::new(),
             of_file: HashMap::new(),
@@ -69,11 +69,11 @@ impl Manifest<'_> {
                 bytes: file.bytes,
                 sha256,
                 format: recognised.description.format.name(),
-                streams: &streams,
+                streams,
                 unzipped_from: file.origin.as_ref(),
             };
             sources.of_file.entry(id).or_insert(sources.list.len());
-            sources.list.push(source.to_json());
+            sources.list.push(source);
         }
         sources
     }
@@ -91,7 +91,7 @@ impl Manifest<'_> {
             .collect()
     }
 
-    fn view(&self, index: usize, view: &View, sources: &Sources) -> Value {
+    fn view(&self, index: usize, view: &View, sources: &Sources<'_>) -> Value {
         let entries = &self.plan.scan.entries;
         let of_view = self.measured.iter().filter(|it| it.view == index);
         let of_view = of_view.filter_map(|it| Some((it, entries.get(it.entry)?)));

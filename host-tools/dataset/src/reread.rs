@@ -95,7 +95,7 @@ impl<'a> Reread<'a> {
         }
         part.clear();
         let path = self.file.path.clone();
-        Err(io::Error::other(DatasetError::Changed { path }))
+        Err(io::Error::other(DatasetError::Changed { path, cut: None }))
     }
 }
 

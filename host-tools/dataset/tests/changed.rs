@@ -140,7 +140,7 @@ fn bytes_that_are_not_those_that_were_read_first_are_no_volume() {
         let made = make(&folder, is_mapped, types, (when, at));
         let what = format!("mapped {is_mapped}, {types}, byte {at}");
         match made {
-            Err(DatasetError::Changed { path }) => {
+            Err(DatasetError::Changed { path, .. }) => {
                 assert_eq!(path, folder.join("array.npy"), "{what}");
             }
             made => panic!("{what}: {made:?}"),

@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use dataset::measure::{self, Sink};
-use dataset::{Catalogue, DatasetError, Entry, Hints, Pattern, Precisions, Scan, View};
+use dataset::{Catalogue, DatasetError, Entry, FileId, Hints, Pattern, Precisions, Scan, View};
 use tempfile::TempDir;
 
 fn fixture(name: &str) -> Vec<u8> {
@@ -51,16 +51,27 @@ impl Input {
         catalogue.check(&scan)?;
         let precisions: Precisions = present_as.parse().unwrap();
         let view = View::new(&scan, &catalogue, &precisions.0[0])?;
-        Ok(Presented { scan, view })
+        Ok(Presented {
+            scan,
+            catalogue,
+            view,
+        })
     }
 }
 
 struct Presented {
     scan: Scan,
+    catalogue: Catalogue,
     view: View,
 }
 
 impl Presented {
+    /// The first of the file's names.
+    fn name(&self, id: FileId) -> String {
+        let mut entries = self.scan.entries.iter();
+        entries.find(|it| it.file() == Some(id)).unwrap().shown()
+    }
+
     fn place(&self, name: &str) -> usize {
         let is_it = |entry: &Entry| entry.path == name.as_bytes();
         self.scan.entries.iter().position(is_it).unwrap()
@@ -324,15 +335,11 @@ fn what_stays_although_another_type_is_asked_for_has_a_reason() {
     input.write("m.gguf", fixture("gguf/model.bf16.gguf"));
     input.write("ids.npy", fixture("npy/ids-v1.npy"));
     let presented = input.view("f32", &[]).unwrap();
-    let said: Vec<String> = presented
-        .view
-        .unconverted
-        .iter()
+    let told = presented.view.unconverted.iter();
+    let told = told.filter(|(why, _)| why.is_told());
+    let said: Vec<String> = told
         .map(|(why, files)| {
-            let names = files.iter().map(|id| {
-                let mut entries = presented.scan.entries.iter();
-                entries.find(|it| it.file() == Some(*id)).unwrap().shown()
-            });
+            let names = files.iter().map(|id| presented.name(*id));
             let names = names.collect::<Vec<_>>().join(", ");
             format!("{} ({names}): {why}", why.what())
         })
@@ -342,10 +349,169 @@ fn what_stays_although_another_type_is_asked_for_has_a_reason() {
         "GGUF bf16 (m.gguf): in GGUF only f32 becomes another type, f16 or bf16, in tensors of two and more dimensions",
         "compressed MDS (zip/shard.00000.mds.bz2, zip/shard.00001.mds.bz2): their arrays are compressed; 'xio pack --unzip' stores them raw",
         "Megatron index (lone/f.idx): a .bin of the same name is not beside them",
+        "unknown format (lone/n.BIN): no format is known here; '--as PATTERN=TYPE' says what bare elements are",
     ];
     assert_eq!(said, wanted);
     let presented = input.view("f16", &[]).unwrap();
     let lone = presented.view.unconverted.iter();
     let lone = lone.filter(|(why, _)| why.to_string() == "no index.json names them");
     assert_eq!(lone.map(|(_, files)| files.len()).collect::<Vec<_>>(), [1]);
+}
+
+/// Whatever a file is: it changes, or there is a reason.
+#[test]
+fn every_file_that_stays_has_a_reason() {
+    let input = Input::new();
+    for name in [
+        "other/a.jpeg",
+        "other/a.tar",
+        "npy/strings.npy",
+        "npy/plane.npy",
+        "npy/plane.f16.npy",
+        "npy/ids-v1.npy",
+        "megatron/text-i32.bin",
+        "megatron/text-i32.idx",
+        "model/f32/config.json",
+        "model/f32/tokenizer.json",
+        "model/f32/model.safetensors.index.json",
+        "model/f32/model-00001-of-00002.safetensors",
+        "model/f32/model-00002-of-00002.safetensors",
+    ] {
+        input.write(name, fixture(name));
+    }
+    // Its norms are of f32, and become f16; its configuration names bf16.
+    for name in ["config.json", "model-00001-of-00002.safetensors"] {
+        input.write(
+            &format!("bf16/{name}"),
+            fixture(&format!("model/bf16/{name}")),
+        );
+    }
+    input.write("README", "words");
+    input.write("kept.npy", fixture("npy/plane.npy"));
+    input.write("empty", "");
+    input.write("half.bin", ids(4));
+    input.write("half.idx", idx(I32, 4, &[500, 500]));
+    let presented = input.view("f16", &["kept.npy", "half.idx"]).unwrap();
+    let reasons = presented.view.as_they_are(&presented.catalogue);
+    let said: Vec<String> = reasons
+        .iter()
+        .map(|(id, why)| format!("{}: {why}", presented.name(*id)))
+        .collect();
+    let unknown = "no format is known here; '--as PATTERN=TYPE' says what bare elements are";
+    let wanted = [
+        &format!("README: {unknown}"),
+        "empty: it is empty",
+        "half.bin: the other half of a pair is kept",
+        "half.idx: --keep names them",
+        "kept.npy: --keep names them",
+        "bf16/config.json: it names no type that changed",
+        "megatron/text-i32.bin: i32 does not become f16",
+        "megatron/text-i32.idx: what it names stays as it is",
+        &format!("model/f32/tokenizer.json: {unknown}"),
+        "npy/ids-v1.npy: u32 does not become f16",
+        "npy/plane.f16.npy: no element of it is to have another type",
+        "npy/strings.npy: its elements are <U2, which is no plain number",
+        "other/a.jpeg: it is compressed already",
+        "other/a.tar: its members begin at multiples of 512 with headers between them; unpack it",
+    ];
+    assert_eq!(said, wanted);
+    let changed = presented.view.changed.keys();
+    let changed = changed.map(|place| presented.scan.entries[*place].file().unwrap());
+    let mut all: Vec<_> = changed.chain(reasons.keys().copied()).collect();
+    all.sort_unstable();
+    let every: Vec<_> = presented.scan.files().map(|(id, _)| id).collect();
+    assert_eq!(all, every);
+    // Of the sources' exact bytes there is nothing to say.
+    let exact = input.view("source", &[]).unwrap();
+    assert!(exact.view.unconverted.is_empty());
+}
+
+#[test]
+fn an_index_is_not_kept_where_another_changes_its_shards() {
+    let input = Input::new();
+    let source = String::from_utf8(fixture("mds/f32/index.json")).unwrap();
+    for name in MDS {
+        input.write(&format!("0/{name}"), fixture(&format!("mds/f32/{name}")));
+    }
+    input.write("0/index.json", &source);
+    input.write("index.json", merged(&source, &["0"]));
+    let refusal = input.view("f16", &["0/index.json"]).map(drop);
+    let refusal = refusal.unwrap_err().to_string();
+    let wanted = "/0/index.json is kept, and says the length and hashes of shard.00000.mds, which this view changes: keep that, too, with --keep 'shard.00000.mds', or do not keep the index";
+    assert!(refusal.ends_with(wanted), "{refusal}");
+    // The ways out, and types that change nothing.
+    input.view("f16", &[]).unwrap();
+    for (present_as, keep) in [
+        ("f16", &["0/index.json", "*.mds"][..]),
+        ("u16", &["0/index.json"]),
+        ("f16", &["index.json"]),
+    ] {
+        let presented = input.view(present_as, keep).unwrap();
+        assert!(presented.view.changed.is_empty(), "{present_as} {keep:?}");
+    }
+    let presented = input.view("f16", &["index.json"]).unwrap();
+    let reasons = presented.view.as_they_are(&presented.catalogue);
+    let kept = reasons.values();
+    let kept = kept.filter(|why| *why == "the index that names them is kept");
+    assert_eq!(kept.count(), MDS.len());
+    // By way of a link that leads to what another index changes.
+    for name in MDS {
+        input.link(&format!("z/{name}"), &format!("../0/{name}"));
+    }
+    input.write("z/index.json", &source);
+    let refusal = input.view("f16", &["z/index.json"]).map(drop);
+    let refusal = refusal.unwrap_err().to_string();
+    assert!(refusal.contains("/z/index.json is kept, "), "{refusal}");
+}
+
+#[test]
+fn an_index_of_weights_is_not_kept_where_they_change_their_length() {
+    let input = Input::new();
+    let index = "model.safetensors.index.json";
+    let weights = ["model-00001-of-00002", "model-00002-of-00002"];
+    for name in [index, "config.json"] {
+        input.write(name, fixture(&format!("model/f32/{name}")));
+    }
+    for shard in weights {
+        let name = format!("{shard}.safetensors");
+        input.write(&name, fixture(&format!("model/f32/{name}")));
+    }
+    let refusal = input.view("bf16", &[index]).map(drop);
+    let refusal = refusal.unwrap_err().to_string();
+    let wanted = ": model.safetensors.index.json: is kept, and says how long the weights are that this view changes: keep them, too, with --keep '*.safetensors', or do not keep the index";
+    assert!(refusal.ends_with(wanted), "{refusal}");
+    let kept = input.view("bf16", &[index, "*.safetensors"]).unwrap();
+    assert!(kept.view.changed.is_empty());
+    // Of one that is kept, the index says what it said; of the other, what it is.
+    let presented = input
+        .view("bf16", &["model-00001-of-00002.safetensors"])
+        .unwrap();
+    assert!(!presented.is_changed("model-00001-of-00002.safetensors"));
+    let total = |text: Vec<u8>| -> u64 {
+        let index: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        index["metadata"]["total_size"].as_u64().unwrap()
+    };
+    let data = |name: &str| {
+        let file = presented.bytes(name);
+        let header = u64::from_le_bytes(file[..8].try_into().unwrap());
+        file.len() as u64 - 8 - header
+    };
+    let both = weights.map(|shard| data(&format!("{shard}.safetensors")));
+    assert_eq!(total(presented.bytes(index)), both[0] + both[1]);
+    assert!(both[0] + both[1] < total(fixture(&format!("model/f32/{index}"))));
+}
+
+#[test]
+fn a_configuration_that_is_kept_stays_and_is_named() {
+    let input = Input::new();
+    let shard = "model-00001-of-00002.safetensors";
+    input.write(shard, fixture(&format!("model/f32/{shard}")));
+    input.write("config.json", fixture("model/f32/config.json"));
+    let presented = input.view("bf16", &["config.json"]).unwrap();
+    assert!(presented.is_changed(shard));
+    assert!(!presented.is_changed("config.json"));
+    let note = presented.view.notes.last().unwrap();
+    let wanted =
+        ": config.json: is kept, and names a type that most weights do not have in this view";
+    assert!(note.ends_with(wanted), "{note}");
 }

@@ -67,6 +67,7 @@ fn write_model(folder: &str, rules: &Rules, alignment: u64, out: &str) {
         .map(|(name, source)| ModelFile {
             name,
             source: source as &dyn ByteSource,
+            is_kept: false,
         })
         .collect();
     let plan = model::plan(&sources, rules, alignment).unwrap();

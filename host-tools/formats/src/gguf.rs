@@ -387,3 +387,33 @@ fn file_type(wanted: &AllWanted<'_>) -> Option<u32> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row for each type that gguf-py knows, and no other: a tensor's length decides where the next one is looked for.
+    #[test]
+    fn types_are_those_of_gguf_py() {
+        let types = include_str!("../../../fixtures/formats/gguf/types.txt");
+        let mut quantized = Vec::new();
+        for line in types.lines() {
+            let [code, name, elements, bytes] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            let number = |text: &str| text.parse::<u64>().unwrap();
+            let code = u32::try_from(number(code)).unwrap();
+            match Dtype::from_ggml(code) {
+                Some(dtype) => {
+                    assert_eq!(dtype.to_string(), name.to_lowercase());
+                    assert_eq!(dtype.bytes_of(number(elements)), Some(number(bytes)));
+                }
+                None => quantized.push((code, name, number(elements), number(bytes))),
+            }
+        }
+        assert_eq!(quantized, BLOCKS);
+        let plain = types.lines().count() - quantized.len();
+        let known = crate::dtype::TABLE.iter().filter(|row| row.ggml.is_some());
+        assert_eq!(known.count(), plain);
+    }
+}

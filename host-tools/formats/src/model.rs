@@ -34,6 +34,8 @@ pub struct ModelFile<'a> {
     pub name: &'a str,
     /// Its bytes.
     pub source: &'a dyn ByteSource,
+    /// Whether it stays as it is, whatever the rules say.
+    pub is_kept: bool,
 }
 
 /// What a model view presents.
@@ -84,7 +86,7 @@ pub fn plan(files: &[ModelFile<'_>], rules: &Rules, alignment: u64) -> Result<Pl
         let planned = plan_file(file, rules, alignment)
             .map_err(|error| FormatError::refused(file.name, error.to_string()))?;
         if planned.description.pass_through.is_none() {
-            weights.add(&planned.description, rules);
+            weights.add(&planned.description, (!file.is_kept).then_some(rules));
         } else if matches!(planned.description.format, Format::Zip) {
             plan.notes.push(format!(
                 "{}: a zip archive, as torch.save writes weights, is passed through; save them as safetensors",
@@ -94,13 +96,24 @@ pub fn plan(files: &[ModelFile<'_>], rules: &Rules, alignment: u64) -> Result<Pl
         plan.files.push(planned);
     }
     for (file, index) in files.iter().zip(0..) {
-        let rewritten = match plan.files.get(index).map(|f| f.description.format) {
-            Some(Format::SafetensorsIndex) => rewrite_index(file, &plan)?,
-            _ if file.name == CONFIG => rewrite_config(file, &weights, &mut plan.notes)?,
-            _ => None,
+        let is_index =
+            plan.files.get(index).map(|f| f.description.format) == Some(Format::SafetensorsIndex);
+        let rewritten = match is_index {
+            true => rewrite_index(file, &plan)?,
+            false if file.name == CONFIG => rewrite_config(file, &weights, &mut plan.notes)?,
+            false => None,
         };
-        if let (Some(text), Some(planned)) = (rewritten, plan.files.get_mut(index)) {
-            planned.presentation = Presentation::new(text.into_bytes());
+        let Some(text) = rewritten else { continue };
+        if !file.is_kept {
+            if let Some(planned) = plan.files.get_mut(index) {
+                planned.presentation = Presentation::new(text.into_bytes());
+            }
+        } else if is_index {
+            let why = "is kept, and says how long the weights are that this view changes: keep them, too, with --keep '*.safetensors', or do not keep the index";
+            return Err(FormatError::refused(file.name, why));
+        } else {
+            let why = "is kept, and names a type that most weights do not have in this view";
+            plan.notes.push(format!("{}: {why}", file.name));
         }
     }
     plan.changes = weights.changes;
@@ -112,12 +125,18 @@ fn plan_file(
     rules: &Rules,
     alignment: u64,
 ) -> Result<PlannedFile, FormatError> {
-    let description = describe(file.source)?;
+    let description = match describe(file.source) {
+        Err(FormatError::Malformed { .. } | FormatError::Limit { .. }) if file.is_kept => {
+            Description::unexamined(file.source.bytes(), "it is kept")
+        }
+        described => described?,
+    };
     let is_weights = matches!(description.format, Format::Safetensors | Format::Gguf);
+    let changes = is_weights && !file.is_kept;
     // Arrays beside a model (a .npy of positions) are not its weights.
     let target = |payload: &Payload| {
         let target = || target(description.format, payload, rules);
-        is_weights.then(target).flatten()
+        changes.then(target).flatten()
     };
     let presentation = description.present(file.source, &target, alignment)?;
     let payload_bytes = presentation::wanted(&description.payloads, &target)?.bytes();
@@ -145,7 +164,8 @@ struct Weights {
 }
 
 impl Weights {
-    fn add(&mut self, description: &Description, rules: &Rules) {
+    /// What stays has no rules.
+    fn add(&mut self, description: &Description, rules: Option<&Rules>) {
         if !matches!(description.format, Format::Safetensors | Format::Gguf) {
             return;
         }
@@ -154,7 +174,8 @@ impl Weights {
                 continue;
             };
             *self.stored_bytes.entry(stored).or_default() += payload.bytes;
-            if let Some(presented) = target(description.format, payload, rules) {
+            let presented = rules.and_then(|rules| target(description.format, payload, rules));
+            if let Some(presented) = presented {
                 let changed = self.changes.entry((stored, presented)).or_default();
                 changed.tensors += 1;
                 changed.bytes += payload.bytes;

@@ -389,6 +389,7 @@ fn plan_of(files: &BTreeMap<String, Vec<u8>>, rules: &str) -> Result<model::Plan
         .map(|(name, source)| ModelFile {
             name,
             source: source as &dyn ByteSource,
+            is_kept: false,
         })
         .collect();
     model::plan(&files, &rules.parse()?, 8)
@@ -497,6 +498,25 @@ fn an_index_of_shards_that_stay_is_not_looked_into() {
         plan_of(&source, "bf16").unwrap_err().to_string(),
         "model.safetensors.index.json: names \"model-00001-of-00002.safetensors\", which is not there: mend that, or leave the weights as they are with --keep '*.safetensors'"
     );
+}
+
+/// One index over safetensors, which change, and torch's zip archives, into which nobody looks.
+#[test]
+fn an_index_of_some_shards_that_stay_counts_what_the_others_became() {
+    let index = "model.safetensors.index.json";
+    let mut source = model_files("model/f32");
+    let of_both = |text: &[u8]| {
+        let text = String::from_utf8(text.to_vec()).unwrap();
+        let map = "\"weight_map\": {";
+        text.replace(map, &format!("{map}\"w\": \"torch.bin\", "))
+    };
+    source.insert(index.to_owned(), of_both(&source[index]).into_bytes());
+    source.insert("torch.bin".to_owned(), b"PK\x03\x04 and so on".to_vec());
+    let plan = plan_of(&source, "*norm*=keep,bf16").unwrap();
+    let planned = plan.files.iter().find(|file| file.name == index).unwrap();
+    let found = presented(&source[index], &planned.presentation);
+    let wanted = of_both(&model_files("model/bf16")[index]);
+    assert_eq!(String::from_utf8(found).unwrap(), wanted);
 }
 
 #[test]

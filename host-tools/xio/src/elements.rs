@@ -1,14 +1,12 @@
 //! Files that are elements and nothing else.
 
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use anyhow::anyhow;
 use dataset::document::{self, Change, ChangedFile, Source};
 use dataset::view::SOURCE;
-use formats::{ByteSource, Format, FormatError};
+use dataset::{DatasetError, OpenFile};
+use formats::{Format, FormatError};
 use transforms::{Chain, ElementType, Loss, Packing};
 use volume::write::Written;
 
@@ -19,13 +17,12 @@ use crate::pack::WRITER;
 ///
 /// # Errors
 /// Reads that fail; the format's name.
-pub fn refuse_headers(path: &Path) -> Result<(), Failure> {
-    let failed = |error| Failure::io("reading", path, error);
-    let file = File::open(path).map_err(failed)?;
-    let bytes = file.metadata().map_err(failed)?.len();
-    let format = match formats::describe(&Whole { file, bytes }) {
+pub fn refuse_headers(path: &Path, file: &OpenFile<'_>) -> Result<(), Failure> {
+    let format = match formats::describe(file) {
         Ok(description) => description.format,
-        Err(FormatError::Read { error, .. }) => return Err(failed(error)),
+        Err(FormatError::Read { error, .. }) => {
+            return Err(DatasetError::io("reading", path, error).into());
+        }
         // It begins like a format: enough to know that it is no run of elements.
         Err(error) => return Err(Failure::usage(anyhow!("{}: {error}", path.display()))),
     };
@@ -59,16 +56,13 @@ pub fn manifest(chain: &Chain, files: &[Presented<'_>]) -> Vec<u8> {
         Packing::Whole(packed) if chain.contract().is_lossy() => Some(packed),
         _ => None,
     };
-    let sources = files.iter().map(|file| {
-        let source = Source {
-            path: file.name,
-            bytes: file.bytes,
-            sha256: file.sha256,
-            format: Format::Raw.name(),
-            streams: &[file.stream.stream.0 as usize],
-            unzipped_from: None,
-        };
-        source.to_json()
+    let sources = files.iter().map(|file| Source {
+        path: file.name,
+        bytes: file.bytes,
+        sha256: file.sha256,
+        format: Format::Raw.name(),
+        streams: vec![file.stream.stream.0 as usize],
+        unzipped_from: None,
     });
     let streams = files
         .iter()
@@ -126,17 +120,28 @@ pub fn loss_of_all<'a>(losses: impl Iterator<Item = &'a Loss>) -> Loss {
     })
 }
 
-struct Whole {
-    file: File,
-    bytes: u64,
-}
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
 
-impl ByteSource for Whole {
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
+    use dataset::SourceFile;
 
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_cut_off_while_its_header_is_read_says_where() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("values");
+        fs::write(&path, [0; 4096]).unwrap();
+        let source = SourceFile::new(&path, &fs::metadata(&path).unwrap());
+        let open = source.open().unwrap();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(3).unwrap();
+        let refused = refuse_headers(&path, &open).unwrap_err();
+        let wanted = format!(
+            "{}: it was changed meanwhile: it ends at byte 3, and had 4096 bytes; try again when nothing writes to it",
+            path.display()
+        );
+        assert_eq!(refused.to_string(), wanted);
     }
 }

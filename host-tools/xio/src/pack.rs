@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use dataset::{SourceFile, document};
+use dataset::{DatasetError, SourceFile, document};
 use serde_json::json;
 use transforms::{Chain, ElementType, Loss, Packing, ViewChain};
 use volume::identity::uuid_text;
@@ -154,7 +154,8 @@ impl Plan {
                 return Err(Failure::usage(why));
             }
             if self.spec.chain.contract().is_lossy() && metadata.is_file() {
-                elements::refuse_headers(path)?;
+                let file = SourceFile::new(path, &metadata);
+                elements::refuse_headers(path, &file.open()?)?;
             }
             let bytes = metadata.len();
             if metadata.is_file() && !bytes.is_multiple_of(element_type.bytes() as u64) {
@@ -273,7 +274,7 @@ fn add_file(
     }
     let source = SourceFile::new(path, &about);
     let open = source.open()?;
-    let added = add(writer, plan, path, &open.file, on_progress)?;
+    let added = add(writer, plan, path, open.reader(), on_progress)?;
     open.check()?;
     Ok(added)
 }
@@ -286,7 +287,11 @@ fn add(
     mut input: impl Read + Send,
     on_progress: &mut dyn FnMut(write::Progress),
 ) -> Result<(Written, Option<Loss>), Failure> {
-    let failed = |error| Failure::from(error).about(shown(path));
+    let failed = |error| match DatasetError::from(error) {
+        DatasetError::Write { error, .. } => Failure::from(error).about(shown(path)),
+        // It names the file itself.
+        error => Failure::from(error),
+    };
     if !plan.spec.chain.contract().is_lossy() {
         let written = writer.add_stream(&plan.spec, &mut input, on_progress);
         return Ok((written.map_err(failed)?, None));
@@ -395,4 +400,54 @@ fn to_json(plan: &Plan, finished: &Finished) -> serde_json::Value {
         "stored_chain": plan.spec.chain.to_string(),
         "streams": streams.collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// It is cut behind what was read, and inside an element that is still to come; with a chain that keeps all, and with one that is measured.
+    #[test]
+    fn a_file_that_is_cut_off_while_it_is_packed_says_where() {
+        const BYTES: usize = 32 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("values");
+        let last = BYTES as u64 - 1;
+        for (store_as, left) in [("none", 1001), ("none", last), ("f16", last)] {
+            fs::write(&path, vec![0; BYTES]).unwrap();
+            let plan = Plan {
+                inputs: vec![path.clone()],
+                spec: StreamSpec::new(Chain::parse(store_as, ElementType::F32).unwrap()),
+                layout: Layout {
+                    lba_bytes: 4096,
+                    concat: false,
+                },
+                name: "values".to_owned(),
+                lba_bytes: 4096,
+                threads: 1,
+                output: folder.path().join("v.xio"),
+                replace: true,
+            };
+            let output = FileOutput::create(&plan.output, true).unwrap();
+            let options = Options {
+                lba_bytes: 4096,
+                threads: 1,
+                volume_uuid: None,
+                writer: WRITER.to_owned(),
+            };
+            let mut writer = Writer::new(output, options).unwrap();
+            let mut cut_off = |_: write::Progress| {
+                let file = File::options().write(true).open(&path).unwrap();
+                file.set_len(left).unwrap();
+            };
+            let refused = add_file(&mut writer, &plan, &path, &mut cut_off).unwrap_err();
+            let wanted = format!(
+                "{}: it was changed meanwhile: it ends at byte {left}, and had {BYTES} bytes; try again when nothing writes to it",
+                path.display()
+            );
+            assert_eq!(refused.to_string(), wanted, "{store_as}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! The files of a scan: the same when they are read again, or an error.
 
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use erofs::{Attributes, Time};
 use formats::ByteSource;
 
 use crate::DatasetError;
+use crate::error::Cut;
 
 /// A regular file of the scan. Hard links, and links from outside, are one file.
 #[derive(Debug, Clone)]
@@ -88,7 +89,48 @@ impl OpenFile<'_> {
         if about.len() == self.source.bytes && modified(&about) == self.source.modified {
             return Ok(());
         }
-        Err(DatasetError::Changed { path: path.clone() })
+        Err(self.changed(about.len()))
+    }
+
+    /// All of it, from its first byte on. It fails where the file ends before it should.
+    #[must_use]
+    pub fn reader(&self) -> FileReader<'_> {
+        FileReader { open: self, at: 0 }
+    }
+
+    /// What it is where it has so many bytes now.
+    fn changed(&self, bytes: u64) -> DatasetError {
+        let expected = self.source.bytes;
+        DatasetError::Changed {
+            path: self.source.path.clone(),
+            cut: (bytes < expected).then_some(Cut { bytes, expected }),
+        }
+    }
+
+    /// What it is that a file ended before it should.
+    fn ended(&self) -> io::Error {
+        match self.file.metadata() {
+            Ok(about) => io::Error::other(self.changed(about.len())),
+            Err(error) => error,
+        }
+    }
+}
+
+/// The bytes of a file, one behind the other.
+#[derive(Debug)]
+pub struct FileReader<'a> {
+    open: &'a OpenFile<'a>,
+    at: u64,
+}
+
+impl Read for FileReader<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.open.file.read_at(into, self.at)?;
+        if read == 0 && !into.is_empty() && self.at < self.open.source.bytes {
+            return Err(self.open.ended());
+        }
+        self.at += read as u64;
+        Ok(read)
     }
 }
 
@@ -98,7 +140,12 @@ impl ByteSource for OpenFile<'_> {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(into, offset)
+        let read = self.file.read_exact_at(into, offset);
+        read.map_err(|error| match error.kind() {
+            // What is read lies inside the length that the file had.
+            io::ErrorKind::UnexpectedEof => self.ended(),
+            _ => error,
+        })
     }
 }
 

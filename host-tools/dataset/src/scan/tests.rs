@@ -1,4 +1,7 @@
+use std::io::Read;
 use std::os::unix::fs::symlink;
+
+use formats::ByteSource;
 
 use super::*;
 
@@ -216,6 +219,39 @@ fn what_no_disk_holds_is_named_and_what_changed_too() {
     fs::write(at("file"), "12").unwrap();
     let changed = scan.files[0].open().unwrap_err();
     assert!(matches!(changed, DatasetError::Changed { .. }), "{changed}");
+}
+
+/// Whatever reads a file: its name, where it ends, and how long it was.
+#[test]
+fn a_file_that_is_cut_off_while_it_is_read_says_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    fs::write(&path, [7; 1000]).unwrap();
+    let source = SourceFile::new(&path, &fs::metadata(&path).unwrap());
+    let open = source.open().unwrap();
+    let mut reader = open.reader();
+    let mut all = [0; 300];
+    reader.read_exact(&mut all).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(400).unwrap();
+    let wanted = format!(
+        "{}: it was changed meanwhile: it ends at byte 400, and had 1000 bytes; try again when nothing writes to it",
+        path.display()
+    );
+    let read = |error| DatasetError::io("reading", &path, error).to_string();
+    assert_eq!(read(open.read_at(399, &mut [0; 2]).unwrap_err()), wanted);
+    assert_eq!(
+        read(reader.read_to_end(&mut Vec::new()).unwrap_err()),
+        wanted
+    );
+    assert_eq!(open.check().unwrap_err().to_string(), wanted);
+    // Changed, and not cut.
+    file.set_len(1001).unwrap();
+    let grown = open.check().unwrap_err().to_string();
+    assert!(
+        grown.ends_with("/file: it was changed meanwhile; try again when nothing writes to it"),
+        "{grown}"
+    );
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use formats::rules::Rules;
-use formats::{Format, Payload};
+use formats::{Companion, Format, Payload};
 
 use crate::DatasetError;
 use crate::catalogue::Catalogue;
@@ -24,6 +24,24 @@ impl<'a> Files<'a> {
     pub(super) fn format(&self, id: FileId) -> Format {
         let recognised = self.catalogue.get(id);
         recognised.map_or(Format::Unknown, |it| it.description.format)
+    }
+
+    /// As `format`, also where the file is kept.
+    pub(super) fn content(&self, id: FileId) -> Format {
+        let kept = self.catalogue.kept(id);
+        kept.map_or_else(|| self.format(id), |kept| kept.format)
+    }
+
+    /// The names that an index has, also where it is kept.
+    pub(super) fn listed(&self, index: FileId) -> impl Iterator<Item = &'a str> + use<'a> {
+        let known = self.catalogue.get(index);
+        let known = known.map_or(&[][..], |it| &it.description.companions);
+        let kept = self.catalogue.kept(index);
+        let companions = kept.map_or(known, |kept| &kept.companions);
+        companions.iter().filter_map(|it| match it {
+            Companion::Listed(name) => Some(name.as_str()),
+            _ => None,
+        })
     }
 
     /// The first array of a file.

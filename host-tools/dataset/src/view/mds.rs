@@ -56,6 +56,52 @@ impl View {
     }
 }
 
+impl View {
+    /// An index that is kept says lengths and hashes of its shards, which another index may change.
+    pub(super) fn check_kept_indexes(&self, all: Files<'_>) -> Result<(), DatasetError> {
+        for (place, name, (shard, _)) in kept_shards(all) {
+            if !self.is_changed(all, shard) {
+                continue;
+            }
+            let shard = all.name_of(shard);
+            let why = format!(
+                "is kept, and says the length and hashes of {name}, which this view changes: keep that, too, with --keep '{shard}', or do not keep the index"
+            );
+            return Err(DatasetError::refused(all.path_of(place).display(), why));
+        }
+        Ok(())
+    }
+
+    /// Whether a reader that opens this name gets other bytes than the source's.
+    fn is_changed(&self, all: Files<'_>, place: usize) -> bool {
+        let mut hops = std::iter::successors(Some(place), |it| all.paths.next(*it));
+        let presented = hops.find_map(|it| self.changed.get(&it));
+        let file = all.file_at(place);
+        presented
+            .zip(file)
+            .is_some_and(|(presented, (_, file))| !presented.is_exact(file.bytes))
+    }
+}
+
+/// The shards that a kept index names: the place of the index, what it calls them, and what that leads to.
+pub(super) fn kept_shards<'a>(
+    all: Files<'a>,
+) -> impl Iterator<Item = (usize, &'a str, (usize, FileId))> {
+    let entries = all.scan.entries.iter().enumerate();
+    let indexes = entries.filter_map(move |(place, entry)| {
+        let id = entry.file()?;
+        let is_index = all.catalogue.kept(id)?.format == Format::MdsIndex;
+        is_index.then_some((place, entry, id))
+    });
+    indexes.flat_map(move |(place, entry, id)| {
+        let names = all.listed(id);
+        names.filter_map(move |name| {
+            let shard = all.paths.file_from(entry.parent(), name.as_bytes())?;
+            Some((place, name, shard))
+        })
+    })
+}
+
 impl Shards {
     fn change(
         &mut self,

@@ -36,7 +36,7 @@ pub struct View {
     pub changed: HashMap<usize, Presentation>,
     /// Payloads that change, as `f32` to `bf16`: their bytes in the source.
     pub changes: BTreeMap<(Dtype, Dtype), u64>,
-    /// Files that stay as they are although another type is asked for.
+    /// Files that stay as they are where other types are asked for: none where the view is the sources' exact bytes.
     pub unconverted: BTreeMap<Unconverted, Vec<FileId>>,
     /// What a person should know.
     pub notes: Vec<String>,
@@ -78,6 +78,7 @@ impl View {
             view.others(&folder)?;
         }
         view.pairs(all)?;
+        view.check_kept_indexes(all)?;
         view.keep_links(scan, &paths);
         view.count_changes(scan);
         view.find_unconverted(all)?;

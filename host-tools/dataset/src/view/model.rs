@@ -1,10 +1,10 @@
 //! Weights, with the index and the configuration beside them.
 
+use formats::Format;
 use formats::model::{self, ModelFile};
-use formats::{Companion, Format};
 
 use super::files::Folder;
-use super::{ALIGNMENT, View};
+use super::{ALIGNMENT, Unconverted, View};
 use crate::DatasetError;
 use crate::scan::FileId;
 
@@ -24,11 +24,19 @@ impl View {
         let open = open.collect::<Result<Vec<_>, _>>()?;
         let named = members.iter().zip(&open);
         let files: Vec<ModelFile<'_>> = named
-            .map(|((_, name, _), source)| ModelFile { name, source })
+            .map(|((_, name, id), source)| ModelFile {
+                name,
+                source,
+                is_kept: all.catalogue.kept(*id).is_some(),
+            })
             .collect();
         let plan = model::plan(&files, all.rules, ALIGNMENT);
         let plan = plan.map_err(|error| DatasetError::format(&folder.shown(), error))?;
-        for (planned, (place, ..)) in plan.files.into_iter().zip(&members) {
+        for (planned, (place, name, id)) in plan.files.into_iter().zip(&members) {
+            if name == model::CONFIG && all.catalogue.kept(*id).is_none() {
+                let files = self.unconverted.entry(Unconverted::Configuration);
+                files.or_default().push(*id);
+            }
             self.insert(all, *place, planned.presentation);
         }
         let shown = folder.shown();
@@ -48,7 +56,7 @@ fn members(folder: &Folder<'_>) -> Vec<Member> {
     let mut members: Vec<Member> = Vec::new();
     let mut elsewhere: Vec<Member> = Vec::new();
     for (place, entry, id) in folder.files() {
-        let belongs = match all.format(id) {
+        let belongs = match all.content(id) {
             Format::SafetensorsIndex => {
                 let weights = named(folder, id);
                 let here = |it: &Member| folder.entries.contains(&it.0);
@@ -73,14 +81,9 @@ fn members(folder: &Folder<'_>) -> Vec<Member> {
 /// The weights that an index names.
 fn named(folder: &Folder<'_>, index: FileId) -> Vec<Member> {
     let all = folder.all;
-    let companions = all.catalogue.get(index);
-    let companions = companions.map_or(&[][..], |it| &it.description.companions);
-    let named = companions.iter().filter_map(|it| match it {
-        Companion::Listed(name) => {
-            let (place, id) = all.paths.file_from(folder.path, name.as_bytes())?;
-            is_weights(all.format(id)).then(|| (place, name.clone(), id))
-        }
-        _ => None,
+    let named = all.listed(index).filter_map(|name| {
+        let (place, id) = all.paths.file_from(folder.path, name.as_bytes())?;
+        is_weights(all.content(id)).then(|| (place, name.to_owned(), id))
     });
     named.collect()
 }

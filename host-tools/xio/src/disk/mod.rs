@@ -398,16 +398,9 @@ impl Request<'_> {
                 "sha256": document::hex(&stream.sha256),
             })
         });
-        let views = plan.views.iter().map(|view| {
-            let changes = view.changes.iter().map(|((from, to), bytes)| {
-                json!({"from": from.to_string(), "to": to.to_string(), "source_bytes": bytes})
-            });
-            json!({
-                "name": view.name,
-                "files_changed": view.changed.len(),
-                "changes": changes.collect::<Vec<_>>(),
-            })
-        });
+        let names = Names::new(plan.scan);
+        let views = plan.views.iter();
+        let views = views.map(|view| notes::view_json(view, plan.catalogue, &names));
         json!({
             "volume": self.volume.output.display().to_string(),
             "volume_uuid": uuid_text(&made.finished.volume_uuid),

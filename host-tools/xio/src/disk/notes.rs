@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use dataset::measure::Losses;
+use dataset::view::Unconverted;
 use dataset::{Catalogue, FileId, Names, Pattern, Precisions, Scan, View};
 use formats::Format;
 use printout::size::{counted, grouped};
+use serde_json::{Value, json};
 use transforms::{ElementType, Loss};
 
 use super::rule::Rule;
@@ -118,17 +120,38 @@ pub fn passed_through(scan: &Scan, catalogue: &Catalogue, names: &Names<'_>) -> 
     said.collect()
 }
 
-/// Files that stay as they are in a view of another type, a line for each reason.
+/// Files that stay as they are in views of other types, a line for each reason.
 pub fn unconverted(views: &[View], names: &Names<'_>) -> Vec<String> {
-    let views = views.iter().flat_map(|view| {
-        let reasons = view.unconverted.iter();
-        reasons.map(move |(why, files)| (&view.name, why, files))
-    });
-    let said = views.map(|(view, why, files)| {
+    let mut said: BTreeMap<(Unconverted, &[FileId]), Vec<&str>> = BTreeMap::new();
+    for view in views {
+        for (why, files) in view.unconverted.iter().filter(|it| it.0.is_told()) {
+            let views = said.entry((*why, files)).or_default();
+            views.push(&view.name);
+        }
+    }
+    let said = said.into_iter().map(|((why, files), views)| {
+        let views = views.join(", ");
         let (count, named, what) = (count(files.len()), named(files, names), why.what());
-        format!("--present-as {view}: {count} of {what} ({named}): presented as they are: {why}")
+        format!("--present-as {views}: {count} of {what} ({named}): presented as they are: {why}")
     });
     said.collect()
+}
+
+/// What a view changes, and each file that it does not, for programs.
+pub fn view_json(view: &View, catalogue: &Catalogue, names: &Names<'_>) -> Value {
+    let changes = view.changes.iter().map(|((from, to), bytes)| {
+        json!({"from": from.to_string(), "to": to.to_string(), "source_bytes": bytes})
+    });
+    let as_they_are = view.as_they_are(catalogue);
+    let as_they_are = as_they_are
+        .iter()
+        .map(|(id, why)| json!({"path": first_name(*id, names), "why": why}));
+    json!({
+        "name": view.name,
+        "files_changed": view.changed.len(),
+        "changes": changes.collect::<Vec<_>>(),
+        "as_they_are": as_they_are.collect::<Vec<_>>(),
+    })
 }
 
 /// Numbers that rounding made infinite or zero, a line for each view and type: `lost` is what was measured of an entry in a view.
@@ -189,14 +212,10 @@ pub fn count(files: usize) -> String {
 }
 
 fn named(files: &[FileId], names: &Names<'_>) -> String {
-    let first = |id: &FileId| {
-        let name = names.of(*id).first().copied().unwrap_or_default();
-        erofs::shown(name)
-    };
     let mut list = files
         .iter()
         .take(NAMED)
-        .map(first)
+        .map(|id| first_name(*id, names))
         .collect::<Vec<_>>()
         .join(", ");
     let more = files.len().saturating_sub(NAMED);
@@ -204,4 +223,10 @@ fn named(files: &[FileId], names: &Names<'_>) -> String {
         list.push_str(&format!(" and {} more", grouped(more as u64)));
     }
     list
+}
+
+/// For messages: the first of its names.
+fn first_name(id: FileId, names: &Names<'_>) -> String {
+    let name = names.of(id).first().copied().unwrap_or_default();
+    erofs::shown(name)
 }

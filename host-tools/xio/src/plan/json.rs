@@ -7,7 +7,7 @@ use super::places::Place;
 use super::{Part, Planned, advice};
 use crate::chosen;
 use crate::cli;
-use crate::disk::partition_json;
+use crate::disk::{notes, partition_json};
 
 /// All of it: every file, every group.
 pub fn to_json(planned: &Planned<'_>, arguments: &cli::Plan) -> Value {
@@ -24,6 +24,8 @@ pub fn to_json(planned: &Planned<'_>, arguments: &cli::Plan) -> Value {
             "exact": exact,
         })
     });
+    let views = planned.views.iter();
+    let views = views.map(|view| notes::view_json(view, planned.catalogue, &planned.names));
     json!({
         "source_bytes": planned.scan.source_bytes(),
         "stored_bytes": stored_bytes,
@@ -32,6 +34,7 @@ pub fn to_json(planned: &Planned<'_>, arguments: &cli::Plan) -> Value {
         "files": files(planned),
         "groups": groups.collect::<Vec<_>>(),
         "streams": streams.collect::<Vec<_>>(),
+        "views": views.collect::<Vec<_>>(),
         "disk": planned.outline.as_ref().map(disk),
         "placements": placements(planned),
         "malformed": malformed(planned),

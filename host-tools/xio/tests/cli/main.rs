@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that panics has failed")]
 
+mod as_they_are;
 mod bad_input;
 mod bench;
 mod changing;

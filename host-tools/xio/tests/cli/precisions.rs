@@ -26,6 +26,12 @@ fn dataset(folder: &Folder) {
     folder.write("d/large.npy", &npy("<u4", |id| id.to_le_bytes().to_vec()));
 }
 
+fn of_unknown(view: &str, name: &str) -> String {
+    format!(
+        "note: --present-as {view}: 1 file of unknown format ({name}): presented as they are: no format is known here; '--as PATTERN=TYPE' says what bare elements are\n"
+    )
+}
+
 const LARGE: u32 = 20_000;
 
 /// An array in the least that `numpy.lib.format` reads.
@@ -44,7 +50,9 @@ fn a_directory_for_each_precision_over_one_stored_stream() {
         let folder = Folder::new();
         dataset(&folder);
         let arguments = [command, "d", "--present-as", "source,u16", "-o", "v.xio"];
-        let said = folder.done(arguments);
+        let ran = folder.xio(arguments);
+        assert_eq!((ran.status, ran.stderr), (0, of_unknown("u16", "notes")));
+        let said = ran.stdout;
         assert!(said.contains("u16: 5 files rewritten"), "{said}");
         assert_eq!(
             said.contains("1 of the files mapped"),
@@ -285,7 +293,12 @@ fn floats_are_presented_as_their_own_writers_write_them() {
             symlink(format!("../../blobs/{number:040x}"), link).unwrap();
         }
         let rules = "half:*norm*=keep,bf16";
-        folder.done([command, "d", "--present-as", rules, "-o", "v.xio"]);
+        let ran = folder.xio([command, "d", "--present-as", rules, "-o", "v.xio"]);
+        let tokenizer = format!("blobs/{:040x}", model.len() - 1);
+        assert_eq!(
+            (ran.status, ran.stderr),
+            (0, of_unknown("half", &tokenizer))
+        );
         folder.done(["verify", "v.xio"]);
         folder.done(["cp", "v.xio", "c"]);
         for name in &model {
@@ -312,15 +325,12 @@ fn floats_are_presented_as_their_own_writers_write_them() {
         assert!(change["loss"]["rms_error"].is_f64(), "{change}");
         // What a blob and a link of a snapshot have in common is counted once, as if the files stood alone.
         copy_folder("model/f32", &folder, "plain");
-        folder.done([
-            command,
-            "plain",
-            "--present-as",
-            rules,
-            "--force",
-            "-o",
-            "p.xio",
-        ]);
+        let plain = [command, "plain", "--present-as", rules, "--force"];
+        let ran = folder.xio([&plain[..], &["-o", "p.xio"]].concat());
+        assert_eq!(
+            (ran.status, ran.stderr),
+            (0, of_unknown("half", "tokenizer.json"))
+        );
         let plain: serde_json::Value =
             serde_json::from_str(&folder.done(["inspect", "p.xio", "--json"])).unwrap();
         let plain = &plain["views"][0]["manifest"]["views"][0]["changes"];
