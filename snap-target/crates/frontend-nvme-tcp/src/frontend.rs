@@ -461,7 +461,7 @@ impl Frontend {
                     self.telemetry.clone(),
                     names,
                     self.time.clone(),
-                    link.machine.limits().queue_entries_max,
+                    link.machine.limits().slots_max(),
                 );
                 let setup = QueueSetup {
                     controller,
