@@ -202,7 +202,10 @@ impl Link {
             (Err(Errno::ENOBUFS), _) => self.inflow.dry = true,
             // To receive in place, or not into that place any more.
             (Err(Errno::ECANCELED), _) => {}
-            _ => self.over = true,
+            _ => {
+                self.over = true;
+                self.is_gone = true;
+            }
         }
     }
 
