@@ -142,6 +142,7 @@ impl Args {
                 source: SourceSpec::parse(text, self.lba.bytes())?.whole(),
                 visibility: Visibility::All,
                 read_only: false,
+                cut: None,
             })
         });
         Ok(Config {

@@ -77,8 +77,8 @@ class OperatedHost:
 
     def begin_verify(self, device: str, name: str, seconds: int = FIO_SECONDS) -> None:
         """fio writes blocks of mixed sizes and reads them back, with a CRC in each, in the background."""
-        # Linux's nvme-tcp sends without MSG_NOSIGNAL, in the context of whoever submits: one who does so between our reset and the kernel's own
-        # recovery gets a SIGPIPE, of which fio dies (seen in one of 27 ended controllers).
+        # Linux's nvme-tcp sends without MSG_NOSIGNAL, in the context of whoever submits: one who does so between a reset and the kernel's own
+        # recovery gets a SIGPIPE, of which fio dies. The target ends connections without a reset; a daemon that is killed does not.
         self.do(
             f"trap '' PIPE; fio --name={name} --filename={device} --rw=randrw --bssplit=4k/40:8k/20:16k/20:64k/10:4k-128k/10 --direct=1 --ioengine=libaio --iodepth=16 "
             f"--size=48m --verify=crc32c --verify_backlog=64 --verify_fatal=1 --time_based --runtime={seconds} --output=/tmp/{name}.out >/tmp/{name}.err 2>&1 &\n"

@@ -497,6 +497,7 @@ fn namespace(
         source,
         visibility: hosts.map_or(Visibility::All, |at| Visibility::Hosts(at.value)),
         read_only: value_or(section.flag("read-only")?, false),
+        cut: None,
     })
 }
 

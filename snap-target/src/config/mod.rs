@@ -157,6 +157,17 @@ pub struct NamespaceConfig {
     pub visibility: Visibility,
     /// Refuses writes although the store could take them.
     pub read_only: bool,
+    /// Its file, of a mixed one that of its last part, is to be cut before anything of it is opened: hosts have been told of its new end.
+    pub cut: Option<Cut>,
+}
+
+/// A file that is to be cut, and has not been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The bytes that it had.
+    pub from: u64,
+    /// Those that it is to have.
+    pub to: u64,
 }
 
 /// `[admin]`.

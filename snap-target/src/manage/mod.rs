@@ -6,6 +6,7 @@
 //! ([`opening`], [`drain`]), and other requests are carried out meanwhile; the state folder is this thread's, on no reactor and not on the admin service's thread.
 
 mod closing;
+mod cut;
 pub mod damage;
 mod drain;
 mod error;
@@ -84,6 +85,8 @@ pub struct Manager {
     damaged: BTreeSet<String>,
     /// Sources whose size is being changed.
     resizing: Vec<resize::Resizing>,
+    /// How files get their sizes.
+    set_size: cut::SetSize,
     /// Whose request is being carried out; empty: nobody's.
     actor: String,
     /// The last event that the answer to it contains.

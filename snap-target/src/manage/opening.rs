@@ -13,6 +13,7 @@ use admin_proto::v1::{HealthCode, Reason};
 use namespace::Namespace;
 use volume::SourcePolicy;
 
+use super::cut::{self, SetSize};
 use super::{ManageError, Manager};
 use crate::config::NamespaceConfig;
 use crate::identity::Nodes;
@@ -111,7 +112,13 @@ fn problem_of(source: &str) -> String {
 }
 
 /// What stands behind a namespace, opened as its configuration says. On a thread that may wait.
-fn open(config: &NamespaceConfig, policy: &SourcePolicy, ask: &Ask) -> Result<Opened, ManageError> {
+fn open(
+    config: &NamespaceConfig,
+    policy: &SourcePolicy,
+    set_size: SetSize,
+    ask: &Ask,
+) -> Result<Opened, ManageError> {
+    cut::finish(config, set_size)?;
     let mut given = |path: &Path, bytes| ask.uuid_of(path, bytes);
     let opened = open::namespace(config, policy, &mut given);
     let namespace = opened.map_err(|error| unusable(line_of(&error)))?;
@@ -130,8 +137,8 @@ impl Manager {
         then: Then,
     ) {
         let (source, time_max) = (config.source.to_string(), self.openings.time_max);
-        let (config, policy) = (config.clone(), self.policy.clone());
-        let work = move |ask: &Ask| open(&config, &policy, ask);
+        let (config, policy, set_size) = (config.clone(), self.policy.clone(), self.set_size);
+        let work = move |ask: &Ask| open(&config, &policy, set_size, ask);
         self.errand_then(source, time_max, uuid, work, then);
     }
 

@@ -1,7 +1,8 @@
 //! Raw namespaces get another size.
 //!
 //! Files are looked at, grown and cut by a thread that may wait. A file is grown before hosts are told of more, and cut after they were told of less: what fails
-//! in between leaves a file that is longer than what is served of it. Nothing is cut off a file without `force`, whether hosts saw it or not.
+//! in between leaves a file that is longer than what is served of it, and that is cut before anything else is made of it ([`cut`]). Nothing is cut off a file
+//! without `force`, whether hosts saw it or not.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -15,11 +16,12 @@ use namespace::Namespace;
 use nvme::nqn::Nqn;
 use store::{BYTES_MAX, StoreSpec};
 
+use super::cut::{self, SetSize};
 use super::namespaces::news;
 use super::opening::{Ask, unusable};
 use super::steps::Step;
 use super::{ManageError, Manager, StillClosing};
-use crate::config::{NamespaceConfig, SourceSpec};
+use crate::config::{Cut, NamespaceConfig, SourceSpec};
 use crate::identity::Nodes;
 use crate::limits::RESIZE_TIME_MAX;
 use crate::{line_of, open};
@@ -48,6 +50,15 @@ struct Resize {
     force: bool,
     /// Held as long as a thread may still touch the file.
     under_way: Arc<()>,
+}
+
+/// What stands behind a namespace of another size, and what is to be cut off its file.
+type Fitted = (Namespace, Option<Cut>);
+
+impl Resize {
+    fn name(&self) -> (Nqn, u32) {
+        (self.nqn.clone(), self.config.nsid)
+    }
 }
 
 /// What a file or block device is to be.
@@ -93,31 +104,42 @@ impl Manager {
             nodes: nodes.clone(),
             under_way: Arc::downgrade(&resize.under_way),
         });
-        let (wanted, held) = (resize.wanted.clone(), resize.under_way.clone());
+        let (wanted, held, set_size) = (
+            resize.wanted.clone(),
+            resize.under_way.clone(),
+            self.set_size,
+        );
         let as_it_is = resize.as_it_is.clone();
         let (source, policy) = (config.source.to_string(), self.policy.clone());
         let work = move |ask: &Ask| {
             let _held = held;
             same_file(&config.source, &nodes)?;
-            let is_to_be_cut = wanted.as_ref().map_or(Ok(false), fit)?;
+            cut::finish(&config, set_size)?;
+            let to_cut = match &wanted {
+                Some(wanted) => fit(wanted, set_size)?,
+                None => None,
+            };
             if let Some(path) = as_it_is.filter(|path| path.is_file()) {
                 settle(&path)?;
             }
             let mut given = |path: &Path, bytes| ask.uuid_of(path, bytes);
             let opened = open::last_part(&config, &policy, &mut given);
             let opened = opened.map_err(|error| unusable(line_of(&error)))?;
-            Ok((opened, is_to_be_cut))
+            Ok((opened, to_cut))
         };
         let actor = self.actor.clone();
-        let follow = move |manager: &mut Self, opened: Result<(Namespace, bool), ManageError>| {
+        let follow = move |manager: &mut Self, opened: Result<Fitted, ManageError>| {
             manager.begin(actor);
-            match opened.and_then(|(opened, is_to_be_cut)| {
-                let cut = resize.wanted.clone().filter(|_| is_to_be_cut);
-                let held = resize.under_way.clone();
-                Ok((manager.serve_again(resize, opened)?, cut, held))
+            match opened.and_then(|(opened, to_cut)| {
+                let (name, held) = (resize.name(), resize.under_way.clone());
+                let wanted = resize.wanted.clone().filter(|_| to_cut.is_some());
+                let resized = manager.serve_again(resize, opened, to_cut)?;
+                Ok((resized, wanted.map(|wanted| (wanted, name, held))))
             }) {
-                Ok((resized, Some(wanted), held)) => manager.cut_then(wanted, held, resized, then),
-                Ok((resized, None, _)) => then(manager, Ok(resized)),
+                Ok((resized, Some((wanted, name, held)))) => {
+                    manager.cut_then(wanted, name, held, resized, then);
+                }
+                Ok((resized, None)) => then(manager, Ok(resized)),
                 Err(error) => then(manager, Err(error)),
             }
             manager.end();
@@ -125,26 +147,35 @@ impl Manager {
         self.errand_then(source, RESIZE_TIME_MAX, Some(uuid), work, follow);
     }
 
-    /// Cuts a file: hosts see the new end already, and nobody reads or writes behind it. That it is not cut is no reason to take the change back.
+    /// Cuts a file: hosts see the new end already, and nobody reads or writes behind it. That it is not cut is no reason to take the change back: it is kept
+    /// that it is to be.
     fn cut_then(
         &mut self,
         wanted: Wanted,
+        (nqn, nsid): (Nqn, u32),
         held: Arc<()>,
         (before, closing): Resized,
         then: impl FnOnce(&mut Self, Result<Resized, ManageError>) + Send + 'static,
     ) {
         let Wanted { path, bytes, .. } = wanted;
         let source = format!("file:{}", path.display());
+        let set_size = self.set_size;
         let work = move |_: &_| {
             let _held = held;
-            set_len(&path, bytes)
+            set_len(&path, bytes, set_size)
         };
         let actor = self.actor.clone();
         let follow = move |manager: &mut Self, cut: Result<(), ManageError>| {
             manager.begin(actor);
+            if cut.is_ok() {
+                manager.cut_is_made(&nqn, nsid);
+            }
             let left = cut.err().map(|error| {
-                tracing::error!("{error}; hosts see the new size");
-                error.to_string()
+                let text = format!(
+                    "{error}; hosts see the new size, and nothing else is made of the file before it is cut: ask for this size again"
+                );
+                tracing::error!("{text}");
+                text
             });
             then(manager, Ok((before, left.or(closing))));
             manager.end();
@@ -274,10 +305,15 @@ impl Manager {
         })
     }
 
-    fn serve_again(&mut self, resize: Resize, last: Namespace) -> Result<Resized, ManageError> {
+    fn serve_again(
+        &mut self,
+        resize: Resize,
+        last: Namespace,
+        to_cut: Option<Cut>,
+    ) -> Result<Resized, ManageError> {
         let Resize {
             nqn,
-            config,
+            mut config,
             old,
             wanted,
             force,
@@ -306,8 +342,11 @@ impl Manager {
         }
         may_shrink(before, namespace.bytes(), force)?;
         if namespace.bytes() == before {
+            // What was to be cut before has been.
+            self.cut_is_made(&nqn, config.nsid);
             return Ok((before, None));
         }
+        config.cut = to_cut;
         let namespace = Arc::new(namespace);
         let text = format!("has {} bytes now, it had {before}", namespace.bytes());
         let news = news(NamespaceChange::Resized, &nqn, &namespace, &text);
@@ -387,8 +426,8 @@ fn may_shrink(before: u64, bytes: u64, force: bool) -> Result<(), ManageError> {
     Ok(())
 }
 
-/// Makes a file as long as is wanted, or finds out whether it is to be cut, later. A block device must have the size.
-fn fit(wanted: &Wanted) -> Result<bool, ManageError> {
+/// Makes a file as long as is wanted, or finds out that it is to be cut, later. A block device must have the size.
+fn fit(wanted: &Wanted, set_size: SetSize) -> Result<Option<Cut>, ManageError> {
     let Wanted {
         path,
         bytes,
@@ -417,18 +456,18 @@ fn fit(wanted: &Wanted) -> Result<bool, ManageError> {
                 ),
             ));
         }
-        return Ok(false);
+        return Ok(None);
     }
     let has = metadata.len();
     if has < *bytes {
-        return set_len(path, *bytes).map(|()| false);
+        return set_len(path, *bytes, set_size).map(|()| None);
     }
-    // What is there beyond what hosts see was put there by somebody.
+    // What is there beyond what hosts see was put there by somebody: what was to be cut off has been.
     if has == *bytes {
-        return settle(path).map(|()| false);
+        return settle(path).map(|()| None);
     }
     if bytes == served {
-        return Ok(false);
+        return Ok(None);
     }
     if !force {
         return Err(ManageError::new(
@@ -439,7 +478,10 @@ fn fit(wanted: &Wanted) -> Result<bool, ManageError> {
             ),
         ));
     }
-    Ok(true)
+    Ok(Some(Cut {
+        from: has,
+        to: *bytes,
+    }))
 }
 
 /// The size that somebody has given a file, or a change of size that ended before it was synced, outlasts power from now on: hosts are about to be told of it.
@@ -455,8 +497,8 @@ fn settle(path: &Path) -> Result<(), ManageError> {
     })
 }
 
-fn set_len(path: &Path, bytes: u64) -> Result<(), ManageError> {
-    store::set_file_size(path, bytes).map_err(|error| {
+fn set_len(path: &Path, bytes: u64, set_size: SetSize) -> Result<(), ManageError> {
+    set_size(path, bytes).map_err(|error| {
         let what_to_do = match error.kind() {
             ErrorKind::FileTooLarge => {
                 "; its file system, or the daemon's limit (ulimit -f), takes no file of this size: take a smaller one"

@@ -66,6 +66,7 @@ impl Manager {
             hidden: Vec::new(),
             damaged: BTreeSet::new(),
             resizing: Vec::new(),
+            set_size: store::set_file_size,
         };
         manager.serve_all(&mut desired, start)?;
         manager.save_at_start(&desired);
@@ -96,6 +97,12 @@ impl Manager {
                 continue;
             }
             let served = self.serve_namespace(&nqn, &config);
+            let place = desired.subsystems.get_mut(&nqn);
+            if let Some(config) = place.and_then(|it| it.namespaces.get_mut(&config.nsid))
+                && served.is_ok()
+            {
+                config.cut = None;
+            }
             required(served, StartPolicy::Available)?;
         }
         // Last: a host that connects finds everything.

@@ -49,9 +49,11 @@ impl Manager {
             if !is_asked || manager.live.served(&nqn, asked.nsid).is_some() {
                 return;
             }
-            if manager.serve_opened(&nqn, &asked, opened).is_ok()
-                && let Some(served) = manager.live.served(&nqn, asked.nsid)
-            {
+            if manager.serve_opened(&nqn, &asked, opened).is_err() {
+                return;
+            }
+            manager.cut_is_made(&nqn, asked.nsid);
+            if let Some(served) = manager.live.served(&nqn, asked.nsid) {
                 let change = NamespaceChange::Recovered;
                 let news = namespaces::news(change, &nqn, served, "can be served");
                 manager.tell(vec![news]);

@@ -1,6 +1,7 @@
 //! The manager against a frontend that writes down what it is asked, and fails where it is told to.
 
 mod closing;
+mod cutting;
 mod damage;
 mod denied;
 mod drain;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use store::StoreSpec;
 
 use super::overlay::{Change, Overlay};
-use crate::config::{ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec};
+use crate::config::{Cut, ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec};
 use crate::desired::SubsystemBody;
 
 /// As JSON.
@@ -97,6 +97,17 @@ struct Namespace {
     source: Source,
     hosts: Hosts,
     read_only: bool,
+    /// None where there is nothing to cut, and in what was written before cuts were kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut: Option<FileCut>,
+}
+
+/// In bytes.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FileCut {
+    from: u64,
+    to: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -266,6 +277,7 @@ impl From<&NamespaceConfig> for Namespace {
                 Visibility::Hosts(nqns) => Hosts::Only(texts(nqns)),
             },
             read_only: config.read_only,
+            cut: config.cut.map(|Cut { from, to }| FileCut { from, to }),
         }
     }
 }
@@ -327,6 +339,7 @@ impl Namespace {
                 Hosts::Only(names) => Visibility::Hosts(nqns(&names)?),
             },
             read_only: self.read_only,
+            cut: self.cut.map(|FileCut { from, to }| Cut { from, to }),
         })
     }
 }

@@ -23,8 +23,7 @@ use reactor::{ReactorError, RingConfig};
 use crate::admin::AdminError;
 use crate::event::EventSink;
 use crate::limits::{
-    ALL_CONNECTIONS_MAX, BACKLOG, CONNECTION_OPS_MAX, CONNECTION_TIMERS_MAX, CONNECTIONS_MAX,
-    LISTENERS_MAX, STORE_HANDLES_MAX, STORE_OPS_MAX,
+    BACKLOG, CONNECTION_OPS_MAX, CONNECTIONS_MAX, OWNERS_MAX, STORE_OPS_MAX, TIMERS_MAX,
 };
 
 /// One reactor's share of a target.
@@ -155,9 +154,9 @@ pub fn ring_config() -> RingConfig {
     RingConfig {
         ops_max: count(ops_max),
         ops_reserved: count(CONNECTION_OPS_MAX),
-        owners_max: count(ALL_CONNECTIONS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 1),
+        owners_max: count(OWNERS_MAX),
         events_max: count(2 * ops_max),
-        timers_max: count(CONNECTION_TIMERS_MAX * ALL_CONNECTIONS_MAX + STORE_HANDLES_MAX),
+        timers_max: count(TIMERS_MAX),
         ..RingConfig::default()
     }
 }

@@ -24,7 +24,7 @@ use nvme::Time;
 use nvme::controller::{Admitted, ControllerId, QueuePlaces, Registry};
 use nvme::queue::{QueueId, Slot};
 use nvme_spec::Nsid;
-use reactor::{Owner, OwnerId, Ring};
+use reactor::{Fd, Owner, OwnerId, Ring};
 use telemetry::{Event as Noted, EventKind, HostName, ReactorTelemetry};
 
 use crate::clock::Clock;
@@ -98,6 +98,8 @@ pub(crate) struct Desk {
     changes: Changes,
     /// What the reactors are to be told.
     requests: Vec<(To, Message)>,
+    /// Sockets of connections that have ended here.
+    ended: Vec<Fd>,
     touched: Vec<Key>,
 }
 
@@ -136,6 +138,7 @@ impl Desk {
             disks: Disks::default(),
             changes: Changes::default(),
             requests: Vec::new(),
+            ended: Vec::new(),
             touched: Vec::new(),
         };
         for (nqn, set) in &service.namespaces {
@@ -185,6 +188,11 @@ impl Desk {
     /// Messages for the reactors.
     pub(crate) fn take_requests(&mut self) -> Vec<(To, Message)> {
         std::mem::take(&mut self.requests)
+    }
+
+    /// Sockets of connections that have ended here: their hosts are to be told.
+    pub(crate) fn take_ended(&mut self) -> Vec<Fd> {
+        std::mem::take(&mut self.ended)
     }
 
     /// Takes the events of one of the desk's owners.
@@ -327,6 +335,7 @@ impl Desk {
         let Some(visitor) = self.remove_visitor(key) else {
             return;
         };
+        self.ended.extend(visitor.link.let_go());
         match visitor.state {
             State::Handshake => self.waiting.retain(|(waiting, _)| *waiting != key),
             State::Moving { admitted, .. } => {

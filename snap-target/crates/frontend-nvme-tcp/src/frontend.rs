@@ -16,9 +16,10 @@ use telemetry::{EventKind, ReactorTelemetry};
 use crate::clock::Clock;
 use crate::config::{FrontendConfig, FrontendError};
 use crate::desk::{Desk, To};
+use crate::farewell::Farewells;
 use crate::host_share::HostShares;
 use crate::io_queue::{IoQueue, QueueSetup};
-use crate::limits::{CONNECTIONS_MAX, MESSAGES_MAX};
+use crate::limits::{CONNECTIONS_MAX, FAREWELLS_MAX, LINGER, MESSAGES_MAX};
 use crate::link::{Health, Link, Receiving};
 use crate::message::{Abort, Adoption, Control, Message, Reserved};
 use crate::meter::{Meter, TurnTime};
@@ -56,6 +57,8 @@ pub struct Frontend {
     buffers_returned: u64,
     /// Queues that ended while the engine had requests of theirs: how many, and whose.
     draining: HashMap<Key, Draining>,
+    /// Connections that have ended here, and whose hosts may not know it.
+    farewells: Farewells,
     done: Vec<Done>,
     /// Messages for reactors whose channel was full: queues open and close at a host's pace, so this is as good as always empty.
     outbox: VecDeque<(usize, Message)>,
@@ -100,6 +103,7 @@ impl Frontend {
         let features = &telemetry.counters.features;
         features.get_or_init(|| ring.features().to_string());
         Ok(Self {
+            farewells: Farewells::new(&ring, FAREWELLS_MAX, LINGER)?,
             ring,
             engine,
             reactor: config.reactor,
@@ -164,6 +168,12 @@ impl Frontend {
             };
             self.turn(wait)?;
         }
+        // Where a queue is left, or a store has requests of one, the end of the ring is what ends them, and is not kept waiting.
+        let is_left = !self.draining.is_empty() || !self.queues.is_empty();
+        self.desk = None;
+        if !is_left {
+            self.farewells.finish()?;
+        }
         Ok(())
     }
 
@@ -221,7 +231,9 @@ impl Frontend {
             if let Some(queue) = self.queues.get_mut(key) {
                 queue.serve(key, &mut self.engine);
             }
-        } else if let Some(desk) = &mut self.desk {
+        } else if !self.farewells.ready(owner)
+            && let Some(desk) = &mut self.desk
+        {
             desk.ready(owner);
         }
     }
@@ -394,7 +406,11 @@ impl Frontend {
         );
         queue.meter.note(EventKind::QueueClosed, in_flight as u64);
         self.telemetry.counters.connections.sub(1);
+        let socket = queue.link.let_go();
         drop(queue);
+        if let Some(socket) = socket {
+            self.farewells.begin(socket);
+        }
         // Nobody will hear of them; a write that the store still has must not land behind somebody else's.
         self.engine.abandon(|token| token >> 16 == key.to_bits());
         if in_flight == 0 {
@@ -476,7 +492,7 @@ impl Frontend {
                     self.telemetry.clone(),
                     names,
                     self.time.clone(),
-                    link.machine.limits().queue_entries_max,
+                    link.machine.limits().slots_max(),
                 );
                 let setup = QueueSetup {
                     controller,
@@ -556,6 +572,9 @@ impl Frontend {
         };
         desk.act(&mut self.engine);
         let requests = desk.take_requests();
+        for socket in desk.take_ended() {
+            self.farewells.begin(socket);
+        }
         self.desk = Some(desk);
         for (to, message) in requests {
             match (to, message) {

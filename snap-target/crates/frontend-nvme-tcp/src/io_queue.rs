@@ -113,7 +113,7 @@ impl IoQueue {
             limits: controller_limits,
         } = setup;
         let limits = link.machine.limits();
-        let entries = limits.queue_entries_max;
+        let slots = limits.slots_max();
         // The connection was made before its subsystem was known, and can hold the target's.
         let transfer_bytes_max = limits
             .transfer_bytes_max
@@ -137,11 +137,11 @@ impl IoQueue {
             limits: controller_limits,
             found: Vec::new(),
             clock,
-            places: vec![Place::Here; usize::from(entries)],
+            places: vec![Place::Here; usize::from(slots)],
             endings: Vec::new(),
-            commands: vec![None; usize::from(entries)],
-            named: vec![None; usize::from(entries)],
-            halves: Halves::new(entries),
+            commands: vec![None; usize::from(slots)],
+            named: vec![None; usize::from(slots)],
+            halves: Halves::new(slots),
             in_flight: 0,
             waiting_reads: VecDeque::new(),
             waiting: VecDeque::new(),

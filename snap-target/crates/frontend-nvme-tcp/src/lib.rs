@@ -7,7 +7,8 @@
 //! **Its contract.** Payload is received into the command's own buffer and sent from where the store or the decoder left it; one gathered send
 //! a turn and connection. A queue's requests have ended before the queue counts as closed, and a controller's queues have closed before
 //! the same host is let in again, and before a reset (CC.EN=0) is complete, so no write of a lost connection is applied behind a newer one's
-//! back. A host that is asked for data and sends none is gone. An idle frontend sleeps.
+//! back. A host that is asked for data and sends none is gone. A connection that ends here ends for its host without a reset ([`farewell`]). An idle
+//! frontend sleeps.
 //!
 //! **What it does not do.** It knows nothing of volumes or transforms (the `namespace` crate does), and it neither authenticates nor encrypts.
 
@@ -23,6 +24,7 @@ mod desk;
 )]
 mod digest;
 mod event;
+mod farewell;
 mod frontend;
 mod host_share;
 mod io_queue;

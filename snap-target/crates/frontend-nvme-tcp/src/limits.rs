@@ -24,10 +24,18 @@ pub(crate) const HANDSHAKES_MAX: usize = 384;
 pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
 /// Connections of the reactor that has most: the desk's.
 pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + HANDSHAKES_MAX + ADMIN_QUEUES_MAX;
-/// Operations of a ring that connections may have in flight: each a receive and a send, each listener an accept, and the ring's own wake-ups.
-pub(crate) const CONNECTION_OPS_MAX: usize = 2 * ALL_CONNECTIONS_MAX + LISTENERS_MAX + 64;
+/// Operations of a ring that connections may have in flight: each a receive and a send, one that has ended a receive, each listener an accept, and the
+/// ring's own wake-ups.
+pub(crate) const CONNECTION_OPS_MAX: usize =
+    2 * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + 64;
+/// Those who do I/O on a ring: connections, ended or not, listeners, stores, and the desk.
+pub(crate) const OWNERS_MAX: usize =
+    ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 1;
+/// Timers of a ring: those of connections, one of each that has ended, and those of stores.
+pub(crate) const TIMERS_MAX: usize =
+    CONNECTION_TIMERS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + STORE_HANDLES_MAX;
 /// Operations of a ring that stores may have in flight besides; with more to do they wait.
-pub(crate) const STORE_OPS_MAX: usize = 4096;
+pub(crate) const STORE_OPS_MAX: usize = 3072;
 /// Handles of stores on one reactor.
 pub(crate) const STORE_HANDLES_MAX: usize = 8192;
 /// Timers of one connection: its machine's, a lingering end's, a stalled send's.
@@ -46,9 +54,13 @@ pub(crate) const SEND_POSTPONED_MAX: usize = 8;
 pub(crate) const LANDING_BYTES: usize = 2 << 10;
 /// Receives after the last payload in place that do not repeat yet: more such payload is likely, and would cost a cancellation.
 pub(crate) const SINGLE_RECEIVES: u32 = 32;
-/// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave; and how long the kernel keeps what a host has not taken of a
-/// connection that is closed.
+/// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave; how long what a host still sends on one that has ended here is
+/// thrown away; and how long the kernel keeps what a host has not taken of a connection that is closed.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// Connections of a reactor that have ended here, and whose hosts may not know. More are closed at once, and their hosts get a reset.
+pub(crate) const FAREWELLS_MAX: usize = 1024;
+/// What is thrown away of them at a time.
+pub(crate) const FAREWELL_BYTES: usize = 64 << 10;
 
 /// A peer that says nothing for so long is asked whether it is there (TCP keepalive), so often, so many times: a host without a keep alive timer
 /// (KATO 0) that is gone without a word holds its controller no longer than that.
@@ -93,6 +105,11 @@ const _: () = assert!(
     "a ring has twice as many completions, and takes no more than 1 MiB of the memory that may be locked (snapctl doctor)"
 );
 const _: () = assert!(BATCH_SEGMENTS_MAX <= 1024, "IOV_MAX");
+const _: () = assert!(
+    ALL_CONNECTIONS_MAX + FAREWELLS_MAX < OWNERS_MAX
+        && 2 * ALL_CONNECTIONS_MAX + FAREWELLS_MAX < CONNECTION_OPS_MAX,
+    "connections that have ended take no room from those that are there"
+);
 const _: () = assert!(
     ADMIN_CAPSULE_DATA_BYTES <= 8 << 10,
     "in-capsule data come out of the shared buffers, with a copy"

@@ -97,6 +97,8 @@ pub(crate) struct Link {
     over: bool,
     /// The host was given time to take a send, and did not.
     is_deaf: bool,
+    /// The host closed the connection, or it broke.
+    is_gone: bool,
     /// CNTLID and queue, for log lines; none before Connect has succeeded.
     pub(crate) name: Option<(u16, u16)>,
     pub(crate) wire: Wire,
@@ -136,6 +138,7 @@ impl Link {
             stall_watch: None,
             over: false,
             is_deaf: false,
+            is_gone: false,
             name: None,
             wire: Wire::default(),
         })
@@ -302,20 +305,19 @@ impl Link {
             && !self.machine.has_outgoing()
             && self.batch.is_some();
         if self.over || closed {
-            self.let_go();
             Health::Over
         } else {
             Health::Live
         }
     }
 
+    /// Before it is dropped, because the connection has ended here: the socket, where the host is to be told so before it is closed.
+    ///
     /// What the kernel holds for the host when the socket is closed must go as well: nobody here counts it any more, and a host that takes nothing
     /// would keep it for as long as it lives. One that has had its time gets a reset, which drops all at once. The others have a little time
     /// for the last answers, a C2HTermReq among them, which a reset would overtake.
-    fn let_go(&self) {
-        let Some(socket) = self.socket.owned() else {
-            return;
-        };
+    pub(crate) fn let_go(&self) -> Option<Fd> {
+        let socket = self.socket.owned()?;
         let set = if self.is_deaf {
             let reset = nix::libc::linger {
                 l_onoff: 1,
@@ -329,6 +331,7 @@ impl Link {
         if let Err(error) = set {
             tracing::debug!(%error, "the system decides how long it holds what the host has not taken");
         }
+        (!self.is_deaf && !self.is_gone).then(|| self.socket.clone())
     }
 
     /// Starts one gathered send of what the machine has, unless one is under way.
@@ -394,6 +397,7 @@ impl Link {
         }
         if event.result.is_err() {
             self.over = true;
+            self.is_gone = true;
         }
         for index in 0..self.tx.items().len() {
             if let Some(slot) = self.tx.items().get(index).and_then(|item| item.ends) {

@@ -108,12 +108,12 @@ struct Answered {
 }
 
 impl Meter {
-    /// For a queue of so many entries.
+    /// For a queue of so many slots.
     pub(crate) fn new(
         telemetry: Arc<ReactorTelemetry>,
         names: QueueNames,
         time: TurnTime,
-        entries: u16,
+        slots: u16,
     ) -> Self {
         Self {
             telemetry,
@@ -122,8 +122,8 @@ impl Meter {
             rows: Vec::new(),
             places: Vec::new(),
             epoch: 0,
-            begun: vec![None; usize::from(entries)],
-            ended: Vec::with_capacity(usize::from(entries)),
+            begun: vec![None; usize::from(slots)],
+            ended: Vec::with_capacity(usize::from(slots)),
         }
     }
 

@@ -87,6 +87,11 @@ impl<T> Table<T> {
         Some(entry)
     }
 
+    /// Whether there is no entry.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
+    }
+
     /// All entries, with their names.
     #[cfg(test)]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {

@@ -13,7 +13,7 @@ use crate::events::Entry;
 use crate::manage::{Manager, NewSize};
 
 /// A file of this many bytes, served as namespace 2.
-fn serve(rig: &Rig, bytes: usize) -> (Manager, PathBuf) {
+pub(super) fn serve(rig: &Rig, bytes: usize) -> (Manager, PathBuf) {
     let disk = rig.folder.path().join("disk.raw");
     std::fs::write(&disk, vec![7; bytes]).unwrap();
     let mut manager = rig.manager().unwrap();
@@ -23,12 +23,12 @@ fn serve(rig: &Rig, bytes: usize) -> (Manager, PathBuf) {
     (manager, disk)
 }
 
-fn lengthen(disk: &Path, bytes: u64) {
+pub(super) fn lengthen(disk: &Path, bytes: u64) {
     let file = OpenOptions::new().write(true).open(disk).unwrap();
     file.set_len(bytes).unwrap();
 }
 
-fn length(disk: &Path) -> u64 {
+pub(super) fn length(disk: &Path) -> u64 {
     std::fs::metadata(disk).unwrap().len()
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
-use nvme::controller::{ControllerLimits, HostPolicy, Target};
+use nvme::controller::{ControllerId, ControllerLimits, HostPolicy, Target};
 use nvme::nqn::Nqn;
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use reactor::buf::PoolConfig;
@@ -21,6 +21,7 @@ use reactor::{Ring, RingConfig, Wait};
 use store::{OpenOptions, SharedStore, StoreSpec};
 
 use super::Frontend;
+use crate::admin::{Admin, Closed};
 use crate::config::{FrontendConfig, Service, bind, subsystem};
 use crate::limits::ADMIN_OWED_BYTES_MAX;
 
@@ -157,13 +158,22 @@ fn transfer(opcode: u8, cid: u16, blocks: u16) -> Vec<u8> {
 
 /// A host with an I/O queue of 64 entries: its admin connection and its I/O connection.
 fn attached(frontend: &mut Frontend, address: SocketAddr) -> (TcpStream, TcpStream) {
+    attached_as(frontend, address, 1)
+}
+
+/// The same of one that is not the first.
+fn attached_as(
+    frontend: &mut Frontend,
+    address: SocketAddr,
+    cntlid: u16,
+) -> (TcpStream, TcpStream) {
     let mut admin = open(frontend, address);
     for command in [connect(0, 0xFFFF), enable()] {
         admin.write_all(&command).unwrap();
         assert_eq!(frontend.answer(&mut admin, 24)[22..], [0, 0]);
     }
     let mut io = open(frontend, address);
-    io.write_all(&connect(1, 1)).unwrap();
+    io.write_all(&connect(1, cntlid)).unwrap();
     assert_eq!(frontend.answer(&mut io, 24)[22..], [0, 0]);
     io.set_nonblocking(false).unwrap();
     (admin, io)
@@ -228,6 +238,51 @@ fn the_kernel_holds_nothing_of_a_connection_that_is_closed() {
     io.write_all(&[0xFF; 8]).unwrap();
     frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
     frontend.turn_until(|_| !is_held(address, &io));
+}
+
+/// A controller that the operator ends is gone at once. Its host, which goes on sending meanwhile, sees the end of its connections, and no reset.
+#[test]
+fn a_host_whose_controller_is_ended_sees_the_end_and_no_reset() {
+    let (mut frontend, address) = frontend();
+    let (mut admin, mut io) = attached(&mut frontend, address);
+    for host in [&mut admin, &mut io] {
+        host.set_nonblocking(true).unwrap();
+    }
+    let operator = Admin::new(frontend.control());
+    let ended = std::thread::spawn(move || operator.end_controller(ControllerId(1)));
+    let (mut sent, flush) = (0, capsule([0; 64], &[], 0));
+    let mut go_on = |io: &mut TcpStream| match io.write(&flush) {
+        Ok(count) => sent += count,
+        Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+    };
+    frontend.turn_until(|frontend| {
+        go_on(&mut io);
+        frontend.farewells.len() == 2
+    });
+    assert!(matches!(ended.join().unwrap(), Ok(Closed::Done)));
+    assert_eq!(frontend.queues.iter_mut().count(), 0);
+    assert_eq!(frontend.telemetry.counters.connections.get(), 0);
+    // Another one of the same host is let in beside them.
+    let again = attached_as(&mut frontend, address, 2);
+    assert_eq!(frontend.farewells.len(), 2);
+    assert_eq!(frontend.telemetry.counters.connections.get(), 1);
+    for host in [&mut admin, &mut io] {
+        let mut chunk = vec![0; 64 << 10];
+        frontend.turn_until(|_| {
+            go_on(host);
+            match host.read(&mut chunk) {
+                Ok(count) => count == 0,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    false
+                }
+            }
+        });
+    }
+    drop((admin, io));
+    frontend.turn_until(|frontend| frontend.farewells.len() == 0);
+    assert_eq!(frontend.queues.iter_mut().count(), 1);
+    drop(again);
 }
 
 /// Whether the kernel has our end of a host's connection.

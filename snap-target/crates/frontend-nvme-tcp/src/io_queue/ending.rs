@@ -39,11 +39,15 @@ impl IoQueue {
         };
         if !self.end_early(slot, Status::ABORT_REQUESTED, Some(id)) {
             engine.cancel(token(key, slot));
+        } else if self.early_end(slot).is_some() {
+            // Its data are on their way. The host has said that it does not wait for the command, and knows what it still sends of it.
+            self.fail_with_half(slot, Status::ABORT_REQUESTED);
         }
     }
 
     /// Ends all commands of a namespace whose host was preempted, a flush of all namespaces among them. What the engine has is given back by its token: it ends as soon as the store
-    /// has let go of it.
+    /// has let go of it. What waits for data that were asked for ends when they have come: its host has not asked for the end, and Linux's gives memory free with the answer that
+    /// it still sends from.
     pub(crate) fn preempt(&mut self, nsid: Nsid, key: Key) -> Vec<u64> {
         let machine = &self.link.machine;
         let theirs = machine.occupied().filter(|slot| {
@@ -61,7 +65,7 @@ impl IoQueue {
             .collect()
     }
 
-    /// Ends what has not begun. False for what the engine has: it is to be cancelled.
+    /// Ends what has not begun; what waits for data that are on their way ends when they are there. False for what the engine has: it is to be cancelled.
     fn end_early(&mut self, slot: Slot, status: Status, abort: Option<AbortId>) -> bool {
         self.endings.push(Ending {
             slot,

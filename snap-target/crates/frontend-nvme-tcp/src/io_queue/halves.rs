@@ -17,7 +17,7 @@ pub(super) struct Halves {
     waits: bool,
     /// By slot; made with the first fused command.
     by_slot: Vec<Option<Half>>,
-    entries: u16,
+    slots: u16,
 }
 
 #[derive(Clone, Copy)]
@@ -29,12 +29,12 @@ struct Half {
 }
 
 impl Halves {
-    pub(super) fn new(entries: u16) -> Self {
+    pub(super) fn new(slots: u16) -> Self {
         Self {
             fusing: Fusing::default(),
             waits: false,
             by_slot: Vec::new(),
-            entries,
+            slots,
         }
     }
 
@@ -59,7 +59,7 @@ impl Halves {
 
     fn put(&mut self, slot: Slot, half: Half) {
         if self.by_slot.is_empty() {
-            self.by_slot.resize(usize::from(self.entries), None);
+            self.by_slot.resize(usize::from(self.slots), None);
         }
         if let Some(place) = self.by_slot.get_mut(slot.index()) {
             *place = Some(half);

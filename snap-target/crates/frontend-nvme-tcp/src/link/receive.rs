@@ -73,10 +73,17 @@ enum Armed {
         repeating: bool,
         cancelling: bool,
     },
-    /// So many bytes of the machine's payload into its place, and what follows them into the landing.
-    Payload { len: u32 },
+    /// So many bytes of the machine's payload into the slot's place, and what follows them into the landing.
+    Payload { op: OpId, slot: Slot, len: u32 },
     /// Into the landing.
     Landing,
+}
+
+impl Armed {
+    /// To where so many bytes of a slot's payload belong, where there is such a place.
+    fn into_place(op: OpId, place: Option<(Slot, u32)>) -> Self {
+        place.map_or(Self::Landing, |(slot, len)| Self::Payload { op, slot, len })
+    }
 }
 
 impl Inflow {
@@ -169,10 +176,19 @@ impl Link {
         }
     }
 
-    /// Ends a command, whose data may still be on their way: then they go nowhere.
+    /// Ends a command, whose data may still be on their way: then they go nowhere, and their place is free at once.
     pub(crate) fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
         self.inflow.awaits_no_more(slot);
         self.machine.respond(slot, completion, data_bytes);
+        if data_bytes > 0 {
+            return;
+        }
+        self.take_buffer(slot);
+        if let Some(Armed::Payload { op, slot: of, .. }) = self.inflow.armed
+            && of == slot
+        {
+            self.owner.ring().cancel(op);
+        }
     }
 
     pub(super) fn received(&mut self, event: Event) {
@@ -184,9 +200,12 @@ impl Link {
             (Ok(count), Payload::Chunk(chunk)) if count > 0 => self.take_chunk(chunk),
             (Ok(count), Payload::Buf(buf)) if count > 0 => self.take_buf(armed, count, &buf),
             (Err(Errno::ENOBUFS), _) => self.inflow.dry = true,
-            // To receive in place.
+            // To receive in place, or not into that place any more.
             (Err(Errno::ECANCELED), _) => {}
-            _ => self.over = true,
+            _ => {
+                self.over = true;
+                self.is_gone = true;
+            }
         }
     }
 
@@ -207,7 +226,7 @@ impl Link {
     /// Takes what was received in place: payload first, the rest lies in the landing.
     fn take_buf(&mut self, armed: Option<Armed>, count: u32, buf: &IoBuf) {
         let in_place = match armed {
-            Some(Armed::Payload { len }) => len.min(count),
+            Some(Armed::Payload { len, .. }) => len.min(count),
             _ => 0,
         };
         match self.machine.want() {
@@ -362,7 +381,7 @@ impl Link {
     }
 
     /// The place of the payload that the machine wants, where it wants some and the slot has its buffer.
-    fn place(&self, want: Want) -> Option<(u32, IoBuf)> {
+    fn place(&self, want: Want) -> Option<(Slot, u32, IoBuf)> {
         let Want::Payload {
             slot, offset, len, ..
         } = want
@@ -371,34 +390,31 @@ impl Link {
         };
         let buf = self.buffers.get(slot.index())?.as_ref()?;
         let start = offset as usize;
-        Some((len, buf.slice(start..start + len as usize)))
+        Some((slot, len, buf.slice(start..start + len as usize)))
     }
 
     fn receive_exactly(&mut self, want: Want) {
-        let (armed, buf) = match (self.place(want), want) {
-            (Some((len, buf)), _) => (Armed::Payload { len }, buf),
-            (None, Want::Header(count)) => (Armed::Landing, self.inflow.landing.slice(0..count)),
-            (None, Want::Discard(len)) => {
-                let buf = self.inflow.landing.slice(0..len as usize);
-                (Armed::Landing, buf)
-            }
+        let (place, buf) = match (self.place(want), want) {
+            (Some((slot, len, buf)), _) => (Some((slot, len)), buf),
+            (None, Want::Header(count)) => (None, self.inflow.landing.slice(0..count)),
+            (None, Want::Discard(len)) => (None, self.inflow.landing.slice(0..len as usize)),
             (None, _) => return self.end(),
         };
-        let started = self.owner.recv_into(&self.socket, buf, TAG_RECV).is_ok();
-        self.armed(started.then_some(armed));
+        let started = self.owner.recv_into(&self.socket, buf, TAG_RECV).ok();
+        self.armed(started.map(|op| Armed::into_place(op, place)));
     }
 
     fn receive_in_place(&mut self, want: Want) {
         let landing = self.inflow.landing.clone();
-        let (armed, buf) = match self.place(want) {
-            Some((len, mut buf)) => {
+        let (place, buf) = match self.place(want) {
+            Some((slot, len, mut buf)) => {
                 buf.append(landing);
-                (Armed::Payload { len }, buf)
+                (Some((slot, len)), buf)
             }
-            None => (Armed::Landing, landing),
+            None => (None, landing),
         };
-        let started = self.owner.recv_some(&self.socket, buf, TAG_RECV).is_ok();
-        self.armed(started.then_some(armed));
+        let started = self.owner.recv_some(&self.socket, buf, TAG_RECV).ok();
+        self.armed(started.map(|op| Armed::into_place(op, place)));
     }
 
     /// Receives into the ring's buffers; while all of them are in use, not before one became free.

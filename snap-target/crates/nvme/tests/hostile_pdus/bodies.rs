@@ -200,11 +200,11 @@ impl Session {
                 script.of(&[0, 8, 4096]),
                 [script.word(), script.word(), 0, 0],
             )),
-            7 => capsule(dwords(
-                script.of(&[0x0C, 0x18, 0x08]) as u8,
-                0,
-                [script.word(), 0, 0, 0],
-            )),
+            7 => {
+                let (opcode, word) = (script.of(&[0x0C, 0x18, 0x08]) as u8, script.word());
+                let named = self.wanted_command(word).unwrap_or(word);
+                capsule(dwords(opcode, 0, [named, 0, 0, 0]))
+            }
             8 | 9 => {
                 let (lba, blocks) = (script.of(&[0, 1, 511]), script.half() % 130 + 1);
                 let right = u32::from(blocks) * 512;
@@ -300,6 +300,13 @@ impl Session {
         while let Some(at) = self.open.iter().position(|open| open.queue.ended.is_some()) {
             self.close(at);
         }
+    }
+
+    /// A command whose data are asked for, as Abort names it. Half of the time none.
+    fn wanted_command(&self, word: u32) -> Option<u32> {
+        let wanted = self.open.iter().find_map(|open| open.wanted.first());
+        let (cid, ..) = wanted.filter(|_| word & 1 != 0)?;
+        Some(u32::from(*cid) << 16 | word >> 1 & 3)
     }
 
     /// The data of the oldest R2T, all or a part.

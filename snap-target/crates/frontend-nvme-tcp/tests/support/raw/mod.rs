@@ -22,6 +22,7 @@ pub const SHUT_DOWN: u32 = 0x0046_4001;
 const CNTLID_DYNAMIC: u16 = 0xFFFF;
 const BLOCK_BYTES: u32 = 4096;
 
+const PDU_C2H_TERM: u8 = 3;
 const PDU_CAPSULE_CMD: u8 = 4;
 const PDU_CAPSULE_RESP: u8 = 5;
 const PDU_H2C_DATA: u8 = 6;
@@ -507,6 +508,24 @@ impl Queue {
         pdu.extend(sqe);
         self.push_data(&mut pdu, in_capsule);
         (cid, pdu)
+    }
+
+    /// Sends one block of what an R2T asked for.
+    pub fn send_part(&mut self, r2t: R2t, block: usize, fill: u8) {
+        let pdu = self.data_pdu(r2t, block * 4096, &[fill; 4096]);
+        self.send_bytes(&pdu);
+    }
+
+    /// The next command has this identifier.
+    pub fn use_cid(&mut self, cid: u16) {
+        self.next_cid = cid;
+    }
+
+    /// FES of the C2HTermReq that comes next.
+    pub fn fatal_error_status(&mut self) -> u16 {
+        let pdu = self.pdu();
+        assert_eq!(pdu[0], PDU_C2H_TERM, "C2HTermReq");
+        u16_at(&pdu, 8)
     }
 
     /// Sends all that an R2T asked for.

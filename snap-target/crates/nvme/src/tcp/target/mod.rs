@@ -6,7 +6,8 @@
 //! ```
 //! Concurrency is the queue's depth: a command takes a slot when its capsule arrives and gives it back when its last byte
 //! has left ([`Connection::transmitted`]). The slot's index is the TTAG. A host that has more commands outstanding than
-//! its queue has entries ends the connection; one that is merely ahead of our sends waits.
+//! its queue has entries ends the connection; one that is merely ahead of our sends waits. A command that is answered while the
+//! host owes data that an R2T asked for keeps its slot until they have come, and another stands in for it meanwhile.
 //!
 //! The order for a command: [`Event::Command`]; for data inside the capsule [`Want::Payload`] follows at once (answer before it, and
 //! the data are discarded); for other data from the host [`Connection::request_data`], after which they come as
@@ -114,7 +115,7 @@ use std::time::Duration;
 /// Limits and choices of the target's end. Every connection's memory follows from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetLimits {
-    /// Most entries of a queue (CAP.MQES + 1), and so most slots of a connection.
+    /// Most entries of a queue (CAP.MQES + 1); [`TargetLimits::slots_max`] follows from it.
     pub queue_entries_max: u16,
     /// In-capsule data that a command may carry; IOCCSZ follows from it.
     pub capsule_data_bytes: u32,
@@ -404,8 +405,8 @@ impl Connection {
     }
 
     /// Ends a command. With `data_len > 0` and success the first `data_len` bytes of the slot's buffer go to the host; the
-    /// buffer must live until [`Connection::transmitted`]. While data of the command are still on their way in, the answer waits
-    /// for them and they are discarded.
+    /// buffer must live until [`Connection::transmitted`]. Data of the command that are still on their way in are discarded when they come. The answer does
+    /// not wait for them, and the host may use the command's identifier again at once: the slot is kept, and with it the TTAG, until all have come.
     pub fn respond(&mut self, slot: Slot, completion: Completion, data_len: u32) {
         if self.state == State::Closed {
             return;
@@ -420,13 +421,8 @@ impl Connection {
         }
         entry.answer(completion, data_len);
         match entry.phase {
-            // An R2T is out: its data come in any case.
-            Phase::Receiving if entry.received < entry.requested => {
-                entry.doomed = true;
-                self.discard_payload_of(slot);
-            }
             // The next R2T waits in the outgoing queue: the answer takes its place.
-            Phase::Receiving => entry.phase = Phase::Answered,
+            Phase::Receiving if !entry.owes_data() => entry.phase = Phase::Answered,
             _ => {
                 entry.phase = Phase::Answered;
                 self.discard_payload_of(slot);
@@ -445,10 +441,10 @@ impl Connection {
         self.fill(batch);
     }
 
-    /// The last byte of the item that `ends` this slot has left: the slot and its buffer are free.
+    /// The last byte of the item that `ends` this slot has left: its buffer is free, and so is the slot where the host owes no data.
     pub fn transmitted(&mut self, slot: Slot) {
         if self.slots.get(slot).phase == Phase::Sent {
-            self.slots.release(slot);
+            self.slots.answer_left(slot);
             self.stalled = false;
         }
     }
@@ -496,6 +492,11 @@ impl Connection {
 }
 
 impl TargetLimits {
+    /// Most slots of a connection: of what a driver keeps by slot.
+    pub fn slots_max(&self) -> u16 {
+        slots::slots_of(self.queue_entries_max)
+    }
+
     /// The same limits with their order restored: whatever a configuration says, no field contradicts the wire.
     fn in_order(self) -> TargetLimits {
         let dwords = |bytes: u32| (bytes & !3).max(MAXH2CDATA_MIN);

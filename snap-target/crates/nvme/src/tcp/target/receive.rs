@@ -190,9 +190,9 @@ impl Connection {
         used
     }
 
-    /// A capsule comes and no slot is free: wait where the host is only ahead of our sends, end where it overruns its queue.
+    /// A capsule comes and there is no slot for it: wait where the host is only ahead of our sends, end where it overruns its queue.
     fn no_slot(&mut self) -> usize {
-        if self.slots.all_outstanding() {
+        if self.slots.is_overrun() {
             self.fatal(
                 FatalError::sequence("more commands are outstanding than the queue has entries"),
                 &[],
@@ -317,7 +317,7 @@ impl Connection {
     }
 
     fn h2c_data(&mut self, frame: &Frame, header: &[u8]) -> Result<(), FatalError> {
-        if self.state != State::Live && self.slots.get(Slot(0)).phase != Phase::Receiving {
+        if self.state != State::Live && self.slots.oldest_request().is_none() {
             return Err(FatalError::sequence("H2CData before Connect"));
         }
         let pdu = read::<H2cData>(header)?;
@@ -336,7 +336,7 @@ impl Connection {
             skip: 0,
             digest: frame.data_digest,
             crc: 0,
-            discard: entry.doomed,
+            discard: entry.phase != Phase::Receiving,
         });
         Ok(())
     }
@@ -372,17 +372,21 @@ impl Connection {
             }
             Phase::Receiving => {
                 entry.received = data.offset;
-                if entry.received < entry.requested {
+                if entry.owes_data() {
                     return;
                 }
-                if entry.doomed {
-                    entry.phase = Phase::Answered;
-                    self.outgoing.push_back(data.slot);
-                } else if entry.received < entry.transfer.bytes() {
+                if entry.received < entry.transfer.bytes() {
                     self.outgoing.push_back(data.slot);
                 } else {
                     entry.phase = Phase::Held;
                     self.event = Some(Self::data_event(data.slot, entry));
+                }
+            }
+            Phase::Answered | Phase::Sent | Phase::Owed if entry.owes_data() => {
+                entry.received = data.offset;
+                if entry.phase == Phase::Owed && !entry.owes_data() {
+                    self.slots.release(data.slot);
+                    self.stalled = false;
                 }
             }
             // Discarded in-capsule data of a command that was answered or refused.
@@ -424,7 +428,7 @@ fn check_h2c_data(
     entry: &Entry,
     h2c_data_bytes_max: u32,
 ) -> Result<(), FatalError> {
-    if entry.phase != Phase::Receiving || entry.received >= entry.requested {
+    if !entry.owes_data() {
         return Err(FatalError::field(
             offset::TTAG,
             "H2CData for a command that has no R2T outstanding",

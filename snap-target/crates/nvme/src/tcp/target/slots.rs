@@ -19,6 +19,8 @@ pub(super) enum Phase {
     Answered,
     /// The answer is in a batch.
     Sent,
+    /// Its answer has left. The host owes data that an R2T asked for: they are dropped when they come, and until then the TTAG is no other command's.
+    Owed,
 }
 
 /// One command.
@@ -27,8 +29,6 @@ pub(super) struct Entry {
     pub sqe: Sqe,
     pub phase: Phase,
     pub host_to_controller: bool,
-    /// Answered while its data were on their way: they are dropped, then the answer goes.
-    pub doomed: bool,
     /// A data digest did not match.
     pub corrupt: bool,
     pub transfer: Transfer,
@@ -50,7 +50,6 @@ impl Entry {
         sqe: Sqe::ZERO,
         phase: Phase::Free,
         host_to_controller: false,
-        doomed: false,
         corrupt: false,
         transfer: Transfer::None,
         asked_at: Time::ZERO,
@@ -63,7 +62,12 @@ impl Entry {
 
     /// The host waits for its completion, and the driver has not given one.
     pub fn is_outstanding(&self) -> bool {
-        matches!(self.phase, Phase::Capsule | Phase::Held | Phase::Receiving) && !self.doomed
+        matches!(self.phase, Phase::Capsule | Phase::Held | Phase::Receiving)
+    }
+
+    /// An R2T is out, and not all of its data have come; of commands that are answered, too.
+    pub fn owes_data(&self) -> bool {
+        self.received < self.requested
     }
 
     /// Stores the answer. Data go with a success alone, and never more than the host's descriptor has room for.
@@ -83,10 +87,22 @@ impl Entry {
     }
 }
 
+/// Slots of a queue of so many entries.
+pub(super) fn slots_of(places: u16) -> u16 {
+    places.saturating_mul(2)
+}
+
 /// All slots, and which are free. Made once; no command allocates.
+///
+/// Commands take as many as the queue has entries. Once more as many stand in for those whose command is answered and whose data the host owes: it may
+/// send its next command ahead of them.
 #[derive(Debug)]
 pub(super) struct Slots {
     entries: Vec<Entry>,
+    /// Entries of the queue.
+    places: usize,
+    /// Slots in [`Phase::Owed`].
+    owed: usize,
     /// The slot freed last is taken first: its memory is warm.
     free: Vec<Slot>,
     /// Read where a slot of the driver's making does not exist.
@@ -97,6 +113,8 @@ impl Slots {
     pub fn with_entries(count: u16) -> Slots {
         let mut slots = Slots {
             entries: Vec::new(),
+            places: 0,
+            owed: 0,
             free: Vec::new(),
             none: Entry::EMPTY,
         };
@@ -104,22 +122,24 @@ impl Slots {
         slots
     }
 
-    /// To `count` slots; those there stay.
-    pub fn grow(&mut self, count: u16) {
+    /// To the slots of a queue of so many entries; those there stay.
+    pub fn grow(&mut self, places: u16) {
+        self.places = self.places.max(usize::from(places));
         let before = self.entries.len();
-        let count = usize::from(count).max(before);
+        let count = usize::from(slots_of(places)).max(before);
         self.entries.resize(count, Entry::EMPTY);
         self.free.reserve_exact(count);
-        self.free.extend(
-            (before..count)
-                .rev()
-                .filter_map(|index| u16::try_from(index).ok())
-                .map(Slot),
-        );
+        let more = (before..count)
+            .rev()
+            .filter_map(|index| u16::try_from(index).ok())
+            .map(Slot);
+        // Below those that are there: the lowest are taken first.
+        self.free.splice(..0, more);
     }
 
     pub fn is_full(&self) -> bool {
-        self.free.is_empty()
+        let taken = self.entries.len() - self.free.len() - self.owed;
+        taken >= self.places || self.free.is_empty()
     }
 
     /// Takes a free slot for a command.
@@ -138,23 +158,36 @@ impl Slots {
         if let Some(entry) = self.entries.get_mut(slot.index())
             && entry.phase != Phase::Free
         {
+            self.owed -= usize::from(entry.phase == Phase::Owed);
             entry.phase = Phase::Free;
             self.free.push(slot);
         }
     }
 
-    /// True where every slot's command still waits for the driver: the host then has more commands outstanding than entries.
-    pub fn all_outstanding(&self) -> bool {
+    /// The answer of a slot has left: it is free, or kept for the data that the host owes.
+    pub fn answer_left(&mut self, slot: Slot) {
+        let entry = self.get_mut(slot);
+        if entry.phase == Phase::Sent && entry.owes_data() {
+            entry.phase = Phase::Owed;
+            self.owed += 1;
+        } else if entry.phase == Phase::Sent {
+            self.release(slot);
+        }
+    }
+
+    /// Where [`Slots::is_full`]: whether none of our sends would change that. The host then has more commands outstanding than its queue has entries, or
+    /// owes the data of as many that are answered, and they cannot come behind the next command.
+    pub fn is_overrun(&self) -> bool {
         self.entries
             .iter()
-            .all(|entry| matches!(entry.phase, Phase::Capsule | Phase::Held | Phase::Receiving))
+            .all(|entry| !matches!(entry.phase, Phase::Answered | Phase::Sent))
     }
 
     /// Since when the host owes us data, where it does.
     pub fn oldest_request(&self) -> Option<Time> {
         self.entries
             .iter()
-            .filter(|entry| entry.phase == Phase::Receiving)
+            .filter(|entry| entry.phase == Phase::Receiving || entry.owes_data())
             .map(|entry| entry.asked_at)
             .min()
     }
@@ -185,7 +218,7 @@ impl Slots {
         (0..=u16::MAX)
             .map(Slot)
             .zip(&self.entries)
-            .filter(|(_, entry)| entry.phase != Phase::Free)
+            .filter(|(_, entry)| !matches!(entry.phase, Phase::Free | Phase::Owed))
             .map(|(slot, _)| slot)
     }
 }

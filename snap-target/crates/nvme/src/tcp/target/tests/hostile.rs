@@ -357,7 +357,7 @@ proptest! {
                 },
             }
             prop_assert!(driver.connection.occupied().count() <= 8);
-            for slot in 0..8 {
+            for slot in 0..16 {
                 let room = driver.connection.transfer(Slot(slot)).bytes().max(20_000);
                 prop_assert!(driver.buffers[usize::from(slot)].len() <= room as usize);
             }

@@ -8,6 +8,7 @@
 mod answers;
 mod handshake;
 mod hostile;
+mod owed;
 mod writes;
 
 use super::{Connection, Event, SuccessFlag, TargetLimits, Want};
