@@ -85,6 +85,8 @@ pub struct Manager {
     damaged: BTreeSet<String>,
     /// Sources whose size is being changed.
     resizing: Vec<resize::Resizing>,
+    /// Files that are to be cut once more.
+    cuts: Vec<cut::CutAgain>,
     /// How files get their sizes.
     set_size: cut::SetSize,
     /// Whose request is being carried out; empty: nobody's.
@@ -221,6 +223,7 @@ impl Manager {
     /// Does what follows from what others have done since: stores that have closed, sources that are open.
     pub fn look_around(&mut self) {
         self.look_at_closing();
+        self.look_at_cuts();
         self.look_at_damage();
         self.hear_openings();
     }
@@ -228,7 +231,7 @@ impl Manager {
     /// Whether others are to do something that is worth to be looked at.
     pub fn waits_for_others(&self) -> bool {
         let is_closing = !self.closing.is_empty() || !self.hidden.is_empty();
-        is_closing || !self.openings.is_idle()
+        is_closing || !self.cuts.is_empty() || !self.openings.is_idle()
     }
 
     /// It is answered.

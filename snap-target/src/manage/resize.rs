@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use admin_proto::v1::{NamespaceChange, Reason};
-use frontend_nvme_tcp::Closed;
+use frontend_nvme_tcp::{Closed, Closing};
 use namespace::Namespace;
 use nvme::nqn::Nqn;
 use store::{BYTES_MAX, StoreSpec};
 
-use super::cut::{self, SetSize};
+use super::cut::{self, CutAgain, SetSize};
 use super::namespaces::news;
 use super::opening::{Ask, unusable};
 use super::steps::Step;
@@ -55,9 +55,34 @@ struct Resize {
 /// What stands behind a namespace of another size, and what is to be cut off its file.
 type Fitted = (Namespace, Option<Cut>);
 
+/// What became of a change: the size before, in bytes, and operations of then that are under way.
+struct Changed {
+    before: u64,
+    left: Option<Closing>,
+}
+
+/// A file to be cut.
+struct ToCut {
+    nqn: Nqn,
+    nsid: u32,
+    source: SourceSpec,
+    path: PathBuf,
+    cut: Cut,
+    held: Arc<()>,
+}
+
 impl Resize {
-    fn name(&self) -> (Nqn, u32) {
-        (self.nqn.clone(), self.config.nsid)
+    /// The file of which this is to be cut off.
+    fn to_cut(&self, cut: Option<Cut>) -> Option<ToCut> {
+        let wanted = self.wanted.as_ref().map(|wanted| &wanted.path);
+        Some(ToCut {
+            nqn: self.nqn.clone(),
+            nsid: self.config.nsid,
+            source: self.config.source.clone(),
+            path: wanted.or(self.as_it_is.as_ref())?.clone(),
+            cut: cut?,
+            held: self.under_way.clone(),
+        })
     }
 }
 
@@ -109,37 +134,43 @@ impl Manager {
             resize.under_way.clone(),
             self.set_size,
         );
-        let as_it_is = resize.as_it_is.clone();
+        let as_it_is = resize.as_it_is.clone().filter(|path| path.is_file());
+        let served = last.bytes();
         let (source, policy) = (config.source.to_string(), self.policy.clone());
         let work = move |ask: &Ask| {
             let _held = held;
             same_file(&config.source, &nodes)?;
             cut::finish(&config, set_size)?;
-            let to_cut = match &wanted {
+            let mut to_cut = match &wanted {
                 Some(wanted) => fit(wanted, set_size)?,
                 None => None,
             };
-            if let Some(path) = as_it_is.filter(|path| path.is_file()) {
-                settle(&path)?;
+            if let Some(path) = &as_it_is {
+                settle(path)?;
             }
             let mut given = |path: &Path, bytes| ask.uuid_of(path, bytes);
             let opened = open::last_part(&config, &policy, &mut given);
             let opened = opened.map_err(|error| unusable(line_of(&error)))?;
+            if as_it_is.is_some() {
+                // Somebody has cut it; what is written behind its end by now is not to stay.
+                to_cut = behind(opened.bytes(), served);
+            }
             Ok((opened, to_cut))
         };
-        let actor = self.actor.clone();
+        let (actor, name) = (self.actor.clone(), source.clone());
         let follow = move |manager: &mut Self, opened: Result<Fitted, ManageError>| {
             manager.begin(actor);
-            match opened.and_then(|(opened, to_cut)| {
-                let (name, held) = (resize.name(), resize.under_way.clone());
-                let wanted = resize.wanted.clone().filter(|_| to_cut.is_some());
-                let resized = manager.serve_again(resize, opened, to_cut)?;
-                Ok((resized, wanted.map(|wanted| (wanted, name, held))))
+            match opened.and_then(|(opened, cut)| {
+                let to_cut = resize.to_cut(cut);
+                Ok((manager.serve_again(resize, opened, cut)?, to_cut))
             }) {
-                Ok((resized, Some((wanted, name, held)))) => {
-                    manager.cut_then(wanted, name, held, resized, then);
+                Ok((changed, Some(to_cut))) => manager.cut_then(to_cut, changed, then),
+                Ok((Changed { before, left }, None)) => {
+                    let closing = left.map(|_| format!(
+                        "operations of {name} as it was before are still under way: its store has not answered them"
+                    ));
+                    then(manager, Ok((before, closing)));
                 }
-                Ok((resized, None)) => then(manager, Ok(resized)),
                 Err(error) => then(manager, Err(error)),
             }
             manager.end();
@@ -147,17 +178,15 @@ impl Manager {
         self.errand_then(source, RESIZE_TIME_MAX, Some(uuid), work, follow);
     }
 
-    /// Cuts a file: hosts see the new end already, and nobody reads or writes behind it. That it is not cut is no reason to take the change back: it is kept
-    /// that it is to be.
+    /// Cuts a file: hosts see the new end already, and nobody reads or writes behind it, but for what was under way. That it is not cut is no reason to take the
+    /// change back: it is kept that it is to be.
     fn cut_then(
         &mut self,
-        wanted: Wanted,
-        (nqn, nsid): (Nqn, u32),
-        held: Arc<()>,
-        (before, closing): Resized,
+        to_cut: ToCut,
+        changed: Changed,
         then: impl FnOnce(&mut Self, Result<Resized, ManageError>) + Send + 'static,
     ) {
-        let Wanted { path, bytes, .. } = wanted;
+        let (path, bytes, held) = (to_cut.path.clone(), to_cut.cut.to, to_cut.held.clone());
         let source = format!("file:{}", path.display());
         let set_size = self.set_size;
         let work = move |_: &_| {
@@ -167,20 +196,49 @@ impl Manager {
         let actor = self.actor.clone();
         let follow = move |manager: &mut Self, cut: Result<(), ManageError>| {
             manager.begin(actor);
-            if cut.is_ok() {
-                manager.cut_is_made(&nqn, nsid);
-            }
-            let left = cut.err().map(|error| {
+            let failed = cut.err().map(|error| {
                 let text = format!(
                     "{error}; hosts see the new size, and nothing else is made of the file before it is cut: ask for this size again"
                 );
                 tracing::error!("{text}");
                 text
             });
-            then(manager, Ok((before, left.or(closing))));
+            let Changed { before, left } = changed;
+            let closing = manager.cut_once(to_cut, failed.is_none(), left);
+            then(manager, Ok((before, failed.or(closing))));
             manager.end();
         };
         self.errand_then(source, RESIZE_TIME_MAX, None, work, follow);
+    }
+
+    /// A file has been cut, or could not be. Where operations are left it is to be cut once more; returns that.
+    fn cut_once(&mut self, cut: ToCut, is_made: bool, left: Option<Closing>) -> StillClosing {
+        let ToCut {
+            nqn,
+            nsid,
+            source,
+            path,
+            cut,
+            held,
+        } = cut;
+        let Some(operations) = left else {
+            if is_made {
+                self.cut_is_made(&nqn, nsid);
+            }
+            return None;
+        };
+        let again = CutAgain {
+            nqn,
+            nsid,
+            source,
+            path,
+            cut,
+            operations,
+            held,
+        };
+        let why = again.why();
+        self.cut_later(again);
+        Some(why)
     }
 
     /// The same, waiting for it.
@@ -310,7 +368,7 @@ impl Manager {
         resize: Resize,
         last: Namespace,
         to_cut: Option<Cut>,
-    ) -> Result<Resized, ManageError> {
+    ) -> Result<Changed, ManageError> {
         let Resize {
             nqn,
             mut config,
@@ -344,7 +402,8 @@ impl Manager {
         if namespace.bytes() == before {
             // What was to be cut before has been.
             self.cut_is_made(&nqn, config.nsid);
-            return Ok((before, None));
+            let left = None;
+            return Ok(Changed { before, left });
         }
         config.cut = to_cut;
         let namespace = Arc::new(namespace);
@@ -353,14 +412,11 @@ impl Manager {
         let next = self.with_subsystem(&nqn, |it| {
             it.namespaces.insert(config.nsid, config);
         })?;
-        let closing = match self.commit(next, Step::Replace(nqn, namespace), vec![news])? {
+        let left = match self.commit(next, Step::Replace(nqn, namespace), vec![news])? {
             Closed::Done => None,
-            Closed::Later(_) => Some(format!(
-                "operations of {} as it was before are still under way: its store has not answered them",
-                old.name
-            )),
+            Closed::Later(left) => Some(left),
         };
-        Ok((before, closing))
+        Ok(Changed { before, left })
     }
 }
 
@@ -464,7 +520,7 @@ fn fit(wanted: &Wanted, set_size: SetSize) -> Result<Option<Cut>, ManageError> {
     }
     // What is there beyond what hosts see was put there by somebody: what was to be cut off has been.
     if has == *bytes {
-        return settle(path).map(|()| None);
+        return settle(path).map(|()| behind(*bytes, *served));
     }
     if bytes == served {
         return Ok(None);
@@ -479,9 +535,17 @@ fn fit(wanted: &Wanted, set_size: SetSize) -> Result<Option<Cut>, ManageError> {
         ));
     }
     Ok(Some(Cut {
-        from: has,
+        from: has.max(*served),
         to: *bytes,
     }))
+}
+
+/// What writes under way may still put behind the end of a file that has been cut already.
+fn behind(bytes: u64, served: u64) -> Option<Cut> {
+    (bytes < served).then_some(Cut {
+        from: served,
+        to: bytes,
+    })
 }
 
 /// The size that somebody has given a file, or a change of size that ended before it was synced, outlasts power from now on: hosts are about to be told of it.

@@ -66,6 +66,7 @@ impl Manager {
             hidden: Vec::new(),
             damaged: BTreeSet::new(),
             resizing: Vec::new(),
+            cuts: Vec::new(),
             set_size: store::set_file_size,
         };
         manager.serve_all(&mut desired, start)?;

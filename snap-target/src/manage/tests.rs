@@ -2,6 +2,7 @@
 
 mod closing;
 mod cutting;
+mod cutting_again;
 mod damage;
 mod denied;
 mod drain;

@@ -222,6 +222,7 @@ impl Desk {
             Message::Reserve(reserve) => self.reserve(*reserve),
             Message::Fenced(id) => self.states.fenced(id),
             Message::Preempted(id) => self.preempted(id),
+            Message::Settled(id) => self.settled(id),
             Message::Carried(change, reactor, result) => self.carried(change, reactor, result),
             _ => {}
         }

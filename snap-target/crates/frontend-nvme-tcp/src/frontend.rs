@@ -448,6 +448,7 @@ impl Frontend {
             | Message::Reserve(_)
             | Message::Fenced(_)
             | Message::Preempted(_)
+            | Message::Settled(_)
             | Message::Kept) => {
                 if let Some(desk) = &mut self.desk {
                     desk.message(message);

@@ -34,6 +34,8 @@ pub(crate) enum Order {
     Cancel(Arc<[NamespaceKey]>),
     /// Say when none of the requests that these controllers have for this is left.
     Await(ChangeId, NamespaceKey, Arc<[ControllerId]>),
+    /// Say when none of the requests that you have for this is left, whoever has them.
+    Settle(ProtectionId, NamespaceKey),
     /// Let go of these, and say when nothing of them is left.
     Detach(ChangeId, Arc<[NamespaceKey]>),
     /// Say that you have come so far.
@@ -49,6 +51,10 @@ pub(crate) struct AbortId(pub(crate) u64);
 /// Names a Preempt and Abort until every reactor has ended the commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PreemptId(pub(crate) u64);
+
+/// Names a write protection until every reactor has come to the end of what it let in before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ProtectionId(pub(crate) u64);
 
 /// A command of an I/O queue that is to end.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +115,8 @@ pub(crate) enum Message {
     Fenced(PreemptId),
     /// To the desk: the commands of those who were preempted have ended here.
     Preempted(PreemptId),
+    /// To the desk: the requests that were let in here before a write protection have ended.
+    Settled(ProtectionId),
     /// To the desk: a record was kept, or could not be.
     Kept,
     /// To any: end.

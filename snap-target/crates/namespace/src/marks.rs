@@ -213,11 +213,14 @@ impl Since {
         }
     }
 
-    /// Marks less the blocks that were written, but for those that were marked since. Under the lock of the marks.
+    /// Marks less the blocks that were written, but for those that were marked since. Of these, too, another write may have cleared some by now: what is
+    /// marked no more stays so. Under the lock of the marks.
     fn clear(&self, marks: &[Range], written: Range) -> Vec<Range> {
         let left = without(marks, written);
-        let marked = self.lock();
-        let stay = marked.iter().filter_map(|range| range.within(written));
+        let since = self.lock();
+        let marked = marks.iter().filter_map(|range| range.within(written));
+        let stay =
+            marked.flat_map(|range| since.iter().filter_map(move |other| other.within(range)));
         stay.fold(left, |ranges, range| with(&ranges, range))
     }
 

@@ -1,5 +1,5 @@
-//! Requests whose end on this reactor the desk waits for: those of hosts that were preempted, and those that hosts have of a namespace that they are to see
-//! no longer.
+//! Requests whose end on this reactor the desk waits for: those of hosts that were preempted, those that hosts have of a namespace that they are to see
+//! no longer, and those of a namespace that was write-protected meanwhile.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use nvme::controller::ControllerId;
 use nvme_spec::Nsid;
 
 use super::{Frontend, key_of};
-use crate::message::{ChangeId, Message, PreemptId};
+use crate::message::{ChangeId, Message, PreemptId, ProtectionId};
 use crate::table::Key;
 
 /// Requests that are ending.
@@ -26,6 +26,7 @@ pub(super) struct Awaited {
 enum Of {
     Preempt(PreemptId),
     Change(ChangeId),
+    Protection(ProtectionId),
 }
 
 impl Frontend {
@@ -71,6 +72,15 @@ impl Frontend {
         });
     }
 
+    /// Says when none of the requests of a namespace is left that were let in by now, those of hosts that are gone among them.
+    pub(super) fn wait_for_all_requests(&mut self, id: ProtectionId, namespace: NamespaceKey) {
+        self.awaited.push(Awaited {
+            of: Of::Protection(id),
+            tokens: self.engine.unanswered(namespace, |_| true).collect(),
+            draining: Vec::new(),
+        });
+    }
+
     fn draining_of(&self, controllers: &[ControllerId]) -> impl Iterator<Item = Key> {
         let draining = self.draining.iter();
         draining
@@ -100,6 +110,7 @@ impl Frontend {
             match awaited.of {
                 Of::Preempt(id) => self.tell_desk(Message::Preempted(id)),
                 Of::Change(id) => self.carried(id, Ok(())),
+                Of::Protection(id) => self.tell_desk(Message::Settled(id)),
             }
         }
     }

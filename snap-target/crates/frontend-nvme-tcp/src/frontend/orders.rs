@@ -57,6 +57,7 @@ impl Frontend {
             Order::Await(id, namespace, controllers) => {
                 self.wait_for_requests(id, namespace, &controllers);
             }
+            Order::Settle(id, namespace) => self.wait_for_all_requests(id, namespace),
             Order::Preempt(id, nsid, controllers) => self.preempt(id, nsid, &controllers),
             Order::Pass(id) => self.carried(id, Ok(())),
         }

@@ -52,7 +52,7 @@ impl IoQueue {
         let machine = &self.link.machine;
         let theirs = machine.occupied().filter(|slot| {
             let sqe = machine.command(*slot);
-            [nsid, Nsid::BROADCAST].contains(&sqe.nsid()) && machine.find(sqe.cid()) == Some(*slot)
+            [nsid, Nsid::BROADCAST].contains(&sqe.nsid()) && machine.is_outstanding(*slot)
         });
         let slots: Vec<Slot> = theirs
             .filter(|slot| self.place(*slot) != Place::Desk)

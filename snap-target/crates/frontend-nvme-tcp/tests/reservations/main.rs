@@ -27,6 +27,7 @@ const KEY_B: u64 = 0xB1B2_B3B4_B5B6_B7B8;
 
 const SUCCESS: u16 = 0;
 const INVALID_FIELD: u16 = 0x4002;
+const COMMAND_ID_CONFLICT: u16 = 0x4003;
 const INTERNAL_ERROR: u16 = 0x06;
 /// Command Aborted due to Preempt and Abort, Do Not Retry.
 const PREEMPTED: u16 = 0x401B;

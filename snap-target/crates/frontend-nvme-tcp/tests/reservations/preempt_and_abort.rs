@@ -140,6 +140,27 @@ fn preempt_and_abort_waits_for_what_the_store_has() {
     );
 }
 
+/// A host that gives two writes the same identifier: the second is refused, nothing of it reaches the store, and who preempts ends the first.
+#[test]
+fn preempt_and_abort_of_writes_with_the_same_identifier() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let target = Target::start_many(disk(store), 2);
+    let (mut a, mut b) = b_holds(&target);
+    let cid = b.first.send_write(7);
+    let r2t = b.first.r2t();
+    b.first.use_cid(cid);
+    let second = write_in_capsule(&mut b.first, 7);
+    assert_eq!((second.cid, second.status), (cid, COMMAND_ID_CONFLICT));
+    assert_eq!(gate.held(), 0, "it did not reach the store");
+    assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_B), SUCCESS);
+    gate.open();
+    assert_eq!(write_in_capsule(&mut a.first, 7).status, SUCCESS);
+    b.first.send_data(r2t, 0xBB);
+    let ended = b.first.response();
+    assert_eq!((ended.cid, ended.status), (cid, PREEMPTED));
+    assert_eq!(a.second.read(7), vec![0x55; 4096]);
+}
+
 /// The reactor that has the preempted host's write does not come to the order. Whoever sees that the reservation is its may write, at the desk's reactor or
 /// another, and does not write under that one: its writes wait, while its reads go on.
 #[test]

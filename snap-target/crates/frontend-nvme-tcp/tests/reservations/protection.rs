@@ -58,6 +58,51 @@ fn a_namespace_that_is_protected_is_flushed_before_the_answer() {
     assert_eq!(set(&mut b, 0), SUCCESS);
 }
 
+/// Writes that were let in before, on both reactors, change the namespace when they end: until then nobody is told that it is protected, and the flush comes
+/// behind them.
+#[test]
+fn nothing_changes_once_a_host_is_told_of_the_protection() {
+    let (gate, store) = Gate::over(memory(), 2);
+    let (flush, store) = Gate::over_flushes(store, 1);
+    let target = Target::start_many(disk(store), 2);
+    let (mut a, mut b) = connect_both(&target);
+    let cids = [b.first.write(7, 0xBB), b.second.write(8, 0xBB)];
+    gate.wait_held(2);
+    let set_protection = a.admin.send_plain(0x09, 1, [0x84, 1, 0]);
+    // In force by now.
+    while b.first.bring(0x01, 1, [9, 0, 0], &[0x55; 4096]).status != WRITE_PROTECTED {}
+    assert_eq!(get(&mut b).1, 0, "its attributes say nothing yet");
+    assert_eq!(flush.held(), 0);
+    gate.open();
+    for (queue, cid) in [&mut b.first, &mut b.second].into_iter().zip(cids) {
+        let ended = queue.response();
+        assert_eq!((ended.cid, ended.status), (cid, SUCCESS));
+    }
+    flush.wait_held(1);
+    assert_eq!(b.second.read(7), vec![0xBB; 4096]);
+    flush.open();
+    let answer = a.admin.response();
+    assert_eq!((answer.cid, answer.status), (set_protection, SUCCESS));
+    assert_eq!(get(&mut b), (1, 1));
+}
+
+/// A write that a store does not end: the host is told that the protection has failed, in time, though no other write is let in.
+#[test]
+fn a_write_that_does_not_end_fails_the_command() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let patience = std::time::Duration::from_millis(100);
+    let target = Target::start_impatient(disk(store), 2, patience);
+    let (mut a, mut b) = connect_both(&target);
+    let cid = b.first.write(7, 0xBB);
+    gate.wait_held(1);
+    assert_eq!(set(&mut a, 1), INTERNAL_ERROR);
+    assert_eq!((get(&mut a), a.write(1)), ((1, 1), [WRITE_PROTECTED; 2]));
+    gate.open();
+    let ended = b.first.response();
+    assert_eq!((ended.cid, ended.status), (cid, SUCCESS));
+    assert_eq!((set(&mut a, 1), get(&mut b)), (SUCCESS, (1, 1)));
+}
+
 /// A store that does not answer the flush: the host is told so, in time, and nothing is written any more.
 #[test]
 fn a_flush_that_is_not_answered_fails_the_command() {

@@ -82,6 +82,11 @@ impl Gate {
         );
     }
 
+    /// How many have been held so far.
+    pub fn held(&self) -> usize {
+        self.0.0.lock().unwrap().held
+    }
+
     /// Lets all writes go, in the order in which they came.
     pub fn open(&self) {
         let (state, changed) = &*self.0;

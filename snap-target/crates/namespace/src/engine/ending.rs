@@ -42,17 +42,17 @@ impl Engine {
         }
     }
 
-    /// Those of these requests that are about a namespace and have not been answered, by their tokens; one of several parts may come several times.
+    /// Those of these requests that are about a namespace, or a part of it, and have not been answered, by their tokens; one of several parts may come several times.
     pub fn unanswered(
         &self,
         key: NamespaceKey,
         is_theirs: impl Fn(u64) -> bool,
     ) -> impl Iterator<Item = u64> {
-        let index = self.attached.find(key);
+        let places: Vec<usize> = self.places_of(key).collect();
         let of_it = self
             .requests
             .iter()
-            .filter(move |request| request.is_taken() && Some(request.attached) == index);
+            .filter(move |request| request.is_taken() && places.contains(&request.attached));
         of_it
             .map(|request| request.token)
             .filter(move |token| is_theirs(*token))

@@ -226,10 +226,19 @@ impl Keeper for Notebook {
 impl Notebook {
     /// Saves what was held back.
     pub fn let_go(&self) {
-        for (bytes, saved) in self.held.lock().unwrap().drain(..) {
-            let kind = RecordKind::Uncorrectable;
-            self.records.lock().unwrap().insert(kind.name(), bytes);
-            saved(Ok(()));
+        while self.let_one_go() {}
+    }
+
+    /// Saves the first that was held back; false where nothing is.
+    pub fn let_one_go(&self) -> bool {
+        let mut held = self.held.lock().unwrap();
+        if held.is_empty() {
+            return false;
         }
+        let (bytes, saved) = held.remove(0);
+        let kind = RecordKind::Uncorrectable;
+        self.records.lock().unwrap().insert(kind.name(), bytes);
+        saved(Ok(()));
+        true
     }
 }

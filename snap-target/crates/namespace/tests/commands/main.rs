@@ -25,5 +25,6 @@ mod fair;
 mod marks;
 mod mixed;
 mod model;
+mod overlaps;
 mod stepped;
 mod threads;

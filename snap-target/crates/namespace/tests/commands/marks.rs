@@ -11,7 +11,7 @@ use store::{Op, SharedStore};
 use super::bench::{Bench, LBA_BYTES, Notebook, buf, config, disk, memory, pattern};
 use super::stepped::Steps;
 
-fn kept(store: &SharedStore, notebook: &Arc<Notebook>) -> Namespace {
+pub(super) fn kept(store: &SharedStore, notebook: &Arc<Notebook>) -> Namespace {
     let mut namespace = disk(1, store.clone());
     namespace.keeper = notebook.clone();
     namespace.restore_marks().unwrap();
@@ -193,6 +193,52 @@ fn a_write_under_way_takes_no_mark_that_came_after_it() {
     assert_eq!(bench.read(1, 10, 1).unwrap(), pattern(2, 7)[..LBA_BYTES]);
     let error = bench.read(1, 11, 1).unwrap_err();
     assert_eq!(error.first_lba(LBA_BYTES as u32), Some(11));
+}
+
+/// A write takes long; meanwhile some of its blocks are marked, and another write clears them. What that one was told stays true: the first write ends
+/// without marking anything again, here and for a restart, also where it has a mark of its own to clear.
+#[test]
+fn a_write_under_way_brings_no_mark_back_that_another_has_cleared() {
+    let zeroes = Io::WriteZeroes {
+        lba: 10,
+        blocks: 8,
+        deallocate: false,
+        durable: false,
+    };
+    let write = Io::Write {
+        lba: 10,
+        data: buf(&pattern(8, 1)),
+        durable: false,
+    };
+    for slow in [write, zeroes] {
+        let (steps, store) = Steps::over(memory(100));
+        steps.let_reads_pass();
+        let notebook = Arc::new(Notebook::default());
+        let mut bench = Bench::new(2, vec![kept(&store, &notebook)]);
+        bench.run(1, 1, mark(10, 8)).unwrap();
+        let slow = bench.begin(0, 1, slow);
+        bench.run(1, 1, mark(10, 8)).unwrap();
+        let quick = Io::Write {
+            lba: 14,
+            data: buf(&pattern(2, 7)),
+            durable: false,
+        };
+        let quick = bench.begin(1, 1, quick);
+        while !bench.is_done(1, quick) {
+            steps.held()[1..].iter().for_each(|&at| steps.choose(at));
+            bench.turn();
+        }
+        bench.end(1, quick).unwrap();
+        assert_eq!(bench.read(1, 14, 2).unwrap(), pattern(2, 7));
+        steps.allow(100);
+        bench.end(0, slow).unwrap();
+        assert!(bench.read(1, 14, 2).is_ok());
+        assert!(bench.read(1, 13, 1).is_err() && bench.read(1, 16, 1).is_err());
+        drop(bench);
+        let mut bench = Bench::new(1, vec![kept(&store, &notebook)]);
+        assert!(bench.read(1, 14, 2).is_ok(), "after a restart");
+        assert!(bench.read(1, 13, 1).is_err() && bench.read(1, 16, 1).is_err());
+    }
 }
 
 /// Whatever writes over marked blocks has its data on stable storage before the record that they are not marked any more: after power loss the mark is

@@ -1,7 +1,7 @@
 //! A store whose operations happen when a test says so.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use reactor::Ring;
@@ -13,8 +13,14 @@ use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, Store
 pub struct Steps {
     /// Operations that may happen.
     allowed: AtomicUsize,
+    /// Those that may happen before others, by their place in the log.
+    chosen: Mutex<Vec<usize>>,
+    /// Reads happen at once.
+    reads_pass: AtomicBool,
     /// Operations that were taken so far, in their order.
     taken: Mutex<Vec<Op>>,
+    /// Those that have not happened, by their place in the log.
+    held: Mutex<Vec<usize>>,
 }
 
 impl Steps {
@@ -31,6 +37,21 @@ impl Steps {
         self.allowed.fetch_add(count, SeqCst);
     }
 
+    /// Lets the one that has this place in the log happen, whatever came before it.
+    pub fn choose(&self, place: usize) {
+        self.chosen.lock().unwrap().push(place);
+    }
+
+    /// Lets reads happen at once from now on.
+    pub fn let_reads_pass(&self) {
+        self.reads_pass.store(true, SeqCst);
+    }
+
+    /// The operations that have not happened, by their places in the log.
+    pub fn held(&self) -> Vec<usize> {
+        self.held.lock().unwrap().clone()
+    }
+
     pub fn taken(&self) -> usize {
         self.taken.lock().unwrap().len()
     }
@@ -43,6 +64,26 @@ impl Steps {
     fn may_happen(&self) -> bool {
         let less = |allowed: usize| allowed.checked_sub(1);
         self.allowed.fetch_update(SeqCst, SeqCst, less).is_ok()
+    }
+
+    /// Whether this one may happen before those that came before it.
+    fn may_overtake(&self, held: &Held) -> bool {
+        let passes = self.reads_pass.load(SeqCst) && matches!(held.op, Op::Read { .. });
+        passes || self.chosen.lock().unwrap().contains(&held.place)
+    }
+
+    fn take(&self, op: Op) -> usize {
+        let mut taken = self.taken.lock().unwrap();
+        taken.push(op);
+        let place = taken.len() - 1;
+        self.held.lock().unwrap().push(place);
+        place
+    }
+
+    fn let_go(&self, held: &Held) {
+        let is_other = |place: &usize| *place != held.place;
+        self.held.lock().unwrap().retain(is_other);
+        self.chosen.lock().unwrap().retain(is_other);
     }
 }
 
@@ -80,8 +121,31 @@ struct Handle {
     inner: Box<dyn Store>,
     limits: Limits,
     steps: Arc<Steps>,
-    held: VecDeque<(Op, Option<IoBuf>, Token)>,
+    held: VecDeque<Held>,
     cancelled: Vec<Completion>,
+}
+
+/// An operation that has not happened.
+struct Held {
+    op: Op,
+    buf: Option<IoBuf>,
+    token: Token,
+    /// In the log.
+    place: usize,
+}
+
+impl Handle {
+    fn next_overtaking(&mut self) -> Option<Held> {
+        let overtakes = |held: &Held| self.steps.may_overtake(held);
+        let found = self.held.iter().position(overtakes);
+        found.and_then(|at| self.held.remove(at))
+    }
+
+    fn happen(&mut self, held: Held) {
+        self.steps.let_go(&held);
+        let Held { op, buf, token, .. } = held;
+        self.inner.submit(op, buf, token).unwrap();
+    }
 }
 
 impl Store for Handle {
@@ -90,16 +154,24 @@ impl Store for Handle {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
-        self.steps.taken.lock().unwrap().push(op);
-        self.held.push_back((op, buf, token));
+        let place = self.steps.take(op);
+        self.held.push_back(Held {
+            op,
+            buf,
+            token,
+            place,
+        });
         Ok(())
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         completions.append(&mut self.cancelled);
+        while let Some(held) = self.next_overtaking() {
+            self.happen(held);
+        }
         while !self.held.is_empty() && self.steps.may_happen() {
-            if let Some((op, buf, token)) = self.held.pop_front() {
-                self.inner.submit(op, buf, token).unwrap();
+            if let Some(held) = self.held.pop_front() {
+                self.happen(held);
             }
         }
         self.inner.poll(completions);
@@ -118,13 +190,14 @@ impl Store for Handle {
         let found = self
             .held
             .iter()
-            .position(|(op, _, held)| *held == token && !op.is_change());
-        if let Some((op, buf, token)) = found.and_then(|at| self.held.remove(at)) {
+            .position(|held| held.token == token && !held.op.is_change());
+        if let Some(held) = found.and_then(|at| self.held.remove(at)) {
+            self.steps.let_go(&held);
             let store = "stepped".to_owned();
-            let offset = op.offset();
+            let offset = held.op.offset();
             self.cancelled.push(Completion {
                 token,
-                buf,
+                buf: held.buf,
                 result: Err(StoreError::Cancelled { store, offset }),
             });
         }

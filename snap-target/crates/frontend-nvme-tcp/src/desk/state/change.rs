@@ -155,13 +155,10 @@ impl Desk {
             }
             Next::Protection(protection) => {
                 namespace.access.set_protection(protection);
-                // NSATTR has changed: the hosts are told.
-                if let Err(error) = self.publish(nqn) {
-                    tracing::error!(%error, "hosts are not told of a write protection");
-                }
                 if protection != Protection::None {
-                    return self.flush_protected(namespace.key, asker);
+                    return self.flush_protected(nqn, namespace.key, asker);
                 }
+                self.tell_of_protection(nqn);
             }
         }
         self.state_answer(asker, Ok(()), Vec::new());

@@ -1,12 +1,17 @@
 //! Write protection: what was written before is on stable storage when the host is told that the namespace is protected (Base, "Namespace Write
 //! Protection": the volatile write cache is written out as part of the transition; a Flush has nothing to do afterwards).
+//!
+//! From when it is in force no write is let in. Those that were let in before may still change the namespace: so hosts are told of it, by its attributes and by
+//! the answer, when every reactor has come to the end of them; and the flush begins behind them.
 
 use namespace::{Done, Engine, Io, NamespaceKey};
 use nvme::Time;
+use nvme::nqn::Nqn;
 use nvme_spec::Status;
 
 use super::Asker;
-use crate::desk::Desk;
+use crate::desk::{Desk, To};
+use crate::message::{Message, Order, ProtectionId};
 
 /// Marks an engine token as such a flush, beside the mark of all flushes of the desk's. Below it lies its number.
 const PROTECTION: u64 = 1 << 62;
@@ -14,15 +19,33 @@ const PROTECTION: u64 = 1 << 62;
 /// Flushes of namespaces that are protected by now.
 #[derive(Debug, Default)]
 pub(super) struct Flushes {
+    /// Those whose namespace may still change, and how many reactors have not come to the end of what they let in.
+    settling: Vec<(Protected, usize)>,
     to_begin: Vec<(u64, NamespaceKey)>,
-    /// Whom to answer, and by when.
-    askers: Vec<(u64, Asker, Time)>,
+    /// Whom to answer.
+    askers: Vec<Waiting>,
+}
+
+/// A namespace that is protected by now.
+#[derive(Debug)]
+struct Protected {
+    number: u64,
+    nqn: Nqn,
+    key: NamespaceKey,
+}
+
+/// Who waits for such a flush, and until when.
+#[derive(Debug)]
+struct Waiting {
+    number: u64,
+    asker: Asker,
+    until: Time,
 }
 
 impl Flushes {
     /// When the first of them has taken too long.
     pub(super) fn deadline(&self) -> Option<Time> {
-        self.askers.iter().map(|(_, _, until)| *until).min()
+        self.askers.iter().map(|waiting| waiting.until).min()
     }
 
     pub(super) fn wait_to_begin(&self) -> bool {
@@ -31,22 +54,61 @@ impl Flushes {
 }
 
 impl Desk {
-    /// Answers when the namespace has been flushed.
-    pub(super) fn flush_protected(&mut self, key: NamespaceKey, asker: Asker) {
+    /// Answers when nothing changes the namespace any more, and it has been flushed.
+    pub(super) fn flush_protected(&mut self, nqn: &Nqn, key: NamespaceKey, asker: Asker) {
         let number = self.states.next_number();
-        self.states.flushes.to_begin.push((number, key));
         let until = self.clock.now() + self.service.keep_patience;
-        self.states.flushes.askers.push((number, asker, until));
+        self.states.flushes.askers.push(Waiting {
+            number,
+            asker,
+            until,
+        });
+        let protected = Protected {
+            number,
+            nqn: nqn.clone(),
+            key,
+        };
+        let reactors = self.placing.reactors();
+        self.states.flushes.settling.push((protected, reactors));
+        let order = Order::Settle(ProtectionId(number), key);
+        self.requests.push((To::All, Message::Order(order)));
     }
 
-    /// A store does not answer: the namespace is protected, and the host is told that what was written before may not be durable.
+    /// One more reactor has come to the end of what it let in before.
+    pub(in crate::desk) fn settled(&mut self, id: ProtectionId) {
+        let is_settled = |(protected, left): &mut (Protected, usize)| {
+            *left -= usize::from(protected.number == id.0);
+            *left == 0
+        };
+        let settling = &mut self.states.flushes.settling;
+        let settled: Vec<_> = settling.extract_if(.., is_settled).collect();
+        for (protected, _) in settled {
+            self.tell_of_protection(&protected.nqn);
+            let flush = (protected.number, protected.key);
+            self.states.flushes.to_begin.push(flush);
+        }
+    }
+
+    /// NSATTR has changed: the hosts are told.
+    pub(super) fn tell_of_protection(&mut self, nqn: &Nqn) {
+        if let Err(error) = self.publish(nqn) {
+            tracing::error!(%error, "hosts are not told of a write protection");
+        }
+    }
+
+    /// A store does not answer: the namespace is protected, and the host is told that what was written before may not be durable, or not be there yet.
     pub(in crate::desk) fn end_old_flushes(&mut self, now: Time) {
-        let is_old = |(_, _, until): &mut (u64, Asker, Time)| *until <= now;
+        let is_old = |waiting: &mut Waiting| waiting.until <= now;
         let old: Vec<_> = self.states.flushes.askers.extract_if(.., is_old).collect();
-        for (_, asker, _) in old {
+        for Waiting { number, asker, .. } in old {
             tracing::error!(
-                "a namespace is write-protected, and its store does not answer a flush"
+                "a namespace is write-protected, and its store does not answer what was written before, or a flush of it"
             );
+            let settling = self.states.flushes.settling.iter();
+            let mut unsettled = settling.filter(|(protected, _)| protected.number == number);
+            if let Some(nqn) = unsettled.next().map(|(protected, _)| protected.nqn.clone()) {
+                self.tell_of_protection(&nqn);
+            }
             self.state_answer(asker, Err(Status::INTERNAL_ERROR), Vec::new());
         }
     }
@@ -66,11 +128,10 @@ impl Desk {
             return false;
         }
         let askers = &mut self.states.flushes.askers;
-        let is_it = |(number, _, _): &mut (u64, Asker, Time)| {
-            Self::FLUSH_TOKEN | PROTECTION | *number == done.token
-        };
+        let is_it =
+            |waiting: &mut Waiting| Self::FLUSH_TOKEN | PROTECTION | waiting.number == done.token;
         let found = askers.extract_if(.., is_it).next();
-        if let Some((_, asker, _)) = found {
+        if let Some(Waiting { asker, .. }) = found {
             let result = done.result.as_ref().map_err(|error| {
                 tracing::error!(%error, "a namespace is write-protected, and what was written before may be lost");
                 Status::INTERNAL_ERROR

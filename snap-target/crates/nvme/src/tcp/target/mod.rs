@@ -343,6 +343,11 @@ impl Connection {
         self.slots.get(slot).transfer
     }
 
+    /// Whether a slot has a command that the host waits for, and that has not been answered.
+    pub fn is_outstanding(&self, slot: Slot) -> bool {
+        self.slots.get(slot).is_outstanding()
+    }
+
     /// The slot of an outstanding command, for Abort. Linear in the queue's entries.
     pub fn find(&self, cid: Cid) -> Option<Slot> {
         self.slots
@@ -420,14 +425,12 @@ impl Connection {
             return;
         }
         entry.answer(completion, data_len);
-        match entry.phase {
-            // The next R2T waits in the outgoing queue: the answer takes its place.
-            Phase::Receiving if !entry.owes_data() => entry.phase = Phase::Answered,
-            _ => {
-                entry.phase = Phase::Answered;
-                self.discard_payload_of(slot);
-                self.outgoing.push_back(slot);
-            }
+        // Where the next R2T waits in the outgoing queue, the answer takes its place.
+        let is_queued = entry.phase == Phase::Receiving && !entry.owes_data();
+        self.slots.answered(slot);
+        if !is_queued {
+            self.discard_payload_of(slot);
+            self.outgoing.push_back(slot);
         }
     }
 

@@ -302,6 +302,8 @@ impl Connection {
                 self.event = Some(Event::Connect { slot });
                 return;
             }
+            // The first goes on: what names the identifier, an Abort or H2CData, means that one alone.
+            State::Live if self.slots.is_taken_twice(slot) => Status::COMMAND_ID_CONFLICT.dnr(),
             State::Live if !connect => {
                 self.event = Some(Event::Command { slot });
                 return;

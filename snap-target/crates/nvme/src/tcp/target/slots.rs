@@ -3,7 +3,7 @@
 use crate::Time;
 use crate::queue::{Completion, Transfer};
 use crate::tcp::batch::Slot;
-use nvme_spec::{Sqe, Status};
+use nvme_spec::{Cid, Sqe, Status};
 
 /// Where a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +105,7 @@ pub(super) struct Slots {
     owed: usize,
     /// The slot freed last is taken first: its memory is warm.
     free: Vec<Slot>,
+    cids: Cids,
     /// Read where a slot of the driver's making does not exist.
     none: Entry,
 }
@@ -116,6 +117,7 @@ impl Slots {
             places: 0,
             owed: 0,
             free: Vec::new(),
+            cids: Cids::default(),
             none: Entry::EMPTY,
         };
         slots.grow(count);
@@ -135,6 +137,8 @@ impl Slots {
             .map(Slot);
         // Below those that are there: the lowest are taken first.
         self.free.splice(..0, more);
+        let outstanding = self.entries.iter().filter(|entry| entry.is_outstanding());
+        self.cids = Cids::of(self.places, outstanding.map(|entry| entry.sqe.cid()));
     }
 
     pub fn is_full(&self) -> bool {
@@ -151,7 +155,23 @@ impl Slots {
             phase: Phase::Held,
             ..Entry::EMPTY
         };
+        self.cids.add(sqe.cid());
         Some((slot, entry))
+    }
+
+    /// A command is answered: the host may use its identifier again as soon as it has the answer.
+    pub fn answered(&mut self, slot: Slot) {
+        let entry = self.get_mut(slot);
+        entry.phase = Phase::Answered;
+        let cid = entry.sqe.cid();
+        self.cids.remove(cid);
+    }
+
+    /// Whether another command that is not answered has this one's identifier. One look as a rule; where the low bits of identifiers meet, one at each command.
+    pub fn is_taken_twice(&self, slot: Slot) -> bool {
+        let cid = self.sqe(slot).cid();
+        let has_it = |entry: &&Entry| entry.is_outstanding() && entry.sqe.cid() == cid;
+        self.cids.may_repeat(cid) && self.entries.iter().filter(has_it).nth(1).is_some()
     }
 
     pub fn release(&mut self, slot: Slot) {
@@ -220,5 +240,50 @@ impl Slots {
             .zip(&self.entries)
             .filter(|(_, entry)| !matches!(entry.phase, Phase::Free | Phase::Owed))
             .map(|(slot, _)| slot)
+    }
+}
+
+/// How many commands that are not answered have identifiers that end in the same bits: as many bits as it takes to tell the entries of the queue apart. Hosts
+/// number their commands by an index in these bits, so that one look says that an identifier is not in use.
+#[derive(Debug, Default)]
+struct Cids {
+    /// A power of two of them.
+    counts: Vec<u16>,
+}
+
+impl Cids {
+    fn of(places: usize, cids: impl Iterator<Item = Cid>) -> Cids {
+        let mut made = Cids {
+            counts: vec![0; places.next_power_of_two()],
+        };
+        cids.for_each(|cid| made.add(cid));
+        made
+    }
+
+    fn add(&mut self, cid: Cid) {
+        if let Some(count) = self.count(cid) {
+            *count += 1;
+        }
+    }
+
+    fn remove(&mut self, cid: Cid) {
+        if let Some(count) = self.count(cid) {
+            *count -= 1;
+        }
+    }
+
+    /// Whether it may be in use more than once.
+    fn may_repeat(&self, cid: Cid) -> bool {
+        let count = self.counts.get(self.place(cid));
+        count.is_some_and(|count| *count > 1)
+    }
+
+    fn count(&mut self, cid: Cid) -> Option<&mut u16> {
+        let place = self.place(cid);
+        self.counts.get_mut(place)
+    }
+
+    fn place(&self, cid: Cid) -> usize {
+        usize::from(cid.0) & self.counts.len().saturating_sub(1)
     }
 }

@@ -8,6 +8,7 @@
 mod answers;
 mod handshake;
 mod hostile;
+mod identifiers;
 mod owed;
 mod writes;
 
