@@ -37,10 +37,8 @@ impl Progress {
             .map(time)
             .collect::<Option<Vec<_>>>()
             .and_then(|times| times.into_iter().max());
-        let bytes = specs.iter().zip(regions).map(|(spec, region)| {
-            let once = spec.io_size.unwrap_or(region.saturating_mul(spec.loops));
-            (!spec.time_based).then_some(once)
-        });
+        let bytes = specs.iter().zip(regions);
+        let bytes = bytes.map(|(spec, region)| spec.bytes_in_all(region));
         self.bytes = bytes.sum();
         self.last_at = Instant::now();
         self.last = ([0; 3], [0; 3]);
