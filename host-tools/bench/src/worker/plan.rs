@@ -1,5 +1,7 @@
 //! What a job does next, and when: order, mix, rates, flushes, and its end. No I/O and no clock of its own.
 
+use std::time::Duration;
+
 use super::Task;
 use crate::engine::Operation;
 use crate::error::Error;
@@ -120,16 +122,24 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// Whether its time is up.
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        self.end_ns.is_some_and(|end| now_ns >= end)
+    }
+
+    /// Until its time is up, where time ends it.
+    pub fn left(&self, now_ns: u64) -> Option<Duration> {
+        let left = self.end_ns.map(|end| end.saturating_sub(now_ns));
+        left.map(Duration::from_nanos)
+    }
+
     /// Starts nothing any more.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
     pub fn next(&mut self, now_ns: u64, outstanding: usize) -> Step {
-        if self.finished
-            || self.left_bytes == Some(0)
-            || self.end_ns.is_some_and(|end| now_ns >= end)
-        {
+        if self.finished || self.left_bytes == Some(0) || self.is_over(now_ns) {
             self.finished = true;
             return Step::Finished;
         }
