@@ -113,7 +113,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
                 telemetry: telemetry.clone(),
                 info: Arc::new(info(config, file, reactors.features())?),
                 ending: ending.clone(),
-                streams: admin::stream_places(),
+                streams: admin::Streams::default(),
                 roles: Arc::new(Roles::of(admin.tcp.as_ref())),
                 refusals: client_refusals,
             },

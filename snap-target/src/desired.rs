@@ -23,6 +23,8 @@ pub struct Desired {
     pub referrals: BTreeMap<SocketAddr, ReferralConfig>,
     /// Hosts that were denied while serving, by subsystem, in the order in which they were: whatever the configuration comes to say, they stay out.
     pub denied: BTreeMap<Nqn, Vec<Nqn>>,
+    /// Of subsystems with denials that the configuration no longer has: the list that was in force. It holds if they come back and allow any host.
+    pub left_lists: BTreeMap<Nqn, Vec<Nqn>>,
 }
 
 /// A subsystem and its namespaces.
@@ -80,6 +82,7 @@ impl Desired {
                 .map(|it| (it.address, it.clone()))
                 .collect(),
             denied: BTreeMap::new(),
+            left_lists: BTreeMap::new(),
         }
     }
 

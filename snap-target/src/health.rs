@@ -143,6 +143,7 @@ impl Health {
             v1::HealthCode::StateFolder,
             v1::HealthCode::Damaged,
             v1::HealthCode::Certificate,
+            v1::HealthCode::NoListener,
         ];
         let name = |code: v1::HealthCode| {
             let name = code.as_str_name().trim_start_matches("HEALTH_CODE_");
@@ -194,6 +195,7 @@ fn mend(code: v1::HealthCode) -> &'static str {
         v1::HealthCode::Listener => {
             "give the machine the address, or free the port; it is tried again every 10 s. `snapctl listener remove` gives it up"
         }
+        v1::HealthCode::NoListener => "`snapctl listener add` makes one",
         v1::HealthCode::StateFolder => {
             "make room in the state folder's file system, or let the daemon's user write it; the next change is tried anew"
         }

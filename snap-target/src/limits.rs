@@ -56,8 +56,10 @@ pub const ADMIN_CONNECTIONS_MAX: usize = 64;
 pub const ADMIN_CALLS_MAX: usize = 32;
 /// Names of certificates with one role.
 pub const ROLE_NAMES_MAX: usize = 1024;
-/// Streams (events, statistics) of all connections.
+/// Streams (events, statistics) of all connections to the admin service's socket, and of those to its TCP port.
 pub const ADMIN_STREAMS_MAX: usize = 128;
+/// Those of one name of certificates.
+pub const ADMIN_STREAMS_OF_NAME_MAX: usize = 32;
 /// Messages of a stream that wait for its client.
 pub const ADMIN_STREAM_MESSAGES: usize = 16;
 /// The longest that a call of the admin service may take; a change that the manager has begun is finished all the same.

@@ -3,9 +3,10 @@
 pub mod nvme;
 pub mod uring;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::limits;
 use crate::offsets::Region;
 
 /// What one command does.
@@ -85,6 +86,14 @@ pub trait Engine {
 
     /// Before what was written is read back: makes it durable, and has the system forget its copies of it, so that reads reach the medium.
     fn forget_copies(&mut self) -> Result<(), Error>;
+
+    /// How long the target may say nothing at the end of a job, before what is outstanding is given up; without it, as long as it takes.
+    fn silence_max(&self, _interrupted: bool) -> Option<Duration> {
+        Some(limits::SILENCE_MAX)
+    }
+
+    /// In the place of [`Engine::close`] where commands had no answer: waits for nothing.
+    fn give_up(self: Box<Self>);
 
     /// At the end of a job.
     fn close(self: Box<Self>) -> Result<(), Error>;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Why a run failed. [`Error::kind`] says whose fault it is.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +73,26 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The job's time was over, and the target fell silent.
+    #[error(
+        "{} had no answer: the target was silent for {} s after the end; what was asked may be done or not",
+        commands(*count),
+        silence.as_secs()
+    )]
+    Unanswered {
+        /// So many were outstanding.
+        count: usize,
+        /// For so long nothing was heard.
+        silence: Duration,
+        /// The end was the user's.
+        interrupted: bool,
+    },
+    /// The user wanted an end before there was anything to report.
+    #[error("ended by a signal while connecting to {target}")]
+    Interrupted {
+        /// The namespace.
+        target: String,
+    },
     /// The NVMe/TCP connection or a command on it.
     #[error(transparent)]
     Nvme(#[from] initiator::Error),
@@ -89,6 +110,8 @@ pub enum ErrorKind {
     Usage,
     /// The system, the device or the network.
     System,
+    /// A signal, before all was done.
+    Interrupted,
 }
 
 impl Error {
@@ -100,11 +123,17 @@ impl Error {
             | Error::JobFile { .. }
             | Error::Job { .. }
             | Error::Refused { .. } => ErrorKind::Usage,
+            Error::Interrupted { .. }
+            | Error::Unanswered {
+                interrupted: true, ..
+            } => ErrorKind::Interrupted,
             // No namespace is named.
             Error::Nvme(initiator::Error::WhichNamespace { .. }) => ErrorKind::Usage,
-            Error::Io { .. } | Error::Ring { .. } | Error::Command { .. } | Error::Nvme(_) => {
-                ErrorKind::System
-            }
+            Error::Io { .. }
+            | Error::Ring { .. }
+            | Error::Command { .. }
+            | Error::Unanswered { .. }
+            | Error::Nvme(_) => ErrorKind::System,
         }
     }
 
@@ -114,6 +143,8 @@ impl Error {
             Error::Io { source, .. }
             | Error::Ring { source, .. }
             | Error::Command { source, .. } => source.raw_os_error(),
+            Error::Unanswered { .. } => Some(nix::errno::Errno::ETIMEDOUT as i32),
+            Error::Interrupted { .. } => Some(nix::errno::Errno::EINTR as i32),
             Error::Verify(_) => Some(nix::errno::Errno::EILSEQ as i32),
             _ => None,
         };
@@ -133,5 +164,12 @@ impl Error {
             job: job.to_owned(),
             why: why.into(),
         }
+    }
+}
+
+fn commands(count: usize) -> String {
+    match count {
+        1 => "1 command".to_owned(),
+        count => format!("{count} commands"),
     }
 }

@@ -1,5 +1,7 @@
 //! What is bounded, and by how much.
 
+use std::time::Duration;
+
 /// Jobs (threads) of one run.
 pub const JOBS_MAX: usize = 256;
 /// Commands that a job keeps outstanding.
@@ -10,6 +12,8 @@ pub const BLOCK_BYTES_MIN: u32 = 512;
 pub const BLOCK_BYTES_MAX: u32 = 64 << 20;
 /// Bytes of all buffers of one job.
 pub const BUFFER_BYTES_MAX: u64 = 4 << 30;
+/// How long a target may say nothing once a job's time is over, or the user wants an end, before what is outstanding is given up.
+pub const SILENCE_MAX: Duration = Duration::from_secs(2);
 /// Bytes of a job file.
 pub const JOB_FILE_BYTES_MAX: u64 = 1 << 20;
 /// Blocks that a verified write can remember (four bytes each).

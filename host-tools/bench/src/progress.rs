@@ -15,6 +15,7 @@ pub struct Progress {
     bytes: Option<u64>,
     last_at: Instant,
     last: ([u64; 3], [u64; 3]),
+    has_warned: bool,
 }
 
 impl Progress {
@@ -26,6 +27,7 @@ impl Progress {
             bytes: None,
             last_at: Instant::now(),
             last: ([0; 3], [0; 3]),
+            has_warned: false,
         }
     }
 
@@ -37,13 +39,27 @@ impl Progress {
             .map(time)
             .collect::<Option<Vec<_>>>()
             .and_then(|times| times.into_iter().max());
-        let bytes = specs.iter().zip(regions).map(|(spec, region)| {
-            let once = spec.io_size.unwrap_or(region.saturating_mul(spec.loops));
-            (!spec.time_based).then_some(once)
-        });
+        let bytes = specs.iter().zip(regions);
+        let bytes = bytes.map(|(spec, region)| spec.bytes_in_all(region));
         self.bytes = bytes.sum();
         self.last_at = Instant::now();
         self.last = ([0; 3], [0; 3]);
+        self.has_warned = false;
+    }
+
+    /// Says once, on a terminal or not, that the end is delayed by a target that says nothing.
+    pub fn warn_of_silence(&mut self, lives: &[Live]) {
+        let unanswered: u64 = lives.iter().map(Live::unanswered).sum();
+        if unanswered == 0 || self.has_warned {
+            return;
+        }
+        self.end();
+        self.has_warned = true;
+        // What cannot be said is no reason to end.
+        let _ = writeln!(
+            std::io::stderr(),
+            "warning: {unanswered} commands are still without an answer after the end; Ctrl-C ends without them"
+        );
     }
 
     /// Shows how far they are.

@@ -164,7 +164,7 @@ fn prepare(jobs: &mut [Job<'_>], stop: &AtomicBool) -> Result<(), Error> {
                     .filter(|job| job.place == place)
                     .map(|job| (job.spec, job.number))
                     .collect();
-                let found = place.look(&users)?;
+                let found = place.look(&users, stop)?;
                 known.push((place, found.clone()));
                 found
             }
@@ -232,7 +232,8 @@ fn run_group(
             match endings.recv_timeout(LOOK_INTERVAL) {
                 Ok(()) => running -= 1,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    progress.show(began.elapsed(), running, &lives)
+                    progress.show(began.elapsed(), running, &lives);
+                    progress.warn_of_silence(&lives);
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
@@ -261,7 +262,7 @@ fn run_job(
     stop: &AtomicBool,
     start: &Start,
 ) -> Result<(Stats, Option<Error>), Error> {
-    let engine = job.place.open(job.spec, job.region);
+    let engine = job.place.open(job.spec, job.region, stop);
     if engine.is_err() {
         start.given_up.store(true, Ordering::Release);
     }

@@ -1,6 +1,7 @@
 //! One job: every option, what it is when nobody says, and how its text is read. Command line and job files come through here.
 
 mod block_sizes;
+mod moved;
 #[cfg(test)]
 mod tests;
 

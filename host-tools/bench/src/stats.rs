@@ -188,6 +188,8 @@ pub struct Live {
     ios: [AtomicU64; 3],
     /// Bytes that are done of all that are to be done.
     progress_bytes: AtomicU64,
+    /// Commands that a silent target is waited for, after the end.
+    unanswered: AtomicU64,
 }
 
 impl Live {
@@ -203,6 +205,16 @@ impl Live {
         add(self.bytes.get(at), bytes);
         add(self.ios.get(at), 1);
         add(Some(&self.progress_bytes), bytes);
+    }
+
+    /// Tells that so many commands are waited for after the end, though the target is silent.
+    pub fn waits_for(&self, commands: u64) {
+        self.unanswered.store(commands, Ordering::Relaxed);
+    }
+
+    /// Commands that a silent target is waited for.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
     }
 
     /// Bytes and commands so far, by direction.

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use initiator::Url;
+use initiator::{Nqn, Url};
 use nix::libc;
 
 use crate::engine::{Engine, nvme, uring::Uring};
@@ -58,26 +58,31 @@ impl Place {
     /// must not. Nothing is written yet.
     ///
     /// # Errors
-    /// The refusal, with what lifts it; or what the system says.
-    pub fn look(&self, users: &[(&JobSpec, u32)]) -> Result<Found, Error> {
+    /// The refusal, with what lifts it; or what the system says; or `stop` was set while it did not say anything.
+    pub fn look(&self, users: &[(&JobSpec, u32)], stop: &AtomicBool) -> Result<Found, Error> {
         match self {
             Place::Path(path) => Ok(Found {
                 place: self.clone(),
                 bytes: path::look(path, users)?,
                 with_data: path::is_read(users),
             }),
-            Place::Namespace(url) => look_at_namespace(url, users),
+            Place::Namespace(url) => look_at_namespace(url, users, stop),
         }
     }
 
     /// Opens it for one job.
     ///
     /// # Errors
-    /// What the system or the controller says.
-    pub fn open(&self, spec: &JobSpec, region: Region) -> Result<Box<dyn Engine>, Error> {
+    /// What the system or the controller says; or `stop` was set while it did not say anything.
+    pub fn open(
+        &self,
+        spec: &JobSpec,
+        region: Region,
+        stop: &AtomicBool,
+    ) -> Result<Box<dyn Engine>, Error> {
         let path = match self {
             Place::Path(path) => path,
-            Place::Namespace(url) => return Ok(Box::new(nvme::NvmeTcp::new(url, spec)?)),
+            Place::Namespace(url) => return Ok(Box::new(nvme::NvmeTcp::new(url, spec, stop)?)),
         };
         let flags = if spec.direct { libc::O_DIRECT } else { 0 };
         let file = OpenOptions::new()
@@ -185,14 +190,33 @@ fn allowed(users: &[(&JobSpec, u32)], by: impl Fn(&JobSpec) -> bool) -> bool {
     users.iter().all(|(spec, _)| !spec.rw.changes() || by(spec))
 }
 
-fn look_at_namespace(url: &Url, users: &[(&JobSpec, u32)]) -> Result<Found, Error> {
+fn look_at_namespace(
+    url: &Url,
+    users: &[(&JobSpec, u32)],
+    stop: &AtomicBool,
+) -> Result<Found, Error> {
     // All jobs of a run are of one host.
-    let hostnqn = users.first().and_then(|(spec, _)| spec.hostnqn.as_ref());
+    let hostnqn = users.first().and_then(|(spec, _)| spec.hostnqn.clone());
+    let changes = changed_by(users).is_some();
+    let overwrites = allowed(users, |spec| spec.allow_overwrite);
+    let named = url.clone();
+    nvme::unless_stopped(url, stop, move || {
+        namespace_of(&named, hostnqn.as_ref(), changes, overwrites)
+    })
+}
+
+/// With a connection of its own: what jobs find that change it or do not, and may overwrite what is there or may not.
+fn namespace_of(
+    url: &Url,
+    hostnqn: Option<&Nqn>,
+    changes: bool,
+    overwrites: bool,
+) -> Result<Found, Error> {
     let mut initiator = nvme::connect(url, 1, hostnqn)?;
     let namespace = initiator.namespace_of(url)?.clone();
     let nsid = namespace.nsid.0;
     let bytes = namespace.bytes();
-    if changed_by(users).is_some() {
+    if changes {
         let refused = |why: &str| Error::Refused {
             target: url.to_string(),
             why: why.to_owned(),
@@ -202,7 +226,7 @@ fn look_at_namespace(url: &Url, users: &[(&JobSpec, u32)]) -> Result<Found, Erro
                 "the namespace is write-protected; only reads are possible",
             ));
         }
-        if !allowed(users, |spec| spec.allow_overwrite) {
+        if !overwrites {
             let len = usize::try_from(bytes).map_or(limits::LOOKED_AT_BYTES, |bytes| {
                 bytes.min(limits::LOOKED_AT_BYTES)
             });

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Completion, Engine, Operation, Request};
 use crate::error::Error;
+use crate::limits;
 use crate::offsets::Region;
 use crate::random::Random;
 use crate::spec::{Direction, JobSpec, Verify};
@@ -41,6 +42,9 @@ struct Flight {
     issued_ns: u64,
 }
 
+/// The longest wait before the user's wish to end is looked at.
+const NAP_MAX: Duration = Duration::from_millis(100);
+
 struct Worker<'a> {
     task: Task<'a>,
     engine: Box<dyn Engine + 'a>,
@@ -54,6 +58,10 @@ struct Worker<'a> {
     /// Warm-up is over since then.
     measured_from_ns: Option<u64>,
     next_sample_ns: u64,
+    /// When the last completion came.
+    heard_ns: u64,
+    /// When nothing more was to be started.
+    ended_ns: Option<u64>,
     written: Option<Written>,
     error: Option<Error>,
 }
@@ -99,6 +107,8 @@ impl<'a> Worker<'a> {
             stats,
             measured_from_ns: None,
             next_sample_ns: 0,
+            heard_ns: 0,
+            ended_ns: None,
             written,
             error: None,
         })
@@ -111,12 +121,18 @@ impl<'a> Worker<'a> {
         if outcome.is_ok() {
             outcome = self.end();
         }
-        let end_ns = self.now_ns();
+        let end_ns = self.measured_until_ns();
         let from_ns = self.measured_from_ns.unwrap_or(0);
         self.stats.elapsed_ns = end_ns.saturating_sub(from_ns);
         self.stats.sample(self.stats.elapsed_ns);
         self.stats.usage = Usage::of_thread().since(usage_from);
-        let closed = self.engine.close();
+        let closed = match outcome {
+            Err(Error::Unanswered { .. }) => {
+                self.engine.give_up();
+                Ok(())
+            }
+            _ => self.engine.close(),
+        };
         (self.stats, outcome.and(closed).err().or(self.error))
     }
 
@@ -131,7 +147,7 @@ impl<'a> Worker<'a> {
         let outcome = self.carry_out(&mut plan, usage_from);
         // Also of a job that fails: what it did before took this time.
         let from_ns = self.measured_from_ns.unwrap_or(0);
-        let ran_ns = self.now_ns().saturating_sub(from_ns);
+        let ran_ns = self.measured_until_ns().saturating_sub(from_ns);
         for direction in Direction::ALL {
             if spec.rw.does(direction) {
                 self.stats.direction_mut(direction).runtime_ns = ran_ns;
@@ -150,20 +166,63 @@ impl<'a> Worker<'a> {
                     *usage_from = Usage::of_thread();
                 }
             }
-            if self.task.stop.load(Ordering::Relaxed) {
+            if self.is_stopped() || plan.is_over(self.now_ns()) {
                 plan.finish();
+                return self.drain();
             }
             match self.issue(plan)? {
-                Step::Finished if self.is_idle() => return Ok(()),
-                Step::Finished | Step::Drain => self.reap(self.outstanding(), usize::MAX, None)?,
+                Step::Finished => return self.drain(),
+                Step::Drain => self.reap(self.outstanding(), usize::MAX, self.nap(plan))?,
                 Step::Wait(due_ns) => self.wait(due_ns)?,
                 Step::Full | Step::Issue(_) => self.reap(
                     spec.iodepth_batch_complete_min as usize,
                     spec.complete_max() as usize,
-                    None,
+                    self.nap(plan),
                 )?,
             }
         }
+    }
+
+    /// Waits for what is outstanding, since nothing more is to be started. A target that says nothing is not waited for.
+    fn drain(&mut self) -> Result<(), Error> {
+        let ended_ns = self.now_ns();
+        self.ended_ns = Some(ended_ns);
+        while !self.is_idle() {
+            let interrupted = self.is_stopped();
+            let silence_max = self.engine.silence_max(interrupted);
+            let silence = silence_max.unwrap_or(limits::SILENCE_MAX);
+            let until = Instant::now() + silence.min(NAP_MAX);
+            self.reap(self.outstanding(), usize::MAX, until)?;
+            let silent_ns = self.now_ns().saturating_sub(ended_ns.max(self.heard_ns));
+            let is_silent = u128::from(silent_ns) >= silence.as_nanos() && !self.is_idle();
+            if is_silent && silence_max.is_some() {
+                return Err(Error::Unanswered {
+                    count: self.outstanding(),
+                    silence,
+                    interrupted,
+                });
+            }
+            let waited_for = if is_silent { self.outstanding() } else { 0 };
+            self.task.live.waits_for(waited_for as u64);
+        }
+        self.ended_ns = None;
+        Ok(())
+    }
+
+    /// As long as a wait for completions may take before the job's end and the user's wish are looked at again.
+    fn nap(&self, plan: &Plan<'_>) -> Instant {
+        let left = plan.left(self.now_ns());
+        Instant::now() + left.map_or(NAP_MAX, |left| left.min(NAP_MAX))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.task.stop.load(Ordering::Relaxed)
+    }
+
+    /// Now; but the time in which a silent target was waited for in vain is not measured.
+    fn measured_until_ns(&self) -> u64 {
+        let in_vain = self.ended_ns.filter(|_| !self.is_idle());
+        in_vain.map_or_else(|| self.now_ns(), |ended_ns| ended_ns.max(self.heard_ns))
     }
 
     /// After the last command: what makes it durable, and the reading back.
@@ -173,9 +232,9 @@ impl<'a> Worker<'a> {
             let now_ns = self.now_ns();
             self.start(Planned::sync(Operation::Sync), now_ns)?;
             self.commit()?;
-            self.reap(1, 1, None)?;
+            self.settle()?;
         }
-        if self.written.is_some() && spec.do_verify && !self.task.stop.load(Ordering::Relaxed) {
+        if self.written.is_some() && spec.do_verify && !self.is_stopped() {
             // What is read must come from the medium, and not from where the system keeps a copy of what was written.
             self.engine.forget_copies()?;
             let from_ns = self.now_ns();
@@ -191,6 +250,9 @@ impl<'a> Worker<'a> {
     fn read_back(&mut self) -> Result<(), Error> {
         let mut at = self.task.region.offset;
         loop {
+            if self.is_stopped() {
+                return self.drain();
+            }
             while !self.free.is_empty() {
                 let next = self
                     .written
@@ -203,13 +265,23 @@ impl<'a> Worker<'a> {
                 let now_ns = self.now_ns();
                 self.start(Planned::read_back(offset, len, generation), now_ns)?;
             }
-            if self.is_idle() || self.task.stop.load(Ordering::Relaxed) {
-                break;
+            if self.is_idle() {
+                return Ok(());
             }
             self.commit()?;
-            self.reap(1, usize::MAX, None)?;
+            self.reap(1, usize::MAX, Instant::now() + NAP_MAX)?;
         }
-        self.reap(self.outstanding(), usize::MAX, None)
+    }
+
+    /// Waits for what is outstanding as long as it takes, or until the user wants an end.
+    fn settle(&mut self) -> Result<(), Error> {
+        while !self.is_idle() {
+            if self.is_stopped() {
+                return self.drain();
+            }
+            self.reap(self.outstanding(), usize::MAX, Instant::now() + NAP_MAX)?;
+        }
+        Ok(())
     }
 
     /// Starts commands until all slots are taken, or the plan says otherwise. Its last word is returned.
@@ -306,25 +378,28 @@ impl<'a> Worker<'a> {
 
     /// Waits for a time, or for completions until then.
     fn wait(&mut self, due_ns: u64) -> Result<(), Error> {
-        /// So that the user's wish to end is seen.
-        const NAP_MAX: Duration = Duration::from_millis(100);
         let left = Duration::from_nanos(due_ns.saturating_sub(self.now_ns())).min(NAP_MAX);
         if self.is_idle() {
             std::thread::sleep(left);
             return Ok(());
         }
-        self.reap(1, usize::MAX, Some(Instant::now() + left))
+        self.reap(1, usize::MAX, Instant::now() + left)
     }
 
-    fn reap(&mut self, min: usize, max: usize, until: Option<Instant>) -> Result<(), Error> {
+    fn reap(&mut self, min: usize, max: usize, until: Instant) -> Result<(), Error> {
         let min = min.min(self.outstanding());
         if self.is_idle() {
             return Ok(());
         }
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
-        let reaped = self.engine.reap(min, max.max(1), until, &mut completions);
+        let reaped = self
+            .engine
+            .reap(min, max.max(1), Some(until), &mut completions);
         let now_ns = self.now_ns();
+        if !completions.is_empty() {
+            self.heard_ns = now_ns;
+        }
         if let Some(count) = self
             .stats
             .completes

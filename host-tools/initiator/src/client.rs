@@ -1,6 +1,6 @@
 //! The connected host: an admin queue, I/O queues, and the calls of a caller.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nvme::initiator::{
     AttachAdmin, AttachIo, Attached, InitiatorError, KeepAlive, KeepAliveStep, Shutdown, command,
@@ -13,7 +13,7 @@ use crate::{ControllerInfo, Error, NamespaceInfo, Options, Url, sequence, transf
 
 /// Commands outstanding on the admin queue, and its SQSIZE: fabrics asks for at least 32 entries.
 pub(crate) const ADMIN_DEPTH: u16 = 31;
-/// Time for an orderly shutdown.
+/// Time for an orderly shutdown, the answers to its commands included.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(5);
 
 /// A connection to one subsystem. Dropped without [`Initiator::shutdown`], the connections are merely closed.
@@ -180,7 +180,12 @@ impl Initiator {
     /// Shuts the controller down in order and closes the connections.
     pub fn shutdown(mut self) -> Result<(), Error> {
         self.io.clear();
-        sequence::run(&mut self.admin, &mut Shutdown::new(SHUTDOWN_WITHIN))
+        let by = Instant::now() + SHUTDOWN_WITHIN;
+        sequence::run_until(
+            &mut self.admin,
+            &mut Shutdown::new(SHUTDOWN_WITHIN),
+            Some(by),
+        )
     }
 
     /// Runs `work` on the first I/O queue.

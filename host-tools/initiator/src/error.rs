@@ -49,6 +49,12 @@ pub enum Error {
         /// The target.
         address: String,
     },
+    /// The target did not answer while it was shut down.
+    #[error("{address} did not answer the shutdown")]
+    Silent {
+        /// The target.
+        address: String,
+    },
     /// The connection ended over the protocol, or a timeout.
     #[error("the connection to {address} ended: {source}")]
     Connection {
@@ -208,6 +214,7 @@ impl Error {
             self,
             Error::Socket { .. }
                 | Error::Closed { .. }
+                | Error::Silent { .. }
                 | Error::Connection { .. }
                 | Error::Over { .. }
         )

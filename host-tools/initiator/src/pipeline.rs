@@ -1,6 +1,6 @@
 //! Commands out and completions in, one by one, on a queue of the caller's: for programs that decide themselves what is outstanding.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nvme::initiator::{Blocks, command, nvm};
 use nvme::tcp::batch::Slot;
@@ -9,9 +9,6 @@ use nvme_spec::{Lba, Status};
 
 use crate::queue::Buffers;
 use crate::{Error, Initiator, NamespaceInfo};
-
-/// Between two looks at the connection, where the caller does not want to wait for long.
-const NAP: Duration = Duration::from_micros(50);
 
 /// What a command of a [`Pipeline`] does. Offsets and lengths are bytes, whole blocks each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +262,7 @@ impl Pipeline {
                 match until {
                     None => queue.wait()?,
                     Some(until) if Instant::now() >= until => return Ok(None),
-                    Some(_) => std::thread::sleep(NAP),
+                    Some(until) => queue.wait_until(until)?,
                 }
             }
         })?;

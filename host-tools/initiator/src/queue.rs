@@ -21,6 +21,11 @@ const TICK_INTERVAL: Duration = Duration::from_millis(500);
 /// Looking for bytes goes on for this time before the thread sleeps: a wake-up costs about as much.
 const SPIN: Duration = Duration::from_micros(100);
 
+/// The shortest sleep that poll(2) knows.
+const POLL_UNIT: Duration = Duration::from_millis(1);
+/// Below it, the time between two looks.
+const NAP: Duration = Duration::from_micros(50);
+
 /// Where the payload of commands lies, by slot. What a slot has not is empty.
 pub(crate) trait Buffers {
     /// The whole buffer of a reading command.
@@ -153,6 +158,14 @@ impl Queue {
         wait_any(std::slice::from_mut(self))
     }
 
+    /// As [`Queue::wait`], but not beyond a time.
+    pub fn wait_until(&mut self, until: Instant) -> Result<(), Error> {
+        wait_within(
+            std::slice::from_mut(self),
+            until.saturating_duration_since(Instant::now()),
+        )
+    }
+
     fn poll_entry(&self) -> PollFd<'_> {
         self.socket.poll_entry(self.outgoing.is_blocked())
     }
@@ -175,9 +188,18 @@ impl Queue {
 
 /// Waits until there is something to do on one of the queues: first looking, then asleep, half a second at most.
 pub(crate) fn wait_any(queues: &mut [Queue]) -> Result<(), Error> {
+    wait_within(queues, TICK_INTERVAL)
+}
+
+/// As [`wait_any`], but no longer than `most`.
+fn wait_within(queues: &mut [Queue], most: Duration) -> Result<(), Error> {
+    let most = most.min(TICK_INTERVAL);
     let waited = match queues {
-        [only] => wait_for(&mut [only.poll_entry()]),
-        _ => wait_for(&mut queues.iter().map(Queue::poll_entry).collect::<Vec<_>>()),
+        [only] => wait_for(&mut [only.poll_entry()], most),
+        _ => {
+            let mut entries: Vec<_> = queues.iter().map(Queue::poll_entry).collect();
+            wait_for(&mut entries, most)
+        }
     };
     if let (Err(source), Some(queue)) = (waited, queues.first()) {
         return Err(Error::Socket {
@@ -191,14 +213,19 @@ pub(crate) fn wait_any(queues: &mut [Queue]) -> Result<(), Error> {
     Ok(())
 }
 
-fn wait_for(entries: &mut [PollFd<'_>]) -> std::io::Result<()> {
+fn wait_for(entries: &mut [PollFd<'_>], most: Duration) -> std::io::Result<()> {
     let started = Instant::now();
-    while started.elapsed() < SPIN {
+    while started.elapsed() < SPIN.min(most) {
         if socket::wait(entries, Duration::ZERO)? {
             return Ok(());
         }
     }
-    socket::wait(entries, TICK_INTERVAL).map(|_| ())
+    let left = most.saturating_sub(started.elapsed());
+    if left < POLL_UNIT {
+        std::thread::sleep(left.min(NAP));
+        return Ok(());
+    }
+    socket::wait(entries, left).map(|_| ())
 }
 
 /// For turns in which no command moves data.

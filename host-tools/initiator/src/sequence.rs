@@ -1,5 +1,7 @@
 //! Drives a [`Sequence`] on a queue to its end.
 
+use std::time::Instant;
+
 use nvme::initiator::{Command, InitiatorError, Sequence, Step, Transfer};
 use nvme::tcp::batch::Slot;
 use nvme_spec::Cqe;
@@ -21,6 +23,15 @@ impl Buffers for OneBuffer {
 }
 
 pub(crate) fn run(queue: &mut Queue, sequence: &mut impl Sequence) -> Result<(), Error> {
+    run_until(queue, sequence, None)
+}
+
+/// As [`run`]; no answer is waited for beyond `by`.
+pub(crate) fn run_until(
+    queue: &mut Queue,
+    sequence: &mut impl Sequence,
+    by: Option<Instant>,
+) -> Result<(), Error> {
     let clock = queue.clock();
     let address = queue.address().to_owned();
     let refused = |source: InitiatorError| Error::Controller {
@@ -38,7 +49,7 @@ pub(crate) fn run(queue: &mut Queue, sequence: &mut impl Sequence) -> Result<(),
                     Transfer::Out(_) => data_out,
                 });
                 queue.submit(&command, clock.now())?;
-                let completed = complete_one(queue, &mut buffer)?;
+                let completed = complete_one(queue, &mut buffer, by)?;
                 sequence
                     .answered(clock.now(), &completed.cqe, &buffer.0)
                     .map_err(refused)?;
@@ -56,19 +67,30 @@ pub(crate) fn one(queue: &mut Queue, command: &Command) -> Result<(Cqe, Vec<u8>)
     let mut buffer = OneBuffer(vec![0; bytes]);
     let now = queue.clock().now();
     queue.submit(command, now)?;
-    let completed = complete_one(queue, &mut buffer)?;
+    let completed = complete_one(queue, &mut buffer, None)?;
     Ok((completed.cqe, buffer.0))
 }
 
 /// Waits for the only command outstanding.
-fn complete_one(queue: &mut Queue, buffers: &mut impl Buffers) -> Result<Completed, Error> {
+fn complete_one(
+    queue: &mut Queue,
+    buffers: &mut impl Buffers,
+    by: Option<Instant>,
+) -> Result<Completed, Error> {
     loop {
         let moved = queue.turn(buffers)?;
         if let Some(completed) = queue.next_completed()? {
             return Ok(completed);
         }
-        if !moved {
-            queue.wait()?;
+        match by {
+            _ if moved => {}
+            None => queue.wait()?,
+            Some(by) if Instant::now() >= by => {
+                return Err(Error::Silent {
+                    address: queue.address().to_owned(),
+                });
+            }
+            Some(by) => queue.wait_until(by)?,
         }
     }
 }

@@ -206,7 +206,7 @@ impl Daemon {
             Err(_) => Err(Failure::of(
                 Code::DeadlineExceeded,
                 format!(
-                    "no answer from {} within {} s: a change may have been made nevertheless; --timeout SECONDS waits longer",
+                    "no answer from {} within {} s: a change, where one was asked for, may have been made nevertheless; --timeout SECONDS waits longer",
                     self.place,
                     self.patience.as_secs()
                 ),

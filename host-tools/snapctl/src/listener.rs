@@ -46,12 +46,21 @@ pub struct Add {
     pub ensure: Ensure,
 }
 
+const REMOVE_HELP: &str = "\
+Examples:
+  snapctl listener remove 2
+  snapctl listener remove 1 --force";
+
 /// `snapctl listener remove`.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:\n  snapctl listener remove 2")]
+#[command(after_help = REMOVE_HELP)]
 pub struct Remove {
     /// Its port id
     pub port_id: u32,
+
+    /// Also the only one: no host can connect any more
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `snapctl listener list`.
@@ -63,7 +72,7 @@ pub struct List {}
 pub async fn run(command: Listener, context: &Context) -> Result<(), Failure> {
     match command {
         Listener::Add(arguments) => add(arguments, context).await,
-        Listener::Remove(arguments) => remove(arguments.port_id, context).await,
+        Listener::Remove(arguments) => remove(arguments, context).await,
         Listener::List(List {}) => list(context).await,
     }
 }
@@ -137,8 +146,9 @@ async fn there(
     })
 }
 
-async fn remove(port_id: u32, context: &Context) -> Result<(), Failure> {
-    let request = v1::RemoveListenerRequest { port_id };
+async fn remove(arguments: Remove, context: &Context) -> Result<(), Failure> {
+    let Remove { port_id, force } = arguments;
+    let request = v1::RemoveListenerRequest { port_id, force };
     let daemon = context.daemon().await?;
     let answer = daemon
         .answer(daemon.listener().remove_listener(request))

@@ -17,6 +17,7 @@ impl From<Error> for Failure {
             ErrorKind::Data => Failure::data(error),
             ErrorKind::Usage => Failure::usage(error),
             ErrorKind::System => Failure::system(error),
+            ErrorKind::Interrupted => Failure::interrupted(error),
         }
     }
 }

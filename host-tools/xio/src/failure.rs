@@ -19,6 +19,8 @@ pub enum Kind {
     Usage = 2,
     /// Something could not be read, written or reached.
     System = 3,
+    /// A signal ended it before all was done; as shells have it.
+    Interrupted = 130,
 }
 
 /// Why a command did not do what it was asked for.
@@ -53,6 +55,14 @@ impl Failure {
         }
     }
 
+    /// A signal ended it before all was done.
+    pub fn interrupted(error: impl Into<anyhow::Error>) -> Failure {
+        Failure {
+            kind: Kind::Interrupted,
+            error: error.into(),
+        }
+    }
+
     /// What the operating system said of a file.
     pub fn io(action: &str, path: &Path, error: io::Error) -> Failure {
         Failure::system(anyhow!("{action} {}: {error}", path.display()))
@@ -70,7 +80,7 @@ impl Failure {
     pub fn not_of_data(self) -> Failure {
         match self.kind {
             Kind::Data => Failure::system(self.error),
-            Kind::Usage | Kind::System => self,
+            Kind::Usage | Kind::System | Kind::Interrupted => self,
         }
     }
 

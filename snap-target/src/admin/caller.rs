@@ -89,6 +89,21 @@ impl Caller {
         Err(ManageError::new(Reason::Role, text))
     }
 
+    /// The name of its certificate that events have, too; none of a process of this machine.
+    pub fn certificate_name(&self) -> Option<&str> {
+        (!self.names.is_empty()).then_some(self.actor.as_str())
+    }
+
+    /// One with a certificate of this name, which may look.
+    #[cfg(test)]
+    pub fn of_name(name: &str) -> Caller {
+        Caller {
+            actor: name.to_owned(),
+            role: Role::Read,
+            names: vec![name.to_owned()],
+        }
+    }
+
     /// Whether its certificate proves this name.
     pub fn is_proven(&self, name: &str) -> bool {
         self.names.iter().any(|it| it == name)

@@ -10,6 +10,7 @@ mod handshake;
 mod paging;
 mod services;
 mod socket;
+mod streams;
 mod tls;
 mod users;
 
@@ -31,6 +32,7 @@ use tonic::transport::server::Router;
 pub use caller::Roles;
 pub use certificates::Certificates;
 pub use handshake::ClientRefusals;
+pub use streams::Streams;
 
 use certificates::Renewal;
 
@@ -39,7 +41,6 @@ use crate::events::Hub;
 use crate::health::Health;
 use crate::limits::{
     ADMIN_CALL_TIME_MAX, ADMIN_CALLS_MAX, ADMIN_CONNECTIONS_MAX, ADMIN_IDLE_CHECK,
-    ADMIN_STREAMS_MAX,
 };
 use crate::manage::Manage;
 use crate::signal::Ending;
@@ -60,7 +61,7 @@ pub struct Context {
     /// Ends the daemon.
     pub ending: Ending,
     /// Places for streams.
-    pub streams: Arc<Semaphore>,
+    pub streams: Streams,
     /// What the holders of certificates may.
     pub roles: Arc<Roles>,
     /// Clients that TLS did not let in.
@@ -93,11 +94,6 @@ pub struct AdminService {
     renewal: Option<Renewal>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
-}
-
-/// A place for each stream there may be.
-pub fn stream_places() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(ADMIN_STREAMS_MAX))
 }
 
 /// The TCP port, before it is served.

@@ -2,13 +2,16 @@
 
 use std::net::SocketAddr;
 
-use admin_proto::v1::{self, ListenerChange, ObjectKind, Reason, event::Kind};
+use admin_proto::v1::{self, HealthCode, ListenerChange, ObjectKind, Reason, event::Kind};
 
 use super::steps::{Step, listen};
 use super::{ManageError, Manager, News};
 use crate::config::{ListenerConfig, ReferralConfig};
 use crate::desired::PortId;
 use crate::limits::{LISTENERS_MAX, REFERRALS_MAX};
+
+/// What health calls that there is none.
+const NO_LISTENER_SUBJECT: &str = "listeners";
 
 impl Manager {
     /// Listens at an address. Returns the port id: the lowest free one where none is given.
@@ -60,14 +63,26 @@ impl Manager {
         let step = Step::AddListener(port_id, listener);
         let news = news(ListenerChange::Added, port_id, address);
         let _nothing_closes = self.commit(next, step, vec![news])?;
+        self.check_reachable();
         Ok(port_id)
+    }
+
+    /// Tells health whether there is a listener at all. Those that cannot be opened it knows one by one.
+    pub(super) fn check_reachable(&self) {
+        if !self.desired.listeners.is_empty() {
+            self.health.well(NO_LISTENER_SUBJECT);
+            return;
+        }
+        let text = "there is no listener: no host can connect".to_owned();
+        self.health
+            .problem(NO_LISTENER_SUBJECT, HealthCode::NoListener, text);
     }
 
     /// Stops listening; connections that are made stay.
     ///
     /// # Errors
-    /// What is named is not there.
-    pub fn remove_listener(&mut self, port_id: PortId) -> Result<(), ManageError> {
+    /// What is named is not there, or is the only one and that is not forced.
+    pub fn remove_listener(&mut self, port_id: PortId, force: bool) -> Result<(), ManageError> {
         self.may_change()?;
         let mut next = self.desired.clone();
         let config = next.listeners.remove(&port_id).ok_or_else(|| {
@@ -76,10 +91,18 @@ impl Manager {
             ))
             .about(ObjectKind::Listener, port_id)
         })?;
+        if next.listeners.is_empty() && !force {
+            return Err(ManageError::new(
+                Reason::LastListener,
+                format!("listener {port_id} is the only one: without it no host can connect; add another one first, or force it if that is meant"),
+            )
+            .about(ObjectKind::Listener, port_id));
+        }
         let address = self.live_listener(port_id).unwrap_or(config.address);
         let news = news(ListenerChange::Removed, port_id, address);
         let _nothing_closes = self.commit(next, Step::RemoveListener(port_id), vec![news])?;
         self.health.well(&subject(port_id));
+        self.check_reachable();
         Ok(())
     }
 

@@ -72,6 +72,7 @@ impl Manager {
         manager.serve_all(&mut desired, start)?;
         manager.save_at_start(&desired);
         manager.desired = desired;
+        manager.check_reachable();
         manager.list_attached();
         Ok(manager)
     }

@@ -8,6 +8,7 @@ mod denied;
 mod drain;
 mod lives;
 mod opening;
+mod reachable;
 mod resizing;
 mod saving;
 mod starting;
@@ -299,7 +300,12 @@ fn a_change_that_fails_leaves_everything_as_it_was() {
             |it| it.set_hosts(&nqn("nqn.a"), HostPolicy::Any).map(|_| ()),
             "hosts nqn.a Any",
         ),
-        ("remove", "silence", |it| it.remove_listener(1), "silence 1"),
+        (
+            "remove",
+            "silence",
+            |it| it.remove_listener(1, true),
+            "silence 1",
+        ),
     ];
     let rig = Rig::new();
     let mut manager = rig.manager().unwrap();
@@ -485,6 +491,6 @@ fn a_draining_daemon_takes_no_changes() {
     rig.health.enter(Phase::Draining);
     let refused = manager.attach(new("mem:1MiB")).unwrap_err();
     assert_eq!(refused.reason, Reason::Ending);
-    let refused = manager.remove_listener(1).unwrap_err();
+    let refused = manager.remove_listener(1, true).unwrap_err();
     assert_eq!(refused.reason, Reason::Ending);
 }

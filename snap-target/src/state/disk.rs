@@ -109,10 +109,17 @@ impl Disk for Folder {
     }
 
     fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
-        let file = match File::open(self.path.join(name)) {
+        let mut options = OpenOptions::new();
+        // The end of a pipe would otherwise be opened when somebody writes to it.
+        std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, nix::libc::O_NONBLOCK);
+        let file = match options.read(true).open(self.path.join(name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
+        if !file.metadata()?.is_file() {
+            let why = format!("{name} is no regular file");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         let mut bytes = Vec::new();
         file.take(RECORD_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         Ok(Some(bytes))

@@ -45,6 +45,9 @@ struct Document {
 struct Denied {
     subsystem: String,
     hosts: Vec<String>,
+    /// Who could connect when the configuration dropped the subsystem.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_list: Option<Vec<String>>,
 }
 
 /// `file`: what the configuration said; `now`: what holds.
@@ -135,22 +138,32 @@ impl Document {
                 |_, it| it.address.to_string(),
             ),
             referrals: entries(&overlay.referrals, |address| *address, |_, it| it.port_id),
-            denied: Some(denied(&overlay.denied)),
+            denied: Some(denied(overlay)),
         }
     }
 
     fn overlay(self) -> Result<Overlay, String> {
         let subsystems = changes(self.subsystems, |key| nqn(&key), |_, it| it.body())?;
+        let mut left_lists = BTreeMap::new();
         let denied = match self.denied {
             Some(all) => {
-                let read = |it: Denied| Ok((nqn(&it.subsystem)?, nqns(&it.hosts)?));
-                all.into_iter().map(read).collect::<Result<_, String>>()?
+                let mut read = |it: Denied| {
+                    let subsystem = nqn(&it.subsystem)?;
+                    if let Some(list) = &it.left_list {
+                        left_lists.insert(subsystem.clone(), nqns(list)?);
+                    }
+                    Ok((subsystem, nqns(&it.hosts)?))
+                };
+                all.into_iter()
+                    .map(&mut read)
+                    .collect::<Result<_, String>>()?
             }
             None => taken_off(&subsystems),
         };
         Ok(Overlay {
             subsystems,
             denied,
+            left_lists,
             namespaces: changes(
                 self.namespaces,
                 |(name, nsid)| Ok((nqn(&name)?, nsid)),
@@ -205,13 +218,14 @@ fn changes<K: Ord, T, L, U>(
         .collect()
 }
 
-fn denied(all: &BTreeMap<Nqn, Vec<Nqn>>) -> Vec<Denied> {
-    all.iter()
-        .map(|(nqn, hosts)| Denied {
-            subsystem: nqn.to_string(),
-            hosts: texts(hosts),
-        })
-        .collect()
+fn denied(overlay: &Overlay) -> Vec<Denied> {
+    let all = overlay.denied.iter();
+    all.map(|(nqn, hosts)| Denied {
+        subsystem: nqn.to_string(),
+        hosts: texts(hosts),
+        left_list: overlay.left_lists.get(nqn).map(|list| texts(list)),
+    })
+    .collect()
 }
 
 /// Those that the configuration named and that did not hold: as they were known before denials were kept.

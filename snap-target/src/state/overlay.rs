@@ -36,6 +36,8 @@ pub struct Overlay {
     pub referrals: BTreeMap<SocketAddr, Change<ReferralConfig>>,
     /// Hosts that were denied, by subsystem. No word of the configuration lets them in.
     pub denied: BTreeMap<Nqn, Vec<Nqn>>,
+    /// The lists that were in force, of subsystems with denials that are not there.
+    pub left_lists: BTreeMap<Nqn, Vec<Nqn>>,
 }
 
 impl Overlay {
@@ -76,6 +78,7 @@ impl Overlay {
             listeners: changes(&base.listeners, &desired.listeners),
             referrals: changes(&base.referrals, &desired.referrals),
             denied: desired.denied.clone(),
+            left_lists: desired.left_lists.clone(),
         }
     }
 
@@ -119,7 +122,8 @@ impl Overlay {
             }
         }
         desired.denied.clone_from(&self.denied);
-        keep_out(&mut desired, &self.subsystems, &mut dropped);
+        self.keep_out(&mut desired, &mut dropped);
+        desired.left_lists = self.lists_left(&desired);
         for ((nqn, nsid), change) in &self.namespaces {
             let what = format!("namespace {nsid} of {nqn}");
             if overtaken(&mut dropped, &what, change, base.namespace(nqn, *nsid)) {
@@ -148,8 +152,59 @@ impl Overlay {
     }
 }
 
+impl Overlay {
+    /// Nobody who was denied is let in by the file: they are taken off its lists, and where it came to allow any host, the list that was in force holds.
+    fn keep_out(&self, desired: &mut Desired, dropped: &mut Vec<String>) {
+        for (nqn, denied) in &desired.denied {
+            let Some(subsystem) = desired.subsystems.get_mut(nqn) else {
+                continue;
+            };
+            let policy = &mut subsystem.body.hosts;
+            if let HostPolicy::Only(list) = policy {
+                for host in list.iter().filter(|host| denied.contains(host)) {
+                    dropped.push(format!(
+                        "subsystem {nqn}: {host} was denied while serving, and stays denied; `snapctl host allow` lets it in"
+                    ));
+                }
+                list.retain(|host| !denied.contains(host));
+                continue;
+            }
+            let mut list = self.list_in_force(nqn).unwrap_or_default();
+            list.retain(|host| !denied.contains(host));
+            *policy = HostPolicy::Only(list);
+            let others = match denied.len() - 1 {
+                0 => " was".to_owned(),
+                more => format!(" and {more} more were"),
+            };
+            let first = denied.first().map(Nqn::to_string).unwrap_or_default();
+            dropped.push(format!(
+                "subsystem {nqn}: the file allows any host, but {first}{others} denied while serving: only hosts that were allowed before may connect; `snapctl host allow {nqn} --any-host` lets all in"
+            ));
+        }
+    }
+
+    /// Of each subsystem with denials that is no longer there, since the file dropped it, the list that was in force.
+    fn lists_left(&self, desired: &Desired) -> BTreeMap<Nqn, Vec<Nqn>> {
+        let gone = self.denied.keys();
+        let gone = gone.filter(|nqn| !desired.subsystems.contains_key(*nqn));
+        gone.filter_map(|nqn| Some((nqn.clone(), self.list_in_force(nqn)?)))
+            .collect()
+    }
+
+    /// The list of those who could connect, now or when the file dropped the subsystem. One that was deleted while serving has none.
+    fn list_in_force(&self, nqn: &Nqn) -> Option<Vec<Nqn>> {
+        let Some(change) = self.subsystems.get(nqn) else {
+            return self.left_lists.get(nqn).cloned();
+        };
+        match &change.word.as_ref()?.hosts {
+            HostPolicy::Only(list) => Some(list.clone()),
+            HostPolicy::Any => None,
+        }
+    }
+}
+
 /// A subsystem that the file had and has, field by field: the file's word where it is another one by now, what holds where it is not. "Any host" beside
-/// denials is left to [`keep_out`], which has the line for it.
+/// denials is left to [`Overlay::keep_out`], which has the line for it.
 fn merged(
     dropped: &mut Vec<String>,
     nqn: &Nqn,
@@ -175,42 +230,6 @@ fn merged(
         dropped.push(overtaken_line(format!("subsystem {nqn}")));
     }
     body
-}
-
-/// Nobody who was denied is let in by the file: they are taken off its lists, and where it came to allow any host, the list that was in force holds.
-fn keep_out(
-    desired: &mut Desired,
-    kept: &BTreeMap<Nqn, Change<SubsystemBody>>,
-    dropped: &mut Vec<String>,
-) {
-    for (nqn, denied) in &desired.denied {
-        let Some(subsystem) = desired.subsystems.get_mut(nqn) else {
-            continue;
-        };
-        let policy = &mut subsystem.body.hosts;
-        if let HostPolicy::Only(list) = policy {
-            for host in list.iter().filter(|host| denied.contains(host)) {
-                dropped.push(format!(
-                    "subsystem {nqn}: {host} was denied while serving, and stays denied; `snapctl host allow` lets it in"
-                ));
-            }
-            list.retain(|host| !denied.contains(host));
-            continue;
-        }
-        let word = kept.get(nqn).and_then(|change| change.word.as_ref());
-        let in_force = word
-            .map(|it| &it.hosts)
-            .filter(|it| **it != HostPolicy::Any);
-        *policy = in_force.cloned().unwrap_or(HostPolicy::Only(Vec::new()));
-        let others = match denied.len() - 1 {
-            0 => " was".to_owned(),
-            more => format!(" and {more} more were"),
-        };
-        let first = denied.first().map(Nqn::to_string).unwrap_or_default();
-        dropped.push(format!(
-            "subsystem {nqn}: the file allows any host, but {first}{others} denied while serving: only hosts that were allowed before may connect; `snapctl host allow {nqn} --any-host` lets all in"
-        ));
-    }
 }
 
 /// The file's word where it changed, and what holds where it did not.

@@ -370,7 +370,10 @@ fn listeners_and_referrals_come_and_go() {
     );
     client
         .call(async |channel| {
-            let request = v1::RemoveListenerRequest { port_id: 2 };
+            let request = v1::RemoveListenerRequest {
+                port_id: 2,
+                force: false,
+            };
             ListenerServiceClient::new(channel)
                 .remove_listener(request)
                 .await

@@ -1,7 +1,10 @@
 //! One NVMe/TCP connection for one job.
 
 use std::io;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use initiator::{Initiator, Nqn, Options, Pipeline, Url, Work};
 
@@ -10,9 +13,48 @@ use crate::error::Error;
 use crate::offsets::Region;
 use crate::spec::JobSpec;
 
+/// How often the user's wish to end is looked at while a connection is made.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
 /// A job's controller and queue.
 pub struct NvmeTcp {
     pipeline: Pipeline,
+}
+
+/// Runs `work`, which may wait for a target that is silent, on a thread of its own, so that the user's wish to end is heeded. The thread is then left to its
+/// timeouts, and to the end of the process.
+///
+/// # Errors
+/// Those of `work`, or that `stop` was set.
+pub fn unless_stopped<T: Send + 'static>(
+    url: &Url,
+    stop: &AtomicBool,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let (done, outcome) = mpsc::sync_channel(1);
+    let thread = thread::spawn(move || {
+        // Where nobody waits any more, the outcome does not matter.
+        let _ = done.send(work());
+    });
+    loop {
+        match outcome.recv_timeout(LOOK_INTERVAL) {
+            Ok(outcome) => return outcome,
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                return Err(Error::Interrupted {
+                    target: url.to_string(),
+                });
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    match thread.join() {
+        Err(panic) => std::panic::resume_unwind(panic),
+        Ok(()) => Err(initiator::Error::Closed {
+            address: url.address(),
+        }
+        .into()),
+    }
 }
 
 /// Connects with one I/O queue of the depth that is asked for.
@@ -28,9 +70,10 @@ impl NvmeTcp {
     /// Connects, and checks what `spec` wants against what the controller takes.
     ///
     /// # Errors
-    /// No connection, no such namespace, or blocks that it does not take.
-    pub fn new(url: &Url, spec: &JobSpec) -> Result<NvmeTcp, Error> {
-        let initiator = connect(url, spec.iodepth, spec.hostnqn.as_ref())?;
+    /// No connection, no such namespace, or blocks that it does not take; or `stop` was set meanwhile.
+    pub fn new(url: &Url, spec: &JobSpec, stop: &AtomicBool) -> Result<NvmeTcp, Error> {
+        let (to, depth, hostnqn) = (url.clone(), spec.iodepth, spec.hostnqn.clone());
+        let initiator = unless_stopped(url, stop, move || connect(&to, depth, hostnqn.as_ref()))?;
         let nsid = initiator.namespace_of(url)?.nsid.0;
         let depth_max = initiator.controller().io_queue_depth_max;
         if spec.iodepth > u32::from(depth_max) {
@@ -119,6 +162,10 @@ impl Engine for NvmeTcp {
     fn forget_copies(&mut self) -> Result<(), Error> {
         // Nothing is kept on this side.
         Ok(())
+    }
+
+    fn give_up(self: Box<Self>) {
+        // Dropped, the connections are merely closed.
     }
 
     fn close(self: Box<Self>) -> Result<(), Error> {

@@ -6,12 +6,13 @@ mod ring;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
 use super::{Completion, Engine, Operation, Request};
 use crate::error::Error;
+use crate::limits;
 use crate::offsets::Region;
 use crate::spec::JobSpec;
 use crate::system;
@@ -91,6 +92,16 @@ impl Engine for Uring {
     fn forget_copies(&mut self) -> Result<(), Error> {
         system::forget_copies(&self.file)
             .map_err(|source| failed("making durable what was written", source))
+    }
+
+    fn silence_max(&self, interrupted: bool) -> Option<Duration> {
+        // The kernel has timeouts of its own, and a disk that is busy writing may be slow: only the user knows better.
+        interrupted.then_some(limits::SILENCE_MAX)
+    }
+
+    fn give_up(self: Box<Self>) {
+        // The ring's end would wait. Until the process ends the kernel may use the buffers, which therefore stay.
+        std::mem::forget(self);
     }
 
     fn close(self: Box<Self>) -> Result<(), Error> {

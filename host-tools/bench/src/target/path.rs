@@ -231,7 +231,7 @@ mod tests {
         stop: &AtomicBool,
     ) -> Result<u64, Error> {
         let spec = JobSpec::of(settings);
-        let found = Place::Path(path.to_owned()).look(&[(&spec, 0)])?;
+        let found = Place::Path(path.to_owned()).look(&[(&spec, 0)], &AtomicBool::new(false))?;
         found.complete(stop)?;
         Ok(found.bytes.end)
     }
@@ -294,7 +294,10 @@ mod tests {
         let place = Place::Path(path.clone());
         let mut spec = JobSpec::of(&[("rw", "read"), ("size", "64k")]);
         spec.readonly = true;
-        let refused = |spec: &JobSpec| match place.look(&[(spec, 0)]).unwrap_err() {
+        let refused = |spec: &JobSpec| match place
+            .look(&[(spec, 0)], &AtomicBool::new(false))
+            .unwrap_err()
+        {
             Error::Refused { why, .. } => why,
             error => panic!("{error}"),
         };
@@ -309,7 +312,7 @@ mod tests {
             "it has 32768 bytes, and 65536 are asked for; with --readonly no file is made or made longer: leave it out, or give a smaller --size"
         );
         spec.size = None;
-        let found = place.look(&[(&spec, 0)]).unwrap();
+        let found = place.look(&[(&spec, 0)], &AtomicBool::new(false)).unwrap();
         found.complete(&AtomicBool::new(false)).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), vec![0; 32 << 10]);
     }

@@ -1,5 +1,7 @@
 //! What a job does next, and when: order, mix, rates, flushes, and its end. No I/O and no clock of its own.
 
+use std::time::Duration;
+
 use super::Task;
 use crate::engine::Operation;
 use crate::error::Error;
@@ -75,7 +77,9 @@ pub struct Plan<'a> {
     spec: &'a JobSpec,
     offsets: Offsets,
     random: Random,
-    /// Chosen, but not due yet.
+    /// The mix's choice, where neither direction was due.
+    drawn: Option<Direction>,
+    /// Due, but what is outstanding has to complete before.
     held: Option<(Direction, Block)>,
     /// By direction: limits in bytes and in commands.
     pacers: [[Option<Pacer>; 2]; 3],
@@ -97,6 +101,7 @@ impl<'a> Plan<'a> {
         Ok(Plan {
             spec,
             random: Random::new(task.seed ^ 0x6D69_7865_6472_7721),
+            drawn: None,
             held: None,
             pacers: Direction::ALL.map(|direction| {
                 let of = |rates: &[Option<u64>; 3]| {
@@ -108,10 +113,7 @@ impl<'a> Plan<'a> {
                 };
                 [of(&spec.rate), of(&spec.rate_iops)]
             }),
-            left_bytes: (!spec.time_based).then(|| {
-                spec.io_size
-                    .unwrap_or(whole_bytes.saturating_mul(spec.loops))
-            }),
+            left_bytes: spec.bytes_in_all(whole_bytes),
             end_ns: end.map(|end| u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)),
             offsets,
             pass: 1,
@@ -120,16 +122,24 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// Whether its time is up.
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        self.end_ns.is_some_and(|end| now_ns >= end)
+    }
+
+    /// Until its time is up, where time ends it.
+    pub fn left(&self, now_ns: u64) -> Option<Duration> {
+        let left = self.end_ns.map(|end| end.saturating_sub(now_ns));
+        left.map(Duration::from_nanos)
+    }
+
     /// Starts nothing any more.
     pub fn finish(&mut self) {
         self.finished = true;
     }
 
     pub fn next(&mut self, now_ns: u64, outstanding: usize) -> Step {
-        if self.finished
-            || self.left_bytes == Some(0)
-            || self.end_ns.is_some_and(|end| now_ns >= end)
-        {
+        if self.finished || self.left_bytes == Some(0) || self.is_over(now_ns) {
             self.finished = true;
             return Step::Finished;
         }
@@ -139,22 +149,22 @@ impl<'a> Plan<'a> {
         let (direction, block) = match self.held.take() {
             Some(held) => held,
             None => {
-                let direction = self.choose();
+                let drawn = self.drawn.take().unwrap_or_else(|| self.draw());
+                let (direction, due_ns) = self.first_due(drawn, now_ns);
+                if due_ns > now_ns {
+                    self.drawn = Some(drawn);
+                    return Step::Wait(due_ns.min(self.end_ns.unwrap_or(u64::MAX)));
+                }
                 (direction, self.offsets.next(direction))
             }
         };
-        let due_ns = self.due_ns(direction);
         // Where blocks vouch for themselves, none is written while its last write is on its way.
         let overlaps = block.pass != self.pass && self.spec.verify != Verify::None;
         // And what is on its way into the page cache cannot be dropped from it.
         let waits = overlaps || self.drops_copies(&block);
-        if due_ns > now_ns || (waits && outstanding > 0) {
+        if waits && outstanding > 0 {
             self.held = Some((direction, block));
-            return if due_ns > now_ns {
-                Step::Wait(due_ns.min(self.end_ns.unwrap_or(u64::MAX)))
-            } else {
-                Step::Drain
-            };
+            return Step::Drain;
         }
         self.pass = block.pass;
         Step::Issue(self.planned(direction, block))
@@ -199,7 +209,7 @@ impl<'a> Plan<'a> {
         block.starts_over && self.spec.invalidate && !self.spec.direct
     }
 
-    fn choose(&mut self) -> Direction {
+    fn draw(&mut self) -> Direction {
         match self.spec.rw.mix {
             Mix::Only(direction) => direction,
             Mix::ReadWrite if self.random.below(100) < u64::from(self.spec.rwmixread) => {
@@ -207,6 +217,31 @@ impl<'a> Plan<'a> {
             }
             Mix::ReadWrite => Direction::Write,
         }
+    }
+
+    /// The drawn direction where it is due; else the other one of a mix where that is: as in fio, a rate of one direction holds only that one up, and
+    /// the mix is what the rates make of it. Where neither is due, the one that is due first, and when.
+    fn first_due(&self, drawn: Direction, now_ns: u64) -> (Direction, u64) {
+        let due_ns = self.due_ns(drawn);
+        let Some(other) = self.other(drawn).filter(|_| due_ns > now_ns) else {
+            return (drawn, due_ns);
+        };
+        let other_due_ns = self.due_ns(other);
+        if other_due_ns < due_ns {
+            (other, other_due_ns)
+        } else {
+            (drawn, due_ns)
+        }
+    }
+
+    /// A mix's other direction, if it has any share.
+    fn other(&self, direction: Direction) -> Option<Direction> {
+        let (other, percent) = match (self.spec.rw.mix, direction) {
+            (Mix::ReadWrite, Direction::Write) => (Direction::Read, self.spec.rwmixread),
+            (Mix::ReadWrite, _) => (Direction::Write, 100 - self.spec.rwmixread.min(100)),
+            (Mix::Only(_), _) => return None,
+        };
+        (percent > 0).then_some(other)
     }
 
     fn due_ns(&self, direction: Direction) -> u64 {
@@ -286,26 +321,53 @@ mod tests {
         }
     }
 
-    #[test]
-    fn each_direction_of_a_mix_has_its_own_rate() {
-        let spec = spec(&[
-            ("rw", "randrw"),
-            ("rate_iops", "100,300"),
-            ("runtime", "5"),
-            ("time_based", "1"),
-            ("rwmixread", "25"),
-        ]);
+    /// Reads and writes of a plan, and when the last command went.
+    fn counted(settings: &[(&str, &str)]) -> (u64, u64, u64) {
+        let spec = spec(settings);
         let (issued, _) = with_plan(&spec, 1 << 30, all);
         let reads = issued
             .iter()
             .filter(|(_, planned)| planned.operation == Operation::Read)
-            .count();
-        // The slower direction of the drawn mix decides; neither is above its limit.
-        assert!(reads <= 500 && issued.len() - reads <= 1500);
+            .count() as u64;
+        let last_ns = issued.last().map_or(0, |(at_ns, _)| *at_ns);
+        (reads, issued.len() as u64 - reads, last_ns)
+    }
+
+    /// As fio 3.33 does it: neither waits for the other, whatever the mix says.
+    #[test]
+    fn each_direction_of_a_mix_goes_at_its_own_rate() {
+        const FOR_2_S: [(&str, &str); 2] = [("runtime", "2"), ("time_based", "1")];
+        for (settings, reads, writes) in [
+            (&[("rw", "rw"), ("rate_iops", "400,200")][..], 800, 400),
+            (&[("rw", "randrw"), ("rate_iops", "300,100")], 600, 200),
+            (
+                &[("rw", "randrw"), ("rwmixread", "90"), ("rate", "2m,2m")],
+                1024,
+                1024,
+            ),
+            // What has no share in the mix is not done, however long the other one waits.
+            (
+                &[("rw", "rw"), ("rwmixread", "100"), ("rate_iops", "50,60")],
+                100,
+                0,
+            ),
+        ] {
+            let (read, written, _) = counted(&[settings, &FOR_2_S].concat());
+            assert_eq!((read, written), (reads, writes), "{settings:?}");
+        }
+    }
+
+    #[test]
+    fn a_direction_without_a_rate_does_not_wait_for_the_one_that_has_one() {
+        let (read, written, last_ns) = counted(&[("rw", "rw"), ("rate", ",1m"), ("io_size", "4m")]);
+        // On this clock commands take no time: the one write that is due at once, and else reads.
+        assert_eq!((read + written, written, last_ns), (1024, 1, 0));
+        let (read, written, last_ns) =
+            counted(&[("rw", "rw"), ("rate", "2m,1m"), ("io_size", "6m")]);
+        assert_eq!((read, written), (1024, 512));
         assert!(
-            reads >= 420 && issued.len() - reads >= 1260,
-            "{reads} of {}",
-            issued.len()
+            (1_990_000_000..2_000_000_000).contains(&last_ns),
+            "{last_ns}"
         );
     }
 
@@ -319,6 +381,11 @@ mod tests {
                 &[("bs", "4k"), ("rw", "randread"), ("io_size", "2m")],
                 512,
                 2 << 20,
+            ),
+            (
+                &[("bs", "4k"), ("io_size", "512k"), ("loops", "3")],
+                384,
+                3 << 19,
             ),
         ] {
             let spec = spec(settings);

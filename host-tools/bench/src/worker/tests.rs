@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -17,6 +18,10 @@ struct Disk {
     medium: BTreeMap<u64, Vec<u8>>,
     wrong_at: Option<u64>,
     reads_until_failure: usize,
+    /// Then it says nothing any more, and where the user watches, the user ends the job.
+    answers_until_silence: usize,
+    ended_by: Option<Arc<AtomicBool>>,
+    is_given_up: bool,
     carried_out: usize,
     /// After how many commands the copies were dropped.
     drops: Vec<usize>,
@@ -32,6 +37,9 @@ impl Disk {
             medium: BTreeMap::new(),
             wrong_at: None,
             reads_until_failure: usize::MAX,
+            answers_until_silence: usize::MAX,
+            ended_by: None,
+            is_given_up: false,
             carried_out: 0,
             drops: Vec::new(),
             queued: Vec::new(),
@@ -92,7 +100,11 @@ impl Engine for &mut Disk {
         _until: Option<Instant>,
         completions: &mut Vec<Completion>,
     ) -> Result<(), Error> {
-        let count = max.min(self.done.len());
+        let count = max.min(self.done.len()).min(self.answers_until_silence);
+        self.answers_until_silence -= count;
+        if let (0, Some(stop)) = (self.answers_until_silence, &self.ended_by) {
+            stop.store(true, Ordering::Relaxed);
+        }
         completions.extend(self.done.drain(..count));
         Ok(())
     }
@@ -116,6 +128,14 @@ impl Engine for &mut Disk {
         Ok(())
     }
 
+    fn silence_max(&self, _interrupted: bool) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
+    fn give_up(self: Box<Self>) {
+        self.is_given_up = true;
+    }
+
     fn close(self: Box<Self>) -> Result<(), Error> {
         Ok(())
     }
@@ -124,6 +144,7 @@ impl Engine for &mut Disk {
 fn run_on(disk: &mut Disk, settings: &[(&str, &str)]) -> (Stats, Option<Error>) {
     let spec = JobSpec::of(settings);
     spec.check().unwrap();
+    let stop = disk.ended_by.clone().unwrap_or_default();
     let task = Task {
         spec: &spec,
         region: Region {
@@ -132,7 +153,7 @@ fn run_on(disk: &mut Disk, settings: &[(&str, &str)]) -> (Stats, Option<Error>) 
         },
         seed: 1,
         live: &Live::default(),
-        stop: &AtomicBool::new(false),
+        stop: &stop,
     };
     run(task, Box::new(disk))
 }
@@ -212,4 +233,36 @@ fn a_job_that_fails_keeps_the_time_that_its_figures_took() {
     assert_eq!(stats.direction(Direction::Read).ios, 9);
     assert!(stats.direction(Direction::Read).runtime_ns > 0);
     assert!(stats.direction(Direction::Write).runtime_ns > 0);
+}
+
+/// At its end a job waits for its target, but not for one that says nothing, and that time is not in the figures.
+#[test]
+fn a_target_that_falls_silent_is_given_up_after_the_end() {
+    const DEPTH: (&str, &str) = ("iodepth", "4");
+    const FOR_A_TIME: [(&str, &str); 3] = [("runtime", "20ms"), ("time_based", "1"), DEPTH];
+    const VERIFIED: [(&str, &str); 3] = [("rw", "write"), ("verify", "crc32c"), DEPTH];
+    for (settings, answers, interrupted) in [
+        (&FOR_A_TIME[..], 9, false),
+        (&[DEPTH][..], 9, true),
+        // While it reads back what it has written.
+        (&VERIFIED[..], 64 + 9, true),
+    ] {
+        let mut disk = Disk::new(4);
+        disk.answers_until_silence = answers;
+        disk.ended_by = interrupted.then(Arc::default);
+        let (stats, error) = run_on(&mut disk, settings);
+        let Some(Error::Unanswered {
+            count,
+            interrupted: by_user,
+            ..
+        }) = error
+        else {
+            panic!("{settings:?}: {error:?}");
+        };
+        // The user's wish comes with the last answer, before another command takes its slot.
+        let outstanding = if interrupted { 3 } else { 4 };
+        assert_eq!((count, by_user), (outstanding, interrupted), "{settings:?}");
+        assert_eq!(stats.direction(Direction::Read).ios, 9, "{settings:?}");
+        assert!(disk.is_given_up);
+    }
 }

@@ -52,7 +52,7 @@ fn a_daemon_that_does_not_answer_is_not_waited_for_longer_than_asked() {
         &ran,
         7,
         &format!(
-            "no answer from {} within 1 s: a change may have been made nevertheless; --timeout SECONDS waits longer",
+            "no answer from {} within 1 s: a change, where one was asked for, may have been made nevertheless; --timeout SECONDS waits longer",
             path.display()
         ),
     );

@@ -346,7 +346,18 @@ fn port_cases() -> Vec<Case> {
         case(
             "listener remove",
             &["2"],
-            &RemoveListenerRequest { port_id: 2 },
+            &RemoveListenerRequest {
+                port_id: 2,
+                force: false,
+            },
+        ),
+        case(
+            "listener remove",
+            &["2", "--force"],
+            &RemoveListenerRequest {
+                port_id: 2,
+                force: true,
+            },
         ),
         case("listener list", &[], &ListListenersRequest::default()),
         case("referral add", &["192.0.2.8:8009"], &referral(0)),

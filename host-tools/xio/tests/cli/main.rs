@@ -37,6 +37,7 @@ mod rootless;
 mod round_trip;
 mod rounded;
 mod served;
+mod silent;
 mod sizes;
 mod support;
 mod tags;

@@ -45,6 +45,7 @@ pub fn code_of(reason: Reason) -> tonic::Code {
         | Reason::Shrinks
         | Reason::NotServed
         | Reason::SubsystemInUse
+        | Reason::LastListener
         | Reason::AnyHost
         | Reason::HostList
         | Reason::AddressRefused

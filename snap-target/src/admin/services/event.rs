@@ -239,6 +239,7 @@ impl EventService for Context {
         &self,
         request: Request<v1::SubscribeRequest>,
     ) -> Answer<Self::SubscribeStream> {
+        let place = self.stream_place(&request)?;
         let asked = of(request);
         for topic in &asked.topics {
             if !v1::Topic::try_from(*topic).is_ok_and(|topic| topic != v1::Topic::Unspecified) {
@@ -249,7 +250,6 @@ impl EventService for Context {
             let what_to_do = "a number is of one start of the daemon: name the instance too";
             return Err(convert::not_set("instance", what_to_do).into());
         }
-        let place = self.stream_place()?;
         let (out, stream) = mpsc::channel(ADMIN_STREAM_MESSAGES);
         let subscription = Subscription::of(&self.events, asked, out);
         tokio::spawn(async move {

@@ -36,7 +36,7 @@ impl ListenerService for Context {
         let port_id = convert::port_id(asked.port_id)?;
         let port_id = port_id.ok_or_else(|| convert::invalid("port_id", "it is from 1 on"))?;
         self.change(by, move |manager| {
-            manager.remove_listener(port_id)?;
+            manager.remove_listener(port_id, asked.force)?;
             Ok(v1::RemoveListenerResponse {
                 as_of: Some(manager.as_of()),
             })

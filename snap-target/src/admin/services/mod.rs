@@ -10,12 +10,12 @@ mod subsystem;
 mod target;
 
 use admin_proto::v1::Reason;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
 use super::Context;
 use super::caller::{Caller, Role};
-use crate::limits::ADMIN_STREAMS_MAX;
+use super::streams::Place;
 use crate::manage::{ManageError, Manager};
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -60,14 +60,9 @@ impl Context {
         Ok(Response::new(told.await.unwrap_or_else(|_| Err(ended()))?))
     }
 
-    /// A place for one more stream.
-    fn stream_place(&self) -> Result<OwnedSemaphorePermit, Status> {
-        self.streams.clone().try_acquire_owned().map_err(|_| {
-            let text = format!(
-                "{ADMIN_STREAMS_MAX} streams are open, and no more are possible; end one first"
-            );
-            ManageError::new(Reason::Limit, text).into()
-        })
+    /// A place for one more stream of whoever asks for it.
+    fn stream_place<T>(&self, request: &Request<T>) -> Result<Place, Status> {
+        Ok(self.streams.place(&caller(request, Role::Read)?)?)
     }
 }
 

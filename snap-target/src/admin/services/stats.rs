@@ -310,6 +310,7 @@ impl StatsService for Context {
         &self,
         request: Request<v1::WatchStatsRequest>,
     ) -> Answer<Self::WatchStatsStream> {
+        let place = self.stream_place(&request)?;
         let asked = of(request);
         let filter = Filter::of(asked.filter)?;
         let interval_ms = asked.interval_ms;
@@ -319,7 +320,6 @@ impl StatsService for Context {
             return Err(convert::invalid("interval_ms", why).into());
         }
         self.known(&filter).await?;
-        let place = self.stream_place()?;
         let (out, stream) = mpsc::channel(ADMIN_STREAM_MESSAGES);
         let context = self.clone();
         tokio::spawn(async move {

@@ -119,3 +119,22 @@ fn to_allow_a_host_is_what_lets_it_in_again() {
     drop(manager);
     assert_eq!(starts_with(&rig, THREE), "Only([nqn.t1, nqn.t2, nqn.t3])");
 }
+
+/// Removed from the file by mistake, and put back: with any host in its section now, or with the old list.
+#[test]
+fn a_subsystem_that_left_the_file_and_comes_back_has_the_list_that_was_in_force() {
+    let rig = denied();
+    let without = Rig {
+        file: super::BASE.replace("nqn.a", "nqn.z"),
+        ..with(&rig, THREE)
+    };
+    for _ in 0..2 {
+        let manager = without.manager().unwrap();
+        assert!(!manager.desired().subsystems.contains_key(&nqn("nqn.a")));
+        rig.fake.take();
+    }
+    for _ in 0..2 {
+        assert_eq!(starts_with(&rig, ANY), "Only([nqn.t2, nqn.t3])");
+    }
+    assert_eq!(starts_with(&rig, THREE), "Only([nqn.t2, nqn.t3])");
+}

@@ -213,3 +213,14 @@ fn records_that_cannot_be_kept_are_told() {
     std::fs::write(&file, b"junk").unwrap();
     assert!(keeper.load(RecordKind::Reservations).is_err());
 }
+
+/// Whoever opens a pipe waits for its writer.
+#[test]
+fn a_pipe_in_the_place_of_a_file_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut state = StateFolder::open(folder.path()).unwrap();
+    let mode = nix::sys::stat::Mode::S_IRWXU;
+    nix::unistd::mkfifo(&folder.path().join("changes"), mode).unwrap();
+    let error = state.load().unwrap_err().to_string();
+    assert!(error.contains("changes is no regular file"), "{error}");
+}
