@@ -342,6 +342,10 @@ impl Header {
     }
 }
 
+/// What [`becomes`] says, for people.
+pub const WHAT_CHANGES: &str =
+    "in GGUF only f32 becomes another type, f16 or bf16, in tensors of two and more dimensions";
+
 /// Whether a tensor can have this type in a view.
 #[must_use]
 pub fn becomes(payload: &Payload, presented: Dtype) -> bool {
@@ -361,12 +365,14 @@ fn ggml_type(entry: &Entry, wanted: &Wanted<'_>) -> Result<u32, FormatError> {
     let refuse = |why| Err(FormatError::refused(&wanted.payload.name, why));
     if wanted.payload.rank() < 2 {
         return refuse(
-            "a GGUF tensor of one dimension stays f32: llama.cpp adds and multiplies norms and biases in f32; \
-             exclude it (a rule for rank 2 and more, as '*@2+=bf16')",
+            "a GGUF tensor of one dimension stays f32: llama.cpp adds and multiplies norms and biases in f32; leave it out of the rules: a pattern, as \
+             '*=bf16', leaves what cannot change",
         );
     }
     if stored != ElementType::F32 || !is_presented(presented.into()) {
-        return refuse("in GGUF only f32 becomes another type, f16 or bf16");
+        return refuse(
+            "in GGUF only f32 becomes another type, f16 or bf16; leave it out of the rules: a pattern, as '*=bf16', leaves what cannot change",
+        );
     }
     match Dtype::from(presented).row().ggml {
         Some(code) => Ok(code),

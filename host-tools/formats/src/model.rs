@@ -86,7 +86,10 @@ pub fn plan(files: &[ModelFile<'_>], rules: &Rules, alignment: u64) -> Result<Pl
         let planned = plan_file(file, rules, alignment)
             .map_err(|error| FormatError::refused(file.name, error.to_string()))?;
         if planned.description.pass_through.is_none() {
-            weights.add(&planned.description, (!file.is_kept).then_some(rules));
+            let rules = (!file.is_kept).then_some(rules);
+            weights.add(&planned.description, rules);
+            plan.notes
+                .extend(rules.and_then(|rules| left_note(&planned, rules)));
         } else if matches!(planned.description.format, Format::Zip) {
             plan.notes.push(format!(
                 "{}: a zip archive, as torch.save writes weights, is passed through; save them as safetensors",
@@ -148,12 +151,40 @@ fn plan_file(
     })
 }
 
-/// What a tensor becomes. GGUF has few conversions, and llama.cpp wants norms and biases in f32: a type for everything leaves what stays, a rule for it is
-/// refused.
+/// What a tensor becomes. GGUF has few conversions, and llama.cpp wants norms and biases in f32: a pattern leaves what stays, a rule with a tensor's own
+/// name is refused.
 fn target(format: Format, payload: &Payload, rules: &Rules) -> Option<Dtype> {
     let target = rules.target(payload)?;
-    let stays = format == Format::Gguf && !gguf::becomes(payload, target);
-    (!stays || !rules.is_for_everything()).then_some(target)
+    let is_left = stays_in_gguf(format, payload, target) && !rules.is_named(payload);
+    (!is_left).then_some(target)
+}
+
+fn stays_in_gguf(format: Format, payload: &Payload, target: Dtype) -> bool {
+    format == Format::Gguf && !gguf::becomes(payload, target)
+}
+
+/// What patterns of several rules leave in a GGUF file. One type for everything leaves the rest as it says.
+fn left_note(planned: &PlannedFile, rules: &Rules) -> Option<String> {
+    if rules.is_for_everything() {
+        return None;
+    }
+    let description = &planned.description;
+    let is_left = |payload: &&Payload| {
+        let target = rules.target(payload);
+        target.is_some_and(|target| stays_in_gguf(description.format, payload, target))
+    };
+    let mut left = description.payloads.iter().filter(is_left);
+    let first = left.next()?;
+    let more = match left.count() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!(
+        "{}: {}{more} left as in the file: {}",
+        planned.name,
+        first.name,
+        gguf::WHAT_CHANGES
+    ))
 }
 
 /// What becomes of the bytes of each stored type.

@@ -81,6 +81,13 @@ impl Rules {
         first.is_some_and(|rule| rule.target.is_some())
     }
 
+    /// Whether the rule that decides on `payload` has its name, and no wildcard.
+    #[must_use]
+    pub fn is_named(&self, payload: &Payload) -> bool {
+        let rule = self.rules.iter().find(|rule| rule.matches(payload));
+        rule.is_some_and(|rule| !rule.pattern.contains(['*', '?']))
+    }
+
     /// The type that `payload` has and the one that the first rule which matches asks for, whether it can become that or not.
     #[must_use]
     pub fn asked(&self, payload: &Payload) -> Option<(Dtype, Dtype)> {

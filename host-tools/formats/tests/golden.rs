@@ -249,7 +249,7 @@ fn what_a_format_cannot_say_is_refused_with_the_way_out() {
             "i32",
             "u16 (gpt-2) and u32 (llama-3) only",
         ),
-        ("gguf/model.gguf", "f16", "*@2+=bf16"),
+        ("gguf/model.gguf", "f16", "a pattern, as '*=bf16', leaves"),
         (
             "gguf/model.gguf",
             "*@2+=f64",
@@ -530,9 +530,38 @@ fn a_type_for_everything_leaves_what_gguf_does_not_convert() {
         assert!(plan.files[0].presentation.is_exact(bytes), "{rules}");
         assert!(plan.changes.is_empty(), "{rules}");
     }
-    let named = plan_of(&source, "*@2+=f32").unwrap_err().to_string();
+}
+
+#[test]
+fn patterns_leave_what_gguf_does_not_convert_and_a_name_is_refused() {
+    let file = std::fs::read(folder().join("gguf/model.gguf")).unwrap();
+    let description = describe(&file.as_slice()).unwrap();
+    let mut norms = description.payloads.iter().filter(|it| it.rank() == 1);
+    let norm = norms.next().unwrap().name.clone();
+    let source = BTreeMap::from([("model.gguf".to_owned(), file)]);
+    let all = plan_of(&source, "bf16").unwrap();
+    assert_eq!(all.notes, [""; 0]);
+    let kept = "nothing has this name=keep,bf16";
+    for rules in ["*=bf16", "*@2+=bf16", kept, "*=bf16,*=f16", "*@0+=bf16"] {
+        let plan = plan_of(&source, rules).unwrap();
+        assert_eq!(plan.changes, all.changes, "{rules}");
+        let left = "left as in the file: in GGUF only f32 becomes another type";
+        let is_noted = plan.notes.iter().any(|note| note.contains(left));
+        assert_eq!(
+            is_noted,
+            rules == kept || rules == "*=bf16,*=f16",
+            "{rules}: {:?}",
+            plan.notes
+        );
+    }
+    let f16 = std::fs::read(folder().join("gguf/model.f16.gguf")).unwrap();
+    let wide = BTreeMap::from([("model.gguf".to_owned(), f16)]);
+    let plan = plan_of(&wide, "*@2+=f32").unwrap();
+    assert!(plan.changes.is_empty() && plan.notes[0].contains("left as in the file"));
+    let named = plan_of(&source, &format!("{norm}=bf16,*=bf16")).unwrap_err();
+    let named = named.to_string();
     assert!(
-        named.ends_with("in GGUF only f32 becomes another type, f16 or bf16"),
+        named.contains(&format!("{norm}: a GGUF tensor of one dimension stays f32")),
         "{named}"
     );
 }

@@ -94,21 +94,17 @@ impl fmt::Display for Unconverted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Unconverted::Type(from, to) => write!(f, "{from} does not become {to}"),
-            Unconverted::Gguf(_) => f.write_str(
-                "in GGUF only f32 becomes another type, f16 or bf16, in tensors of two and more dimensions",
-            ),
+            Unconverted::Gguf(_) => f.write_str(gguf::WHAT_CHANGES),
             Unconverted::MdsZip => {
                 f.write_str("their arrays are compressed; 'xio pack --unzip' stores them raw")
             }
             Unconverted::MdsShard => f.write_str("no index.json names them"),
-            Unconverted::MegatronIndex => {
-                f.write_str("a .bin of the same name is not beside them")
-            }
+            Unconverted::MegatronIndex => f.write_str("a .bin of the same name is not beside them"),
             Unconverted::MdsKept => f.write_str("the index that names them is kept"),
             Unconverted::MegatronKept => f.write_str("the other half of a pair is kept"),
-            Unconverted::Unknown => {
-                f.write_str("no format is known here; '--as PATTERN=TYPE' says what bare elements are")
-            }
+            Unconverted::Unknown => f.write_str(
+                "no format is known here; '--as PATTERN=TYPE' says what bare elements are",
+            ),
             Unconverted::Format => f.write_str("their format is passed through"),
             Unconverted::Kept => f.write_str("--keep names them"),
             Unconverted::Index => f.write_str("what it names stays as it is"),
