@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use formats::{Companion, Contents, Description, Dtype, Format, FormatError, megatron};
+use formats::{Companion, Contents, Description, Dtype, Format, FormatError, megatron, named};
 use transforms::ElementType;
 
 use crate::names::Names;
@@ -90,10 +90,31 @@ pub struct Catalogue {
     pub malformed: Vec<(FileId, FormatError)>,
     /// Files whose content says their types, and which of [`Hints::types`] says another one of them: it is not believed.
     pub overruled: Vec<(FileId, usize)>,
+    /// Files of no known format whose names say that they are of one, and why they are not: damaged ones. They are in `files` as unknown.
+    pub misnamed: Vec<Misnamed>,
     /// In the order of the scan.
     pub(crate) pairs: Vec<Pair>,
     /// Files that [`Hints::keep`] names.
     kept: HashMap<FileId, Kept>,
+}
+
+/// A file whose content is not what its name says.
+#[derive(Debug)]
+pub struct Misnamed {
+    /// Which.
+    pub file: FileId,
+    /// What its name says.
+    pub format: Format,
+    /// Why it is none.
+    pub error: FormatError,
+}
+
+impl Misnamed {
+    /// Whether elements of it would change if it were what its name says: without them a view of other types is not what was asked for.
+    #[must_use]
+    pub fn would_change(&self) -> bool {
+        says_its_types(self.format)
+    }
 }
 
 /// What a file is that is taken for bytes: an index may name others, which change.
@@ -147,7 +168,41 @@ impl Catalogue {
         }
         catalogue.pair_up(scan, hints, &names)?;
         catalogue.take_types(scan, hints, &names)?;
+        catalogue.find_misnamed(scan, hints, &names)?;
         Ok(catalogue)
+    }
+
+    /// Files of which nothing is said, and whose names say more than their content.
+    fn find_misnamed(
+        &mut self,
+        scan: &Scan,
+        hints: &Hints,
+        names: &Names<'_>,
+    ) -> Result<(), DatasetError> {
+        let mut told: HashSet<FileId> = self.malformed.iter().map(|it| it.0).collect();
+        let unsaid = |id: FileId| hints.said(names, id).is_none();
+        let pairs = beside_each_other(scan).into_iter();
+        let pairs = pairs.filter(|it| unsaid(it.index.1) && unsaid(it.bin.1));
+        let indexes: HashSet<FileId> = pairs.map(|it| it.index.1).collect();
+        for (id, file) in scan.files() {
+            let is_unknown = |it: &Recognised| it.description.format == Format::Unknown;
+            if !self.get(id).is_some_and(is_unknown) || !unsaid(id) || !told.insert(id) {
+                continue;
+            }
+            let format = names.first_that(id, |path| named::format_of_name(file_name(path)));
+            let is_lone = format == Some(Format::MegatronIndex) && !indexes.contains(&id);
+            let Some(format) = format.filter(|_| !is_lone) else {
+                continue;
+            };
+            let error = named::why_not(&file.open()?, format);
+            let error = error.map_err(|error| DatasetError::format(&file.path, error))?;
+            self.misnamed.push(Misnamed {
+                file: id,
+                format,
+                error,
+            });
+        }
+        Ok(())
     }
 
     /// Believes what is said of files whose content does not say it.
@@ -201,16 +256,16 @@ impl Catalogue {
         let Some((id, error)) = self.malformed.first() else {
             return Ok(());
         };
-        let path = scan.file(*id).map(|file| file.path.display().to_string());
-        let name = scan.file(*id).and_then(|file| file.path.file_name());
-        let name = name.map(|name| name.to_string_lossy().into_owned());
-        Err(DatasetError::data(
-            format!("{}: {error};", path.unwrap_or_default()),
-            format!(
-                "mend it, or pass it through as bytes with --keep '{}'",
-                name.unwrap_or_default()
-            ),
-        ))
+        Err(way_out(scan, *id, error))
+    }
+
+    /// The first file that is not what its name says, where other types are asked for, as an error.
+    ///
+    /// # Errors
+    /// That, with the way out.
+    pub(crate) fn check_names(&self, scan: &Scan) -> Result<(), DatasetError> {
+        let found = self.misnamed.iter().find(|it| it.would_change());
+        found.map_or(Ok(()), |it| Err(way_out(scan, it.file, &it.error)))
     }
 
     /// The `.bin` beside each Megatron index is described by it. A pair of which one is kept is kept, under all names.
@@ -266,6 +321,24 @@ impl Catalogue {
         }
         Ok(())
     }
+}
+
+fn way_out(scan: &Scan, id: FileId, error: &FormatError) -> DatasetError {
+    let path = scan.file(id).map(|file| file.path.display().to_string());
+    let name = scan.file(id).and_then(|file| file.path.file_name());
+    let name = name.map(|name| name.to_string_lossy().into_owned());
+    DatasetError::data(
+        format!("{}: {error};", path.unwrap_or_default()),
+        format!(
+            "mend it, or pass it through as bytes with --keep '{}'",
+            name.unwrap_or_default()
+        ),
+    )
+}
+
+/// The part behind the last `/`.
+fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 /// What may be a pair by its names: the place and the file of each.

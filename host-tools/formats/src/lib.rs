@@ -10,7 +10,7 @@
 //! Without a wanted type a view presents the source's exact bytes.
 //!
 //! What it does not do: no I/O (a [`ByteSource`] is read through), no conversion of elements (the crate `transforms` has it), no names:
-//! what a file is called decides nothing.
+//! what a file is called decides nothing ([`named`] only tells what it promises).
 
 #![forbid(unsafe_code)]
 
@@ -24,6 +24,7 @@ pub mod llmc;
 pub mod mds;
 pub mod megatron;
 pub mod model;
+pub mod named;
 pub mod npy;
 mod other;
 mod presentation;

@@ -63,6 +63,7 @@ impl View {
         let Some(rules) = &precision.rules else {
             return Ok(view);
         };
+        catalogue.check_names(scan)?;
         let paths = Paths::new(scan);
         let all = Files {
             scan,

@@ -65,10 +65,24 @@ fn rules(text: &str) -> Result<Precision, String> {
     if name == SOURCE {
         return Err(format!("{SOURCE} is the name of the sources' exact bytes"));
     }
+    check_is_rules(text)?;
     let rules: Rules = text.parse().map_err(|e: FormatError| e.to_string())?;
     Ok(Precision {
         name: name.to_owned(),
         rules: Some(rules),
+    })
+}
+
+/// A type alone fits everything, so that it is the last rule: one with others behind it is meant for a list of types.
+fn check_is_rules(text: &str) -> Result<(), String> {
+    let last = text.rsplit(',').next();
+    let mut types = text.split(',').filter(|item| !item.contains('='));
+    let found = types.find(|item| *item == SOURCE || Some(*item) != last);
+    found.map_or(Ok(()), |item| {
+        Err(format!(
+            "'{item}' and rules in one list: a list is either types ('source,bf16') or the rules of one view, a type alone the last ('NAME:*norm*=keep,bf16'); \
+             give --present-as once for each"
+        ))
     })
 }
 
@@ -100,5 +114,28 @@ impl Precisions {
 impl fmt::Display for Precision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_types_or_rules() {
+        for (text, item) in [
+            ("source,mix:m@1=f16,*@2+=bf16", "source"),
+            ("mix:m@1=f16,source", "source"),
+            ("bf16,f16:*=f16", "bf16"),
+            ("mix:f16,a=bf16", "f16"),
+        ] {
+            let why = text.parse::<Precisions>().unwrap_err();
+            let begin = format!("'{item}' and rules in one list: ");
+            assert!(why.starts_with(&begin), "{text}: {why}");
+        }
+        let both = ["source", "mix:*norm*=keep,bf16"].map(|it| it.parse().unwrap());
+        let both = Precisions::joined(&both).unwrap();
+        let names: Vec<_> = both.0.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, [SOURCE, "mix"]);
     }
 }

@@ -169,6 +169,9 @@ impl Request<'_> {
         for note in notes::overruled(catalogue, presenting, &names) {
             printout::stderr::note(note);
         }
+        for note in notes::misnamed(catalogue, &names, precisions) {
+            printout::stderr::note(note);
+        }
     }
 
     /// The volume must not be one of the files that it is made of.

@@ -91,6 +91,23 @@ pub fn overruled(
     said.collect()
 }
 
+/// Files that are not what their names say, a line for each format. Where other types are asked for, those that would change are refused instead.
+pub fn misnamed(catalogue: &Catalogue, names: &Names<'_>, precisions: &Precisions) -> Vec<String> {
+    let is_refused = precisions.0.iter().any(|it| it.rules.is_some());
+    let mut said: BTreeMap<&str, (Vec<FileId>, String)> = BTreeMap::new();
+    let found = catalogue.misnamed.iter();
+    for it in found.filter(|it| !(is_refused && it.would_change())) {
+        let first = || (Vec::new(), it.error.to_string());
+        let (files, _) = said.entry(it.format.name()).or_insert_with(first);
+        files.push(it.file);
+    }
+    let said = said.into_values().map(|(files, why)| {
+        let (count, named) = (count(files.len()), named(&files, names));
+        format!("{count} not what the name says ({named}): taken for plain bytes: {why}")
+    });
+    said.collect()
+}
+
 /// What is passed through, and why, a line for each reason.
 pub fn passed_through(scan: &Scan, catalogue: &Catalogue, names: &Names<'_>) -> Vec<String> {
     let mut reasons: BTreeMap<(&str, &str), Vec<FileId>> = BTreeMap::new();

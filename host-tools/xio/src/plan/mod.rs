@@ -95,6 +95,11 @@ fn useless(arguments: &cli::Plan, planned: &Planned<'_>, precisions: &Precisions
         presenting,
         &planned.names,
     ));
+    useless.extend(notes::misnamed(
+        planned.catalogue,
+        &planned.names,
+        precisions,
+    ));
     useless
 }
 

@@ -348,3 +348,125 @@ fn a_source_that_changes_while_it_is_mounted() {
         );
     }
 }
+
+/// A damaged file keeps its name: nothing else says that a type was to be changed in it.
+#[test]
+fn files_that_are_not_what_their_names_say() {
+    let folder = Folder::new();
+    let read = |name: &str| fs::read(formats(name)).unwrap();
+    let right = read("safetensors/mixed.safetensors");
+    let flipped = |at: usize, bits: u8| {
+        let mut file = right.clone();
+        file[at] ^= bits;
+        file
+    };
+    let length = u64::from_le_bytes(right[..8].try_into().unwrap());
+    let st = "not a valid safetensors file: at byte";
+    let magic = |format: &str, magic: &str| {
+        format!("not a valid {format} file: at byte 0: \"{magic}\" belongs there")
+    };
+    let cases: Vec<(&str, Vec<u8>, String)> = vec![
+        (
+            "w.safetensors",
+            flipped(6, 1),
+            format!(
+                "{st} 8: {} bytes of header belong there, the file ends at byte {}",
+                length + (1 << 48),
+                right.len()
+            ),
+        ),
+        (
+            "w.safetensors",
+            flipped(8, 1),
+            format!("{st} 8: a header that begins with '{{' belongs there"),
+        ),
+        (
+            "w.safetensors",
+            vec![0; 4096],
+            format!("{st} 8: a header that begins with '{{' belongs there"),
+        ),
+        (
+            "w.safetensors",
+            right[..8].to_vec(),
+            format!("{st} 0: the header's length and a header belong there, the file has 8 bytes"),
+        ),
+        ("a.npy", vec![0; 200], magic("npy", "\\x93NUMPY")),
+        ("m.gguf", b"GGUE".to_vec(), magic("GGUF", "GGUF")),
+        (
+            "s.mds",
+            vec![0; 64],
+            "not a valid MDS shard file: at byte 0: its content is no such file".to_owned(),
+        ),
+    ];
+    for (name, file, why) in cases {
+        fs::create_dir(folder.path("d")).unwrap();
+        folder.write("d/x.bin", b"words");
+        folder.write(&format!("d/{name}"), &file);
+        let told = format!("1 file not what the name says ({name}): taken for plain bytes: {why}");
+        let plan = folder.done(["plan", "d"]);
+        assert!(plan.contains(&format!("\n! {told}\n")), "{plan}");
+        let pack = folder.xio(["pack", "d", "-o", "v.xio"]);
+        assert_eq!(
+            (pack.status, pack.stderr.as_str()),
+            (0, format!("note: {told}\n").as_str())
+        );
+        folder.done(["diff", "d", "v.xio"]);
+        fs::remove_file(folder.path("v.xio")).unwrap();
+        let refused =
+            format!("d/{name}: {why}; mend it, or pass it through as bytes with --keep '{name}'");
+        for command in ["pack", "map"] {
+            let view = [command, "d", "--present-as", "source,bf16", "-o", "v.xio"];
+            folder.fails(1, &refused, &view);
+        }
+        let plan = folder.xio(["plan", "d", "--present-as", "bf16"]);
+        assert_eq!(plan.status, 1);
+        let line = format!("\n! --present-as bf16: {refused}\n");
+        assert!(plan.stdout.contains(&line), "{}", plan.stdout);
+        assert!(
+            !plan.stdout.contains("not what the name says"),
+            "{}",
+            plan.stdout
+        );
+        let kept = ["--present-as", "bf16", "--keep", name, "-o", "v.xio"];
+        let kept = folder.xio([&["pack", "d"][..], &kept].concat());
+        assert!(
+            kept.status == 0 && !kept.stderr.contains(name),
+            "{}",
+            kept.stderr
+        );
+        fs::remove_file(folder.path("v.xio")).unwrap();
+        fs::remove_dir_all(folder.path("d")).unwrap();
+    }
+}
+
+/// An `.idx` is half of a pair beside a `.bin` only, and Parquet is never changed.
+#[test]
+fn names_that_promise_nothing_and_formats_that_never_change() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    folder.write("d/lone.idx", b"git's");
+    folder.write("d/p.idx", &[0; 64]);
+    folder.write("d/p.bin", &[0; 64]);
+    folder.write("d/t.parquet", &[0; 64]);
+    let said = folder.done(["plan", "d"]);
+    assert!(
+        said.contains("! 1 file not what the name says (p.idx): "),
+        "{said}"
+    );
+    assert!(!said.contains("lone.idx)"), "{said}");
+    let view = ["pack", "d", "--present-as", "u16", "-o", "v.xio"];
+    let ran = folder.xio(view);
+    let refused = "error: d/p.idx: not a valid Megatron index file: at byte 0: ";
+    assert!(
+        ran.status == 1 && ran.stderr.contains(refused),
+        "{}",
+        ran.stderr
+    );
+    let kept = folder.xio([&view[..], &["--keep", "p.*"]].concat());
+    let note = "note: 1 file not what the name says (t.parquet): taken for plain bytes: not a valid Parquet file";
+    assert!(
+        kept.status == 0 && kept.stderr.contains(note),
+        "{}",
+        kept.stderr
+    );
+}
