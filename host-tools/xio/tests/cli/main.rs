@@ -39,3 +39,4 @@ mod served;
 mod sizes;
 mod support;
 mod tags;
+mod unpacked;
