@@ -3,6 +3,7 @@
 mod entry;
 mod left_out;
 mod links;
+mod lost;
 mod source;
 mod unfit;
 
@@ -17,13 +18,17 @@ use std::path::{Path, PathBuf};
 
 use erofs::Attributes;
 
-use crate::{DatasetError, Pattern, own};
+use crate::{DatasetError, Pattern, is_volume, own};
 pub use entry::{Entry, FileId, Kind};
 pub use links::Roots;
+use lost::Lost;
 use source::attributes;
 pub use source::{OpenFile, Origin, SourceFile};
 use unfit::{Excluded, Unfit};
 pub use unfit::{PATH_BYTES_MAX, shortened};
+
+/// What volumes are called.
+const VOLUME_SUFFIX: &[u8] = b".xio";
 
 /// Everything in the inputs.
 #[derive(Debug, Default)]
@@ -45,6 +50,11 @@ pub struct Scan {
     /// What no disk holds and what cannot be read: all of it is said at once.
     unfit: Vec<Unfit>,
     roots: Roots,
+    lost: Lost,
+    /// Names of extended attributes are read into it.
+    attribute_names: Vec<u8>,
+    /// Files that are volumes.
+    volumes: Vec<FileId>,
 }
 
 impl Scan {
@@ -93,8 +103,35 @@ impl Scan {
         }
         scan.follow_links()?;
         unfit::check(&scan.unfit)?;
+        scan.note_lost();
+        scan.note_volumes();
         scan.notes.extend(scan.excluded.note());
         Ok(scan)
+    }
+
+    /// What the disk will not have of the files.
+    fn note_lost(&mut self) {
+        let first_name = |id| {
+            let entry = self.entries.iter().find(|it| it.file() == Some(id));
+            entry.map_or_else(String::new, Entry::shown)
+        };
+        let notes = self.lost.notes(first_name);
+        self.notes.extend(notes);
+    }
+
+    /// Volumes that lie among the files, perhaps from an earlier time: bytes like any others, which may not be meant.
+    fn note_volumes(&mut self) {
+        let name = |id: &FileId| {
+            let entry = self.entries.iter().find(|it| it.file() == Some(*id));
+            entry.map_or_else(String::new, Entry::shown)
+        };
+        let Some(first) = self.volumes.first().map(name) else {
+            return;
+        };
+        self.notes.push(match self.volumes.len() {
+            1 => format!("{first} is a volume itself, and is taken for a file; to leave it out: --exclude '*.xio'"),
+            count => format!("{count} files are volumes themselves ({first} is the first), and are taken for files; to leave them out: --exclude '*.xio'"),
+        });
     }
 
     /// Of the patterns that leave something out, those that fit nothing.
@@ -191,6 +228,7 @@ impl Scan {
             self.notes.push(format!("{shown}: {why}"));
             return Ok(false);
         }
+        self.lost.look(at, &path, &mut self.attribute_names);
         if about.is_dir() {
             self.push_directory(path, &about);
             return Ok(true);
@@ -222,7 +260,13 @@ impl Scan {
             self.unfit.push(unfit);
             return Ok(());
         }
+        let files = self.files.len();
         let file = self.file_id(at, about)?;
+        if self.files.len() == files {
+            self.lost.shares(&path, file, about);
+        } else if path.ends_with(VOLUME_SUFFIX) && is_volume(at) {
+            self.volumes.push(file);
+        }
         self.entries.push(Entry {
             path,
             attributes: attributes(about),

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +22,7 @@ use crate::medium::{PATIENCE, Source};
 use crate::progress::Progress;
 use crate::room::{self, Needed};
 use crate::signals::Underway;
+use crate::sparse;
 use crate::spool::Spool;
 use crate::stdout::print_line;
 use printout::size::counted;
@@ -198,9 +199,10 @@ fn copy_file(
         let bytes = wanted.min(piece.len());
         let piece = &mut piece[..bytes];
         read(done, piece)?;
-        file.write_all_at(piece, done).map_err(failed)?;
+        sparse::write(&file, piece, done).map_err(failed)?;
         done += bytes as u64;
     }
+    file.set_len(item.bytes).map_err(failed)?;
     finish(&file, &item.attributes).map_err(failed)
 }
 

@@ -29,6 +29,7 @@ mod plan;
 mod progress;
 mod room;
 mod signals;
+mod sparse;
 mod spool;
 mod stdout;
 mod tag;

@@ -311,3 +311,27 @@ fn what_is_excluded_is_not_looked_at() {
         "--exclude leaves out 1 file or folder"
     );
 }
+
+#[test]
+fn what_a_disk_does_not_keep_is_said() {
+    use rustix::fs::{XattrFlags, setxattr};
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("a"), "1").unwrap();
+    fs::write(at("b"), "2").unwrap();
+    let alone = Scan::new(&[folder.path().to_owned()]).unwrap();
+    assert!(alone.notes.is_empty(), "{:?}", alone.notes);
+    for name in ["c", "d", "e"] {
+        fs::hard_link(at("b"), at(name)).unwrap();
+    }
+    // A file system may have none of them.
+    let attributed = setxattr(at("a"), "user.origin", b"crawl", XattrFlags::empty()).is_ok();
+    let scan = Scan::new(&[folder.path().to_owned()]).unwrap();
+    let links = "3 names are hard links to files that have another name too (c is b): on the disk each name is a file of its own, over bytes that are stored once";
+    let attributes = "1 file or folder has extended attributes (a: user.origin), which a disk does not hold: they are left out";
+    assert_eq!(scan.notes[0], links);
+    assert_eq!(scan.notes.get(1).is_some(), attributed);
+    if attributed {
+        assert_eq!(scan.notes[1], attributes);
+    }
+}

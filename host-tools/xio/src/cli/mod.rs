@@ -156,7 +156,7 @@ pub struct Unpack {
     #[arg(long, value_name = "DIR")]
     pub allow_sources: Vec<PathBuf>,
 
-    /// The file to write
+    /// The file to write; '-' is standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::{ShownView, indented};
 use crate::failure::Failure;
 use crate::local::LocalVolume;
-use printout::size::grouped;
+use printout::size::{counted, grouped};
 use printout::text_table::{Align, TextTable};
 
 /// What could be had of the manifest of a view.
@@ -83,8 +83,8 @@ pub fn to_text(view: &ShownView) -> Option<String> {
         "all of their values kept"
     };
     let mut text = format!(
-        "\nmanifest of {name}\n  {volumes}{} sources{bytes}, {kept}\n",
-        grouped(files),
+        "\nmanifest of {name}\n  {volumes}{}{bytes}, {kept}\n",
+        counted(files, "source"),
     );
     let (unzipped, zip_bytes) = unzipped(&documents);
     if unzipped > 0 {

@@ -6,9 +6,9 @@ use std::path::Path;
 
 use dataset::document;
 use serde_json::{Value, json};
-use volume::Volume;
 use volume::format::{ChainIndex, ChainUse, Extent, Layout, Mapping, Stream, Table, TableKind};
 use volume::identity::uuid_text;
+use volume::{Item, SuperblockCopy, Volume};
 use volume::{SourceId, ViewIndex};
 
 use crate::cli;
@@ -162,6 +162,7 @@ fn to_text(path: &Path, volume: &Volume, views: &[ShownView]) -> String {
         grouped(sizes.other_bytes),
         superblock.lba_bytes,
     );
+    text.push_str(&format!("superblocks: {}\n", superblocks(volume)));
     for notice in volume.notices() {
         text.push_str(&format!("damaged: {}: {}\n", notice.place, notice.why));
     }
@@ -197,6 +198,35 @@ fn to_text(path: &Path, volume: &Volume, views: &[ShownView]) -> String {
         share(sizes.uncovered_bytes, sizes.stored_bytes),
     ));
     text
+}
+
+/// What lies at each place of a superblock.
+pub fn superblocks(volume: &Volume) -> String {
+    let copies = volume.superblock_copies().iter();
+    let said: Vec<String> = copies
+        .map(|copy| format!("{} {}", copy_name(copy), copy.state))
+        .collect();
+    said.join(", ")
+}
+
+/// The same, for programs.
+pub fn superblocks_json(volume: &Volume) -> Value {
+    let copies = volume.superblock_copies().iter();
+    let said = copies.map(|copy| {
+        json!({
+            "copy": copy_name(copy),
+            "offset": copy.place.offset,
+            "state": copy.state.to_string(),
+        })
+    });
+    Value::Array(said.collect())
+}
+
+fn copy_name(copy: &SuperblockCopy) -> String {
+    match copy.place.item {
+        Item::Superblock(slot @ 0..=1) => format!("slot {slot}"),
+        _ => "tail".to_owned(),
+    }
 }
 
 fn indented(text: &str) -> String {
@@ -378,6 +408,7 @@ fn to_json(path: &Path, volume: &Volume, shown: &[ShownView]) -> Value {
             "covered_bytes": sizes.stored_bytes - sizes.uncovered_bytes,
             "uncovered_bytes": sizes.uncovered_bytes,
         },
+        "superblocks": superblocks_json(volume),
         "damaged": volume.notices().iter().map(|notice| json!({
             "place": notice.place.to_string(),
             "why": notice.why,

@@ -8,15 +8,16 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use initiator::{Options, Url};
 use serde_json::{Value, json};
-use volume::VolumeError;
 use volume::blocking::{self, Reader};
 use volume::verify::{Report, bytes_to_read, verify};
+use volume::{CopyState, Volume, VolumeError};
 
 use crate::chunks::{self, CHUNK_BYTES};
 use crate::cli;
 use crate::contents;
 use crate::failure::Failure;
 use crate::files::Files;
+use crate::inspect::{superblocks, superblocks_json};
 use crate::layout::Layout;
 use crate::local::LocalVolume;
 use crate::medium::{self, PATIENCE, Source};
@@ -110,10 +111,20 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
         false => "restore it from a copy, or pack it again",
     };
     Err(Failure::data(anyhow!(
-        "{path}: {count}; {advice}:{}{}",
+        "{path}: {count}; {advice}:{}{}{}",
         places.concat(),
+        incomplete(&report.volume),
         affected.text()
     )))
+}
+
+/// Which superblocks are there, if not all of them are.
+fn incomplete(volume: &Volume) -> String {
+    let mut copies = volume.superblock_copies().iter();
+    match copies.all(|copy| copy.state == CopyState::Whole) {
+        true => String::new(),
+        false => format!("\nsuperblocks: {}", superblocks(volume)),
+    }
 }
 
 /// A damaged place, with the name of the mapped file that it is in.
@@ -146,6 +157,7 @@ fn report_json(arguments: &cli::Verify, report: &Report, damaged_files: Value) -
         "uncovered_bytes": report.uncovered_bytes,
         "unreferenced_bytes": report.unreferenced_bytes,
         "damage_count": report.damage_count,
+        "superblocks": superblocks_json(&report.volume),
         "damaged_files": damaged_files,
         "damage": report.damage.iter().map(|error| said(report, error)).collect::<Vec<_>>(),
     })

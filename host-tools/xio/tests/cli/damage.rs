@@ -188,3 +188,38 @@ fn a_damaged_manifest_is_said_and_the_rest_is_shown() {
             .is_some_and(|it| !it.is_empty())
     );
 }
+
+/// One superblock is enough to read a volume; that the others are gone is damage.
+#[test]
+fn superblocks_that_are_gone_are_damage() {
+    let folder = Folder::new();
+    folder.write("a", &noise(1, 40_000));
+    folder.done(["pack", "a", "--dtype", "u8", "-o", "v.xio"]);
+    let said = folder.done(["inspect", "v.xio"]);
+    assert!(
+        said.contains("\nsuperblocks: slot 0 whole, slot 1 whole, tail whole\n"),
+        "{said}"
+    );
+    let whole = folder.read("v.xio");
+    let slots = [(0, "slot 0", 0), (1, "slot 1", 16_384)];
+    for gone in [&slots[..1], &slots[1..], &slots[..]] {
+        let mut volume = whole.clone();
+        for (_, _, at) in gone {
+            volume[*at..*at + 4096].fill(0);
+        }
+        folder.write("v.xio", &volume);
+        let (report, said) = verified(&folder);
+        assert_eq!(report["damage_count"], gone.len());
+        for (slot, name, at) in gone {
+            assert!(
+                said.contains(&format!("superblock slot {slot}, at byte {at}")),
+                "{said}"
+            );
+            assert!(said.contains(&format!("{name} empty")), "{said}");
+            assert_eq!(report["superblocks"][*slot]["state"], "empty");
+        }
+        assert_eq!(report["superblocks"][2]["state"], "whole");
+        let said = folder.done(["inspect", "v.xio"]);
+        assert!(said.contains(&format!("{} empty", gone[0].1)), "{said}");
+    }
+}

@@ -41,3 +41,4 @@ mod silent;
 mod sizes;
 mod support;
 mod tags;
+mod unpacked;

@@ -51,4 +51,4 @@ pub use frame::{FrameId, StoredFrame};
 pub use locator::{Locator, SourcePolicy};
 pub use opening::Opening;
 pub use read::{ElementTime, OutBuf, Progress, ReadCounters, ReadOp};
-pub use volume::{Notice, Volume};
+pub use volume::{CopyState, Notice, SuperblockCopy, Volume};

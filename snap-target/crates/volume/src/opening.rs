@@ -31,7 +31,9 @@ use crate::format::{
 use crate::identity::uuid_text;
 use crate::limits::{self, FETCH_BYTES_MAX, TEXTS_BYTES_MAX};
 use crate::locator::Locator;
-use crate::volume::{Directory, Notice, Volume, VolumeId, blob_place, check_blob_crc};
+use crate::volume::{
+    CopyState, Directory, Notice, SuperblockCopy, Volume, VolumeId, blob_place, check_blob_crc,
+};
 
 /// A volume being opened.
 #[derive(Debug)]
@@ -221,6 +223,7 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
     let winner = winner.ok_or_else(|| not_a_volume(found, store_bytes))?;
     let superblock = Superblock::parse(winner, store_bytes)?;
     let notices = notices(found, &superblock);
+    let copies = copies(found);
     let [sources, streams, chains, blobs, views] = superblock.directory;
     let bounds = Bounds {
         table: TableBounds {
@@ -243,6 +246,7 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
             views: Vec::new(),
             texts: HashMap::new(),
             notices,
+            copies,
             id: VolumeId::next(),
         },
     })
@@ -252,10 +256,7 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
 fn notices(found: &[(u64, Candidate)], winner: &Superblock) -> Vec<Notice> {
     let mut notices = Vec::new();
     for (offset, candidate) in found {
-        let slot = match SLOT_OFFSETS.iter().position(|slot| slot == offset) {
-            Some(slot) => u32::try_from(slot).unwrap_or(TAIL_SLOT),
-            None => TAIL_SLOT,
-        };
+        let slot = slot_at(*offset);
         let why = match candidate {
             Candidate::Damaged(why) => why.clone(),
             Candidate::Foreign => "it holds something that is no superblock".into(),
@@ -272,15 +273,44 @@ fn notices(found: &[(u64, Candidate)], winner: &Superblock) -> Vec<Notice> {
             Candidate::Whole(_) | Candidate::Empty => continue,
         };
         notices.push(Notice {
-            place: Place {
-                item: Item::Superblock(slot),
-                source: SourceId::OWN,
-                offset: *offset,
-            },
+            place: superblock_place(*offset),
             why,
         });
     }
     notices
+}
+
+/// What each place held, in the order of the places.
+fn copies(found: &[(u64, Candidate)]) -> Vec<SuperblockCopy> {
+    let mut copies: Vec<SuperblockCopy> = found
+        .iter()
+        .map(|(offset, candidate)| SuperblockCopy {
+            place: superblock_place(*offset),
+            state: match candidate {
+                Candidate::Whole(_) => CopyState::Whole,
+                Candidate::Empty => CopyState::Empty,
+                Candidate::Damaged(_) => CopyState::Damaged,
+                Candidate::Foreign => CopyState::Foreign,
+            },
+        })
+        .collect();
+    copies.sort_unstable_by_key(|copy| copy.place.offset);
+    copies
+}
+
+fn slot_at(offset: u64) -> u32 {
+    match SLOT_OFFSETS.iter().position(|slot| *slot == offset) {
+        Some(slot) => u32::try_from(slot).unwrap_or(TAIL_SLOT),
+        None => TAIL_SLOT,
+    }
+}
+
+fn superblock_place(offset: u64) -> Place {
+    Place {
+        item: Item::Superblock(slot_at(offset)),
+        source: SourceId::OWN,
+        offset,
+    }
 }
 
 fn not_a_volume(found: &[(u64, Candidate)], store_bytes: u64) -> VolumeError {

@@ -1,6 +1,7 @@
 //! An open volume: its directory, in memory and immutable. Tables that grow with the data stay on the store.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -35,6 +36,7 @@ pub(crate) struct Directory {
     /// Locators and names.
     pub(crate) texts: HashMap<BlobIndex, Vec<u8>>,
     pub(crate) notices: Vec<Notice>,
+    pub(crate) copies: Vec<SuperblockCopy>,
     /// Distinguishes open volumes in caches.
     pub(crate) id: VolumeId,
 }
@@ -61,6 +63,39 @@ pub struct Notice {
     pub place: Place,
     /// What is wrong.
     pub why: String,
+}
+
+/// What was found at one of the places that hold superblocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SuperblockCopy {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub state: CopyState,
+}
+
+/// What a place for a superblock holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyState {
+    /// A whole superblock.
+    Whole,
+    /// Zeros.
+    Empty,
+    /// A superblock that is damaged.
+    Damaged,
+    /// Something else.
+    Foreign,
+}
+
+impl fmt::Display for CopyState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CopyState::Whole => "whole",
+            CopyState::Empty => "empty",
+            CopyState::Damaged => "damaged",
+            CopyState::Foreign => "no superblock",
+        })
+    }
 }
 
 impl Volume {
@@ -267,6 +302,13 @@ impl Volume {
     #[must_use]
     pub fn notices(&self) -> &[Notice] {
         &self.directory.notices
+    }
+
+    /// What the slots and the tail held at open, in this order. Slots may be empty: that is no notice, since an object that cannot be written at its
+    /// beginning again has its tail alone.
+    #[must_use]
+    pub fn superblock_copies(&self) -> &[SuperblockCopy] {
+        &self.directory.copies
     }
 
     pub(crate) fn id(&self) -> VolumeId {

@@ -5,7 +5,8 @@ use super::sample::small_volume;
 use crate::blocking::open;
 use crate::format::Feature;
 use crate::format::superblock::{PAYLOAD_OFFSET_MIN, SLOT_OFFSETS};
-use crate::{ErrorKind, Item, VolumeError};
+use crate::verify::verify;
+use crate::{CopyState, ErrorKind, Item, VolumeError};
 
 const SLOT_1: usize = SLOT_OFFSETS[1] as usize;
 
@@ -84,6 +85,35 @@ fn any_one_whole_superblock_is_enough() {
             .notices()
             .is_empty()
     );
+}
+
+/// No one who writes a file leaves a slot empty: a reader does not mind, and who verifies is told.
+#[test]
+fn a_slot_that_was_emptied_is_damage_to_who_verifies() {
+    let (whole, _) = small_volume();
+    for emptied in [vec![0], vec![1], vec![0, 1]] {
+        let mut store = whole.clone();
+        for slot in &emptied {
+            store[SLOT_OFFSETS[*slot] as usize..][..4096].fill(0);
+        }
+        let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+        assert_eq!(report.damage_count, emptied.len() as u64);
+        for (slot, damage) in emptied.iter().zip(&report.damage) {
+            let said = damage.to_string();
+            let place = format!("superblock slot {slot}, at byte {}", SLOT_OFFSETS[*slot]);
+            assert!(
+                said.contains(&place) && said.contains("it is empty"),
+                "{said}"
+            );
+        }
+        let states = report.volume.superblock_copies();
+        let states: Vec<_> = states.iter().map(|copy| copy.state).collect();
+        let state = |slot| match emptied.contains(&slot) {
+            true => CopyState::Empty,
+            false => CopyState::Whole,
+        };
+        assert_eq!(states, [state(0), state(1), CopyState::Whole]);
+    }
 }
 
 #[test]
