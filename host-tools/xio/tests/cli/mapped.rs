@@ -146,17 +146,18 @@ fn files_elsewhere_are_opened_where_they_are_allowed() {
     // What is printed suffices, wherever the files are below it.
     fs::create_dir_all(there.path("x/deep")).unwrap();
     fs::create_dir(there.path("y")).unwrap();
+    fs::create_dir(there.path("z")).unwrap();
     for (seed, name) in [(5, "x/deep/a.bin"), (6, "x/b.bin"), (7, "y/c.bin")] {
         there.write(name, &noise(seed, 40_000));
     }
     let at = |name: &str| data.with_file_name(name).to_str().unwrap().to_owned();
     here.done(["pack", &at("x"), "-o", &at("x.xio")]);
-    here.done(["pack", &at("y"), "-o", &at("y/y.xio")]);
+    here.done(["pack", &at("y"), "-o", &at("z/y.xio")]);
     let options = format!("--allow-sources {place}");
     for make in [
         &["map", &at("x"), &at("y")][..],
         &["map", &at("x/b.bin"), &at("y/c.bin"), "--dtype", "u8"],
-        &["format", &at("x.xio"), &at("y/y.xio")],
+        &["format", &at("x.xio"), &at("z/y.xio")],
     ] {
         let said = here.done([make, &["--force", "-o", "f.xio"]].concat());
         assert_eq!(
