@@ -19,6 +19,15 @@ fn with_a_hole(folder: &Folder) -> Vec<u8> {
     bytes
 }
 
+/// The file in `d` as bytes, in `a.xio`, whatever was there.
+fn pack(folder: &Folder) {
+    folder.done(
+        "pack d/a --dtype u8 --store-as lz4 --force -o a.xio"
+            .split(' ')
+            .collect::<Vec<_>>(),
+    );
+}
+
 fn taken(folder: &Folder, name: &str) -> u64 {
     fs::metadata(folder.path(name)).unwrap().blocks() * 512
 }
@@ -27,16 +36,7 @@ fn taken(folder: &Folder, name: &str) -> u64 {
 fn holes_stay_holes() {
     let folder = Folder::new();
     let bytes = with_a_hole(&folder);
-    folder.done([
-        "pack",
-        "d/a",
-        "--dtype",
-        "u8",
-        "--store-as",
-        "lz4",
-        "-o",
-        "a.xio",
-    ]);
+    pack(&folder);
     folder.done(["unpack", "a.xio", "-o", "out"]);
     folder.done(["pack", "d", "-o", "d.xio"]);
     folder.done(["cp", "d.xio", "copy"]);
@@ -47,17 +47,7 @@ fn holes_stay_holes() {
     }
     // The last bytes are zeros: the length is theirs all the same.
     folder.write("d/a", &bytes[..BYTES / 2]);
-    folder.done([
-        "pack",
-        "d/a",
-        "--dtype",
-        "u8",
-        "--store-as",
-        "lz4",
-        "--force",
-        "-o",
-        "a.xio",
-    ]);
+    pack(&folder);
     folder.done(["unpack", "a.xio", "--force", "-o", "out"]);
     assert!(folder.read("out") == bytes[..BYTES / 2]);
 }
@@ -66,16 +56,7 @@ fn holes_stay_holes() {
 fn a_dash_is_standard_output() {
     let folder = Folder::new();
     let bytes = with_a_hole(&folder);
-    folder.done([
-        "pack",
-        "d/a",
-        "--dtype",
-        "u8",
-        "--store-as",
-        "lz4",
-        "-o",
-        "a.xio",
-    ]);
+    pack(&folder);
     let before = folder.names();
     let piped = xio()
         .current_dir(folder.path(""))
