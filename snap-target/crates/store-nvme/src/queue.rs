@@ -1,0 +1,196 @@
+//! The contract between a remote store and what carries its queues: TCP, RDMA, or a simulated fabric.
+//!
+//! A [`Transport`] connects queues; a [`Queue`] takes commands with their buffers and says how they ended. Queues are brought up on
+//! the thread that keeps the association and then move, idle, to the reactor that uses them ([`Queue::part`]).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use nvme::Time;
+use nvme::initiator::Command;
+use nvme::queue::Slot;
+use nvme_spec::Cqe;
+use reactor::buf::IoBuf;
+use reactor::{Errno, Ring};
+
+use crate::clock::Clock;
+
+/// What connects queues to controllers.
+pub trait Transport: fmt::Debug + Send + Sync {
+    /// As URLs and tables name it: `tcp`, `rdma`.
+    fn name(&self) -> &'static str;
+
+    /// Begins to connect one queue. Never blocks: that it stands comes as [`QueueEvent::Ready`], that it does not as [`QueueEvent::Over`].
+    ///
+    /// # Errors
+    /// [`QueueError::Resources`], [`QueueError::Connect`] where that is known at once.
+    fn connect(
+        &self,
+        ring: &Ring,
+        to: SocketAddr,
+        options: &QueueOptions,
+        clock: Clock,
+    ) -> Result<Box<dyn Queue>, QueueError>;
+}
+
+/// What a queue is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueOptions {
+    /// The most commands outstanding.
+    pub depth: u16,
+    /// Writes of up to so many bytes go into the capsule. Fabrics and admin commands may always use 8 KiB.
+    pub in_capsule_bytes_max: u32,
+    /// TCP: header digests; a controller that does not use them is refused.
+    pub header_digest: bool,
+    /// TCP: data digests; a controller that does not use them is refused.
+    pub data_digest: bool,
+    /// From the first packet to [`QueueEvent::Ready`].
+    pub connect_timeout: Duration,
+    /// A command that is not answered within this time ends the connection, unless it was abandoned.
+    pub command_timeout: Duration,
+}
+
+/// One queue pair to one controller, on one ring.
+///
+/// **The caller's duties.** It calls [`Queue::poll`] after every turn of the ring, and [`Queue::settle`] after its last submit, poll or abandon
+/// before the ring may block. Buffers are as long as the command's transfer says, and nobody else touches their memory until
+/// [`QueueEvent::Ended`].
+///
+/// **The queue's duties.** Nothing blocks. Each command that submit took ends exactly once, and from then on nothing touches its buffer: no
+/// receive that is under way, no late packet, no peer. Where something is there for poll, the ring wakes. A controller is not trusted: what breaks
+/// the protocol ends the connection. Memory is what [`QueueOptions`] ask for.
+pub trait Queue: fmt::Debug {
+    /// Takes in what the ring has for this queue, looks at the clock, and appends what happened, in the order in which it did.
+    fn poll(&mut self, now: Time, events: &mut Vec<QueueEvent>);
+
+    /// Commands that can be submitted now: none before [`QueueEvent::Ready`], none after [`QueueEvent::Over`].
+    fn room(&self) -> usize;
+
+    /// Takes a command and its buffer, or gives the buffer back where there is no [`Queue::room`].
+    ///
+    /// # Errors
+    /// The buffer, as given.
+    #[expect(clippy::result_large_err, reason = "it gives the buffer back by value")]
+    fn submit(
+        &mut self,
+        command: &Command,
+        buf: Option<IoBuf>,
+        now: Time,
+    ) -> Result<Slot, Option<IoBuf>>;
+
+    /// Gives up a command that reads: it ends as [`Outcome::Lost`] as soon as nothing touches its buffer any more, which does not wait for the
+    /// controller. Of any other command, and of a slot that is free, nothing happens.
+    fn abandon(&mut self, slot: Slot);
+
+    /// Sends what is to be sent, and arms what is to be received.
+    fn settle(&mut self);
+
+    /// When to call [`Queue::poll`] though the ring has nothing: a timeout is due then.
+    fn deadline(&self) -> Option<Time>;
+
+    /// Ends the connection. What is outstanding ends as [`Outcome::Lost`].
+    fn close(&mut self);
+
+    /// Whether the connection is over and every command has ended: then the drop waits for nothing.
+    fn is_closed(&self) -> bool;
+
+    /// Takes an idle queue (ready, nothing outstanding, nothing on its way) off its ring, to go on on another thread.
+    ///
+    /// # Errors
+    /// The queue, where it is not idle: settle, turn the ring, and try again.
+    fn part(self: Box<Self>) -> Result<Box<dyn Parted>, Box<dyn Queue>>;
+}
+
+/// A queue between two rings.
+pub trait Parted: fmt::Debug + Send {
+    /// Puts the queue on a ring, whose thread has it from now on.
+    ///
+    /// # Errors
+    /// [`QueueError::Resources`]; the connection is then closed.
+    fn join(self: Box<Self>, ring: &Ring) -> Result<Box<dyn Queue>, QueueError>;
+}
+
+/// What happened on a queue.
+#[derive(Debug)]
+pub enum QueueEvent {
+    /// The connection stands: commands are taken, Connect first.
+    Ready,
+    /// A command ended; its buffer is the caller's again, and the slot may be given to another command.
+    Ended {
+        /// Which.
+        slot: Slot,
+        /// How.
+        outcome: Outcome,
+        /// As submitted. Of a read, filled where the answer is success; undefined otherwise.
+        buf: Option<IoBuf>,
+    },
+    /// The connection is over, once. Each outstanding command ends as [`Outcome::Lost`], now or later, as its buffer comes free.
+    Over(QueueError),
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The controller answered. Of a read with success, every byte is there.
+    Answered(Cqe),
+    /// It did not, before the connection ended or the command was given up.
+    Lost {
+        /// A byte of it may have left: the controller may carry it out, or may have. Otherwise it never will.
+        was_sent: bool,
+    },
+}
+
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// It could not be made.
+    #[error("connecting to {to} failed: {source}")]
+    Connect {
+        /// Where to.
+        to: SocketAddr,
+        /// The kernel's or the connection manager's answer.
+        source: Errno,
+    },
+    /// It was made, and does not stand in time.
+    #[error("{to} did not answer within {after:?}; is it an NVMe/{transport} port?")]
+    NotInTime {
+        /// Where to.
+        to: SocketAddr,
+        /// As a URL names it.
+        transport: &'static str,
+        /// The time it had.
+        after: Duration,
+    },
+    /// The peer, or the network, ended it.
+    #[error("{to} ended the connection: {why}")]
+    Ended {
+        /// Where to.
+        to: SocketAddr,
+        /// In the words of the transport.
+        why: String,
+    },
+    /// This end ended it: the peer broke the protocol, or a command was not answered in time.
+    #[error("the connection to {to} was given up: {why}")]
+    GivenUp {
+        /// Where to.
+        to: SocketAddr,
+        /// In the words of the state machine.
+        why: String,
+    },
+    /// [`Queue::close`] was called.
+    #[error("the connection to {to} was closed")]
+    Closed {
+        /// Where to.
+        to: SocketAddr,
+    },
+    /// This machine lacks something.
+    #[error("a connection to {to} could not be set up: {why}")]
+    Resources {
+        /// Where to.
+        to: SocketAddr,
+        /// What.
+        why: String,
+    },
+}
