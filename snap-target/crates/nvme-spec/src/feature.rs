@@ -134,6 +134,8 @@ pub struct AsyncEvent(pub u32);
 impl AsyncEvent {
     /// Notice: the namespace attributes changed; the log is Changed Attached Namespace List (04h).
     pub const NAMESPACE_ATTRIBUTE_CHANGED: AsyncEvent = AsyncEvent::new(2, 0x00, 0x04);
+    /// Notice: an asymmetric namespace access state changed; the log is 0Ch.
+    pub const ANA_CHANGED: AsyncEvent = AsyncEvent::new(2, 0x03, 0x0C);
     /// Notice: the discovery log page changed (70h).
     pub const DISCOVERY_LOG_CHANGED: AsyncEvent = AsyncEvent::new(2, 0xF0, 0x70);
     /// I/O command set specific: a Reservation Notification is available (80h).

@@ -10,7 +10,7 @@ use std::time::Duration;
 use nvme::Time;
 use nvme::initiator::Command;
 use nvme::queue::Slot;
-use nvme_spec::Cqe;
+use nvme_spec::{Cid, Cqe};
 use reactor::buf::IoBuf;
 use reactor::{Errno, Ring};
 
@@ -89,8 +89,13 @@ pub trait Queue: fmt::Debug {
     /// When to call [`Queue::poll`] though the ring has nothing: a timeout is due then.
     fn deadline(&self) -> Option<Time>;
 
-    /// Ends the connection. What is outstanding ends as [`Outcome::Lost`].
+    /// Ends the connection at once. What is outstanding ends as [`Outcome::Lost`]. With commands outstanding nothing that this machine still holds for
+    /// the peer may reach it afterwards (TCP: a reset, SO_LINGER 0; RDMA: the queue pair is destroyed): a write that the peer gets long after this is what
+    /// [`nvme::initiator::path`] does not reckon with.
     fn close(&mut self);
+
+    /// The identifier of a command that is outstanding, to name it in an Abort; none of a slot that is free.
+    fn cid(&self, slot: Slot) -> Option<Cid>;
 
     /// Whether the connection is over and every command has ended: then the drop waits for nothing.
     fn is_closed(&self) -> bool;

@@ -59,6 +59,7 @@ pub struct AttachAdmin {
     list_complete: bool,
     listed_up_to: Nsid,
     namespaces: Vec<NamespaceInfo>,
+    only: Option<Nsid>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +110,14 @@ impl AttachAdmin {
             list_complete: false,
             listed_up_to: Nsid::NONE,
             namespaces: Vec::new(),
+            only: None,
         })
+    }
+
+    /// Looks at this namespace alone, whether it is there or not, and not at the list of all.
+    pub fn only(mut self, nsid: Nsid) -> AttachAdmin {
+        self.only = Some(nsid);
+        self
     }
 
     /// The result, once [`Sequence::step`] said [`Step::Done`]; none after an error.
@@ -246,13 +254,23 @@ impl Sequence for AttachAdmin {
                 let granted = NumberOfQueues(cqe.dw0.get());
                 let pairs_z = granted.submission_z().min(granted.completion_z());
                 self.io_queues = pairs_z.saturating_add(1).min(self.io_queues_wanted);
-                self.stage = Stage::ListNamespaces;
+                self.list_complete = self.only.is_some();
+                self.stage = match self.only {
+                    Some(nsid) => Stage::IdentifyNamespace(nsid),
+                    None => Stage::ListNamespaces,
+                };
             }
             Stage::ListNamespaces => {
                 expect_success("Identify, active namespaces", cqe)?;
                 return self.namespaces_listed(data);
             }
             Stage::IdentifyNamespace(nsid) => {
+                // An NSID that is not there at all is answered with an error, one that is not attached with zeros.
+                let is_unknown = cqe.status().code() == Status::INVALID_NAMESPACE;
+                if self.only.is_some() && is_unknown {
+                    self.stage = Stage::Done;
+                    return Ok(());
+                }
                 expect_success("Identify Namespace", cqe)?;
                 self.stage = match NamespaceInfo::parse(nsid, data)? {
                     Some(namespace) => Stage::Descriptors(Box::new(namespace)),

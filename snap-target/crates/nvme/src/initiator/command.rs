@@ -153,6 +153,32 @@ pub fn get_log_page(log: LogPageId, nsid: Nsid, offset: u64, bytes: u32) -> Comm
     }
 }
 
+/// Get Log Page, Asymmetric Namespace Access, the first `bytes` of it, groups without their namespaces (RGO).
+pub fn get_ana_groups(bytes: u32) -> Command {
+    const RETURN_GROUPS_ONLY: u32 = 1 << 8;
+    let mut command = get_log_page(LogPageId::ANA, Nsid::NONE, 0, bytes);
+    command.sqe.cdw10 = U32::new(command.sqe.cdw10.get() | RETURN_GROUPS_ONLY);
+    command
+}
+
+/// Set Features, Asynchronous Event Configuration: see [`nvme_spec::feature::async_event_configuration`].
+pub fn set_async_events(configuration: u32) -> Command {
+    without_data(Sqe {
+        opcode: AdminOpcode::SET_FEATURES.0,
+        cdw10: U32::new(u32::from(FeatureId::ASYNC_EVENT_CONFIGURATION.0)),
+        cdw11: U32::new(configuration),
+        ..Sqe::ZERO
+    })
+}
+
+/// Asynchronous Event Request (Base, "Asynchronous Event Request command").
+pub fn async_event_request() -> Command {
+    without_data(Sqe {
+        opcode: AdminOpcode::ASYNC_EVENT_REQUEST.0,
+        ..Sqe::ZERO
+    })
+}
+
 /// Blocks of one Read or Write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Blocks {

@@ -2,12 +2,14 @@
 //! before anything is computed from it.
 
 use std::fmt;
+use std::time::Duration;
 
 use nvme_spec::command::SQE_BYTES;
 use nvme_spec::identify::{
     ControllerType, IdentifyController, IdentifyNamespace, NSATTR_WRITE_PROTECTED,
-    NamespaceDescriptorHeader, NamespaceIdType, OFCS_DISCONNECT, vwc,
+    NamespaceDescriptorHeader, NamespaceIdType, OFCS_DISCONNECT, cmic, vwc,
 };
+use nvme_spec::nvm::{dlfeat, oncs};
 use nvme_spec::register::Cap;
 use nvme_spec::{IDENTIFY_BYTES, NSID_LIST_ENTRIES, Nsid};
 use zerocopy::FromBytes;
@@ -48,6 +50,14 @@ pub struct ControllerInfo {
     pub disconnect: bool,
     /// Granularity of the keep-alive timer in milliseconds; 0 = no keep alive.
     pub keep_alive_granularity_ms: u32,
+    /// CQT: so long after its keep-alive expired the controller may still carry out a command; zero = it does not say.
+    pub quiesce_time: Duration,
+    /// Write Zeroes is there.
+    pub writes_zeroes: bool,
+    /// Dataset Management is there.
+    pub deallocates: bool,
+    /// It reports asymmetric access to its namespaces (the ANA log).
+    pub reports_ana: bool,
 }
 
 impl ControllerInfo {
@@ -88,6 +98,10 @@ impl ControllerInfo {
             volatile_write_cache: identify.vwc & vwc::PRESENT != 0,
             disconnect: identify.ofcs.get() & OFCS_DISCONNECT != 0,
             keep_alive_granularity_ms: u32::from(identify.kas_100ms.get()) * 100,
+            quiesce_time: Duration::from_millis(identify.cqt_ms.get().into()),
+            writes_zeroes: identify.oncs.get() & oncs::WRITE_ZEROES != 0,
+            deallocates: identify.oncs.get() & oncs::DATASET_MANAGEMENT != 0,
+            reports_ana: identify.cmic & cmic::ANA != 0,
         })
     }
 }
@@ -115,6 +129,10 @@ pub struct NamespaceInfo {
     pub write_protected: bool,
     /// Optimal boundary of commands in blocks; 0 = none.
     pub optimal_boundary_blocks: u16,
+    /// What was deallocated reads as zeros (DLFEAT).
+    pub deallocated_reads_zeros: bool,
+    /// ANAGRPID: the group whose access state counts; 0 where none is reported.
+    pub ana_group: u32,
     /// What the namespace is called in the world.
     pub ids: NamespaceIds,
 }
@@ -169,6 +187,8 @@ impl NamespaceInfo {
             blocks,
             write_protected: identify.nsattr & NSATTR_WRITE_PROTECTED != 0,
             optimal_boundary_blocks: identify.noiob.get(),
+            deallocated_reads_zeros: identify.dlfeat & 0b111 == dlfeat::READS_ZEROS,
+            ana_group: identify.anagrpid.get(),
             ids: NamespaceIds {
                 uuid: None,
                 nguid: some_unless_zero(identify.nguid),

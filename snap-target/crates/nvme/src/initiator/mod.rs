@@ -5,15 +5,19 @@
 //! brings back the completion with the data, and asks again. One command of a sequence is outstanding at a time. Whatever
 //! a controller answers ends in a step, a result or an [`InitiatorError`]; sequences have a bounded number of steps.
 //!
-//! What it does not do: authentication, TLS, asynchronous events, multipath, Abort, reservations. Retries and reconnection
-//! belong to the driver, which owns the sockets and the buffers.
+//! [`path::Path`] puts the sequences together: one way to a subsystem, brought up, watched, lost, and brought up again.
+//!
+//! What it does not do: authentication, TLS, Abort, reservations. Which commands are tried again, and on which path, belongs to the
+//! driver, which owns the queues and the buffers.
 
+mod ana;
 mod attach;
 pub mod command;
 mod discovery;
 mod identity;
 mod keep_alive;
 pub mod nvm;
+pub mod path;
 mod shutdown;
 mod split;
 #[cfg(test)]
@@ -26,6 +30,7 @@ use nvme_spec::{Cqe, Status};
 use crate::Time;
 
 pub use crate::tcp::host::{Command, Transfer};
+pub use ana::{ANA_GROUPS_MAX, AnaState};
 pub use attach::{AttachAdmin, AttachIo, Attached};
 pub use command::{Association, Blocks};
 pub use discovery::{DISCOVERY_RECORDS_MAX, DiscoveryRecord, ReadDiscoveryLog};
