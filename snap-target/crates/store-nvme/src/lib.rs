@@ -3,8 +3,24 @@
 //! What carries the queues (TCP, RDMA) is another crate's: see [`queue`], the contract.
 
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::result_large_err,
+    reason = "a rejection gives the buffer back by value: boxing it would allocate"
+)]
 
+mod backend;
 mod clock;
+mod custodian;
+mod error;
+mod handle;
+mod message;
+mod options;
 pub mod queue;
+mod report;
+mod shared;
 
 pub use clock::Clock;
+pub use custodian::{Custodian, NewError, Remote, open};
+pub use error::OptionsError;
+pub use options::{DEADLINE_MAX, HANDLES_MAX, PATHS_MAX, Policy, RemoteOptions};
+pub use report::{PathReport, PathState};

@@ -214,9 +214,10 @@ impl Limits {
 /// 5. [`Store::close`] returns at once; see the end of a handle below.
 ///
 /// **The one guarantee given in return**: every operation that submit took completes exactly once, and until that completion the buffer
-/// belongs to the store, cancelled or not; after it, nothing touches the buffer's memory, and the operation can no longer take effect. So a
-/// store that does not know what became of a write (its connection broke, a cancel overtook it) holds the completion until that is
-/// settled: done, not done and never to be done, or the peer is known to be dead. A write that failed or was cancelled may have taken effect in
+/// belongs to the store, cancelled or not; after it, nothing touches the buffer's memory, and the operation can no longer take effect behind a later one's
+/// back. So a store that does not know what became of a write (its connection broke, a cancel overtook it) holds the completion until that is
+/// settled: done, not done and never to be done, or the peer is known to be dead; or, where that takes longer than the write has time, it ends the write as
+/// failed ([`StoreError::Unsettled`]) and holds every later operation on its range until then. A write that failed or was cancelled may have taken effect in
 /// part; one that was [`StoreError::Unreachable`] has not, and may be tried again.
 ///
 /// **The end of a handle.** A reactor that goes on calls [`Store::close`] and polls, turn by turn, until [`Store::is_closed`]; then the drop

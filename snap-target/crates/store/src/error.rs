@@ -108,6 +108,40 @@ pub enum StoreError {
         /// What to do, starting with "; ", or empty.
         advice: &'static str,
     },
+    /// The controller behind a remote store ended the operation with an error.
+    #[error("{store}: {what} at byte {offset} failed: its controller answered {status}")]
+    Controller {
+        /// The store.
+        store: String,
+        /// Which operation.
+        what: &'static str,
+        /// Byte at which it failed.
+        offset: u64,
+        /// The status, with its name.
+        status: String,
+    },
+    /// A change was not settled in time. The store sees to it that nothing later is overtaken by it.
+    #[error(
+        "{store}: {what} at byte {offset} was not settled within {after_ms} ms, and may have been done or not; the way to the store broke meanwhile"
+    )]
+    Unsettled {
+        /// The store.
+        store: String,
+        /// Which operation.
+        what: &'static str,
+        /// First byte of the operation.
+        offset: u64,
+        /// The time it had.
+        after_ms: u32,
+    },
+    /// A remote store could not be connected.
+    #[error("connecting to {store} failed: {why}")]
+    Connect {
+        /// The store.
+        store: String,
+        /// What happened on each path, and what to do.
+        why: String,
+    },
     /// The file is shorter than when it was opened.
     #[error(
         "{store}: it has no byte {offset} any more, but had {bytes} bytes when it was opened: something truncated it; restore it and open it again"
@@ -225,8 +259,13 @@ impl StoreError {
             | Self::Misuse { .. } => ErrorKind::Misuse,
             Self::Unreachable { .. } => ErrorKind::Unreachable,
             Self::NoSpace { .. } => ErrorKind::NoSpace,
-            Self::Io { .. } | Self::Truncated { .. } | Self::FlushFailed { .. } => ErrorKind::Io,
+            Self::Io { .. }
+            | Self::Controller { .. }
+            | Self::Unsettled { .. }
+            | Self::Truncated { .. }
+            | Self::FlushFailed { .. } => ErrorKind::Io,
             Self::Open { .. }
+            | Self::Connect { .. }
             | Self::Unfit { .. }
             | Self::Spec { .. }
             | Self::Decorator { .. }

@@ -43,6 +43,7 @@ mod error;
     reason = "statx, open flags and block device ioctls; each block says why"
 )]
 mod file;
+pub mod gate;
 mod limits;
 #[allow(
     unsafe_code,

@@ -11,8 +11,8 @@ use nvme_spec::identify::Cns;
 use nvme_spec::log::LogPageId;
 use nvme_spec::register::{Cc, Property};
 use nvme_spec::{
-    AdminOpcode, IDENTIFY_BYTES, IoOpcode, Lba, NQN_BYTES_MAX, NQN_FIELD_BYTES, Nsid, Sqe, U16,
-    U32, U64,
+    AdminOpcode, Cid, IDENTIFY_BYTES, IoOpcode, Lba, NQN_BYTES_MAX, NQN_FIELD_BYTES, Nsid, Sqe,
+    U16, U32, U64,
 };
 use zerocopy::{FromZeros, IntoBytes};
 
@@ -167,6 +167,15 @@ pub fn set_async_events(configuration: u32) -> Command {
         opcode: AdminOpcode::SET_FEATURES.0,
         cdw10: U32::new(u32::from(FeatureId::ASYNC_EVENT_CONFIGURATION.0)),
         cdw11: U32::new(configuration),
+        ..Sqe::ZERO
+    })
+}
+
+/// Abort of command `cid` of submission queue `sqid` (Base, "Abort command").
+pub fn abort(sqid: u16, cid: Cid) -> Command {
+    without_data(Sqe {
+        opcode: AdminOpcode::ABORT.0,
+        cdw10: U32::new(u32::from(sqid) | u32::from(cid.0) << 16),
         ..Sqe::ZERO
     })
 }

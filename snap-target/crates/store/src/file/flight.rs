@@ -7,10 +7,10 @@ use reactor::{OpId, WriteMode};
 
 use super::FileState;
 use super::bounce::BOUNCE_BYTES;
-use super::gate::Permit;
 use super::reports::Since;
 use crate::contract::{Op, Token};
 use crate::error::StoreError;
+use crate::gate::Permit;
 
 pub(super) struct Flight {
     pub(super) token: Token,

@@ -9,12 +9,12 @@ use reactor::{Event, Fd, OpId, Ring};
 
 use super::bounce::{BOUNCE_BYTES, BouncePool};
 use super::flight::{Flight, Stage, ZERO_MODES, span};
-use super::gate::{Pass, Permit};
 use super::medium::{Medium, RingFile};
 use super::plan::{Step, next_step};
 use super::{FileState, QUEUE_DEPTH_MAX};
 use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
 use crate::error::StoreError;
+use crate::gate::{Pass, Permit};
 
 /// Zeros written at a time where the file system cannot zero a range itself.
 const ZEROS_BYTES: usize = 256 << 10;

@@ -2,7 +2,7 @@
 //!
 //! Direct I/O where the file system accepts it: the alignment is what statx reports (Linux 6.1), else what a trial read shows. Requests
 //! that are not aligned go through a bounce buffer, edges only where the middle can go direct; an unaligned write reads, patches and
-//! writes back whole blocks, and excludes every other write of the file meanwhile ([`gate`]). A file that is writable and does not end
+//! writes back whole blocks, and excludes every other write of the file meanwhile ([`crate::gate`]). A file that is writable and does not end
 //! on a block boundary, and a file system that refuses O_DIRECT, are served through the page cache.
 //!
 //! While it is open other programs are kept out ([`hold`]): a second one that serves it, or a file system that mounts it, would change it unseen.
@@ -12,7 +12,7 @@
 
 mod bounce;
 mod flight;
-mod gate;
+mod gates;
 mod handle;
 mod hold;
 mod medium;
@@ -27,11 +27,11 @@ use std::sync::Arc;
 
 use reactor::Ring;
 
-use self::gate::Gate;
 use self::open::Opened;
 use self::reports::Reports;
 use crate::contract::{Durability, Limits, Store};
 use crate::error::StoreError;
+use crate::gate::Gate;
 use crate::shared::{Access, Backend, OpenOptions};
 
 pub use self::size::{set_file_size, settle_file_size};

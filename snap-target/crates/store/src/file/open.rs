@@ -12,10 +12,11 @@ use nix::libc;
 use nix::sys::statfs::{FUSE_SUPER_MAGIC, fstatfs};
 use reactor::buf::Mapping;
 
-use super::gate::Gate;
+use super::gates::gate_of;
 use super::handle::DISCARD_MODE;
 use super::hold::{Hold, hold};
 use crate::error::StoreError;
+use crate::gate::Gate;
 use crate::shared::{Access, Caching, OpenOptions};
 
 /// Alignments tried where the kernel does not tell: the sector sizes of disks, then the page.
@@ -106,7 +107,7 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> Result<Opened, StoreErr
         punches_holes,
         detour,
         may_block,
-        gate: Gate::of(Node::of(&metadata)),
+        gate: gate_of(Node::of(&metadata)),
         hold,
     })
 }

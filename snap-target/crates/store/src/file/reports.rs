@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use nix::errno::Errno;
 
-use super::gate::{Gate, Pass, Permit};
+use crate::gate::{Gate, Pass, Permit};
 
 /// Of one opened file.
 #[derive(Debug, Default)]

@@ -9,10 +9,10 @@ use reactor::buf::IoBuf;
 use reactor::{RingConfig, Wait};
 
 use super::flight::{Flight, Stage};
-use super::gate::{Pass, Permit};
 use super::handle::FileStore;
 use super::*;
 use crate::contract::{Completion, Op, Token};
+use crate::gate::{Pass, Permit};
 
 const BYTES: u64 = 1 << 20;
 

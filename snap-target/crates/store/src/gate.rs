@@ -1,15 +1,12 @@
-//! Keeps a read-modify-write of a block from undoing a write to another part of it.
+//! Keeps a read-modify-write of a block from undoing a write to another part of it: for stores whose medium takes whole blocks.
 //!
 //! Aligned writes pass together; an unaligned write passes alone. Nobody blocks: who may not pass is parked by its handle and woken when
 //! the way is free. A waiting unaligned write stops newcomers, so that it gets its turn; when it leaves, the aligned ones that waited have theirs.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex};
 
 use reactor::Waker;
-
-use super::open::Node;
 
 /// From below: shared holders, exclusive ones waiting, shared ones waiting. Then: those shared ones have their turn. Top bit: held exclusively.
 const HOLDER: u64 = 1;
@@ -25,38 +22,23 @@ fn count(state: u64, of: u64) -> u64 {
 
 /// How a write passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
+pub enum Pass {
     /// With other aligned writes.
     Shared,
     /// Alone.
     Exclusive,
 }
 
+/// One for each medium, shared by all handles of it.
 #[derive(Debug, Default)]
-pub(super) struct Gate {
+pub struct Gate {
     state: AtomicU64,
     /// Rings to wake when the way may be free, each once. Locked only by who had to wait, or leaves while somebody waits.
     parked: Mutex<Vec<Waker>>,
     parked_count: AtomicU64,
 }
 
-/// The gates of files that are open in this process.
-static GATES: Mutex<Option<HashMap<Node, Weak<Gate>>>> = Mutex::new(None);
-
 impl Gate {
-    /// The gate of a file, however often it is opened: one that is opened anew at another size is still written through the old descriptor.
-    pub(super) fn of(node: Node) -> Arc<Self> {
-        let mut gates = GATES.lock().unwrap_or_else(PoisonError::into_inner);
-        let gates = gates.get_or_insert_default();
-        gates.retain(|_, gate| gate.strong_count() > 0);
-        if let Some(gate) = gates.get(&node).and_then(Weak::upgrade) {
-            return gate;
-        }
-        let gate = Arc::new(Self::default());
-        gates.insert(node, Arc::downgrade(&gate));
-        gate
-    }
-
     fn update(&self, to: impl Fn(u64) -> Option<u64>) -> bool {
         self.state
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, to)
@@ -64,7 +46,7 @@ impl Gate {
     }
 
     /// Passes if the way is free. `announced`: this one has announced itself with [`Gate::announce`].
-    pub(super) fn try_enter(&self, pass: Pass, announced: bool) -> bool {
+    fn try_enter(&self, pass: Pass, announced: bool) -> bool {
         self.update(|state| match pass {
             _ if state & EXCLUSIVE != 0 => None,
             Pass::Shared if announced && state & SHARED_TURN != 0 => {
@@ -87,7 +69,7 @@ impl Gate {
     }
 
     /// One that could not pass is to have its turn; false where it comes in the midst of a turn: those who wait before it come first.
-    pub(super) fn announce(&self, pass: Pass) -> bool {
+    fn announce(&self, pass: Pass) -> bool {
         self.update(|state| match pass {
             Pass::Shared if state & SHARED_TURN != 0 => None,
             Pass::Shared => Some(state + SHARED_WAITING),
@@ -96,12 +78,12 @@ impl Gate {
     }
 
     /// Takes an announcement back.
-    pub(super) fn withdraw(&self, pass: Pass) {
+    fn withdraw(&self, pass: Pass) {
         self.update(|state| Some(without_waiting(state, pass)));
         self.wake_parked();
     }
 
-    pub(super) fn leave(&self, pass: Pass) {
+    fn leave(&self, pass: Pass) {
         self.update(|state| {
             Some(match pass {
                 Pass::Shared => state - HOLDER,
@@ -115,7 +97,7 @@ impl Gate {
     }
 
     /// Asks to be woken at the next leave. The caller tries once more afterwards: the way may have become free in between.
-    pub(super) fn park(&self, waker: Waker) {
+    fn park(&self, waker: Waker) {
         if let Ok(mut parked) = self.parked.lock() {
             if !parked.iter().any(|other| other.wakes_same_ring(&waker)) {
                 parked.push(waker);
@@ -153,7 +135,7 @@ fn without_waiting(state: u64, pass: Pass) -> u64 {
 
 /// A flight's claim on the gate: none, waiting, or held. Gives up what it has when dropped.
 #[derive(Debug)]
-pub(super) struct Permit {
+pub struct Permit {
     claim: Option<Claim>,
 }
 
@@ -167,11 +149,14 @@ struct Claim {
 
 impl Permit {
     /// For operations that change nothing.
-    pub(super) fn not_needed() -> Self {
+    #[must_use]
+    pub fn not_needed() -> Self {
         Self { claim: None }
     }
 
-    pub(super) fn new(gate: Arc<Gate>, pass: Pass) -> Self {
+    /// One that waits to pass.
+    #[must_use]
+    pub fn new(gate: Arc<Gate>, pass: Pass) -> Self {
         Self {
             claim: Some(Claim {
                 gate,
@@ -182,12 +167,14 @@ impl Permit {
         }
     }
 
-    pub(super) fn is_needed(&self) -> bool {
+    /// Whether there is a gate to pass.
+    #[must_use]
+    pub fn is_needed(&self) -> bool {
         self.claim.is_some()
     }
 
     /// Whether the operation may go on; if not, `waker` is called when it is worth trying again.
-    pub(super) fn try_enter(&mut self, waker: impl FnOnce() -> Waker) -> bool {
+    pub fn try_enter(&mut self, waker: impl FnOnce() -> Waker) -> bool {
         let Some(claim) = &mut self.claim else {
             return true;
         };

@@ -1,0 +1,84 @@
+//! What the reactors share of a remote store, and where their handles come from.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use reactor::{Ring, Sender, channel};
+use store::{Backend, Limits, Store, StoreError};
+
+use crate::handle::Handle;
+use crate::message::{HandleId, MESSAGES_MAX, ToCustodian};
+use crate::report::PathState;
+use crate::shared::Shared;
+
+static NEXT_HANDLE: AtomicU64 = AtomicU64::new(0);
+
+pub(crate) struct RemoteBackend {
+    shared: Arc<Shared>,
+    life: Arc<Life>,
+}
+
+impl RemoteBackend {
+    pub fn new(shared: Arc<Shared>, custodian: Sender<ToCustodian>) -> Self {
+        let life = Arc::new(Life { custodian });
+        Self { shared, life }
+    }
+}
+
+/// What the store and its handles hold together: when the last of them is gone, the custodian is told.
+#[derive(Debug)]
+pub(crate) struct Life {
+    pub custodian: Sender<ToCustodian>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        let _ = self.custodian.send(ToCustodian::End);
+    }
+}
+
+impl fmt::Debug for RemoteBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteBackend")
+            .field("name", &self.shared.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Backend for RemoteBackend {
+    fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    fn describe(&self) -> String {
+        let reports = self.shared.reports();
+        let up = |state: &PathState| matches!(state, PathState::Up(_));
+        let up = reports.iter().filter(|report| up(&report.state)).count();
+        format!(
+            "{up} of {} paths up, namespace {} of {} blocks of {} bytes",
+            reports.len(),
+            self.shared.namespace.nsid.0,
+            self.shared.namespace.blocks,
+            self.shared.namespace.lba_bytes
+        )
+    }
+
+    fn limits(&self) -> Limits {
+        self.shared.limits.clone()
+    }
+
+    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        let (sender, inbox) = channel(ring, MESSAGES_MAX);
+        let id = HandleId(NEXT_HANDLE.fetch_add(1, Ordering::Relaxed));
+        let handle = Handle::new(id, self.shared.clone(), ring, self.life.clone(), inbox)?;
+        let join = ToCustodian::Join { handle: id, sender };
+        if self.life.custodian.send(join).is_err() {
+            return Err(StoreError::Resources {
+                store: self.shared.name.clone(),
+                why: "its custodian takes no messages".to_owned(),
+            });
+        }
+        Ok(Box::new(handle))
+    }
+}

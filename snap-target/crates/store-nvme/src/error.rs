@@ -1,0 +1,46 @@
+//! What can be wrong with what a remote store is told.
+
+use std::time::Duration;
+
+/// Options that do not fit together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// A deadline above the limit.
+    #[error(
+        "a deadline of {deadline:?} is over the limit of {max:?}: hosts give a command up after 30 s"
+    )]
+    Deadline {
+        /// As given.
+        deadline: Duration,
+        /// The limit.
+        max: Duration,
+    },
+    /// No keep-alive timeout.
+    #[error(
+        "the keep-alive timeout is zero: without it nobody knows when a lost controller is dead, and no write can be tried again"
+    )]
+    NoKeepAlive,
+    /// A lost write would not be settled by its deadline.
+    #[error(
+        "a write of unknown outcome is settled {command_timeout:?} (command timeout) + {keep_alive:?} (keep-alive) + {quiesce:?} (quiesce time) after it was sent, and that must be below the deadline of {deadline:?}: shorten one of them"
+    )]
+    TooSlow {
+        /// As given.
+        command_timeout: Duration,
+        /// As given.
+        keep_alive: Duration,
+        /// The controller's CQT, or the margin that was given.
+        quiesce: Duration,
+        /// As given.
+        deadline: Duration,
+    },
+    /// No path, or too many.
+    #[error("a remote store has 1 to {max} paths, not {paths}")]
+    Paths {
+        /// As given.
+        paths: usize,
+        /// The limit.
+        max: usize,
+    },
+}

@@ -1,0 +1,373 @@
+//! One reactor's handle: operations cut into commands, sent on the best path, tried again where that is safe, and ended by their deadline.
+//!
+//! * A **read** or flush that was lost is sent again at once, on another path if there is one; one that is merely slow is given up there first.
+//! * A **change** whose command may have left and was not answered is sent again only when the controller that may have it is surely dead
+//!   ([`nvme::initiator::path`]). If that takes longer than the operation has time, it fails, and its range is fenced ([`crate::shared::Fences`]).
+//! * What finds no path waits for one until its deadline, and is then [`StoreError::Unreachable`].
+
+mod ending;
+mod flight;
+mod issue;
+mod lane;
+mod part;
+mod slab;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use nvme::Time;
+use reactor::buf::IoBuf;
+use reactor::{Owner, ReactorError, Receiver, Ring};
+use store::gate::{Pass, Permit};
+use store::{Completion, Limits, Op, Rejected, Store, StoreError, Token, check};
+
+use crate::backend::Life;
+use crate::message::{HandleId, ToCustodian, ToHandle};
+use crate::queue::QueueEvent;
+use crate::shared::{AssociationId, QUEUE_DEPTH_MAX, Shared};
+use flight::{Cuts, Flight, What, whole_blocks};
+use lane::Lane;
+use part::{Part, State};
+use slab::Slab;
+
+/// Commands of one handle, outstanding or waiting to be.
+const PARTS_MAX: u32 = 2048;
+/// While anything is in flight the clock is looked at so often.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Zeros that are written at a time to a controller without Write Zeroes.
+const ZEROS_BYTES: usize = 128 << 10;
+/// Blocks of one Write Zeroes: NLB is 16 bits and zero-based.
+const ZEROES_BLOCKS_MAX: u64 = 1 << 16;
+
+/// See the module.
+pub(crate) struct Handle {
+    id: HandleId,
+    shared: Arc<Shared>,
+    ring: Ring,
+    /// Of the timer.
+    owner: Owner,
+    life: Arc<Life>,
+    inbox: Receiver<ToHandle>,
+    lanes: Vec<Lane>,
+    /// Counts the choices among them.
+    turn: usize,
+    flights: Slab<Flight>,
+    parts: Slab<Part>,
+    /// Flights with parts that were not begun.
+    hungry: VecDeque<u32>,
+    /// Parts to be issued.
+    waiting: VecDeque<u32>,
+    /// Parts of which nobody knows what became.
+    unknown: Vec<u32>,
+    events: Vec<QueueEvent>,
+    done: VecDeque<Completion>,
+    zeros: IoBuf,
+    /// Blocks for pieces that are not whole.
+    bounces: Vec<IoBuf>,
+    looked_at: Time,
+    is_ticking: bool,
+    closed: bool,
+    has_left: bool,
+}
+
+impl Handle {
+    /// A handle that asks the custodian for its queues.
+    pub fn new(
+        id: HandleId,
+        shared: Arc<Shared>,
+        ring: &Ring,
+        life: Arc<Life>,
+        inbox: Receiver<ToHandle>,
+    ) -> Result<Self, StoreError> {
+        let resources = |error: ReactorError| StoreError::Resources {
+            store: shared.name.clone(),
+            why: error.to_string(),
+        };
+        let zeros = ZEROS_BYTES.max(shared.namespace.lba_bytes as usize);
+        Ok(Self {
+            id,
+            ring: ring.clone(),
+            owner: ring.register().map_err(resources)?,
+            life,
+            inbox,
+            lanes: Vec::new(),
+            turn: 0,
+            flights: Slab::new(QUEUE_DEPTH_MAX),
+            parts: Slab::new(PARTS_MAX),
+            hungry: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
+            waiting: VecDeque::with_capacity(PARTS_MAX as usize),
+            unknown: Vec::new(),
+            events: Vec::new(),
+            done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
+            zeros: IoBuf::heap(zeros).map_err(resources)?,
+            bounces: Vec::new(),
+            looked_at: shared.clock.now(),
+            shared,
+            is_ticking: false,
+            closed: false,
+            has_left: false,
+        })
+    }
+
+    fn take_messages(&mut self, now: Time) {
+        while let Some(message) = self.inbox.try_recv() {
+            match message {
+                ToHandle::QueueUp {
+                    association,
+                    queue,
+                    ana,
+                } => match queue.join(&self.ring) {
+                    Ok(queue) => self.lanes.push(Lane::new(association, queue, ana)),
+                    Err(error) => self.tell_lost(association, error.to_string()),
+                },
+                ToHandle::Ana { association, ana } => {
+                    if let Some(lane) = self.lane_mut(association) {
+                        lane.ana = ana;
+                    }
+                }
+                ToHandle::Lost { association } => {
+                    if let Some(lane) = self.lane_mut(association) {
+                        lane.ending = true;
+                        lane.queue.close();
+                        self.shared.fences.closed(association, now);
+                    }
+                    // Time has stood still for what waits for its controller's death.
+                    self.looked_at = Time::ZERO;
+                }
+            }
+        }
+    }
+
+    fn lane_mut(&mut self, association: AssociationId) -> Option<&mut Lane> {
+        self.lanes
+            .iter_mut()
+            .find(|lane| lane.association == association)
+    }
+
+    /// The custodian is to close all connections of an association. It has room for as many messages as there are queues.
+    fn tell_lost(&self, association: AssociationId, why: String) {
+        let lost = ToCustodian::QueueLost { association, why };
+        if self.life.custodian.send(lost).is_err() {
+            tracing::error!(store = %self.shared.name, "the custodian of the store takes no message");
+        }
+    }
+
+    fn poll_lanes(&mut self, now: Time) {
+        let mut events = std::mem::take(&mut self.events);
+        for index in 0..self.lanes.len() {
+            let Some(lane) = self.lanes.get_mut(index) else {
+                break;
+            };
+            let association = lane.association;
+            lane.queue.poll(now, &mut events);
+            for event in events.drain(..) {
+                match event {
+                    QueueEvent::Ready => {}
+                    QueueEvent::Over(error) => {
+                        if let Some(lane) = self.lane_mut(association)
+                            && !std::mem::replace(&mut lane.ending, true)
+                        {
+                            self.tell_lost(association, error.to_string());
+                        }
+                    }
+                    QueueEvent::Ended { slot, outcome, buf } => {
+                        self.ended(index, slot, outcome, buf, now);
+                    }
+                }
+            }
+        }
+        self.events = events;
+        self.lanes.retain(|lane| !lane.queue.is_closed());
+    }
+
+    /// Looks at the clock: what is overdue, and what has waited long enough.
+    fn look(&mut self, now: Time) {
+        if now.since(self.looked_at) < LOOK_INTERVAL {
+            return;
+        }
+        self.looked_at = now;
+        self.look_at_unknown(now);
+        self.look_at_reads(now);
+        self.look_at_lanes(now);
+        self.look_at_deadlines(now);
+    }
+
+    /// A timer wakes the ring while there is anything to look at.
+    fn tick(&mut self, now: Time) {
+        while self.owner.next_event().is_some() {
+            self.is_ticking = false;
+        }
+        let is_needed = !self.flights.is_empty()
+            || self
+                .lanes
+                .iter()
+                .any(|it| it.ending || it.suspect_since.is_some());
+        if is_needed && !self.is_ticking {
+            let at = self.shared.clock.instant(now + LOOK_INTERVAL);
+            self.is_ticking = self.owner.timer(at, 0).is_ok();
+        }
+    }
+
+    fn flight_of(&self, op: Op, buf: Option<IoBuf>, token: Token) -> Flight {
+        let Shared {
+            namespace,
+            controller,
+            options,
+            limits,
+            clock,
+            ..
+        } = &*self.shared;
+        let lba_bytes = namespace.lba_bytes;
+        let geometry = namespace.geometry(controller.transfer_bytes_max);
+        let len = match op {
+            Op::Read { .. } | Op::Write { .. } => buf.as_ref().map_or(0, IoBuf::len) as u64,
+            Op::Discard { len, .. } | Op::Zero { len, .. } => len,
+            Op::Flush => 0,
+        };
+        let bytes = op.offset()..op.offset() + len;
+        let is_whole = bytes.start.is_multiple_of(lba_bytes.into())
+            && bytes.end.is_multiple_of(lba_bytes.into());
+        let cuts = match op {
+            Op::Flush if !limits.writable || !controller.volatile_write_cache => Cuts::Done,
+            Op::Flush => Cuts::Flush,
+            Op::Discard { .. } if !controller.deallocates => Cuts::Done,
+            Op::Discard { .. } => {
+                let most = u64::from(u32::MAX / lba_bytes);
+                Cuts::blocks(What::Deallocate, whole_blocks(&bytes, lba_bytes), most)
+            }
+            Op::Zero { .. } if controller.writes_zeroes && is_whole => Cuts::blocks(
+                What::Zero,
+                whole_blocks(&bytes, lba_bytes),
+                ZEROES_BLOCKS_MAX.min(u64::from(controller.transfer_bytes_max / lba_bytes)),
+            ),
+            Op::Zero { .. } => {
+                let most = u32::try_from(self.zeros.len()).unwrap_or(u32::MAX);
+                let most = most.min(controller.transfer_bytes_max);
+                Cuts::bytes(&namespace.geometry(most), bytes.clone())
+            }
+            Op::Read { .. } | Op::Write { .. } => Cuts::bytes(&geometry, bytes.clone()),
+        };
+        let pass = if is_whole {
+            Pass::Shared
+        } else {
+            Pass::Exclusive
+        };
+        let permit = match op {
+            Op::Write { .. } | Op::Zero { .. } => Permit::new(self.shared.gate.clone(), pass),
+            // Of a discard only whole blocks are taken.
+            Op::Discard { .. } => Permit::new(self.shared.gate.clone(), Pass::Shared),
+            Op::Read { .. } | Op::Flush => Permit::not_needed(),
+        };
+        Flight {
+            token,
+            op,
+            buf,
+            bytes,
+            cuts,
+            parts: 0,
+            permit,
+            expires_at: clock.now() + options.deadline,
+            failure: None,
+            may_have_begun: false,
+            cancelled: false,
+        }
+    }
+
+    /// Says that the handle is gone, once.
+    fn leave(&mut self) {
+        if !std::mem::replace(&mut self.has_left, true) {
+            let _ = self
+                .life
+                .custodian
+                .send(ToCustodian::Leave { handle: self.id });
+        }
+    }
+}
+
+impl Store for Handle {
+    fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+        let reject = |buf, why| Err(Rejected { op, buf, why });
+        if self.closed {
+            let store = self.shared.name.clone();
+            return reject(buf, StoreError::Closed { store });
+        }
+        if let Err(why) = check(&op, buf.as_ref(), &self.shared.limits, &self.shared.name) {
+            return reject(buf, why);
+        }
+        // Completions that wait for a poll count as well, or they could pile up.
+        if self.done.len() >= self.flights.room() {
+            return reject(buf, StoreError::Busy);
+        }
+        let flight = self.flight_of(op, buf, token);
+        match self.flights.insert(flight) {
+            Ok(index) => {
+                self.hungry.push_back(index);
+                Ok(())
+            }
+            Err(flight) => reject(flight.buf, StoreError::Busy),
+        }
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        let now = self.shared.clock.now();
+        self.take_messages(now);
+        self.poll_lanes(now);
+        self.look(now);
+        self.feed(now);
+        self.issue(now);
+        for lane in &mut self.lanes {
+            lane.queue.settle();
+        }
+        self.tick(now);
+        completions.extend(self.done.drain(..));
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        let flights: Vec<u32> = self.flights.indices().collect();
+        for flight in flights {
+            self.cancel_flight(flight);
+        }
+        if self.flights.is_empty() {
+            self.let_lanes_go();
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed && self.flights.is_empty() && self.done.is_empty() && self.lanes.is_empty()
+    }
+
+    fn cancel(&mut self, token: Token) {
+        let named = |index: &u32| {
+            self.flights
+                .get(*index)
+                .is_some_and(|flight| flight.token == token)
+        };
+        let found = self.flights.indices().find(named);
+        if let Some(flight) = found {
+            self.cancel_flight(flight);
+        }
+    }
+
+    fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
+        None
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// Where a part that was never issued stands.
+fn fresh() -> State {
+    State::Waiting {
+        not_before: Time::ZERO,
+    }
+}

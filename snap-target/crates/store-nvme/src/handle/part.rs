@@ -1,0 +1,130 @@
+//! One command's share of an operation, through all its attempts.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use nvme::Time;
+use nvme::initiator::{Blocks, Command, Piece, command, nvm};
+use nvme::queue::Slot;
+use nvme_spec::{Nsid, Status};
+use reactor::buf::IoBuf;
+
+use super::flight::What;
+use crate::shared::AssociationId;
+
+/// A command that was refused for a reason that passes is sent again after that time.
+pub(super) const RETRY_DELAY: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct Part {
+    pub flight: u32,
+    pub what: What,
+    pub piece: Piece,
+    /// A block of its own, where the piece is not whole.
+    pub bounce: Option<IoBuf>,
+    pub state: State,
+    /// The association of the last attempt, which did not answer or not well: another one is better.
+    pub avoid: Option<AssociationId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// To be issued, not before that time.
+    Waiting { not_before: Time },
+    /// A queue has it.
+    Issued {
+        of: AssociationId,
+        slot: Slot,
+        at: Time,
+        abandoned: bool,
+    },
+    /// A change that was sent on an association that was lost: it may take effect until the controller is dead.
+    Unknown { of: AssociationId },
+}
+
+impl Part {
+    /// The bytes of the namespace that its command works on.
+    pub fn bytes(&self, lba_bytes: u32) -> Range<u64> {
+        let start = self.piece.lba.0 * u64::from(lba_bytes);
+        start..start + u64::from(self.piece.blocks) * u64::from(lba_bytes)
+    }
+
+    /// The command of the next attempt.
+    pub fn command(&self, nsid: Nsid, lba_bytes: u32, durable: bool) -> Command {
+        let blocks = Blocks {
+            lba: self.piece.lba,
+            count: self.piece.blocks,
+            lba_bytes,
+        };
+        match self.what {
+            What::Read | What::Patch => command::read(nsid, blocks),
+            What::Write if durable => command::write_durable(nsid, blocks),
+            What::Write => command::write(nsid, blocks),
+            What::Zero => {
+                let mut zeroes = nvm::write_zeroes(nsid, blocks.lba, blocks.count, false);
+                if durable {
+                    zeroes.sqe.set_fua();
+                }
+                zeroes
+            }
+            What::Deallocate => nvm::deallocate(nsid, &[(blocks.lba, blocks.count)]).0,
+            What::Flush => command::flush(nsid),
+        }
+    }
+}
+
+/// What an answer means for a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Done,
+    /// The same again, a little later.
+    Later,
+    /// It was not carried out here: another path may do.
+    Elsewhere,
+    Failed,
+}
+
+impl Verdict {
+    pub fn of(status: Status) -> Self {
+        const PATH_RELATED: u8 = 3;
+        if status.is_success() {
+            return Verdict::Done;
+        }
+        // What a path cannot do is said of the path, DNR or not.
+        if status.sct() == PATH_RELATED {
+            return Verdict::Elsewhere;
+        }
+        if status.do_not_retry() {
+            return Verdict::Failed;
+        }
+        match status.code() {
+            Status::NAMESPACE_NOT_READY
+            | Status::COMMAND_INTERRUPTED
+            | Status::TRANSIENT_TRANSPORT_ERROR
+            | Status::ABORTED_SQ_DELETION => Verdict::Later,
+            _ => Verdict::Failed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_status_means() {
+        assert_eq!(Verdict::of(Status::SUCCESS), Verdict::Done);
+        assert_eq!(Verdict::of(Status::ANA_TRANSITION), Verdict::Elsewhere);
+        assert_eq!(
+            Verdict::of(Status::ANA_PERSISTENT_LOSS.dnr()),
+            Verdict::Elsewhere
+        );
+        assert_eq!(Verdict::of(Status::NAMESPACE_NOT_READY), Verdict::Later);
+        assert_eq!(
+            Verdict::of(Status::NAMESPACE_NOT_READY.dnr()),
+            Verdict::Failed
+        );
+        assert_eq!(Verdict::of(Status::UNRECOVERED_READ_ERROR), Verdict::Failed);
+        assert_eq!(Verdict::of(Status::RESERVATION_CONFLICT), Verdict::Failed);
+    }
+}

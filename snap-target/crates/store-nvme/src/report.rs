@@ -1,0 +1,29 @@
+//! How the paths of a remote store stand, for people and metrics.
+
+use std::net::SocketAddr;
+
+use nvme::initiator::AnaState;
+
+/// One path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathReport {
+    /// Where it leads.
+    pub address: SocketAddr,
+    /// Whether it does.
+    pub state: PathState,
+    /// Queues that handles have on it, or are about to.
+    pub queues: usize,
+    /// How often it was lost after it had stood.
+    pub losses: u64,
+    /// Why it was lost, or could not be connected; none while it is up.
+    pub failure: Option<String>,
+}
+
+/// Whether a path stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PathState {
+    /// It is being connected, or waits to be.
+    Down,
+    /// It stands, and the namespace is reached like this.
+    Up(AnaState),
+}

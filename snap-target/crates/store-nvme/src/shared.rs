@@ -1,0 +1,256 @@
+//! What all parts of one remote store know: the namespace, its limits, which lost controllers are dead when, and the ranges that wait for that.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use nvme::Time;
+use nvme::initiator::{ControllerInfo, NamespaceInfo};
+use store::gate::Gate;
+use store::{Durability, Limits, RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};
+
+use crate::clock::Clock;
+use crate::options::{DEADLINE_MAX, RemoteOptions};
+use crate::report::PathReport;
+
+/// Operations in flight on one handle.
+pub(crate) const QUEUE_DEPTH_MAX: u32 = 256;
+/// Longest discard or zeroing.
+const RANGE_BYTES_MAX: u32 = 64 << 20;
+const _: () = assert!(RANGE_BYTES_MAX >= RANGE_BYTES_MIN);
+
+/// So long after it died a controller is remembered: nothing that was sent to it is outstanding any more.
+const KEPT: Duration = Duration::from_secs(60);
+const _: () = assert!(KEPT.as_secs() > DEADLINE_MAX.as_secs());
+
+/// Which of a store's paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct PathIndex(pub usize);
+
+/// One association of one path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct AssociationId {
+    pub path: PathIndex,
+    pub generation: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub name: String,
+    pub options: RemoteOptions,
+    pub clock: Clock,
+    /// The namespace as it was when the store was opened.
+    pub namespace: NamespaceInfo,
+    /// Of the controller that it was opened through.
+    pub controller: ControllerInfo,
+    pub limits: Limits,
+    /// Keeps a read-modify-write of a block from undoing a write to another part of it.
+    pub gate: Arc<Gate>,
+    pub fences: Fences,
+    reports: Mutex<Vec<PathReport>>,
+}
+
+impl Shared {
+    pub fn set_reports(&self, reports: Vec<PathReport>) {
+        *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = reports;
+    }
+
+    pub fn reports(&self) -> Vec<PathReport> {
+        let reports = self.reports.lock();
+        reports.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn new(
+        name: String,
+        options: RemoteOptions,
+        clock: Clock,
+        namespace: NamespaceInfo,
+        controller: ControllerInfo,
+        is_writable: bool,
+    ) -> Self {
+        let limits = limits(&namespace, &controller, is_writable);
+        Self {
+            name,
+            options,
+            clock,
+            namespace,
+            controller,
+            limits,
+            gate: Arc::default(),
+            fences: Fences::default(),
+            reports: Mutex::default(),
+        }
+    }
+}
+
+fn limits(namespace: &NamespaceInfo, controller: &ControllerInfo, is_writable: bool) -> Limits {
+    let mut limits = Limits::new(namespace.bytes());
+    limits.alignment_bytes = namespace.lba_bytes;
+    limits.transfer_bytes_max = TRANSFER_BYTES_MIN;
+    limits.segments_max = SEGMENTS_MIN;
+    limits.range_bytes_max = RANGE_BYTES_MAX;
+    limits.atomic_write_bytes = namespace.lba_bytes;
+    limits.queue_depth_max = QUEUE_DEPTH_MAX;
+    limits.durability = if controller.volatile_write_cache {
+        Durability::AfterFlush
+    } else {
+        Durability::Always
+    };
+    limits.writable = is_writable && !namespace.write_protected;
+    limits.polled_when_idle = true;
+    limits
+}
+
+/// Ranges of changes that ended with an error and may still take effect, since the association that they were sent on was lost and its controller
+/// may not be dead yet. Every later operation on such a range waits.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    inner: Mutex<Inner>,
+    /// So that nobody takes the lock while nothing is fenced.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    fences: Vec<Fence>,
+    /// When the controllers of associations that were lost are surely dead.
+    deaths: HashMap<AssociationId, Death>,
+}
+
+/// When the controller of a lost association is surely dead.
+#[derive(Clone, Copy, Debug)]
+struct Death {
+    at: Time,
+    /// How long that takes from the moment in which the last connection is closed.
+    after: Duration,
+}
+
+#[derive(Debug)]
+struct Fence {
+    bytes: Range<u64>,
+    of: AssociationId,
+}
+
+/// How an operation stands toward the fences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    Free,
+    /// Not before then; `None`: it is not known yet when.
+    Fenced(Option<Time>),
+}
+
+impl Fences {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An association was lost, and its admin queue is closed; its controller is dead at that time, or so long after its last queue was closed.
+    pub fn lost(&self, association: AssociationId, dead_at: Time, dead_after: Duration, now: Time) {
+        let mut inner = self.lock();
+        inner.deaths.retain(|_, death| death.at + KEPT > now);
+        let death = Death {
+            at: dead_at,
+            after: dead_after,
+        };
+        inner.deaths.insert(association, death);
+    }
+
+    /// A handle has closed its queue of an association, which may have been lost a moment before.
+    pub fn closed(&self, association: AssociationId, now: Time) {
+        if let Some(death) = self.lock().deaths.get_mut(&association) {
+            death.at = death.at.max(now + death.after);
+        }
+    }
+
+    /// When the controller of an association is dead; `None` where the association is not known to be lost.
+    pub fn dead_at(&self, association: AssociationId) -> Option<Time> {
+        self.lock().deaths.get(&association).map(|death| death.at)
+    }
+
+    /// A change of these bytes ended with an error and may still take effect.
+    pub fn raise(&self, bytes: Range<u64>, of: AssociationId) {
+        let mut inner = self.lock();
+        inner.fences.push(Fence { bytes, of });
+        self.count.store(inner.fences.len(), Ordering::Release);
+    }
+
+    /// Whether an operation on these bytes may begin.
+    pub fn passage(&self, bytes: &Range<u64>, now: Time) -> Passage {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return Passage::Free;
+        }
+        let mut inner = self.lock();
+        let Inner { fences, deaths } = &mut *inner;
+        fences.retain(|fence| deaths.get(&fence.of).is_none_or(|death| death.at > now));
+        self.count.store(fences.len(), Ordering::Release);
+        let mut passage = Passage::Free;
+        for fence in fences.iter() {
+            if fence.bytes.start >= bytes.end || bytes.start >= fence.bytes.end {
+                continue;
+            }
+            passage = match (passage, deaths.get(&fence.of)) {
+                (Passage::Fenced(None), _) | (_, None) => Passage::Fenced(None),
+                (Passage::Free, Some(death)) => Passage::Fenced(Some(death.at)),
+                (Passage::Fenced(Some(earlier)), Some(death)) => {
+                    Passage::Fenced(Some(earlier.max(death.at)))
+                }
+            };
+        }
+        passage
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_range_is_fenced_until_its_controller_is_dead() {
+        let fences = Fences::default();
+        let lost = AssociationId {
+            path: PathIndex(0),
+            generation: 3,
+        };
+        assert_eq!(fences.passage(&(0..u64::MAX), at(0)), Passage::Free);
+        fences.raise(4096..8192, lost);
+        assert_eq!(fences.passage(&(0..4097), at(0)), Passage::Fenced(None));
+        assert_eq!(fences.passage(&(8192..9000), at(0)), Passage::Free);
+        assert_eq!(fences.passage(&(0..4096), at(0)), Passage::Free);
+        fences.lost(lost, at(9), Duration::from_secs(8), at(1));
+        fences.closed(lost, at(2));
+        let fenced = Passage::Fenced(Some(at(10)));
+        assert_eq!(fences.passage(&(8191..8192), at(9)), fenced);
+        assert_eq!(fences.passage(&(8191..8192), at(10)), Passage::Free);
+        assert_eq!(fences.count.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn the_last_of_several_deaths_counts() {
+        let fences = Fences::default();
+        let of = |generation| AssociationId {
+            path: PathIndex(1),
+            generation,
+        };
+        for (generation, seconds) in [(1, 8), (2, 12), (3, 5)] {
+            fences.raise(0..10, of(generation));
+            fences.lost(of(generation), at(seconds), Duration::ZERO, at(0));
+        }
+        assert_eq!(
+            fences.passage(&(0..1), at(6)),
+            Passage::Fenced(Some(at(12)))
+        );
+        // What is dead fences nothing any more.
+        fences.lost(of(4), at(20), Duration::ZERO, at(9));
+        assert_eq!(
+            fences.passage(&(0..1), at(9)),
+            Passage::Fenced(Some(at(12)))
+        );
+    }
+}
