@@ -18,9 +18,11 @@ mod options;
 pub mod queue;
 mod report;
 mod shared;
+mod url;
 
 pub use clock::Clock;
 pub use custodian::{Custodian, NewError, Remote, open};
 pub use error::OptionsError;
 pub use options::{DEADLINE_MAX, HANDLES_MAX, PATHS_MAX, Policy, RemoteOptions};
 pub use report::{PathReport, PathState};
+pub use url::{Digests, RemoteUrl, ResolveError, UrlError};

@@ -224,7 +224,7 @@ impl Handle {
                     self.drop_part(index);
                 }
                 Some((State::Unknown { .. }, _)) => self.fence_off(index),
-                Some((State::Issued { .. }, what)) if !what.is_change() => self.abandon(index),
+                Some((State::Issued { .. }, what)) if what.is_abandonable() => self.abandon(index),
                 _ => {}
             }
         }
@@ -288,7 +288,7 @@ impl Handle {
         let overdue = |index: &u32| {
             let part = self.parts.get(*index);
             part.is_some_and(|part| {
-                matches!(part.state, State::Issued { at, abandoned: false, .. } if !part.what.is_change() && now.since(at) >= after)
+                matches!(part.state, State::Issued { at, abandoned: false, .. } if part.what.is_abandonable() && now.since(at) >= after)
             })
         };
         let overdue: Vec<u32> = self.parts.indices().filter(overdue).collect();
@@ -336,20 +336,18 @@ impl Handle {
         };
         let over: Vec<u32> = self.flights.indices().filter(over).collect();
         for flight in over {
-            // What a controller has of a change can be settled only by the end of its association.
-            let mut associations = Vec::new();
+            // What a controller has of a change, or of a flush, can be settled only by the end of its association.
+            let mut changes = false;
             for index in self.parts_of(flight) {
                 if let Some(part) = self.parts.get(index)
-                    && part.what.is_change()
+                    && !part.what.is_abandonable()
                     && let State::Issued { of, .. } = part.state
                 {
-                    associations.push(of);
+                    changes |= part.what.is_change();
+                    self.end_lane(of, "a change or flush was not answered by its deadline");
                 }
             }
-            for association in &associations {
-                self.end_lane(*association, "a change was not answered by its deadline");
-            }
-            if let Some(error) = self.overdue(flight, !associations.is_empty()) {
+            if let Some(error) = self.overdue(flight, changes) {
                 self.fail(flight, error);
             }
         }
@@ -416,18 +414,18 @@ impl Handle {
             store: self.shared.name.clone(),
             offset: flight.op.offset(),
         };
-        let issued_changes: Vec<(AssociationId, Slot)> = self
+        let issued: Vec<(AssociationId, Slot)> = self
             .parts_of(index)
             .into_iter()
             .filter_map(|part| match self.parts.get(part) {
-                Some(part) if part.what.is_change() => match part.state {
+                Some(part) if !part.what.is_abandonable() => match part.state {
                     State::Issued { of, slot, .. } => Some((of, slot)),
                     _ => None,
                 },
                 _ => None,
             })
             .collect();
-        for (association, slot) in &issued_changes {
+        for (association, slot) in &issued {
             let cid = self
                 .lane_mut(*association)
                 .and_then(|lane| lane.queue.cid(*slot));
@@ -441,13 +439,11 @@ impl Handle {
                 let _ = self.life.custodian.send(abort);
             }
         }
-        // What is complete is complete: where changes are out and nothing else is left, their answers decide.
-        let only_changes = self.flights.get(index).is_some_and(|flight| {
-            !issued_changes.is_empty()
-                && flight.cuts.is_done()
-                && flight.parts as usize == issued_changes.len()
+        // What is complete is complete: where such commands are out and nothing else is left, their answers decide.
+        let is_decided_there = self.flights.get(index).is_some_and(|flight| {
+            !issued.is_empty() && flight.cuts.is_done() && flight.parts as usize == issued.len()
         });
-        if !only_changes {
+        if !is_decided_there {
             self.fail(index, error);
         }
     }

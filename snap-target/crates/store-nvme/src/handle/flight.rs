@@ -52,6 +52,11 @@ impl What {
     pub fn is_change(self) -> bool {
         matches!(self, What::Write | What::Zero | What::Deallocate)
     }
+
+    /// Whether its command can be given up without its controller's answer, since it changes nothing and its buffer can be taken away.
+    pub fn is_abandonable(self) -> bool {
+        matches!(self, What::Read | What::Patch)
+    }
 }
 
 /// The parts of an operation that were not begun.
