@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use nvme::Time;
+use nvme::initiator::{Blocks, Command, command};
 use nvme::tcp::batch::Slot;
 use nvme::tcp::host::{Event, HostError, Occupied, Want};
-use nvme_spec::Cid;
+use nvme_spec::{Cid, Lba, Nsid, Status};
 
 use crate::against_host::{Victim, digested};
 use crate::wire::*;
@@ -13,6 +14,16 @@ use crate::wire::*;
 const SLOT: Slot = Slot(0);
 /// What a buffer holds before anything arrived.
 const UNTOUCHED: u8 = 0xEE;
+
+/// One block of namespace 1.
+fn reading() -> Command {
+    let block = Blocks {
+        lba: Lba(0),
+        count: 1,
+        lba_bytes: 512,
+    };
+    command::read(Nsid(1), block)
+}
 
 impl Victim {
     fn completion(&mut self) -> (Slot, bool, u32) {
@@ -100,6 +111,58 @@ fn a_command_that_was_given_up_has_no_timeout() {
     assert_eq!(victim.host.connection.want(), Want::Closed);
 }
 
+/// No byte of it leaves, and its slot is free at once.
+#[test]
+fn a_command_that_was_taken_back_before_it_left_never_does() {
+    let mut victim = Victim::greeted(0);
+    let waited_for = victim.read(1);
+    let connection = &mut victim.host.connection;
+    let unsent = connection.submit(&reading(), Time::ZERO).unwrap();
+    assert!(connection.was_sent(SLOT) && !connection.was_sent(unsent));
+    assert!(!connection.withdraw(SLOT), "it is on its way");
+    assert!(connection.withdraw(unsent));
+    assert!(!connection.withdraw(unsent), "it is complete");
+    assert_eq!(victim.sent(), []);
+    match victim.host.next_event() {
+        Some(Event::Completed {
+            slot,
+            cqe,
+            received,
+        }) => {
+            assert_eq!(
+                (slot, cqe.status(), received),
+                (unsent, Status::HOST_ABORTED, 0)
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(victim.host.connection.outstanding(), 1);
+    victim
+        .host
+        .receive(&c2h_data(LAST_PDU | SUCCESS, waited_for, 0, &[5; 512]));
+    assert_eq!(victim.completion(), (SLOT, true, 512));
+}
+
+/// The deadline is that of the oldest command that somebody waits for.
+#[test]
+fn the_deadline_is_the_oldest_command_s() {
+    let mut victim = Victim::greeted(0);
+    let second = Duration::from_secs(1);
+    let connection = &mut victim.host.connection;
+    assert_eq!(connection.deadline(), None);
+    let first = connection.submit(&reading(), Time::ZERO + second).unwrap();
+    connection
+        .submit(&reading(), Time::ZERO + 2 * second)
+        .unwrap();
+    assert_eq!(connection.deadline(), Some(Time::ZERO + 31 * second));
+    victim.sent();
+    assert!(victim.host.connection.abandon(first));
+    let connection = &mut victim.host.connection;
+    assert_eq!(connection.deadline(), Some(Time::ZERO + 32 * second));
+    connection.tick(Time::ZERO + 32 * second);
+    assert_eq!(connection.deadline(), None, "it is over");
+}
+
 /// Only what is outstanding can be given up.
 #[test]
 fn nothing_else_is_given_up() {
@@ -119,9 +182,7 @@ fn nothing_else_is_given_up() {
 /// After the end a driver learns which buffers are its own: those that no batch reads.
 #[test]
 fn a_connection_that_ended_says_which_buffers_are_read() {
-    use nvme::initiator::{Blocks, command};
     use nvme::tcp::batch::TxBatch;
-    use nvme_spec::{Lba, Nsid};
     let mut victim = Victim::greeted(0);
     victim.read(1);
     let block = Blocks {

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
-use nvme_spec::{AdminOpcode, Cid, Cqe, Sqe};
+use nvme_spec::{AdminOpcode, Cid, Cqe, Sqe, Status, U16, U32};
 
 use super::batch::{Slot, TxBatch};
 use super::pdu::HeaderBuffer;
@@ -257,6 +257,34 @@ impl Connection {
         self.slots.abandon(slot)
     }
 
+    /// Takes a command back that was not handed out yet; false where it was. No byte of it ever leaves, and it completes at once, with
+    /// [`Status::HOST_ABORTED`].
+    pub fn withdraw(&mut self, slot: Slot) -> bool {
+        let Some(cid) = self.cid(slot).filter(|_| !self.was_sent(slot)) else {
+            return false;
+        };
+        if !matches!(self.phase, Phase::Ready) || !self.slots.abandon(slot) {
+            return false;
+        }
+        self.to_send.retain(|queued| *queued != slot);
+        let cqe = Cqe {
+            dw0: U32::ZERO,
+            dw1: U32::ZERO,
+            sqhd: U16::ZERO,
+            sqid: U16::ZERO,
+            cid: U16::new(cid.0),
+            status_and_phase: U16::new(Status::HOST_ABORTED.to_wire()),
+        };
+        self.slots.respond(slot, cqe);
+        self.complete_if_done(slot);
+        true
+    }
+
+    /// Whether the slot's command was handed out for sending ([`Connection::transmit`]), now or earlier.
+    pub fn was_sent(&self, slot: Slot) -> bool {
+        self.slots.get(slot).is_some_and(|entry| entry.capsule_sent)
+    }
+
     /// Takes a command. Its buffer, `transfer` bytes of it, is the slot's until [`Event::Completed`].
     pub fn submit(&mut self, command: &Command, now: Time) -> Result<Slot, SubmitError> {
         match self.phase {
@@ -301,6 +329,15 @@ impl Connection {
             entry.lent_items = entry.lent_items.saturating_sub(1);
         }
         self.complete_if_done(slot);
+    }
+
+    /// When the command that was submitted first, of those that have a timeout, has had its time.
+    pub fn deadline(&self) -> Option<Time> {
+        let oldest = self
+            .slots
+            .oldest()
+            .filter(|_| matches!(self.phase, Phase::Ready))?;
+        Some(oldest + self.options.command_timeout)
     }
 
     /// Checks the timeouts; call it now and then (once a second does).

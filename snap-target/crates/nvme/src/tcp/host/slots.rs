@@ -205,11 +205,21 @@ impl Slots {
         }
     }
 
-    /// A command that has waited for `timeout` or longer and that was not given up.
-    pub fn overdue(&self, now: Time, timeout: Duration) -> Option<Cid> {
+    /// The commands that have a timeout: outstanding, and not given up.
+    fn timed(&self) -> impl Iterator<Item = &Entry> {
         self.entries
             .iter()
             .filter(|entry| entry.state == State::Outstanding && !entry.abandoned)
+    }
+
+    /// When the first of them was submitted.
+    pub fn oldest(&self) -> Option<Time> {
+        self.timed().map(|entry| entry.issued_at).min()
+    }
+
+    /// One that has waited for `timeout` or longer.
+    pub fn overdue(&self, now: Time, timeout: Duration) -> Option<Cid> {
+        self.timed()
             .find(|entry| now >= entry.issued_at + timeout)
             .map(|entry| Cid(entry.cid))
     }
