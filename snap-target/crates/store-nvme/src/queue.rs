@@ -54,8 +54,9 @@ pub struct QueueOptions {
 /// One queue pair to one controller, on one ring.
 ///
 /// **The caller's duties.** It calls [`Queue::poll`] after every turn of the ring, and [`Queue::settle`] after its last submit, poll or abandon
-/// before the ring may block. Buffers are as long as the command's transfer says, and nobody else touches their memory until
-/// [`QueueEvent::Ended`].
+/// before the ring may block, which it does no longer than [`Queue::deadline`] says. Buffers are as long as the command's transfer says, and
+/// nobody else touches their memory until [`QueueEvent::Ended`]; where data digests are computed they are no memory that others change: neither a
+/// guest's nor a lease.
 ///
 /// **The queue's duties.** Nothing blocks. Each command that submit took ends exactly once, and from then on nothing touches its buffer: no
 /// receive that is under way, no late packet, no peer. Where something is there for poll, the ring wakes. A controller is not trusted: what breaks
@@ -80,13 +81,15 @@ pub trait Queue: fmt::Debug {
     ) -> Result<Slot, Option<IoBuf>>;
 
     /// Gives up a command that reads: it ends as [`Outcome::Lost`] as soon as nothing touches its buffer any more, which does not wait for the
-    /// controller. Of any other command, and of a slot that is free, nothing happens.
+    /// controller; until this one answers, there is less [`Queue::room`]. A command without data only has no timeout any more: nobody knows when an
+    /// Asynchronous Event Request is answered. Of a command that writes, and of a slot that is free, nothing happens.
     fn abandon(&mut self, slot: Slot);
 
     /// Sends what is to be sent, and arms what is to be received.
     fn settle(&mut self);
 
-    /// When to call [`Queue::poll`] though the ring has nothing: a timeout is due then.
+    /// When to call [`Queue::poll`] though the ring has nothing: a timeout is due then. Long ago, where [`Queue::abandon`] or [`Queue::close`] left
+    /// something for it.
     fn deadline(&self) -> Option<Time>;
 
     /// Ends the connection at once. What is outstanding ends as [`Outcome::Lost`]. With commands outstanding nothing that this machine still holds for
@@ -103,7 +106,8 @@ pub trait Queue: fmt::Debug {
     /// Takes an idle queue (ready, nothing outstanding, nothing on its way) off its ring, to go on on another thread.
     ///
     /// # Errors
-    /// The queue, where it is not idle: settle, turn the ring, and try again.
+    /// The queue, where it is not idle, or not yet: the receive that waits for its peer ends first. Settle, turn the ring, poll, and try again. From
+    /// the first try to the next submit it does not notice its peer's end.
     fn part(self: Box<Self>) -> Result<Box<dyn Parted>, Box<dyn Queue>>;
 }
 

@@ -224,6 +224,21 @@ impl Fd {
         }
     }
 
+    /// The descriptor itself, to be used elsewhere: where no clone and no operation has it any more.
+    ///
+    /// # Errors
+    /// This, where somebody has.
+    pub fn into_owned(self) -> Result<OwnedFd, Self> {
+        let apart = self.apart;
+        match self.kind {
+            FdKind::Owned(fd) => Rc::try_unwrap(fd).map_err(|fd| Self {
+                kind: FdKind::Owned(fd),
+                apart,
+            }),
+            kind @ FdKind::Borrowed(_) => Err(Self { kind, apart }),
+        }
+    }
+
     /// Whether that was asked for.
     fn is_apart(&self) -> bool {
         self.apart
