@@ -10,6 +10,8 @@
 
 mod backend;
 mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod custodian;
 mod error;
 mod handle;

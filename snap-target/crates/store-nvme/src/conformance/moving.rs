@@ -1,0 +1,100 @@
+//! Queues that go from one ring to another.
+
+use std::sync::mpsc;
+
+use nvme_spec::Status;
+
+use super::bench::{Bench, admit, options, pattern, reading, segmented, writing};
+use super::{Controller, Rig};
+use crate::queue::{Parted, QueueError};
+
+/// Reads and writes a little, so that every part of the queue is used.
+fn work(bench: &mut Bench, first: u64) {
+    for number in first..first + 4 {
+        let bytes = 512 << (3 * (number % 4));
+        bench.submit(&reading(number, bytes), Some(segmented(bytes, &[4096])));
+        assert!(bench.ended().bytes() == pattern(bytes, number));
+        let mut buf = segmented(bytes, &[1000]);
+        buf.copy_from(0, &pattern(bytes, number));
+        bench.submit(&writing(number, bytes), Some(buf));
+        assert_eq!(bench.ended().cqe().status(), Status::SUCCESS);
+    }
+}
+
+fn serve(controller: &mut dyn Controller) {
+    admit(controller);
+    while let Some(arrived) = controller.command() {
+        let expected = pattern(arrived.bytes, arrived.sqe.slba().0);
+        if arrived.sqe.opcode == nvme_spec::IoOpcode::READ.0 {
+            controller.answer(arrived.tag, Status::SUCCESS, 0, &expected);
+        } else {
+            assert!(controller.data(arrived.tag).unwrap() == expected);
+            controller.answer(arrived.tag, Status::SUCCESS, 0, &[]);
+        }
+    }
+}
+
+pub(super) fn an_idle_queue_moves_to_another_thread_and_back(rig: &dyn Rig) {
+    let port = rig.port(Box::new(serve));
+    let mut here = Bench::connected(rig, port.address, &options(rig, 8));
+    for round in 0..3 {
+        // Once right after Connect, and then after work.
+        if round > 0 {
+            work(&mut here, 100 * round);
+        }
+        let (parted, clock) = (here.part(), here.clock);
+        let moved = std::thread::spawn(move || {
+            let mut there = Bench::empty(clock);
+            there.queue = Some(parted.join(&there.ring).unwrap());
+            assert_eq!(there.queue().room(), 8);
+            work(&mut there, 100 * round + 50);
+            there.part()
+        });
+        let back = moved.join().unwrap();
+        here.queue = Some(back.join(&here.ring).unwrap());
+    }
+    work(&mut here, 1000);
+    drop(here);
+    port.done();
+}
+
+pub(super) fn a_queue_with_something_outstanding_stays(rig: &dyn Rig) {
+    let (allow, allowed) = mpsc::channel();
+    let port = rig.port(Box::new(move |controller| {
+        admit(controller);
+        let arrived = controller.command().unwrap();
+        allowed.recv().unwrap();
+        controller.answer(arrived.tag, Status::SUCCESS, 0, &pattern(512, 1));
+        assert!(controller.command().is_none());
+    }));
+    let mut bench = Bench::connected(rig, port.address, &options(rig, 8));
+    bench.submit(&reading(1, 512), Some(segmented(512, &[512])));
+    for _ in 0..3 {
+        let stays = bench.queue.take().unwrap().part();
+        bench.queue = Some(stays.expect_err("a command is outstanding"));
+        bench.expect_quiet();
+    }
+    allow.send(()).unwrap();
+    assert_eq!(bench.ended().bytes(), pattern(512, 1));
+    drop(bench.part());
+    port.done();
+}
+
+pub(super) fn what_the_peer_did_meanwhile_is_found_after_a_move(rig: &dyn Rig) {
+    let (allow, allowed) = mpsc::channel();
+    let port = rig.port(Box::new(move |controller| {
+        admit(controller);
+        allowed.recv().unwrap();
+    }));
+    let to = port.address;
+    let mut bench = Bench::connected(rig, to, &options(rig, 8));
+    let parted: Box<dyn Parted> = bench.part();
+    allow.send(()).unwrap();
+    port.done();
+    bench.queue = Some(parted.join(&bench.ring).unwrap());
+    match bench.over() {
+        QueueError::Ended { to: named, .. } => assert_eq!(named, to),
+        other => panic!("the peer ended it: {other:?}"),
+    }
+    bench.lost(0);
+}
