@@ -1,0 +1,69 @@
+//! The commands outstanding, by slot, with their buffers.
+
+use nvme::initiator::{Command, Transfer};
+use nvme::queue::Slot;
+use reactor::buf::IoBuf;
+
+/// One that has not ended.
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    pub(crate) transfer: Transfer,
+    pub(crate) buf: Option<IoBuf>,
+    /// The caller gave it up.
+    pub(crate) abandoned: bool,
+}
+
+/// See the module. One that was given up leaves as its buffer does; the machine keeps its slot until the controller answers.
+#[derive(Debug)]
+pub(crate) struct Commands {
+    by_slot: Vec<Option<Outstanding>>,
+    count: usize,
+}
+
+impl Commands {
+    pub(crate) fn new(depth: u16) -> Self {
+        Self {
+            by_slot: (0..depth).map(|_| None).collect(),
+            count: 0,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub(crate) fn put(&mut self, slot: Slot, command: &Command, buf: Option<IoBuf>) {
+        let outstanding = Outstanding {
+            transfer: command.transfer,
+            buf,
+            abandoned: false,
+        };
+        if self.by_slot.len() <= slot.index() {
+            self.by_slot.resize_with(slot.index() + 1, || None);
+        }
+        if let Some(place) = self.by_slot.get_mut(slot.index()) {
+            self.count += usize::from(place.is_none());
+            *place = Some(outstanding);
+        }
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: Slot) -> Option<&mut Outstanding> {
+        self.by_slot.get_mut(slot.index())?.as_mut()
+    }
+
+    /// The slot's buffer, where its command has one.
+    pub(crate) fn buf(&self, slot: Slot) -> Option<&IoBuf> {
+        self.by_slot.get(slot.index())?.as_ref()?.buf.as_ref()
+    }
+
+    pub(crate) fn take(&mut self, slot: Slot) -> Option<Outstanding> {
+        let taken = self.by_slot.get_mut(slot.index())?.take();
+        self.count -= usize::from(taken.is_some());
+        taken
+    }
+
+    pub(crate) fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
+        let slots = (0..).map(Slot).zip(&self.by_slot);
+        slots.filter_map(|(slot, there)| there.as_ref().map(|_| slot))
+    }
+}
