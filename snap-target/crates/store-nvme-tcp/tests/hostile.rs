@@ -11,7 +11,7 @@
 #[path = "../../nvme/tests/hostile_pdus/wire.rs"]
 mod wire;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -467,7 +467,10 @@ fn a_controller_that_takes_nothing_keeps_no_buffer() {
         told.recv().unwrap();
     });
     victim.ready();
-    let stuck = victim.write(BLOCKS);
+    let now = victim.clock.now();
+    let buf = IoBuf::heap(BLOCKS as usize * 512).unwrap();
+    let command = command::write(Nsid(1), of(BLOCKS));
+    let stuck = victim.queue.submit(&command, Some(buf), now).unwrap();
     // More than sockets hold is to be sent: some is, and the send does not end.
     let patience = Instant::now() + PATIENCE;
     let before = victim.ring.stats().completions;
@@ -491,7 +494,11 @@ fn a_controller_that_takes_nothing_keeps_no_buffer() {
                 slot,
                 outcome: Outcome::Lost { was_sent },
                 buf,
-            } => lost.push((slot, was_sent, buf.unwrap().len())),
+            } => {
+                let mut buf = buf.unwrap();
+                assert_eq!(buf.exclusive().is_some(), slot == stuck, "no send has it");
+                lost.push((slot, was_sent, buf.len()));
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -503,4 +510,41 @@ fn a_controller_that_takes_nothing_keeps_no_buffer() {
     victim.lost(0);
     tell.send(()).unwrap();
     controller.join().unwrap();
+}
+
+/// With commands outstanding the end is a reset, so that nothing that the kernel still has of them leaves; otherwise it is in order.
+#[test]
+fn a_queue_that_is_closed_leaves_nothing_behind() {
+    for is_outstanding in [false, true] {
+        let (tell, told) = std::sync::mpsc::channel();
+        let (mut victim, controller) = attack(NONE, move |attack| {
+            attack.greet(NONE);
+            if is_outstanding {
+                attack.cid();
+            }
+            tell.send(()).unwrap();
+            let end = attack.0.read(&mut [0]);
+            match end.map_err(|error| error.kind()) {
+                Err(ErrorKind::ConnectionReset) if is_outstanding => {}
+                Ok(0) if !is_outstanding => {}
+                other => panic!("outstanding {is_outstanding}: {other:?}"),
+            }
+        });
+        victim.ready();
+        if is_outstanding {
+            victim.read(8);
+        }
+        let patience = Instant::now() + PATIENCE;
+        while told.try_recv().is_err() {
+            assert!(Instant::now() < patience);
+            victim.queue.settle();
+            let until = Some(Instant::now() + Duration::from_millis(1));
+            victim.ring.turn(Wait::Block { until }).unwrap();
+            victim.queue.poll(victim.clock.now(), &mut victim.events);
+        }
+        victim.queue.close();
+        assert_eq!(victim.over(), QueueError::Closed { to: victim.to });
+        victim.lost(usize::from(is_outstanding));
+        controller.join().unwrap();
+    }
 }

@@ -2,5 +2,6 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod host;
 pub mod peer;
 pub mod rig;

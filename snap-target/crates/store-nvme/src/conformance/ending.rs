@@ -45,7 +45,10 @@ pub(super) fn closing_ends_everything_once(rig: &dyn Rig) {
     bench.queue().close();
     bench.queue().close();
     assert_eq!(bench.over(), QueueError::Closed { to: port.address });
-    let lost = bench.lost(5);
+    let mut lost = bench.lost(5);
+    for buf in lost.iter_mut().filter_map(|ended| ended.buf.as_mut()) {
+        assert!(buf.exclusive().is_some(), "nothing else refers to it");
+    }
     let outcomes: Vec<Outcome> = lost.iter().map(|ended| ended.outcome).collect();
     assert_eq!(outcomes, [SENT, SENT, SENT, SENT, NOT_SENT]);
     let contents: Vec<Option<Vec<u8>>> = lost
