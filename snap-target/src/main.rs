@@ -18,6 +18,7 @@ mod notify;
 mod open;
 mod open_files;
 mod refusals;
+mod remote;
 mod report;
 mod ring;
 mod serve;

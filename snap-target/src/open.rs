@@ -13,6 +13,7 @@ use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
 
 use crate::config::{NamespaceConfig, SourceSpec};
 use crate::identity::{self, Given};
+use crate::remote;
 
 /// Opens what stands behind a namespace. Blocks; not for a reactor. `given` is the UUID of a block device that has no name of its own.
 pub fn namespace(
@@ -63,6 +64,10 @@ fn of_plain(
 ) -> Result<Namespace> {
     let namespace = match source {
         SourceSpec::Volume { path } => of_volume(config.nsid, path, policy)?,
+        SourceSpec::RemoteVolume { url } => remote::of_volume(config.nsid, url)?,
+        SourceSpec::Remote { url, lba_bytes } => {
+            remote::of_blocks(config.nsid, url, *lba_bytes, config.read_only)?
+        }
         SourceSpec::Store { spec, lba_bytes } => {
             let store = open_raw(spec, config.read_only)?;
             let identity = raw_identity(spec, store.bytes(), given)?;

@@ -29,7 +29,6 @@ mod client;
 mod commands;
 mod discovery;
 mod error;
-mod host;
 pub mod load;
 mod options;
 mod pipeline;

@@ -6,8 +6,6 @@ use nvme::initiator::Association;
 use nvme::nqn::Nqn;
 use nvme::tcp::host::HostOptions;
 
-use crate::host;
-
 /// How to connect. [`Options::default`] suits a reader on a local network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -38,9 +36,9 @@ pub struct Options {
 impl Default for Options {
     /// A random host of its own, one queue of depth 32, no digests, no keep alive, 10 s to connect, 30 s for a command.
     fn default() -> Options {
-        let (host_id, uuid) = random_uuid();
+        let (hostnqn, host_id) = host_identity::made_up();
         Options {
-            hostnqn: format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}"),
+            hostnqn,
             host_id,
             queues: 1,
             depth: 32,
@@ -59,7 +57,7 @@ impl Options {
     /// they do. The same name always has the same identifier.
     pub fn of_host(hostnqn: Option<&Nqn>) -> Options {
         let defaults = Options::default();
-        match host::named(hostnqn) {
+        match host_identity::named(hostnqn) {
             Some((nqn, host_id)) => Options {
                 hostnqn: nqn.as_str().to_owned(),
                 host_id,
@@ -87,17 +85,4 @@ impl Options {
             command_timeout: self.command_timeout,
         }
     }
-}
-
-/// A UUID from the kernel; where /proc is missing, one of the clock and the process, which is unique enough to be told apart.
-fn random_uuid() -> ([u8; 16], String) {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
-    let bytes = host::uuid_bytes(text.trim()).unwrap_or_else(|| {
-        let nanos = std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap_or_default()
-            .as_nanos();
-        (nanos << 32 | u128::from(std::process::id())).to_be_bytes()
-    });
-    (bytes, nvme::initiator::Uuid(bytes).to_string())
 }

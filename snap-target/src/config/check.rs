@@ -9,6 +9,7 @@ use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
 use store::StoreSpec;
+use store_nvme::{RemoteUrl, UrlError};
 use toml::de::DeTable;
 
 use super::error::ConfigError;
@@ -452,7 +453,7 @@ fn namespace(
     nsid: u32,
     folder: &Path,
 ) -> Result<NamespaceConfig, ConfigError> {
-    let volume = section.parsed("volume", |path| volume_path(folder, path))?;
+    let volume = section.parsed("volume", |text| volume(folder, text))?;
     let lba = section.number("lba", 512_u32..=4096)?;
     if let Some(lba) = lba.as_ref().filter(|lba| !matches!(lba.value, 512 | 4096)) {
         return Err(section.wrong(lba, "it is 512 or 4096"));
@@ -464,7 +465,7 @@ fn namespace(
             if let Some(lba) = &lba {
                 return Err(section.wrong(lba, "a volume has its own; leave this line out"));
             }
-            SourceSpec::Volume { path: volume.value }
+            volume.value
         }
         (None, Some(store)) => {
             if let SourceSpec::Store {
@@ -501,26 +502,33 @@ fn namespace(
     })
 }
 
-/// The file of a volume. A scheme in front of it is of a store.
-fn volume_path(folder: &Path, text: &str) -> Result<PathBuf, String> {
+/// The file of a volume, or the remote namespace that holds it. Another scheme in front of it is of a store.
+fn volume(folder: &Path, text: &str) -> Result<SourceSpec, String> {
+    if RemoteUrl::is_meant(text) {
+        let url = text.parse().map_err(|error: UrlError| error.to_string())?;
+        return Ok(SourceSpec::RemoteVolume { url });
+    }
     match text.strip_prefix("file:") {
         Some(path) => Err(format!(
             "write volume = {path:?} for what xio pack made, or store = {text:?} to serve the file byte for byte"
         )),
-        None => path_in(folder, text),
+        None => path_in(folder, text).map(|path| SourceSpec::Volume { path }),
     }
 }
 
 /// A store of a kind that is written out: a bare path could be meant as a volume. Among the parts of a mixed one it is a volume.
 fn store(text: &str, lba_bytes: u32, folder: &Path) -> Result<SourceSpec, String> {
     match SourceSpec::parse(text, lba_bytes) {
+        Ok(SourceSpec::RemoteVolume { url }) => Err(format!(
+            "write volume = \"{url}\" for a volume in a remote namespace, or store = \"{url}\" to serve the namespace byte for byte"
+        )),
         Ok(SourceSpec::Volume { .. }) => Err(format!(
             "write file:{text} to serve it byte for byte, or volume = {text:?} for what xio pack made"
         )),
         Ok(source) => Ok(source.under(folder)),
         // Of a part, the text that it is about is not the key's.
         Err(store::StoreError::Spec { why, text: of }) if of != text => Err(format!("{of}: {why}")),
-        Err(store::StoreError::Spec { why, .. }) => Err(why.to_owned()),
+        Err(store::StoreError::Spec { why, .. }) => Err(why.into_owned()),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -1,10 +1,12 @@
 //! What stands behind a namespace, as it is named.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use admin_proto::{mixed_parts, mixed_text};
 use namespace::limits::MIXED_PARTS_MAX;
 use store::{StoreError, StoreSpec};
+use store_nvme::{RemoteUrl, UrlError};
 
 /// What stands behind a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +16,19 @@ pub enum SourceSpec {
         /// Where.
         path: PathBuf,
     },
-    /// A store as it is.
+    /// A volume in a remote namespace.
+    RemoteVolume {
+        /// Which.
+        url: RemoteUrl,
+    },
+    /// A remote namespace as it is.
+    Remote {
+        /// Which.
+        url: RemoteUrl,
+        /// Logical block size.
+        lba_bytes: u32,
+    },
+    /// A store of this machine as it is.
     Store {
         /// Which.
         spec: StoreSpec,
@@ -35,7 +49,8 @@ const PARTS: &str =
 const _: () = assert!(MIXED_PARTS_MAX == 16, "as the text says");
 
 impl SourceSpec {
-    /// As a STORE of the command line: a bare path is a volume, `mixed:` has parts, anything else is a store of its own.
+    /// As a STORE of the command line: a bare path is a volume, `volume:` in front of a remote namespace's URL too, `mixed:` has parts, anything else is
+    /// a store of its own.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -44,7 +59,7 @@ impl SourceSpec {
             return Self::parse_plain(text, lba_bytes);
         };
         let wrong = |why| {
-            let text = text.to_owned();
+            let (text, why) = (text.to_owned(), Cow::Borrowed(why));
             Err(StoreError::Spec { text, why })
         };
         if texts.iter().any(String::is_empty) {
@@ -64,6 +79,19 @@ impl SourceSpec {
     }
 
     fn parse_plain(text: &str, lba_bytes: u32) -> Result<Self, StoreError> {
+        let of_volume = text.strip_prefix("volume:");
+        let of_volume = of_volume.filter(|rest| RemoteUrl::is_meant(rest));
+        if of_volume.is_some() || RemoteUrl::is_meant(text) {
+            let url = of_volume.unwrap_or(text).parse();
+            let url = url.map_err(|error: UrlError| StoreError::Spec {
+                text: text.to_owned(),
+                why: error.to_string().into(),
+            })?;
+            return Ok(match of_volume {
+                Some(_) => Self::RemoteVolume { url },
+                None => Self::Remote { url, lba_bytes },
+            });
+        }
         Ok(match StoreSpec::parse(text)? {
             StoreSpec::File { path } if !text.starts_with("file:") => Self::Volume { path },
             spec => Self::Store { spec, lba_bytes },
@@ -94,13 +122,22 @@ impl SourceSpec {
                 spec: StoreSpec::File { path },
                 ..
             } => Some(path),
-            Self::Store { .. } | Self::Mixed { .. } => None,
+            Self::Store { .. }
+            | Self::RemoteVolume { .. }
+            | Self::Remote { .. }
+            | Self::Mixed { .. } => None,
         }
+    }
+
+    /// Whether it is in another machine.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::RemoteVolume { .. } | Self::Remote { .. })
     }
 
     /// Whether it is the same disk after a restart.
     pub fn is_lasting(&self) -> bool {
-        self.parts().iter().all(|part| part.path().is_some())
+        let is_lasting = |part: &Self| part.path().is_some() || part.is_remote();
+        self.parts().iter().all(is_lasting)
     }
 
     /// The same with its path from the root on: a relative one of the command line is of the folder that the daemon was started in.
@@ -131,7 +168,7 @@ impl SourceSpec {
                     .collect(),
                 lba_bytes,
             },
-            other @ Self::Store { .. } => other,
+            other @ (Self::Store { .. } | Self::RemoteVolume { .. } | Self::Remote { .. }) => other,
         }
     }
 
@@ -153,6 +190,8 @@ impl std::fmt::Display for SourceSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Volume { path } => write!(f, "{}", path.display()),
+            Self::RemoteVolume { url } => write!(f, "volume:{url}"),
+            Self::Remote { url, .. } => write!(f, "{url}"),
             Self::Store { spec, .. } => write!(f, "{spec}"),
             Self::Mixed { parts, .. } => {
                 f.write_str(&mixed_text(parts.iter().map(ToString::to_string)))

@@ -306,7 +306,19 @@ impl Manager {
         let (mut wanted, mut as_it_is) = (None, None);
         let is_mixed = matches!(config.source, SourceSpec::Mixed { .. });
         match config.source.last_part_mut() {
-            None | Some(SourceSpec::Volume { .. } | SourceSpec::Mixed { .. }) => {
+            Some(SourceSpec::Remote { .. }) => {
+                return Err(ManageError::new(
+                    Reason::Size,
+                    "this namespace is in another machine, which alone can give it another size"
+                        .to_owned(),
+                ));
+            }
+            None
+            | Some(
+                SourceSpec::Volume { .. }
+                | SourceSpec::RemoteVolume { .. }
+                | SourceSpec::Mixed { .. },
+            ) => {
                 let what = if is_mixed {
                     "the last part of this mixed namespace is a view, and only the last part can have another size: what lies behind another one would move"
                 } else {

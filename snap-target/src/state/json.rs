@@ -9,6 +9,7 @@ use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use serde::{Deserialize, Serialize};
 use store::StoreSpec;
+use store_nvme::RemoteUrl;
 
 use super::overlay::{Change, Overlay};
 use crate::config::{Cut, ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec};
@@ -117,6 +118,8 @@ struct FileCut {
 #[serde(rename_all = "kebab-case")]
 enum Source {
     Volume { path: PathBuf },
+    RemoteVolume { url: String },
+    Remote { url: String, lba_bytes: u32 },
     File { path: PathBuf, lba_bytes: u32 },
     Mem { bytes: u64, lba_bytes: u32 },
     Null { bytes: u64, lba_bytes: u32 },
@@ -300,6 +303,13 @@ impl From<&SourceSpec> for Source {
     fn from(source: &SourceSpec) -> Self {
         match source {
             SourceSpec::Volume { path } => Self::Volume { path: path.clone() },
+            SourceSpec::RemoteVolume { url } => Self::RemoteVolume {
+                url: url.to_string(),
+            },
+            SourceSpec::Remote { url, lba_bytes } => Self::Remote {
+                url: url.to_string(),
+                lba_bytes: *lba_bytes,
+            },
             SourceSpec::Store { spec, lba_bytes } => stored(spec, *lba_bytes),
             SourceSpec::Mixed { parts, lba_bytes } => Self::Mixed {
                 parts: parts.iter().map(Self::from).collect(),
@@ -311,18 +321,30 @@ impl From<&SourceSpec> for Source {
 
 impl Source {
     /// What the daemon wrote was checked before; what cannot be opened, such as a mix of mixes, is said when it is.
-    fn spec(self) -> SourceSpec {
+    fn spec(self) -> Result<SourceSpec, String> {
         let store = |spec, lba_bytes| SourceSpec::Store { spec, lba_bytes };
-        match self {
+        let remote = |url: String| {
+            let parsed = url.parse::<RemoteUrl>();
+            parsed.map_err(|error| format!("`{url}`: {error}"))
+        };
+        Ok(match self {
             Self::Volume { path } => SourceSpec::Volume { path },
+            Self::RemoteVolume { url } => SourceSpec::RemoteVolume { url: remote(url)? },
+            Self::Remote { url, lba_bytes } => SourceSpec::Remote {
+                url: remote(url)?,
+                lba_bytes,
+            },
             Self::File { path, lba_bytes } => store(StoreSpec::File { path }, lba_bytes),
             Self::Mem { bytes, lba_bytes } => store(StoreSpec::Mem { bytes }, lba_bytes),
             Self::Null { bytes, lba_bytes } => store(StoreSpec::Null { bytes }, lba_bytes),
             Self::Mixed { parts, lba_bytes } => SourceSpec::Mixed {
-                parts: parts.into_iter().map(Self::spec).collect(),
+                parts: parts
+                    .into_iter()
+                    .map(Self::spec)
+                    .collect::<Result<_, _>>()?,
                 lba_bytes,
             },
-        }
+        })
     }
 }
 
@@ -347,7 +369,7 @@ impl Namespace {
     fn config(self, nsid: u32) -> Result<NamespaceConfig, String> {
         Ok(NamespaceConfig {
             nsid,
-            source: self.source.spec(),
+            source: self.source.spec()?,
             visibility: match self.hosts {
                 Hosts::Any => Visibility::All,
                 Hosts::Only(names) => Visibility::Hosts(nqns(&names)?),

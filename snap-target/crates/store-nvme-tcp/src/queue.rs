@@ -440,6 +440,10 @@ impl Queue for TcpQueue {
         [phase, self.retry_at].into_iter().flatten().min()
     }
 
+    fn cid(&self, slot: Slot) -> Option<nvme_spec::Cid> {
+        self.machine.cid(slot)
+    }
+
     fn close(&mut self) {
         self.end(QueueError::Closed { to: self.to });
     }

@@ -98,7 +98,7 @@ fn attack(dgst: u8, play: impl FnOnce(&mut Attack) + Send + 'static) -> (Victim,
         connect_timeout: PATIENCE,
         command_timeout: PATIENCE,
     };
-    let queue = TcpTransport.connect(&ring, to, &options, clock).unwrap();
+    let queue = TcpTransport.connect(&ring, to, &options, clock.clone()).unwrap();
     let victim = Victim {
         queue,
         ring,
@@ -371,7 +371,7 @@ fn data_that_come_byte_by_byte_are_the_same() {
         attack.0.set_nodelay(true).unwrap();
         attack.greet(DATA);
         let cid = attack.cid();
-        let data: Vec<u8> = (0..1024u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let data: Vec<u8> = (0..1024u32).map(|at| ((at * 7) >> 3) as u8).collect();
         for byte in digested(cid, &data, 0) {
             attack.say(&[byte]);
         }
@@ -381,7 +381,7 @@ fn data_that_come_byte_by_byte_are_the_same() {
     victim.read(2);
     let (status, data) = victim.answered();
     assert_eq!(status, Status::SUCCESS);
-    let expected: Vec<u8> = (0..1024u32).map(|at| (at * 7 >> 3) as u8).collect();
+    let expected: Vec<u8> = (0..1024u32).map(|at| ((at * 7) >> 3) as u8).collect();
     assert_eq!(data, expected);
     victim.check_surroundings();
     drop(victim);

@@ -23,8 +23,9 @@ mod shared;
 mod url;
 
 pub use clock::Clock;
-pub use custodian::{Custodian, NewError, Remote, open};
+pub use custodian::{Custodian, NewError, OpenedRemote, Remote, open};
 pub use error::OptionsError;
 pub use options::{DEADLINE_MAX, HANDLES_MAX, PATHS_MAX, Policy, RemoteOptions};
+pub use queue::Transport;
 pub use report::{PathReport, PathState};
 pub use url::{Digests, RemoteUrl, ResolveError, UrlError};

@@ -1,5 +1,7 @@
 //! What a store reports: what happened, where, and what to do.
 
+use std::borrow::Cow;
+
 use nix::errno::Errno;
 
 /// Errors of this crate.
@@ -190,7 +192,7 @@ pub enum StoreError {
         /// As given.
         text: String,
         /// What is wrong.
-        why: &'static str,
+        why: Cow<'static, str>,
     },
     /// A decorator's settings do not fit together.
     #[error("{decorator} over {store}: {why}")]

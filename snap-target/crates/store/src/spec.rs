@@ -36,9 +36,9 @@ impl StoreSpec {
     /// # Errors
     /// [`StoreError::Spec`] says what is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, StoreError> {
-        let wrong = |why| StoreError::Spec {
+        let wrong = |why: &'static str| StoreError::Spec {
             text: text.to_owned(),
-            why,
+            why: why.into(),
         };
         if text.is_empty() {
             return Err(wrong("it is empty"));

@@ -536,3 +536,6 @@ fn issue(of: AdminCommand, command: Command) -> PathStep {
         data_out: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,7 +76,7 @@ impl Bench {
     ) -> Result<Self, QueueError> {
         let mut bench = Self::empty(Clock::since(Instant::now()));
         let transport = rig.transport();
-        bench.queue = Some(transport.connect(&bench.ring, to, options, bench.clock)?);
+        bench.queue = Some(transport.connect(&bench.ring, to, options, bench.clock.clone())?);
         Ok(bench)
     }
 
@@ -118,7 +118,7 @@ impl Bench {
 
     /// Settles, turns the ring once and polls. The ring may sleep as long as the contract lets it.
     pub(super) fn turn(&mut self, patience: Instant) {
-        let clock = self.clock;
+        let clock = self.clock.clone();
         let queue = self.queue.as_mut().unwrap();
         queue.settle();
         let deadline = queue.deadline().map(|at| clock.instant(at));

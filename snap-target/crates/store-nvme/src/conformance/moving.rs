@@ -42,7 +42,8 @@ pub(super) fn an_idle_queue_moves_to_another_thread_and_back(rig: &dyn Rig) {
         if round > 0 {
             work(&mut here, 100 * round);
         }
-        let (parted, clock) = (here.part(), here.clock);
+        let clock = here.clock.clone();
+        let parted = here.part();
         let moved = std::thread::spawn(move || {
             let mut there = Bench::empty(clock);
             there.queue = Some(parted.join(&there.ring).unwrap());

@@ -73,7 +73,7 @@ impl Keeper {
             shutdown: None,
             shutting_down: false,
             closing: Vec::new(),
-            wake_at: None,
+            wake_at: Some(now),
             failure: None,
             losses: 0,
             broken: None,
@@ -207,6 +207,7 @@ impl Keeper {
         self.ana = AnaState::Inaccessible;
         let dead_after = self.path.dead_after();
         let dead_at = self.path.lost(now);
+        self.wake_at = Some(now);
         if let Some(shared) = around.shared.as_ref() {
             shared.fences.lost(association, dead_at, dead_after, now);
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nvme::Time;
+use nvme::initiator::NamespaceInfo;
 use reactor::{ReactorError, Receiver, Ring, RingConfig, Sender, Wait, channel};
 use store::SharedStore;
 
@@ -185,15 +186,14 @@ impl Custodian {
     }
 
     /// The store, once, when a path has stood and its namespace was seen. When it and all its handles are gone, everything ends.
-    pub fn take_store(&mut self) -> Option<SharedStore> {
+    pub fn take_store(&mut self) -> Option<OpenedRemote> {
         let shared = self.shared.as_ref()?.clone();
         if std::mem::replace(&mut self.is_handed_out, true) {
             return None;
         }
-        Some(SharedStore::new(RemoteBackend::new(
-            shared,
-            self.sender.clone(),
-        )))
+        let namespace = shared.namespace.clone();
+        let store = SharedStore::new(RemoteBackend::new(shared, self.sender.clone()));
+        Some(OpenedRemote { store, namespace })
     }
 
     /// Why there is no store, once every path has been tried in vain; a line each.
@@ -249,11 +249,20 @@ fn ring_config() -> RingConfig {
     }
 }
 
+/// A remote store that is open.
+#[derive(Debug)]
+pub struct OpenedRemote {
+    /// The store. When it and its handles are gone, its controllers are shut down.
+    pub store: SharedStore,
+    /// The namespace that it is.
+    pub namespace: NamespaceInfo,
+}
+
 /// Opens a remote store: starts the thread that keeps its associations, and waits until a path stands.
 ///
 /// # Errors
 /// [`store::StoreError::Connect`]: what happened on each path; [`store::StoreError::Resources`].
-pub fn open(remote: Remote) -> Result<SharedStore, store::StoreError> {
+pub fn open(remote: Remote) -> Result<OpenedRemote, store::StoreError> {
     let name = remote.name.clone();
     let resources = |why: String| store::StoreError::Resources {
         store: name.clone(),
@@ -272,7 +281,7 @@ pub fn open(remote: Remote) -> Result<SharedStore, store::StoreError> {
     }
 }
 
-type Opened = std::sync::mpsc::SyncSender<Result<SharedStore, String>>;
+type Opened = std::sync::mpsc::SyncSender<Result<OpenedRemote, String>>;
 
 /// The custodian's thread.
 fn keep(remote: Remote, opened: &Opened) {

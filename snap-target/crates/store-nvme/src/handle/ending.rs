@@ -173,7 +173,9 @@ impl Handle {
         let Some(flight) = self.flights.remove(index) else {
             return;
         };
-        self.hungry.retain(|other| *other != index);
+        if flight.failure.is_some() {
+            self.hungry.retain(|other| *other != index);
+        }
         let moved = match flight.op {
             Op::Read { .. } | Op::Write { .. } => flight.buf.as_ref().map_or(0, IoBuf::len),
             _ => 0,

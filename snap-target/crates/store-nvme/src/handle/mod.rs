@@ -320,6 +320,13 @@ impl Store for Handle {
         self.look(now);
         self.feed(now);
         self.issue(now);
+        // What an abandon or a close left for a queue's poll wakes nobody.
+        let is_due = |lane: &Lane| lane.queue.deadline().is_some_and(|at| at <= now);
+        if self.lanes.iter().any(is_due) {
+            self.poll_lanes(now);
+            self.feed(now);
+            self.issue(now);
+        }
         for lane in &mut self.lanes {
             lane.queue.settle();
         }

@@ -1,4 +1,8 @@
-//! Which host a connection is of: its name and its identifier.
+//! Which host a connection is of: its name and its identifier, as nvme-cli keeps them in /etc/nvme, or made up.
+//!
+//! What it does not do: it writes nothing; a name that was made up is another one in the next process.
+
+#![forbid(unsafe_code)]
 
 use std::fs::File;
 use std::io::Read;
@@ -11,14 +15,35 @@ const FOLDER: &str = "/etc/nvme";
 /// Bytes of such a file that are looked at.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// The host of this name; without one, what this machine is called. `None` where it has no name.
-pub(crate) fn named(hostnqn: Option<&Nqn>) -> Option<(Nqn, [u8; 16])> {
+/// The host of this name; without one, what this machine is called. `None` where it has no name. The same name always has the same identifier.
+#[must_use]
+pub fn named(hostnqn: Option<&Nqn>) -> Option<(Nqn, [u8; 16])> {
     let folder = Path::new(FOLDER);
     named_among(
         hostnqn,
         line(&folder.join("hostnqn")),
         line(&folder.join("hostid")),
     )
+}
+
+/// A host that nobody else is: a random UUID, as a name and as an identifier.
+#[must_use]
+pub fn made_up() -> (String, [u8; 16]) {
+    let (id, uuid) = random_uuid();
+    (format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}"), id)
+}
+
+/// A UUID from the kernel; where /proc is missing, one of the clock and the process, which is unique enough to be told apart.
+fn random_uuid() -> ([u8; 16], String) {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
+    let bytes = uuid_bytes(text.trim()).unwrap_or_else(|| {
+        let nanos = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos();
+        (nanos << 32 | u128::from(std::process::id())).to_be_bytes()
+    });
+    (bytes, nvme::initiator::Uuid(bytes).to_string())
 }
 
 /// With what the machine's files say.
@@ -58,7 +83,7 @@ fn identifier_of(nqn: &Nqn) -> [u8; 16] {
 }
 
 /// Of a UUID's text; none that is all zeros.
-pub(crate) fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
+fn uuid_bytes(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.chars().filter(|letter| *letter != '-').collect();
     let is_uuid = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     let value = is_uuid.then(|| u128::from_str_radix(&digits, 16).ok())??;

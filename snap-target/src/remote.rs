@@ -1,0 +1,105 @@
+//! From the URL of a remote namespace to a namespace of ours.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use namespace::{Identity, Namespace};
+use nvme::nqn::Nqn;
+use nvme_spec::Nsid;
+use store::BlockingStore;
+use store_nvme::{Digests, OpenedRemote, Remote, RemoteOptions, RemoteUrl, Transport};
+use store_nvme_tcp::TcpTransport;
+use volume::{Opening, Volume};
+
+/// A remote namespace, served block by block.
+///
+/// # Errors
+/// It cannot be reached, or is not what the URL says.
+pub fn of_blocks(nsid: u32, url: &RemoteUrl, lba_bytes: u32, read_only: bool) -> Result<Namespace> {
+    let opened = open(url, !read_only)?;
+    let identity = identity(url, &opened);
+    Ok(Namespace::of_store(nsid, opened.store, identity, lba_bytes))
+}
+
+/// The volume in a remote namespace, served read-only.
+///
+/// # Errors
+/// As [`of_blocks`]; no volume is there; it maps files, which are not there.
+pub fn of_volume(nsid: u32, url: &RemoteUrl) -> Result<Namespace> {
+    let opened = open(url, false)?;
+    let volume =
+        read_directory(&opened).with_context(|| format!("cannot serve the volume in {url}"))?;
+    for notice in volume.notices() {
+        tracing::warn!(volume = %url, place = %notice.place, why = %notice.why, "the volume is damaged but readable");
+    }
+    if volume.sources().len() > 1 {
+        bail!(
+            "the volume in {url} maps files of the machine that it was made on: serve it there, or pack the files (xio pack) in place of mapping them"
+        );
+    }
+    let mut namespace = Namespace::of_view(nsid, volume, vec![opened.store]);
+    namespace.name = format!("volume:{url}");
+    Ok(namespace)
+}
+
+fn read_directory(opened: &OpenedRemote) -> Result<Volume> {
+    let mut store = BlockingStore::new(&opened.store)?;
+    let mut opening = Opening::new(store.bytes());
+    let mut buffer = Vec::new();
+    while let Some(fetch) = opening.next_fetch() {
+        buffer.resize(fetch.len as usize, 0);
+        store.read(fetch.offset, &mut buffer)?;
+        opening.fetched(fetch.id, &buffer)?;
+    }
+    Ok(opening.finish()?)
+}
+
+fn open(url: &RemoteUrl, is_writable: bool) -> Result<OpenedRemote> {
+    let transport: Arc<dyn Transport> = match url.transport.as_str() {
+        "tcp" => Arc::new(TcpTransport),
+        other => bail!("{url}: stores over {other} are not there yet"),
+    };
+    let remote = Remote {
+        name: url.to_string(),
+        subnqn: url.subnqn.as_str().to_owned(),
+        addresses: url.resolve().with_context(|| url.to_string())?,
+        transport,
+        options: options(url)?,
+        is_writable,
+    };
+    Ok(store_nvme::open(remote)?)
+}
+
+fn options(url: &RemoteUrl) -> Result<RemoteOptions> {
+    let (hostnqn, host_id) = match host_identity::named(None) {
+        Some(named) => named,
+        None => {
+            let (name, id) = host_identity::made_up();
+            (Nqn::parse(&name)?, id)
+        }
+    };
+    let mut options = RemoteOptions::new(hostnqn, host_id);
+    options.nsid = url.nsid.map(Nsid);
+    options.policy = url.policy.unwrap_or_default();
+    if let Some(digests) = url.digests {
+        options.header_digest = digests == Digests::Both;
+        options.data_digest = digests != Digests::None;
+    }
+    Ok(options)
+}
+
+/// The same remote namespace is the same disk here, whichever way it is reached.
+fn identity(url: &RemoteUrl, opened: &OpenedRemote) -> Identity {
+    let ids = &opened.namespace.ids;
+    let mut what = Vec::new();
+    match (ids.uuid, ids.nguid, ids.eui64) {
+        (Some(uuid), ..) => what.extend_from_slice(&uuid.0),
+        (None, Some(nguid), _) => what.extend_from_slice(&nguid),
+        (None, None, Some(eui64)) => what.extend_from_slice(&eui64),
+        (None, None, None) => {
+            what.extend_from_slice(url.subnqn.as_str().as_bytes());
+            what.extend_from_slice(&opened.namespace.nsid.0.to_le_bytes());
+        }
+    }
+    Identity::of_raw("remote namespace", &what)
+}
