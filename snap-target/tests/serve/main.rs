@@ -19,6 +19,7 @@ mod mixed;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]
 mod raw;
+mod remote;
 mod target;
 mod tls;
 mod unit;

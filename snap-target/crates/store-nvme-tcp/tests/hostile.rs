@@ -98,7 +98,9 @@ fn attack(dgst: u8, play: impl FnOnce(&mut Attack) + Send + 'static) -> (Victim,
         connect_timeout: PATIENCE,
         command_timeout: PATIENCE,
     };
-    let queue = TcpTransport.connect(&ring, to, &options, clock.clone()).unwrap();
+    let queue = TcpTransport
+        .connect(&ring, to, &options, clock.clone())
+        .unwrap();
     let victim = Victim {
         queue,
         ring,

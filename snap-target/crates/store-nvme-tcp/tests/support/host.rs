@@ -28,7 +28,9 @@ pub struct Driven {
 impl Driven {
     pub fn connect(ring: &Ring, to: SocketAddr, options: &QueueOptions) -> Driven {
         let clock = Clock::since(Instant::now());
-        let queue = TcpTransport.connect(ring, to, options, clock.clone()).unwrap();
+        let queue = TcpTransport
+            .connect(ring, to, options, clock.clone())
+            .unwrap();
         let mut driven = Driven {
             queue,
             ring: ring.clone(),
