@@ -144,6 +144,7 @@ impl Health {
             v1::HealthCode::Damaged,
             v1::HealthCode::Certificate,
             v1::HealthCode::NoListener,
+            v1::HealthCode::StorePath,
         ];
         let name = |code: v1::HealthCode| {
             let name = code.as_str_name().trim_start_matches("HEALTH_CODE_");
@@ -196,6 +197,9 @@ fn mend(code: v1::HealthCode) -> &'static str {
             "give the machine the address, or free the port; it is tried again every 10 s. `snapctl listener remove` gives it up"
         }
         v1::HealthCode::NoListener => "`snapctl listener add` makes one",
+        v1::HealthCode::StorePath => {
+            "see to the network and the remote target; the path is connected again as soon as it can be"
+        }
         v1::HealthCode::StateFolder => {
             "make room in the state folder's file system, or let the daemon's user write it; the next change is tried anew"
         }

@@ -20,6 +20,7 @@ mod resize;
 mod restore;
 mod retry;
 mod steps;
+mod stores;
 mod subsystems;
 #[cfg(test)]
 mod tests;
@@ -83,6 +84,8 @@ pub struct Manager {
     hidden: Vec<closing::Hidden>,
     /// What health calls the namespaces whose damage it tells of.
     damaged: BTreeSet<String>,
+    /// What health calls the namespaces whose stores it tells of.
+    ailing: BTreeSet<String>,
     /// Sources whose size is being changed.
     resizing: Vec<resize::Resizing>,
     /// Files that are to be cut once more.
@@ -225,6 +228,7 @@ impl Manager {
         self.look_at_closing();
         self.look_at_cuts();
         self.look_at_damage();
+        self.look_at_stores();
         self.hear_openings();
     }
 

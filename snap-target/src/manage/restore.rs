@@ -65,6 +65,7 @@ impl Manager {
             closing: Vec::new(),
             hidden: Vec::new(),
             damaged: BTreeSet::new(),
+            ailing: BTreeSet::new(),
             resizing: Vec::new(),
             cuts: Vec::new(),
             set_size: store::set_file_size,

@@ -12,7 +12,7 @@ use nvme_spec::Status;
 use crate::admin::{Client, source, start, with_admin};
 use crate::target::{Folder, NQN, pack, status_of, tokens};
 
-fn health(client: &Client) -> v1::GetHealthResponse {
+pub fn health(client: &Client) -> v1::GetHealthResponse {
     let asked = client.call(async |channel| {
         TargetServiceClient::new(channel)
             .get_health(v1::GetHealthRequest {})

@@ -7,9 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use admin_proto::v1;
 use initiator::Options;
 use nvme_spec::Status;
 
+use crate::admin::{Client, start, with_admin};
+use crate::damaged::health;
 use crate::target::{Folder, NQN, Target, pack, status_of, tokens};
 use crate::{check_reads, check_writes};
 
@@ -163,6 +166,43 @@ fn reads_fail_over_from_a_path_that_is_silent() {
     all.fill(0);
     host.read(1, 0, &mut all).unwrap();
     assert!(all.iter().all(|byte| *byte == 5));
+}
+
+/// One of two ways is gone: health names it while it is down, and the namespace is served over the other one.
+#[test]
+fn health_tells_of_a_path_that_is_down() {
+    let folder = Folder::new("remote-health");
+    let far = Target::start(&["mem:1MiB"]);
+    let (one, two) = (Proxy::before(&far.address), Proxy::before(&far.address));
+    let (socket, arguments) = with_admin(&folder);
+    let near = start(&arguments, &[&paths(&[&one, &two])]);
+    let client = Client::connect(&socket);
+    wait_until(|| health(&client).problems.is_empty());
+    // New connections are accepted, and nobody answers.
+    one.swallow();
+    one.cut();
+    wait_until(|| !health(&client).problems.is_empty());
+    let told = health(&client);
+    assert_eq!(told.state(), v1::HealthState::Degraded);
+    let [problem] = told.problems.as_slice() else {
+        panic!("one problem, not {told:?}");
+    };
+    assert_eq!(problem.code(), v1::HealthCode::StorePath);
+    let expected = format!("path {} is down (lost 1 times): ", one.address);
+    assert!(problem.text.starts_with(&expected), "{}", problem.text);
+    let mut block = [1; 4096];
+    near.host(&patient()).read(1, 0, &mut block).unwrap();
+    assert_eq!(block, [0; 4096]);
+    one.heal();
+    one.cut();
+    wait_until(|| health(&client).problems.is_empty());
+}
+
+/// Asks until it is so; a test that waits for ever is ended by its runner.
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        std::thread::yield_now();
+    }
 }
 
 /// What cannot be connected ends the start with one line: what, where, why.

@@ -220,6 +220,13 @@ impl Namespace {
         }
     }
 
+    /// What is wrong at the moment with the stores behind it though they work, or may again; a line each.
+    #[must_use]
+    pub fn store_problems(&self) -> Vec<String> {
+        let stores = self.parts().flat_map(Self::stores);
+        stores.flat_map(SharedStore::problems).collect()
+    }
+
     /// The stores behind it, by source; those of a mixed one are its parts'.
     pub(crate) fn stores(&self) -> &[SharedStore] {
         match &self.backing {

@@ -9,7 +9,7 @@ use store::{Backend, Limits, Store, StoreError};
 
 use crate::handle::Handle;
 use crate::message::{HandleId, MESSAGES_MAX, ToCustodian};
-use crate::report::PathState;
+use crate::report::{PathReport, PathState};
 use crate::shared::Shared;
 
 static NEXT_HANDLE: AtomicU64 = AtomicU64::new(0);
@@ -66,6 +66,29 @@ impl Backend for RemoteBackend {
 
     fn limits(&self) -> Limits {
         self.shared.limits.clone()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let problem = |report: PathReport| {
+            let (address, losses) = (report.address, report.losses);
+            match report.state {
+                PathState::Up(ana) if ana.is_usable() => None,
+                PathState::Up(ana) => Some(format!(
+                    "path {address} is up, and the namespace is {ana} there"
+                )),
+                PathState::Down => {
+                    let why = report.failure.unwrap_or_else(|| "not connected".to_owned());
+                    Some(format!(
+                        "path {address} is down (lost {losses} times): {why}"
+                    ))
+                }
+            }
+        };
+        self.shared
+            .reports()
+            .into_iter()
+            .filter_map(problem)
+            .collect()
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {

@@ -79,6 +79,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// What its handles declare.
     fn limits(&self) -> Limits;
 
+    /// What is wrong at the moment though it works, or may again: each a line for a person, and where. Nothing, where nobody can tell.
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// A handle for the thread of `ring`.
     ///
     /// # Errors
@@ -120,6 +125,12 @@ impl SharedStore {
     #[must_use]
     pub fn describe(&self) -> String {
         self.0.describe()
+    }
+
+    /// What is wrong at the moment though it works, or may again.
+    #[must_use]
+    pub fn problems(&self) -> Vec<String> {
+        self.0.problems()
     }
 
     /// What its handles declare.

@@ -1,6 +1,8 @@
 //! Asymmetric Namespace Access: how well each group of namespaces is reached through this controller (Base, "Asymmetric Namespace Access
 //! Reporting").
 
+use std::fmt;
+
 use nvme_spec::log::{AnaGroup, AnaLogHeader};
 use zerocopy::FromBytes;
 
@@ -40,9 +42,26 @@ impl AnaState {
         })
     }
 
+    /// Its name in the specification.
+    pub fn name(self) -> &'static str {
+        match self {
+            AnaState::Optimized => "optimized",
+            AnaState::NonOptimized => "non-optimized",
+            AnaState::Inaccessible => "inaccessible",
+            AnaState::PersistentLoss => "persistently lost",
+            AnaState::Change => "changing",
+        }
+    }
+
     /// Whether commands may be sent.
     pub fn is_usable(self) -> bool {
         matches!(self, AnaState::Optimized | AnaState::NonOptimized)
+    }
+}
+
+impl fmt::Display for AnaState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -269,7 +269,7 @@ impl Keeper {
         }
         let ana = self.path.ana();
         if ana != self.ana {
-            tracing::info!(store = %around.remote.name, path = %self.to, state = ?ana, "a path's access state changed");
+            tracing::info!(store = %around.remote.name, path = %self.to, state = %ana, "a path's access state changed");
             self.ana = ana;
             let association = self.association_id();
             tell_all(around.members, |_| ToHandle::Ana { association, ana });
