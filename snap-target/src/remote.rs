@@ -1,5 +1,6 @@
 //! From the URL of a remote namespace to a namespace of ours.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -7,7 +8,7 @@ use namespace::{Identity, Namespace};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 use store::BlockingStore;
-use store_nvme::{Digests, OpenedRemote, Remote, RemoteOptions, RemoteUrl, Transport};
+use store_nvme::{Digests, OpenedRemote, Remote, RemoteOptions, RemoteUrl, Transport, discover};
 use store_nvme_tcp::TcpTransport;
 use volume::{Opening, Volume};
 
@@ -59,15 +60,42 @@ fn open(url: &RemoteUrl, is_writable: bool) -> Result<OpenedRemote> {
         "tcp" => Arc::new(TcpTransport),
         other => bail!("{url}: stores over {other} are not there yet"),
     };
+    let options = options(url)?;
+    let hosts = url.resolve().with_context(|| url.to_string())?;
+    let addresses = if url.is_discovered {
+        discovered(&transport, &hosts, url, &options)?
+    } else {
+        hosts
+    };
     let remote = Remote {
         name: url.to_string(),
         subnqn: url.subnqn.as_str().to_owned(),
-        addresses: url.resolve().with_context(|| url.to_string())?,
+        addresses,
         transport,
-        options: options(url)?,
+        options,
         is_writable,
     };
     Ok(store_nvme::open(remote)?)
+}
+
+/// What the first discovery service that can be asked says of the paths.
+fn discovered(
+    transport: &Arc<dyn Transport>,
+    services: &[SocketAddr],
+    url: &RemoteUrl,
+    options: &RemoteOptions,
+) -> Result<Vec<SocketAddr>> {
+    let mut failures = Vec::new();
+    for service in services {
+        match discover(transport, *service, &url.subnqn, options) {
+            Ok(addresses) => {
+                tracing::info!(store = %url, %service, ?addresses, "the discovery service knows these paths");
+                return Ok(addresses);
+            }
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    bail!("{url}: {}", failures.join("; "))
 }
 
 fn options(url: &RemoteUrl) -> Result<RemoteOptions> {

@@ -96,6 +96,21 @@ fn a_volume_in_a_remote_namespace_is_decoded_here() {
     assert_eq!(host.namespace(1).unwrap().ids, there);
 }
 
+/// The daemon's port is a discovery service, too: it says where the subsystem is.
+#[test]
+fn the_paths_are_asked_of_a_discovery_service() {
+    let far = Target::start(&["mem:1MiB"]);
+    let discovered = format!("{}&paths=discovered", url(&far.address, 1));
+    let near = Target::start(&[&discovered]);
+    let mut host = near.host(&Options::default());
+    host.write(1, 4096, &[3; 4096]).unwrap();
+    let mut there = [0; 4096];
+    far.host(&Options::default())
+        .read(1, 4096, &mut there)
+        .unwrap();
+    assert_eq!(there, [3; 4096]);
+}
+
 /// kill -9 of the remote daemon: what is read meanwhile waits, and is right when it is there again.
 #[test]
 fn reads_wait_for_a_store_that_comes_back() {
@@ -219,6 +234,10 @@ fn a_store_that_cannot_be_had_says_why() {
         (
             one.replace("?nsid=1", ""),
             "the controller lists 2 namespaces, and none of them was named; this host takes up to 1",
+        ),
+        (
+            one.replace(NQN, "nqn.2026-11.io.xio:other") + "&paths=discovered",
+            "lists no way to nqn.2026-11.io.xio:other over tcp for this host; it lists 2 records",
         ),
         (
             one.replace(NQN, "nqn.2026-11.io.xio:other"),

@@ -13,6 +13,7 @@ mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod custodian;
+mod discovery;
 mod error;
 mod handle;
 mod message;
@@ -24,6 +25,7 @@ mod url;
 
 pub use clock::Clock;
 pub use custodian::{Custodian, NewError, OpenedRemote, Remote, open};
+pub use discovery::{DiscoverError, discover};
 pub use error::OptionsError;
 pub use options::{DEADLINE_MAX, HANDLES_MAX, PATHS_MAX, Policy, RemoteOptions};
 pub use queue::Transport;

@@ -9,7 +9,7 @@ use nvme_spec::tcp::PORT_IO;
 
 use crate::options::{PATHS_MAX, Policy};
 
-/// `nvme+TRANSPORT://HOST[:PORT][,HOST[:PORT]...]/SUBNQN[?nsid=N&policy=P&digests=D]`: a namespace, and the paths to it.
+/// `nvme+TRANSPORT://HOST[:PORT][,HOST[:PORT]...]/SUBNQN[?nsid=N&paths=discovered&policy=P&digests=D]`: a namespace, and the paths to it.
 ///
 /// ```
 /// let url: store_nvme::RemoteUrl = "nvme+tcp://10.0.0.1,10.0.1.1:4421/nqn.2026-11.io.xio:tokens?nsid=2&policy=queue-depth".parse()?;
@@ -27,6 +27,8 @@ pub struct RemoteUrl {
     pub subnqn: Nqn,
     /// The namespace; the only one where none is named.
     pub nsid: Option<u32>,
+    /// The hosts are discovery services, which know the paths.
+    pub is_discovered: bool,
     /// How paths share the work.
     pub policy: Option<Policy>,
     /// TCP: which digests are used.
@@ -68,7 +70,7 @@ pub enum UrlError {
     Nsid(String),
     /// A parameter that is not known, or its value.
     #[error(
-        "'{0}' is not known: nsid=N, policy=round-robin or queue-depth, digests=none, data or both"
+        "'{0}' is not known: nsid=N, paths=discovered, policy=round-robin or queue-depth, digests=none, data or both"
     )]
     Parameter(String),
 }
@@ -131,6 +133,7 @@ impl FromStr for RemoteUrl {
             hosts,
             subnqn: Nqn::parse(subnqn).map_err(|_| UrlError::Nqn(subnqn.to_owned()))?,
             nsid: None,
+            is_discovered: false,
             policy: None,
             digests: None,
         };
@@ -153,6 +156,7 @@ impl RemoteUrl {
                     .filter(|nsid| (1..u32::MAX).contains(nsid));
                 self.nsid = Some(nsid.ok_or_else(|| UrlError::Nsid(digits.to_owned()))?);
             }
+            ("paths", "discovered") => self.is_discovered = true,
             ("policy", "round-robin") => self.policy = Some(Policy::RoundRobin),
             ("policy", "queue-depth") => self.policy = Some(Policy::QueueDepth),
             ("digests", "none") => self.digests = Some(Digests::None),
@@ -213,6 +217,9 @@ impl fmt::Display for RemoteUrl {
         if let Some(nsid) = self.nsid {
             parameter("nsid", nsid.to_string())?;
         }
+        if self.is_discovered {
+            parameter("paths", "discovered".to_owned())?;
+        }
         if let Some(policy) = self.policy {
             let name = match policy {
                 Policy::RoundRobin => "round-robin",
@@ -241,7 +248,7 @@ mod tests {
         for text in [
             "nvme+tcp://10.0.0.1:4420/nqn.2026-11.io.xio:a",
             "nvme+rdma://10.0.0.1:4420,[fe80::1]:4421/nqn.2026-11.io.xio:a?nsid=7",
-            "nvme+tcp://store:1/nqn.2026-11.io.xio:a?nsid=1&policy=queue-depth&digests=none",
+            "nvme+tcp://store:1/nqn.2026-11.io.xio:a?nsid=1&paths=discovered&policy=queue-depth&digests=none",
         ] {
             let url: RemoteUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), text);

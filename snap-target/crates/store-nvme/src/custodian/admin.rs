@@ -11,15 +11,17 @@ use crate::queue::{Outcome, Queue, QueueEvent};
 
 /// What a command of the admin queue is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     Path(AdminCommand),
     Shutdown,
     Abort,
+    /// The only one there is.
+    Single,
 }
 
 /// What happened on it.
 #[derive(Debug)]
-pub(super) enum AdminEvent {
+pub(crate) enum AdminEvent {
     Ready,
     Answered {
         purpose: Purpose,
@@ -30,7 +32,7 @@ pub(super) enum AdminEvent {
 }
 
 #[derive(Debug)]
-pub(super) struct AdminQueue {
+pub(crate) struct AdminQueue {
     queue: Box<dyn Queue>,
     issued: Vec<(Slot, Purpose)>,
     events: Vec<QueueEvent>,

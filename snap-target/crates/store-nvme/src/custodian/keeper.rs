@@ -125,7 +125,7 @@ impl Keeper {
                 AdminEvent::Ready => self.path.admin_up(now),
                 AdminEvent::Over(why) => self.lose(now, why, around),
                 AdminEvent::Answered { purpose, cqe, data } => match purpose {
-                    Purpose::Abort => {}
+                    Purpose::Abort | Purpose::Single => {}
                     Purpose::Shutdown => {
                         self.shutting_down = false;
                         if let Some(shutdown) = &mut self.shutdown {

@@ -23,6 +23,7 @@ use crate::options::{PATHS_MAX, RemoteOptions};
 use crate::queue::Transport;
 use crate::shared::{PathIndex, Shared};
 use crate::{OptionsError, PathReport};
+pub(crate) use admin::{AdminEvent, AdminQueue, Purpose};
 use keeper::Keeper;
 
 /// Time for handles to leave and controllers to be shut down once the store is gone.
@@ -237,7 +238,7 @@ pub enum NewError {
 }
 
 /// A small ring: admin queues, and I/O queues on their way to their handles.
-fn ring_config() -> RingConfig {
+pub(crate) fn ring_config() -> RingConfig {
     RingConfig {
         ops_max: 512,
         submissions: 64,
