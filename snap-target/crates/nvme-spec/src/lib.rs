@@ -26,6 +26,7 @@ pub mod feature;
 pub mod identify;
 pub mod log;
 pub mod nvm;
+pub mod rdma;
 pub mod register;
 pub mod reservation;
 pub mod status;
