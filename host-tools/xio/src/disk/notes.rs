@@ -228,7 +228,8 @@ pub fn count(files: usize) -> String {
     counted(files as u64, "file")
 }
 
-fn named(files: &[FileId], names: &Names<'_>) -> String {
+/// The first ones, and how many more there are.
+pub fn named(files: &[FileId], names: &Names<'_>) -> String {
     let mut list = files
         .iter()
         .take(NAMED)
