@@ -83,6 +83,8 @@ pub enum Command {
 }
 
 const INSPECT_HELP: &str = "\
+What is damaged of superblocks and manifests is said, the rest is shown, and the exit status is 1, as that of 'xio verify', which reads the data too.
+
 Examples:
   xio inspect tokens.xio
   xio inspect shards.xio --extents 1000
