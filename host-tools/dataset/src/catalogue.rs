@@ -90,7 +90,7 @@ pub struct Catalogue {
     pub malformed: Vec<(FileId, FormatError)>,
     /// Files whose content says their types, and which of [`Hints::types`] says another one of them: it is not believed.
     pub overruled: Vec<(FileId, usize)>,
-    /// Files of no known format whose names say that they are of one, and why they are not: damaged ones. They are in `files` as unknown.
+    /// Files whose names say that they are of a format which they are not, and why: damaged ones, or of another format. They are in `files` as what they are.
     pub misnamed: Vec<Misnamed>,
     /// In the order of the scan.
     pub(crate) pairs: Vec<Pair>,
@@ -105,15 +105,17 @@ pub struct Misnamed {
     pub file: FileId,
     /// What its name says.
     pub format: Format,
-    /// Why it is none.
+    /// What its content says.
+    pub content: Format,
+    /// Why it is not what its name says.
     pub error: FormatError,
 }
 
 impl Misnamed {
-    /// Whether elements of it would change if it were what its name says: without them a view of other types is not what was asked for.
+    /// Whether elements of it would change if it were what its name says, and it is nothing: without them a view of other types is not what was asked for.
     #[must_use]
     pub fn would_change(&self) -> bool {
-        says_its_types(self.format)
+        self.content == Format::Unknown && says_its_types(self.format)
     }
 }
 
@@ -185,13 +187,14 @@ impl Catalogue {
         let pairs = pairs.filter(|it| unsaid(it.index.1) && unsaid(it.bin.1));
         let indexes: HashSet<FileId> = pairs.map(|it| it.index.1).collect();
         for (id, file) in scan.files() {
-            let is_unknown = |it: &Recognised| it.description.format == Format::Unknown;
-            if !self.get(id).is_some_and(is_unknown) || !unsaid(id) || !told.insert(id) {
+            let content = self.get(id).map(|it| it.description.format);
+            let content = content.unwrap_or(Format::Unknown);
+            if !unsaid(id) || !told.insert(id) {
                 continue;
             }
             let format = names.first_that(id, |path| named::format_of_name(file_name(path)));
             let is_lone = format == Some(Format::MegatronIndex) && !indexes.contains(&id);
-            let Some(format) = format.filter(|_| !is_lone) else {
+            let Some(format) = format.filter(|format| !is_lone && *format != content) else {
                 continue;
             };
             let error = named::why_not(&file.open()?, format);
@@ -199,6 +202,7 @@ impl Catalogue {
             self.misnamed.push(Misnamed {
                 file: id,
                 format,
+                content,
                 error,
             });
         }
