@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use formats::{Companion, Contents, Description, Dtype, Format, FormatError, megatron, named};
 use transforms::ElementType;
 
-use crate::names::Names;
+use crate::names::{Names, listed};
 use crate::paths::Paths;
-use crate::scan::{FileId, Scan, SourceFile};
+use crate::pattern::keep_options;
+use crate::scan::{Entry, FileId, Scan, SourceFile};
 use crate::{DatasetError, Pattern};
 
 /// What the user says of files whose content does not say it.
@@ -252,24 +253,23 @@ impl Catalogue {
         self.kept.get(&id)
     }
 
-    /// The first malformed file, as an error.
+    /// The malformed files, as an error.
     ///
     /// # Errors
     /// That, with the way out.
     pub fn check(&self, scan: &Scan) -> Result<(), DatasetError> {
-        let Some((id, error)) = self.malformed.first() else {
-            return Ok(());
-        };
-        Err(way_out(scan, *id, error))
+        let found = self.malformed.iter().map(|(id, error)| (*id, error));
+        way_out(scan, &found.collect::<Vec<_>>())
     }
 
-    /// The first file that is not what its name says, where other types are asked for, as an error.
+    /// The files that are not what their names say, where other types are asked for, as an error.
     ///
     /// # Errors
     /// That, with the way out.
     pub(crate) fn check_names(&self, scan: &Scan) -> Result<(), DatasetError> {
-        let found = self.misnamed.iter().find(|it| it.would_change());
-        found.map_or(Ok(()), |it| Err(way_out(scan, it.file, &it.error)))
+        let found = self.misnamed.iter().filter(|it| it.would_change());
+        let found = found.map(|it| (it.file, &it.error));
+        way_out(scan, &found.collect::<Vec<_>>())
     }
 
     /// The `.bin` beside each Megatron index is described by it. A pair of which one is kept is kept, under all names.
@@ -327,17 +327,37 @@ impl Catalogue {
     }
 }
 
-fn way_out(scan: &Scan, id: FileId, error: &FormatError) -> DatasetError {
-    let path = scan.file(id).map(|file| file.path.display().to_string());
-    let name = scan.file(id).and_then(|file| file.path.file_name());
-    let name = name.map(|name| name.to_string_lossy().into_owned());
-    DatasetError::data(
-        format!("{}: {error};", path.unwrap_or_default()),
-        format!(
-            "mend it, or pass it through as bytes with --keep '{}'",
-            name.unwrap_or_default()
+/// What is wrong with the first of them, which others there are, and the options that get past all.
+fn way_out(scan: &Scan, found: &[(FileId, &FormatError)]) -> Result<(), DatasetError> {
+    let Some((first, error)) = found.first() else {
+        return Ok(());
+    };
+    let wrong: HashSet<FileId> = found.iter().map(|it| it.0).collect();
+    let files = scan.entries.iter().filter(|entry| entry.file().is_some());
+    let (named, spared): (Vec<&Entry>, Vec<&Entry>) =
+        files.partition(|entry| entry.file().is_some_and(|id| wrong.contains(&id)));
+    // The first of each file's names.
+    let mut seen = HashSet::new();
+    let named: Vec<&Entry> = named
+        .into_iter()
+        .filter(|entry| seen.insert(entry.file()))
+        .collect();
+    let spared: Vec<&[u8]> = spared.iter().map(|entry| entry.path.as_slice()).collect();
+    let keep = keep_options(named.iter().map(|entry| entry.path.as_slice()), &spared);
+    let others = named.iter().filter(|entry| entry.file() != Some(*first));
+    let others: Vec<String> = others.map(|entry| entry.shown()).collect();
+    let path = scan
+        .file(*first)
+        .map(|file| file.path.display().to_string());
+    let what = format!("{}: {error};", path.unwrap_or_default());
+    let why = match others.len() {
+        0 => format!("mend it, or pass it through as bytes with {keep}"),
+        count => format!(
+            "and {count} more such ({}): mend them, or pass them through as bytes with {keep}",
+            listed(others, ", ")
         ),
-    )
+    };
+    Err(DatasetError::data(what, why))
 }
 
 /// The part behind the last `/`.

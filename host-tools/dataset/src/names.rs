@@ -36,7 +36,7 @@ impl<'a> Names<'a> {
 }
 
 /// Of names or options in a sentence, so many are said.
-const LISTED: usize = 5;
+pub(crate) const LISTED: usize = 5;
 
 /// The first ones, and how many more there are.
 pub(crate) fn listed(mut all: Vec<String>, between: &str) -> String {

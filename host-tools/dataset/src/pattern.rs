@@ -8,7 +8,7 @@ use std::str::FromStr;
 use formats::wildcard::is_match;
 
 use crate::items::split;
-use crate::names::listed;
+use crate::names::{LISTED, listed};
 
 /// `*` is any run of bytes. With a `/` in it it is held against the path from the root on, otherwise against the file's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,9 +69,11 @@ pub fn keep_options<'a>(paths: impl IntoIterator<Item = &'a [u8]>, spared: &[&[u
             options.push(all);
             continue;
         }
-        options.extend(paths.iter().map(|path| {
+        // What is not said is not held against all names.
+        let said = LISTED.saturating_sub(options.len());
+        options.extend(paths.iter().enumerate().map(|(index, path)| {
             let name = literal(split(path).1);
-            if is_sparing(&name) {
+            if index >= said || is_sparing(&name) {
                 name
             } else {
                 literal(path)

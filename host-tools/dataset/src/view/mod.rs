@@ -82,9 +82,9 @@ impl View {
             view.others(&folder, &mut refusals)?;
         }
         view.pairs(all, &mut refusals)?;
-        view.check_refusals(all, &refusals)?;
         view.check_kept_indexes(all)?;
         view.keep_links(scan, &paths);
+        view.check_refusals(all, &refusals)?;
         view.count_changes(scan);
         view.find_unconverted(all)?;
         Ok(view)

@@ -24,10 +24,11 @@ pub fn warnings(planned: &Planned<'_>, all: bool) -> Vec<String> {
     let malformed = planned.catalogue.malformed.iter();
     warnings.extend(some(
         malformed.map(|(id, error)| {
+            let path = planned.names.of(*id).first().copied().unwrap_or_default();
             format!(
-                "{}: {error}; mend it, or pass it through as bytes with --keep '{}'",
+                "{}: {error}; mend it, or pass it through as bytes with {}",
                 name(*id),
-                name(*id)
+                dataset::keep_options([path], &[])
             )
         }),
         all,

@@ -440,6 +440,35 @@ fn files_that_are_not_what_their_names_say() {
     }
 }
 
+/// All of them at once, with options that keep them and nothing that is whole.
+#[test]
+fn several_files_that_are_wrong_are_told_together() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("d/x")).unwrap();
+    let right = fs::read(formats("npy/ids-v1.npy")).unwrap();
+    folder.write("d/a.npy", &right[..right.len() - 1]);
+    folder.write("d/x/b.npy", &right[..right.len() - 1]);
+    folder.write("d/m.gguf", &[0; 64]);
+    folder.write("d/n.gguf", &[0; 64]);
+    let error = |keep: &str| {
+        format!(
+            "d/a.npy: not a valid npy file: at byte 128: u32 of shape [5] does not fit the 19 bytes behind the header; and 1 more such (x/b.npy): mend them, or pass them through as bytes with {keep}"
+        )
+    };
+    let pack = ["pack", "d", "-o", "v.xio", "--present-as", "source,u16"];
+    folder.fails(1, &error("--keep '*.npy'"), &pack);
+    folder.write("d/c.npy", &right);
+    let keep = "--keep 'a.npy' --keep 'b.npy'";
+    folder.fails(1, &error(keep), &pack);
+    let magic = "not a valid GGUF file: at byte 0: \"GGUF\" belongs there";
+    let error = format!(
+        "d/m.gguf: {magic}; and 1 more such (n.gguf): mend them, or pass them through as bytes with --keep '*.gguf'"
+    );
+    let more = ["--keep", "a.npy", "--keep", "b.npy"];
+    folder.fails(1, &error, &[&pack[..], &more].concat());
+    folder.done([&pack[..], &more, &["--keep", "*.gguf"]].concat());
+}
+
 /// What another format is recognised in is taken for that, and converted as that, with a note in each case.
 #[test]
 fn files_of_another_format_than_their_names_say() {

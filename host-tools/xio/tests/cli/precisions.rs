@@ -476,6 +476,8 @@ fn files_that_have_no_such_type_are_told_with_the_options_that_keep_them() {
     let mixed = formats("safetensors/mixed.safetensors");
     fs::copy(mixed, folder.path("d/m.safetensors")).unwrap();
     folder.write("d/ids.npy", &npy("<u4", |id| id.to_le_bytes().to_vec()));
+    // What does not change is not spared.
+    symlink("ids.npy", folder.path("d/link.npy")).unwrap();
     let why = "cannot be presented so: .npy: numpy has no bf16, so a reader would see raw bytes (|V2); present f16 or f32, or put the array into a safetensors \
         file; or";
     let view = ["d", "--present-as", "source,bf16", "-o", "v.xio"];
