@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 use formats::{Companion, Contents, Description, Dtype, Format, FormatError, megatron, named};
 use transforms::ElementType;
 
-use crate::names::Names;
+use crate::names::{Names, listed};
 use crate::paths::Paths;
-use crate::scan::{FileId, Scan, SourceFile};
+use crate::pattern::keep_options;
+use crate::scan::{Entry, FileId, Scan, SourceFile};
 use crate::{DatasetError, Pattern};
 
 /// What the user says of files whose content does not say it.
@@ -90,7 +91,7 @@ pub struct Catalogue {
     pub malformed: Vec<(FileId, FormatError)>,
     /// Files whose content says their types, and which of [`Hints::types`] says another one of them: it is not believed.
     pub overruled: Vec<(FileId, usize)>,
-    /// Files of no known format whose names say that they are of one, and why they are not: damaged ones. They are in `files` as unknown.
+    /// Files whose names say that they are of a format which they are not, and why: damaged ones, or of another format. They are in `files` as what they are.
     pub misnamed: Vec<Misnamed>,
     /// In the order of the scan.
     pub(crate) pairs: Vec<Pair>,
@@ -105,15 +106,17 @@ pub struct Misnamed {
     pub file: FileId,
     /// What its name says.
     pub format: Format,
-    /// Why it is none.
+    /// What its content says.
+    pub content: Format,
+    /// Why it is not what its name says.
     pub error: FormatError,
 }
 
 impl Misnamed {
-    /// Whether elements of it would change if it were what its name says: without them a view of other types is not what was asked for.
+    /// Whether elements of it would change if it were what its name says, and it is nothing: without them a view of other types is not what was asked for.
     #[must_use]
     pub fn would_change(&self) -> bool {
-        says_its_types(self.format)
+        self.content == Format::Unknown && says_its_types(self.format)
     }
 }
 
@@ -185,13 +188,14 @@ impl Catalogue {
         let pairs = pairs.filter(|it| unsaid(it.index.1) && unsaid(it.bin.1));
         let indexes: HashSet<FileId> = pairs.map(|it| it.index.1).collect();
         for (id, file) in scan.files() {
-            let is_unknown = |it: &Recognised| it.description.format == Format::Unknown;
-            if !self.get(id).is_some_and(is_unknown) || !unsaid(id) || !told.insert(id) {
+            let content = self.get(id).map(|it| it.description.format);
+            let content = content.unwrap_or(Format::Unknown);
+            if !unsaid(id) || !told.insert(id) {
                 continue;
             }
             let format = names.first_that(id, |path| named::format_of_name(file_name(path)));
             let is_lone = format == Some(Format::MegatronIndex) && !indexes.contains(&id);
-            let Some(format) = format.filter(|_| !is_lone) else {
+            let Some(format) = format.filter(|format| !is_lone && *format != content) else {
                 continue;
             };
             let error = named::why_not(&file.open()?, format);
@@ -199,6 +203,7 @@ impl Catalogue {
             self.misnamed.push(Misnamed {
                 file: id,
                 format,
+                content,
                 error,
             });
         }
@@ -248,24 +253,23 @@ impl Catalogue {
         self.kept.get(&id)
     }
 
-    /// The first malformed file, as an error.
+    /// The malformed files, as an error.
     ///
     /// # Errors
     /// That, with the way out.
     pub fn check(&self, scan: &Scan) -> Result<(), DatasetError> {
-        let Some((id, error)) = self.malformed.first() else {
-            return Ok(());
-        };
-        Err(way_out(scan, *id, error))
+        let found = self.malformed.iter().map(|(id, error)| (*id, error));
+        way_out(scan, &found.collect::<Vec<_>>())
     }
 
-    /// The first file that is not what its name says, where other types are asked for, as an error.
+    /// The files that are not what their names say, where other types are asked for, as an error.
     ///
     /// # Errors
     /// That, with the way out.
     pub(crate) fn check_names(&self, scan: &Scan) -> Result<(), DatasetError> {
-        let found = self.misnamed.iter().find(|it| it.would_change());
-        found.map_or(Ok(()), |it| Err(way_out(scan, it.file, &it.error)))
+        let found = self.misnamed.iter().filter(|it| it.would_change());
+        let found = found.map(|it| (it.file, &it.error));
+        way_out(scan, &found.collect::<Vec<_>>())
     }
 
     /// The `.bin` beside each Megatron index is described by it. A pair of which one is kept is kept, under all names.
@@ -323,17 +327,37 @@ impl Catalogue {
     }
 }
 
-fn way_out(scan: &Scan, id: FileId, error: &FormatError) -> DatasetError {
-    let path = scan.file(id).map(|file| file.path.display().to_string());
-    let name = scan.file(id).and_then(|file| file.path.file_name());
-    let name = name.map(|name| name.to_string_lossy().into_owned());
-    DatasetError::data(
-        format!("{}: {error};", path.unwrap_or_default()),
-        format!(
-            "mend it, or pass it through as bytes with --keep '{}'",
-            name.unwrap_or_default()
+/// What is wrong with the first of them, which others there are, and the options that get past all.
+fn way_out(scan: &Scan, found: &[(FileId, &FormatError)]) -> Result<(), DatasetError> {
+    let Some((first, error)) = found.first() else {
+        return Ok(());
+    };
+    let wrong: HashSet<FileId> = found.iter().map(|it| it.0).collect();
+    let files = scan.entries.iter().filter(|entry| entry.file().is_some());
+    let (named, spared): (Vec<&Entry>, Vec<&Entry>) =
+        files.partition(|entry| entry.file().is_some_and(|id| wrong.contains(&id)));
+    // The first of each file's names.
+    let mut seen = HashSet::new();
+    let named: Vec<&Entry> = named
+        .into_iter()
+        .filter(|entry| seen.insert(entry.file()))
+        .collect();
+    let spared: Vec<&[u8]> = spared.iter().map(|entry| entry.path.as_slice()).collect();
+    let keep = keep_options(named.iter().map(|entry| entry.path.as_slice()), &spared);
+    let others = named.iter().filter(|entry| entry.file() != Some(*first));
+    let others: Vec<String> = others.map(|entry| entry.shown()).collect();
+    let path = scan
+        .file(*first)
+        .map(|file| file.path.display().to_string());
+    let what = format!("{}: {error};", path.unwrap_or_default());
+    let why = match others.len() {
+        0 => format!("mend it, or pass it through as bytes with {keep}"),
+        count => format!(
+            "and {count} more such ({}): mend them, or pass them through as bytes with {keep}",
+            listed(others, ", ")
         ),
-    )
+    };
+    Err(DatasetError::data(what, why))
 }
 
 /// The part behind the last `/`.

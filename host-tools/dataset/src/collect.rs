@@ -21,6 +21,7 @@ use volume::{SourceId, ViewIndex, Volume, VolumeError};
 use crate::disk::{Disk, Extents};
 use crate::identity::Identity;
 use crate::items::{Item, ItemKind};
+use crate::scan::VOLUME_SUFFIX;
 use crate::{DatasetError, document, items, own};
 use manifest::OfView;
 
@@ -88,11 +89,12 @@ pub fn is_volume(path: &Path) -> bool {
 }
 
 impl Collection {
-    /// Reads what the volumes present. The files of a view that is a filesystem, and the partitions of one that has a table, stand in a directory of the view's name,
-    /// or in the root where there is no other view; a view that is neither is a file of that name.
+    /// Reads what the volumes present. The files of a view that is a filesystem, and the partitions of one that has a table, stand in a directory that is called as
+    /// the volume's file without its ending, or in the root where there is no other view; a view that is neither is a file of the view's name. Of a volume with several
+    /// views the directories, too, have the views' names.
     ///
     /// # Errors
-    /// Volumes that cannot be read or are damaged; two views of one name.
+    /// Volumes that cannot be read or are damaged; two of one name.
     pub fn new(inputs: &[PathBuf]) -> Result<Collection, DatasetError> {
         let volumes = inputs.iter().map(|path| Collected::open(path));
         let volumes = volumes.collect::<Result<Vec<_>, _>>()?;
@@ -107,26 +109,27 @@ impl Collection {
             .enumerate()
             .flat_map(|(volume, it)| (0..it.views.len()).map(move |view| (volume, view)))
             .collect();
-        let mut names: HashMap<String, PathBuf> = HashMap::new();
+        let mut names: HashMap<Vec<u8>, PathBuf> = HashMap::new();
         for &(volume, view) in &all {
             let Some(collected) = collection.volumes.get_mut(volume) else {
                 continue;
             };
-            let name = collected.volume.view_name(view_index(view)).to_owned();
-            let before = names.insert(name.clone(), collected.path.clone());
-            if let (Some(before), [_, _, ..]) = (before, all.as_slice()) {
+            let top = match (all.as_slice(), collected.views.len()) {
+                ([_], _) => Vec::new(),
+                (_, 1) => stem(&collected.path),
+                _ => collected.volume.view_name(view_index(view)).into(),
+            };
+            let found = collected.items(volume, view, &top)?;
+            let name = collected.views.get(view).map(|it| it.path.clone());
+            let name = name.unwrap_or_default();
+            if let Some(before) = names.insert(name.clone(), collected.path.clone()) {
                 let why = format!(
-                    "is the name of a view of {} and of {}: name them apart (--name, when they are packed)",
+                    "is the name on the disk of {} and of {}: rename one of the volumes; one of bare elements is called as --name said when it was packed",
                     before.display(),
                     collected.path.display()
                 );
-                return Err(DatasetError::refused(name, why));
+                return Err(DatasetError::refused(erofs::shown(&name), why));
             }
-            let top = match all.as_slice() {
-                [_] => &b""[..],
-                _ => name.as_bytes(),
-            };
-            let found = collected.items(volume, view, top)?;
             collection.items.extend(found.items);
             collection.notes.extend(found.note);
         }
@@ -329,6 +332,13 @@ impl Collection {
         };
         document.into_json()
     }
+}
+
+/// What a volume's file is called, without its ending.
+fn stem(path: &Path) -> Vec<u8> {
+    let name = path.file_name().unwrap_or_default().as_bytes();
+    let stem = name.strip_suffix(VOLUME_SUFFIX);
+    stem.filter(|it| !it.is_empty()).unwrap_or(name).to_vec()
 }
 
 /// Of the disk's own folder.

@@ -240,7 +240,10 @@ fn check_sizes<F>(files: &[PartitionFile<F>], lba: u64, pad: bool) -> Result<(),
             1 => ("1 file".to_owned(), what[0]),
             count => (format!("{count} files"), what[1]),
         };
-        let why = format!("{rule}, and {count} {what} ({}): {way_out}", listed(names));
+        let why = format!(
+            "{rule}, and {count} {what} ({}): {way_out}",
+            listed(names, ", ")
+        );
         Err(DatasetError::refused("a partition", why))
     };
     let empty = files.iter().filter(|file| file.bytes == 0);

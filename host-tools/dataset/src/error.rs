@@ -51,6 +51,13 @@ pub enum DatasetError {
         why: String,
     },
 
+    /// Files whose formats do not have the type that is asked for.
+    #[error("{}", said.join("; "))]
+    NoSuchType {
+        /// For each reason the files, and the way out.
+        said: Vec<String>,
+    },
+
     /// A file breaks the rules of its format, or cannot be presented as asked.
     #[error("{}: {error}", path.display())]
     Format {

@@ -61,7 +61,7 @@ pub use gpt::PARTITIONS_MAX;
 pub use make::{Made, Plan, Shape};
 pub use names::Names;
 pub use outline::{Form, Outline};
-pub use pattern::Pattern;
+pub use pattern::{Pattern, keep_options};
 pub use scan::{
     Entry, FileId, Kind, OpenFile, Origin, PATH_BYTES_MAX, Roots, Scan, SourceFile, shortened,
 };

@@ -35,14 +35,14 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Of names in a sentence, so many are said.
-const LISTED: usize = 5;
+/// Of names or options in a sentence, so many are said.
+pub(crate) const LISTED: usize = 5;
 
 /// The first ones, and how many more there are.
-pub(crate) fn listed(mut names: Vec<String>) -> String {
-    let more = names.len().saturating_sub(LISTED);
-    names.truncate(LISTED);
-    let mut text = names.join(", ");
+pub(crate) fn listed(mut all: Vec<String>, between: &str) -> String {
+    let more = all.len().saturating_sub(LISTED);
+    all.truncate(LISTED);
+    let mut text = all.join(between);
     if more > 0 {
         text.push_str(&format!(" and {more} more"));
     }

@@ -28,7 +28,7 @@ use unfit::{Excluded, Unfit};
 pub use unfit::{PATH_BYTES_MAX, shortened};
 
 /// What volumes are called.
-const VOLUME_SUFFIX: &[u8] = b".xio";
+pub(crate) const VOLUME_SUFFIX: &[u8] = b".xio";
 
 /// Everything in the inputs.
 #[derive(Debug, Default)]

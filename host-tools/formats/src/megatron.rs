@@ -263,9 +263,7 @@ fn code(stored: Dtype, presented: Dtype) -> Result<u8, FormatError> {
             (_, Dtype::U32 | Dtype::U64) => format!(
                 "its index has no {presented}: Megatron itself takes uint16 for vocabularies below 65,500 ids and int32 for larger ones; present u16 or i32"
             ),
-            (Dtype::F32, _) => format!(
-                "its index has no {presented}; leave the pair as it is, {stored}, with --keep of its .bin"
-            ),
+            (Dtype::F32, _) => format!("its index has no {presented}"),
             _ => format!("its index has no {presented}; present f32"),
         };
         FormatError::refused("Megatron", why)

@@ -26,7 +26,7 @@ pub fn format_of_name(name: &[u8]) -> Option<Format> {
     found.map(|(_, format)| *format)
 }
 
-/// Why a file that is not recognised is none of `format`.
+/// Why a file that is not recognised as `format` is none.
 ///
 /// # Errors
 /// [`FormatError::Read`] from the source.

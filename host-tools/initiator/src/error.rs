@@ -2,9 +2,12 @@
 
 use std::io;
 
-use nvme::initiator::InitiatorError;
+use nvme::initiator::{ConnectParameter, InitiatorError};
 use nvme::tcp::host::HostError;
 use nvme_spec::Status;
+
+/// Where a controller's ID stands in the data of Connect (Base, "Connect Command"). Nobody asks for one but by an I/O queue.
+const CNTLID_OFFSET: u16 = 16;
 
 /// Why a call failed. [`Error::ends_connection`] says whether another call may follow.
 #[derive(Debug, thiserror::Error)]
@@ -205,6 +208,23 @@ impl Error {
                 source: InitiatorError::ConnectRefused { .. },
                 ..
             }
+        ) && !self.is_controller_gone()
+    }
+
+    /// Whether the controller went before its I/O queue was connected: its admin connection ended, and the target does not know the ID any more.
+    pub fn is_controller_gone(&self) -> bool {
+        matches!(
+            self,
+            Error::Controller {
+                source: InitiatorError::ConnectRefused {
+                    parameter: Some(ConnectParameter {
+                        in_data: true,
+                        offset: CNTLID_OFFSET,
+                    }),
+                    ..
+                },
+                ..
+            }
         )
     }
 
@@ -224,6 +244,29 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_controller_that_went_is_no_refusal_of_the_subsystem() {
+        let refused = |in_data, offset| Error::Controller {
+            address: "target:4420".to_owned(),
+            source: InitiatorError::ConnectRefused {
+                subnqn: "nqn.2026-11.test:one".to_owned(),
+                status: Status::CONNECT_INVALID_PARAMETERS,
+                parameter: Some(ConnectParameter { in_data, offset }),
+            },
+        };
+        // CNTLID; SUBNQN; HOSTNQN; the same offset of the command.
+        for (in_data, offset, is_gone) in [
+            (true, 16, true),
+            (true, 256, false),
+            (true, 512, false),
+            (false, 16, false),
+        ] {
+            let error = refused(in_data, offset);
+            assert_eq!(error.is_controller_gone(), is_gone, "{error}");
+            assert_eq!(error.is_connect_refused(), !is_gone, "{error}");
+        }
+    }
 
     #[test]
     fn who_must_choose_is_told_among_which() {

@@ -25,7 +25,6 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
     if arguments.background {
         return in_background();
     }
-    let signals = Signals::listen()?;
     let patience = Duration::from_secs(arguments.reconnect);
     let source = Source::open(&arguments.source, &arguments.opening, patience)?;
     if let Source::Namespace(namespace) = &source
@@ -51,6 +50,8 @@ pub fn run(arguments: &cli::Mount) -> Result<(), Failure> {
         ContentKind::Partitions(count) => format!("no filesystem, {count} partitions as files"),
         ContentKind::OneFile(name) => format!("no filesystem, one file: {}", erofs::shown(name)),
     };
+    // Before there is a mount, a signal ends the program as any other.
+    let signals = Signals::listen()?;
     let options = Options {
         source: arguments.source.display().to_string(),
         allow_other: arguments.allow_other,

@@ -46,7 +46,7 @@ impl Scan {
         if what.is_empty() {
             return;
         }
-        let names = listed(names);
+        let names = listed(names, ", ");
         self.notes.push(format!(
             "--gpt: each partition is a file: left out are {} ({names}); a filesystem holds them",
             what.join(" and ")

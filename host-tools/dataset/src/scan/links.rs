@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::source::attributes;
 use super::unfit::Unfit;
 use super::{Kind, Scan, joined, real};
+use crate::names::listed;
 use crate::{DatasetError, items};
 
 /// What a disk is made of: where each input really is, and what the disk calls it.
@@ -65,7 +66,7 @@ impl Scan {
     pub(super) fn follow_links(&mut self) -> Result<(), DatasetError> {
         let inside = self.files.len();
         let first_note = self.notes.len();
-        let mut taken = 0_u64;
+        let mut taken: Vec<String> = Vec::new();
         for (index, at) in std::mem::take(&mut self.links) {
             let about = fs::metadata(&at).ok();
             let known = about.as_ref().and_then(|about| {
@@ -111,7 +112,7 @@ impl Scan {
             if let Some((file, attributes)) = followed {
                 entry.kind = Kind::File(file);
                 entry.attributes = attributes;
-                taken += 1;
+                taken.push(shown.clone());
             } else if let Kind::Symlink { target, file } = &mut entry.kind {
                 *file = known;
                 if leads_out.is_none()
@@ -131,13 +132,15 @@ impl Scan {
             }
         }
         self.notes_of_links = first_note..self.notes.len();
-        match taken {
+        let count = taken.len();
+        let names = listed(taken, ", ");
+        match count {
             0 => {}
-            1 => self.notes.push(
-                "1 link leads to a file outside the inputs: the disk has that file".to_owned(),
-            ),
+            1 => self.notes.push(format!(
+                "1 link leads to a file outside the inputs ({names}): the disk has that file"
+            )),
             several => self.notes.push(format!(
-                "{several} links lead to files outside the inputs: the disk has these files"
+                "{several} links lead to files outside the inputs ({names}): the disk has these files"
             )),
         }
         Ok(())

@@ -87,7 +87,7 @@ fn links_that_lead_out_are_followed_and_others_are_kept() {
             &format!("absolute: a link to {whole}, {nowhere} sub there"),
             "dangling: a link that leads nowhere; it is kept as it is",
             "to-out: a link that leads to a folder that is not among the inputs; it is kept as it is",
-            "2 links lead to files outside the inputs: the disk has these files",
+            "2 links lead to files outside the inputs (followed, sub/again): the disk has these files",
         ]
     );
 }

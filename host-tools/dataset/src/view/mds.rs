@@ -6,6 +6,7 @@ use formats::{ByteSource, Format, Payload, Presentation, mds};
 
 use super::View;
 use super::files::{Files, Folder};
+use super::refusals::Refusals;
 use crate::scan::FileId;
 use crate::{DatasetError, measure};
 
@@ -25,6 +26,7 @@ impl View {
         &mut self,
         folder: &Folder<'_>,
         shards: &mut Shards,
+        refusals: &mut Refusals,
     ) -> Result<(), DatasetError> {
         let all = folder.all;
         let indexes = folder.files();
@@ -40,7 +42,7 @@ impl View {
                     changed.push(None);
                     continue;
                 };
-                let found = shards.change(all, (place, id), shard)?;
+                let found = shards.change(all, (place, id), shard, refusals)?;
                 let exact = Presentation::exact(all.scan.file(id).map_or(0, |file| file.bytes));
                 let presented = found.as_ref().map(|it| it.presented.clone());
                 self.insert(all, place, presented.unwrap_or(exact));
@@ -108,12 +110,13 @@ impl Shards {
         all: Files<'_>,
         (place, id): (usize, FileId),
         shard: &mds::ShardEntry,
+        refusals: &mut Refusals,
     ) -> Result<Option<Changed>, DatasetError> {
         let key = (id, shard.raw.hashes.keys().cloned().collect::<Vec<_>>());
         if let Some(known) = self.0.get(&key) {
             return Ok(known.clone());
         }
-        let changed = change(all, (place, id), &key.1)?;
+        let changed = change(all, (place, id), &key.1, refusals)?;
         self.0.insert(key, changed.clone());
         Ok(changed)
     }
@@ -123,6 +126,7 @@ fn change(
     all: Files<'_>,
     (place, id): (usize, FileId),
     hashes: &[String],
+    refusals: &mut Refusals,
 ) -> Result<Option<Changed>, DatasetError> {
     let Some(recognised) = all.catalogue.get(id) else {
         return Ok(None);
@@ -132,7 +136,10 @@ fn change(
     let failed = |error| DatasetError::format(&path, error);
     let source = all.open(id)?;
     let target = |payload: &Payload| all.rules.target(payload);
-    let presented = description.present(&source, &target, 1).map_err(failed)?;
+    let presented = refusals.take(id, description.present(&source, &target, 1));
+    let Some(presented) = presented.map_err(failed)? else {
+        return Ok(None);
+    };
     if presented.is_exact(source.bytes()) {
         return Ok(None);
     }

@@ -3,13 +3,18 @@
 use formats::{Description, Dtype, Format, Payload, Presentation, megatron};
 
 use super::files::Files;
+use super::refusals::Refusals;
 use super::{ALIGNMENT, View};
 use crate::DatasetError;
 use crate::scan::{Entry, FileId};
 
 impl View {
     /// Every name of a `.bin` presents the same. Each index is rewritten from its own bytes: a `.bin` with several names has one beside each.
-    pub(super) fn pairs(&mut self, all: Files<'_>) -> Result<(), DatasetError> {
+    pub(super) fn pairs(
+        &mut self,
+        all: Files<'_>,
+        refusals: &mut Refusals,
+    ) -> Result<(), DatasetError> {
         for (place, entry) in all.scan.entries.iter().enumerate() {
             let ids = Entry::file(entry).and_then(|id| Some((id, ids(all, id)?)));
             let Some((id, (description, target))) = ids else {
@@ -23,7 +28,7 @@ impl View {
         }
         for pair in &all.catalogue.pairs {
             let files = all.file_at(pair.index).zip(all.file_at(pair.bin));
-            let Some(((_, index), (bin, bin_file))) = files else {
+            let Some(((index_id, index), (bin, bin_file))) = files else {
                 continue;
             };
             let (Some((_, target)), Some(dtype)) = (ids(all, bin), pair.dtype) else {
@@ -41,9 +46,12 @@ impl View {
             }
             let source = index.open()?;
             let presented = megatron::Index::read(&source, bin_file.bytes)
-                .and_then(|read| read.present(&source, target))
-                .map_err(|error| DatasetError::format(&path, error))?;
-            self.insert(all, pair.index, presented);
+                .and_then(|read| read.present(&source, target));
+            let presented = refusals.take(index_id, presented);
+            let presented = presented.map_err(|error| DatasetError::format(&path, error))?;
+            if let Some(presented) = presented {
+                self.insert(all, pair.index, presented);
+            }
         }
         Ok(())
     }

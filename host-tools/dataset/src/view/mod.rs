@@ -5,6 +5,7 @@ mod mds;
 mod megatron;
 mod model;
 mod precision;
+mod refusals;
 mod unconverted;
 
 use std::collections::{BTreeMap, HashMap};
@@ -13,6 +14,7 @@ use formats::{ByteSource, Dtype, Format, Presentation};
 
 use self::files::{Files, Folder, Folders};
 use self::mds::Shards;
+use self::refusals::Refusals;
 use crate::DatasetError;
 use crate::catalogue::Catalogue;
 use crate::paths::Paths;
@@ -46,7 +48,7 @@ impl View {
     /// What `precision` presents of the files.
     ///
     /// # Errors
-    /// A type that a format does not have, or a conversion that there is not, with the file's name and the way out; files that cannot be
+    /// A type that a format does not have, or a conversion that there is not, with the files' names and the way out; files that cannot be
     /// read.
     pub fn new(
         scan: &Scan,
@@ -72,15 +74,17 @@ impl View {
             paths: &paths,
         };
         let mut shards = Shards::default();
+        let mut refusals = Refusals::default();
         for (path, entries) in &Folders::new(scan).list {
             let folder = Folder { all, path, entries };
             view.model(&folder)?;
-            view.shards(&folder, &mut shards)?;
-            view.others(&folder)?;
+            view.shards(&folder, &mut shards, &mut refusals)?;
+            view.others(&folder, &mut refusals)?;
         }
-        view.pairs(all)?;
+        view.pairs(all, &mut refusals)?;
         view.check_kept_indexes(all)?;
         view.keep_links(scan, &paths);
+        view.check_refusals(all, &refusals)?;
         view.count_changes(scan);
         view.find_unconverted(all)?;
         Ok(view)
@@ -162,7 +166,7 @@ impl View {
     }
 
     /// Files that stand alone.
-    fn others(&mut self, folder: &Folder<'_>) -> Result<(), DatasetError> {
+    fn others(&mut self, folder: &Folder<'_>, refusals: &mut Refusals) -> Result<(), DatasetError> {
         let all = folder.all;
         for (place, _, id) in folder.files() {
             let Some(recognised) = all.catalogue.get(id) else {
@@ -179,7 +183,11 @@ impl View {
             let source = all.open(id)?;
             let target = |payload: &formats::Payload| all.rules.target(payload);
             let presented = description.present(&source, &target, ALIGNMENT);
+            let presented = refusals.take(id, presented);
             let presented = presented.map_err(|e| DatasetError::format(&all.path_of(place), e))?;
+            let Some(presented) = presented else {
+                continue;
+            };
             if !presented.is_exact(source.bytes()) && description.format == Format::Raw {
                 let path = all.path_of(place);
                 let why =

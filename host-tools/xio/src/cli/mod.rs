@@ -83,6 +83,8 @@ pub enum Command {
 }
 
 const INSPECT_HELP: &str = "\
+What is damaged of superblocks and manifests is said, the rest is shown, and the exit status is 1, as that of 'xio verify', which reads the data too.
+
 Examples:
   xio inspect tokens.xio
   xio inspect shards.xio --extents 1000
@@ -169,7 +171,7 @@ const CP_HELP: &str = "\
 SOURCE is a disk: a volume of 'xio pack', 'xio map' or 'xio format', FOLDER@NAME (see 'xio tag'), or a namespace that is served from one. No root is
 needed. Files and folders get their permissions (but not set-user-ID, set-group-ID and sticky) and times, links their times; they belong to whoever copies. DIR appears
 under its name when it is complete; ended with Ctrl-C or SIGTERM the command leaves nothing, and ended with kill -9 a folder .xio-cp-* beside DIR,
-which the next xio cp into that place removes. A connection that is lost is made again, for 30 s.
+which the next xio cp into that place removes. A connection that cannot be made, or is lost, is tried again for 30 s.
 
 Examples:
   xio cp dataset.xio dataset

@@ -42,7 +42,7 @@ pub struct Mount {
     #[arg(long)]
     pub allow_other: bool,
 
-    /// Seconds for which a lost connection is made again, before reads fail
+    /// Seconds for which a connection that cannot be made, or is lost, is tried again, before this ends or reads fail
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     pub reconnect: u64,
 

@@ -240,8 +240,8 @@ pub fn lba_bytes(lba: Size) -> Result<u32, Failure> {
 
 const FORMAT_HELP: &str = "\
 The disk is a read-only EROFS of blocks of 4 KiB that any Linux mounts ('mount -t erofs -o ro /dev/nvme0n1 /mnt'). A volume of 'xio pack' or 'xio map' that is a disk
-itself gives its files, and one with partitions (--gpt) these as files, in a directory of its name, or in the root where it is the only one; one of bare
-elements, or of a file that is mapped, gives one file of its name. Only the filesystem's own blocks and tables are written: the volumes stay where they are,
+itself gives its files, and one with partitions (--gpt) these as files, in a directory that is called as its file is (o200k of sets/o200k.xio), or in the root where
+it is the only one; one of bare elements, or of a file that is mapped, gives one file of its view's name (--name, or the file that was packed). Only the filesystem's own blocks and tables are written: the volumes stay where they are,
 are read through, and must not change meanwhile. In or below the directory of OUT they are found by their paths from there, elsewhere by their whole paths,
 and then opened only where the place is allowed (--allow-sources).
 

@@ -496,6 +496,7 @@ impl From<DatasetError> for Failure {
     fn from(error: DatasetError) -> Failure {
         match error {
             DatasetError::Data { .. }
+            | DatasetError::NoSuchType { .. }
             | DatasetError::Format { .. }
             | DatasetError::Changed { .. } => Failure::data(error),
             DatasetError::Refused { .. } | DatasetError::Erofs(_) | DatasetError::Gpt(_) => {

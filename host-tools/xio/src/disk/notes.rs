@@ -91,19 +91,24 @@ pub fn overruled(
     said.collect()
 }
 
-/// Files that are not what their names say, a line for each format. Where other types are asked for, those that would change are refused instead.
+/// Files that are not what their names say, a line for each format and content. Where other types are asked for, those that would change are refused instead.
 pub fn misnamed(catalogue: &Catalogue, names: &Names<'_>, precisions: &Precisions) -> Vec<String> {
     let is_refused = precisions.0.iter().any(|it| it.rules.is_some());
-    let mut said: BTreeMap<&str, (Vec<FileId>, String)> = BTreeMap::new();
+    let mut said: BTreeMap<(&str, &str), (Vec<FileId>, String)> = BTreeMap::new();
     let found = catalogue.misnamed.iter();
     for it in found.filter(|it| !(is_refused && it.would_change())) {
         let first = || (Vec::new(), it.error.to_string());
-        let (files, _) = said.entry(it.format.name()).or_insert_with(first);
+        let taken_for = match it.content {
+            Format::Unknown => "plain bytes",
+            content => content.name(),
+        };
+        let key = (it.format.name(), taken_for);
+        let (files, _) = said.entry(key).or_insert_with(first);
         files.push(it.file);
     }
-    let said = said.into_values().map(|(files, why)| {
+    let said = said.into_iter().map(|((_, taken_for), (files, why))| {
         let (count, named) = (count(files.len()), named(&files, names));
-        format!("{count} not what the name says ({named}): taken for plain bytes: {why}")
+        format!("{count} not what the name says ({named}): taken for {taken_for}: {why}")
     });
     said.collect()
 }
@@ -228,7 +233,8 @@ pub fn count(files: usize) -> String {
     counted(files as u64, "file")
 }
 
-fn named(files: &[FileId], names: &Names<'_>) -> String {
+/// The first ones, and how many more there are.
+pub fn named(files: &[FileId], names: &Names<'_>) -> String {
     let mut list = files
         .iter()
         .take(NAMED)

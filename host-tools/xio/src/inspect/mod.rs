@@ -4,6 +4,7 @@ mod manifest;
 
 use std::path::Path;
 
+use anyhow::anyhow;
 use dataset::document;
 use serde_json::{Value, json};
 use volume::format::{ChainIndex, ChainUse, Extent, Layout, Mapping, Stream, Table, TableKind};
@@ -39,9 +40,36 @@ pub fn run(arguments: &cli::Inspect) -> Result<(), Failure> {
     } else {
         print(&to_text(path, &local.volume, &views))?;
     }
-    match views.into_iter().find_map(ShownView::into_damage) {
+    note_tail_alone(path, &local.volume);
+    let of_manifests = views.into_iter().find_map(ShownView::into_damage);
+    match of_manifests.or_else(|| of_superblocks(&local.volume)) {
         Some(damage) => Err(damage.about(path.display())),
         None => Ok(()),
+    }
+}
+
+/// What is damaged of the superblocks: the one that is whole shows the volume all the same.
+fn of_superblocks(volume: &Volume) -> Option<Failure> {
+    let notices = volume.notices();
+    let said: Vec<String> = notices
+        .iter()
+        .map(|notice| format!("{}: {}", notice.place, notice.why))
+        .collect();
+    (!said.is_empty()).then(|| {
+        Failure::data(anyhow!(
+            "damaged, and can be read: restore it from a copy, or pack it again: {}",
+            said.join("; ")
+        ))
+    })
+}
+
+/// What is no damage in an object that was streamed, and may be in another file.
+pub fn note_tail_alone(path: &Path, volume: &Volume) {
+    if volume.has_tail_alone() {
+        printout::stderr::note(format_args!(
+            "{}: the front superblocks are empty: it was written as a stream, or they were lost",
+            path.display()
+        ));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::failure::Failure;
 pub use namespace::NamespaceMedium;
 pub use volume::VolumeMedium;
 
-/// Time for which a lost connection is made again, where nobody says.
+/// Time for which a connection is tried again, where nobody says.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Of the subsystems that a target offers, so many are named.
@@ -38,7 +38,7 @@ pub enum Source {
 }
 
 impl Source {
-    /// Opens `nvme+tcp://...`, or a volume file. A lost connection is made again for `patience`; then reads fail.
+    /// Opens `nvme+tcp://...`, or a volume file. A connection that cannot be made, or is lost, is tried again for `patience`; then this fails, or reads do.
     pub fn open(source: &Path, opening: &Opening, patience: Duration) -> Result<Source, Failure> {
         if let Some(url) = url(source)? {
             let opened = NamespaceMedium::connect(url, opening.hostnqn.as_ref(), patience)?;

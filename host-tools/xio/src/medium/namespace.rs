@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
 use initiator::{Error, Initiator, NamespaceInfo, Nqn, Options, Url};
 use mount::{Medium, ReadFailure};
 
@@ -47,7 +48,8 @@ struct Outage {
 }
 
 impl NamespaceMedium {
-    /// Connects. From then on a lost connection is made again, for `patience`.
+    /// Connects, and asks what the namespace is. A target that cannot be reached, or goes meanwhile, is tried again for `patience`; from then on so is a connection
+    /// that is lost.
     pub fn connect(
         url: Url,
         hostnqn: Option<&Nqn>,
@@ -57,27 +59,47 @@ impl NamespaceMedium {
             connect_timeout: CONNECT_TIMEOUT,
             ..Options::of_host(hostnqn)
         };
-        let mut initiator = super::connect(&url, &options)?;
-        let namespace = initiator.namespace_of(&url)?.clone();
-        let nsid = namespace.nsid.0;
-        let changed = match initiator.namespace_changed(nsid) {
-            Err(error @ Error::Controller { .. }) => {
-                printout::stderr::note(format_args!(
-                    "{error}; whether namespace {nsid} becomes another one is looked at only when a connection is made"
-                ));
-                None
+        let deadline = Instant::now() + patience;
+        let mut pause = PAUSE;
+        let mut told = false;
+        let opened = loop {
+            let failure = match Opened::new(&url, &options) {
+                Ok(opened) => break opened,
+                Err(failure) => failure,
+            };
+            // What a target says of a name is not waited for to change.
+            let passes = |error: &Error| {
+                matches!(error, Error::Connect { .. })
+                    || error.ends_connection()
+                    || error.is_controller_gone()
+            };
+            let now = Instant::now();
+            let passes = failure.cause().is_some_and(passes);
+            if passes && now < deadline {
+                if !told {
+                    printout::stderr::note(format_args!(
+                        "trying again for {patience:?}: {failure}"
+                    ));
+                }
+                told = true;
+                thread::sleep(pause.min(deadline - now));
+                pause = (pause * 2).min(PAUSE_MAX);
+                continue;
             }
-            changed => Some(changed?),
+            return Err(match passes && told {
+                true => Failure::system(anyhow!("{failure}; given up after {patience:?}")),
+                false => failure,
+            });
         };
         // One that has changed already is connected to again, and looked at.
-        let is_as_identified = changed != Some(true);
+        let is_as_identified = opened.changed != Some(true);
         Ok(NamespaceMedium {
             url,
             options,
             patience,
-            namespace,
-            lists_changes: changed.is_some(),
-            idle: Mutex::new(Vec::from_iter(is_as_identified.then_some(initiator))),
+            namespace: opened.namespace,
+            lists_changes: opened.changed.is_some(),
+            idle: Mutex::new(Vec::from_iter(is_as_identified.then_some(opened.initiator))),
             outage: Mutex::default(),
             attempting: Mutex::default(),
         })
@@ -203,6 +225,36 @@ impl NamespaceMedium {
         }
         self.idle().push(initiator);
         Ok(read?)
+    }
+}
+
+/// The first connection, and what was found by it.
+struct Opened {
+    initiator: Initiator,
+    namespace: NamespaceInfo,
+    /// Whether it is another one by now, where the target lists that.
+    changed: Option<bool>,
+}
+
+impl Opened {
+    fn new(url: &Url, options: &Options) -> Result<Opened, Failure> {
+        let mut initiator = super::connect(url, options)?;
+        let namespace = initiator.namespace_of(url)?.clone();
+        let nsid = namespace.nsid.0;
+        let changed = match initiator.namespace_changed(nsid) {
+            Err(error @ Error::Controller { .. }) => {
+                printout::stderr::note(format_args!(
+                    "{error}; whether namespace {nsid} becomes another one is looked at only when a connection is made"
+                ));
+                None
+            }
+            changed => Some(changed?),
+        };
+        Ok(Opened {
+            initiator,
+            namespace,
+            changed,
+        })
     }
 }
 

@@ -3,9 +3,9 @@
 use dataset::FileId;
 use dataset::choose::Group;
 use dataset::choose::candidates::field_bits;
-use formats::{Contents, Dtype, Format};
+use formats::{Contents, Conversion, Dtype, Format};
 use printout::size::grouped;
-use transforms::ElementType;
+use transforms::{ElementType, ValueRange};
 
 use super::Planned;
 use crate::chosen;
@@ -24,10 +24,11 @@ pub fn warnings(planned: &Planned<'_>, all: bool) -> Vec<String> {
     let malformed = planned.catalogue.malformed.iter();
     warnings.extend(some(
         malformed.map(|(id, error)| {
+            let path = planned.names.of(*id).first().copied().unwrap_or_default();
             format!(
-                "{}: {error}; mend it, or pass it through as bytes with --keep '{}'",
+                "{}: {error}; mend it, or pass it through as bytes with {}",
                 name(*id),
-                name(*id)
+                dataset::keep_options([path], &[])
             )
         }),
         all,
@@ -199,39 +200,86 @@ fn megatron(planned: &Planned<'_>, bins: Vec<FileId>) -> Vec<String> {
         let changes = planned.views.iter().flat_map(|view| view.changes.keys());
         changes.into_iter().any(|(_, presented)| *presented == to)
     };
-    let (mut fit, mut wide, mut marked) = (0, 0, 0);
+    let (mut fit, mut wide, mut marked) = (Vec::new(), Vec::new(), Vec::new());
     for id in bins {
         // The file's own: that of its kind is wider.
-        let surveyed = planned.surveyed.get(id.0 as usize).and_then(Option::as_ref);
-        let range = surveyed.and_then(|it| it.ranges.first().copied().flatten());
-        match range {
+        match ranges(planned, id).next() {
             // Those that are narrow are presented as they are.
-            Some(range) if range.min < 0 => marked += usize::from(is_wide(planned, id)),
-            Some(range) if range.max < MEGATRON_NARROW_IDS => {
-                fit += usize::from(has_type(planned, id, Dtype::I32));
+            Some(range) if range.min < 0 => {
+                marked.extend(is_wide(planned, id).then_some(id));
             }
-            Some(_) => wide += 1,
+            Some(range) if range.max < MEGATRON_NARROW_IDS => {
+                fit.extend(has_type(planned, id, Dtype::I32).then_some(id));
+            }
+            Some(_) => wide.push(id),
             None => {}
         }
     }
+    let said = |files: &[FileId], what: &str| {
+        let (count, named) = (count(files.len()), notes::named(files, &planned.names));
+        format!("{count} of a Megatron pair {what} ({named})")
+    };
     let mut warnings = Vec::new();
-    if fit > 0 && !presents(Dtype::U16) {
+    if !fit.is_empty() && !presents(Dtype::U16) {
         warnings.push(format!(
-            "{} of a Megatron pair in int32 with ids below 65,500: Megatron takes uint16 for these; --present-as u16 presents half the bytes, index and all",
-            count(fit)
+            "{}: Megatron takes uint16 for these; --present-as u16 presents half the bytes, index and all{}",
+            said(&fit, "in int32 with ids below 65,500"),
+            beyond(planned, Dtype::U16)
         ));
     }
-    if marked > 0 {
+    if !marked.is_empty() {
         warnings.push(format!(
-            "{} of a Megatron pair with values below 0, marks such as -1: uint16 does not hold these, so a view is int32",
-            count(marked)
+            "{}: uint16 does not hold these, so a view is int32",
+            said(&marked, "with values below 0, marks such as -1")
         ));
     }
-    if wide > 0 {
+    if !wide.is_empty() {
         warnings.push(format!(
-            "{} of a Megatron pair with ids over 65,499: Megatron's index has no uint32, so a view is int32, however few bits are stored",
-            count(wide)
+            "{}: Megatron's index has no uint32, so a view is int32, however few bits are stored",
+            said(&wide, "with ids over 65,499")
         ));
     }
     warnings
+}
+
+/// What is in the runs of a file that are integers.
+fn ranges<'a>(planned: &'a Planned<'_>, id: FileId) -> impl Iterator<Item = ValueRange> + 'a {
+    let surveyed = planned.surveyed.get(id.0 as usize).and_then(Option::as_ref);
+    let ranges = surveyed.map_or(&[][..], |it| &it.ranges);
+    ranges.iter().copied().flatten()
+}
+
+/// Files with integers that the type does not hold, and the options that get past them.
+fn beyond(planned: &Planned<'_>, presented: Dtype) -> String {
+    let Some(held) = presented.element().and_then(ElementType::range) else {
+        return String::new();
+    };
+    let (mut beyond, mut within) = (Vec::new(), Vec::new());
+    for (id, recognised) in (0..).map(FileId).zip(&planned.catalogue.files) {
+        // GGUF leaves its integers by itself.
+        let description = &recognised.description;
+        let types = description
+            .payloads
+            .iter()
+            .filter_map(|it| it.contents.dtype());
+        let mut asked = types.filter(|it| it.conversion(presented) == Ok(Conversion::Checked));
+        if description.format == Format::Gguf || asked.next().is_none() {
+            continue;
+        }
+        match ranges(planned, id).any(|range| !held.encloses(&range)) {
+            true => beyond.push(id),
+            false => within.push(id),
+        }
+    }
+    if beyond.is_empty() {
+        return String::new();
+    }
+    let path = |id: &FileId| planned.names.of(*id).first().copied().unwrap_or_default();
+    let spared: Vec<&[u8]> = within.iter().map(path).collect();
+    format!(
+        "; {presented} does not hold the integers of {} ({}): leave them as they are with {}",
+        count(beyond.len()),
+        notes::named(&beyond, &planned.names),
+        dataset::keep_options(beyond.iter().map(path), &spared)
+    )
 }

@@ -17,7 +17,7 @@ use crate::cli;
 use crate::contents;
 use crate::failure::Failure;
 use crate::files::Files;
-use crate::inspect::{superblocks, superblocks_json};
+use crate::inspect::{note_tail_alone, superblocks, superblocks_json};
 use crate::layout::Layout;
 use crate::local::LocalVolume;
 use crate::medium::{self, PATIENCE, Source};
@@ -82,6 +82,7 @@ fn check_volume(arguments: &cli::Verify) -> Result<(), Failure> {
     });
     drop(progress);
     let report = verified.map_err(|error| Failure::from(error).about(path.display()))?;
+    note_tail_alone(path, &report.volume);
     if report.is_clean() {
         return match arguments.json {
             true => print_line(report_json(arguments, &report, json!([]))),

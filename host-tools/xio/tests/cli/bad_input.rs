@@ -440,6 +440,96 @@ fn files_that_are_not_what_their_names_say() {
     }
 }
 
+/// All of them at once, with options that keep them and nothing that is whole.
+#[test]
+fn several_files_that_are_wrong_are_told_together() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("d/x")).unwrap();
+    let right = fs::read(formats("npy/ids-v1.npy")).unwrap();
+    folder.write("d/a.npy", &right[..right.len() - 1]);
+    folder.write("d/x/b.npy", &right[..right.len() - 1]);
+    folder.write("d/m.gguf", &[0; 64]);
+    folder.write("d/n.gguf", &[0; 64]);
+    let error = |keep: &str| {
+        format!(
+            "d/a.npy: not a valid npy file: at byte 128: u32 of shape [5] does not fit the 19 bytes behind the header; and 1 more such (x/b.npy): mend them, or pass them through as bytes with {keep}"
+        )
+    };
+    let pack = ["pack", "d", "-o", "v.xio", "--present-as", "source,u16"];
+    folder.fails(1, &error("--keep '*.npy'"), &pack);
+    folder.write("d/c.npy", &right);
+    let keep = "--keep 'a.npy' --keep 'b.npy'";
+    folder.fails(1, &error(keep), &pack);
+    let magic = "not a valid GGUF file: at byte 0: \"GGUF\" belongs there";
+    let error = format!(
+        "d/m.gguf: {magic}; and 1 more such (n.gguf): mend them, or pass them through as bytes with --keep '*.gguf'"
+    );
+    let more = ["--keep", "a.npy", "--keep", "b.npy"];
+    folder.fails(1, &error, &[&pack[..], &more].concat());
+    folder.done([&pack[..], &more, &["--keep", "*.gguf"]].concat());
+}
+
+/// What another format is recognised in is taken for that, and converted as that, with a note in each case.
+#[test]
+fn files_of_another_format_than_their_names_say() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    let copies = [
+        ("npy/ids-v1.npy", "array.safetensors"),
+        ("other/a.jpeg", "picture.npy"),
+        ("other/a.jpeg", "sub.npy"),
+        ("safetensors/mixed.safetensors", "p.idx"),
+        ("safetensors/mixed.safetensors", "lone.idx"),
+        ("safetensors/mixed.safetensors", "w.bin"),
+        ("other/a.jpeg", "kept.mds"),
+        ("other/a.jpeg", "said.npy"),
+    ];
+    for (from, name) in copies {
+        fs::copy(formats(from), folder.path("d").join(name)).unwrap();
+    }
+    folder.write("d/p.bin", b"words");
+    let array = folder.read("d/array.safetensors");
+    let st = format!(
+        "not a valid safetensors file: at byte 8: {} bytes of header belong there, the file ends at byte {}",
+        u64::from_le_bytes(*b"\x93NUMPY\x01\x00"),
+        array.len()
+    );
+    let magic = |format: &str, magic: &str| {
+        format!("not a valid {format} file: at byte 0: \"{magic}\" belongs there")
+    };
+    let told = [
+        format!(
+            "1 file not what the name says (p.idx): taken for safetensors: {}",
+            magic("Megatron index", "MMIDIDX\\x00\\x00")
+        ),
+        format!(
+            "2 files not what the name says (picture.npy, sub.npy): taken for JPEG: {}",
+            magic("npy", "\\x93NUMPY")
+        ),
+        format!("1 file not what the name says (array.safetensors): taken for npy: {st}"),
+    ];
+    let options = ["--keep", "kept.mds", "--as", "said.npy=u8"];
+    for types in [&[][..], &["--present-as", "i64"]] {
+        let options = [&options[..], types].concat();
+        let plan = folder.xio([&["plan", "d"][..], &options].concat());
+        let begin = |it: &&str| it.contains("not what the name says");
+        let said = plan.stdout.lines().filter_map(|it| it.strip_prefix("! "));
+        assert_eq!(said.filter(begin).collect::<Vec<_>>(), told);
+        let pack = [&["pack", "d", "--force", "-o", "v.xio"][..], &options].concat();
+        let pack = folder.xio(pack);
+        assert_eq!(pack.status, 0, "{}", pack.stderr);
+        let said = pack
+            .stderr
+            .lines()
+            .filter_map(|it| it.strip_prefix("note: "));
+        assert_eq!(said.filter(begin).collect::<Vec<_>>(), told);
+    }
+    folder.done(["cp", "v.xio", "c"]);
+    let changed = folder.read("c/array.safetensors");
+    assert!(changed.starts_with(b"\x93NUMPY") && changed != array);
+    assert!(folder.read("c/picture.npy") == folder.read("d/picture.npy"));
+}
+
 /// An `.idx` is half of a pair beside a `.bin` only, and Parquet is never changed.
 #[test]
 fn names_that_promise_nothing_and_formats_that_never_change() {

@@ -100,7 +100,44 @@ fn a_single_disk_is_the_root_and_can_be_collected_again() {
     folder.done(["cp", "one.xio", "one"]);
     folder.done(["cp", "two.xio", "two"]);
     assert!(folder.read("one/sub/small") == folder.read("a/sub/small"));
-    assert!(folder.read("two/a.xio/large") == folder.read("a/large"));
+    assert!(folder.read("two/one/large") == folder.read("a/large"));
+}
+
+/// Not as the folder that it was packed from: of that there may be several.
+#[test]
+fn each_volume_has_a_folder_that_is_called_as_its_file() {
+    let folder = Folder::new();
+    volumes(&folder);
+    for (command, output) in [
+        (&["pack", "a"][..], "a-v1.xio"),
+        (&["pack", "a", "--name", "other"], "a-v2.tar.xio"),
+        (&["map", "b", "--gpt", "--pad"], "no ending"),
+    ] {
+        folder.done([command, &["-o", output]].concat());
+    }
+    let inputs = ["a-v1.xio", "a-v2.tar.xio", "no ending", "ids.xio"];
+    folder.done([&["format"], &inputs[..], &["-o", "all.xio"]].concat());
+    folder.done(["cp", "all.xio", "all"]);
+    let mut names: Vec<_> = fs::read_dir(folder.path("all")).unwrap().collect();
+    names.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+    let names: Vec<_> = names
+        .into_iter()
+        .map(|it| it.unwrap().file_name())
+        .collect();
+    assert_eq!(names, [".xio", "a-v1", "a-v2.tar", "ids.bin", "no ending"]);
+    for name in ["a-v1", "a-v2.tar"] {
+        assert!(folder.read(&format!("all/{name}/large")) == folder.read("a/large"));
+    }
+    assert!(folder.read("all/no ending/other")[..20_000] == folder.read("b/other"));
+    let shown = folder.done(["inspect", "all.xio", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let listed = &shown["views"][0]["manifest"]["volumes"];
+    for (index, path) in ["a-v1", "a-v2.tar", "no ending", "ids.bin"]
+        .iter()
+        .enumerate()
+    {
+        assert_eq!(listed[index]["views"][0]["path"], *path);
+    }
 }
 
 #[test]
@@ -114,7 +151,7 @@ fn what_is_no_volume_or_was_changed_is_refused() {
     );
     folder.fails(
         2,
-        "a is the name of a view of volumes/a.xio and of volumes/a.xio: name them apart (--name, when they are packed)",
+        "a is the name on the disk of volumes/a.xio and of volumes/a.xio: rename one of the volumes; one of bare elements is called as --name said when it was packed",
         &["format", "volumes/a.xio", "volumes/a.xio", "-o", "x.xio"],
     );
     folder.fails(
@@ -160,7 +197,7 @@ fn volumes_without_checksums_are_named() {
     let bytes = unprotected.map(|it| it["stored_bytes"].as_u64().unwrap());
     assert_eq!(bytes.sum::<u64>(), 20_000);
     folder.done(["cp", "all.xio", "whole"]);
-    assert!(of_folder(&folder.path("whole/b")) == of_folder(&folder.path("b")));
+    assert!(of_folder(&folder.path("whole/plain")) == of_folder(&folder.path("b")));
     // The bit rots: no time of the file tells.
     let plain = folder.path("plain.xio");
     let mut bytes = folder.read("plain.xio");
@@ -175,7 +212,7 @@ fn volumes_without_checksums_are_named() {
     let file = fs::File::options().write(true).open(&plain).unwrap();
     file.set_modified(modified).unwrap();
     folder.done(["cp", "all.xio", "rotten"]);
-    let rotten = folder.read("rotten/b/other");
+    let rotten = folder.read("rotten/plain/other");
     assert_eq!(rotten[5], content[5] ^ 1);
     assert!(rotten[6..] == content[6..]);
     let ran = folder.xio(["verify", "all.xio"]);

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::support::{Folder, Random};
+use super::support::{Folder, Random, formats};
 
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
@@ -189,7 +189,10 @@ fn a_damaged_manifest_is_said_and_the_rest_is_shown() {
     );
 }
 
-/// One superblock is enough to read a volume; that the others are gone is damage.
+/// What is done to a superblock, its state then, and why.
+type Change = (fn(&mut [u8]), &'static str, &'static str);
+
+/// One superblock is enough to read a volume; that others are gone is damage, to `inspect` too.
 #[test]
 fn superblocks_that_are_gone_are_damage() {
     let folder = Folder::new();
@@ -201,25 +204,88 @@ fn superblocks_that_are_gone_are_damage() {
         "{said}"
     );
     let whole = folder.read("v.xio");
-    let slots = [(0, "slot 0", 0), (1, "slot 1", 16_384)];
-    for gone in [&slots[..1], &slots[1..], &slots[..]] {
-        let mut volume = whole.clone();
-        for (_, _, at) in gone {
-            volume[*at..*at + 4096].fill(0);
+    let tail = whole.len() - 4096;
+    let places = [("slot 0", 0), ("slot 1", 16_384), ("tail", tail)];
+    let (zero, spoil) = (
+        |block: &mut [u8]| block.fill(0),
+        |block: &mut [u8]| block[100] ^= 1,
+    );
+    let changes: [Change; 2] = [
+        (zero, "empty", "it is empty"),
+        (spoil, "damaged", "checksum mismatch: "),
+    ];
+    for (change, state, why) in changes {
+        for gone in [&[0][..], &[1], &[2], &[0, 2], &[1, 2], &[0, 1]] {
+            if (state, gone) == ("empty", &[0, 1]) {
+                continue;
+            }
+            let mut volume = whole.clone();
+            for place in gone {
+                change(&mut volume[places[*place].1..][..4096]);
+            }
+            folder.write("v.xio", &volume);
+            let (report, said) = verified(&folder);
+            assert_eq!(report["damage_count"], gone.len());
+            let inspected = folder.xio(["inspect", "v.xio"]);
+            let as_json = folder.xio(["inspect", "v.xio", "--json"]);
+            assert_eq!((inspected.status, as_json.status), (1, 1));
+            assert_eq!(inspected.stderr, as_json.stderr);
+            let begin = "error: v.xio: damaged, and can be read: restore it from a copy, or pack it again: ";
+            assert!(inspected.stderr.starts_with(begin), "{}", inspected.stderr);
+            for place in gone {
+                let (name, at) = places[*place];
+                let item = match name {
+                    "tail" => "tail superblock".to_owned(),
+                    slot => format!("superblock {slot}"),
+                };
+                let damage = format!("{item}, at byte {at} of the volume: ");
+                assert!(said.contains(&damage) && said.contains(why), "{said}");
+                assert!(said.contains(&format!("{name} {state}")), "{said}");
+                assert!(inspected.stderr.contains(&format!("{damage}{why}")));
+                assert!(
+                    inspected
+                        .stdout
+                        .contains(&format!("\ndamaged: {damage}{why}"))
+                );
+                assert_eq!(report["superblocks"][*place]["state"], state);
+            }
+            folder.done(["unpack", "v.xio", "--force", "-o", "b"]);
+            assert!(folder.read("b")[..40_000] == folder.read("a"));
         }
-        folder.write("v.xio", &volume);
-        let (report, said) = verified(&folder);
-        assert_eq!(report["damage_count"], gone.len());
-        for (slot, name, at) in gone {
-            assert!(
-                said.contains(&format!("superblock slot {slot}, at byte {at}")),
-                "{said}"
-            );
-            assert!(said.contains(&format!("{name} empty")), "{said}");
-            assert_eq!(report["superblocks"][*slot]["state"], "empty");
+    }
+}
+
+/// As an object that was streamed is, copied into a file: whole, with a note.
+#[test]
+fn a_volume_that_was_streamed_is_whole() {
+    let folder = Folder::new();
+    folder.write("a", &noise(1, 40_000));
+    folder.done(["pack", "a", "--dtype", "u8", "-o", "v.xio"]);
+    let mut volume = folder.read("v.xio");
+    volume[..32 << 10].fill(0);
+    folder.write("v.xio", &volume);
+    let golden = fs::read(formats("../golden-volumes/object.vol")).unwrap();
+    folder.write("object.xio", &golden);
+    for name in ["v.xio", "object.xio"] {
+        let note = format!(
+            "note: {name}: the front superblocks are empty: it was written as a stream, or they were lost\n"
+        );
+        for arguments in [&["verify", name][..], &["inspect", name]] {
+            let json = folder.xio([arguments, &["--json"]].concat());
+            let text = folder.xio(arguments);
+            for ran in [&json, &text] {
+                assert_eq!((ran.status, &ran.stderr), (0, &note), "{arguments:?}");
+            }
+            let report: Value = serde_json::from_str(&json.stdout).unwrap();
+            let states = [0, 1, 2].map(|place| report["superblocks"][place]["state"].clone());
+            assert_eq!(states, ["empty", "empty", "whole"]);
+            match arguments[0] {
+                "verify" => assert!(text.stdout.contains(" checked, nothing is damaged")),
+                _ => assert!(
+                    text.stdout
+                        .contains("slot 0 empty, slot 1 empty, tail whole")
+                ),
+            }
         }
-        assert_eq!(report["superblocks"][2]["state"], "whole");
-        let said = folder.done(["inspect", "v.xio"]);
-        assert!(said.contains(&format!("{} empty", gone[0].1)), "{said}");
     }
 }

@@ -159,7 +159,7 @@ fn links_that_lead_out_of_a_folder_are_the_files_that_were_packed() {
     link("plain", "inside");
     let main = "hub/snapshots/main";
     let packed = folder.xio(["pack", main, "-o", "v.xio"]);
-    let note = "note: 2 links lead to files outside the inputs: the disk has these files\n";
+    let note = "note: 2 links lead to files outside the inputs (model, tokenizer): the disk has these files\n";
     assert_eq!((packed.status, packed.stderr.as_str()), (0, note));
     let planned = folder.xio(["plan", main]);
     assert!(

@@ -26,6 +26,7 @@ mod mounted;
 mod mounted_target;
 mod mounting;
 mod names;
+mod opening;
 mod outline;
 mod partitions;
 mod patterns;

@@ -280,7 +280,7 @@ fn of_volumes_on_one_disk() {
         panic!("{all}");
     };
     for (volume, file, path, is_filesystem, sources) in
-        [(v, "v.xio", "d", true, "d"), (a, "a.xio", "a", false, ".")]
+        [(v, "v.xio", "v", true, "d"), (a, "a.xio", "a", false, ".")]
     {
         let view = &volume["views"][0];
         assert_eq!(
@@ -295,7 +295,7 @@ fn of_volumes_on_one_disk() {
         assert_eq!(view["manifest_sha256"], sha256(&text));
     }
     assert_eq!(
-        sha256(&folder.read("c/d/.xio/manifest.json")),
+        sha256(&folder.read("c/v/.xio/manifest.json")),
         v["views"][0]["manifest_sha256"]
     );
     let text = folder.done(["inspect", "all.xio"]);
@@ -303,7 +303,7 @@ fn of_volumes_on_one_disk() {
         text.contains("2 volumes, 8 sources of 192,022 bytes, some of them rounded"),
         "{text}"
     );
-    assert!(text.contains("d/f16"), "{text}");
+    assert!(text.contains("v/f16"), "{text}");
     let same = folder.done(["diff", "all.xio", "all.xio", "--trust-digests"]);
     assert!(same.contains("14 of them by their digests"), "{same}");
 

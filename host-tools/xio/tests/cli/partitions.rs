@@ -325,7 +325,7 @@ fn the_files_of_partitioned_disks_are_collected() {
         let ran = folder.xio(["format", "part.xio", "gpt.xio", "-o", "both.xio"]);
         assert_eq!((ran.status, ran.stderr.as_str()), (0, ""));
         folder.done(["cp", "both.xio", "both"]);
-        for (volume, name) in [("part.xio", "d"), ("gpt.xio", "gpt")] {
+        for (volume, name) in [("part.xio", "part"), ("gpt.xio", "gpt")] {
             let _ = fs::remove_dir_all(folder.path(&format!("both/{name}/.xio")));
             let wanted = of_folder(&folder.path(&format!("{volume}.copy")));
             let found = of_folder(&folder.path(&format!("both/{name}")));

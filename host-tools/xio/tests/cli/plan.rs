@@ -365,7 +365,8 @@ fn what_a_person_should_know_is_said() {
         "! 1,572,864 bytes of f32 and f64: floats are never narrowed in the store",
         "! 2 files without a header: the reader hard-codes the type",
         "! 1 file of llm.c, 1 of them u32: its own loader",
-        "! 1 file of a Megatron pair in int32 with ids below 65,500",
+        "! 1 file of a Megatron pair in int32 with ids below 65,500 (text-i32.bin): Megatron takes uint16 for these; --present-as u16 presents half the bytes, index and all; \
+         u16 does not hold the integers of 1 file (hashes.u32): leave them as they are with --keep 'hashes.u32'\n",
         "! 1 file of JPEG (a.jpeg): presented as they are: it is compressed already\n",
     ] {
         assert!(said.contains(line), "{line}\n{said}");
@@ -383,12 +384,71 @@ fn what_a_person_should_know_is_said() {
         "--present-as",
         "u16",
         "--keep",
-        "*.u32",
+        "hashes.u32",
     ]);
     assert!(
         !narrow.contains("may be u32") && !narrow.contains("ids below 65,500"),
         "{narrow}"
     );
+}
+
+/// Each kind of a pair is named, and what is said to be kept is what a type has to be kept from.
+#[test]
+fn megatron_pairs_are_named_with_what_they_can_become() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    for name in ["a", "b", "wide", "wider", "marked"] {
+        for ending in ["bin", "idx"] {
+            let from = formats(&format!("megatron/text-i32.{ending}"));
+            fs::copy(from, folder.path(&format!("d/{name}.{ending}"))).unwrap();
+        }
+    }
+    for (name, id) in [("wide", 65_536), ("wider", i32::MAX), ("marked", -1)] {
+        let path = format!("d/{name}.bin");
+        let mut ids = folder.read(&path);
+        ids[8..12].copy_from_slice(&id.to_le_bytes());
+        folder.write(&path, &ids);
+    }
+    let said = folder.done(["plan", "d"]);
+    let keep = ["marked.bin", "wide.bin", "wider.bin"].map(|name| format!("--keep '{name}'"));
+    let keep = keep.join(" ");
+    for line in [
+        format!(
+            "! 2 files of a Megatron pair in int32 with ids below 65,500 (a.bin, b.bin): Megatron takes uint16 for these; --present-as u16 presents half the bytes, \
+             index and all; u16 does not hold the integers of 3 files (marked.bin, wide.bin, wider.bin): leave them as they are with {keep}\n"
+        ),
+        "! 1 file of a Megatron pair with values below 0, marks such as -1 (marked.bin): uint16 does not hold these, so a view is int32\n".to_owned(),
+        "! 2 files of a Megatron pair with ids over 65,499 (wide.bin, wider.bin): Megatron's index has no uint32, so a view is int32, however few bits are stored\n"
+            .to_owned(),
+    ] {
+        assert!(said.contains(&line), "{line}\n{said}");
+    }
+    let narrow = ["pack", "d", "--present-as", "u16", "-o", "v.xio"];
+    let ran = folder.xio(narrow);
+    assert_eq!(ran.status, 1, "{}", ran.stdout);
+    let keep = keep.replace('\'', "");
+    let keep: Vec<&str> = keep.split(' ').collect();
+    folder.done([&narrow[..], &keep].concat());
+    folder.done(["cp", "v.xio", "c"]);
+    for (name, part) in [("a", 2), ("b", 2), ("wide", 1), ("wider", 1), ("marked", 1)] {
+        let bytes = |folder_name: &str| folder.read(&format!("{folder_name}/{name}.bin")).len();
+        assert_eq!(bytes("c") * part, bytes("d"), "{name}");
+    }
+}
+
+/// What docs/datasets.md shows is what the program prints.
+#[test]
+fn the_documented_plan_is_what_is_printed() {
+    let root = formats("../..");
+    let page = fs::read_to_string(root.join("docs/datasets.md")).unwrap();
+    let (_, shown) = page.split_once("$ xio plan fixtures/dataset\n").unwrap();
+    let (shown, _) = shown.split_once("```").unwrap();
+    let plan = super::support::xio()
+        .current_dir(root)
+        .args(["plan", "fixtures/dataset"])
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8(plan.stdout).unwrap(), shown);
 }
 
 #[test]

@@ -3,11 +3,12 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::{Value, json};
 use sha1::{Digest, Sha1};
 
-use super::support::{Folder, formats, sha256};
+use super::support::{Folder, formats, sha256, xio};
 
 /// Token ids in three formats, and a file that is none.
 fn dataset(folder: &Folder) {
@@ -464,6 +465,80 @@ fn what_cannot_be_presented_so_is_named() {
     }
     // Nothing is asked of the source's bytes.
     folder.done(["pack", "d", "--force", "-o", "v.xio"]);
+}
+
+/// Arrays have no bf16: all of them are told at once, and the options that are named lead past them, and leave no other file out.
+#[test]
+fn files_that_have_no_such_type_are_told_with_the_options_that_keep_them() {
+    let folder = Folder::new();
+    fs::create_dir_all(folder.path("d/x")).unwrap();
+    let floats = npy("<f4", |id| (id as f32).to_le_bytes().to_vec());
+    let mixed = formats("safetensors/mixed.safetensors");
+    fs::copy(mixed, folder.path("d/m.safetensors")).unwrap();
+    folder.write("d/ids.npy", &npy("<u4", |id| id.to_le_bytes().to_vec()));
+    // What does not change is not spared.
+    symlink("ids.npy", folder.path("d/link.npy")).unwrap();
+    let why = "cannot be presented so: .npy: numpy has no bf16, so a reader would see raw bytes (|V2); present f16 or f32, or put the array into a safetensors \
+        file; or";
+    let view = ["d", "--present-as", "source,bf16", "-o", "v.xio"];
+    let (it, them) = ("leave it as it is", "leave them as they are");
+    for (file, named, leave, keep) in [
+        (
+            "d/it's.npy",
+            "1 file (it's.npy)",
+            it,
+            r"--keep 'it'\''s.npy'",
+        ),
+        (
+            "d/x/a.npy",
+            "2 files (it's.npy, x/a.npy)",
+            them,
+            "--keep '*.npy'",
+        ),
+        (
+            "d/x/array",
+            "3 files (it's.npy, x/a.npy, x/array)",
+            them,
+            "--keep '*.npy' --keep 'array'",
+        ),
+    ] {
+        folder.write(file, &floats);
+        let refused = format!("{named} {why} {leave}, in every view, with {keep}");
+        for command in ["pack", "map"] {
+            folder.fails(1, &refused, &[&[command][..], &view].concat());
+        }
+        let plan = folder.xio(["plan", "d", "--present-as", "source,bf16"]);
+        let line = format!("\n! --present-as bf16: {refused}\n");
+        assert!(
+            plan.status == 1 && plan.stdout.contains(&line),
+            "{}",
+            plan.stdout
+        );
+        // As a person copies it into a shell.
+        let line = format!("\"$0\" pack d --present-as bf16 {keep} --force -o v.xio");
+        let ran = Command::new("sh")
+            .args(["-c", &line])
+            .arg(xio().get_program())
+            .current_dir(folder.path(""))
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+        let _ = fs::remove_dir_all(folder.path("c"));
+        folder.done(["cp", "v.xio", "c"]);
+        assert!(folder.read(&file.replacen('d', "c", 1)) == floats);
+        let model = folder.read("c/m.safetensors");
+        assert!(model != folder.read("d/m.safetensors"));
+        fs::remove_file(folder.path("v.xio")).unwrap();
+    }
+    // A view by rules, beside one of a type that arrays have: '?*' is not for what has no name.
+    let both = ["--present-as", "small:?*=bf16", "--present-as", "f16"];
+    let ran = folder.xio([&["pack", "d"][..], &both, &["-o", "v.xio"]].concat());
+    assert_eq!(ran.status, 0, "{}", ran.stderr);
+    folder.done(["cp", "v.xio", "both"]);
+    assert!(folder.read("both/small/x/a.npy") == floats);
+    assert!(folder.read("both/f16/x/a.npy").len() < floats.len());
+    let model = folder.read("both/small/m.safetensors");
+    assert!(model == folder.read("c/m.safetensors"));
 }
 
 /// Bytes of the file before an array are of the stream's first stored block and none of its own.

@@ -255,12 +255,15 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
 /// Superblocks that are not what they should be, beside the winner.
 fn notices(found: &[(u64, Candidate)], winner: &Superblock) -> Vec<Notice> {
     let mut notices = Vec::new();
+    // Who writes a file fills both slots; who streams an object, neither.
+    let mut slots = found.iter().filter(|it| SLOT_OFFSETS.contains(&it.0));
+    let is_stream = slots.all(|it| matches!(it.1, Candidate::Empty));
     for (offset, candidate) in found {
         let slot = slot_at(*offset);
         let why = match candidate {
             Candidate::Damaged(why) => why.clone(),
             Candidate::Foreign => "it holds something that is no superblock".into(),
-            Candidate::Empty if slot == TAIL_SLOT => "it is empty".into(),
+            Candidate::Empty if slot == TAIL_SLOT || !is_stream => "it is empty".into(),
             Candidate::Whole(raw) if raw.volume_uuid != winner.volume_uuid => {
                 format!("it is of volume {}", uuid_text(&raw.volume_uuid))
             }

@@ -10,6 +10,7 @@ use transforms::{ElementType, ViewChain};
 use crate::VolumeError;
 use crate::checksum::crc32c;
 use crate::error::{Item, Place};
+use crate::format::superblock::SLOT_OFFSETS;
 use crate::format::{
     Blob, BlobIndex, ChainIndex, ChainUse, Source, SourceId, Stream, StreamIndex, Superblock, View,
     ViewIndex,
@@ -304,11 +305,17 @@ impl Volume {
         &self.directory.notices
     }
 
-    /// What the slots and the tail held at open, in this order. Slots may be empty: that is no notice, since an object that cannot be written at its
-    /// beginning again has its tail alone.
+    /// What the slots and the tail held at open, in this order.
     #[must_use]
     pub fn superblock_copies(&self) -> &[SuperblockCopy] {
         &self.directory.copies
+    }
+
+    /// Whether both slots are empty, as in an object that cannot be written at its beginning again. A file that lost both looks the same: it is no notice.
+    #[must_use]
+    pub fn has_tail_alone(&self) -> bool {
+        let mut slots = self.directory.copies.iter().take(SLOT_OFFSETS.len());
+        slots.all(|copy| copy.state == CopyState::Empty)
     }
 
     pub(crate) fn id(&self) -> VolumeId {

@@ -87,32 +87,52 @@ fn any_one_whole_superblock_is_enough() {
     );
 }
 
-/// No one who writes a file leaves a slot empty: a reader does not mind, and who verifies is told.
+/// Who writes a file fills both slots, who streams an object neither: one that is empty beside one that is not is damage, to a reader too.
 #[test]
-fn a_slot_that_was_emptied_is_damage_to_who_verifies() {
+fn one_empty_slot_is_damage_and_two_are_a_stream() {
     let (whole, _) = small_volume();
-    for emptied in [vec![0], vec![1], vec![0, 1]] {
+    for (emptied, damaged, damage) in [
+        (&[0][..], None, &[(0, "it is empty")][..]),
+        (&[1], None, &[(1, "it is empty")]),
+        (&[0, 1], None, &[]),
+        (
+            &[0],
+            Some(1),
+            &[(0, "it is empty"), (1, "checksum mismatch")],
+        ),
+        (
+            &[1],
+            Some(0),
+            &[(0, "checksum mismatch"), (1, "it is empty")],
+        ),
+    ] {
         let mut store = whole.clone();
-        for slot in &emptied {
+        for slot in emptied {
             store[SLOT_OFFSETS[*slot] as usize..][..4096].fill(0);
         }
+        if let Some(slot) = damaged {
+            store[SLOT_OFFSETS[slot] as usize + 100] ^= 1;
+        }
         let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
-        assert_eq!(report.damage_count, emptied.len() as u64);
-        for (slot, damage) in emptied.iter().zip(&report.damage) {
-            let said = damage.to_string();
-            let place = format!("superblock slot {slot}, at byte {}", SLOT_OFFSETS[*slot]);
-            assert!(
-                said.contains(&place) && said.contains("it is empty"),
-                "{said}"
-            );
+        assert_eq!(report.damage_count, damage.len() as u64);
+        let notices = report.volume.notices();
+        assert_eq!(notices.len(), damage.len());
+        for (((slot, why), said), notice) in damage.iter().zip(&report.damage).zip(notices) {
+            assert_eq!(notice.place.item, Item::Superblock(*slot));
+            assert!(notice.why.starts_with(why), "{}", notice.why);
+            let said = said.to_string();
+            let place = format!("superblock slot {slot}, at byte {}", notice.place.offset);
+            assert!(said.contains(&place) && said.contains(why), "{said}");
         }
         let states = report.volume.superblock_copies();
         let states: Vec<_> = states.iter().map(|copy| copy.state).collect();
-        let state = |slot| match emptied.contains(&slot) {
-            true => CopyState::Empty,
-            false => CopyState::Whole,
+        let state = |slot| match (emptied.contains(&slot), damaged == Some(slot)) {
+            (true, _) => CopyState::Empty,
+            (false, true) => CopyState::Damaged,
+            (false, false) => CopyState::Whole,
         };
         assert_eq!(states, [state(0), state(1), CopyState::Whole]);
+        assert_eq!(report.volume.has_tail_alone(), emptied.len() == 2);
     }
 }
 

@@ -19,10 +19,9 @@ use crate::blocking::{ReadAt, open, read_blob, read_exactly};
 use crate::checksum::crc32c;
 use crate::error::{Item, Place, VolumeError};
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
-use crate::format::superblock::TAIL_SLOT;
 use crate::format::{BlobIndex, Source, SourceId, Table};
 use crate::read::check_block;
-use crate::volume::{CopyState, Volume};
+use crate::volume::Volume;
 
 /// Damaged places that a report lists; more are counted.
 pub const DAMAGE_LISTED_MAX: usize = 1000;
@@ -193,17 +192,6 @@ impl Walk<'_> {
             self.note::<()>(Err(VolumeError::SuperblockDamaged {
                 place: notice.place,
                 why: notice.why.clone(),
-            }));
-        }
-        let copies = self.volume.superblock_copies().iter();
-        let empty_slots = copies.filter(|copy| {
-            copy.state == CopyState::Empty && copy.place.item != Item::Superblock(TAIL_SLOT)
-        });
-        // What is verified is a file or a device: who writes one fills both slots before it is a volume.
-        for copy in empty_slots {
-            self.note::<()>(Err(VolumeError::SuperblockDamaged {
-                place: copy.place,
-                why: "it is empty".to_owned(),
             }));
         }
         self.checked_bytes += SUPERBLOCKS * BLOCK_BYTES_U64;
