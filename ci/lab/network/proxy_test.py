@@ -72,6 +72,12 @@ class ProxyTest(unittest.TestCase):
         self.assertEqual(self.received(self.server, 5), b"wait")
         self.assertEqual(cut.acted, 1)
 
+    def test_an_end_waits_for_a_cut_even_where_no_bytes_do(self) -> None:
+        with self.proxy.fault(Cut(), "client", "server"):
+            self.client.shutdown(socket.SHUT_WR)
+            self.assert_silent(self.server)
+        self.assertEqual(self.received(self.server, 1), b"")
+
     def test_a_connection_made_during_a_cut_is_accepted_and_hears_nothing(self) -> None:
         with self.proxy.fault(Cut()):
             client, server = self.connect()

@@ -82,9 +82,7 @@ class Wire:
         while not self.is_held() and self._queue and self._queue[0].due_s <= now_s:
             underway = heapq.heappop(self._queue)
             if not underway.passed:
-                taken.append(self._pass(underway))
-                if not underway.behind:
-                    taken += self._overtaken()
+                taken += [self._pass(underway), *self._overtaken(underway.number)]
         return taken
 
     def due_s(self) -> float | None:
@@ -132,11 +130,13 @@ class Wire:
             self._held.append(underway)
         heapq.heappush(self._queue, underway)
 
-    def _overtaken(self) -> list[bytes]:
-        """One has passed: those that it was the last to overtake pass right behind it."""
+    def _overtaken(self, number: int) -> list[bytes]:
+        """This one has passed: those that it was the last to overtake pass right behind it."""
+        ready = []
         for underway in self._held:
-            underway.behind -= 1
-        ready = [underway for underway in self._held if underway.behind == 0]
+            underway.behind -= underway.number < number
+            if underway.behind == 0:
+                ready.append(underway)
         return [self._pass(underway) for underway in ready]
 
     def _pass(self, underway: _Underway) -> bytes:

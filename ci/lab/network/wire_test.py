@@ -157,6 +157,14 @@ class WireTest(unittest.TestCase):
         self.assertAlmostEqual(self.wire.due_s() or 0, 100.05)
         self.assertEqual(self.take(0.051), [b"0"])
 
+    def test_what_was_sent_before_overtakes_nothing(self) -> None:
+        self.faults.add(Reorder(count=2, behind=1, held_ms_max=50))
+        self.put(b"0")
+        self.now_s += 0.010
+        self.put(b"1")
+        self.assertEqual(self.take(0.041), [b"0"])
+        self.assertEqual(self.take(0.010), [b"1"])
+
     def test_reorder_and_delay_together(self) -> None:
         self.faults.add(Delay(delay_ms=5))
         self.faults.add(Reorder(count=1, behind=1))
