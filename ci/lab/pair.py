@@ -48,6 +48,7 @@ class Machine:
 
 @dataclass
 class Pair:
+    seed: int
     switch: Switch
     a: Machine
     b: Machine
@@ -70,7 +71,7 @@ def two_guests(deadline_s: float, seed: int, capture: Path | None = None, forwar
         for machine in machines:
             machine.guest.wait_until_up()
             machine.do(_network_script(machine))
-        yield Pair(switch, *machines)
+        yield Pair(seed, switch, *machines)
 
 
 def _network_script(machine: Machine) -> str:
