@@ -93,8 +93,9 @@ class LinuxHost:
     def connected(self, family: str = "ipv4", options: str = "") -> Iterator[None]:
         """One I/O queue; a lost controller is tried again every second, for ever."""
         address = self.pair.a.address(family)
+        self.pair.a.do("dmesg -c >/dev/null")
         self.do(
-            f"modprobe nvme_{self.transport}; dmesg -C; timeout 30 nvme connect -t {self.transport} -a {address} -s {SERVICE} -n {NQN} "
+            f"modprobe nvme_{self.transport} && dmesg -c >/dev/null && timeout 30 nvme connect -t {self.transport} -a {address} -s {SERVICE} -n {NQN} "
             f"--nr-io-queues=1 --keep-alive-tmo=5 --reconnect-delay=1 --ctrl-loss-tmo=-1 {options}"
         )
         try:
@@ -136,11 +137,15 @@ class LinuxHost:
         return self.do("cat /sys/class/nvme/nvme0/state").strip()
 
     def said(self, pattern: str) -> int:
-        """Lines of the kernel's log since it was connected."""
-        return int(self.do(f"dmesg | grep -cE {shlex.quote(pattern)} || true"))
+        """Lines of its kernel's log since it was connected."""
+        return _said(self.pair.b, pattern)
 
     def expect_no_errors(self) -> None:
         expect("errors in the kernel's log", self.said("I/O error|critical [a-z]+ error"), 0)
+
+
+def _said(machine: Machine, pattern: str) -> int:
+    return int(machine.do(f"dmesg | grep -cE {shlex.quote(pattern)} || true"))
 
 
 def _data(seed: int) -> bytes:
@@ -219,6 +224,9 @@ def test_corruption(report: Report, pair: Pair, transport: str, parts: Iterator[
                 host.expect_transfer()
             expect("corrupt frames", corruption.acted, 5)
             host.expect_no_errors()
+            if transport == "tcp":
+                caught = host.said("digest error") + _said(pair.a, "digest error")
+                expect_that("one of the kernels reports a digest error", caught > 0)
     if transport == "tcp":
         with report.test("nvme-tcp, kernel against kernel: without digests a corrupt byte arrives, so the test's frames reach the receiver"):
             host = LinuxHost(pair, transport, next(parts))
