@@ -19,6 +19,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -36,13 +37,15 @@ WAITING_BYTES_MAX = 4 << 20
 
 @dataclass
 class Count:
-    """`refused`: connections that the server did not take."""
+    """`refused`: connections that the server did not take. The last two: how often a program ended what it sends."""
 
     connections: int = 0
     refused: int = 0
     resets: int = 0
     client_bytes: int = 0
     server_bytes: int = 0
+    client_ends: int = 0
+    server_ends: int = 0
 
 
 class Proxy:
@@ -119,7 +122,7 @@ class Proxy:
     def wire(self, source: str, destination: str) -> Wire:
         return Wire(self._faults, source, destination, lossy=False, corrupt=corrupt_piece)
 
-    def ended(self, connection: _Connection) -> None:
+    def forget(self, connection: _Connection) -> None:
         self._connections.discard(connection)
 
 
@@ -171,6 +174,12 @@ class _Connection:
             way.wire.put(data[at : at + PIECE_BYTES_MAX], time.monotonic())
         self.turn()
 
+    def ended(self, way: _Way) -> None:
+        way.ended = True
+        self.proxy.count.client_ends += way.source == CLIENT
+        self.proxy.count.server_ends += way.source == SERVER
+        self.turn()
+
     def turn(self) -> None:
         """Passes on what is due, and comes again when something is."""
         now_s = time.monotonic()
@@ -188,7 +197,9 @@ class _Connection:
                 due.append(due_s)
             if way.ended and not way.end_passed and not way.wire.waiting_bytes and not way.wire.is_held():
                 way.end_passed = True
-                receiver.write_eof()
+                # One whose own end has been read is read from no more, so that nothing has said where it is gone altogether.
+                with suppress(OSError):
+                    receiver.write_eof()
             self.hold(way)
         if self._timer:
             self._timer.cancel()
@@ -209,7 +220,7 @@ class _Connection:
         self._close(_abort)
 
     def _close(self, end: Callable[[asyncio.Transport], None]) -> None:
-        self.proxy.ended(self)
+        self.proxy.forget(self)
         if self._timer:
             self._timer.cancel()
         for way in self.ways.values():
@@ -244,8 +255,7 @@ class _End(asyncio.Protocol):
         self._way.connection.received(self._way, data)
 
     def eof_received(self) -> bool:
-        self._way.ended = True
-        self._way.connection.turn()
+        self._way.connection.ended(self._way)
         # The other direction may go on.
         return True
 

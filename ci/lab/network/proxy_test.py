@@ -78,6 +78,20 @@ class ProxyTest(unittest.TestCase):
             self.assert_silent(self.server)
         self.assertEqual(self.received(self.server, 1), b"")
 
+    def test_an_end_that_waited_for_a_cut_finds_nobody(self) -> None:
+        with self.proxy.fault(Cut(), "server", "client"):
+            self.server.shutdown(socket.SHUT_WR)
+            self.client.shutdown(socket.SHUT_WR)
+            self.assertEqual(self.received(self.server, 1), b"")
+            self.client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.client.close()
+            until = time.monotonic() + SECONDS_MAX
+            while self.proxy.count.server_ends == 0:
+                self.assertLess(time.monotonic(), until)
+                time.sleep(0.001)
+        # That the end is passed to nobody would be a failure of the proxy, which it raises when it is left.
+        self.assertEqual((self.proxy.count.client_ends, self.proxy.count.server_ends), (1, 1))
+
     def test_a_connection_made_during_a_cut_is_accepted_and_hears_nothing(self) -> None:
         with self.proxy.fault(Cut()):
             client, server = self.connect()
