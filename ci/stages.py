@@ -49,7 +49,7 @@ def stages() -> list[Stage]:
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     examples = TARGET / "debug/examples"
-    fabrics_test = ("ci/lab/fabrics", "--xio", str(TARGET / "debug/xio"), "--bench", str(examples / "bench"))
+    fabrics_test = ("ci/lab/fabrics", *lab_test[1:], "--bench", str(examples / "bench"))
     operate_test = (
         *("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target")),
         *("--snapctl", str(TARGET / "debug/snapctl"), "--xio", str(TARGET / "debug/xio")),
@@ -95,7 +95,7 @@ def stages() -> list[Stage]:
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
             "lab",
-            "a real Linux NVMe host against snap-target; Linux against Linux, and xio against Linux, over networks that the test breaks",
+            "a real Linux NVMe host against snap-target; then both, and xio, against Linux over networks that the test breaks",
             (programs, lab_test, fabrics_test),
             install=("ci/lab/install",),
         ),
