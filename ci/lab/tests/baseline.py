@@ -32,7 +32,7 @@ BYTES_BEFORE_CUT = 4 << 20
 # A reconnect after the cut, and what is tried again by then.
 TRANSFER_SECONDS_MAX = 90.0
 LISTEN_SECONDS_MAX = 20.0
-# For how much payload a frame is taken for data, and not for a command or an acknowledgement.
+# From so much payload on a frame is taken for data, and not for a command or an acknowledgement.
 DATA_BYTES_MIN = 1000
 TRANSPORTS: dict[str, Callable[[int], Callable[[bytes], bool]]] = {
     "rdma": is_roce,
@@ -75,7 +75,7 @@ def _server(machine: Machine, command: str, port: int) -> Iterator[None]:
 
     wait_for(f"{shlex.split(command)[0]} listens on port {port}", listens, LISTEN_SECONDS_MAX)
     yield
-    wait_for("the server has ended", lambda: machine.run("[ -e /tmp/server.status ]").status == 0, LISTEN_SECONDS_MAX)
+    wait_for("the server has ended", lambda: machine.run("[ -s /tmp/server.status ]").status == 0, LISTEN_SECONDS_MAX)
     status, log = machine.do("cat /tmp/server.status /tmp/server.log; rm /tmp/server.status").split("\n", 1)
     expect(f"the server's exit status (it says: {log.strip()[-300:]})", status, "0")
 
