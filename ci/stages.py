@@ -48,12 +48,13 @@ def stages() -> list[Stage]:
         admin_test = ("nextest", "run", "--workspace", "-E", "package(snapctl)", "--run-ignored", "only")
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
+    examples = TARGET / "debug/examples"
+    fabrics_test = ("ci/lab/fabrics", *lab_test[1:], "--bench", str(examples / "bench"))
     operate_test = (
         *("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target")),
         *("--snapctl", str(TARGET / "debug/snapctl"), "--xio", str(TARGET / "debug/xio")),
     )
     hang_test = ("ci/lab/hang", *operate_test[1:])
-    examples = TARGET / "debug/examples"
     programs_of_a_disk = ("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target"))
     mount_test = (
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
@@ -94,8 +95,8 @@ def stages() -> list[Stage]:
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
             "lab",
-            "a real Linux NVMe host against snap-target",
-            (programs, lab_test),
+            "a real Linux NVMe host against snap-target; then both, and xio, against Linux over networks that the test breaks",
+            (programs, lab_test, fabrics_test),
             install=("ci/lab/install",),
         ),
         Stage(

@@ -66,13 +66,18 @@ class Guest:
     options: Sequence[str] = ()
 
     def __enter__(self) -> Guest:
+        self.start()
+        return self.wait_until_up()
+
+    def start(self) -> None:
+        """Starts to boot, so that several do it at once; `wait_until_up` must follow. The caller's thread must live on: QEMU ends with it."""
         self._started = time.monotonic()
         self._folder = Path(tempfile.mkdtemp(prefix="xio-lab-"))
         self._expired = False
         try:
-            listener = socket.socket(socket.AF_UNIX)
-            listener.bind(str(self._folder / "session"))
-            listener.listen(1)
+            self._listener = socket.socket(socket.AF_UNIX)
+            self._listener.bind(str(self._folder / "session"))
+            self._listener.listen(1)
             modules = self.lab.qemu.path / "usr/lib/x86_64-linux-gnu/qemu"
             with open(self._folder / "qemu.log", "wb") as log, _joined(self.lab.initramfs, self.files) as initramfs:
                 self._process = subprocess.Popen(
@@ -89,15 +94,18 @@ class Guest:
         self._timer = threading.Timer(self.deadline_s, self._expire)
         self._timer.daemon = True
         self._timer.start()
+
+    def wait_until_up(self) -> Guest:
+        """Until it takes scripts. One that does not come up is ended."""
         try:
-            self._session = self._accept(listener)
+            self._session = self._accept(self._listener)
             self._receive_line(BOOT_SECONDS_MAX)
             self.boot_s = time.monotonic() - self._started
         except BaseException:
             self.close()
             raise
         finally:
-            listener.close()
+            self._listener.close()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -25,7 +25,12 @@ PROGRAMS = (
     "usr/sbin/mkfs.xfs",
     "usr/sbin/xfs_repair",
     "usr/bin/fsck.erofs",
+    "usr/bin/rdma",
+    "usr/bin/rping",
+    "usr/bin/ib_send_bw",
 )
+# What libibverbs opens by itself: which driver is whose, and soft-RoCE's.
+VERBS_FILES = ("etc/libibverbs.d/rxe.driver", "usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so")
 LINKS = {
     "usr/bin/python3": "python3.13",
     "usr/sbin/mkfs.ext4": "mke2fs",
@@ -38,6 +43,8 @@ MODULES = (
     *("virtio_net", "virtio_blk", "9p", "9pnet_virtio"),
     *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp", "crc32c_intel", "crc32c_generic"),
     *("brd", "loop", "null_blk", "ext4", "xfs", "erofs"),
+    # rdma_rxe asks the kernel for a CRC-32 by name, which no dependency says.
+    *("nvme_rdma", "nvmet_rdma", "rdma_rxe", "ib_uverbs", "rdma_ucm", "crc32_generic"),
 )
 # Parts of Python's library that no script here needs.
 PYTHON_LEFT_OUT = {"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "pydoc_data", "venv", "unittest", "turtledemo"}
@@ -78,6 +85,8 @@ def _add_programs(archive: Cpio, guest: Root) -> None:
         archive.add_path(program, guest.path / program)
         for library in _libraries(guest, program):
             archive.add_path(f"usr/lib/x86_64-linux-gnu/{library.name}", library)
+    for name in VERBS_FILES:
+        archive.add_path(name, guest.path / name)
     for name, target in LINKS.items():
         archive.add_link(name, target)
 

@@ -21,13 +21,14 @@ def start_guest(
     files: Mapping[str, bytes] | None = None,
     share: Path | None = None,
     memory_mib: int = 1024,
+    cpus: int = 2,
     forward: Sequence[int] = (),
     options: Sequence[str] = (),
 ) -> Guest:
     """A guest for a `with` statement; see `Guest` for what the arguments mean."""
     lab = ensure_lab()
     accelerator = choose_accelerator(lab)
-    return Guest(lab, accelerator, deadline_s, files or {}, share, memory_mib, forward=forward, options=options)
+    return Guest(lab, accelerator, deadline_s, files or {}, share, memory_mib, cpus, forward, options)
 
 
 def choose_accelerator(lab: Lab) -> Accelerator:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lab.guest import Guest
+from lab.nvmet import USER_NETWORK_IPV4, LinuxSubsystem
 from lab.start import start_guest
 
 from .daemon import Daemon, free_port
@@ -82,28 +83,18 @@ class LinuxTarget:
         for namespace in namespaces:
             content = (namespace.content or b"").ljust(namespace.size_bytes, b"\0")
             (folder / f"{namespace.nsid}.img").write_bytes(content)
-        self._script = "\n".join([
-            "set -e\nmodprobe nvmet_tcp\nmount -t configfs configfs /sys/kernel/config\ncd /sys/kernel/config/nvmet",
-            f"modprobe loop max_loop={len(namespaces)}",
-            f"s=$PWD/subsystems/{NQN}\nmkdir $s\necho 1 >$s/attr_allow_any_host\necho xio-lab-linux >$s/attr_serial",
-            *(self._namespace_script(namespace) for namespace in namespaces),
-            "p=ports/1\nmkdir $p\necho tcp >$p/addr_trtype\necho ipv4 >$p/addr_adrfam\necho 0.0.0.0 >$p/addr_traddr",
-            f"echo {self.port} >$p/addr_trsvcid\nln -s $s $p/subsystems/{NQN}",
-        ])
-
-    def _namespace_script(self, namespace: Namespace) -> str:
-        nsid = namespace.nsid
-        return (
-            f"cp /share/{nsid}.img /tmp/{nsid}.img\nlosetup /dev/loop{nsid - 1} /tmp/{nsid}.img\n"
-            f"n=$s/namespaces/{nsid}\nmkdir $n\necho /dev/loop{nsid - 1} >$n/device_path\n"
-            f"echo 6c8a4f6e-9d0b-4a55-8b8e-{nsid:012x} >$n/device_uuid\n"
-            f"echo 6c8a4f6e-9d0b-4a55-8b8e-{nsid:012x} >$n/device_nguid\necho 1 >$n/enable"
-        )
+        self._namespaces = namespaces
 
     def start(self) -> None:
         self._guest = start_guest(900, share=self._folder, forward=(self.port,))
-        self._guest.__enter__()
-        self._guest.run(self._script).checked()
+        guest = self._guest.__enter__()
+        guest.run(f"modprobe loop max_loop={len(self._namespaces)}").checked()
+        subsystem = LinuxSubsystem(guest, NQN)
+        for nsid in (namespace.nsid for namespace in self._namespaces):
+            device = f"/dev/loop{nsid - 1}"
+            guest.run(f"cp /share/{nsid}.img /tmp/{nsid}.img && losetup {device} /tmp/{nsid}.img").checked()
+            subsystem.add_namespace(nsid, device)
+        subsystem.listen(1, "tcp", USER_NETWORK_IPV4, self.port)
 
     def kill(self) -> None:
         if self._guest is not None:
