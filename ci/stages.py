@@ -48,6 +48,7 @@ def stages() -> list[Stage]:
         admin_test = ("nextest", "run", "--workspace", "-E", "package(snapctl)", "--run-ignored", "only")
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
+    verbs_test = ("ci/lab/verbs", "--suite", str(TARGET / "debug/examples/verbs"))
     operate_test = (
         *("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target")),
         *("--snapctl", str(TARGET / "debug/snapctl"), "--xio", str(TARGET / "debug/xio")),
@@ -95,7 +96,7 @@ def stages() -> list[Stage]:
         Stage(
             "lab",
             "a real Linux NVMe host against snap-target",
-            (programs, lab_test),
+            (programs, lab_test, verbs_test),
             install=("ci/lab/install",),
         ),
         Stage(

@@ -25,7 +25,16 @@ PROGRAMS = (
     "usr/sbin/mkfs.xfs",
     "usr/sbin/xfs_repair",
     "usr/bin/fsck.erofs",
+    "usr/bin/rdma",
 )
+# Libraries that programs from outside open at run time or are linked with: rdma-core with soft-RoCE's provider, and what a Rust program needs.
+LIBRARIES = (
+    "usr/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    "usr/lib/x86_64-linux-gnu/libibverbs.so.1",
+    "usr/lib/x86_64-linux-gnu/librdmacm.so.1",
+)
+RXE_PROVIDER = "usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so"
+RXE_DRIVER = "etc/libibverbs.d/rxe.driver"
 LINKS = {
     "usr/bin/python3": "python3.13",
     "usr/sbin/mkfs.ext4": "mke2fs",
@@ -37,6 +46,8 @@ LINKS = {
 MODULES = (
     *("virtio_net", "virtio_blk", "9p", "9pnet_virtio"),
     *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp", "crc32c_intel", "crc32c_generic"),
+    # rdma_rxe without a CRC of the kernel's says only "no such file".
+    *("dummy", "rdma_rxe", "rdma_ucm", "ib_uverbs", "crc32_generic"),
     *("brd", "loop", "null_blk", "ext4", "xfs", "erofs"),
 )
 # Parts of Python's library that no script here needs.
@@ -62,6 +73,7 @@ def build_initramfs(guest: Root, staged: Path) -> bytes:
         archive.add_folder(name)
     archive.add_path("usr/bin/busybox", guest.path / "usr/bin/busybox")
     _add_programs(archive, guest)
+    _add_libraries(archive, guest)
     _add_python(archive, guest)
     _add_modules(archive, guest, staged)
     # Fixed, so that a target sees one and the same host in every run.
@@ -80,6 +92,15 @@ def _add_programs(archive: Cpio, guest: Root) -> None:
             archive.add_path(f"usr/lib/x86_64-linux-gnu/{library.name}", library)
     for name, target in LINKS.items():
         archive.add_link(name, target)
+
+
+def _add_libraries(archive: Cpio, guest: Root) -> None:
+    (provider,) = guest.path.glob(RXE_PROVIDER)
+    for name in (*LIBRARIES, str(provider.relative_to(guest.path))):
+        archive.add_path(name, guest.path / name)
+        for library in _libraries(guest, name):
+            archive.add_path(f"usr/lib/x86_64-linux-gnu/{library.name}", library)
+    archive.add_path(RXE_DRIVER, guest.path / RXE_DRIVER)
 
 
 def _libraries(guest: Root, program: str) -> Iterator[Path]:
