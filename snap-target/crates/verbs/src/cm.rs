@@ -149,7 +149,7 @@ pub enum EventKind {
 /// An event of the connection manager.
 #[derive(Debug)]
 pub struct Event {
-    /// Whose it is. For [`EventKind::ConnectRequest`] the listener's.
+    /// Whose it is. For [`EventKind::ConnectRequest`] the listener's. What happens to a request before it is adopted comes under a key that nobody has.
     pub key: CmKey,
     /// What happened.
     pub kind: EventKind,
@@ -185,6 +185,7 @@ impl EventChannel {
                 key,
                 kind: EventKind::ConnectRequest(Request {
                     inner: Some(requested),
+                    _channel: self.native.clone(),
                 }),
             },
         }))
@@ -239,6 +240,8 @@ impl AsFd for EventChannel {
 pub struct Request {
     /// `None` once it is adopted.
     inner: Option<backend::Requested>,
+    // Behind the identifier, which belongs to its listener's channel until it is adopted.
+    _channel: Arc<dyn backend::Channel>,
 }
 
 impl std::fmt::Debug for Request {

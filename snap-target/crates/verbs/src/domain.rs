@@ -445,7 +445,7 @@ impl ScatterEntry {
 }
 
 /// A memory window of type 2B: a key to a part of a registration that its owner gives to a peer and takes back, through a queue pair and for that queue pair alone
-/// (InfiniBand spec 10.6.7.2.2).
+/// (InfiniBand spec 10.6.7.2.2). A window whose bind failed, or was flushed, is of no more use.
 #[derive(Debug)]
 pub struct MemoryWindow {
     // First: a window goes before what it is bound to.

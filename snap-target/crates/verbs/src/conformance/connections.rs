@@ -89,7 +89,11 @@ pub(super) fn a_dropped_request_is_rejected(subject: &Subject<'_>) {
     let id = subject.routed(&here, to);
     let end = End::new(here, id, 16, None);
     end.id.connect(&ConnectParameters::default()).unwrap();
-    drop(subject.request(&there, &listener));
+    let request = subject.request(&there, &listener);
+    // It may be the last of all.
+    drop((listener, there));
+    assert_eq!(request.local_address(), Some(to));
+    drop(request);
     let event = subject.event(&end.channel);
     assert!(
         matches!(event.kind, EventKind::Rejected(RejectReason::Consumer, _)),

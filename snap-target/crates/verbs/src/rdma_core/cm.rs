@@ -166,6 +166,8 @@ unsafe fn raised(calls: &'static Calls, event: &sys::CmEvent) -> Raised {
             let Some(id) = NonNull::new(event.id) else {
                 return Raised::Event(key_of(event.listen_id), EventKind::Other(4));
             };
+            // SAFETY: the identifier is there. librdmacm gives it its listener's context: it is nobody's until it is adopted.
+            unsafe { (*id.as_ptr()).context = ptr::null_mut() };
             let requested = Requested {
                 id: Box::new(Id {
                     calls,
