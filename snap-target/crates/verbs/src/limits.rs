@@ -28,7 +28,7 @@ pub const WORK_REQUESTS_MAX: u32 = 1 << 15;
 /// Entries of a completion queue.
 pub const COMPLETION_ENTRIES_MAX: u32 = 1 << 20;
 /// Completions that one poll takes.
-pub const COMPLETIONS_PER_POLL_MAX: usize = 64;
+pub const COMPLETIONS_PER_POLL_MAX: usize = 32;
 /// Work requests that are handed to the device at once; longer lists are handed over in parts.
 pub const REQUESTS_PER_POST_MAX: usize = 32;
 /// Entries of a device's GID table that are read.

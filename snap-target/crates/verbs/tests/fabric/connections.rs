@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use reactor::Errno;
 use verbs::memory::Link;
-use verbs::{ConnectParameters, EventKind, QpState};
+use verbs::{
+    Access, ConnectParameters, EventKind, Operation, QpState, RKey, RejectReason, SendRequest,
+    VerbsError, WrId,
+};
 
 use crate::ends::{End, Net};
 
@@ -172,4 +175,90 @@ fn a_backlog_is_not_exceeded() {
         last.next(),
         Some(EventKind::Rejected(verbs::RejectReason::NoListener, _))
     ));
+}
+
+#[test]
+fn what_belongs_to_another_node_is_refused() {
+    let net = Net::new(6);
+    let [here, there] = net.pair();
+    let misuse = |error: &VerbsError| matches!(error, VerbsError::Misuse { .. });
+    let (listener, to) = (
+        there
+            .channel
+            .listen("10.0.0.2:7".parse().unwrap(), 4)
+            .unwrap(),
+        "10.0.0.2:7".parse().unwrap(),
+    );
+    let id = net.routed(&here.channel, to);
+    let error = id
+        .create_queue_pair(&there.domain, &here.cq, &here.cq, here.qp.capabilities())
+        .unwrap_err();
+    assert!(misuse(&error), "{error}");
+    let error = id
+        .create_queue_pair(&here.domain, &here.cq, &there.cq, here.qp.capabilities())
+        .unwrap_err();
+    assert!(misuse(&error), "{error}");
+    let _qp = id
+        .create_queue_pair(&here.domain, &here.cq, &here.cq, here.qp.capabilities())
+        .unwrap();
+    id.connect(&ConnectParameters::default()).unwrap();
+    let Some(EventKind::ConnectRequest(request)) = net.event(&there.channel) else {
+        panic!("no request");
+    };
+    let error = here.channel.adopt(request).unwrap_err();
+    assert!(misuse(&error), "{error}");
+    // What could not be adopted is rejected.
+    assert!(matches!(
+        net.event(&here.channel),
+        Some(EventKind::Rejected(RejectReason::Consumer, _))
+    ));
+    // A window of another domain.
+    let other = here.domain.device().allocate_domain().unwrap();
+    let window = other.allocate_window().unwrap();
+    let operation = Operation::Bind {
+        window: &window,
+        registration: &here.memory,
+        offset: 0,
+        len: 8,
+        access: Access::REMOTE_READ,
+    };
+    let refused = here
+        .qp
+        .post_send(&[SendRequest {
+            id: WrId(1),
+            operation,
+            signaled: true,
+            fence: false,
+        }])
+        .unwrap_err();
+    assert!(misuse(&refused.error), "{refused}");
+    drop(listener);
+}
+
+#[test]
+fn no_request_is_posted_before_there_is_a_connection() {
+    let net = Net::new(7);
+    let there = net.nodes[1].verbs().event_channel().unwrap();
+    let (_listener, to) = net.listen(&there);
+    let here = net.nodes[0].verbs().event_channel().unwrap();
+    let id = net.routed(&here, to);
+    let end = End::new(here, id, 4);
+    end.receive(1, &[]);
+    let operation = Operation::LocalInvalidate { rkey: RKey(1) };
+    let refused = end
+        .qp
+        .post_send(&[SendRequest {
+            id: WrId(1),
+            operation,
+            signaled: true,
+            fence: false,
+        }])
+        .unwrap_err();
+    let number = end.qp.number().0;
+    assert_eq!(
+        refused.to_string(),
+        format!(
+            "request 0 of the list: ibv_post_send is not possible while queue pair {number} is not connected yet"
+        )
+    );
 }

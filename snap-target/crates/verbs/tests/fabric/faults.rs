@@ -399,3 +399,33 @@ fn a_peer_without_a_receive_is_asked_as_often_as_it_said() {
         "it refused nothing"
     );
 }
+
+#[test]
+fn a_read_where_none_may_be_in_progress_fails_here() {
+    let net = Net::new(12);
+    let parameters = ConnectParameters {
+        responder_resources: 0,
+        initiator_depth: 0,
+        ..ConnectParameters::default()
+    };
+    let [here, there] = net.pair_with(&parameters, 64);
+    there.receive(9, &[]);
+    here.send(1);
+    here.post(
+        2,
+        Operation::Read {
+            entries: &[here.entry(0, 8)],
+            remote: there.remote(0),
+        },
+    );
+    here.send(3);
+    net.settle();
+    assert_eq!(
+        here.outcomes(),
+        [
+            (1, None),
+            (2, Some(Status::LocalQpOperation)),
+            (3, Some(Status::Flushed))
+        ]
+    );
+}
