@@ -50,6 +50,7 @@ def stages() -> list[Stage]:
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     examples = TARGET / "debug/examples"
     fabrics_test = ("ci/lab/fabrics", *lab_test[1:], "--bench", str(examples / "bench"))
+    verbs_test = ("ci/lab/verbs", "--suite", str(TARGET / "debug/examples/verbs"))
     operate_test = (
         *("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target")),
         *("--snapctl", str(TARGET / "debug/snapctl"), "--xio", str(TARGET / "debug/xio")),
@@ -95,8 +96,8 @@ def stages() -> list[Stage]:
         Stage("ci", "the checks' own parts, the guest included", ((*python, "*_test.py"),), install=("ci/lab/install",)),
         Stage(
             "lab",
-            "a real Linux NVMe host against snap-target; then both, and xio, against Linux over networks that the test breaks",
-            (programs, lab_test, fabrics_test),
+            "a real Linux NVMe host against snap-target; then verbs on soft-RoCE; both, and xio, against Linux over networks that the test breaks",
+            (programs, lab_test, verbs_test, fabrics_test),
             install=("ci/lab/install",),
         ),
         Stage(

@@ -29,8 +29,14 @@ PROGRAMS = (
     "usr/bin/rping",
     "usr/bin/ib_send_bw",
 )
-# What libibverbs opens by itself: which driver is whose, and soft-RoCE's.
-VERBS_FILES = ("etc/libibverbs.d/rxe.driver", "usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so")
+# Libraries that programs from outside open at run time or are linked with: rdma-core with soft-RoCE's provider, and what a Rust program needs.
+LIBRARIES = (
+    "usr/lib/x86_64-linux-gnu/libgcc_s.so.1",
+    "usr/lib/x86_64-linux-gnu/libibverbs.so.1",
+    "usr/lib/x86_64-linux-gnu/librdmacm.so.1",
+)
+RXE_PROVIDER = "usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav*.so"
+RXE_DRIVER = "etc/libibverbs.d/rxe.driver"
 LINKS = {
     "usr/bin/python3": "python3.13",
     "usr/sbin/mkfs.ext4": "mke2fs",
@@ -44,7 +50,7 @@ MODULES = (
     *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp", "crc32c_intel", "crc32c_generic"),
     *("brd", "loop", "null_blk", "ext4", "xfs", "erofs"),
     # rdma_rxe asks the kernel for a CRC-32 by name, which no dependency says.
-    *("nvme_rdma", "nvmet_rdma", "rdma_rxe", "ib_uverbs", "rdma_ucm", "crc32_generic"),
+    *("dummy", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "ib_uverbs", "rdma_ucm", "crc32_generic"),
 )
 # Parts of Python's library that no script here needs.
 PYTHON_LEFT_OUT = {"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "pydoc_data", "venv", "unittest", "turtledemo"}
@@ -69,6 +75,7 @@ def build_initramfs(guest: Root, staged: Path) -> bytes:
         archive.add_folder(name)
     archive.add_path("usr/bin/busybox", guest.path / "usr/bin/busybox")
     _add_programs(archive, guest)
+    _add_libraries(archive, guest)
     _add_python(archive, guest)
     _add_modules(archive, guest, staged)
     # Fixed, so that a target sees one and the same host in every run.
@@ -85,10 +92,17 @@ def _add_programs(archive: Cpio, guest: Root) -> None:
         archive.add_path(program, guest.path / program)
         for library in _libraries(guest, program):
             archive.add_path(f"usr/lib/x86_64-linux-gnu/{library.name}", library)
-    for name in VERBS_FILES:
-        archive.add_path(name, guest.path / name)
     for name, target in LINKS.items():
         archive.add_link(name, target)
+
+
+def _add_libraries(archive: Cpio, guest: Root) -> None:
+    (provider,) = guest.path.glob(RXE_PROVIDER)
+    for name in (*LIBRARIES, str(provider.relative_to(guest.path))):
+        archive.add_path(name, guest.path / name)
+        for library in _libraries(guest, name):
+            archive.add_path(f"usr/lib/x86_64-linux-gnu/{library.name}", library)
+    archive.add_path(RXE_DRIVER, guest.path / RXE_DRIVER)
 
 
 def _libraries(guest: Root, program: str) -> Iterator[Path]:

@@ -30,6 +30,8 @@ GUEST = Recipe(
         "ibverbs-providers",
         "iproute2",
         "kmod",
+        "libgcc-s1",
+        "librdmacm1",
         "linux-image-amd64",
         "nvme-cli",
         "perftest",
