@@ -38,6 +38,7 @@ MODULES = (
     *("virtio_net", "virtio_blk", "9p", "9pnet_virtio"),
     *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp", "crc32c_intel", "crc32c_generic"),
     *("brd", "loop", "null_blk", "ext4", "xfs", "erofs"),
+    *("nfs", "nfsv4", "nfsd"),
 )
 # Parts of Python's library that no script here needs.
 PYTHON_LEFT_OUT = {"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "pydoc_data", "venv", "unittest", "turtledemo"}

@@ -178,6 +178,12 @@ fn a_digest_that_is_made_once_is_of_the_bytes_that_are_stored() {
     assert_eq!(made.streams[0].sha256, sha256);
     assert_eq!(made.streams[0].elements_sha256, sha256);
     fs::remove_file(folder.path().join("v.xio")).unwrap();
+    // Behind a header they are not the file.
+    let array = array(path.parent().unwrap());
+    let made = make(&array, false, "source", (When::Never, 0)).unwrap();
+    let elements: [u8; 32] = Sha256::digest(&fs::read(&array).unwrap()[128..]).into();
+    assert_eq!(made.streams[1].sha256, elements);
+    fs::remove_file(folder.path().join("v.xio")).unwrap();
     for at in [0, 1 << 20, ELEMENTS as u64 * 4 - 1] {
         match make(&path, false, "source", (When::Surveyed, at)) {
             Err(DatasetError::Changed { path: of, .. }) => assert_eq!(of, path, "{at}"),
