@@ -61,6 +61,7 @@ def stages() -> list[Stage]:
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
         *programs_of_a_disk,
     )
+    nfs_test = ("ci/lab/nfs", *programs_of_a_disk)
     # All at once, and the examples with them, whose dependencies have the features that those of tests have: nothing is compiled twice.
     programs = ("cargo", "build", "--workspace", "--bins", "--examples")
     python = (sys.executable, "-m", "unittest", "discover", "-s", "ci", "-t", "ci", "-p")
@@ -102,8 +103,8 @@ def stages() -> list[Stage]:
         ),
         Stage(
             "mount",
-            "a stock Linux kernel mounts what xio pack makes of a folder, and what the erofs and gpt crates lay out; numpy reads it there",
-            (programs, mount_test),
+            "a stock Linux kernel mounts what xio pack makes of a folder, and what the erofs and gpt crates lay out; numpy reads it there; files on NFS, mapped and served",
+            (programs, mount_test, nfs_test),
             install=("ci/lab/install",),
         ),
         Stage(

@@ -51,6 +51,7 @@ MODULES = (
     *("brd", "loop", "null_blk", "ext4", "xfs", "erofs"),
     # rdma_rxe asks the kernel for a CRC-32 by name, which no dependency says.
     *("dummy", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "ib_uverbs", "rdma_ucm", "crc32_generic"),
+    *("nfs", "nfsv4", "nfsd"),
 )
 # Parts of Python's library that no script here needs.
 PYTHON_LEFT_OUT = {"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "pydoc_data", "venv", "unittest", "turtledemo"}

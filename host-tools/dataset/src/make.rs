@@ -6,8 +6,8 @@ use std::path::Path;
 
 use volume::identity::Uuid;
 use volume::write::{
-    FileOutput, Finished, Integrity, Options, Output, Region, StreamSpec, ViewSpec, WriteError,
-    Writer, Written,
+    FileOutput, Finished, Integrity, Options, Output, Progress, Region, StreamSpec, ViewSpec,
+    WriteError, Writer, Written,
 };
 
 use crate::catalogue::Catalogue;
@@ -231,14 +231,28 @@ impl Plan<'_> {
         for plan in &self.storage.streams {
             let spec = self.spec(plan);
             let mut input = Pieces::new(plan, |id| self.reread(id));
-            let written = writer.add_stream(&spec, &mut input, &mut |now| {
-                on_progress(done + now.source_bytes);
-            });
+            let mut on_progress = |now: Progress| on_progress(done + now.source_bytes);
+            let written = match self.known_digest(plan) {
+                Some(sha256) => {
+                    writer.add_stream_of_digest(&spec, &mut input, sha256, &mut on_progress)
+                }
+                None => writer.add_stream(&spec, &mut input, &mut on_progress),
+            };
             let written = written.map_err(|error| self.at_its_file(plan, error))?;
             done += written.source_bytes;
             streams.push(written);
         }
         Ok(streams)
+    }
+
+    /// The digest of a stream that is one file, whole: the survey made it, and what is read again is the same ([`Reread`]).
+    fn known_digest(&self, plan: &StreamPlan) -> Option<[u8; 32]> {
+        let [(id, run)] = plan.pieces.as_slice() else {
+            return None;
+        };
+        let file = self.scan.file(*id)?;
+        let surveyed = self.surveyed.get(id.0 as usize)?.as_ref()?;
+        (run.offset == 0 && run.bytes == file.bytes).then_some(surveyed.sha256)
     }
 
     /// A file whose bytes must be those that its digest is of.

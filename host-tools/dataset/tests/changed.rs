@@ -10,6 +10,7 @@ use dataset::{
     Catalogue, DatasetError, FileId, Hints, Made, Plan, Precisions, Run, Runs, Scan, Shape,
     Storage, Stored, View,
 };
+use sha2::{Digest, Sha256};
 use transforms::Chain;
 use volume::write::{FRAME_BYTES_DEFAULT, FileOutput, Integrity, Options};
 
@@ -31,6 +32,14 @@ fn array(folder: &Path) -> PathBuf {
         header.into_iter().chain(elements).collect::<Vec<_>>(),
     )
     .unwrap();
+    path
+}
+
+/// Elements without a header, which are a stream of their own: the digest that the survey made is the stream's.
+fn elements(folder: &Path) -> PathBuf {
+    let path = folder.join("elements.bin");
+    let elements = (0..ELEMENTS).flat_map(|n| (n as u32).to_le_bytes());
+    fs::write(&path, elements.collect::<Vec<_>>()).unwrap();
     path
 }
 
@@ -58,15 +67,15 @@ enum When {
     Read(u64),
 }
 
-/// Makes a volume of the array, and changes byte `at` of it meanwhile.
+/// Makes a volume of a file, in its folder, and changes byte `at` of it meanwhile.
 fn make(
-    folder: &Path,
+    path: &Path,
     is_mapped: bool,
     types: &str,
     (when, at): (When, u64),
 ) -> Result<Made, DatasetError> {
-    let path = array(folder);
-    let scan = Scan::new(std::slice::from_ref(&path))?;
+    let folder = path.parent().unwrap();
+    let scan = Scan::new(&[path.to_owned()])?;
     let catalogue = Catalogue::new(&scan, &Hints::default())?;
     let precisions: Precisions = types.parse().unwrap();
     let views = precisions
@@ -75,7 +84,8 @@ fn make(
         .map(|it| View::new(&scan, &catalogue, it));
     let views: Vec<View> = views.collect::<Result<_, _>>()?;
     let runs = Runs::new(&scan, &catalogue, &views);
-    assert_eq!(runs.of(FileId(0)).len(), 2, "the header and the elements");
+    let has_header = path.ends_with("array.npy");
+    assert_eq!(runs.of(FileId(0)).len(), 1 + usize::from(has_header));
     let surveyed = dataset::survey::survey(&scan, &runs, &|_| true, 2, &|_| {})?;
     let plain = |_: FileId, run: &Run| {
         Ok::<_, DatasetError>(Stored {
@@ -106,7 +116,7 @@ fn make(
         },
     };
     if when == When::Surveyed {
-        spoil(&path, at);
+        spoil(path, at);
     }
     let output = FileOutput::create(&folder.join("v.xio"), false)?;
     let mut left = Some(at);
@@ -114,7 +124,7 @@ fn make(
         if matches!(when, When::Read(enough) if bytes >= enough)
             && let Some(at) = left.take()
         {
-            spoil(&path, at);
+            spoil(path, at);
         }
     })
 }
@@ -137,7 +147,7 @@ fn bytes_that_are_not_those_that_were_read_first_are_no_volume() {
     ] {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
-        let made = make(&folder, is_mapped, types, (when, at));
+        let made = make(&array(&folder), is_mapped, types, (when, at));
         let what = format!("mapped {is_mapped}, {types}, byte {at}");
         match made {
             Err(DatasetError::Changed { path, .. }) => {
@@ -154,7 +164,31 @@ fn bytes_that_stay_are_a_volume() {
     for (is_mapped, types) in [(false, "source,f16"), (true, "source"), (true, "f16")] {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().canonicalize().unwrap();
-        let made = make(&folder, is_mapped, types, (When::Never, 0)).unwrap();
+        let made = make(&array(&folder), is_mapped, types, (When::Never, 0)).unwrap();
         assert!(made.disk_bytes > 0);
+    }
+}
+
+#[test]
+fn a_digest_that_is_made_once_is_of_the_bytes_that_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = elements(&folder.path().canonicalize().unwrap());
+    let made = make(&path, false, "source", (When::Never, 0)).unwrap();
+    let sha256: [u8; 32] = Sha256::digest(fs::read(&path).unwrap()).into();
+    assert_eq!(made.streams[0].sha256, sha256);
+    assert_eq!(made.streams[0].elements_sha256, sha256);
+    fs::remove_file(folder.path().join("v.xio")).unwrap();
+    // Behind a header they are not the file.
+    let array = array(path.parent().unwrap());
+    let made = make(&array, false, "source", (When::Never, 0)).unwrap();
+    let elements: [u8; 32] = Sha256::digest(&fs::read(&array).unwrap()[128..]).into();
+    assert_eq!(made.streams[1].sha256, elements);
+    fs::remove_file(folder.path().join("v.xio")).unwrap();
+    for at in [0, 1 << 20, ELEMENTS as u64 * 4 - 1] {
+        match make(&path, false, "source", (When::Surveyed, at)) {
+            Err(DatasetError::Changed { path: of, .. }) => assert_eq!(of, path, "{at}"),
+            made => panic!("{at}: {made:?}"),
+        }
+        assert!(File::open(folder.path().join("v.xio")).is_err(), "{at}");
     }
 }

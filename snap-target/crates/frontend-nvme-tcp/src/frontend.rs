@@ -55,7 +55,7 @@ pub struct Frontend {
     dry: Vec<Key>,
     /// The ring's count of returned buffers when these were last looked at.
     buffers_returned: u64,
-    /// Queues that ended while the engine had requests of theirs: how many, and whose.
+    /// Queues that ended while the engine had requests of theirs.
     draining: HashMap<Key, Draining>,
     /// Connections that have ended here, and whose hosts may not know it.
     farewells: Farewells,
@@ -69,8 +69,12 @@ pub struct Frontend {
     stopping: bool,
 }
 
+/// A queue that has ended before its requests.
 struct Draining {
     in_flight: usize,
+    /// Those of them that may change something, by their tokens: the desk hears that the queue has closed when they have ended. Reads are not waited
+    /// for: a store that does not let go of one must not keep the host away from all others.
+    changing: Vec<u64>,
     controller: ControllerId,
     queue: QueueId,
 }
@@ -261,21 +265,27 @@ impl Frontend {
             queue.done(slot, done);
             self.touched.push(key);
         } else if self.draining.contains_key(&key) {
-            self.drained(key);
+            self.drained(done.token);
         } else if let Some(desk) = &mut self.desk {
             desk.flushed(&done);
         }
     }
 
     /// A request of a queue that has closed has ended.
-    fn drained(&mut self, key: Key) {
+    fn drained(&mut self, token: u64) {
+        let key = key_of(token);
         let Some(draining) = self.draining.get_mut(&key) else {
             return;
         };
+        let (controller, queue) = (draining.controller, draining.queue);
+        let had_changing = !draining.changing.is_empty();
+        draining.changing.retain(|of| *of != token);
+        let has_closed = had_changing && draining.changing.is_empty();
         draining.in_flight -= 1;
         if draining.in_flight == 0 {
-            let (controller, queue) = (draining.controller, draining.queue);
             self.draining.remove(&key);
+        }
+        if has_closed {
             self.tell_desk(Message::QueueClosed(controller, queue));
         }
     }
@@ -288,7 +298,7 @@ impl Frontend {
                 queue.reserved(slot, reserved.status, &reserved.data);
                 self.touched.push(key);
             }
-            None => self.drained(key),
+            None => self.drained(reserved.token),
         }
     }
 
@@ -392,6 +402,7 @@ impl Frontend {
         }
         self.owners.remove(&queue.link.owner_id());
         let (controller, id, in_flight) = (queue.controller, queue.queue, queue.in_flight());
+        let changing = queue.changing(key);
         if let Some(others) = self.by_controller.get_mut(&controller) {
             others.retain(|other| *other != key);
             if others.is_empty() {
@@ -413,13 +424,15 @@ impl Frontend {
         }
         // Nobody will hear of them; a write that the store still has must not land behind somebody else's.
         self.engine.abandon(|token| token >> 16 == key.to_bits());
-        if in_flight == 0 {
+        if changing.is_empty() {
             self.tell_desk(Message::QueueClosed(controller, id));
-        } else {
+        }
+        if in_flight > 0 {
             self.draining.insert(
                 key,
                 Draining {
                     in_flight,
+                    changing,
                     controller,
                     queue: id,
                 },

@@ -403,11 +403,12 @@ impl IoQueue {
         }
         // A digest is sent behind the data and must match them, whoever writes meanwhile.
         let (_, snapshot) = self.link.machine.digests();
-        if changes(&io) {
+        let changes = changes(&io);
+        if changes {
             self.counters.changed.note(Nsid(nsid));
         }
         self.in_flight += 1;
-        self.put(slot, Place::Engine);
+        self.put(slot, Place::Engine { changes });
         self.writing_bytes += match &io {
             Io::Write { data, .. } | Io::Compare { data, .. } => data.len() as u64,
             Io::CompareAndWrite { expected, data, .. } => (expected.len() + data.len()) as u64,

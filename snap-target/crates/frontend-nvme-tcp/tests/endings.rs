@@ -121,6 +121,35 @@ fn ready_stays_until_the_queues_have_ended() {
     );
 }
 
+/// A store that does not let go of a read: its host resets, and comes back after its connections were lost, while other hosts and other disks
+/// notice nothing. What the store ends later is nobody's.
+#[test]
+fn a_read_that_hangs_keeps_no_host_away() {
+    let (target, address) = served::Target::serving();
+    let (gate, store) = Gate::over_reads(memory(), 2);
+    target.attach(&served::disk(1, store)).unwrap();
+    target.attach(&served::disk(2, memory())).unwrap();
+    let (mut admin, cntlid) = Queue::admin(&address, HOST, NO_KEEP_ALIVE);
+    let mut io = Queue::io(&address, HOST, cntlid, 1);
+    io.send_reads(1, 0, 1);
+    gate.wait_held(1);
+    assert_eq!(admin.set_cc(DISABLED).status, 0);
+    io.wait_closed();
+    admin.wait_csts(0);
+    assert_eq!(admin.set_cc(ENABLED).status, 0);
+
+    let mut io = Queue::io(&address, HOST, cntlid, 2);
+    io.send_reads(1, 1, 1);
+    gate.wait_held(2);
+    drop((admin, io));
+    let (_admin, cntlid) = Queue::admin(&address, HOST, NO_KEEP_ALIVE);
+    let mut io = Queue::io(&address, HOST, cntlid, 1);
+    // Flush of the disk that does not hang.
+    assert_eq!(io.flush_of(2).status, 0);
+    gate.open();
+    assert_eq!(io.read(0), vec![0; 4096]);
+}
+
 /// What could not be made durable is not shut down.
 #[test]
 fn a_shutdown_whose_flush_fails_is_fatal_and_not_complete() {

@@ -13,8 +13,8 @@ use crate::table::Key;
 pub(super) enum Place {
     /// This queue, or the host, which still sends its data.
     Here,
-    /// The engine.
-    Engine,
+    /// The engine; whether it may change something.
+    Engine { changes: bool },
     /// The desk.
     Desk,
 }
@@ -84,7 +84,7 @@ impl IoQueue {
             return true;
         }
         // Where its data are on their way, they are dropped when they are there.
-        self.place(slot) != Place::Engine
+        !matches!(self.place(slot), Place::Engine { .. })
     }
 
     /// How a command ends that is to end early.
@@ -122,6 +122,17 @@ impl IoQueue {
         let aborts = self.endings.drain(..).filter_map(|ending| ending.abort);
         messages.extend(aborts.map(|id| Message::Aborted(id, false)));
         messages
+    }
+
+    /// Requests, by their tokens, that may still change something when the queue has closed. A read changes nothing, and nobody hears of it any more.
+    pub(crate) fn changing(&self, key: Key) -> Vec<u64> {
+        let changes =
+            |place: &Place| matches!(place, Place::Engine { changes: true } | Place::Desk);
+        let slots = (0..).map(Slot).zip(&self.places);
+        slots
+            .filter(|(_, place)| changes(place))
+            .map(|(slot, _)| token(key, slot))
+            .collect()
     }
 
     pub(super) fn place(&self, slot: Slot) -> Place {

@@ -228,7 +228,14 @@ impl Flight {
             };
         }
         let advice = match source {
-            Errno::EIO => "; the medium is failing: see the kernel log",
+            Errno::EIO => {
+                "; the medium is failing, or the server that it is mounted from does not answer: see the kernel log"
+            }
+            Errno::ETIMEDOUT => "; the server that it is mounted from does not answer",
+            // NFS: it was removed or replaced there, or is not known to be open after a restart.
+            Errno::ESTALE | Errno::EBADF => {
+                "; the server that it is mounted from does not have the file any more that was opened: put it back and attach it again"
+            }
             Errno::EFBIG => "; the file size limit is reached (ulimit -f)",
             Errno::ENXIO | Errno::ENODEV => "; the device is gone",
             _ => "",

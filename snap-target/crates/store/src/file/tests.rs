@@ -389,11 +389,29 @@ fn a_failed_durable_write_may_have_eaten_the_report_of_others() {
                 what,
                 offset,
                 source,
-                advice: "; the medium is failing: see the kernel log",
+                advice: "; the medium is failing, or the server that it is mounted from does not answer: see the kernel log",
             },
         };
         assert_eq!(error, expected);
         assert_eq!(state.flush_error().is_some(), poisons);
+    }
+}
+
+/// What NFS says of a read: the file was removed or replaced on the server, or it does not answer (mounted `softerr`).
+#[test]
+fn what_a_server_says_comes_with_what_to_do() {
+    let gone = "the server that it is mounted from does not have the file any more that was opened: put it back and attach it again";
+    let silent = "the server that it is mounted from does not answer";
+    for (errno, advice) in [
+        (Errno::ESTALE, gone),
+        (Errno::EBADF, gone),
+        (Errno::ETIMEDOUT, silent),
+    ] {
+        let state = state(nameless(), false);
+        let mut reading = flight(Op::Read { offset: 4096 }, Stage::Direct);
+        let error = reading.take_in(Err(errno), &state).unwrap_err();
+        let expected = format!("file:test: reading at byte 4096 failed: {errno}; {advice}");
+        assert_eq!(error.to_string(), expected);
     }
 }
 

@@ -6,6 +6,8 @@
 //!             +------------------ empty batches -----------+
 //! ```
 //!
+//! Of an input whose digest is known there is no hasher.
+//!
 //! The batches are made once and go round, so the memory is bounded whatever the input's size and whichever stage is the slowest. The
 //! collector takes results in the order of the input: what it writes, and which error it reports, do not depend on the
 //! number of threads.
@@ -36,12 +38,13 @@ pub(super) struct Input {
     pub(super) sha256: [u8; 32],
 }
 
-/// Encodes `input` as `cut` says and hands every batch to `collect`, in order.
+/// Encodes `input` as `cut` says and hands every batch to `collect`, in order. `known` is the SHA-256 of the input, where it is known.
 ///
 /// # Errors
 /// The first in the order of the input: a value that does not fit comes before a read error behind it.
 pub(super) fn run(
     input: &mut (dyn Read + Send),
+    known: Option<[u8; 32]>,
     cut: &Cut,
     threads: usize,
     mut collect: impl FnMut(&Batch) -> Result<(), WriteError>,
@@ -58,10 +61,10 @@ pub(super) fn run(
         first_end?;
         return Ok(Input {
             bytes: reader.bytes,
-            sha256: Sha256::digest(&first.source).into(),
+            sha256: known.unwrap_or_else(|| Sha256::digest(&first.source).into()),
         });
     }
-    run_threads(reader, first, cut, threads, collect)
+    run_threads(reader, first, known, cut, threads, collect)
 }
 
 /// A batch and its place in the order.
@@ -71,6 +74,7 @@ type Encoded = (u64, Batch, Result<(), WriteError>);
 fn run_threads(
     mut reader: Reader<'_>,
     first: Batch,
+    known: Option<[u8; 32]>,
     cut: &Cut,
     threads: usize,
     mut collect: impl FnMut(&Batch) -> Result<(), WriteError>,
@@ -84,18 +88,25 @@ fn run_threads(
         // The receiver is alive: it moves to the reader below.
         let _ = empty.send(Batch::new(cut));
     }
-    let (to_hash, read) = sync_channel(batches);
-    let (to_encode, hashed) = sync_channel(batches);
+    let (to_encode, ready) = sync_channel(batches);
     let (to_collect, encoded) = sync_channel(batches);
-    let hashed = Mutex::new(hashed);
+    let ready = Mutex::new(ready);
 
     thread::scope(|scope| {
-        let reading =
-            scope.spawn(move || reader.run(first, &empties, &to_hash).map(|()| reader.bytes));
-        let hashing = scope.spawn(move || hash(&read, &to_encode));
+        let (behind_reader, hashing) = match known {
+            Some(_) => (to_encode, None),
+            None => {
+                let (to_hash, read) = sync_channel(batches);
+                (to_hash, Some(scope.spawn(move || hash(&read, &to_encode))))
+            }
+        };
+        let reading = scope.spawn(move || {
+            let read = reader.run(first, &empties, &behind_reader);
+            read.map(|()| reader.bytes)
+        });
         for _ in 0..workers {
-            let (hashed, to_collect) = (&hashed, to_collect.clone());
-            scope.spawn(move || work(cut, hashed, &to_collect));
+            let (ready, to_collect) = (&ready, to_collect.clone());
+            scope.spawn(move || work(cut, ready, &to_collect));
         }
         drop(to_collect);
         let collected = collect_in_order(encoded, empty, &mut collect);
@@ -103,13 +114,16 @@ fn run_threads(
         let bytes = reading
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let sha256 = hashing
-            .join()
-            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let made = hashing.map(|hashing| {
+            hashing
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
         collected?;
         Ok(Input {
             bytes: bytes?,
-            sha256,
+            // One of the two is there.
+            sha256: made.or(known).unwrap_or_default(),
         })
     })
 }
@@ -182,14 +196,14 @@ impl<'a> Reader<'a> {
         &mut self,
         first: Batch,
         empties: &Receiver<Batch>,
-        to_hash: &SyncSender<Numbered>,
+        next: &SyncSender<Numbered>,
     ) -> Result<(), WriteError> {
-        if to_hash.send((0, first)).is_err() {
+        if next.send((0, first)).is_err() {
             return Ok(());
         }
         for (number, mut batch) in (1..).zip(empties) {
             let more = self.fill(&mut batch);
-            let taken = batch.source.is_empty() || to_hash.send((number, batch)).is_ok();
+            let taken = batch.source.is_empty() || next.send((number, batch)).is_ok();
             if !more? || !taken {
                 break;
             }
@@ -209,12 +223,12 @@ fn hash(read: &Receiver<Numbered>, to_encode: &SyncSender<Numbered>) -> [u8; 32]
     hash.finalize().into()
 }
 
-fn work(cut: &Cut, hashed: &Mutex<Receiver<Numbered>>, to_collect: &SyncSender<Encoded>) {
+fn work(cut: &Cut, ready: &Mutex<Receiver<Numbered>>, to_collect: &SyncSender<Encoded>) {
     let mut scratch = Scratch::new();
     loop {
         // Held while waiting: the others wait for the lock instead of the channel.
-        let received = match hashed.lock() {
-            Ok(hashed) => hashed.recv(),
+        let received = match ready.lock() {
+            Ok(ready) => ready.recv(),
             // Another worker panicked; the scope passes that on.
             Err(_) => return,
         };

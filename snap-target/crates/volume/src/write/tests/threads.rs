@@ -19,9 +19,22 @@ impl Read for Pieces<'_> {
 }
 
 fn image(threads: usize, spec: &StreamSpec, input: &mut (dyn Read + Send)) -> (Vec<u8>, Finished) {
+    image_of(threads, spec, input, None)
+}
+
+fn image_of(
+    threads: usize,
+    spec: &StreamSpec,
+    input: &mut (dyn Read + Send),
+    known: Option<[u8; 32]>,
+) -> (Vec<u8>, Finished) {
     let mut recorder = Recorder::default();
     let mut writer = Writer::new(&mut recorder, options(threads)).unwrap();
-    let stream = writer.add_stream(spec, input, &mut |_| {}).unwrap();
+    let stream = match known {
+        None => writer.add_stream(spec, input, &mut |_| {}),
+        Some(sha256) => writer.add_stream_of_digest(spec, input, sha256, &mut |_| {}),
+    };
+    let stream = stream.unwrap();
     writer.add_view("all", [whole(&stream)]).unwrap();
     let finished = writer.finish().unwrap();
     (recorder.image(), finished)
@@ -73,6 +86,21 @@ fn the_volume_is_the_same_for_every_number_of_threads() {
             let expected = numbers.clone().min().zip(numbers.max());
             assert_eq!(range, expected.map(|(min, max)| (min.into(), max.into())));
         }
+    }
+}
+
+#[test]
+fn a_digest_that_is_known_is_taken_and_the_volume_is_the_same() {
+    // One batch, and several.
+    for count in [1, 500_000] {
+        let source = values(count, 60_000);
+        let spec = StreamSpec::new(Chain::parse("u16", ElementType::U32).unwrap());
+        let (made, _) = image(2, &spec, &mut &source[..]);
+        let sha256 = crate::identity::sha256(&source);
+        let (taken, _) = image_of(2, &spec, &mut &source[..], Some(sha256));
+        assert!(taken == made, "{count}");
+        let (_, finished) = image_of(2, &spec, &mut &source[..], Some([7; 32]));
+        assert_eq!(finished.streams[0].sha256, [7; 32], "nobody makes it again");
     }
 }
 
