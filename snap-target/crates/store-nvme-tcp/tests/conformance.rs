@@ -45,6 +45,7 @@ each! {
     slots_of_commands_that_were_given_up_are_not_room
     writes_go_on_and_commands_without_data_have_no_timeout
     closing_ends_everything_once
+    closing_amid_the_data_of_a_read_waits_for_its_buffer
     a_closed_queue_takes_nothing
     a_peer_that_goes_ends_everything_once
     a_command_without_an_answer_ends_the_connection_in_time

@@ -156,6 +156,15 @@ impl Bench {
         }
     }
 
+    /// Goes on until eight bytes of a buffer are there.
+    pub(super) fn until_holds(&mut self, view: &IoBuf, at: usize, data: &[u8]) {
+        let mut seen = [0; 8];
+        self.until("a part of the data", |_| {
+            view.copy_to(at, &mut seen);
+            seen == data[at..at + 8]
+        });
+    }
+
     /// Whether an event waits.
     pub(super) fn has_event(&self) -> bool {
         !self.events.is_empty()
@@ -196,6 +205,22 @@ impl Bench {
         self.until("a closed queue", |bench| bench.queue().is_closed());
         self.expect_quiet();
         lost
+    }
+
+    /// Closes the queue. What ends before the ring has had a turn is touched by nothing.
+    pub(super) fn close(&mut self) {
+        self.queue().close();
+        self.poll_at(self.clock.now());
+        for event in &mut self.events {
+            if let QueueEvent::Ended { slot, buf, .. } = event
+                && let Some(buf) = buf
+            {
+                assert!(
+                    buf.exclusive().is_some(),
+                    "something has the buffer of {slot:?}"
+                );
+            }
+        }
     }
 
     /// A few turns more: nothing may happen.

@@ -42,7 +42,7 @@ pub(super) fn closing_ends_everything_once(rig: &dyn Rig) {
     bench.submit(&flushing(), None);
     bench.hear(&told);
     bench.submit(&writing(5, 512), Some(patterned(512, 5)));
-    bench.queue().close();
+    bench.close();
     bench.queue().close();
     assert_eq!(bench.over(), QueueError::Closed { to: port.address });
     let mut lost = bench.lost(5);
@@ -59,6 +59,34 @@ pub(super) fn closing_ends_everything_once(rig: &dyn Rig) {
     let mut expected: Vec<_> = expected.map(|(len, seed)| Some(pattern(len, seed))).into();
     expected.extend([None, Some(pattern(512, 5))]);
     assert!(contents == expected, "each buffer comes back as it was");
+    port.done();
+}
+
+/// A receive fills the buffer: it ends before the command does.
+pub(super) fn closing_amid_the_data_of_a_read_waits_for_its_buffer(rig: &dyn Rig) {
+    let (allow, allowed) = mpsc::channel();
+    let port = rig.port(Box::new(move |controller| {
+        admit(controller);
+        let read = controller.command().unwrap();
+        let data = pattern(TRANSFER_BYTES_MAX, 1);
+        controller.begin_answer(read.tag, &data, 300_000);
+        allowed.recv().unwrap();
+        controller.finish_answer();
+    }));
+    let mut bench = Bench::connected(rig, port.address, &options(rig, 8));
+    let buf = IoBuf::heap(TRANSFER_BYTES_MAX as usize).unwrap();
+    let view = buf.clone();
+    bench.submit(&reading(1, TRANSFER_BYTES_MAX), Some(buf));
+    bench.until_holds(&view, 299_000, &pattern(TRANSFER_BYTES_MAX, 1));
+    drop(view);
+    bench.expect_quiet();
+    bench.close();
+    assert_eq!(bench.over(), QueueError::Closed { to: port.address });
+    let mut lost = bench.lost(1);
+    assert_eq!(lost[0].outcome, SENT);
+    let buf = lost[0].buf.as_mut().unwrap();
+    assert!(buf.exclusive().is_some(), "nothing else refers to it");
+    allow.send(()).unwrap();
     port.done();
 }
 

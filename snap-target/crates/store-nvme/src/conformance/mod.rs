@@ -141,6 +141,7 @@ checks! {
     giving_up::slots_of_commands_that_were_given_up_are_not_room,
     giving_up::writes_go_on_and_commands_without_data_have_no_timeout,
     ending::closing_ends_everything_once,
+    ending::closing_amid_the_data_of_a_read_waits_for_its_buffer,
     ending::a_closed_queue_takes_nothing,
     ending::a_peer_that_goes_ends_everything_once,
     ending::a_command_without_an_answer_ends_the_connection_in_time,
