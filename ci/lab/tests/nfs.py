@@ -90,7 +90,8 @@ class Machine:
         """Returns when it is ready, or has ended."""
         stores = f"{MOUNT}/data.xio {MOUNT}/ids.xio mem:4MiB"
         return self.run(
-            f"snap-target {stores} --listen 127.0.0.1:4420 >{LOG} 2>&1 & target=$!; echo $target >{PID}\n"
+            # Emptied here: the shell may look before the one in the background has opened it.
+            f": >{LOG}; snap-target {stores} --listen 127.0.0.1:4420 >{LOG} 2>&1 & target=$!; echo $target >{PID}\n"
             f"until grep -q ^ready {LOG}; do kill -0 $target || exit 1; sleep 0.1; done"
         )
 
