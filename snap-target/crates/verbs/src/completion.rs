@@ -32,7 +32,7 @@ pub enum Status {
     RemoteAccess,
     /// REM_OP_ERR: the peer failed to do it, through a fault of its own.
     RemoteOperation,
-    /// RETRY_EXC_ERR: no acknowledgement, however often it was tried.
+    /// RETRY_EXC_ERR: no acknowledgement, however often it was tried. The peer may have carried it out all the same, and requests behind it too.
     RetryExceeded,
     /// RNR_RETRY_EXC_ERR: the peer had no receive posted, however often it was tried.
     RnrRetryExceeded,
