@@ -20,10 +20,6 @@ mod client;
 mod extras;
 #[path = "../tests/simulation/host.rs"]
 mod host;
-#[path = "../tests/simulation/link.rs"]
-mod link;
-#[path = "../tests/simulation/model.rs"]
-mod model;
 #[path = "../tests/simulation/oracle.rs"]
 mod oracle;
 #[path = "../tests/simulation/plan.rs"]

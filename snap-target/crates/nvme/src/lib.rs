@@ -15,6 +15,8 @@ pub mod digest;
 pub mod initiator;
 pub mod nqn;
 pub mod queue;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod tcp;
 pub mod time;
 

@@ -10,8 +10,8 @@ use nvme::tcp::target::TargetLimits;
 use zerocopy::IntoBytes;
 
 use crate::support::host::HostQueue;
-use crate::support::target::{Disk, MemoryTarget, SUBNQN, TargetQueue};
 use crate::wire::*;
+use nvme::simulation::target::{Disk, MemoryTarget, SUBNQN, TargetQueue};
 
 const LBA_BYTES: usize = 512;
 const DISK_BYTES: usize = 256 << 10;
@@ -146,7 +146,12 @@ impl Attack {
     }
 
     pub fn disk_must_be_untouched(&self) {
-        assert!(self.target.disks[&1].bytes.iter().all(|&byte| byte == 0x11));
+        assert!(
+            self.target.disks.lock().unwrap()[&1]
+                .bytes
+                .iter()
+                .all(|&byte| byte == 0x11)
+        );
     }
 }
 

@@ -8,8 +8,8 @@ use nvme::tcp::host::Want as HostWant;
 use crate::against_host::{Victim, digested};
 use crate::against_target::{Attack, TRANSFER_BYTES_MAX, limits, target};
 use crate::support::memory::most_held;
-use crate::support::target::{MemoryTarget, TargetQueue};
 use crate::wire::*;
+use nvme::simulation::target::{MemoryTarget, TargetQueue};
 
 /// More than a target with its disk, four connections with all their buffers, and the script's own bytes take together.
 const MEMORY_MAX: usize = 16 << 20;
@@ -390,7 +390,7 @@ fn dwords(opcode: u8, sgl_bytes: u32, values: [u32; 4]) -> [u8; 64] {
 fn connect_as(qid: u16, cntlid: u16, script: &mut Script<'_>) -> Vec<u8> {
     let subnqn = match script.byte() % 4 {
         0 => "nqn.2014-08.org.nvmexpress.discovery",
-        _ => crate::support::target::SUBNQN,
+        _ => nvme::simulation::target::SUBNQN,
     };
     let mut data = [0; 1024];
     data[0] = 1;

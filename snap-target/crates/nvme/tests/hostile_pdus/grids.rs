@@ -6,8 +6,8 @@ use nvme_spec::register::Cc;
 use zerocopy::IntoBytes;
 
 use crate::against_target::{Attack, TRANSFER_BYTES_MAX, association};
-use crate::support::target::{SUBNQN, TargetQueue};
 use crate::wire::*;
+use nvme::simulation::target::{SUBNQN, TargetQueue};
 
 const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 const FABRICS: u8 = 0x7F;

@@ -180,7 +180,7 @@ fn against_target(mut attack: Attack, stream: &[u8], cut: usize) -> (Verdict, u3
         assert!(attack.queue.buffer_bytes() <= bytes_max);
     }
     attack.queue.transmit(&mut out);
-    let disk = crc32c(&attack.target.disks[&1].bytes);
+    let disk = crc32c(&attack.target.disks.lock().unwrap()[&1].bytes);
     let Some(end) = attack.queue.ended else {
         return (Verdict::Lives(out), disk);
     };
@@ -189,7 +189,7 @@ fn against_target(mut attack: Attack, stream: &[u8], cut: usize) -> (Verdict, u3
     let used = attack.queue.receive(&more, &mut attack.target, Time::ZERO);
     attack.queue.transmit(&mut out);
     assert_eq!((used, out.len()), (0, before));
-    assert_eq!(crc32c(&attack.target.disks[&1].bytes), disk);
+    assert_eq!(crc32c(&attack.target.disks.lock().unwrap()[&1].bytes), disk);
     let fault = match end {
         TargetEvent::Fatal(error) => Some((error.status.0, error.information)),
         _ => None,

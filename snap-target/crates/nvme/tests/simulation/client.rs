@@ -7,12 +7,12 @@ use nvme::tcp::host::HostOptions;
 
 use crate::extras::{Extra, Extras};
 use crate::host::{Progress, Queue};
-use crate::link::{Link, LinkShape};
 use crate::oracle::{Oracle, Who};
 use crate::plan::{Fault, HOSTS, Plan};
 use crate::reservations::host_id;
-use crate::support::random::Random;
-use crate::support::target::{MemoryTarget, SUBNQN, TargetQueue};
+use nvme::simulation::link::{Link, LinkShape};
+use nvme::simulation::random::Random;
+use nvme::simulation::target::{MemoryTarget, SUBNQN, TargetQueue};
 
 /// One connection.
 pub struct Wire {

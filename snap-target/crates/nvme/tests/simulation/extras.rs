@@ -12,10 +12,10 @@ use nvme_spec::reservation::NotificationType;
 use nvme_spec::{AdminOpcode, Cid, Cqe, Nsid, Sqe, Status, U32};
 
 use crate::host::Queue;
-use crate::model::Moment;
 use crate::plan::Plan;
 use crate::reservations::Effects;
-use crate::support::random::Random;
+use nvme::simulation::model::Moment;
+use nvme::simulation::random::Random;
 
 /// An admin command that is no step of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

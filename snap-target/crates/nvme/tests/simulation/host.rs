@@ -14,8 +14,8 @@ use nvme_spec::{Cid, Cqe, Status};
 use crate::extras::Extra;
 use crate::oracle::{Io, Kind, Oracle, Pair, Who};
 use crate::support::host::HostQueue;
-use crate::support::random::Random;
 use crate::workload::{Next, Workload};
+use nvme::simulation::random::Random;
 
 /// CSTS is asked for again after that time.
 const CSTS_POLL_INTERVAL: Duration = Duration::from_millis(3);

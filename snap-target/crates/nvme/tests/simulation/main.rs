@@ -15,8 +15,6 @@
 mod client;
 mod extras;
 mod host;
-mod link;
-mod model;
 mod oracle;
 mod plan;
 mod reservations;
@@ -27,7 +25,7 @@ mod world;
 
 use std::time::Duration;
 
-use link::LinkShape;
+use nvme::simulation::link::LinkShape;
 use plan::{Fault, FaultKind, Plan, When};
 use world::{Outcome, World};
 

@@ -3,8 +3,8 @@
 use nvme::controller::reservation::Request;
 use nvme_spec::Status;
 
-use crate::model::{Model, Moment, Span, Use, Value, WriteId};
 use crate::reservations::{Effects, Group, Reservations};
+use nvme::simulation::model::{Model, Moment, Span, Use, Value, WriteId};
 
 /// The oracles of one namespace.
 #[derive(Debug)]

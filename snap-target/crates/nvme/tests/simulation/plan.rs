@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
 
-use crate::link::LinkShape;
-use crate::support::random::Random;
+use nvme::simulation::link::LinkShape;
+use nvme::simulation::random::Random;
 
 /// Hosts; clients are theirs in turn.
 pub const HOSTS: usize = 2;

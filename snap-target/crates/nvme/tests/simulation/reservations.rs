@@ -6,8 +6,8 @@ use nvme_spec::{IoOpcode, Nsid, Sqe, Status, U32};
 
 use nvme::tcp::host::{Command, Transfer};
 
-use crate::model::Moment;
-use crate::support::random::Random;
+use nvme::simulation::model::Moment;
+use nvme::simulation::random::Random;
 
 #[path = "../../src/controller/reservation/tests/sentences.rs"]
 mod sentences;

@@ -5,10 +5,10 @@ use nvme::tcp::host::Transfer;
 use nvme_spec::nvm::CopyRange;
 use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status, U32};
 
-use crate::model::{Span, Use, Value};
 use crate::oracle::{Io, Kind, Oracle, Pair, Who};
 use crate::reservations;
-use crate::support::random::Random;
+use nvme::simulation::model::{Span, Use, Value};
+use nvme::simulation::random::Random;
 
 const NSID: Nsid = Nsid(1);
 /// Blocks that fused operations alone write, the first of the disk.

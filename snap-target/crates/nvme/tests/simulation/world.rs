@@ -12,13 +12,13 @@ use nvme::tcp::target::TargetLimits;
 use crate::client::{Client, Wire};
 use crate::extras::{Extra, Extras};
 use crate::host::{Progress, Queue};
-use crate::link::Link;
-use crate::model::{Model, Span};
 use crate::oracle::{Oracle, Seen};
 use crate::plan::{FaultKind, Plan, When};
-use crate::support::random::Random;
-use crate::support::target::{Disk, MemoryTarget};
 use crate::workload::Workload;
+use nvme::simulation::link::Link;
+use nvme::simulation::model::{Model, Span};
+use nvme::simulation::random::Random;
+use nvme::simulation::target::{Disk, MemoryTarget};
 
 /// SQSIZE of the admin queue.
 const ADMIN_DEPTH: u16 = 31;
@@ -95,7 +95,7 @@ impl World {
         let mut target = MemoryTarget::new([disk], controllers, limits, local);
         target.latency_max = plan.store_latency_max;
         target.late_max = plan.late_max;
-        target.random = Random::new(random.next());
+        target.random = Random::new(random.number());
         World {
             oracle: Oracle::new(Model::new(plan.disk_blocks, plan.lba_bytes as usize)),
             clients: (0..plan.clients).map(|it| Client::new(it, &plan)).collect(),
@@ -134,7 +134,11 @@ impl World {
     fn check_disk(&mut self) {
         let began = self.oracle.disk.tick();
         let lba_bytes = self.plan.lba_bytes as usize;
-        for (lba, data) in (0..).zip(self.target.disks[&1].bytes.chunks(lba_bytes)) {
+        for (lba, data) in (0..).zip(
+            self.target.disks.lock().unwrap()[&1]
+                .bytes
+                .chunks(lba_bytes),
+        ) {
             let span = Span { lba, count: 1 };
             if self.target.store.marks.contains(&(1, lba)) {
                 assert!(

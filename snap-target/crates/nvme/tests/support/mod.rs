@@ -1,11 +1,6 @@
-//! Drivers of both ends without I/O, for tests: each takes bytes, places payload in buffers of its own, and gives bytes.
+//! What the test programs share besides `nvme::simulation`: a host's queue without I/O, and an allocator that counts.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
-mod admin;
 pub mod host;
-mod io;
 pub mod memory;
-pub mod random;
-mod store;
-pub mod target;

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use nvme::Time;
+use crate::Time;
 
-use crate::support::random::Random;
+use super::random::Random;
 
 /// Pieces between two gaps, on average.
 const GAP_ONCE_IN: u64 = 8;
@@ -67,6 +67,20 @@ impl Link {
             }
             self.pieces.pop_front();
         }
+    }
+
+    /// Nothing is on its way.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// The network loses what is on its way.
+    pub fn lose(&mut self) {
+        *self = Link {
+            last_due: self.last_due,
+            stalled: self.stalled,
+            ..Link::default()
+        };
     }
 
     /// When the next bytes arrive.

@@ -1,8 +1,9 @@
 //! Connect and the admin commands of a [`TargetQueue`].
 
-use nvme::Time;
-use nvme::controller::{AdminCommand, ControllerId, Effect, NotAdmitted, Outcome, buffer_bytes};
-use nvme::queue::{QueueId, Slot};
+use crate::Time;
+use crate::controller::{AdminCommand, ControllerId, Effect, NotAdmitted, Outcome, buffer_bytes};
+use crate::queue::{Completion, QueueId, Slot};
+use nvme_spec::feature::AsyncEvent;
 use nvme_spec::{Cid, Status};
 
 use super::store::{Answer, Asker};
@@ -27,6 +28,9 @@ impl MemoryTarget {
 
 impl TargetQueue {
     pub(super) fn connect(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
+        if let Some(status) = target.conduct.refused_connects.pop_front() {
+            return self.fail(slot, status);
+        }
         let sqe = *self.connection.command(slot);
         let data = &self.buffers[slot.index()];
         match target.registry.connect(&sqe, data, &target.context, now) {
@@ -36,6 +40,7 @@ impl TargetQueue {
                 self.connection.authenticated();
                 self.connection.respond(slot, admitted.completion, 0);
                 self.admitted = Some(admitted);
+                self.ana_told = target.conduct.ana_changes;
                 if !admitted.queue.is_admin() {
                     target.live.push((admitted.controller, admitted.queue));
                 }
@@ -61,7 +66,7 @@ impl TargetQueue {
     }
 
     pub(super) fn execute_admin(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
-        let sqe = *self.connection.command(slot);
+        let sqe = target.conduct.understood(self.connection.command(slot));
         let transfer = self.connection.transfer(slot);
         let id = self.controller();
         let Some(controller) = id.and_then(|id| target.registry.controller_mut(id)) else {
@@ -69,6 +74,11 @@ impl TargetQueue {
         };
         let buffer = std::mem::take(&mut self.buffers[slot.index()]);
         let mut out = vec![0; buffer.len()];
+        if target.conduct.fill_log_page(&sqe, &mut out) {
+            let bytes = u32::try_from(out.len()).unwrap();
+            self.buffers[slot.index()] = out;
+            return self.connection.respond(slot, Completion::SUCCESS, bytes);
+        }
         let command = AdminCommand {
             sqe: &sqe,
             slot,
@@ -89,10 +99,11 @@ impl TargetQueue {
                         target.resets.extend(id);
                     }
                 }
+                target.conduct.amend_identify(&sqe, &mut out);
                 self.buffers[slot.index()] = out;
                 self.connection.respond(slot, completion, data_bytes);
             }
-            Outcome::Pending => {}
+            Outcome::Pending => self.event_requests.push(slot),
             // Nothing here is kept, and nobody asks.
             Outcome::OfNamespace(_) => self.fail(slot, Status::FEATURE_NOT_CHANGEABLE.dnr()),
             Outcome::Abort { queue, cid } => self.abort(slot, queue, cid, target),
@@ -138,7 +149,22 @@ impl TargetQueue {
         let Some(controller) = id.and_then(|id| target.registry.controller_mut(id)) else {
             return;
         };
+        // The machines know no ANA: a request is taken from them, and answered with the event.
+        let changes = target.conduct.ana_changes;
+        let oldest = self.event_requests.first().copied();
+        let ana_slot = oldest.filter(|slot| {
+            // One that they answer anyhow is left to them.
+            self.ana_told != changes && controller.abort_async_event(*slot)
+        });
+        if ana_slot.is_some() {
+            self.ana_told = changes;
+        }
         while let Some((slot, completion)) = controller.next_async_event() {
+            self.event_requests.retain(|request| *request != slot);
+            let completion = match ana_slot {
+                Some(ana_slot) if ana_slot == slot => Completion::result(AsyncEvent::ANA_CHANGED.0),
+                _ => completion,
+            };
             self.connection.respond(slot, completion, 0);
         }
     }

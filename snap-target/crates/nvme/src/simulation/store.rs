@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nvme::Time;
-use nvme::controller::reservation::{Change, HostId, Request as ReservationRequest, Table};
-use nvme::controller::{BlockRange, Blocks, ControllerId};
-use nvme::queue::{QueueId, Slot};
+use crate::Time;
+use crate::controller::reservation::{Change, HostId, Request as ReservationRequest, Table};
+use crate::controller::{BlockRange, Blocks, ControllerId};
+use crate::queue::{QueueId, Slot};
 use nvme_spec::{IoOpcode, Nsid, Sqe, Status};
 
 use super::target::MemoryTarget;
@@ -78,6 +78,8 @@ pub struct Request {
     pub host: HostId,
     pub io: Io,
     pub due: Time,
+    /// What it is answered with, whatever came of it.
+    pub fails: Option<Status>,
 }
 
 #[derive(Debug)]
@@ -224,6 +226,7 @@ impl MemoryTarget {
             return;
         }
         let result = self.carry_out(&io);
+        let result = held.request.fails.map_or(result, Err);
         self.end(held, &io, result);
     }
 
@@ -256,7 +259,7 @@ impl MemoryTarget {
             }
             Io::Zero(ranges) => {
                 for blocks in ranges {
-                    let len = self.bytes(*blocks).len();
+                    let len = self.with_bytes(*blocks, |bytes| bytes.len());
                     self.write(*blocks, &vec![0; len]);
                 }
             }
@@ -305,12 +308,12 @@ impl MemoryTarget {
         let end = (blocks.nsid.0, blocks.lba.0 + u64::from(blocks.blocks));
         match self.store.marks.range(first..end).next() {
             Some(_) => Err(Status::UNRECOVERED_READ_ERROR),
-            None => Ok(self.bytes(blocks).to_vec()),
+            None => Ok(self.with_bytes(blocks, |bytes| bytes.to_vec())),
         }
     }
 
     fn write(&mut self, blocks: Blocks, data: &[u8]) {
-        self.bytes(blocks).copy_from_slice(data);
+        self.with_bytes(blocks, |bytes| bytes.copy_from_slice(data));
         if !self.store.marks.is_empty() {
             for lba in blocks.lba.0..blocks.lba.0 + u64::from(blocks.blocks) {
                 self.store.marks.remove(&(blocks.nsid.0, lba));
@@ -318,11 +321,12 @@ impl MemoryTarget {
         }
     }
 
-    fn bytes(&mut self, blocks: Blocks) -> &mut [u8] {
-        let disk = self.disks.get_mut(&blocks.nsid.0).unwrap();
+    fn with_bytes<T>(&self, blocks: Blocks, work: impl FnOnce(&mut [u8]) -> T) -> T {
+        let mut disks = self.disks.lock().unwrap();
+        let disk = disks.get_mut(&blocks.nsid.0).unwrap();
         let start = usize::try_from(blocks.lba.0).unwrap() * disk.lba_bytes as usize;
         let len = blocks.blocks as usize * disk.lba_bytes as usize;
-        &mut disk.bytes[start..start + len]
+        work(&mut disk.bytes[start..start + len])
     }
 
     fn reserve(&mut self, request: &Request, sqe: &Sqe, keys: &[u8]) -> Result<Change, Status> {

@@ -1,13 +1,17 @@
 //! The I/O commands of a [`TargetQueue`]: from what the parsers say to what the store is asked, and its answers.
 
-use nvme::Time;
-use nvme::controller::reservation::{HostId, ReservationCommand};
-use nvme::controller::{Blocks, CopyFormats, Fused, Fusing, IoCommand, parse_io};
-use nvme::queue::{Completion, Slot};
+use crate::Time;
+use crate::controller::reservation::{HostId, ReservationCommand};
+use crate::controller::{Blocks, CopyFormats, Fused, Fusing, IoCommand, parse_io};
+use crate::queue::{Completion, Slot};
 use nvme_spec::{IoOpcode, Nsid, Sqe, Status};
 
+use super::conduct::IoFault;
 use super::store::{Answer, Asker, Io, Request};
 use super::target::{MemoryTarget, TargetQueue, takes_data};
+
+/// When a request is due that is not answered while its connection lasts.
+const NEVER: Time = Time::from_nanos(u64::MAX);
 
 /// Halves of fused operations on one queue.
 #[derive(Default)]
@@ -39,6 +43,9 @@ impl Halves {
 
 impl TargetQueue {
     pub(super) fn io_command(&mut self, slot: Slot, target: &mut MemoryTarget, now: Time) {
+        if let Some(status) = target.conduct.refuses_io() {
+            return self.fail(slot, status);
+        }
         let sqe = *self.connection.command(slot);
         let parsed = match self.reservation(slot, target) {
             Some(command) if sqe.fuse() == 0 => {
@@ -190,7 +197,16 @@ impl TargetQueue {
             return self.fail(slot, Status::INTERNAL_ERROR);
         };
         let host = controller.reservation_host();
-        let due = now + target.random.below(target.latency_max);
+        let (due, fails) = match target.conduct.next_fault() {
+            None => (now + target.random.below(target.latency_max), None),
+            Some(IoFault::Refuse(status) | IoFault::Fail(status)) => {
+                return self.fail(slot, status);
+            }
+            Some(IoFault::FailDone(status)) => {
+                (now + target.random.below(target.latency_max), Some(status))
+            }
+            Some(IoFault::Silent) => (NEVER, None),
+        };
         target.store.submit(Request {
             asker: Asker {
                 connection: self.id,
@@ -200,6 +216,7 @@ impl TargetQueue {
             host,
             io,
             due,
+            fails,
         });
         if target.latency_max.is_zero() {
             target.run(now);

@@ -14,7 +14,7 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -24,7 +24,7 @@ impl Random {
 
     /// A number of a range that is not empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
+        range.start + self.number() % (range.end - range.start)
     }
 
     /// A time below `most`.

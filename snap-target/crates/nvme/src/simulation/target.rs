@@ -3,23 +3,24 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use nvme::Time;
-use nvme::controller::{
+use crate::Time;
+use crate::controller::{
     Admitted, ConnectContext, Controller, ControllerId, ControllerLimits, Effect, HostPolicy,
     Listener, NamespaceInfo, NamespaceSet, Protection, Registry, Subsystem, Target, Transport,
     Visibility,
 };
-use nvme::digest::{crc32c, crc32c_append};
-use nvme::nqn::Nqn;
-use nvme::queue::{Completion, QueueId, Slot, Transfer};
-use nvme::tcp::batch::TxBatch;
-use nvme::tcp::target::{Connection, Event, TargetLimits, Want};
+use crate::digest::{crc32c, crc32c_append};
+use crate::nqn::Nqn;
+use crate::queue::{Completion, QueueId, Slot, Transfer};
+use crate::tcp::batch::TxBatch;
+use crate::tcp::target::{Connection, Event, TargetLimits, Want};
 use nvme_spec::{Nsid, Status};
 
 use super::admin::AbortOrder;
+use super::conduct::Conduct;
 use super::io::Halves;
 use super::random::Random;
 use super::store::{ConnectionId, Store};
@@ -34,10 +35,15 @@ pub struct Disk {
     pub bytes: Vec<u8>,
 }
 
+/// Disks by NSID. Several targets may serve the same: they are ports of one subsystem.
+pub type Disks = Arc<Mutex<BTreeMap<u32, Disk>>>;
+
 /// Controllers and disks: what all connections share.
 pub struct MemoryTarget {
     pub registry: Registry,
-    pub disks: BTreeMap<u32, Disk>,
+    pub disks: Disks,
+    /// What it does that its machines do not.
+    pub conduct: Conduct,
     /// The store answers within this time, each command another.
     pub latency_max: Duration,
     /// Writes that the store has when their connection ends stay with it for up to this time; zero: they are applied then or never.
@@ -64,8 +70,19 @@ impl MemoryTarget {
         limits: TargetLimits,
         local: SocketAddr,
     ) -> MemoryTarget {
-        let disks: BTreeMap<u32, Disk> = (1..).zip(disks).collect();
-        let namespaces = disks.iter().map(|(&nsid, disk)| NamespaceInfo {
+        let disks = Arc::new(Mutex::new((1..).zip(disks).collect()));
+        MemoryTarget::sharing(&disks, controllers, limits, local)
+    }
+
+    /// Serves disks that others serve, too.
+    pub fn sharing(
+        disks: &Disks,
+        controllers: ControllerLimits,
+        limits: TargetLimits,
+        local: SocketAddr,
+    ) -> MemoryTarget {
+        let served = disks.lock().unwrap();
+        let namespaces = served.iter().map(|(&nsid, disk)| NamespaceInfo {
             nsid: Nsid(nsid),
             handle: 0,
             visibility: Visibility::All,
@@ -101,7 +118,8 @@ impl MemoryTarget {
         assert!(registry.set_namespaces(&nqn, &namespaces));
         MemoryTarget {
             registry,
-            disks,
+            disks: Arc::clone(disks),
+            conduct: Conduct::default(),
             latency_max: Duration::ZERO,
             late_max: Duration::ZERO,
             random: Random::new(1),
@@ -139,7 +157,7 @@ impl MemoryTarget {
     }
 
     pub(super) fn close_if_drained(&mut self, (controller, queue): (ControllerId, QueueId)) {
-        if self.store.has_any_of((controller, queue)) {
+        if self.store.has_any_of((controller, queue)) && !self.conduct.admits_at_once {
             return;
         }
         self.registry.closed(controller, queue);
@@ -158,6 +176,10 @@ pub struct TargetQueue {
     pub(super) halves: Halves,
     /// A Connect that waits until the host's last controller has ended.
     pub(super) waiting: Option<Slot>,
+    /// Asynchronous Event Requests outstanding, for events that the machines do not know.
+    pub(super) event_requests: Vec<Slot>,
+    /// Changes of the ANA state that the host was told of, or connected after.
+    pub(super) ana_told: u64,
     batch: TxBatch,
     /// Why the connection is over, once it is.
     pub ended: Option<Event>,
@@ -173,6 +195,8 @@ impl TargetQueue {
             buffers: Vec::new(),
             halves: Halves::default(),
             waiting: None,
+            event_requests: Vec::new(),
+            ana_told: 0,
             batch: TxBatch::with_capacity(5),
             ended: None,
         }
