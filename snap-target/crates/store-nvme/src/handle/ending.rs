@@ -35,11 +35,17 @@ impl Handle {
         };
         let of = lane.association;
         if matches!(outcome, Outcome::Answered(_)) {
-            lane.suspect_since = None;
+            lane.is_suspect = false;
         }
         let Some(index) = lane.take(slot) else {
             return;
         };
+        if let Some(State::Issued { at, .. }) = self.parts.get(index).map(|part| part.state)
+            && matches!(outcome, Outcome::Lost { .. })
+            && !lane.ending
+        {
+            lane.gave_up(at);
+        }
         match outcome {
             Outcome::Answered(cqe) => self.answered(index, of, &cqe, now),
             Outcome::Lost { was_sent } => self.lost(index, of, was_sent),
@@ -300,22 +306,22 @@ impl Handle {
                 continue;
             };
             if let Some(lane) = self.lane_mut(of) {
-                lane.suspect_since.get_or_insert(now);
+                lane.is_suspect = true;
             }
             self.abandon(index);
         }
     }
 
-    /// Ends associations whose commands were given up and that have answered nothing since.
+    /// Ends associations that do not answer what was given up: it would take their room away for good.
     pub(super) fn look_at_lanes(&mut self, now: Time) {
         let after = self.shared.options.command_timeout;
-        let silent = |lane: &super::Lane| !lane.ending && lane.is_silent(now, after);
-        let silent: Vec<AssociationId> = self
-            .lanes
-            .iter()
-            .filter(|lane| silent(lane))
-            .map(|lane| lane.association)
-            .collect();
+        let mut silent = Vec::new();
+        for lane in self.lanes.iter_mut().filter(|lane| !lane.ending) {
+            let since = lane.unanswered_since();
+            if since.is_some_and(|since| now.since(since) >= after) {
+                silent.push(lane.association);
+            }
+        }
         for association in silent {
             self.end_lane(association, "it does not answer reads");
         }

@@ -1,6 +1,6 @@
 //! One queue of a handle: the way through one association.
 
-use std::time::Duration;
+use std::collections::VecDeque;
 
 use nvme::Time;
 use nvme::initiator::AnaState;
@@ -17,21 +17,28 @@ pub(super) struct Lane {
     pub ana: AnaState,
     /// It takes no more commands; its last ones end.
     pub ending: bool,
-    /// Since when a read that it has is overdue, unless it answered something since.
-    pub suspect_since: Option<Time>,
+    /// A read that it has is overdue, and it has answered nothing since.
+    pub is_suspect: bool,
+    /// When the reads were sent that were given up and that still take room, the oldest first.
+    given_up: VecDeque<Time>,
     /// By slot: the part that is there.
     parts: Vec<Option<u32>>,
     outstanding: usize,
+    /// Commands that it takes: the room of its queue while that is idle.
+    depth: usize,
 }
 
 impl Lane {
+    /// Of an idle queue.
     pub fn new(association: AssociationId, queue: Box<dyn Queue>, ana: AnaState) -> Self {
         Self {
+            depth: queue.room(),
             association,
             queue,
             ana,
             ending: false,
-            suspect_since: None,
+            is_suspect: false,
+            given_up: VecDeque::new(),
             parts: Vec::new(),
             outstanding: 0,
         }
@@ -56,19 +63,28 @@ impl Lane {
         !self.ending && self.ana.is_usable()
     }
 
-    /// Whether it has kept silent for so long.
-    pub fn is_silent(&self, now: Time, for_: Duration) -> bool {
-        self.suspect_since
-            .is_some_and(|since| now.since(since) >= for_)
+    /// A read that was sent then was given up: its slot is the queue's until the controller answers.
+    pub fn gave_up(&mut self, sent_at: Time) {
+        self.given_up.push_back(sent_at);
+    }
+
+    /// Since when a read that was given up is not answered, as far as its room tells: of several, the oldest counts as answered first.
+    pub fn unanswered_since(&mut self) -> Option<Time> {
+        let free = self.queue.room() + self.outstanding;
+        while self.given_up.len() + free > self.depth {
+            self.given_up.pop_front()?;
+        }
+        self.given_up.front().copied()
+    }
+
+    /// Whether it owes anything that time will tell.
+    pub fn is_watched(&self) -> bool {
+        self.ending || self.is_suspect || !self.given_up.is_empty()
     }
 
     /// How good the way is: less is better.
     fn rank(&self, avoid: Option<AssociationId>) -> (bool, bool, AnaState) {
-        (
-            avoid == Some(self.association),
-            self.suspect_since.is_some(),
-            self.ana,
-        )
+        (avoid == Some(self.association), self.is_suspect, self.ana)
     }
 }
 

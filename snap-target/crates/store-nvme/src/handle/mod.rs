@@ -198,11 +198,7 @@ impl Handle {
         while self.owner.next_event().is_some() {
             self.is_ticking = false;
         }
-        let is_needed = !self.flights.is_empty()
-            || self
-                .lanes
-                .iter()
-                .any(|it| it.ending || it.suspect_since.is_some());
+        let is_needed = !self.flights.is_empty() || self.lanes.iter().any(Lane::is_watched);
         if is_needed && !self.is_ticking {
             let at = self.shared.clock.instant(now + LOOK_INTERVAL);
             self.is_ticking = self.owner.timer(at, 0).is_ok();
