@@ -150,6 +150,8 @@ impl Fences {
     /// An association was lost, and its admin queue is closed; its controller is dead at that time, or so long after its last queue was closed.
     pub fn lost(&self, association: AssociationId, dead_at: Time, dead_after: Duration, now: Time) {
         let mut inner = self.lock();
+        // A fence must not outlive what is remembered of its controller.
+        self.lift(&mut inner, now);
         inner.deaths.retain(|_, death| death.at + KEPT > now);
         let death = Death {
             at: dead_at,
@@ -177,15 +179,20 @@ impl Fences {
         self.count.store(inner.fences.len(), Ordering::Release);
     }
 
+    /// Lifts the fences of controllers that are dead.
+    fn lift(&self, Inner { fences, deaths }: &mut Inner, now: Time) {
+        fences.retain(|fence| deaths.get(&fence.of).is_none_or(|death| death.at > now));
+        self.count.store(fences.len(), Ordering::Release);
+    }
+
     /// Whether an operation on these bytes may begin.
     pub fn passage(&self, bytes: &Range<u64>, now: Time) -> Passage {
         if self.count.load(Ordering::Acquire) == 0 {
             return Passage::Free;
         }
         let mut inner = self.lock();
-        let Inner { fences, deaths } = &mut *inner;
-        fences.retain(|fence| deaths.get(&fence.of).is_none_or(|death| death.at > now));
-        self.count.store(fences.len(), Ordering::Release);
+        self.lift(&mut inner, now);
+        let Inner { fences, deaths } = &*inner;
         let mut passage = Passage::Free;
         for fence in fences.iter() {
             if fence.bytes.start >= bytes.end || bytes.start >= fence.bytes.end {
@@ -229,6 +236,21 @@ mod tests {
         assert_eq!(fences.passage(&(8191..8192), at(9)), fenced);
         assert_eq!(fences.passage(&(8191..8192), at(10)), Passage::Free);
         assert_eq!(fences.count.load(Ordering::Acquire), 0);
+    }
+
+    #[test]
+    fn a_fence_does_not_outlive_what_is_remembered_of_its_controller() {
+        let fences = Fences::default();
+        let of = |generation| AssociationId {
+            path: PathIndex(0),
+            generation,
+        };
+        fences.raise(0..10, of(1));
+        fences.lost(of(1), at(9), Duration::ZERO, at(0));
+        // Nobody asks meanwhile.
+        fences.lost(of(2), at(1009), Duration::ZERO, at(1000));
+        assert_eq!(fences.dead_at(of(1)), None);
+        assert_eq!(fences.passage(&(0..10), at(1000)), Passage::Free);
     }
 
     #[test]
