@@ -23,15 +23,13 @@ pub enum OptionsError {
     NoKeepAlive,
     /// A lost write would not be settled by its deadline.
     #[error(
-        "a write of unknown outcome is settled {command_timeout:?} (command timeout) + {keep_alive:?} (keep-alive) + {quiesce:?} (quiesce time) after it was sent, and that must be below the deadline of {deadline:?}: shorten one of them"
+        "a write of unknown outcome is settled {command_timeout:?} (command timeout) + {dead_after:?} (keep-alive, the controller's quiesce time, margin) after it was sent, and that must be below the deadline of {deadline:?}: shorten one of them"
     )]
     TooSlow {
         /// As given.
         command_timeout: Duration,
-        /// As given.
-        keep_alive: Duration,
-        /// The controller's CQT, or the margin that was given.
-        quiesce: Duration,
+        /// KATO, CQT where the controller reports one, and the margin.
+        dead_after: Duration,
         /// As given.
         deadline: Duration,
     },

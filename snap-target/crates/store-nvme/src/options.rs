@@ -41,7 +41,7 @@ pub struct RemoteOptions {
     pub data_digest: bool,
     /// KATO.
     pub keep_alive: Duration,
-    /// Stands for CQT where a controller reports none or less: it covers what the network can hold back.
+    /// What the network can hold back; it stands for CQT as well where a controller reports none.
     pub quiesce_margin: Duration,
     /// A connection stands after this time, or does not.
     pub connect_timeout: Duration,
@@ -96,21 +96,18 @@ impl RemoteOptions {
         if self.keep_alive < Duration::from_millis(1) {
             return Err(OptionsError::NoKeepAlive);
         }
-        self.check_quiesce(self.quiesce_margin)
+        self.check_death(self.keep_alive + self.quiesce_margin)
     }
 
-    /// The same for a controller that reports this CQT.
+    /// The same for a controller that is surely dead so long after it was lost.
     ///
     /// # Errors
     /// [`OptionsError::TooSlow`].
-    pub fn check_quiesce(&self, quiesce: Duration) -> Result<(), OptionsError> {
-        let quiesce = quiesce.max(self.quiesce_margin);
-        let settled = self.command_timeout + self.keep_alive + quiesce;
-        if settled >= self.deadline {
+    pub fn check_death(&self, dead_after: Duration) -> Result<(), OptionsError> {
+        if self.command_timeout + dead_after >= self.deadline {
             return Err(OptionsError::TooSlow {
                 command_timeout: self.command_timeout,
-                keep_alive: self.keep_alive,
-                quiesce,
+                dead_after,
                 deadline: self.deadline,
             });
         }

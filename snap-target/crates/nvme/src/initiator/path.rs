@@ -9,8 +9,8 @@
 //!
 //! **Known dead.** A controller that does not hear from its host ends by itself: KATO after the last command that it may have received, and CQT
 //! after that nothing of the host's commands takes effect any more (Base, "Communication Loss Handling"). So from the moment in which all connections of
-//! an association are closed, with nothing left in this machine's send queues, that takes KATO + CQT; where the controller reports no
-//! CQT a margin stands for it, which must cover what the network can hold back.
+//! an association are closed, with nothing left in this machine's send queues, that takes KATO, in the controller's own steps, + CQT + a margin: for what the
+//! network holds back, since a late command is heard, and carried out, as if its host were there; and for CQT where a controller reports none.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub struct PathOptions {
     pub io_queues_wanted: u16,
     /// KATO; not zero.
     pub keep_alive: Duration,
-    /// Stands for CQT where the controller reports none or less.
+    /// What the network can hold back; it stands for CQT as well where the controller reports none.
     pub quiesce_margin: Duration,
     /// The wait before the first new attempt.
     pub reconnect_delay_min: Duration,
@@ -192,10 +192,15 @@ impl Path {
 
     /// How long after the loss of an association of this kind its controller is surely dead.
     pub fn dead_after(&self) -> Duration {
-        let reported = self
-            .up()
-            .map_or(Duration::ZERO, |attached| attached.controller.quiesce_time);
-        self.options.keep_alive + reported.max(self.options.quiesce_margin)
+        let (granularity, quiesce) = self.up().map_or((0, Duration::ZERO), |attached| {
+            let controller = &attached.controller;
+            (
+                controller.keep_alive_granularity_ms,
+                controller.quiesce_time,
+            )
+        });
+        let keep_alive = in_steps_of(self.options.keep_alive, granularity);
+        keep_alive + quiesce + self.options.quiesce_margin
     }
 
     /// The admin queue is connected: Connect comes first.
@@ -348,6 +353,13 @@ impl Path {
         }));
         Ok(())
     }
+}
+
+/// KATO as a controller counts it: rounded up to its granularity (KAS), in milliseconds.
+fn in_steps_of(keep_alive: Duration, granularity_ms: u32) -> Duration {
+    let granularity_ns = u128::from(granularity_ms.max(1)) * 1_000_000;
+    let steps = keep_alive.as_nanos().div_ceil(granularity_ns);
+    Duration::from_nanos(u64::try_from(steps * granularity_ns).unwrap_or(u64::MAX))
 }
 
 impl Attaching {

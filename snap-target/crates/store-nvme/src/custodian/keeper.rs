@@ -244,7 +244,7 @@ impl Keeper {
             return Err("the controller has no keep-alive timer (KAS = 0), so that nobody knows when it is dead".to_owned());
         }
         options
-            .check_quiesce(attached.controller.quiesce_time)
+            .check_death(self.path.dead_after())
             .map_err(|error| error.to_string())?;
         match around.shared.as_ref() {
             Some(shared) => is_same(shared, namespace, attached),

@@ -262,11 +262,27 @@ fn a_lost_controller_is_dead_after_its_keep_alive_and_its_quiesce_time() {
         cqt_ms: 7000,
         ..Controller::new()
     });
-    assert_eq!(path.lost(at(0)), at(0) + KATO + Duration::from_secs(7));
+    assert_eq!(
+        path.lost(at(0)),
+        at(0) + KATO + Duration::from_secs(7) + MARGIN
+    );
     // One that never stood has had no command of ours.
     let mut path = Path::new(options(), 5, at(0));
     assert_eq!(path.step(at(0)), PathStep::Connect);
     assert_eq!(path.lost(at(10)), at(10));
+}
+
+#[test]
+fn a_controller_counts_its_keep_alive_in_its_own_steps() {
+    let ms = Duration::from_millis;
+    for (keep_alive, granularity, counted) in [
+        (ms(5000), 1000, ms(5000)),
+        (ms(2500), 1000, ms(3000)),
+        (ms(1), 100, ms(100)),
+        (ms(2500), 0, ms(2500)),
+    ] {
+        assert_eq!(in_steps_of(keep_alive, granularity), counted);
+    }
 }
 
 #[test]
