@@ -8,7 +8,7 @@ use store::{Completion, Op, StoreError};
 
 use super::Handle;
 use super::flight::What;
-use super::part::{RETRY_DELAY, State, Verdict};
+use super::part::{RETRY_DELAY, State, Verdict, may_have_begun};
 use crate::message::ToCustodian;
 use crate::queue::Outcome;
 use crate::shared::AssociationId;
@@ -54,6 +54,12 @@ impl Handle {
 
     fn answered(&mut self, index: u32, of: AssociationId, cqe: &Cqe, now: Time) {
         let status = cqe.status();
+        if let Some(part) = self.parts.get(index)
+            && part.what.is_change()
+            && let Some(flight) = self.flights.get_mut(part.flight)
+        {
+            flight.may_have_begun |= may_have_begun(status);
+        }
         match Verdict::of(status) {
             Verdict::Done => self.part_done(index),
             Verdict::Later => self.wait(index, now + RETRY_DELAY),

@@ -23,7 +23,7 @@ pub(super) struct Flight {
     pub expires_at: Time,
     /// Why it fails, once that is certain: nothing of it is begun or tried again any more.
     pub failure: Option<StoreError>,
-    /// A change of it may have begun to take effect.
+    /// A change of it may have taken effect, or a part of one.
     pub may_have_begun: bool,
     pub cancelled: bool,
 }

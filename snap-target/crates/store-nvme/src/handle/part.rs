@@ -107,6 +107,17 @@ impl Verdict {
     }
 }
 
+/// Whether a change that was answered so may have taken effect, or a part of it. One that was never begun has a status that says so.
+pub(super) fn may_have_begun(status: Status) -> bool {
+    !matches!(
+        status.code(),
+        Status::NAMESPACE_NOT_READY
+            | Status::ANA_INACCESSIBLE
+            | Status::ANA_PERSISTENT_LOSS
+            | Status::ANA_TRANSITION
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
