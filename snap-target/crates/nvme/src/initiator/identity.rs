@@ -58,6 +58,8 @@ pub struct ControllerInfo {
     pub deallocates: bool,
     /// It reports asymmetric access to its namespaces (the ANA log).
     pub reports_ana: bool,
+    /// OAES: the notices that it can be asked for, as Set Features has them.
+    pub notices: u32,
 }
 
 impl ControllerInfo {
@@ -102,6 +104,7 @@ impl ControllerInfo {
             writes_zeroes: identify.oncs.get() & oncs::WRITE_ZEROES != 0,
             deallocates: identify.oncs.get() & oncs::DATASET_MANAGEMENT != 0,
             reports_ana: identify.cmic & cmic::ANA != 0,
+            notices: identify.oaes.get(),
         })
     }
 }

@@ -33,6 +33,9 @@ pub const ADMIN_ENTRIES_Z: u16 = 31;
 const CHANGED_LIST_BYTES: u32 = 4096;
 /// Waits after so many attempts in vain are as long as after this many: 2^16 times the shortest.
 const DOUBLINGS_MAX: u32 = 16;
+/// Changes that a path wants to hear of.
+const NOTICES: u32 = async_event_configuration::NAMESPACE_ATTRIBUTE_NOTICES
+    | async_event_configuration::ANA_CHANGE_NOTICES;
 
 /// What a path is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,7 +146,8 @@ struct Live {
 /// A look at something.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Survey {
-    ConfigureEvents,
+    /// Asks for these notices.
+    ConfigureEvents(u32),
     AnaGroups,
     /// Reading the list lets the controller report the next change.
     ChangedList,
@@ -335,7 +339,9 @@ impl Path {
                 });
             }
         };
-        let mut surveys = VecDeque::from([Survey::ConfigureEvents]);
+        // One that it does not know makes a controller refuse all of them.
+        let notices = attached.controller.notices & NOTICES;
+        let mut surveys = VecDeque::from([Survey::ConfigureEvents(notices)]);
         if attached.controller.reports_ana {
             surveys.push_back(Survey::AnaGroups);
         }
@@ -486,7 +492,7 @@ impl Live {
     fn surveyed(&mut self, survey: Survey, cqe: &Cqe, data: &[u8]) -> Result<(), InitiatorError> {
         match survey {
             // Without events changes go unnoticed until a command meets them.
-            Survey::ConfigureEvents | Survey::ChangedList => {}
+            Survey::ConfigureEvents(_) | Survey::ChangedList => {}
             Survey::AnaGroups => {
                 expect_success("Get Log Page, Asymmetric Namespace Access", cqe)?;
                 self.ana = match self.namespace.as_ref().map(|it| it.ana_group) {
@@ -520,10 +526,8 @@ impl Live {
 
 impl Survey {
     fn command(&self) -> Command {
-        const NOTICES: u32 = async_event_configuration::NAMESPACE_ATTRIBUTE_NOTICES
-            | async_event_configuration::ANA_CHANGE_NOTICES;
         match self {
-            Survey::ConfigureEvents => command::set_async_events(NOTICES),
+            Survey::ConfigureEvents(notices) => command::set_async_events(*notices),
             Survey::AnaGroups => command::get_ana_groups(ANA_LOG_BYTES_MAX),
             Survey::ChangedList => command::get_log_page(
                 LogPageId::CHANGED_NAMESPACES,
