@@ -38,7 +38,7 @@ fn array(folder: &Path) -> PathBuf {
 /// Elements without a header, which are a stream of their own: the digest that the survey made is the stream's.
 fn elements(folder: &Path) -> PathBuf {
     let path = folder.join("elements.bin");
-    let elements = (0..ELEMENTS).flat_map(|n| (n as u32).to_le_bytes());
+    let elements = (0..ELEMENTS).flat_map(|n| u32::try_from(n).unwrap().to_le_bytes());
     fs::write(&path, elements.collect::<Vec<_>>()).unwrap();
     path
 }
