@@ -98,8 +98,8 @@ fn main() {
     let took = start.elapsed().as_secs_f64();
     latencies_ns.sort_unstable();
     let count = latencies_ns.len();
-    let quantile = |part: f64| {
-        let at = (count as f64 * part) as usize;
+    let quantile = |percent: usize| {
+        let at = count * percent / 100;
         Duration::from_nanos(latencies_ns.get(at).copied().unwrap_or(0))
     };
     let stats = load.host.io.ring.stats();
@@ -107,8 +107,8 @@ fn main() {
         "{:>9.0} IOPS  {:>7.3} GB/s  p50 {:>8.1?}  p99 {:>8.1?}  {count} commands, {:.2} enters each",
         count as f64 / took,
         count as f64 * f64::from(load.bytes) / took / 1e9,
-        quantile(0.5),
-        quantile(0.99),
+        quantile(50),
+        quantile(99),
         stats.enters as f64 / count as f64,
     );
 }
