@@ -118,6 +118,16 @@ struct Inner {
     fences: Vec<Fence>,
     /// When the controllers of associations that were lost are surely dead.
     deaths: HashMap<AssociationId, Death>,
+    /// Queues of an association that handles have not closed. While there is one its controller may hear from it, and live.
+    open: HashMap<AssociationId, usize>,
+}
+
+impl Inner {
+    /// The death of a controller whose queues are all closed.
+    fn death(&self, of: AssociationId) -> Option<Death> {
+        let death = self.deaths.get(&of).copied();
+        death.filter(|_| !self.open.contains_key(&of))
+    }
 }
 
 /// When the controller of a lost association is surely dead.
@@ -152,7 +162,8 @@ impl Fences {
         let mut inner = self.lock();
         // A fence must not outlive what is remembered of its controller.
         self.lift(&mut inner, now);
-        inner.deaths.retain(|_, death| death.at + KEPT > now);
+        let Inner { deaths, open, .. } = &mut *inner;
+        deaths.retain(|of, death| open.contains_key(of) || death.at + KEPT > now);
         let death = Death {
             at: dead_at,
             after: dead_after,
@@ -160,16 +171,26 @@ impl Fences {
         inner.deaths.insert(association, death);
     }
 
-    /// A handle has closed its queue of an association, which may have been lost a moment before.
+    /// A handle has a queue of an association.
+    pub fn opened(&self, association: AssociationId) {
+        *self.lock().open.entry(association).or_default() += 1;
+    }
+
+    /// It has closed it; the association may have been lost before.
     pub fn closed(&self, association: AssociationId, now: Time) {
-        if let Some(death) = self.lock().deaths.get_mut(&association) {
+        let Inner { deaths, open, .. } = &mut *self.lock();
+        if let Some(count) = open.get_mut(&association) {
+            *count -= 1;
+        }
+        open.retain(|_, count| *count > 0);
+        if let Some(death) = deaths.get_mut(&association) {
             death.at = death.at.max(now + death.after);
         }
     }
 
-    /// When the controller of an association is dead; `None` where the association is not known to be lost.
+    /// When the controller of an association is dead; `None` where that is not known yet: it is not lost, or a queue of it is not closed.
     pub fn dead_at(&self, association: AssociationId) -> Option<Time> {
-        self.lock().deaths.get(&association).map(|death| death.at)
+        self.lock().death(association).map(|death| death.at)
     }
 
     /// A change of these bytes ended with an error and may still take effect.
@@ -180,9 +201,11 @@ impl Fences {
     }
 
     /// Lifts the fences of controllers that are dead.
-    fn lift(&self, Inner { fences, deaths }: &mut Inner, now: Time) {
-        fences.retain(|fence| deaths.get(&fence.of).is_none_or(|death| death.at > now));
+    fn lift(&self, inner: &mut Inner, now: Time) {
+        let mut fences = std::mem::take(&mut inner.fences);
+        fences.retain(|fence| inner.death(fence.of).is_none_or(|death| death.at > now));
         self.count.store(fences.len(), Ordering::Release);
+        inner.fences = fences;
     }
 
     /// Whether an operation on these bytes may begin.
@@ -192,13 +215,12 @@ impl Fences {
         }
         let mut inner = self.lock();
         self.lift(&mut inner, now);
-        let Inner { fences, deaths } = &*inner;
         let mut passage = Passage::Free;
-        for fence in fences.iter() {
+        for fence in &inner.fences {
             if fence.bytes.start >= bytes.end || bytes.start >= fence.bytes.end {
                 continue;
             }
-            passage = match (passage, deaths.get(&fence.of)) {
+            passage = match (passage, inner.death(fence.of)) {
                 (Passage::Fenced(None), _) | (_, None) => Passage::Fenced(None),
                 (Passage::Free, Some(death)) => Passage::Fenced(Some(death.at)),
                 (Passage::Fenced(Some(earlier)), Some(death)) => {
@@ -251,6 +273,25 @@ mod tests {
         fences.lost(of(2), at(1009), Duration::ZERO, at(1000));
         assert_eq!(fences.dead_at(of(1)), None);
         assert_eq!(fences.passage(&(0..10), at(1000)), Passage::Free);
+    }
+
+    #[test]
+    fn nobody_dies_while_a_queue_is_open() {
+        let fences = Fences::default();
+        let lost = AssociationId {
+            path: PathIndex(0),
+            generation: 1,
+        };
+        fences.opened(lost);
+        fences.opened(lost);
+        fences.raise(0..10, lost);
+        fences.closed(lost, at(1));
+        fences.lost(lost, at(9), Duration::from_secs(8), at(1));
+        assert_eq!(fences.dead_at(lost), None);
+        assert_eq!(fences.passage(&(0..10), at(100)), Passage::Fenced(None));
+        fences.closed(lost, at(101));
+        assert_eq!(fences.dead_at(lost), Some(at(109)));
+        assert_eq!(fences.passage(&(0..10), at(109)), Passage::Free);
     }
 
     #[test]

@@ -334,11 +334,8 @@ impl Handle {
     }
 
     fn end_lane(&mut self, association: AssociationId, why: &str) {
-        if let Some(lane) = self.lane_mut(association) {
-            lane.queue.close();
-            if !std::mem::replace(&mut lane.ending, true) {
-                self.tell_lost(association, why.to_owned());
-            }
+        if self.close_lane(association, self.shared.clock.now()) {
+            self.tell_lost(association, why.to_owned());
         }
     }
 
@@ -462,12 +459,17 @@ impl Handle {
         }
     }
 
+    pub(super) fn close_lanes(&mut self) {
+        let now = self.shared.clock.now();
+        let lanes: Vec<AssociationId> = self.lanes.iter().map(|lane| lane.association).collect();
+        for association in lanes {
+            self.close_lane(association, now);
+        }
+    }
+
     /// The handle is closed and nothing is in flight: its queues end.
     pub(super) fn let_lanes_go(&mut self) {
-        for lane in &mut self.lanes {
-            lane.ending = true;
-            lane.queue.close();
-        }
+        self.close_lanes();
         self.leave();
     }
 }

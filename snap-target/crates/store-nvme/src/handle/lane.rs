@@ -17,6 +17,8 @@ pub(super) struct Lane {
     pub ana: AnaState,
     /// It takes no more commands; its last ones end.
     pub ending: bool,
+    /// Its queue is not closed.
+    pub is_open: bool,
     /// A read that it has is overdue, and it has answered nothing since.
     pub is_suspect: bool,
     /// When the reads were sent that were given up and that still take room, the oldest first.
@@ -37,6 +39,7 @@ impl Lane {
             queue,
             ana,
             ending: false,
+            is_open: true,
             is_suspect: false,
             given_up: VecDeque::new(),
             parts: Vec::new(),

@@ -118,7 +118,10 @@ impl Handle {
                     queue,
                     ana,
                 } => match queue.join(&self.ring) {
-                    Ok(queue) => self.lanes.push(Lane::new(association, queue, ana)),
+                    Ok(queue) => {
+                        self.shared.fences.opened(association);
+                        self.lanes.push(Lane::new(association, queue, ana));
+                    }
                     Err(error) => self.tell_lost(association, error.to_string()),
                 },
                 ToHandle::Ana { association, ana } => {
@@ -127,16 +130,26 @@ impl Handle {
                     }
                 }
                 ToHandle::Lost { association } => {
-                    if let Some(lane) = self.lane_mut(association) {
-                        lane.ending = true;
-                        lane.queue.close();
-                        self.shared.fences.closed(association, now);
-                    }
+                    self.close_lane(association, now);
                     // Time has stood still for what waits for its controller's death.
                     self.looked_at = Time::ZERO;
                 }
             }
         }
+    }
+
+    /// Closes a queue, if it is not: from now on its controller hears nothing of it. Says whether it was in use until now.
+    fn close_lane(&mut self, association: AssociationId, now: Time) -> bool {
+        let Some(lane) = self.lane_mut(association) else {
+            return false;
+        };
+        lane.queue.close();
+        let was_open = std::mem::replace(&mut lane.is_open, false);
+        let was_in_use = !std::mem::replace(&mut lane.ending, true);
+        if was_open {
+            self.shared.fences.closed(association, now);
+        }
+        was_in_use
     }
 
     fn lane_mut(&mut self, association: AssociationId) -> Option<&mut Lane> {
@@ -165,9 +178,7 @@ impl Handle {
                 match event {
                     QueueEvent::Ready => {}
                     QueueEvent::Over(error) => {
-                        if let Some(lane) = self.lane_mut(association)
-                            && !std::mem::replace(&mut lane.ending, true)
-                        {
+                        if self.close_lane(association, now) {
                             self.tell_lost(association, error.to_string());
                         }
                     }
@@ -364,6 +375,7 @@ impl Store for Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        self.close_lanes();
         self.leave();
     }
 }

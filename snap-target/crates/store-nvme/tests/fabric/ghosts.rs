@@ -220,6 +220,40 @@ fn a_queue_that_is_closed_late_makes_its_controller_die_late() {
     assert!(late > 0, "no ghost came");
 }
 
+/// A reactor sleeps for longer than a controller takes to die. Its queue stays open meanwhile, and what comes of it lets the controller live: with what it has
+/// of another reactor.
+#[test]
+fn a_queue_that_is_not_closed_lets_its_controller_live() {
+    let elsewhere = Span { lba: 40, count: 1 };
+    for seed in 0..SEEDS {
+        let mut plan = plan(seed);
+        plan.handles = 2;
+        plan.options.keep_alive = Duration::from_secs(4);
+        plan.options.deadline = Duration::from_secs(24);
+        let mut world = World::new(plan);
+        world.for_a(Duration::from_millis(500));
+        assert_eq!(world.done(write(), SPAN), Ok(()));
+        let now = world.clock.now();
+        world.network.strike(0, Fault::Io(IoFault::Silent), now);
+        let old = world.submit_op(0, write(), SPAN);
+        world.for_a(Duration::from_millis(5));
+        cut(&world, 0, Way::Held);
+        let other = Op::Write {
+            offset: elsewhere.lba * u64::from(UNIT_BYTES),
+            durable: false,
+        };
+        world.submit_op(1, other, elsewhere);
+        world.for_a(Duration::from_millis(5));
+        world.sleep(1, Duration::from_secs(9));
+        world.for_a(COMMAND_TIMEOUT + Duration::from_millis(2800));
+        cut(&world, 0, Way::Open);
+        world.until(Duration::from_secs(24), |world| world.result(old).is_some());
+        assert_eq!(world.result(old), Some(Ok(())));
+        assert_eq!(world.done(write(), SPAN), Ok(()));
+        world.finish();
+    }
+}
+
 /// What was done in part is not said to be not done: whoever hears that may count on what was there before.
 #[test]
 fn a_write_that_was_done_in_part_is_unsettled_at_its_deadline() {
