@@ -8,9 +8,6 @@
 )]
 
 mod server;
-// The target's driver is that of the simulation in the `nvme` crate.
-#[path = "../../../../snap-target/crates/nvme/tests/support/mod.rs"]
-mod support;
 
 use std::io::Write;
 use std::net::TcpListener;
@@ -19,13 +16,13 @@ use std::time::Duration;
 use initiator::load::{Access, Load, Pattern, Verify};
 use initiator::{Error, Initiator, Options, Url, discover};
 use nvme::initiator::InitiatorError;
+use nvme::simulation::random::Random;
+use nvme::simulation::target::{Disk, SUBNQN};
 use nvme::tcp::host::HostError;
 use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use nvme_spec::{DISCOVERY_NQN, Status};
 
 use server::Server;
-use support::random::Random;
-use support::target::{Disk, SUBNQN};
 
 const DISK_BYTES: usize = 3 << 20;
 
@@ -58,16 +55,20 @@ fn small_limits() -> TargetLimits {
     }
 }
 
+/// What a disk of the target holds.
+fn bytes_of(server: &Server, nsid: u32) -> Vec<u8> {
+    let target = server.target.lock().unwrap();
+    let disks = target.disks.lock().unwrap();
+    disks[&nsid].bytes.clone()
+}
+
 /// Reads and writes at random places and lengths against a copy of the disk.
 fn agree(server: &Server, options: &Options, seed: u64) {
     let address = server.address.to_string();
     let mut disk = Initiator::connect(&address, SUBNQN, options).unwrap();
     let mut random = Random::new(seed);
     let nsids: Vec<u32> = disk.namespaces().iter().map(|found| found.nsid.0).collect();
-    let mut copies: Vec<Vec<u8>> = nsids
-        .iter()
-        .map(|nsid| server.target.lock().unwrap().disks[nsid].bytes.clone())
-        .collect();
+    let mut copies: Vec<Vec<u8>> = nsids.iter().map(|nsid| bytes_of(server, *nsid)).collect();
     for _ in 0..60 {
         let which = random.within(0..nsids.len() as u64) as usize;
         let (nsid, copy) = (nsids[which], &mut copies[which]);
@@ -75,7 +76,7 @@ fn agree(server: &Server, options: &Options, seed: u64) {
         let len = random.within(0..most + 1) as usize;
         let start = random.within(0..(DISK_BYTES - len) as u64 + 1) as usize;
         if random.once_in(2) {
-            let data: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            let data: Vec<u8> = (0..len).map(|_| random.number() as u8).collect();
             disk.write(nsid, start as u64, &data).unwrap();
             copy[start..start + len].copy_from_slice(&data);
         } else {
@@ -90,10 +91,7 @@ fn agree(server: &Server, options: &Options, seed: u64) {
     disk.flush(nsids[0]).unwrap();
     disk.shutdown().unwrap();
     for (nsid, copy) in nsids.iter().zip(&copies) {
-        assert!(
-            server.target.lock().unwrap().disks[nsid].bytes == *copy,
-            "nsid {nsid}"
-        );
+        assert!(bytes_of(server, *nsid) == *copy, "nsid {nsid}");
     }
 }
 
@@ -388,8 +386,9 @@ fn a_load_verifies_what_it_reads_and_finds_the_byte_that_is_wrong() {
 
     // One bit in the whole region.
     let flipped = {
-        let mut target = server.target.lock().unwrap();
-        let byte = &mut target.disks.get_mut(&1).unwrap().bytes[777_777];
+        let target = server.target.lock().unwrap();
+        let mut disks = target.disks.lock().unwrap();
+        let byte = &mut disks.get_mut(&1).unwrap().bytes[777_777];
         *byte ^= 4;
         *byte
     };

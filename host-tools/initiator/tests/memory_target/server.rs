@@ -9,9 +9,8 @@ use std::time::Instant;
 
 use nvme::Time;
 use nvme::controller::ControllerLimits;
+use nvme::simulation::target::{Disk, MemoryTarget, TargetQueue};
 use nvme::tcp::target::TargetLimits;
-
-use crate::support::target::{Disk, MemoryTarget, TargetQueue};
 
 /// A server on a port of its own, until it is dropped.
 pub struct Server {
