@@ -7,6 +7,7 @@ mod admin;
 mod bringing;
 mod keeper;
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -290,7 +291,8 @@ fn keep(remote: Remote, opened: &Opened) {
     // By when a store that has not answered counts as not there, though some path is still being tried.
     let patience = remote.options.connect_timeout + remote.options.keep_alive;
     let start = Instant::now();
-    let seed = u64::from(std::process::id()) << 32 | u64::from(start.elapsed().subsec_nanos());
+    // Two hosts, or two paths of one, are not to come back at the same moments.
+    let seed = RandomState::new().hash_one(std::process::id());
     let mut custodian = match Custodian::new(remote, Clock::since(start), seed) {
         Ok(custodian) => custodian,
         Err(error) => {

@@ -34,8 +34,9 @@ impl Handle {
         if flight.failure.is_some() {
             return true;
         }
-        if !flight.permit.try_enter(|| self.ring.waker())
-            || self.shared.fences.passage(&flight.bytes, now) != Passage::Free
+        // In this order: what waits at a fence holds up nobody at the gate.
+        if self.shared.fences.passage(&flight.bytes, now) != Passage::Free
+            || !flight.permit.try_enter(|| self.ring.waker())
         {
             return false;
         }
