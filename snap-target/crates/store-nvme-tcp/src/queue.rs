@@ -177,7 +177,7 @@ impl TcpQueue {
         match event.result {
             // To let a buffer go, or to leave the ring.
             _ if is_over => {}
-            Err(Errno::ECANCELED | Errno::EINTR | Errno::EAGAIN) => {}
+            Err(Errno::ECANCELED | Errno::EINTR) => {}
             Ok(_) => self.ended_by_peer("it closed the connection".to_owned()),
             Err(error) => self.ended_by_peer(error.desc().to_owned()),
         }

@@ -237,6 +237,8 @@ impl Bench {
     pub(super) fn part(&mut self) -> Box<dyn crate::queue::Parted> {
         let patience = Instant::now() + PATIENCE;
         loop {
+            // Whoever settles after each poll gets there as well.
+            self.queue().settle();
             match self.queue.take().unwrap().part() {
                 Ok(parted) => return parted,
                 Err(queue) => self.queue = Some(queue),
