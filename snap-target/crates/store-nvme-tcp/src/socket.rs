@@ -12,7 +12,7 @@ use reactor::{Errno, Fd};
 
 use crate::limits::LINGER;
 
-/// A socket that is on its way to `to`. It does not block until [`connected`] has said so.
+/// A socket that is on its way to `to`. It does not block until [`connected`].
 pub(crate) fn open(to: SocketAddr) -> Result<OwnedFd, Errno> {
     let family = if to.is_ipv4() {
         AddressFamily::Inet
@@ -28,8 +28,7 @@ pub(crate) fn open(to: SocketAddr) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// How the connecting ended, once the socket can be written. From then on the ring waits for it, which it does for none that says it would
-/// not block.
+/// How the connecting ended, once the socket can be written. From then on it is a blocking one, as those that a frontend accepts are.
 pub(crate) fn connected(socket: &Fd) -> Result<(), Errno> {
     let socket = socket.owned().ok_or(Errno::EBADF)?;
     match getsockopt(&socket, sockopt::SocketError)? {
