@@ -100,11 +100,13 @@ fn narrowing(group: &Group) -> Option<String> {
     };
     let instead = match group.chosen() {
         Some(chosen) if chosen.chain.is_framed() => format!("{} saves what can be saved", chosen.chain),
-        _ => "compression does not pay either; leave the files where they are with 'xio map', or find out whether a few values (a mark such as -1 or 2^32 - 1) make the range so wide".to_owned(),
+        _ => "compression does not pay either; leave the files where they are with 'xio map', or find out whether a few values (a mark such as -1, or the largest value that there is) make the range so wide".to_owned(),
     };
     Some(format!(
-        "{}: narrowing {} values of {}..{} saves nothing: {why}; {instead}",
-        group.kind, group.element, range.min, range.max
+        "{}: narrowing {} values of {} saves nothing: {why}; {instead}",
+        group.kind,
+        group.element,
+        chosen::range_text(Some(range))
     ))
 }
 

@@ -48,6 +48,8 @@ pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
         label: &arguments.disk.filesystem.label,
     };
     let outline = match form.outline(!arguments.disk.no_manifest) {
+        // Without the views that are refused it is of nothing that can be had.
+        Ok(_) if views.len() < precisions.0.len() => None,
         Ok(outline) => Some(outline),
         // Too much for a filesystem may take hours to read.
         Err(error @ DatasetError::Erofs(_)) => return Err(error.into()),
