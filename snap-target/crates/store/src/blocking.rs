@@ -29,9 +29,10 @@ impl BlockingStore {
         let config = RingConfig {
             ops_max: 64,
             submissions: 64,
-            owners_max: 4,
+            // A remote store has one for each path, and its own.
+            owners_max: 16,
             events_max: 64,
-            timers_max: 4,
+            timers_max: 16,
             recv_buffers: 1,
             ..RingConfig::default()
         };

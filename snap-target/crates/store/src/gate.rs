@@ -189,6 +189,15 @@ impl Permit {
     }
 }
 
+impl Permit {
+    /// Goes back out, to enter again later.
+    pub fn give_back(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            *self = Self::new(claim.gate.clone(), claim.pass);
+        }
+    }
+}
+
 impl Claim {
     fn enter(&mut self) -> bool {
         self.held = self.gate.try_enter(self.pass, self.announced);

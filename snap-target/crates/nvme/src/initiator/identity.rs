@@ -7,7 +7,7 @@ use std::time::Duration;
 use nvme_spec::command::SQE_BYTES;
 use nvme_spec::identify::{
     ControllerType, IdentifyController, IdentifyNamespace, NSATTR_WRITE_PROTECTED,
-    NamespaceDescriptorHeader, NamespaceIdType, OFCS_DISCONNECT, cmic, vwc,
+    NamespaceDescriptorHeader, NamespaceIdType, OFCS_DISCONNECT, cmic, ctratt, vwc,
 };
 use nvme_spec::nvm::{dlfeat, oncs};
 use nvme_spec::register::Cap;
@@ -50,6 +50,8 @@ pub struct ControllerInfo {
     pub disconnect: bool,
     /// Granularity of the keep-alive timer in milliseconds; 0 = no keep alive.
     pub keep_alive_granularity_ms: u32,
+    /// TBKAS: any command restarts its keep-alive timer, and it looks at the end of each timeout only.
+    pub traffic_based_keep_alive: bool,
     /// CQT: so long after its keep-alive expired the controller may still carry out a command; zero = it does not say.
     pub quiesce_time: Duration,
     /// Write Zeroes is there.
@@ -100,6 +102,7 @@ impl ControllerInfo {
             volatile_write_cache: identify.vwc & vwc::PRESENT != 0,
             disconnect: identify.ofcs.get() & OFCS_DISCONNECT != 0,
             keep_alive_granularity_ms: u32::from(identify.kas_100ms.get()) * 100,
+            traffic_based_keep_alive: identify.ctratt.get() & ctratt::TRAFFIC_BASED_KEEP_ALIVE != 0,
             quiesce_time: Duration::from_millis(identify.cqt_ms.get().into()),
             writes_zeroes: identify.oncs.get() & oncs::WRITE_ZEROES != 0,
             deallocates: identify.oncs.get() & oncs::DATASET_MANAGEMENT != 0,

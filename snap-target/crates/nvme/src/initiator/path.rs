@@ -137,8 +137,8 @@ struct Live {
     keep_alive: KeepAlive,
     awaits_event: bool,
     surveys: VecDeque<Survey>,
-    /// The first of them is issued.
-    surveying: bool,
+    /// The first of them is issued, since then.
+    surveying: Option<Time>,
     is_up: bool,
     since: Time,
 }
@@ -172,6 +172,11 @@ impl Path {
         self.generation
     }
 
+    /// Whether there is no association, nor one on its way.
+    pub fn is_down(&self) -> bool {
+        matches!(self.stage, Stage::Down { .. })
+    }
+
     /// What the association found out, while it is up.
     pub fn up(&self) -> Option<&Attached> {
         self.live().map(|live| &live.attached)
@@ -196,14 +201,14 @@ impl Path {
 
     /// How long after the loss of an association of this kind its controller is surely dead.
     pub fn dead_after(&self) -> Duration {
-        let (granularity, quiesce) = self.up().map_or((0, Duration::ZERO), |attached| {
+        let kato = self.options.keep_alive;
+        let (keep_alive, quiesce) = self.up().map_or((kato, Duration::ZERO), |attached| {
             let controller = &attached.controller;
-            (
-                controller.keep_alive_granularity_ms,
-                controller.quiesce_time,
-            )
+            let keep_alive = in_steps_of(kato, controller.keep_alive_granularity_ms);
+            // One that counts traffic looks once in each timeout: what came right after a look is noticed at the next, and expires at the one after.
+            let looks = 1 + u32::from(controller.traffic_based_keep_alive);
+            (keep_alive * looks, controller.quiesce_time)
         });
-        let keep_alive = in_steps_of(self.options.keep_alive, granularity);
         keep_alive + quiesce + self.options.quiesce_margin
     }
 
@@ -353,7 +358,7 @@ impl Path {
             ana: AnaState::Optimized,
             awaits_event: false,
             surveys,
-            surveying: false,
+            surveying: None,
             is_up: false,
             since: now,
         }));
@@ -410,10 +415,20 @@ impl Live {
             }
             KeepAliveStep::WaitUntil(at) => at,
         };
-        if !self.surveying
+        let wait = match self.surveying {
+            Some(since) if now >= since + keep_alive => {
+                return PathStep::GiveUp(InitiatorError::NotInTime {
+                    action: "answer what it was asked about its namespaces",
+                    after: keep_alive,
+                });
+            }
+            Some(since) => wait.min(since + keep_alive),
+            None => wait,
+        };
+        if self.surveying.is_none()
             && let Some(survey) = self.surveys.front()
         {
-            self.surveying = true;
+            self.surveying = Some(now);
             return issue(AdminCommand::Survey, survey.command());
         }
         if self.is_up && !self.awaits_event {
@@ -446,7 +461,7 @@ impl Live {
                 Ok(None)
             }
             AdminCommand::Survey => {
-                self.surveying = false;
+                self.surveying = None;
                 let Some(survey) = self.surveys.pop_front() else {
                     return Ok(None);
                 };
@@ -483,7 +498,10 @@ impl Live {
 
     fn look_at(&mut self, survey: Survey) {
         // One that is under way may have been answered before the change.
-        let waiting = self.surveys.iter().skip(usize::from(self.surveying));
+        let waiting = self
+            .surveys
+            .iter()
+            .skip(usize::from(self.surveying.is_some()));
         if !waiting.into_iter().any(|other| *other == survey) {
             self.surveys.push_back(survey);
         }

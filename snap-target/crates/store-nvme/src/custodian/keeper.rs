@@ -8,7 +8,8 @@ use std::time::Duration;
 use nvme::Time;
 use nvme::initiator::path::{ADMIN_ENTRIES_Z, Path, PathEvent, PathOptions, PathStep};
 use nvme::initiator::{
-    AnaState, Association, AttachIo, Attached, NamespaceInfo, Sequence, Shutdown, Step, command,
+    AnaState, Association, AttachIo, Attached, NamespaceIds, NamespaceInfo, Sequence, Shutdown,
+    Step, command,
 };
 use nvme_spec::Cid;
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
@@ -195,6 +196,10 @@ impl Keeper {
 
     /// The association is over: every connection of it is closed, the handles are told, and its controller's death is reckoned.
     fn lose(&mut self, now: Time, why: String, around: &mut Surroundings<'_>) {
+        // Once: what else its connections bring must not bring its controller's death nearer.
+        if self.path.is_down() {
+            return;
+        }
         let association = self.association_id();
         let was_up = self.path.up().is_some();
         if let Some(admin) = self.admin.take() {
@@ -472,6 +477,24 @@ fn is_same(shared: &Shared, found: &NamespaceInfo, attached: &Attached) -> Resul
             "another namespace is there: {} {:?}, and the store is {} {:?}",
             found.nsid.0, found.ids, ours.nsid.0, ours.ids
         ));
+    }
+    if ours.ids == NamespaceIds::default() && attached.controller.serial != shared.controller.serial
+    {
+        return Err(format!(
+            "the namespace has no identifier (UUID, NGUID, EUI64), and its controller has the serial number {}, not {}: give it a UUID",
+            attached.controller.serial, shared.controller.serial
+        ));
+    }
+    let (now, then) = (&attached.controller, &shared.controller);
+    if now.volatile_write_cache && !then.volatile_write_cache
+        || then.writes_zeroes && !now.writes_zeroes
+        || then.deallocates && !now.deallocates
+        || found.write_protected && shared.limits.writable
+    {
+        return Err(
+            "its controller has a volatile write cache, a write protection, or lacks Write Zeroes or Dataset Management, other than when the store was opened: open it anew"
+                .to_owned(),
+        );
     }
     if found.lba_bytes != ours.lba_bytes || found.blocks < ours.blocks {
         return Err(format!(

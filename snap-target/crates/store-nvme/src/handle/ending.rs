@@ -302,7 +302,7 @@ impl Handle {
         let overdue = |index: &u32| {
             let part = self.parts.get(*index);
             part.is_some_and(|part| {
-                matches!(part.state, State::Issued { at, abandoned: false, .. } if part.what.is_abandonable() && now.since(at) >= after)
+                matches!(part.state, State::Issued { at, abandoned: false, .. } if part.what.is_abandonable() && now.since(at) >= after.saturating_mul(1 << part.given_up.min(16)))
             })
         };
         let overdue: Vec<u32> = self.parts.indices().filter(overdue).collect();
@@ -313,6 +313,9 @@ impl Handle {
             };
             if let Some(lane) = self.lane_mut(of) {
                 lane.is_suspect = true;
+            }
+            if let Some(part) = self.parts.get_mut(index) {
+                part.given_up += 1;
             }
             self.abandon(index);
         }

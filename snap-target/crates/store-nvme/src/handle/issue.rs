@@ -34,10 +34,15 @@ impl Handle {
         if flight.failure.is_some() {
             return true;
         }
-        // In this order: what waits at a fence holds up nobody at the gate.
-        if self.shared.fences.passage(&flight.bytes, now) != Passage::Free
+        // What waits at a fence holds up nobody at the gate. Whoever held the gate may have raised one before it left: it is asked again.
+        let fences = &self.shared.fences;
+        if fences.passage(&flight.bytes, now) != Passage::Free
             || !flight.permit.try_enter(|| self.ring.waker())
         {
+            return false;
+        }
+        if fences.passage(&flight.bytes, now) != Passage::Free {
+            flight.permit.give_back();
             return false;
         }
         while self.parts.has_room() {
@@ -51,6 +56,7 @@ impl Handle {
                 bounce: None,
                 state: fresh(),
                 avoid: None,
+                given_up: 0,
             };
             if let Ok(part) = self.parts.insert(part) {
                 flight.parts += 1;

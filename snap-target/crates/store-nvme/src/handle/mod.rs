@@ -113,6 +113,8 @@ impl Handle {
     fn take_messages(&mut self, now: Time) {
         while let Some(message) = self.inbox.try_recv() {
             match message {
+                // It came up while the handle left: nobody would close it.
+                ToHandle::QueueUp { queue, .. } if self.has_left => drop(queue),
                 ToHandle::QueueUp {
                     association,
                     queue,

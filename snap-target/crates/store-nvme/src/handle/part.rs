@@ -25,6 +25,8 @@ pub(super) struct Part {
     pub state: State,
     /// The association of the last attempt, which did not answer or not well: another one is better.
     pub avoid: Option<AssociationId>,
+    /// Attempts that were given up because another path might answer sooner: each has twice the time of the one before.
+    pub given_up: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

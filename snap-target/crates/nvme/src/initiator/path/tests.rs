@@ -6,7 +6,7 @@ use nvme_spec::fabrics::FabricsType;
 use nvme_spec::feature::NumberOfQueues;
 use nvme_spec::identify::{
     Cns, ControllerType, IdentifyController, IdentifyNamespace, NamespaceDescriptorHeader,
-    NamespaceIdType, cmic,
+    NamespaceIdType, cmic, ctratt,
 };
 use nvme_spec::log::{AnaGroup, AnaLogHeader, GetLogPage};
 use nvme_spec::register::{Cap, Csts, Property};
@@ -44,6 +44,7 @@ struct Controller {
     ana: u8,
     cqt_ms: u16,
     is_attached: bool,
+    counts_traffic: bool,
 }
 
 impl Controller {
@@ -54,6 +55,7 @@ impl Controller {
             ana: 1,
             cqt_ms: 0,
             is_attached: true,
+            counts_traffic: false,
         }
     }
 
@@ -76,6 +78,9 @@ impl Controller {
                     identify.kas_100ms = U16::new(10);
                     identify.cqt_ms = U16::new(self.cqt_ms);
                     identify.cmic = cmic::ANA;
+                    if self.counts_traffic {
+                        identify.ctratt = U32::new(ctratt::TRAFFIC_BASED_KEEP_ALIVE);
+                    }
                     identify.ioccsz_16b = U32::new(4);
                     data = identify.as_bytes().to_vec();
                 }
@@ -266,6 +271,12 @@ fn a_lost_controller_is_dead_after_its_keep_alive_and_its_quiesce_time() {
         path.lost(at(0)),
         at(0) + KATO + Duration::from_secs(7) + MARGIN
     );
+    // One that counts traffic looks once in each timeout.
+    let mut path = up(&Controller {
+        counts_traffic: true,
+        ..Controller::new()
+    });
+    assert_eq!(path.lost(at(0)), at(0) + KATO * 2 + MARGIN);
     // One that never stood has had no command of ours.
     let mut path = Path::new(options(), 5, at(0));
     assert_eq!(path.step(at(0)), PathStep::Connect);
@@ -319,5 +330,40 @@ fn one_that_does_not_come_up_is_given_up() {
     path.admin_up(at(0));
     assert!(matches!(path.step(at(0)), PathStep::Issue { .. }));
     assert_eq!(path.step(at(4999)), PathStep::WaitUntil(at(5000)));
+    assert!(matches!(path.step(at(5000)), PathStep::GiveUp(_)));
+}
+
+#[test]
+fn a_survey_that_is_not_answered_ends_the_association() {
+    let mut path = Path::new(options(), 5, at(0));
+    let controller = Controller::new();
+    loop {
+        match path.step(at(0)) {
+            PathStep::Connect => path.admin_up(at(0)),
+            PathStep::Issue {
+                of: AdminCommand::Survey,
+                ..
+            } => break,
+            PathStep::Issue { of, command, .. } => {
+                let (cqe, data) = controller.answer(&command.sqe);
+                path.answered(at(0), of, &cqe, &data).unwrap();
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // Keep Alives are answered.
+    for now in [2500, 4999] {
+        if let PathStep::Issue { of, .. } = path.step(at(now)) {
+            assert_eq!(of, AdminCommand::KeepAlive);
+            path.answered(at(now), of, &cqe(0), &[]).unwrap();
+        }
+    }
+    assert!(matches!(
+        path.step(at(5000)),
+        PathStep::Issue {
+            of: AdminCommand::KeepAlive,
+            ..
+        }
+    ));
     assert!(matches!(path.step(at(5000)), PathStep::GiveUp(_)));
 }
