@@ -1,6 +1,14 @@
 //! A namespace of an NVMe-oF subsystem as a store.
 //!
-//! What carries the queues (TCP, RDMA) is another crate's: see [`queue`], the contract.
+//! **What it is.** [`open`] starts a thread, the [`Custodian`], which keeps the paths to the namespace: it connects, keeps alive, hears of changes, and connects
+//! again. Each handle of the store gets a queue on each path and sends its commands there. What carries the queues is another crate's: see [`queue`], the
+//! contract.
+//!
+//! **Its contract** is [`store::Store`]'s. Reads fail over; a change that was sent and not answered is sent again only when the controller that may have it
+//! is surely dead ([`nvme::initiator::path`]), or fails at its deadline and has its range fenced until then. A path that leads to another namespace is not used.
+//!
+//! **What it does not do.** No authentication, no TLS, no striping or mirroring, no caching, no resolving of names after the start. A process that ends
+//! remembers nothing of the changes that it sent.
 
 #![forbid(unsafe_code)]
 #![allow(

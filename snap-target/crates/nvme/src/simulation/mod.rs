@@ -12,9 +12,12 @@
 
 mod admin;
 pub mod conduct;
+mod gather;
 mod io;
 pub mod link;
 pub mod model;
 pub mod random;
 mod store;
 pub mod target;
+
+pub use gather::gather;

@@ -12,9 +12,10 @@ use crate::controller::{
     Listener, NamespaceInfo, NamespaceSet, Protection, Registry, Subsystem, Target, Transport,
     Visibility,
 };
-use crate::digest::{crc32c, crc32c_append};
+use crate::digest::crc32c_append;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, QueueId, Slot, Transfer};
+use crate::simulation::gather;
 use crate::tcp::batch::TxBatch;
 use crate::tcp::target::{Connection, Event, TargetLimits, Want};
 use nvme_spec::{Nsid, Status};
@@ -281,23 +282,9 @@ impl TargetQueue {
             if self.batch.is_empty() {
                 return;
             }
-            for index in 0..self.batch.items().len() {
-                let item = self.batch.items()[index].clone();
-                let payload: &[u8] = item.payload.map_or(&[], |payload| {
-                    let start = payload.offset as usize;
-                    &self.buffers[payload.slot.index()][start..start + payload.len as usize]
-                });
-                if item.data_digest() {
-                    self.batch.set_data_digest(index, crc32c(payload));
-                }
-                out.extend_from_slice(self.batch.header(&item));
-                out.extend_from_slice(payload);
-                out.extend_from_slice(self.batch.digest(&item));
-                if let Some(slot) = item.ends {
-                    self.connection.transmitted(slot);
-                }
+            for slot in gather(&mut self.batch, &self.buffers, out) {
+                self.connection.transmitted(slot);
             }
-            self.batch.clear();
         }
     }
 

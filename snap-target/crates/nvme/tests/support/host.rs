@@ -2,6 +2,7 @@
 
 use nvme::Time;
 use nvme::digest::crc32c;
+use nvme::simulation::gather;
 use nvme::tcp::batch::{Slot, TxBatch};
 use nvme::tcp::host::{Command, Connection, Event, HostOptions, SubmitError, Transfer, Want};
 
@@ -97,23 +98,9 @@ impl HostQueue {
             if self.batch.is_empty() {
                 return;
             }
-            for index in 0..self.batch.items().len() {
-                let item = self.batch.items()[index].clone();
-                let payload: &[u8] = item.payload.map_or(&[], |payload| {
-                    let start = payload.offset as usize;
-                    &self.buffers[payload.slot.index()][start..start + payload.len as usize]
-                });
-                if item.data_digest() {
-                    self.batch.set_data_digest(index, crc32c(payload));
-                }
-                out.extend_from_slice(self.batch.header(&item));
-                out.extend_from_slice(payload);
-                out.extend_from_slice(self.batch.digest(&item));
-                if let Some(slot) = item.ends {
-                    self.connection.transmitted(slot);
-                }
+            for slot in gather(&mut self.batch, &self.buffers, out) {
+                self.connection.transmitted(slot);
             }
-            self.batch.clear();
         }
     }
 

@@ -6,8 +6,9 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use nvme::Time;
-use nvme::digest::{crc32c, crc32c_append};
+use nvme::digest::crc32c_append;
 use nvme::queue::{Completion, Slot, Transfer};
+use nvme::simulation::gather;
 use nvme::tcp::batch::TxBatch;
 use nvme::tcp::target::{Connection, Event, TargetLimits, Want};
 use nvme_spec::fabrics::FabricsType;
@@ -139,23 +140,9 @@ impl Peer {
             if self.batch.is_empty() {
                 return out;
             }
-            for index in 0..self.batch.items().len() {
-                let item = self.batch.items()[index].clone();
-                let payload: &[u8] = item.payload.map_or(&[], |payload| {
-                    let start = payload.offset as usize;
-                    &self.buffers[payload.slot.index()][start..start + payload.len as usize]
-                });
-                if item.data_digest() {
-                    self.batch.set_data_digest(index, crc32c(payload));
-                }
-                out.extend_from_slice(self.batch.header(&item));
-                out.extend_from_slice(payload);
-                out.extend_from_slice(self.batch.digest(&item));
-                if let Some(slot) = item.ends {
-                    self.connection.transmitted(slot);
-                }
+            for slot in gather(&mut self.batch, &self.buffers, &mut out) {
+                self.connection.transmitted(slot);
             }
-            self.batch.clear();
         }
     }
 

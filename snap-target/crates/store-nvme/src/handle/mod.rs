@@ -160,7 +160,7 @@ impl Handle {
             .find(|lane| lane.association == association)
     }
 
-    /// The custodian is to close all connections of an association. It has room for as many messages as there are queues.
+    /// The custodian is to close all connections of an association.
     fn tell_lost(&self, association: AssociationId, why: String) {
         let lost = ToCustodian::QueueLost { association, why };
         if self.life.custodian.send(lost).is_err() {
