@@ -15,6 +15,7 @@ pub mod digest;
 pub mod initiator;
 pub mod nqn;
 pub mod queue;
+pub mod rdma;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 pub mod tcp;
