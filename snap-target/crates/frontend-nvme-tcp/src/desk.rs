@@ -27,7 +27,6 @@ use nvme_spec::Nsid;
 use reactor::{Fd, Owner, OwnerId, Ring};
 use telemetry::{Event as Noted, EventKind, HostName, ReactorTelemetry};
 
-use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
 use crate::limits::{ADMIN_QUEUES_MAX, HANDSHAKES_MAX};
@@ -38,6 +37,7 @@ use crate::table::{Key, Table};
 use abort::Aborting;
 use changes::Changes;
 use disks::Disks;
+use frontend_nvme::Clock;
 use life::Lives;
 use listening::Listening;
 use placing::Placing;

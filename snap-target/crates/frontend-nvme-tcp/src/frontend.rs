@@ -13,7 +13,6 @@ use nvme::queue::{QueueId, Slot};
 use reactor::{Fd, OwnerId, Receiver, Ring, Wait, channel};
 use telemetry::{EventKind, ReactorTelemetry};
 
-use crate::clock::Clock;
 use crate::config::{FrontendConfig, FrontendError};
 use crate::desk::{Desk, To};
 use crate::farewell::Farewells;
@@ -25,6 +24,7 @@ use crate::message::{Abort, Adoption, Control, Message, Reserved};
 use crate::meter::{Meter, TurnTime};
 use crate::table::{Key, Table};
 use awaited::Awaited;
+use frontend_nvme::Clock;
 use orders::Pending;
 
 /// One reactor's share of the target; see the crate.

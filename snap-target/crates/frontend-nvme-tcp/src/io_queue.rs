@@ -22,7 +22,6 @@ use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
 use reactor::buf::IoBuf;
 use telemetry::EventKind;
 
-use crate::clock::Clock;
 use crate::host_share::HostShare;
 use crate::limits::{AWAITED_BYTES_MAX, LINGER, RETRY_DELAY};
 use crate::link::{Health, Link, LinkEvent};
@@ -30,6 +29,7 @@ use crate::message::{Message, QueueCounters, count};
 use crate::meter::Meter;
 use crate::table::Key;
 use ending::{Ending, Place, token};
+use frontend_nvme::Clock;
 use halves::Halves;
 
 /// An I/O queue and its connection.

@@ -15,7 +15,6 @@
 #![deny(unsafe_code)]
 
 mod admin;
-mod clock;
 mod config;
 mod desk;
 #[allow(

@@ -10,11 +10,11 @@ use nvme::tcp::target::{Connection as Machine, Event as MachineEvent, Want};
 use reactor::buf::IoBuf;
 use reactor::{Event, Fd, Owner, OwnerId, Payload, ReactorError, Ring, SendBatch};
 
-use crate::clock::Clock;
 use crate::digest;
 use crate::limits::{
     BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, LINGER, SEND_POSTPONED_MAX,
 };
+use frontend_nvme::Clock;
 use receive::Inflow;
 pub(crate) use receive::Receiving;
 

@@ -16,7 +16,7 @@ use telemetry::{
     CommandKind, Ended, Event, EventKind, HostName, HostRow, ReactorTelemetry, StatusClass,
 };
 
-use crate::clock::Clock;
+use frontend_nvme::Clock;
 
 /// The time of a reactor's turn: its beginning, then the moment before its sends.
 #[derive(Clone, Debug)]

@@ -12,12 +12,12 @@ use nvme::queue::Slot;
 use nvme::tcp::target::{Connection as Machine, TargetLimits};
 use reactor::{Fd, Ring};
 
-use crate::clock::Clock;
 use crate::config::FrontendError;
 use crate::limits::{PEER_IDLE, PEER_PROBE_INTERVAL, PEER_PROBES};
 use crate::link::{Link, Receiving};
 use crate::message::{Adoption, QueueCounters};
 use crate::meter::QueueNames;
+use frontend_nvme::Clock;
 
 /// Room for what a gathered send holds: with the system's default a large read leaves in many small pieces.
 const SEND_BUFFER_BYTES: usize = 512 << 10;

@@ -19,9 +19,9 @@ use reactor::buf::IoBuf;
 use reactor::{Errno, Event, OpId, Payload, ReactorError, RecvChunk};
 
 use super::{Link, TAG_RECV};
-use crate::clock::Clock;
 use crate::digest;
 use crate::limits::{LANDING_BYTES, SEND_POSTPONED_MAX, SINGLE_RECEIVES};
+use frontend_nvme::Clock;
 
 /// How bytes come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,29 +6,33 @@ use nvme::Time;
 
 /// Monotonic time as the machines want it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Clock {
+pub struct Clock {
     start: Instant,
 }
 
 impl Clock {
     /// One that counts from `start`, as telemetry does.
-    pub(crate) fn since(start: Instant) -> Self {
+    #[must_use]
+    pub fn since(start: Instant) -> Self {
         Self { start }
     }
 
     /// Now.
-    pub(crate) fn now(self) -> Time {
+    #[must_use]
+    pub fn now(self) -> Time {
         self.at(Instant::now())
     }
 
     /// A moment as the machines want it.
-    pub(crate) fn at(self, moment: Instant) -> Time {
+    #[must_use]
+    pub fn at(self, moment: Instant) -> Time {
         let since = moment.saturating_duration_since(self.start);
         Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The same moment as the ring's timers count it.
-    pub(crate) fn instant(self, time: Time) -> Instant {
+    #[must_use]
+    pub fn instant(self, time: Time) -> Instant {
         self.start + Duration::from_nanos(time.as_nanos())
     }
 }
