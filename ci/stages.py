@@ -70,6 +70,8 @@ def stages() -> list[Stage]:
         Stage("docs", "links and commands in the documents", ((sys.executable, "ci/documents.py"),)),
         Stage("fixtures", "the real data is what it was", (("sh", "-c", "cd fixtures && sha256sum --quiet -c SHA256SUMS"),)),
         Stage("clippy", "lints, warnings are errors", (("cargo", "clippy", "--workspace", *lint),)),
+        # A workspace of its own, which needs nightly Rust to be run; stable Rust shows that it compiles.
+        Stage("fuzz", "the fuzz targets compile", (("cargo", "check", "--manifest-path", "fuzz/Cargo.toml", "--bins", "--locked"),)),
         Stage("tests", "unit, property and integration tests", (("cargo", *test, "--workspace"),)),
         Stage("doc-tests", "examples in the API documents", (("cargo", "test", "--workspace", "--doc"),)),
         Stage("demo", "the main job, every byte compared", (programs, (str(TARGET / "debug/xio"), "demo"))),
