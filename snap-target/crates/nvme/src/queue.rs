@@ -1,5 +1,9 @@
 //! What queues of every transport share: how a command ended, and how its data travel.
 
+pub(crate) mod admission;
+pub(crate) mod cids;
+pub(crate) mod flow;
+
 use nvme_spec::Status;
 
 /// Queue identifier: 0 is the admin queue.

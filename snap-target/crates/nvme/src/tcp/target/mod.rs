@@ -102,6 +102,8 @@ mod slots;
 mod transmit;
 
 use crate::Time;
+use crate::queue::admission::Stage;
+use crate::queue::flow::FlowControl;
 use crate::queue::{Completion, Transfer};
 use crate::tcp::batch::{Slot, TxBatch};
 use crate::tcp::pdu::{FatalError, Framing, HeaderBuffer};
@@ -271,20 +273,9 @@ pub struct Connection {
 enum State {
     /// Nothing but ICReq may come.
     AwaitIcReq,
-    /// Nothing but Connect may come.
-    AwaitConnect,
-    /// Connect succeeded. Nothing but authentication may come, one command at a time, until Connect's time is over.
-    AwaitAuthentication,
-    Live,
+    /// ICResp is on its way, or has left.
+    Open(Stage),
     Closed,
-}
-
-/// SQHD: on fabrics an entry is free again when its command completes, so the head follows completions.
-#[derive(Clone, Copy, Debug)]
-struct FlowControl {
-    enabled: bool,
-    entries: u16,
-    head: u16,
 }
 
 impl Connection {
@@ -304,11 +295,7 @@ impl Connection {
             outgoing: VecDeque::with_capacity(1),
             ic_resp: false,
             term: None,
-            flow_control: FlowControl {
-                enabled: true,
-                entries: 1,
-                head: 0,
-            },
+            flow_control: FlowControl::new(1, true),
             connect_by: Some(now + limits.connect_timeout),
             data_by: None,
         }
@@ -365,26 +352,22 @@ impl Connection {
     /// [`Connection::authenticated`] allows the rest, and follows at once where none is asked for.
     pub fn established(&mut self, entries: u16, flow_control: bool) {
         let entries = entries.clamp(1, self.limits.queue_entries_max);
-        self.flow_control = FlowControl {
-            enabled: flow_control,
-            entries,
-            head: 0,
-        };
-        if self.state == State::AwaitConnect {
-            self.state = State::AwaitAuthentication;
+        self.flow_control = FlowControl::new(entries, flow_control);
+        if self.state == State::Open(Stage::AwaitConnect) {
+            self.state = State::Open(Stage::AwaitAuthentication);
         }
     }
 
     /// The host has shown who it is, or need not: the queue's slots are made, and every command is taken. After [`Connection::established`].
     pub fn authenticated(&mut self) {
-        if self.state != State::AwaitAuthentication {
+        if self.state != State::Open(Stage::AwaitAuthentication) {
             return;
         }
         let entries = self.flow_control.entries;
         self.slots.grow(entries);
         self.outgoing.reserve(usize::from(entries));
         self.connect_by = None;
-        self.state = State::Live;
+        self.state = State::Open(Stage::Live);
     }
 
     /// Asks the host for a command's data: [`Event::DataReady`] follows once they are in the slot's buffer, [`Event::TimedOut`] where they are

@@ -2,16 +2,16 @@
 
 use super::slots::{Entry, Phase};
 use super::{Connection, Event, State, SuccessFlag, Want};
+use crate::queue::admission::{Admission, Stage, admit};
 use crate::queue::{Completion, Transfer};
 use crate::tcp::batch::Slot;
 use crate::tcp::pdu::{FatalError, Frame, Framing, Receiver, Taken, in_place};
 use nvme_spec::command::SglId;
-use nvme_spec::fabrics::FabricsType;
 use nvme_spec::tcp::{
     ADMIN_CAPSULE_DATA_BYTES, CapsuleCmd, DGST_DATA, DGST_HEADER, DIGEST_BYTES, FLAG_LAST_PDU,
     H2cData, IcReq, PDA_MAX, PduType, TermReq, offset,
 };
-use nvme_spec::{AdminOpcode, Direction, Sqe, Status};
+use nvme_spec::{Direction, Sqe, Status};
 use zerocopy::FromBytes;
 
 /// What the next bytes are.
@@ -245,7 +245,7 @@ impl Connection {
             data_digest,
             alignment_z: request.hpda_z,
         };
-        self.state = State::AwaitConnect;
+        self.state = State::Open(Stage::AwaitConnect);
         self.ic_resp = true;
         Ok(())
     }
@@ -287,39 +287,20 @@ impl Connection {
         Ok(())
     }
 
-    /// Tells the driver, or answers for it what no state but a live one allows (Base, "Connect command": nothing before it).
+    /// Tells the driver, or answers for it what no state but a live one allows.
     fn command_arrived(&mut self, slot: Slot, sqe: &Sqe) {
-        let fabrics = sqe.opcode == AdminOpcode::FABRICS.0;
-        let fctype = FabricsType(sqe.fctype());
-        let connect = fabrics && fctype == FabricsType::CONNECT;
-        let authentication = fabrics
-            && matches!(
-                fctype,
-                FabricsType::AUTHENTICATION_SEND | FabricsType::AUTHENTICATION_RECEIVE
-            );
-        let refusal = match self.state {
-            State::AwaitConnect if connect => {
-                self.event = Some(Event::Connect { slot });
-                return;
-            }
-            // The first goes on: what names the identifier, an Abort or H2CData, means that one alone.
-            State::Live if self.slots.is_taken_twice(slot) => Status::COMMAND_ID_CONFLICT.dnr(),
-            State::Live if !connect => {
-                self.event = Some(Event::Command { slot });
-                return;
-            }
-            State::AwaitAuthentication if authentication => {
-                self.event = Some(Event::Command { slot });
-                return;
-            }
-            State::AwaitAuthentication if !connect => Status::AUTHENTICATION_REQUIRED.dnr(),
-            _ => Status::COMMAND_SEQUENCE_ERROR.dnr(),
+        let State::Open(stage) = self.state else {
+            return;
         };
-        self.respond(slot, Completion::of(refusal), 0);
+        match admit(stage, sqe, || self.slots.is_taken_twice(slot)) {
+            Admission::Connect => self.event = Some(Event::Connect { slot }),
+            Admission::Command => self.event = Some(Event::Command { slot }),
+            Admission::Refused(status) => self.respond(slot, Completion::of(status), 0),
+        }
     }
 
     fn h2c_data(&mut self, frame: &Frame, header: &[u8]) -> Result<(), FatalError> {
-        if self.state != State::Live && self.slots.oldest_request().is_none() {
+        if self.state != State::Open(Stage::Live) && self.slots.oldest_request().is_none() {
             return Err(FatalError::sequence("H2CData before Connect"));
         }
         let pdu = read::<H2cData>(header)?;

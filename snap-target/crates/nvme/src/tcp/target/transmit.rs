@@ -142,13 +142,13 @@ impl Connection {
         batch.push_data(data.as_bytes(), framing, payload, success.then_some(slot));
         self.slots.get_mut(slot).data_sent = offset + len;
         if success {
-            self.advance_head();
+            self.flow_control.advance();
         }
         success
     }
 
     fn push_capsule_resp(&mut self, batch: &mut TxBatch, slot: Slot) {
-        let sqhd = self.advance_head();
+        let sqhd = self.flow_control.advance();
         let entry = self.slots.get(slot);
         let response = CapsuleResp {
             common: self
@@ -168,20 +168,6 @@ impl Connection {
             self.tx_framing.header_digest,
             Some(slot),
         );
-    }
-
-    /// SQHD after one more completion.
-    fn advance_head(&mut self) -> u16 {
-        let flow = &mut self.flow_control;
-        if !flow.enabled {
-            return Cqe::SQHD_FLOW_CONTROL_DISABLED;
-        }
-        flow.head = if flow.head + 1 >= flow.entries {
-            0
-        } else {
-            flow.head + 1
-        };
-        flow.head
     }
 }
 
