@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 pub(crate) mod cids;
 pub(crate) mod flow;
+pub(crate) mod table;
 
 use nvme_spec::Status;
 
@@ -113,5 +114,24 @@ impl Transfer {
     /// True where so many bytes fit, as far as the descriptor says.
     pub fn has_room_for(self, bytes: u64) -> bool {
         self == Transfer::Prp || u64::from(self.bytes()) >= bytes
+    }
+}
+
+/// What goes to the host for an answer: the completion, and bytes of data. Data go with a success alone, and never more than the host's descriptor has
+/// room for.
+pub(crate) fn answer(
+    transfer: Transfer,
+    host_to_controller: bool,
+    completion: Completion,
+    data_len: u32,
+) -> (Completion, u32) {
+    if data_len == 0 || completion.status != Status::SUCCESS {
+        return (completion, 0);
+    }
+    match transfer {
+        Transfer::Remote { bytes } if bytes >= data_len && !host_to_controller => {
+            (completion, data_len)
+        }
+        _ => (Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()), 0),
     }
 }

@@ -23,14 +23,19 @@ impl FlowControl {
 
     /// SQHD after one more completion.
     pub fn advance(&mut self) -> u16 {
-        if !self.enabled {
-            return Cqe::SQHD_FLOW_CONTROL_DISABLED;
+        let next = self.next();
+        if self.enabled {
+            self.head = next;
         }
-        self.head = if self.head + 1 >= self.entries {
-            0
-        } else {
-            self.head + 1
-        };
-        self.head
+        next
+    }
+
+    /// The same before it is certain that it goes out.
+    pub fn next(&self) -> u16 {
+        match self.head + 1 {
+            _ if !self.enabled => Cqe::SQHD_FLOW_CONTROL_DISABLED,
+            next if next >= self.entries => 0,
+            next => next,
+        }
     }
 }

@@ -104,6 +104,7 @@ mod transmit;
 use crate::Time;
 use crate::queue::admission::Stage;
 use crate::queue::flow::FlowControl;
+use crate::queue::table::{Occupant, slots_of};
 use crate::queue::{Completion, Transfer};
 use crate::tcp::batch::{Slot, TxBatch};
 use crate::tcp::pdu::{FatalError, Framing, HeaderBuffer};
@@ -480,7 +481,7 @@ impl Connection {
 impl TargetLimits {
     /// Most slots of a connection: of what a driver keeps by slot.
     pub fn slots_max(&self) -> u16 {
-        slots::slots_of(self.queue_entries_max)
+        slots_of(self.queue_entries_max)
     }
 
     /// The same limits with their order restored: whatever a configuration says, no field contradicts the wire.

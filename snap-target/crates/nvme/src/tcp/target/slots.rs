@@ -1,10 +1,10 @@
 //! The commands of a connection, by slot.
 
 use crate::Time;
-use crate::queue::cids::Cids;
-use crate::queue::{Completion, Transfer};
+use crate::queue::table::{Occupant, Table};
+use crate::queue::{Completion, Transfer, answer};
 use crate::tcp::batch::Slot;
-use nvme_spec::{Sqe, Status};
+use nvme_spec::{Cid, Sqe};
 
 /// Where a command is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,127 +61,89 @@ impl Entry {
         data_sent: 0,
     };
 
-    /// The host waits for its completion, and the driver has not given one.
-    pub fn is_outstanding(&self) -> bool {
-        matches!(self.phase, Phase::Capsule | Phase::Held | Phase::Receiving)
-    }
-
     /// An R2T is out, and not all of its data have come; of commands that are answered, too.
     pub fn owes_data(&self) -> bool {
         self.received < self.requested
     }
 
-    /// Stores the answer. Data go with a success alone, and never more than the host's descriptor has room for.
+    /// Stores the answer.
     pub fn answer(&mut self, completion: Completion, data_len: u32) {
-        self.completion = completion;
         self.data_sent = 0;
-        self.data_len = 0;
-        if data_len == 0 || completion.status != Status::SUCCESS {
-            return;
-        }
-        match self.transfer {
-            Transfer::Remote { bytes } if bytes >= data_len && !self.host_to_controller => {
-                self.data_len = data_len
-            }
-            _ => self.completion = Completion::of(Status::DATA_SGL_LENGTH_INVALID.dnr()),
-        }
+        (self.completion, self.data_len) =
+            answer(self.transfer, self.host_to_controller, completion, data_len);
     }
 }
 
-/// Slots of a queue of so many entries.
-pub(super) fn slots_of(places: u16) -> u16 {
-    places.saturating_mul(2)
-}
-
-/// All slots, and which are free. Made once; no command allocates.
+/// All slots. Made once; no command allocates.
 ///
 /// Commands take as many as the queue has entries. Once more as many stand in for those whose command is answered and whose data the host owes: it may
 /// send its next command ahead of them.
 #[derive(Debug)]
 pub(super) struct Slots {
-    entries: Vec<Entry>,
+    table: Table<Entry>,
     /// Entries of the queue.
     places: usize,
     /// Slots in [`Phase::Owed`].
     owed: usize,
-    /// The slot freed last is taken first: its memory is warm.
-    free: Vec<Slot>,
-    cids: Cids,
-    /// Read where a slot of the driver's making does not exist.
-    none: Entry,
+}
+
+impl Occupant for Entry {
+    const EMPTY: Entry = Entry::EMPTY;
+
+    fn cid(&self) -> Cid {
+        self.sqe.cid()
+    }
+
+    fn is_outstanding(&self) -> bool {
+        matches!(self.phase, Phase::Capsule | Phase::Held | Phase::Receiving)
+    }
 }
 
 impl Slots {
     pub fn with_entries(count: u16) -> Slots {
-        let mut slots = Slots {
-            entries: Vec::new(),
-            places: 0,
+        Slots {
+            table: Table::with_places(count),
+            places: usize::from(count),
             owed: 0,
-            free: Vec::new(),
-            cids: Cids::default(),
-            none: Entry::EMPTY,
-        };
-        slots.grow(count);
-        slots
+        }
     }
 
     /// To the slots of a queue of so many entries; those there stay.
     pub fn grow(&mut self, places: u16) {
         self.places = self.places.max(usize::from(places));
-        let before = self.entries.len();
-        let count = usize::from(slots_of(places)).max(before);
-        self.entries.resize(count, Entry::EMPTY);
-        self.free.reserve_exact(count);
-        let more = (before..count)
-            .rev()
-            .filter_map(|index| u16::try_from(index).ok())
-            .map(Slot);
-        // Below those that are there: the lowest are taken first.
-        self.free.splice(..0, more);
-        let outstanding = self.entries.iter().filter(|entry| entry.is_outstanding());
-        self.cids = Cids::of(self.places, outstanding.map(|entry| entry.sqe.cid()));
+        self.table.grow(places);
     }
 
     pub fn is_full(&self) -> bool {
-        let taken = self.entries.len() - self.free.len() - self.owed;
-        taken >= self.places || self.free.is_empty()
+        self.table.taken() - self.owed >= self.places || !self.table.has_free()
     }
 
     /// Takes a free slot for a command.
     pub fn take(&mut self, sqe: &Sqe) -> Option<(Slot, &mut Entry)> {
-        let slot = self.free.pop()?;
-        let entry = self.entries.get_mut(slot.index())?;
-        *entry = Entry {
+        self.table.take(Entry {
             sqe: *sqe,
             phase: Phase::Held,
             ..Entry::EMPTY
-        };
-        self.cids.add(sqe.cid());
-        Some((slot, entry))
+        })
     }
 
     /// A command is answered: the host may use its identifier again as soon as it has the answer.
     pub fn answered(&mut self, slot: Slot) {
-        let entry = self.get_mut(slot);
-        entry.phase = Phase::Answered;
-        let cid = entry.sqe.cid();
-        self.cids.remove(cid);
+        self.get_mut(slot).phase = Phase::Answered;
+        self.table.answered(slot);
     }
 
-    /// Whether another command that is not answered has this one's identifier. One look as a rule; where the low bits of identifiers meet, one at each command.
+    /// Whether another command that is not answered has this one's identifier.
     pub fn is_taken_twice(&self, slot: Slot) -> bool {
-        let cid = self.sqe(slot).cid();
-        let has_it = |entry: &&Entry| entry.is_outstanding() && entry.sqe.cid() == cid;
-        self.cids.may_repeat(cid) && self.entries.iter().filter(has_it).nth(1).is_some()
+        self.table.is_taken_twice(slot)
     }
 
     pub fn release(&mut self, slot: Slot) {
-        if let Some(entry) = self.entries.get_mut(slot.index())
-            && entry.phase != Phase::Free
-        {
+        let entry = self.table.get_mut(slot);
+        if entry.phase != Phase::Free {
             self.owed -= usize::from(entry.phase == Phase::Owed);
             entry.phase = Phase::Free;
-            self.free.push(slot);
+            self.table.release(slot);
         }
     }
 
@@ -199,29 +161,27 @@ impl Slots {
     /// Where [`Slots::is_full`]: whether none of our sends would change that. The host then has more commands outstanding than its queue has entries, or
     /// owes the data of as many that are answered, and they cannot come behind the next command.
     pub fn is_overrun(&self) -> bool {
-        self.entries
+        self.table
             .iter()
-            .all(|entry| !matches!(entry.phase, Phase::Answered | Phase::Sent))
+            .all(|(_, entry)| !matches!(entry.phase, Phase::Answered | Phase::Sent))
     }
 
     /// Since when the host owes us data, where it does.
     pub fn oldest_request(&self) -> Option<Time> {
-        self.entries
+        self.table
             .iter()
+            .map(|(_, entry)| entry)
             .filter(|entry| entry.phase == Phase::Receiving || entry.owes_data())
             .map(|entry| entry.asked_at)
             .min()
     }
 
     pub fn get(&self, slot: Slot) -> &Entry {
-        self.entries.get(slot.index()).unwrap_or(&self.none)
+        self.table.get(slot)
     }
 
     pub fn get_mut(&mut self, slot: Slot) -> &mut Entry {
-        if slot.index() >= self.entries.len() {
-            self.none = Entry::EMPTY;
-        }
-        self.entries.get_mut(slot.index()).unwrap_or(&mut self.none)
+        self.table.get_mut(slot)
     }
 
     pub fn sqe(&self, slot: Slot) -> &Sqe {
@@ -230,15 +190,15 @@ impl Slots {
 
     /// The slot that a TTAG names, where it exists.
     pub fn of_ttag(&mut self, ttag: u16) -> Option<(Slot, &mut Entry)> {
-        self.entries
-            .get_mut(usize::from(ttag))
-            .map(|entry| (Slot(ttag), entry))
+        let slot = Slot(ttag);
+        self.table
+            .has(slot)
+            .then(|| (slot, self.table.get_mut(slot)))
     }
 
     pub fn occupied(&self) -> impl Iterator<Item = Slot> + '_ {
-        (0..=u16::MAX)
-            .map(Slot)
-            .zip(&self.entries)
+        self.table
+            .iter()
             .filter(|(_, entry)| !matches!(entry.phase, Phase::Free | Phase::Owed))
             .map(|(slot, _)| slot)
     }
