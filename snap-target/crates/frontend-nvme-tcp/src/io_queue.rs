@@ -414,7 +414,13 @@ impl IoQueue {
             Io::CompareAndWrite { expected, data, .. } => (expected.len() + data.len()) as u64,
             _ => 0,
         };
-        if let Some(done) = engine.submit(namespace, io, snapshot, token(key, slot)) {
+        if let Some(done) = engine.submit(
+            namespace,
+            io,
+            snapshot,
+            token(key, slot),
+            self.meter.deadline(slot),
+        ) {
             self.done(slot, done);
         }
     }

@@ -28,12 +28,12 @@ pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + HANDSHAKES_MAX +
 /// ring's own wake-ups.
 pub(crate) const CONNECTION_OPS_MAX: usize =
     2 * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + 64;
-/// Those who do I/O on a ring: connections, ended or not, listeners, stores, and the desk.
+/// Those who do I/O on a ring: connections, ended or not, listeners, stores, the desk, and the engine twice.
 pub(crate) const OWNERS_MAX: usize =
-    ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 1;
-/// Timers of a ring: those of connections, one of each that has ended, and those of stores.
+    ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 3;
+/// Timers of a ring: those of connections, one of each that has ended, those of stores, and the engine's.
 pub(crate) const TIMERS_MAX: usize =
-    CONNECTION_TIMERS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + STORE_HANDLES_MAX;
+    CONNECTION_TIMERS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + STORE_HANDLES_MAX + 2;
 /// Operations of a ring that stores may have in flight besides; with more to do they wait.
 pub(crate) const STORE_OPS_MAX: usize = 3072;
 /// Handles of stores on one reactor.
@@ -54,6 +54,8 @@ pub(crate) const SEND_POSTPONED_MAX: usize = 8;
 pub(crate) const LANDING_BYTES: usize = 2 << 10;
 /// Receives after the last payload in place that do not repeat yet: more such payload is likely, and would cost a cancellation.
 pub(crate) const SINGLE_RECEIVES: u32 = 32;
+/// From a command's arrival to its answer, wherever it waits meanwhile: below the 30 s after which hosts take a command for lost.
+pub(crate) const COMMAND_PATIENCE: Duration = Duration::from_secs(25);
 /// How long a connection in its last send (a fatal error's C2HTermReq) may take to leave; how long what a host still sends on one that has ended here is
 /// thrown away; and how long the kernel keeps what a host has not taken of a connection that is closed.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
+use nvme::Time;
 use nvme::controller::{Admitted, BlockAt, Controller, NamespaceSet};
 use nvme::queue::{Completion, Slot};
 use nvme::tcp::target::Connection as Machine;
@@ -17,6 +18,8 @@ use telemetry::{
 };
 
 use frontend_nvme::Clock;
+
+use crate::limits::COMMAND_PATIENCE;
 
 /// The time of a reactor's turn: its beginning, then the moment before its sends.
 #[derive(Clone, Debug)]
@@ -42,6 +45,10 @@ impl TurnTime {
     /// Looks at the clock.
     pub(crate) fn read(&self) {
         self.ns.set(self.clock.now().as_nanos());
+    }
+
+    fn instant(&self, ns: u64) -> Instant {
+        self.clock.instant(Time::from_nanos(ns))
     }
 
     /// What the clock said when it was last looked at, in nanoseconds.
@@ -125,6 +132,12 @@ impl Meter {
             begun: vec![None; usize::from(slots)],
             ended: Vec::with_capacity(usize::from(slots)),
         }
+    }
+
+    /// When a command that came here is to have its answer: the time that it has counts from its arrival, wherever it waited since.
+    pub(crate) fn deadline(&self, slot: Slot) -> Option<Instant> {
+        let begun = (*self.begun.get(slot.index())?)?;
+        Some(self.time.instant(begun.at_ns) + COMMAND_PATIENCE)
     }
 
     /// What the clock said when it was last looked at, in nanoseconds.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use reactor::Ring;
 use reactor::buf::IoBuf;
-use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Token};
+use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Terms, Token};
 use telemetry::{NamespaceRow, ReactorTelemetry};
 use volume::StreamIndex;
 
@@ -129,6 +129,7 @@ impl Attached {
         op: Op,
         buf: Option<IoBuf>,
         token: Token,
+        terms: Terms,
     ) -> Result<(), Rejected> {
         let Some(store) = self.stores.get_mut(source) else {
             let what = "the volume names a source that was not opened";
@@ -138,7 +139,7 @@ impl Attached {
             };
             return Err(Rejected { op, buf, why });
         };
-        store.submit(op, buf, token)?;
+        store.submit(op, buf, token, terms)?;
         self.in_flight += 1;
         self.row.store_operations.add(1);
         Ok(())

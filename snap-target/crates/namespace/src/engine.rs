@@ -4,14 +4,16 @@ mod changes;
 mod config;
 mod ending;
 mod mixed;
+mod overdue;
 mod request;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use reactor::Ring;
 use reactor::buf::IoBuf;
-use store::Completion;
+use store::{Completion, Terms};
 use telemetry::{NamespaceCounters, ReactorTelemetry};
 use volume::ReadOp;
 
@@ -26,6 +28,7 @@ use crate::shared::Backing;
 use crate::view::ViewRead;
 use crate::{AccessGate, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
 pub use config::{EngineConfig, EngineError};
+use overdue::Look;
 use request::parts_of;
 pub(crate) use request::{Entry, Request, Step, Work, token_of};
 
@@ -48,6 +51,7 @@ pub struct Engine {
     pub(crate) saves: Saves,
     /// Requests that wait until keepers have less to save.
     pub(crate) unsaved: Vec<usize>,
+    look: Look,
     /// What was begun since the last look may have ended without an event.
     pub(crate) again: bool,
 }
@@ -76,6 +80,7 @@ impl Engine {
             excluding: Vec::new(),
             saves: Saves::new(ring, config.keep_patience)?,
             unsaved: Vec::new(),
+            look: Look::new(ring)?,
             again: false,
         };
         for namespace in set.all() {
@@ -159,12 +164,16 @@ impl Engine {
     ///
     /// `snapshot`: the reader needs bytes that do not change after this call (it sends a digest ahead of them), so memory that a writer may
     /// change is copied.
+    ///
+    /// `deadline`: when whoever asked gives up, where they do. A request that waits until then, here or in a store that waits, is answered as
+    /// [`NamespaceError::NotInTime`], or with what its store says of it.
     pub fn submit(
         &mut self,
         key: NamespaceKey,
         io: Io,
         snapshot: bool,
         token: u64,
+        deadline: Option<Instant>,
     ) -> Option<Done> {
         let found = self.attached.find(key);
         let Some(index) = found.filter(|index| !self.attached[*index].retired) else {
@@ -220,7 +229,7 @@ impl Engine {
                 result: Ok(()),
             });
         }
-        let slot = self.take_slot(index, token);
+        let slot = self.take_slot(index, token, deadline);
         self.requests[slot].is_write = matches!(io, Io::Write { .. });
         let delivers = matches!(io, Io::Read { .. } | Io::ReadDurable { .. });
         // Before it is looked for marks: none that comes later is missed.
@@ -229,9 +238,9 @@ impl Engine {
         self.requests[slot].work = match (&namespace.backing, steps) {
             (_, Ok(steps)) => Work::Compound(Box::new(Compound::new(steps, delivers, since))),
             (Backing::Raw(_), Err(io)) => raw_work(&namespace, io),
-            (Backing::View { volume, .. }, Err(Io::Read { lba, blocks, into })) => {
-                Work::View(ViewRead::new(&namespace, volume, lba, blocks, into))
-            }
+            (Backing::View { volume, .. }, Err(Io::Read { lba, blocks, into })) => Work::View(
+                ViewRead::new(&namespace, volume, lba, blocks, into, deadline),
+            ),
             // `check` refused writes to views; `steps` took what several parts have.
             (Backing::View { .. } | Backing::Mixed(_), _) => Work::Free,
         };
@@ -239,11 +248,13 @@ impl Engine {
         if !self.parts.wanted.is_empty() {
             self.serve_frames();
         }
+        self.look_again();
         self.take_done(token)
     }
 
     /// Takes what the stores completed, lets parked requests go on, and appends the answers.
     pub fn poll(&mut self, done: &mut Vec<Done>) {
+        self.look_at_the_clock();
         let mut is_closing = false;
         for index in 0..self.attached.places() {
             let attached = self.attached.get_mut(index);
@@ -267,6 +278,7 @@ impl Engine {
         if is_closing {
             self.let_closed_go();
         }
+        self.look_again();
         done.append(&mut self.done);
     }
 
@@ -330,11 +342,17 @@ impl Engine {
         attached.lease(0, lba * u64::from(attached.shared.lba_bytes), bytes)
     }
 
-    pub(crate) fn take_slot(&mut self, attached: usize, token: u64) -> usize {
+    pub(crate) fn take_slot(
+        &mut self,
+        attached: usize,
+        token: u64,
+        deadline: Option<Instant>,
+    ) -> usize {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.requests.push(Request {
                 attached,
                 token,
+                deadline,
                 work: Work::Free,
                 parent: None,
                 entry: Entry::Outside,
@@ -350,6 +368,7 @@ impl Engine {
         self.attached[attached].requests += 1;
         self.requests[slot].attached = attached;
         self.requests[slot].token = token;
+        self.requests[slot].deadline = deadline;
         self.requests[slot].was_parked = false;
         slot
     }
@@ -375,6 +394,7 @@ impl Engine {
                 &mut self.parts,
                 slot,
                 raw,
+                Terms::by(request.deadline),
                 &mut request.work,
                 &mut request.entry,
             ),

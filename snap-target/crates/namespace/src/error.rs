@@ -61,6 +61,14 @@ pub enum NamespaceError {
         /// The namespace.
         nsid: u32,
     },
+    /// A request whose time was over while it waited here: for memory, for room in a store's queue, or for others. Nothing of it is under way.
+    #[error(
+        "namespace {nsid}: the request waited for memory, for its store or for others until its time was over"
+    )]
+    NotInTime {
+        /// The namespace.
+        nsid: u32,
+    },
     /// What Compare was given is not what is there.
     #[error("namespace {nsid}: block {lba} is not what it was compared with")]
     Miscompare {
@@ -146,6 +154,7 @@ macro_rules! of_one_namespace {
             | NamespaceError::ReadOnlyRange { $nsid, .. }
             | NamespaceError::OutOfRange { $nsid, .. }
             | NamespaceError::Cancelled { $nsid }
+            | NamespaceError::NotInTime { $nsid }
             | NamespaceError::Length { $nsid, .. }
             | NamespaceError::Miscompare { $nsid, .. }
             | NamespaceError::Uncorrectable { $nsid, .. }
@@ -170,6 +179,7 @@ impl NamespaceError {
             Self::OutOfRange { .. } => Status::LBA_OUT_OF_RANGE.dnr(),
             Self::Length { .. } => Status::INVALID_FIELD.dnr(),
             Self::Cancelled { .. } => Status::ABORT_REQUESTED.dnr(),
+            Self::NotInTime { .. } => Status::NAMESPACE_NOT_READY,
             Self::Miscompare { .. } => Status::COMPARE_FAILURE.dnr(),
             Self::Uncorrectable { .. } => Status::UNRECOVERED_READ_ERROR.dnr(),
             Self::MarksFull { .. } => Status::WRITE_FAULT.dnr(),
@@ -262,10 +272,14 @@ impl NamespaceError {
         }
     }
 
-    /// Whether a store could not be reached, and nothing was done.
+    /// Whether a store could not be reached in time, and nothing was done.
     #[must_use]
     pub fn is_unreachable(&self) -> bool {
-        matches!(self.cause(), Self::Store { cause, .. } if cause.kind() == ErrorKind::Unreachable)
+        match self.cause() {
+            Self::NotInTime { .. } => true,
+            Self::Store { cause, .. } => cause.kind() == ErrorKind::Unreachable,
+            _ => false,
+        }
     }
 
     /// How long to wait before trying again, where the store knows.

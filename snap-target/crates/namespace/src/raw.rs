@@ -1,7 +1,7 @@
 //! Requests of raw stores: checked, and handed to the store as they are.
 
 use reactor::buf::IoBuf;
-use store::{Op, Rejected, StoreError, TRANSFER_BYTES_MIN};
+use store::{Op, Rejected, StoreError, TRANSFER_BYTES_MIN, Terms};
 
 use crate::attached::{Attached, WaitsFor};
 use crate::engine::{Entry, Step, Work, token_of};
@@ -120,6 +120,7 @@ pub(crate) fn submit_raw(
     parts: &mut Parts,
     slot: usize,
     mut raw: Raw,
+    terms: Terms,
     work: &mut Work,
     entry: &mut Entry,
 ) -> Step {
@@ -135,7 +136,7 @@ pub(crate) fn submit_raw(
         }
     }
     let bytes = raw.buf.as_ref().map_or(0, IoBuf::len) as u64;
-    match attached.submit(0, raw.op, raw.buf, token_of(slot, 0)) {
+    match attached.submit(0, raw.op, raw.buf, token_of(slot, 0), terms) {
         Ok(()) => {
             match raw.op {
                 Op::Read { .. } => attached.row.stored_bytes.add(bytes),

@@ -1,8 +1,10 @@
 //! A read of a view of a volume: the volume plans, the stores fetch, the volume checks and decodes.
 
+use std::time::Instant;
+
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
-use store::{Completion, Op, Rejected, StoreError};
+use store::{Completion, Op, Rejected, StoreError, Terms};
 use volume::{Fetch, FrameWant, Placement, Progress, ReadOp, Volume, VolumeError, Want};
 
 use crate::attached::{Attached, WaitsFor, whole};
@@ -23,6 +25,7 @@ pub(crate) struct ViewRead {
     nsid: u32,
     start: u64,
     len: usize,
+    deadline: Option<Instant>,
     started: bool,
     is_part: bool,
     /// Where the presented bytes go.
@@ -45,6 +48,7 @@ impl ViewRead {
         lba: u64,
         blocks: u32,
         into: Option<IoBuf>,
+        deadline: Option<Instant>,
     ) -> Self {
         Self {
             volume: volume.clone(),
@@ -52,6 +56,7 @@ impl ViewRead {
             nsid: namespace.nsid,
             start: lba * u64::from(namespace.lba_bytes),
             len: blocks as usize * namespace.lba_bytes as usize,
+            deadline,
             started: false,
             is_part: false,
             out: into,
@@ -91,11 +96,15 @@ impl ViewRead {
         }
     }
 
+    /// It ends as that, as soon as nothing of it is under way.
+    pub(crate) fn fail(&mut self, error: NamespaceError) {
+        self.failed.get_or_insert(error);
+    }
+
     /// Asks the stores to end what is under way; the request ends when they have let go.
     pub(crate) fn cancel(&mut self, attached: &mut Attached, slot: usize) {
         let nsid = self.nsid;
-        self.failed
-            .get_or_insert(NamespaceError::Cancelled { nsid });
+        self.fail(NamespaceError::Cancelled { nsid });
         for (number, fetch) in self.fetches.iter().enumerate() {
             if let Some(fetch) = fetch {
                 attached.cancel(fetch.source.0 as usize, token_of(slot, number));
@@ -242,6 +251,7 @@ impl ViewRead {
             // Fewer than 2^16 requests.
             slot: u32::try_from(slot).unwrap_or(u32::MAX),
             want,
+            deadline: self.deadline,
         });
     }
 
@@ -304,6 +314,7 @@ impl ViewRead {
             },
             Some(buf),
             token_of(slot, number),
+            Terms::by(self.deadline),
         ) {
             Ok(()) => {
                 self.fetches[number] = Some(fetch);

@@ -85,7 +85,7 @@ impl Pair {
             into: None,
         };
         let mut done: Vec<_> = self.engines[engine]
-            .submit(key, io, true, 7)
+            .submit(key, io, true, 7, None)
             .into_iter()
             .collect();
         while done.is_empty() {
@@ -145,7 +145,7 @@ fn namespaces_come_and_go() {
         into: None,
     };
     let mut done: Vec<_> = pair.engines[1]
-        .submit(first.key, io, true, 1)
+        .submit(first.key, io, true, 1, None)
         .into_iter()
         .collect();
     for engine in &mut pair.engines {

@@ -71,6 +71,7 @@ impl Bench {
                 },
                 false,
                 7,
+                None,
             )
             .or_else(|| self.wait(1).pop())
             .unwrap();
@@ -192,6 +193,7 @@ fn a_raw_store_that_returns_less_is_an_error() {
             },
             false,
             9,
+            None,
         )
         .or_else(|| bench.wait(1).pop())
         .unwrap();
@@ -223,6 +225,7 @@ fn requests_that_find_no_memory_wait_their_turn() {
             },
             false,
             lba,
+            None,
         ));
     }
     assert!(
@@ -277,6 +280,7 @@ fn what_lies_beyond_or_is_protected_is_refused() {
             },
             false,
             1,
+            None,
         )
         .unwrap();
     assert_eq!(
@@ -285,7 +289,7 @@ fn what_lies_beyond_or_is_protected_is_refused() {
     );
     let done = bench
         .engine
-        .submit(NamespaceKey::next(), Io::Flush, false, 1)
+        .submit(NamespaceKey::next(), Io::Flush, false, 1, None)
         .unwrap();
     assert_eq!(
         done.result.unwrap_err().status(true),
@@ -323,7 +327,7 @@ fn a_full_store_and_an_unreachable_one_have_a_status_of_their_own() {
         let write = Io::Write { lba, data, durable };
         let done = bench
             .engine
-            .submit(bench.key, write, false, 9)
+            .submit(bench.key, write, false, 9, None)
             .or_else(|| bench.wait(1).pop())
             .unwrap();
         let error = done.result.unwrap_err();

@@ -18,7 +18,7 @@ use reactor::buf::IoBuf;
 use reactor::{Owner, Ring, RingConfig, Wait};
 use store::{
     Backend, Completion, Limits, Op, OpenOptions, Rejected, SharedStore, Store, StoreError,
-    StoreSpec, Token,
+    StoreSpec, Terms, Token,
 };
 
 const KEEP_ALIVE: Duration = Duration::from_millis(5);
@@ -77,8 +77,14 @@ impl Store for Handle {
         &self.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
-        self.inner.submit(op, buf, token)
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
+        self.inner.submit(op, buf, token, terms)
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {

@@ -23,7 +23,7 @@ use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
 use store::{
     Backend, BlockingStore, Completion, Limits, Op, OpenOptions, Rejected, SharedStore, Store,
-    StoreError, StoreSpec, Token,
+    StoreError, StoreSpec, Terms, Token,
 };
 
 use support::Packed;
@@ -116,9 +116,15 @@ impl Store for OddHandle {
         &self.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         if !self.is_silent {
-            return self.inner.submit(op, buf, token);
+            return self.inner.submit(op, buf, token, terms);
         }
         if self.held.len() == self.limits.queue_depth_max as usize {
             let why = StoreError::Busy;
@@ -221,7 +227,7 @@ impl Bench {
             blocks,
             into: None,
         };
-        let done = self.engine.submit(self.key(nsid), io, false, token);
+        let done = self.engine.submit(self.key(nsid), io, false, token, None);
         self.done.extend(done);
     }
 
@@ -375,7 +381,7 @@ fn a_read_goes_where_it_is_wanted() {
             blocks: 1,
             into: Some(into),
         };
-        let done = bench.engine.submit(bench.key(1), io, false, 5);
+        let done = bench.engine.submit(bench.key(1), io, false, 5, None);
         bench.done.extend(done);
         let done = bench.answer();
         if len == 4096 {
@@ -400,7 +406,7 @@ fn write(bench: &mut Bench, token: u64) {
         data,
         durable: false,
     };
-    let done = bench.engine.submit(bench.key(1), io, false, token);
+    let done = bench.engine.submit(bench.key(1), io, false, token, None);
     bench.done.extend(done);
 }
 

@@ -51,6 +51,13 @@ impl Clock {
         Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
     }
 
+    /// A moment of the ring's timers; one before the start is the start.
+    #[must_use]
+    pub fn time(&self, moment: Instant) -> Time {
+        let since = moment.saturating_duration_since(self.start);
+        Time::from_nanos(u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
+    }
+
     /// A moment as the ring's timers count it.
     #[must_use]
     pub fn instant(&self, time: Time) -> Instant {

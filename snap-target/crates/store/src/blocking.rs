@@ -3,7 +3,7 @@
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
 
-use crate::contract::{Completion, Op, Store, Token};
+use crate::contract::{Completion, Op, Store, Terms, Token};
 use crate::error::StoreError;
 use crate::shared::SharedStore;
 
@@ -152,7 +152,7 @@ impl BlockingStore {
     fn complete(&mut self, op: Op, buf: Option<IoBuf>) -> (Option<IoBuf>, Result<u32, StoreError>) {
         let token = Token(self.next_token);
         self.next_token += 1;
-        if let Err(rejected) = self.store.submit(op, buf, token) {
+        if let Err(rejected) = self.store.submit(op, buf, token, Terms::default()) {
             return (rejected.buf, Err(rejected.why));
         }
         loop {

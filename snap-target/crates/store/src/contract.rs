@@ -1,5 +1,7 @@
 //! The contract between a store's handle and whoever submits to it.
 
+use std::time::Instant;
+
 use reactor::buf::IoBuf;
 
 use crate::error::StoreError;
@@ -92,6 +94,27 @@ impl Op {
     #[must_use]
     pub fn takes_buffer(&self) -> bool {
         matches!(self, Self::Read { .. } | Self::Write { .. })
+    }
+}
+
+/// On what terms an operation is done. A store that has nothing to wait for ignores them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// When whoever asked gives up: a store that waits, for a path or for a peer, ends the operation by then, or after a time of its own where that
+    /// is sooner. It may have passed already. `None`: the store's own time counts from submit. In tests a moment of the stepped clock.
+    pub deadline: Option<Instant>,
+    /// Nobody waits for it: a read ahead of whoever may ask for it. Others may overtake it, and a store may be busy for it before it is for them.
+    pub is_ahead: bool,
+}
+
+impl Terms {
+    /// To be done by then, for somebody who waits.
+    #[must_use]
+    pub fn by(deadline: Option<Instant>) -> Self {
+        Self {
+            deadline,
+            is_ahead: false,
+        }
     }
 }
 
@@ -212,6 +235,8 @@ impl Limits {
 /// 4. Cancel is a request: the completion still arrives, as cancelled or as whatever it came to, and within
 ///    [`Limits::cancel_bound_ms`] where that is declared; 0: with the next poll.
 /// 5. [`Store::close`] returns at once; see the end of a handle below.
+/// 6. [`Terms`] change when an operation ends and how, never what it does: one that had no time was not carried out ([`StoreError::Unreachable`]), or may
+///    have been ([`StoreError::Unsettled`]), and one that reads ahead delivers what any read delivers.
 ///
 /// **The one guarantee given in return**: every operation that submit took completes exactly once, and until that completion the buffer
 /// belongs to the store, cancelled or not; after it, nothing touches the buffer's memory, and the operation can no longer take effect behind a later one's
@@ -231,7 +256,13 @@ pub trait Store {
     fn limits(&self) -> &Limits;
 
     /// Takes an operation, or gives it back with the reason.
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected>;
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected>;
 
     /// Appends the completions that are there.
     fn poll(&mut self, completions: &mut Vec<Completion>);

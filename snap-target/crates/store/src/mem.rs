@@ -13,7 +13,7 @@ use std::sync::Arc;
 use reactor::buf::{IoBuf, Lease, Mapping};
 use reactor::{ReactorError, Ring};
 
-use crate::contract::{Completion, Durability, Limits, Op, Rejected, Store, Token, check};
+use crate::contract::{Completion, Durability, Limits, Op, Rejected, Store, Terms, Token, check};
 use crate::error::StoreError;
 use crate::shared::Backend;
 use crate::spec::Exact;
@@ -189,7 +189,13 @@ impl Store for MemStore {
         &self.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        _terms: Terms,
+    ) -> Result<(), Rejected> {
         if self.closed {
             let store = self.name.clone();
             let why = StoreError::Closed { store };

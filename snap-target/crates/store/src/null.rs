@@ -7,7 +7,7 @@ use std::sync::Arc;
 use reactor::Ring;
 use reactor::buf::{INLINE_SEGMENTS, IoBuf, Lease, Mapping};
 
-use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
+use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, check};
 use crate::error::StoreError;
 use crate::mem::{QUEUE_DEPTH_MAX, memory_limits};
 use crate::shared::Backend;
@@ -77,7 +77,13 @@ impl Store for NullStore {
         &self.limits
     }
 
-    fn submit(&mut self, op: Op, mut buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        mut buf: Option<IoBuf>,
+        token: Token,
+        _terms: Terms,
+    ) -> Result<(), Rejected> {
         if self.closed {
             let store = self.name.clone();
             let why = StoreError::Closed { store };

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use reactor::buf::{IoBuf, Lease, Mapping, Pool, PoolConfig};
 use reactor::{Ring, RingConfig, Wait};
-use store::{Completion, Op, OpenOptions, SharedStore, Store, StoreSpec, Token};
+use store::{Completion, Op, OpenOptions, SharedStore, Store, StoreSpec, Terms, Token};
 
 /// Pages of a guest's buffer of 1 MiB that begins in the middle of one.
 const GUEST_PAGES: usize = 257;
@@ -44,7 +44,7 @@ fn run(
     op: Op,
     buf: Option<IoBuf>,
 ) -> Option<IoBuf> {
-    assert!(store.submit(op, buf, Token(1)).is_ok());
+    assert!(store.submit(op, buf, Token(1), Terms::default()).is_ok());
     loop {
         store.poll(done);
         if let Some(done) = done.pop() {

@@ -43,7 +43,7 @@ impl Desk {
             };
             self.flushes.insert(id, flushing);
             for key in namespaces {
-                if let Some(done) = engine.submit(key, Io::Flush, false, token) {
+                if let Some(done) = engine.submit(key, Io::Flush, false, token, None) {
                     self.flushed(&done);
                 }
             }

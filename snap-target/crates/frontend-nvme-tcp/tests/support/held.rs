@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use reactor::buf::IoBuf;
 use reactor::{Owner, Ring};
-use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};
+use store::{
+    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
+};
 
 /// A handle looks at its gate so often while it holds something.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -181,13 +183,19 @@ impl Store for HeldStore {
         self.inner.limits()
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         if !self.gate.holds(&op) {
-            return self.inner.submit(op, buf, token);
+            return self.inner.submit(op, buf, token, terms);
         }
         if self.gate.holds_threads() {
             self.gate.wait_open();
-            return self.inner.submit(op, buf, token);
+            return self.inner.submit(op, buf, token, terms);
         }
         if self.held.is_empty() {
             self.look_again();
@@ -200,7 +208,7 @@ impl Store for HeldStore {
         while self.owner.next_event().is_some() {
             if self.gate.is_open() {
                 for (op, buf, token) in self.held.drain(..) {
-                    self.inner.submit(op, buf, token).unwrap();
+                    self.inner.submit(op, buf, token, Terms::default()).unwrap();
                 }
             } else {
                 self.look_again();

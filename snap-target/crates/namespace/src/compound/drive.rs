@@ -1,5 +1,7 @@
 //! How an engine carries requests of several parts out.
 
+use std::time::Instant;
+
 use reactor::buf::IoBuf;
 use store::Op;
 
@@ -22,6 +24,8 @@ pub(crate) struct Compound {
     asked: Option<Next>,
     /// Why it ends, as soon as nothing of it is under way.
     failed: Option<NamespaceError>,
+    /// Its time is over: it begins nothing more.
+    pub(crate) is_overdue: bool,
     /// A part, or a save, is under way.
     is_waiting: bool,
     /// What it ends with is read for whoever asked, and counted as that.
@@ -51,6 +55,7 @@ impl Compound {
             got: Got::Nothing,
             asked: None,
             failed: None,
+            is_overdue: false,
             is_waiting: false,
             delivers,
             since,
@@ -143,6 +148,12 @@ impl Engine {
                 let got = std::mem::take(&mut compound.got);
                 compound.steps.next(&namespace, got)
             });
+            let begins = matches!(asked, Next::Memory(_) | Next::Exclude | Next::Part(_));
+            if compound.is_overdue && begins {
+                let nsid = namespace.nsid;
+                let error = NamespaceError::NotInTime { nsid };
+                return Step::Done(Err(compound.steps.failed(error)));
+            }
             let step = match asked {
                 Next::Done(result) => {
                     if let (true, Ok(Some(read))) = (compound.delivers, &result) {
@@ -261,12 +272,13 @@ impl Engine {
             return self.part_ended(parent, gone);
         };
         let namespace = self.attached[index].shared.clone();
+        let deadline = self.requests[parent].deadline;
         if let Err(error) = part.check(&namespace) {
             return self.part_ended(parent, Err(error));
         }
         let (is_write, work) = match part.pieces(&namespace) {
             Pieced::Whole(piece) if piece.key() != key => return self.begin_part(parent, piece),
-            Pieced::Whole(piece) => (piece.is_write(), piece.work(&namespace)),
+            Pieced::Whole(piece) => (piece.is_write(), piece.work(&namespace, deadline)),
             Pieced::Several(pieces) => {
                 let steps = Box::new(Pieces::new(pieces, namespace.lba_bytes));
                 let compound = Work::Compound(Box::new(Compound::new(steps, false, None)));
@@ -277,7 +289,7 @@ impl Engine {
             // Nothing to flush.
             return self.part_ended(parent, Ok(None));
         };
-        let slot = self.take_slot(index, self.requests[parent].token);
+        let slot = self.take_slot(index, self.requests[parent].token, deadline);
         let entry = self.requests[parent].entry;
         let request = &mut self.requests[slot];
         request.parent = Some(parent);
@@ -308,7 +320,7 @@ impl Part {
     }
 
     /// What it begins with, of one store or view; none where there is nothing to do.
-    fn work(self, namespace: &Namespace) -> Option<Work> {
+    fn work(self, namespace: &Namespace, deadline: Option<Instant>) -> Option<Work> {
         let lba_bytes = u64::from(namespace.lba_bytes);
         let durable = false;
         let (op, buf) = match (self, &namespace.backing) {
@@ -318,7 +330,7 @@ impl Part {
                 },
                 Backing::View { volume, .. },
             ) => {
-                let read = ViewRead::new(namespace, volume, lba, blocks, Some(into));
+                let read = ViewRead::new(namespace, volume, lba, blocks, Some(into), deadline);
                 return Some(Work::View(read.for_part()));
             }
             // Nothing was ever written to a view.

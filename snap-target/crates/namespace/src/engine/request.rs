@@ -1,5 +1,7 @@
 //! A request as an engine has it.
 
+use std::time::Instant;
+
 use reactor::buf::IoBuf;
 use store::Token;
 use volume::ReadOp;
@@ -15,6 +17,8 @@ use crate::view::ViewRead;
 pub(crate) struct Request {
     pub(crate) attached: usize,
     pub(crate) token: u64,
+    /// When whoever asked gives it up.
+    pub(crate) deadline: Option<Instant>,
     pub(crate) work: Work,
     /// The request that it is a part of.
     pub(crate) parent: Option<usize>,

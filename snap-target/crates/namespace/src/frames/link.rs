@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Instant;
 
 use reactor::{Full, Receiver, Ring, Sender, Waker, channel};
 use smallvec::SmallVec;
@@ -25,6 +26,7 @@ pub(crate) struct WantRun {
 pub(crate) struct SlotWant {
     pub(crate) slot: u32,
     pub(crate) want: FrameWant,
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// To the engine that asked. Every want is answered once.

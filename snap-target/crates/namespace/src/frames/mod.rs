@@ -20,6 +20,7 @@ mod link;
 mod run;
 
 use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
 
 use reactor::{Receiver, Ring, channel};
 use smallvec::SmallVec;
@@ -78,6 +79,8 @@ pub(crate) struct Wanted {
     pub(crate) key: NamespaceKey,
     pub(crate) slot: u32,
     pub(crate) want: volume::FrameWant,
+    /// When the request is given up.
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// Who waits for a frame.
@@ -169,7 +172,13 @@ impl Frames {
         }
         let mut wanted = std::mem::take(&mut parts.wanted);
         let mut message: Option<(u16, WantRun)> = None;
-        for Wanted { key, slot, want } in wanted.drain(..) {
+        for wanted in wanted.drain(..) {
+            let Wanted {
+                key,
+                slot,
+                want,
+                deadline,
+            } = wanted;
             let home = self.home(want.frame.id);
             if home == self.link.reactor {
                 let waiter = Waiter {
@@ -177,13 +186,17 @@ impl Frames {
                     slot,
                     id: want.id,
                 };
-                self.want(attached, parts, key, waiter, want.frame);
+                self.want(attached, parts, key, waiter, want.frame, deadline);
                 continue;
             }
             if let Some(of) = attached.find(key) {
                 attached[of].row.cross_reactor_wants.add(1);
             }
-            let want = SlotWant { slot, want };
+            let want = SlotWant {
+                slot,
+                want,
+                deadline,
+            };
             match &mut message {
                 Some((to, run))
                     if *to == home && run.key == key && run.wants.len() < GROUP_FRAMES =>
@@ -227,10 +240,15 @@ impl Frames {
         }) = self.link.next_wants()
         {
             moved = true;
-            for SlotWant { slot, want } in wants {
+            for wanted in wants {
+                let SlotWant {
+                    slot,
+                    want,
+                    deadline,
+                } = wanted;
                 let id = want.id;
                 let waiter = Waiter { reactor, slot, id };
-                self.want(attached, parts, key, waiter, want.frame);
+                self.want(attached, parts, key, waiter, want.frame, deadline);
             }
         }
         while let Some(answer) = self.link.next_answer() {
@@ -262,6 +280,7 @@ impl Frames {
         key: NamespaceKey,
         waiter: Waiter,
         frame: StoredFrame,
+        deadline: Option<Instant>,
     ) {
         let found = attached.find(key);
         if let Some(at) = self.pending.get(&frame.id) {
@@ -289,14 +308,14 @@ impl Frames {
         self.waiters[at].push(waiter);
         self.pending.insert(frame.id, at);
         let last = self.missing.back().map(|index| &mut self.runs[*index]);
-        if last.is_some_and(|last| last.grow(attached, frame)) {
+        if last.is_some_and(|last| last.grow(attached, frame, deadline)) {
             return;
         }
         let index = self.free_runs.pop().unwrap_or_else(|| {
             self.runs.push(Run::new());
             self.runs.len() - 1
         });
-        self.runs[index].begin(attached, frame);
+        self.runs[index].begin(attached, frame, deadline);
         self.missing.push_back(index);
     }
 
@@ -340,6 +359,25 @@ impl Frames {
             }
         }
         moved
+    }
+
+    /// Ends the fetches that wait for memory or for room in a store's queue, and whose time is over.
+    pub(crate) fn end_overdue(&mut self, attached: &Attachments, now: Instant) {
+        for _ in 0..self.missing.len() {
+            let Some(index) = self.missing.pop_front() else {
+                break;
+            };
+            let run = &mut self.runs[index];
+            if run.deadline.is_none_or(|at| at > now) {
+                self.missing.push_back(index);
+                continue;
+            }
+            run.is_queued = false;
+            let nsid = attached[run.attached].shared.nsid;
+            if run.fail(NamespaceError::NotInTime { nsid }) == Fetched::Done {
+                self.fetched(index);
+            }
+        }
     }
 
     /// Takes the end of a store's operation, if it is about frames; gives it back if not.

@@ -1,10 +1,11 @@
 //! Neighbouring frames that are fetched in one piece, until each of them is decoded.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
-use store::{Completion, Op, Rejected, StoreError, Token};
+use store::{Completion, Op, Rejected, StoreError, Terms, Token};
 use volume::limits::FETCH_BYTES_MAX;
 use volume::{SourceId, StoredFrame};
 
@@ -30,6 +31,8 @@ pub(crate) struct Run {
     pub(crate) slice_ns: u64,
     /// Bytes of the source before this one have been asked for.
     asked: u64,
+    /// When the first of the requests that wanted its frames gives up.
+    pub(crate) deadline: Option<Instant>,
     /// Whether it stands in the line of runs that are to be asked for.
     pub(crate) is_queued: bool,
     /// Parts that the store has.
@@ -63,6 +66,7 @@ impl Run {
             next: 0,
             slice_ns: 0,
             asked: 0,
+            deadline: None,
             is_queued: false,
             open: 0,
             buf: None,
@@ -72,7 +76,7 @@ impl Run {
     }
 
     /// Begins a run with its first frame; the memory of an earlier one is kept.
-    pub(crate) fn begin(&mut self, attached: usize, frame: StoredFrame) {
+    pub(crate) fn begin(&mut self, attached: usize, frame: StoredFrame, deadline: Option<Instant>) {
         self.attached = attached;
         self.source = frame.source;
         self.blocks = frame.blocks();
@@ -81,6 +85,7 @@ impl Run {
         self.next = 0;
         self.slice_ns = 0;
         self.asked = self.blocks.start;
+        self.deadline = deadline;
         self.is_queued = true;
         self.open = 0;
         self.buf = None;
@@ -88,7 +93,12 @@ impl Run {
     }
 
     /// Takes another frame in, if one fetch can serve both.
-    pub(crate) fn grow(&mut self, attached: usize, frame: StoredFrame) -> bool {
+    pub(crate) fn grow(
+        &mut self,
+        attached: usize,
+        frame: StoredFrame,
+        deadline: Option<Instant>,
+    ) -> bool {
         let blocks = frame.blocks();
         let near = self.attached == attached
             && self.source == frame.source
@@ -99,6 +109,7 @@ impl Run {
             return false;
         }
         self.blocks.end = end;
+        self.deadline = self.deadline.into_iter().chain(deadline).min();
         self.frames.push(frame);
         true
     }
@@ -145,7 +156,7 @@ impl Run {
         let part = (self.asked - self.blocks.start) / u64::from(FETCH_BYTES_MAX);
         let token = Token(RUN_TOKEN | (index * FETCHES_MAX) as u64 | part);
         let op = Op::Read { offset: self.asked };
-        match attached.submit(source, op, Some(buf), token) {
+        match attached.submit(source, op, Some(buf), token, Terms::by(self.deadline)) {
             Ok(()) => {
                 self.open += 1;
                 self.took(len, attached);
@@ -179,6 +190,12 @@ impl Run {
                 self.failed.get_or_insert(error);
             }
         }
+        self.state()
+    }
+
+    /// Nothing more of it is asked for.
+    pub(crate) fn fail(&mut self, error: NamespaceError) -> Fetched {
+        self.failed.get_or_insert(error);
         self.state()
     }
 

@@ -113,7 +113,7 @@ impl Bench {
         let reactor = &mut self.reactors[on];
         let token = reactor.next_token;
         reactor.next_token += 1;
-        let done = reactor.engine.submit(key, io, true, token);
+        let done = reactor.engine.submit(key, io, true, token, None);
         reactor.done.extend(done);
         token
     }

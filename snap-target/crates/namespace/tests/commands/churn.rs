@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 use namespace::{Io, Namespace, NamespaceKey, Source};
 use reactor::Ring;
 use reactor::buf::IoBuf;
-use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};
+use store::{
+    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
+};
 
 use super::bench::{Bench, LBA_BYTES, buf, disk, memory};
 
@@ -85,7 +87,13 @@ impl Store for Handle {
         self.inner.limits()
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        _terms: Terms,
+    ) -> Result<(), Rejected> {
         if self.is_closed {
             self.complain("an operation for a handle that was closed");
         }
@@ -100,7 +108,7 @@ impl Store for Handle {
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         if let Some((op, buf, token)) = self.held.pop() {
-            self.inner.submit(op, buf, token).unwrap();
+            self.inner.submit(op, buf, token, Terms::default()).unwrap();
         }
         self.inner.poll(completions);
     }

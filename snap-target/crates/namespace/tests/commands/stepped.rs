@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use reactor::Ring;
 use reactor::buf::IoBuf;
-use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};
+use store::{
+    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
+};
 
 /// Lets operations happen, on all handles together.
 #[derive(Debug, Default)]
@@ -144,7 +146,7 @@ impl Handle {
     fn happen(&mut self, held: Held) {
         self.steps.let_go(&held);
         let Held { op, buf, token, .. } = held;
-        self.inner.submit(op, buf, token).unwrap();
+        self.inner.submit(op, buf, token, Terms::default()).unwrap();
     }
 }
 
@@ -153,7 +155,13 @@ impl Store for Handle {
         &self.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        _terms: Terms,
+    ) -> Result<(), Rejected> {
         let place = self.steps.take(op);
         self.held.push_back(Held {
             op,

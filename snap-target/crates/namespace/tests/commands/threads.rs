@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use namespace::{Done, Engine, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer};
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
-use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};
+use store::{
+    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
+};
 
 use super::bench::{LBA_BYTES, config};
 
@@ -96,7 +98,7 @@ impl Thread {
     }
 
     pub fn begin(&mut self, io: Io) {
-        let done = self.engine.submit(self.key, io, true, TOKEN);
+        let done = self.engine.submit(self.key, io, true, TOKEN, None);
         self.done.extend(done);
     }
 
@@ -189,10 +191,16 @@ impl Store for Handle {
         self.inner.limits()
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         let is_long = buf.as_ref().is_some_and(|buf| buf.len() > LBA_BYTES);
         if !is_long || !matches!(op, Op::Write { .. }) {
-            return self.inner.submit(op, buf, token);
+            return self.inner.submit(op, buf, token, terms);
         }
         self.writes.push((op, buf, token));
         self.held.held.fetch_add(1, SeqCst);
@@ -202,7 +210,7 @@ impl Store for Handle {
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         if self.held.let_go.load(SeqCst) == 1 {
             for (op, buf, token) in self.writes.drain(..) {
-                self.inner.submit(op, buf, token).unwrap();
+                self.inner.submit(op, buf, token, Terms::default()).unwrap();
             }
         }
         self.inner.poll(completions);

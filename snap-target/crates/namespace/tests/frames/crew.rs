@@ -1,6 +1,7 @@
 //! Several engines over one set of namespaces, on the test's own thread: what happens when is the test's choice.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use namespace::{
     Done, Engine, EngineConfig, Io, Namespace, NamespaceCounters, NamespaceError, NamespaceKey,
@@ -55,6 +56,19 @@ impl Crew {
     }
 
     pub fn submit_to(&mut self, nsid: u32, member: usize, lba: u64, blocks: u32, token: u64) {
+        self.submit_by(nsid, member, lba, blocks, token, None);
+    }
+
+    /// As [`Crew::submit_to`], with so much time.
+    pub fn submit_by(
+        &mut self,
+        nsid: u32,
+        member: usize,
+        lba: u64,
+        blocks: u32,
+        token: u64,
+        deadline: Option<Instant>,
+    ) {
         let key = self.keys[nsid as usize - 1];
         let engine = &mut self.members[member].engine;
         let done = engine.submit(
@@ -66,6 +80,7 @@ impl Crew {
             },
             false,
             token,
+            deadline,
         );
         self.done.extend(done);
     }

@@ -1,11 +1,14 @@
 //! A store that takes one read of payload, never ends it, and answers everything else: its namespace waits, and no other does.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use namespace::{EngineConfig, Namespace, NamespaceSet};
+use namespace::{EngineConfig, Namespace, NamespaceError, NamespaceSet};
 use reactor::Ring;
 use reactor::buf::IoBuf;
-use store::{Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Token};
+use store::{
+    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
+};
 
 use crate::crew::Crew;
 use crate::support::{Packed, source};
@@ -52,10 +55,16 @@ impl Store for HeldHandle {
         self.inner.limits()
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         let is_payload = matches!(op, Op::Read { offset } if self.payload.contains(&offset));
         if !is_payload {
-            return self.inner.submit(op, buf, token);
+            return self.inner.submit(op, buf, token, terms);
         }
         if self.held.is_some() {
             let why = StoreError::Busy;
@@ -84,6 +93,55 @@ impl Store for HeldHandle {
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
     }
+}
+
+/// Of a namespace whose store ends nothing and has room for one: the fetches that never got there end with their requests' time.
+#[test]
+fn frames_that_are_waited_for_too_long_are_given_up() {
+    let packed = Packed::new("overdue", "u16+lz4");
+    let volume = packed.volume();
+    let stream = &volume.streams()[0];
+    let store = SharedStore::new(Held {
+        inner: packed.store(),
+        from: stream.stored_offset,
+        to: stream.stored_offset + stream.stored_bytes,
+    });
+    let namespace = Arc::new(Namespace::of_view(1, packed.volume(), vec![store]));
+    let set = NamespaceSet::new(vec![namespace]);
+    // Two engines: some of the frames have the other one as their home.
+    let mut crew = Crew::over(2, &set, &EngineConfig::default());
+    let due = Instant::now() + Duration::from_secs(25);
+    // No neighbours, which would be fetched in one piece.
+    let count = volume.block_count() / BLOCKS_PER_FRAME;
+    let frames: Vec<u64> = (0..count).step_by(4).collect();
+    for frame in &frames {
+        crew.submit_by(1, 0, frame * BLOCKS_PER_FRAME, 1, *frame, Some(due));
+    }
+    for _ in 0..100 {
+        assert!(crew.turn().is_empty());
+    }
+    let mut done = Vec::new();
+    for at in [due - Duration::from_nanos(1), due] {
+        for member in &mut crew.members {
+            member.engine.end_overdue(at);
+        }
+        assert!(done.is_empty());
+        for _ in 0..100 {
+            done.extend(crew.turn());
+        }
+    }
+    for done in &done {
+        let error = done.result.as_ref().unwrap_err();
+        assert!(matches!(error, NamespaceError::NotInTime { .. }), "{error}");
+    }
+    let fetched = crew.sum(|counters| counters.frame_fetches);
+    assert!(fetched > 0, "the stores have some");
+    assert_eq!(
+        done.len() as u64,
+        frames.len() as u64 - fetched,
+        "the others were given up"
+    );
+    assert!(!done.is_empty());
 }
 
 #[test]

@@ -124,7 +124,7 @@ impl Crowd {
                     into: None,
                 };
                 let token = lba << 32 | u64::from(count);
-                done.extend(member.engine.submit(key, io, false, token));
+                done.extend(member.engine.submit(key, io, false, token, None));
             }
             member.engine.poll(&mut done);
             let answered = !done.is_empty();

@@ -115,7 +115,7 @@ impl Handle {
         if flight.is_none_or(|flight| flight.failure.is_some()) {
             self.drop_part(index);
         } else {
-            self.waiting.push_back(index);
+            self.queue_part(index);
         }
     }
 
@@ -188,6 +188,7 @@ impl Handle {
         if flight.failure.is_some() {
             self.hungry.retain(|other| *other != index);
         }
+        self.ahead -= u32::from(flight.is_ahead);
         let moved = match flight.op {
             Op::Read { .. } | Op::Write { .. } => flight.buf.as_ref().map_or(0, IoBuf::len),
             _ => 0,
@@ -235,6 +236,7 @@ impl Handle {
             match self.parts.get(index).map(|part| (part.state, part.what)) {
                 Some((State::Waiting { .. }, _)) => {
                     self.waiting.retain(|other| *other != index);
+                    self.waiting_ahead.retain(|other| *other != index);
                     self.drop_part(index);
                 }
                 Some((State::Unknown { .. }, _)) => self.fence_off(index),

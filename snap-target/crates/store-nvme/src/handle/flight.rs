@@ -21,6 +21,8 @@ pub(super) struct Flight {
     pub parts: u32,
     pub permit: Permit,
     pub expires_at: Time,
+    /// A read that nobody waits for.
+    pub is_ahead: bool,
     /// Why it fails, once that is certain: nothing of it is begun or tried again any more.
     pub failure: Option<StoreError>,
     /// A change of it may have taken effect, or a part of one.

@@ -1,15 +1,21 @@
 //! From operations to commands on queues.
 
+use std::collections::VecDeque;
+use std::time::Duration;
+
 use nvme::Time;
 use nvme::initiator::nvm;
 use reactor::buf::IoBuf;
 use store::{Op, StoreError};
 
 use super::flight::{Flight, What};
-use super::lane::choose;
+use super::lane::{Lane, choose};
 use super::part::{Part, State};
 use super::{Handle, fresh};
 use crate::shared::Passage;
+
+/// A change or a flush is not sent any more where less is left of its time than this part of the time that a command may take.
+const LEFT_SHARE: u32 = 4;
 
 impl Handle {
     /// Begins the parts of the operations that may begin, as far as there is room for parts.
@@ -60,33 +66,53 @@ impl Handle {
             };
             if let Ok(part) = self.parts.insert(part) {
                 flight.parts += 1;
-                self.waiting.push_back(part);
+                let queue = if flight.is_ahead {
+                    &mut self.waiting_ahead
+                } else {
+                    &mut self.waiting
+                };
+                queue.push_back(part);
             }
         }
         flight.cuts.is_done()
     }
 
-    /// Sends what waits, as far as there are paths with room.
+    /// Lets a part wait until it is sent.
+    pub(super) fn queue_part(&mut self, index: u32) {
+        let flight = self.parts.get(index).map(|part| part.flight);
+        let flight = flight.and_then(|flight| self.flights.get(flight));
+        let is_ahead = flight.is_some_and(|flight| flight.is_ahead);
+        self.waiting_of(is_ahead).push_back(index);
+    }
+
+    fn waiting_of(&mut self, is_ahead: bool) -> &mut VecDeque<u32> {
+        if is_ahead {
+            &mut self.waiting_ahead
+        } else {
+            &mut self.waiting
+        }
+    }
+
+    /// Sends what waits, as far as there are paths with room: what somebody waits for first.
     pub(super) fn issue(&mut self, now: Time) {
-        for _ in 0..self.waiting.len() {
-            if !self
-                .lanes
-                .iter()
-                .any(|it| it.is_usable() && it.queue.room() > 0)
-            {
-                return;
-            }
-            let Some(index) = self.waiting.pop_front() else {
-                return;
-            };
-            if !self.issue_part(index, now) {
-                self.waiting.push_back(index);
+        for is_ahead in [false, true] {
+            for _ in 0..self.waiting_of(is_ahead).len() {
+                let has_room = |lane: &Lane| lane.is_usable() && lane.has_room(is_ahead);
+                if !self.lanes.iter().any(has_room) {
+                    break;
+                }
+                let Some(index) = self.waiting_of(is_ahead).pop_front() else {
+                    break;
+                };
+                if !self.issue_part(index, is_ahead, now) {
+                    self.waiting_of(is_ahead).push_back(index);
+                }
             }
         }
     }
 
     /// True where the part waits no more.
-    fn issue_part(&mut self, index: u32, now: Time) -> bool {
+    fn issue_part(&mut self, index: u32, is_ahead: bool, now: Time) -> bool {
         let Some(part) = self.parts.get(index) else {
             return true;
         };
@@ -95,8 +121,15 @@ impl Handle {
             State::Waiting { .. } => {}
             State::Issued { .. } | State::Unknown { .. } => return true,
         }
-        let policy = self.shared.options.policy;
-        let Some(lane) = choose(&self.lanes, part.avoid, policy, &mut self.turn) else {
+        let options = &self.shared.options;
+        let flight = self.flights.get(part.flight);
+        let left = flight.map_or(Duration::ZERO, |flight| flight.expires_at.since(now));
+        // Its deadline would end the whole association, which has hardly had the time to answer.
+        if !part.what.is_abandonable() && left < options.command_timeout / LEFT_SHARE {
+            return false;
+        }
+        let policy = options.policy;
+        let Some(lane) = choose(&self.lanes, part.avoid, is_ahead, policy, &mut self.turn) else {
             return false;
         };
         let Some(buf) = self.buffer_of(index) else {

@@ -66,6 +66,12 @@ impl Lane {
         !self.ending && self.ana.is_usable()
     }
 
+    /// Whether it takes a command now. A quarter of it is left to those that somebody waits for.
+    pub fn has_room(&self, is_ahead: bool) -> bool {
+        let reserved = if is_ahead { self.depth / 4 } else { 0 };
+        self.queue.room() > reserved
+    }
+
     /// A read that was sent then was given up: its slot is the queue's until the controller answers.
     pub fn gave_up(&mut self, sent_at: Time) {
         self.given_up.push_back(sent_at);
@@ -95,13 +101,14 @@ impl Lane {
 pub(super) fn choose(
     lanes: &[Lane],
     avoid: Option<AssociationId>,
+    is_ahead: bool,
     policy: Policy,
     turn: &mut usize,
 ) -> Option<usize> {
     let usable = || lanes.iter().enumerate().filter(|(_, it)| it.is_usable());
     let best = usable().map(|(_, lane)| lane.rank(avoid)).min()?;
     let open = |(index, lane): (usize, &Lane)| {
-        (lane.rank(avoid) == best && lane.queue.room() > 0).then_some(index)
+        (lane.rank(avoid) == best && lane.has_room(is_ahead)).then_some(index)
     };
     let mut candidates = usable().filter_map(open);
     match policy {

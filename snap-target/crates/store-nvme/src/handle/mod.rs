@@ -20,7 +20,7 @@ use nvme::Time;
 use reactor::buf::IoBuf;
 use reactor::{Owner, ReactorError, Receiver, Ring};
 use store::gate::{Pass, Permit};
-use store::{Completion, Limits, Op, Rejected, Store, StoreError, Token, check};
+use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, check};
 
 use crate::backend::Life;
 use crate::message::{HandleId, ToCustodian, ToHandle};
@@ -33,6 +33,8 @@ use slab::Slab;
 
 /// Commands of one handle, outstanding or waiting to be.
 const PARTS_MAX: u32 = 2048;
+/// Reads ahead of one handle: the other half of its operations is for those that are waited for.
+const AHEAD_MAX: u32 = QUEUE_DEPTH_MAX / 2;
 /// While anything is in flight the clock is looked at so often.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// Zeros that are written at a time to a controller without Write Zeroes.
@@ -56,8 +58,12 @@ pub(crate) struct Handle {
     parts: Slab<Part>,
     /// Flights with parts that were not begun.
     hungry: VecDeque<u32>,
-    /// Parts to be issued.
+    /// Parts to be issued: those that somebody waits for.
     waiting: VecDeque<u32>,
+    /// Parts of reads ahead, which come after them.
+    waiting_ahead: VecDeque<u32>,
+    /// Reads ahead among the flights.
+    ahead: u32,
     /// Parts of which nobody knows what became.
     unknown: Vec<u32>,
     events: Vec<QueueEvent>,
@@ -97,6 +103,8 @@ impl Handle {
             parts: Slab::new(PARTS_MAX),
             hungry: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
             waiting: VecDeque::with_capacity(PARTS_MAX as usize),
+            waiting_ahead: VecDeque::with_capacity(PARTS_MAX as usize),
+            ahead: 0,
             unknown: Vec::new(),
             events: Vec::new(),
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
@@ -218,7 +226,7 @@ impl Handle {
         }
     }
 
-    fn flight_of(&self, op: Op, buf: Option<IoBuf>, token: Token) -> Flight {
+    fn flight_of(&self, op: Op, buf: Option<IoBuf>, token: Token, terms: Terms) -> Flight {
         let Shared {
             namespace,
             controller,
@@ -268,6 +276,7 @@ impl Handle {
             Op::Discard { .. } => Permit::new(self.shared.gate.clone(), Pass::Shared),
             Op::Read { .. } | Op::Flush => Permit::not_needed(),
         };
+        let expires_at = clock.now() + options.deadline;
         Flight {
             token,
             op,
@@ -276,7 +285,10 @@ impl Handle {
             cuts,
             parts: 0,
             permit,
-            expires_at: clock.now() + options.deadline,
+            expires_at: terms
+                .deadline
+                .map_or(expires_at, |at| clock.time(at).min(expires_at)),
+            is_ahead: terms.is_ahead,
             failure: None,
             may_have_begun: false,
             cancelled: false,
@@ -299,7 +311,13 @@ impl Store for Handle {
         &self.shared.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         let reject = |buf, why| Err(Rejected { op, buf, why });
         if self.closed {
             let store = self.shared.name.clone();
@@ -309,12 +327,14 @@ impl Store for Handle {
             return reject(buf, why);
         }
         // Completions that wait for a poll count as well, or they could pile up.
-        if self.done.len() >= self.flights.room() {
+        let is_full = self.done.len() >= self.flights.room();
+        if is_full || (terms.is_ahead && self.ahead >= AHEAD_MAX) {
             return reject(buf, StoreError::Busy);
         }
-        let flight = self.flight_of(op, buf, token);
+        let flight = self.flight_of(op, buf, token, terms);
         match self.flights.insert(flight) {
             Ok(index) => {
+                self.ahead += u32::from(terms.is_ahead);
                 self.hungry.push_back(index);
                 Ok(())
             }

@@ -11,7 +11,7 @@ use nvme::simulation::random::Random;
 use nvme::simulation::target::SUBNQN;
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig};
-use store::{Completion, ErrorKind, Op, SharedStore, Store, StoreError, Token};
+use store::{Completion, ErrorKind, Op, SharedStore, Store, StoreError, Terms, Token};
 use store_nvme::{Clock, Custodian, Remote};
 
 use crate::network::{Counts, Network};
@@ -370,7 +370,10 @@ impl World {
         let began = self.model.tick();
         self.last_token += 1;
         let reactor = &mut self.reactors[index];
-        match reactor.store.submit(op, data, Token(self.last_token)) {
+        match reactor
+            .store
+            .submit(op, data, Token(self.last_token), Terms::default())
+        {
             Ok(()) => {
                 self.begun += 1;
                 let running = Running {

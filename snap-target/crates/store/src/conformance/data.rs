@@ -4,7 +4,7 @@ use reactor::buf::IoBuf;
 
 use super::rig::{Random, Rig, pattern, scattered_pages, segmented};
 use super::{BYTES_MIN, PATIENCE, Subject};
-use crate::contract::{Op, Token};
+use crate::contract::{Op, Terms, Token};
 use crate::limits::{SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 use crate::shared::SharedStore;
 
@@ -193,9 +193,12 @@ pub(super) fn leases_show_what_reads_read(subject: &Subject<'_>) {
             lease.to_vec() == rig.read(1000, 5000),
             "a lease shows later writes"
         );
-        let rejected = rig
-            .store
-            .submit(Op::Read { offset: 0 }, Some(lease), Token(1));
+        let rejected = rig.store.submit(
+            Op::Read { offset: 0 },
+            Some(lease),
+            Token(1),
+            Terms::default(),
+        );
         assert!(rejected.is_err(), "nobody reads into a lease");
     }
 }

@@ -4,7 +4,7 @@ use reactor::buf::IoBuf;
 
 use super::Subject;
 use super::rig::Rig;
-use crate::contract::{Completion, Op, Token};
+use crate::contract::{Completion, Op, Terms, Token};
 use crate::error::{ErrorKind, StoreError};
 
 /// The declared limits are usable at all.
@@ -31,7 +31,7 @@ fn expect_rejected(rig: &mut Rig, op: Op, buf: Option<IoBuf>, kind: ErrorKind) -
     });
     let rejected = rig
         .store
-        .submit(op, buf, Token(1))
+        .submit(op, buf, Token(1), Terms::default())
         .expect_err("this must be rejected");
     assert_eq!(rejected.op, op);
     let after = rejected.buf.as_ref().map(|buf| {
@@ -229,6 +229,7 @@ pub(super) fn a_full_queue_is_busy_and_loses_nothing(subject: &Subject<'_>) {
                 },
                 Some(IoBuf::heap(512).unwrap()),
                 Token(taken),
+                Terms::default(),
             ) {
                 Ok(()) => taken += 1,
                 Err(rejected) => break rejected,

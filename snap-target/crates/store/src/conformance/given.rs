@@ -4,7 +4,7 @@ use reactor::buf::IoBuf;
 
 use super::rig::{Random, Rig, guest_pages, scattered_pages, segmented};
 use super::{BYTES_MIN, PATIENCE};
-use crate::contract::{Op, Token};
+use crate::contract::{Op, Terms, Token};
 use crate::error::ErrorKind;
 use crate::limits::TRANSFER_BYTES_MIN;
 use crate::shared::SharedStore;
@@ -29,7 +29,7 @@ pub(super) fn changes_are_refused(shared: &SharedStore) {
         let buf = op.takes_buffer().then(|| IoBuf::heap(512).unwrap());
         let rejected = rig
             .store
-            .submit(op, buf, Token(1))
+            .submit(op, buf, Token(1), Terms::default())
             .expect_err("a change of what is opened for reading");
         assert_eq!(rejected.why.kind(), ErrorKind::ReadOnly);
         assert_eq!(rejected.buf.is_some(), op.takes_buffer());
@@ -73,6 +73,7 @@ pub(super) fn its_content_is_read_in_every_way(shared: &SharedStore, content: &[
             Op::Read { offset: bytes },
             Some(IoBuf::heap(1).unwrap()),
             Token(1),
+            Terms::default(),
         )
         .expect_err("beyond the end");
     assert_eq!(beyond.why.kind(), ErrorKind::OutOfRange);

@@ -14,6 +14,7 @@ mod given;
 mod ownership;
 mod promises;
 mod rig;
+mod terms;
 
 use std::time::Duration;
 
@@ -127,6 +128,8 @@ checks! {
     duties::a_full_queue_is_busy_and_loses_nothing,
     duties::every_operation_completes_once_cancelled_or_not,
     duties::flush_completes,
+    terms::what_had_no_time_was_done_or_was_not,
+    terms::a_read_ahead_delivers_what_any_read_does,
     data::every_alignment_and_cut_reads_back,
     data::the_guaranteed_transfer_is_taken_whole,
     data::zeroed_ranges_read_zeros,

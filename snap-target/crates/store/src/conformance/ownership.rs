@@ -7,7 +7,7 @@ use reactor::buf::IoBuf;
 
 use super::Subject;
 use super::rig::{Rig, pattern};
-use crate::contract::{Op, Token};
+use crate::contract::{Op, Terms, Token};
 use crate::error::{ErrorKind, StoreError};
 
 /// Pool slots stay taken until the completion, cancelled or not, and are free after it.
@@ -72,7 +72,7 @@ pub(super) fn a_closed_handle_ends_what_it_has_and_takes_no_more(subject: &Subje
         let buf = Some(IoBuf::heap(512).unwrap());
         let rejected = rig
             .store
-            .submit(Op::Read { offset: 0 }, buf, Token(99))
+            .submit(Op::Read { offset: 0 }, buf, Token(99), Terms::default())
             .expect_err("a closed handle takes nothing");
         assert!(
             matches!(rejected.why, StoreError::Closed { .. }),
@@ -130,7 +130,11 @@ pub(super) fn dropping_the_handle_lets_go_of_every_buffer(subject: &Subject<'_>)
                     durable: true,
                 }
             };
-            assert!(store.submit(op, Some(buf), Token(at)).is_ok());
+            assert!(
+                store
+                    .submit(op, Some(buf), Token(at), Terms::default())
+                    .is_ok()
+            );
         }
         if turned {
             ring.turn(Wait::Poll).unwrap();

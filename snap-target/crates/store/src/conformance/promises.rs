@@ -7,7 +7,7 @@ use reactor::buf::IoBuf;
 
 use super::Subject;
 use super::rig::{Random, Rig, guest_pages, pattern};
-use crate::contract::{Durability, Op, Token};
+use crate::contract::{Durability, Op, Terms, Token};
 use crate::error::ErrorKind;
 use crate::limits::{SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 
@@ -23,7 +23,12 @@ pub(super) fn guest_memory_is_taken_as_declared(subject: &Subject<'_>) {
     if !rig.limits().guest_memory {
         let rejected = rig
             .store
-            .submit(Op::Read { offset: 0 }, Some(guest_pages(4096)), Token(1))
+            .submit(
+                Op::Read { offset: 0 },
+                Some(guest_pages(4096)),
+                Token(1),
+                Terms::default(),
+            )
             .expect_err("guest memory that is not declared: this must be rejected");
         assert_eq!(rejected.why.kind(), ErrorKind::Misuse, "{}", rejected.why);
         return;

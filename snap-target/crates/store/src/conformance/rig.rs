@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use reactor::buf::{IoBuf, Mapping, PAGE_BYTES, Pool, PoolConfig};
 use reactor::{Ring, RingConfig, Wait};
 
-use crate::contract::{Completion, Limits, Op, Store, Token};
+use crate::contract::{Completion, Limits, Op, Store, Terms, Token};
 use crate::shared::SharedStore;
 
 pub(super) struct Rig {
@@ -36,7 +36,7 @@ impl Rig {
 
     /// Submits what must be taken.
     pub(super) fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: u64) {
-        if let Err(rejected) = self.store.submit(op, buf, Token(token)) {
+        if let Err(rejected) = self.store.submit(op, buf, Token(token), Terms::default()) {
             panic!("{op:?} must be taken, but: {rejected}");
         }
     }

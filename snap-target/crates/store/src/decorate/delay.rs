@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reactor::buf::IoBuf;
 use reactor::{Owner, Ring, TimerId};
 
-use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
+use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, check};
 use crate::error::StoreError;
 use crate::shared::{Backend, SharedStore};
 
@@ -162,10 +162,16 @@ impl Store for DelayStore {
         self.inner.limits()
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         if self.closed {
             // The inner store says so.
-            return self.inner.submit(op, buf, token);
+            return self.inner.submit(op, buf, token, terms);
         }
         if self.waits.len() == self.inner.limits().queue_depth_max as usize {
             let why = check(&op, buf.as_ref(), self.inner.limits(), "delay")
@@ -174,7 +180,7 @@ impl Store for DelayStore {
             return Err(Rejected { op, buf, why });
         }
         let due = Instant::now() + self.delay.of(&op);
-        self.inner.submit(op, buf, token)?;
+        self.inner.submit(op, buf, token, terms)?;
         self.waits.push(WaitFor {
             token,
             due,

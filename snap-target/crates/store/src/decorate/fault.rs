@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use reactor::Ring;
 use reactor::buf::IoBuf;
 
-use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
+use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, check};
 use crate::error::StoreError;
 use crate::shared::{Backend, SharedStore};
 
@@ -299,6 +299,7 @@ impl FaultStore {
         op: Op,
         buf: Option<IoBuf>,
         token: Token,
+        terms: Terms,
         what: What,
     ) -> Result<(), Rejected> {
         let len = buf.as_ref().map_or(0, IoBuf::len);
@@ -330,7 +331,7 @@ impl FaultStore {
                     });
                 } else {
                     self.inner
-                        .submit(op, part, token)
+                        .submit(op, part, token, terms)
                         .map_err(|rejected| Rejected {
                             buf: buf.clone(),
                             ..rejected
@@ -345,7 +346,7 @@ impl FaultStore {
                 }
             }
             _ => {
-                self.inner.submit(op, buf, token)?;
+                self.inner.submit(op, buf, token, terms)?;
                 self.in_flight += 1;
                 self.struck.push(Struck {
                     token,
@@ -395,7 +396,13 @@ impl Store for FaultStore {
         self.inner.limits()
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         if self.closed {
             let store = self.name.clone();
             let why = StoreError::Closed { store };
@@ -412,9 +419,9 @@ impl Store for FaultStore {
             .plan
             .strike(&op, buf.as_ref().map_or(0, IoBuf::len) as u64)
         {
-            Some(what) => self.submit_struck(op, buf, token, what),
+            Some(what) => self.submit_struck(op, buf, token, terms, what),
             None => {
-                self.inner.submit(op, buf, token)?;
+                self.inner.submit(op, buf, token, terms)?;
                 self.in_flight += 1;
                 Ok(())
             }

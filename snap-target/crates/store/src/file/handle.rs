@@ -12,7 +12,7 @@ use super::flight::{Flight, Stage, ZERO_MODES, span};
 use super::medium::{Medium, RingFile};
 use super::plan::{Step, next_step};
 use super::{FileState, QUEUE_DEPTH_MAX};
-use crate::contract::{Completion, Limits, Op, Rejected, Store, Token, check};
+use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, check};
 use crate::error::StoreError;
 use crate::gate::{Pass, Permit};
 
@@ -332,7 +332,13 @@ impl<M: Medium> Store for FileStore<M> {
         &self.state.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        _terms: Terms,
+    ) -> Result<(), Rejected> {
         if self.closed {
             let store = self.state.name.clone();
             let why = StoreError::Closed { store };

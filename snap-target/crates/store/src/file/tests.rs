@@ -11,7 +11,7 @@ use reactor::{RingConfig, Wait};
 use super::flight::{Flight, Stage};
 use super::handle::FileStore;
 use super::*;
-use crate::contract::{Completion, Op, Token};
+use crate::contract::{Completion, Op, Terms, Token};
 use crate::gate::{Pass, Permit};
 
 const BYTES: u64 = 1 << 20;
@@ -90,6 +90,7 @@ fn a_read_that_waits_in_the_kernel_is_cancelled_there() {
             Op::Read { offset: 0 },
             Some(IoBuf::heap(100).unwrap()),
             Token(5),
+            Terms::default(),
         )
         .unwrap();
     let mut done = Vec::new();
@@ -111,7 +112,12 @@ fn dropping_a_handle_ends_reads_that_wait_in_the_kernel() {
     let mut store = FileStore::new(state(reader.into(), false), &ring).unwrap();
     let mut kept = IoBuf::heap(100).unwrap();
     store
-        .submit(Op::Read { offset: 0 }, Some(kept.clone()), Token(5))
+        .submit(
+            Op::Read { offset: 0 },
+            Some(kept.clone()),
+            Token(5),
+            Terms::default(),
+        )
         .unwrap();
     ring.turn(Wait::Poll).unwrap();
     assert!(kept.exclusive().is_none());
@@ -139,6 +145,7 @@ fn a_write_waits_at_the_gate_and_can_be_cancelled_there() {
                 },
                 block(),
                 Token(token),
+                Terms::default(),
             )
             .unwrap();
     }
@@ -238,7 +245,11 @@ fn a_flush_beside_one_that_fails_fails_too() {
     let [mut here, mut there] = [(); 2].map(|()| FileStore::new(state.clone(), &ring).unwrap());
     let mut failing = state.reports.permit();
     assert!(failing.try_enter(|| ring.waker()));
-    let flush = |store: &mut FileStore, token| store.submit(Op::Flush, None, Token(token)).unwrap();
+    let flush = |store: &mut FileStore, token| {
+        store
+            .submit(Op::Flush, None, Token(token), Terms::default())
+            .unwrap()
+    };
     flush(&mut here, 1);
     flush(&mut there, 2);
     let durable = Op::Write {
@@ -246,7 +257,12 @@ fn a_flush_beside_one_that_fails_fails_too() {
         durable: true,
     };
     there
-        .submit(durable, Some(IoBuf::heap(10).unwrap()), Token(3))
+        .submit(
+            durable,
+            Some(IoBuf::heap(10).unwrap()),
+            Token(3),
+            Terms::default(),
+        )
         .unwrap();
     let mut done = Vec::new();
     for _ in 0..3 {
@@ -271,7 +287,9 @@ fn one_sync_is_enough_for_all_that_waited() {
     let ring = Ring::new(&RingConfig::default()).unwrap();
     let mut store = FileStore::new(state, &ring).unwrap();
     for token in 0..5 {
-        store.submit(Op::Flush, None, Token(token)).unwrap();
+        store
+            .submit(Op::Flush, None, Token(token), Terms::default())
+            .unwrap();
     }
     let done = wait(&ring, &mut store, 5);
     assert!(done.iter().all(|done| done.result == Ok(0)));
@@ -309,7 +327,9 @@ fn after_a_failed_flush_no_flush_and_no_durable_write_is_acknowledged() {
     let ring = Ring::new(&RingConfig::default()).unwrap();
     let mut store = FileStore::new(state.clone(), &ring).unwrap();
     let mut elsewhere = FileStore::new(state.clone(), &ring).unwrap();
-    store.submit(Op::Flush, None, Token(1)).unwrap();
+    store
+        .submit(Op::Flush, None, Token(1), Terms::default())
+        .unwrap();
     assert_eq!(wait_one(&ring, &mut store).result, Ok(0));
 
     let failed = StoreError::FlushFailed {
@@ -323,7 +343,10 @@ fn after_a_failed_flush_no_flush_and_no_durable_write_is_acknowledged() {
         failed
     );
     // The kernel would say "all is well" to the next one.
-    let why = store.submit(Op::Flush, None, Token(2)).unwrap_err().why;
+    let why = store
+        .submit(Op::Flush, None, Token(2), Terms::default())
+        .unwrap_err()
+        .why;
     assert_eq!(why, failed);
     assert!(why.to_string().contains("open it again"), "{why}");
     let buf = || Some(IoBuf::heap(10).unwrap());
@@ -335,6 +358,7 @@ fn after_a_failed_flush_no_flush_and_no_durable_write_is_acknowledged() {
             },
             buf(),
             Token(3),
+            Terms::default(),
         )
         .unwrap_err();
     assert_eq!(
@@ -350,6 +374,7 @@ fn after_a_failed_flush_no_flush_and_no_durable_write_is_acknowledged() {
             },
             buf(),
             Token(4),
+            Terms::default(),
         )
         .unwrap();
     assert_eq!(
@@ -525,7 +550,9 @@ fn a_durable_zeroing_ends_with_a_flush_and_fails_with_it() {
     let state = state(nameless(), false);
     let ring = Ring::new(&RingConfig::default()).unwrap();
     let mut store = FileStore::new(state.clone(), &ring).unwrap();
-    store.submit(durable, None, Token(1)).unwrap();
+    store
+        .submit(durable, None, Token(1), Terms::default())
+        .unwrap();
     assert_eq!(wait_one(&ring, &mut store).result, Ok(0));
     // The zeroing and the flush behind it, and no third operation.
     assert_eq!(ring.stats().completions, 2);
@@ -540,7 +567,9 @@ fn a_durable_zeroing_ends_with_a_flush_and_fails_with_it() {
         failing.take_in(Err(Errno::EIO), &state).unwrap_err(),
         failed
     );
-    let rejected = store.submit(durable, None, Token(2)).unwrap_err();
+    let rejected = store
+        .submit(durable, None, Token(2), Terms::default())
+        .unwrap_err();
     assert_eq!(rejected.why, failed, "nor is a later one acknowledged");
 }
 
@@ -572,7 +601,9 @@ fn what_a_cancel_ends_is_there_at_the_next_poll_without_a_turn() {
         durable: false,
     };
     let block = IoBuf::heap(512).unwrap();
-    store.submit(write, Some(block), Token(1)).unwrap();
+    store
+        .submit(write, Some(block), Token(1), Terms::default())
+        .unwrap();
     let mut done = Vec::new();
     store.poll(&mut done);
     assert!(done.is_empty(), "it is parked");

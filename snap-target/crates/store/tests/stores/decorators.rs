@@ -8,7 +8,7 @@ use reactor::{Ring, RingConfig, Wait};
 use store::decorate::{Delay, Fault, Faulty, On, What, When};
 use store::{
     BlockingStore, Completion, ErrorKind, Op, OpenOptions, SharedStore, Store, StoreError,
-    StoreSpec, Token,
+    StoreSpec, Terms, Token,
 };
 
 const BYTES: u64 = 1 << 20;
@@ -35,7 +35,9 @@ impl Handle {
     }
 
     fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: u64) {
-        self.store.submit(op, buf, Token(token)).unwrap();
+        self.store
+            .submit(op, buf, Token(token), Terms::default())
+            .unwrap();
     }
 
     /// The oldest completion.

@@ -14,7 +14,7 @@ use reactor::{Ring, RingConfig, Wait};
 use store::conformance::{Subject, run};
 use store::{
     BlockingStore, Completion, ErrorKind, Op, OpenOptions, SharedStore, Store, StoreError,
-    StoreSpec, Token,
+    StoreSpec, Terms, Token,
 };
 
 use crate::scratch::Scratch;
@@ -158,7 +158,7 @@ fn transfers_longer_than_one_system_operation_are_continued() {
 }
 
 fn run_one(ring: &Ring, store: &mut dyn Store, op: Op, buf: Option<IoBuf>) -> Completion {
-    store.submit(op, buf, Token(1)).unwrap();
+    store.submit(op, buf, Token(1), Terms::default()).unwrap();
     let mut done = Vec::new();
     loop {
         store.poll(&mut done);
@@ -247,7 +247,9 @@ fn writers_sharing_blocks(options: OpenOptions) {
                             offset: (cell * CELL) as u64,
                             durable: false,
                         };
-                        store.submit(op, Some(buf), Token(cell as u64)).unwrap();
+                        store
+                            .submit(op, Some(buf), Token(cell as u64), Terms::default())
+                            .unwrap();
                     }
                     while done.len() < count {
                         store.poll(&mut done);

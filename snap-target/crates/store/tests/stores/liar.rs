@@ -9,7 +9,7 @@ use reactor::{Owner, Ring};
 use store::conformance::{CHECKS, Subject};
 use store::{
     Backend, Completion, Limits, Op, OpenOptions, Rejected, SharedStore, Store, StoreError,
-    StoreSpec, Token,
+    StoreSpec, Terms, Token,
 };
 
 use crate::threaded::Threaded;
@@ -105,7 +105,10 @@ impl Handle {
     fn write_late(&mut self, completions: &mut Vec<Completion>) {
         for (op, buf, token, polls) in &mut self.late {
             match polls {
-                None => self.inner.submit(*op, buf.take(), *token).unwrap(),
+                None => self
+                    .inner
+                    .submit(*op, buf.take(), *token, Terms::default())
+                    .unwrap(),
                 Some(LATE_POLLS) => completions.push(Completion {
                     token: *token,
                     buf: Some(IoBuf::from_bytes(&buf.as_ref().unwrap().to_vec()).unwrap()),
@@ -115,7 +118,9 @@ impl Handle {
                     }),
                 }),
                 Some(0) => {
-                    self.inner.submit(*op, buf.take(), *token).unwrap();
+                    self.inner
+                        .submit(*op, buf.take(), *token, Terms::default())
+                        .unwrap();
                     self.inner.poll(&mut self.arrived);
                     self.arrived.retain(|done| done.token != *token);
                 }
@@ -135,7 +140,13 @@ impl Store for Handle {
         &self.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
         if self.lie == Lie::RefusesGuestMemory && buf.as_ref().is_some_and(IoBuf::is_guest) {
             let why = StoreError::Misuse {
                 store: "liar".to_owned(),
@@ -153,7 +164,7 @@ impl Store for Handle {
             self.late.push((op, buf, token, None));
             return Ok(());
         }
-        self.inner.submit(op, buf, token)
+        self.inner.submit(op, buf, token, terms)
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {

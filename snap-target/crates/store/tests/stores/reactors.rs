@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use reactor::buf::{IoBuf, Pool, PoolConfig};
 use reactor::{Features, Receiver, Ring, RingConfig, Sender, Wait, channel};
-use store::{Op, OpenOptions, SharedStore, Store, StoreSpec, Token};
+use store::{Op, OpenOptions, SharedStore, Store, StoreSpec, Terms, Token};
 
 use crate::scratch::Scratch;
 
@@ -118,7 +118,11 @@ impl Player {
             Op::Read { offset }
         };
         *op = Some(next);
-        assert!(self.store.submit(next, Some(buf), token).is_ok());
+        assert!(
+            self.store
+                .submit(next, Some(buf), token, Terms::default())
+                .is_ok()
+        );
     }
 
     fn completed(&mut self, done: store::Completion) {

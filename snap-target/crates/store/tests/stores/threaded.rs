@@ -8,8 +8,8 @@ use std::thread::JoinHandle;
 use reactor::buf::IoBuf;
 use reactor::{Receiver, Ring, channel};
 use store::{
-    Backend, Completion, Durability, Limits, Op, Rejected, SharedStore, Store, StoreError, Token,
-    check,
+    Backend, Completion, Durability, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms,
+    Token, check,
 };
 
 const DEPTH: usize = 64;
@@ -152,7 +152,13 @@ impl Store for Handle {
         &self.limits
     }
 
-    fn submit(&mut self, op: Op, buf: Option<IoBuf>, token: Token) -> Result<(), Rejected> {
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        _terms: Terms,
+    ) -> Result<(), Rejected> {
         let store = "threaded".to_owned();
         let why = if self.closed {
             Err(StoreError::Closed { store })

@@ -116,7 +116,7 @@ impl Desk {
     pub(in crate::desk) fn begin_flushes_of_protected(&mut self, engine: &mut Engine) {
         for (number, key) in std::mem::take(&mut self.states.flushes.to_begin) {
             let token = Self::FLUSH_TOKEN | PROTECTION | number;
-            if let Some(done) = engine.submit(key, Io::Flush, false, token) {
+            if let Some(done) = engine.submit(key, Io::Flush, false, token, None) {
                 self.flushed(&done);
             }
         }

@@ -13,7 +13,7 @@ use reactor::{Fd, Ring, Wait};
 
 use super::history::{Crash, Effect, End, History, Moment, SECTOR_BYTES, Sector, Step};
 use super::record::{Clock, Flaws, Order, Record, RecordedFile, RecordedSize};
-use crate::contract::{Op, Store, Token};
+use crate::contract::{Op, Store, Terms, Token};
 use crate::error::StoreError;
 use crate::file::FileState;
 use crate::file::handle::FileStore;
@@ -357,7 +357,10 @@ impl Run<'_> {
                 let buf = IoBuf::heap(units * unit).unwrap();
                 let token = Token(index as u64 | READING);
                 let read = Op::Read { offset };
-                if let Err(rejected) = self.store().submit(read, Some(buf), token) {
+                if let Err(rejected) = self
+                    .store()
+                    .submit(read, Some(buf), token, Terms::default())
+                {
                     self.ended(index, Err(rejected.why));
                 }
             }
@@ -390,7 +393,10 @@ impl Run<'_> {
     /// Submits an operation. One that is refused has no step: nothing of it happened.
     fn begin(&mut self, index: usize, op: Op, buf: Option<IoBuf>, effect: Effect) {
         self.steps[index] = self.note([effect]);
-        if let Err(rejected) = self.store().submit(op, buf, Token(index as u64)) {
+        if let Err(rejected) = self
+            .store()
+            .submit(op, buf, Token(index as u64), Terms::default())
+        {
             self.caller.0.truncate(self.steps[index].start);
             self.steps[index] = 0..0;
             self.ended(index, Err(rejected.why));
