@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use frontend_nvme_tcp::EventSink;
+use frontend_nvme::EventSink;
 use nix::sys::signal::{SigSet, Signal};
 use telemetry::{DumpFormat, Event, EventKind, Telemetry, TelemetryConfig};
 
@@ -24,6 +24,7 @@ use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_
 use crate::manage::{self, Foundation, Manage, Manager};
 use crate::metrics::{self, Measured, MetricsService};
 use crate::notify;
+use crate::ports::Ports;
 use crate::refusals::Refusals;
 use crate::report;
 use crate::serve::{self, Reactors};
@@ -68,6 +69,9 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
         frontend: Box::new(reactors.admin()?),
+        ports: Ports {
+            success_flag: config.target.success_flag,
+        },
         policy: config.target.source_policy(),
         base: Desired::of(config),
         start: config.target.start,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 
 use admin_proto::v1::HealthCode;
-use frontend_nvme_tcp::{Life, LifeKeeper, LifeSaved};
+use frontend_nvme::{Life, LifeKeeper, LifeSaved};
 use nvme::controller::Lifetime;
 use nvme::nqn::Nqn;
 

@@ -17,6 +17,7 @@ mod metrics;
 mod notify;
 mod open;
 mod open_files;
+mod ports;
 mod refusals;
 mod remote;
 mod report;

@@ -4,7 +4,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
-use frontend_nvme_tcp::{
+use frontend_nvme::{
     Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService, ring_config,
 };
 use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, Peer};
@@ -30,11 +30,7 @@ pub struct Reactors {
 /// # Errors
 /// Why one of them could not be started.
 pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) -> Result<Reactors> {
-    let service = Arc::new(NvmeService::empty(
-        &ControllerLimits::default(),
-        target.success_flag,
-        events,
-    )?);
+    let service = Arc::new(NvmeService::empty(&ControllerLimits::default(), events)?);
     let reactor_count = target.reactors;
     let workers = match target.workers {
         0 => None,

@@ -7,7 +7,7 @@ use std::time::Instant;
 use admin_proto::v1::{
     self, ControllerChange, GoneReason, HostChange, NamespaceChange, RefusedReason, event::Kind,
 };
-use frontend_nvme_tcp::{ConnectRefused, Gone, Losses, TargetEvent};
+use frontend_nvme::{ConnectRefused, Gone, Losses, TargetEvent};
 use nvme::controller::ControllerId;
 use nvme::nqn::Nqn;
 use nvme::queue::QueueId;

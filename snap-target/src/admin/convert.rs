@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 
 use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, SOURCE_BYTES_MAX};
 use admin_proto::v1::{self, host_policy::Hosts, source, visibility::To};
-use frontend_nvme_tcp::ControllerReport;
+use frontend_nvme::ControllerReport;
 use namespace::{Backing, MixedPart};
 use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Protection, Visibility};
 use nvme::nqn::Nqn;
@@ -304,7 +304,7 @@ pub fn subsystem(
 ) -> Option<v1::Subsystem> {
     let there = manager.desired().subsystems.get(nqn)?;
     let limits = &there.body.limits;
-    let made = frontend_nvme_tcp::subsystem(nqn.clone(), HostPolicy::Any, *limits);
+    let made = frontend_nvme::subsystem(nqn.clone(), HostPolicy::Any, *limits);
     let count = controllers
         .iter()
         .filter(|it| it.subsystem.as_ref() == Some(nqn))

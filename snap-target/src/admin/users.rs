@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use admin_proto::v1;
-use frontend_nvme_tcp::ControllerReport;
+use frontend_nvme::ControllerReport;
 use namespace::Namespace;
 use nvme::controller::Visibility;
 use nvme::controller::reservation::HostId;

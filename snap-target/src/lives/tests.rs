@@ -75,7 +75,7 @@ fn with_reads(life: Lifetime, reads: u128) -> Lifetime {
 }
 
 /// Saves through a keeper, and says whether that worked.
-fn save(life: &frontend_nvme_tcp::Life, lifetime: Lifetime) -> bool {
+fn save(life: &frontend_nvme::Life, lifetime: Lifetime) -> bool {
     let (tell, told) = sync_channel(1);
     let keeper = life.keeper.as_ref().unwrap();
     keeper.save(lifetime, Box::new(move |saved| tell.send(saved).unwrap()));

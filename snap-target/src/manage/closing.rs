@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admin_proto::v1::{HealthCode, NamespaceChange, Reason};
-use frontend_nvme_tcp::{Closed, Closing};
+use frontend_nvme::{Closed, Closing};
 use namespace::Namespace;
 use nvme::nqn::Nqn;
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use admin_proto::v1::{HealthCode, Reason};
-use frontend_nvme_tcp::Closing;
+use frontend_nvme::Closing;
 use nvme::nqn::Nqn;
 
 use super::{ManageError, Manager, namespaces};

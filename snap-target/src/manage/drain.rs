@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use admin_proto::v1::{self, event::Kind};
-use frontend_nvme_tcp::ControllerReport;
+use frontend_nvme::ControllerReport;
 use telemetry::limits::OTHERS;
 use telemetry::{HostSnapshot, Telemetry};
 

@@ -1,7 +1,7 @@
 //! Why a request of the admin plane was refused.
 
 use admin_proto::v1::{ErrorDetail, ObjectKind, Reason};
-use frontend_nvme_tcp::AdminError;
+use frontend_nvme::AdminError;
 use nvme::nqn::Nqn;
 
 use crate::state::StateError;

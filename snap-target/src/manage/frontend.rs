@@ -1,9 +1,9 @@
 //! What the manager asks of the frontend; tests have one of their own.
 
-use std::net::TcpListener;
 use std::sync::Arc;
 
-use frontend_nvme_tcp::{Admin, AdminError, Closed, ControllerReport, Life};
+use frontend_nvme::link::Bound;
+use frontend_nvme::{Admin, AdminError, Closed, ControllerReport, Life};
 use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
@@ -13,7 +13,7 @@ use nvme_spec::Nsid;
 /// was done.
 #[allow(
     missing_docs,
-    reason = "each is the call of the same name of frontend_nvme_tcp::Admin"
+    reason = "each is the call of the same name of frontend_nvme::Admin"
 )]
 pub trait Frontend: Send {
     fn create_subsystem(&self, subsystem: Subsystem, life: Life) -> Result<(), AdminError>;
@@ -33,7 +33,7 @@ pub trait Frontend: Send {
         nsid: Nsid,
         visibility: Visibility,
     ) -> Result<Closed, AdminError>;
-    fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError>;
+    fn add_listener(&self, port_id: u16, listener: Box<dyn Bound>) -> Result<(), AdminError>;
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError>;
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError>;
     fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError>;
@@ -80,7 +80,7 @@ impl Frontend for Admin {
         self.set_visibility(nqn, nsid, visibility)
     }
 
-    fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError> {
+    fn add_listener(&self, port_id: u16, listener: Box<dyn Bound>) -> Result<(), AdminError> {
         self.add_listener(port_id, listener)
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use admin_proto::v1::{self, HealthCode, ListenerChange, ObjectKind, Reason, event::Kind};
 
-use super::steps::{Step, listen};
+use super::steps::Step;
 use super::{ManageError, Manager, News};
 use crate::config::{ListenerConfig, ReferralConfig};
 use crate::desired::PortId;
@@ -52,11 +52,9 @@ impl Manager {
             )
             .about(ObjectKind::Listener, address));
         }
-        let listener = listen(address)?;
+        let listener = self.ports.open(address)?;
         // The port in force, so that it is the same one after a restart.
-        let address = listener
-            .local_addr()
-            .map_err(|error| ManageError::new(Reason::Fault, error.to_string()))?;
+        let address = listener.address();
         let mut next = self.desired.clone();
         let config = ListenerConfig { address, port_id };
         next.listeners.insert(port_id, config);

@@ -1,6 +1,6 @@
 //! The lives of the subsystems, which go on after the daemon where it has a state folder.
 
-use frontend_nvme_tcp::Life;
+use frontend_nvme::Life;
 use nvme::nqn::Nqn;
 
 use super::Manager;

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin_proto::v1::{self, HealthCode, Reason, event::Kind};
-use frontend_nvme_tcp::{Closed, ControllerReport};
+use frontend_nvme::{Closed, ControllerReport};
 use namespace::{Backing, Namespace};
 use nvme::controller::ControllerId;
 use nvme::nqn::Nqn;
@@ -53,6 +53,7 @@ use crate::events::Hub;
 use crate::health::{Health, Phase};
 use crate::identity::Nodes;
 use crate::lives::Lives;
+use crate::ports::Ports;
 use crate::state::{Keepers, Overlay, StateFolder};
 use crate::text::uuid_text;
 use opening::Openings;
@@ -61,6 +62,7 @@ use steps::{Step, take};
 /// See the module.
 pub struct Manager {
     frontend: Box<dyn Frontend>,
+    ports: Ports,
     policy: SourcePolicy,
     /// What the configuration says.
     base: Desired,
@@ -102,6 +104,8 @@ pub struct Manager {
 pub struct Foundation {
     /// The target.
     pub frontend: Box<dyn Frontend>,
+    /// Where hosts connect.
+    pub ports: Ports,
     /// Which files volumes may be mapped on.
     pub policy: SourcePolicy,
     /// What the configuration says.

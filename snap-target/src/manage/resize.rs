@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use admin_proto::v1::{NamespaceChange, Reason};
-use frontend_nvme_tcp::{Closed, Closing};
+use frontend_nvme::{Closed, Closing};
 use namespace::Namespace;
 use nvme::nqn::Nqn;
 use store::{BYTES_MAX, StoreSpec};

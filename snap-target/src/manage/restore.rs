@@ -24,6 +24,7 @@ impl Manager {
     pub fn restore(foundation: Foundation) -> Result<Self> {
         let Foundation {
             frontend,
+            ports,
             policy,
             base,
             start,
@@ -48,6 +49,7 @@ impl Manager {
         };
         let mut manager = Self {
             frontend,
+            ports,
             policy,
             base,
             desired: desired.clone(),

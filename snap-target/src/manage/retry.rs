@@ -4,7 +4,7 @@ use admin_proto::v1::{HealthCode, ListenerChange, NamespaceChange, Reason};
 use nvme::nqn::Nqn;
 
 use super::opening::Opened;
-use super::steps::{Step, listen, take};
+use super::steps::{Step, take};
 use super::{ListenerLive, ManageError, Manager, NamespaceLive, listeners, namespaces};
 use crate::config::{ListenerConfig, NamespaceConfig};
 use crate::desired::PortId;
@@ -124,7 +124,7 @@ impl Manager {
     /// The same for a listener.
     pub(super) fn serve_listener(&mut self, config: &ListenerConfig) -> Result<(), ManageError> {
         let subject = listeners::subject(config.port_id);
-        let listening = listen(config.address).and_then(|listener| {
+        let listening = self.ports.open(config.address).and_then(|listener| {
             let step = Step::AddListener(config.port_id, listener);
             take(&*self.frontend, &mut self.live, step).map(|_nothing_closes| ())
         });

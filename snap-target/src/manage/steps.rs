@@ -1,10 +1,9 @@
 //! A change of what is served: one call of the frontend, and what is live after it.
 
-use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 
-use admin_proto::v1::{ObjectKind, Reason};
-use frontend_nvme_tcp::{Closed, Life};
+use frontend_nvme::link::Bound;
+use frontend_nvme::{Closed, Life};
 use namespace::Namespace;
 use nvme::controller::{HostPolicy, Referral, Transport, Visibility};
 use nvme::nqn::Nqn;
@@ -26,7 +25,7 @@ pub enum Step {
     Replace(Nqn, Arc<Namespace>),
     Detach(Nqn, u32),
     SetVisibility(Nqn, u32, Visibility),
-    AddListener(PortId, TcpListener),
+    AddListener(PortId, Box<dyn Bound>),
     RemoveListener(PortId),
     SetReferrals(Vec<ReferralConfig>),
 }
@@ -72,9 +71,7 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             }
         }
         Step::AddListener(port_id, listener) => {
-            let address = listener
-                .local_addr()
-                .map_err(|error| ManageError::new(Reason::Fault, error.to_string()))?;
+            let address = listener.address();
             frontend.add_listener(port_id, listener)?;
             live.listeners.insert(port_id, ListenerLive::Open(address));
         }
@@ -92,7 +89,7 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
 }
 
 fn subsystem_of(nqn: Nqn, body: SubsystemBody) -> nvme::controller::Subsystem {
-    let mut subsystem = frontend_nvme_tcp::subsystem(nqn, body.hosts, body.limits);
+    let mut subsystem = frontend_nvme::subsystem(nqn, body.hosts, body.limits);
     if let Some(serial) = body.serial {
         subsystem.serial = serial;
     }
@@ -108,14 +105,4 @@ fn referral_of(config: &ReferralConfig) -> Referral {
         address: config.address,
         port_id: config.port_id,
     }
-}
-
-/// Listens, or says why not.
-pub fn listen(address: SocketAddr) -> Result<TcpListener, ManageError> {
-    frontend_nvme_tcp::bind(address).map_err(|error| {
-        ManageError::new(Reason::AddressRefused, format!(
-            "cannot listen on {address}: {error}; take an address of this machine and a free port"
-        ))
-        .about(ObjectKind::Listener, address)
-    })
 }

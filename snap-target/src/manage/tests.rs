@@ -14,13 +14,13 @@ mod saving;
 mod starting;
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use admin_proto::v1::{HealthCode, Reason};
-use frontend_nvme_tcp::{AdminError, Closed, Closing, ControllerReport, Life};
+use frontend_nvme::link::Bound;
+use frontend_nvme::{AdminError, Closed, Closing, ControllerReport, Life};
 use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
@@ -33,6 +33,7 @@ use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
 use crate::limits::OPEN_TIME_MAX;
+use crate::ports::Ports;
 use crate::state::StateFolder;
 
 /// What it was asked, and which call fails.
@@ -119,7 +120,7 @@ impl Frontend for Fake {
         self.taken(self.call(format!("visibility {nqn} {} {visibility:?}", nsid.0)))
     }
 
-    fn add_listener(&self, port_id: u16, _listener: TcpListener) -> Result<(), AdminError> {
+    fn add_listener(&self, port_id: u16, _listener: Box<dyn Bound>) -> Result<(), AdminError> {
         self.call(format!("listen {port_id}"))
     }
 
@@ -192,6 +193,9 @@ impl Rig {
         let config = Config::parse(Path::new("/t.toml"), &self.file).unwrap();
         Manager::restore(Foundation {
             frontend: Box::new(self.fake.clone()),
+            ports: Ports {
+                success_flag: config.target.success_flag,
+            },
             policy: config.target.source_policy(),
             base: Desired::of(&config),
             start: config.target.start,

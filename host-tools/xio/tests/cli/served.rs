@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 
-use frontend_nvme_tcp::{Admin, Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
+use frontend_nvme::link::Bound;
+use frontend_nvme::{Admin, Control, Frontend, FrontendConfig, Service};
+use frontend_nvme_tcp::{SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Namespace, NamespaceSet};
-use nvme::controller::{HostPolicy, Visibility};
+use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 use reactor::{Ring, RingConfig};
@@ -78,9 +80,9 @@ impl Target {
 
     /// Serves namespaces.
     pub fn serve(nqn: &str, set: NamespaceSet) -> Target {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
-        let service = Arc::new(Service::new(nqn, address, &set, SuccessFlag::Always).unwrap());
+        let listener = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
+        let address = listener.address();
+        let service = Arc::new(Service::of_one(nqn, &set, &ControllerLimits::default()).unwrap());
         let (ready, control) = mpsc::channel();
         let reactor = thread::spawn(move || {
             let ring = Ring::new(&RingConfig::default()).unwrap();
@@ -89,7 +91,8 @@ impl Target {
                 reactor: 0,
                 service,
             };
-            let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
+            let mut frontend =
+                Frontend::new(ring, engine, config, Some(Box::new(listener))).unwrap();
             ready.send(frontend.control()).unwrap();
             frontend.run(&[frontend.control()]).unwrap();
         });

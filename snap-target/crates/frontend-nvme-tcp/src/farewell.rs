@@ -1,104 +1,80 @@
-//! Connections that this end has ended, until their hosts know.
+//! A connection that this end has ended, until its host knows.
 //!
 //! A socket that is closed while its host still sends answers with a reset. Linux's host sends in the context of whoever submits, who then gets SIGPIPE
 //! for a disk that is about to come back. So the sending side is shut, and what still comes is thrown away, until the host closes as well or
-//! its time ([`LINGER`](crate::limits::LINGER)) is over. No machine sees any of it, and nobody waits for it: the connection's queue and controller have ended before.
+//! its time ([`LINGER`]) is over. No machine sees any of it.
 
-use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use frontend_nvme::link::{Farewell, LINGER};
 use nix::sys::socket::{Shutdown, shutdown};
 use reactor::buf::IoBuf;
-use reactor::{Fd, Owner, OwnerId, Payload, ReactorError, Ring, Wait};
+use reactor::{Fd, Owner, OwnerId, Payload, Ring};
 
 use crate::limits::FAREWELL_BYTES;
 
-/// See the module. Of one reactor.
-pub(crate) struct Farewells {
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct TcpFarewell {
     ring: Ring,
-    /// By its owner's name.
-    under_way: HashMap<OwnerId, (Owner, Fd)>,
-    limit: usize,
+    socket: Fd,
     linger: Duration,
+    begun: Option<Begun>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    owner: Owner,
     /// Where all of it goes, and nobody looks.
     scratch: IoBuf,
 }
 
-impl Farewells {
-    /// None yet; so many at a time, each for so long.
-    ///
-    /// # Errors
-    /// No memory.
-    pub(crate) fn new(ring: &Ring, limit: usize, linger: Duration) -> Result<Self, ReactorError> {
-        Ok(Self {
+impl TcpFarewell {
+    pub(crate) fn new(ring: &Ring, socket: Fd) -> Self {
+        Self {
             ring: ring.clone(),
-            under_way: HashMap::new(),
-            limit,
-            linger,
-            scratch: IoBuf::heap(FAREWELL_BYTES)?,
+            socket,
+            linger: LINGER,
+            begun: None,
+        }
+    }
+
+    fn receive(&self) -> bool {
+        self.begun.as_ref().is_some_and(|begun| {
+            let scratch = begun.scratch.clone();
+            begun.owner.recv_some(&self.socket, scratch, 0).is_ok()
         })
     }
+}
 
-    /// Takes a socket whose connection has ended here. Where there is no room for one more, it is closed at once.
-    pub(crate) fn begin(&mut self, socket: Fd) {
-        if self.under_way.len() >= self.limit {
-            return tracing::debug!(limit = self.limit, "a connection is closed at once");
-        }
+impl Farewell for TcpFarewell {
+    fn begin(&mut self) -> Option<OwnerId> {
         // A host that is gone needs none.
-        if shutdown(socket.as_raw_fd(), Shutdown::Write).is_err() {
-            return;
-        }
-        let Ok(owner) = self.ring.register() else {
-            return;
-        };
-        if owner.timer(Instant::now() + self.linger, 0).is_ok() && self.receive(&owner, &socket) {
-            self.under_way.insert(owner.id(), (owner, socket));
-        }
+        shutdown(self.socket.as_raw_fd(), Shutdown::Write).ok()?;
+        let owner = self.ring.register().ok()?;
+        let id = owner.id();
+        owner.timer(Instant::now() + self.linger, 0).ok()?;
+        self.begun = Some(Begun {
+            owner,
+            scratch: IoBuf::heap(FAREWELL_BYTES).ok()?,
+        });
+        self.receive().then_some(id)
     }
 
-    fn receive(&self, owner: &Owner, socket: &Fd) -> bool {
-        owner.recv_some(socket, self.scratch.clone(), 0).is_ok()
-    }
-
-    /// Takes the events of an owner; false where it is none of these.
-    pub(crate) fn ready(&mut self, id: OwnerId) -> bool {
-        let Some((owner, socket)) = self.under_way.get(&id) else {
-            return false;
-        };
-        while let Some(event) = owner.next_event() {
+    fn goes_on(&mut self) -> bool {
+        while let Some(event) = self.begun.as_ref().and_then(|it| it.owner.next_event()) {
             let goes_on = match (event.result, event.payload) {
                 (_, Payload::Timer) => false,
-                (Ok(count), _) => count > 0 && self.receive(owner, socket),
+                (Ok(count), _) => count > 0 && self.receive(),
                 // The host has reset it.
                 (Err(_), _) => false,
             };
             if !goes_on {
-                self.under_way.remove(&id);
-                break;
+                return false;
             }
         }
         true
-    }
-
-    /// Waits for the last of them, where the reactor does nothing else any more: for the time that the last has at most.
-    ///
-    /// # Errors
-    /// The ring broke.
-    pub(crate) fn finish(&mut self) -> Result<(), ReactorError> {
-        while !self.under_way.is_empty() {
-            self.ring.turn(Wait::Block { until: None })?;
-            while let Some(owner) = self.ring.next_ready() {
-                self.ready(owner);
-            }
-        }
-        Ok(())
-    }
-
-    /// How many there are.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.under_way.len()
     }
 }
 
@@ -107,7 +83,8 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
 
-    use reactor::RingConfig;
+    use frontend_nvme::Farewells as Farewelling;
+    use reactor::{RingConfig, Wait};
 
     use super::*;
 
@@ -115,9 +92,20 @@ mod tests {
     const FOR_EVER: Duration = Duration::from_secs(3600);
     const PATIENCE: Duration = Duration::from_secs(10);
 
+    /// A ring, the farewells that are under way on it, and how long each takes at most.
+    struct Farewells {
+        ring: Ring,
+        under_way: Farewelling,
+        linger: Duration,
+    }
+
     fn farewells(limit: usize, linger: Duration) -> Farewells {
         let ring = Ring::new(&RingConfig::default()).unwrap();
-        Farewells::new(&ring, limit, linger).unwrap()
+        Farewells {
+            under_way: Farewelling::new(&ring, limit),
+            ring,
+            linger,
+        }
     }
 
     impl Farewells {
@@ -125,8 +113,16 @@ mod tests {
         fn end_one(&mut self) -> TcpStream {
             let listener = TcpListener::bind("127.0.0.1:0").unwrap();
             let host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            self.begin(Fd::from(listener.accept().unwrap().0));
+            let socket = Fd::from(listener.accept().unwrap().0);
+            self.under_way.begin(Box::new(TcpFarewell {
+                linger: self.linger,
+                ..TcpFarewell::new(&self.ring, socket)
+            }));
             host
+        }
+
+        fn len(&self) -> usize {
+            self.under_way.len()
         }
 
         fn turn_until(&mut self, mut holds: impl FnMut(&Farewells) -> bool) {
@@ -135,7 +131,7 @@ mod tests {
                 assert!(start.elapsed() < PATIENCE, "nothing more happens");
                 self.ring.turn(Wait::Poll).unwrap();
                 while let Some(owner) = self.ring.next_ready() {
-                    assert!(self.ready(owner));
+                    assert!(self.under_way.ready(owner));
                 }
             }
         }
@@ -177,7 +173,7 @@ mod tests {
         let mut farewells = farewells(8, Duration::from_millis(1));
         let mut hosts = [farewells.end_one(), farewells.end_one()];
         assert_eq!(farewells.len(), 2);
-        farewells.finish().unwrap();
+        farewells.under_way.finish().unwrap();
         assert_eq!(farewells.len(), 0);
         assert!(hosts.iter_mut().all(is_reset));
     }

@@ -2,36 +2,30 @@
 //!
 //! This half sends, and hands out events; `receive` takes bytes in.
 
+mod contract;
 mod receive;
 
-use nix::sys::socket::{setsockopt, sockopt};
-use nvme::tcp::batch::{Slot, TxBatch};
-use nvme::tcp::target::{Connection as Machine, Event as MachineEvent, Want};
+use std::net::{SocketAddr, TcpStream};
+
+use frontend_nvme::link::{LINGER, LinkError, LinkEvent, LinkFailure, LinkLimits, Wire};
+use frontend_nvme::{Clock, Ledger};
+use nvme::tcp::batch::TxBatch;
+use nvme::tcp::target::{
+    Connection as Machine, Event as MachineEvent, SuccessFlag, TargetLimits, Want,
+};
 use reactor::buf::IoBuf;
-use reactor::{Event, Fd, Owner, OwnerId, Payload, ReactorError, Ring, SendBatch};
+use reactor::{Event, Fd, Owner, Payload, ReactorError, Ring, SendBatch};
 
 use crate::digest;
-use crate::limits::{
-    BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX, LINGER, SEND_POSTPONED_MAX,
-};
-use frontend_nvme::Clock;
-use receive::Inflow;
-pub(crate) use receive::Receiving;
+use crate::limits::{BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX};
+use crate::socket;
+use receive::{Inflow, Receiving};
 
 /// What an event of the link's owner belongs to.
 const TAG_RECV: u64 = 0;
 const TAG_SEND: u64 = 1;
 const TAG_TIMER: u64 = 2;
 const TAG_STALL: u64 = 3;
-
-/// What a link has for its driver.
-#[derive(Debug)]
-pub(crate) enum LinkEvent {
-    /// Of the machine.
-    Machine(MachineEvent),
-    /// A timer of [`Link::timer`].
-    Timer,
-}
 
 /// Looks at a send for which its host has the time of a write's data: a host is let go between the whole time and a look more.
 const STALL_LOOKS: u32 = 4;
@@ -64,21 +58,17 @@ impl StallWatch {
     }
 }
 
-/// How the link stands after some events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Health {
-    /// It goes on.
-    Live,
-    /// The socket ended or failed, or the machine has closed and its last bytes have left.
-    Over,
-}
-
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct TcpLink {
     owner: Owner,
     socket: Fd,
-    pub(crate) machine: Machine,
+    /// The same socket, in a form that may go to another thread; none where the link stays.
+    movable: Option<TcpStream>,
+    local: SocketAddr,
+    peer: SocketAddr,
+    clock: Clock,
+    machine: Machine,
     /// By slot: where its payload goes or comes from.
     buffers: Vec<Option<IoBuf>>,
     inflow: Inflow,
@@ -88,9 +78,8 @@ pub(crate) struct Link {
     postponed: usize,
     /// A timer is armed for the machine's deadline.
     watched: bool,
-    /// By slot: bytes of the answer to a read, from its beginning until they are sent; and their sum.
-    owed: Vec<u32>,
-    owed_bytes: u64,
+    /// Answers to reads, from their beginning until they are sent.
+    owed: Ledger,
     /// Sends that ended.
     sends_ended: u64,
     stall_watch: Option<StallWatch>,
@@ -100,31 +89,76 @@ pub(crate) struct Link {
     /// The host closed the connection, or it broke.
     is_gone: bool,
     /// CNTLID and queue, for log lines; none before Connect has succeeded.
-    pub(crate) name: Option<(u16, u16)>,
-    pub(crate) wire: Wire,
+    name: Option<(u16, u16)>,
+    wire: Wire,
 }
 
-/// Bytes that went over the wire since this was last taken.
-#[derive(Debug, Default)]
-pub(crate) struct Wire {
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
+/// What of a link lives longer than its stay on a ring.
+#[derive(Debug)]
+struct Carried {
+    local: SocketAddr,
+    peer: SocketAddr,
+    clock: Clock,
+    machine: Machine,
+    wire: Wire,
 }
 
-impl Link {
-    /// A link over a connected socket, on this thread's ring.
+impl TcpLink {
+    /// A connection that was just accepted.
     ///
     /// # Errors
-    /// [`ReactorError::Full`] when the ring has no more owners.
-    pub(crate) fn new(
+    /// The socket is gone already, or the ring is full.
+    pub(crate) fn accepted(
+        ring: &Ring,
+        stream: TcpStream,
+        limits: &LinkLimits,
+        success_flag: SuccessFlag,
+        clock: Clock,
+    ) -> Result<Self, LinkError> {
+        socket::prepare(&stream)?;
+        let limits = TargetLimits {
+            queue_entries_max: limits.queue_entries_max,
+            capsule_data_bytes: limits.capsule_data_bytes,
+            transfer_bytes_max: limits.transfer_bytes_max,
+            connect_timeout: limits.connect_timeout,
+            data_timeout: limits.data_timeout,
+            success_flag,
+            ..TargetLimits::default()
+        };
+        let carried = Carried {
+            local: stream.local_addr()?,
+            peer: stream.peer_addr()?,
+            clock,
+            machine: Machine::new(&limits, clock.now()),
+            wire: Wire::default(),
+        };
+        let socket = Fd::from(stream.try_clone()?);
+        let mut link = Self::new(ring, socket, carried, Receiving::Exactly)?;
+        link.movable = Some(stream);
+        link.watch();
+        Ok(link)
+    }
+
+    fn new(
         ring: &Ring,
         socket: Fd,
-        machine: Machine,
+        carried: Carried,
         receiving: Receiving,
     ) -> Result<Self, ReactorError> {
+        let Carried {
+            local,
+            peer,
+            clock,
+            machine,
+            wire,
+        } = carried;
         Ok(Self {
             owner: ring.register()?,
             socket,
+            movable: None,
+            local,
+            peer,
+            clock,
             machine,
             buffers: Vec::new(),
             inflow: Inflow::new(receiving)?,
@@ -132,101 +166,44 @@ impl Link {
             batch: Some(SendBatch::new(BATCH_HEADER_BYTES, BATCH_SEGMENTS_MAX)),
             postponed: 0,
             watched: false,
-            owed: Vec::new(),
-            owed_bytes: 0,
+            owed: Ledger::default(),
             sends_ended: 0,
             stall_watch: None,
             over: false,
             is_deaf: false,
             is_gone: false,
             name: None,
-            wire: Wire::default(),
+            wire,
         })
     }
 
-    /// Its name in [`Ring::next_ready`].
-    pub(crate) fn owner_id(&self) -> OwnerId {
-        self.owner.id()
-    }
-
-    /// Arms a timer of this link.
-    pub(crate) fn timer(&self, at: std::time::Instant) -> Result<reactor::TimerId, ReactorError> {
-        self.owner.timer(at, TAG_TIMER)
-    }
-
     /// Arms a timer for the machine's deadline, where it has one and none is armed.
-    pub(crate) fn watch(&mut self, clock: Clock) {
+    fn watch(&mut self) {
         if !self.watched
             && let Some(deadline) = self.machine.deadline()
         {
             self.watched = true;
             // Without room for a timer nothing would ever end this connection.
-            self.over |= self.timer(clock.instant(deadline)).is_err();
+            let at = self.clock.instant(deadline);
+            self.over |= self.owner.timer(at, TAG_TIMER).is_err();
         }
     }
 
     /// A timer of this link came: lets time pass. A connection that is closing ends: its last send has had its time.
-    pub(crate) fn tick(&mut self, clock: Clock) {
+    fn tick(&mut self) {
         self.watched = false;
-        self.machine.tick(clock.now());
-        if self.is_closing() {
+        self.machine.tick(self.clock.now());
+        if self.machine.want() == Want::Closed {
             self.over = true;
             self.is_deaf = self.batch.is_none();
         }
-        self.watch(clock);
+        self.watch();
     }
 
-    /// Whether nothing is being received, held or sent, and nothing waits to be.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.inflow.is_idle() && self.batch.is_some() && !self.machine.has_outgoing()
-    }
-
-    /// Takes the machine out to move the connection; `None` where the link is not idle. The socket's own descriptor is closed.
-    pub(crate) fn into_machine(self) -> Option<Machine> {
-        self.is_idle().then_some(self.machine)
-    }
-
-    /// Whether the machine has closed; its last bytes may still be leaving.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.machine.want() == Want::Closed
-    }
-
-    /// Whether it is to be settled again after the next turn, which may not wait.
-    pub(crate) fn is_postponed(&self) -> bool {
-        self.postponed > 0
-    }
-
-    /// Ends the connection whatever is under way.
-    pub(crate) fn end(&mut self) {
-        self.over = true;
-    }
-
-    /// Gives a slot its buffer: what will be received into, or sent from.
-    pub(crate) fn set_buffer(&mut self, slot: Slot, buf: IoBuf) {
-        if self.buffers.len() <= slot.index() {
-            self.buffers.resize_with(slot.index() + 1, || None);
-        }
-        self.buffers[slot.index()] = Some(buf);
-    }
-
-    /// Counts the answer that a read will bring, from now until it is sent.
-    pub(crate) fn owe(&mut self, slot: Slot, bytes: u32) {
-        if self.owed.len() <= slot.index() {
-            self.owed.resize(slot.index() + 1, 0);
-        }
-        self.owed[slot.index()] = bytes;
-        self.owed_bytes += u64::from(bytes);
-    }
-
-    /// Bytes of reads that were begun and whose answers are not sent.
-    pub(crate) fn owed_bytes(&self) -> u64 {
-        self.owed_bytes
-    }
-
-    fn paid(&mut self, slot: Slot) {
-        if let Some(owed) = self.owed.get_mut(slot.index()) {
-            self.owed_bytes -= u64::from(std::mem::take(owed));
-        }
+    /// The machine has closed: its last send may hang on a host that reads nothing.
+    fn linger(&mut self) {
+        let at = std::time::Instant::now() + LINGER;
+        self.over |= self.owner.timer(at, TAG_TIMER).is_err();
     }
 
     /// One timer is armed while there is something to send; it looks whether the host took anything meanwhile. A host has as long for that as for
@@ -264,74 +241,33 @@ impl Link {
         self.is_deaf = true;
     }
 
-    /// Takes a slot's buffer.
-    pub(crate) fn take_buffer(&mut self, slot: Slot) -> Option<IoBuf> {
-        self.buffers.get_mut(slot.index())?.take()
-    }
-
-    /// The next thing for the driver to look at. Receives and sends are handled inside.
-    pub(crate) fn next_event(&mut self) -> Option<LinkEvent> {
-        loop {
-            if let Some(event) = self.machine.next_event() {
-                self.note(&event);
-                return Some(LinkEvent::Machine(event));
+    /// What a machine's event is to the driver.
+    fn told(&mut self, event: MachineEvent) -> LinkEvent {
+        match event {
+            MachineEvent::Connect { slot } | MachineEvent::Command { slot } => {
+                LinkEvent::Command { slot }
             }
-            if self.feed_held() {
-                continue;
+            MachineEvent::DataReady { slot } => {
+                self.inflow.awaited.settle(slot);
+                LinkEvent::DataReady { slot }
             }
-            let event = self.owner.next_event()?;
-            match event.tag {
-                TAG_RECV => {
-                    self.wire.received += u64::from(event.result.unwrap_or(0));
-                    self.received(event);
-                }
-                TAG_SEND => self.sent(event),
-                TAG_STALL => self.look_at_sends(),
-                _ => return Some(LinkEvent::Timer),
+            MachineEvent::DataCorrupt { slot } => {
+                self.inflow.awaited.settle(slot);
+                LinkEvent::DataCorrupt { slot }
             }
+            MachineEvent::Fatal(error) => {
+                self.linger();
+                LinkEvent::Failed(LinkFailure::Protocol(error.to_string()))
+            }
+            MachineEvent::HostTerminated {
+                status,
+                information,
+            } => {
+                let why = format!("H2CTermReq, {status:?}, FEI {information:#x}");
+                LinkEvent::Failed(LinkFailure::Host(why))
+            }
+            MachineEvent::TimedOut => LinkEvent::Failed(LinkFailure::TimedOut),
         }
-    }
-
-    /// Arms the next receive and starts the next send: what is due after the driver has answered every event.
-    pub(crate) fn settle(&mut self) -> Health {
-        self.receive();
-        if self.takes_more_at_once() && self.postponed < SEND_POSTPONED_MAX {
-            self.postponed += 1;
-        } else {
-            self.postponed = 0;
-            self.send();
-        }
-        let closed = self.machine.want() == Want::Closed
-            && !self.machine.has_outgoing()
-            && self.batch.is_some();
-        if self.over || closed {
-            Health::Over
-        } else {
-            Health::Live
-        }
-    }
-
-    /// Before it is dropped, because the connection has ended here: the socket, where the host is to be told so before it is closed.
-    ///
-    /// What the kernel holds for the host when the socket is closed must go as well: nobody here counts it any more, and a host that takes nothing
-    /// would keep it for as long as it lives. One that has had its time gets a reset, which drops all at once. The others have a little time
-    /// for the last answers, a C2HTermReq among them, which a reset would overtake.
-    pub(crate) fn let_go(&self) -> Option<Fd> {
-        let socket = self.socket.owned()?;
-        let set = if self.is_deaf {
-            let reset = nix::libc::linger {
-                l_onoff: 1,
-                l_linger: 0,
-            };
-            setsockopt(&socket, sockopt::Linger, &reset)
-        } else {
-            let millis = u32::try_from(LINGER.as_millis()).unwrap_or(u32::MAX);
-            setsockopt(&socket, sockopt::TcpUserTimeout, &millis)
-        };
-        if let Err(error) = set {
-            tracing::debug!(%error, "the system decides how long it holds what the host has not taken");
-        }
-        (!self.is_deaf && !self.is_gone).then(|| self.socket.clone())
     }
 
     /// Starts one gathered send of what the machine has, unless one is under way.
@@ -401,8 +337,10 @@ impl Link {
         }
         for index in 0..self.tx.items().len() {
             if let Some(slot) = self.tx.items().get(index).and_then(|item| item.ends) {
-                self.take_buffer(slot);
-                self.paid(slot);
+                if let Some(buf) = self.buffers.get_mut(slot.index()) {
+                    *buf = None;
+                }
+                self.owed.settle(slot);
                 self.machine.transmitted(slot);
             }
         }

@@ -12,7 +12,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use frontend_nvme_tcp::{AdminError, Closed, Closing, Gone, Life, TargetEvent, bind, subsystem};
+use frontend_nvme::{AdminError, Closed, Closing, Gone, Life, TargetEvent, subsystem};
+use frontend_nvme_tcp::{SuccessFlag, bind};
 use initiator::{DiscoveryRecord, Initiator, Options, discover};
 use namespace::{Identity, Namespace};
 use nvme::controller::{ControllerLimits, HostPolicy, Referral, Transport, Visibility};
@@ -404,9 +405,9 @@ fn listeners_and_referrals_come_and_go_and_discovery_tells() {
     );
     let records = u64::from_le_bytes(watcher.log_page(0x70, 1024)[8..16].try_into().unwrap());
     assert_eq!(records, 4, "the subsystem and the service, each at both");
-    let again = bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let again = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
     assert_eq!(
-        target.admin.add_listener(2, again),
+        target.admin.add_listener(2, Box::new(again)),
         Err(AdminError::ListenerTaken { port_id: 2 })
     );
 

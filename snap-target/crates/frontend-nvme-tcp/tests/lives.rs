@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use frontend_nvme_tcp::{Life, LifeKeeper, LifeSaved, subsystem};
+use frontend_nvme::{Life, LifeKeeper, LifeSaved, subsystem};
 use nvme::controller::{ControllerCounters, ControllerLimits, HostPolicy, Lifetime};
 use nvme::nqn::Nqn;
 use support::raw::Queue;

@@ -8,13 +8,22 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use nvme::controller::{Admitted, Transport};
+use nvme::controller::{Admitted, ControllerLimits, Transport};
 use nvme::queue::{Completion, Slot, Transfer};
 use nvme_spec::{Cid, Sqe, Status};
 use reactor::buf::IoBuf;
 use reactor::{OwnerId, ReactorError, Ring};
 
 use crate::clock::Clock;
+
+/// How long a last answer may take to leave a connection that ends; how long a [`Farewell`] may take; and how long the system keeps what a host has not
+/// taken of a connection that is closed.
+pub const LINGER: Duration = Duration::from_secs(2);
+
+/// Operations that a link may have in flight on its ring, and timers; a farewell and a listener have one of each.
+pub const LINK_OPS_MAX: usize = 2;
+/// See [`LINK_OPS_MAX`].
+pub const LINK_TIMERS_MAX: usize = 4;
 
 /// What every connection of a target keeps to, whatever carries it: it is made before its subsystem is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +39,21 @@ pub struct LinkLimits {
     /// From [`Link::request_data`] to the last byte of the command's data, and for the host to take what is sent to it: meanwhile it holds memory that
     /// all share.
     pub data_timeout: Duration,
+}
+
+impl LinkLimits {
+    /// Of connections that serve controllers with these limits.
+    #[must_use]
+    pub fn of(limits: &ControllerLimits) -> Self {
+        let limits = limits.connection();
+        Self {
+            queue_entries_max: limits.queue_entries_max,
+            capsule_data_bytes: limits.capsule_data_bytes,
+            transfer_bytes_max: limits.transfer_bytes_max,
+            connect_timeout: limits.connect_timeout,
+            data_timeout: limits.data_timeout,
+        }
+    }
 }
 
 /// A listening end that takes no connections yet, and may go to any thread. Dropped, it is closed.
@@ -185,13 +209,10 @@ pub trait Parted: fmt::Debug + Send {
 /// What is left of a connection that has ended here, until its host knows. Nothing of it is anybody's business any more: its queue has
 /// closed, and it holds no memory of others. Dropped, it is cut off.
 pub trait Farewell: fmt::Debug {
-    /// Its name in [`Ring::next_ready`].
-    fn owner_id(&self) -> OwnerId;
+    /// Begins, once the link is dropped: its name in [`Ring::next_ready`]; none where nothing is left to do.
+    fn begin(&mut self) -> Option<OwnerId>;
 
-    /// Begins, once the link is dropped. False where nothing is left to do.
-    fn begin(&mut self) -> bool;
-
-    /// Takes in what the ring has for it. False once it is over, which it is in a short time whatever the host does.
+    /// Takes in what the ring has for it. False once it is over, which it is within [`LINGER`] whatever the host does.
     fn goes_on(&mut self) -> bool;
 }
 

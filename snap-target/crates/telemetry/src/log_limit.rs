@@ -44,6 +44,7 @@ impl Default for LogLimit {
     fn default() -> Self {
         Self::new(
             &[
+                "frontend_nvme",
                 "frontend_nvme_tcp",
                 "namespace",
                 "nvme",

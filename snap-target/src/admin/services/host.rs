@@ -31,7 +31,7 @@ fn named(texts: &[String], any: bool) -> Result<Option<Vec<Nqn>>, ManageError> {
 }
 
 fn subsystem_hosts(
-    controllers: &[frontend_nvme_tcp::ControllerReport],
+    controllers: &[frontend_nvme::ControllerReport],
     nqn: &Nqn,
     policy: &HostPolicy,
 ) -> v1::SubsystemHosts {

@@ -1,7 +1,7 @@
 //! What is taken away while a store still has operations of it.
 
 use admin_proto::v1::{HealthCode, NamespaceChange, Reason, event::Kind};
-use frontend_nvme_tcp::Closing;
+use frontend_nvme::Closing;
 use nvme::controller::Visibility;
 
 use super::{Rig, new, nqn};

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use admin_proto::v1::{HealthCode, Reason};
-use frontend_nvme_tcp::Closing;
+use frontend_nvme::Closing;
 
 use super::resizing::{length, lengthen, serve};
 use super::{Rig, new, nqn};

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use frontend_nvme_tcp::ControllerReport;
+use frontend_nvme::ControllerReport;
 use nvme::controller::ControllerId;
 use telemetry::{CommandKind, Ended, Telemetry, TelemetryConfig};
 
@@ -15,6 +15,7 @@ fn connected(id: u16, host: &str) -> ControllerReport {
         subsystem: Some(nqn("nqn.a")),
         host: nqn(host),
         host_id: [0; 16],
+        transport: None,
         peer: None,
         local: None,
         io_queues: vec![1],

@@ -10,22 +10,20 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use frontend_nvme::Ledger;
 use nvme::digest::crc32c_append;
-use nvme::queue::Completion;
 use nvme::tcp::batch::Slot;
-use nvme::tcp::target::{Event as MachineEvent, Want};
-use nvme_spec::Status;
+use nvme::tcp::target::Want;
 use reactor::buf::IoBuf;
 use reactor::{Errno, Event, OpId, Payload, ReactorError, RecvChunk};
 
-use super::{Link, TAG_RECV};
+use super::{TAG_RECV, TcpLink};
 use crate::digest;
 use crate::limits::{LANDING_BYTES, SEND_POSTPONED_MAX, SINGLE_RECEIVES};
-use frontend_nvme::Clock;
 
 /// How bytes come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Receiving {
+pub(super) enum Receiving {
     /// Exactly what the machine wants.
     Exactly,
     /// Whatever comes, in place: for a connection with little traffic, which is to need none of the ring's buffers.
@@ -40,12 +38,8 @@ pub(crate) enum Receiving {
 #[derive(Debug)]
 pub(super) struct Inflow {
     receiving: Receiving,
-    /// By slot: bytes of a command's data that an R2T asked for, until all have come or the command was answered.
-    awaited_of: Vec<u32>,
-    /// Commands with such data.
-    awaited: usize,
-    /// All their bytes.
-    awaited_bytes: u64,
+    /// Data of commands that an R2T asked for, until all have come or the command was answered.
+    pub(super) awaited: Ledger,
     /// The last receive in place was filled: more is waiting in the socket.
     filled: bool,
     armed: Option<Armed>,
@@ -61,7 +55,7 @@ pub(super) struct Inflow {
     /// [`reactor::Ring::recv_buffers_returned`] when the last receive into the ring's buffers was armed.
     returned_at_arm: u64,
     /// That receive found no buffer.
-    dry: bool,
+    pub(super) dry: bool,
 }
 
 /// The receive that is under way.
@@ -90,9 +84,7 @@ impl Inflow {
     pub(super) fn new(receiving: Receiving) -> Result<Self, ReactorError> {
         Ok(Self {
             receiving,
-            awaited_of: Vec::new(),
-            awaited: 0,
-            awaited_bytes: 0,
+            awaited: Ledger::default(),
             filled: false,
             armed: None,
             held: VecDeque::new(),
@@ -110,85 +102,47 @@ impl Inflow {
         self.armed.is_none() && !self.holds()
     }
 
+    /// Whether Connect has not succeeded.
+    pub(super) fn is_exact(&self) -> bool {
+        self.receiving == Receiving::Exactly
+    }
+
     fn holds(&self) -> bool {
         !self.held.is_empty() || !self.landed.is_empty()
     }
 
-    fn await_data(&mut self, slot: Slot, bytes: u32) {
-        if self.awaited_of.len() <= slot.index() {
-            self.awaited_of.resize(slot.index() + 1, 0);
-        }
-        self.awaited_of[slot.index()] = bytes;
-        self.awaited += 1;
-        self.awaited_bytes += u64::from(bytes);
-    }
-
-    fn awaits_no_more(&mut self, slot: Slot) {
-        let awaited = self.awaited_of.get_mut(slot.index());
-        let bytes = awaited.map_or(0, std::mem::take);
-        if bytes > 0 {
-            self.awaited -= 1;
-            self.awaited_bytes -= u64::from(bytes);
-        }
-    }
-
     /// Whether the next payload goes to its place without a copy.
     fn is_in_place(&self) -> bool {
-        self.receiving == Receiving::InPlace || self.awaited > 0
+        self.receiving == Receiving::InPlace || self.awaited.slots() > 0
     }
 }
 
-impl Link {
+impl TcpLink {
     /// From now on receives like this; what is under way is not touched.
-    pub(crate) fn set_receiving(&mut self, receiving: Receiving) {
+    pub(super) fn set_receiving(&mut self, receiving: Receiving) {
         self.inflow.receiving = receiving;
     }
 
-    /// Whether it waits for one of the ring's buffers to become free. [`Link::settle`] starts it again when one did.
-    pub(crate) fn is_dry(&self) -> bool {
-        self.inflow.dry
-    }
-
-    /// Asks the host for a command's data, which go into the slot's buffer. A host that does not send them in time is gone.
-    pub(crate) fn request_data(&mut self, slot: Slot, clock: Clock) -> Result<(), Status> {
-        self.machine.request_data(slot, clock.now())?;
-        self.watch(clock);
+    /// A command's data were asked for.
+    pub(super) fn await_data(&mut self, slot: Slot) {
         let bytes = self.machine.transfer(slot).bytes();
-        self.inflow.await_data(slot, bytes);
+        self.inflow.awaited.enter(slot, bytes);
         self.inflow.singles = SINGLE_RECEIVES;
-        Ok(())
     }
 
-    /// Bytes of the commands whose data are awaited from the host.
-    pub(crate) fn awaited_bytes(&self) -> u64 {
-        self.inflow.awaited_bytes
-    }
-
-    /// Whether the next turn brings more answers as likely as not, and the host has enough to do without those that are there: one send
-    /// then carries them all.
-    pub(super) fn takes_more_at_once(&mut self) -> bool {
-        std::mem::take(&mut self.inflow.filled) && self.inflow.awaited >= SEND_POSTPONED_MAX
-    }
-
-    pub(super) fn note(&mut self, event: &MachineEvent) {
-        if let MachineEvent::DataReady { slot } | MachineEvent::DataCorrupt { slot } = event {
-            self.inflow.awaits_no_more(*slot);
-        }
-    }
-
-    /// Ends a command, whose data may still be on their way: then they go nowhere, and their place is free at once.
-    pub(crate) fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
-        self.inflow.awaits_no_more(slot);
-        self.machine.respond(slot, completion, data_bytes);
-        if data_bytes > 0 {
-            return;
-        }
-        self.take_buffer(slot);
+    /// Nothing more of a command is wanted: what is on its way into its buffer goes nowhere.
+    pub(super) fn cancel_data(&mut self, slot: Slot) {
         if let Some(Armed::Payload { op, slot: of, .. }) = self.inflow.armed
             && of == slot
         {
             self.owner.ring().cancel(op);
         }
+    }
+
+    /// Whether the next turn brings more answers as likely as not, and the host has enough to do without those that are there: one send
+    /// then carries them all.
+    pub(super) fn takes_more_at_once(&mut self) -> bool {
+        std::mem::take(&mut self.inflow.filled) && self.inflow.awaited.slots() >= SEND_POSTPONED_MAX
     }
 
     pub(super) fn received(&mut self, event: Event) {
@@ -398,7 +352,7 @@ impl Link {
             (Some((slot, len, buf)), _) => (Some((slot, len)), buf),
             (None, Want::Header(count)) => (None, self.inflow.landing.slice(0..count)),
             (None, Want::Discard(len)) => (None, self.inflow.landing.slice(0..len as usize)),
-            (None, _) => return self.end(),
+            (None, _) => return self.over = true,
         };
         let started = self.owner.recv_into(&self.socket, buf, TAG_RECV).ok();
         self.armed(started.map(|op| Armed::into_place(op, place)));

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use frontend_nvme_tcp::{
-    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Life, Service, SuccessFlag,
-    TargetEvent, bind, subsystem,
+use frontend_nvme::link::Bound;
+use frontend_nvme::{
+    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Life, Service, TargetEvent,
+    subsystem,
 };
+use frontend_nvme_tcp::{SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
@@ -30,7 +32,7 @@ impl Target {
     pub fn start() -> Target {
         let (sender, events) = mpsc::sync_channel(1024);
         let limits = ControllerLimits::default();
-        let service = Service::empty(&limits, SuccessFlag::Always, EventSink::new(sender));
+        let service = Service::empty(&limits, EventSink::new(sender));
         let service = Arc::new(service.unwrap());
         let telemetry = Telemetry::new(&TelemetryConfig {
             reactors: 2,
@@ -98,9 +100,11 @@ impl Target {
     }
 
     pub fn listen(&self, port_id: u16) -> String {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        self.admin.add_listener(port_id, listener).unwrap();
+        let listener = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
+        let address = listener.address().to_string();
+        self.admin
+            .add_listener(port_id, Box::new(listener))
+            .unwrap();
         address
     }
 

@@ -4,8 +4,11 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use frontend_nvme_tcp::{Admin, Control, Frontend, FrontendConfig, Service, SuccessFlag, bind};
+use frontend_nvme::link::Bound;
+use frontend_nvme::{Admin, Control, Frontend, FrontendConfig, Service};
+use frontend_nvme_tcp::{SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
+use nvme::controller::ControllerLimits;
 use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, RingStats};
 use store::{OpenOptions, SharedStore, StoreSpec};
@@ -62,7 +65,7 @@ impl Target {
 
     /// The same, of reactors that take so many I/O queues each.
     pub fn start_narrow(namespace: Namespace, reactors: u16, queues: usize) -> Target {
-        let (ring, pool) = (frontend_nvme_tcp::ring_config(), PoolConfig::default());
+        let (ring, pool) = (frontend_nvme::ring_config(), PoolConfig::default());
         let change = |service: Service| service.with_io_queues_per_reactor(queues);
         Target::serve_as(vec![namespace], reactors, &ring, &pool, change)
     }
@@ -83,16 +86,16 @@ impl Target {
         pool: &PoolConfig,
         change: impl FnOnce(Service) -> Service,
     ) -> Target {
-        let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
+        let address = listener.address();
         let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
-        let service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
+        let service = Service::of_one(NQN, &set, &ControllerLimits::default()).unwrap();
         let service = Arc::new(change(service));
         let telemetry = Telemetry::new(&TelemetryConfig {
             reactors: count,
             ..TelemetryConfig::default()
         });
-        let mut listener = Some(listener);
+        let mut listener: Option<Box<dyn Bound>> = Some(Box::new(listener));
         let mut started = Vec::new();
         for reactor in 0..count {
             let (ready, control) = mpsc::channel();

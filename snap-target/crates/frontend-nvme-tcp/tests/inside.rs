@@ -12,18 +12,14 @@ use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
 
+use frontend_nvme::link::Bound;
+use frontend_nvme::{Admin, Closed, Frontend, FrontendConfig, Service};
+use frontend_nvme_tcp::{SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
-use nvme::controller::{ControllerId, ControllerLimits, HostPolicy, Target};
-use nvme::nqn::Nqn;
-use nvme::tcp::target::{SuccessFlag, TargetLimits};
+use nvme::controller::{ControllerId, ControllerLimits};
 use reactor::buf::PoolConfig;
-use reactor::{Ring, RingConfig, Wait};
+use reactor::{Ring, RingConfig};
 use store::{OpenOptions, SharedStore, StoreSpec};
-
-use super::Frontend;
-use crate::admin::{Admin, Closed};
-use crate::config::{FrontendConfig, Service, bind, subsystem};
-use crate::limits::ADMIN_OWED_BYTES_MAX;
 
 const NQN: &str = "nqn.2026-11.io.example:inside";
 /// Blocks of the longest write: 1 MiB.
@@ -33,17 +29,21 @@ const TURN: Duration = Duration::from_millis(10);
 const PATIENCE: Duration = Duration::from_secs(10);
 
 fn frontend() -> (Frontend, SocketAddr) {
-    frontend_with(|_| ())
+    frontend_of(&ControllerLimits::default(), |service| service)
 }
 
-/// A frontend whose connections have other limits.
-fn frontend_with(change: impl FnOnce(&mut TargetLimits)) -> (Frontend, SocketAddr) {
-    frontend_of(|service| change(&mut service.limits))
+/// A frontend whose hosts have no time to send or take data.
+fn impatient_frontend() -> (Frontend, SocketAddr) {
+    let impatient = |service: Service| service.with_data_timeout(TURN);
+    frontend_of(&ControllerLimits::default(), impatient)
 }
 
-fn frontend_of(change: impl FnOnce(&mut Service)) -> (Frontend, SocketAddr) {
-    let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
-    let address = listener.local_addr().unwrap();
+fn frontend_of(
+    limits: &ControllerLimits,
+    change: impl FnOnce(Service) -> Service,
+) -> (Frontend, SocketAddr) {
+    let listener = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
+    let address = listener.address();
     let spec = StoreSpec::Mem { bytes: 1 << 20 };
     let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
     let namespace = Namespace::of_store(1, store, Identity::of_raw("test", b"inside"), 4096);
@@ -57,34 +57,39 @@ fn frontend_of(change: impl FnOnce(&mut Service)) -> (Frontend, SocketAddr) {
         ..EngineConfig::default()
     };
     let engine = Engine::new(&ring, &set, &engine_config).unwrap();
-    let mut service = Service::new(NQN, address, &set, SuccessFlag::Always).unwrap();
-    change(&mut service);
+    let service = Service::of_one(NQN, &set, limits).unwrap();
     let config = FrontendConfig {
         reactor: 0,
-        service: Arc::new(service),
+        service: Arc::new(change(service)),
     };
-    let mut frontend = Frontend::new(ring, engine, config, Some(listener)).unwrap();
-    frontend.peers = vec![frontend.control()];
+    let mut frontend = Frontend::new(ring, engine, config, Some(Box::new(listener))).unwrap();
+    frontend.be_alone();
     (frontend, address)
 }
 
-impl Frontend {
+/// Turns of a frontend.
+trait Turns {
     /// Runs turns until something holds.
-    fn turn_until(&mut self, mut holds: impl FnMut(&mut Frontend) -> bool) {
+    fn run_until(&mut self, holds: impl FnMut(&mut Frontend) -> bool);
+
+    /// Runs turns until so many bytes have come to a host.
+    fn answer(&mut self, host: &mut TcpStream, count: usize) -> Vec<u8>;
+}
+
+impl Turns for Frontend {
+    fn run_until(&mut self, mut holds: impl FnMut(&mut Frontend) -> bool) {
         let start = Instant::now();
         while !holds(self) {
             assert!(start.elapsed() < PATIENCE, "nothing more happens");
-            let until = Some(Instant::now() + TURN);
-            self.turn(Wait::Block { until }).unwrap();
+            self.turn_until(Instant::now() + TURN).unwrap();
         }
     }
 
-    /// Runs turns until so many bytes have come to a host.
     fn answer(&mut self, host: &mut TcpStream, count: usize) -> Vec<u8> {
         host.set_nonblocking(true).unwrap();
         let mut bytes = vec![0; count];
         let mut filled = 0;
-        self.turn_until(|_| {
+        self.run_until(|_| {
             filled += host.read(&mut bytes[filled..]).unwrap_or(0);
             filled == count
         });
@@ -187,37 +192,37 @@ fn a_starved_queue_is_listed_once() {
     // More than the pool has.
     let writes: Vec<u8> = (0..63).flat_map(long_write).collect();
     io.write_all(&writes).unwrap();
-    frontend.turn_until(|frontend| !frontend.starved.is_empty());
+    frontend.run_until(|frontend| frontend.inside().starved > 0);
     for _ in 0..100 {
-        frontend.act();
-        assert_eq!(frontend.starved.len(), 1);
+        frontend.act_on_nothing();
+        assert_eq!(frontend.inside().starved, 1);
     }
 }
 
 /// A host that is asked for data and sends none holds memory: its connection ends when its time is over, and the memory is there again.
 #[test]
 fn a_host_that_sends_no_data_is_gone() {
-    let (mut frontend, address) = frontend_with(|limits| limits.data_timeout = TURN);
+    let (mut frontend, address) = impatient_frontend();
     let (_admin, mut io) = attached(&mut frontend, address);
-    assert_eq!(frontend.queues.iter_mut().count(), 1);
+    assert_eq!(frontend.inside().io_queues, 1);
     io.write_all(&long_write(7)).unwrap();
     assert_eq!(frontend.answer(&mut io, 24)[0], 9, "R2T");
-    frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
+    frontend.run_until(|frontend| frontend.inside().io_queues == 0);
     assert_eq!(io.read(&mut [0]).unwrap(), 0);
 }
 
 /// The same for one that takes none of what it asked for.
 #[test]
 fn a_host_that_takes_nothing_is_gone() {
-    let (mut frontend, address) = frontend_with(|limits| limits.data_timeout = TURN);
+    let (mut frontend, address) = impatient_frontend();
     let (_admin, mut io) = attached(&mut frontend, address);
     // More than the sockets hold.
     let reads: Vec<u8> = (0..63).flat_map(|cid| long(0x02, cid)).collect();
     io.write_all(&reads).unwrap();
     assert!(is_held(address, &io));
-    frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
+    frontend.run_until(|frontend| frontend.inside().io_queues == 0);
     // A reset, and nothing left to be taken.
-    frontend.turn_until(|_| {
+    frontend.run_until(|_| {
         let error = io.take_error().unwrap();
         error.is_some_and(|error| error.kind() == ErrorKind::ConnectionReset)
     });
@@ -234,10 +239,10 @@ fn the_kernel_holds_nothing_of_a_connection_that_is_closed() {
     // More than that, and less than our end of the connection holds besides.
     io.write_all(&transfer(0x02, 1, 64)).unwrap();
     // The answer has left for the kernel.
-    frontend.turn_until(|frontend| frontend.telemetry.counters.wire_sent_bytes.get() > 64 * 4096);
+    frontend.run_until(|frontend| frontend.inside().wire_sent_bytes > 64 * 4096);
     io.write_all(&[0xFF; 8]).unwrap();
-    frontend.turn_until(|frontend| frontend.queues.iter_mut().count() == 0);
-    frontend.turn_until(|_| !is_held(address, &io));
+    frontend.run_until(|frontend| frontend.inside().io_queues == 0);
+    frontend.run_until(|_| !is_held(address, &io));
 }
 
 /// A controller that the operator ends is gone at once. Its host, which goes on sending meanwhile, sees the end of its connections, and no reset.
@@ -255,20 +260,20 @@ fn a_host_whose_controller_is_ended_sees_the_end_and_no_reset() {
         Ok(count) => sent += count,
         Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
     };
-    frontend.turn_until(|frontend| {
+    frontend.run_until(|frontend| {
         go_on(&mut io);
-        frontend.farewells.len() == 2
+        frontend.inside().farewells == 2
     });
     assert!(matches!(ended.join().unwrap(), Ok(Closed::Done)));
-    assert_eq!(frontend.queues.iter_mut().count(), 0);
-    assert_eq!(frontend.telemetry.counters.connections.get(), 0);
+    assert_eq!(frontend.inside().io_queues, 0);
+    assert_eq!(frontend.inside().connections, 0);
     // Another one of the same host is let in beside them.
     let again = attached_as(&mut frontend, address, 2);
-    assert_eq!(frontend.farewells.len(), 2);
-    assert_eq!(frontend.telemetry.counters.connections.get(), 1);
+    assert_eq!(frontend.inside().farewells, 2);
+    assert_eq!(frontend.inside().connections, 1);
     for host in [&mut admin, &mut io] {
         let mut chunk = vec![0; 64 << 10];
-        frontend.turn_until(|_| {
+        frontend.run_until(|_| {
             go_on(host);
             match host.read(&mut chunk) {
                 Ok(count) => count == 0,
@@ -280,8 +285,8 @@ fn a_host_whose_controller_is_ended_sees_the_end_and_no_reset() {
         });
     }
     drop((admin, io));
-    frontend.turn_until(|frontend| frontend.farewells.len() == 0);
-    assert_eq!(frontend.queues.iter_mut().count(), 1);
+    frontend.run_until(|frontend| frontend.inside().farewells == 0);
+    assert_eq!(frontend.inside().io_queues, 1);
     drop(again);
 }
 
@@ -327,17 +332,16 @@ fn an_admin_queue_owes_no_more_than_its_limit() {
     let (mut most, mut taken) = (0, 0);
     let mut chunk = vec![0; 256 << 10];
     let all = usize::from(COUNT) * LONGEST as usize;
-    frontend.turn_until(|frontend| {
-        let desk = frontend.desk.as_mut().unwrap();
-        most = desk.owed_by_admin_queues().max(most);
+    frontend.run_until(|frontend| {
+        most = frontend.inside().owed_by_admin_queues.max(most);
         taken += admin.read(&mut chunk).unwrap_or(0);
         taken >= all
     });
-    assert_eq!(most, ADMIN_OWED_BYTES_MAX);
+    assert_eq!(most, 2 << 20);
     // They are sent, and owed no more.
-    frontend.turn_until(|frontend| {
+    frontend.run_until(|frontend| {
         let _taken = admin.read(&mut chunk);
-        frontend.desk.as_mut().unwrap().owed_by_admin_queues() == 0
+        frontend.inside().owed_by_admin_queues == 0
     });
 }
 
@@ -347,14 +351,11 @@ fn a_host_holds_no_more_than_its_share() {
     const SHARE: u64 = 1 << 20;
     const READ: u64 = 64 << 10;
     const READS: u64 = 60;
-    let (mut frontend, address) = frontend_of(|service| {
-        let limits = ControllerLimits {
-            memory_per_host_bytes: SHARE,
-            ..ControllerLimits::default()
-        };
-        let nqn = Nqn::parse(NQN).unwrap();
-        service.target = Target::new([subsystem(nqn, HostPolicy::Any, limits)], []).unwrap();
-    });
+    let limits = ControllerLimits {
+        memory_per_host_bytes: SHARE,
+        ..ControllerLimits::default()
+    };
+    let (mut frontend, address) = frontend_of(&limits, |service| service);
     let (_admin, first) = attached(&mut frontend, address);
     let mut queues = vec![first];
     for qid in 2..=5 {
@@ -378,12 +379,8 @@ fn a_host_holds_no_more_than_its_share() {
     let mut most = 0;
     let mut left: Vec<_> = queues.into_iter().map(|io| (io, 0)).collect();
     let mut chunk = vec![0; 1 << 20];
-    frontend.turn_until(|frontend| {
-        let owed = frontend
-            .queues
-            .iter_mut()
-            .map(|(_, queue)| queue.link.owed_bytes());
-        most = owed.sum::<u64>().max(most);
+    frontend.run_until(|frontend| {
+        most = frontend.inside().owed_by_io_queues.max(most);
         for (io, taken) in &mut left {
             *taken += io.read(&mut chunk).unwrap_or(0) as u64;
         }

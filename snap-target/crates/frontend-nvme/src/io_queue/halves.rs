@@ -88,7 +88,7 @@ impl IoQueue {
         key: Key,
         engine: &mut Engine,
     ) {
-        let sqe = self.link.machine.command(slot);
+        let sqe = self.link.command(slot);
         let waits = sqe.fuse() == 1;
         let taken = self.halves.fusing.take(slot, sqe, parsed);
         self.halves.waits = waits;
@@ -149,7 +149,7 @@ impl IoQueue {
             has_data: false,
         };
         self.halves.put(slot, half);
-        if let Transfer::InCapsule { bytes } = self.link.machine.transfer(slot) {
+        if let Transfer::InCapsule { bytes } = self.link.transfer(slot) {
             match IoBuf::heap(bytes as usize) {
                 Ok(buf) => self.link.set_buffer(slot, buf),
                 Err(_) => self.fail_with_half(slot, Status::INTERNAL_ERROR),
@@ -158,7 +158,7 @@ impl IoQueue {
     }
 
     fn is_remote(&self, slot: Slot) -> bool {
-        matches!(self.link.machine.transfer(slot), Transfer::Remote { .. })
+        matches!(self.link.transfer(slot), Transfer::Remote { .. })
     }
 
     /// The Compare of this Write, where the data of both have to be asked for.
@@ -186,7 +186,7 @@ impl IoQueue {
         };
         if self
             .namespaces
-            .get(self.link.machine.command(write).nsid())
+            .get(self.link.command(write).nsid())
             .is_none()
         {
             return self.fail_with_half(write, Status::INVALID_NAMESPACE.dnr());

@@ -32,7 +32,7 @@ pub(super) struct Ending {
 impl IoQueue {
     /// Ends a command early. The desk is told once it is answered: whether it was this that ended it.
     pub(crate) fn abort(&mut self, cid: Cid, id: AbortId, key: Key, engine: &mut Engine) {
-        let found = self.link.machine.find(cid);
+        let found = self.link.find(cid);
         // A reservation command is short, and nothing of it may be half done.
         let Some(slot) = found.filter(|slot| self.place(*slot) != Place::Desk) else {
             return self.messages.push(Message::Aborted(id, false));
@@ -49,14 +49,12 @@ impl IoQueue {
     /// has let go of it. What waits for data that were asked for ends when they have come: its host has not asked for the end, and Linux's gives memory free with the answer that
     /// it still sends from.
     pub(crate) fn preempt(&mut self, nsid: Nsid, key: Key) -> Vec<u64> {
-        let machine = &self.link.machine;
-        let theirs = machine.occupied().filter(|slot| {
-            let sqe = machine.command(*slot);
-            [nsid, Nsid::BROADCAST].contains(&sqe.nsid()) && machine.is_outstanding(*slot)
-        });
-        let slots: Vec<Slot> = theirs
-            .filter(|slot| self.place(*slot) != Place::Desk)
-            .collect();
+        let is_meant = |slot: &Slot| {
+            let named = self.link.command(*slot).nsid();
+            [nsid, Nsid::BROADCAST].contains(&named) && self.place(*slot) != Place::Desk
+        };
+        let mut slots = self.link.outstanding();
+        slots.retain(is_meant);
         let status = Status::PREEMPTED.dnr();
         slots
             .into_iter()

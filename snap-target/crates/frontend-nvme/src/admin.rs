@@ -1,6 +1,6 @@
 //! Changes what a target serves while it serves it, and tells what it is.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use namespace::Namespace;
 use nvme::controller::{
-    ConfigError, ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility,
+    ConfigError, ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Transport, Visibility,
 };
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
 use crate::life::Life;
+use crate::link::Bound;
 use crate::message::{Control, Message};
 
 /// How long a call waits before it looks whether the target is still there.
@@ -107,7 +108,7 @@ pub enum AdminError {
         port_id: u16,
     },
     /// The reactor has no room for one more listener.
-    #[error("the listening socket cannot be served: {why}")]
+    #[error("the listener cannot be served: {why}")]
     Listener {
         /// What went wrong.
         why: String,
@@ -168,6 +169,8 @@ pub struct ControllerReport {
     pub host: Nqn,
     /// HOSTID.
     pub host_id: [u8; 16],
+    /// What carries its admin queue; none where that is gone already.
+    pub transport: Option<Transport>,
     /// From where its admin queue came.
     pub peer: Option<SocketAddr>,
     /// At which of our addresses.
@@ -192,7 +195,7 @@ pub(crate) enum Request {
     Replace(Nqn, Arc<Namespace>, Reply<Closed>),
     Detach(Nqn, Nsid, Reply<Closed>),
     SetVisibility(Nqn, Nsid, Visibility, Reply<Closed>),
-    AddListener(u16, TcpListener, Reply),
+    AddListener(u16, Box<dyn Bound>, Reply),
     RemoveListener(u16, Reply),
     SetReferrals(Vec<Referral>, Reply),
     EndController(ControllerId, Reply<Closed>),
@@ -294,7 +297,7 @@ impl Admin {
     ///
     /// # Errors
     /// [`AdminError::ListenerTaken`], [`AdminError::Listener`].
-    pub fn add_listener(&self, port_id: u16, listener: TcpListener) -> Result<(), AdminError> {
+    pub fn add_listener(&self, port_id: u16, listener: Box<dyn Bound>) -> Result<(), AdminError> {
         self.ask(|reply| Request::AddListener(port_id, listener, reply))
     }
 

@@ -125,8 +125,8 @@ impl Desk {
             Request::SetVisibility(nqn, nsid, visibility, reply) => {
                 self.set_visibility(&nqn, nsid, visibility, reply);
             }
-            Request::AddListener(port_id, socket, reply) => {
-                reply.send(self.add_listener(port_id, socket));
+            Request::AddListener(port_id, bound, reply) => {
+                reply.send(self.add_listener(port_id, bound));
             }
             Request::RemoveListener(port_id, reply) => reply.send(self.remove_listener(port_id)),
             Request::SetReferrals(mut referrals, reply) => {

@@ -17,24 +17,22 @@ use nvme::controller::{
     NamespaceInfo, NamespaceSet as NamespaceInfos, parse_io,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
-use nvme::tcp::target::Event;
 use nvme_spec::{IoOpcode, Lba, Nsid, Sqe, Status};
 use reactor::buf::IoBuf;
 use telemetry::EventKind;
 
 use crate::host_share::HostShare;
-use crate::limits::{AWAITED_BYTES_MAX, LINGER, RETRY_DELAY};
-use crate::link::{Health, Link, LinkEvent};
+use crate::limits::{AWAITED_BYTES_MAX, RETRY_DELAY};
+use crate::link::{Health, Link, LinkEvent, LinkFailure};
 use crate::message::{Message, QueueCounters, count};
 use crate::meter::Meter;
 use crate::table::Key;
 use ending::{Ending, Place, token};
-use frontend_nvme::Clock;
 use halves::Halves;
 
 /// An I/O queue and its connection.
 pub(crate) struct IoQueue {
-    pub(crate) link: Link,
+    pub(crate) link: Box<dyn Link>,
     pub(crate) controller: ControllerId,
     pub(crate) queue: QueueId,
     counters: Arc<QueueCounters>,
@@ -58,7 +56,6 @@ pub(crate) struct IoQueue {
     limits: ControllerLimits,
     /// What was found at the gates of namespaces, by their handle.
     found: Vec<(u64, Found)>,
-    clock: Clock,
     /// By slot: who has its command.
     places: Vec<Place>,
     /// Commands that are to end early.
@@ -100,7 +97,7 @@ pub(crate) struct QueueSetup {
 }
 
 impl IoQueue {
-    pub(crate) fn new(link: Link, setup: QueueSetup, clock: Clock) -> Self {
+    pub(crate) fn new(link: Box<dyn Link>, setup: QueueSetup) -> Self {
         let QueueSetup {
             controller,
             queue,
@@ -112,11 +109,10 @@ impl IoQueue {
             host,
             limits: controller_limits,
         } = setup;
-        let limits = link.machine.limits();
-        let slots = limits.slots_max();
+        let slots = link.slots_max();
         // The connection was made before its subsystem was known, and can hold the target's.
-        let transfer_bytes_max = limits
-            .transfer_bytes_max
+        let transfer_bytes_max = link
+            .transfer_bytes_max()
             .min(controller_limits.transfer_bytes_max);
         Self {
             link,
@@ -136,7 +132,6 @@ impl IoQueue {
             host,
             limits: controller_limits,
             found: Vec::new(),
-            clock,
             places: vec![Place::Here; usize::from(slots)],
             endings: Vec::new(),
             commands: vec![None; usize::from(slots)],
@@ -166,10 +161,7 @@ impl IoQueue {
     /// Answers every event that is there.
     pub(crate) fn serve(&mut self, key: Key, engine: &mut Engine) {
         while let Some(event) = self.link.next_event() {
-            match event {
-                LinkEvent::Timer => self.link.tick(self.clock),
-                LinkEvent::Machine(event) => self.machine_event(event, key, engine),
-            }
+            self.event(event, key, engine);
         }
         self.begin_reads(key, engine);
         // Others may be waiting for buffers longer: those that found none get one in their turn.
@@ -187,7 +179,7 @@ impl IoQueue {
         let Some(&slot) = self.waiting.front() else {
             return false;
         };
-        let bytes = self.link.machine.transfer(slot).bytes();
+        let bytes = self.link.transfer(slot).bytes();
         // Both halves of a fused operation, or none: one that waited for memory while the other has some would keep it from others.
         let other = self.other_remote_half(slot);
         let wanted = if other.is_some() { 2 * bytes } else { bytes };
@@ -211,61 +203,31 @@ impl IoQueue {
 
     fn request(&mut self, slot: Slot, buf: IoBuf) {
         self.link.set_buffer(slot, buf);
-        if let Err(status) = self.link.request_data(slot, self.clock) {
+        if let Err(status) = self.link.request_data(slot) {
             self.fail_with_half(slot, status);
         }
     }
 
-    fn machine_event(&mut self, event: Event, key: Key, engine: &mut Engine) {
+    fn event(&mut self, event: LinkEvent, key: Key, engine: &mut Engine) {
         match event {
-            Event::Command { slot } => self.command(slot, key, engine),
-            Event::DataReady { slot } => self.data_ready(slot, key, engine),
-            Event::DataCorrupt { slot } => {
-                self.fail_with_half(slot, Status::TRANSIENT_TRANSPORT_ERROR)
+            LinkEvent::Command { slot } => self.command(slot, key, engine),
+            LinkEvent::DataReady { slot } => self.data_ready(slot, key, engine),
+            LinkEvent::DataCorrupt { slot } => {
+                self.fail_with_half(slot, Status::TRANSIENT_TRANSPORT_ERROR);
             }
-            // The machine answers a second Connect itself.
-            Event::Connect { slot } => self.fail(slot, Status::COMMAND_SEQUENCE_ERROR.dnr(), None),
-            Event::Fatal(error) => {
-                tracing::warn!(cntlid = self.controller.0, sqid = self.queue.0, %error, "the connection ends");
-                self.meter.note(EventKind::ConnectionFailed, 0);
-                self.linger();
-            }
-            Event::HostTerminated {
-                status,
-                information,
-            } => {
-                tracing::warn!(
-                    cntlid = self.controller.0,
-                    sqid = self.queue.0,
-                    ?status,
-                    information,
-                    "the host ended the connection"
-                );
-                self.meter.note(EventKind::ConnectionFailed, 0);
-            }
-            Event::TimedOut => {
-                tracing::warn!(
-                    cntlid = self.controller.0,
-                    sqid = self.queue.0,
-                    "the host did not send the data of a command in time: the connection ends"
-                );
-                self.meter.note(EventKind::ConnectionFailed, 0);
-            }
+            LinkEvent::Failed(why) => self.connection_failed(&why),
         }
     }
 
-    /// The last send may hang on a host that reads nothing.
-    fn linger(&mut self) {
-        if self.link.timer(std::time::Instant::now() + LINGER).is_err() {
-            self.link.end();
-        }
+    fn connection_failed(&self, why: &LinkFailure) {
+        tracing::warn!(cntlid = self.controller.0, sqid = self.queue.0, %why, "the connection ends");
+        self.meter.note(EventKind::ConnectionFailed, 0);
     }
 
     fn parse(&self, slot: Slot) -> Result<IoCommand, Status> {
-        let machine = &self.link.machine;
         parse_io(
-            machine.command(slot),
-            machine.transfer(slot),
+            self.link.command(slot),
+            self.link.transfer(slot),
             &self.namespaces,
             self.transfer_bytes_max,
         )
@@ -277,7 +239,7 @@ impl IoQueue {
     }
 
     fn command(&mut self, slot: Slot, key: Key, engine: &mut Engine) {
-        let sqe = self.link.machine.command(slot);
+        let sqe = self.link.command(slot);
         self.meter.begin(slot, sqe, &self.namespaces);
         self.share.begun(self.meter.now_ns());
         self.outstanding += 1;
@@ -286,7 +248,7 @@ impl IoQueue {
             *place = named;
         }
         let parsed = match self.reservation(slot) {
-            Some(command) if self.link.machine.command(slot).fuse() == 0 => {
+            Some(command) if self.link.command(slot).fuse() == 0 => {
                 if let Some(place) = self.commands.get_mut(slot.index()) {
                     *place = None;
                 }
@@ -300,7 +262,7 @@ impl IoQueue {
         if let Some(place) = self.commands.get_mut(slot.index()) {
             *place = parsed.ok();
         }
-        if self.halves.concerns(self.link.machine.command(slot)) {
+        if self.halves.concerns(self.link.command(slot)) {
             self.fused(slot, parsed, key, engine);
         } else {
             self.begin(slot, parsed, key, engine);
@@ -367,7 +329,7 @@ impl IoQueue {
         if let Err(status) = self.permit(slot, engine) {
             return self.fail_with_half(slot, status);
         }
-        if !matches!(self.link.machine.transfer(slot), Transfer::InCapsule { .. }) {
+        if !matches!(self.link.transfer(slot), Transfer::InCapsule { .. }) {
             return match self.refused(slot, engine) {
                 Some(error) => self.failed(slot, &error, self.parsed(slot)),
                 None => self.waiting.push_back(slot),
@@ -402,7 +364,7 @@ impl IoQueue {
             return self.fail_with_half(slot, status);
         }
         // A digest is sent behind the data and must match them, whoever writes meanwhile.
-        let (_, snapshot) = self.link.machine.digests();
+        let snapshot = self.link.needs_snapshots();
         let changes = changes(&io);
         if changes {
             self.counters.changed.note(Nsid(nsid));
@@ -477,7 +439,7 @@ impl IoQueue {
     fn failed(&mut self, slot: Slot, error: &NamespaceError, command: Option<IoCommand>) {
         let is_write = !command.is_some_and(|command| command.is_read());
         let status = self.with_retry_delay(self.status_of(slot, error, is_write), error);
-        let sqe = self.link.machine.command(slot);
+        let sqe = self.link.command(slot);
         let cid = sqe.cid();
         let info = self.namespaces.get(sqe.nsid());
         let at = info
@@ -495,14 +457,13 @@ impl IoQueue {
         if error.is_media() {
             count(&self.counters.media_errors, 1);
         }
-        self.meter
-            .store_failed(self.link.machine.command(slot), at, status);
+        self.meter.store_failed(self.link.command(slot), at, status);
         self.fail(slot, status, at);
     }
 
     /// Answers with an error, and keeps it for the Error Information log: with the block that failed, or the command's first.
     fn fail(&mut self, slot: Slot, status: Status, at: Option<BlockAt>) {
-        let sqe = self.link.machine.command(slot);
+        let sqe = self.link.command(slot);
         let at = at.or_else(|| self.first_block(sqe, status));
         let error = CommandError::of(self.queue, sqe, status, at);
         self.failures.push(error);
@@ -533,7 +494,7 @@ impl IoQueue {
     /// Answers, with `data_bytes` of the slot's buffer.
     fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
         // What a read returns, or what a write brought.
-        let bytes = data_bytes.max(self.link.machine.transfer(slot).bytes());
+        let bytes = data_bytes.max(self.link.transfer(slot).bytes());
         self.meter.end(slot, &completion, bytes);
         self.link.respond(slot, completion, data_bytes);
         self.answered += 1;
@@ -544,7 +505,7 @@ impl IoQueue {
 
     /// Receives and sends what is due.
     pub(crate) fn settle(&mut self) -> Health {
-        self.meter.settle(&self.link.machine);
+        self.meter.settle(&*self.link);
         self.count_busy();
         let health = self.link.settle();
         self.tell_share();

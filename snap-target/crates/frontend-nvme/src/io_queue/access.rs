@@ -18,7 +18,7 @@ const FOUND_MAX: usize = 64;
 impl IoQueue {
     /// The status of a command that a reservation or a write protection keeps from being carried out. Without either it costs one atomic load.
     pub(super) fn permit(&mut self, slot: Slot, engine: &Engine) -> Result<(), Status> {
-        let sqe = self.link.machine.command(slot);
+        let sqe = self.link.command(slot);
         let (opcode, nsid) = (IoOpcode(sqe.opcode), sqe.nsid());
         let changes = changes_content(sqe);
         if nsid != Nsid::BROADCAST {
@@ -71,10 +71,9 @@ impl IoQueue {
 
     /// The slot's command, where it is one for the desk.
     pub(super) fn reservation(&self, slot: Slot) -> Option<Result<ReservationCommand, Status>> {
-        let machine = &self.link.machine;
         ReservationCommand::of(
-            machine.command(slot),
-            machine.transfer(slot),
+            self.link.command(slot),
+            self.link.transfer(slot),
             &self.namespaces,
             self.transfer_bytes_max,
         )
@@ -101,8 +100,8 @@ impl IoQueue {
             return self.fail(slot, Status::INTERNAL_ERROR, None);
         };
         self.link.set_buffer(slot, buf);
-        if matches!(self.link.machine.transfer(slot), Transfer::Remote { .. })
-            && let Err(status) = self.link.request_data(slot, self.clock)
+        if matches!(self.link.transfer(slot), Transfer::Remote { .. })
+            && let Err(status) = self.link.request_data(slot)
         {
             self.fail(slot, status, None);
         }
@@ -110,7 +109,7 @@ impl IoQueue {
 
     /// Its keys are there.
     pub(super) fn reserve_with_keys(&mut self, slot: Slot, key: Key) {
-        let nsid = self.link.machine.command(slot).nsid();
+        let nsid = self.link.command(slot).nsid();
         let info = self.namespaces.get(nsid);
         if !info.is_some_and(|info| self.means(slot, info)) {
             return self.fail(slot, Status::INVALID_NAMESPACE.dnr(), None);
@@ -128,7 +127,7 @@ impl IoQueue {
             controller: self.controller,
             queue: self.queue,
             token: token(key, slot),
-            sqe: *self.link.machine.command(slot),
+            sqe: *self.link.command(slot),
             data,
         })));
     }

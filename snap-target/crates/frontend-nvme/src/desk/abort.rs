@@ -74,7 +74,7 @@ impl Desk {
         else {
             return false;
         };
-        let target = visitor.link.machine.find(cid);
+        let target = visitor.link.find(cid);
         target.is_some_and(|target| target != slot && controller.abort_async_event(target))
     }
 

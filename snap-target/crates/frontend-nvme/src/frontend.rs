@@ -1,30 +1,33 @@
 //! One reactor's loop.
 
 mod awaited;
+#[cfg(feature = "inspection")]
+mod inspection;
 mod orders;
 
 use std::collections::{HashMap, VecDeque};
-use std::net::TcpListener;
 use std::sync::Arc;
 
 use namespace::{Done, Engine, Peer};
 use nvme::controller::ControllerId;
 use nvme::queue::{QueueId, Slot};
-use reactor::{Fd, OwnerId, Receiver, Ring, Wait, channel};
+use reactor::{OwnerId, Receiver, Ring, Wait, channel};
 use telemetry::{EventKind, ReactorTelemetry};
 
+use crate::clock::Clock;
 use crate::config::{FrontendConfig, FrontendError};
 use crate::desk::{Desk, To};
-use crate::farewell::Farewells;
+use crate::farewells::Farewells;
 use crate::host_share::HostShares;
 use crate::io_queue::{IoQueue, QueueSetup};
-use crate::limits::{CONNECTIONS_MAX, FAREWELLS_MAX, LINGER, MESSAGES_MAX};
-use crate::link::{Health, Link, Receiving};
+use crate::limits::{CONNECTIONS_MAX, FAREWELLS_MAX, MESSAGES_MAX};
+use crate::link::{Bound, Health};
 use crate::message::{Abort, Adoption, Control, Message, Reserved};
 use crate::meter::{Meter, TurnTime};
 use crate::table::{Key, Table};
 use awaited::Awaited;
-use frontend_nvme::Clock;
+#[cfg(feature = "inspection")]
+pub use inspection::Inside;
 use orders::Pending;
 
 /// One reactor's share of the target; see the crate.
@@ -49,7 +52,7 @@ pub struct Frontend {
     touched: Vec<Key>,
     /// Queues with writes that wait for memory, the longest waiting first.
     starved: VecDeque<Key>,
-    /// Queues whose send waits for the answers of the next turn.
+    /// Queues that are to be looked at after the next turn, which does not wait.
     postponed: Vec<Key>,
     /// Queues whose receive found all of the ring's buffers in use.
     dry: Vec<Key>,
@@ -89,7 +92,7 @@ impl Frontend {
         ring: Ring,
         engine: Engine,
         config: FrontendConfig,
-        listener: Option<TcpListener>,
+        listener: Option<Box<dyn Bound>>,
     ) -> Result<Self, FrontendError> {
         let (sender, inbox) = channel(&ring, MESSAGES_MAX);
         let telemetry = engine.telemetry().clone();
@@ -107,7 +110,7 @@ impl Frontend {
         let features = &telemetry.counters.features;
         features.get_or_init(|| ring.features().to_string());
         Ok(Self {
-            farewells: Farewells::new(&ring, FAREWELLS_MAX, LINGER)?,
+            farewells: Farewells::new(&ring, FAREWELLS_MAX),
             ring,
             engine,
             reactor: config.reactor,
@@ -190,7 +193,7 @@ impl Frontend {
         while let Some(owner) = self.ring.next_ready() {
             self.ready(owner);
         }
-        self.touched.append(&mut self.postponed);
+        self.serve_postponed();
         self.act();
         self.publish();
         Ok(())
@@ -240,6 +243,18 @@ impl Frontend {
         {
             desk.ready(owner);
         }
+    }
+
+    /// Queues that would not wait for the turn to bring them something.
+    fn serve_postponed(&mut self) {
+        let mut postponed = std::mem::take(&mut self.postponed);
+        for key in postponed.drain(..) {
+            self.touched.push(key);
+            if let Some(queue) = self.queues.get_mut(key) {
+                queue.serve(key, &mut self.engine);
+            }
+        }
+        self.postponed = postponed;
     }
 
     /// Takes the engine's answers until there are no more: a memory store completes as soon as it is asked.
@@ -363,7 +378,7 @@ impl Frontend {
                 self.time.read();
             }
             let health = queue.settle();
-            let wire = std::mem::take(&mut queue.link.wire);
+            let wire = queue.link.take_wire();
             self.telemetry.counters.wire_sent_bytes.add(wire.sent);
             self.telemetry
                 .counters
@@ -372,7 +387,7 @@ impl Frontend {
             if queue.is_starved() && !std::mem::replace(&mut queue.listed_starved, true) {
                 self.starved.push_back(key);
             }
-            if queue.link.is_postponed() {
+            if queue.link.wants_turn() {
                 self.postponed.push(key);
             }
             if queue.link.is_dry() && !std::mem::replace(&mut queue.listed_dry, true) {
@@ -417,10 +432,10 @@ impl Frontend {
         );
         queue.meter.note(EventKind::QueueClosed, in_flight as u64);
         self.telemetry.counters.connections.sub(1);
-        let socket = queue.link.let_go();
+        let farewell = queue.link.let_go();
         drop(queue);
-        if let Some(socket) = socket {
-            self.farewells.begin(socket);
+        if let Some(farewell) = farewell {
+            self.farewells.begin(farewell);
         }
         // Nobody will hear of them; a write that the store still has must not land behind somebody else's.
         self.engine.abandon(|token| token >> 16 == key.to_bits());
@@ -473,9 +488,7 @@ impl Frontend {
     /// Takes an I/O queue for life, and answers its Connect.
     fn adopt(&mut self, adoption: Adoption) {
         let Adoption {
-            socket,
-            machine,
-            wire,
+            link,
             admitted,
             connect,
             counters,
@@ -492,39 +505,35 @@ impl Frontend {
             &names.host,
             limits.memory_per_host_bytes / reactors,
         );
-        let made = Link::new(&self.ring, Fd::from(socket), machine, Receiving::Freely)
-            .ok()
-            .and_then(|mut link| {
-                link.machine
-                    .established(admitted.entries, admitted.flow_control);
-                link.machine.authenticated();
-                link.machine.respond(connect, admitted.completion, 0);
-                let owner = link.owner_id();
-                link.name = Some((controller.0, id.0));
-                link.wire = wire;
-                let meter = Meter::new(
-                    self.telemetry.clone(),
-                    names,
-                    self.time.clone(),
-                    link.machine.limits().slots_max(),
-                );
-                let setup = QueueSetup {
-                    controller,
-                    queue: id,
-                    counters,
-                    meter,
-                    namespaces,
-                    copy_formats,
-                    share,
-                    host,
-                    limits,
-                };
-                let queue = IoQueue::new(link, setup, self.clock);
-                queue.meter.note(EventKind::QueueOpened, 0);
-                Some((owner, self.queues.insert(queue).ok()?))
-            });
+        let made = link.join(&self.ring).map_err(|error| error.to_string());
+        let made = made.and_then(|mut link| {
+            link.established(&admitted);
+            link.respond(connect, admitted.completion, 0);
+            let owner = link.owner_id();
+            let meter = Meter::new(
+                self.telemetry.clone(),
+                names,
+                self.time.clone(),
+                link.slots_max(),
+            );
+            let setup = QueueSetup {
+                controller,
+                queue: id,
+                counters,
+                meter,
+                namespaces,
+                copy_formats,
+                share,
+                host,
+                limits,
+            };
+            let queue = IoQueue::new(link, setup);
+            queue.meter.note(EventKind::QueueOpened, 0);
+            let full = |_| format!("it has {CONNECTIONS_MAX} already");
+            Ok((owner, self.queues.insert(queue).map_err(full)?))
+        });
         match made {
-            Some((owner, key)) => {
+            Ok((owner, key)) => {
                 tracing::info!(
                     cntlid = controller.0,
                     sqid = id.0,
@@ -536,12 +545,12 @@ impl Frontend {
                 self.by_controller.entry(controller).or_default().push(key);
                 self.touched.push(key);
             }
-            None => {
+            Err(why) => {
                 tracing::error!(
                     cntlid = controller.0,
                     sqid = id.0,
-                    limit = CONNECTIONS_MAX,
-                    "no room for another queue on this reactor"
+                    why,
+                    "this reactor cannot take another queue"
                 );
                 self.tell_desk(Message::QueueClosed(controller, id));
             }
@@ -586,8 +595,8 @@ impl Frontend {
         };
         desk.act(&mut self.engine);
         let requests = desk.take_requests();
-        for socket in desk.take_ended() {
-            self.farewells.begin(socket);
+        for farewell in desk.take_ended() {
+            self.farewells.begin(farewell);
         }
         self.desk = Some(desk);
         for (to, message) in requests {
@@ -624,6 +633,3 @@ impl Drop for Frontend {
         self.control.end();
     }
 }
-
-#[cfg(test)]
-mod tests;

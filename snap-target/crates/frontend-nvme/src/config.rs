@@ -1,30 +1,21 @@
 //! What the reactors of a target share, and how it listens.
 
-use std::net::{SocketAddr, TcpListener};
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use namespace::limits::KEEP_PATIENCE;
 use namespace::{Namespace, NamespaceSet};
-use nix::sys::socket::{
-    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind as bind_socket, listen,
-    setsockopt, socket, sockopt,
-};
 use nvme::controller::{
-    ConfigError, ControllerLimits, HostPolicy, Listener, NamespaceInfo, Subsystem, Target,
-    Transport, Visibility,
+    ConfigError, ControllerLimits, HostPolicy, NamespaceInfo, Subsystem, Target, Visibility,
 };
 use nvme::nqn::{Nqn, NqnError};
-use nvme::tcp::target::{SuccessFlag, TargetLimits};
 use nvme_spec::Nsid;
 use reactor::{ReactorError, RingConfig};
 
 use crate::admin::AdminError;
 use crate::event::EventSink;
-use crate::limits::{
-    BACKLOG, CONNECTION_OPS_MAX, CONNECTIONS_MAX, OWNERS_MAX, STORE_OPS_MAX, TIMERS_MAX,
-};
+use crate::limits::{CONNECTION_OPS_MAX, CONNECTIONS_MAX, OWNERS_MAX, STORE_OPS_MAX, TIMERS_MAX};
+use crate::link::{LinkError, LinkLimits};
 
 /// One reactor's share of a target.
 #[derive(Clone, Debug)]
@@ -42,7 +33,7 @@ pub struct Service {
     pub(crate) target: Target,
     pub(crate) namespaces: Vec<(Nqn, NamespaceSet)>,
     /// Limits of every connection.
-    pub(crate) limits: TargetLimits,
+    pub(crate) limits: LinkLimits,
     pub(crate) events: EventSink,
     pub(crate) keep_patience: Duration,
     /// I/O queues that each reactor takes.
@@ -64,9 +55,9 @@ pub enum FrontendError {
     /// What is to be served at the start cannot be.
     #[error(transparent)]
     Admin(#[from] AdminError),
-    /// The listening socket.
-    #[error("the listening socket: {0}")]
-    Listen(#[from] std::io::Error),
+    /// The first listener.
+    #[error("the listener: {0}")]
+    Listen(#[from] LinkError),
 }
 
 impl Service {
@@ -74,57 +65,44 @@ impl Service {
     ///
     /// # Errors
     /// Limits that contradict each other.
-    pub fn empty(
-        limits: &ControllerLimits,
-        success_flag: SuccessFlag,
-        events: EventSink,
-    ) -> Result<Self, FrontendError> {
+    pub fn empty(limits: &ControllerLimits, events: EventSink) -> Result<Self, FrontendError> {
         limits.check()?;
         Ok(Self {
             target: Target::new([], [])?,
             namespaces: Vec::new(),
-            limits: TargetLimits {
-                success_flag,
-                ..limits.connection()
-            },
+            limits: LinkLimits::of(limits),
             events,
             keep_patience: KEEP_PATIENCE,
             io_queues_per_reactor: CONNECTIONS_MAX,
         })
     }
 
-    /// A target with one subsystem, open to any host, listening at `address`.
+    /// A target with one subsystem, open to any host.
     ///
     /// # Errors
-    /// A name or a namespace that NVMe cannot have.
-    pub fn new(
+    /// A name, a limit or a namespace that NVMe cannot have.
+    pub fn of_one(
         nqn: &str,
-        address: SocketAddr,
         set: &NamespaceSet,
-        success_flag: SuccessFlag,
+        limits: &ControllerLimits,
     ) -> Result<Self, FrontendError> {
         let nqn = Nqn::parse(nqn)?;
-        let subsystem = subsystem(nqn.clone(), HostPolicy::Any, ControllerLimits::default());
-        let limits = TargetLimits {
-            success_flag,
-            ..subsystem.limits.connection()
-        };
-        let target = Target::new(
-            [subsystem],
-            [Listener {
-                transport: Transport::Tcp,
-                address,
-                port_id: 1,
-            }],
-        )?;
+        let subsystem = subsystem(nqn.clone(), HostPolicy::Any, *limits);
         Ok(Self {
-            target,
+            target: Target::new([subsystem], [])?,
             namespaces: vec![(nqn, set.clone())],
-            limits,
-            events: EventSink::default(),
-            keep_patience: KEEP_PATIENCE,
-            io_queues_per_reactor: CONNECTIONS_MAX,
+            ..Self::empty(limits, EventSink::default())?
         })
+    }
+
+    /// How long a host may take to send the data that it is asked for, and to take what is sent to it; 20 s unless it is said.
+    #[must_use]
+    pub fn with_data_timeout(self, data_timeout: Duration) -> Self {
+        let limits = LinkLimits {
+            data_timeout,
+            ..self.limits
+        };
+        Self { limits, ..self }
     }
 
     /// How long a change of reservations or of write protection may take to reach stable storage before it is refused; 8 s unless it is said.
@@ -205,21 +183,4 @@ pub(crate) fn info(namespace: &Namespace, visibility: &Visibility) -> NamespaceI
         deallocated_reads_zeros: namespace.reads_zeros_after_discard(),
         atomic_blocks: blocks(namespace.atomic_write_bytes()),
     }
-}
-
-/// Listens at `address`.
-///
-/// # Errors
-/// What the kernel says: in use, not ours, not allowed.
-pub fn bind(address: SocketAddr) -> Result<TcpListener, std::io::Error> {
-    let family = if address.is_ipv4() {
-        AddressFamily::Inet
-    } else {
-        AddressFamily::Inet6
-    };
-    let listener = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    setsockopt(&listener, sockopt::ReuseAddr, &true)?;
-    bind_socket(listener.as_raw_fd(), &SockaddrStorage::from(address))?;
-    listen(&listener, Backlog::new(BACKLOG)?)?;
-    Ok(TcpListener::from(listener))
 }

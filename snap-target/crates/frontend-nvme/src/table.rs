@@ -93,7 +93,7 @@ impl<T> Table<T> {
     }
 
     /// All entries, with their names.
-    #[cfg(test)]
+    #[cfg(feature = "inspection")]
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         (0u16..)
             .zip(&mut self.places)

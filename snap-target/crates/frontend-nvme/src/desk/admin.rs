@@ -3,15 +3,14 @@
 use std::net::SocketAddr;
 use std::ops::RangeBounds;
 use std::sync::atomic::Ordering;
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
 use nvme::controller::{
     AdminCommand, ConnectContext, ConnectRequest, ControllerCounters, ControllerId, Effect,
-    NotAdmitted, Outcome, buffer_bytes,
+    NotAdmitted, Outcome, PeerIdentity, buffer_bytes,
 };
 use nvme::nqn::Nqn;
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
-use nvme::tcp::target::Event;
 use nvme_spec::{AdminOpcode, Direction, Sqe, Status};
 use reactor::buf::IoBuf;
 use telemetry::{EventKind, HostName};
@@ -19,8 +18,8 @@ use telemetry::{EventKind, HostName};
 use super::visitor::State;
 use super::{Desk, life};
 use crate::event::{ConnectRefused, TargetEvent};
-use crate::limits::{ADMIN_OWED_BYTES_MAX, LINGER};
-use crate::link::{LinkEvent, Receiving};
+use crate::limits::ADMIN_OWED_BYTES_MAX;
+use crate::link::{LinkEvent, LinkFailure};
 use crate::table::Key;
 
 /// Bytes of Connect's data.
@@ -35,53 +34,32 @@ impl Desk {
             .get_mut(key)
             .and_then(|visitor| visitor.link.next_event())
         {
-            match event {
-                LinkEvent::Timer => self.timer(key),
-                LinkEvent::Machine(event) => self.machine_event(key, event),
-            }
+            self.event(key, event);
         }
     }
 
-    fn timer(&mut self, key: Key) {
-        if let Some(visitor) = self.visitors.get_mut(key) {
-            visitor.link.tick(self.clock);
-        }
-    }
-
-    fn machine_event(&mut self, key: Key, event: Event) {
+    fn event(&mut self, key: Key, event: LinkEvent) {
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
-        let state = visitor.state;
-        let (cntlid, sqid) = visitor.link.name.unzip();
-        match (event, state) {
-            (Event::Connect { slot } | Event::Command { slot }, _) => self.command(key, slot),
-            (Event::DataReady { slot }, State::Admin(id)) => self.execute(key, id, slot),
-            (Event::DataReady { slot }, _) => self.connect(key, slot),
-            (Event::DataCorrupt { slot }, _) => {
+        match (event, visitor.state) {
+            (LinkEvent::Command { slot }, _) => self.command(key, slot),
+            (LinkEvent::DataReady { slot }, State::Admin(id)) => self.execute(key, id, slot),
+            (LinkEvent::DataReady { slot }, _) => self.connect(key, slot),
+            (LinkEvent::DataCorrupt { slot }, _) => {
                 self.answer(key, slot, Completion::of(Status::TRANSIENT_TRANSPORT_ERROR))
             }
-            (Event::Fatal(error), _) => {
-                visitor.broke_protocol = true;
-                tracing::warn!(cntlid, sqid, peer = %visitor.peer, %error, "a connection ends");
-                if visitor.link.timer(Instant::now() + LINGER).is_err() {
-                    visitor.link.end();
+            (LinkEvent::Failed(why), state) => {
+                visitor.broke_protocol |= !matches!(why, LinkFailure::Host(_));
+                let (cntlid, sqid) = state.name().unzip();
+                let peer = visitor.link.peer();
+                // A host that says nothing is no fault of anybody's.
+                match why {
+                    LinkFailure::TimedOut => {
+                        tracing::info!(cntlid, sqid, %peer, %why, "a connection ends");
+                    }
+                    _ => tracing::warn!(cntlid, sqid, %peer, %why, "a connection ends"),
                 }
-                self.connection_failed(state);
-            }
-            (
-                Event::HostTerminated {
-                    status,
-                    information,
-                },
-                _,
-            ) => {
-                tracing::warn!(cntlid, sqid, peer = %visitor.peer, ?status, information, "the host ended a connection");
-                self.connection_failed(state);
-            }
-            (Event::TimedOut, _) => {
-                visitor.broke_protocol = true;
-                tracing::info!(cntlid, sqid, peer = %visitor.peer, "a connection whose Connect or data did not come in time is closed");
                 self.connection_failed(state);
             }
         }
@@ -92,8 +70,7 @@ impl Desk {
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
-        let machine = &visitor.link.machine;
-        let (sqe, transfer) = (*machine.command(slot), machine.transfer(slot));
+        let (sqe, transfer) = (*visitor.link.command(slot), visitor.link.transfer(slot));
         let transfer_bytes_max = match visitor.state {
             State::Admin(id) => {
                 let controller = self.registry.controller(id);
@@ -131,7 +108,7 @@ impl Desk {
             && let Some(slot) = visitor.waiting_reads.front().copied()
         {
             let (bytes, owed) = (
-                visitor.link.machine.transfer(slot).bytes(),
+                visitor.link.transfer(slot).bytes(),
                 visitor.link.owed_bytes(),
             );
             if owed > 0 && owed + u64::from(bytes) > ADMIN_OWED_BYTES_MAX {
@@ -153,7 +130,7 @@ impl Desk {
         };
         visitor.link.set_buffer(slot, buf);
         if matches!(transfer, Transfer::Remote { .. })
-            && let Err(status) = visitor.link.request_data(slot, self.clock)
+            && let Err(status) = visitor.link.request_data(slot)
         {
             self.answer(key, slot, Completion::of(status));
         }
@@ -161,7 +138,7 @@ impl Desk {
 
     pub(super) fn answer(&mut self, key: Key, slot: Slot, completion: Completion) {
         if let Some(visitor) = self.visitors.get_mut(key) {
-            visitor.link.machine.respond(slot, completion, 0);
+            visitor.link.respond(slot, completion, 0);
             self.touched.push(key);
         }
     }
@@ -175,21 +152,21 @@ impl Desk {
             return self.answer(key, slot, Completion::of(Status::INTERNAL_ERROR));
         };
         let bytes = data.to_vec();
-        let sqe = *visitor.link.machine.command(slot);
-        let context = ConnectContext::tcp(visitor.local);
+        let sqe = *visitor.link.command(slot);
+        let context = ConnectContext {
+            transport: visitor.link.transport(),
+            local: visitor.link.local(),
+            peer: PeerIdentity::Claimed,
+        };
         let now = self.clock.now();
         match self.registry.connect(&sqe, &bytes, &context, now) {
             Ok(admitted) if admitted.queue.is_admin() => {
-                let machine = &mut visitor.link.machine;
-                machine.established(admitted.entries, admitted.flow_control);
-                machine.authenticated();
+                visitor.link.established(&admitted);
                 visitor.state = State::Admin(admitted.controller);
                 visitor.connected_at = Some(SystemTime::now());
-                visitor.link.name = Some((admitted.controller.0, admitted.queue.0));
-                visitor.link.set_receiving(Receiving::InPlace);
                 self.admin_queues.insert(admitted.controller, key);
                 self.passing.remove(&key);
-                let peer = visitor.peer;
+                let peer = visitor.link.peer();
                 self.log_connect(admitted.controller, peer);
                 self.answer(key, slot, admitted.completion);
             }
@@ -198,8 +175,7 @@ impl Desk {
                     admitted,
                     connect: slot,
                 };
-                // Not a byte of what follows may be read here.
-                visitor.link.set_receiving(Receiving::Paused);
+                visitor.link.pause();
                 self.touched.push(key);
             }
             Err(NotAdmitted::Later) => {
@@ -207,7 +183,7 @@ impl Desk {
                 self.waiting.push((key, slot));
             }
             Err(NotAdmitted::Refused(refusal)) => {
-                let peer = visitor.peer;
+                let peer = visitor.link.peer();
                 self.note_refusal(&sqe, &bytes, peer, refusal.status);
                 self.answer(key, slot, refusal);
             }
@@ -284,8 +260,7 @@ impl Desk {
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
-        let machine = &visitor.link.machine;
-        let (sqe, transfer) = (*machine.command(slot), machine.transfer(slot));
+        let (sqe, transfer) = (*visitor.link.command(slot), visitor.link.transfer(slot));
         let tells_life = life::is_told_by(&sqe);
         let data = visitor
             .link
@@ -354,7 +329,7 @@ impl Desk {
             }
             Err(_) => Completion::of(Status::INTERNAL_ERROR),
         };
-        visitor.link.machine.respond(slot, completion, data_bytes);
+        visitor.link.respond(slot, completion, data_bytes);
     }
 
     fn carry_out(&mut self, id: ControllerId, effect: Effect) {

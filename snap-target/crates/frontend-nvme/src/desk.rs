@@ -15,7 +15,6 @@ mod state;
 mod visitor;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -24,26 +23,29 @@ use nvme::Time;
 use nvme::controller::{Admitted, ControllerId, QueuePlaces, Registry};
 use nvme::queue::{QueueId, Slot};
 use nvme_spec::Nsid;
-use reactor::{Fd, Owner, OwnerId, Ring};
+use reactor::{Owner, OwnerId, Ring};
 use telemetry::{Event as Noted, EventKind, HostName, ReactorTelemetry};
 
+use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
 use crate::limits::{ADMIN_QUEUES_MAX, HANDSHAKES_MAX};
-use crate::link::Health;
+use crate::link::{Bound, Farewell, Health};
 use crate::message::{ChangeId, Changed, Control, Message, QueueCounters};
 use crate::meter::QueueNames;
 use crate::table::{Key, Table};
 use abort::Aborting;
 use changes::Changes;
 use disks::Disks;
-use frontend_nvme::Clock;
 use life::Lives;
 use listening::Listening;
 use placing::Placing;
 use shutdown::Flushing;
 use state::States;
 use visitor::{State, Visitor};
+
+/// PORTID of the listener that a frontend brings.
+const FIRST_PORT_ID: u16 = 1;
 
 /// Whom a message is for.
 #[derive(Clone, Copy, Debug)]
@@ -98,15 +100,15 @@ pub(crate) struct Desk {
     changes: Changes,
     /// What the reactors are to be told.
     requests: Vec<(To, Message)>,
-    /// Sockets of connections that have ended here.
-    ended: Vec<Fd>,
+    /// What is left of connections that have ended here.
+    ended: Vec<Box<dyn Farewell>>,
     touched: Vec<Key>,
 }
 
 impl Desk {
     pub(crate) fn new(
         ring: &Ring,
-        listener: Option<TcpListener>,
+        listener: Option<Box<dyn Bound>>,
         service: &Arc<Service>,
         clock: Clock,
         telemetry: &Arc<ReactorTelemetry>,
@@ -146,12 +148,7 @@ impl Desk {
             desk.publish(nqn)?;
         }
         if let Some(listener) = listener {
-            let place = service.target.listeners().first().copied();
-            let place = match place {
-                Some(place) => place,
-                None => Listening::place(&listener, 1)?,
-            };
-            desk.listen(listener, place)?;
+            desk.listen(FIRST_PORT_ID, listener)?;
         }
         Ok(desk)
     }
@@ -190,8 +187,8 @@ impl Desk {
         std::mem::take(&mut self.requests)
     }
 
-    /// Sockets of connections that have ended here: their hosts are to be told.
-    pub(crate) fn take_ended(&mut self) -> Vec<Fd> {
+    /// What is left of connections that have ended here: their hosts are to be told.
+    pub(crate) fn take_ended(&mut self) -> Vec<Box<dyn Farewell>> {
         std::mem::take(&mut self.ended)
     }
 
@@ -333,7 +330,7 @@ impl Desk {
 
     /// A connection of the desk's has ended.
     fn leave(&mut self, key: Key) {
-        let Some(visitor) = self.remove_visitor(key) else {
+        let Some(mut visitor) = self.remove_visitor(key) else {
             return;
         };
         self.ended.extend(visitor.link.let_go());
@@ -357,7 +354,7 @@ impl Desk {
     }
 
     /// Data of answers that hosts have not taken.
-    #[cfg(test)]
+    #[cfg(feature = "inspection")]
     pub(crate) fn owed_by_admin_queues(&mut self) -> u64 {
         let all = self.visitors.iter_mut();
         all.map(|(_, visitor)| visitor.link.owed_bytes()).sum()

@@ -21,8 +21,9 @@ impl Desk {
             subsystem: controller.subsystem().map(|it| it.nqn.clone()),
             host: controller.host().clone(),
             host_id: *controller.host_id(),
-            peer: visitor.map(|visitor| visitor.peer),
-            local: visitor.map(|visitor| visitor.local),
+            transport: visitor.map(|visitor| visitor.link.transport()),
+            peer: visitor.map(|visitor| visitor.link.peer()),
+            local: visitor.map(|visitor| visitor.link.local()),
             io_queues: self
                 .registry
                 .io_queues(id)

@@ -1,6 +1,5 @@
 //! What reactors tell each other.
 
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -11,12 +10,11 @@ use nvme::controller::{
     NamespaceSet as NamespaceInfos,
 };
 use nvme::queue::{QueueId, Slot};
-use nvme::tcp::target::Connection as Machine;
 use nvme_spec::{Cid, Nsid, Sqe, Status};
 use reactor::Sender;
 
 use crate::admin::Request;
-use crate::link::Wire;
+use crate::link::Parted;
 use crate::meter::QueueNames;
 
 /// What the desk tells all reactors.
@@ -126,10 +124,7 @@ pub(crate) enum Message {
 /// An I/O queue that was let in, on its way to its reactor.
 #[derive(Debug)]
 pub(crate) struct Adoption {
-    pub(crate) socket: TcpStream,
-    pub(crate) machine: Machine,
-    /// What has gone over it until here: the ICReq, its answer, and the Connect.
-    pub(crate) wire: Wire,
+    pub(crate) link: Box<dyn Parted>,
     pub(crate) admitted: Admitted,
     /// The Connect command, still to be answered.
     pub(crate) connect: Slot,

@@ -11,13 +11,13 @@ use std::time::Instant;
 use nvme::Time;
 use nvme::controller::{Admitted, BlockAt, Controller, NamespaceSet};
 use nvme::queue::{Completion, Slot};
-use nvme::tcp::target::Connection as Machine;
 use nvme_spec::{IoOpcode, Nsid, Sqe, Status};
 use telemetry::{
     CommandKind, Ended, Event, EventKind, HostName, HostRow, ReactorTelemetry, StatusClass,
 };
 
-use frontend_nvme::Clock;
+use crate::clock::Clock;
+use crate::link::Link;
 
 use crate::limits::COMMAND_PATIENCE;
 
@@ -176,15 +176,15 @@ impl Meter {
         !self.ended.is_empty()
     }
 
-    /// The turn's answers go now. Their commands still lie in the machine.
-    pub(crate) fn settle(&mut self, machine: &Machine) {
+    /// The turn's answers go now. Their commands still lie in the link.
+    pub(crate) fn settle(&mut self, link: &dyn Link) {
         let mut ended = std::mem::take(&mut self.ended);
         for answered in ended.drain(..) {
             let (ns, error) = self.count(&answered);
             if error.is_some() {
-                self.record(EventKind::CommandFailed, machine, &answered, ns);
+                self.record(EventKind::CommandFailed, link, &answered, ns);
             } else if ns >= self.telemetry.slow_ns() {
-                self.record(EventKind::SlowCommand, machine, &answered, ns);
+                self.record(EventKind::SlowCommand, link, &answered, ns);
             }
         }
         self.ended = ended;
@@ -232,8 +232,8 @@ impl Meter {
     }
 
     #[cold]
-    fn record(&self, kind: EventKind, machine: &Machine, answered: &Answered, ns: u64) {
-        let sqe = machine.command(answered.slot);
+    fn record(&self, kind: EventKind, link: &dyn Link, answered: &Answered, ns: u64) {
+        let sqe = link.command(answered.slot);
         let has_blocks = matches!(
             answered.begun.kind,
             CommandKind::Read

@@ -1,0 +1,98 @@
+//! Addresses that the target listens at, and the connections that come in there.
+
+use nvme::controller::Listener as Place;
+use reactor::OwnerId;
+
+use super::Desk;
+use super::visitor::Visitor;
+use crate::admin::AdminError;
+use crate::limits::{HANDSHAKES_MAX, LISTENERS_MAX};
+use crate::link::{Bound, Link, LinkError, Listener};
+
+/// A listener, and what the discovery log says of it.
+#[derive(Debug)]
+pub(super) struct Listening {
+    listener: Box<dyn Listener>,
+    place: Place,
+}
+
+impl Desk {
+    /// The listener that an event is about.
+    pub(super) fn listener_of(&self, owner: OwnerId) -> Option<usize> {
+        let mut all = self.listeners.iter();
+        all.position(|listening| listening.listener.owner_id() == owner)
+    }
+
+    /// Takes connections at one more address.
+    pub(super) fn listen(&mut self, port_id: u16, bound: Box<dyn Bound>) -> Result<(), LinkError> {
+        let place = Place {
+            transport: bound.transport(),
+            address: bound.address(),
+            port_id,
+        };
+        let listener = bound.listen(&self.ring, &self.service.limits, self.clock)?;
+        self.listeners.push(Listening { listener, place });
+        self.tell_of_listeners();
+        Ok(())
+    }
+
+    pub(super) fn add_listener(
+        &mut self,
+        port_id: u16,
+        bound: Box<dyn Bound>,
+    ) -> Result<(), AdminError> {
+        if self.listeners.iter().any(|it| it.place.port_id == port_id) {
+            return Err(AdminError::ListenerTaken { port_id });
+        }
+        let refused = |why: String| AdminError::Listener { why };
+        if self.listeners.len() >= LISTENERS_MAX {
+            let why = format!("a target listens at {LISTENERS_MAX} addresses at most");
+            return Err(refused(why));
+        }
+        self.listen(port_id, bound)
+            .map_err(|error| refused(error.to_string()))
+    }
+
+    pub(super) fn remove_listener(&mut self, port_id: u16) -> Result<(), AdminError> {
+        let before = self.listeners.len();
+        self.listeners.retain(|it| it.place.port_id != port_id);
+        if self.listeners.len() == before {
+            return Err(AdminError::NoListener { port_id });
+        }
+        self.tell_of_listeners();
+        Ok(())
+    }
+
+    fn tell_of_listeners(&mut self) {
+        let places: Vec<Place> = self.listeners.iter().map(|it| it.place).collect();
+        self.registry.set_listeners(places);
+        self.answer_all_async_events();
+    }
+
+    /// Takes what came in at a listener.
+    pub(super) fn accepted(&mut self, at: usize) {
+        loop {
+            let has_room = self.passing.len() < HANDSHAKES_MAX;
+            let Some(listening) = self.listeners.get_mut(at) else {
+                return;
+            };
+            match listening.listener.next_connection(has_room) {
+                Some(Ok(link)) => self.welcome(link),
+                Some(Err(error)) => {
+                    let address = listening.place.address;
+                    tracing::warn!(%error, %address, "a connection is closed at once");
+                }
+                None => return,
+            }
+        }
+    }
+
+    fn welcome(&mut self, link: Box<dyn Link>) {
+        let owner = link.owner_id();
+        if let Ok(key) = self.visitors.insert(Visitor::new(link)) {
+            self.owners.insert(owner, key);
+            self.passing.insert(key);
+            self.touched.push(key);
+        }
+    }
+}
