@@ -14,6 +14,7 @@ pub mod controller;
 pub mod digest;
 pub mod initiator;
 pub mod nqn;
+mod outstanding;
 pub mod queue;
 pub mod rdma;
 #[cfg(feature = "simulation")]

@@ -16,7 +16,7 @@ use nvme_spec::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::tcp::host::{Command, Transfer};
+use crate::outstanding::{Command, Transfer};
 
 /// Who asks for a queue, and of what.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,7 +29,7 @@ use nvme_spec::{Cqe, Status};
 
 use crate::Time;
 
-pub use crate::tcp::host::{Command, Transfer};
+pub use crate::outstanding::{Command, Transfer};
 pub use ana::{ANA_GROUPS_MAX, AnaState};
 pub use attach::{AttachAdmin, AttachIo, Attached};
 pub use command::{Association, Blocks};

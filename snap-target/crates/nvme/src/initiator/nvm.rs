@@ -6,7 +6,7 @@ use nvme_spec::{AdminOpcode, IoOpcode, Lba, Nsid, Sqe, U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::command::Blocks;
-use crate::tcp::host::{Command, Transfer};
+use crate::outstanding::{Command, Transfer};
 
 /// Compare.
 pub fn compare(nsid: Nsid, blocks: Blocks) -> Command {

@@ -26,22 +26,20 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
-use nvme_spec::{AdminOpcode, Cid, Cqe, Sqe, Status, U16, U32};
+use nvme_spec::{AdminOpcode, Cid, Cqe};
 
 use super::batch::{Slot, TxBatch};
 use super::pdu::HeaderBuffer;
 use crate::time::Time;
 
+pub use crate::outstanding::{Command, DEPTH_MAX, Transfer};
 pub use error::HostError;
 pub use negotiation::Negotiated;
 
 use receive::Rx;
-use slots::Slots;
+use slots::{Slots, Way};
 use transmit::Term;
 
-/// The most commands outstanding on one connection. A command identifier holds the slot in its low ten bits, all of them set
-/// is no slot: FFFFh stands for "no command" in logs.
-pub const DEPTH_MAX: u16 = 1023;
 /// Time from the first byte out to the ICResp.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -69,36 +67,6 @@ impl Default for HostOptions {
             data_digest: false,
             in_capsule_bytes_max: ADMIN_CAPSULE_DATA_BYTES,
             command_timeout: Duration::from_secs(30),
-        }
-    }
-}
-
-/// A command and the data it moves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Command {
-    /// The entry; the connection fills in command identifier, PSDT and data pointer.
-    pub sqe: Sqe,
-    /// Which way the data go, and how many bytes.
-    pub transfer: Transfer,
-}
-
-/// The data of a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transfer {
-    /// None.
-    None,
-    /// Bytes from the controller; not zero.
-    In(u32),
-    /// Bytes to the controller; not zero.
-    Out(u32),
-}
-
-impl Transfer {
-    /// Bytes, whichever way they go.
-    pub fn bytes(self) -> u32 {
-        match self {
-            Transfer::None => 0,
-            Transfer::In(bytes) | Transfer::Out(bytes) => bytes,
         }
     }
 }
@@ -208,7 +176,7 @@ impl Connection {
             negotiated: Negotiated::default(),
             rx: Rx::Header,
             header: HeaderBuffer::new(),
-            slots: Slots::new(depth),
+            slots: Slots::new(depth, Way::NONE),
             to_send: VecDeque::with_capacity(usize::from(depth) + 1),
             events: VecDeque::with_capacity(usize::from(depth) + 2),
             data_digest_errors: 0,
@@ -236,7 +204,7 @@ impl Connection {
 
     /// The slots of these commands. After [`Event::Fatal`] a buffer is the driver's again as soon as it is not lent.
     pub fn occupied(&self) -> impl Iterator<Item = Occupied> + '_ {
-        self.slots.occupied()
+        slots::occupied(&self.slots)
     }
 
     /// The identifier of the command in a slot, to name it in an Abort; none where there is no such slot.
@@ -260,29 +228,17 @@ impl Connection {
     /// Takes a command back that was not handed out yet; false where it was. No byte of it ever leaves, and it completes at once, with
     /// [`Status::HOST_ABORTED`].
     pub fn withdraw(&mut self, slot: Slot) -> bool {
-        let Some(cid) = self.cid(slot).filter(|_| !self.was_sent(slot)) else {
-            return false;
-        };
-        if !matches!(self.phase, Phase::Ready) || !self.slots.abandon(slot) {
+        if !matches!(self.phase, Phase::Ready) || !self.slots.withdraw(slot) {
             return false;
         }
         self.to_send.retain(|queued| *queued != slot);
-        let cqe = Cqe {
-            dw0: U32::ZERO,
-            dw1: U32::ZERO,
-            sqhd: U16::ZERO,
-            sqid: U16::ZERO,
-            cid: U16::new(cid.0),
-            status_and_phase: U16::new(Status::HOST_ABORTED.to_wire()),
-        };
-        self.slots.respond(slot, cqe);
         self.complete_if_done(slot);
         true
     }
 
     /// Whether the slot's command was handed out for sending ([`Connection::transmit`]), now or earlier.
     pub fn was_sent(&self, slot: Slot) -> bool {
-        self.slots.get(slot).is_some_and(|entry| entry.capsule_sent)
+        self.slots.get(slot).is_some_and(|entry| entry.sent)
     }
 
     /// Takes a command. Its buffer, `transfer` bytes of it, is the slot's until [`Event::Completed`].
@@ -295,7 +251,7 @@ impl Connection {
         let in_capsule = self.fits_capsule(command);
         let slot = self
             .slots
-            .take(command, in_capsule, now)
+            .take(command, Way::of(command.transfer, in_capsule), now)
             .ok_or(SubmitError::Full)?;
         self.to_send.push_back(slot);
         Ok(slot)
@@ -326,7 +282,7 @@ impl Connection {
     /// An item that named this slot in [`super::batch::TxItem::ends`] has left: its payload is not read any more.
     pub fn transmitted(&mut self, slot: Slot) {
         if let Some(entry) = self.slots.get_mut(slot) {
-            entry.lent_items = entry.lent_items.saturating_sub(1);
+            entry.way.lent_items = entry.way.lent_items.saturating_sub(1);
         }
         self.complete_if_done(slot);
     }
@@ -362,7 +318,7 @@ impl Connection {
 
     /// A response came and nothing of the buffer is on its way out: the driver gets the completion.
     fn complete_if_done(&mut self, slot: Slot) {
-        if let Some((cqe, received)) = self.slots.take_completion(slot) {
+        if let Some((cqe, received)) = slots::take_completion(&mut self.slots, slot) {
             self.events.push_back(Event::Completed {
                 slot,
                 cqe,

@@ -185,7 +185,7 @@ impl Connection {
                 "C2HData for a command that reads no data",
             ));
         };
-        if entry.last_data {
+        if entry.way.last_data {
             return Err(FatalError::sequence("C2HData after the command's last"));
         }
         let (start, len) = (pdu.datao.get(), pdu.datal.get());
@@ -197,14 +197,14 @@ impl Connection {
         }
         let end = start.checked_add(len).filter(|&end| end <= bytes);
         let end = end.ok_or(FatalError::range("C2HData beyond the command's length"))?;
-        if start != entry.moved {
+        if start != entry.way.moved {
             return Err(FatalError::range(
                 "C2HData out of order: it leaves a gap or overlaps",
             ));
         }
-        entry.last_data = frame.flags & FLAG_LAST_PDU != 0;
+        entry.way.last_data = frame.flags & FLAG_LAST_PDU != 0;
         let success = frame.flags & FLAG_SUCCESS != 0;
-        if success && !entry.last_data {
+        if success && !entry.way.last_data {
             return Err(FatalError::field(offset::FLAGS, "SUCCESS without LAST_PDU"));
         }
         if success && end != bytes {
@@ -226,7 +226,7 @@ impl Connection {
     fn data_complete(&mut self, data: Data) {
         self.rx = Rx::Header;
         if let Some(entry) = self.slots.get_mut(data.slot) {
-            entry.moved = data.end;
+            entry.way.moved = data.end;
         }
         if data.success {
             let cqe = Cqe {
@@ -259,7 +259,7 @@ impl Connection {
             && let Some(entry) = self.slots.get_mut(data.slot)
             && !entry.abandoned
         {
-            entry.corrupt = true;
+            entry.way.corrupt = true;
             self.data_digest_errors += 1;
         }
         self.data_complete(data);
@@ -298,20 +298,20 @@ impl Connection {
         if len == 0 {
             return Err(FatalError::field(offset::DATAL, "R2T for no data"));
         }
-        if entry.grant.next != entry.grant.end {
+        if entry.way.grant.next != entry.way.grant.end {
             return Err(FatalError::limit(
                 "a second R2T before the first one's data left (MAXR2T is 1)",
             ));
         }
         let end = start.checked_add(len).filter(|&end| end <= bytes);
         let end = end.ok_or(FatalError::range("R2T beyond the command's length"))?;
-        if start != entry.moved {
+        if start != entry.way.moved {
             return Err(FatalError::range(
                 "R2T out of order: it leaves a gap or asks again",
             ));
         }
-        entry.moved = end;
-        entry.grant = Grant {
+        entry.way.moved = end;
+        entry.way.grant = Grant {
             ttag: pdu.ttag,
             next: start,
             end,

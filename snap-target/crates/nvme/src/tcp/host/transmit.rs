@@ -75,7 +75,7 @@ impl Connection {
             && let Some(&slot) = self.to_send.front()
         {
             let finished = match self.slots.get_mut(slot) {
-                Some(entry) if !entry.capsule_sent => {
+                Some(entry) if !entry.sent => {
                     push_capsule(entry, slot, self.negotiated.sent_framing(), batch);
                     true
                 }
@@ -90,18 +90,18 @@ impl Connection {
 }
 
 fn push_capsule(entry: &mut Entry, slot: Slot, framing: Framing, batch: &mut TxBatch) {
-    entry.capsule_sent = true;
+    entry.sent = true;
     let len = entry.transfer.bytes();
     let mut sqe = entry.sqe;
     sqe.flags = sqe.flags & !PSDT_MASK | PSDT_SGL;
     sqe.cid = U16::new(entry.cid);
     sqe.dptr = match entry.transfer {
-        Transfer::Out(_) if entry.in_capsule => SglDescriptor::in_capsule(0, len),
+        Transfer::Out(_) if entry.way.in_capsule => SglDescriptor::in_capsule(0, len),
         // Without data: of length 0. The opcode of Set Features, for one, says that data go to the controller, so that the
         // descriptor is looked at.
         Transfer::None | Transfer::In(_) | Transfer::Out(_) => SglDescriptor::transport(len),
     };
-    if entry.in_capsule {
+    if entry.way.in_capsule {
         let common = framing.common_with_data(PduType::CAPSULE_CMD, 0, CAPSULE_CMD_BYTES, len);
         let capsule = CapsuleCmd { common, sqe };
         let payload = Payload {
@@ -109,7 +109,7 @@ fn push_capsule(entry: &mut Entry, slot: Slot, framing: Framing, batch: &mut TxB
             offset: 0,
             len,
         };
-        entry.lent_items += 1;
+        entry.way.lent_items += 1;
         batch.push_data(capsule.as_bytes(), framing, payload, Some(slot));
     } else {
         let common = framing.common(PduType::CAPSULE_CMD, 0, CAPSULE_CMD_BYTES);
@@ -120,7 +120,7 @@ fn push_capsule(entry: &mut Entry, slot: Slot, framing: Framing, batch: &mut TxB
 
 /// Hands out one H2CData of what was granted; true when it was the last.
 fn push_data(entry: &mut Entry, slot: Slot, negotiated: Negotiated, batch: &mut TxBatch) -> bool {
-    let left = entry.grant.end - entry.grant.next;
+    let left = entry.way.grant.end - entry.way.grant.next;
     let len = left.min(negotiated.maxh2cdata);
     if len == 0 {
         return true;
@@ -129,19 +129,19 @@ fn push_data(entry: &mut Entry, slot: Slot, negotiated: Negotiated, batch: &mut 
     let last = if len == left { FLAG_LAST_PDU } else { 0 };
     let payload = Payload {
         slot,
-        offset: entry.grant.next,
+        offset: entry.way.grant.next,
         len,
     };
     let header = H2cData {
         common: framing.common_with_data(PduType::H2C_DATA, last, DATA_HEADER_BYTES, len),
         cccid: U16::new(entry.cid),
-        ttag: entry.grant.ttag,
+        ttag: entry.way.grant.ttag,
         datao: U32::new(payload.offset),
         datal: U32::new(len),
         reserved_20: [0; 4],
     };
-    entry.grant.next += len;
-    entry.lent_items += 1;
+    entry.way.grant.next += len;
+    entry.way.lent_items += 1;
     batch.push_data(header.as_bytes(), framing, payload, Some(slot));
     len == left
 }
