@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use host::Host;
 use nvme::initiator::{Blocks, Command, command};
+use nvme::queue::QueueId;
 use nvme_spec::{Lba, Nsid};
 use reactor::buf::IoBuf;
 use store_nvme::queue::QueueOptions;
@@ -60,6 +61,8 @@ fn main() {
     };
     let depth: u16 = depth.parse().unwrap();
     let options = QueueOptions {
+        qid: QueueId(1),
+        cntlid: 1,
         depth,
         in_capsule_bytes_max: 8 << 10,
         header_digest: !digests.is_empty(),

@@ -11,7 +11,6 @@
 
 #![deny(unsafe_code)]
 
-mod commands;
 #[allow(unsafe_code, reason = "digests look at payload; the block says why")]
 mod digest;
 mod limits;

@@ -10,9 +10,9 @@ use nvme::tcp::host::{Connection, Event as MachineEvent, HostError, Want};
 use reactor::buf::IoBuf;
 use reactor::{Errno, Event, Fd, OpId, Owner, ReactorError, Ring};
 use store_nvme::Clock;
+use store_nvme::commands::Commands;
 use store_nvme::queue::{Outcome, Parted, Queue, QueueError, QueueEvent, QueueOptions};
 
-use crate::commands::Commands;
 use crate::limits::RETRY;
 use crate::receive::Inflow;
 use crate::send::Outflow;

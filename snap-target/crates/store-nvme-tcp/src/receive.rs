@@ -4,8 +4,8 @@ use nvme::queue::Slot;
 use nvme::tcp::host::{Connection, Want};
 use reactor::buf::IoBuf;
 use reactor::{Fd, OpId, Owner, ReactorError};
+use store_nvme::commands::Commands;
 
-use crate::commands::Commands;
 use crate::digest;
 use crate::limits::{DIRECT_BYTES_MIN, HEADERS_ONLY_BYTES, LANDING_BYTES};
 

@@ -5,8 +5,8 @@ use nvme::tcp::batch::{ITEM_BYTES_MAX, TxBatch};
 use nvme::tcp::host::Connection;
 use reactor::buf::IoBuf;
 use reactor::{Event, Fd, OpId, Owner, Payload, SendBatch};
+use store_nvme::commands::Commands;
 
-use crate::commands::Commands;
 use crate::digest;
 use crate::limits::{BATCH_HEADER_BYTES, BATCH_PDUS_MAX, BATCH_SEGMENTS_MAX};
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use nvme::digest::crc32c;
 use nvme::initiator::{Blocks, command};
-use nvme::queue::Slot;
+use nvme::queue::{QueueId, Slot};
 use nvme_spec::{Lba, Nsid, Status};
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
@@ -91,6 +91,8 @@ fn attack(dgst: u8, play: impl FnOnce(&mut Attack) + Send + 'static) -> (Victim,
     let ring = Ring::new(&RingConfig::default()).unwrap();
     let clock = Clock::since(Instant::now());
     let options = QueueOptions {
+        qid: QueueId(1),
+        cntlid: 1,
         depth: 8,
         in_capsule_bytes_max: 512,
         header_digest: false,

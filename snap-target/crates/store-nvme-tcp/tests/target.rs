@@ -14,6 +14,7 @@ use std::time::Duration;
 use host::Host;
 use namespace::{Identity, Namespace};
 use nvme::initiator::{Blocks, command};
+use nvme::queue::QueueId;
 use nvme_spec::{Lba, Nsid, Status};
 use reactor::RingConfig;
 use reactor::buf::{IoBuf, PoolConfig};
@@ -48,6 +49,8 @@ struct Running {
 
 fn options(depth: u16, has_digests: bool) -> QueueOptions {
     QueueOptions {
+        qid: QueueId(1),
+        cntlid: 1,
         depth,
         in_capsule_bytes_max: 8 << 10,
         header_digest: has_digests,

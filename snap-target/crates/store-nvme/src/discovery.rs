@@ -10,6 +10,7 @@ use nvme::initiator::{
     Association, AttachAdmin, DiscoveryRecord, ReadDiscoveryLog, Sequence, Step,
 };
 use nvme::nqn::Nqn;
+use nvme::queue::QueueId;
 use nvme_spec::DISCOVERY_NQN;
 use nvme_spec::discovery::TransportType;
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
@@ -112,6 +113,8 @@ impl Asking {
         let ring = Ring::new(&ring_config()).map_err(|error| error.to_string())?;
         let clock = Clock::since(Instant::now());
         let queue = QueueOptions {
+            qid: QueueId::ADMIN,
+            cntlid: 0,
             depth: ADMIN_ENTRIES_Z,
             in_capsule_bytes_max: ADMIN_CAPSULE_DATA_BYTES,
             header_digest: options.header_digest,

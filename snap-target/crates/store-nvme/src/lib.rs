@@ -18,6 +18,7 @@
 
 mod backend;
 mod clock;
+pub mod commands;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 mod custodian;

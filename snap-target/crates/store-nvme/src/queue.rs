@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::initiator::Command;
-use nvme::queue::Slot;
+use nvme::queue::{QueueId, Slot};
 use nvme_spec::{Cid, Cqe};
 use reactor::buf::IoBuf;
 use reactor::{Errno, Ring};
@@ -37,9 +37,13 @@ pub trait Transport: fmt::Debug + Send + Sync {
 /// What a queue is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueOptions {
+    /// RDMA: which queue it is, as its Connect will say.
+    pub qid: QueueId,
+    /// RDMA: the controller of an I/O queue; 0 for the admin queue.
+    pub cntlid: u16,
     /// The most commands outstanding.
     pub depth: u16,
-    /// Writes of up to so many bytes go into the capsule. Fabrics and admin commands may always use 8 KiB.
+    /// Writes of up to so many bytes go into the capsule. TCP: fabrics and admin commands may always use 8 KiB; RDMA: those of the admin queue have none.
     pub in_capsule_bytes_max: u32,
     /// TCP: header digests; a controller that does not use them is refused.
     pub header_digest: bool,

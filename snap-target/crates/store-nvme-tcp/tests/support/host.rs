@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use nvme::initiator::{
     Association, AttachAdmin, AttachIo, Attached, Command, Sequence, Step, Transfer,
 };
-use nvme::queue::Slot;
+use nvme::queue::{QueueId, Slot};
 use nvme_spec::Cqe;
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
@@ -120,6 +120,8 @@ impl Host {
             subnqn: subnqn.to_owned(),
         };
         let of_admin = QueueOptions {
+            qid: QueueId::ADMIN,
+            cntlid: 0,
             depth: 32,
             ..options.clone()
         };
@@ -129,6 +131,8 @@ impl Host {
         admin.run(&mut attach);
         let attached = attach.finish().unwrap();
         let of_io = QueueOptions {
+            qid: QueueId(1),
+            cntlid: attached.cntlid,
             in_capsule_bytes_max: attached.controller.in_capsule_bytes_max,
             ..options.clone()
         };

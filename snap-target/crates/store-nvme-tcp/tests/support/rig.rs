@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
+use nvme::queue::QueueId;
 use nvme::tcp::target::TargetLimits;
 use store_nvme::conformance::{Port, Rig, Script};
 use store_nvme::queue::{QueueOptions, Transport};
@@ -42,6 +43,8 @@ impl Rig for TcpRig {
 
     fn options(&self) -> QueueOptions {
         QueueOptions {
+            qid: QueueId(1),
+            cntlid: 1,
             depth: 32,
             in_capsule_bytes_max: 8 << 10,
             header_digest: self.header_digest,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nvme::Time;
 use nvme::initiator::command::{CONNECT_DATA_BYTES, connect, connect_data, flush, read, write};
 use nvme::initiator::{Association, Blocks, Command};
-use nvme::queue::Slot;
+use nvme::queue::{QueueId, Slot};
 use nvme_spec::fabrics::FabricsType;
 use nvme_spec::{Cqe, Lba, Nsid, Status};
 use reactor::buf::IoBuf;
@@ -49,6 +49,8 @@ pub(super) struct Bench {
 /// As the rig says, of a depth.
 pub(super) fn options(rig: &dyn Rig, depth: u16) -> QueueOptions {
     QueueOptions {
+        qid: QueueId(1),
+        cntlid: 1,
         depth,
         in_capsule_bytes_max: IN_CAPSULE_BYTES_MAX,
         connect_timeout: PATIENCE,
@@ -156,8 +158,18 @@ impl Bench {
         }
     }
 
-    /// Goes on until eight bytes of a buffer are there.
-    pub(super) fn until_holds(&mut self, view: &IoBuf, at: usize, data: &[u8]) {
+    /// Goes on until a part of the data has arrived, which `told` says once it has left: eight bytes `at` of the buffer tell, if it is filled in place.
+    pub(super) fn until_holds(
+        &mut self,
+        rig: &dyn Rig,
+        told: &Receiver<()>,
+        view: &IoBuf,
+        (at, data): (usize, &[u8]),
+    ) {
+        self.hear(told);
+        if !rig.fills_in_place() {
+            return;
+        }
         let mut seen = [0; 8];
         self.until("a part of the data", |_| {
             view.copy_to(at, &mut seen);

@@ -64,12 +64,14 @@ pub(super) fn closing_ends_everything_once(rig: &dyn Rig) {
 
 /// A receive fills the buffer: it ends before the command does.
 pub(super) fn closing_amid_the_data_of_a_read_waits_for_its_buffer(rig: &dyn Rig) {
+    let (tell, told) = mpsc::channel();
     let (allow, allowed) = mpsc::channel();
     let port = rig.port(Box::new(move |controller| {
         admit(controller);
         let read = controller.command().unwrap();
         let data = pattern(TRANSFER_BYTES_MAX, 1);
         controller.begin_answer(read.tag, &data, 300_000);
+        tell.send(()).unwrap();
         allowed.recv().unwrap();
         controller.finish_answer();
     }));
@@ -77,7 +79,8 @@ pub(super) fn closing_amid_the_data_of_a_read_waits_for_its_buffer(rig: &dyn Rig
     let buf = IoBuf::heap(TRANSFER_BYTES_MAX as usize).unwrap();
     let view = buf.clone();
     bench.submit(&reading(1, TRANSFER_BYTES_MAX), Some(buf));
-    bench.until_holds(&view, 299_000, &pattern(TRANSFER_BYTES_MAX, 1));
+    let data = pattern(TRANSFER_BYTES_MAX, 1);
+    bench.until_holds(rig, &told, &view, (299_000, &data));
     drop(view);
     bench.expect_quiet();
     bench.close();

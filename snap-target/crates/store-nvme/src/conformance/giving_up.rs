@@ -96,11 +96,13 @@ pub(super) fn a_read_ends_before_its_answer_and_late_data_go_nowhere(rig: &dyn R
 pub(super) fn a_read_whose_data_arrive_lets_its_buffer_go(rig: &dyn Rig) {
     let cases = [(4096, 100), (64 << 10, 1000), (TRANSFER_BYTES_MAX, 300_000)];
     for ((bytes, part), is_filled) in cases.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        let (tell, told) = mpsc::channel();
         let (allow, allowed) = mpsc::channel();
         let port = rig.port(Box::new(move |controller| {
             admit(controller);
             let first = controller.command().unwrap();
             controller.begin_answer(first.tag, &pattern(bytes, 1), part);
+            tell.send(()).unwrap();
             allowed.recv().unwrap();
             controller.finish_answer();
             let second = controller.command().unwrap();
@@ -111,7 +113,8 @@ pub(super) fn a_read_whose_data_arrive_lets_its_buffer_go(rig: &dyn Rig) {
         make_mine(&mut buf);
         let view = buf.clone();
         let slot = bench.submit(&reading(1, bytes), Some(buf));
-        bench.until_holds(&view, part - 8, &pattern(bytes, 1));
+        let data = pattern(bytes, 1);
+        bench.until_holds(rig, &told, &view, (part - 8, &data));
         if is_filled {
             // What comes next is being received.
             bench.expect_quiet();

@@ -44,6 +44,11 @@ pub trait Rig {
     /// What the queues are to be; the suite sets depth, in-capsule data and timeouts.
     fn options(&self) -> QueueOptions;
 
+    /// Whether the data of a read are seen in its buffer as they arrive. Where not, they are there when the command ends.
+    fn fills_in_place(&self) -> bool {
+        true
+    }
+
     /// A port whose first connection a script plays.
     fn port(&self, script: Script) -> Port;
 
@@ -100,7 +105,7 @@ pub trait Controller {
     /// Ends a command; `result` is DW0 and DW1, and `data` are those of one that reads. A Connect that is answered with success is connected.
     fn answer(&mut self, tag: Slot, status: Status, result: u64, data: &[u8]);
 
-    /// Begins to answer a command that reads: only the first `bytes` of its data leave.
+    /// Begins to answer a command that reads: only the first `bytes` of its data leave. Where nothing is filled in place ([`Rig::fills_in_place`]) they have arrived when this returns.
     fn begin_answer(&mut self, tag: Slot, data: &[u8], bytes: usize);
 
     /// The rest of what was begun.

@@ -11,6 +11,7 @@ use nvme::initiator::{
     AnaState, Association, AttachIo, Attached, NamespaceIds, NamespaceInfo, Sequence, Shutdown,
     Step, command,
 };
+use nvme::queue::QueueId;
 use nvme_spec::Cid;
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
 
@@ -295,11 +296,7 @@ impl Keeper {
             .options
             .depth
             .clamp(1, attached.controller.io_queue_depth_max);
-        let options = QueueOptions {
-            depth,
-            in_capsule_bytes_max: attached.controller.in_capsule_bytes_max,
-            ..queue_options(&around.remote.options)
-        };
+        let in_capsule_bytes_max = attached.controller.in_capsule_bytes_max;
         for member in around.members {
             if self.dealt.contains_key(&member.id) {
                 continue;
@@ -310,6 +307,13 @@ impl Keeper {
                 // Not asked again for this association.
                 self.dealt.insert(member.id, 0);
                 continue;
+            };
+            let options = QueueOptions {
+                qid: QueueId(qid),
+                cntlid,
+                depth,
+                in_capsule_bytes_max,
+                ..queue_options(&around.remote.options)
             };
             let transport = &around.remote.transport;
             match transport.connect(around.ring, self.to, &options, around.clock.clone()) {
@@ -452,6 +456,8 @@ fn association(remote: &Remote) -> Association {
 
 fn queue_options(options: &RemoteOptions) -> QueueOptions {
     QueueOptions {
+        qid: QueueId::ADMIN,
+        cntlid: 0,
         depth: options.depth,
         in_capsule_bytes_max: 0,
         header_digest: options.header_digest,

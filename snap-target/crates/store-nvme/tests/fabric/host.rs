@@ -8,7 +8,7 @@ use nvme::initiator::path::{
     ADMIN_ENTRIES_Z, AdminCommand, Path, PathEvent, PathOptions, PathStep,
 };
 use nvme::initiator::{Association, AttachIo, Blocks, Command, Sequence, Step, Transfer, command};
-use nvme::queue::Slot;
+use nvme::queue::{QueueId, Slot};
 use nvme::simulation::target::SUBNQN;
 use nvme_spec::{Lba, Nsid, Status};
 use reactor::Ring;
@@ -86,6 +86,8 @@ impl Host {
 
     fn queue(&self, ring: &Ring, depth: u16, command_timeout: Duration) -> Box<dyn Queue> {
         let options = QueueOptions {
+            qid: QueueId(1),
+            cntlid: 1,
             depth,
             in_capsule_bytes_max: 8192,
             header_digest: self.digests,
