@@ -130,6 +130,7 @@ pub(super) fn a_full_queue_takes_no_more_and_loses_nothing(rig: &dyn Rig) {
                     controller.answer(arrived.tag, Status::SUCCESS, 0, &data);
                 }
             }
+            assert!(controller.command().is_none(), "the host goes");
         }));
         let mut bench = Bench::connected(rig, port.address, &options(rig, depth));
         for round in 0..3 {

@@ -403,6 +403,11 @@ impl Connection {
         Some(event)
     }
 
+    /// The answer to a command that only waits for its Send or its key. Once the queue pair is gone, both are done with.
+    pub fn answer(&self, slot: Slot) -> Option<Cqe> {
+        self.slots.get(slot).filter(|entry| entry.sent)?.response
+    }
+
     /// When the command that was submitted first, of those that have a timeout, has had its time.
     pub fn deadline(&self) -> Option<Time> {
         let oldest = self.slots.oldest().filter(|_| self.phase == Phase::Ready)?;

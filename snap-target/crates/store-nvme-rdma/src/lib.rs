@@ -1,0 +1,30 @@
+//! NVMe/RDMA queues of a remote store: the host's machine of [`nvme::rdma::host`] between a queue pair and the buffers of its commands, on a reactor's ring. The contract is
+//! [`store_nvme::queue`].
+//!
+//! * **Connecting** never blocks: the connection manager's events come through a descriptor on the ring ([`queue`]).
+//! * **Memory.** A peer reaches the queue's staging and nothing else of this process: registered memory of the queue's own, in a protection domain of its own. Data are copied
+//!   between it and the commands' buffers, once each way, so that a buffer is the caller's again whatever the peer does ([`staging`]).
+//! * **Keys.** A command's part of the staging is given under a memory window of type 2B, bound in front of its capsule on the same queue pair. The controller is asked
+//!   to invalidate it with its response; where it does not, this end does, and the command ends after that. A device without such windows gives the key of the whole
+//!   staging ([`lane`]).
+//! * **Completions** are taken in batches at every turn; the completion channel wakes a ring that sleeps.
+//! * **The end** destroys the queue pair first: from then on nothing that this machine holds leaves it, and the device touches no memory.
+//!
+//! What it does not do: reads and writes in place, more than one connection for a queue, keep-alive (the association's: it is what finds a peer that fell silent while
+//! nothing was outstanding), authentication, encryption.
+
+#![deny(unsafe_code)]
+
+mod connecting;
+mod lane;
+mod limits;
+mod queue;
+#[allow(
+    unsafe_code,
+    reason = "copies between buffers and registered memory; each block says why"
+)]
+mod staging;
+mod transport;
+mod words;
+
+pub use transport::RdmaTransport;
