@@ -9,6 +9,7 @@ use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 use store::BlockingStore;
 use store_nvme::{Digests, OpenedRemote, Remote, RemoteOptions, RemoteUrl, Transport, discover};
+use store_nvme_rdma::RdmaTransport;
 use store_nvme_tcp::TcpTransport;
 use volume::{Opening, Volume};
 
@@ -56,9 +57,10 @@ fn read_directory(opened: &OpenedRemote) -> Result<Volume> {
 }
 
 fn open(url: &RemoteUrl, is_writable: bool) -> Result<OpenedRemote> {
-    let transport: Arc<dyn Transport> = match url.transport.as_str() {
-        "tcp" => Arc::new(TcpTransport),
-        other => bail!("{url}: stores over {other} are not there yet"),
+    let transport: Arc<dyn Transport> = if url.is_rdma() {
+        Arc::new(RdmaTransport::of_system().with_context(|| format!("cannot open {url}"))?)
+    } else {
+        Arc::new(TcpTransport)
     };
     let options = options(url)?;
     let hosts = url.resolve().with_context(|| url.to_string())?;
@@ -109,7 +111,9 @@ fn options(url: &RemoteUrl) -> Result<RemoteOptions> {
     let mut options = RemoteOptions::new(hostnqn, host_id);
     options.nsid = url.nsid.map(Nsid);
     options.policy = url.policy.unwrap_or_default();
-    if let Some(digests) = url.digests {
+    if url.is_rdma() {
+        (options.header_digest, options.data_digest) = (false, false);
+    } else if let Some(digests) = url.digests {
         options.header_digest = digests == Digests::Both;
         options.data_digest = digests != Digests::None;
     }

@@ -73,6 +73,11 @@ pub enum UrlError {
         "'{0}' is not known: nsid=N, paths=discovered, policy=round-robin or queue-depth, digests=none, data or both"
     )]
     Parameter(String),
+    /// `digests=` for RDMA.
+    #[error(
+        "digests are NVMe/TCP's; over RDMA the network's own checksum covers each packet: leave digests= out"
+    )]
+    DigestsOverRdma,
 }
 
 /// A host of a URL that cannot be resolved.
@@ -90,6 +95,12 @@ impl RemoteUrl {
     #[must_use]
     pub fn is_meant(text: &str) -> bool {
         text.starts_with("nvme+") && text.contains("://")
+    }
+
+    /// Whether its queues are connections of RDMA.
+    #[must_use]
+    pub fn is_rdma(&self) -> bool {
+        self.transport == "rdma"
     }
 
     /// The addresses of its hosts, the first of each. Blocks.
@@ -139,6 +150,9 @@ impl FromStr for RemoteUrl {
         };
         for parameter in query.split('&').filter(|part| !part.is_empty()) {
             url.set(parameter)?;
+        }
+        if url.is_rdma() && url.digests.is_some() {
+            return Err(UrlError::DigestsOverRdma);
         }
         Ok(url)
     }
@@ -272,6 +286,10 @@ mod tests {
         assert_eq!(
             why(&format!("nvme+tcp://a/{nqn}?nsid=0")),
             UrlError::Nsid("0".to_owned())
+        );
+        assert_eq!(
+            why(&format!("nvme+rdma://a/{nqn}?digests=none")),
+            UrlError::DigestsOverRdma
         );
         let parameter = "policy=best".to_owned();
         assert_eq!(

@@ -170,7 +170,8 @@ impl Peer {
 
     fn receive(&mut self, place: u16) {
         let at = CAPSULE_BYTES * usize::from(place);
-        let entry = self.memory.entry(at, CAPSULE_BYTES as u32).unwrap();
+        let bytes = u32::try_from(CAPSULE_BYTES).unwrap();
+        let entry = self.memory.entry(at, bytes).unwrap();
         let posted = self.qp.post_receive(&[ReceiveRequest {
             id: WrId(place.into()),
             entries: &[entry],
@@ -260,7 +261,8 @@ impl Peer {
     /// Writes to where a keyed block says, from an offset on.
     pub fn write(&mut self, block: &KeyedDataBlock, offset: usize, data: &[u8]) -> bool {
         self.memory.copy_in(SCRATCH_AT, data).unwrap();
-        let from = self.memory.entry(SCRATCH_AT, data.len() as u32).unwrap();
+        let bytes = u32::try_from(data.len()).unwrap();
+        let from = self.memory.entry(SCRATCH_AT, bytes).unwrap();
         self.work(Operation::Write {
             gather: Gather::Entries(&[from]),
             remote: Remote {
