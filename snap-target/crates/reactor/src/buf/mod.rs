@@ -238,11 +238,13 @@ impl IoBuf {
         offset: usize,
         len: usize,
     ) -> impl ExactSizeIterator<Item = (*mut u8, usize)> + '_ {
-        self.runs(offset, len)
+        self.segments_in(offset, len)
             .map(|run| (run.ptr().as_ptr(), run.len()))
     }
 
-    fn runs(&self, offset: usize, len: usize) -> Segments<'_> {
+    /// The segments of bytes `[offset, offset+len)`, clamped to the buffer's end; none is empty.
+    #[must_use]
+    pub fn segments_in(&self, offset: usize, len: usize) -> Segments<'_> {
         let offset = offset.min(self.len);
         self.pieces.runs(offset, len.min(self.len - offset))
     }
@@ -285,7 +287,7 @@ impl IoBuf {
             return 0;
         }
         let mut done = 0;
-        for run in self.runs(offset, len) {
+        for run in self.segments_in(offset, len) {
             let to = run.ptr().as_ptr();
             // SAFETY: the destination run is alive, writable and as long as it says; `from` has as many bytes from `done` on, because the
             // runs sum up to at most `len`. Guest memory overlaps no memory of ours; for the rest `copy` allows for a source that overlaps (a
@@ -308,7 +310,7 @@ impl IoBuf {
             return 0;
         }
         let mut done = 0;
-        for run in self.runs(offset, len) {
+        for run in self.segments_in(offset, len) {
             let to = run.ptr().as_ptr();
             // SAFETY: the run is alive, writable and as long as it says.
             unsafe {

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::{INLINE_SEGMENTS, IoBuf, Mapping, Region};
 use crate::error::ReactorError;
@@ -88,7 +89,7 @@ impl Pool {
     /// Maps the memory and, if asked and allowed, registers it with `ring`. A ring takes one registered pool; a second one is
     /// unregistered.
     pub fn new(ring: &Ring, config: &PoolConfig) -> Result<Self, ReactorError> {
-        let mapping = Mapping::new(config.bytes())?;
+        let mapping = Arc::new(Mapping::new(config.bytes())?);
         mapping.advise_huge();
         let fixed = config.register && ring.register_memory(&mapping);
         let mut classes: Vec<Class> = Vec::with_capacity(CLASS_BYTES.len());
@@ -214,7 +215,8 @@ impl Pool {
 
 #[derive(Debug)]
 struct Inner {
-    mapping: Mapping,
+    /// Shared with devices that it is registered with.
+    mapping: Arc<Mapping>,
     classes: Vec<Class>,
     /// References to each slot; 0 = free.
     refs: Box<[Cell<u32>]>,
@@ -265,6 +267,10 @@ impl SlotRef {
 
     pub(super) fn region(&self) -> Region {
         self.pool.mapping.region()
+    }
+
+    pub(super) fn memory(&self) -> &Arc<Mapping> {
+        &self.pool.mapping
     }
 
     pub(super) fn is_registered(&self) -> bool {

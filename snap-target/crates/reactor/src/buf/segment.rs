@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::ptr::NonNull;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use super::memory::{Mapping, Region, RegionId};
 use super::pool::SlotRef;
@@ -140,6 +141,15 @@ impl<'a> Segment<'a> {
     pub fn region_offset(&self) -> usize {
         let base = self.backing.region().base();
         self.ptr.addr().get() - base.addr().get()
+    }
+
+    /// The memory of the pool that it lies in, if it lies in one: for a device to register as a whole.
+    #[must_use]
+    pub fn pool_memory(&self) -> Option<&'a Arc<Mapping>> {
+        match self.backing {
+            Backing::Pool(slot) => Some(slot.memory()),
+            _ => None,
+        }
     }
 
     /// The index under which this memory is registered with the ring `ring_id`, if it is.
