@@ -47,6 +47,8 @@ pub enum Operation {
         cqe: Cqe,
         /// The key of the host that is to be invalidated as it arrives.
         invalidate: Option<u32>,
+        /// Data went before it: [`Event::DataLeft`] follows.
+        with_data: bool,
     },
 }
 
@@ -70,7 +72,7 @@ impl Connection {
                 self.slots.get_mut(work.slot).data_sent += bytes.min(bytes_max);
                 Done::Write
             }
-            Operation::Respond { .. } => self.response_posted(work.slot),
+            Operation::Respond { with_data, .. } => self.response_posted(work.slot, with_data),
         };
         self.send_queue.post(done, now);
         if work.signaled {
@@ -148,6 +150,7 @@ impl Connection {
         Operation::Respond {
             cqe,
             invalidate: invalidate.then_some(entry.remote.key),
+            with_data: entry.data_len > 0,
         }
     }
 
@@ -161,10 +164,9 @@ impl Connection {
         Done::Read { slot, bytes }
     }
 
-    fn response_posted(&mut self, slot: Slot) -> Done {
+    fn response_posted(&mut self, slot: Slot, with_data: bool) -> Done {
         self.answers.pop_front();
         self.flow_control.advance();
-        let with_data = self.slots.get(slot).data_len > 0;
         self.slots.answer_posted(slot);
         Done::Response { slot, with_data }
     }

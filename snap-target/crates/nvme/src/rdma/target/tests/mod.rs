@@ -102,7 +102,10 @@ pub struct Answer {
 
 impl Answer {
     pub fn of(operation: Operation) -> Answer {
-        let Operation::Respond { cqe, invalidate } = operation else {
+        let Operation::Respond {
+            cqe, invalidate, ..
+        } = operation
+        else {
             panic!("{operation:?} is no response")
         };
         let bytes = cqe.as_bytes();
