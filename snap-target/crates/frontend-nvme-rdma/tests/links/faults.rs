@@ -1,0 +1,133 @@
+//! Hosts that keep us waiting, and links that are cut.
+
+use crate::host::{ASK, FLUSH, Host, KEYED, READ, WRITE, at, sqe};
+use crate::target::{Target, limits, run};
+use crate::{answers, connected, simple};
+use frontend_nvme::link::{LinkFailure, LinkLimits};
+use nvme_spec::Status;
+use std::time::{Duration, Instant};
+use verbs::memory::{Fabric, Link};
+
+/// A target that waits a shorter time than any of the connection's own.
+fn impatient() -> (Target, verbs::memory::Node) {
+    let fabric = Fabric::new(1);
+    let node = fabric.node(&["10.0.0.1".parse().unwrap()]).unwrap();
+    let limits = LinkLimits {
+        connect_timeout: Duration::from_millis(50),
+        data_timeout: Duration::from_millis(50),
+        ..limits()
+    };
+    (Target::new(&fabric, &limits), node)
+}
+
+fn wait_for_the_end(target: &mut Target) -> Vec<LinkFailure> {
+    let began = Instant::now();
+    while target.over.is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(10), "it goes on");
+        target.turn();
+    }
+    assert_eq!(target.pool.usage().used_bytes, 0);
+    target.over.remove(0)
+}
+
+#[test]
+fn a_host_that_connects_and_says_nothing_has_its_time() {
+    let (mut target, node) = impatient();
+    let mut host = Host::connect(&target.fabric, &node, target.at, ASK);
+    assert!(run(&mut target, &mut [&mut host], |_, hosts| hosts[0]
+        .established
+        .is_some()));
+    assert_eq!(wait_for_the_end(&mut target), [LinkFailure::TimedOut]);
+}
+
+/// The clock of the fabric stands: neither a READ nor an answer ends.
+#[test]
+fn data_that_do_not_come_or_leave_in_time_end_the_connection() {
+    for opcode in [READ, WRITE] {
+        let (mut target, node) = impatient();
+        let mut host = connected(&mut target, &node, ASK);
+        let block = host.block(0, 100_000, KEYED);
+        host.send(&at(sqe(opcode, 1, block), 0));
+        while target.pool.usage().used_bytes == 0 {
+            target.fabric.step();
+            target.turn();
+        }
+        assert_eq!(wait_for_the_end(&mut target), [LinkFailure::TimedOut]);
+    }
+}
+
+#[test]
+fn a_cut_link_ends_the_connection_when_something_is_under_way() {
+    let (mut target, _node, mut host) = simple(2);
+    target.holds = true;
+    let block = host.block(0, 512, KEYED);
+    host.send(&at(sqe(READ, 1, block), 0));
+    run(&mut target, &mut [&mut host], |target, _| {
+        !target.links[0].held.is_empty()
+    });
+    target.fabric.set_links(Link {
+        cut: true,
+        ..Link::default()
+    });
+    let mut served = target.links.remove(0);
+    let slot = served.held.remove(0);
+    target.read(&mut served, slot, 512);
+    target.links.push(served);
+    assert!(run(&mut target, &mut [&mut host], |target, _| !target
+        .over
+        .is_empty()));
+    assert!(
+        matches!(&target.over[0][..], [LinkFailure::Host(_)]),
+        "{:?}",
+        target.over
+    );
+    assert_eq!(target.pool.usage().used_bytes, 0);
+}
+
+#[test]
+fn a_host_that_never_posts_receives_is_given_up() {
+    let (mut target, node) = impatient();
+    let ask = crate::Ask { receives: 1, ..ASK };
+    let mut host = Host::connect(&target.fabric, &node, target.at, ask);
+    assert!(run(&mut target, &mut [&mut host], |_, hosts| hosts[0]
+        .established
+        .is_some()));
+    host.send_connect(0xFFFF);
+    for cid in 0..8 {
+        host.send(&at(sqe(READ, cid, host.block(0, 512, KEYED)), 0));
+    }
+    // The host takes one response and looks no more: the others meet no receive, again and again.
+    let began = Instant::now();
+    while target.over.is_empty() {
+        assert!(began.elapsed() < Duration::from_secs(10));
+        target.turn();
+        target.fabric.advance(Duration::from_micros(10));
+    }
+    assert_eq!(target.pool.usage().used_bytes, 0);
+}
+
+#[test]
+fn an_abort_while_data_are_read_lets_the_reads_end_first() {
+    let (mut target, _node, mut host) = simple(4);
+    let block = host.block(0, 1 << 20, KEYED);
+    host.send(&at(sqe(WRITE, 7, block), 0));
+    while target.links[0].link.awaited_bytes() == 0 {
+        target.fabric.step();
+        target.turn();
+    }
+    let link = &mut target.links[0].link;
+    let slot = link.outstanding()[0];
+    link.respond(slot, Status::ABORT_REQUESTED.into(), 0);
+    assert_eq!(link.awaited_bytes(), 0);
+    assert!(
+        target.pool.usage().used_bytes > 0,
+        "a device writes it still"
+    );
+    target.turn();
+    assert!(target.pool.usage().used_bytes > 0);
+    answers(&mut target, &mut host, 1);
+    assert_eq!(host.responses[&7].status, 7);
+    assert_eq!(target.pool.usage().used_bytes, 0);
+    host.send(&sqe(FLUSH, 8, [0; 16]));
+    answers(&mut target, &mut host, 2);
+}
