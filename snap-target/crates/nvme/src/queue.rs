@@ -32,6 +32,15 @@ impl Slot {
     }
 }
 
+/// Bytes that a command has cost on the network, headers and digests included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireBytes {
+    /// Target to host.
+    pub sent: u64,
+    /// Host to target.
+    pub received: u64,
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {

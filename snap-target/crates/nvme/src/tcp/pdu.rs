@@ -82,6 +82,11 @@ impl Framing {
     }
 }
 
+/// All bytes of a PDU of ours that a common header begins.
+pub fn wire_bytes(common: &CommonHeader) -> u64 {
+    u64::from(common.plen.get())
+}
+
 /// DIGEST_BYTES as lengths on the wire count it.
 const DIGEST_LEN: u32 = 4;
 const _: () = assert!(DIGEST_LEN as usize == DIGEST_BYTES);
@@ -175,6 +180,12 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// All bytes of the PDU.
+    pub fn wire_bytes(&self) -> u64 {
+        let trailer = if self.data_digest { DIGEST_LEN } else { 0 };
+        self.header_bytes as u64 + u64::from(self.data_bytes) + u64::from(trailer)
+    }
+
     /// Reads and checks a common header. The connection must end on an error: the stream cannot be followed any further.
     pub fn parse(
         common: &CommonHeader,

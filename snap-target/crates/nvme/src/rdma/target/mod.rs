@@ -30,9 +30,9 @@ use crate::Time;
 use crate::queue::admission::Stage;
 use crate::queue::flow::FlowControl;
 use crate::queue::table::{Occupant, slots_of};
-use crate::queue::{Completion, Slot, Transfer};
+use crate::queue::{Completion, Slot, Transfer, WireBytes};
 pub use negotiation::{Refusal, Request};
-use nvme_spec::{Cid, Sqe, Status};
+use nvme_spec::{Cid, Cqe, Sqe, Status};
 use send_queue::SendQueue;
 pub use send_queue::WorkId;
 pub use slots::Remote;
@@ -275,6 +275,24 @@ impl Connection {
     /// How the command's data travel.
     pub fn transfer(&self, slot: Slot) -> Transfer {
         self.slots.get(slot).transfer
+    }
+
+    /// What the command in a slot has cost so far in messages and payload, and once it is answered, with its whole answer; until that has left. The
+    /// transport's own headers are the device's.
+    pub fn wire(&self, slot: Slot) -> WireBytes {
+        let entry = self.slots.get(slot);
+        let in_capsule = match entry.transfer {
+            Transfer::InCapsule { bytes } => bytes,
+            _ => 0,
+        };
+        let answer = match entry.phase {
+            Phase::Answered | Phase::Sent => size_of::<Cqe>() as u64 + u64::from(entry.data_len),
+            _ => 0,
+        };
+        WireBytes {
+            sent: answer,
+            received: size_of::<Sqe>() as u64 + u64::from(in_capsule) + u64::from(entry.received),
+        }
     }
 
     /// Whether a slot has a command that the host waits for, and that has not been answered.

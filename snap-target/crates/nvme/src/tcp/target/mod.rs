@@ -105,7 +105,7 @@ use crate::Time;
 use crate::queue::admission::Stage;
 use crate::queue::flow::FlowControl;
 use crate::queue::table::{Occupant, slots_of};
-use crate::queue::{Completion, Transfer};
+use crate::queue::{Completion, Transfer, WireBytes};
 use crate::tcp::batch::{Slot, TxBatch};
 use crate::tcp::pdu::{FatalError, Framing, HeaderBuffer};
 use nvme_spec::tcp::{ADMIN_CAPSULE_DATA_BYTES, MAXH2CDATA_MIN};
@@ -324,6 +324,20 @@ impl Connection {
     /// The command in a slot.
     pub fn command(&self, slot: Slot) -> &Sqe {
         self.slots.sqe(slot)
+    }
+
+    /// What the command in a slot has cost on the wire so far, and once it is answered, with its whole answer, sent or not; until that has left. Data that
+    /// come for it after its answer was given are not in it then.
+    pub fn wire(&self, slot: Slot) -> WireBytes {
+        let entry = self.slots.get(slot);
+        let answer = match entry.phase {
+            Phase::Answered | Phase::Sent => self.answer_wire_bytes(slot),
+            _ => 0,
+        };
+        WireBytes {
+            sent: entry.wire.sent + answer,
+            received: entry.wire.received,
+        }
     }
 
     /// How the command's data travel.

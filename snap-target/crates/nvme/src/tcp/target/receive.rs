@@ -265,6 +265,7 @@ impl Connection {
             ));
         };
         let direction = capsule.sqe.direction();
+        entry.wire.received = frame.wire_bytes();
         entry.transfer = transfer(&capsule.sqe, direction, frame.data_bytes);
         entry.host_to_controller = direction == Direction::HostToController;
         let refused = matches!(entry.transfer, Transfer::Refused(_));
@@ -312,6 +313,7 @@ impl Connection {
             ));
         };
         check_h2c_data(pdu, frame, entry, h2c_data_bytes_max)?;
+        entry.wire.received += frame.wire_bytes();
         self.rx = Rx::Data(Data {
             slot,
             offset: entry.received,

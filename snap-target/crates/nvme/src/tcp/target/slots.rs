@@ -2,7 +2,7 @@
 
 use crate::Time;
 use crate::queue::table::{Occupant, Table};
-use crate::queue::{Completion, Transfer, answer};
+use crate::queue::{Completion, Transfer, WireBytes, answer};
 use crate::tcp::batch::Slot;
 use nvme_spec::{Cid, Sqe};
 
@@ -44,6 +44,8 @@ pub(super) struct Entry {
     pub data_len: u32,
     /// Of these, handed out.
     pub data_sent: u32,
+    /// Of its capsule, its data and its R2Ts; the answer is not in it.
+    pub wire: WireBytes,
 }
 
 impl Entry {
@@ -59,6 +61,10 @@ impl Entry {
         completion: Completion::SUCCESS,
         data_len: 0,
         data_sent: 0,
+        wire: WireBytes {
+            sent: 0,
+            received: 0,
+        },
     };
 
     /// An R2T is out, and not all of its data have come; of commands that are answered, too.

@@ -3,7 +3,7 @@
 use super::slots::{Entry, Phase};
 use super::{Connection, Event};
 use crate::tcp::batch::{Payload, Slot, TxBatch};
-use crate::tcp::pdu::{FatalError, Framing};
+use crate::tcp::pdu::{FatalError, Framing, wire_bytes};
 use nvme_spec::tcp::{
     C2hData, CAPSULE_RESP_BYTES, CapsuleResp, DATA_HEADER_BYTES, DGST_DATA, DGST_HEADER,
     FLAG_LAST_PDU, FLAG_SUCCESS, IC_BYTES, IcResp, PduType, R2t, TERM_BYTES_MAX, TermReq,
@@ -97,8 +97,22 @@ impl Connection {
             reserved_20: [0; 4],
         };
         batch.push(r2t.as_bytes(), self.tx_framing.header_digest, None);
-        self.slots.get_mut(slot).requested += len;
+        let entry = self.slots.get_mut(slot);
+        entry.requested += len;
+        entry.wire.sent += wire_bytes(&r2t.common);
         true
+    }
+
+    /// What the answer to a command takes on the wire, data and response.
+    pub(super) fn answer_wire_bytes(&self, slot: Slot) -> u64 {
+        let (entry, framing) = (self.slots.get(slot), self.tx_framing);
+        let pdus = entry.data_len.div_ceil(self.limits.c2h_data_bytes_max);
+        // Of a PDU whose data have no byte: what each has besides.
+        let besides = framing.common_with_data(PduType::C2H_DATA, 0, DATA_HEADER_BYTES, 0);
+        let response = framing.common(PduType::CAPSULE_RESP, 0, CAPSULE_RESP_BYTES);
+        let is_silent = pdus > 0 && self.uses_success_flag() && entry.completes_silently();
+        let response = if is_silent { 0 } else { wire_bytes(&response) };
+        u64::from(pdus) * wire_bytes(&besides) + u64::from(entry.data_len) + response
     }
 
     /// The next PDU of an answer: data, or the response. True when it was the last.

@@ -10,6 +10,7 @@ mod handshake;
 mod hostile;
 mod identifiers;
 mod owed;
+mod wire;
 mod writes;
 
 use super::{Connection, Event, SuccessFlag, TargetLimits, Want};
