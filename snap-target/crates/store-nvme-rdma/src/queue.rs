@@ -8,9 +8,10 @@ use nvme::Time;
 use nvme::initiator::{Command, Transfer};
 use nvme::queue::Slot;
 use nvme::rdma::host::{Connection, Event as MachineEvent, RESPONSE_BYTES};
-use nvme_spec::Cqe;
+use nvme_spec::{Cqe, Sqe};
 use reactor::buf::IoBuf;
 use reactor::{Event, Fd, OpId, Owner, Ring};
+use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::commands::{Commands, Outstanding};
 use store_nvme::queue::{Outcome, Parted, Queue, QueueError, QueueEvent, QueueOptions};
@@ -110,6 +111,8 @@ pub(crate) struct RdmaQueue {
     retry_at: Option<Time>,
     /// Nothing is watched any more, so that the queue can leave its ring.
     is_parting: bool,
+    /// Messages, and payload of commands that succeeded: what else is on the wire is the device's.
+    wire: WireBytes,
 }
 
 impl RdmaQueue {
@@ -137,12 +140,14 @@ impl RdmaQueue {
             clock,
             options,
             machine,
+            wire,
         } = parted;
         let completions = Watched::new(&lane.cq, TAG_COMPLETIONS);
         let completions = completions.map_err(|error| lacks(to, &error))?;
         let phase = Phase::Ready { lane, id };
         let mut queue = Self::on(ring, to, channel, phase, machine, (options, clock))?;
         queue.completions = Some(completions);
+        queue.wire = wire;
         Ok(queue)
     }
 
@@ -176,6 +181,7 @@ impl RdmaQueue {
             look_at: None,
             retry_at: None,
             is_parting: false,
+            wire: WireBytes::default(),
         })
     }
 
@@ -318,6 +324,7 @@ impl RdmaQueue {
         };
         let mut message = [0; RESPONSE_BYTES];
         let bytes = message.get_mut(..done.bytes as usize).unwrap_or_default();
+        self.wire.received += u64::from(done.bytes);
         if !lane.message(place, bytes) {
             return self.give_up("a message is not where it was received".to_owned());
         }
@@ -354,6 +361,15 @@ impl RdmaQueue {
         let mut is_whole = true;
         // None of one that was given up: it has ended.
         if let Some(command) = self.commands.take(slot) {
+            match command.transfer {
+                Transfer::In(bytes) if cqe.status().is_success() => {
+                    self.wire.received += u64::from(bytes);
+                }
+                Transfer::Out(bytes) if cqe.status().is_success() => {
+                    self.wire.sent += u64::from(bytes);
+                }
+                _ => {}
+            }
             is_whole = fetch(lane, slot, &command, &cqe);
             let outcome = if command.abandoned && command.transfer != Transfer::None {
                 Outcome::Lost { was_sent: false }
@@ -484,6 +500,7 @@ impl RdmaQueue {
                 let Some(sqe) = self.machine.send(slot, grant) else {
                     break;
                 };
+                self.wire.sent += size_of::<Sqe>() as u64;
                 match lane.prepare(slot, &sqe, next.data) {
                     Ok(prepared) => batch.push(prepared),
                     Err(error) => why = Some(error.to_string()),
@@ -624,6 +641,10 @@ impl Queue for RdmaQueue {
         self.machine.cid(slot)
     }
 
+    fn wire(&self) -> WireBytes {
+        self.wire
+    }
+
     fn close(&mut self) {
         self.end(QueueError::Closed { to: self.to });
     }
@@ -660,6 +681,7 @@ impl Queue for RdmaQueue {
             clock: this.clock,
             options: this.options,
             machine: this.machine,
+            wire: this.wire,
         }))
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use nvme::rdma::host::{Connection, HostOptions};
 use reactor::Ring;
+use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::queue::{Parted, Queue, QueueError, QueueOptions, Transport};
 use verbs::{CmId, EventChannel, Verbs, VerbsError};
@@ -115,6 +116,7 @@ pub(crate) struct RdmaParted {
     pub(crate) clock: Clock,
     pub(crate) options: QueueOptions,
     pub(crate) machine: Connection,
+    pub(crate) wire: WireBytes,
 }
 
 impl Parted for RdmaParted {

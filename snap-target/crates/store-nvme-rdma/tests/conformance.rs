@@ -38,6 +38,7 @@ each! {
     what_is_outstanding_together_does_not_mix
     an_idle_queue_moves_to_another_thread_and_back
     a_queue_with_something_outstanding_stays
+    what_crossed_the_network_is_counted_wherever_the_queue_is
     what_the_peer_did_meanwhile_is_found_after_a_move
     a_read_that_did_not_leave_never_does
     a_read_ends_before_its_answer_and_late_data_go_nowhere

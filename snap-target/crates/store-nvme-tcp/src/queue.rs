@@ -9,6 +9,7 @@ use nvme::tcp::batch::TxBatch;
 use nvme::tcp::host::{Connection, Event as MachineEvent, HostError, Want};
 use reactor::buf::IoBuf;
 use reactor::{Errno, Event, Fd, OpId, Owner, ReactorError, Ring};
+use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::commands::Commands;
 use store_nvme::queue::{Outcome, Parted, Queue, QueueError, QueueEvent, QueueOptions};
@@ -62,6 +63,7 @@ pub(crate) struct TcpQueue {
     /// Nothing is received any more, so that the queue can leave its ring.
     is_parting: bool,
     farewell: Farewell,
+    wire: WireBytes,
 }
 
 impl TcpQueue {
@@ -90,8 +92,10 @@ impl TcpQueue {
         to: SocketAddr,
         machine: Connection,
         (options, clock): (&QueueOptions, Clock),
+        wire: WireBytes,
     ) -> Result<Self, QueueError> {
-        Self::on(ring, socket, to, machine, (options, clock), Phase::Ready)
+        let queue = Self::on(ring, socket, to, machine, (options, clock), Phase::Ready)?;
+        Ok(Self { wire, ..queue })
     }
 
     fn on(
@@ -122,6 +126,7 @@ impl TcpQueue {
             retry_at: None,
             is_parting: false,
             farewell: Farewell::Orderly,
+            wire: WireBytes::default(),
         })
     }
 
@@ -160,6 +165,7 @@ impl TcpQueue {
 
     fn received(&mut self, event: Event) {
         let armed = self.inflow.ended();
+        self.wire.received += u64::from(event.result.unwrap_or(0));
         // The buffer that comes back is a view of the command's and of the landing.
         drop(event.payload);
         let is_over = self.phase == Phase::Over;
@@ -199,6 +205,7 @@ impl TcpQueue {
 
     fn sent(&mut self, event: Event) {
         let result = event.result;
+        self.wire.sent += u64::from(result.unwrap_or(0));
         if self.outflow.sent(event, &mut self.machine) || self.phase == Phase::Over {
             return;
         }
@@ -444,6 +451,10 @@ impl Queue for TcpQueue {
         self.machine.cid(slot)
     }
 
+    fn wire(&self) -> WireBytes {
+        self.wire
+    }
+
     fn close(&mut self) {
         self.end(QueueError::Closed { to: self.to });
     }
@@ -474,6 +485,7 @@ impl Queue for TcpQueue {
                 clock: self.clock,
                 options: self.options,
                 machine: self.machine,
+                wire: self.wire,
             })),
             Err(socket) => {
                 self.socket = Some(socket);

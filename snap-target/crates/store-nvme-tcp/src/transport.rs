@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 
 use nvme::tcp::host::{Connection, HostOptions};
 use reactor::{Errno, Fd, Ring};
+use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::queue::{Parted, Queue, QueueError, QueueOptions, Transport};
 
@@ -59,13 +60,14 @@ pub(crate) struct TcpParted {
     pub(crate) clock: Clock,
     pub(crate) options: QueueOptions,
     pub(crate) machine: Connection,
+    pub(crate) wire: WireBytes,
 }
 
 impl Parted for TcpParted {
     fn join(self: Box<Self>, ring: &Ring) -> Result<Box<dyn Queue>, QueueError> {
         let with = (&self.options, self.clock);
         let socket = Fd::from(self.socket);
-        let queue = TcpQueue::joined(ring, socket, self.to, self.machine, with)?;
+        let queue = TcpQueue::joined(ring, socket, self.to, self.machine, with, self.wire)?;
         Ok(Box::new(queue))
     }
 }

@@ -13,6 +13,7 @@ use nvme::queue::{QueueId, Slot};
 use nvme_spec::{Cid, Cqe};
 use reactor::buf::IoBuf;
 use reactor::{Errno, Ring};
+use store::WireBytes;
 
 use crate::clock::Clock;
 
@@ -103,6 +104,10 @@ pub trait Queue: fmt::Debug {
 
     /// The identifier of a command that is outstanding, to name it in an Abort; none of a slot that is free.
     fn cid(&self, slot: Slot) -> Option<Cid>;
+
+    /// What it has sent and received since it was connected: all that is the queue's own, from its first byte on, headers and digests included. A transport
+    /// whose device keeps its headers to itself counts messages and payload.
+    fn wire(&self) -> WireBytes;
 
     /// Whether the connection is over and every command has ended: then the drop waits for nothing.
     fn is_closed(&self) -> bool;

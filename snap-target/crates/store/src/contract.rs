@@ -1,5 +1,6 @@
 //! The contract between a store's handle and whoever submits to it.
 
+use std::ops::Add;
 use std::time::Instant;
 
 use reactor::buf::IoBuf;
@@ -211,6 +212,26 @@ impl Limits {
     }
 }
 
+/// Bytes that crossed the network between a handle and its store, headers and digests included; a local store has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WireBytes {
+    /// To the store.
+    pub sent: u64,
+    /// From it.
+    pub received: u64,
+}
+
+impl Add for WireBytes {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+        }
+    }
+}
+
 /// A store as one reactor sees it: a handle that belongs to that reactor's thread.
 ///
 /// **The caller's duties**
@@ -279,6 +300,11 @@ pub trait Store {
     /// A zero-copy, read-only view of `[offset, offset+len)` for stores whose bytes are in memory; `None` elsewhere, or out of range. The
     /// view shows later writes to the same bytes: whoever needs a snapshot reads.
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf>;
+
+    /// What has crossed the network for this handle so far; it only grows. A store around another one adds up what those below it say.
+    fn wire(&self) -> WireBytes {
+        WireBytes::default()
+    }
 }
 
 /// Checks an operation against the caller's duties and the store's limits: what every implementation does first in submit, after it looked

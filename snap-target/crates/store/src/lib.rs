@@ -56,7 +56,9 @@ mod shared;
 mod spec;
 
 pub use blocking::BlockingStore;
-pub use contract::{Completion, Durability, Limits, Op, Rejected, Store, Terms, Token, check};
+pub use contract::{
+    Completion, Durability, Limits, Op, Rejected, Store, Terms, Token, WireBytes, check,
+};
 pub use error::{ErrorKind, StoreError};
 pub use file::{set_file_size, settle_file_size};
 pub use limits::{RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};

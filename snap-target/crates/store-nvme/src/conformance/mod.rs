@@ -139,6 +139,7 @@ checks! {
     data::what_is_outstanding_together_does_not_mix,
     moving::an_idle_queue_moves_to_another_thread_and_back,
     moving::a_queue_with_something_outstanding_stays,
+    moving::what_crossed_the_network_is_counted_wherever_the_queue_is,
     moving::what_the_peer_did_meanwhile_is_found_after_a_move,
     giving_up::a_read_that_did_not_leave_never_does,
     giving_up::a_read_ends_before_its_answer_and_late_data_go_nowhere,

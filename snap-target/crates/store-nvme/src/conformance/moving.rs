@@ -59,6 +59,44 @@ pub(super) fn an_idle_queue_moves_to_another_thread_and_back(rig: &dyn Rig) {
     port.done();
 }
 
+/// Headers of a command's data and its answer, where they go in few pieces.
+const HEADERS_BYTES_MAX: u64 = 1 << 10;
+/// And where the controller sends data in many: of so many bytes, one is a header's.
+const HEADERS_SHARE: u64 = 32;
+
+pub(super) fn what_crossed_the_network_is_counted_wherever_the_queue_is(rig: &dyn Rig) {
+    let port = rig.port(Box::new(serve));
+    let mut here = Bench::connected(rig, port.address, &options(rig, 8));
+    let is_about = |counted: u64, bytes: u32| {
+        let bytes = u64::from(bytes);
+        (bytes..bytes + bytes / HEADERS_SHARE + HEADERS_BYTES_MAX).contains(&counted)
+    };
+    here.until("Connect is counted", |bench| {
+        bench.queue().wire().sent >= 1024
+    });
+    for bytes in [4 << 10, 256 << 10] {
+        let before = here.queue().wire();
+        here.submit(&reading(1, bytes), Some(segmented(bytes, &[4096])));
+        assert!(here.ended().bytes() == pattern(bytes, 1));
+        let received = here.queue().wire().received - before.received;
+        assert!(is_about(received, bytes), "{received} of {bytes}");
+        let mut buf = segmented(bytes, &[1000]);
+        buf.copy_from(0, &pattern(bytes, 1));
+        here.submit(&writing(1, bytes), Some(buf));
+        assert_eq!(here.ended().cqe().status(), Status::SUCCESS);
+        // The command of the read is in it as well.
+        here.until("the write is counted", |bench| {
+            is_about(bench.queue().wire().sent - before.sent, bytes)
+        });
+        let counted = here.queue().wire();
+        let parted = here.part();
+        here.queue = Some(parted.join(&here.ring).unwrap());
+        assert_eq!(here.queue().wire(), counted);
+    }
+    drop(here);
+    port.done();
+}
+
 pub(super) fn a_queue_with_something_outstanding_stays(rig: &dyn Rig) {
     let (allow, allowed) = mpsc::channel();
     let port = rig.port(Box::new(move |controller| {

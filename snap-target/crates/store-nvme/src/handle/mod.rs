@@ -13,6 +13,7 @@ mod part;
 mod slab;
 
 use std::collections::VecDeque;
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use nvme::Time;
 use reactor::buf::IoBuf;
 use reactor::{Owner, ReactorError, Receiver, Ring};
 use store::gate::{Pass, Permit};
-use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, check};
+use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, WireBytes, check};
 
 use crate::backend::Life;
 use crate::message::{HandleId, ToCustodian, ToHandle};
@@ -52,6 +53,8 @@ pub(crate) struct Handle {
     life: Arc<Life>,
     inbox: Receiver<ToHandle>,
     lanes: Vec<Lane>,
+    /// Traffic of queues that are closed.
+    wire_ended: WireBytes,
     /// Counts the choices among them.
     turn: usize,
     flights: Slab<Flight>,
@@ -98,6 +101,7 @@ impl Handle {
             life,
             inbox,
             lanes: Vec::new(),
+            wire_ended: WireBytes::default(),
             turn: 0,
             flights: Slab::new(QUEUE_DEPTH_MAX),
             parts: Slab::new(PARTS_MAX),
@@ -199,7 +203,10 @@ impl Handle {
             }
         }
         self.events = events;
-        self.lanes.retain(|lane| !lane.queue.is_closed());
+        let ended = self.lanes.extract_if(.., |lane| lane.queue.is_closed());
+        for lane in ended {
+            self.wire_ended = self.wire_ended + lane.queue.wire();
+        }
     }
 
     /// Looks at the clock: what is overdue, and what has waited long enough.
@@ -392,6 +399,11 @@ impl Store for Handle {
 
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
+    }
+
+    fn wire(&self) -> WireBytes {
+        let open = self.lanes.iter().map(|lane| lane.queue.wire());
+        open.fold(self.wire_ended, WireBytes::add)
     }
 }
 

@@ -12,6 +12,7 @@ use nvme::tcp::host::{Connection, Event, HostError, HostOptions, Transfer, Want}
 use nvme_spec::Cid;
 use reactor::buf::IoBuf;
 use reactor::{Errno, Ring};
+use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::queue::{Outcome, Parted, Queue, QueueError, QueueEvent, QueueOptions, Transport};
 
@@ -59,6 +60,7 @@ impl Transport for SimTransport {
             to,
             options: options.clone(),
             clock,
+            carried: WireBytes::default(),
             connection: None,
         };
         Ok(Box::new(SimQueue {
@@ -76,6 +78,7 @@ struct Link {
     to: SocketAddr,
     options: QueueOptions,
     clock: Clock,
+    carried: WireBytes,
     /// None until the network has connected.
     connection: Option<Connection>,
 }
@@ -194,7 +197,10 @@ impl SimQueue {
             return;
         };
         if let Some(connection) = &mut link.connection {
-            let take = |bytes: &[u8]| feed(connection, taken, bytes);
+            let take = |bytes: &[u8]| {
+                link.carried.received += bytes.len() as u64;
+                feed(connection, taken, bytes)
+            };
             link.network.receive(link.wire, now, take);
         }
     }
@@ -325,6 +331,7 @@ impl Queue for SimQueue {
         };
         let mut bytes = Vec::new();
         transmit(connection, taken, &mut bytes);
+        link.carried.sent += bytes.len() as u64;
         link.network.send(link.wire, &bytes, link.clock.now());
         for taken in taken.iter_mut().flatten() {
             taken.is_sent = true;
@@ -353,6 +360,12 @@ impl Queue for SimQueue {
         let taken = self.taken.get(slot.index())?.as_ref();
         taken.filter(|taken| !taken.has_ended)?;
         self.link.as_ref()?.connection.as_ref()?.cid(slot)
+    }
+
+    fn wire(&self) -> WireBytes {
+        self.link
+            .as_ref()
+            .map_or(WireBytes::default(), |link| link.carried)
     }
 
     fn is_closed(&self) -> bool {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use reactor::buf::IoBuf;
 use reactor::{Owner, Ring, TimerId};
 
-use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, check};
+use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, WireBytes, check};
 use crate::error::StoreError;
 use crate::shared::{Backend, SharedStore};
 
@@ -243,5 +243,9 @@ impl Store for DelayStore {
 
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
+    }
+
+    fn wire(&self) -> WireBytes {
+        self.inner.wire()
     }
 }

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use reactor::Ring;
 use reactor::buf::IoBuf;
 
-use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, check};
+use crate::contract::{Completion, Limits, Op, Rejected, Store, Terms, Token, WireBytes, check};
 use crate::error::StoreError;
 use crate::shared::{Backend, SharedStore};
 
@@ -459,5 +459,9 @@ impl Store for FaultStore {
 
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
+    }
+
+    fn wire(&self) -> WireBytes {
+        self.inner.wire()
     }
 }
