@@ -6,6 +6,7 @@ use std::hash::Hash;
 use admin_proto::Timestamp;
 use admin_proto::v1::{
     HostStats, LatencyHistogram, NamespaceStats, ReactorStats, StatsSnapshot, TransformStats,
+    WireBytes,
 };
 use serde::Serialize;
 
@@ -60,8 +61,18 @@ pub struct NamespaceRates {
     pub namespace_uuid: String,
     pub nsid: u32,
     pub stored_bytes_per_second: f64,
+    /// Of the volume's tables, beside them.
+    pub table_bytes_per_second: f64,
+    /// What came over the network from its store, headers and digests included; 0 of a local one.
+    pub store_wire_received_bytes_per_second: f64,
+    /// What went to it.
+    pub store_wire_sent_bytes_per_second: f64,
     pub written_bytes_per_second: f64,
     pub delivered_bytes_per_second: f64,
+    /// What went over the network to its hosts, headers and digests included.
+    pub host_wire_sent_bytes_per_second: f64,
+    /// What came from them.
+    pub host_wire_received_bytes_per_second: f64,
     /// Copies of each delivered byte; none where nothing was delivered.
     pub copies: Option<f64>,
     /// Share of frames that were in the cache, 0 to 1; none where none was asked for.
@@ -268,8 +279,13 @@ fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> 
         namespace_uuid: new.namespace_uuid.clone(),
         nsid: new.nsid,
         stored_bytes_per_second: rate(&|row| row.stored_bytes),
+        table_bytes_per_second: rate(&|row| row.table_bytes),
+        store_wire_received_bytes_per_second: rate(&|row| received(row.store_wire)),
+        store_wire_sent_bytes_per_second: rate(&|row| sent(row.store_wire)),
         written_bytes_per_second: rate(&|row| row.written_bytes),
         delivered_bytes_per_second: delivered,
+        host_wire_sent_bytes_per_second: rate(&|row| sent(row.host_wire)),
+        host_wire_received_bytes_per_second: rate(&|row| received(row.host_wire)),
         copies: share(copied, delivered),
         cache_hit_share: share(hits, asked),
         decoding_cores: rate(&decode_ns) / 1e9,
@@ -285,6 +301,14 @@ fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> 
             })
             .collect(),
     }
+}
+
+fn sent(wire: Option<WireBytes>) -> u64 {
+    wire.map_or(0, |wire| wire.sent_bytes)
+}
+
+fn received(wire: Option<WireBytes>) -> u64 {
+    wire.map_or(0, |wire| wire.received_bytes)
 }
 
 fn transform_rates(old: &TransformStats, new: &TransformStats, seconds: f64) -> TransformRates {

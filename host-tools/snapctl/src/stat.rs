@@ -1,5 +1,6 @@
 //! `snapctl stat`, and the tables that `snapctl top` shows too.
 
+mod hops;
 mod transforms;
 
 use std::time::Duration;
@@ -22,7 +23,8 @@ Rates are of one interval; latencies are from a command's arrival to its answer,
 'disk' begins the UUID: another disk under the same number has rows of its own. 'stored' is what was fetched from stores, 'copies' how often a delivered
 byte was copied, 'parked' how often a request waited for memory or a place in a store's queue. '(others)' are hosts and disks together that found no row
 of their own; it is shown whatever is asked for. Rates are of hosts that have a queue and namespaces that are attached, unless --all is given. With --transforms: 'made' is what undoing a transform made,
-'cores' how many that kept busy, and 'each core' what one makes in a second of that work; checksums are not in it.
+'cores' how many that kept busy, and 'each core' what one makes in a second of that work; checksums are not in it. With --hops: 'stored' and 'tables' are what was fetched of a store, 'from store' and 'to
+store' what that was on the network (0 of a local one), 'to host' and 'from host' what the hosts' commands were there, headers and digests included.
 
 Examples:
   snapctl stat
@@ -30,7 +32,8 @@ Examples:
       --subsystem nqn.2026-11.org.example:data
   snapctl stat --count 0 --json | jq '.hosts[].reads_per_second'
   snapctl stat --totals
-  snapctl stat --transforms --interval 10";
+  snapctl stat --transforms --interval 10
+  snapctl stat --hops --totals";
 
 /// `snapctl stat`.
 #[derive(Debug, Args)]
@@ -51,6 +54,10 @@ pub struct Stat {
     /// Show what decoding took instead, by namespace and transform
     #[arg(long)]
     pub transforms: bool,
+
+    /// Show the bytes of each hop instead, by namespace: stored, over the network, delivered
+    #[arg(long, conflicts_with = "transforms")]
+    pub hops: bool,
 }
 
 /// Which counters, how often.
@@ -154,9 +161,10 @@ impl Snapshots {
 /// Runs it.
 pub async fn run(arguments: Stat, context: &Context) -> Result<(), Failure> {
     if arguments.totals {
-        let shown = match arguments.transforms {
-            true => transforms::totals_table,
-            false => totals_table,
+        let shown = match (arguments.transforms, arguments.hops) {
+            (true, _) => transforms::totals_table,
+            (_, true) => hops::totals_table,
+            _ => totals_table,
         };
         return totals(&arguments.choice, shown, context).await;
     }
@@ -164,9 +172,10 @@ pub async fn run(arguments: Stat, context: &Context) -> Result<(), Failure> {
         0 => u64::MAX,
         count => count,
     };
-    let shown = match arguments.transforms {
-        true => transforms::tables,
-        false => tables,
+    let shown = match (arguments.transforms, arguments.hops) {
+        (true, _) => transforms::tables,
+        (_, true) => hops::tables,
+        _ => tables,
     };
     repeat(&arguments.choice, count, shown, context).await
 }

@@ -489,6 +489,7 @@ fn watching_cases() -> Vec<Case> {
         ),
         case("stat", &["--totals"], &totals),
         case("stat", &["--totals", "--transforms"], &totals),
+        case("stat", &["--totals", "--hops"], &totals),
         case("events", &[], &events(1, 1)).after(&GetInfoRequest {}),
         case(
             "events",

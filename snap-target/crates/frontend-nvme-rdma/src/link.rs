@@ -10,7 +10,7 @@ use frontend_nvme::link::{
 };
 use nix::poll::PollFlags;
 use nvme::controller::{Admitted, Transport};
-use nvme::queue::{Completion, Slot, Transfer};
+use nvme::queue::{Completion, Slot, Transfer, WireBytes};
 use nvme::rdma::target::Event as MachineEvent;
 use nvme_spec::{Cid, Sqe, Status};
 use reactor::buf::IoBuf;
@@ -243,6 +243,11 @@ impl Link for RdmaLink {
 
     fn take_wire(&mut self) -> Wire {
         std::mem::take(&mut self.queue.wire)
+    }
+
+    fn wire_of(&self, slot: Slot) -> Wire {
+        let WireBytes { sent, received } = self.queue.machine.wire(slot);
+        Wire { sent, received }
     }
 
     fn next_event(&mut self) -> Option<LinkEvent> {

@@ -264,6 +264,40 @@ fn a_reactor_counts_its_connections_turns_and_wire_bytes() {
     assert!(reactor.idle_ns + reactor.busy_ns <= ring.snapshot().uptime_ns);
 }
 
+/// Each command counts where it belongs, whatever came of it; what is the connection's own counts with the reactor alone.
+#[test]
+fn a_row_has_what_its_commands_were_on_the_wire() {
+    let target = Target::start(memory());
+    let (_admin, mut io, _) = connect(&target, HOST);
+    for lba in 0..3 {
+        io.read(lba);
+    }
+    let reads = target.row(HOST, 1).unwrap();
+    assert_eq!(
+        (reads.wire_received_bytes, reads.wire_sent_bytes),
+        (3 * 72, 3 * (24 + 4096))
+    );
+    let cid = io.write(0, 0xAA);
+    assert_eq!(io.response().cid, cid);
+    let cid = io.send_long_write(8, 4);
+    let r2t = io.r2t();
+    assert_eq!((r2t.cid, r2t.len), (cid, 4 * 4096));
+    io.send_data(r2t, 0xBB);
+    assert_eq!(io.response().cid, cid);
+    io.read_beyond(BLOCKS - 1, 2);
+    assert_ne!(io.flush_of(9).status, 0);
+    let (one, none) = (target.row(HOST, 1).unwrap(), target.row(HOST, 0).unwrap());
+    assert_eq!((none.wire_received_bytes, none.wire_sent_bytes), (72, 24));
+    // The connection's own: ICReq, ICResp, Connect and its answer.
+    let sent = one.wire_sent_bytes + none.wire_sent_bytes + 128 + 24;
+    let received = one.wire_received_bytes + none.wire_received_bytes + 128 + 72 + 1024;
+    let reactor = target.reactor_that_has_sent(sent);
+    assert_eq!(
+        (reactor.wire_received_bytes, reactor.wire_sent_bytes),
+        (received, sent)
+    );
+}
+
 /// Data Units Read and Written, Host Read and Host Write Commands of the SMART log.
 fn smart(admin: &mut Queue) -> [u64; 4] {
     let log = admin.log_page(0x02, 512);

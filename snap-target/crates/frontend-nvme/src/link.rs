@@ -122,6 +122,9 @@ pub trait Link: fmt::Debug {
     /// Bytes that went over the wire since this was last called.
     fn take_wire(&mut self) -> Wire;
 
+    /// What the command in a slot has cost on the wire so far, and once it is answered, with its whole answer, sent or not; until that has left.
+    fn wire_of(&self, slot: Slot) -> Wire;
+
     /// The next thing that happened. Before Connect has succeeded only its command comes.
     fn next_event(&mut self) -> Option<LinkEvent>;
 

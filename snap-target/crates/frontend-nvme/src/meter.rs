@@ -181,6 +181,10 @@ impl Meter {
         let mut ended = std::mem::take(&mut self.ended);
         for answered in ended.drain(..) {
             let (ns, error) = self.count(&answered);
+            let wire = link.wire_of(answered.slot);
+            if let Some(row) = self.rows.get(answered.begun.row) {
+                row.crossed(wire.sent, wire.received);
+            }
             if error.is_some() {
                 self.record(EventKind::CommandFailed, link, &answered, ns);
             } else if ns >= self.telemetry.slow_ns() {

@@ -1,11 +1,12 @@
 //! A namespace on one engine: the handles to its stores, and the requests that wait.
 
 use std::collections::VecDeque;
+use std::ops::Add;
 use std::sync::Arc;
 
 use reactor::Ring;
 use reactor::buf::IoBuf;
-use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Terms, Token};
+use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Terms, Token, WireBytes};
 use telemetry::{NamespaceRow, ReactorTelemetry};
 use volume::StreamIndex;
 
@@ -22,6 +23,8 @@ pub(crate) struct Attached {
     /// Of a mixed namespace: the places of its parts, in their order.
     pub(crate) part_places: Vec<usize>,
     pub(crate) stores: Vec<Box<dyn Store>>,
+    /// What of their network traffic is counted.
+    wire_counted: WireBytes,
     /// Where it is counted.
     pub(crate) row: Arc<NamespaceRow>,
     /// By stream: where what its chain does is counted.
@@ -65,6 +68,7 @@ impl Attached {
                 .iter()
                 .map(|store| store.open_handle(ring))
                 .collect::<Result<_, _>>()?,
+            wire_counted: WireBytes::default(),
             in_flight: 0,
             parked: Parked::default(),
             answer_bytes: 0,
@@ -78,6 +82,18 @@ impl Attached {
     pub(crate) fn operation_ended(&mut self) {
         self.in_flight -= 1;
         self.row.store_operations.sub(1);
+    }
+
+    /// Counts what crossed the network to and from its stores since this was last done.
+    pub(crate) fn count_wire(&mut self) {
+        let all = self.stores.iter().map(|store| store.wire());
+        let now = all.fold(WireBytes::default(), WireBytes::add);
+        let before = std::mem::replace(&mut self.wire_counted, now);
+        if now != before {
+            let (sent, received) = (now.sent - before.sent, now.received - before.received);
+            self.row.store_wire_sent_bytes.add(sent);
+            self.row.store_wire_received_bytes.add(received);
+        }
     }
 
     /// Where what the chain of a stream does is counted.

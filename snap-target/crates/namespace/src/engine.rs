@@ -286,6 +286,8 @@ impl Engine {
         let mut completions = std::mem::take(&mut self.completions);
         for source in 0..self.attached[index].stores.len() {
             self.attached[index].stores[source].poll(&mut completions);
+            // Before anybody is told of what came.
+            self.attached[index].count_wire();
             for completion in completions.drain(..) {
                 self.attached[index].operation_ended();
                 let others = self.frames.completed(&self.attached[index], completion);

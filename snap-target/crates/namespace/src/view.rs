@@ -174,19 +174,21 @@ impl ViewRead {
         if self.under_way > 0 {
             return Step::Waiting;
         }
-        if let Some(error) = self.failed.take() {
-            return Step::Done(Err(error));
-        }
-        if !done {
+        if self.failed.is_none() && !done {
             return Step::Parked(WaitsFor::Others);
         }
         let (counted, row) = (op.counters(), &attached.row);
+        // What was fetched was fetched, whatever came of it.
+        row.stored_bytes.add(counted.stored_bytes);
+        row.table_bytes.add(counted.table_bytes);
+        if let Some(error) = self.failed.take() {
+            return Step::Done(Err(error));
+        }
         for it in op.element_times() {
             if let Some(chain) = attached.chain(it.stream) {
                 chain.expanded(it.bytes, it.ns);
             }
         }
-        row.stored_bytes.add(counted.stored_bytes);
         if !self.is_part {
             row.delivered_bytes.add(self.len as u64);
         }

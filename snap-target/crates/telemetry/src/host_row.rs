@@ -34,6 +34,8 @@ pub struct HostRow {
     pub(crate) errors: [Counter; StatusClass::ALL.len()],
     pub(crate) bytes_read: Counter,
     pub(crate) bytes_written: Counter,
+    pub(crate) wire_sent_bytes: Counter,
+    pub(crate) wire_received_bytes: Counter,
     pub(crate) in_flight: Counter,
     pub(crate) abandoned: Counter,
     pub(crate) read: LazyHistogram,
@@ -70,6 +72,8 @@ impl Row for HostRow {
             errors: std::array::from_fn(|_| Counter::default()),
             bytes_read: Counter::default(),
             bytes_written: Counter::default(),
+            wire_sent_bytes: Counter::default(),
+            wire_received_bytes: Counter::default(),
             in_flight: Counter::default(),
             abandoned: Counter::default(),
             read: LazyHistogram::default(),
@@ -114,6 +118,13 @@ impl HostRow {
             }
             _ => {}
         }
+    }
+
+    /// What a command that is answered has cost on the network, its answer included.
+    #[inline]
+    pub fn crossed(&self, sent_bytes: u64, received_bytes: u64) {
+        self.wire_sent_bytes.add(sent_bytes);
+        self.wire_received_bytes.add(received_bytes);
     }
 
     /// Commands will not be answered: their connection is gone.

@@ -50,12 +50,17 @@ metrics! {
     ERRORS: Counter "xio_command_errors_total", "I/O commands that failed, by class of their status.";
     READ_BYTES: Counter "xio_read_bytes_total", "Bytes that reads returned to the host.";
     WRITTEN_BYTES: Counter "xio_written_bytes_total", "Bytes that writes brought from the host.";
+    HOST_WIRE_SENT: Counter "xio_wire_sent_bytes_total", "Bytes sent to the host for commands that were answered, headers and digests included.";
+    HOST_WIRE_RECEIVED: Counter "xio_wire_received_bytes_total", "Bytes received from the host for them.";
     IN_FLIGHT: Gauge "xio_commands_in_flight", "I/O commands not answered yet.";
     ABANDONED: Counter "xio_commands_abandoned_total", "I/O commands whose connection ended before their answer.";
     READ_LATENCY: Histogram "xio_read_latency_seconds", "Time of reads that succeeded, from the command's coming to its answer.";
     WRITE_LATENCY: Histogram "xio_write_latency_seconds", "Time of writes that succeeded, from the command's coming to its answer.";
 
-    STORED: Counter "xio_namespace_stored_bytes_total", "Bytes fetched from stores.";
+    STORED: Counter "xio_namespace_stored_bytes_total", "Payload bytes fetched from stores, as they are stored.";
+    TABLES: Counter "xio_namespace_table_bytes_total", "Bytes of volumes' tables fetched from stores.";
+    STORE_WIRE_SENT: Counter "xio_namespace_store_wire_sent_bytes_total", "Bytes sent to remote stores, headers and digests included.";
+    STORE_WIRE_RECEIVED: Counter "xio_namespace_store_wire_received_bytes_total", "Bytes received from remote stores, headers and digests included.";
     DELIVERED: Counter "xio_namespace_delivered_bytes_total", "Bytes handed to frontends.";
     COPIED: Counter "xio_namespace_copied_bytes_total", "Bytes copied between store and frontend.";
     STORE_WRITTEN: Counter "xio_namespace_written_bytes_total", "Bytes written to stores.";

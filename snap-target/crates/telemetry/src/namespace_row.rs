@@ -72,8 +72,14 @@ macro_rules! namespace_counters {
 }
 
 namespace_counters! {
-    /// Bytes fetched from stores.
+    /// Payload bytes fetched from stores, as they are stored.
     stored_bytes,
+    /// Bytes of volumes' tables fetched from stores.
+    table_bytes,
+    /// Bytes sent to remote stores, headers and digests included.
+    store_wire_sent_bytes,
+    /// Bytes received from them.
+    store_wire_received_bytes,
     /// Bytes handed to frontends.
     delivered_bytes,
     /// Bytes copied on the way: staging to answer. Leases and direct reads copy none.

@@ -83,9 +83,11 @@ fn hosts(page: &mut Page, hosts: &[HostSnapshot]) {
             page.of_host(host, &[("class", class)], errors);
         }
     }
-    let plain: [(Metric, Number<HostSnapshot>); 4] = [
+    let plain: [(Metric, Number<HostSnapshot>); 6] = [
         (metrics::READ_BYTES, |host| host.bytes_read),
         (metrics::WRITTEN_BYTES, |host| host.bytes_written),
+        (metrics::HOST_WIRE_SENT, |host| host.wire_sent_bytes),
+        (metrics::HOST_WIRE_RECEIVED, |host| host.wire_received_bytes),
         (metrics::IN_FLIGHT, |host| host.in_flight),
         (metrics::ABANDONED, |host| host.abandoned),
     ];
@@ -111,8 +113,15 @@ fn latencies(page: &mut Page, hosts: &[HostSnapshot]) {
 }
 
 fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
-    let plain: [(Metric, Number<NamespaceCounters>); 12] = [
+    let plain: [(Metric, Number<NamespaceCounters>); 15] = [
         (metrics::STORED, |counters| counters.stored_bytes),
+        (metrics::TABLES, |counters| counters.table_bytes),
+        (metrics::STORE_WIRE_SENT, |counters| {
+            counters.store_wire_sent_bytes
+        }),
+        (metrics::STORE_WIRE_RECEIVED, |counters| {
+            counters.store_wire_received_bytes
+        }),
         (metrics::DELIVERED, |counters| counters.delivered_bytes),
         (metrics::COPIED, |counters| counters.copied_bytes),
         (metrics::STORE_WRITTEN, |counters| counters.written_bytes),

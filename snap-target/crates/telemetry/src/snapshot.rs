@@ -52,6 +52,10 @@ pub struct HostSnapshot {
     pub bytes_read: u64,
     /// Bytes that writes brought.
     pub bytes_written: u64,
+    /// Bytes sent to the host for its commands, headers and digests included.
+    pub wire_sent_bytes: u64,
+    /// Bytes received from it for them.
+    pub wire_received_bytes: u64,
     /// Commands not answered yet.
     pub in_flight: u64,
     /// Commands whose connection ended before their answer.
@@ -239,6 +243,8 @@ fn add_host(sum: &mut HostSnapshot, row: &HostRow) {
     }
     sum.bytes_read += row.bytes_read.get();
     sum.bytes_written += row.bytes_written.get();
+    sum.wire_sent_bytes += row.wire_sent_bytes.get();
+    sum.wire_received_bytes += row.wire_received_bytes.get();
     sum.in_flight += row.in_flight.get();
     sum.abandoned += row.abandoned.get();
     sum.read_latency.merge(&row.read.snapshot());

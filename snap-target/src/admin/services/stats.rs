@@ -107,13 +107,17 @@ fn message(
         is_wanted || row.host == OTHERS
     });
     let disks = disks(&now.namespaces);
+    let host_wire = host_wire(&now.hosts);
     let nobody = [(String::new(), 0)];
     let namespaces = disks.values().flat_map(|row| {
         let names = by_uuid.get(&row.uuid).map_or(&nobody[..], Vec::as_slice);
         names
             .iter()
             .filter(|(nqn, nsid)| filter.wants(nqn, *nsid))
-            .map(|(nqn, nsid)| namespace(row, started, nqn, *nsid))
+            .map(|(nqn, nsid)| v1::NamespaceStats {
+                host_wire: Some(host_wire.get(&row.uuid[..]).copied().unwrap_or_default()),
+                ..namespace(row, started, nqn, *nsid)
+            })
     });
     let mut namespaces: Vec<v1::NamespaceStats> = namespaces.collect();
     namespaces.sort_by(|a, b| {
@@ -178,7 +182,22 @@ fn host(row: &HostSnapshot, started: SystemTime, without_latency: bool) -> v1::H
         read_latency: latency(&row.read_latency),
         write_latency: latency(&row.write_latency),
         queues: Some(small(row.queues)),
+        wire: Some(v1::WireBytes {
+            sent_bytes: row.wire_sent_bytes,
+            received_bytes: row.wire_received_bytes,
+        }),
     }
+}
+
+/// By UUID: what crossed the network between hosts and a disk.
+fn host_wire(rows: &[HostSnapshot]) -> BTreeMap<&str, v1::WireBytes> {
+    let mut disks: BTreeMap<&str, v1::WireBytes> = BTreeMap::new();
+    for row in rows {
+        let disk = disks.entry(&row.uuid).or_default();
+        disk.sent_bytes += row.wire_sent_bytes;
+        disk.received_bytes += row.wire_received_bytes;
+    }
+    disks
 }
 
 /// By UUID: a disk that was named otherwise before is one row.
@@ -267,6 +286,12 @@ fn namespace(
             })
             .collect(),
         store_operations: small(row.store_operations),
+        table_bytes: counters.table_bytes,
+        store_wire: Some(v1::WireBytes {
+            sent_bytes: counters.store_wire_sent_bytes,
+            received_bytes: counters.store_wire_received_bytes,
+        }),
+        host_wire: None,
         transforms: row
             .transforms
             .iter()

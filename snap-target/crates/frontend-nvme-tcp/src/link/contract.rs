@@ -4,7 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 
 use frontend_nvme::link::{Farewell, Health, Link, LinkError, LinkEvent, Parted, Wire};
 use nvme::controller::{Admitted, Transport};
-use nvme::queue::{Completion, Slot, Transfer};
+use nvme::queue::{Completion, Slot, Transfer, WireBytes};
 use nvme::tcp::target::Want;
 use nvme_spec::{Cid, Sqe, Status};
 use reactor::buf::IoBuf;
@@ -48,6 +48,11 @@ impl Link for TcpLink {
 
     fn take_wire(&mut self) -> Wire {
         std::mem::take(&mut self.wire)
+    }
+
+    fn wire_of(&self, slot: Slot) -> Wire {
+        let WireBytes { sent, received } = self.machine.wire(slot);
+        Wire { sent, received }
     }
 
     fn next_event(&mut self) -> Option<LinkEvent> {

@@ -52,6 +52,7 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
         ])),
         write_latency: None,
         queues: Some(4),
+        wire: None,
     };
     let gone = HostStats {
         host_nqn: "nqn.2026-11.org.example:gone".to_owned(),
@@ -95,6 +96,15 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
             decode_ns: 7_000_000_000 + round * 70_000_000,
         }],
         store_operations: 12,
+        table_bytes: 65_536 + round * 4096,
+        store_wire: Some(WireBytes {
+            sent_bytes: 900_000 + round * 18_000,
+            received_bytes: 501_000_000 + round * 39_400_000,
+        }),
+        host_wire: Some(WireBytes {
+            sent_bytes: (1_000_000 + round * 25_000) * 4120,
+            received_bytes: (1_000_000 + round * 25_000) * 72,
+        }),
         transforms: vec![
             TransformStats {
                 transform: "u16".to_owned(),
@@ -122,6 +132,9 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
         parked: round,
         decoders: Vec::new(),
         store_operations: 4,
+        table_bytes: 0,
+        store_wire: None,
+        host_wire: None,
         transforms: Vec::new(),
         ..view.clone()
     };
