@@ -10,12 +10,14 @@ mod config;
 mod contract;
 mod damaged;
 mod endpoints;
+mod hops;
 mod kept;
 mod killed;
 mod lives;
 mod log;
 mod many;
 mod mixed;
+mod placement;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]
 mod raw;

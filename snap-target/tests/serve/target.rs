@@ -179,6 +179,12 @@ impl Folder {
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+
+    /// Its own name, without the process's number.
+    pub fn name(&self) -> String {
+        let name = self.0.file_name().unwrap().to_str().unwrap();
+        name.rsplit_once('-').unwrap().0.to_owned()
+    }
 }
 
 impl Drop for Folder {
