@@ -1,0 +1,15 @@
+//! How many, how large.
+
+/// Members of an array.
+pub const MEMBERS_MAX: usize = 16;
+/// Smallest stripe unit: a read or write is cut into one operation for each unit.
+pub const UNIT_BYTES_MIN: u32 = 64 << 10;
+/// Largest stripe unit.
+pub const UNIT_BYTES_MAX: u32 = 64 << 20;
+/// Operations in flight on one handle.
+pub const QUEUE_DEPTH_MAX: u32 = 128;
+/// At the end of each member of a stripe: its label.
+pub const LABEL_BYTES: u32 = 4096;
+/// What replicas have in common is looked at in so many of their first bytes (a volume's superblocks and the directory between them and the data), and its
+/// last [`LABEL_BYTES`] (a volume's tail superblock).
+pub const HEAD_BYTES: u32 = 32 << 10;

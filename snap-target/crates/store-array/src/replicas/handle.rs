@@ -1,0 +1,379 @@
+//! One reactor's handle: a read is with one replica at a time, and its buffer with it.
+
+use std::collections::VecDeque;
+use std::ops::Add;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use reactor::Owner;
+use reactor::buf::IoBuf;
+use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, WireBytes, check};
+
+use super::standing::Standing;
+use crate::limits::QUEUE_DEPTH_MAX;
+
+pub(super) struct ReplicaHandle {
+    name: String,
+    limits: Limits,
+    members: Vec<Member>,
+    standing: Arc<Standing>,
+    /// Of the timer.
+    owner: Owner,
+    is_ticking: bool,
+    patience: Duration,
+    reads: Vec<Option<Read>>,
+    free: Vec<usize>,
+    /// Reads that are with no replica: all are full, or the one that had it failed.
+    homeless: VecDeque<usize>,
+    /// Of reads that ended, for the next poll; and their places.
+    done: Vec<Completion>,
+    ended: Vec<usize>,
+    /// Scratch of a poll.
+    arrived: Vec<Completion>,
+    closed: bool,
+}
+
+struct Member {
+    store: Box<dyn Store>,
+    outstanding: usize,
+}
+
+/// A read in flight.
+struct Read {
+    token: Token,
+    op: Op,
+    terms: Terms,
+    /// None while a replica has it.
+    buf: Option<IoBuf>,
+    /// By bit: replicas that did not answer it.
+    tried: u16,
+    at: Option<At>,
+    failure: Option<StoreError>,
+    is_cancelled: bool,
+}
+
+/// Where a read is.
+#[derive(Clone, Copy)]
+struct At {
+    member: usize,
+    since: Instant,
+    /// The replica was asked to give it back.
+    is_recalled: bool,
+}
+
+/// A replica has a read once: its place names it there.
+fn name_of(index: usize) -> Token {
+    Token(index as u64)
+}
+
+fn index_of(token: Token) -> usize {
+    usize::try_from(token.0).unwrap_or(usize::MAX)
+}
+
+impl ReplicaHandle {
+    pub fn new(
+        name: &str,
+        limits: Limits,
+        members: Vec<Box<dyn Store>>,
+        (standing, owner, patience): (Arc<Standing>, Owner, Duration),
+    ) -> Self {
+        let depth = QUEUE_DEPTH_MAX as usize;
+        let of = |store| Member {
+            store,
+            outstanding: 0,
+        };
+        Self {
+            name: name.to_owned(),
+            limits,
+            members: members.into_iter().map(of).collect(),
+            standing,
+            owner,
+            is_ticking: false,
+            patience,
+            reads: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            homeless: VecDeque::with_capacity(depth),
+            done: Vec::with_capacity(depth),
+            ended: Vec::with_capacity(depth),
+            arrived: Vec::with_capacity(depth),
+            closed: false,
+        }
+    }
+
+    fn in_flight(&self) -> bool {
+        self.free.len() < self.reads.len()
+    }
+
+    fn read(&mut self, index: usize) -> Option<&mut Read> {
+        self.reads.get_mut(index)?.as_mut()
+    }
+
+    /// The replica that a read goes to: the one with the fewest outstanding, of those that rest last. `without` are bits of those that are no choice.
+    fn choose(&self, without: u16, now: Instant) -> Option<usize> {
+        let members = self.members.iter().enumerate();
+        let choices = members.filter(|(index, _)| without >> index & 1 == 0);
+        let rank = |(index, member): &(usize, &Member)| {
+            (self.standing.rests(*index, now), member.outstanding)
+        };
+        choices.min_by_key(rank).map(|(index, _)| index)
+    }
+
+    /// Gives a read to a replica that has not failed it. It stays homeless where all of these are full, and ends where there is none.
+    fn place(&mut self, index: usize, now: Instant) {
+        let mut full = 0;
+        loop {
+            let closed = self.closed;
+            let Some(read) = self.read(index) else { return };
+            let (tried, offset) = (read.tried, read.op.offset());
+            if read.is_cancelled || closed {
+                let store = self.name.clone();
+                return self.end(index, Err(StoreError::Cancelled { store, offset }));
+            }
+            match self.choose(tried | full, now) {
+                Some(member) => match self.submit(index, member, now) {
+                    Taken::Yes => return,
+                    Taken::Full => full |= 1 << member,
+                    Taken::Refused => {}
+                },
+                None if full != 0 => return self.homeless.push_back(index),
+                None => return self.give_up(index),
+            }
+        }
+    }
+
+    fn submit(&mut self, index: usize, member: usize, now: Instant) -> Taken {
+        let Some(read) = self.reads.get_mut(index).and_then(Option::as_mut) else {
+            return Taken::Yes;
+        };
+        let there = &mut self.members[member];
+        let taken = there
+            .store
+            .submit(read.op, read.buf.take(), name_of(index), read.terms);
+        match taken {
+            Ok(()) => {
+                there.outstanding += 1;
+                read.at = Some(At {
+                    member,
+                    since: now,
+                    is_recalled: false,
+                });
+                Taken::Yes
+            }
+            Err(Rejected { buf, why, .. }) => {
+                read.buf = buf;
+                if matches!(why, StoreError::Busy) {
+                    return Taken::Full;
+                }
+                self.failed(index, member, why, now);
+                Taken::Refused
+            }
+        }
+    }
+
+    /// A replica did not answer a read: it does not get it again.
+    fn failed(&mut self, index: usize, member: usize, why: StoreError, now: Instant) {
+        self.standing.failed(member, why.to_string(), now);
+        if let Some(read) = self.read(index) {
+            read.tried |= 1 << member;
+            read.failure = Some(why);
+        }
+    }
+
+    /// No replica is left.
+    fn give_up(&mut self, index: usize) {
+        let failure = self.read(index).and_then(|read| read.failure.take());
+        let why = failure.unwrap_or_else(|| StoreError::Closed {
+            store: self.name.clone(),
+        });
+        self.end(index, Err(why));
+    }
+
+    fn end(&mut self, index: usize, result: Result<u32, StoreError>) {
+        if let Some(read) = self.reads.get_mut(index).and_then(Option::take) {
+            self.ended.push(index);
+            self.done.push(Completion {
+                token: read.token,
+                buf: read.buf,
+                result,
+            });
+        }
+    }
+
+    /// A replica has ended a read.
+    fn completed(&mut self, member: usize, completion: Completion, now: Instant) {
+        let Completion { token, buf, result } = completion;
+        self.members[member].outstanding -= 1;
+        let (index, patience) = (index_of(token), self.patience);
+        let closed = self.closed;
+        let Some(read) = self.read(index) else { return };
+        read.buf = buf;
+        let is_recalled = read.at.take().is_some_and(|at| at.is_recalled);
+        let is_over = read.is_cancelled || closed;
+        match result {
+            Ok(bytes) => {
+                self.standing.answered(member);
+                self.end(index, Ok(bytes));
+            }
+            Err(why) if is_over => self.end(index, Err(why)),
+            Err(_) if is_recalled => {
+                let offset = read.op.offset();
+                let why = self.silent(member, offset, patience);
+                self.failed(index, member, why, now);
+                self.homeless.push_back(index);
+            }
+            Err(why) => {
+                self.failed(index, member, why, now);
+                self.homeless.push_back(index);
+            }
+        }
+    }
+
+    /// What is said of a replica that gave a read back because it had not answered it.
+    fn silent(&self, member: usize, offset: u64, patience: Duration) -> StoreError {
+        StoreError::Unreachable {
+            store: format!(
+                "{}: number {} of them, silent for {patience:?},",
+                self.name,
+                member + 1
+            ),
+            what: "reading",
+            offset,
+            retry_after_ms: None,
+        }
+    }
+
+    /// Takes back reads that have waited long enough, where another replica may answer them.
+    fn recall(&mut self, now: Instant) {
+        let all = (1_u32 << self.members.len()) - 1;
+        for (index, read) in self.reads.iter_mut().enumerate() {
+            let Some(read) = read else { continue };
+            let Some(at) = &mut read.at else { continue };
+            let is_overdue = now.saturating_duration_since(at.since) >= self.patience;
+            let is_last = u32::from(read.tried) | 1 << at.member == all;
+            if is_overdue && !is_last && !at.is_recalled {
+                at.is_recalled = true;
+                self.members[at.member].store.cancel(name_of(index));
+            }
+        }
+    }
+
+    /// A timer wakes the ring while anything is in flight: a replica that says nothing wakes nobody.
+    fn tick(&mut self, now: Instant) {
+        let was_due = self.owner.next_event().is_some();
+        if was_due {
+            self.is_ticking = false;
+            self.recall(now);
+        }
+        if self.in_flight() && !self.is_ticking {
+            self.is_ticking = self.owner.timer(now + self.patience / 2, 0).is_ok();
+        }
+    }
+
+    /// Takes what replicas have done, and places what has no place; true where that may have brought more.
+    fn turn(&mut self, now: Instant) -> bool {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for member in 0..self.members.len() {
+            self.members[member].store.poll(&mut arrived);
+            for completion in arrived.drain(..) {
+                self.completed(member, completion, now);
+            }
+        }
+        self.arrived = arrived;
+        let homeless = self.homeless.len();
+        for _ in 0..homeless {
+            if let Some(index) = self.homeless.pop_front() {
+                self.place(index, now);
+            }
+        }
+        self.homeless.len() < homeless
+    }
+}
+
+/// Whether a replica took a read.
+enum Taken {
+    Yes,
+    Full,
+    Refused,
+}
+
+impl Store for ReplicaHandle {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
+        let checked = if self.closed {
+            let store = self.name.clone();
+            Err(StoreError::Closed { store })
+        } else {
+            check(&op, buf.as_ref(), &self.limits, &self.name)
+        };
+        let index = match checked.and_then(|()| self.free.pop().ok_or(StoreError::Busy)) {
+            Ok(index) => index,
+            Err(why) => return Err(Rejected { op, buf, why }),
+        };
+        self.reads[index] = Some(Read {
+            token,
+            op,
+            terms,
+            buf,
+            tried: 0,
+            at: None,
+            failure: None,
+            is_cancelled: false,
+        });
+        match op {
+            // Nothing was ever written.
+            Op::Flush => self.end(index, Ok(0)),
+            _ => self.place(index, Instant::now()),
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        let now = Instant::now();
+        self.tick(now);
+        // A read goes on to each replica once at most.
+        while self.turn(now) {}
+        completions.append(&mut self.done);
+        self.free.append(&mut self.ended);
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.members.iter_mut().for_each(|it| it.store.close());
+    }
+
+    fn is_closed(&self) -> bool {
+        let are_closed = self.members.iter().all(|it| it.store.is_closed());
+        self.closed && !self.in_flight() && are_closed
+    }
+
+    fn cancel(&mut self, token: Token) {
+        for index in 0..self.reads.len() {
+            let Some(read) = self.read(index).filter(|read| read.token == token) else {
+                continue;
+            };
+            read.is_cancelled = true;
+            if let Some(At { member, .. }) = read.at {
+                self.members[member].store.cancel(name_of(index));
+            }
+            return;
+        }
+    }
+
+    fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
+        self.members.first_mut()?.store.lease(offset, len)
+    }
+
+    fn wire(&self) -> WireBytes {
+        let all = self.members.iter().map(|it| it.store.wire());
+        all.fold(WireBytes::default(), WireBytes::add)
+    }
+}

@@ -1,0 +1,119 @@
+//! How replicas did lately, for all reactors: one that failed is asked after the others for a while.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long one that failed is asked last; each failure after a rest doubles it.
+const REST: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(30);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Standing {
+    begun: Instant,
+    members: Vec<Replica>,
+}
+
+#[derive(Debug, Default)]
+struct Replica {
+    /// In nanoseconds after the beginning; 0: nothing failed since it answered last.
+    rests_until_ns: AtomicU64,
+    failure: Mutex<Failure>,
+}
+
+/// Looked at where something failed, and by whoever asks for problems.
+#[derive(Debug, Default)]
+struct Failure {
+    why: String,
+    rests: u32,
+}
+
+impl Standing {
+    pub fn new(members: usize) -> Self {
+        Self {
+            begun: Instant::now(),
+            members: (0..members).map(|_| Replica::default()).collect(),
+        }
+    }
+
+    fn ns(&self, moment: Instant) -> u64 {
+        let since = moment.saturating_duration_since(self.begun);
+        u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Whether it is asked after the others now.
+    pub fn rests(&self, member: usize, now: Instant) -> bool {
+        let replica = self.members.get(member);
+        let until = replica.map_or(0, |it| it.rests_until_ns.load(Ordering::Relaxed));
+        until > 0 && until > self.ns(now)
+    }
+
+    /// A read failed there, or was not answered.
+    #[cold]
+    pub fn failed(&self, member: usize, why: String, now: Instant) {
+        let Some(replica) = self.members.get(member) else {
+            return;
+        };
+        let mut failure = replica
+            .failure
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Of reads that went there together, the first makes it rest.
+        if !self.rests(member, now) {
+            let rest = REST.saturating_mul(1 << failure.rests.min(5)).min(REST_MAX);
+            failure.rests = failure.rests.saturating_add(1);
+            let until = self.ns(now + rest).max(1);
+            replica.rests_until_ns.store(until, Ordering::Relaxed);
+        }
+        failure.why = why;
+    }
+
+    /// A read was answered there.
+    pub fn answered(&self, member: usize) {
+        let Some(replica) = self.members.get(member) else {
+            return;
+        };
+        if replica.rests_until_ns.load(Ordering::Relaxed) > 0 {
+            replica.rests_until_ns.store(0, Ordering::Relaxed);
+            let failure = replica.failure.lock();
+            failure.unwrap_or_else(PoisonError::into_inner).rests = 0;
+        }
+    }
+
+    /// What failed, where it has answered nothing since.
+    pub fn failure(&self, member: usize) -> Option<String> {
+        let replica = self.members.get(member)?;
+        if replica.rests_until_ns.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let failure = replica.failure.lock();
+        Some(failure.unwrap_or_else(PoisonError::into_inner).why.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_fails_rests_and_longer_each_time() {
+        let standing = Standing::new(2);
+        let mut now = standing.begun;
+        for seconds in [1, 2, 4, 8, 16, 30, 30] {
+            standing.failed(1, "no".to_owned(), now);
+            // Others that went there together change nothing.
+            standing.failed(1, "no".to_owned(), now);
+            let end = now + Duration::from_secs(seconds);
+            assert!(standing.rests(1, end - Duration::from_millis(1)));
+            assert!(!standing.rests(1, end), "{seconds} s");
+            now = end;
+        }
+        assert_eq!(standing.failure(1).as_deref(), Some("no"));
+        assert_eq!(standing.failure(0), None);
+        standing.answered(1);
+        assert_eq!(standing.failure(1), None);
+        standing.failed(1, "again".to_owned(), now);
+        assert!(!standing.rests(1, now + REST));
+    }
+}

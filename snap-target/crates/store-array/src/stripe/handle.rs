@@ -1,0 +1,378 @@
+//! One reactor's handle: an operation is a piece for each unit that it touches, or for each member, and ends when all of them have.
+
+use std::collections::VecDeque;
+use std::ops::{Add, Range};
+
+use nix::errno::Errno;
+use reactor::buf::IoBuf;
+use store::{
+    Completion, Limits, Op, Rejected, Store, StoreError, TRANSFER_BYTES_MIN, Terms, Token,
+    WireBytes, check,
+};
+
+use super::geometry::{Geometry, Piece};
+use crate::limits::{MEMBERS_MAX, QUEUE_DEPTH_MAX, UNIT_BYTES_MIN};
+
+/// Pieces of one operation: of a read or write one a unit, of the others one a member.
+const PIECES_MAX: usize = (TRANSFER_BYTES_MIN / UNIT_BYTES_MIN) as usize + 1;
+const _: () = assert!(PIECES_MAX >= MEMBERS_MAX);
+
+pub(super) struct StripeHandle {
+    name: String,
+    geometry: Geometry,
+    limits: Limits,
+    members: Vec<Box<dyn Store>>,
+    /// By member: pieces that it had no room for, in their order.
+    waiting: Vec<VecDeque<Part>>,
+    flights: Vec<Option<Flight>>,
+    free: Vec<usize>,
+    /// Flights whose last piece ended, for the next poll.
+    ended: Vec<usize>,
+    /// Scratch of a poll.
+    arrived: Vec<Completion>,
+    closed: bool,
+}
+
+/// An operation in flight.
+struct Flight {
+    token: Token,
+    op: Op,
+    buf: Option<IoBuf>,
+    terms: Terms,
+    /// Pieces that have not ended.
+    left: usize,
+    /// A piece was done.
+    did_some: bool,
+    failure: Option<StoreError>,
+    cancelled: bool,
+}
+
+/// A piece of a flight. Its number names it to its member.
+#[derive(Clone, Copy)]
+struct Part {
+    flight: usize,
+    number: usize,
+    piece: Piece,
+}
+
+impl Part {
+    fn token(&self) -> Token {
+        Token((self.flight * PIECES_MAX + self.number) as u64)
+    }
+}
+
+fn flight_of(token: Token) -> usize {
+    usize::try_from(token.0).unwrap_or(usize::MAX) / PIECES_MAX
+}
+
+impl StripeHandle {
+    pub fn new(
+        name: &str,
+        geometry: Geometry,
+        limits: Limits,
+        members: Vec<Box<dyn Store>>,
+    ) -> Self {
+        let depth = QUEUE_DEPTH_MAX as usize;
+        let queue = || VecDeque::with_capacity(depth * PIECES_MAX.div_ceil(members.len()));
+        Self {
+            name: name.to_owned(),
+            geometry,
+            limits,
+            waiting: (0..members.len()).map(|_| queue()).collect(),
+            members,
+            flights: (0..depth).map(|_| None).collect(),
+            free: (0..depth).rev().collect(),
+            ended: Vec::with_capacity(depth),
+            arrived: Vec::with_capacity(depth),
+            closed: false,
+        }
+    }
+
+    fn in_flight(&self) -> bool {
+        self.free.len() < self.flights.len()
+    }
+
+    /// Gives each piece of a flight to its member, or lets it wait there.
+    fn begin(&mut self, flight: usize, op: Op, len: u64) {
+        let range = op.offset()..op.offset() + len;
+        match op {
+            Op::Read { .. } | Op::Write { .. } => self.begin_units(flight, &range),
+            Op::Flush => self.begin_shares(flight, |_| Some(0..0)),
+            Op::Discard { .. } | Op::Zero { .. } => {
+                let geometry = self.geometry;
+                self.begin_shares(flight, |member| geometry.share(&range, member));
+            }
+        }
+    }
+
+    fn begin_units(&mut self, flight: usize, range: &Range<u64>) {
+        let (mut at, mut number) = (0, 0);
+        while range.start + at < range.end {
+            let piece = self.geometry.piece(range, at);
+            self.offer(Part {
+                flight,
+                number,
+                piece,
+            });
+            at += piece.len;
+            number += 1;
+        }
+    }
+
+    fn begin_shares(&mut self, flight: usize, share: impl Fn(usize) -> Option<Range<u64>>) {
+        for member in 0..self.members.len() {
+            if let Some(share) = share(member) {
+                let piece = Piece {
+                    member,
+                    offset: share.start,
+                    len: share.end - share.start,
+                    at: 0,
+                };
+                self.offer(Part {
+                    flight,
+                    number: member,
+                    piece,
+                });
+            }
+        }
+    }
+
+    /// A new piece of a flight: behind those that wait for its member.
+    fn offer(&mut self, part: Part) {
+        if let Some(flight) = self.flights.get_mut(part.flight).and_then(Option::as_mut) {
+            flight.left += 1;
+        }
+        let member = part.piece.member;
+        if !self.waiting[member].is_empty() || !self.submit(part) {
+            self.waiting[member].push_back(part);
+        }
+    }
+
+    /// Hands a piece to its member; false where that has no room now.
+    fn submit(&mut self, part: Part) -> bool {
+        let Some(flight) = self.flights.get(part.flight).and_then(Option::as_ref) else {
+            return true;
+        };
+        let Piece {
+            member,
+            offset,
+            len,
+            at,
+        } = part.piece;
+        let op = match flight.op {
+            Op::Read { .. } => Op::Read { offset },
+            Op::Write { durable, .. } => Op::Write { offset, durable },
+            Op::Flush => Op::Flush,
+            Op::Discard { .. } => Op::Discard { offset, len },
+            Op::Zero { durable, .. } => Op::Zero {
+                offset,
+                len,
+                durable,
+            },
+        };
+        // A buffer is at most TRANSFER_BYTES_MIN long.
+        let bytes = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let buf = flight
+            .buf
+            .as_ref()
+            .map(|buf| buf.slice(bytes(at)..bytes(at + len)));
+        let refused = match self.members[member].submit(op, buf, part.token(), flight.terms) {
+            Ok(()) => return true,
+            Err(Rejected {
+                why: StoreError::Busy,
+                ..
+            }) => return false,
+            Err(Rejected { why, .. }) => why,
+        };
+        self.piece_ended(part.flight, Some(refused));
+        true
+    }
+
+    fn piece_ended(&mut self, index: usize, failure: Option<StoreError>) {
+        let Some(flight) = self.flights.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        match failure {
+            None => flight.did_some = true,
+            Some(error) => {
+                flight.failure.get_or_insert(error);
+            }
+        }
+        flight.left -= 1;
+        if flight.left == 0 {
+            self.ended.push(index);
+        }
+    }
+
+    /// Takes what members have done, and gives them what waits; true where that may have brought more.
+    fn turn(&mut self) -> bool {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for member in &mut self.members {
+            member.poll(&mut arrived);
+        }
+        for Completion { token, buf, result } in arrived.drain(..) {
+            // A view of the flight's buffer.
+            drop(buf);
+            self.piece_ended(flight_of(token), result.err());
+        }
+        self.arrived = arrived;
+        let mut any = false;
+        for member in 0..self.members.len() {
+            while let Some(part) = self.waiting[member].front().copied() {
+                if !self.submit(part) {
+                    break;
+                }
+                self.waiting[member].pop_front();
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// What an operation came to.
+    fn outcome(&self, flight: &mut Flight) -> Result<u32, StoreError> {
+        let bytes = flight.buf.as_ref().map_or(0, IoBuf::len);
+        match flight.failure.take() {
+            None => Ok(u32::try_from(bytes).unwrap_or(u32::MAX)),
+            // It took effect in part, which Unreachable denies.
+            Some(StoreError::Unreachable { .. }) if flight.op.is_change() && flight.did_some => {
+                Err(StoreError::Io {
+                    store: self.name.clone(),
+                    what: flight.op.what(),
+                    offset: flight.op.offset(),
+                    source: Errno::EIO,
+                    advice: "; a member cannot be reached, and others have done their parts",
+                })
+            }
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Ends what waits of a flight, or of all.
+    fn drop_waiting(&mut self, of: Option<usize>) {
+        let is_meant = |part: &Part| of.is_none_or(|of| of == part.flight);
+        for member in 0..self.members.len() {
+            let mut waiting = std::mem::take(&mut self.waiting[member]);
+            for part in waiting.iter().filter(|part| is_meant(part)) {
+                self.cancelled_piece(part.flight);
+            }
+            waiting.retain(|part| !is_meant(part));
+            self.waiting[member] = waiting;
+        }
+    }
+
+    fn cancelled_piece(&mut self, index: usize) {
+        let offset = self.flights[index].as_ref().map_or(0, |it| it.op.offset());
+        let store = self.name.clone();
+        self.piece_ended(index, Some(StoreError::Cancelled { store, offset }));
+    }
+}
+
+impl Store for StripeHandle {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
+        let checked = if self.closed {
+            let store = self.name.clone();
+            Err(StoreError::Closed { store })
+        } else {
+            check(&op, buf.as_ref(), &self.limits, &self.name)
+        };
+        let checked = checked.and_then(|()| self.free.pop().ok_or(StoreError::Busy));
+        let index = match checked {
+            Ok(index) => index,
+            Err(why) => return Err(Rejected { op, buf, why }),
+        };
+        let len = match op {
+            Op::Discard { len, .. } | Op::Zero { len, .. } => len,
+            _ => buf.as_ref().map_or(0, IoBuf::len) as u64,
+        };
+        self.flights[index] = Some(Flight {
+            token,
+            op,
+            buf,
+            terms,
+            // Held until all pieces were offered: none of them is the last before.
+            left: 1,
+            did_some: false,
+            failure: None,
+            cancelled: false,
+        });
+        self.begin(index, op, len);
+        if let Some(flight) = self.flights[index].as_mut() {
+            flight.left -= 1;
+            if flight.left == 0 {
+                self.ended.push(index);
+            }
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        // What was given to a member that ends it at once is there with the next look; bounded by what waits.
+        while self.turn() {}
+        let mut ended = std::mem::take(&mut self.ended);
+        for index in ended.drain(..) {
+            if let Some(mut flight) = self.flights[index].take() {
+                let result = self.outcome(&mut flight);
+                completions.push(Completion {
+                    token: flight.token,
+                    buf: flight.buf,
+                    result,
+                });
+                self.free.push(index);
+            }
+        }
+        self.ended = ended;
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.drop_waiting(None);
+        self.members.iter_mut().for_each(|member| member.close());
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed && !self.in_flight() && self.members.iter().all(|member| member.is_closed())
+    }
+
+    fn cancel(&mut self, token: Token) {
+        let mut flights = self.flights.iter_mut().enumerate();
+        let found = flights.find_map(|(index, flight)| {
+            let flight = flight.as_mut()?;
+            (flight.token == token && !std::mem::replace(&mut flight.cancelled, true))
+                .then_some(index)
+        });
+        let Some(index) = found else { return };
+        self.drop_waiting(Some(index));
+        for number in 0..PIECES_MAX {
+            let token = Token((index * PIECES_MAX + number) as u64);
+            // Who does not have it takes no notice.
+            self.members
+                .iter_mut()
+                .for_each(|member| member.cancel(token));
+        }
+    }
+
+    fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
+        let end = offset
+            .checked_add(len.into())
+            .filter(|end| *end <= self.limits.bytes)?;
+        let piece = self.geometry.piece(&(offset..end), 0);
+        let is_whole = piece.len == u64::from(len);
+        is_whole.then(|| self.members[piece.member].lease(piece.offset, len))?
+    }
+
+    fn wire(&self) -> WireBytes {
+        let all = self.members.iter().map(|member| member.wire());
+        all.fold(WireBytes::default(), WireBytes::add)
+    }
+}

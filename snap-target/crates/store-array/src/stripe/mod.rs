@@ -1,0 +1,261 @@
+//! Bytes spread over members in units: unit *u* is at `(u div members) * unit` of member `u mod members`, as docs/format.md has it of striped sources. Each member ends
+//! in a label; what is left between the last whole row and the label is not used.
+
+mod geometry;
+mod handle;
+mod label;
+
+use reactor::Ring;
+use store::{
+    Backend, BlockingStore, Durability, Limits, Op, SharedStore, Store, StoreError,
+    TRANSFER_BYTES_MIN,
+};
+
+use crate::error::ArrayError;
+use crate::limits::{LABEL_BYTES, MEMBERS_MAX, QUEUE_DEPTH_MAX, UNIT_BYTES_MAX, UNIT_BYTES_MIN};
+use geometry::Geometry;
+use handle::StripeHandle;
+pub use label::{Label, SetId};
+
+/// Opens the stripe over these members, in their order.
+///
+/// # Errors
+/// They are not the members of one stripe of this unit, in this order.
+pub fn open(
+    members: Vec<SharedStore>,
+    unit_bytes: u32,
+) -> Result<(SharedStore, SetId), ArrayError> {
+    check(&members, unit_bytes)?;
+    let mut set = None;
+    for (index, member) in members.iter().enumerate() {
+        let units = units_of(member, unit_bytes)?;
+        let label = read_label(member)?;
+        let set = *set.get_or_insert(label.set);
+        label.check(member.name(), set, index, members.len(), unit_bytes)?;
+        if label.units != units {
+            return Err(ArrayError::Mismatch {
+                member: member.name().to_owned(),
+                why: format!(
+                    "its label counts {} units, and it has another size now",
+                    label.units
+                ),
+            });
+        }
+    }
+    let set = set.ok_or(ArrayError::Members { count: 0 })?;
+    Ok((assembled(members, unit_bytes)?, set))
+}
+
+/// The same, where members that are all blank become a new stripe `fresh` first. Members with labels are opened as they are: what was made stays.
+///
+/// # Errors
+/// As [`open`]; a member that is neither blank nor labelled, or takes no writes.
+pub fn open_or_make(
+    members: Vec<SharedStore>,
+    unit_bytes: u32,
+    fresh: SetId,
+) -> Result<(SharedStore, SetId), ArrayError> {
+    check(&members, unit_bytes)?;
+    let mut are_blank = Vec::with_capacity(members.len());
+    for member in &members {
+        are_blank.push(is_blank(member)?);
+    }
+    if are_blank.iter().all(|blank| *blank) {
+        make(&members, unit_bytes, fresh)?;
+    }
+    open(members, unit_bytes).map_err(|error| match error {
+        ArrayError::NoLabel {
+            member,
+            is_blank: false,
+        } => ArrayError::NotBlank { member },
+        other => other,
+    })
+}
+
+fn check(members: &[SharedStore], unit_bytes: u32) -> Result<(), ArrayError> {
+    if !(2..=MEMBERS_MAX).contains(&members.len()) {
+        return Err(ArrayError::Members {
+            count: members.len(),
+        });
+    }
+    let is_unit = (UNIT_BYTES_MIN..=UNIT_BYTES_MAX).contains(&unit_bytes)
+        && unit_bytes.is_multiple_of(LABEL_BYTES);
+    if !is_unit {
+        return Err(ArrayError::Unit {
+            bytes: unit_bytes.into(),
+        });
+    }
+    Ok(())
+}
+
+/// Where a member's label is.
+fn label_at(member: &SharedStore) -> Result<u64, ArrayError> {
+    let bytes = member.bytes();
+    let end = bytes - bytes % u64::from(LABEL_BYTES);
+    end.checked_sub(u64::from(LABEL_BYTES))
+        .ok_or_else(|| too_small(member))
+}
+
+/// Whole units before its label.
+fn units_of(member: &SharedStore, unit_bytes: u32) -> Result<u64, ArrayError> {
+    match label_at(member)? / u64::from(unit_bytes) {
+        0 => Err(too_small(member)),
+        units => Ok(units),
+    }
+}
+
+fn too_small(member: &SharedStore) -> ArrayError {
+    ArrayError::TooSmall {
+        member: member.name().to_owned(),
+        bytes: member.bytes(),
+    }
+}
+
+fn block(member: &SharedStore, offset: u64) -> Result<Vec<u8>, ArrayError> {
+    let mut block = vec![0; LABEL_BYTES as usize];
+    BlockingStore::new(member)?.read(offset, &mut block)?;
+    Ok(block)
+}
+
+fn is_blank(member: &SharedStore) -> Result<bool, ArrayError> {
+    for offset in [0, label_at(member)?] {
+        if block(member, offset)?.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn read_label(member: &SharedStore) -> Result<Label, ArrayError> {
+    let block = block(member, label_at(member)?)?;
+    match Label::parse(member.name(), &block)? {
+        Some(label) => Ok(label),
+        None => Err(ArrayError::NoLabel {
+            member: member.name().to_owned(),
+            is_blank: is_blank(member)?,
+        }),
+    }
+}
+
+/// Labels the members, the first one last: a stripe that was made in part has members without labels, and is told from a whole one.
+fn make(members: &[SharedStore], unit_bytes: u32, set: SetId) -> Result<(), ArrayError> {
+    for (index, member) in members.iter().enumerate().rev() {
+        if !member.limits().writable {
+            let member = member.name().to_owned();
+            return Err(ArrayError::ReadOnly { member });
+        }
+        let label = Label {
+            set,
+            unit_bytes,
+            index_z: index,
+            members: members.len(),
+            units: units_of(member, unit_bytes)?,
+        };
+        let mut store = BlockingStore::new(member)?;
+        store.write(label_at(member)?, &label.to_block())?;
+        store.run(Op::Flush)?;
+    }
+    Ok(())
+}
+
+fn assembled(members: Vec<SharedStore>, unit_bytes: u32) -> Result<SharedStore, ArrayError> {
+    let mut rows = u64::MAX;
+    for member in &members {
+        rows = rows.min(units_of(member, unit_bytes)?);
+    }
+    let geometry = Geometry::new(unit_bytes, members.len());
+    let limits = limits(&members, &geometry, rows);
+    let names: Vec<&str> = members.iter().map(SharedStore::name).collect();
+    Ok(SharedStore::new(StripeBackend {
+        name: format!("stripe over {}", names.join(" and ")),
+        geometry,
+        limits,
+        members,
+    }))
+}
+
+/// What every member can do.
+fn limits(members: &[SharedStore], geometry: &Geometry, rows: u64) -> Limits {
+    let of: Vec<Limits> = members.iter().map(SharedStore::limits).collect();
+    let least = |number: fn(&Limits) -> u32| of.iter().map(number).min().unwrap_or(1);
+    let all = |is: fn(&Limits) -> bool| of.iter().all(is);
+    let mut limits = Limits::new(rows * geometry.row_bytes());
+    limits.alignment_bytes = of.iter().map(|it| it.alignment_bytes).max().unwrap_or(1);
+    limits.transfer_bytes_max = TRANSFER_BYTES_MIN;
+    limits.range_bytes_max = least(|it| it.range_bytes_max);
+    limits.segments_max = least(|it| it.segments_max);
+    limits.queue_depth_max = QUEUE_DEPTH_MAX;
+    let atomic = least(|it| it.atomic_write_bytes);
+    // Never over two units, and so never over two members.
+    limits.atomic_write_bytes = if geometry.unit_bytes().is_multiple_of(atomic.into()) {
+        atomic
+    } else {
+        1
+    };
+    limits.discard_zeroes = all(|it| it.discard_zeroes);
+    limits.guest_memory = all(|it| it.guest_memory);
+    limits.writable = all(|it| it.writable);
+    limits.polled_when_idle = !all(|it| !it.polled_when_idle);
+    let bounds: Option<Vec<u32>> = of.iter().map(|it| it.cancel_bound_ms).collect();
+    limits.cancel_bound_ms = bounds.and_then(|bounds| bounds.into_iter().max());
+    limits.durability = weakest(of.iter().map(|it| it.durability));
+    limits
+}
+
+fn weakest(durabilities: impl Iterator<Item = Durability>) -> Durability {
+    durabilities.fold(Durability::Always, |weakest, it| match (weakest, it) {
+        (Durability::None, _) | (_, Durability::None) => Durability::None,
+        (Durability::AfterFlush, _) | (_, Durability::AfterFlush) => Durability::AfterFlush,
+        _ => it,
+    })
+}
+
+#[derive(Debug)]
+struct StripeBackend {
+    name: String,
+    geometry: Geometry,
+    limits: Limits,
+    members: Vec<SharedStore>,
+}
+
+impl Backend for StripeBackend {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn describe(&self) -> String {
+        let members: Vec<String> = self.members.iter().map(SharedStore::describe).collect();
+        let unit_kib = self.geometry.unit_bytes() >> 10;
+        format!(
+            "units of {unit_kib} KiB over {} members: {}",
+            members.len(),
+            members.join("; ")
+        )
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits.clone()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let of = |member: &SharedStore| {
+            let name = member.name().to_owned();
+            let problems = member.problems().into_iter();
+            problems
+                .map(move |problem| format!("{name}: {problem}"))
+                .collect::<Vec<_>>()
+        };
+        self.members.iter().flat_map(of).collect()
+    }
+
+    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        let members = self.members.iter().map(|member| member.open_handle(ring));
+        let members = members.collect::<Result<Vec<_>, _>>()?;
+        Ok(Box::new(StripeHandle::new(
+            &self.name,
+            self.geometry,
+            self.limits.clone(),
+            members,
+        )))
+    }
+}

@@ -1,0 +1,193 @@
+//! Replicas: reads fail over without an error, and what is no replica is kept out.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+
+mod mute;
+
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use store::conformance;
+use store::decorate::{Fault, Faulty, On, What, When};
+use store::{BlockingStore, OpenOptions, SharedStore, StoreError, StoreSpec};
+use store_array::replicas::{self, Member};
+
+use mute::mute;
+
+const BYTES: usize = 2 << 20;
+const PATIENCE: Duration = Duration::from_millis(100);
+
+fn content() -> Vec<u8> {
+    let byte = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
+    (0..BYTES as u64).map(byte).collect()
+}
+
+fn filled(content: &[u8]) -> SharedStore {
+    let spec = StoreSpec::Mem {
+        bytes: content.len() as u64,
+    };
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    let mut blocking = BlockingStore::new(&store).unwrap();
+    for (part, bytes) in content.chunks(1 << 20).enumerate() {
+        blocking.write((part as u64) << 20, bytes).unwrap();
+    }
+    drop(blocking);
+    store
+}
+
+fn member(store: SharedStore) -> Member {
+    Member {
+        name: store.name().to_owned(),
+        store: Ok(store),
+    }
+}
+
+fn replicas(stores: Vec<SharedStore>) -> SharedStore {
+    replicas::open(stores.into_iter().map(member).collect(), PATIENCE).unwrap()
+}
+
+/// Every read of these bytes fails, but for those of the beginning and the end.
+fn failing(inner: SharedStore, what: What) -> Faulty {
+    let fault = Fault {
+        on: On::Read,
+        range: 64 << 10..1 << 20,
+        when: When::Always,
+        what,
+    };
+    Faulty::over(vec![fault], inner).unwrap()
+}
+
+#[test]
+fn they_are_a_store_as_any_other() {
+    let content = content();
+    conformance::run_read_only(
+        || replicas(vec![filled(&content), filled(&content), filled(&content)]),
+        &content,
+    );
+}
+
+#[test]
+fn a_read_that_fails_is_answered_by_another() {
+    let content = content();
+    for what in [
+        What::Error(Errno::EIO),
+        What::Unreachable {
+            retry_after_ms: None,
+        },
+    ] {
+        let faulty = failing(filled(&content), what);
+        let store = replicas(vec![faulty.store(), filled(&content)]);
+        let mut blocking = BlockingStore::new(&store).unwrap();
+        let mut read = vec![0; 4096];
+        for offset in (64 << 10..1 << 20).step_by(4096) {
+            blocking.read(offset as u64, &mut read).unwrap();
+            assert!(read == content[offset..offset + 4096], "{offset}");
+        }
+        // It was asked once, and rests since.
+        assert_eq!(faulty.strikes(0), 1);
+        let [problem] = &store.problems()[..] else {
+            panic!("{:?}", store.problems())
+        };
+        assert!(problem.contains("is asked after the others"), "{problem}");
+    }
+}
+
+/// One that says nothing: the read is recalled, and another answers it, well within a second.
+#[test]
+fn a_read_that_is_not_answered_is_given_to_another() {
+    let content = content();
+    let store = replicas(vec![mute(filled(&content), 64 << 10), filled(&content)]);
+    let mut blocking = BlockingStore::new(&store).unwrap();
+    let mut read = vec![0; 4096];
+    let begun = Instant::now();
+    blocking.read(1 << 20, &mut read).unwrap();
+    let took = begun.elapsed();
+    assert!(read == content[1 << 20..(1 << 20) + 4096]);
+    assert!(
+        took >= PATIENCE && took < Duration::from_secs(1),
+        "{took:?}"
+    );
+    // From then on it is asked last.
+    for offset in (64 << 10..1 << 20).step_by(4096) {
+        blocking.read(offset as u64, &mut read).unwrap();
+        assert!(read == content[offset..offset + 4096]);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1));
+}
+
+#[test]
+fn where_all_fail_the_last_one_says_why() {
+    let content = content();
+    let stores = [
+        What::Error(Errno::EIO),
+        What::Unreachable {
+            retry_after_ms: None,
+        },
+    ];
+    let faulty: Vec<Faulty> = stores.map(|what| failing(filled(&content), what)).into();
+    let store = replicas(faulty.iter().map(Faulty::store).collect());
+    let mut blocking = BlockingStore::new(&store).unwrap();
+    let error = blocking.read(64 << 10, &mut [0; 4096]).unwrap_err();
+    assert!(matches!(error, StoreError::Unreachable { .. }), "{error}");
+    assert_eq!(
+        [faulty[0].strikes(0), faulty[1].strikes(0)],
+        [1, 1],
+        "each once"
+    );
+    // What is not struck is read from either.
+    let mut read = vec![0; 4096];
+    blocking.read(0, &mut read).unwrap();
+    assert!(read == content[..4096]);
+}
+
+#[test]
+fn what_is_no_replica_is_refused() {
+    let content = content();
+    let differing = |at: usize| {
+        let mut other = content.clone();
+        other[at] ^= 1;
+        filled(&other)
+    };
+    for (other, part) in [
+        (differing(0), "they differ from byte 0 on"),
+        (differing(32_767), "they differ from byte 32767 on"),
+        (differing(BYTES - 4096), "they differ from byte 2093056 on"),
+        (differing(BYTES - 1), "they differ from byte 2097151 on"),
+        (
+            filled(&content[4096..]),
+            "it has 2093056 bytes in place of 2097152",
+        ),
+    ] {
+        let members = vec![member(filled(&content)), member(other)];
+        let error = replicas::open(members, PATIENCE).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+/// One that cannot be opened is left out, and said to be a problem; without any there is nothing.
+#[test]
+fn those_that_are_there_are_enough() {
+    let content = content();
+    let missing = || Member {
+        name: "nvme+tcp://elsewhere".to_owned(),
+        store: Err("connection refused".to_owned()),
+    };
+    let store = replicas::open(vec![missing(), member(filled(&content))], PATIENCE).unwrap();
+    let problems = store.problems();
+    assert_eq!(problems.len(), 1);
+    assert!(problems[0].contains("elsewhere") && problems[0].contains("refused"));
+    let mut read = vec![0; 4096];
+    BlockingStore::new(&store)
+        .unwrap()
+        .read(4096, &mut read)
+        .unwrap();
+    assert!(read == content[4096..8192]);
+    let error = replicas::open(vec![missing(), missing()], PATIENCE).unwrap_err();
+    assert!(
+        error.to_string().starts_with("no replica is there"),
+        "{error}"
+    );
+}

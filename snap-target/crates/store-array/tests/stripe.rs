@@ -1,0 +1,258 @@
+//! Stripes: the contract, the geometry against a model of its own, and labels that keep wrong members out.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+
+use nix::errno::Errno;
+use store::conformance::{self, Subject};
+use store::decorate::{Fault, Faulty, On, What, When};
+use store::{BlockingStore, Op, OpenOptions, SharedStore, StoreError, StoreSpec};
+use store_array::ArrayError;
+use store_array::stripe::{self, SetId};
+
+const UNIT: u32 = 64 << 10;
+const SET: SetId = SetId([7; 16]);
+
+/// Memory, which reads as zeros.
+fn memory(bytes: u64) -> SharedStore {
+    SharedStore::open(&StoreSpec::Mem { bytes }, OpenOptions::read_write()).unwrap()
+}
+
+fn members(count: usize) -> Vec<SharedStore> {
+    (0..count).map(|_| memory((1 << 20) + 4096)).collect()
+}
+
+fn made(members: Vec<SharedStore>) -> SharedStore {
+    stripe::open_or_make(members, UNIT, SET).unwrap().0
+}
+
+fn read(store: &SharedStore, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    BlockingStore::new(store)
+        .unwrap()
+        .read(offset, &mut bytes)
+        .unwrap();
+    bytes
+}
+
+fn write(store: &SharedStore, offset: u64, bytes: &[u8]) {
+    BlockingStore::new(store)
+        .unwrap()
+        .write(offset, bytes)
+        .unwrap();
+}
+
+/// Bytes that tell their place.
+fn pattern(len: usize, seed: u64) -> Vec<u8> {
+    let byte = |at: u64| (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8;
+    (0..len as u64).map(|at| byte(at + seed)).collect()
+}
+
+#[test]
+fn it_is_a_store_as_any_other() {
+    for count in [2, 3, 5] {
+        conformance::run(&Subject::new(|| made(members(count))));
+    }
+}
+
+/// Where docs/format.md says that a unit is.
+#[test]
+fn a_unit_is_where_the_specification_has_it() {
+    let members = members(3);
+    let stripe = made(members.clone());
+    assert_eq!(stripe.bytes(), 3 << 20);
+    let content = pattern(3 << 20, 1);
+    for (part, bytes) in content.chunks(1 << 20).enumerate() {
+        write(&stripe, (part as u64) << 20, bytes);
+    }
+    for (unit, expected) in content.chunks(UNIT as usize).enumerate() {
+        let offset = (unit / 3) as u64 * u64::from(UNIT);
+        assert!(
+            read(&members[unit % 3], offset, UNIT as usize) == expected,
+            "unit {unit}"
+        );
+    }
+    // And the other way, in odd pieces.
+    let mut offset = 0;
+    for len in [1, 65_535, 65_536, 65_537, 300_000, 1 << 20, 12_345]
+        .iter()
+        .cycle()
+    {
+        let len = (*len).min(content.len() - offset);
+        assert!(read(&stripe, offset as u64, len) == content[offset..offset + len]);
+        offset += len;
+        if offset == content.len() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn zeros_go_where_they_belong() {
+    let stripe = made(members(3));
+    let mut model = pattern(3 << 20, 5);
+    for (part, bytes) in model.chunks(1 << 20).enumerate() {
+        write(&stripe, (part as u64) << 20, bytes);
+    }
+    for (offset, len) in [
+        (1, 10),
+        (65_000, 1000),
+        (100_000, 500_000),
+        (1 << 20, 1 << 20),
+    ] {
+        let zero = Op::Zero {
+            offset,
+            len,
+            durable: true,
+        };
+        BlockingStore::new(&stripe).unwrap().run(zero).unwrap();
+        let (start, len) = (
+            usize::try_from(offset).unwrap(),
+            usize::try_from(len).unwrap(),
+        );
+        model[start..start + len].fill(0);
+    }
+    for (part, bytes) in model.chunks(1 << 20).enumerate() {
+        assert!(read(&stripe, (part as u64) << 20, 1 << 20) == bytes);
+    }
+}
+
+#[test]
+fn what_is_not_the_stripe_is_refused() {
+    let all = members(3);
+    made(all.clone());
+    let other = members(3);
+    stripe::open_or_make(other.clone(), UNIT, SetId([8; 16])).unwrap();
+    let (found, set) = stripe::open(all.clone(), UNIT).unwrap();
+    assert_eq!((found.bytes(), set), (3 << 20, SET));
+    let of = |indices: &[usize]| {
+        indices
+            .iter()
+            .map(|at| all[*at].clone())
+            .collect::<Vec<_>>()
+    };
+    let refused = |members: Vec<SharedStore>, unit, part: &str| {
+        let error = stripe::open(members, unit).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    };
+    refused(
+        of(&[1, 0, 2]),
+        UNIT,
+        "it is member 2 of its stripe, and stands as number 1",
+    );
+    refused(
+        of(&[0, 1]),
+        UNIT,
+        "its stripe has 3 members, and 2 are named",
+    );
+    refused(
+        of(&[0, 1, 1]),
+        UNIT,
+        "it is member 2 of its stripe, and stands as number 3",
+    );
+    refused(
+        of(&[0, 1, 2]),
+        2 * UNIT,
+        "units of 65536 bytes, and 131072 are asked for",
+    );
+    refused(
+        vec![all[0].clone(), other[1].clone(), all[2].clone()],
+        UNIT,
+        "of another stripe than the first",
+    );
+    refused(
+        vec![all[0].clone(), all[1].clone(), memory(1 << 20)],
+        UNIT,
+        "no label of a stripe",
+    );
+    refused(of(&[0]), UNIT, "1 members: an array has 2 to 16");
+    refused(of(&[0, 1, 2]), 4096, "a stripe unit of 4096 bytes");
+    refused(vec![memory(4096), memory(4096)], UNIT, "too few for a unit");
+    refused(members(2), UNIT, "it is blank: write stripe:new:");
+}
+
+/// Any flipped bit of a label is noticed.
+#[test]
+fn a_damaged_label_is_no_label() {
+    let all = members(2);
+    made(all.clone());
+    let whole = read(&all[1], 1 << 20, 4096);
+    for at in (0..64).chain([100, 4091, 4092, 4095]) {
+        let mut label = whole.clone();
+        label[at] ^= 0x10;
+        write(&all[1], 1 << 20, &label);
+        let error = stripe::open(all.clone(), UNIT).unwrap_err();
+        let is_meant = match at {
+            0..8 => matches!(
+                error,
+                ArrayError::NoLabel {
+                    is_blank: false,
+                    ..
+                }
+            ),
+            _ => matches!(error, ArrayError::Damaged { .. }),
+        };
+        assert!(is_meant, "byte {at}: {error}");
+    }
+    write(&all[1], 1 << 20, &whole);
+    stripe::open(all, UNIT).unwrap();
+}
+
+/// Nothing that has content becomes a member.
+#[test]
+fn only_blank_members_become_a_stripe() {
+    for at in [0, 4095, 1 << 20, (1 << 20) + 4095] {
+        let all = members(2);
+        write(&all[1], at, &[1]);
+        let error = stripe::open_or_make(all.clone(), UNIT, SET).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                ArrayError::NotBlank { .. } | ArrayError::NoLabel { .. }
+            ),
+            "{error}"
+        );
+        assert_eq!(
+            read(&all[0], 1 << 20, 4096),
+            [0; 4096],
+            "nothing was written"
+        );
+    }
+    // What was made is opened, not made anew.
+    let all = members(2);
+    write(&made(all.clone()), 0, &[9; 4096]);
+    let (again, set) = stripe::open_or_make(all, UNIT, SetId([9; 16])).unwrap();
+    assert_eq!((set, read(&again, 0, 4096)), (SET, vec![9; 4096]));
+}
+
+/// A member that cannot be reached is said to be, unless others have done their parts of a change.
+#[test]
+fn a_change_that_was_done_in_part_is_not_said_to_be_undone() {
+    let all = members(2);
+    made(all.clone());
+    let fault = |on| Fault {
+        on,
+        range: 0..1 << 20,
+        when: When::Always,
+        what: What::Unreachable {
+            retry_after_ms: None,
+        },
+    };
+    let faulty = Faulty::over(vec![fault(On::Write), fault(On::Read)], all[1].clone()).unwrap();
+    // The label is beyond the faults.
+    let members = vec![all[0].clone(), faulty.store()];
+    let (stripe, _) = stripe::open(members, UNIT).unwrap();
+    let mut store = BlockingStore::new(&stripe).unwrap();
+    let unit = u64::from(UNIT);
+    store.write(0, &[1; 4096]).unwrap();
+    let alone = store.write(unit, &[1; 4096]).unwrap_err();
+    assert!(matches!(alone, StoreError::Unreachable { .. }), "{alone}");
+    let both = store.write(unit - 4096, &[1; 8192]).unwrap_err();
+    let is_meant =
+        matches!(both, StoreError::Io { source: Errno::EIO, offset, .. } if offset == unit - 4096);
+    assert!(is_meant, "{both}");
+    let read = store.read(unit - 4096, &mut [0; 8192]).unwrap_err();
+    assert!(matches!(read, StoreError::Unreachable { .. }), "{read}");
+}
