@@ -111,6 +111,7 @@ fn options(url: &RemoteUrl) -> Result<RemoteOptions> {
     let mut options = RemoteOptions::new(hostnqn, host_id);
     options.nsid = url.nsid.map(Nsid);
     options.policy = url.policy.unwrap_or_default();
+    url.times.apply(&mut options);
     if url.is_rdma() {
         (options.header_digest, options.data_digest) = (false, false);
     } else if let Some(digests) = url.digests {

@@ -39,4 +39,4 @@ pub use error::OptionsError;
 pub use options::{DEADLINE_MAX, HANDLES_MAX, PATHS_MAX, Policy, RemoteOptions};
 pub use queue::Transport;
 pub use report::{PathReport, PathState};
-pub use url::{Digests, RemoteUrl, ResolveError, UrlError};
+pub use url::{Digests, RemoteUrl, ResolveError, Times, UrlError};

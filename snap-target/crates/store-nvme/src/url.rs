@@ -3,13 +3,16 @@
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
+use std::time::Duration;
 
 use nvme::nqn::Nqn;
 use nvme_spec::tcp::PORT_IO;
 
-use crate::options::{PATHS_MAX, Policy};
+use crate::OptionsError;
+use crate::options::{PATHS_MAX, Policy, RemoteOptions};
 
-/// `nvme+TRANSPORT://HOST[:PORT][,HOST[:PORT]...]/SUBNQN[?nsid=N&paths=discovered&policy=P&digests=D]`: a namespace, and the paths to it.
+/// `nvme+TRANSPORT://HOST[:PORT][,HOST[:PORT]...]/SUBNQN[?nsid=N&paths=discovered&policy=P&digests=D&kato=T&timeout=T&margin=T&patience=T]`: a
+/// namespace, and the paths to it. A time T is a number with `ms` or `s`.
 ///
 /// ```
 /// let url: store_nvme::RemoteUrl = "nvme+tcp://10.0.0.1,10.0.1.1:4421/nqn.2026-11.io.xio:tokens?nsid=2&policy=queue-depth".parse()?;
@@ -33,6 +36,47 @@ pub struct RemoteUrl {
     pub policy: Option<Policy>,
     /// TCP: which digests are used.
     pub digests: Option<Digests>,
+    /// What is to take how long; together they are checked ([`RemoteOptions::check`]).
+    pub times: Times,
+}
+
+/// The times of a URL: those that are not named are [`RemoteOptions::new`]'s.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// `kato=`: [`RemoteOptions::keep_alive`].
+    pub keep_alive: Option<Duration>,
+    /// `timeout=`: [`RemoteOptions::command_timeout`].
+    pub command_timeout: Option<Duration>,
+    /// `margin=`: [`RemoteOptions::quiesce_margin`].
+    pub quiesce_margin: Option<Duration>,
+    /// `patience=`: [`RemoteOptions::deadline`].
+    pub deadline: Option<Duration>,
+}
+
+impl Times {
+    /// Puts them into the options of a store.
+    pub fn apply(&self, options: &mut RemoteOptions) {
+        for (time, option) in [
+            (self.keep_alive, &mut options.keep_alive),
+            (self.command_timeout, &mut options.command_timeout),
+            (self.quiesce_margin, &mut options.quiesce_margin),
+            (self.deadline, &mut options.deadline),
+        ] {
+            if let Some(time) = time {
+                *option = time;
+            }
+        }
+    }
+
+    /// As a URL has them.
+    fn named(&self) -> [(&'static str, Option<Duration>); 4] {
+        [
+            ("kato", self.keep_alive),
+            ("timeout", self.command_timeout),
+            ("margin", self.quiesce_margin),
+            ("patience", self.deadline),
+        ]
+    }
 }
 
 /// TCP: which digests are used.
@@ -70,7 +114,7 @@ pub enum UrlError {
     Nsid(String),
     /// A parameter that is not known, or its value.
     #[error(
-        "'{0}' is not known: nsid=N, paths=discovered, policy=round-robin or queue-depth, digests=none, data or both"
+        "'{0}' is not known: nsid=N, paths=discovered, policy=round-robin or queue-depth, digests=none, data or both, and the times kato=, timeout=, margin=, patience="
     )]
     Parameter(String),
     /// `digests=` for RDMA.
@@ -78,6 +122,12 @@ pub enum UrlError {
         "digests are NVMe/TCP's; over RDMA the network's own checksum covers each packet: leave digests= out"
     )]
     DigestsOverRdma,
+    /// A time without a unit, or no number.
+    #[error("'{0}' is no time from 1ms to 60s: write 800ms, or 5s")]
+    Time(String),
+    /// Times that do not fit together.
+    #[error(transparent)]
+    Times(#[from] OptionsError),
 }
 
 /// A host of a URL that cannot be resolved.
@@ -103,25 +153,56 @@ impl RemoteUrl {
         self.transport == "rdma"
     }
 
-    /// The addresses of its hosts, the first of each. Blocks.
+    /// The addresses of its hosts: all that a name has, each once, and as many as a store has paths. Blocks.
     ///
     /// # Errors
     /// [`ResolveError`].
     pub fn resolve(&self) -> Result<Vec<SocketAddr>, ResolveError> {
-        let resolve = |(host, port): &(String, u16)| {
+        self.resolve_by(|host, port| Ok((host, port).to_socket_addrs()?.collect()))
+    }
+
+    fn resolve_by(
+        &self,
+        addresses_of: impl Fn(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+    ) -> Result<Vec<SocketAddr>, ResolveError> {
+        let mut all: Vec<SocketAddr> = Vec::new();
+        for (host, port) in &self.hosts {
             let failed = |why: String| ResolveError {
                 host: host.clone(),
                 why,
             };
-            let mut found = (host.as_str(), *port)
-                .to_socket_addrs()
-                .map_err(|error| failed(error.to_string()))?;
-            found
-                .next()
-                .ok_or_else(|| failed("it has no address".to_owned()))
-        };
-        self.hosts.iter().map(resolve).collect()
+            let found = addresses_of(host, *port).map_err(|error| failed(error.to_string()))?;
+            if found.is_empty() {
+                return Err(failed("it has no address".to_owned()));
+            }
+            for address in found {
+                if !all.contains(&address) {
+                    all.push(address);
+                }
+            }
+        }
+        all.truncate(PATHS_MAX);
+        Ok(all)
     }
+
+    /// Whether its times fit together, with the others as they are without it.
+    fn check_times(&self) -> Result<(), OptionsError> {
+        let mut options = RemoteOptions::new(self.subnqn.clone(), [0; 16]);
+        self.times.apply(&mut options);
+        options.check()
+    }
+}
+
+/// A number with its unit.
+fn parse_time(text: &str) -> Option<Duration> {
+    const TIME_MAX: Duration = Duration::from_secs(60);
+    let (digits, ms) = match text.strip_suffix("ms") {
+        Some(digits) => (digits, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    let time = digits.parse::<u64>().ok()?.checked_mul(ms)?;
+    let time = Duration::from_millis(time);
+    (time > Duration::ZERO && time <= TIME_MAX).then_some(time)
 }
 
 impl FromStr for RemoteUrl {
@@ -147,6 +228,7 @@ impl FromStr for RemoteUrl {
             is_discovered: false,
             policy: None,
             digests: None,
+            times: Times::default(),
         };
         for parameter in query.split('&').filter(|part| !part.is_empty()) {
             url.set(parameter)?;
@@ -154,6 +236,7 @@ impl FromStr for RemoteUrl {
         if url.is_rdma() && url.digests.is_some() {
             return Err(UrlError::DigestsOverRdma);
         }
+        url.check_times()?;
         Ok(url)
     }
 }
@@ -161,6 +244,7 @@ impl FromStr for RemoteUrl {
 impl RemoteUrl {
     fn set(&mut self, parameter: &str) -> Result<(), UrlError> {
         let unknown = || UrlError::Parameter(parameter.to_owned());
+        let time_of = |time: &str| parse_time(time).ok_or_else(|| UrlError::Time(time.to_owned()));
         let (name, value) = parameter.split_once('=').ok_or_else(unknown)?;
         match (name, value) {
             ("nsid", digits) => {
@@ -176,6 +260,10 @@ impl RemoteUrl {
             ("digests", "none") => self.digests = Some(Digests::None),
             ("digests", "data") => self.digests = Some(Digests::Data),
             ("digests", "both") => self.digests = Some(Digests::Both),
+            ("kato", time) => self.times.keep_alive = Some(time_of(time)?),
+            ("timeout", time) => self.times.command_timeout = Some(time_of(time)?),
+            ("margin", time) => self.times.quiesce_margin = Some(time_of(time)?),
+            ("patience", time) => self.times.deadline = Some(time_of(time)?),
             _ => return Err(unknown()),
         }
         Ok(())
@@ -249,6 +337,11 @@ impl fmt::Display for RemoteUrl {
             };
             parameter("digests", name.to_owned())?;
         }
+        for (name, time) in self.times.named() {
+            if let Some(time) = time {
+                parameter(name, format!("{}ms", time.as_millis()))?;
+            }
+        }
         Ok(())
     }
 }
@@ -263,10 +356,65 @@ mod tests {
             "nvme+tcp://10.0.0.1:4420/nqn.2026-11.io.xio:a",
             "nvme+rdma://10.0.0.1:4420,[fe80::1]:4421/nqn.2026-11.io.xio:a?nsid=7",
             "nvme+tcp://store:1/nqn.2026-11.io.xio:a?nsid=1&paths=discovered&policy=queue-depth&digests=none",
+            "nvme+tcp://store:1/nqn.2026-11.io.xio:a?kato=2000ms&timeout=3000ms&margin=500ms&patience=9000ms",
         ] {
             let url: RemoteUrl = text.parse().unwrap();
             assert_eq!(url.to_string(), text);
         }
+    }
+
+    #[test]
+    fn times_are_the_options_and_are_checked_together() {
+        let of = |times: &str| format!("nvme+tcp://a/nqn.2026-11.io.xio:a?{times}").parse();
+        let url: RemoteUrl = of("kato=2s&timeout=800ms&margin=1s&patience=12s").unwrap();
+        let mut options = RemoteOptions::new(url.subnqn.clone(), [0; 16]);
+        url.times.apply(&mut options);
+        let ms = |time: Duration| time.as_millis();
+        assert_eq!(
+            (ms(options.keep_alive), ms(options.command_timeout)),
+            (2000, 800)
+        );
+        assert_eq!(
+            (ms(options.quiesce_margin), ms(options.deadline)),
+            (1000, 12_000)
+        );
+        for text in ["5", "5m", "0s", "-1s", "61s", "1.5s", "s", "ms"] {
+            let error: Result<RemoteUrl, UrlError> = of(&format!("margin={text}"));
+            assert_eq!(error, Err(UrlError::Time(text.to_owned())));
+        }
+        for (times, words) in [
+            ("patience=26s", "over the limit of 25s"),
+            (
+                "patience=18s",
+                "8s (command timeout) + 10s (keep-alive, the controller's quiesce time, margin)",
+            ),
+            ("kato=12s", "must be below the deadline of 25s"),
+        ] {
+            let error: Result<RemoteUrl, UrlError> = of(times);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(of("patience=19s").is_ok());
+    }
+
+    #[test]
+    fn every_address_of_a_name_is_a_path() {
+        let url: RemoteUrl = "nvme+tcp://two,many,two:1/nqn.2026-11.io.xio:a"
+            .parse()
+            .unwrap();
+        let resolved = url.resolve_by(|host, port| {
+            let count = if host == "two" { 2 } else { 9 };
+            let third = if host == "two" { 3 } else { 4 };
+            let of = |last: u8| SocketAddr::from(([10, 0, third, last], port));
+            // A name may have an address twice.
+            Ok((0..count).chain([0]).map(of).collect())
+        });
+        let resolved = resolved.unwrap();
+        assert_eq!(resolved.len(), PATHS_MAX);
+        let first: Vec<String> = resolved.iter().take(3).map(SocketAddr::to_string).collect();
+        assert_eq!(first, ["10.0.3.0:4420", "10.0.3.1:4420", "10.0.4.0:4420"]);
+        let none = url.resolve_by(|_, _| Ok(Vec::new()));
+        assert_eq!(none.unwrap_err().host, "two");
     }
 
     #[test]

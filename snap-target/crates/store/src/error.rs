@@ -186,7 +186,7 @@ pub enum StoreError {
     },
     /// The text does not name a store.
     #[error(
-        "`{text}` does not name a store: {why}; examples: mem:512MiB, file:disk.raw, null:1TiB, disk.raw"
+        "`{text}` does not name a store: {why}; examples: mem:512MiB, file:disk.raw, null:1TiB, disk.raw, nvme+tcp://10.0.0.1:4420/SUBNQN"
     )]
     Spec {
         /// As given.
