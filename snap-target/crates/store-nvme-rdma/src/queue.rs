@@ -371,7 +371,7 @@ impl RdmaQueue {
                 _ => {}
             }
             is_whole = fetch(lane, slot, &command, &cqe);
-            let outcome = if command.abandoned && command.transfer != Transfer::None {
+            let outcome = if command.abandoned {
                 Outcome::Lost { was_sent: false }
             } else {
                 Outcome::Answered(cqe)
@@ -593,14 +593,15 @@ impl Queue for RdmaQueue {
         let Some(command) = self.commands.get_mut(slot) else {
             return;
         };
-        let cannot = command.abandoned || matches!(command.transfer, Transfer::Out(_));
-        if cannot || !matches!(self.phase, Phase::Ready { .. }) {
+        if command.abandoned || !matches!(self.phase, Phase::Ready { .. }) {
+            return;
+        }
+        if !matches!(command.transfer, Transfer::In(_)) {
+            self.machine.abandon(slot);
             return;
         }
         command.abandoned = true;
-        if command.transfer == Transfer::None {
-            self.machine.abandon(slot);
-        } else if self.machine.withdraw(slot) {
+        if self.machine.withdraw(slot) {
             self.has_withdrawn = true;
         } else if self.machine.abandon(slot)
             && let Some(command) = self.commands.take(slot)

@@ -228,7 +228,7 @@ impl TcpQueue {
                 MachineEvent::Completed { slot, cqe, .. } => {
                     // None of one that was given up: it has ended.
                     if let Some(command) = self.commands.take(slot) {
-                        let outcome = if command.abandoned && command.transfer != Transfer::None {
+                        let outcome = if command.abandoned {
                             Outcome::Lost { was_sent: false }
                         } else {
                             Outcome::Answered(cqe)
@@ -263,6 +263,9 @@ impl TcpQueue {
             return;
         }
         self.phase = Phase::Over;
+        if self.commands.has_changes() {
+            self.farewell = Farewell::Abrupt;
+        }
         self.events.push(QueueEvent::Over(why));
         let receive = self.inflow.armed().map(|armed| armed.op);
         let under_way = [self.connecting, receive, self.outflow.op()];
@@ -306,9 +309,12 @@ impl TcpQueue {
         occupied.any(|there| there.slot == slot && there.is_lent)
     }
 
-    /// Sends the machine's TermReq, where it has one and the stream is at the end of a PDU.
+    /// Sends the machine's TermReq, where it has one, the stream is at the end of a PDU, and nothing but reads is outstanding.
     fn say_why(&mut self) {
         let Some(socket) = &self.socket else { return };
+        if self.farewell == Farewell::Abrupt {
+            return;
+        }
         if self.machine.outstanding() > 0 && self.farewell == Farewell::Orderly {
             self.farewell = Farewell::Abrupt;
         }
@@ -396,14 +402,15 @@ impl Queue for TcpQueue {
         let Some(command) = self.commands.get_mut(slot) else {
             return;
         };
-        let cannot = command.abandoned || matches!(command.transfer, Transfer::Out(_));
-        if cannot || self.phase != Phase::Ready {
+        if command.abandoned || self.phase != Phase::Ready {
+            return;
+        }
+        if !matches!(command.transfer, Transfer::In(_)) {
+            self.machine.abandon(slot);
             return;
         }
         command.abandoned = true;
-        if command.transfer == Transfer::None {
-            self.machine.abandon(slot);
-        } else if self.machine.withdraw(slot) {
+        if self.machine.withdraw(slot) {
             self.has_withdrawn = true;
         } else {
             self.machine.abandon(slot);

@@ -218,7 +218,8 @@ fn of(count: u32) -> Blocks {
     }
 }
 
-/// Each violation ends the connection with its words, and with the TermReq that the specification has for it.
+/// Each violation ends the connection with its words, and with the TermReq that the specification has for it; with a reset in its place where a write is
+/// outstanding, which must not arrive late.
 #[test]
 fn who_breaks_the_protocol_is_told_so() {
     type Violation = fn(u16, u16) -> Vec<u8>;
@@ -257,11 +258,25 @@ fn who_breaks_the_protocol_is_told_so() {
         ),
         (|_, _| vec![0xFF; 64], HEADER_FIELD, ""),
     ];
-    for (violation, fes, words) in violations {
+    let both = violations
+        .into_iter()
+        .flat_map(|it| [(it, false), (it, true)]);
+    for ((violation, fes, words), writes) in both {
+        // Of a write only where there is one.
+        if !writes && violation(1, 2) != violation(1, 3) {
+            continue;
+        }
         let (mut victim, controller) = attack(NONE, move |attack| {
             attack.greet(NONE);
-            let (read, write) = (attack.cid(), attack.cid());
+            let read = attack.cid();
+            let write = if writes { attack.cid() } else { 0 };
             attack.say(&violation(read, write));
+            if writes {
+                let end = attack.0.read(&mut [0; 1]);
+                let end = end.map_err(|error| error.kind());
+                assert_eq!(end, Err(ErrorKind::ConnectionReset), "{words}");
+                return;
+            }
             let term = attack.hear().expect("the host says why");
             assert_eq!(term.pdu_type(), H2C_TERM);
             assert_eq!(term.fault().0, fes, "{words}");
@@ -269,7 +284,9 @@ fn who_breaks_the_protocol_is_told_so() {
         });
         victim.ready();
         victim.read(8);
-        victim.write(16);
+        if writes {
+            victim.write(16);
+        }
         match victim.over() {
             QueueError::GivenUp { to, why } => {
                 assert_eq!(to, victim.to);
@@ -281,7 +298,7 @@ fn who_breaks_the_protocol_is_told_so() {
             }
             other => panic!("{words}: {other:?}"),
         }
-        victim.lost(2);
+        victim.lost(if writes { 2 } else { 1 });
         drop(victim);
         controller.join().unwrap();
     }

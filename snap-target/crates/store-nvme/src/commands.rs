@@ -72,6 +72,12 @@ impl Commands {
         taken
     }
 
+    /// Whether anything but reads is among them: what this machine still holds of such a command must not reach the controller late.
+    pub fn has_changes(&self) -> bool {
+        let mut there = self.by_slot.iter().flatten();
+        there.any(|it| !matches!(it.transfer, Transfer::In(_)))
+    }
+
     /// Where there are any.
     pub fn slots(&self) -> impl Iterator<Item = Slot> + '_ {
         let slots = (0..).map(Slot).zip(&self.by_slot);

@@ -86,8 +86,8 @@ pub trait Queue: fmt::Debug {
     ) -> Result<Slot, Option<IoBuf>>;
 
     /// Gives up a command that reads: it ends as [`Outcome::Lost`] as soon as nothing touches its buffer any more, which does not wait for the
-    /// controller; until this one answers, there is less [`Queue::room`]. A command without data only has no timeout any more: nobody knows when an
-    /// Asynchronous Event Request is answered. Of a command that writes, and of a slot that is free, nothing happens.
+    /// controller; until this one answers, there is less [`Queue::room`]. Any other command only has no timeout any more: nobody knows when an
+    /// Asynchronous Event Request is answered, or how long a flush takes. Of a slot that is free nothing happens.
     fn abandon(&mut self, slot: Slot);
 
     /// Sends what is to be sent, and arms what is to be received.

@@ -145,7 +145,7 @@ checks! {
     giving_up::a_read_ends_before_its_answer_and_late_data_go_nowhere,
     giving_up::a_read_whose_data_arrive_lets_its_buffer_go,
     giving_up::slots_of_commands_that_were_given_up_are_not_room,
-    giving_up::writes_go_on_and_commands_without_data_have_no_timeout,
+    giving_up::what_does_not_read_goes_on_without_a_timeout,
     ending::closing_ends_everything_once,
     ending::closing_amid_the_data_of_a_read_waits_for_its_buffer,
     ending::a_closed_queue_takes_nothing,

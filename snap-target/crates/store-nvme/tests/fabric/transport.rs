@@ -300,7 +300,7 @@ impl Queue for SimQueue {
         let Some(Some(taken)) = self.taken.get_mut(slot.index()) else {
             return;
         };
-        if matches!(taken.transfer, Transfer::Out(_)) || taken.has_no_timeout {
+        if taken.has_no_timeout {
             return;
         }
         taken.has_no_timeout = true;
