@@ -44,7 +44,7 @@ each! {
     a_read_ends_before_its_answer_and_late_data_go_nowhere
     a_read_whose_data_arrive_lets_its_buffer_go
     slots_of_commands_that_were_given_up_are_not_room
-    writes_go_on_and_commands_without_data_have_no_timeout
+    what_does_not_read_goes_on_without_a_timeout
     closing_ends_everything_once
     closing_amid_the_data_of_a_read_waits_for_its_buffer
     a_closed_queue_takes_nothing

@@ -8,7 +8,7 @@ use reactor::{Ring, Sender, channel};
 use store::{Backend, Limits, Store, StoreError};
 
 use crate::handle::Handle;
-use crate::message::{HandleId, MESSAGES_MAX, ToCustodian};
+use crate::message::{Abort, HandleId, MESSAGES_MAX, ToCustodian};
 use crate::report::{PathReport, PathState};
 use crate::shared::Shared;
 
@@ -20,8 +20,8 @@ pub(crate) struct RemoteBackend {
 }
 
 impl RemoteBackend {
-    pub fn new(shared: Arc<Shared>, custodian: Sender<ToCustodian>) -> Self {
-        let life = Arc::new(Life { custodian });
+    pub fn new(shared: Arc<Shared>, custodian: Sender<ToCustodian>, aborts: Sender<Abort>) -> Self {
+        let life = Arc::new(Life { custodian, aborts });
         Self { shared, life }
     }
 }
@@ -30,6 +30,7 @@ impl RemoteBackend {
 #[derive(Debug)]
 pub(crate) struct Life {
     pub custodian: Sender<ToCustodian>,
+    pub aborts: Sender<Abort>,
 }
 
 impl Drop for Life {
@@ -71,13 +72,21 @@ impl Backend for RemoteBackend {
     fn problems(&self) -> Vec<String> {
         let problem = |report: PathReport| {
             let (address, losses) = (report.address, report.losses);
+            let why =
+                |failure: Option<String>| failure.unwrap_or_else(|| "not connected".to_owned());
             match report.state {
+                PathState::Up(ana) if ana.is_usable() && report.reactors_without > 0 => {
+                    let (without, why) = (report.reactors_without, why(report.failure));
+                    Some(format!(
+                        "path {address} is up, and {without} reactors have no queue there: {why}"
+                    ))
+                }
                 PathState::Up(ana) if ana.is_usable() => None,
                 PathState::Up(ana) => Some(format!(
                     "path {address} is up, and the namespace is {ana} there"
                 )),
                 PathState::Down => {
-                    let why = report.failure.unwrap_or_else(|| "not connected".to_owned());
+                    let why = why(report.failure);
                     Some(format!(
                         "path {address} is down (lost {losses} times): {why}"
                     ))

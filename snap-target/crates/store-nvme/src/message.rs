@@ -11,8 +11,10 @@ use crate::shared::AssociationId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct HandleId(pub u64);
 
-/// Messages that may wait for one handle, and for the custodian.
+/// Messages that may wait for one handle, and for the custodian. What finds no room there is said again, or lost with its store.
 pub(crate) const MESSAGES_MAX: usize = 1024;
+/// Aborts that may wait for the custodian, on a way of their own: they are requests, and must not take the room of what has to be said.
+pub(crate) const ABORTS_MAX: usize = 256;
 
 /// To the custodian.
 #[derive(Debug)]
@@ -29,14 +31,16 @@ pub(crate) enum ToCustodian {
         association: AssociationId,
         why: String,
     },
-    /// A command of a queue is to be aborted, if it still can be.
-    Abort {
-        association: AssociationId,
-        handle: HandleId,
-        cid: Cid,
-    },
     /// The store is gone.
     End,
+}
+
+/// To the custodian: a command of a queue is to be aborted, if it still can be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Abort {
+    pub association: AssociationId,
+    pub handle: HandleId,
+    pub cid: Cid,
 }
 
 /// To a handle.

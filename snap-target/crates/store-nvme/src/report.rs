@@ -13,9 +13,11 @@ pub struct PathReport {
     pub state: PathState,
     /// Queues that handles have on it, or are about to.
     pub queues: usize,
+    /// Reactors that have none there: the controller refused it, or has no more.
+    pub reactors_without: usize,
     /// How often it was lost after it had stood.
     pub losses: u64,
-    /// Why it was lost, or could not be connected; none while it is up.
+    /// Why it was lost, or could not be connected; while it is up, why a reactor has no queue.
     pub failure: Option<String>,
 }
 

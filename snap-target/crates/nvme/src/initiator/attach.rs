@@ -71,6 +71,7 @@ enum Stage {
         ask_at: Time,
     },
     IdentifyController,
+    Limits,
     NumberOfQueues,
     ListNamespaces,
     IdentifyNamespace(Nsid),
@@ -164,6 +165,8 @@ impl AttachAdmin {
         let controller = ControllerInfo::parse(data, self.cap)?;
         self.stage = if controller.is_discovery || self.io_queues_wanted == 0 {
             Stage::Done
+        } else if controller.deallocates {
+            Stage::Limits
         } else {
             Stage::NumberOfQueues
         };
@@ -213,6 +216,10 @@ impl Sequence for AttachAdmin {
             Stage::IdentifyController => {
                 Step::issue(command::identify(Cns::CONTROLLER, Nsid::NONE))
             }
+            Stage::Limits => Step::issue(command::identify(
+                Cns::IO_COMMAND_SET_CONTROLLER,
+                Nsid::NONE,
+            )),
             Stage::NumberOfQueues => {
                 Step::issue(command::set_number_of_queues(self.io_queues_wanted))
             }
@@ -248,6 +255,15 @@ impl Sequence for AttachAdmin {
             Stage::IdentifyController => {
                 expect_success("Identify Controller", cqe)?;
                 return self.controller_identified(data);
+            }
+            Stage::Limits => {
+                // One that does not know the command has no such limits to tell of.
+                if let Some(controller) = &mut self.controller
+                    && cqe.status().is_success()
+                {
+                    controller.limit(data)?;
+                }
+                self.stage = Stage::NumberOfQueues;
             }
             Stage::NumberOfQueues => {
                 expect_success("Set Features, Number of Queues", cqe)?;

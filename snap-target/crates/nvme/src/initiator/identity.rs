@@ -7,7 +7,8 @@ use std::time::Duration;
 use nvme_spec::command::SQE_BYTES;
 use nvme_spec::identify::{
     ControllerType, IdentifyController, IdentifyNamespace, NSATTR_WRITE_PROTECTED,
-    NamespaceDescriptorHeader, NamespaceIdType, OFCS_DISCONNECT, cmic, ctratt, vwc,
+    NamespaceDescriptorHeader, NamespaceIdType, NvmIdentifyController, OFCS_DISCONNECT, cmic,
+    ctratt, vwc,
 };
 use nvme_spec::nvm::{dlfeat, oncs};
 use nvme_spec::register::Cap;
@@ -58,8 +59,12 @@ pub struct ControllerInfo {
     pub writes_zeroes: bool,
     /// Dataset Management is there.
     pub deallocates: bool,
+    /// DMRSL and DMSL: blocks of one Dataset Management command with one range.
+    pub deallocate_blocks_max: u32,
     /// It reports asymmetric access to its namespaces (the ANA log).
     pub reports_ana: bool,
+    /// ACL: Abort commands that it takes at a time.
+    pub aborts_max: u16,
     /// OAES: the notices that it can be asked for, as Set Features has them.
     pub notices: u32,
 }
@@ -106,9 +111,29 @@ impl ControllerInfo {
             quiesce_time: Duration::from_millis(identify.cqt_ms.get().into()),
             writes_zeroes: identify.oncs.get() & oncs::WRITE_ZEROES != 0,
             deallocates: identify.oncs.get() & oncs::DATASET_MANAGEMENT != 0,
+            deallocate_blocks_max: u32::MAX,
             reports_ana: identify.cmic & cmic::ANA != 0,
+            aborts_max: u16::from(identify.acl_z) + 1,
             notices: identify.oaes.get(),
         })
+    }
+}
+
+impl ControllerInfo {
+    /// Reads Identify Controller of the NVM command set: its limits, where 0 is none.
+    pub fn limit(&mut self, data: &[u8]) -> Result<(), InitiatorError> {
+        let (limits, _) = NvmIdentifyController::ref_from_prefix(data)
+            .map_err(|_| short("Identify Controller of the NVM command set", data.len()))?;
+        let of_range = u64::from(limits.dmrsl.get());
+        let of_all = limits.dmsl.get();
+        let least = [of_range, of_all]
+            .into_iter()
+            .filter(|blocks| *blocks > 0)
+            .min();
+        if let Some(blocks) = least {
+            self.deallocate_blocks_max = u32::try_from(blocks).unwrap_or(u32::MAX);
+        }
+        Ok(())
     }
 }
 

@@ -240,9 +240,10 @@ impl Path {
     }
 
     /// A connection of the association ended, or could not be made, and all others of it are closed. Says when its controller is surely dead: at once
-    /// where it never stood.
-    pub fn lost(&mut self, now: Time) -> Time {
+    /// where it never stood. `None`: it was lost before, and nothing that its connections still bring makes its controller die earlier.
+    pub fn lost(&mut self, now: Time) -> Option<Time> {
         let dead_at = match &self.stage {
+            Stage::Down { .. } => return None,
             Stage::Live(live) => {
                 if now.since(live.since) >= self.options.reconnect_delay_max {
                     self.attempts = 0;
@@ -251,10 +252,8 @@ impl Path {
             }
             _ => now,
         };
-        if !matches!(self.stage, Stage::Down { .. }) {
-            self.stage = self.down(now);
-        }
-        dead_at
+        self.stage = self.down(now);
+        Some(dead_at)
     }
 
     fn down(&mut self, now: Time) -> Stage {
@@ -405,6 +404,10 @@ impl Live {
         let wait = match self.keep_alive.step(now) {
             KeepAliveStep::Send => {
                 self.keep_alive.sent(now);
+                // No command meets the change that makes it usable again, and the event may be refused, or lost.
+                if self.is_up && self.attached.controller.reports_ana && !self.ana.is_usable() {
+                    self.look_at(Survey::AnaGroups);
+                }
                 return issue(AdminCommand::KeepAlive, command::keep_alive());
             }
             KeepAliveStep::Expired => {
@@ -453,7 +456,8 @@ impl Live {
                 Ok(None)
             }
             AdminCommand::AsyncEvent => {
-                // One that was refused is not asked for again: changes then go unnoticed until a command meets them.
+                // One that was refused is not asked for again: changes then go unnoticed until a command meets them, or a look at each Keep Alive does
+                // while none is sent.
                 if cqe.status().is_success() {
                     self.awaits_event = false;
                     self.event(AsyncEvent(cqe.dw0.get()));

@@ -5,8 +5,11 @@ use std::time::Duration;
 use nvme_spec::discovery::{DiscoveryLogEntry, DiscoveryLogHeader, TransportType};
 use nvme_spec::fabrics::FabricsType;
 use nvme_spec::feature::NumberOfQueues;
-use nvme_spec::identify::{Cns, ControllerType, IdentifyController, IdentifyNamespace};
+use nvme_spec::identify::{
+    Cns, ControllerType, IdentifyController, IdentifyNamespace, NvmIdentifyController,
+};
 use nvme_spec::log::GetLogPage;
+use nvme_spec::nvm::oncs;
 use nvme_spec::register::{Cap, Csts, Property};
 use nvme_spec::{AdminOpcode, Cqe, Nsid, Sqe, Status, U16, U32, U64};
 use zerocopy::{FromZeros, IntoBytes};
@@ -286,6 +289,39 @@ fn data_shorter_than_asked_are_refused() {
             refused(|sqe| (sqe.opcode == AdminOpcode::IDENTIFY.0).then(|| data(&vec![0; bytes])));
         assert!(matches!(error, InitiatorError::Malformed { .. }), "{error}");
     }
+}
+
+/// DMRSL and DMSL are looked at where there is Dataset Management, and whoever does not know them has no such limits.
+#[test]
+fn what_a_controller_deallocates_at_a_time_is_known() {
+    let most = |dmrsl: u32, dmsl: u64, knows: bool| {
+        let mut attach = attach();
+        let commands = run(&mut attach, |sqe| {
+            let is_identify = sqe.opcode == AdminOpcode::IDENTIFY.0;
+            match Cns(sqe.cdw10.to_bytes()[0]) {
+                Cns::CONTROLLER if is_identify => {
+                    let mut identify = identify_controller();
+                    identify.oncs = U16::new(oncs::DATASET_MANAGEMENT);
+                    data(identify.as_bytes())
+                }
+                Cns::IO_COMMAND_SET_CONTROLLER if is_identify && knows => {
+                    let mut limits = NvmIdentifyController::new_zeroed();
+                    (limits.dmrsl, limits.dmsl) = (U32::new(dmrsl), U64::new(dmsl));
+                    data(limits.as_bytes())
+                }
+                Cns::IO_COMMAND_SET_CONTROLLER if is_identify => failure(Status::INVALID_FIELD, 0),
+                _ => honest(sqe, &[1]),
+            }
+        });
+        assert_eq!(commands, Ok(6 + 1 + 1 + 2));
+        attach.finish().unwrap().controller.deallocate_blocks_max
+    };
+    assert_eq!(most(0, 0, true), u32::MAX);
+    assert_eq!(most(800, 0, true), 800);
+    assert_eq!(most(0, 900, true), 900);
+    assert_eq!(most(800, 700, true), 700);
+    assert_eq!(most(0, 1 << 40, true), u32::MAX);
+    assert_eq!(most(800, 700, false), u32::MAX);
 }
 
 #[test]

@@ -92,10 +92,6 @@ impl AdminQueue {
         }
     }
 
-    pub fn has_room(&self) -> bool {
-        self.queue.room() > 0
-    }
-
     pub fn settle(&mut self) {
         self.queue.settle();
     }

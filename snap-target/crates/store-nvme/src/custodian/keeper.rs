@@ -7,18 +7,15 @@ use std::time::Duration;
 
 use nvme::Time;
 use nvme::initiator::path::{ADMIN_ENTRIES_Z, Path, PathEvent, PathOptions, PathStep};
-use nvme::initiator::{
-    AnaState, Association, AttachIo, Attached, NamespaceIds, NamespaceInfo, Sequence, Shutdown,
-    Step, command,
-};
+use nvme::initiator::{AnaState, Association, AttachIo, Sequence, Shutdown, Step, command};
 use nvme::queue::QueueId;
-use nvme_spec::Cid;
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
 
 use super::admin::{AdminEvent, AdminQueue, Purpose};
 use super::bringing::{Bringing, Brought};
+use super::same::is_same;
 use super::{Member, Remote, Surroundings};
-use crate::message::{HandleId, ToHandle};
+use crate::message::{Abort, HandleId, ToHandle};
 use crate::options::{HANDLES_MAX, RemoteOptions};
 use crate::queue::{Queue, QueueOptions};
 use crate::shared::{AssociationId, PathIndex, Shared};
@@ -27,20 +24,37 @@ use crate::{PathReport, PathState};
 /// Time for a controller to shut down.
 const SHUTDOWN_WITHIN: Duration = Duration::from_millis(800);
 
+/// Of the aborts that a controller takes at a time, the most that are asked for: the admin queue has other work.
+const ABORTS_AT_ONCE_MAX: u16 = 8;
+
+/// A queue that did not come up.
+#[derive(Debug)]
+struct Refused {
+    why: String,
+    again_at: Time,
+    tries: u32,
+}
+
 #[derive(Debug)]
 pub(super) struct Keeper {
     index: PathIndex,
+    /// The path that it is an association of; the first one has its number.
+    of_path: PathIndex,
     to: SocketAddr,
     path: Path,
     admin: Option<AdminQueue>,
     events: Vec<AdminEvent>,
     /// Queues of this association, by the handle that has it or will.
     dealt: BTreeMap<HandleId, u16>,
+    /// Handles whose queue did not come up: they go without until the next try.
+    refused: BTreeMap<HandleId, Refused>,
     bringing: Vec<Bringing>,
     /// What the handles were told of the way.
     ana: AnaState,
     shutdown: Option<Shutdown>,
     shutting_down: bool,
+    /// Aborts that are not answered.
+    aborts: u16,
     /// Queues that are closed and have commands that have not ended.
     closing: Vec<Box<dyn Queue>>,
     wake_at: Option<Time>,
@@ -52,7 +66,14 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    pub fn new(index: PathIndex, to: SocketAddr, remote: &Remote, seed: u64, now: Time) -> Self {
+    pub fn new(
+        index: PathIndex,
+        of_path: PathIndex,
+        to: SocketAddr,
+        remote: &Remote,
+        seed: u64,
+        now: Time,
+    ) -> Self {
         let options = &remote.options;
         let path = PathOptions {
             association: association(remote),
@@ -65,11 +86,14 @@ impl Keeper {
         };
         Self {
             index,
+            of_path,
             to,
             path: Path::new(path, seed, now),
             admin: None,
             events: Vec::new(),
             dealt: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            aborts: 0,
             bringing: Vec::new(),
             ana: AnaState::Inaccessible,
             shutdown: None,
@@ -80,6 +104,30 @@ impl Keeper {
             losses: 0,
             broken: None,
         }
+    }
+
+    pub fn path(&self) -> PathIndex {
+        self.of_path
+    }
+
+    /// The handles that have a queue of it, or are about to.
+    pub fn served(&self) -> impl Iterator<Item = HandleId> + '_ {
+        self.dealt.keys().copied()
+    }
+
+    pub fn serves(&self, handle: HandleId) -> bool {
+        self.dealt.contains_key(&handle)
+    }
+
+    /// Whether a handle has a queue, or will be offered one again.
+    pub fn deals_with(&self, handle: HandleId) -> bool {
+        self.serves(handle) || self.refused.contains_key(&handle)
+    }
+
+    /// Whether it stands, and every queue that its controller grants is dealt.
+    pub fn is_full(&self) -> bool {
+        let granted = self.path.up().map(|attached| attached.io_queues);
+        granted.is_some_and(|granted| self.dealt.len() >= usize::from(granted))
     }
 
     fn association_id(&self) -> AssociationId {
@@ -94,7 +142,9 @@ impl Keeper {
         let of_admin = self.admin.as_ref().and_then(AdminQueue::deadline);
         let of_bringing = self.bringing.iter().filter_map(Bringing::deadline);
         let of_closing = self.closing.iter().filter_map(|queue| queue.deadline());
+        let of_refused = self.refused.values().map(|refused| refused.again_at).min();
         let own = self.wake_at.into_iter().chain(of_admin);
+        let own = own.chain(of_refused.filter(|_| self.path.up().is_some()));
         own.chain(of_bringing).chain(of_closing).min()
     }
 
@@ -127,7 +177,8 @@ impl Keeper {
                 AdminEvent::Ready => self.path.admin_up(now),
                 AdminEvent::Over(why) => self.lose(now, why, around),
                 AdminEvent::Answered { purpose, cqe, data } => match purpose {
-                    Purpose::Abort | Purpose::Single => {}
+                    Purpose::Abort => self.aborts = self.aborts.saturating_sub(1),
+                    Purpose::Single => {}
                     Purpose::Shutdown => {
                         self.shutting_down = false;
                         if let Some(shutdown) = &mut self.shutdown {
@@ -197,27 +248,28 @@ impl Keeper {
 
     /// The association is over: every connection of it is closed, the handles are told, and its controller's death is reckoned.
     fn lose(&mut self, now: Time, why: String, around: &mut Surroundings<'_>) {
-        // Once: what else its connections bring must not bring its controller's death nearer.
-        if self.path.is_down() {
-            return;
-        }
         let association = self.association_id();
         let was_up = self.path.up().is_some();
+        let dead_after = self.path.dead_after();
+        let Some(dead_at) = self.path.lost(now) else {
+            return;
+        };
         if let Some(admin) = self.admin.take() {
             self.closing.push(admin.close());
         }
         for bringing in self.bringing.drain(..) {
             self.closing.extend(bringing.close());
         }
-        self.dealt.clear();
+        let dealt = std::mem::take(&mut self.dealt);
+        self.refused.clear();
+        self.aborts = 0;
         self.ana = AnaState::Inaccessible;
-        let dead_after = self.path.dead_after();
-        let dead_at = self.path.lost(now);
         self.wake_at = Some(now);
         if let Some(shared) = around.shared.as_ref() {
             shared.fences.lost(association, dead_at, dead_after, now);
         }
-        tell_all(around.members, |_| ToHandle::Lost { association });
+        // Those that have no queue of it have nothing to close, and no change to wait with.
+        tell(around.members, &dealt, |_| ToHandle::Lost { association });
         let store = around.remote.name.as_str();
         if was_up {
             self.losses += 1;
@@ -278,7 +330,10 @@ impl Keeper {
             tracing::info!(store = %around.remote.name, path = %self.to, state = %ana, "a path's access state changed");
             self.ana = ana;
             let association = self.association_id();
-            tell_all(around.members, |_| ToHandle::Ana { association, ana });
+            tell(around.members, &self.dealt, |_| ToHandle::Ana {
+                association,
+                ana,
+            });
         }
     }
 
@@ -298,15 +353,17 @@ impl Keeper {
             .clamp(1, attached.controller.io_queue_depth_max);
         let in_capsule_bytes_max = attached.controller.in_capsule_bytes_max;
         for member in around.members {
-            if self.dealt.contains_key(&member.id) {
+            let is_early = |refused: &Refused| now < refused.again_at;
+            if self.dealt.contains_key(&member.id)
+                || around.served.contains(&member.id)
+                || self.refused.get(&member.id).is_some_and(is_early)
+            {
                 continue;
             }
             let used = |qid: &u16| self.dealt.values().any(|dealt| dealt == qid);
+            // Another association of the path may have one, or this one when a handle has left.
             let Some(qid) = (1..=granted).find(|qid| !used(qid)) else {
-                tracing::error!(store = %around.remote.name, path = %self.to, granted, "the controller has no I/O queue left for a reactor: it goes without this path");
-                // Not asked again for this association.
-                self.dealt.insert(member.id, 0);
-                continue;
+                break;
             };
             let options = QueueOptions {
                 qid: QueueId(qid),
@@ -335,10 +392,17 @@ impl Keeper {
         while let Some(bringing) = self.bringing.get_mut(index) {
             match bringing.turn(now) {
                 Brought::NotYet => index += 1,
-                Brought::Failed(why) => return self.lose(now, why, around),
+                // The association stands as long as its admin queue does: one handle goes without.
+                Brought::Failed(why) => {
+                    let bringing = self.bringing.swap_remove(index);
+                    let handle = bringing.handle;
+                    self.closing.extend(bringing.close());
+                    self.refuse(handle, why, now, around);
+                }
                 Brought::Here(queue) => {
                     let handle = bringing.handle;
                     self.bringing.swap_remove(index);
+                    self.refused.remove(&handle);
                     let member = around.members.iter().find(|member| member.id == handle);
                     let up = ToHandle::QueueUp {
                         association,
@@ -354,9 +418,31 @@ impl Keeper {
         }
     }
 
+    /// A handle goes without a queue for a while, each time for longer.
+    fn refuse(&mut self, handle: HandleId, why: String, now: Time, around: &Surroundings<'_>) {
+        self.dealt.remove(&handle);
+        let options = &around.remote.options;
+        let tries = self.refused.get(&handle).map_or(0, |before| before.tries);
+        let wait = options
+            .reconnect_delay_min
+            .saturating_mul(1 << tries.min(16));
+        let again_at = now + wait.min(options.reconnect_delay_max);
+        if tries == 0 {
+            tracing::warn!(store = %around.remote.name, path = %self.to, %why, "a reactor has no queue on a path; it is tried again");
+        }
+        let tries = tries + 1;
+        let refused = Refused {
+            why,
+            again_at,
+            tries,
+        };
+        self.refused.insert(handle, refused);
+    }
+
     /// A handle is gone; its queue's identifier may be given to another.
     pub fn left(&mut self, handle: HandleId) {
         self.dealt.remove(&handle);
+        self.refused.remove(&handle);
         let gone = |bringing: &mut Bringing| bringing.handle == handle;
         for bringing in self.bringing.extract_if(.., gone) {
             self.closing.extend(bringing.close());
@@ -370,16 +456,22 @@ impl Keeper {
         }
     }
 
-    /// Asks for the abort of a command of a handle's queue. It is a request: without room for it the command ends as it would.
-    pub fn abort(&mut self, association: AssociationId, handle: HandleId, cid: Cid, now: Time) {
-        if association != self.association_id() {
-            return;
-        }
-        let (Some(qid), Some(admin)) = (self.dealt.get(&handle), &mut self.admin) else {
+    /// Asks for the abort of a command of a handle's queue. It is a request: where as many are under way as the controller takes, the command ends as it
+    /// would.
+    pub fn abort(&mut self, abort: Abort, now: Time) {
+        let Some(attached) = self.path.up() else {
             return;
         };
-        if admin.has_room() {
-            let _ = admin.issue(Purpose::Abort, &command::abort(*qid, cid), &[], now);
+        let most = attached.controller.aborts_max.min(ABORTS_AT_ONCE_MAX);
+        if abort.association != self.association_id() || self.aborts >= most {
+            return;
+        }
+        let (Some(qid), Some(admin)) = (self.dealt.get(&abort.handle), &mut self.admin) else {
+            return;
+        };
+        let command = command::abort(*qid, abort.cid);
+        if admin.issue(Purpose::Abort, &command, &[], now).is_ok() {
+            self.aborts += 1;
         }
     }
 
@@ -431,7 +523,27 @@ impl Keeper {
         Some(format!("{}: {why}", self.to))
     }
 
-    pub fn report(&self) -> PathReport {
+    /// How far it is, for a person who waits for it.
+    pub fn standing(&self) -> String {
+        self.failure().unwrap_or_else(|| {
+            let to = self.to;
+            if self.admin.is_none() {
+                format!("{to}: not connected yet")
+            } else if self.path.up().is_none() {
+                format!("{to}: it takes connections, and has not said yet what it is")
+            } else {
+                format!("{to}: up")
+            }
+        })
+    }
+
+    pub fn report(&self, reactors_without: usize) -> PathReport {
+        let refused = || self.refused.values().next().map(|it| it.why.clone());
+        let granted = || {
+            let granted = self.path.up()?.io_queues;
+            Some(format!("its controller grants {granted} queues"))
+        };
+        let without = || (reactors_without > 0).then(|| refused().or_else(granted));
         let state = match self.path.up() {
             Some(_) => PathState::Up(self.ana),
             None => PathState::Down,
@@ -439,9 +551,13 @@ impl Keeper {
         PathReport {
             address: self.to,
             state,
-            queues: self.dealt.values().filter(|qid| **qid > 0).count(),
+            queues: self.dealt.len(),
+            reactors_without: match state {
+                PathState::Up(_) => reactors_without,
+                PathState::Down => 0,
+            },
             losses: self.losses,
-            failure: self.failure.clone(),
+            failure: self.failure.clone().or_else(|| without().flatten()),
         }
     }
 }
@@ -467,52 +583,16 @@ fn queue_options(options: &RemoteOptions) -> QueueOptions {
     }
 }
 
-fn tell_all(members: &[Member], message: impl Fn(&Member) -> ToHandle) {
-    for member in members {
+/// Tells the handles that have a queue.
+fn tell(
+    members: &[Member],
+    dealt: &BTreeMap<HandleId, u16>,
+    message: impl Fn(&Member) -> ToHandle,
+) {
+    let has_queue = |member: &&Member| dealt.contains_key(&member.id);
+    for member in members.iter().filter(has_queue) {
         if member.sender.send(message(member)).is_err() {
             tracing::error!(handle = ?member.id, "a reactor takes no messages of the store's paths");
         }
     }
-}
-
-/// Whether a path leads to the namespace that the store is: never another one under a mount.
-fn is_same(shared: &Shared, found: &NamespaceInfo, attached: &Attached) -> Result<(), String> {
-    let ours = &shared.namespace;
-    if found.nsid != ours.nsid || found.ids != ours.ids {
-        return Err(format!(
-            "another namespace is there: {} {:?}, and the store is {} {:?}",
-            found.nsid.0, found.ids, ours.nsid.0, ours.ids
-        ));
-    }
-    if ours.ids == NamespaceIds::default() && attached.controller.serial != shared.controller.serial
-    {
-        return Err(format!(
-            "the namespace has no identifier (UUID, NGUID, EUI64), and its controller has the serial number {}, not {}: give it a UUID",
-            attached.controller.serial, shared.controller.serial
-        ));
-    }
-    let (now, then) = (&attached.controller, &shared.controller);
-    if now.volatile_write_cache && !then.volatile_write_cache
-        || then.writes_zeroes && !now.writes_zeroes
-        || then.deallocates && !now.deallocates
-        || found.write_protected && shared.limits.writable
-    {
-        return Err(
-            "its controller has a volatile write cache, a write protection, or lacks Write Zeroes or Dataset Management, other than when the store was opened: open it anew"
-                .to_owned(),
-        );
-    }
-    if found.lba_bytes != ours.lba_bytes || found.blocks < ours.blocks {
-        return Err(format!(
-            "the namespace has {} blocks of {} bytes now, and had {} of {} when the store was opened",
-            found.blocks, found.lba_bytes, ours.blocks, ours.lba_bytes
-        ));
-    }
-    if attached.controller.transfer_bytes_max < shared.controller.transfer_bytes_max {
-        return Err(format!(
-            "its controller takes commands of {} bytes at most, and the first path's {}: give the paths the same MDTS",
-            attached.controller.transfer_bytes_max, shared.controller.transfer_bytes_max
-        ));
-    }
-    Ok(())
 }

@@ -6,6 +6,7 @@
 mod admin;
 mod bringing;
 mod keeper;
+mod same;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
@@ -19,7 +20,7 @@ use store::SharedStore;
 
 use crate::backend::RemoteBackend;
 use crate::clock::Clock;
-use crate::message::{HandleId, MESSAGES_MAX, ToCustodian, ToHandle};
+use crate::message::{ABORTS_MAX, Abort, HandleId, MESSAGES_MAX, ToCustodian, ToHandle};
 use crate::options::{PATHS_MAX, RemoteOptions};
 use crate::queue::Transport;
 use crate::shared::{PathIndex, Shared};
@@ -29,6 +30,9 @@ use keeper::Keeper;
 
 /// Time for handles to leave and controllers to be shut down once the store is gone.
 const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Associations of one path, where a controller grants fewer queues than there are reactors.
+const ASSOCIATIONS_PER_PATH_MAX: usize = 8;
 
 /// What a remote store is made of.
 #[derive(Clone, Debug)]
@@ -62,8 +66,11 @@ pub struct Custodian {
     clock: Clock,
     sender: Sender<ToCustodian>,
     inbox: Receiver<ToCustodian>,
+    abort_sender: Sender<Abort>,
+    aborts: Receiver<Abort>,
     keepers: Vec<Keeper>,
     members: Vec<Member>,
+    seed: u64,
     /// Once the namespace is known.
     shared: Option<Arc<Shared>>,
     is_handed_out: bool,
@@ -77,6 +84,8 @@ struct Surroundings<'a> {
     clock: &'a Clock,
     remote: &'a Remote,
     members: &'a [Member],
+    /// Handles that have a queue of another association of the path.
+    served: &'a [HandleId],
     shared: &'a mut Option<Arc<Shared>>,
     is_ending: bool,
 }
@@ -96,18 +105,22 @@ impl Custodian {
         }
         let ring = Ring::new(&ring_config())?;
         let (sender, inbox) = channel(&ring, MESSAGES_MAX);
+        let (abort_sender, aborts) = channel(&ring, ABORTS_MAX);
         let now = clock.now();
         let keepers = remote.addresses.iter().enumerate().map(|(index, to)| {
-            let seed = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (index as u64 + 1);
-            Keeper::new(PathIndex(index), *to, &remote, seed, now)
+            let index = PathIndex(index);
+            Keeper::new(index, index, *to, &remote, seed_of(seed, index), now)
         });
         Ok(Self {
             keepers: keepers.collect(),
+            seed,
             remote,
             ring,
             clock,
             sender,
             inbox,
+            abort_sender,
+            aborts,
             members: Vec::new(),
             shared: None,
             is_handed_out: false,
@@ -133,19 +146,57 @@ impl Custodian {
         let now = self.clock.now();
         self.take_messages(now);
         let is_ending = self.ends_by.is_some() && self.members.is_empty();
-        let mut around = Surroundings {
-            ring: &self.ring,
-            clock: &self.clock,
-            remote: &self.remote,
-            members: &self.members,
-            shared: &mut self.shared,
-            is_ending,
-        };
-        for keeper in &mut self.keepers {
-            keeper.turn(now, &mut around);
+        for index in 0..self.keepers.len() {
+            let served = self.served_beside(index);
+            let mut around = Surroundings {
+                ring: &self.ring,
+                clock: &self.clock,
+                remote: &self.remote,
+                members: &self.members,
+                served: &served,
+                shared: &mut self.shared,
+                is_ending,
+            };
+            if let Some(keeper) = self.keepers.get_mut(index) {
+                keeper.turn(now, &mut around);
+            }
         }
+        self.extend(now);
         self.report();
         Ok(())
+    }
+
+    /// The handles that have a queue of another association of this one's path.
+    fn served_beside(&self, index: usize) -> Vec<HandleId> {
+        let Some(path) = self.keepers.get(index).map(Keeper::path) else {
+            return Vec::new();
+        };
+        let others = self.keepers.iter().enumerate();
+        let others = others.filter(|(other, keeper)| *other != index && keeper.path() == path);
+        others.flat_map(|(_, keeper)| keeper.served()).collect()
+    }
+
+    /// Connects a path once more, to another controller, where those that it has grant no queue to some handles.
+    fn extend(&mut self, now: Time) {
+        if self.ends_by.is_some() {
+            return;
+        }
+        for (path, to) in self.remote.addresses.iter().enumerate() {
+            let path = PathIndex(path);
+            let of_path = || self.keepers.iter().filter(|keeper| keeper.path() == path);
+            let has_queue = |member: &Member| of_path().any(|keeper| keeper.deals_with(member.id));
+            let can =
+                of_path().count() < ASSOCIATIONS_PER_PATH_MAX && of_path().all(Keeper::is_full);
+            if !can || self.members.iter().all(has_queue) {
+                continue;
+            }
+            let index = PathIndex(self.keepers.len());
+            let seed = seed_of(self.seed, index);
+            let keeper = Keeper::new(index, path, *to, &self.remote, seed, now);
+            tracing::info!(store = %self.remote.name, path = %to, "the controller grants fewer queues than there are reactors: the path is connected once more");
+            self.keepers.push(keeper);
+            return;
+        }
     }
 
     /// When the next turn is due though nothing happens.
@@ -171,18 +222,14 @@ impl Custodian {
                         keeper.queue_lost(association, why);
                     }
                 }
-                ToCustodian::Abort {
-                    association,
-                    handle,
-                    cid,
-                } => {
-                    if let Some(keeper) = self.keepers.get_mut(association.path.0) {
-                        keeper.abort(association, handle, cid, now);
-                    }
-                }
                 ToCustodian::End => {
                     self.ends_by.get_or_insert(now + FAREWELL);
                 }
+            }
+        }
+        while let Some(abort) = self.aborts.try_recv() {
+            if let Some(keeper) = self.keepers.get_mut(abort.association.path.0) {
+                keeper.abort(abort, now);
             }
         }
     }
@@ -194,7 +241,11 @@ impl Custodian {
             return None;
         }
         let namespace = shared.namespace.clone();
-        let store = SharedStore::new(RemoteBackend::new(shared, self.sender.clone()));
+        let store = SharedStore::new(RemoteBackend::new(
+            shared,
+            self.sender.clone(),
+            self.abort_sender.clone(),
+        ));
         Some(OpenedRemote { store, namespace })
     }
 
@@ -206,6 +257,12 @@ impl Custodian {
         }
         let lines: Option<Vec<String>> = self.keepers.iter().map(Keeper::failure).collect();
         Some(lines?.join("; "))
+    }
+
+    /// How far each path is, while there is no store.
+    fn standing(&self) -> String {
+        let lines: Vec<String> = self.keepers.iter().map(Keeper::standing).collect();
+        lines.join("; ")
     }
 
     /// Whether the store is gone, and with it all that was kept for it.
@@ -221,7 +278,18 @@ impl Custodian {
         let Some(shared) = &self.shared else {
             return;
         };
-        let reports: Vec<PathReport> = self.keepers.iter().map(Keeper::report).collect();
+        let reports = self.keepers.iter().map(|keeper| {
+            let path = keeper.path();
+            let mut of_path = self.keepers.iter().filter(|keeper| keeper.path() == path);
+            let has_none = |member: &&Member| !of_path.clone().any(|it| it.serves(member.id));
+            let without = self.members.iter().filter(has_none).count();
+            // It is said once of a path.
+            let is_first = of_path
+                .next()
+                .is_some_and(|first| std::ptr::eq(first, keeper));
+            keeper.report(if is_first { without } else { 0 })
+        });
+        let reports: Vec<PathReport> = reports.collect();
         shared.set_reports(reports);
     }
 }
@@ -236,6 +304,11 @@ pub enum NewError {
     /// No ring.
     #[error(transparent)]
     Ring(#[from] ReactorError),
+}
+
+/// Of one path's chances.
+fn seed_of(seed: u64, index: PathIndex) -> u64 {
+    seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (index.0 as u64 + 1)
 }
 
 /// A small ring: admin queues, and I/O queues on their way to their handles.
@@ -314,7 +387,10 @@ fn keep(remote: Remote, opened: &Opened) {
         } else if let Some(why) = custodian.failure() {
             Err(why)
         } else if start.elapsed() >= patience {
-            Err(format!("no path stood within {patience:?}"))
+            Err(format!(
+                "no path stood within {patience:?}: {}",
+                custodian.standing()
+            ))
         } else {
             continue;
         };

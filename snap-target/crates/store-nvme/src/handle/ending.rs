@@ -9,7 +9,7 @@ use store::{Completion, Op, StoreError};
 use super::Handle;
 use super::flight::What;
 use super::part::{RETRY_DELAY, State, Verdict, may_have_begun};
-use crate::message::ToCustodian;
+use crate::message::Abort;
 use crate::queue::Outcome;
 use crate::shared::AssociationId;
 
@@ -102,15 +102,43 @@ impl Handle {
         flight.may_have_begun = true;
         if flight.failure.is_some() {
             self.fence_off(index);
+        } else {
+            self.fail_cancelled(index);
         }
     }
 
-    /// A part waits for its next attempt; of an operation that has failed there is none.
+    /// The controller's answer was to decide what a cancelled operation comes to, and there is none: it ends as cancelled.
+    fn fail_cancelled(&mut self, index: u32) {
+        let Some(part) = self.parts.get(index) else {
+            return;
+        };
+        let flight = part.flight;
+        if let Some(it) = self.flights.get(flight)
+            && it.cancelled
+            && it.failure.is_none()
+        {
+            let error = self.cancelled(it.op);
+            self.fail(flight, error);
+        }
+    }
+
+    fn cancelled(&self, op: Op) -> StoreError {
+        StoreError::Cancelled {
+            store: self.shared.name.clone(),
+            offset: op.offset(),
+        }
+    }
+
+    /// A part waits for its next attempt; of an operation that has failed, or is to end, there is none.
     fn wait(&mut self, index: u32, not_before: Time) {
         let Some(part) = self.parts.get_mut(index) else {
             return;
         };
         part.state = State::Waiting { not_before };
+        self.fail_cancelled(index);
+        let Some(part) = self.parts.get(index) else {
+            return;
+        };
         let flight = self.flights.get(part.flight);
         if flight.is_none_or(|flight| flight.failure.is_some()) {
             self.drop_part(index);
@@ -132,16 +160,20 @@ impl Handle {
             }
             return;
         }
-        if what == What::Read && !piece.is_whole(lba_bytes) {
-            self.deliver(index);
+        if what == What::Read && !piece.is_whole(lba_bytes) && !self.deliver(index) {
+            let error = StoreError::Resources {
+                store: self.shared.name.clone(),
+                why: "a block that was read has no bytes to hand over".to_owned(),
+            };
+            return self.fail_at(index, flight, error);
         }
         self.drop_part(index);
     }
 
-    /// Hands the bytes of a block that was read for them to the operation.
-    fn deliver(&mut self, index: u32) {
+    /// Hands the bytes of a block that was read for them to the operation, all of them; false where they cannot be had.
+    fn deliver(&mut self, index: u32) -> bool {
         let Some(part) = self.parts.get_mut(index) else {
-            return;
+            return false;
         };
         let (skip, take) = (
             part.piece.skip_bytes as usize,
@@ -154,8 +186,9 @@ impl Handle {
             && let Some(flight) = self.flights.get_mut(part.flight)
             && let Some(buf) = &mut flight.buf
         {
-            buf.copy_from(at, bytes);
+            return buf.copy_from(at, bytes) == take;
         }
+        false
     }
 
     fn drop_part(&mut self, index: u32) {
@@ -348,7 +381,7 @@ impl Handle {
     pub(super) fn look_at_deadlines(&mut self, now: Time) {
         let over = |index: &u32| {
             let flight = self.flights.get(*index);
-            flight.is_some_and(|it| it.failure.is_none() && now >= it.expires_at)
+            flight.is_some_and(|it| now >= it.expires_at)
         };
         let over: Vec<u32> = self.flights.indices().filter(over).collect();
         for flight in over {
@@ -426,10 +459,8 @@ impl Handle {
         if std::mem::replace(&mut flight.cancelled, true) {
             return;
         }
-        let error = StoreError::Cancelled {
-            store: self.shared.name.clone(),
-            offset: flight.op.offset(),
-        };
+        let op = flight.op;
+        let error = self.cancelled(op);
         let issued: Vec<(AssociationId, Slot)> = self
             .parts_of(index)
             .into_iter()
@@ -446,13 +477,13 @@ impl Handle {
                 .lane_mut(*association)
                 .and_then(|lane| lane.queue.cid(*slot));
             if let Some(cid) = cid {
-                let abort = ToCustodian::Abort {
+                let abort = Abort {
                     association: *association,
                     handle: self.id,
                     cid,
                 };
                 // It is a request: without room for it the command ends as it would.
-                let _ = self.life.custodian.send(abort);
+                let _ = self.life.aborts.send(abort);
             }
         }
         // What is complete is complete: where such commands are out and nothing else is left, their answers decide.

@@ -55,6 +55,11 @@ impl What {
         matches!(self, What::Write | What::Zero | What::Deallocate)
     }
 
+    /// Whether a controller may take long for its command, and is well: how long depends on what was written before, or on how much there is to do.
+    pub fn takes_its_time(self) -> bool {
+        matches!(self, What::Zero | What::Deallocate | What::Flush)
+    }
+
     /// Whether its command can be given up without its controller's answer, since it changes nothing and its buffer can be taken away.
     pub fn is_abandonable(self) -> bool {
         matches!(self, What::Read | What::Patch)

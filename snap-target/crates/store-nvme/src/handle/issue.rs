@@ -148,6 +148,10 @@ impl Handle {
         match lane.queue.submit(&command, buf.into_option(), now) {
             Ok(slot) => {
                 lane.put(slot, index);
+                if part.what.takes_its_time() {
+                    // Its operation's deadline is looked at here.
+                    lane.queue.abandon(slot);
+                }
                 part.state = State::Issued {
                     of,
                     slot,

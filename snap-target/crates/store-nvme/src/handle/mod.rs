@@ -69,6 +69,8 @@ pub(crate) struct Handle {
     ahead: u32,
     /// Parts of which nobody knows what became.
     unknown: Vec<u32>,
+    /// Associations that ended here, and of which the custodian is to be told.
+    untold: Vec<(AssociationId, String)>,
     events: Vec<QueueEvent>,
     done: VecDeque<Completion>,
     zeros: IoBuf,
@@ -110,6 +112,7 @@ impl Handle {
             waiting_ahead: VecDeque::with_capacity(PARTS_MAX as usize),
             ahead: 0,
             unknown: Vec::new(),
+            untold: Vec::new(),
             events: Vec::new(),
             done: VecDeque::with_capacity(QUEUE_DEPTH_MAX as usize),
             zeros: IoBuf::heap(zeros).map_err(resources)?,
@@ -173,10 +176,22 @@ impl Handle {
     }
 
     /// The custodian is to close all connections of an association.
-    fn tell_lost(&self, association: AssociationId, why: String) {
-        let lost = ToCustodian::QueueLost { association, why };
-        if self.life.custodian.send(lost).is_err() {
-            tracing::error!(store = %self.shared.name, "the custodian of the store takes no message");
+    fn tell_lost(&mut self, association: AssociationId, why: String) {
+        self.untold.push((association, why));
+        self.tell_untold();
+    }
+
+    /// Says what found no room in the custodian's inbox: it is not to be lost.
+    fn tell_untold(&mut self) {
+        while let Some((association, why)) = self.untold.pop() {
+            let lost = ToCustodian::QueueLost {
+                association,
+                why: why.clone(),
+            };
+            if self.life.custodian.send(lost).is_err() {
+                self.untold.push((association, why));
+                return;
+            }
         }
     }
 
@@ -215,6 +230,7 @@ impl Handle {
             return;
         }
         self.looked_at = now;
+        self.tell_untold();
         self.look_at_unknown(now);
         self.look_at_reads(now);
         self.look_at_lanes(now);
@@ -226,7 +242,8 @@ impl Handle {
         while self.owner.next_event().is_some() {
             self.is_ticking = false;
         }
-        let is_needed = !self.flights.is_empty() || self.lanes.iter().any(Lane::is_watched);
+        let is_needed = !(self.flights.is_empty() && self.untold.is_empty())
+            || self.lanes.iter().any(Lane::is_watched);
         if is_needed && !self.is_ticking {
             let at = self.shared.clock.instant(now + LOOK_INTERVAL);
             self.is_ticking = self.owner.timer(at, 0).is_ok();
@@ -257,7 +274,8 @@ impl Handle {
             Op::Flush => Cuts::Flush,
             Op::Discard { .. } if !controller.deallocates => Cuts::Done,
             Op::Discard { .. } => {
-                let most = u64::from(u32::MAX / lba_bytes);
+                let most = controller.deallocate_blocks_max.min(u32::MAX / lba_bytes);
+                let most = u64::from(most.max(1));
                 Cuts::blocks(What::Deallocate, whole_blocks(&bytes, lba_bytes), most)
             }
             Op::Zero { .. } if controller.writes_zeroes && is_whole => Cuts::blocks(

@@ -16,15 +16,15 @@ use crate::world::World;
 
 const SEEDS: u64 = 40;
 const QUIESCE: Duration = Duration::from_millis(1500);
-const HELD_MAX: Duration = Duration::from_millis(1200);
-const KEEP_ALIVE: Duration = Duration::from_secs(2);
-const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
+pub const HELD_MAX: Duration = Duration::from_millis(1200);
+pub const KEEP_ALIVE: Duration = Duration::from_secs(2);
+pub const COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
 /// From the moment in which a connection is closed.
-const DEAD_AFTER: Duration = Duration::from_millis(2000 + 1500 + 1200);
-const SPAN: Span = Span { lba: 5, count: 3 };
+pub const DEAD_AFTER: Duration = Duration::from_millis(2000 + 1500 + 1200);
+pub const SPAN: Span = Span { lba: 5, count: 3 };
 
 /// One reactor, two ports; the first one is better.
-fn plan(seed: u64) -> Plan {
+pub fn plan(seed: u64) -> Plan {
     let mut random = Random::new(seed);
     let mut plan = Plan::of(3);
     plan.network.seed = seed;
@@ -58,14 +58,14 @@ fn plan(seed: u64) -> Plan {
     plan
 }
 
-fn write() -> Op {
+pub fn write() -> Op {
     Op::Write {
         offset: SPAN.lba * u64::from(UNIT_BYTES),
         durable: false,
     }
 }
 
-fn cut(world: &World, port: usize, way: Way) {
+pub fn cut(world: &World, port: usize, way: Way) {
     for direction in [Direction::Up, Direction::Down] {
         let now = world.clock.now();
         world.network.strike(port, Fault::Way(direction, way), now);
@@ -73,7 +73,7 @@ fn cut(world: &World, port: usize, way: Way) {
 }
 
 /// Both paths stand, and the range holds a write of its own.
-fn world(seed: u64) -> World {
+pub fn world(seed: u64) -> World {
     let mut world = World::new(plan(seed));
     world.for_a(Duration::from_millis(500));
     assert_eq!(world.done(write(), SPAN), Ok(()));
@@ -81,7 +81,7 @@ fn world(seed: u64) -> World {
 }
 
 /// What the disk holds where the writes go.
-fn first_byte(world: &World) -> [u8; 8] {
+pub fn first_byte(world: &World) -> [u8; 8] {
     let start = (SPAN.lba * u64::from(UNIT_BYTES)) as usize;
     world.network.disk()[start..start + 8].try_into().unwrap()
 }

@@ -223,7 +223,7 @@ impl Host {
         self.admin = None;
         self.issued.clear();
         self.is_running = false;
-        self.dead_at = Some(self.path.lost(now));
+        self.dead_at = self.path.lost(now).or(self.dead_at);
     }
 
     pub fn write(&mut self, lba: u64, data: &[u8]) -> Slot {

@@ -12,6 +12,7 @@ mod host;
 mod links;
 mod network;
 mod plan;
+mod scripts;
 mod seeds;
 mod transport;
 mod wire;

@@ -269,6 +269,15 @@ impl Network {
         queues.any(|queue| queue.controller().is_some() && !queue.is_admin())
     }
 
+    /// I/O queues that a port's target has.
+    pub fn io_queues(&self, port: PortIndex) -> usize {
+        let inner = self.inner();
+        let of_port = inner.wires.values().filter(|wire| wire.port == port);
+        let queues = of_port.filter_map(|wire| wire.target.as_ref());
+        let is_io = |queue: &&TargetQueue| queue.controller().is_some() && !queue.is_admin();
+        queues.filter(is_io).count()
+    }
+
     /// Whether the faults of I/O commands that a port was given have all struck.
     pub fn io_faults_are_over(&self, port: PortIndex) -> bool {
         let inner = self.inner();

@@ -80,6 +80,8 @@ struct Running {
     /// Of what changes something.
     write: Option<WriteId>,
     submitted_at: Time,
+    /// The time that it has.
+    patience: Duration,
     cancelled: bool,
 }
 
@@ -242,8 +244,9 @@ impl World {
             self.completed(index, completion, now);
         }
         // A stall between its deadline and the look at it, and one before its end is polled.
-        let latest = self.plan.options.deadline + DEADLINE_SLACK + self.plan.stall_max * 2;
+        let slack = DEADLINE_SLACK + self.plan.stall_max * 2;
         for running in self.reactors[index].running.values() {
+            let latest = running.patience + slack;
             let waited = now.since(running.submitted_at);
             assert!(waited <= latest, "{:?} after {waited:?}", running.op);
         }
@@ -335,6 +338,20 @@ impl World {
     }
 
     fn submit(&mut self, index: usize, op: Op, span: Span, uses: Vec<(Span, Use)>, now: Time) {
+        self.submit_within(index, op, span, uses, now, None);
+    }
+
+    fn submit_within(
+        &mut self,
+        index: usize,
+        op: Op,
+        span: Span,
+        uses: Vec<(Span, Use)>,
+        now: Time,
+        within: Option<Duration>,
+    ) {
+        let deadline = within.map(|within| self.clock.instant(now + within));
+        let patience = self.plan.options.deadline;
         let mut data = None;
         let write = match op {
             Op::Read { .. } => {
@@ -372,7 +389,7 @@ impl World {
         let reactor = &mut self.reactors[index];
         match reactor
             .store
-            .submit(op, data, Token(self.last_token), Terms::default())
+            .submit(op, data, Token(self.last_token), Terms::by(deadline))
         {
             Ok(()) => {
                 self.begun += 1;
@@ -383,6 +400,7 @@ impl World {
                     uses,
                     write,
                     submitted_at: now,
+                    patience: within.map_or(patience, |within| within.min(patience)),
                     cancelled: false,
                 };
                 reactor.running.insert(self.last_token, running);
@@ -409,6 +427,39 @@ impl World {
         assert!(self.model.claim(&uses, true));
         self.submit(index, op, span, uses, self.clock.now());
         self.last_token
+    }
+
+    /// The same with less time than the store's own.
+    pub fn submit_by(&mut self, index: usize, op: Op, span: Span, within: Duration) -> u64 {
+        let how = if op.is_change() {
+            Use::Write
+        } else {
+            Use::Read
+        };
+        let uses = vec![(span, how)];
+        assert!(self.model.claim(&uses, true));
+        self.submit_within(index, op, span, uses, self.clock.now(), Some(within));
+        self.last_token
+    }
+
+    /// What the store says of its paths.
+    pub fn problems(&self) -> Vec<String> {
+        self.store.as_ref().unwrap().problems()
+    }
+
+    /// A handle that the world does not turn.
+    pub fn handle(&self) -> Box<dyn Store> {
+        let store = self.store.as_ref().unwrap().open_handle(&self.ring);
+        store.unwrap()
+    }
+
+    /// A reactor closes its handle and has no other.
+    pub fn close(&mut self, index: usize) {
+        self.reactors[index].store.close();
+        self.until(Duration::from_secs(1), |world| {
+            world.reactors[index].store.is_closed()
+        });
+        self.reactors.remove(index);
     }
 
     /// What an operation came to, once it has.
@@ -486,8 +537,8 @@ impl World {
             }
             StoreError::Unreachable { .. } | StoreError::Unsettled { .. } => {
                 let waited = now.since(running.submitted_at);
-                let deadline = self.plan.options.deadline;
-                assert!(waited >= deadline, "{error} after {waited:?}: {op:?}");
+                let least = running.patience;
+                assert!(waited >= least, "{error} after {waited:?}: {op:?}");
                 match error.kind() {
                     ErrorKind::Unreachable => self.outcome.unreachable += 1,
                     _ => self.outcome.unsettled += 1,
@@ -497,7 +548,9 @@ impl World {
             _ => panic!("{op:?}: {error}"),
         }
         // A reactor that sleeps through a deadline has troubles of its own.
-        let is_troubled = self.network.counts().faults > 0 || self.plan.stalls_once_in.is_some();
+        let is_troubled = self.network.counts().faults > 0
+            || self.plan.stalls_once_in.is_some()
+            || running.patience < self.plan.options.deadline;
         assert!(running.cancelled || is_troubled, "{op:?}: {error}");
         match (running.write, error.kind()) {
             (Some(write), ErrorKind::Unreachable) => self.model.refused(write, running.span),

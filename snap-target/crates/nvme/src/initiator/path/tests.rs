@@ -232,6 +232,33 @@ fn events_lead_to_another_look() {
     assert_eq!(path.namespace().unwrap().ids.uuid.unwrap().0, [8; 16]);
 }
 
+/// A controller that refuses Asynchronous Event Requests, or loses one: a path that is not usable is looked at with each Keep Alive.
+#[test]
+fn a_path_that_is_not_usable_is_looked_at_though_no_event_comes() {
+    let mut controller = Controller {
+        ana: 3,
+        ..Controller::new()
+    };
+    let mut path = up(&controller);
+    let mut refusal = cqe(0);
+    refusal.status_and_phase = U16::new(Status::INVALID_OPCODE.dnr().to_wire());
+    let said = path.answered(at(0), AdminCommand::AsyncEvent, &refusal, &[]);
+    assert_eq!(said, Ok(None));
+    assert_eq!(path.ana(), AnaState::Inaccessible);
+    let (events, _) = drive(&mut path, &controller, at(2500)).unwrap();
+    assert_eq!(events, [PathEvent::Changed]);
+    assert_eq!(path.ana(), AnaState::Inaccessible);
+    controller.ana = 2;
+    let (events, _) = drive(&mut path, &controller, at(2600)).unwrap();
+    assert_eq!(events, [], "not more often than that");
+    let (events, _) = drive(&mut path, &controller, at(5000)).unwrap();
+    assert_eq!(events, [PathEvent::Changed]);
+    assert_eq!(path.ana(), AnaState::NonOptimized);
+    // Commands meet what happens to a path that they use.
+    let (events, _) = drive(&mut path, &controller, at(7500)).unwrap();
+    assert_eq!(events, []);
+}
+
 #[test]
 fn it_is_kept_alive_and_given_up_where_nobody_answers() {
     let controller = Controller::new();
@@ -260,27 +287,27 @@ fn it_is_kept_alive_and_given_up_where_nobody_answers() {
 fn a_lost_controller_is_dead_after_its_keep_alive_and_its_quiesce_time() {
     let mut path = up(&Controller::new());
     // It reports no CQT: the margin stands for it.
-    assert_eq!(path.lost(at(1000)), at(1000) + KATO + MARGIN);
-    // It is lost once.
-    assert_eq!(path.lost(at(1001)), at(1001));
+    assert_eq!(path.lost(at(1000)), Some(at(1000) + KATO + MARGIN));
+    // It is lost once: nothing brings its death nearer.
+    assert_eq!(path.lost(at(1001)), None);
     let mut path = up(&Controller {
         cqt_ms: 7000,
         ..Controller::new()
     });
     assert_eq!(
         path.lost(at(0)),
-        at(0) + KATO + Duration::from_secs(7) + MARGIN
+        Some(at(0) + KATO + Duration::from_secs(7) + MARGIN)
     );
     // One that counts traffic looks once in each timeout.
     let mut path = up(&Controller {
         counts_traffic: true,
         ..Controller::new()
     });
-    assert_eq!(path.lost(at(0)), at(0) + KATO * 2 + MARGIN);
+    assert_eq!(path.lost(at(0)), Some(at(0) + KATO * 2 + MARGIN));
     // One that never stood has had no command of ours.
     let mut path = Path::new(options(), 5, at(0));
     assert_eq!(path.step(at(0)), PathStep::Connect);
-    assert_eq!(path.lost(at(10)), at(10));
+    assert_eq!(path.lost(at(10)), Some(at(10)));
 }
 
 #[test]
