@@ -13,8 +13,8 @@ use nvme_spec::{AdminOpcode, IoOpcode, Lba, Nsid, SglDescriptor, Sqe, U16, U32};
 use std::hint::black_box;
 use zerocopy::{FromZeros, IntoBytes};
 
-const BLOCK_BYTES: u32 = 4096;
-const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+pub const BLOCK_BYTES: u32 = 4096;
+pub const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
 #[derive(Clone, Copy)]
 pub struct Options {
@@ -124,7 +124,7 @@ impl TargetEnd {
     }
 }
 
-fn namespaces() -> NamespaceSet {
+pub fn namespaces() -> NamespaceSet {
     let info = NamespaceInfo {
         nsid: Nsid(1),
         handle: 0,

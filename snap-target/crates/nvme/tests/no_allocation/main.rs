@@ -1,6 +1,8 @@
 //! Once a connection is made, no command allocates: shown by an allocator that counts, over reads, writes by R2T, writes in
 //! the capsule and flushes, at full depth and with slots recycled many times.
 
+mod rdma;
+
 use nvme::Time;
 use nvme::digest::crc32c;
 use nvme::queue::Completion;
@@ -49,6 +51,7 @@ const DIGESTS: Framing = Framing {
 
 #[test]
 fn no_command_allocates() {
+    rdma::no_command_allocates();
     let mut connection = connected();
     let mut batch = TxBatch::with_capacity(64);
     let kinds: [fn(u16) -> Vec<u8>; 4] = [read, write, write_in_capsule, flush];
