@@ -50,7 +50,7 @@ pub struct DiscoveryLogEntry {
     pub subnqn: [u8; NQN_FIELD_BYTES],
     /// TRADDR: the address, ASCII, padded with spaces.
     pub traddr: [u8; 256],
-    /// TSAS: for TCP, byte 0 is the security type (0 none, 1 TLS 1.2, 2 TLS 1.3).
+    /// TSAS: for TCP, byte 0 is the security type (0 none, 1 TLS 1.2, 2 TLS 1.3); for RDMA see [`TSAS_RDMA`].
     pub tsas: [u8; 256],
 }
 assert_bytes!(DiscoveryLogEntry, 1024);
@@ -92,6 +92,9 @@ open_enum! {
         CURRENT_DISCOVERY = 3,
     }
 }
+
+/// TSAS of RDMA, its first bytes: QPTYPE 1 (reliable connected), PRTYPE 1 (the provider is not specified), CMS 1 (RDMA_IP_CM).
+pub const TSAS_RDMA: [u8; 3] = [1, 1, 1];
 
 /// TREQ 1:0 = 10b: a secure channel is not required.
 pub const TREQ_SECURE_CHANNEL_NOT_REQUIRED: u8 = 0b10;

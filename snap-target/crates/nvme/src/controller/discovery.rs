@@ -6,7 +6,7 @@ use crate::nqn::Nqn;
 use nvme_spec::discovery::{
     AddressFamily, DiscoveryLogEntry, DiscoveryLogHeader, EFLAG_DUPLICATE_RETURNED_INFORMATION,
     EFLAG_PERSISTENT_CONNECTIONS, SubsystemType, TREQ_SECURE_CHANNEL_NOT_REQUIRED,
-    TREQ_SQ_FLOW_CONTROL_DISABLE, TREQ_ZERO_HOST_ID,
+    TREQ_SQ_FLOW_CONTROL_DISABLE, TREQ_ZERO_HOST_ID, TSAS_RDMA,
 };
 use nvme_spec::fabrics::CNTLID_DYNAMIC;
 use nvme_spec::{U16, U64};
@@ -180,6 +180,9 @@ fn record(listener: &Listener, local: SocketAddr, entries: u16) -> DiscoveryLogE
     record.port_id = U16::new(listener.port_id);
     record.cntlid = U16::new(CNTLID_DYNAMIC);
     record.admin_queue_entries = U16::new(entries);
+    if listener.transport == Transport::Rdma {
+        record.tsas[..TSAS_RDMA.len()].copy_from_slice(&TSAS_RDMA);
+    }
     pad(&mut record.trsvcid, &listener.address.port().to_string());
     pad(&mut record.traddr, &ip.to_string());
     record
