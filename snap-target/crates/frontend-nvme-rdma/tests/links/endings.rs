@@ -108,7 +108,7 @@ fn a_host_that_dies_at_any_step_leaves_nothing_behind() {
             ..limits()
         };
         let mut target = Target::new(&fabric, &impatient);
-        let mut host = Host::connect(&target.fabric, &node, target.at, ASK);
+        let mut host = Host::connect(&mut || target.fabric.step(), &node, target.at, ASK);
         let (mut sent_connect, mut sent_work) = (false, false);
         for _ in 0..steps {
             host.turn();

@@ -33,7 +33,7 @@ fn wait_for_the_end(target: &mut Target) -> Vec<LinkFailure> {
 #[test]
 fn a_host_that_connects_and_says_nothing_has_its_time() {
     let (mut target, node) = impatient();
-    let mut host = Host::connect(&target.fabric, &node, target.at, ASK);
+    let mut host = Host::connect(&mut || target.fabric.step(), &node, target.at, ASK);
     assert!(run(&mut target, &mut [&mut host], |_, hosts| hosts[0]
         .established
         .is_some()));
@@ -88,7 +88,7 @@ fn a_cut_link_ends_the_connection_when_something_is_under_way() {
 fn a_host_that_never_posts_receives_is_given_up() {
     let (mut target, node) = impatient();
     let ask = crate::Ask { receives: 1, ..ASK };
-    let mut host = Host::connect(&target.fabric, &node, target.at, ask);
+    let mut host = Host::connect(&mut || target.fabric.step(), &node, target.at, ask);
     assert!(run(&mut target, &mut [&mut host], |_, hosts| hosts[0]
         .established
         .is_some()));

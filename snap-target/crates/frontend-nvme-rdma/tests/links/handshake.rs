@@ -8,7 +8,7 @@ use crate::{answers, connected, world};
 fn an_accepted_host_hears_how_many_receives_there_are() {
     let (mut target, node) = world(1);
     let mut host = Host::connect(
-        &target.fabric,
+        &mut || target.fabric.step(),
         &node,
         target.at,
         Ask {
@@ -47,7 +47,7 @@ fn each_fault_of_the_private_data_is_rejected_with_its_status() {
     ];
     let (mut target, node) = world(2);
     for (nth, (ask, status)) in asks.into_iter().enumerate() {
-        let mut host = Host::connect(&target.fabric, &node, target.at, ask);
+        let mut host = Host::connect(&mut || target.fabric.step(), &node, target.at, ask);
         assert!(run(&mut target, &mut [&mut host], |_, hosts| hosts[0]
             .rejected
             .is_some()));
@@ -65,7 +65,8 @@ fn private_data_of_every_length_are_an_answer_not_a_crash() {
     for len in 0..=56 {
         let mut data = ASK.private_data();
         data.resize(len, 0xFF);
-        let mut host = Host::connect_with(&target.fabric, &node, target.at, ASK, data);
+        let mut host =
+            Host::connect_with(&mut || target.fabric.step(), &node, target.at, ASK, data);
         let done = |_: &Target, hosts: &[&mut Host]| {
             hosts[0].rejected.is_some() || hosts[0].established.is_some()
         };
@@ -82,7 +83,7 @@ fn private_data_of_every_length_are_an_answer_not_a_crash() {
 fn without_room_a_host_hears_no_resources() {
     let (mut target, node) = world(4);
     target.has_room = false;
-    let mut host = Host::connect(&target.fabric, &node, target.at, ASK);
+    let mut host = Host::connect(&mut || target.fabric.step(), &node, target.at, ASK);
     assert!(run(&mut target, &mut [&mut host], |_, hosts| hosts[0]
         .rejected
         .is_some()));
@@ -94,7 +95,7 @@ fn a_closed_listener_takes_nobody_and_leaves_its_connections() {
     let (mut target, node) = world(5);
     let mut host = connected(&mut target, &node, ASK);
     target.close_listener();
-    let mut late = Host::connect(&target.fabric, &node, target.at, ASK);
+    let mut late = Host::connect(&mut || target.fabric.step(), &node, target.at, ASK);
     assert!(run(&mut target, &mut [&mut late], |_, hosts| hosts[0]
         .rejected
         .is_some()));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reactor::buf::Mapping;
-use verbs::memory::{Fabric, Node};
+use verbs::memory::Node;
 use verbs::{
     Access, CmId, Completion, CompletionQueue, ConnectParameters, Domain, EventChannel, EventKind,
     Gather, HostMemory, Operation, QpCapabilities, QueuePair, ReceiveRequest, Registration,
@@ -85,12 +85,12 @@ pub struct Host {
 
 impl Host {
     /// Begins to connect; [`Host::turn`] goes on.
-    pub fn connect(fabric: &Fabric, node: &Node, to: SocketAddr, ask: Ask) -> Host {
-        Host::connect_with(fabric, node, to, ask, ask.private_data())
+    pub fn connect(step: &mut dyn FnMut() -> bool, node: &Node, to: SocketAddr, ask: Ask) -> Host {
+        Host::connect_with(step, node, to, ask, ask.private_data())
     }
 
     pub fn connect_with(
-        fabric: &Fabric,
+        step: &mut dyn FnMut() -> bool,
         node: &Node,
         to: SocketAddr,
         ask: Ask,
@@ -109,7 +109,7 @@ impl Host {
             .unwrap();
         id.resolve_address(None, to, Duration::from_secs(1))
             .unwrap();
-        let qp = Self::routed(fabric, &channel, &id, &domain, &cq);
+        let qp = Self::routed(step, &channel, &id, &domain, &cq);
         Host {
             qp,
             cq,
@@ -131,17 +131,17 @@ impl Host {
     }
 
     fn routed(
-        fabric: &Fabric,
+        step: &mut dyn FnMut() -> bool,
         channel: &EventChannel,
         id: &CmId,
         domain: &Domain,
         cq: &CompletionQueue,
     ) -> QueuePair {
-        let next = || loop {
+        let mut next = || loop {
             if let Some(event) = channel.next_event().unwrap() {
                 return event.kind;
             }
-            assert!(fabric.step(), "nothing is to come");
+            assert!(step(), "nothing is to come");
         };
         let resolved = next();
         assert!(
@@ -227,8 +227,14 @@ impl Host {
 
     /// Connect of its queue, its data in this host's memory.
     pub fn send_connect(&mut self, cid: u16) {
+        self.send_connect_with(cid, 0);
+    }
+
+    /// The same with KATO.
+    pub fn send_connect_with(&mut self, cid: u16, kato_ms: u32) {
         let mut connect = sqe(0x7F, cid, self.block(0, 1024, KEYED));
         connect[4] = 1;
+        connect[48..52].copy_from_slice(&kato_ms.to_le_bytes());
         connect[42..44].copy_from_slice(&self.ask.qid.to_le_bytes());
         connect[44..46].copy_from_slice(&self.ask.hsqsize_z.to_le_bytes());
         self.send(&connect);

@@ -14,6 +14,7 @@ mod handshake;
 mod host;
 mod payload;
 mod target;
+mod whole;
 
 use host::{ASK, Ask, Host};
 use target::{Target, limits, run};
@@ -28,7 +29,7 @@ pub fn world(seed: u64) -> (Target, Node) {
 
 /// A host whose queue is past Connect.
 pub fn connected(target: &mut Target, node: &Node, ask: Ask) -> Host {
-    let mut host = Host::connect(&target.fabric, node, target.at, ask);
+    let mut host = Host::connect(&mut || target.fabric.step(), node, target.at, ask);
     let stands = |_: &Target, hosts: &[&mut Host]| hosts[0].established.is_some();
     assert!(run(target, &mut [&mut host], stands), "no connection");
     host.send_connect(0xFFFF);
