@@ -1,6 +1,5 @@
 //! The command line: a configuration file, or the quick way without one.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -10,8 +9,8 @@ use nvme::nqn::Nqn;
 use reactor::Features;
 
 use crate::config::{
-    AdminConfig, Config, ListenerConfig, NamespaceConfig, SourceSpec, StartPolicy, SubsystemConfig,
-    TargetConfig, default_workers,
+    AdminConfig, Config, ListenerConfig, NamespaceConfig, Place, SourceSpec, StartPolicy,
+    SubsystemConfig, TargetConfig, default_workers,
 };
 use crate::limits;
 
@@ -46,9 +45,9 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
 
-    /// Address to listen on; port 0 takes a free one
-    #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT", value_parser = address)]
-    pub listen: SocketAddr,
+    /// Address to listen on, rdma://ADDR:PORT for NVMe/RDMA; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT")]
+    pub listen: Place,
 
     /// NQN of the subsystem
     #[arg(long, default_value = "nqn.2026-11.io.xio:snap", value_name = "NQN")]
@@ -165,7 +164,7 @@ impl Args {
                 ..TargetConfig::default()
             },
             listeners: vec![ListenerConfig {
-                address: self.listen,
+                place: self.listen,
                 port_id: 1,
             }],
             referrals: Vec::new(),
@@ -226,11 +225,6 @@ impl From<SuccessFlag> for frontend_nvme_tcp::SuccessFlag {
             SuccessFlag::Never => Self::Never,
         }
     }
-}
-
-fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse()
-        .map_err(|_| "write IP:PORT or [IPv6]:PORT, for example 0.0.0.0:4420")
 }
 
 fn cache_bytes(text: &str) -> Result<usize, String> {

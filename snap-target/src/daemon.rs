@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -16,7 +15,7 @@ use telemetry::{DumpFormat, Event, EventKind, Telemetry, TelemetryConfig};
 
 use crate::admin::{self, AdminService, Certificates, ClientRefusals, Context, Info, Roles};
 use crate::catalogue::Catalogue;
-use crate::config::Config;
+use crate::config::{Config, Place};
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
@@ -69,9 +68,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
         frontend: Box::new(reactors.admin()?),
-        ports: Ports {
-            success_flag: config.target.success_flag,
-        },
+        ports: Ports::new(config.target.success_flag),
         policy: config.target.source_policy(),
         base: Desired::of(config),
         start: config.target.start,
@@ -99,7 +96,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         }
         None => None,
     };
-    let address = first_address(&manager);
+    let address = first_place(&manager);
     let mut said = report::of(&manager, address);
     if let Some(metrics) = &metrics {
         said += &format!("metrics http://{}/metrics\n", metrics.address);
@@ -176,7 +173,7 @@ fn info(config: &Config, file: Option<&Path>, features: &str) -> Result<Info> {
 }
 
 /// Where it listens: with the port that was free, where 0 was asked for.
-fn first_address(manager: &Manager) -> Option<SocketAddr> {
+fn first_place(manager: &Manager) -> Option<Place> {
     let mut ports = manager.desired().listeners.keys();
     ports.find_map(|port_id| manager.live_listener(*port_id))
 }

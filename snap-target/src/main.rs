@@ -62,7 +62,7 @@ pub(crate) fn line_of(error: &anyhow::Error) -> String {
 
 fn run(args: &Args) -> Result<()> {
     if let Some(file) = &args.check_config {
-        Config::load(file)?;
+        ports::check(&Config::load(file)?)?;
         println!("{}: it can be used", file.display());
         return Ok(());
     }

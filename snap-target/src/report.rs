@@ -1,22 +1,22 @@
 //! What the daemon says when it is ready.
 
 use std::fmt::{Display, Write};
-use std::net::SocketAddr;
 
 use namespace::{Backing, Namespace};
 
+use crate::config::Place;
 use crate::manage::{Manager, NamespaceLive};
 use crate::text::uuid_text;
 
 /// The namespaces as a table, and the lines for a host.
-pub fn of(manager: &Manager, address: Option<SocketAddr>) -> String {
+pub fn of(manager: &Manager, place: Option<Place>) -> String {
     let mut out = String::new();
     // A text takes everything.
-    let _written = write(&mut out, manager, address);
+    let _written = write(&mut out, manager, place);
     out
 }
 
-fn write(out: &mut String, manager: &Manager, address: Option<SocketAddr>) -> std::fmt::Result {
+fn write(out: &mut String, manager: &Manager, place: Option<Place>) -> std::fmt::Result {
     let subsystems = &manager.desired().subsystems;
     writeln!(
         out,
@@ -36,26 +36,28 @@ fn write(out: &mut String, manager: &Manager, address: Option<SocketAddr>) -> st
     }
     writeln!(out)?;
     for nqn in subsystems.keys() {
-        if let Some(address) = address {
-            writeln!(out, "{}", connect_line(address, nqn))?;
+        if let Some(place) = place {
+            writeln!(out, "{}", connect_line(place, nqn))?;
         }
     }
     Ok(())
 }
 
 /// What a host runs. Where the daemon listens on every address, which of them a host reaches is not known here.
-fn connect_line(address: SocketAddr, nqn: impl Display) -> String {
+fn connect_line(place: Place, nqn: impl Display) -> String {
+    let Place { fabric, address } = place;
     let ip = if address.ip().is_unspecified() {
         "ADDRESS".to_owned()
     } else {
         address.ip().to_string()
     };
-    format!("nvme connect -t tcp -a {ip} -s {} -n {nqn}", address.port())
+    let (fabric, port) = (fabric.name(), address.port());
+    format!("nvme connect -t {fabric} -a {ip} -s {port} -n {nqn}")
 }
 
 /// The last line, for programs that wait for it.
-pub fn ready(address: Option<SocketAddr>) -> String {
-    address.map_or_else(|| "ready".to_owned(), |address| format!("ready {address}"))
+pub fn ready(place: Option<Place>) -> String {
+    place.map_or_else(|| "ready".to_owned(), |place| format!("ready {place}"))
 }
 
 fn write_one(out: &mut String, namespace: &Namespace) -> std::fmt::Result {

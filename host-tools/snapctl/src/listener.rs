@@ -1,7 +1,7 @@
 //! `snapctl listener`.
 
 use admin_proto::v1;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use printout::text_table::{Align, TextTable};
 
 use crate::connection::Daemon;
@@ -13,7 +13,7 @@ use crate::text;
 /// What to do with listeners.
 #[derive(Debug, Subcommand)]
 pub enum Listener {
-    /// Listen at an address (NVMe/TCP)
+    /// Listen at an address, over TCP or RDMA
     Add(Add),
     /// Listen there no longer; connections that are made stay
     Remove(Remove),
@@ -27,6 +27,7 @@ The address appears in the discovery log, and hosts that wait for changes of it 
 Examples:
   snapctl listener add 192.0.2.7:4420
   snapctl listener add '[2001:db8::7]:4420' --port-id 2
+  snapctl listener add 192.0.2.7:4420 --transport rdma
   snapctl listener add 192.0.2.7:4420 --ensure";
 
 /// `snapctl listener add`.
@@ -37,6 +38,10 @@ pub struct Add {
     #[arg(value_name = "ADDR:PORT")]
     pub address: String,
 
+    /// What carries connections there
+    #[arg(long, value_enum, default_value_t = Transport::Tcp)]
+    pub transport: Transport,
+
     /// Port id; otherwise the lowest free one
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_535))]
     pub port_id: Option<u32>,
@@ -44,6 +49,24 @@ pub struct Add {
     /// Whether it may be there.
     #[command(flatten)]
     pub ensure: Ensure,
+}
+
+/// What carries connections to a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Transport {
+    /// NVMe/TCP.
+    Tcp,
+    /// NVMe/RDMA: RoCE, InfiniBand.
+    Rdma,
+}
+
+impl From<Transport> for v1::Transport {
+    fn from(transport: Transport) -> Self {
+        match transport {
+            Transport::Tcp => Self::Tcp,
+            Transport::Rdma => Self::Rdma,
+        }
+    }
 }
 
 const REMOVE_HELP: &str = "\
@@ -79,7 +102,7 @@ pub async fn run(command: Listener, context: &Context) -> Result<(), Failure> {
 
 async fn add(arguments: Add, context: &Context) -> Result<(), Failure> {
     let request = v1::AddListenerRequest {
-        transport: v1::Transport::Tcp.into(),
+        transport: v1::Transport::from(arguments.transport).into(),
         address: arguments.address.clone(),
         port_id: arguments.port_id.unwrap_or(0),
     };
@@ -93,18 +116,27 @@ async fn add(arguments: Add, context: &Context) -> Result<(), Failure> {
     match added {
         Ok(answer) => context.show(&answer, |answer| {
             let listener = answer.listener.clone().unwrap_or_default();
-            let (address, port_id) = (listener.address, listener.port_id);
-            format!("listening at {address} (port id {port_id})\n")
+            let (place, port_id) = (place(&listener), listener.port_id);
+            format!("listening at {place} (port id {port_id})\n")
         }),
         Err(refused) if arguments.ensure.ensure => {
             let answer = there(&arguments, &daemon, refused).await?;
             context.show(&answer, |answer| {
                 let listener = answer.listener.clone().unwrap_or_default();
-                let (address, port_id) = (listener.address, listener.port_id);
-                format!("listening at {address} already (port id {port_id})\n")
+                let (place, port_id) = (place(&listener), listener.port_id);
+                format!("listening at {place} already (port id {port_id})\n")
             })
         }
         Err(refused) => Err(refused),
+    }
+}
+
+/// Its address, and what carries connections there where that is not TCP.
+fn place(listener: &v1::Listener) -> String {
+    let address = &listener.address;
+    match v1::Transport::try_from(listener.transport) {
+        Ok(v1::Transport::Tcp | v1::Transport::Unspecified) => address.clone(),
+        _ => format!("{address} over {}", text::transport(listener.transport)),
     }
 }
 
@@ -115,8 +147,10 @@ async fn there(
     refused: Failure,
 ) -> Result<v1::AddListenerResponse, Failure> {
     let listeners = all(daemon).await?;
-    let same_address =
-        |listener: &v1::Listener| text::same_address(&listener.address, &asked.address);
+    let transport = i32::from(v1::Transport::from(asked.transport));
+    let same_address = |listener: &v1::Listener| {
+        listener.transport == transport && text::same_address(&listener.address, &asked.address)
+    };
     let found = match refused.reason() {
         v1::Reason::AddressTaken => listeners.listeners.iter().find(|l| same_address(l)),
         // A port id that was not asked for is not taken.
@@ -132,6 +166,9 @@ async fn there(
     };
     let mut comparison = Comparison::default();
     comparison.property("its port id", asked.port_id, listener.port_id);
+    let is_transport = text::transport(listener.transport);
+    let asked_transport = text::transport(transport);
+    comparison.property("its transport", Some(asked_transport), is_transport);
     let is_address = if same_address(listener) {
         asked.address.clone()
     } else {

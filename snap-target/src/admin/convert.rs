@@ -7,12 +7,14 @@ use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, SOURCE_BYTES_MAX};
 use admin_proto::v1::{self, host_policy::Hosts, source, visibility::To};
 use frontend_nvme::ControllerReport;
 use namespace::{Backing, MixedPart};
-use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Protection, Visibility};
+use nvme::controller::{
+    ControllerLimits, HostPolicy, NAMESPACES_MAX, Protection, Transport, Visibility,
+};
 use nvme::nqn::Nqn;
 use tonic::Status;
 use volume::Volume;
 
-use crate::config::SourceSpec;
+use crate::config::{Fabric, Place, SourceSpec};
 use crate::desired::{PortId, SubsystemBody};
 use crate::limits::of_subsystem;
 use crate::manage::{ClosingDisk, ManageError, Manager, NamespaceLive, StillClosing, damage};
@@ -130,11 +132,23 @@ pub fn port_id(number: u32) -> Result<Option<PortId>, ManageError> {
     Ok((port_id > 0).then_some(port_id))
 }
 
-/// TCP, the only transport of today.
-pub fn tcp(transport: i32) -> Result<(), ManageError> {
+/// What carries connections; not told, TCP.
+pub fn fabric(transport: i32) -> Result<Fabric, ManageError> {
     match v1::Transport::try_from(transport) {
-        Ok(v1::Transport::Unspecified | v1::Transport::Tcp) => Ok(()),
-        _ => Err(invalid("transport", "this daemon has TCP only")),
+        Ok(v1::Transport::Unspecified | v1::Transport::Tcp) => Ok(Fabric::Tcp),
+        Ok(v1::Transport::Rdma) => Ok(Fabric::Rdma),
+        Err(_) => Err(invalid("transport", "this daemon has TCP and RDMA only")),
+    }
+}
+
+/// TCP, over which referrals are.
+pub fn tcp(transport: i32) -> Result<(), ManageError> {
+    match fabric(transport)? {
+        Fabric::Tcp => Ok(()),
+        Fabric::Rdma => Err(invalid(
+            "transport",
+            "a referral is to a discovery service over TCP",
+        )),
     }
 }
 
@@ -478,13 +492,14 @@ pub fn listener(
     port_id: PortId,
 ) -> Option<v1::Listener> {
     let config = manager.desired().listeners.get(&port_id)?;
-    let address = manager.live_listener(port_id).unwrap_or(config.address);
+    let Place { fabric, address } = manager.live_listener(port_id).unwrap_or(config.place);
     // The front desk knows at which address a controller's admin queue came in.
     let here = |it: &&ControllerReport| {
-        it.local.is_some_and(|local| {
-            local.port() == address.port()
-                && (address.ip().is_unspecified() || local.ip() == address.ip())
-        })
+        it.transport == Some(fabric.into())
+            && it.local.is_some_and(|local| {
+                local.port() == address.port()
+                    && (address.ip().is_unspecified() || local.ip() == address.ip())
+            })
     };
     let connections = controllers
         .iter()
@@ -493,7 +508,7 @@ pub fn listener(
         .sum();
     Some(v1::Listener {
         port_id: port_id.into(),
-        transport: v1::Transport::Tcp.into(),
+        transport: v1::Transport::from(fabric).into(),
         address: address.to_string(),
         connections: number(connections),
         origin: origin(manager.base().listeners.contains_key(&port_id)),
@@ -511,6 +526,15 @@ pub fn referral(manager: &Manager, address: SocketAddr) -> Option<v1::Referral> 
     })
 }
 
+fn transport_of(report: &ControllerReport) -> v1::Transport {
+    match report.transport {
+        Some(Transport::Tcp) => v1::Transport::Tcp,
+        Some(Transport::Rdma) => v1::Transport::Rdma,
+        // Its admin queue is gone already; a PCIe function has none.
+        None | Some(Transport::Pcie) => v1::Transport::Unspecified,
+    }
+}
+
 /// A controller that is there.
 pub fn controller(report: &ControllerReport) -> v1::Controller {
     v1::Controller {
@@ -519,7 +543,7 @@ pub fn controller(report: &ControllerReport) -> v1::Controller {
         host_nqn: report.host.to_string(),
         host_id: hex(&report.host_id),
         is_discovery: report.subsystem.is_none(),
-        transport: v1::Transport::Tcp.into(),
+        transport: transport_of(report).into(),
         peer_address: report.peer.map(|peer| peer.to_string()).unwrap_or_default(),
         io_queues: number(report.io_queues.len()),
         kato_ms: report.kato_ms,

@@ -15,8 +15,8 @@ use toml::de::DeTable;
 use super::error::ConfigError;
 use super::section::{At, Section, Text};
 use super::{
-    AdminConfig, AdminTcpConfig, Config, ListenerConfig, MetricsConfig, NamespaceConfig,
-    ReferralConfig, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, default_workers,
+    AdminConfig, AdminTcpConfig, Config, Fabric, ListenerConfig, MetricsConfig, NamespaceConfig,
+    Place, ReferralConfig, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, default_workers,
 };
 use crate::limits::{
     CACHE_BYTES_MIN, DRAIN_MAX, HOSTS_MAX, LISTENERS_MAX, NAMESPACES_MAX, REACTORS_MAX,
@@ -43,7 +43,8 @@ const TARGET: &[&str] = &[
     "drain",
     "start",
 ];
-const LISTENER: &[&str] = &["address", "port-id"];
+const LISTENER: &[&str] = &["transport", "address", "port-id"];
+const REFERRAL: &[&str] = &["address", "port-id"];
 const SUBSYSTEM: &[&str] = &[
     "nqn",
     "serial",
@@ -250,7 +251,12 @@ fn listeners(top: &Section<'_>) -> Result<Vec<ListenerConfig>, ConfigError> {
         ));
     }
     for (section, default) in sections.iter().zip(1..) {
+        let transport = section.parsed("transport", str::parse)?;
         let address = address_in(section, "address = \"127.0.0.1:4420\"")?;
+        let place = Place {
+            fabric: value_or(transport, Fabric::Tcp),
+            address: address.value,
+        };
         let port_id = section.number("port-id", 1..=u16::MAX)?;
         let span = port_id
             .as_ref()
@@ -258,14 +264,11 @@ fn listeners(top: &Section<'_>) -> Result<Vec<ListenerConfig>, ConfigError> {
         let port_id = value_or(port_id, default);
         // Each free port is another one.
         if address.value.port() != 0 {
-            let (what, span) = (address.value.to_string(), address.span);
-            addresses.add(section, address.value, &what, span, "address")?;
+            let (what, span) = (place.to_string(), address.span);
+            addresses.add(section, place, &what, span, "address")?;
         }
         ports.add(section, port_id, &port_id.to_string(), span, "port-id")?;
-        all.push(ListenerConfig {
-            address: address.value,
-            port_id,
-        });
+        all.push(ListenerConfig { place, port_id });
     }
     Ok(all)
 }
@@ -273,7 +276,7 @@ fn listeners(top: &Section<'_>) -> Result<Vec<ListenerConfig>, ConfigError> {
 fn referrals(top: &Section<'_>) -> Result<Vec<ReferralConfig>, ConfigError> {
     let mut all = Vec::new();
     let mut addresses = Seen::new();
-    for section in top.tables("referral", REFERRALS_MAX, LISTENER)? {
+    for section in top.tables("referral", REFERRALS_MAX, REFERRAL)? {
         let address = address_in(&section, "address = \"192.0.2.1:8009\"")?;
         if address.value.port() == 0 {
             return Err(section.wrong(

@@ -5,6 +5,7 @@
 
 mod check;
 mod error;
+mod fabric;
 mod section;
 mod source;
 #[cfg(test)]
@@ -22,6 +23,7 @@ use reactor::Features;
 use volume::SourcePolicy;
 
 pub use error::ConfigError;
+pub use fabric::{Fabric, Place};
 pub use source::SourceSpec;
 
 use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT};
@@ -114,8 +116,8 @@ pub fn default_workers(reactors: u16) -> usize {
 /// `[[listener]]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerConfig {
-    /// Address and port; port 0 takes a free one.
-    pub address: SocketAddr,
+    /// Where.
+    pub place: Place,
     /// PORTID of the discovery log.
     pub port_id: u16,
 }

@@ -202,7 +202,7 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         ("[target\n", "3:8: not TOML: unclosed table, expected `]`"),
         (
             "target = 7\n",
-            "3:1: [[listener]] target: there is no such key; known here: address, port-id",
+            "3:1: [[listener]] target: there is no such key; known here: transport, address, port-id",
         ),
         (
             "[[target]]\n",
@@ -375,6 +375,29 @@ fn a_file_without_a_listener_serves_nobody() {
     assert_eq!(
         parse("").unwrap_err(),
         "/etc/xio/t.toml:1:1: [[listener]]: there is none, so no host could connect; write [[listener]] and address = \"127.0.0.1:4420\""
+    );
+}
+
+/// TCP and RDMA have ports of their own: one address may be both.
+#[test]
+fn listeners_have_a_transport() {
+    let config = parse(
+        "[[listener]]\naddress = \"192.0.2.7:4420\"\n[[listener]]\ntransport = \"rdma\"\naddress = \"192.0.2.7:4420\"\n[[listener]]\ntransport = \"tcp\"\naddress = \"[::1]:4420\"\n",
+    )
+    .unwrap();
+    let places = config.listeners.iter().map(|it| it.place.to_string());
+    assert_eq!(
+        places.collect::<Vec<_>>(),
+        ["192.0.2.7:4420", "rdma://192.0.2.7:4420", "[::1]:4420"]
+    );
+    let one = "[[listener]]\ntransport = \"rdma\"\naddress = \"192.0.2.7:4420\"\n";
+    assert_eq!(
+        parse(&format!("{one}{one}")).unwrap_err(),
+        "/etc/xio/t.toml:6:11: [[listener]] address: rdma://192.0.2.7:4420 is taken by line 3; each needs its own"
+    );
+    assert_eq!(
+        parse(&one.replace("rdma", "roce")).unwrap_err(),
+        "/etc/xio/t.toml:2:13: [[listener]] transport: \"roce\"; write tcp or rdma"
     );
 }
 

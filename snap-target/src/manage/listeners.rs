@@ -6,7 +6,7 @@ use admin_proto::v1::{self, HealthCode, ListenerChange, ObjectKind, Reason, even
 
 use super::steps::Step;
 use super::{ManageError, Manager, News};
-use crate::config::{ListenerConfig, ReferralConfig};
+use crate::config::{ListenerConfig, Place, ReferralConfig};
 use crate::desired::PortId;
 use crate::limits::{LISTENERS_MAX, REFERRALS_MAX};
 
@@ -20,7 +20,7 @@ impl Manager {
     /// It is there already, there are as many as may be, or the system refuses the address, with its words.
     pub fn add_listener(
         &mut self,
-        address: SocketAddr,
+        place: Place,
         port_id: Option<PortId>,
     ) -> Result<PortId, ManageError> {
         self.may_change()?;
@@ -42,24 +42,21 @@ impl Manager {
             )
             .about(ObjectKind::Listener, port_id));
         }
-        let taken = all
-            .keys()
-            .any(|id| self.live_listener(*id) == Some(address));
+        let taken = all.keys().any(|id| self.live_listener(*id) == Some(place));
         if taken {
             return Err(ManageError::new(
                 Reason::AddressTaken,
-                format!("there is a listener at {address} already"),
+                format!("there is a listener at {place} already"),
             )
-            .about(ObjectKind::Listener, address));
+            .about(ObjectKind::Listener, place));
         }
-        let listener = self.ports.open(address)?;
-        // The port in force, so that it is the same one after a restart.
-        let address = listener.address();
+        // With the port in force, so that it is the same one after a restart.
+        let (place, listener) = self.ports.open(place)?;
         let mut next = self.desired.clone();
-        let config = ListenerConfig { address, port_id };
+        let config = ListenerConfig { place, port_id };
         next.listeners.insert(port_id, config);
-        let step = Step::AddListener(port_id, listener);
-        let news = news(ListenerChange::Added, port_id, address);
+        let step = Step::AddListener(port_id, place, listener);
+        let news = news(ListenerChange::Added, port_id, place);
         let _nothing_closes = self.commit(next, step, vec![news])?;
         self.check_reachable();
         Ok(port_id)
@@ -96,8 +93,8 @@ impl Manager {
             )
             .about(ObjectKind::Listener, port_id));
         }
-        let address = self.live_listener(port_id).unwrap_or(config.address);
-        let news = news(ListenerChange::Removed, port_id, address);
+        let place = self.live_listener(port_id).unwrap_or(config.place);
+        let news = news(ListenerChange::Removed, port_id, place);
         let _nothing_closes = self.commit(next, Step::RemoveListener(port_id), vec![news])?;
         self.health.well(&subject(port_id));
         self.check_reachable();
@@ -128,7 +125,7 @@ impl Manager {
             .about(ObjectKind::Referral, address));
         }
         let step = Step::SetReferrals(next.referrals.values().cloned().collect());
-        let news = news(ListenerChange::ReferralAdded, port_id, address);
+        let news = news(ListenerChange::ReferralAdded, port_id, address.into());
         self.commit(next, step, vec![news])
             .map(|_nothing_closes| ())
     }
@@ -148,7 +145,11 @@ impl Manager {
             .about(ObjectKind::Referral, address)
         })?;
         let step = Step::SetReferrals(next.referrals.values().cloned().collect());
-        let news = news(ListenerChange::ReferralRemoved, config.port_id, address);
+        let news = news(
+            ListenerChange::ReferralRemoved,
+            config.port_id,
+            address.into(),
+        );
         self.commit(next, step, vec![news])
             .map(|_nothing_closes| ())
     }
@@ -159,17 +160,18 @@ pub fn subject(port_id: PortId) -> String {
     format!("listener {port_id}")
 }
 
-pub(super) fn news(change: ListenerChange, port_id: PortId, address: SocketAddr) -> News {
+pub(super) fn news(change: ListenerChange, port_id: PortId, place: Place) -> News {
     let event = v1::ListenerEvent {
         change: change.into(),
         port_id: port_id.into(),
-        address: address.to_string(),
+        address: place.address.to_string(),
+        transport: v1::Transport::from(place.fabric).into(),
     };
     let text = match change {
-        ListenerChange::Added => format!("listening at {address}, port id {port_id}"),
-        ListenerChange::Removed => format!("no longer listening at {address}"),
-        ListenerChange::ReferralAdded => format!("hosts are referred to {address}"),
-        _ => format!("hosts are no longer referred to {address}"),
+        ListenerChange::Added => format!("listening at {place}, port id {port_id}"),
+        ListenerChange::Removed => format!("no longer listening at {place}"),
+        ListenerChange::ReferralAdded => format!("hosts are referred to {place}"),
+        _ => format!("hosts are no longer referred to {place}"),
     };
     (Kind::Listener(event), text)
 }

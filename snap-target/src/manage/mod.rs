@@ -27,7 +27,6 @@ mod tests;
 mod thread;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ pub use resize::NewSize;
 pub use thread::{Manage, start};
 
 use crate::catalogue::Catalogue;
-use crate::config::StartPolicy;
+use crate::config::{Place, StartPolicy};
 use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
@@ -145,8 +144,8 @@ pub enum NamespaceLive {
 /// A listener that is to be there.
 #[derive(Debug)]
 pub enum ListenerLive {
-    /// It is, at this address, with the port in force.
-    Open(SocketAddr),
+    /// It is, there, with the port in force.
+    Open(Place),
     /// It could not be opened; health says why.
     Failed,
 }
@@ -195,9 +194,9 @@ impl Manager {
     }
 
     /// Where a listener is, with the port in force; none if it could not be opened.
-    pub fn live_listener(&self, port_id: PortId) -> Option<SocketAddr> {
+    pub fn live_listener(&self, port_id: PortId) -> Option<Place> {
         match self.live.listeners.get(&port_id)? {
-            ListenerLive::Open(address) => Some(*address),
+            ListenerLive::Open(place) => Some(*place),
             ListenerLive::Failed => None,
         }
     }

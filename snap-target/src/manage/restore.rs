@@ -1,7 +1,6 @@
 //! The start: what the configuration says, with what was made since.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
 
 use admin_proto::v1::HealthCode;
 use anyhow::{Context, Result, anyhow};
@@ -10,7 +9,7 @@ use nvme::nqn::Nqn;
 use super::opening::Openings;
 use super::steps::{Step, take};
 use super::{Foundation, Live, ManageError, Manager, STATE_SUBJECT};
-use crate::config::{NamespaceConfig, StartPolicy};
+use crate::config::{NamespaceConfig, Place, StartPolicy};
 use crate::desired::Desired;
 use crate::lives::Lives;
 use crate::state::{Keepers, StateFolder};
@@ -116,14 +115,14 @@ impl Manager {
             .values()
             .cloned()
             .partition(|it| self.base.listeners.get(&it.port_id) == Some(it));
-        let addresses: Vec<SocketAddr> = said.iter().map(|it| it.address).collect();
+        let places: Vec<Place> = said.iter().map(|it| it.place).collect();
         for config in said {
             let listening = self.serve_listener(&config);
             required(listening, start)?;
         }
         for config in made {
-            if addresses.contains(&config.address) {
-                tracing::warn!(address = %config.address, port_id = config.port_id, "a listener that was made while serving is forgotten: the configuration has its address");
+            if places.contains(&config.place) {
+                tracing::warn!(address = %config.place, port_id = config.port_id, "a listener that was made while serving is forgotten: the configuration has its address");
                 desired.listeners.remove(&config.port_id);
                 continue;
             }

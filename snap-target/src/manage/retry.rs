@@ -28,8 +28,8 @@ impl Manager {
                 continue;
             };
             if self.serve_listener(&config).is_ok() {
-                let address = self.live_listener(port_id).unwrap_or(config.address);
-                let news = listeners::news(ListenerChange::Added, port_id, address);
+                let place = self.live_listener(port_id).unwrap_or(config.place);
+                let news = listeners::news(ListenerChange::Added, port_id, place);
                 self.tell(vec![news]);
             }
         }
@@ -124,8 +124,8 @@ impl Manager {
     /// The same for a listener.
     pub(super) fn serve_listener(&mut self, config: &ListenerConfig) -> Result<(), ManageError> {
         let subject = listeners::subject(config.port_id);
-        let listening = self.ports.open(config.address).and_then(|listener| {
-            let step = Step::AddListener(config.port_id, listener);
+        let listening = self.ports.open(config.place).and_then(|(place, listener)| {
+            let step = Step::AddListener(config.port_id, place, listener);
             take(&*self.frontend, &mut self.live, step).map(|_nothing_closes| ())
         });
         match &listening {

@@ -11,7 +11,7 @@ use nvme_spec::Nsid;
 
 use super::frontend::Frontend;
 use super::{ListenerLive, Live, ManageError, NamespaceLive};
-use crate::config::ReferralConfig;
+use crate::config::{Place, ReferralConfig};
 use crate::desired::{PortId, SubsystemBody};
 use crate::identity::Nodes;
 
@@ -25,7 +25,7 @@ pub enum Step {
     Replace(Nqn, Arc<Namespace>),
     Detach(Nqn, u32),
     SetVisibility(Nqn, u32, Visibility),
-    AddListener(PortId, Box<dyn Bound>),
+    AddListener(PortId, Place, Box<dyn Bound>),
     RemoveListener(PortId),
     SetReferrals(Vec<ReferralConfig>),
 }
@@ -70,10 +70,9 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
                 closed = frontend.set_visibility(&nqn, Nsid(nsid), visibility)?;
             }
         }
-        Step::AddListener(port_id, listener) => {
-            let address = listener.address();
+        Step::AddListener(port_id, place, listener) => {
             frontend.add_listener(port_id, listener)?;
-            live.listeners.insert(port_id, ListenerLive::Open(address));
+            live.listeners.insert(port_id, ListenerLive::Open(place));
         }
         Step::RemoveListener(port_id) => {
             if matches!(live.listeners.get(&port_id), Some(ListenerLive::Open(_))) {

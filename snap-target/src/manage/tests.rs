@@ -193,9 +193,7 @@ impl Rig {
         let config = Config::parse(Path::new("/t.toml"), &self.file).unwrap();
         Manager::restore(Foundation {
             frontend: Box::new(self.fake.clone()),
-            ports: Ports {
-                success_flag: config.target.success_flag,
-            },
+            ports: Ports::new(config.target.success_flag),
             policy: config.target.source_policy(),
             base: Desired::of(&config),
             start: config.target.start,

@@ -138,7 +138,7 @@ impl Document {
             listeners: entries(
                 &overlay.listeners,
                 |port_id| *port_id,
-                |_, it| it.address.to_string(),
+                |_, it| it.place.to_string(),
             ),
             referrals: entries(&overlay.referrals, |address| *address, |_, it| it.port_id),
             denied: Some(denied(overlay)),
@@ -172,11 +172,11 @@ impl Document {
                 |(name, nsid)| Ok((nqn(&name)?, nsid)),
                 |(_, nsid), it| it.config(*nsid),
             )?,
-            listeners: changes(self.listeners, Ok, |port_id, address| {
+            listeners: changes(self.listeners, Ok, |port_id, place| {
                 Ok(ListenerConfig {
-                    address: address
+                    place: place
                         .parse()
-                        .map_err(|_| format!("{address:?}: no address"))?,
+                        .map_err(|_| format!("{place:?}: no place to listen"))?,
                     port_id: *port_id,
                 })
             })?,

@@ -5,9 +5,9 @@
 mod cpu;
 mod finding;
 mod kernel;
-mod library;
 mod network;
 mod process;
+mod rdma;
 mod storage;
 
 use std::io::IsTerminal;
@@ -32,6 +32,7 @@ Exit status: 0 where nothing fails, 1 where something does.
 Examples:
   snapctl doctor
   snapctl doctor /srv/data /dev/sdb --listen 192.0.2.7:4420
+  snapctl doctor --listen-rdma 192.0.2.7:4420
   snapctl doctor --pid $(pidof snap-target) --reactors 4 --json";
 
 /// `snapctl doctor`.
@@ -45,6 +46,10 @@ pub struct Doctor {
     /// Address that the target is to listen on; may be given again for more
     #[arg(long, value_name = "ADDR:PORT", default_values = ["0.0.0.0:4420", "0.0.0.0:8009"])]
     pub listen: Vec<SocketAddr>,
+
+    /// The same for NVMe/RDMA: fails where a library or a device is missing
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen_rdma: Vec<SocketAddr>,
 
     /// Reactor threads that the daemon is to have
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -107,11 +112,14 @@ fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Failure> {
         process::memory(&process, reactors),
         kernel::hugepages(&kernel),
         cpu::cpu(cpu::Cpu::read()),
-        network::rdma(&network::Rdma::read()),
+        rdma::rdma(&rdma::Rdma::read()),
         kernel::nvme_tcp(&kernel),
     ];
     for address in &arguments.listen {
         findings.push(network::port(*address, &network::probe_port(*address)));
+    }
+    for address in &arguments.listen_rdma {
+        findings.push(rdma::port(*address, &rdma::probe_port(*address)));
     }
     for path in &arguments.paths {
         findings.extend(storage::findings(path, &storage::read(path)));

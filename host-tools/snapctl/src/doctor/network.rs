@@ -1,12 +1,9 @@
-//! Ports to listen on, and RDMA.
+//! Ports to listen on.
 
-use std::fs;
 use std::io::{Error, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
-use std::path::Path;
 
 use super::finding::Finding;
-use super::library;
 
 /// Binds an address as a listener does, and lets it go.
 pub fn probe_port(address: SocketAddr) -> Result<(), Error> {
@@ -50,75 +47,6 @@ pub fn port(address: SocketAddr, probed: &Result<(), Error>) -> Finding {
     }
 }
 
-/// What there is of RDMA.
-#[derive(Clone, Debug)]
-pub struct Rdma {
-    /// libibverbs and librdmacm: loaded, or why not.
-    pub libraries: Result<(), String>,
-    /// Devices, each with the state of its first port: "4: ACTIVE".
-    pub devices: Vec<(String, String)>,
-}
-
-impl Rdma {
-    /// Loads the libraries and reads /sys.
-    pub fn read() -> Rdma {
-        let libraries =
-            library::load("libibverbs.so.1").and_then(|()| library::load("librdmacm.so.1"));
-        let mut devices = Vec::new();
-        for entry in fs::read_dir("/sys/class/infiniband")
-            .into_iter()
-            .flatten()
-            .flatten()
-        {
-            devices.push((
-                entry.file_name().to_string_lossy().into_owned(),
-                port_state(&entry.path()),
-            ));
-        }
-        devices.sort();
-        Rdma { libraries, devices }
-    }
-}
-
-fn port_state(device: &Path) -> String {
-    fs::read_to_string(device.join("ports/1/state"))
-        .map_or_else(|_| "no port".to_owned(), |state| state.trim().to_owned())
-}
-
-/// Whether RDMA could be used. NVMe/TCP needs none of it.
-pub fn rdma(rdma: &Rdma) -> Finding {
-    let check = "RDMA";
-    let names: Vec<String> = rdma
-        .devices
-        .iter()
-        .map(|(name, state)| format!("{name} ({state})"))
-        .collect();
-    let names = names.join(", ");
-    match &rdma.libraries {
-        _ if rdma.devices.is_empty() => Finding::ok(check, "no device; NVMe/TCP needs none"),
-        Err(why) => Finding::warn(
-            check,
-            format!("{names}; {why}"),
-            "the devices cannot be used from userspace",
-            "apt-get install libibverbs1 librdmacm1 ibverbs-providers   (RHEL: dnf install rdma-core libibverbs librdmacm)",
-        ),
-        Ok(())
-            if !rdma
-                .devices
-                .iter()
-                .any(|(_, state)| state.contains("ACTIVE")) =>
-        {
-            Finding::warn(
-                check,
-                names,
-                "no port is active: nothing can be sent",
-                "rdma link show says which network device each belongs to; ip link set DEVICE up",
-            )
-        }
-        Ok(()) => Finding::ok(check, names),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,25 +77,5 @@ mod tests {
             ErrorKind::AddrInUse
         );
         assert!(probe_port("127.0.0.1:0".parse().unwrap()).is_ok());
-    }
-
-    #[test]
-    fn rdma_warns_only_where_there_is_a_device_that_cannot_be_used() {
-        let verdict = |libraries: Result<(), &str>, devices: &[(&str, &str)]| {
-            let facts = Rdma {
-                libraries: libraries.map_err(str::to_owned),
-                devices: devices
-                    .iter()
-                    .map(|(name, state)| ((*name).to_owned(), (*state).to_owned()))
-                    .collect(),
-            };
-            rdma(&facts).verdict
-        };
-        let (up, down) = (("mlx5_0", "4: ACTIVE"), ("mlx5_1", "1: DOWN"));
-        assert_eq!(verdict(Err("not there"), &[]), Verdict::Ok);
-        assert_eq!(verdict(Ok(()), &[]), Verdict::Ok);
-        assert_eq!(verdict(Ok(()), &[up, down]), Verdict::Ok);
-        assert_eq!(verdict(Ok(()), &[down]), Verdict::Warn);
-        assert_eq!(verdict(Err("not there"), &[up]), Verdict::Warn);
     }
 }

@@ -159,6 +159,12 @@ fn a_listener() {
         &add("192.0.2.7:4420", &["--port-id", "2"]),
         "the listener at 192.0.2.7:4420 is there already, and is another one: its port id is 1, not 2",
     );
+    // Over RDMA its ports are others: what is there over TCP is no answer.
+    differs(
+        &fake,
+        &add("192.0.2.7:4420", &["--transport", "rdma"]),
+        "taken",
+    );
     // Another program listens there.
     differs(&fake, &add("192.0.2.9:4420", &[]), "taken");
     refuse(&fake, "AddListenerRequest", Reason::PortIdTaken);
@@ -166,6 +172,14 @@ fn a_listener() {
         &fake,
         &add("192.0.2.9:4420", &["--port-id", "2"]),
         "the listener at [2001:db8::7]:4420 is there already, and is another one: its address is [2001:db8::7]:4420, not 192.0.2.9:4420",
+    );
+    differs(
+        &fake,
+        &add(
+            "[2001:db8::7]:4420",
+            &["--port-id", "2", "--transport", "rdma"],
+        ),
+        "the listener at [2001:db8::7]:4420 is there already, and is another one: its transport is tcp, not rdma",
     );
 }
 

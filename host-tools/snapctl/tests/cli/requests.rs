@@ -344,6 +344,14 @@ fn port_cases() -> Vec<Case> {
             &listener("[2001:db8::7]:0", 9),
         ),
         case(
+            "listener add",
+            &["192.0.2.7:4420", "--transport", "rdma"],
+            &AddListenerRequest {
+                transport: Transport::Rdma.into(),
+                ..listener("192.0.2.7:4420", 0)
+            },
+        ),
+        case(
             "listener remove",
             &["2"],
             &RemoveListenerRequest {

@@ -46,6 +46,7 @@ pub fn code_of(reason: Reason) -> tonic::Code {
         | Reason::NotServed
         | Reason::SubsystemInUse
         | Reason::LastListener
+        | Reason::TransportUnavailable
         | Reason::AnyHost
         | Reason::HostList
         | Reason::AddressRefused

@@ -45,6 +45,7 @@ impl Default for LogLimit {
         Self::new(
             &[
                 "frontend_nvme",
+                "frontend_nvme_rdma",
                 "frontend_nvme_tcp",
                 "namespace",
                 "nvme",

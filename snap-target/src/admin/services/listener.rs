@@ -7,6 +7,7 @@ use tonic::Request;
 use super::super::paging::Page;
 use super::super::{Context, convert};
 use super::{Answer, changer, of, there};
+use crate::config::Place;
 
 #[tonic::async_trait]
 impl ListenerService for Context {
@@ -15,11 +16,13 @@ impl ListenerService for Context {
         request: Request<v1::AddListenerRequest>,
     ) -> Answer<v1::AddListenerResponse> {
         let (by, asked) = (changer(&request)?, of(request));
-        convert::tcp(asked.transport)?;
-        let address = convert::address(&asked.address)?;
+        let place = Place {
+            fabric: convert::fabric(asked.transport)?,
+            address: convert::address(&asked.address)?,
+        };
         let port_id = convert::port_id(asked.port_id)?;
         self.change(by, move |manager| {
-            let port_id = manager.add_listener(address, port_id)?;
+            let port_id = manager.add_listener(place, port_id)?;
             Ok(v1::AddListenerResponse {
                 listener: Some(there(convert::listener(manager, &[], port_id))?),
                 as_of: Some(manager.as_of()),

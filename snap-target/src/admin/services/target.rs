@@ -80,8 +80,9 @@ impl TargetService for Context {
 }
 
 /// What this daemon can serve and how.
-const FEATURES: [&str; 5] = [
+const FEATURES: [&str; 6] = [
     "transport-tcp",
+    "transport-rdma",
     "source-volume",
     "source-file",
     "source-mem",

@@ -60,7 +60,7 @@ fn what_the_file_names_and_is_not_there_is_a_problem_until_it_is() {
     manager.detach(&nqn("nqn.a"), 1).unwrap();
     assert_eq!(rig.fake.take(), ["detach nqn.a 1", "listen 2"]);
     assert_eq!(problems(&rig), [""; 0]);
-    assert_eq!(manager.live_listener(2), Some(address));
+    assert_eq!(manager.live_listener(2), Some(address.into()));
     drop(manager);
 
     rig.file = strict;
@@ -90,7 +90,7 @@ fn what_was_made_and_is_now_in_the_file_under_another_number_is_forgotten() {
             })
             .unwrap();
     }
-    manager.add_listener(address, Some(2)).unwrap();
+    manager.add_listener(address.into(), Some(2)).unwrap();
     drop(manager);
     rig.file += &format!(
         "[[subsystem.namespace]]\nnsid = 9\nstore = \"{source}\"\n[[listener]]\naddress = \"{address}\"\nport-id = 7\n"
@@ -103,7 +103,7 @@ fn what_was_made_and_is_now_in_the_file_under_another_number_is_forgotten() {
         assert!(there.iter().all(|nsid| is_served(&manager, *nsid)));
         let ports: Vec<u16> = manager.desired().listeners.keys().copied().collect();
         assert_eq!(ports, [1, 7]);
-        assert_eq!(manager.live_listener(7), Some(address));
+        assert_eq!(manager.live_listener(7), Some(address.into()));
         assert_eq!(problems(&rig), [""; 0]);
     }
 }

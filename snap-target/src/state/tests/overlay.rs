@@ -23,7 +23,10 @@ fn restored(base: &str, made: &str, later: &str) -> (Desired, Vec<String>) {
 #[test]
 fn what_the_admin_plane_made_is_restored_on_the_same_file() {
     let both = format!("{DISKS}{MORE}");
+    let over_rdma = "[[listener]]\ntransport = \"rdma\"\naddress = \"[2001:db8::7]:4420\"\n";
     for (base, made) in [
+        ("", over_rdma),
+        (over_rdma, ""),
         (DISKS, MORE),
         (MORE, DISKS),
         (DISKS, &both),
