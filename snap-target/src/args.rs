@@ -7,6 +7,7 @@ use clap::{Parser, ValueEnum};
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
+use store::decorate::Limit;
 
 use crate::config::{
     AdminConfig, Config, ListenerConfig, NamespaceConfig, Place, SourceSpec, StartPolicy,
@@ -73,6 +74,13 @@ pub struct Args {
     #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = cache_bytes)]
     pub cache: usize,
 
+    /// Lets the bytes of each STORE pass no faster than so, to see what a slow line does
+    ///
+    /// RATE[,burst=SIZE][,latency=TIME], for example 200MB/s,latency=2ms: reads and writes pass one behind the other at the rate, and each takes the
+    /// latency besides.
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<Limit>,
+
     /// When read data stand for their own completion (the SUCCESS flag of C2HData)
     #[arg(long, default_value = "always", value_name = "WHEN")]
     pub success_flag: SuccessFlag,
@@ -89,7 +97,7 @@ pub struct Args {
 }
 
 /// What a configuration file says instead.
-const QUICK: [&str; 12] = [
+const QUICK: [&str; 13] = [
     "stores",
     "listen",
     "nqn",
@@ -98,6 +106,7 @@ const QUICK: [&str; 12] = [
     "lba",
     "allow_sources",
     "cache",
+    "limit",
     "success_flag",
     "without",
     "admin",
@@ -142,6 +151,7 @@ impl Args {
                 source: SourceSpec::parse(text, self.lba.bytes())?.whole(),
                 visibility: Visibility::All,
                 read_only: false,
+                limit: self.limit,
                 cut: None,
             })
         });

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use namespace::{Backing, Identity, Namespace};
+use store::decorate::Limit;
 use store::{OpenOptions, SharedStore, StoreError, StoreSpec};
 use volume::format::SourceId;
 use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
@@ -62,7 +63,7 @@ fn of_plain(
     policy: &SourcePolicy,
     given: &mut Given<'_>,
 ) -> Result<Namespace> {
-    let namespace = match source {
+    let mut namespace = match source {
         SourceSpec::Volume { path } => of_volume(config.nsid, path, policy)?,
         SourceSpec::RemoteVolume { url } => remote::of_volume(config.nsid, url)?,
         SourceSpec::Remote { url, lba_bytes } => {
@@ -81,7 +82,24 @@ fn of_plain(
             namespace.lba_bytes
         );
     }
+    if let Some(limit) = config.limit {
+        limited(&mut namespace, limit);
+    }
     Ok(namespace)
+}
+
+/// Puts the stores of a volume or a store at the end of one line.
+fn limited(namespace: &mut Namespace, limit: Limit) {
+    match &mut namespace.backing {
+        Backing::Raw(store) => {
+            if let Some(limited) = limit.over(vec![store.clone()]).pop() {
+                *store = limited;
+            }
+        }
+        Backing::View { stores, .. } => *stores = limit.over(std::mem::take(stores)),
+        // Its parts were limited before they were mixed.
+        Backing::Mixed(_) => {}
+    }
 }
 
 /// The same of a part, which fits the others without a gap.

@@ -9,6 +9,7 @@ use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
 use store::StoreSpec;
+use store::decorate::Limit;
 use store_nvme::{RemoteUrl, UrlError};
 use toml::de::DeTable;
 
@@ -64,7 +65,15 @@ const LIMITS: &[&str] = &[
     "io-queues-per-host",
     "memory-per-host",
 ];
-const NAMESPACE: &[&str] = &["nsid", "volume", "store", "lba", "hosts", "read-only"];
+const NAMESPACE: &[&str] = &[
+    "nsid",
+    "volume",
+    "store",
+    "lba",
+    "hosts",
+    "read-only",
+    "limit",
+];
 const ADMIN: &[&str] = &[
     "socket",
     "tcp",
@@ -496,11 +505,15 @@ fn namespace(
         }
     };
     let hosts = hosts(section)?;
+    let limit = section.parsed("limit", |text| {
+        text.parse::<Limit>().map_err(|error| error.to_string())
+    })?;
     Ok(NamespaceConfig {
         nsid,
         source,
         visibility: hosts.map_or(Visibility::All, |at| Visibility::Hosts(at.value)),
         read_only: value_or(section.flag("read-only")?, false),
+        limit: limit.map(|at| at.value),
         cut: None,
     })
 }

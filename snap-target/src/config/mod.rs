@@ -20,6 +20,7 @@ use std::time::Duration;
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
+use store::decorate::Limit;
 use volume::SourcePolicy;
 
 pub use error::ConfigError;
@@ -159,6 +160,8 @@ pub struct NamespaceConfig {
     pub visibility: Visibility,
     /// Refuses writes although the store could take them.
     pub read_only: bool,
+    /// How fast its stores are at most: to measure what a slow line does, and what helps against it.
+    pub limit: Option<Limit>,
     /// Its file, of a mixed one that of its last part, is to be cut before anything of it is opened: hosts have been told of its new end.
     pub cut: Option<Cut>,
 }

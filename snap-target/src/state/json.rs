@@ -9,6 +9,7 @@ use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use serde::{Deserialize, Serialize};
 use store::StoreSpec;
+use store::decorate::Limit;
 use store_nvme::RemoteUrl;
 
 use super::overlay::{Change, Overlay};
@@ -101,6 +102,9 @@ struct Namespace {
     source: Source,
     hosts: Hosts,
     read_only: bool,
+    /// None where it has none, and in what was written before there were any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<String>,
     /// None where there is nothing to cut, and in what was written before cuts were kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut: Option<FileCut>,
@@ -294,6 +298,7 @@ impl From<&NamespaceConfig> for Namespace {
                 Visibility::Hosts(nqns) => Hosts::Only(texts(nqns)),
             },
             read_only: config.read_only,
+            limit: config.limit.map(|limit| limit.to_string()),
             cut: config.cut.map(|Cut { from, to }| FileCut { from, to }),
         }
     }
@@ -367,6 +372,7 @@ fn stored(spec: &StoreSpec, lba_bytes: u32) -> Source {
 
 impl Namespace {
     fn config(self, nsid: u32) -> Result<NamespaceConfig, String> {
+        let limit = self.limit.map(|text| text.parse::<Limit>());
         Ok(NamespaceConfig {
             nsid,
             source: self.source.spec()?,
@@ -375,6 +381,7 @@ impl Namespace {
                 Hosts::Only(names) => Visibility::Hosts(nqns(&names)?),
             },
             read_only: self.read_only,
+            limit: limit.transpose().map_err(|error| error.to_string())?,
             cut: self.cut.map(|FileCut { from, to }| Cut { from, to }),
         })
     }

@@ -194,6 +194,16 @@ pub enum StoreError {
         /// What is wrong.
         why: Cow<'static, str>,
     },
+    /// The text does not name a limit.
+    #[error(
+        "`{text}` does not name a limit: {why}; examples: 200MB/s, 200MB/s,burst=1MiB,latency=2ms"
+    )]
+    Limit {
+        /// As given.
+        text: String,
+        /// What is wrong.
+        why: &'static str,
+    },
     /// A decorator's settings do not fit together.
     #[error("{decorator} over {store}: {why}")]
     Decorator {
@@ -270,6 +280,7 @@ impl StoreError {
             | Self::Connect { .. }
             | Self::Unfit { .. }
             | Self::Spec { .. }
+            | Self::Limit { .. }
             | Self::Decorator { .. }
             | Self::Resources { .. } => ErrorKind::Open,
         }

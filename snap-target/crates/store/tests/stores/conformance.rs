@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::scratch::Scratch;
 use crate::threaded::Threaded;
 use store::conformance::{Subject, run, run_read_only};
-use store::decorate::{Delay, Fault, Faulty, On, What, When};
+use store::decorate::{Delay, Fault, Faulty, Limit, On, What, When};
 use store::{OpenOptions, SharedStore, StoreSpec};
 
 const BYTES: u64 = 4 << 20;
@@ -162,6 +162,18 @@ fn delayed() {
             .over(scratch.filled(BYTES, OpenOptions::read_write()))
             .unwrap()
     }));
+}
+
+#[test]
+fn limited() {
+    let limited = |limit: &str, options| {
+        let limit: Limit = limit.parse().unwrap();
+        limit.over(vec![open("mem:4MiB", options)]).pop().unwrap()
+    };
+    run(
+        &Subject::new(|| limited("1GB/s,burst=1MiB,latency=50us", OpenOptions::read_write()))
+            .stalled(|| limited("1MiB/s,latency=10s", OpenOptions::read_write())),
+    );
 }
 
 #[test]

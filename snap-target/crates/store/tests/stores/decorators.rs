@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
-use store::decorate::{Delay, Fault, Faulty, On, What, When};
+use store::decorate::{Delay, Fault, Faulty, Limit, On, What, When};
 use store::{
     BlockingStore, Completion, ErrorKind, Op, OpenOptions, SharedStore, Store, StoreError,
     StoreSpec, Terms, Token,
@@ -98,6 +98,37 @@ fn delayed_operations_take_their_time_and_no_sleep_is_missed() {
     assert!(
         handle.store.lease(0, 512).is_none(),
         "no way around the delay"
+    );
+}
+
+#[test]
+fn two_stores_share_the_line_of_a_limit_and_latencies_overlap() {
+    let limit: Limit = "100MB/s,latency=20ms".parse().unwrap();
+    let inner = vec![
+        mem(OpenOptions::read_write()),
+        mem(OpenOptions::read_write()),
+    ];
+    let mut handles: Vec<Handle> = limit.over(inner).iter().map(Handle::new).collect();
+    let start = Instant::now();
+    let len = 1_000_000;
+    for handle in &mut handles {
+        let buf = IoBuf::heap(len).unwrap();
+        handle.submit(Op::Read { offset: 0 }, Some(buf), 1);
+        handle.submit(Op::Flush, None, 2);
+    }
+    // 10 ms for each of the two on the line, and 20 ms latency for both at the same time.
+    let at_least = [[30, 20], [40, 20]].map(|both| both.map(Duration::from_millis));
+    for (handle, at_least) in handles.iter_mut().zip(at_least) {
+        for _ in 0..2 {
+            let done = handle.wait();
+            assert!(done.result.is_ok());
+            let which = usize::try_from(done.token.0 - 1).unwrap();
+            assert!(start.elapsed() >= at_least[which], "{:?}", done.token);
+        }
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(10),
+        "they end with the line, not with an alarm that is missed"
     );
 }
 
