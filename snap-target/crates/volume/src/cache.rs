@@ -7,13 +7,14 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::format::raw::BLOCK_BYTES;
 use crate::frame::FrameId;
 use crate::limits::{CACHE_BLOCKS_BYTES_MIN, CACHE_BYTES_MIN};
-use crate::volume::{Volume, VolumeId};
+use crate::volume::VolumeId;
 
 /// What an entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -76,6 +77,14 @@ impl FrameBuf {
     }
 }
 
+/// Who is told what becomes of a frame in a cache.
+pub trait Witness: fmt::Debug + Send + Sync {
+    /// A frame that came before anybody asked for it was read for the first time.
+    fn used(&self, bytes: usize);
+    /// A frame left the cache; whether anybody had read it.
+    fn left(&self, id: FrameId, bytes: usize, was_used: bool);
+}
+
 /// Frames and table blocks of one reactor.
 #[derive(Debug)]
 pub struct Cache {
@@ -105,9 +114,27 @@ struct Slot {
 struct Entry {
     key: Key,
     memory: Arc<Vec<u8>>,
+    witness: Option<Arc<dyn Witness>>,
+    /// Whether anybody has read it, where there is a witness.
+    is_used: Cell<bool>,
 }
 
+/// Turns of the clock's hand that a frame survives which came ahead of its reader: more than those that were read, since they will be.
+const CHANCES_AHEAD: u8 = 3;
+
 impl Entry {
+    /// Notes that somebody reads it; the chances that it has then.
+    fn read(&self) -> u8 {
+        match (&self.witness, self.is_used.replace(true)) {
+            // Who was read ahead for goes on: it is not read again as a rule.
+            (Some(witness), false) => {
+                witness.used(self.memory.len());
+                0
+            }
+            _ => self.key.chances(),
+        }
+    }
+
     /// Whether somebody holds it.
     fn is_held(&mut self) -> bool {
         Arc::get_mut(&mut self.memory).is_none()
@@ -161,10 +188,10 @@ impl Cache {
     }
 
     /// Forgets everything of a volume that is detached; frames that somebody holds leave later, as others do.
-    pub fn forget(&mut self, volume: &Volume) {
+    pub fn forget(&mut self, volume: VolumeId) {
         for at in 0..self.slots.len() {
             let entry = self.slots[at].entry.as_mut();
-            if entry.is_some_and(|entry| entry.key.volume() == volume.id() && !entry.is_held())
+            if entry.is_some_and(|entry| entry.key.volume() == volume && !entry.is_held())
                 && let Some(buffer) = self.empty_slot(at)
             {
                 self.give_back(buffer);
@@ -190,6 +217,36 @@ impl Cache {
         self.insert(Key::Frame(id), buffer)
     }
 
+    /// Whether a frame is here. That is no use of it.
+    #[must_use]
+    pub fn has_frame(&self, id: FrameId) -> bool {
+        self.index.contains_key(&Key::Frame(id))
+    }
+
+    /// As [`insert_frame`](Self::insert_frame); `witness` is told what becomes of it. `is_used`: somebody reads it now.
+    pub fn insert_witnessed(
+        &mut self,
+        id: FrameId,
+        buffer: FrameBuf,
+        witness: Arc<dyn Witness>,
+        is_used: bool,
+    ) -> Frame {
+        let key = Key::Frame(id);
+        let is_there = self.index.contains_key(&key);
+        let frame = self.insert(key, buffer);
+        let slot = self.index.get(&key).and_then(|at| self.slots.get_mut(*at));
+        let entry = slot.filter(|_| !is_there);
+        match entry.and_then(|slot| Some((&slot.chances, slot.entry.as_mut()?))) {
+            Some((chances, entry)) => {
+                entry.witness = Some(witness);
+                entry.is_used.set(is_used);
+                chances.set(if is_used { 0 } else { CHANCES_AHEAD });
+            }
+            None => witness.left(id, frame.len(), is_used),
+        }
+        frame
+    }
+
     /// Takes back a buffer that is not to be kept.
     pub fn give_back(&mut self, buffer: FrameBuf) {
         let bytes = buffer.memory.capacity();
@@ -210,8 +267,9 @@ impl Cache {
             return None;
         };
         self.hits.set(self.hits.get() + 1);
-        slot.chances.set(key.chances());
-        slot.entry.as_ref()
+        let entry = slot.entry.as_ref()?;
+        slot.chances.set(entry.read());
+        Some(entry)
     }
 
     /// A buffer for a table block: there is always one, because frames leave some of the budget to blocks, and nobody holds those.
@@ -284,7 +342,12 @@ impl Cache {
         let memory = buffer.memory;
         let frame = Frame(memory.clone());
         let slot = Slot {
-            entry: Some(Entry { key, memory }),
+            entry: Some(Entry {
+                key,
+                memory,
+                witness: None,
+                is_used: Cell::new(false),
+            }),
             chances: Cell::new(0),
         };
         let at = match self.free.pop() {
@@ -329,7 +392,15 @@ impl Cache {
 
     /// Takes an entry out that nobody holds.
     fn empty_slot(&mut self, at: usize) -> Option<FrameBuf> {
-        let Entry { key, memory } = self.slots[at].entry.take()?;
+        let Entry {
+            key,
+            memory,
+            witness,
+            is_used,
+        } = self.slots[at].entry.take()?;
+        if let (Some(witness), Key::Frame(id)) = (witness, key) {
+            witness.left(id, memory.len(), is_used.get());
+        }
         self.index.remove(&key);
         self.free.push(at);
         Some(FrameBuf {
@@ -344,6 +415,7 @@ impl Cache {
 mod tests {
     use super::*;
     use crate::format::StreamIndex;
+    use crate::frame::Content;
 
     /// What frames may fill.
     const FRAMES_BYTES_MAX: usize = CACHE_BYTES_MIN - CACHE_BLOCKS_BYTES_MIN;
@@ -352,7 +424,7 @@ mod tests {
         thread_local!(static VOLUME: VolumeId = VolumeId::next());
         Key::Frame(FrameId {
             volume: VOLUME.with(|volume| *volume),
-            stream: StreamIndex(0),
+            content: Content::Stream(StreamIndex(0)),
             frame,
         })
     }
@@ -414,6 +486,54 @@ mod tests {
         put(&mut cache, frame(0), 10, 2);
         assert_eq!(cache.get(frame(0)), Some(&[1; 10][..]));
         assert_eq!(cache.counters().used_bytes, BLOCK_BYTES);
+    }
+
+    #[derive(Debug, Default)]
+    struct Told(std::sync::Mutex<Vec<String>>);
+
+    impl Witness for Told {
+        fn used(&self, bytes: usize) {
+            self.0.lock().unwrap().push(format!("{bytes} used"));
+        }
+
+        fn left(&self, id: FrameId, bytes: usize, was_used: bool) {
+            let text = format!("{} left, {bytes}, {was_used}", id.frame);
+            self.0.lock().unwrap().push(text);
+        }
+    }
+
+    #[test]
+    fn a_witness_is_told_of_the_first_use_and_of_the_end() {
+        let told = Arc::new(Told::default());
+        let mut cache = Cache::new(CACHE_BYTES_MIN);
+        let id = |n| match frame(n) {
+            Key::Frame(id) => id,
+            Key::Block { .. } => unreachable!(),
+        };
+        for (n, is_used) in [(0, false), (1, false), (2, true)] {
+            let buffer = cache.reserve_frame(10).unwrap();
+            cache.insert_witnessed(id(n), buffer, told.clone(), is_used);
+        }
+        assert!(cache.has_frame(id(0)));
+        for _ in 0..2 {
+            assert!(cache.frame(id(0)).is_some());
+        }
+        // It stays longer than what was read, and than what nobody asked for ahead.
+        let count = (FRAMES_BYTES_MAX / BLOCK_BYTES) as u64;
+        for n in 3..=count {
+            put(&mut cache, frame(n), BLOCK_BYTES, 0);
+        }
+        assert!(!cache.has_frame(id(0)) || !cache.has_frame(id(2)));
+        assert!(cache.has_frame(id(1)));
+        let volume = id(0).volume;
+        cache.forget(volume);
+        let mut told = told.0.lock().unwrap().clone();
+        assert_eq!(told.remove(0), "10 used", "once");
+        told.sort();
+        assert_eq!(
+            told,
+            ["0 left, 10, true", "1 left, 10, false", "2 left, 10, true"]
+        );
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub enum Want {
     Fetch(Fetch),
     /// A frame.
     Frame(FrameWant),
+    /// Bytes of a stream without frames, named by a survey: not to be handed over.
+    Stored(Fetch),
 }
 
 /// A frame that an operation asks for.

@@ -30,23 +30,47 @@ mod cost {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FrameId {
     pub(crate) volume: VolumeId,
-    pub(crate) stream: StreamIndex,
+    pub(crate) content: Content,
     pub(crate) frame: u64,
 }
 
+/// What a frame is a part of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Content {
+    /// A framed stream; the cache has the packed bytes.
+    Stream(StreamIndex),
+    /// A source as it is stored, cut into pieces of [`PLAIN_FRAME_BYTES`].
+    Plain(SourceId),
+}
+
+/// Stored bytes of a plain frame. 16 neighbours, which have one home, are the largest transfer that every store takes.
+pub const PLAIN_FRAME_BYTES: u32 = 64 << 10;
+
 impl FrameId {
-    /// Its stream.
+    /// Its stream; none of a plain frame.
     #[must_use]
-    pub fn stream(self) -> StreamIndex {
-        self.stream
+    pub fn stream(self) -> Option<StreamIndex> {
+        match self.content {
+            Content::Stream(stream) => Some(stream),
+            Content::Plain(_) => None,
+        }
+    }
+
+    /// Whether it is stored bytes as they are.
+    #[must_use]
+    pub fn is_plain(self) -> bool {
+        matches!(self.content, Content::Plain(_))
     }
 
     /// A number that `group_frames` neighbours share and that is spread evenly otherwise: the owner of a frame is chosen by it.
     #[must_use]
     pub fn group_hash(self, group_frames: u64) -> u64 {
         let group = self.frame / group_frames.max(1);
-        let stream = u64::from(self.stream.0);
-        mixed(mixed(mixed(self.volume.number()) ^ stream) ^ group)
+        let content = match self.content {
+            Content::Stream(stream) => u64::from(stream.0),
+            Content::Plain(source) => u64::from(source.0) | 1 << 32,
+        };
+        mixed(mixed(mixed(self.volume.number()) ^ content) ^ group)
     }
 }
 
@@ -77,6 +101,47 @@ pub struct StoredFrame {
 }
 
 impl StoredFrame {
+    /// The stored bytes `number * PLAIN_FRAME_BYTES` and on of a source, as they are: less at the end of the source, at `source_end`. None where that
+    /// is before them. Nothing is checked and nothing undone: who reads them does that.
+    #[must_use]
+    pub fn plain(
+        of: VolumeId,
+        source: SourceId,
+        number: u64,
+        source_end: u64,
+    ) -> Option<StoredFrame> {
+        let offset = number.checked_mul(u64::from(PLAIN_FRAME_BYTES))?;
+        let left = source_end.checked_sub(offset).filter(|left| *left > 0)?;
+        let bytes =
+            u32::try_from(left).map_or(PLAIN_FRAME_BYTES, |left| left.min(PLAIN_FRAME_BYTES));
+        Some(StoredFrame {
+            id: FrameId {
+                volume: of,
+                content: Content::Plain(source),
+                frame: number,
+            },
+            source,
+            offset,
+            stored_bytes: bytes,
+            packed_bytes: bytes,
+            crc: 0,
+            source_end,
+        })
+    }
+
+    /// Copies a plain frame's bytes out of `pieces`, whose first byte is byte `offset` of the source.
+    ///
+    /// # Errors
+    /// [`VolumeError::Usage`] for pieces that do not hold the frame.
+    pub fn copy_plain(
+        &self,
+        pieces: &[&[u8]],
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(), VolumeError> {
+        Pieces { pieces, offset }.copy_range(self.stored(), to)
+    }
+
     /// The bytes of the source to fetch for it: its stored bytes rounded out to 4096, but not beyond the source's end.
     #[must_use]
     pub fn blocks(&self) -> Range<u64> {
@@ -150,13 +215,14 @@ impl StoredFrame {
 
     /// Where it is, for errors.
     pub(crate) fn place(&self, volume: &Volume) -> Option<Place> {
-        let stream = volume.stream(self.id.stream)?;
+        let index = self.id.stream()?;
+        let stream = volume.stream(index)?;
         let offset = self.offset.saturating_sub(stream.stored_offset);
-        Some(stream.frame_place(self.id.stream, self.id.frame, offset))
+        Some(stream.frame_place(index, self.id.frame, offset))
     }
 
     fn chain<'v>(&self, volume: &'v Volume) -> Option<&'v Chain> {
-        Some(&volume.stream(self.id.stream)?.chain)
+        Some(&volume.stream(self.id.stream()?)?.chain)
     }
 }
 
@@ -178,7 +244,7 @@ mod tests {
     fn neighbours_share_their_hash_and_groups_are_spread_evenly() {
         let id = |stream, frame| FrameId {
             volume: VolumeId::next(),
-            stream: StreamIndex(stream),
+            content: Content::Stream(StreamIndex(stream)),
             frame,
         };
         let volume = id(0, 0).volume;

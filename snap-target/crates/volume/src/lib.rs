@@ -19,6 +19,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod ahead;
 #[cfg(test)]
 mod assemble;
 pub mod blocking;
@@ -43,12 +44,12 @@ pub mod verify;
 mod volume;
 pub mod write;
 
-pub use cache::{Cache, CacheCounters, Frame, FrameBuf};
+pub use cache::{Cache, CacheCounters, Frame, FrameBuf, Witness};
 pub use error::{ErrorKind, Item, Place, VolumeError};
 pub use fetch::{Fetch, FetchId, FrameWant, FrameWantId, Placement, Want};
 pub use format::{BlobIndex, SourceId, StreamIndex, ViewIndex};
-pub use frame::{FrameId, StoredFrame};
+pub use frame::{FrameId, PLAIN_FRAME_BYTES, StoredFrame};
 pub use locator::{Locator, SourcePolicy};
 pub use opening::Opening;
 pub use read::{ElementTime, OutBuf, Progress, ReadCounters, ReadOp};
-pub use volume::{CopyState, Notice, SuperblockCopy, Volume};
+pub use volume::{CopyState, Notice, SuperblockCopy, Volume, VolumeId};

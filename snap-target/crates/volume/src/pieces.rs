@@ -77,6 +77,21 @@ impl<'a> Pieces<'a> {
         }
     }
 
+    /// Copies the bytes of `range` to `to`, which is as long.
+    pub(crate) fn copy_range(self, range: Range<u64>, to: &mut [u8]) -> Result<(), VolumeError> {
+        let mut rest = to;
+        for part in self.parts(range) {
+            let len = part.len().min(rest.len());
+            let (now, later) = rest.split_at_mut(len);
+            now.copy_from_slice(&part[..len]);
+            rest = later;
+        }
+        match rest.is_empty() {
+            true => Ok(()),
+            false => Err(VolumeError::Usage("bytes outside the fetch were wanted")),
+        }
+    }
+
     /// Copies all bytes to `to`, which is as long.
     pub(crate) fn copy_to(self, to: &mut [u8]) {
         let mut rest = to;

@@ -42,12 +42,14 @@ pub(crate) struct Directory {
     pub(crate) id: VolumeId,
 }
 
-/// Which open volume: never used again in the life of a process.
+/// Whose frames a cache has: an open volume, or whoever else keeps stored bytes there. Never used again in the life of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct VolumeId(u64);
+pub struct VolumeId(u64);
 
 impl VolumeId {
-    pub(crate) fn next() -> VolumeId {
+    /// One that nobody has had.
+    #[must_use]
+    pub fn next() -> VolumeId {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         VolumeId(NEXT.fetch_add(1, Ordering::Relaxed))
     }
@@ -318,7 +320,9 @@ impl Volume {
         slots.all(|copy| copy.state == CopyState::Empty)
     }
 
-    pub(crate) fn id(&self) -> VolumeId {
+    /// Its name in caches.
+    #[must_use]
+    pub fn id(&self) -> VolumeId {
         self.directory.id
     }
 

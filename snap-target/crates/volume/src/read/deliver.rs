@@ -374,8 +374,8 @@ impl ReadOp {
             let place = match stored {
                 Some(stored) => stored.place(volume),
                 None => volume
-                    .stream(id.stream)
-                    .map(|stream| stream.frame_place(id.stream, id.frame, 0)),
+                    .stream(unit.stream)
+                    .map(|stream| stream.frame_place(unit.stream, id.frame, 0)),
             };
             refused(unit, place, error)
         })?;

@@ -84,6 +84,8 @@ pub struct ReadOp {
     density: Density,
     counters: ReadCounters,
     elements: ElementTimes,
+    /// It only says what it would want: see [`ReadOp::start_survey`].
+    is_survey: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +122,20 @@ impl ReadOp {
             density: Density::new(),
             counters: ReadCounters::default(),
             elements: ElementTimes::default(),
+            is_survey: false,
         }
+    }
+
+    /// Begins a survey of the presented bytes `range`, which end within the view: what a read of them wants comes from [`next_want`](Self::next_want),
+    /// and is not to be handed over. Tables are read as always ([`Want::Fetch`]); bytes of streams without frames are named as [`Want::Stored`].
+    /// The destination of every call is empty.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_survey(&mut self, volume: &Volume, range: Range<u64>) -> Result<(), VolumeError> {
+        self.start(volume, range)?;
+        self.is_survey = true;
+        Ok(())
     }
 
     /// Begins to read the presented bytes `range` of the volume's view. The end may lie in the last logical block beyond the exact
@@ -130,6 +145,7 @@ impl ReadOp {
     /// [`VolumeError::OutOfRange`] beyond the last logical block; [`VolumeError::Usage`] for more than [`READ_BYTES_MAX`].
     pub fn start(&mut self, volume: &Volume, range: Range<u64>) -> Result<(), VolumeError> {
         self.state = State::Idle;
+        self.is_survey = false;
         self.descent = None;
         self.counters = ReadCounters::default();
         self.elements = ElementTimes::default();
@@ -193,10 +209,27 @@ impl ReadOp {
             State::Tables | State::Payload => self.window.next_want()?,
             State::Idle | State::Started | State::Failed => return None,
         };
+        if self.is_survey && self.state == State::Payload {
+            return self.surveyed(want);
+        }
         if let Want::Fetch(fetch) = &want {
             self.count_fetch(fetch);
         }
         Some(want)
+    }
+
+    /// What a survey names counts as handed over.
+    fn surveyed(&mut self, want: Want) -> Option<Want> {
+        match want {
+            Want::Frame(want) => {
+                self.window.taken_frame(want.id).ok()?;
+                Some(Want::Frame(want))
+            }
+            Want::Fetch(fetch) | Want::Stored(fetch) => {
+                self.window.taken(fetch.id).ok()?;
+                Some(Want::Stored(fetch))
+            }
+        }
     }
 
     fn count_fetch(&mut self, fetch: &Fetch) {
@@ -335,6 +368,9 @@ impl ReadOp {
 
     /// The destination must be as long as the range; what lies after the exact end is zeros.
     fn check_destination(&mut self, context: &mut Context<'_>) -> Result<(), VolumeError> {
+        if self.is_survey {
+            return Ok(());
+        }
         let wanted = self.range.end - self.range.start;
         if context.out.len() as u64 != wanted {
             return Err(VolumeError::Usage(

@@ -15,7 +15,7 @@ use crate::format::field::Fields;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64};
 use crate::format::table::index_child;
 use crate::format::{Extent, Layout, Mapping, SourceId, Stream, StreamIndex, Table, extent};
-use crate::frame::FrameId;
+use crate::frame::{Content, FrameId};
 use crate::limits::FETCH_BYTES_MAX;
 use crate::volume::Volume;
 
@@ -118,6 +118,8 @@ impl ReadOp {
             counted.map_err(|crowded| crowded.at(place))?;
         }
         match extent.mapping {
+            // A survey wants nothing for them.
+            Mapping::Zero | Mapping::Inline(_) if self.is_survey => {}
             Mapping::Zero => {
                 let mut out = self.destination(context.out, self.planned, len)?;
                 out.write_zeros(out.remaining());
@@ -183,7 +185,7 @@ impl ReadOp {
         let elements = linear.stream.elements_of_frame(frame).unwrap_or(0);
         let id = FrameId {
             volume: context.volume.id(),
-            stream: linear.index,
+            content: Content::Stream(linear.index),
             frame,
         };
         let unit = Unit {
@@ -197,7 +199,8 @@ impl ReadOp {
                 stored: None,
             },
         };
-        if self.deliver_cached(context, &unit, id)? {
+        // In a survey whoever has the frames says which of them are there.
+        if !self.is_survey && self.deliver_cached(context, &unit, id)? {
             self.counters.frame_hits += 1;
         } else {
             self.window.units.push(unit);

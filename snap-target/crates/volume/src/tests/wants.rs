@@ -111,6 +111,7 @@ impl Elsewhere {
                     continue;
                 }
                 Want::Fetch(fetch) => fetch,
+                Want::Stored(_) => panic!("no survey was begun"),
             };
             let mut bytes = vec![0; fetch.len as usize];
             self.store
@@ -143,6 +144,143 @@ impl Elsewhere {
         assert!(waiting.is_empty(), "done while frames are wanted");
         memory
     }
+}
+
+/// What a read of `at..end` fetches and wants, the tables left out: bytes of the source by source, and frames.
+type Named = (Vec<(SourceId, std::ops::Range<u64>)>, Vec<FrameId>);
+
+fn joined(
+    mut stored: Vec<(SourceId, std::ops::Range<u64>)>,
+) -> Vec<(SourceId, std::ops::Range<u64>)> {
+    stored.sort_by_key(|(source, bytes)| (source.0, bytes.start));
+    let mut joined: Vec<(SourceId, std::ops::Range<u64>)> = Vec::new();
+    for (source, bytes) in stored {
+        match joined.last_mut() {
+            Some((last, end)) if *last == source && end.end >= bytes.start => {
+                end.end = end.end.max(bytes.end)
+            }
+            _ => joined.push((source, bytes)),
+        }
+    }
+    joined
+}
+
+impl Elsewhere {
+    fn survey(&mut self, at: u64, end: u64) -> Named {
+        let mut named = (Vec::new(), Vec::new());
+        self.op.start_survey(&self.volume, at..end).unwrap();
+        let mut nothing = [];
+        let out = OutBuf::from_slice(&mut nothing);
+        loop {
+            let progress = self
+                .op
+                .step(&self.volume, &mut self.cache, &mut self.scratch, &out)
+                .unwrap();
+            while let Some(want) = self.op.next_want() {
+                match want {
+                    Want::Frame(want) => named.1.push(want.frame.id),
+                    Want::Stored(fetch) => named.0.push((
+                        fetch.source,
+                        fetch.offset..fetch.offset + u64::from(fetch.len),
+                    )),
+                    Want::Fetch(fetch) => {
+                        let mut bytes = vec![0; fetch.len as usize];
+                        self.store
+                            .read_at(fetch.source, fetch.offset, &mut bytes)
+                            .unwrap();
+                        self.op
+                            .fetched(
+                                fetch.id,
+                                &[&bytes],
+                                &self.volume,
+                                &mut self.cache,
+                                &mut self.scratch,
+                                &out,
+                            )
+                            .unwrap();
+                    }
+                }
+            }
+            if progress == Progress::Done {
+                return (joined(named.0), named.1);
+            }
+        }
+    }
+
+    /// The same of a read that is carried out.
+    fn wanted(&mut self, at: u64, end: u64) -> Named {
+        let (mut stored, mut frames) = (Vec::new(), Vec::new());
+        let mut memory = vec![0; (end - at) as usize];
+        self.op.start(&self.volume, at..end).unwrap();
+        loop {
+            let out = OutBuf::from_slice(&mut memory);
+            let progress = self
+                .op
+                .step(&self.volume, &mut self.cache, &mut self.scratch, &out)
+                .unwrap();
+            let mut asked = Vec::new();
+            while let Some(want) = self.op.next_want() {
+                asked.push(want);
+            }
+            for want in asked {
+                match want {
+                    Want::Frame(want) => {
+                        frames.push(want.frame.id);
+                        let packed = self.packed(&want.frame);
+                        self.framed(&want, &packed, &mut memory).unwrap();
+                    }
+                    Want::Fetch(fetch) => {
+                        let mut bytes = vec![0; fetch.len as usize];
+                        self.store
+                            .read_at(fetch.source, fetch.offset, &mut bytes)
+                            .unwrap();
+                        if let Placement::Direct { out_offset } = fetch.placement {
+                            memory[out_offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+                        }
+                        let before = self.op.counters().table_bytes;
+                        let out = OutBuf::from_slice(&mut memory);
+                        self.op
+                            .fetched(
+                                fetch.id,
+                                &[&bytes],
+                                &self.volume,
+                                &mut self.cache,
+                                &mut self.scratch,
+                                &out,
+                            )
+                            .unwrap();
+                        if self.op.counters().table_bytes == before {
+                            stored.push((
+                                fetch.source,
+                                fetch.offset..fetch.offset + u64::from(fetch.len),
+                            ));
+                        }
+                    }
+                    Want::Stored(_) => panic!("no survey was begun"),
+                }
+            }
+            if progress == Progress::Done && self.op.progress() == Progress::Done {
+                return (joined(stored), frames);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_survey_names_what_a_read_fetches() {
+    let (store, presented) = small_volume();
+    let mut reading = Elsewhere::new(store);
+    let mut random = Random::new(12);
+    let mut found = (0, 0);
+    for _ in 0..300 {
+        let at = random.below(presented.len() as u64);
+        let end = random.between(at, presented.len() as u64);
+        let survey = reading.survey(at, end);
+        assert_eq!(survey, reading.wanted(at, end), "{at}..{end}");
+        found.0 += survey.0.len();
+        found.1 += survey.1.len();
+    }
+    assert!(found.0 > 0 && found.1 > 0, "streams of both kinds");
 }
 
 #[test]

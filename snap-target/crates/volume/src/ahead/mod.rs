@@ -1,0 +1,76 @@
+//! What to read before anybody asks for it, without doing I/O: a machine that is told of reads and of what fetches took, and says what to fetch next.
+//!
+//! Streams are found by their places alone: a read that begins where another ended, or as far behind the last one as that was behind the one before. A
+//! stream whose commands arrive over several reactors is several strided streams, each read ahead for by its reactor; what two of them name is fetched once,
+//! because frames have one home.
+//!
+//! How far ahead: twice what the store carries in the time that an operation takes there (bandwidth times latency, both measured), and two of the
+//! reader's reads, within a budget. Where the store answers at once nothing is read ahead.
+//!
+//! Places and lengths are presented bytes; times are nanoseconds of a clock that the driver passes in.
+
+mod pace;
+mod stream;
+
+use std::ops::Range;
+
+pub use pace::{Begun, Pace};
+use stream::Streams;
+
+/// Presented bytes that a reader is ahead of at least, where anything is read ahead for it.
+pub const WINDOW_BYTES_MIN: u64 = 2 << 20;
+/// Presented bytes named at a time at most.
+pub const PIECE_BYTES_MAX: u64 = 16 << 20;
+/// Presented bytes named at a time at least, but at a stream's end and where the budget is small.
+const PIECE_BYTES_MIN: u64 = 1 << 20;
+
+/// Finds streams among the reads of one namespace on one reactor, and says what to fetch for them.
+#[derive(Debug)]
+pub struct ReadAhead {
+    /// Presented bytes of the namespace.
+    end: u64,
+    budget_bytes: u64,
+    streams: Streams,
+    /// How fast the store is.
+    pub pace: Pace,
+}
+
+impl ReadAhead {
+    /// For a namespace of `end` bytes; `budget_bytes` may be fetched and not read yet.
+    #[must_use]
+    pub fn new(end: u64, budget_bytes: u64) -> ReadAhead {
+        ReadAhead {
+            end,
+            budget_bytes,
+            streams: Streams::new(),
+            pace: Pace::default(),
+        }
+    }
+
+    /// A read of these bytes by `reader` (a host, as a number) begins.
+    pub fn read(&mut self, reader: u64, range: Range<u64>) {
+        self.streams.read(reader, range);
+    }
+
+    /// What to fetch now, if anything; to be asked after each read and each end of a fetch, until there is nothing.
+    pub fn next_piece(&mut self) -> Option<Range<u64>> {
+        if !self.pace.is_slow() {
+            return None;
+        }
+        let budget = self.budget_bytes / self.streams.active().max(1);
+        let carried = 2 * self.pace.carried_bytes();
+        let end = self.end;
+        self.streams.next_piece(|read_bytes| {
+            let window = (carried + 2 * read_bytes).max(WINDOW_BYTES_MIN).min(budget);
+            let least = (window / 4).clamp(PIECE_BYTES_MIN.min(window / 2), PIECE_BYTES_MAX);
+            stream::Window {
+                bytes: window,
+                least,
+                end,
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+use super::*;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const BUDGET: u64 = 64 * MIB;
+
+/// A machine over a store with a latency of 2 ms that carries 200 MB/s.
+fn slow() -> ReadAhead {
+    let mut ahead = ReadAhead::new(1 << 40, BUDGET);
+    ahead.pace.operation(2_000_000);
+    let begun = ahead.pace.begin(0);
+    ahead.pace.end(begun, 200_000, 1_000_000);
+    ahead
+}
+
+fn all(ahead: &mut ReadAhead) -> Vec<Range<u64>> {
+    std::iter::from_fn(|| ahead.next_piece()).collect()
+}
+
+fn one(range: Range<u64>) -> Vec<Range<u64>> {
+    std::iter::once(range).collect()
+}
+
+/// What is named together, in order and without a gap.
+fn joined(pieces: &[Range<u64>]) -> Range<u64> {
+    for pair in pieces.windows(2) {
+        assert_eq!(pair[0].end, pair[1].start, "{pieces:?}");
+    }
+    pieces[0].start..pieces[pieces.len() - 1].end
+}
+
+#[test]
+fn the_second_read_in_order_begins_to_be_read_ahead_for() {
+    let mut ahead = slow();
+    ahead.read(1, 0..MIB);
+    assert_eq!(all(&mut ahead), []);
+    ahead.read(1, MIB..2 * MIB);
+    // Twice 200 MB/s times 2 ms, and two reads.
+    let window = 2 * 400_000 + 2 * MIB;
+    assert_eq!(all(&mut ahead), one(2 * MIB..2 * MIB + window));
+    ahead.read(1, 2 * MIB..3 * MIB);
+    assert_eq!(all(&mut ahead), one(2 * MIB + window..3 * MIB + window));
+}
+
+#[test]
+fn nothing_is_named_twice_and_nothing_left_out_whatever_the_lengths() {
+    let mut ahead = slow();
+    let mut at = 0;
+    let mut named = Vec::new();
+    for n in 0..2000_u64 {
+        let len = 4096 * (1 + n * 7 % 60);
+        ahead.read(1, at..at + len);
+        at += len;
+        named.extend(all(&mut ahead));
+        for piece in &named {
+            assert!(piece.end - piece.start <= PIECE_BYTES_MAX);
+        }
+    }
+    let joined = joined(&named);
+    assert!(
+        joined.start < MIB && joined.end >= at + WINDOW_BYTES_MIN - MIB,
+        "{joined:?} of {at}"
+    );
+    assert!(joined.end <= at + 4 * MIB, "{joined:?} of {at}");
+}
+
+#[test]
+fn a_store_that_answers_at_once_is_not_read_ahead() {
+    let mut ahead = ReadAhead::new(1 << 40, BUDGET);
+    for n in 0..100 {
+        ahead.pace.operation(199_999);
+        ahead.read(1, n * MIB..(n + 1) * MIB);
+        assert_eq!(all(&mut ahead), []);
+    }
+}
+
+#[test]
+fn random_reads_are_no_stream() {
+    let mut ahead = slow();
+    let mut state = 1_u64;
+    for _ in 0..10_000 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let at = (state >> 30) % (1 << 22) * 16 * KIB;
+        ahead.read(1, at..at + 16 * KIB);
+        assert_eq!(all(&mut ahead), [], "at {at}");
+    }
+}
+
+#[test]
+fn strided_reads_are_named_one_by_one() {
+    let mut ahead = slow();
+    let read = |n: u64| n * 10 * MIB..n * 10 * MIB + 512 * KIB;
+    ahead.read(1, read(0));
+    ahead.read(1, read(1));
+    assert_eq!(all(&mut ahead), [], "two reads have a distance by chance");
+    ahead.read(1, read(2));
+    let window = WINDOW_BYTES_MIN / (512 * KIB);
+    assert_eq!(
+        all(&mut ahead),
+        (3..=2 + window).map(read).collect::<Vec<_>>()
+    );
+    ahead.read(1, read(3));
+    assert_eq!(all(&mut ahead), [read(3 + window)]);
+}
+
+#[test]
+fn interleaved_streams_of_two_readers_are_told_apart() {
+    let mut ahead = slow();
+    let mut named = [Vec::new(), Vec::new()];
+    let at = [0, 1 << 30];
+    for n in 0..32 {
+        for reader in [0, 1] {
+            let start = at[reader] + n * 128 * KIB;
+            ahead.read(reader as u64, start..start + 128 * KIB);
+            named[reader].extend(all(&mut ahead));
+        }
+    }
+    for reader in [0, 1] {
+        let joined = joined(&named[reader]);
+        assert_eq!(joined.start, at[reader] + 256 * KIB);
+        assert!(joined.end > at[reader] + 5 * MIB, "{joined:?}");
+    }
+}
+
+#[test]
+fn what_comes_over_two_queues_out_of_order_goes_on() {
+    let mut ahead = slow();
+    let mut named = Vec::new();
+    for n in [0, 1, 3, 2, 5, 4, 6, 8, 7, 10, 9, 11_u64] {
+        ahead.read(1, n * MIB..(n + 1) * MIB);
+        named.extend(all(&mut ahead));
+    }
+    assert!(joined(&named).end >= 12 * MIB + WINDOW_BYTES_MIN);
+}
+
+#[test]
+fn nothing_is_named_beyond_the_end_or_the_budget() {
+    let mut ahead = ReadAhead::new(3 * MIB + 5, MIB);
+    ahead.pace.operation(10_000_000);
+    ahead.read(1, 0..MIB);
+    ahead.read(1, MIB..2 * MIB);
+    assert_eq!(all(&mut ahead), one(2 * MIB..3 * MIB), "the budget");
+    ahead.read(1, 2 * MIB..3 * MIB);
+    assert_eq!(all(&mut ahead), one(3 * MIB..3 * MIB + 5), "the end");
+    ahead.read(1, 3 * MIB..3 * MIB + 5);
+    assert_eq!(all(&mut ahead), []);
+}
+
+#[test]
+fn the_latency_is_the_least_of_the_last_ones() {
+    let mut pace = Pace::default();
+    pace.operation(300_000);
+    for _ in 0..63 {
+        pace.operation(5_000_000);
+    }
+    assert!(pace.is_slow());
+    pace.operation(100_000);
+    assert!(!pace.is_slow(), "one fast answer is enough");
+    for _ in 0..200 {
+        pace.operation(5_000_000);
+    }
+    assert!(pace.is_slow(), "and is forgotten");
+}
