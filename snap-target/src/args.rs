@@ -74,6 +74,14 @@ pub struct Args {
     #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = cache_bytes)]
     pub cache: usize,
 
+    /// What each reactor fetches ahead of the readers of a namespace at most, as they see it; `off`: nothing
+    #[arg(long, default_value = "32MiB", value_name = "SIZE", value_parser = crate::config::prefetch_bytes)]
+    pub prefetch: usize,
+
+    /// Says that nobody changes the raw STOREs meanwhile: they take no writes, and are read ahead as volumes are
+    #[arg(long)]
+    pub immutable: bool,
+
     /// Lets the bytes of each STORE pass no faster than so, to see what a slow line does
     ///
     /// RATE[,burst=SIZE][,latency=TIME], for example 200MB/s,latency=2ms: reads and writes pass one behind the other at the rate, and each takes the
@@ -97,7 +105,7 @@ pub struct Args {
 }
 
 /// What a configuration file says instead.
-const QUICK: [&str; 13] = [
+const QUICK: [&str; 15] = [
     "stores",
     "listen",
     "nqn",
@@ -106,6 +114,8 @@ const QUICK: [&str; 13] = [
     "lba",
     "allow_sources",
     "cache",
+    "prefetch",
+    "immutable",
     "limit",
     "success_flag",
     "without",
@@ -150,7 +160,8 @@ impl Args {
                 nsid,
                 source: SourceSpec::parse(text, self.lba.bytes())?.whole(),
                 visibility: Visibility::All,
-                read_only: false,
+                read_only: self.immutable,
+                immutable: self.immutable,
                 limit: self.limit,
                 cut: None,
             })
@@ -162,6 +173,7 @@ impl Args {
                     .workers
                     .map_or_else(|| default_workers(self.reactors), usize::from),
                 cache_bytes: self.cache,
+                prefetch_bytes: self.prefetch,
                 without: self
                     .without
                     .iter()

@@ -38,6 +38,7 @@ pub fn namespace(
         }
     };
     namespace.write_protected |= config.read_only;
+    namespace.is_immutable = config.immutable;
     Ok(namespace)
 }
 

@@ -58,6 +58,7 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
             ring: ring_config().mask(target.without),
             engine: EngineConfig {
                 cache_bytes: target.cache_bytes,
+                prefetch_bytes: target.prefetch_bytes,
                 telemetry: telemetry.reactor(index),
                 frames: FrameConfig {
                     workers: workers.as_ref().map(FrameWorkers::queue),

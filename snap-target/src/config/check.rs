@@ -36,6 +36,7 @@ const TARGET: &[&str] = &[
     "reactors",
     "workers",
     "cache",
+    "prefetch",
     "without",
     "success-flag",
     "allow-sources",
@@ -72,6 +73,7 @@ const NAMESPACE: &[&str] = &[
     "lba",
     "hosts",
     "read-only",
+    "immutable",
     "limit",
 ];
 const ADMIN: &[&str] = &[
@@ -155,6 +157,10 @@ fn target_of(section: &Section<'_>, folder: &Path) -> Result<TargetConfig, Confi
             default_workers(reactors),
         ),
         cache_bytes,
+        prefetch_bytes: value_or(
+            section.parsed("prefetch", super::prefetch_bytes)?,
+            default.prefetch_bytes,
+        ),
         without: without
             .map(|at| at.value)
             .unwrap_or_default()
@@ -513,6 +519,7 @@ fn namespace(
         source,
         visibility: hosts.map_or(Visibility::All, |at| Visibility::Hosts(at.value)),
         read_only: value_or(section.flag("read-only")?, false),
+        immutable: value_or(section.flag("immutable")?, false),
         limit: limit.map(|at| at.value),
         cut: None,
     })

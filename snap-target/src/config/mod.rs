@@ -27,7 +27,7 @@ pub use error::ConfigError;
 pub use fabric::{Fabric, Place};
 pub use source::SourceSpec;
 
-use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT};
+use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_DEFAULT};
 
 /// Everything the daemon starts from.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +55,8 @@ pub struct TargetConfig {
     pub workers: usize,
     /// Frame and table cache of each reactor, in bytes.
     pub cache_bytes: usize,
+    /// What each reactor may fetch ahead of a namespace's readers, in presented bytes; 0: nothing.
+    pub prefetch_bytes: usize,
     /// io_uring features to do without.
     pub without: Features,
     /// When read data stand for their own completion.
@@ -86,6 +88,7 @@ impl Default for TargetConfig {
             reactors: 1,
             workers: default_workers(1),
             cache_bytes: 64 << 20,
+            prefetch_bytes: PREFETCH_DEFAULT,
             without: Features::NONE,
             success_flag: frontend_nvme_tcp::SuccessFlag::Always,
             allow_sources: Vec::new(),
@@ -160,6 +163,8 @@ pub struct NamespaceConfig {
     pub visibility: Visibility,
     /// Refuses writes although the store could take them.
     pub read_only: bool,
+    /// Nobody changes its raw store while it is served, here or elsewhere: it may be read ahead. A volume is never changed.
+    pub immutable: bool,
     /// How fast its stores are at most: to measure what a slow line does, and what helps against it.
     pub limit: Option<Limit>,
     /// Its file, of a mixed one that of its last part, is to be cut before anything of it is opened: hosts have been told of its new end.
@@ -238,4 +243,16 @@ impl Config {
     pub fn parse(file: &Path, text: &str) -> Result<Self, ConfigError> {
         check::config(file, text)
     }
+}
+
+/// What may be fetched ahead: a size, or `off`.
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn prefetch_bytes(text: &str) -> Result<usize, String> {
+    if text == "off" {
+        return Ok(0);
+    }
+    let bytes = store::parse_size(text).map_err(|why| format!("{why}; or write \"off\""))?;
+    usize::try_from(bytes).map_err(|error| error.to_string())
 }

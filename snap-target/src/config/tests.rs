@@ -153,7 +153,7 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         ),
         (
             "[target]\nzzz = 1\naaa = 1\n",
-            "4:1: [target] zzz: there is no such key; known here: reactors, workers, cache, without, success-flag, allow-sources, state, log, drain, start",
+            "4:1: [target] zzz: there is no such key; known here: reactors, workers, cache, prefetch, without, success-flag, allow-sources, state, log, drain, start",
         ),
         (
             "[target]\nreactors = 0\n",

@@ -84,6 +84,7 @@ impl Manager {
             source: absolute(source)?,
             visibility: new.visibility.clone(),
             read_only: new.read_only,
+            immutable: false,
             limit: None,
             cut: None,
         };

@@ -102,6 +102,8 @@ struct Namespace {
     source: Source,
     hosts: Hosts,
     read_only: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    immutable: bool,
     /// None where it has none, and in what was written before there were any.
     #[serde(skip_serializing_if = "Option::is_none")]
     limit: Option<String>,
@@ -298,6 +300,7 @@ impl From<&NamespaceConfig> for Namespace {
                 Visibility::Hosts(nqns) => Hosts::Only(texts(nqns)),
             },
             read_only: config.read_only,
+            immutable: config.immutable,
             limit: config.limit.map(|limit| limit.to_string()),
             cut: config.cut.map(|Cut { from, to }| FileCut { from, to }),
         }
@@ -381,6 +384,7 @@ impl Namespace {
                 Hosts::Only(names) => Visibility::Hosts(nqns(&names)?),
             },
             read_only: self.read_only,
+            immutable: self.immutable,
             limit: limit.transpose().map_err(|error| error.to_string())?,
             cut: self.cut.map(|FileCut { from, to }| Cut { from, to }),
         })

@@ -10,6 +10,7 @@ use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Terms, Tok
 use telemetry::{NamespaceRow, ReactorTelemetry};
 use volume::StreamIndex;
 
+use crate::ahead::{AheadOf, AheadWitness};
 use crate::chain_rows::ChainRows;
 use crate::{Backing, Namespace, NamespaceError, NamespaceKey};
 
@@ -27,9 +28,17 @@ pub(crate) struct Attached {
     wire_counted: WireBytes,
     /// Where it is counted.
     pub(crate) row: Arc<NamespaceRow>,
+    /// Its place among the namespaces of this engine.
+    pub(crate) place: usize,
+    /// What is read ahead in it, if anything.
+    pub(crate) ahead: Option<AheadOf>,
+    /// Fetches ahead that are under way.
+    pub(crate) fetches_ahead: usize,
     /// By stream: where what its chain does is counted.
     chains: Vec<Arc<ChainRows>>,
     pub(crate) in_flight: usize,
+    /// A store has taken an operation since they were polled.
+    pub(crate) is_unpolled: bool,
     /// Requests that wait. Each namespace has queues of its own: a store that does not answer must not hold up the others.
     pub(crate) parked: Parked,
     /// Bytes of the answers that its requests hold.
@@ -52,6 +61,7 @@ impl Attached {
         first_lba: u64,
         ring: &Ring,
         telemetry: &ReactorTelemetry,
+        prefetch_bytes: usize,
     ) -> Result<Self, StoreError> {
         let stores = namespace.stores();
         let row = telemetry.namespace(whole.identity.uuid, &whole.name);
@@ -61,6 +71,9 @@ impl Attached {
             whole: whole.key,
             first_lba,
             part_places: Vec::new(),
+            place: 0,
+            ahead: AheadOf::new(namespace, &row, prefetch_bytes),
+            fetches_ahead: 0,
             chains: chains(namespace, &row),
             row,
             polled_when_idle: stores.iter().any(polled_when_idle),
@@ -70,6 +83,7 @@ impl Attached {
                 .collect::<Result<_, _>>()?,
             wire_counted: WireBytes::default(),
             in_flight: 0,
+            is_unpolled: false,
             parked: Parked::default(),
             answer_bytes: 0,
             requests: 0,
@@ -78,8 +92,18 @@ impl Attached {
         })
     }
 
+    /// Who is told what becomes of frames that were fetched ahead.
+    pub(crate) fn witness(&self) -> Option<&Arc<AheadWitness>> {
+        Some(&self.ahead.as_ref()?.witness)
+    }
+
     /// A store has ended an operation.
-    pub(crate) fn operation_ended(&mut self) {
+    pub(crate) fn operation_ended(&mut self, token: Token) {
+        if let Some(ahead) = &mut self.ahead
+            && let Some(took_ns) = ahead.sample.ended(token)
+        {
+            ahead.machine.pace.operation(took_ns);
+        }
         self.in_flight -= 1;
         self.row.store_operations.sub(1);
     }
@@ -156,7 +180,11 @@ impl Attached {
             return Err(Rejected { op, buf, why });
         };
         store.submit(op, buf, token, terms)?;
+        if let Some(ahead) = &mut self.ahead {
+            ahead.sample.begins(&op, token);
+        }
         self.in_flight += 1;
+        self.is_unpolled = true;
         self.row.store_operations.add(1);
         Ok(())
     }

@@ -15,7 +15,7 @@ pub(crate) struct Attachments {
 
 impl Attachments {
     /// Adds a namespace that is not there yet; its place.
-    pub(crate) fn add(&mut self, attached: Attached) -> usize {
+    pub(crate) fn add(&mut self, mut attached: Attached) -> usize {
         let key = attached.shared.key;
         let index = match self.places.iter().position(Option::is_none) {
             Some(free) => free,
@@ -24,6 +24,7 @@ impl Attachments {
                 self.places.len() - 1
             }
         };
+        attached.place = index;
         self.places[index] = Some(attached);
         let at = self.by_key.partition_point(|(other, _)| *other < key);
         self.by_key.insert(at, (key, index));
@@ -47,6 +48,12 @@ impl Attachments {
     pub(crate) fn has_of(&self, key: NamespaceKey) -> bool {
         let mut all = self.places.iter().flatten();
         all.any(|attached| attached.whole == key)
+    }
+
+    /// Whether a store has operations that it was not polled for.
+    pub(crate) fn has_unpolled(&self) -> bool {
+        let mut all = self.places.iter().flatten();
+        all.any(|attached| attached.is_unpolled)
     }
 
     /// Places there are, some of them free.

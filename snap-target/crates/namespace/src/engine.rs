@@ -1,5 +1,6 @@
 //! One reactor's way to its namespaces: requests in, answers out.
 
+mod ahead;
 mod changes;
 mod config;
 mod ending;
@@ -17,10 +18,11 @@ use store::{Completion, Terms};
 use telemetry::{NamespaceCounters, ReactorTelemetry};
 use volume::ReadOp;
 
+use crate::ahead::Fetches;
 use crate::attached::{Parked, WaitsFor, whole};
 use crate::attachments::Attachments;
 use crate::compound::{self, Compound, Saves};
-use crate::frames::{Answer, Frames, Peer};
+use crate::frames::{Answer, Frames, Peer, WantId};
 use crate::limits::REQUESTS_MAX;
 use crate::parts::Parts;
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
@@ -36,6 +38,8 @@ pub(crate) use request::{Entry, Request, Step, Work, token_of};
 pub struct Engine {
     ring: Ring,
     frames: Frames,
+    fetches: Fetches,
+    prefetch_bytes: usize,
     pub(crate) attached: Attachments,
     pub(crate) parts: Parts,
     pub(crate) requests: Vec<Request>,
@@ -69,6 +73,8 @@ impl Engine {
         let mut engine = Self {
             ring: ring.clone(),
             frames: Frames::new(ring, &config.frames),
+            fetches: Fetches::default(),
+            prefetch_bytes: config.prefetch_bytes,
             attached: Attachments::default(),
             parts: Parts::new(ring, config)?,
             requests: Vec::new(),
@@ -229,6 +235,7 @@ impl Engine {
                 result: Ok(()),
             });
         }
+        self.note_read(index, &io);
         let slot = self.take_slot(index, token, deadline);
         self.requests[slot].is_write = matches!(io, Io::Write { .. });
         let delivers = matches!(io, Io::Read { .. } | Io::ReadDurable { .. });
@@ -245,6 +252,8 @@ impl Engine {
             (Backing::View { .. } | Backing::Mixed(_), _) => Work::Free,
         };
         self.advance(slot);
+        // What is asked for stands before what is not.
+        self.fetch_ahead(index);
         if !self.parts.wanted.is_empty() {
             self.serve_frames();
         }
@@ -275,6 +284,8 @@ impl Engine {
                 break;
             }
         }
+        // What was handed to a store since it was polled may have ended without an event.
+        self.again |= self.attached.has_unpolled();
         if is_closing {
             self.let_closed_go();
         }
@@ -284,13 +295,19 @@ impl Engine {
 
     fn poll_stores(&mut self, index: usize) {
         let mut completions = std::mem::take(&mut self.completions);
+        self.attached[index].is_unpolled = false;
         for source in 0..self.attached[index].stores.len() {
             self.attached[index].stores[source].poll(&mut completions);
             // Before anybody is told of what came.
             self.attached[index].count_wire();
             for completion in completions.drain(..) {
-                self.attached[index].operation_ended();
-                let others = self.frames.completed(&self.attached[index], completion);
+                let attached = &mut self.attached[index];
+                attached.operation_ended(completion.token);
+                let others = self.frames.completed(attached, completion);
+                let others = others.and_then(|completion| {
+                    self.fetches
+                        .completed(attached, &mut self.parts, completion)
+                });
                 if let Some(completion) = others {
                     self.completed(index, completion);
                 }
@@ -312,6 +329,7 @@ impl Engine {
                 moved = true;
                 self.framed(answer);
             }
+            moved |= self.serve_fills();
             if !moved {
                 return any;
             }
@@ -322,6 +340,21 @@ impl Engine {
     /// Hands a frame, or why there is none, to the request that wants it.
     fn framed(&mut self, answer: Answer) {
         let home = answer.home;
+        let id = match answer.id {
+            WantId::Frame(id) => id,
+            WantId::Fill { at } => {
+                self.parts.fills.answered(&answer, at);
+                drop(answer);
+                return self.frames.let_go(home);
+            }
+            WantId::Ahead => {
+                let slot = answer.slot;
+                drop(answer);
+                self.frames.let_go(home);
+                let (attached, parts) = (&mut self.attached, &mut self.parts);
+                return self.fetches.answered(slot, attached, parts);
+            }
+        };
         let slot = answer.slot as usize;
         let Some(request) = self.requests.get_mut(slot) else {
             return;
@@ -329,7 +362,7 @@ impl Engine {
         if let Work::View(mut read) = std::mem::replace(&mut request.work, Work::Submitted) {
             let op = request.op.get_or_insert_with(|| Box::new(ReadOp::new()));
             let attached = &mut self.attached[request.attached];
-            let step = read.framed(op, attached, &mut self.parts, slot, answer);
+            let step = read.framed(op, attached, &mut self.parts, slot, id, answer.result);
             if !matches!(step, Step::Done(_)) {
                 request.work = Work::View(read);
             }

@@ -16,6 +16,7 @@
 #![deny(unsafe_code)]
 
 mod access;
+mod ahead;
 mod attached;
 mod attachments;
 mod chain_rows;
@@ -44,6 +45,7 @@ mod shared;
 mod view;
 
 pub use access::{AccessGate, Found, TakeUpError, protection_record};
+pub use ahead::Ahead;
 pub use damage::{Damage, FirstDamage};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::NamespaceError;

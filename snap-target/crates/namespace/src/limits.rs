@@ -19,6 +19,8 @@ pub(crate) const TURN_DECODE_NS_MAX: u64 = 4 * DECODE_INLINE_NS_MAX;
 pub(crate) const SLICE_NS_MAX: u64 = 2 * DECODE_INLINE_NS_MAX;
 /// Frames of one engine that the workers have: each keeps a copy of its stored bytes.
 pub(crate) const JOBS_MAX: usize = 32;
+/// Fetches ahead that one engine has under way for one namespace.
+pub(crate) const AHEAD_FETCHES_MAX: usize = 64;
 /// Messages about frames that wait for one engine, of each kind.
 pub(crate) const MESSAGES_MAX: usize = 256;
 /// Answers that one namespace of several may hold, in parts of what is left of their memory: one that does not answer ends at three quarters,

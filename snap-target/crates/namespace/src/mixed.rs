@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::limits::MIXED_PARTS_MAX;
 use crate::{
-    AccessGate, Backing, Damage, Forgetful, Identity, Io, Marks, Namespace, NamespaceKey,
+    AccessGate, Ahead, Backing, Damage, Forgetful, Identity, Io, Marks, Namespace, NamespaceKey,
     WriteFence, WriteGate,
 };
 
@@ -192,6 +192,8 @@ impl Namespace {
             write_protected: placed.iter().all(|part| part.namespace.write_protected),
             optimal_read_bytes: placed.iter().map(largest_read).max().unwrap_or(lba_bytes),
             backing: Backing::Mixed(Mixed { parts: placed }),
+            is_immutable: false,
+            ahead: Ahead::new(),
             fence: WriteFence::default(),
             gate: WriteGate::default(),
             marks: Marks::new(lba_bytes),

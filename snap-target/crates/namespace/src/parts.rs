@@ -9,6 +9,7 @@ use transforms::Scratch;
 use volume::Cache;
 
 use crate::EngineConfig;
+use crate::ahead::Fills;
 use crate::attached::Attached;
 use crate::frames::Wanted;
 use crate::limits::SHARE_OF_WHAT_IS_LEFT;
@@ -23,6 +24,10 @@ pub(crate) struct Parts {
     /// What hosts send.
     pub(crate) incoming: Pool,
     pub(crate) staging: Pool,
+    /// For what is fetched ahead, and for plain frames.
+    pub(crate) ahead_staging: Pool,
+    /// Reads of stored bytes that wait for plain frames.
+    pub(crate) fills: Fills,
     pub(crate) cache: Cache,
     pub(crate) scratch: Scratch,
     /// Stored bytes of a frame that lie in several pieces.
@@ -48,6 +53,8 @@ impl Parts {
             is_shared: false,
             incoming: Pool::new(ring, &unregistered)?,
             staging: Pool::new(ring, &unregistered)?,
+            ahead_staging: Pool::new(ring, &ahead_pool(config))?,
+            fills: Fills::default(),
             cache: Cache::new(config.cache_bytes),
             scratch: Scratch::new(),
             assembly: Vec::new(),
@@ -103,6 +110,19 @@ impl Parts {
         // Slots, not bytes: a small answer may have had to take a large one.
         self.granted += self.answers.usage().used_bytes - before.used_bytes;
         Some(buf)
+    }
+}
+
+/// Staging for what is fetched ahead: less than for what is waited for, and next to none where nothing is.
+fn ahead_pool(config: &EngineConfig) -> PoolConfig {
+    let slots_1m = u32::try_from(config.prefetch_bytes >> 20).unwrap_or(u32::MAX);
+    PoolConfig {
+        slots_4k: 64,
+        slots_16k: 32,
+        slots_64k: 32,
+        slots_128k: 16,
+        slots_1m: slots_1m.clamp(1, 16),
+        register: false,
     }
 }
 

@@ -3,6 +3,7 @@
 use reactor::buf::IoBuf;
 use store::{Op, Rejected, StoreError, TRANSFER_BYTES_MIN, Terms};
 
+use crate::ahead::{Stored, read_stored};
 use crate::attached::{Attached, WaitsFor};
 use crate::engine::{Entry, Step, Work, token_of};
 use crate::parts::Parts;
@@ -136,8 +137,19 @@ pub(crate) fn submit_raw(
         }
     }
     let bytes = raw.buf.as_ref().map_or(0, IoBuf::len) as u64;
-    match attached.submit(0, raw.op, raw.buf, token_of(slot, 0), terms) {
-        Ok(()) => {
+    let token = token_of(slot, 0);
+    let asked = match (raw.op, raw.buf) {
+        (Op::Read { offset }, Some(buf)) => {
+            read_stored(attached, parts, (0, offset), buf, token, terms)
+        }
+        (op, buf) => attached
+            .submit(0, op, buf, token, terms)
+            .map(|()| Stored::Asked),
+    };
+    match asked {
+        // Their homes count what they fetch.
+        Ok(Stored::Kept) => Step::Waiting,
+        Ok(Stored::Asked) => {
             match raw.op {
                 Op::Read { .. } => attached.row.stored_bytes.add(bytes),
                 _ => attached.row.written_bytes.add(bytes),
@@ -150,7 +162,11 @@ pub(crate) fn submit_raw(
             why: StoreError::Busy,
         }) => {
             leave(attached, parts, entry);
-            *work = Work::Raw(Raw { op, buf, ..raw });
+            *work = Work::Raw(Raw {
+                op,
+                buf,
+                read_bytes: raw.read_bytes,
+            });
             Step::Parked(WaitsFor::Others)
         }
         Err(Rejected { why, .. }) => Step::Done(Err(NamespaceError::Store {

@@ -9,7 +9,7 @@ use volume::Volume;
 use volume::format::Stream;
 
 use crate::{
-    AccessGate, Damage, Forgetful, Identity, KeepError, Keeper, Marks, Mixed, TakeUpError,
+    AccessGate, Ahead, Damage, Forgetful, Identity, KeepError, Keeper, Marks, Mixed, TakeUpError,
     WriteFence, WriteGate,
 };
 
@@ -83,6 +83,10 @@ pub struct Namespace {
     pub backing: Backing,
     /// Holds writes back while one whose host is gone may still be applied.
     pub fence: WriteFence,
+    /// Nobody changes what a raw store behind it holds while it is served, here or elsewhere: what was read of it may be kept.
+    pub is_immutable: bool,
+    /// What is read ahead in it.
+    pub ahead: Ahead,
     /// Keeps writes out while a Compare and Write is under way.
     pub gate: WriteGate,
     /// Blocks that are marked uncorrectable.
@@ -110,6 +114,8 @@ impl Namespace {
             write_protected: !limits.writable,
             optimal_read_bytes: limits.alignment_bytes.max(lba_bytes),
             backing: Backing::Raw(store),
+            is_immutable: false,
+            ahead: Ahead::new(),
             fence: WriteFence::default(),
             gate: WriteGate::default(),
             marks: Marks::new(lba_bytes),
@@ -135,6 +141,8 @@ impl Namespace {
             blocks: volume.block_count(),
             write_protected: true,
             optimal_read_bytes: optimal_read_bytes(&volume),
+            is_immutable: false,
+            ahead: Ahead::new(),
             fence: WriteFence::default(),
             gate: WriteGate::default(),
             marks: Marks::new(volume.lba_bytes()),

@@ -4,12 +4,15 @@ use std::time::Instant;
 
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
-use store::{Completion, Op, Rejected, StoreError, Terms};
-use volume::{Fetch, FrameWant, Placement, Progress, ReadOp, Volume, VolumeError, Want};
+use store::{Completion, Rejected, StoreError, Terms};
+use volume::{
+    Fetch, Frame, FrameWant, FrameWantId, Placement, Progress, ReadOp, Volume, VolumeError, Want,
+};
 
+use crate::ahead::{Stored, read_stored};
 use crate::attached::{Attached, WaitsFor, whole};
 use crate::engine::{Step, token_of};
-use crate::frames::{Answer, Wanted};
+use crate::frames::{WantId, Wanted};
 use crate::limits::FETCHES_MAX;
 use crate::memory::{with_destination, with_filled};
 use crate::parts::Parts;
@@ -26,6 +29,8 @@ pub(crate) struct ViewRead {
     start: u64,
     len: usize,
     deadline: Option<Instant>,
+    /// Stored bytes that plain frames gave it: their homes count what they fetch.
+    kept_bytes: u64,
     started: bool,
     is_part: bool,
     /// Where the presented bytes go.
@@ -57,6 +62,7 @@ impl ViewRead {
             start: lba * u64::from(namespace.lba_bytes),
             len: blocks as usize * namespace.lba_bytes as usize,
             deadline,
+            kept_bytes: 0,
             started: false,
             is_part: false,
             out: into,
@@ -102,12 +108,14 @@ impl ViewRead {
     }
 
     /// Asks the stores to end what is under way; the request ends when they have let go.
-    pub(crate) fn cancel(&mut self, attached: &mut Attached, slot: usize) {
+    pub(crate) fn cancel(&mut self, attached: &mut Attached, parts: &mut Parts, slot: usize) {
         let nsid = self.nsid;
         self.fail(NamespaceError::Cancelled { nsid });
         for (number, fetch) in self.fetches.iter().enumerate() {
             if let Some(fetch) = fetch {
-                attached.cancel(fetch.source.0 as usize, token_of(slot, number));
+                let token = token_of(slot, number);
+                attached.cancel(fetch.source.0 as usize, token);
+                parts.fills.cancel(attached.place, token);
             }
         }
     }
@@ -144,22 +152,23 @@ impl ViewRead {
         attached: &mut Attached,
         parts: &mut Parts,
         slot: usize,
-        answer: Answer,
+        id: FrameWantId,
+        result: Result<Frame, NamespaceError>,
     ) -> Step {
         self.under_way -= 1;
-        let handed = match answer.result {
+        let handed = match result {
             Ok(_) if self.failed.is_some() => Ok(()),
             Ok(frame) => {
                 let out = self.out.as_ref().map_or_else(IoBuf::empty, IoBuf::clone);
                 let (cache, scratch) = (&mut parts.cache, &mut parts.scratch);
                 with_destination(&out, |out| {
-                    op.framed(answer.id, &frame, &self.volume, cache, scratch, out)
+                    op.framed(id, &frame, &self.volume, cache, scratch, out)
                 })
                 .map_err(|cause| self.volume_error(cause))
             }
             // The frame is the same for all who wait, the first presented byte of it is not.
             Err(NamespaceError::Volume { cause, .. }) => {
-                let cause = op.frame_failed(answer.id, cause, &self.volume);
+                let cause = op.frame_failed(id, cause, &self.volume);
                 Err(self.volume_error(cause))
             }
             Err(error) => Err(error.of(self.nsid)),
@@ -179,7 +188,8 @@ impl ViewRead {
         }
         let (counted, row) = (op.counters(), &attached.row);
         // What was fetched was fetched, whatever came of it.
-        row.stored_bytes.add(counted.stored_bytes);
+        row.stored_bytes
+            .add(counted.stored_bytes.saturating_sub(self.kept_bytes));
         row.table_bytes.add(counted.table_bytes);
         if let Some(error) = self.failed.take() {
             return Step::Done(Err(error));
@@ -222,7 +232,8 @@ impl ViewRead {
                 .or_else(|| op.next_want())
             {
                 let fetch = match want {
-                    Want::Fetch(fetch) => fetch,
+                    // Surveys alone name stored bytes.
+                    Want::Fetch(fetch) | Want::Stored(fetch) => fetch,
                     Want::Frame(want) => {
                         self.want_frame(parts, slot, want);
                         continue;
@@ -252,8 +263,10 @@ impl ViewRead {
             key: self.key,
             // Fewer than 2^16 requests.
             slot: u32::try_from(slot).unwrap_or(u32::MAX),
-            want,
+            id: WantId::Frame(want.id),
+            frame: want.frame,
             deadline: self.deadline,
+            is_ahead: false,
         });
     }
 
@@ -309,16 +322,13 @@ impl ViewRead {
         let Some(number) = self.free_number() else {
             return Ok(Submitted::NoRoom);
         };
-        match attached.submit(
-            source,
-            Op::Read {
-                offset: fetch.offset,
-            },
-            Some(buf),
-            token_of(slot, number),
-            Terms::by(self.deadline),
-        ) {
-            Ok(()) => {
+        let place = (source, fetch.offset);
+        let (token, terms) = (token_of(slot, number), Terms::by(self.deadline));
+        match read_stored(attached, parts, place, buf, token, terms) {
+            Ok(stored) => {
+                if stored == Stored::Kept {
+                    self.kept_bytes += u64::from(fetch.len);
+                }
                 self.fetches[number] = Some(fetch);
                 self.under_way += 1;
                 Ok(Submitted::Stored)

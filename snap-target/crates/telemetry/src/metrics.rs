@@ -71,6 +71,10 @@ metrics! {
     JOINED: Counter "xio_namespace_joined_misses_total", "Wants of a frame that was on its way for somebody else.";
     FRAME_HITS: Counter "xio_namespace_frame_hits_total", "Wants of a frame that its home had in its cache.";
     CROSS_WANTS: Counter "xio_namespace_cross_reactor_wants_total", "Wants of a frame that another reactor is the home of.";
+    PREFETCHED: Counter "xio_prefetch_bytes_total", "Bytes of frames that were fetched before anybody asked for them, as they are kept.";
+    PREFETCH_HITS: Counter "xio_prefetch_hit_bytes_total", "Those that were there when they were first read.";
+    PREFETCH_LATE: Counter "xio_prefetch_late_bytes_total", "Those that were on their way when they were first wanted.";
+    PREFETCH_WASTED: Counter "xio_prefetch_wasted_bytes_total", "Those that left the cache before anybody read them.";
     DAMAGED: Counter "xio_namespace_damaged_reads_total", "Reads that met damage: stored bytes that are not what was written.";
     STORE_OPERATIONS: Gauge "xio_namespace_store_operations", "Operations that the stores have now: their queue depth.";
     DECODE_SECONDS: Counter "xio_decode_seconds_total", "Time that checking and decoding frames took, by stored chain.";

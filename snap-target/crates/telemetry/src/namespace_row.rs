@@ -100,6 +100,22 @@ namespace_counters! {
     frame_hits,
     /// Frames of other reactors that requests of this one wanted.
     cross_reactor_wants,
+    /// Frames of this reactor's that were fetched before anybody asked for them.
+    prefetched_frames,
+    /// Their bytes, as they are kept.
+    prefetched_bytes,
+    /// Those of them that were there when they were first read.
+    prefetch_hits,
+    /// Their bytes.
+    prefetch_hit_bytes,
+    /// Those that were on their way when somebody wanted them.
+    prefetch_late,
+    /// Their bytes.
+    prefetch_late_bytes,
+    /// Those that left the cache before anybody read them.
+    prefetch_wasted,
+    /// Their bytes.
+    prefetch_wasted_bytes,
     /// Requests that met damage: stored bytes that are not what was written.
     damaged_reads,
 }

@@ -113,7 +113,7 @@ fn latencies(page: &mut Page, hosts: &[HostSnapshot]) {
 }
 
 fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
-    let plain: [(Metric, Number<NamespaceCounters>); 15] = [
+    let plain: [(Metric, Number<NamespaceCounters>); 19] = [
         (metrics::STORED, |counters| counters.stored_bytes),
         (metrics::TABLES, |counters| counters.table_bytes),
         (metrics::STORE_WIRE_SENT, |counters| {
@@ -135,6 +135,16 @@ fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
         (metrics::FRAME_HITS, |counters| counters.frame_hits),
         (metrics::CROSS_WANTS, |counters| {
             counters.cross_reactor_wants
+        }),
+        (metrics::PREFETCHED, |counters| counters.prefetched_bytes),
+        (metrics::PREFETCH_HITS, |counters| {
+            counters.prefetch_hit_bytes
+        }),
+        (metrics::PREFETCH_LATE, |counters| {
+            counters.prefetch_late_bytes
+        }),
+        (metrics::PREFETCH_WASTED, |counters| {
+            counters.prefetch_wasted_bytes
         }),
         (metrics::DAMAGED, |counters| counters.damaged_reads),
     ];

@@ -69,6 +69,18 @@ pub struct FrameBuf {
 }
 
 impl FrameBuf {
+    /// Bytes to be filled.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty()
+    }
+
     /// The bytes to be filled; what they hold is left over.
     pub fn bytes(&mut self) -> &mut [u8] {
         // Never a copy: the memory is not shared.
@@ -217,10 +229,11 @@ impl Cache {
         self.insert(Key::Frame(id), buffer)
     }
 
-    /// Whether a frame is here. That is no use of it.
+    /// As [`frame`](Self::frame), without being a use of it.
     #[must_use]
-    pub fn has_frame(&self, id: FrameId) -> bool {
-        self.index.contains_key(&Key::Frame(id))
+    pub fn peek(&self, id: FrameId) -> Option<Frame> {
+        let slot = self.slots.get(*self.index.get(&Key::Frame(id))?)?;
+        Some(Frame(slot.entry.as_ref()?.memory.clone()))
     }
 
     /// As [`insert_frame`](Self::insert_frame); `witness` is told what becomes of it. `is_used`: somebody reads it now.
@@ -514,7 +527,7 @@ mod tests {
             let buffer = cache.reserve_frame(10).unwrap();
             cache.insert_witnessed(id(n), buffer, told.clone(), is_used);
         }
-        assert!(cache.has_frame(id(0)));
+        assert!(cache.peek(id(0)).is_some());
         for _ in 0..2 {
             assert!(cache.frame(id(0)).is_some());
         }
@@ -523,8 +536,8 @@ mod tests {
         for n in 3..=count {
             put(&mut cache, frame(n), BLOCK_BYTES, 0);
         }
-        assert!(!cache.has_frame(id(0)) || !cache.has_frame(id(2)));
-        assert!(cache.has_frame(id(1)));
+        assert!(cache.peek(id(0)).is_none() || cache.peek(id(2)).is_none());
+        assert!(cache.peek(id(1)).is_some());
         let volume = id(0).volume;
         cache.forget(volume);
         let mut told = told.0.lock().unwrap().clone();

@@ -21,7 +21,14 @@ impl Engine {
         }
         let open = |of: &Arc<Namespace>, first_lba| {
             let telemetry = &self.parts.telemetry;
-            Attached::new(of, namespace, first_lba, &self.ring, telemetry)
+            Attached::new(
+                of,
+                namespace,
+                first_lba,
+                &self.ring,
+                telemetry,
+                self.prefetch_bytes,
+            )
         };
         let mut attached = open(namespace, 0)?;
         if let Backing::Mixed(mixed) = &namespace.backing {
@@ -98,8 +105,9 @@ impl Engine {
                 continue;
             };
             if let Backing::View { volume, .. } = &attached.shared.backing {
-                self.parts.cache.forget(volume);
+                self.parts.cache.forget(volume.id());
             }
+            self.parts.cache.forget(attached.shared.ahead.id());
             self.waiting.retain(|waiting| *waiting != index);
             self.parts.share(self.attached.count() > 1);
         }

@@ -20,6 +20,8 @@ pub struct EngineConfig {
     pub pool: PoolConfig,
     /// Budget of the frame cache and the table cache.
     pub cache_bytes: usize,
+    /// What may be fetched ahead and not read yet, as presented bytes of each namespace; a part of `cache_bytes` holds it. 0: nothing is fetched ahead.
+    pub prefetch_bytes: usize,
     /// How frames are decoded and shared.
     pub frames: FrameConfig,
     /// How long a record that must survive restarts may take to reach stable storage before the request that wants it fails.
@@ -33,6 +35,7 @@ impl Default for EngineConfig {
         Self {
             pool: PoolConfig::default(),
             cache_bytes: 64 << 20,
+            prefetch_bytes: 0,
             frames: FrameConfig::default(),
             keep_patience: KEEP_PATIENCE,
             telemetry: None,

@@ -64,9 +64,14 @@ impl Engine {
         let waited = attached.parked.remove(slot);
         let nsid = attached.shared.nsid;
         match &mut self.requests[slot].work {
-            Work::Submitted => attached.cancel(0, token_of(slot, 0)),
+            Work::Submitted => {
+                attached.cancel(0, token_of(slot, 0));
+                self.parts.fills.cancel(index, token_of(slot, 0));
+                self.again = true;
+            }
             Work::View(read) => {
-                read.cancel(attached, slot);
+                read.cancel(attached, &mut self.parts, slot);
+                self.again = true;
                 if waited {
                     self.advance(slot);
                 }

@@ -1,5 +1,6 @@
 //! From stored bytes to packed ones: here, within what a turn may take, or by a worker.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use transforms::BlockTimes;
@@ -33,11 +34,20 @@ impl Frames {
             self.turn_ns = 0;
         }
         self.is_behind = false;
+        let mut moved = self.decode_all(attached, parts, false);
+        if !moved && self.answers.is_empty() {
+            moved = self.decode_all(attached, parts, true);
+        }
+        moved
+    }
+
+    /// The runs that somebody waits for, or those that nobody waits for.
+    fn decode_all(&mut self, attached: &Attachments, parts: &mut Parts, ahead: bool) -> bool {
         let mut moved = false;
         // Runs in a row that could not go on.
         let mut waiting = 0;
-        while waiting < self.decoding.len() {
-            let Some(index) = self.decoding.pop_front() else {
+        while waiting < self.line(ahead).len() {
+            let Some(index) = self.line(ahead).pop_front() else {
                 break;
             };
             match self.decode_next(attached, parts, index) {
@@ -52,10 +62,10 @@ impl Frames {
                 }
                 Next::Later => {
                     waiting += 1;
-                    self.decoding.push_back(index);
+                    self.line(ahead).push_back(index);
                 }
                 Next::NoRoom => {
-                    self.decoding.push_front(index);
+                    self.line(ahead).push_front(index);
                     break;
                 }
             }
@@ -63,29 +73,45 @@ impl Frames {
         moved
     }
 
+    fn line(&mut self, ahead: bool) -> &mut VecDeque<usize> {
+        match ahead {
+            true => &mut self.decoding_ahead,
+            false => &mut self.decoding,
+        }
+    }
+
     /// Lets a run go on that has used up less than its slice, and the others before it if not.
     fn take_turns(&mut self, index: usize) {
         let run = &mut self.runs[index];
+        let is_ahead = run.is_ahead;
         if run.next == run.frames.len() {
             self.release(index);
         } else if run.slice_ns < self.config.slice_ns_max {
-            self.decoding.push_front(index);
+            self.line(is_ahead).push_front(index);
         } else {
             run.slice_ns = 0;
-            self.decoding.push_back(index);
+            self.line(is_ahead).push_back(index);
         }
     }
 
     fn decode_next(&mut self, attached: &Attachments, parts: &mut Parts, index: usize) -> Next {
         let run = &self.runs[index];
-        let stored = run.frames[run.next];
+        let (stored, is_ahead) = (run.frames[run.next], run.is_ahead);
         let of = &attached[run.attached];
-        let Backing::View { volume, .. } = &of.shared.backing else {
-            return self.moved(index);
+        let volume = match &of.shared.backing {
+            Backing::View { volume, .. } => Some(volume),
+            Backing::Raw(_) | Backing::Mixed(_) => None,
         };
-        let ns = stored.decode_ns(volume);
-        let by_worker = ns > self.config.decode_inline_ns_max && self.config.workers.is_some();
-        if by_worker && self.jobs.is_empty() {
+        let ns = volume.map_or(0, |volume| stored.decode_ns(volume));
+        let is_long = ns > self.config.decode_inline_ns_max || is_ahead;
+        let by_worker = is_long && !stored.id.is_plain() && self.config.workers.is_some();
+        // Somebody may want a frame while all that is ahead is with workers.
+        let kept_jobs = if is_ahead {
+            self.config.jobs_max / 2
+        } else {
+            0
+        };
+        if by_worker && self.jobs.len() <= kept_jobs {
             // A job that comes back brings the engine here again.
             return Next::Later;
         }
@@ -97,11 +123,13 @@ impl Frames {
             return Next::NoRoom;
         };
         self.runs[index].slice_ns += ns;
-        if by_worker {
-            return self.hand_over(parts, index, of, volume, packed);
+        match volume {
+            Some(volume) if by_worker => self.hand_over(parts, index, of, volume, packed),
+            _ => {
+                self.turn_ns += ns;
+                self.decode_here(parts, index, of, volume, packed)
+            }
         }
-        self.turn_ns += ns;
-        self.decode_here(parts, index, of, volume, packed)
     }
 
     /// A buffer of the cache. Where frames that others hold leave no room, they are asked to say when they let go.
@@ -119,7 +147,7 @@ impl Frames {
         parts: &mut Parts,
         index: usize,
         of: &Attached,
-        volume: &Volume,
+        volume: Option<&Volume>,
         mut packed: FrameBuf,
     ) -> Next {
         let run = &self.runs[index];
@@ -130,12 +158,21 @@ impl Frames {
         let begun = Instant::now();
         let decoded = with_stored(run, |pieces| {
             let offset = run.blocks.start;
-            stored.decode(volume, pieces, offset, scratch, assembly, packed.bytes())
+            match volume.filter(|_| !stored.id.is_plain()) {
+                Some(volume) => {
+                    stored.decode(volume, pieces, offset, scratch, assembly, packed.bytes())
+                }
+                None => {
+                    stored.copy_plain(pieces, offset, packed.bytes())?;
+                    Ok(u64::from(stored.stored_bytes))
+                }
+            }
         });
         match decoded {
             Ok(copied) => {
                 of.row.copied_bytes.add(copied);
-                if let Some(chain) = of.chain(stored.id.stream()) {
+                let chain = stored.id.stream().and_then(|stream| of.chain(stream));
+                if let Some(chain) = chain {
                     let ns = nanos_since(begun);
                     chain.decoded(stored.packed_bytes, ns, parts.scratch.times());
                 }
@@ -190,7 +227,11 @@ impl Frames {
         job.work = Some(Work {
             nsid: of.shared.nsid,
             row: of.row.clone(),
-            chain: of.chain(frame.id.stream()).cloned(),
+            chain: frame
+                .id
+                .stream()
+                .and_then(|stream| of.chain(stream))
+                .cloned(),
             volume: volume.clone(),
             frame,
             packed,

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use reactor::{Full, Receiver, Ring, Sender, Waker, channel};
 use smallvec::SmallVec;
-use volume::{Frame, FrameWant, FrameWantId};
+use volume::{Frame, FrameWantId, StoredFrame};
 
 use crate::limits::GROUP_FRAMES;
 use crate::{NamespaceError, NamespaceKey};
@@ -25,15 +25,32 @@ pub(crate) struct WantRun {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SlotWant {
     pub(crate) slot: u32,
-    pub(crate) want: FrameWant,
+    pub(crate) id: WantId,
+    pub(crate) frame: StoredFrame,
     pub(crate) deadline: Option<Instant>,
+    /// Nobody waits for it.
+    pub(crate) is_ahead: bool,
+}
+
+/// What a frame is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WantId {
+    /// A read of a view, which named it so.
+    Frame(FrameWantId),
+    /// A read of stored bytes; where the frame lies in its source.
+    Fill {
+        /// First byte.
+        at: u64,
+    },
+    /// A fetch ahead.
+    Ahead,
 }
 
 /// To the engine that asked. Every want is answered once.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) slot: u32,
-    pub(crate) id: FrameWantId,
+    pub(crate) id: WantId,
     /// Whose frame it is.
     pub(crate) home: u16,
     pub(crate) result: Result<Frame, NamespaceError>,

@@ -20,20 +20,23 @@ mod link;
 mod run;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use reactor::{Receiver, Ring, channel};
 use smallvec::SmallVec;
 use store::Completion;
 use telemetry::NamespaceRow;
-use volume::{FrameBuf, FrameId, FrameWantId, StoredFrame};
+use volume::{FrameBuf, FrameId, StoredFrame};
 
 pub use job::{FrameQueue, FrameWorkers};
 pub(crate) use link::Answer;
 pub use link::Peer;
+pub(crate) use link::WantId;
 use link::{Link, SlotWant, WantRun};
 use run::{Fetched, Run, run_of};
 
+use crate::ahead::AheadWitness;
 use crate::attached::Attached;
 use crate::attachments::Attachments;
 use crate::frames::job::Job;
@@ -78,9 +81,12 @@ impl Default for FrameConfig {
 pub(crate) struct Wanted {
     pub(crate) key: NamespaceKey,
     pub(crate) slot: u32,
-    pub(crate) want: volume::FrameWant,
+    pub(crate) id: WantId,
+    pub(crate) frame: StoredFrame,
     /// When the request is given up.
     pub(crate) deadline: Option<Instant>,
+    /// Nobody waits for it: what somebody waits for comes first.
+    pub(crate) is_ahead: bool,
 }
 
 /// Who waits for a frame.
@@ -88,7 +94,20 @@ pub(crate) struct Wanted {
 struct Waiter {
     reactor: u16,
     slot: u32,
-    id: FrameWantId,
+    id: WantId,
+}
+
+/// A frame on its way.
+#[derive(Debug, Default)]
+struct Pending {
+    waiters: SmallVec<[Waiter; 4]>,
+    /// Who waits for it are fetches ahead only.
+    is_ahead: bool,
+    /// It was a fetch ahead that wanted it first.
+    was_ahead: bool,
+    run: usize,
+    /// Told what becomes of it.
+    witness: Option<Arc<AheadWitness>>,
 }
 
 /// The frames of an engine that are wanted, fetched, decoded.
@@ -97,16 +116,20 @@ pub(crate) struct Frames {
     link: Link,
     /// Frames on their way, by where their waiters are.
     pending: HashMap<FrameId, usize>,
-    waiters: Vec<SmallVec<[Waiter; 4]>>,
+    waiters: Vec<Pending>,
     free_waiters: Vec<usize>,
     runs: Vec<Run>,
     free_runs: Vec<usize>,
     /// Runs to be fetched. The last one may still grow.
     missing: VecDeque<usize>,
+    /// The same for those that nobody waits for: they are asked for when no other is missing.
+    missing_ahead: VecDeque<usize>,
     /// Namespaces that found no room in this pass over them.
     full: Vec<usize>,
     /// Runs whose stored bytes are here. They take turns, so that a long one holds nobody up.
     decoding: VecDeque<usize>,
+    /// Those that nobody waits for, behind all others.
+    decoding_ahead: VecDeque<usize>,
     /// Jobs that no worker has.
     #[expect(clippy::vec_box, reason = "they travel through queues by their boxes")]
     jobs: Vec<Box<Job>>,
@@ -135,8 +158,10 @@ impl Frames {
             runs: Vec::new(),
             free_runs: Vec::new(),
             missing: VecDeque::new(),
+            missing_ahead: VecDeque::new(),
             full: Vec::new(),
             decoding: VecDeque::new(),
+            decoding_ahead: VecDeque::new(),
             jobs: (0..jobs_max).map(|_| Job::new(answers.clone())).collect(),
             decoded,
             answers: VecDeque::new(),
@@ -176,27 +201,26 @@ impl Frames {
             let Wanted {
                 key,
                 slot,
-                want,
+                id,
+                frame,
                 deadline,
+                is_ahead,
             } = wanted;
-            let home = self.home(want.frame.id);
+            let want = SlotWant {
+                slot,
+                id,
+                frame,
+                deadline,
+                is_ahead,
+            };
+            let home = self.home(frame.id);
             if home == self.link.reactor {
-                let waiter = Waiter {
-                    reactor: home,
-                    slot,
-                    id: want.id,
-                };
-                self.want(attached, parts, key, waiter, want.frame, deadline);
+                self.want(attached, parts, key, home, want);
                 continue;
             }
             if let Some(of) = attached.find(key) {
                 attached[of].row.cross_reactor_wants.add(1);
             }
-            let want = SlotWant {
-                slot,
-                want,
-                deadline,
-            };
             match &mut message {
                 Some((to, run))
                     if *to == home && run.key == key && run.wants.len() < GROUP_FRAMES =>
@@ -240,15 +264,8 @@ impl Frames {
         }) = self.link.next_wants()
         {
             moved = true;
-            for wanted in wants {
-                let SlotWant {
-                    slot,
-                    want,
-                    deadline,
-                } = wanted;
-                let id = want.id;
-                let waiter = Waiter { reactor, slot, id };
-                self.want(attached, parts, key, waiter, want.frame, deadline);
+            for want in wants {
+                self.want(attached, parts, key, reactor, want);
             }
         }
         while let Some(answer) = self.link.next_answer() {
@@ -272,51 +289,127 @@ impl Frames {
         self.link.let_go(home);
     }
 
-    /// A request wants a frame of this engine's.
+    /// A request of `reactor`'s wants a frame of this engine's.
     fn want(
         &mut self,
         attached: &Attachments,
         parts: &mut Parts,
         key: NamespaceKey,
-        waiter: Waiter,
-        frame: StoredFrame,
-        deadline: Option<Instant>,
+        reactor: u16,
+        want: SlotWant,
     ) {
-        let found = attached.find(key);
-        if let Some(at) = self.pending.get(&frame.id) {
-            if let Some(of) = found {
-                attached[of].row.joined_misses.add(1);
+        let SlotWant {
+            slot,
+            id,
+            frame,
+            deadline,
+            is_ahead,
+        } = want;
+        let waiter = Waiter { reactor, slot, id };
+        let found = attached.find(key).map(|of| &attached[of]);
+        if let Some(at) = self.pending.get(&frame.id).copied() {
+            if !is_ahead {
+                self.joined(at, found, &frame, deadline);
             }
-            self.waiters[*at].push(waiter);
+            self.waiters[at].waiters.push(waiter);
             return;
         }
-        if let Some(frame) = parts.cache.frame(frame.id) {
-            if let Some(of) = found {
-                attached[of].row.frame_hits.add(1);
+        if let Some(frame) = kept(parts, frame.id, is_ahead) {
+            if let Some(of) = found.filter(|_| !is_ahead) {
+                of.row.frame_hits.add(1);
             }
             self.answer(waiter, Ok(frame));
             return;
         }
-        let Some(attached) = found else {
+        let Some(of) = found else {
             self.answer(waiter, Err(NamespaceError::Detached { key }));
             return;
         };
+        let is_plain = frame.id.is_plain();
+        let witness = of.witness().filter(|_| is_ahead || is_plain).cloned();
+        if let Some(witness) = witness.as_ref().filter(|_| is_plain) {
+            witness.coming(frame.id);
+        }
         let at = self.free_waiters.pop().unwrap_or_else(|| {
-            self.waiters.push(SmallVec::new());
+            self.waiters.push(Pending::default());
             self.waiters.len() - 1
         });
-        self.waiters[at].push(waiter);
+        let run = self.run_for(of.place, frame, deadline, is_ahead);
+        let pending = &mut self.waiters[at];
+        pending.waiters.push(waiter);
+        pending.is_ahead = is_ahead;
+        pending.was_ahead = is_ahead;
+        pending.run = run;
+        pending.witness = witness;
         self.pending.insert(frame.id, at);
-        let last = self.missing.back().map(|index| &mut self.runs[*index]);
-        if last.is_some_and(|last| last.grow(attached, frame, deadline)) {
-            return;
+    }
+
+    /// The run that fetches a frame: the last one, if it still grows, or a new one.
+    fn run_for(
+        &mut self,
+        place: usize,
+        frame: StoredFrame,
+        deadline: Option<Instant>,
+        is_ahead: bool,
+    ) -> usize {
+        let missing = if is_ahead {
+            &mut self.missing_ahead
+        } else {
+            &mut self.missing
+        };
+        if let Some(last) = missing.back().copied()
+            && self.runs[last].grow(place, frame, deadline)
+        {
+            return last;
         }
         let index = self.free_runs.pop().unwrap_or_else(|| {
             self.runs.push(Run::new());
             self.runs.len() - 1
         });
-        self.runs[index].begin(attached, frame, deadline);
-        self.missing.push_back(index);
+        self.runs[index].begin(place, frame, deadline);
+        self.runs[index].is_ahead = is_ahead;
+        missing.push_back(index);
+        index
+    }
+
+    /// Somebody waits for a frame that is on its way.
+    fn joined(
+        &mut self,
+        at: usize,
+        of: Option<&Attached>,
+        frame: &StoredFrame,
+        deadline: Option<Instant>,
+    ) {
+        if let Some(of) = of {
+            of.row.joined_misses.add(1);
+        }
+        let pending = &mut self.waiters[at];
+        if !std::mem::take(&mut pending.is_ahead) {
+            return;
+        }
+        if let Some(witness) = &pending.witness {
+            witness.late(frame.packed_bytes);
+        }
+        let run = pending.run;
+        self.hurry(run, deadline);
+    }
+
+    /// A run that nobody waited for comes before the others of its kind.
+    fn hurry(&mut self, index: usize, deadline: Option<Instant>) {
+        let run = &mut self.runs[index];
+        if !std::mem::take(&mut run.is_ahead) {
+            return;
+        }
+        run.deadline = run.deadline.into_iter().chain(deadline).min();
+        for (from, to) in [
+            (&mut self.missing_ahead, &mut self.missing),
+            (&mut self.decoding_ahead, &mut self.decoding),
+        ] {
+            if let Some(at) = from.iter().position(|queued| *queued == index) {
+                from.remove(at);
+                to.push_front(index);
+            }
+        }
     }
 
     /// Fetches and decodes as far as memory, the stores, the workers and the turn allow; true when anything moved.
@@ -332,24 +425,45 @@ impl Frames {
         fetched || decoded
     }
 
-    /// Asks the stores for what is missing, in the order of each namespace: one whose store is full holds up no other.
+    /// Asks the stores for what is missing; for what nobody waits for where nothing else is missing.
     fn fetch(&mut self, attached: &mut Attachments, parts: &mut Parts) -> bool {
+        let mut missing = std::mem::take(&mut self.missing);
+        let mut moved = self.fetch_all(&mut missing, attached, parts);
+        let is_free = missing.is_empty();
+        // What came meanwhile stands behind.
+        missing.append(&mut self.missing);
+        self.missing = missing;
+        if is_free && !self.missing_ahead.is_empty() {
+            let mut missing = std::mem::take(&mut self.missing_ahead);
+            moved |= self.fetch_all(&mut missing, attached, parts);
+            self.missing_ahead = missing;
+        }
+        moved
+    }
+
+    /// In the order of each namespace: one whose store is full holds up no other.
+    fn fetch_all(
+        &mut self,
+        missing: &mut VecDeque<usize>,
+        attached: &mut Attachments,
+        parts: &mut Parts,
+    ) -> bool {
         let mut moved = false;
         self.full.clear();
         // Once around: what stays keeps its order.
-        for _ in 0..self.missing.len() {
-            let Some(index) = self.missing.pop_front() else {
+        for _ in 0..missing.len() {
+            let Some(index) = missing.pop_front() else {
                 break;
             };
             let run = &mut self.runs[index];
             if self.full.contains(&run.attached) {
-                self.missing.push_back(index);
+                missing.push_back(index);
                 continue;
             }
             let state = run.fetch(index, &mut attached[run.attached], parts);
             if state == Fetched::NoRoom {
                 self.full.push(run.attached);
-                self.missing.push_back(index);
+                missing.push_back(index);
                 continue;
             }
             moved = true;
@@ -401,14 +515,19 @@ impl Frames {
     pub(crate) fn uses(&self, attached: usize) -> bool {
         self.missing
             .iter()
+            .chain(&self.missing_ahead)
             .chain(&self.decoding)
+            .chain(&self.decoding_ahead)
             .any(|index| self.runs[*index].attached == attached)
     }
 
     /// A run's stored bytes are here, or cannot be had.
     fn fetched(&mut self, index: usize) {
         let Some(error) = self.runs[index].failed.take() else {
-            self.decoding.push_back(index);
+            match self.runs[index].is_ahead {
+                true => self.decoding_ahead.push_back(index),
+                false => self.decoding.push_back(index),
+            }
             return;
         };
         for at in 0..self.runs[index].frames.len() {
@@ -425,13 +544,31 @@ impl Frames {
 
     /// A frame is decoded: it is kept, and everyone who waits for it gets it.
     fn finish(&mut self, parts: &mut Parts, row: &NamespaceRow, id: FrameId, packed: FrameBuf) {
-        row.frames_decoded.add(1);
-        let frame = parts.cache.insert_frame(id, packed);
+        if !id.is_plain() {
+            row.frames_decoded.add(1);
+        }
+        let pending = self.pending.get(&id).map(|at| &mut self.waiters[*at]);
+        let witnessed = pending.and_then(|pending| Some((pending.witness.take()?, pending)));
+        let frame = match witnessed {
+            Some((witness, pending)) => {
+                if pending.was_ahead {
+                    witness.fetched(packed.len());
+                }
+                let cache = &mut parts.cache;
+                cache.insert_witnessed(id, packed, witness, !pending.is_ahead)
+            }
+            None => parts.cache.insert_frame(id, packed),
+        };
         self.answer_all(id, &Ok(frame));
     }
 
     /// A frame cannot be had: everyone who waits for it is told why.
     fn fail(&mut self, id: FrameId, error: &NamespaceError) {
+        let pending = self.pending.get(&id).map(|at| &mut self.waiters[*at]);
+        let witness = pending.and_then(|pending| pending.witness.take());
+        if let Some(witness) = witness.filter(|_| id.is_plain()) {
+            witness.failed(id);
+        }
         self.answer_all(id, &Err(error.clone()));
     }
 
@@ -439,12 +576,12 @@ impl Frames {
         let Some(at) = self.pending.remove(&id) else {
             return;
         };
-        for n in 0..self.waiters[at].len() {
-            let waiter = self.waiters[at][n];
+        for n in 0..self.waiters[at].waiters.len() {
+            let waiter = self.waiters[at].waiters[n];
             self.answer(waiter, result.clone());
         }
         // Its memory is kept, for the next frame.
-        self.waiters[at].clear();
+        self.waiters[at].waiters.clear();
         self.free_waiters.push(at);
     }
 
@@ -459,5 +596,13 @@ impl Frames {
             true => self.answers.push_back(answer),
             false => self.link.send_answer(waiter.reactor, answer),
         }
+    }
+}
+
+/// A frame that this engine has. That somebody fetches ahead is no use of it.
+fn kept(parts: &Parts, id: FrameId, is_ahead: bool) -> Option<volume::Frame> {
+    match is_ahead {
+        true => parts.cache.peek(id),
+        false => parts.cache.frame(id),
     }
 }

@@ -33,6 +33,8 @@ pub(crate) struct Run {
     asked: u64,
     /// When the first of the requests that wanted its frames gives up.
     pub(crate) deadline: Option<Instant>,
+    /// Nobody waits for its frames.
+    pub(crate) is_ahead: bool,
     /// Whether it stands in the line of runs that are to be asked for.
     pub(crate) is_queued: bool,
     /// Parts that the store has.
@@ -67,6 +69,7 @@ impl Run {
             slice_ns: 0,
             asked: 0,
             deadline: None,
+            is_ahead: false,
             is_queued: false,
             open: 0,
             buf: None,
@@ -102,6 +105,7 @@ impl Run {
         let blocks = frame.blocks();
         let near = self.attached == attached
             && self.source == frame.source
+            && self.is_plain() == frame.id.is_plain()
             && self.asked == self.blocks.start
             && (self.blocks.start..=self.blocks.end).contains(&blocks.start);
         let end = self.blocks.end.max(blocks.end);
@@ -112,6 +116,10 @@ impl Run {
         self.deadline = self.deadline.into_iter().chain(deadline).min();
         self.frames.push(frame);
         true
+    }
+
+    fn is_plain(&self) -> bool {
+        self.frames.first().is_some_and(|frame| frame.id.is_plain())
     }
 
     fn is_long(&self) -> bool {
@@ -150,13 +158,22 @@ impl Run {
             self.took(len, attached);
             return None;
         }
-        let Some(buf) = parts.staging.alloc(len as usize) else {
+        // Requests hold staging while they wait for plain frames, which therefore have a pool of their own.
+        let pool = match self.is_ahead || self.is_plain() {
+            true => &parts.ahead_staging,
+            false => &parts.staging,
+        };
+        let Some(buf) = pool.alloc(len as usize) else {
             return Some(Fetched::NoRoom);
         };
         let part = (self.asked - self.blocks.start) / u64::from(FETCH_BYTES_MAX);
         let token = Token(RUN_TOKEN | (index * FETCHES_MAX) as u64 | part);
         let op = Op::Read { offset: self.asked };
-        match attached.submit(source, op, Some(buf), token, Terms::by(self.deadline)) {
+        let terms = Terms {
+            deadline: self.deadline,
+            is_ahead: self.is_ahead,
+        };
+        match attached.submit(source, op, Some(buf), token, terms) {
             Ok(()) => {
                 self.open += 1;
                 self.took(len, attached);

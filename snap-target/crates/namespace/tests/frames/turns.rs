@@ -36,12 +36,17 @@ fn a_turn_decodes_no_more_than_its_share_and_the_next_goes_on() {
         decoded = now;
         // While frames wait for their turn, the ring must not sleep.
         let is_behind = crew.members[0].engine.has_work();
-        assert_eq!(is_behind, (1..16).contains(&decoded), "{decoded} decoded");
+        assert!(
+            is_behind || !(1..16).contains(&decoded),
+            "{decoded} decoded"
+        );
         if !done.is_empty() {
             break done;
         }
     };
     assert_eq!((decoded, turns), (16, 16));
+    crew.turn();
+    assert!(!crew.members[0].engine.has_work(), "and then it may");
     assert!(done[0].buf.as_ref().unwrap().to_vec() == expected(&source(), 0, 256));
 }
 

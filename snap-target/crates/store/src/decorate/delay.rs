@@ -100,8 +100,4 @@ impl Backend for DelayBackend {
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
         open_held(&self.name, "delay", &self.inner, self.delay, ring)
     }
-
-    fn wire(&self) -> WireBytes {
-        self.inner.wire()
-    }
 }

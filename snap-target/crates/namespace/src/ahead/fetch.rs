@@ -1,0 +1,309 @@
+//! Fetches ahead: reads without a destination. What they want goes to the homes of the frames; when all is there, they have ended.
+
+use reactor::buf::IoBuf;
+use store::{Completion, Op, Rejected, StoreError, Terms, Token};
+use volume::ahead::Begun;
+use volume::{Fetch, Progress, ReadOp, StoredFrame, Volume, Want};
+
+use crate::attached::{Attached, whole};
+use crate::attachments::Attachments;
+use crate::frames::{WantId, Wanted};
+use crate::limits::AHEAD_FETCHES_MAX;
+use crate::memory::{with_destination, with_filled};
+use crate::parts::Parts;
+use crate::shared::Backing;
+
+/// Marks the store tokens of tables that fetches ahead read.
+const AHEAD_TOKEN: u64 = 1 << 62;
+
+/// The fetches of one engine.
+#[derive(Default)]
+pub(crate) struct Fetches {
+    all: Vec<Ahead>,
+    free: Vec<usize>,
+    /// Those that found no memory or a full store.
+    parked: Vec<usize>,
+}
+
+/// One of them; recycled.
+struct Ahead {
+    place: usize,
+    begun: Option<Begun>,
+    /// Presented bytes.
+    bytes: u64,
+    volume: Option<Volume>,
+    op: Box<ReadOp>,
+    /// Everything that it wants was named.
+    is_named: bool,
+    /// A table that found no room.
+    unsent: Option<Fetch>,
+    /// The table that is being read.
+    table: Option<Fetch>,
+    /// Frames and tables that have not come.
+    under_way: u32,
+}
+
+impl Fetches {
+    /// Names what the streams of a namespace are to find, as far as places are free.
+    pub(crate) fn begin_all(&mut self, place: usize, attached: &mut Attached, parts: &mut Parts) {
+        while attached.fetches_ahead < AHEAD_FETCHES_MAX {
+            let Some(ahead) = attached.ahead.as_mut().filter(|_| !attached.retired) else {
+                return;
+            };
+            let Some(piece) = ahead.machine.next_piece() else {
+                return;
+            };
+            self.begin(place, attached, parts, piece);
+        }
+    }
+
+    fn begin(
+        &mut self,
+        place: usize,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        piece: std::ops::Range<u64>,
+    ) {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.all.push(Ahead::new());
+            self.all.len() - 1
+        });
+        attached.requests += 1;
+        attached.fetches_ahead += 1;
+        let fetch = &mut self.all[slot];
+        fetch.place = place;
+        fetch.bytes = piece.end - piece.start;
+        fetch.begun = attached
+            .ahead
+            .as_ref()
+            .map(|ahead| ahead.machine.pace.begin(ahead.now_ns()));
+        fetch.under_way = 0;
+        fetch.unsent = None;
+        fetch.table = None;
+        match &attached.shared.backing {
+            Backing::View { volume, .. } => {
+                fetch.is_named = fetch.op.start_survey(volume, piece).is_err();
+                fetch.volume = Some(volume.clone());
+            }
+            Backing::Raw(_) | Backing::Mixed(_) => {
+                fetch.is_named = true;
+                fetch.want_plain(slot, attached, parts, 0, piece.start, fetch.bytes);
+            }
+        }
+        self.go_on(slot, attached, parts);
+    }
+
+    fn go_on(&mut self, slot: usize, attached: &mut Attached, parts: &mut Parts) {
+        let fetch = &mut self.all[slot];
+        if !fetch.is_named && fetch.name(slot, attached, parts) == Named::NoRoom {
+            self.parked.push(slot);
+            return;
+        }
+        if fetch.is_named && fetch.under_way == 0 {
+            self.end(slot, attached);
+        }
+    }
+
+    fn end(&mut self, slot: usize, attached: &mut Attached) {
+        let fetch = &mut self.all[slot];
+        fetch.volume = None;
+        attached.requests -= 1;
+        attached.fetches_ahead -= 1;
+        if let (Some(ahead), Some(begun)) = (&mut attached.ahead, fetch.begun.take()) {
+            let now_ns = ahead.now_ns();
+            ahead.machine.pace.end(begun, fetch.bytes, now_ns);
+        }
+        self.free.push(slot);
+    }
+
+    /// One of the frames that a fetch wants is there, or cannot be had; which does not matter.
+    pub(crate) fn answered(&mut self, slot: u32, attachments: &mut Attachments, parts: &mut Parts) {
+        let slot = slot as usize;
+        let Some(fetch) = self.all.get_mut(slot) else {
+            return;
+        };
+        fetch.under_way -= 1;
+        if fetch.is_named && fetch.under_way == 0 {
+            let place = fetch.place;
+            let attached = &mut attachments[place];
+            self.end(slot, attached);
+            self.begin_all(place, attached, parts);
+        }
+    }
+
+    /// Takes the end of a store's operation, if it is about a table of a fetch's; gives it back if not.
+    pub(crate) fn completed(
+        &mut self,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        completion: Completion,
+    ) -> Option<Completion> {
+        let is_ahead = completion.token.0 & AHEAD_TOKEN != 0;
+        let slot = usize::try_from(completion.token.0 & !AHEAD_TOKEN).ok();
+        let Some(slot) = slot.filter(|slot| is_ahead && *slot < self.all.len()) else {
+            return Some(completion);
+        };
+        let fetch = &mut self.all[slot];
+        fetch.under_way -= 1;
+        let table = fetch.table.take();
+        if let (Some(table), Ok(_)) = (&table, &completion.result) {
+            attached.row.table_bytes.add(u64::from(table.len));
+        }
+        let handed = match (whole(attached.shared.nsid, completion), table) {
+            (Ok(Some(buf)), Some(table)) => fetch.take_table(parts, table, &buf),
+            _ => false,
+        };
+        // Whoever reads there meets the same, and is told.
+        fetch.is_named |= !handed;
+        self.go_on(slot, attached, parts);
+        None
+    }
+
+    /// Lets those go on that found no room; true when one did.
+    pub(crate) fn retry(&mut self, attachments: &mut Attachments, parts: &mut Parts) -> bool {
+        let before = self.parked.len();
+        for _ in 0..before {
+            let slot = self.parked.remove(0);
+            let place = self.all[slot].place;
+            self.go_on(slot, &mut attachments[place], parts);
+        }
+        self.parked.len() < before
+    }
+}
+
+/// How far the naming came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Named {
+    /// All, or as far as tables are known.
+    Some,
+    NoRoom,
+}
+
+impl Ahead {
+    fn new() -> Self {
+        Self {
+            place: 0,
+            begun: None,
+            bytes: 0,
+            volume: None,
+            op: Box::new(ReadOp::new()),
+            is_named: true,
+            unsent: None,
+            table: None,
+            under_way: 0,
+        }
+    }
+
+    fn name(&mut self, slot: usize, attached: &mut Attached, parts: &mut Parts) -> Named {
+        let Some(volume) = self.volume.clone() else {
+            self.is_named = true;
+            return Named::Some;
+        };
+        if let Some(table) = self.unsent.take()
+            && !self.read_table(slot, attached, parts, table)
+        {
+            return Named::NoRoom;
+        }
+        while self.table.is_none() && !self.is_named {
+            let (cache, scratch) = (&mut parts.cache, &mut parts.scratch);
+            let stepped = with_destination(&IoBuf::empty(), |out| {
+                self.op.step(&volume, cache, scratch, out)
+            });
+            self.is_named = !matches!(stepped, Ok(Progress::Fetching));
+            while let Some(want) = self.op.next_want() {
+                match want {
+                    Want::Frame(want) => self.want(slot, attached, parts, want.frame),
+                    Want::Stored(fetch) => {
+                        let (source, len) = (fetch.source.0 as usize, u64::from(fetch.len));
+                        self.want_plain(slot, attached, parts, source, fetch.offset, len);
+                    }
+                    Want::Fetch(table) if !self.read_table(slot, attached, parts, table) => {
+                        return Named::NoRoom;
+                    }
+                    // One table at a time: the next one is wanted again.
+                    Want::Fetch(_) => break,
+                }
+            }
+        }
+        Named::Some
+    }
+
+    /// Reads a table; whether there was room.
+    fn read_table(
+        &mut self,
+        slot: usize,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        table: Fetch,
+    ) -> bool {
+        let Some(buf) = parts.ahead_staging.alloc(table.len as usize) else {
+            self.unsent = Some(table);
+            return false;
+        };
+        let terms = Terms {
+            deadline: None,
+            is_ahead: true,
+        };
+        let op = Op::Read {
+            offset: table.offset,
+        };
+        let token = Token(AHEAD_TOKEN | slot as u64);
+        match attached.submit(table.source.0 as usize, op, Some(buf), token, terms) {
+            Ok(()) => {
+                self.under_way += 1;
+                self.table = Some(table);
+            }
+            Err(Rejected {
+                why: StoreError::Busy,
+                ..
+            }) => {
+                self.unsent = Some(table);
+                return false;
+            }
+            Err(_) => self.is_named = true,
+        }
+        true
+    }
+
+    /// Hands a table over; whether it is sound.
+    fn take_table(&mut self, parts: &mut Parts, table: Fetch, buf: &IoBuf) -> bool {
+        let Some(volume) = &self.volume else {
+            return false;
+        };
+        let (cache, scratch, op) = (&mut parts.cache, &mut parts.scratch, &mut self.op);
+        with_filled(buf, table.len as usize, |bytes| {
+            with_destination(&IoBuf::empty(), |out| {
+                op.fetched(table.id, bytes, volume, cache, scratch, out)
+            })
+        })
+        .is_ok()
+    }
+
+    fn want_plain(
+        &mut self,
+        slot: usize,
+        attached: &Attached,
+        parts: &mut Parts,
+        source: usize,
+        offset: u64,
+        len: u64,
+    ) {
+        let Some(ahead) = &attached.ahead else { return };
+        for frame in ahead.plain_frames(source, offset, len) {
+            self.want(slot, attached, parts, frame);
+        }
+    }
+
+    fn want(&mut self, slot: usize, attached: &Attached, parts: &mut Parts, frame: StoredFrame) {
+        self.under_way += 1;
+        parts.wanted.push(Wanted {
+            key: attached.shared.key,
+            // At most AHEAD_FETCHES_MAX of each namespace.
+            slot: u32::try_from(slot).unwrap_or(u32::MAX),
+            id: WantId::Ahead,
+            frame,
+            deadline: None,
+            is_ahead: true,
+        });
+    }
+}

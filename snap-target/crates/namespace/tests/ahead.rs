@@ -1,0 +1,283 @@
+//! What is fetched ahead: right bytes, exact counts, and nobody waits for it.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a failure of a test is a panic with its line"
+)]
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use namespace::{
+    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceCounters, NamespaceKey,
+    NamespaceSet,
+};
+use reactor::{Ring, RingConfig, Wait};
+use store::decorate::Limit;
+use store::{BlockingStore, OpenOptions, SharedStore, StoreSpec};
+use support::{Packed, source};
+
+const BLOCK: usize = 4096;
+
+fn config() -> EngineConfig {
+    EngineConfig {
+        prefetch_bytes: 32 << 20,
+        ..EngineConfig::default()
+    }
+}
+
+/// A store that answers after a millisecond, so that reading ahead is worth it.
+fn slow(store: SharedStore) -> SharedStore {
+    let limit: Limit = "1GB/s,latency=1ms".parse().unwrap();
+    limit.over(vec![store]).pop().unwrap()
+}
+
+struct Bench {
+    ring: Ring,
+    engine: Engine,
+    key: NamespaceKey,
+    next: u64,
+}
+
+impl Bench {
+    fn new(namespace: Namespace, config: &EngineConfig) -> Self {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let key = namespace.key;
+        let set = NamespaceSet::new(vec![Arc::new(namespace)]);
+        let engine = Engine::new(&ring, &set, config).unwrap();
+        Self {
+            ring,
+            engine,
+            key,
+            next: 0,
+        }
+    }
+
+    fn begin(&mut self, lba: u64, blocks: u32) -> Option<Done> {
+        let io = Io::Read {
+            lba,
+            blocks,
+            into: None,
+        };
+        self.next += 1;
+        self.engine.submit(self.key, io, false, self.next, None)
+    }
+
+    fn turn(&mut self, done: &mut Vec<Done>) {
+        // What was submitted since the last turn may have ended without an event.
+        self.engine.poll(done);
+        if !done.is_empty() {
+            return;
+        }
+        let until = Some(Instant::now() + Duration::from_secs(20));
+        let wait = if self.engine.has_work() {
+            Wait::Poll
+        } else {
+            Wait::Block { until }
+        };
+        self.ring.turn(wait).unwrap();
+        self.engine.poll(done);
+    }
+
+    fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
+        let mut done: Vec<Done> = self.begin(lba, blocks).into_iter().collect();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while done.is_empty() {
+            assert!(Instant::now() < deadline, "no answer");
+            self.turn(&mut done);
+        }
+        let done = done.pop().unwrap();
+        done.result.unwrap();
+        done.buf.unwrap().to_vec()
+    }
+
+    /// Until nothing is fetched any more.
+    fn settle(&mut self) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !self.engine.is_drained(self.key) {
+            assert!(Instant::now() < deadline, "a fetch does not end");
+            self.turn(&mut Vec::new());
+        }
+    }
+
+    fn counters(&self) -> NamespaceCounters {
+        self.engine.counters()
+    }
+}
+
+/// Reads all blocks in order, some at a time, and looks at every byte.
+fn read_in_order(bench: &mut Bench, content: &[u8], blocks: u64, at_a_time: u64) {
+    for lba in (0..blocks).step_by(usize::try_from(at_a_time).unwrap()) {
+        let count = at_a_time.min(blocks - lba);
+        let found = bench.read(lba, u32::try_from(count).unwrap());
+        let start = usize::try_from(lba).unwrap() * BLOCK;
+        let end = (start + found.len()).min(content.len());
+        assert!(
+            found[..end - start] == content[start..end],
+            "at block {lba}"
+        );
+        // So that what was named is there before the next read: the counts are exact.
+        bench.settle();
+    }
+}
+
+/// What was fetched ahead was read, every frame of it, and nothing was fetched twice.
+fn view(name: &str, chain: &str, is_framed: bool) {
+    let packed = Packed::new(name, chain);
+    let stores = vec![slow(packed.store())];
+    let mut bench = Bench::new(Namespace::of_view(1, packed.volume(), stores), &config());
+    let content = source();
+    let blocks = content.len().div_ceil(BLOCK) as u64;
+    read_in_order(&mut bench, &content, blocks, 16);
+    let counted = bench.counters();
+    assert!(counted.prefetched_frames > 0, "{counted:?}");
+    assert_eq!(
+        counted.prefetch_hits, counted.prefetched_frames,
+        "{counted:?}"
+    );
+    assert_eq!(counted.prefetch_hit_bytes, counted.prefetched_bytes);
+    assert_eq!((counted.prefetch_late, counted.prefetch_wasted), (0, 0));
+    assert_eq!(counted.delivered_bytes, blocks * BLOCK as u64);
+    let frames = content.len().div_ceil(64 << 10) as u64;
+    if is_framed {
+        // 16 blocks are a frame: all but the two reads that showed the stream were ahead.
+        assert_eq!(counted.prefetched_frames, frames - 2);
+        assert_eq!(counted.frames_decoded, frames);
+    }
+}
+
+#[test]
+fn a_framed_view_in_order() {
+    view("ahead-lz4", "u16+lz4", true);
+    view("ahead-zstd", "u16+zstd:1", true);
+}
+
+#[test]
+fn a_view_without_frames_in_order() {
+    view("ahead-u16", "u16", false);
+    view("ahead-18", "bitpack:18", false);
+    view("ahead-none", "none", false);
+}
+
+fn raw(is_immutable: bool, write_protected: bool) -> (Bench, Vec<u8>) {
+    let content: Vec<u8> = (0..8_u32 << 18)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    let spec = StoreSpec::Mem {
+        bytes: content.len() as u64,
+    };
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    BlockingStore::new(&store)
+        .unwrap()
+        .write(0, &content)
+        .unwrap();
+    let mut namespace = Namespace::of_store(1, slow(store), Identity { uuid: [1; 16] }, 4096);
+    namespace.is_immutable = is_immutable;
+    namespace.write_protected = write_protected;
+    (Bench::new(namespace, &config()), content)
+}
+
+#[test]
+fn a_raw_store_that_nobody_changes_in_order() {
+    let (mut bench, content) = raw(true, true);
+    let blocks = (content.len() / BLOCK) as u64;
+    read_in_order(&mut bench, &content, blocks, 32);
+    let counted = bench.counters();
+    // Two reads of 128 KiB showed the stream.
+    let ahead = content.len() as u64 - (256 << 10);
+    assert_eq!(counted.prefetched_bytes, ahead);
+    assert_eq!(counted.prefetch_hit_bytes, ahead);
+    assert_eq!(counted.stored_bytes, content.len() as u64, "nothing twice");
+    assert_eq!((counted.prefetch_late, counted.prefetch_wasted), (0, 0));
+}
+
+#[test]
+fn a_raw_store_that_may_change_is_not_read_ahead() {
+    for (is_immutable, write_protected) in [(false, false), (false, true), (true, false)] {
+        let (mut bench, content) = raw(is_immutable, write_protected);
+        read_in_order(&mut bench, &content, 512, 32);
+        assert_eq!(bench.counters().prefetched_frames, 0);
+    }
+}
+
+#[test]
+fn without_a_budget_nothing_is_read_ahead() {
+    let packed = Packed::new("ahead-off", "u16+lz4");
+    let config = EngineConfig {
+        prefetch_bytes: 0,
+        ..config()
+    };
+    let stores = vec![slow(packed.store())];
+    let mut bench = Bench::new(Namespace::of_view(1, packed.volume(), stores), &config);
+    read_in_order(&mut bench, &source(), 200, 16);
+    assert_eq!(bench.counters().prefetched_frames, 0);
+}
+
+#[test]
+fn a_fast_store_is_not_read_ahead() {
+    let packed = Packed::new("ahead-fast", "u16+lz4");
+    let mem = SharedStore::open(
+        &StoreSpec::Mem {
+            bytes: packed.store().bytes(),
+        },
+        OpenOptions::read_write(),
+    )
+    .unwrap();
+    let mut bytes = vec![0; usize::try_from(mem.bytes()).unwrap()];
+    BlockingStore::new(&packed.store())
+        .unwrap()
+        .read(0, &mut bytes)
+        .unwrap();
+    BlockingStore::new(&mem).unwrap().write(0, &bytes).unwrap();
+    let namespace = Namespace::of_view(1, packed.volume(), vec![mem]);
+    let mut bench = Bench::new(namespace, &config());
+    read_in_order(&mut bench, &source(), 200, 16);
+    assert_eq!(bench.counters().prefetched_frames, 0);
+}
+
+#[test]
+fn what_nobody_reads_is_counted_as_wasted_when_it_leaves() {
+    let (mut bench, content) = raw(true, true);
+    read_in_order(&mut bench, &content, 96, 32);
+    let fetched = bench.counters().prefetched_bytes;
+    let hit = bench.counters().prefetch_hit_bytes;
+    assert!(fetched > hit);
+    bench.engine.retire(bench.key);
+    bench.engine.detach(bench.key);
+    while bench.engine.is_attached(bench.key) {
+        bench.turn(&mut Vec::new());
+    }
+    let counted = bench.counters();
+    assert_eq!(counted.prefetch_wasted_bytes, fetched - hit);
+    assert_eq!(
+        counted.prefetched_frames,
+        counted.prefetch_hits + counted.prefetch_wasted
+    );
+}
+
+#[test]
+fn a_read_of_what_is_on_its_way_waits_for_it_and_is_late() {
+    let (mut bench, content) = raw(true, true);
+    bench.read(0, 32);
+    // The second read names what follows, and the third wants the first two frames of that.
+    assert!(bench.begin(32, 32).is_none());
+    assert!(bench.begin(64, 32).is_none());
+    let before = bench.counters();
+    assert_eq!(
+        (before.prefetch_late, before.prefetch_late_bytes),
+        (2, 128 << 10)
+    );
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        bench.turn(&mut done);
+    }
+    let third = done.into_iter().find(|done| done.token == 3).unwrap();
+    let found = third.buf.unwrap().to_vec();
+    assert!(found == content[64 * BLOCK..96 * BLOCK]);
+    bench.settle();
+    let counted = bench.counters();
+    assert_eq!((counted.prefetch_late, counted.prefetch_hits), (2, 0));
+}
