@@ -85,6 +85,7 @@ impl backend::Device for Device {
         let number = self.shared.world().fresh();
         Ok(Box::new(Domain {
             shared: self.shared.clone(),
+            node: self.node,
             number,
         }))
     }
@@ -124,6 +125,7 @@ fn native(number: u64) -> Native {
 #[derive(Debug)]
 struct Domain {
     shared: Arc<Shared>,
+    node: NodeId,
     number: DomainNumber,
 }
 
@@ -136,13 +138,22 @@ impl backend::Domain for Domain {
     ) -> Result<Box<dyn backend::Region>> {
         let address = base.expose_provenance() as u64;
         let mut world = self.shared.world();
+        let bytes = len as u64;
+        let node = world.node(self.node);
+        if node.locked.saturating_add(bytes) > node.locked_max {
+            let subject = format!("{bytes} bytes");
+            return Err(VerbsError::call("ibv_reg_mr", subject, Errno::ENOMEM));
+        }
+        node.locked += bytes;
         let tag = world.random();
         let key = world
             .keys
-            .add_region(tag, self.number, address, len as u64, access);
+            .add_region(tag, self.number, address, bytes, access);
         drop(world);
         Ok(Box::new(Region {
             shared: self.shared.clone(),
+            node: self.node,
+            bytes,
             key,
         }))
     }
@@ -166,6 +177,8 @@ impl backend::Domain for Domain {
 #[derive(Debug)]
 struct Region {
     shared: Arc<Shared>,
+    node: NodeId,
+    bytes: u64,
     key: u32,
 }
 
@@ -192,6 +205,7 @@ impl backend::Region for Region {
             ));
         }
         world.keys.remove(self.key);
+        world.node(self.node).locked -= self.bytes;
         Ok(())
     }
 }

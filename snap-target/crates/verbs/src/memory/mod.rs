@@ -157,6 +157,11 @@ impl Node {
         self.shared.world().kill(self.id);
     }
 
+    /// No more than so many bytes may be registered on the node from now on, as by RLIMIT_MEMLOCK; what is registered stays.
+    pub fn lock_at_most(&self, bytes: u64) {
+        self.shared.world().node(self.id).locked_max = bytes;
+    }
+
     /// The node's device goes: its identifiers are told, and its queue pairs fail.
     pub fn remove_device(&self) {
         self.shared.world().remove_device(self.id);

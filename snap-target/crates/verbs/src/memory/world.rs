@@ -52,6 +52,9 @@ pub(super) struct Node {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) dead: bool,
     pub(super) removed: bool,
+    /// Bytes that are registered, and how many may be.
+    pub(super) locked: u64,
+    pub(super) locked_max: u64,
     pub(super) async_events: VecDeque<AsyncEvent>,
     pub(super) async_fd: Arc<EventFd>,
     /// Tells devices apart, over all fabrics of a process; never even, as an address is.
@@ -157,6 +160,8 @@ impl World {
             addresses: addresses.to_vec(),
             dead: false,
             removed: false,
+            locked: 0,
+            locked_max: u64::MAX,
             async_events: VecDeque::new(),
             async_fd: descriptor()?,
             identity: NEXT.fetch_add(2, std::sync::atomic::Ordering::Relaxed),
