@@ -341,3 +341,102 @@ proptest! {
         prop_assert_eq!(model.connection.occupied().count(), 0);
     }
 }
+
+/// What a hostile host sends, in what order; and what the device says.
+#[derive(Clone, Debug)]
+enum Hostile {
+    /// A message of any bytes, near to a command or far from it.
+    Message(Vec<u8>, u32),
+    Near(u8, u8, u8, u32, u16),
+    Post(u32),
+    Complete(usize),
+    Tick(u32),
+}
+
+fn hostile() -> impl Strategy<Value = Vec<Hostile>> {
+    let step = prop_oneof![
+        1 => (prop::collection::vec(any::<u8>(), 0..80), any::<u32>()).prop_map(|(bytes, len)| Hostile::Message(bytes, len)),
+        6 => (0..4_u8, any::<u8>(), prop_oneof![Just(KEYED), Just(KEYED_INVALIDATE), Just(1), any::<u8>()], any::<u32>(), 0..12_u16)
+            .prop_map(|(opcode, flags, id, len, cid)| Hostile::Near(opcode, flags, id, len, cid)),
+        5 => (0..70_000_u32).prop_map(Hostile::Post),
+        3 => (0..40_usize).prop_map(Hostile::Complete),
+        1 => any::<u32>().prop_map(Hostile::Tick),
+    ];
+    prop::collection::vec(step, 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+    /// Whatever comes, nothing panics, no limit is passed, and work names only commands that are there.
+    #[test]
+    fn nothing_that_a_host_sends_passes_a_limit(steps in hostile(), is_live in any::<bool>()) {
+        let limits = TargetLimits { send_requests: 8, ..limits() };
+        let mut connection = Connection::new(&limits, &REQUEST, Time::ZERO);
+        if is_live {
+            connection.capsule(ReceiveId(0), &connect(0xFFFF, 1, 7), 64);
+            let Some(Event::Connect { slot }) = connection.next_event() else { panic!("no Connect") };
+            connection.established(8, true);
+            connection.authenticated();
+            connection.respond(slot, Completion::SUCCESS, 0);
+        }
+        let mut posted: VecDeque<Work> = VecDeque::new();
+        let mut came = 0;
+        for step in steps {
+            let message = match step {
+                Hostile::Message(ref bytes, len) => Some((bytes.clone(), len)),
+                Hostile::Near(opcode, flags, id, len, cid) => {
+                    let mut bytes = sqe(opcode, cid, keyed(u64::from(len) << 40, len, 7, id));
+                    bytes[1] = if flags & 7 == 0 { flags } else { 0x40 };
+                    Some((bytes, 64 + (len & 0x3FFF)))
+                }
+                _ => None,
+            };
+            match step {
+                Hostile::Post(bytes) => {
+                    if let Some(work) = connection.next_work() {
+                        let is_there = connection.occupied().any(|slot| slot == work.slot);
+                        prop_assert!(is_there);
+                        connection.posted(&work, bytes.max(1), Time::ZERO);
+                        posted.push_back(work);
+                    }
+                }
+                Hostile::Complete(nth) => {
+                    if let Some(work) = posted.get(nth % posted.len().max(1)).copied() {
+                        posted.retain(|other| other.id > work.id);
+                        connection.completed(work.id);
+                    }
+                }
+                Hostile::Tick(micros) => connection.tick(Time::from_nanos(u64::from(micros) * 1000)),
+                _ => {}
+            }
+            if let Some((bytes, len)) = message
+                && connection.want() == Want::Capsule
+            {
+                connection.capsule(ReceiveId(0), &bytes[..bytes.len().min(64)], len);
+                came = len;
+            }
+            while let Some(event) = connection.next_event() {
+                match event {
+                    Event::Connect { slot } | Event::Command { slot } => {
+                        let asked = connection.request_data(slot, Time::ZERO);
+                        let bytes = connection.transfer(slot).bytes();
+                        if asked.is_err() && !matches!(connection.transfer(slot), Transfer::InCapsule { .. }) {
+                            connection.respond(slot, Completion::SUCCESS, bytes);
+                        }
+                    }
+                    Event::CapsuleData { slot, offset, bytes, .. } => {
+                        prop_assert!(u64::from(offset) + u64::from(bytes) + 64 <= u64::from(came), "beyond what came");
+                        connection.respond(slot, Completion::SUCCESS, 0);
+                    }
+                    Event::DataReady { slot } => connection.respond(slot, Completion::SUCCESS, 0),
+                    _ => {}
+                }
+            }
+            prop_assert!(posted.len() <= 8);
+            prop_assert!(connection.occupied().count() <= 16);
+            if connection.want() == Want::Closed {
+                prop_assert_eq!(connection.next_work(), None);
+            }
+        }
+    }
+}
