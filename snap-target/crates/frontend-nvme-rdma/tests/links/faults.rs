@@ -106,6 +106,48 @@ fn a_host_that_never_posts_receives_is_given_up() {
     assert_eq!(target.pool.usage().used_bytes, 0);
 }
 
+/// RLIMIT_MEMLOCK has room for the capsules and the staging of a few connections, and none for the reactor's buffers.
+#[test]
+fn where_little_memory_may_be_locked_data_are_copied_and_hosts_too_many_are_refused() {
+    let (mut target, node) = crate::world(5);
+    target.node.lock_at_most(2 << 20);
+    let mut hosts: Vec<Host> = (0..3).map(|_| connected(&mut target, &node, ASK)).collect();
+    let host = &mut hosts[0];
+    let block = host.block(0, 1 << 20, KEYED);
+    host.send(&at(sqe(READ, 1, block), 77));
+    answers(&mut target, host, 1);
+    assert!(host.get(0, 1 << 20) == target.disk[77..77 + (1 << 20)]);
+    host.send(&at(sqe(WRITE, 2, block), 0));
+    answers(&mut target, host, 2);
+    assert!(host.get(0, 1 << 20) == target.disk[..1 << 20]);
+    // What a connection had is there for the next when it is gone.
+    for _ in 0..20 {
+        let refused = loop {
+            let mut late = Host::connect(&mut || target.fabric.step(), &node, target.at, ASK);
+            let done = |_: &Target, hosts: &[&mut Host]| {
+                hosts[0].rejected.is_some() || hosts[0].established.is_some()
+            };
+            assert!(run(&mut target, &mut [&mut late], done));
+            if late.rejected.is_some() {
+                break late;
+            }
+            hosts.push(late);
+        };
+        assert_eq!(
+            refused.rejected.unwrap().1[..4],
+            [0, 0, 6, 0],
+            "no resources"
+        );
+        let why = target.refused.pop().unwrap().to_string();
+        assert!(why.contains("RLIMIT_MEMLOCK"), "{why}");
+        let before = target.over.len();
+        let gone = hosts.pop().unwrap();
+        gone.id.disconnect().unwrap();
+        let over = |target: &Target, _: &[&mut Host]| target.over.len() > before;
+        assert!(run(&mut target, &mut [], over));
+    }
+}
+
 #[test]
 fn an_abort_while_data_are_read_lets_the_reads_end_first() {
     let (mut target, _node, mut host) = simple(4);
