@@ -9,17 +9,21 @@ mod host;
 #[path = "../../frontend-nvme-tcp/tests/support/target.rs"]
 mod target;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use host::Host;
 use namespace::{Identity, Namespace};
 use nvme::initiator::{Blocks, command};
+use nvme::nqn::Nqn;
 use nvme::queue::QueueId;
 use nvme_spec::{Lba, Nsid, Status};
 use reactor::RingConfig;
 use reactor::buf::{IoBuf, PoolConfig};
-use store::{OpenOptions, SharedStore, StoreSpec};
+use store::{BlockingStore, OpenOptions, SharedStore, StoreSpec};
 use store_nvme::queue::QueueOptions;
+use store_nvme::{PATHS_MAX, Remote, RemoteOptions};
+use store_nvme_tcp::TcpTransport;
 use target::{NQN, Target};
 
 /// Bytes of the disk.
@@ -178,5 +182,47 @@ fn a_refused_command_is_told_with_its_status() {
     assert_eq!(cqe.status(), Status::SUCCESS);
     assert!(buf.unwrap().to_vec().iter().all(|byte| *byte == 0));
     drop(host);
+    target.stop();
+}
+
+/// The ring of a tool has room for a queue on each of as many paths as a store may have.
+#[test]
+fn a_tool_reads_and_writes_over_every_path() {
+    let spec = StoreSpec::Mem { bytes: DISK as u64 };
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    let disk = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
+    let target = Target::start_all(vec![disk], RingConfig::default(), PoolConfig::default());
+    let to = target.address.parse().unwrap();
+    let hostnqn = Nqn::parse("nqn.2026-11.test:host").unwrap();
+    let remote = Remote {
+        name: "eight".to_owned(),
+        subnqn: NQN.to_owned(),
+        addresses: vec![to; PATHS_MAX],
+        transport: Arc::new(TcpTransport),
+        options: RemoteOptions::new(hostnqn, [3; 16]),
+        is_writable: true,
+    };
+    let opened = store_nvme::open(remote).unwrap();
+    let mut tool = BlockingStore::new(&opened.store).unwrap();
+    let until = Instant::now() + Duration::from_secs(30);
+    let mut round = 0u64;
+    // Until each path has its queue, and once more: commands take the paths in turn.
+    let mut last = false;
+    while !last {
+        last = opened.store.problems().is_empty() && opened.store.describe().starts_with("8 of 8");
+        assert!(Instant::now() < until, "{:?}", opened.store.problems());
+        for _ in 0..4 * PATHS_MAX {
+            round += 1;
+            let data: Vec<u8> = (0..5000).map(|at| (at * round % 251) as u8).collect();
+            let offset = round * 777 % (DISK as u64 - 5000);
+            tool.write(offset, &data).unwrap();
+            let mut back = vec![0; data.len()];
+            tool.read(offset, &mut back).unwrap();
+            assert!(back == data, "round {round}");
+        }
+    }
+    assert_eq!(opened.store.problems(), [""; 0]);
+    drop(tool);
+    drop(opened);
     target.stop();
 }

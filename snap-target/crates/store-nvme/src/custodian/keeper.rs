@@ -596,3 +596,32 @@ fn tell(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use reactor::{Ring, RingConfig, channel};
+
+    use super::*;
+
+    #[test]
+    fn only_those_who_have_a_queue_hear_of_its_association() {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let (members, mut inboxes): (Vec<_>, Vec<_>) = (0..3)
+            .map(|id| {
+                let (sender, inbox) = channel(&ring, 4);
+                let id = HandleId(id);
+                (Member { id, sender }, inbox)
+            })
+            .unzip();
+        let dealt = BTreeMap::from([(HandleId(1), 7)]);
+        let association = AssociationId {
+            path: PathIndex(0),
+            generation: 1,
+        };
+        tell(&members, &dealt, |_| ToHandle::Lost { association });
+        let heard: Vec<usize> = (inboxes.iter_mut())
+            .map(|inbox| std::iter::from_fn(|| inbox.try_recv()).count())
+            .collect();
+        assert_eq!(heard, [0, 1, 0]);
+    }
+}

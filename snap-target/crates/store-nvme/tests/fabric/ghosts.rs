@@ -45,6 +45,7 @@ pub fn plan(seed: u64) -> Plan {
     plan.operations = 0;
     plan.cancels_once_in = None;
     plan.stalls_once_in = None;
+    plan.hurried_once_in = None;
     plan.faults = Vec::new();
     let options = &mut plan.options;
     (options.header_digest, options.data_digest) = (false, false);

@@ -40,6 +40,8 @@ pub struct Plan {
     pub stalls_once_in: Option<u64>,
     /// That takes so long at the most.
     pub stall_max: Duration,
+    /// One operation in so many has less time than the store's own.
+    pub hurried_once_in: Option<u64>,
     pub faults: Vec<(Time, PortIndex, Fault)>,
 }
 
@@ -58,6 +60,12 @@ impl Plan {
         for port in &mut ports {
             port.ana =
                 reports_ana.then(|| random.of(&[AnaState::Optimized, AnaState::NonOptimized]));
+        }
+        if random.once_in(4) {
+            // Fewer than there are handles.
+            for port in &mut ports {
+                port.controllers.io_queues_max = random.of(&[1, 2]);
+            }
         }
         let options = options(&mut random, digests, quiesce, held_max);
         let pause_max = Duration::from_millis(random.of(&[2, 20, 300]));
@@ -95,6 +103,7 @@ impl Plan {
             cancels_once_in: random.of(&[None, None, Some(30)]),
             stalls_once_in: random.of(&[None, None, Some(100), Some(1000)]),
             stall_max: Duration::from_millis(random.of(&[50, 200, 2000])),
+            hurried_once_in: random.of(&[None, Some(3)]),
             faults,
         }
     }

@@ -112,31 +112,49 @@ fn what_takes_its_time_takes_no_path_down() {
     assert!(slowest > COMMAND_TIMEOUT * 2, "they were fast: {slowest:?}");
 }
 
-/// One that is never answered is not waited for longer than its operation has time, cancelled or not.
+/// One that is never answered is not waited for longer than its operation has time.
 #[test]
 fn a_flush_that_is_never_answered_ends_its_path_at_its_deadline() {
-    for cancels in [false, true] {
-        let plan = one_port();
-        let deadline = plan.options.deadline;
-        let mut world = World::new(plan);
-        world.for_a(ms(500));
-        strike(&world, 0, Fault::Io(IoFault::Silent));
-        let connections = world.network.counts().connections;
-        let flush = world.submit_op(0, Op::Flush, ONE);
-        world.for_a(ms(100));
-        if cancels {
-            // The Abort is lost on its way.
-            strike(&world, 0, Fault::Way(Direction::Up, Way::Lost));
-            world.cancel(0, flush);
-            world.for_a(ms(100));
-            strike(&world, 0, Fault::Way(Direction::Up, Way::Open));
-        }
-        world.until(deadline + ms(400), |world| world.result(flush).is_some());
-        assert!(world.result(flush).unwrap().is_err());
-        world.for_a(ms(500));
-        assert!(world.network.counts().connections > connections);
-        world.finish();
-    }
+    let plan = one_port();
+    let deadline = plan.options.deadline;
+    let mut world = World::new(plan);
+    world.for_a(ms(500));
+    strike(&world, 0, Fault::Io(IoFault::Silent));
+    let connections = world.network.counts().connections;
+    let flush = world.submit_op(0, Op::Flush, ONE);
+    world.until(deadline + ms(400), |world| world.result(flush).is_some());
+    assert!(world.result(flush).unwrap().is_err());
+    world.for_a(ms(500));
+    assert!(world.network.counts().connections > connections);
+    world.finish();
+}
+
+/// Nor is a part of a zeroing that was cancelled, and that its controller neither answers nor aborts.
+#[test]
+fn a_cancelled_zeroing_is_not_waited_for_longer_than_it_has_time() {
+    let mut plan = one_port();
+    // One command at a time, so that something is left to be begun when it is cancelled.
+    plan.options.depth = 1;
+    let deadline = plan.options.deadline;
+    let mut world = World::new(plan);
+    world.for_a(ms(500));
+    strike(&world, 0, Fault::Io(IoFault::Silent));
+    let (offset, durable) = (0, false);
+    let span = Span { lba: 0, count: 40 };
+    let len = u64::from(UNIT_BYTES) * u64::from(span.count);
+    let zero = Op::Zero {
+        offset,
+        len,
+        durable,
+    };
+    let token = world.submit_op(0, zero, span);
+    world.until(ms(100), |world| world.network.io_faults_are_over(0));
+    world.cancel(0, token);
+    world.until(deadline + ms(400), |world| world.result(token).is_some());
+    let Some(Err(StoreError::Cancelled { .. })) = world.result(token) else {
+        panic!("{:?}", world.result(token));
+    };
+    world.finish();
 }
 
 /// A write that was cancelled, and whose path is lost: whoever cancelled it does not want it done later.

@@ -334,7 +334,11 @@ impl World {
         if !self.model.claim(&uses, overlaps) {
             return;
         }
-        self.submit(index, op, span, uses, now);
+        let is_hurried = |random: &mut Random, times| random.once_in(times);
+        let within = (self.plan.hurried_once_in)
+            .filter(|times| is_hurried(&mut self.random, *times))
+            .map(|_| self.random.below(self.plan.options.deadline));
+        self.submit_within(index, op, span, uses, now, within);
     }
 
     fn submit(&mut self, index: usize, op: Op, span: Span, uses: Vec<(Span, Use)>, now: Time) {
