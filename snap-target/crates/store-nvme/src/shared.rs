@@ -144,6 +144,17 @@ struct Fence {
     of: AssociationId,
 }
 
+/// Whether an operation may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// It has entered the gate.
+    Begins,
+    /// It has not.
+    Waits,
+    /// It has, and is to leave it again.
+    Leaves,
+}
+
 /// How an operation stands toward the fences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Passage {
@@ -208,7 +219,19 @@ impl Fences {
         inner.fences = fences;
     }
 
-    /// Whether an operation on these bytes may begin.
+    /// Whether an operation on these bytes may begin; `enters` says whether the gate lets it in. What waits at a fence holds up nobody there. Whoever held the
+    /// gate may have raised a fence before it left: they are asked again.
+    pub fn admit(&self, bytes: &Range<u64>, now: Time, enters: impl FnOnce() -> bool) -> Admission {
+        if self.passage(bytes, now) != Passage::Free || !enters() {
+            return Admission::Waits;
+        }
+        if self.passage(bytes, now) != Passage::Free {
+            return Admission::Leaves;
+        }
+        Admission::Begins
+    }
+
+    /// How an operation on these bytes stands.
     pub fn passage(&self, bytes: &Range<u64>, now: Time) -> Passage {
         if self.count.load(Ordering::Acquire) == 0 {
             return Passage::Free;
@@ -258,6 +281,26 @@ mod tests {
         assert_eq!(fences.passage(&(8191..8192), at(9)), fenced);
         assert_eq!(fences.passage(&(8191..8192), at(10)), Passage::Free);
         assert_eq!(fences.count.load(Ordering::Acquire), 0);
+    }
+
+    /// Another reactor's write fails, raises a fence, and leaves the gate, after this one looked and before it entered.
+    #[test]
+    fn a_fence_that_was_raised_before_the_gate_opened_is_seen() {
+        let fences = Fences::default();
+        let lost = AssociationId {
+            path: PathIndex(0),
+            generation: 1,
+        };
+        let admit = |enters: &dyn Fn() -> bool| fences.admit(&(0..10), at(0), enters);
+        assert_eq!(admit(&|| true), Admission::Begins);
+        assert_eq!(admit(&|| false), Admission::Waits);
+        let meanwhile = || {
+            fences.raise(5..6, lost);
+            true
+        };
+        assert_eq!(admit(&meanwhile), Admission::Leaves);
+        let nobody = || panic!("what waits at a fence holds up nobody at the gate");
+        assert_eq!(admit(&nobody), Admission::Waits);
     }
 
     #[test]

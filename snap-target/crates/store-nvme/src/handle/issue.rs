@@ -12,7 +12,7 @@ use super::flight::{Flight, What};
 use super::lane::{Lane, choose};
 use super::part::{Part, State};
 use super::{Handle, fresh};
-use crate::shared::Passage;
+use crate::shared::Admission;
 
 /// A change or a flush is not sent any more where less is left of its time than this part of the time that a command may take.
 const LEFT_SHARE: u32 = 4;
@@ -40,16 +40,15 @@ impl Handle {
         if flight.failure.is_some() {
             return true;
         }
-        // What waits at a fence holds up nobody at the gate. Whoever held the gate may have raised one before it left: it is asked again.
-        let fences = &self.shared.fences;
-        if fences.passage(&flight.bytes, now) != Passage::Free
-            || !flight.permit.try_enter(|| self.ring.waker())
-        {
-            return false;
-        }
-        if fences.passage(&flight.bytes, now) != Passage::Free {
-            flight.permit.give_back();
-            return false;
+        let permit = &mut flight.permit;
+        let enters = || permit.try_enter(|| self.ring.waker());
+        match self.shared.fences.admit(&flight.bytes, now, enters) {
+            Admission::Begins => {}
+            Admission::Waits => return false,
+            Admission::Leaves => {
+                flight.permit.give_back();
+                return false;
+            }
         }
         while self.parts.has_room() {
             let Some((what, piece)) = flight.cuts.next(flight.op, lba_bytes) else {
