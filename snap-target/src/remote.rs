@@ -20,6 +20,13 @@ use volume::{Opening, Volume};
 pub fn of_blocks(nsid: u32, url: &RemoteUrl, lba_bytes: u32, read_only: bool) -> Result<Namespace> {
     let opened = open(url, !read_only)?;
     let identity = identity(url, &opened);
+    let block_bytes = opened.namespace.lba_bytes;
+    if !read_only && block_bytes > lba_bytes {
+        tracing::warn!(
+            store = %url,
+            "it is served with blocks of {lba_bytes} bytes and has blocks of {block_bytes}: a write of a part of one reads it and writes it back, which undoes what anybody but this daemon writes there meanwhile; serve it with blocks as long (--lba), or from one daemon alone"
+        );
+    }
     Ok(Namespace::of_store(nsid, opened.store, identity, lba_bytes))
 }
 
