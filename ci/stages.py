@@ -49,7 +49,7 @@ def stages() -> list[Stage]:
     lint = ("--all-targets", "--", "-D", "warnings")
     lab_test = ("ci/lab/test", "--snap-target", str(TARGET / "debug/snap-target"), "--xio", str(TARGET / "debug/xio"))
     examples = TARGET / "debug/examples"
-    fabrics_test = ("ci/lab/fabrics", *lab_test[1:], "--bench", str(examples / "bench"))
+    fabrics_test = ("ci/lab/fabrics", *lab_test[1:], "--snapctl", str(TARGET / "debug/snapctl"), "--bench", str(examples / "bench"))
     verbs_test = ("ci/lab/verbs", "--suite", str(TARGET / "debug/examples/verbs"))
     operate_test = (
         *("ci/lab/operate", "--snap-target", str(TARGET / "debug/snap-target")),

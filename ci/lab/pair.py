@@ -55,8 +55,8 @@ class Pair:
 
 
 @contextmanager
-def two_guests(deadline_s: float, seed: int, capture: Path | None = None, forward: Sequence[int] = ()) -> Iterator[Pair]:
-    """Both up, connected, with rxe0 on their port. `forward`: ports of the build machine that lead to guest a."""
+def two_guests(deadline_s: float, seed: int, capture: Path | None = None, forward: Sequence[int] = (), share: Path | None = None) -> Iterator[Pair]:
+    """Both up, connected, with rxe0 on their port. `forward`: ports of the build machine that lead to guest a. `share`: a folder that both have as /share."""
     with ExitStack() as stack:
         switch = stack.enter_context(Switch(("a", "b"), seed, capture))
         machines = []
@@ -64,7 +64,7 @@ def two_guests(deadline_s: float, seed: int, capture: Path | None = None, forwar
             mac = f"52:54:00:00:00:{number:02x}"
             options = switch.qemu_options(port, mac, MTU)
             forwarded = forward if port == "a" else ()
-            guest = start_guest(deadline_s, memory_mib=MEMORY_MIB, cpus=1, forward=forwarded, options=options)
+            guest = start_guest(deadline_s, share=share, memory_mib=MEMORY_MIB, cpus=1, forward=forwarded, options=options)
             guest.start()
             stack.callback(guest.close)
             machines.append(Machine(guest, port, mac, f"192.0.2.{number}", f"fd00::{number}"))

@@ -27,6 +27,8 @@ BLOCK_BYTES = 128 << 10
 # How many transfers there are at most, each of them one block further on in the data.
 PARTS = 16
 CUT_SECONDS = 3.0
+# Whose ends they are, in the names of tests.
+KERNELS = "kernel against kernel"
 # What goes over the wire before the cut, so that it is in the middle of the transfer.
 BYTES_BEFORE_CUT = 4 << 20
 # A reconnect after the cut, and what is tried again by then.
@@ -154,9 +156,8 @@ def _data(seed: int) -> bytes:
 
 
 def prepare(pair: Pair) -> None:
-    """In guest a: /dev/ram0 over both transports, at both addresses. In guest b: the data, from Python's generator, no kernel's work."""
-    make = f"random.Random({pair.seed}).randbytes({SIZE_BYTES + PARTS * BLOCK_BYTES})"
-    pair.b.do(f"python3 -c 'import random, sys; sys.stdout.buffer.write({make})' >/tmp/data")
+    """In guest a: /dev/ram0 over both transports, at both addresses. In guest b: the data."""
+    make_data(pair)
     add_ramdisks(pair.a.guest, 1, SIZE_BYTES >> 20)
     target = LinuxSubsystem(pair.a.guest, NQN)
     target.add_namespace(1, "/dev/ram0")
@@ -165,10 +166,16 @@ def prepare(pair: Pair) -> None:
         target.listen(port_id, transport, address, SERVICE)
 
 
-def test_transfers(report: Report, pair: Pair, transport: str, parts: Iterator[int]) -> None:
+def make_data(pair: Pair) -> None:
+    """In guest b: /tmp/data, from Python's generator, no kernel's work."""
+    make = f"random.Random({pair.seed}).randbytes({SIZE_BYTES + PARTS * BLOCK_BYTES})"
+    pair.b.do(f"python3 -c 'import random, sys; sys.stdout.buffer.write({make})' >/tmp/data")
+
+
+def test_transfers(report: Report, pair: Pair, transport: str, parts: Iterator[int], who: str = KERNELS) -> None:
     """16 MiB written and read back, each time other bytes."""
     switch = pair.switch
-    what = f"nvme-{transport}, kernel against kernel"
+    what = f"nvme-{transport}, {who}"
     with report.test(f"{what}: 16 MiB over IPv6"):
         host = LinuxHost(pair, transport, next(parts))
         with host.connected("ipv6"):
@@ -193,8 +200,8 @@ def test_transfers(report: Report, pair: Pair, transport: str, parts: Iterator[i
         expect_that("every frame was delayed", delay.acted == delay.met > 0)
 
 
-def test_cut(report: Report, pair: Pair, transport: str, parts: Iterator[int]) -> None:
-    with report.test(f"nvme-{transport}, kernel against kernel: the wire is cut for {CUT_SECONDS:.0f} s in the middle of a transfer"):
+def test_cut(report: Report, pair: Pair, transport: str, parts: Iterator[int], who: str = KERNELS) -> None:
+    with report.test(f"nvme-{transport}, {who}: the wire is cut for {CUT_SECONDS:.0f} s in the middle of a transfer"):
         host = LinuxHost(pair, transport, next(parts))
         with host.connected(), ThreadPoolExecutor(1) as pool:
             received = pair.switch.counts["b"].received_bytes
@@ -215,10 +222,10 @@ def test_cut(report: Report, pair: Pair, transport: str, parts: Iterator[int]) -
             print(f"        {cut.acted} frames lost, {host.said('Successfully reconnected')} reconnects", flush=True)
 
 
-def test_corruption(report: Report, pair: Pair, transport: str, parts: Iterator[int]) -> None:
+def test_corruption(report: Report, pair: Pair, transport: str, parts: Iterator[int], who: str = KERNELS) -> None:
     """Of five frames with data one byte is another, with a right checksum: what lies above UDP and TCP has to catch it."""
     data = TRANSPORTS[transport](TRANSFER_BYTES_MIN[transport])
-    with report.test(f"nvme-{transport}, kernel against kernel: no corrupt frame is taken for data"):
+    with report.test(f"nvme-{transport}, {who}: no corrupt frame is taken for data"):
         host = LinuxHost(pair, transport, next(parts))
         with host.connected(options="--hdr-digest --data-digest" if transport == "tcp" else ""):
             with pair.switch.fault(Corrupt(probability=0.01, count=5), when=data) as corruption:

@@ -34,7 +34,7 @@ impl FromStr for Fabric {
         match text {
             "tcp" => Ok(Self::Tcp),
             "rdma" => Ok(Self::Rdma),
-            _ => Err(format!("{text:?}; write tcp or rdma")),
+            _ => Err("write tcp or rdma".to_owned()),
         }
     }
 }

@@ -397,7 +397,7 @@ fn listeners_have_a_transport() {
     );
     assert_eq!(
         parse(&one.replace("rdma", "roce")).unwrap_err(),
-        "/etc/xio/t.toml:2:13: [[listener]] transport: \"roce\"; write tcp or rdma"
+        "/etc/xio/t.toml:2:13: [[listener]] transport: \"roce\": write tcp or rdma"
     );
 }
 
