@@ -72,7 +72,7 @@ impl Attached {
             first_lba,
             part_places: Vec::new(),
             place: 0,
-            ahead: AheadOf::new(namespace, &row, prefetch_bytes),
+            ahead: AheadOf::new(namespace, &row, prefetch_bytes, ring.waker()),
             fetches_ahead: 0,
             chains: chains(namespace, &row),
             row,

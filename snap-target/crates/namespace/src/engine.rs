@@ -275,6 +275,8 @@ impl Engine {
         }
         self.again = false;
         self.drive_compounds();
+        self.fetches.again = false;
+        self.fetch_ordered();
         // Frames give memory back that requests wait for, and requests that go on want frames.
         loop {
             let served = self.serve_frames();
@@ -285,7 +287,7 @@ impl Engine {
             }
         }
         // What was handed to a store since it was polled may have ended without an event.
-        self.again |= self.attached.has_unpolled();
+        self.again |= self.attached.has_unpolled() || self.fetches.again;
         if is_closing {
             self.let_closed_go();
         }

@@ -21,6 +21,8 @@ pub(crate) const SLICE_NS_MAX: u64 = 2 * DECODE_INLINE_NS_MAX;
 pub(crate) const JOBS_MAX: usize = 32;
 /// Fetches ahead that one engine has under way for one namespace.
 pub(crate) const AHEAD_FETCHES_MAX: usize = 64;
+/// Bytes of a range that are fetched together.
+pub(crate) const ORDERED_BYTES_MAX: u64 = 1 << 20;
 /// Messages about frames that wait for one engine, of each kind.
 pub(crate) const MESSAGES_MAX: usize = 256;
 /// Answers that one namespace of several may hold, in parts of what is left of their memory: one that does not answer ends at three quarters,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceCounters, NamespaceKey,
+    Ahead, Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceCounters, NamespaceKey,
     NamespaceSet,
 };
 use reactor::{Ring, RingConfig, Wait};
@@ -39,19 +39,21 @@ struct Bench {
     ring: Ring,
     engine: Engine,
     key: NamespaceKey,
+    ahead: Ahead,
     next: u64,
 }
 
 impl Bench {
     fn new(namespace: Namespace, config: &EngineConfig) -> Self {
         let ring = Ring::new(&RingConfig::default()).unwrap();
-        let key = namespace.key;
+        let (key, ahead) = (namespace.key, namespace.ahead.clone());
         let set = NamespaceSet::new(vec![Arc::new(namespace)]);
         let engine = Engine::new(&ring, &set, config).unwrap();
         Self {
             ring,
             engine,
             key,
+            ahead,
             next: 0,
         }
     }
@@ -66,29 +68,30 @@ impl Bench {
         self.engine.submit(self.key, io, false, self.next, None)
     }
 
-    fn turn(&mut self, done: &mut Vec<Done>) {
-        // What was submitted since the last turn may have ended without an event.
-        self.engine.poll(done);
-        if !done.is_empty() {
-            return;
+    /// Turns the ring until something is so; what ends meanwhile is appended.
+    fn until(&mut self, done: &mut Vec<Done>, is_so: impl Fn(&Self, &[Done]) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            // What was submitted since the last turn may have ended without an event.
+            self.engine.poll(done);
+            if is_so(self, done) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it does not come to that");
+            let wait = if self.engine.has_work() {
+                Wait::Poll
+            } else {
+                Wait::Block {
+                    until: Some(deadline),
+                }
+            };
+            self.ring.turn(wait).unwrap();
         }
-        let until = Some(Instant::now() + Duration::from_secs(20));
-        let wait = if self.engine.has_work() {
-            Wait::Poll
-        } else {
-            Wait::Block { until }
-        };
-        self.ring.turn(wait).unwrap();
-        self.engine.poll(done);
     }
 
     fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
         let mut done: Vec<Done> = self.begin(lba, blocks).into_iter().collect();
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while done.is_empty() {
-            assert!(Instant::now() < deadline, "no answer");
-            self.turn(&mut done);
-        }
+        self.until(&mut done, |_, done| !done.is_empty());
         let done = done.pop().unwrap();
         done.result.unwrap();
         done.buf.unwrap().to_vec()
@@ -96,11 +99,15 @@ impl Bench {
 
     /// Until nothing is fetched any more.
     fn settle(&mut self) {
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.engine.is_drained(self.key) {
-            assert!(Instant::now() < deadline, "a fetch does not end");
-            self.turn(&mut Vec::new());
-        }
+        self.until(&mut Vec::new(), |it, _| it.engine.is_drained(it.key));
+    }
+
+    /// Until so much of an order is fetched and nothing more is.
+    fn settle_order(&mut self, order: u64, bytes: u64) {
+        let fetched = |it: &Self| it.ahead.progress(order).unwrap().fetched_bytes;
+        self.until(&mut Vec::new(), |it, _| fetched(it) >= bytes);
+        self.settle();
+        assert_eq!(fetched(self), bytes);
     }
 
     fn counters(&self) -> NamespaceCounters {
@@ -247,9 +254,7 @@ fn what_nobody_reads_is_counted_as_wasted_when_it_leaves() {
     assert!(fetched > hit);
     bench.engine.retire(bench.key);
     bench.engine.detach(bench.key);
-    while bench.engine.is_attached(bench.key) {
-        bench.turn(&mut Vec::new());
-    }
+    bench.until(&mut Vec::new(), |it, _| !it.engine.is_attached(it.key));
     let counted = bench.counters();
     assert_eq!(counted.prefetch_wasted_bytes, fetched - hit);
     assert_eq!(
@@ -271,13 +276,125 @@ fn a_read_of_what_is_on_its_way_waits_for_it_and_is_late() {
         (2, 128 << 10)
     );
     let mut done = Vec::new();
-    while done.len() < 2 {
-        bench.turn(&mut done);
-    }
+    bench.until(&mut done, |_, done| done.len() == 2);
     let third = done.into_iter().find(|done| done.token == 3).unwrap();
     let found = third.buf.unwrap().to_vec();
     assert!(found == content[64 * BLOCK..96 * BLOCK]);
     bench.settle();
     let counted = bench.counters();
     assert_eq!((counted.prefetch_late, counted.prefetch_hits), (2, 0));
+}
+
+/// A little generator, so that an order is the same each time.
+fn shuffled(count: u64) -> Vec<u64> {
+    let mut order: Vec<u64> = (0..count).collect();
+    let mut state = 9_u64;
+    for at in (1..order.len()).rev() {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let with = usize::try_from(state >> 33).unwrap() % (at + 1);
+        order.swap(at, with);
+    }
+    order
+}
+
+#[test]
+fn a_shuffled_order_that_was_given_in_advance_is_there_when_it_is_read() {
+    let (mut bench, content) = raw(true, true);
+    let ahead = bench.ahead.clone();
+    // Samples of a frame each: 128 of them; 1 MiB of quota are 16.
+    let samples = shuffled(128);
+    let bytes = 64 << 10;
+    let order = ahead.begin_order(1 << 20);
+    let ranges: Vec<_> = samples
+        .iter()
+        .map(|at| at * bytes..(at + 1) * bytes)
+        .collect();
+    assert_eq!(ahead.give(order, &ranges), Some(128));
+    bench.settle_order(order, 16 * bytes);
+    let progress = ahead.progress(order).unwrap();
+    assert_eq!(
+        (progress.given_ranges, progress.given_bytes),
+        (128, 128 * bytes)
+    );
+    assert_eq!(
+        (progress.begun_bytes, progress.fetched_bytes),
+        (1 << 20, 1 << 20)
+    );
+    assert_eq!(progress.ahead_bytes, 1 << 20, "the quota, and nothing more");
+    for (n, at) in samples.iter().enumerate() {
+        let found = bench.read(at * 16, 16);
+        let start = usize::try_from(at * bytes).unwrap();
+        assert!(found == content[start..start + found.len()], "sample {n}");
+        let fetched = (17 + n as u64).min(128) * bytes;
+        bench.settle_order(order, fetched);
+    }
+    let progress = ahead.progress(order).unwrap();
+    assert_eq!((progress.hits, progress.late, progress.wasted), (128, 0, 0));
+    assert_eq!(
+        (progress.fetched_bytes, progress.ahead_bytes),
+        (128 * bytes, 0)
+    );
+    let counted = bench.counters();
+    assert_eq!(counted.stored_bytes, content.len() as u64, "nothing twice");
+}
+
+#[test]
+fn an_order_is_cancelled_and_another_takes_its_place() {
+    let (mut bench, _) = raw(true, true);
+    let ahead = bench.ahead.clone();
+    let first = ahead.begin_order(1 << 20);
+    let ranges: Vec<_> = (0..64).map(|at| at << 16..(at + 1) << 16).collect();
+    assert_eq!(ahead.give(first, &ranges), Some(64));
+    ahead.cancel_order(first);
+    assert_eq!(ahead.give(first, &ranges), None);
+    bench.settle();
+    assert_eq!(bench.counters().prefetched_frames, 0);
+    let second = ahead.begin_order(1 << 20);
+    assert_ne!(first, second);
+    assert_eq!(ahead.progress(first), None);
+    let one = 0..1 << 16;
+    assert_eq!(ahead.give(second, &[one]), Some(1));
+    bench.settle_order(second, 1 << 16);
+    assert_eq!(bench.counters().prefetched_frames, 1);
+}
+
+#[test]
+fn a_reader_that_leaves_ranges_out_is_followed() {
+    let (mut bench, _) = raw(true, true);
+    let ahead = bench.ahead.clone();
+    let order = ahead.begin_order(128 << 10);
+    let ranges: Vec<_> = (0..64).map(|at| at << 16..(at + 1) << 16).collect();
+    assert_eq!(ahead.give(order, &ranges), Some(64));
+    bench.settle_order(order, 128 << 10);
+    // Reads of what nobody named, backwards, so that they are no stream.
+    for at in (1000..1066).rev() {
+        bench.read(at, 1);
+    }
+    bench.settle_order(order, 192 << 10);
+}
+
+#[test]
+fn what_a_host_says_that_it_will_read_is_fetched_in_any_order() {
+    let (mut bench, content) = raw(true, true);
+    let key = bench.key;
+    bench
+        .engine
+        .hint(key, &[(1600, 16), (16, 16), (1 << 40, 1), (320, 1)]);
+    bench.settle();
+    assert_eq!(bench.counters().prefetched_frames, 3);
+    for (lba, blocks) in [(16, 16), (320, 1), (1600, 16)] {
+        let found = bench.read(lba, blocks);
+        let start = usize::try_from(lba).unwrap() * BLOCK;
+        assert!(found == content[start..start + found.len()]);
+    }
+    let counted = bench.counters();
+    assert_eq!((counted.prefetch_hits, counted.prefetch_late), (3, 0));
+    // More than the budget is not taken: nobody has room for it.
+    bench.engine.hint(
+        key,
+        &[(0, 2048), (0, 2048), (0, 2048), (0, 2048), (0, 2048)],
+    );
+    bench.settle();
 }

@@ -110,7 +110,7 @@ impl IoQueue {
         self.submit(slot, range.nsid.0, Io::Compare { lba, data }, key, engine);
     }
 
-    /// Hints are checked and taken note of by nobody yet: a prefetcher would be told here.
+    /// What will be read as a whole is fetched ahead, behind everything that is waited for; other hints are checked, and that is all.
     fn dataset_management(
         &mut self,
         slot: Slot,
@@ -128,7 +128,15 @@ impl IoQueue {
                 let io = Io::Deallocate { ranges };
                 self.submit(slot, command.nsid.0, io, key, engine);
             }
-            Ok(_) => self.respond(slot, Completion::SUCCESS, 0),
+            Ok(blocks) => {
+                let info = self.namespaces.get(command.nsid);
+                if let Some(info) = info.filter(|_| command.integral_read) {
+                    let handle = NamespaceKey::from_bits(info.handle);
+                    let ranges: Vec<_> = blocks.iter().map(|(lba, n)| (lba.0, *n)).collect();
+                    engine.hint(handle, &ranges);
+                }
+                self.respond(slot, Completion::SUCCESS, 0);
+            }
             Err(refusal) => self.fail(slot, refusal.status, refusal.at),
         }
     }

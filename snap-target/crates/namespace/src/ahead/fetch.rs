@@ -5,6 +5,7 @@ use store::{Completion, Op, Rejected, StoreError, Terms, Token};
 use volume::ahead::Begun;
 use volume::{Fetch, Progress, ReadOp, StoredFrame, Volume, Want};
 
+use super::{Again, Piece};
 use crate::attached::{Attached, whole};
 use crate::attachments::Attachments;
 use crate::frames::{WantId, Wanted};
@@ -23,6 +24,8 @@ pub(crate) struct Fetches {
     free: Vec<usize>,
     /// Those that found no memory or a full store.
     parked: Vec<usize>,
+    /// Somebody was giving ranges when they were to be taken.
+    pub(crate) again: bool,
 }
 
 /// One of them; recycled.
@@ -31,6 +34,7 @@ struct Ahead {
     begun: Option<Begun>,
     /// Presented bytes.
     bytes: u64,
+    is_ordered: bool,
     volume: Option<Volume>,
     op: Box<ReadOp>,
     /// Everything that it wants was named.
@@ -44,26 +48,31 @@ struct Ahead {
 }
 
 impl Fetches {
-    /// Names what the streams of a namespace are to find, as far as places are free.
-    pub(crate) fn begin_all(&mut self, place: usize, attached: &mut Attached, parts: &mut Parts) {
-        while attached.fetches_ahead < AHEAD_FETCHES_MAX {
-            let Some(ahead) = attached.ahead.as_mut().filter(|_| !attached.retired) else {
-                return;
-            };
-            let Some(piece) = ahead.machine.next_piece() else {
-                return;
-            };
-            self.begin(place, attached, parts, piece);
-        }
-    }
-
-    fn begin(
+    /// Has fetched what is to be fetched next in a namespace, as far as places are free; false: ask again soon.
+    pub(crate) fn begin_all(
         &mut self,
         place: usize,
         attached: &mut Attached,
         parts: &mut Parts,
-        piece: std::ops::Range<u64>,
-    ) {
+    ) -> bool {
+        while attached.fetches_ahead < AHEAD_FETCHES_MAX {
+            let Some(ahead) = attached.ahead.as_mut().filter(|_| !attached.retired) else {
+                return true;
+            };
+            match ahead.next_piece() {
+                Ok(Some(piece)) => self.begin(place, attached, parts, piece),
+                Ok(None) => return true,
+                Err(Again) => return false,
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self, place: usize, attached: &mut Attached, parts: &mut Parts, piece: Piece) {
+        let Piece {
+            range: piece,
+            is_ordered,
+        } = piece;
         let slot = self.free.pop().unwrap_or_else(|| {
             self.all.push(Ahead::new());
             self.all.len() - 1
@@ -73,6 +82,7 @@ impl Fetches {
         let fetch = &mut self.all[slot];
         fetch.place = place;
         fetch.bytes = piece.end - piece.start;
+        fetch.is_ordered = is_ordered;
         fetch.begun = attached
             .ahead
             .as_ref()
@@ -112,6 +122,9 @@ impl Fetches {
         if let (Some(ahead), Some(begun)) = (&mut attached.ahead, fetch.begun.take()) {
             let now_ns = ahead.now_ns();
             ahead.machine.pace.end(begun, fetch.bytes, now_ns);
+            if fetch.is_ordered {
+                ahead.fetched(fetch.bytes);
+            }
         }
         self.free.push(slot);
     }
@@ -127,7 +140,9 @@ impl Fetches {
             let place = fetch.place;
             let attached = &mut attachments[place];
             self.end(slot, attached);
-            self.begin_all(place, attached, parts);
+            if !self.begin_all(place, attached, parts) {
+                self.again = true;
+            }
         }
     }
 
@@ -185,6 +200,7 @@ impl Ahead {
             place: 0,
             begun: None,
             bytes: 0,
+            is_ordered: false,
             volume: None,
             op: Box::new(ReadOp::new()),
             is_named: true,

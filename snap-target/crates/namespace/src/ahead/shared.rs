@@ -1,9 +1,12 @@
 //! Which plain frames of a namespace are kept somewhere: what every engine can look up without asking.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use volume::{FrameId, VolumeId};
+
+use super::order::{Order, OrderProgress};
 
 /// Counters of the filter. Plain frames of 64 KiB within the budgets of a few reactors are some thousands.
 const COUNTERS: usize = 1 << 13;
@@ -18,6 +21,7 @@ struct Shared {
     id: VolumeId,
     /// For each hash, how many plain frames are kept or on their way. One that is asked for in vain costs a detour, no wrong byte.
     kept: OnceLock<Box<[AtomicU32]>>,
+    order: Order,
 }
 
 impl Ahead {
@@ -25,7 +29,36 @@ impl Ahead {
         Self(Arc::new(Shared {
             id: VolumeId::next(),
             kept: OnceLock::new(),
+            order: Order::default(),
         }))
+    }
+
+    pub(super) fn order(&self) -> &Order {
+        &self.0.order
+    }
+
+    /// Begins an order of what will be read, in place of the last one; returns its number. At most `quota_bytes` are kept that nobody has read.
+    #[must_use]
+    pub fn begin_order(&self, quota_bytes: u64) -> u64 {
+        self.0.order.begin(quota_bytes)
+    }
+
+    /// Gives ranges of presented bytes in the order in which they will be read, each within the namespace; returns for how many there was room. None
+    /// where the order was cancelled, or another one has begun.
+    #[must_use]
+    pub fn give(&self, order: u64, ranges: &[Range<u64>]) -> Option<usize> {
+        self.0.order.give(order, ranges)
+    }
+
+    /// Ends an order.
+    pub fn cancel_order(&self, order: u64) {
+        self.0.order.cancel(order);
+    }
+
+    /// How far an order came; none where it is not the last one.
+    #[must_use]
+    pub fn progress(&self, order: u64) -> Option<OrderProgress> {
+        self.0.order.progress(order)
     }
 
     pub(crate) fn id(&self) -> VolumeId {

@@ -30,13 +30,17 @@ impl AheadWitness {
     }
 
     /// A frame was fetched ahead.
-    pub(crate) fn fetched(&self, bytes: usize) {
+    pub(crate) fn fetched(&self, bytes: usize, is_used: bool) {
+        if !is_used {
+            self.shared.order().kept(bytes as u64);
+        }
         self.row.prefetched_frames.add(1);
         self.row.prefetched_bytes.add(bytes as u64);
     }
 
     /// Somebody came for a frame that was on its way.
     pub(crate) fn late(&self, bytes: u32) {
+        self.shared.order().late();
         self.row.prefetch_late.add(1);
         self.row.prefetch_late_bytes.add(u64::from(bytes));
     }
@@ -44,6 +48,7 @@ impl AheadWitness {
 
 impl Witness for AheadWitness {
     fn used(&self, bytes: usize) {
+        self.shared.order().ended(bytes as u64, true);
         self.row.prefetch_hits.add(1);
         self.row.prefetch_hit_bytes.add(bytes as u64);
     }
@@ -53,6 +58,7 @@ impl Witness for AheadWitness {
             self.shared.left(id);
         }
         if !was_used {
+            self.shared.order().ended(bytes as u64, false);
             self.row.prefetch_wasted.add(1);
             self.row.prefetch_wasted_bytes.add(bytes as u64);
         }

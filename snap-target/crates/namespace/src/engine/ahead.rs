@@ -1,7 +1,9 @@
 //! An engine's reading ahead: it tells each namespace's machine of reads, and has fetched what that names.
 
 use super::Engine;
-use crate::Io;
+use crate::ahead::AheadOf;
+use crate::raw::check;
+use crate::{Io, NamespaceKey};
 
 impl Engine {
     /// A read of a namespace, or of the part of one that has all of its blocks, begins.
@@ -11,14 +13,56 @@ impl Engine {
         if let (Some(ahead), Io::Read { lba, blocks, .. }) = (&mut attached.ahead, io) {
             let start = lba * lba_bytes;
             let range = start..start + u64::from(*blocks) * lba_bytes;
-            ahead.machine.read(0, range);
+            ahead.read(range);
         }
     }
 
     /// Begins to fetch what is likely to be asked for next.
     pub(super) fn fetch_ahead(&mut self, index: usize) {
         let (attached, parts) = (&mut self.attached[index], &mut self.parts);
-        self.fetches.begin_all(index, attached, parts);
+        if !self.fetches.begin_all(index, attached, parts) {
+            self.fetches.again = true;
+        }
+    }
+
+    /// Has fetched what was ordered for any namespace.
+    pub(super) fn fetch_ordered(&mut self) {
+        for index in 0..self.attached.places() {
+            let attached = self.attached.get_mut(index);
+            let ahead = attached.and_then(|attached| attached.ahead.as_ref());
+            if ahead.is_some_and(AheadOf::has_order) {
+                self.fetch_ahead(index);
+            }
+        }
+    }
+
+    /// A host says that it will read these blocks; first block and number of blocks of each range, all of them inside. It is done as far as the budget
+    /// reaches, when nobody waits for anything, and never answered.
+    pub fn hint(&mut self, key: NamespaceKey, ranges: &[(u64, u32)]) {
+        let Some(index) = self.attached.find(key) else {
+            return;
+        };
+        for &(lba, blocks) in ranges {
+            let io = Io::Read {
+                lba,
+                blocks,
+                into: None,
+            };
+            if check(&self.attached[index].shared, &io).is_err() {
+                continue;
+            }
+            let (index, Io::Read { lba, blocks, .. }) = self.routed(index, io) else {
+                continue;
+            };
+            let attached = &mut self.attached[index];
+            let lba_bytes = u64::from(attached.shared.lba_bytes);
+            if let Some(ahead) = &mut attached.ahead {
+                let start = lba * lba_bytes;
+                ahead.hint(start..start + u64::from(blocks) * lba_bytes);
+            }
+            self.fetch_ahead(index);
+        }
+        self.again = true;
     }
 
     /// Ends the reads that were filled from plain frames, and lets those go on that found no room; true when anything moved.

@@ -552,7 +552,7 @@ impl Frames {
         let frame = match witnessed {
             Some((witness, pending)) => {
                 if pending.was_ahead {
-                    witness.fetched(packed.len());
+                    witness.fetched(packed.len(), !pending.is_ahead);
                 }
                 let cache = &mut parts.cache;
                 cache.insert_witnessed(id, packed, witness, !pending.is_ahead)
