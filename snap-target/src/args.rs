@@ -21,7 +21,7 @@ use crate::limits;
 #[derive(Debug, Parser)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Args {
-    /// A volume made by `xio pack` (a path), a raw store: mem:SIZE, null:SIZE, file:PATH, nvme+tcp://HOST:PORT/SUBNQN; or several as one disk: mixed:PART+PART
+    /// A volume made by `xio pack` (a path), a raw store: mem:SIZE, null:SIZE, file:PATH, nvme+tcp://HOST:PORT/SUBNQN; several as one: mixed:PART+PART, stripe:UNIT:STORE+STORE, replicas:STORE+STORE
     ///
     /// A bare path must be a volume; it is served read-only, decoded. `file:PATH` serves a file or block device as it is, byte for byte,
     /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon, for measuring: a block that is read
@@ -130,6 +130,7 @@ const EXAMPLES: &str = "Examples:
   snap-target file:disk.raw --lba 512 --reactors 2
   snap-target nvme+tcp://10.0.0.1/nqn.2026-11.io.xio:disk    another machine's namespace (docs/remote.md)
   snap-target mixed:tokens.xio+file:room.raw         the dataset, and room to write behind it, as one disk
+  snap-target stripe:new:64KiB:file:/a+file:/b       two blank files as one disk, its bytes spread over them
 
 A host connects with (the address is the target's):
   nvme connect -t tcp -a 127.0.0.1 -s 4420 -n nqn.2026-11.io.xio:snap

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use namespace::Identity;
 use nix::sys::stat::{major, minor};
-use store::StoreSpec;
 
 use crate::config::SourceSpec;
 
@@ -47,7 +46,7 @@ pub struct Nodes(Vec<Node>);
 impl Nodes {
     /// Asks the file system: not for a thread that may not wait.
     pub fn of(source: &SourceSpec) -> Self {
-        Self(source.parts().iter().filter_map(node_of).collect())
+        Self(source.parts().iter().flat_map(nodes_of).collect())
     }
 
     /// Whether something is known.
@@ -61,14 +60,14 @@ impl Nodes {
     }
 }
 
-fn node_of(source: &SourceSpec) -> Option<Node> {
-    let SourceSpec::Store {
-        spec: StoreSpec::File { path },
-        ..
-    } = source
-    else {
-        return None;
-    };
+/// Of its raw stores.
+fn nodes_of(source: &SourceSpec) -> Vec<Node> {
+    let is_volume = matches!(source, SourceSpec::Volume { .. });
+    let paths = source.paths().into_iter().filter(|_| !is_volume);
+    paths.filter_map(node_of).collect()
+}
+
+fn node_of(path: &Path) -> Option<Node> {
     let metadata = path.metadata().ok()?;
     if metadata.file_type().is_block_device() {
         // Numbers of devices and of file systems are of one kind; no inode is 0.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod args;
+mod array;
 mod catalogue;
 mod config;
 mod daemon;

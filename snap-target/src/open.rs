@@ -14,7 +14,7 @@ use volume::{ErrorKind, Opening, SourcePolicy, Volume, VolumeError};
 
 use crate::config::{NamespaceConfig, SourceSpec};
 use crate::identity::{self, Given};
-use crate::remote;
+use crate::{array, remote};
 
 /// Opens what stands behind a namespace. Blocks; not for a reactor. `given` is the UUID of a block device that has no name of its own.
 pub fn namespace(
@@ -70,6 +70,10 @@ fn of_plain(
         SourceSpec::Remote { url, lba_bytes } => {
             remote::of_blocks(config.nsid, url, *lba_bytes, config.read_only)?
         }
+        SourceSpec::Array { spec, lba_bytes } => {
+            array::of_blocks(config.nsid, spec, *lba_bytes, config.read_only)?
+        }
+        SourceSpec::ArrayVolume { spec } => array::of_volume(config.nsid, spec)?,
         SourceSpec::Store { spec, lba_bytes } => {
             let store = open_raw(spec, config.read_only)?;
             let identity = raw_identity(spec, store.bytes(), given)?;
@@ -227,7 +231,7 @@ fn located(volume: &Volume, id: SourceId, path: &Path, policy: &SourcePolicy) ->
 }
 
 /// For writes, where it can be.
-fn open_raw(spec: &StoreSpec, read_only: bool) -> Result<SharedStore> {
+pub fn open_raw(spec: &StoreSpec, read_only: bool) -> Result<SharedStore> {
     let options = if read_only {
         OpenOptions::read_only()
     } else {

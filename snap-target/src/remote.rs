@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use namespace::{Identity, Namespace};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
-use store::BlockingStore;
+use store::{BlockingStore, SharedStore};
 use store_nvme::{Digests, OpenedRemote, Remote, RemoteOptions, RemoteUrl, Transport, discover};
 use store_nvme_rdma::RdmaTransport;
 use store_nvme_tcp::TcpTransport;
@@ -35,24 +35,39 @@ pub fn of_blocks(nsid: u32, url: &RemoteUrl, lba_bytes: u32, read_only: bool) ->
 /// # Errors
 /// As [`of_blocks`]; no volume is there; it maps files, which are not there.
 pub fn of_volume(nsid: u32, url: &RemoteUrl) -> Result<Namespace> {
-    let opened = open(url, false)?;
+    view_of(nsid, open(url, false)?.store, &url.to_string())
+}
+
+/// A remote namespace as a store.
+///
+/// # Errors
+/// As [`of_blocks`].
+pub fn store(url: &RemoteUrl, is_writable: bool) -> Result<SharedStore> {
+    Ok(open(url, is_writable)?.store)
+}
+
+/// The volume in a store that is no file, `name`.
+///
+/// # Errors
+/// As [`of_volume`].
+pub fn view_of(nsid: u32, store: SharedStore, name: &str) -> Result<Namespace> {
     let volume =
-        read_directory(&opened).with_context(|| format!("cannot serve the volume in {url}"))?;
+        read_directory(&store).with_context(|| format!("cannot serve the volume in {name}"))?;
     for notice in volume.notices() {
-        tracing::warn!(volume = %url, place = %notice.place, why = %notice.why, "the volume is damaged but readable");
+        tracing::warn!(volume = name, place = %notice.place, why = %notice.why, "the volume is damaged but readable");
     }
     if volume.sources().len() > 1 {
         bail!(
-            "the volume in {url} maps files of the machine that it was made on: serve it there, or pack the files (xio pack) in place of mapping them"
+            "the volume in {name} maps files of the machine that it was made on: serve it there, or pack the files (xio pack) in place of mapping them"
         );
     }
-    let mut namespace = Namespace::of_view(nsid, volume, vec![opened.store]);
-    namespace.name = format!("volume:{url}");
+    let mut namespace = Namespace::of_view(nsid, volume, vec![store]);
+    namespace.name = format!("volume:{name}");
     Ok(namespace)
 }
 
-fn read_directory(opened: &OpenedRemote) -> Result<Volume> {
-    let mut store = BlockingStore::new(&opened.store)?;
+fn read_directory(store: &SharedStore) -> Result<Volume> {
+    let mut store = BlockingStore::new(store)?;
     let mut opening = Opening::new(store.bytes());
     let mut buffer = Vec::new();
     while let Some(fetch) = opening.next_fetch() {

@@ -16,8 +16,9 @@ use toml::de::DeTable;
 use super::error::ConfigError;
 use super::section::{At, Section, Text};
 use super::{
-    AdminConfig, AdminTcpConfig, Config, Fabric, ListenerConfig, MetricsConfig, NamespaceConfig,
-    Place, ReferralConfig, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, default_workers,
+    AdminConfig, AdminTcpConfig, ArraySpec, Config, Fabric, ListenerConfig, MetricsConfig,
+    NamespaceConfig, Place, ReferralConfig, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig,
+    default_workers,
 };
 use crate::limits::{
     CACHE_BYTES_MIN, DRAIN_MAX, HOSTS_MAX, LISTENERS_MAX, NAMESPACES_MAX, REACTORS_MAX,
@@ -531,6 +532,10 @@ fn volume(folder: &Path, text: &str) -> Result<SourceSpec, String> {
         let url = text.parse().map_err(|error: UrlError| error.to_string())?;
         return Ok(SourceSpec::RemoteVolume { url });
     }
+    if ArraySpec::is_meant(text) {
+        let spec = ArraySpec::parse(text).map_err(|error| error.to_string())?;
+        return Ok(SourceSpec::ArrayVolume { spec }.under(folder));
+    }
     match text.strip_prefix("file:") {
         Some(path) => Err(format!(
             "write volume = {path:?} for what xio pack made, or store = {text:?} to serve the file byte for byte"
@@ -544,6 +549,9 @@ fn store(text: &str, lba_bytes: u32, folder: &Path) -> Result<SourceSpec, String
     match SourceSpec::parse(text, lba_bytes) {
         Ok(SourceSpec::RemoteVolume { url }) => Err(format!(
             "write volume = \"{url}\" for a volume in a remote namespace, or store = \"{url}\" to serve the namespace byte for byte"
+        )),
+        Ok(SourceSpec::ArrayVolume { spec }) => Err(format!(
+            "write volume = \"{spec}\" for a volume in several stores, or store = \"{spec}\" to serve them byte for byte"
         )),
         Ok(SourceSpec::Volume { .. }) => Err(format!(
             "write file:{text} to serve it byte for byte, or volume = {text:?} for what xio pack made"

@@ -3,6 +3,7 @@
 //! A [`Config`] is made by [`Config::load`] from a file (docs/snap-target.toml names every key), or by the command line. What it says
 //! has been checked as far as that can be done without opening anything.
 
+mod array;
 mod check;
 mod error;
 mod fabric;
@@ -23,6 +24,7 @@ use reactor::Features;
 use store::decorate::Limit;
 use volume::SourcePolicy;
 
+pub use array::{ArrayKind, ArraySpec, MemberSpec};
 pub use error::ConfigError;
 pub use fabric::{Fabric, Place};
 pub use source::SourceSpec;

@@ -8,6 +8,8 @@ use namespace::limits::MIXED_PARTS_MAX;
 use store::{StoreError, StoreSpec};
 use store_nvme::{RemoteUrl, UrlError};
 
+use super::array::ArraySpec;
+
 /// What stands behind a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceSpec {
@@ -34,6 +36,18 @@ pub enum SourceSpec {
         spec: StoreSpec,
         /// Logical block size.
         lba_bytes: u32,
+    },
+    /// Several stores as one, as it is.
+    Array {
+        /// Which.
+        spec: ArraySpec,
+        /// Logical block size.
+        lba_bytes: u32,
+    },
+    /// A volume in several stores as one.
+    ArrayVolume {
+        /// Which.
+        spec: ArraySpec,
     },
     /// Several of these, one behind another by LBA; none is mixed itself.
     Mixed {
@@ -80,6 +94,14 @@ impl SourceSpec {
 
     fn parse_plain(text: &str, lba_bytes: u32) -> Result<Self, StoreError> {
         let of_volume = text.strip_prefix("volume:");
+        if let Some(of_volume) = of_volume.filter(|rest| ArraySpec::is_meant(rest)) {
+            let spec = ArraySpec::parse(of_volume)?;
+            return Ok(Self::ArrayVolume { spec });
+        }
+        if ArraySpec::is_meant(text) {
+            let spec = ArraySpec::parse(text)?;
+            return Ok(Self::Array { spec, lba_bytes });
+        }
         let of_volume = of_volume.filter(|rest| RemoteUrl::is_meant(rest));
         if of_volume.is_some() || RemoteUrl::is_meant(text) {
             let url = of_volume.unwrap_or(text).parse();
@@ -125,7 +147,17 @@ impl SourceSpec {
             Self::Store { .. }
             | Self::RemoteVolume { .. }
             | Self::Remote { .. }
+            | Self::Array { .. }
+            | Self::ArrayVolume { .. }
             | Self::Mixed { .. } => None,
+        }
+    }
+
+    /// Its files and devices, those of the members of an array among them; of a mixed one, each part has its own.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::Array { spec, .. } | Self::ArrayVolume { spec } => spec.paths().collect(),
+            other => other.path().into_iter().collect(),
         }
     }
 
@@ -136,7 +168,10 @@ impl SourceSpec {
 
     /// Whether it is the same disk after a restart.
     pub fn is_lasting(&self) -> bool {
-        let is_lasting = |part: &Self| part.path().is_some() || part.is_remote();
+        let is_lasting = |part: &Self| match part {
+            Self::Array { spec, .. } | Self::ArrayVolume { spec } => spec.is_lasting(),
+            plain => plain.path().is_some() || plain.is_remote(),
+        };
         self.parts().iter().all(is_lasting)
     }
 
@@ -168,6 +203,13 @@ impl SourceSpec {
                     .collect(),
                 lba_bytes,
             },
+            Self::Array { spec, lba_bytes } => Self::Array {
+                spec: spec.with_paths(change),
+                lba_bytes,
+            },
+            Self::ArrayVolume { spec } => Self::ArrayVolume {
+                spec: spec.with_paths(change),
+            },
             other @ (Self::Store { .. } | Self::RemoteVolume { .. } | Self::Remote { .. }) => other,
         }
     }
@@ -193,6 +235,8 @@ impl std::fmt::Display for SourceSpec {
             Self::RemoteVolume { url } => write!(f, "volume:{url}"),
             Self::Remote { url, .. } => write!(f, "{url}"),
             Self::Store { spec, .. } => write!(f, "{spec}"),
+            Self::Array { spec, .. } => write!(f, "{spec}"),
+            Self::ArrayVolume { spec } => write!(f, "volume:{spec}"),
             Self::Mixed { parts, .. } => {
                 f.write_str(&mixed_text(parts.iter().map(ToString::to_string)))
             }

@@ -332,7 +332,7 @@ impl Manager {
 
 /// What was given by a client is relative to nothing that it knows.
 fn absolute(source: SourceSpec) -> Result<SourceSpec, ManageError> {
-    let mut paths = source.parts().iter().filter_map(SourceSpec::path);
+    let mut paths = source.parts().iter().flat_map(SourceSpec::paths);
     let Some(path) = paths.find(|path| !path.is_absolute()) else {
         return Ok(source);
     };

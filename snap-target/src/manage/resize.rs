@@ -313,10 +313,18 @@ impl Manager {
                         .to_owned(),
                 ));
             }
+            Some(SourceSpec::Array { .. }) => {
+                return Err(ManageError::new(
+                    Reason::Size,
+                    "this namespace is several stores as one, which have the size that they were opened with"
+                        .to_owned(),
+                ));
+            }
             None
             | Some(
                 SourceSpec::Volume { .. }
                 | SourceSpec::RemoteVolume { .. }
+                | SourceSpec::ArrayVolume { .. }
                 | SourceSpec::Mixed { .. },
             ) => {
                 let what = if is_mixed {

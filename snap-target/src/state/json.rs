@@ -13,7 +13,7 @@ use store::decorate::Limit;
 use store_nvme::RemoteUrl;
 
 use super::overlay::{Change, Overlay};
-use crate::config::{Cut, ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec};
+use crate::config::{ArraySpec, Cut, ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec};
 use crate::desired::SubsystemBody;
 
 /// As JSON.
@@ -129,6 +129,8 @@ enum Source {
     File { path: PathBuf, lba_bytes: u32 },
     Mem { bytes: u64, lba_bytes: u32 },
     Null { bytes: u64, lba_bytes: u32 },
+    Array { members: String, lba_bytes: u32 },
+    ArrayVolume { members: String },
     Mixed { parts: Vec<Source>, lba_bytes: u32 },
 }
 
@@ -319,6 +321,13 @@ impl From<&SourceSpec> for Source {
                 lba_bytes: *lba_bytes,
             },
             SourceSpec::Store { spec, lba_bytes } => stored(spec, *lba_bytes),
+            SourceSpec::Array { spec, lba_bytes } => Self::Array {
+                members: spec.to_string(),
+                lba_bytes: *lba_bytes,
+            },
+            SourceSpec::ArrayVolume { spec } => Self::ArrayVolume {
+                members: spec.to_string(),
+            },
             SourceSpec::Mixed { parts, lba_bytes } => Self::Mixed {
                 parts: parts.iter().map(Self::from).collect(),
                 lba_bytes: *lba_bytes,
@@ -331,6 +340,7 @@ impl Source {
     /// What the daemon wrote was checked before; what cannot be opened, such as a mix of mixes, is said when it is.
     fn spec(self) -> Result<SourceSpec, String> {
         let store = |spec, lba_bytes| SourceSpec::Store { spec, lba_bytes };
+        let array = |text: &str| ArraySpec::parse(text).map_err(|error| error.to_string());
         let remote = |url: String| {
             let parsed = url.parse::<RemoteUrl>();
             parsed.map_err(|error| format!("`{url}`: {error}"))
@@ -345,6 +355,13 @@ impl Source {
             Self::File { path, lba_bytes } => store(StoreSpec::File { path }, lba_bytes),
             Self::Mem { bytes, lba_bytes } => store(StoreSpec::Mem { bytes }, lba_bytes),
             Self::Null { bytes, lba_bytes } => store(StoreSpec::Null { bytes }, lba_bytes),
+            Self::Array { members, lba_bytes } => SourceSpec::Array {
+                spec: array(&members)?,
+                lba_bytes,
+            },
+            Self::ArrayVolume { members } => SourceSpec::ArrayVolume {
+                spec: array(&members)?,
+            },
             Self::Mixed { parts, lba_bytes } => SourceSpec::Mixed {
                 parts: parts
                     .into_iter()

@@ -6,6 +6,7 @@
 )]
 
 mod admin;
+mod arrays;
 mod config;
 mod contract;
 mod damaged;

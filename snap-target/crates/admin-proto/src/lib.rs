@@ -25,7 +25,7 @@ mod error_detail;
 mod mixed;
 
 pub use error_detail::{code_of, detail_of, details};
-pub use mixed::{mixed_parts, mixed_text};
+pub use mixed::{joined, mixed_parts, mixed_text, parts_of};
 
 /// What this code has of v1; `GetInfoResponse.revision`. It counts up with each addition.
 pub const REVISION: u32 = 3;

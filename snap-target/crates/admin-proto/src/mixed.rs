@@ -6,8 +6,14 @@ const MIXED: &str = "mixed:";
 /// The parts of a mixed source, as each is written alone; none where the text is of another kind. A part may be empty: it names nothing, then.
 #[must_use]
 pub fn mixed_parts(text: &str) -> Option<Vec<String>> {
+    text.strip_prefix(MIXED).map(parts_of)
+}
+
+/// The parts of a text between single `+`, each as it is written alone: `++` is a plus.
+#[must_use]
+pub fn parts_of(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
-    let mut left = text.strip_prefix(MIXED)?.chars().peekable();
+    let mut left = text.chars().peekable();
     while let Some(c) = left.next() {
         if c == '+' && left.next_if_eq(&'+').is_none() {
             parts.push(String::new());
@@ -15,17 +21,20 @@ pub fn mixed_parts(text: &str) -> Option<Vec<String>> {
             part.push(c);
         }
     }
-    Some(parts)
+    parts
 }
 
 /// The text of these parts.
 #[must_use]
 pub fn mixed_text(parts: impl IntoIterator<Item = String>) -> String {
-    let parts: Vec<String> = parts
-        .into_iter()
-        .map(|part| part.replace('+', "++"))
-        .collect();
-    format!("{MIXED}{}", parts.join("+"))
+    format!("{MIXED}{}", joined(parts))
+}
+
+/// The text that [`parts_of`] takes apart into these.
+#[must_use]
+pub fn joined(parts: impl IntoIterator<Item = String>) -> String {
+    let parts = parts.into_iter().map(|part| part.replace('+', "++"));
+    parts.collect::<Vec<_>>().join("+")
 }
 
 #[cfg(test)]
