@@ -27,11 +27,11 @@ pub struct Node {
 }
 
 impl Node {
-    /// Of one reactor, so that a store has one queue.
+    /// Of one reactor, so that a store has one queue; without read-ahead, which goes by measured times.
     pub fn start(folder: &Folder, name: &str, more: &[&str], stores: &[&str]) -> Node {
         let of_node = Folder::new(&format!("{}-{name}", folder.name()));
         let (socket, mut arguments) = with_admin(&of_node);
-        arguments.extend(["--reactors", "1"].map(str::to_owned));
+        arguments.extend(["--reactors", "1", "--prefetch", "off"].map(str::to_owned));
         arguments.extend(more.iter().map(|&it| it.to_owned()));
         let target = start(&arguments, stores);
         let client = Client::connect(&socket);
