@@ -160,7 +160,7 @@ fn the_end_of_a_link_ends_it_for_its_host() {
 
 /// Nothing of the host's is read or written after the link is gone.
 #[test]
-fn nothing_is_touched_after_the_end() {
+fn cve_2021_46983_nothing_is_touched_after_the_end() {
     for steps in 0..40 {
         let (mut target, _node, mut host) = simple(100 + steps);
         for cid in 0..8 {

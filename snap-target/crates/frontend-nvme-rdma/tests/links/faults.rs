@@ -121,7 +121,8 @@ fn where_little_memory_may_be_locked_data_are_copied_and_hosts_too_many_are_refu
     answers(&mut target, host, 2);
     assert!(host.get(0, 1 << 20) == target.disk[..1 << 20]);
     // What a connection had is there for the next when it is gone.
-    for _ in 0..20 {
+    for round in 0..20 {
+        let before = hosts.len();
         let refused = loop {
             let mut late = Host::connect(&mut || target.fabric.step(), &node, target.at, ASK);
             let done = |_: &Target, hosts: &[&mut Host]| {
@@ -133,6 +134,11 @@ fn where_little_memory_may_be_locked_data_are_copied_and_hosts_too_many_are_refu
             }
             hosts.push(late);
         };
+        assert!(
+            round == 0 || hosts.len() == before + 1,
+            "{} fit in its place",
+            hosts.len() - before
+        );
         assert_eq!(
             refused.rejected.unwrap().1[..4],
             [0, 0, 6, 0],

@@ -56,9 +56,9 @@ fn only_keyed_blocks_and_offsets_into_the_capsule_are_taken() {
     }
 }
 
-/// CVE-2026-72129: an offset beyond the bytes that came. Offsets and lengths around every edge.
+/// Offsets and lengths around every edge.
 #[test]
-fn data_in_the_capsule_lie_in_the_bytes_that_came() {
+fn cve_2026_72129_data_in_the_capsule_lie_in_the_bytes_that_came() {
     let edges = [0_u64, 1, 511, 512, 513, 8191, 8192, 1 << 31, (1 << 32) - 1];
     let offsets = edges
         .iter()
