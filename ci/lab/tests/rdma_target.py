@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.network.faults import Delay
+from lab.network.faults import Cut, Delay
 from lab.network.frames import is_roce, segment
 from lab.nvmet import add_ramdisks
 from lab.pair import Pair
@@ -26,6 +26,7 @@ CONFIG, SOCKET, LOG, PID = "/tmp/snap-target.toml", "/tmp/snap-target.sock", "/t
 START_SECONDS_MAX = 60.0
 RECONNECT_SECONDS_MAX = 90.0
 PARTS = 16
+LOST_SECONDS = 15.0
 # "RDMA READ Request" of a reliable connection (InfiniBand, base transport header).
 RDMA_READ_REQUEST = 0x0C
 
@@ -102,6 +103,7 @@ def tests(report: Report, pair: Pair) -> None:
         test_namespaces(report, target)
         test_transports(report, target)
         baseline.test_cut(report, pair, "rdma", parts, WHO)
+        test_lost(report, target, parts)
         test_killed(report, target, parts)
         baseline.test_corruption(report, pair, "rdma", parts, WHO)
     finally:
@@ -189,6 +191,27 @@ def test_transports(report: Report, target: Target) -> None:
             expect("different CNTLIDs", len({it["cntlid"] for it in controllers}), 2)
             counted = {it["transport"]: it["connections"] for it in json.loads(target.snapctl("--json listener list"))["listeners"] if it["connections"]}
             expect("connections, by listener", counted, {"TRANSPORT_RDMA": 2, "TRANSPORT_TCP": 2})
+
+
+def test_lost(report: Report, target: Target, parts: Iterator[int]) -> None:
+    """Longer than queue pairs try, and than the host's keep-alive timer waits: both ends give the connection up."""
+    pair = target.pair
+    with report.test(f"{WHO}: the wire is cut for {LOST_SECONDS:.0f} s in the middle of a write; the host connects again"):
+        host = LinuxHost(pair, "rdma", next(parts))
+        with host.connected(), ThreadPoolExecutor(1) as pool:
+            received = pair.switch.counts["b"].received_bytes
+            writing = pool.submit(host.write)
+            wait_for("the write is under way", lambda: pair.switch.counts["b"].received_bytes > received + baseline.BYTES_BEFORE_CUT, RECONNECT_SECONDS_MAX)
+            with pair.switch.fault(Cut()):
+                time.sleep(LOST_SECONDS)
+                expect_that("the write was not over yet", not writing.done())
+            healed = time.monotonic()
+            writing.result()
+            print(f"        the write ended {time.monotonic() - healed:.1f} s after the wire was whole", flush=True)
+            host.expect_on_disk()
+            expect_that("the host has connected again", host.said("Successfully reconnected") >= 1)
+            host.expect_no_errors()
+            wait_for("the target has one controller", lambda: len(json.loads(target.snapctl("--json controller list"))["controllers"]) == 1, START_SECONDS_MAX)
 
 
 def test_killed(report: Report, target: Target, parts: Iterator[int]) -> None:
