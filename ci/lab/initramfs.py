@@ -27,6 +27,7 @@ PROGRAMS = (
     "usr/bin/fsck.erofs",
     "usr/bin/rdma",
     "usr/bin/rping",
+    "usr/bin/ib_read_bw",
     "usr/bin/ib_send_bw",
 )
 # Libraries that programs from outside open at run time or are linked with: rdma-core with soft-RoCE's provider, and what a Rust program needs.

@@ -53,14 +53,14 @@ def test_reach(report: Report, pair: Pair) -> None:
         counted = Delay(delay_ms=0)
         with pair.switch.fault(counted, when=lambda frame: is_roce()(frame) and frame[12:14] == ether_type) as roce:
             with report.test(f"{family}: rping"):
-                with _server(pair.a, f"rping -s -V -C 20 -S 4000 -a {'::' if family == 'ipv6' else '0.0.0.0'}", 7174):
+                with running_server(pair.a, f"rping -s -V -C 20 -S 4000 -a {'::' if family == 'ipv6' else '0.0.0.0'}", 7174):
                     pair.b.do(f"rping -c -V -C 20 -S 4000 -a {address}")
                 # An RDMA read, an RDMA write and two messages each, and their acknowledgements.
                 expect_that(f"at least 120 frames were RoCE over {family}, but {roce.met}", roce.met >= 120)
             with report.test(f"{family}: ib_send_bw"):
                 command = "ib_send_bw -R -d rxe0 -s 65536 -n 200" + (" --ipv6-addr" if family == "ipv6" else "")
                 before = roce.met
-                with _server(pair.a, command, 18515):
+                with running_server(pair.a, command, 18515):
                     printed = pair.b.do(f"{command} {address}")
                 figures = re.findall(r"^ *65536 +200 +[\d.]+ +([\d.]+) ", printed, re.MULTILINE)
                 expect("lines of figures", len(figures), 1)
@@ -69,7 +69,7 @@ def test_reach(report: Report, pair: Pair) -> None:
 
 
 @contextmanager
-def _server(machine: Machine, command: str, port: int) -> Iterator[None]:
+def running_server(machine: Machine, command: str, port: int) -> Iterator[None]:
     """Runs in the guest until its one client has gone, and must end well; it listens before the block begins."""
     machine.do(f"(status=0; {command} >/tmp/server.log 2>&1 || status=$?; echo $status >/tmp/server.status) &")
 

@@ -12,6 +12,7 @@ pub(crate) fn of_status(status: Status) -> String {
         Status::RemoteInvalidRequest => "it refused a message as longer than its receive, or not allowed".to_owned(),
         Status::RemoteAccess => "it refused access to its memory, which nothing here asks for".to_owned(),
         Status::RemoteOperation => "it could not take a message, through a fault of its own".to_owned(),
+        Status::LocalProtection => "a message of its invalidates a key that it was not given".to_owned(),
         Status::WindowBind => "the device did not bind a memory window".to_owned(),
         other => format!("a work request failed: {other:?}"),
     }

@@ -44,15 +44,18 @@ pub struct DiscoveryRecord {
 
 impl DiscoveryRecord {
     fn parse(entry: &DiscoveryLogEntry) -> DiscoveryRecord {
+        let transport = TransportType(entry.trtype);
         let [security, ..] = entry.tsas;
+        // What TSAS says depends on the transport: of RDMA its first byte is the kind of queue pair.
+        let is_secured = transport == TransportType::TCP && security != 0;
         DiscoveryRecord {
-            transport: TransportType(entry.trtype),
+            transport,
             subsystem_type: entry.subtype,
             port_id: entry.port_id.get(),
             address: text(&entry.traddr),
             service: text(&entry.trsvcid),
             subnqn: text(&entry.subnqn),
-            requires_tls: security != 0 || entry.treq & 0b11 == 0b01,
+            requires_tls: is_secured || entry.treq & 0b11 == 0b01,
         }
     }
 }

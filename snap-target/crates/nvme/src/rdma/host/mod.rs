@@ -235,7 +235,10 @@ impl Connection {
     /// What the controller's refusal says. The connection is over.
     pub fn rejected(&mut self, private_data: &[u8]) -> HostError {
         let error = match ConnectReject::read_from_prefix(private_data) {
-            Ok((reject, _)) if reject.record_format.get() == RECORD_FORMAT => {
+            // Zeros are what a refusal without private data is padded with.
+            Ok((reject, _))
+                if reject.record_format.get() == RECORD_FORMAT && reject.status != 0 =>
+            {
                 HostError::of_reject(reject.status.get())
             }
             _ => HostError::RejectedWithoutWord,

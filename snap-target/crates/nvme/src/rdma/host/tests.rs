@@ -135,7 +135,7 @@ fn every_refusal_has_its_words() {
         assert!(words.insert(error.to_string()), "{error}");
         assert_eq!(fatal(&mut connection), error);
     }
-    for private_data in [&[] as &[u8], &[0, 0, 1], &[1, 0, 1, 0]] {
+    for private_data in [&[] as &[u8], &[0, 0, 1], &[1, 0, 1, 0], &[0; 148]] {
         let error = Connection::new(options()).rejected(private_data);
         assert_eq!(error, HostError::RejectedWithoutWord);
     }
