@@ -94,6 +94,8 @@ class Store:
             self.do(f"modprobe nvme_tcp && dmesg -c >/dev/null && timeout 60 nvme connect -t tcp -a 127.0.0.1 -s {SERVICE} -n {LOCAL_NQN} --nr-io-queues=1 --ctrl-loss-tmo=-1")
             wait_for("the disk is there", lambda: self.run("[ -b /dev/nvme0n1 ]").status == 0, START_SECONDS_MAX)
             yield
+            # No operation passes its deadline of 25 s.
+            expect("commands that failed", self.do(f"grep -c 'a command failed' {LOG} || true").strip(), "0")
             expect("errors in the kernel's log", self.do("dmesg | grep -cE 'I/O error|critical [a-z]+ error' || true").strip(), "0")
         finally:
             self.run(f"nvme disconnect -n {LOCAL_NQN}")
@@ -155,6 +157,8 @@ def prepare(pair: Pair) -> Store:
     subsystem.add_namespace(VOLUME_NSID, "/dev/ram1")
     for port_id, address in enumerate((pair.b.ipv4, pair.b.ipv6), start=1):
         subsystem.listen(port_id, "rdma", address, SERVICE)
+        # The first packets wait for each other's hardware address.
+        pair.a.do(f"ping -c 1 {address}")
     return Store(pair, subsystem, iter(range(PARTS)))
 
 

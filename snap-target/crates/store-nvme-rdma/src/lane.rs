@@ -100,7 +100,7 @@ pub(crate) enum Room {
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    // First: nothing of the rest is touched once it is gone. None after the end.
+    /// None after the end.
     qp: Option<QueuePair>,
     keys: Keys,
     capsules: Memory,
@@ -307,7 +307,14 @@ impl Lane {
 
     /// Destroys the queue pair: from now on nothing leaves it, and the device touches no memory for it.
     pub(crate) fn destroy_queue_pair(&mut self) {
-        self.qp = None;
+        let Some(qp) = self.qp.take() else { return };
+        // From here on nothing leaves. Where it fails the destruction, below, does the same.
+        let _device_is_gone = qp.move_to_error();
+        // Before the queue pair: Linux's soft-RoCE counts bound windows among its users, and would wait for them, 50 s long.
+        if let Keys::Windows(windows) = &mut self.keys {
+            windows.clear();
+        }
+        drop(qp);
     }
 
     /// Posts the receive of a place.
@@ -346,6 +353,12 @@ impl Lane {
     /// Takes completions; fewer than the most at a time means that there are no more now.
     pub(crate) fn poll(&self, out: &mut Vec<Completion>) -> Result<usize, VerbsError> {
         self.cq.poll(out)
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        self.destroy_queue_pair();
     }
 }
 

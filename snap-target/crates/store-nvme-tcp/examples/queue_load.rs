@@ -18,6 +18,7 @@ use nvme::queue::QueueId;
 use nvme_spec::{Lba, Nsid};
 use reactor::buf::IoBuf;
 use store_nvme::queue::QueueOptions;
+use store_nvme_tcp::TcpTransport;
 
 /// The first so many bytes of the namespace are read.
 const REGION_BYTES: u64 = 256 << 20;
@@ -70,7 +71,7 @@ fn main() {
         connect_timeout: Duration::from_secs(10),
         command_timeout: Duration::from_secs(30),
     };
-    let host = Host::attach(address.parse().unwrap(), nqn, &options);
+    let host = Host::attach(&TcpTransport, address.parse().unwrap(), nqn, &options);
     let lba_bytes = host.attached.namespaces[0].lba_bytes;
     let mut load = Load {
         host,

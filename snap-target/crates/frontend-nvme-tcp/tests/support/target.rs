@@ -70,6 +70,14 @@ impl Target {
         Target::serve_as(vec![namespace], reactors, &ring, &pool, change)
     }
 
+    /// Hosts come by this listening end.
+    pub fn start_on(listener: Box<dyn Bound>, namespaces: Vec<Namespace>, reactors: u16) -> Target {
+        let (ring, pool) = (RingConfig::default(), PoolConfig::default());
+        Target::serve_on(listener, namespaces, reactors, &ring, &pool, |service| {
+            service
+        })
+    }
+
     fn serve(
         namespaces: Vec<Namespace>,
         count: u16,
@@ -87,6 +95,17 @@ impl Target {
         change: impl FnOnce(Service) -> Service,
     ) -> Target {
         let listener = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
+        Target::serve_on(Box::new(listener), namespaces, count, ring, pool, change)
+    }
+
+    fn serve_on(
+        listener: Box<dyn Bound>,
+        namespaces: Vec<Namespace>,
+        count: u16,
+        ring: &RingConfig,
+        pool: &PoolConfig,
+        change: impl FnOnce(Service) -> Service,
+    ) -> Target {
         let address = listener.address();
         let set = NamespaceSet::new(namespaces.into_iter().map(Arc::new).collect());
         let service = Service::of_one(NQN, &set, &ControllerLimits::default()).unwrap();
@@ -95,7 +114,7 @@ impl Target {
             reactors: count,
             ..TelemetryConfig::default()
         });
-        let mut listener: Option<Box<dyn Bound>> = Some(Box::new(listener));
+        let mut listener = Some(listener);
         let mut started = Vec::new();
         for reactor in 0..count {
             let (ready, control) = mpsc::channel();

@@ -12,7 +12,6 @@ use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
 use store_nvme::Clock;
 use store_nvme::queue::{Outcome, Queue, QueueEvent, QueueOptions, Transport};
-use store_nvme_tcp::TcpTransport;
 
 /// What has not come by then never will.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -26,11 +25,14 @@ pub struct Driven {
 }
 
 impl Driven {
-    pub fn connect(ring: &Ring, to: SocketAddr, options: &QueueOptions) -> Driven {
+    pub fn connect(
+        transport: &dyn Transport,
+        ring: &Ring,
+        to: SocketAddr,
+        options: &QueueOptions,
+    ) -> Driven {
         let clock = Clock::since(Instant::now());
-        let queue = TcpTransport
-            .connect(ring, to, options, clock.clone())
-            .unwrap();
+        let queue = transport.connect(ring, to, options, clock.clone()).unwrap();
         let mut driven = Driven {
             queue,
             ring: ring.clone(),
@@ -112,7 +114,12 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn attach(to: SocketAddr, subnqn: &str, options: &QueueOptions) -> Host {
+    pub fn attach(
+        transport: &dyn Transport,
+        to: SocketAddr,
+        subnqn: &str,
+        options: &QueueOptions,
+    ) -> Host {
         let ring = Ring::new(&RingConfig::default()).unwrap();
         let association = Association {
             host_id: [9; 16],
@@ -125,7 +132,7 @@ impl Host {
             depth: 32,
             ..options.clone()
         };
-        let mut admin = Driven::connect(&ring, to, &of_admin);
+        let mut admin = Driven::connect(transport, &ring, to, &of_admin);
         let now = admin.clock.now();
         let mut attach = AttachAdmin::new(association.clone(), 31, Duration::ZERO, 1, now).unwrap();
         admin.run(&mut attach);
@@ -136,7 +143,7 @@ impl Host {
             in_capsule_bytes_max: attached.controller.in_capsule_bytes_max,
             ..options.clone()
         };
-        let mut io = Driven::connect(&ring, to, &of_io);
+        let mut io = Driven::connect(transport, &ring, to, &of_io);
         let entries_z = options.depth.max(2) - 1;
         io.run(&mut AttachIo::new(
             association,
