@@ -46,9 +46,37 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn world(&self) -> MutexGuard<'_, World> {
+    fn world(&self) -> Using<'_> {
+        Using {
+            world: self.world.lock().unwrap_or_else(PoisonError::into_inner),
+            changed: &self.changed,
+        }
+    }
+}
+
+/// The world, while one thread has it. Whoever runs the clock hears of it afterwards: before, it may not be waiting yet, and would sleep through what is new.
+struct Using<'a> {
+    world: MutexGuard<'a, World>,
+    changed: &'a std::sync::Condvar,
+}
+
+impl std::ops::Deref for Using<'_> {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl std::ops::DerefMut for Using<'_> {
+    fn deref_mut(&mut self) -> &mut World {
+        &mut self.world
+    }
+}
+
+impl Drop for Using<'_> {
+    fn drop(&mut self) {
         self.changed.notify_all();
-        self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
