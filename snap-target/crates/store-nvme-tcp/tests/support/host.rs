@@ -50,7 +50,9 @@ impl Driven {
     /// Sends what is there, waits for something, and takes it in.
     pub fn turn(&mut self) {
         self.queue.settle();
-        let until = Instant::now() + PATIENCE;
+        let patience = Instant::now() + PATIENCE;
+        let deadline = self.queue.deadline().map(|at| self.clock.instant(at));
+        let until = deadline.map_or(patience, |at| at.min(patience));
         self.ring.turn(Wait::Block { until: Some(until) }).unwrap();
         self.queue.poll(self.clock.now(), &mut self.events);
     }
