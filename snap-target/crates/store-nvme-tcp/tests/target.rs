@@ -15,13 +15,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host::Host;
+use model::DISK;
 use nvme::initiator::{Blocks, command};
 use nvme::nqn::Nqn;
 use nvme::queue::QueueId;
 use nvme_spec::{Lba, Nsid, Status};
 use reactor::RingConfig;
 use reactor::buf::{IoBuf, PoolConfig};
-use store::{BlockingStore, OpenOptions, SharedStore, StoreSpec};
+use store::BlockingStore;
 use store_nvme::queue::QueueOptions;
 use store_nvme::{PATHS_MAX, Remote, RemoteOptions};
 use store_nvme_tcp::TcpTransport;
@@ -100,9 +101,7 @@ fn a_refused_command_is_told_with_its_status() {
 /// The ring of a tool has room for a queue on each of as many paths as a store may have.
 #[test]
 fn a_tool_reads_and_writes_over_every_path() {
-    let spec = StoreSpec::Mem { bytes: DISK as u64 };
-    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
-    let disk = Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096);
+    let disk = model::disk(4096);
     let target = Target::start_all(vec![disk], RingConfig::default(), PoolConfig::default());
     let to = target.address.parse().unwrap();
     let hostnqn = Nqn::parse("nqn.2026-11.test:host").unwrap();

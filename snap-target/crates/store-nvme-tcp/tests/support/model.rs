@@ -11,7 +11,7 @@ use crate::host::Host;
 use crate::target::{NQN, Target};
 
 /// Bytes of the disk.
-const DISK: usize = 4 << 20;
+pub const DISK: usize = 4 << 20;
 /// Commands of one round.
 const COMMANDS: usize = 600;
 
