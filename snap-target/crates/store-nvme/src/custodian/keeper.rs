@@ -13,8 +13,9 @@ use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
 
 use super::admin::{AdminEvent, AdminQueue, Purpose};
 use super::bringing::{Bringing, Brought};
+use super::members::tell;
 use super::same::is_same;
-use super::{Member, Remote, Surroundings};
+use super::{Remote, Surroundings};
 use crate::message::{Abort, HandleId, ToHandle};
 use crate::options::{HANDLES_MAX, RemoteOptions};
 use crate::queue::{Queue, QueueOptions};
@@ -580,48 +581,5 @@ fn queue_options(options: &RemoteOptions) -> QueueOptions {
         data_digest: options.data_digest,
         connect_timeout: options.connect_timeout,
         command_timeout: options.command_timeout,
-    }
-}
-
-/// Tells the handles that have a queue.
-fn tell(
-    members: &[Member],
-    dealt: &BTreeMap<HandleId, u16>,
-    message: impl Fn(&Member) -> ToHandle,
-) {
-    let has_queue = |member: &&Member| dealt.contains_key(&member.id);
-    for member in members.iter().filter(has_queue) {
-        if member.sender.send(message(member)).is_err() {
-            tracing::error!(handle = ?member.id, "a reactor takes no messages of the store's paths");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use reactor::{Ring, RingConfig, channel};
-
-    use super::*;
-
-    #[test]
-    fn only_those_who_have_a_queue_hear_of_its_association() {
-        let ring = Ring::new(&RingConfig::default()).unwrap();
-        let (members, mut inboxes): (Vec<_>, Vec<_>) = (0..3)
-            .map(|id| {
-                let (sender, inbox) = channel(&ring, 4);
-                let id = HandleId(id);
-                (Member { id, sender }, inbox)
-            })
-            .unzip();
-        let dealt = BTreeMap::from([(HandleId(1), 7)]);
-        let association = AssociationId {
-            path: PathIndex(0),
-            generation: 1,
-        };
-        tell(&members, &dealt, |_| ToHandle::Lost { association });
-        let heard: Vec<usize> = (inboxes.iter_mut())
-            .map(|inbox| std::iter::from_fn(|| inbox.try_recv()).count())
-            .collect();
-        assert_eq!(heard, [0, 1, 0]);
     }
 }

@@ -6,6 +6,7 @@
 mod admin;
 mod bringing;
 mod keeper;
+mod members;
 mod same;
 
 use std::hash::{BuildHasher, RandomState};
@@ -20,13 +21,14 @@ use store::SharedStore;
 
 use crate::backend::RemoteBackend;
 use crate::clock::Clock;
-use crate::message::{ABORTS_MAX, Abort, HandleId, MESSAGES_MAX, ToCustodian, ToHandle};
+use crate::message::{ABORTS_MAX, Abort, HandleId, MESSAGES_MAX, ToCustodian};
 use crate::options::{PATHS_MAX, RemoteOptions};
 use crate::queue::Transport;
 use crate::shared::{PathIndex, Shared};
 use crate::{OptionsError, PathReport};
 pub(crate) use admin::{AdminEvent, AdminQueue, Purpose};
 use keeper::Keeper;
+use members::Member;
 
 /// Time for handles to leave and controllers to be shut down once the store is gone.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -49,13 +51,6 @@ pub struct Remote {
     pub options: RemoteOptions,
     /// Whether changes are taken.
     pub is_writable: bool,
-}
-
-/// A handle's end of the messages.
-#[derive(Debug)]
-struct Member {
-    id: HandleId,
-    sender: Sender<ToHandle>,
 }
 
 /// See the module.
