@@ -1,6 +1,7 @@
 //! `snapctl namespace`.
 
 mod attach;
+mod prefetch;
 mod shown;
 mod visibility;
 
@@ -30,6 +31,8 @@ pub enum Namespace {
     ShowTo(visibility::Hosts),
     /// Let hosts see a namespace no longer
     HideFrom(visibility::Hosts),
+    /// Say what will be read, so that it is fetched in advance, and show how far that came
+    Prefetch(prefetch::Prefetch),
     /// List namespaces
     List(shown::List),
     /// Show one namespace and who uses it
@@ -132,6 +135,7 @@ pub async fn run(command: Namespace, context: &Context) -> Result<(), Failure> {
         Namespace::Visibility(arguments) => visibility::set(arguments, context).await,
         Namespace::ShowTo(arguments) => visibility::show_to(arguments, context).await,
         Namespace::HideFrom(arguments) => visibility::hide_from(arguments, context).await,
+        Namespace::Prefetch(arguments) => prefetch::run(arguments, context).await,
         Namespace::List(arguments) => shown::list(arguments, context).await,
         Namespace::Show(arguments) => shown::show(arguments.which, context).await,
     }

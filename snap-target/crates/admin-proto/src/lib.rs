@@ -28,7 +28,7 @@ pub use error_detail::{code_of, detail_of, details};
 pub use mixed::{joined, mixed_parts, mixed_text, parts_of};
 
 /// What this code has of v1; `GetInfoResponse.revision`. It counts up with each addition.
-pub const REVISION: u32 = 3;
+pub const REVISION: u32 = 4;
 
 /// Named limits of the contract; `common.proto` says the same in words.
 pub mod limits {
@@ -54,6 +54,10 @@ pub mod limits {
     pub const CHECKPOINT_SECONDS: u64 = 10;
     /// Bytes of a namespace's source.
     pub const SOURCE_BYTES_MAX: usize = 4096;
+    /// Ranges of one message of Prefetch.
+    pub const PREFETCH_RANGES_MAX: usize = 4096;
+    /// Bytes of the name of an order of Prefetch.
+    pub const PREFETCH_EPOCH_BYTES_MAX: usize = 256;
     /// Hosts of one list.
     pub const HOSTS_MAX: usize = 1024;
     /// Hosts of one AllowHosts, DenyHosts, ShowTo or HideFrom.

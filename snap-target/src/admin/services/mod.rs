@@ -5,6 +5,7 @@ mod event;
 mod host;
 mod listener;
 mod namespace;
+mod prefetch;
 mod stats;
 mod subsystem;
 mod target;

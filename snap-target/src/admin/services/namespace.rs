@@ -5,7 +5,7 @@ use admin_proto::v1::namespace_service_server::NamespaceService;
 use admin_proto::v1::resize_namespace_request::Size;
 use nvme::controller::Visibility;
 use nvme::nqn::Nqn;
-use tonic::Request;
+use tonic::{Request, Streaming};
 
 use super::super::paging::Page;
 use super::super::{Context, convert, users};
@@ -44,6 +44,15 @@ impl Meant {
 
 #[tonic::async_trait]
 impl NamespaceService for Context {
+    type PrefetchStream = super::prefetch::Progress;
+
+    async fn prefetch(
+        &self,
+        request: Request<Streaming<v1::PrefetchRequest>>,
+    ) -> Answer<Self::PrefetchStream> {
+        self.prefetch_for(request).await
+    }
+
     async fn attach_namespace(
         &self,
         request: Request<v1::AttachNamespaceRequest>,

@@ -12,7 +12,7 @@ use admin_proto::v1::subsystem_service_server::SubsystemService;
 use admin_proto::v1::target_service_server::TargetService;
 use admin_proto::v1::*;
 use tokio_stream::{Stream, StreamExt};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::{Shared, samples};
 
@@ -22,6 +22,7 @@ macro_rules! service {
     ($service:ident {
         $($call:ident($request:ident) -> $answer:ident,)*
         $(; $streaming:ident($stream_request:ident) -> $stream:ident of $message:ident)?
+        $(+ $given:ident($part:ident) -> $told:ident of $progress:ident)?
     }) => {
         #[tonic::async_trait]
         impl $service for Shared {
@@ -43,6 +44,20 @@ macro_rules! service {
                     } else {
                         Box::pin(told)
                     }))
+                }
+            )?
+            $(
+                type $told = Messages<$progress>;
+
+                async fn $given(&self, request: Request<Streaming<$part>>) -> Result<Response<Self::$told>, Status> {
+                    let mut parts = request.into_inner();
+                    let mut given = Vec::new();
+                    while let Some(part) = parts.message().await? {
+                        self.note(&part)?;
+                        given.push(part);
+                    }
+                    let messages = samples::$given(given).into_iter().map(Ok);
+                    Ok(Response::new(Box::pin(tokio_stream::iter(messages))))
                 }
             )?
         }
@@ -72,6 +87,7 @@ service!(NamespaceService {
     hide_from(HideFromRequest) -> HideFromResponse,
     list_namespaces(ListNamespacesRequest) -> ListNamespacesResponse,
     get_namespace(GetNamespaceRequest) -> GetNamespaceResponse,
+    + prefetch(PrefetchRequest) -> PrefetchStream of PrefetchResponse
 });
 
 service!(HostService {

@@ -149,7 +149,7 @@ impl AheadOf {
         if self.ordered.is_empty() && !order.take(&mut self.ordered) {
             return Err(Again);
         }
-        if self.ordered.is_empty() || !order.has_room(self.ordered_under_way) {
+        if self.ordered.is_empty() || !order.has_room(self.ordered_under_way, self.budget_bytes) {
             return Ok(None);
         }
         let piece = first_of(&mut self.ordered).map(|range| {

@@ -157,10 +157,10 @@ impl Order {
         true
     }
 
-    /// Whether one more range may be fetched, while `under_way` bytes are. If not, the engine is woken when that changes.
-    pub(super) fn has_room(&self, under_way: u64) -> bool {
+    /// Whether one more range may be fetched, while `under_way` bytes are and the engine keeps at most `most`. If not, the engine is woken when that changes.
+    pub(super) fn has_room(&self, under_way: u64, most: u64) -> bool {
         self.waits.store(true, Ordering::SeqCst);
-        let quota = self.quota_bytes.load(Ordering::Relaxed);
+        let quota = self.quota_bytes.load(Ordering::Relaxed).min(most);
         let grant = |granted: u32| granted.checked_sub(1);
         let has_room = self.ahead_bytes.load(Ordering::SeqCst) + under_way < quota
             || self

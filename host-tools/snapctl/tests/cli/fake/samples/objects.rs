@@ -296,6 +296,26 @@ pub fn list_namespaces(start: &Start, request: ListNamespacesRequest) -> ListNam
     }
 }
 
+/// All that was given is there.
+pub fn prefetch(given: Vec<PrefetchRequest>) -> Vec<PrefetchResponse> {
+    let mut told = PrefetchResponse {
+        complete: true,
+        ..PrefetchResponse::default()
+    };
+    for part in given {
+        match part.what {
+            Some(prefetch_request::What::Begin(begin)) => told.epoch_id = begin.epoch_id,
+            Some(prefetch_request::What::Ranges(more)) => {
+                told.given_ranges += more.ranges.len() as u64;
+                told.given_bytes += more.ranges.iter().map(|range| range.bytes).sum::<u64>();
+            }
+            None => {}
+        }
+    }
+    told.fetched_bytes = told.given_bytes;
+    vec![told]
+}
+
 pub fn get_namespace(start: &Start, request: GetNamespaceRequest) -> GetNamespaceResponse {
     let found = match (request.subsystem_nqn.as_str(), request.nsid) {
         (SCRATCH, _) => broken(),

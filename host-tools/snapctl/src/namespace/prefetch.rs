@@ -1,0 +1,164 @@
+//! `snapctl namespace prefetch`.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use admin_proto::limits::PREFETCH_RANGES_MAX;
+use admin_proto::v1;
+use admin_proto::v1::prefetch_request::What;
+use clap::Args;
+use printout::stdout::Reader;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+
+use super::{Changed, Which};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::json;
+
+const HELP: &str = "\
+FILE has a line for each range, in the order in which they will be read: the first byte and the number of bytes, as the disk has them, with a space between.
+The daemon stays ahead of the reader by the quota, or by its own budget (prefetch in its configuration) where that is less. A line for each 250 ms says how far it came;
+interrupted, the order ends, and what was fetched stays.
+
+Example:
+  snapctl namespace prefetch nqn.2026-11.org.example:data 3 \\
+      --ranges epoch-7.txt --epoch 7";
+
+/// The revision of the contract that knows Prefetch.
+const REVISION: u32 = 4;
+
+/// `snapctl namespace prefetch`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub struct Prefetch {
+    /// Which.
+    #[command(flatten)]
+    pub changed: Changed,
+
+    /// The ranges
+    #[arg(long, value_name = "FILE")]
+    pub ranges: PathBuf,
+
+    /// What the order is called
+    #[arg(long, value_name = "ID", default_value = "")]
+    pub epoch: String,
+
+    /// What may be fetched and not read yet, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub quota_mib: u32,
+}
+
+/// Runs it.
+pub async fn run(arguments: Prefetch, context: &Context) -> Result<(), Failure> {
+    let daemon = context.daemon().await?;
+    daemon.needs(REVISION, "namespace prefetch").await?;
+    let expected_uuid = arguments.changed.expected_uuid(&daemon).await?;
+    let Which {
+        subsystem_nqn,
+        nsid,
+    } = arguments.changed.which;
+    let begin = What::Begin(v1::PrefetchBegin {
+        subsystem_nqn,
+        nsid,
+        expected_uuid,
+        epoch_id: arguments.epoch,
+        quota_bytes: u64::from(arguments.quota_mib) << 20,
+    });
+    let file = File::open(&arguments.ranges).map_err(|error| {
+        Failure::here(format!("reading {}: {error}", arguments.ranges.display()))
+    })?;
+    let (requests, stream) = mpsc::channel(4);
+    let path = arguments.ranges.clone();
+    let reading = tokio::task::spawn_blocking(move || {
+        let message = |what| v1::PrefetchRequest { what: Some(what) };
+        // Where the daemon has refused it, its answer says why.
+        let _heard = requests.blocking_send(message(begin));
+        each_batch(BufReader::new(file), &path, |ranges| {
+            let what = What::Ranges(v1::PrefetchRanges { ranges });
+            requests.blocking_send(message(what)).is_ok()
+        })
+    });
+    let request = ReceiverStream::new(stream);
+    let mut progress = daemon.answer(daemon.namespace().prefetch(request)).await?;
+    while let Some(told) = daemon.message(&mut progress).await? {
+        let text = match context.json() {
+            true => format!("{}\n", json::line(&told)?),
+            false => in_words(&told),
+        };
+        if context.print(&text)? == Reader::Gone {
+            break;
+        }
+    }
+    reading
+        .await
+        .map_err(|error| Failure::here(error.to_string()))?
+}
+
+/// Reads the ranges of a file, some at a time, until somebody has enough.
+fn each_batch(
+    lines: impl BufRead,
+    path: &Path,
+    mut take: impl FnMut(Vec<v1::PrefetchRange>) -> bool,
+) -> Result<(), Failure> {
+    let mut batch = Vec::new();
+    for (line, number) in lines.lines().zip(1_u64..) {
+        let wrong = |why: String| Failure::here(format!("{}:{number}: {why}", path.display()));
+        let line = line.map_err(|error| wrong(error.to_string()))?;
+        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
+        let (Some(Ok(offset)), Some(Ok(bytes)), None) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return Err(wrong(format!(
+                "`{line}` is not a first byte and a number of bytes: write 4096 65536"
+            )));
+        };
+        batch.push(v1::PrefetchRange { offset, bytes });
+        if batch.len() == PREFETCH_RANGES_MAX && !take(std::mem::take(&mut batch)) {
+            return Ok(());
+        }
+    }
+    if !batch.is_empty() {
+        take(batch);
+    }
+    Ok(())
+}
+
+fn in_words(told: &v1::PrefetchResponse) -> String {
+    let mib = |bytes: u64| bytes >> 20;
+    format!(
+        "{} MiB of {} MiB fetched, {} MiB ahead of the reader; frames read: {} in time, {} late; {} wasted{}\n",
+        mib(told.fetched_bytes),
+        mib(told.given_bytes),
+        mib(told.ahead_bytes),
+        told.hits,
+        told.late,
+        told.wasted,
+        if told.complete { "; complete" } else { "" },
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read_in_batches_and_a_wrong_line_is_named() {
+        let text: String = (0..PREFETCH_RANGES_MAX + 1)
+            .map(|n| format!("{} 4096\n", n * 4096))
+            .collect();
+        let mut batches = Vec::new();
+        let read = each_batch(text.as_bytes(), Path::new("f"), |ranges| {
+            batches.push(ranges.len());
+            true
+        });
+        assert!(read.is_ok());
+        assert_eq!(batches, [PREFETCH_RANGES_MAX, 1]);
+        for wrong in ["1", "a 1", "1 2 3", "-1 2", ""] {
+            let text = format!("0 1\n{wrong}\n");
+            let error = each_batch(text.as_bytes(), Path::new("f"), |_| true).unwrap_err();
+            assert!(error.to_string().starts_with("f:2: "), "{error}");
+        }
+    }
+}
