@@ -1,6 +1,6 @@
 """A store over RoCE: snap-target in guest a reads and writes a namespace of guest b, and Linux's host, in guest a too, has it as a disk over NVMe/TCP.
 
-In guest b stands Linux's own target (nvmet-rdma). Guests whose network the test breaks; what is written is compared on the disk of b, past every cache.
+In guest b stands Linux's own target (nvmet-rdma), and then another snap-target. Guests whose network the test breaks; what is written is compared on the disk of b, past every cache.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ SIZE_BYTES = 8 << 20
 DISK_MIB = 32
 PARTS = 32
 LOG, PID = "/tmp/snap-target.log", "/tmp/snap-target.pid"
+# Of the one in guest b.
+TARGET_CONFIG, TARGET_LOG, TARGET_PID = "/tmp/target.toml", "/tmp/target.log", "/tmp/target.pid"
 START_SECONDS_MAX = 30.0
 TRANSFER_SECONDS_MAX = 120.0
 CUT_SECONDS = 3.0
@@ -230,14 +232,12 @@ def test_ends(report: Report, store: Store) -> None:
                 store.next_part()
                 # So that there is a middle.
                 with pair.switch.fault(Delay(delay_ms=5)):
-                    received = pair.switch.counts["a"].received_bytes
                     writing = pool.submit(store.write)
-                    wait_for("the write is under way", lambda: pair.switch.counts["a"].received_bytes > received + BYTES_BEFORE_FAULT, TRANSFER_SECONDS_MAX)
+                    _wait_for_bytes(store, BYTES_BEFORE_FAULT)
                     act()
                     expect_that("the write was not over yet", not writing.done())
                     over = time.monotonic()
-                    received = pair.switch.counts["a"].received_bytes
-                wait_for("data flow again", lambda: pair.switch.counts["a"].received_bytes > received + (1 << 20), TRANSFER_SECONDS_MAX)
+                _wait_for_bytes(store, 1 << 20)
                 print(f"        data flow again after {time.monotonic() - over:.1f} s", flush=True)
                 writing.result()
                 store.expect_on_disk()
@@ -260,14 +260,57 @@ def test_paths(report: Report, store: Store) -> None:
             store.expect_transfer()
 
 
-def test_volume(report: Report, store: Store) -> None:
-    with report.test("a packed dataset over RoCE, decoded in guest a: the host there mounts it, and each file has its SHA-256"):
+def test_volume(report: Report, store: Store, whose: str = "Linux's target") -> None:
+    with report.test(f"three parties: a packed dataset over RoCE from {whose}, decoded in guest a: the host there mounts it, and each file has its SHA-256"):
         with store.served(f"volume:{url(store.pair.b.ipv4, nsid=VOLUME_NSID)}"):
             store.do("modprobe erofs; mkdir -p /mnt/disk && mount -t erofs -o ro /dev/nvme0n1 /mnt/disk")
             found = store.do("cd /mnt/disk && find . -type f -not -path './.xio/*' -exec sha256sum {} + && cd / && umount /mnt/disk")
             wanted = {name: digest for name, digest in digests_of_files().items() if (FIXTURES.parent / "dataset" / name).is_file()}
             expect("files", dict(reversed(line.split("  ./")) for line in found.splitlines()), wanted)
             print(f"        {len(wanted)} files", flush=True)
+
+
+def test_ours(report: Report, store: Store) -> None:
+    """Our store against our target: snap-target in both guests, and Linux's host beside the first as a third party."""
+    pair = store.pair
+    for port_id in (1, 2):
+        store.subsystem.stop_listening(port_id)
+    start_target = f"ulimit -l unlimited; /share/snap-target --config {TARGET_CONFIG} >{TARGET_LOG} 2>&1 & echo $! >{TARGET_PID}; until grep -q ^ready {TARGET_LOG}; do kill -0 $(cat {TARGET_PID}) || exit 1; sleep 0.1; done"
+    pair.b.do(f"cat >{TARGET_CONFIG} <<'END'\n{_target_config(pair)}END\n: >{TARGET_LOG}; {start_target}")
+    try:
+        with report.test("our store against our target over RoCE: 8 MiB written and read, the target's disk has them"):
+            with store.served(url(pair.b.ipv4)):
+                store.expect_transfer()
+                _print_rates(store)
+        with report.test("our store against our target over RoCE: the target is killed in the middle of a write and comes back: the write goes on, every byte is right"):
+            with store.served(url(pair.b.ipv4)), ThreadPoolExecutor(1) as pool:
+                store.next_part()
+                with pair.switch.fault(Delay(delay_ms=5)):
+                    writing = pool.submit(store.write)
+                    _wait_for_bytes(store, BYTES_BEFORE_FAULT)
+                    pair.b.do(f"kill -9 $(cat {TARGET_PID}); : >{TARGET_LOG}; {start_target}")
+                    expect_that("the write was not over yet", not writing.done())
+                    over = time.monotonic()
+                _wait_for_bytes(store, 1 << 20)
+                print(f"        data flow again after {time.monotonic() - over:.1f} s", flush=True)
+                writing.result()
+                store.expect_on_disk()
+        test_volume(report, store, "our target")
+    finally:
+        pair.b.run(f"kill $(cat {TARGET_PID})")
+
+
+def _target_config(pair: Pair) -> str:
+    namespaces = "".join(f'[[subsystem.namespace]]\nstore = "file:/dev/ram{disk}"\n' for disk in (0, 1))
+    subsystem = f'[[subsystem]]\nnqn = "{REMOTE_NQN}"\nallow-any-host = true\n{namespaces}'
+    return f'[target]\nstart = "all"\n[[listener]]\ntransport = "rdma"\naddress = "{pair.b.ipv4}:{SERVICE}"\n{subsystem}'
+
+
+def _wait_for_bytes(store: Store, count: int) -> None:
+    """Until so many more came from guest a."""
+    counts = store.pair.switch.counts["a"]
+    received = counts.received_bytes
+    wait_for("data flow", lambda: counts.received_bytes > received + count, TRANSFER_SECONDS_MAX)
 
 
 def test_errors(report: Report, store: Store) -> None:
@@ -293,3 +336,4 @@ def tests(report: Report, pair: Pair) -> None:
     test_ends(report, store)
     test_paths(report, store)
     test_volume(report, store)
+    test_ours(report, store)
