@@ -26,9 +26,6 @@ Example:
   snapctl namespace prefetch nqn.2026-11.org.example:data 3 \\
       --ranges epoch-7.txt --epoch 7";
 
-/// The revision of the contract that knows Prefetch.
-const REVISION: u32 = 4;
-
 /// `snapctl namespace prefetch`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
@@ -53,7 +50,6 @@ pub struct Prefetch {
 /// Runs it.
 pub async fn run(arguments: Prefetch, context: &Context) -> Result<(), Failure> {
     let daemon = context.daemon().await?;
-    daemon.needs(REVISION, "namespace prefetch").await?;
     let expected_uuid = arguments.changed.expected_uuid(&daemon).await?;
     let Which {
         subsystem_nqn,

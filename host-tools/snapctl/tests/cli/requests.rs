@@ -36,6 +36,35 @@ impl Case {
 
 const UUID: &str = "5f1a0d8e-93c4-8a51-9d2b-66c1b7a2e3f4";
 
+/// An order: its beginning, and the two ranges of a file.
+fn prefetch_case() -> Case {
+    const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/ranges.txt");
+    const ARGUMENTS: &[&str] = &[
+        DATA,
+        "2",
+        "--ranges",
+        FILE,
+        "--epoch",
+        "7",
+        "--quota-mib",
+        "64",
+    ];
+    let part = |what| PrefetchRequest { what: Some(what) };
+    let begin = PrefetchBegin {
+        subsystem_nqn: DATA.to_owned(),
+        nsid: 2,
+        expected_uuid: String::new(),
+        epoch_id: "7".to_owned(),
+        quota_bytes: 64 << 20,
+    };
+    let range = |offset, bytes| PrefetchRange { offset, bytes };
+    let ranges = PrefetchRanges {
+        ranges: vec![range(65_536, 4096), range(0, 8192)],
+    };
+    let asked = part(prefetch_request::What::Ranges(ranges));
+    case("namespace prefetch", ARGUMENTS, &asked).after(&part(prefetch_request::What::Begin(begin)))
+}
+
 fn source(text: &str) -> Option<Source> {
     Some(Source {
         kind: Some(source::Kind::Text(text.to_owned())),
@@ -236,6 +265,7 @@ fn namespace_cases() -> Vec<Case> {
             &this_visibility,
         )
         .after(&GetInfoRequest {}),
+        prefetch_case(),
         case(
             "namespace show-to",
             &[DATA, "2", TRAINER1, TRAINER2],
