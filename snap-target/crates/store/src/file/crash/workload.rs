@@ -443,7 +443,8 @@ impl Run<'_> {
         self.open();
     }
 
-    /// The source of a copy is there: what it held at some time since the copy began.
+    /// The source of a copy is there: each byte that it held at some time since the copy began. Beside a change that is under way a read may have some bytes of
+    /// a sector from before it and some from after it: nothing is promised to be seen as a whole ([`Limits::atomic_write_bytes`](crate::Limits)).
     fn copied(&mut self, index: usize, bytes: Vec<u8>) {
         let Copying {
             begun,
@@ -456,15 +457,18 @@ impl Run<'_> {
         image[from..from + bytes.len()].copy_from_slice(&bytes);
         for start in (from..from + bytes.len()).step_by(SECTOR_BYTES) {
             let sector = Sector::new(start, [&self.caller, &self.caller]);
+            let held: Vec<_> = (begun..=self.clock.now())
+                .flat_map(|moment| {
+                    self.caller
+                        .contents(&sector, &before, moment, Crash::Process)
+                })
+                .collect();
             let read = sector.of(&image);
-            let mut moments = begun..=self.clock.now();
-            let was_there = |moment| {
-                let then = self
-                    .caller
-                    .contents(&sector, &before, moment, Crash::Process);
-                then.contains(&read)
-            };
-            assert!(moments.any(was_there), "a copy reads what was never there");
+            let was_there = |(at, byte): (usize, &u8)| held.iter().any(|then| then[at] == *byte);
+            assert!(
+                read.iter().enumerate().all(was_there),
+                "a copy reads what was never there"
+            );
         }
         self.write(index, to, bytes, durable);
     }
