@@ -182,27 +182,27 @@ fn the_request_says_which_queue_it_is_and_what_it_can_take() {
 #[test]
 fn a_controller_that_breaks_the_protocol_is_left() {
     type Hostile = fn(&mut Peer, Slot);
-    let cases: [(&str, Hostile, &str); 8] = [
+    let cases: [(&str, Hostile, &[&str]); 8] = [
         (
             "a message that is no response",
             |peer, _| {
                 peer.send(&[0; 15], None);
             },
-            "15 bytes",
+            &["15 bytes"],
         ),
         (
             "an empty message",
             |peer, _| {
                 peer.send(&[], None);
             },
-            "0 bytes",
+            &["0 bytes"],
         ),
         (
             "a message longer than a response",
             |peer, _| {
                 peer.send(&[0; 17], None);
             },
-            "longer than a response",
+            &["longer than a response"],
         ),
         (
             "an answer to nothing",
@@ -211,7 +211,7 @@ fn a_controller_that_breaks_the_protocol_is_left() {
                 sqe.cid = (sqe.cid.get() ^ 0x200).into();
                 peer.send(&response(&sqe, Status::SUCCESS, 0), None);
             },
-            "not outstanding",
+            &["not outstanding"],
         ),
         (
             "two answers",
@@ -220,7 +220,7 @@ fn a_controller_that_breaks_the_protocol_is_left() {
                 peer.send(&answer, None);
                 peer.send(&answer, None);
             },
-            "not outstanding",
+            &["not outstanding"],
         ),
         (
             "another command's key",
@@ -230,7 +230,7 @@ fn a_controller_that_breaks_the_protocol_is_left() {
                 let answer = response(&peer.command_of(tag), Status::SUCCESS, 0);
                 peer.send(&answer, Some(key));
             },
-            "is not that command's",
+            &["is not that command's"],
         ),
         (
             "a key that nobody has",
@@ -238,7 +238,7 @@ fn a_controller_that_breaks_the_protocol_is_left() {
                 let answer = response(&peer.command_of(tag), Status::SUCCESS, 0);
                 peer.send(&answer, Some(0x0BAD_0B00));
             },
-            "a key that it was not given",
+            &["a key that it was not given"],
         ),
         (
             "a write beyond the command's data",
@@ -247,7 +247,8 @@ fn a_controller_that_breaks_the_protocol_is_left() {
                 peer.write(&block, 4096 - 8, &[0xEE; 16]);
                 peer.until(|_| false);
             },
-            "in error",
+            // Its own queue pair is in error as well: it may have disconnected by then.
+            &["in error", "it disconnected"],
         ),
     ];
     for (what, hostile, words) in cases {
@@ -267,7 +268,7 @@ fn a_controller_that_breaks_the_protocol_is_left() {
                 QueueEvent::Ready => panic!("{what}: ready twice"),
             }
         };
-        assert!(why.contains(words), "{what}: {why}");
+        assert!(words.iter().any(|it| why.contains(it)), "{what}: {why}");
         while ends.len() < 2 {
             let (slot, outcome, buf) = victim.ended();
             assert_eq!(outcome, Outcome::Lost { was_sent: true }, "{what}");
