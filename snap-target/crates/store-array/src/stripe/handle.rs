@@ -194,9 +194,10 @@ impl StripeHandle {
         };
         match failure {
             None => flight.did_some = true,
-            Some(error) => {
-                flight.failure.get_or_insert(error);
+            Some(error) if says_less(flight.failure.as_ref(), &error) => {
+                flight.failure = Some(error);
             }
+            Some(_) => {}
         }
         flight.left -= 1;
         if flight.left == 0 {
@@ -374,5 +375,52 @@ impl Store for StripeHandle {
     fn wire(&self) -> WireBytes {
         let all = self.members.iter().map(|member| member.wire());
         all.fold(WireBytes::default(), WireBytes::add)
+    }
+}
+
+/// Whether what is known of an operation's failure says less about what became of it than another member's failure does: that a part never happened is
+/// nothing beside one that may have, and that beside one that may yet.
+fn says_less(known: Option<&StoreError>, error: &StoreError) -> bool {
+    let rank = |error: &StoreError| match error {
+        StoreError::Unreachable { .. } => 1,
+        StoreError::Cancelled { .. } => 2,
+        StoreError::Unsettled { .. } => 4,
+        _ => 3,
+    };
+    known.map_or(0, rank) < rank(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use store::StoreError;
+
+    use super::says_less;
+
+    #[test]
+    fn the_failure_that_leaves_most_open_is_told() {
+        let (store, offset) = (|| "a".to_owned(), 0);
+        let rising = [
+            StoreError::Unreachable {
+                store: store(),
+                what: "writing",
+                offset,
+                retry_after_ms: None,
+            },
+            StoreError::Cancelled {
+                store: store(),
+                offset,
+            },
+            StoreError::Closed { store: store() },
+        ];
+        for (at, known) in rising.iter().enumerate() {
+            assert!(says_less(None, known));
+            for (other, error) in rising.iter().enumerate() {
+                assert_eq!(
+                    says_less(Some(known), error),
+                    at < other,
+                    "{known}, {error}"
+                );
+            }
+        }
     }
 }
