@@ -46,8 +46,10 @@ pub fn totals_table(snapshot: &v1::StatsSnapshot) -> String {
         "to host",
         "from host",
     ]);
-    let mut namespaces: Vec<_> = snapshot.namespaces.iter().collect();
-    // As people count: by number, not by disk.
+    // Those that are attached, as people count: by number, not by disk.
+    let attached = snapshot.namespaces.iter();
+    let attached = attached.filter(|row| !row.subsystem_nqn.is_empty());
+    let mut namespaces: Vec<_> = attached.collect();
     namespaces.sort_by_key(|row| (&row.subsystem_nqn, row.nsid));
     for row in namespaces {
         let store = row.store_wire.unwrap_or_default();
