@@ -88,6 +88,10 @@ impl Context {
             let text = "it may change while it is served: volumes are fetched ahead, and raw stores that are read-only and immutable by the configuration".to_owned();
             return Err(ManageError::new(Reason::NotServed, text).into());
         }
+        if !namespace.ahead.is_driven() {
+            let text = "nothing is fetched ahead here: start snap-target with --prefetch 32MiB, or prefetch = \"32MiB\" in [target]".to_owned();
+            return Err(ManageError::new(Reason::NotServed, text).into());
+        }
         Ok(namespace)
     }
 }
@@ -189,7 +193,7 @@ impl Ordering {
             hits: progress.hits,
             late: progress.late,
             wasted: progress.wasted,
-            complete: is_given && progress.fetched_bytes == progress.given_bytes,
+            complete: is_given && progress.fetched_bytes >= progress.given_bytes,
         })
     }
 }

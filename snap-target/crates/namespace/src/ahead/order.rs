@@ -76,6 +76,11 @@ impl Order {
             .wakes_same_ring(&waker)
     }
 
+    /// Whether an engine takes ranges.
+    pub(super) fn is_driven(&self) -> bool {
+        self.waker.get().is_some()
+    }
+
     /// Whether there is one.
     pub(super) fn is_there(&self) -> bool {
         self.is_there.load(Ordering::Relaxed)

@@ -37,6 +37,12 @@ impl Ahead {
         &self.0.order
     }
 
+    /// Whether an order would be carried out: some engine has a budget for this namespace, and nobody may change it.
+    #[must_use]
+    pub fn is_driven(&self) -> bool {
+        self.0.order.is_driven()
+    }
+
     /// Begins an order of what will be read, in place of the last one; returns its number. At most `quota_bytes` are kept that nobody has read.
     #[must_use]
     pub fn begin_order(&self, quota_bytes: u64) -> u64 {
