@@ -1,6 +1,7 @@
 //! What the suite of queues needs of RDMA: a fabric in memory with two nodes.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use nvme::queue::QueueId;
@@ -22,6 +23,8 @@ pub struct RdmaRig {
     pub transport: RdmaTransport,
     pub conduct: Conduct,
     addresses: [IpAddr; 2],
+    /// No port is used twice: a request that an earlier check gave up may still be on its way to where it was sent.
+    next_port: AtomicU16,
 }
 
 impl RdmaRig {
@@ -41,12 +44,14 @@ impl RdmaRig {
             transport,
             conduct: Conduct::default(),
             addresses,
+            next_port: AtomicU16::new(4420),
         }
     }
 
     pub fn listen(&self) -> (EventChannel, Listener, SocketAddr) {
         let channel = self.target.verbs().event_channel().unwrap();
-        let at = SocketAddr::new(self.addresses[1], 0);
+        let port = self.next_port.fetch_add(1, Ordering::Relaxed);
+        let at = SocketAddr::new(self.addresses[1], port);
         let listener = channel.listen(at, 8).unwrap();
         let address = listener.local_address().unwrap();
         (channel, listener, address)
