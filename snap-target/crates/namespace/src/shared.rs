@@ -190,6 +190,16 @@ impl Namespace {
         Ok(self)
     }
 
+    /// Whether nobody changes it: then it may be read ahead.
+    #[must_use]
+    pub fn never_changes(&self) -> bool {
+        match &self.backing {
+            Backing::View { .. } => true,
+            Backing::Raw(_) => self.is_immutable && self.write_protected,
+            Backing::Mixed(_) => false,
+        }
+    }
+
     /// Presented bytes, whole blocks.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -8,7 +8,7 @@ use admin_proto::limits::{PREFETCH_EPOCH_BYTES_MAX, PREFETCH_RANGES_MAX};
 use admin_proto::v1;
 use admin_proto::v1::Reason;
 use admin_proto::v1::prefetch_request::What;
-use namespace::{Ahead, Backing, Namespace};
+use namespace::{Ahead, Namespace};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
@@ -79,12 +79,7 @@ impl Context {
             }
         });
         let namespace = found.await?;
-        let never_changes = match &namespace.backing {
-            Backing::View { .. } => true,
-            Backing::Raw(_) => namespace.is_immutable && namespace.write_protected,
-            Backing::Mixed(_) => false,
-        };
-        if !never_changes {
+        if !namespace.never_changes() {
             let text = "it may change while it is served: volumes are fetched ahead, and raw stores that are read-only and immutable by the configuration".to_owned();
             return Err(ManageError::new(Reason::NotServed, text).into());
         }

@@ -35,8 +35,8 @@ use sample::Sample;
 pub use shared::Ahead;
 pub(crate) use witness::AheadWitness;
 
+use crate::Namespace;
 use crate::limits::ORDERED_BYTES_MAX;
-use crate::{Backing, Namespace};
 
 /// Reading ahead in one namespace on one engine.
 pub(crate) struct AheadOf {
@@ -74,12 +74,7 @@ impl AheadOf {
         budget_bytes: usize,
         waker: Waker,
     ) -> Option<Self> {
-        let never_changes = match &namespace.backing {
-            Backing::View { .. } => true,
-            Backing::Raw(_) => namespace.is_immutable && namespace.write_protected,
-            Backing::Mixed(_) => false,
-        };
-        if !never_changes || budget_bytes == 0 {
+        if !namespace.never_changes() || budget_bytes == 0 {
             return None;
         }
         let shared = namespace.ahead.clone();
