@@ -13,7 +13,6 @@ use zerocopy::IntoBytes;
 
 use crate::lane::{Lane, Size};
 use crate::limits::READS_IN_PROGRESS_MAX;
-use crate::queue::lacks;
 
 /// A connection that does not stand yet.
 #[derive(Debug)]
@@ -59,15 +58,16 @@ impl Connecting {
             EventKind::AddressResolved => {
                 let timeout = options.connect_timeout.min(RESOLVE_TIMEOUT_MAX);
                 let asked = self.id.resolve_route(timeout);
-                asked.map_err(|error| lacks(to, &error))?;
+                asked.map_err(|error| QueueError::resources(to, &error))?;
                 Ok(Brought::NotYet)
             }
             EventKind::RouteResolved => {
-                self.ask(machine).map_err(|why| lacks(to, &why))?;
+                self.ask(machine)
+                    .map_err(|why| QueueError::resources(to, &why))?;
                 Ok(Brought::NotYet)
             }
             EventKind::Established(agreed) => Ok(Brought::Stands(agreed)),
-            EventKind::AddressError(Errno::ENODEV) => Err(lacks(
+            EventKind::AddressError(Errno::ENODEV) => Err(QueueError::resources(
                 to,
                 &"the way there leads over no RDMA device (ip route get, rdma link show)",
             )),
@@ -124,5 +124,5 @@ impl Connecting {
 
 /// The device under a connection, or its address, went away.
 pub(crate) fn device_gone(to: SocketAddr) -> QueueError {
-    lacks(to, &"the RDMA device, or its address, is gone")
+    QueueError::resources(to, &"the RDMA device, or its address, is gone")
 }

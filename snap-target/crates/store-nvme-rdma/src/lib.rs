@@ -25,6 +25,7 @@ mod queue;
 )]
 mod staging;
 mod transport;
+mod watched;
 mod words;
 
 pub use transport::RdmaTransport;

@@ -1,16 +1,16 @@
 //! One connection: its queue pair, its machine, and the buffers of its commands.
 
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
+mod ending;
 
-use nix::libc::POLLIN;
+use std::net::SocketAddr;
+
 use nvme::Time;
 use nvme::initiator::{Command, Transfer};
 use nvme::queue::Slot;
 use nvme::rdma::host::{Connection, Event as MachineEvent, RESPONSE_BYTES};
 use nvme_spec::{Cqe, Sqe};
 use reactor::buf::IoBuf;
-use reactor::{Event, Fd, OpId, Owner, Ring};
+use reactor::{Event, Owner, Ring};
 use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::commands::{Commands, Outstanding};
@@ -22,6 +22,7 @@ use crate::connecting::{Brought, Connecting, device_gone};
 use crate::lane::{Batch, Lane, Room, Work};
 use crate::limits::{CAPSULES_PER_POST_MAX, COMPLETIONS_PER_TURN_MAX};
 use crate::transport::{NAME, RdmaParted};
+use crate::watched::Watched;
 use crate::words;
 
 /// What an event of the queue's owner belongs to.
@@ -45,40 +46,6 @@ enum Phase {
         id: CmId,
     },
     Over,
-}
-
-/// A descriptor that the ring watches.
-#[derive(Debug)]
-struct Watched {
-    fd: Fd,
-    tag: u64,
-    op: Option<OpId>,
-}
-
-impl Watched {
-    fn new(fd: &impl AsFd, tag: u64) -> std::io::Result<Self> {
-        // Of its own, so that it lives as long as the ring has it.
-        let fd = fd.as_fd().try_clone_to_owned()?;
-        Ok(Self {
-            fd: Fd::from(fd),
-            tag,
-            op: None,
-        })
-    }
-
-    /// False where the ring has no room now.
-    fn watch(&mut self, owner: &Owner) -> bool {
-        if self.op.is_none() {
-            self.op = owner.poll(&self.fd, POLLIN, self.tag).ok();
-        }
-        self.op.is_some()
-    }
-
-    fn cancel(&self, owner: &Owner) {
-        if let Some(op) = self.op {
-            owner.ring().cancel(op);
-        }
-    }
 }
 
 /// See the module.
@@ -143,7 +110,7 @@ impl RdmaQueue {
             wire,
         } = parted;
         let completions = Watched::new(&lane.cq, TAG_COMPLETIONS);
-        let completions = completions.map_err(|error| lacks(to, &error))?;
+        let completions = completions.map_err(|error| QueueError::resources(to, &error))?;
         let phase = Phase::Ready { lane, id };
         let mut queue = Self::on(ring, to, channel, phase, machine, (options, clock))?;
         queue.completions = Some(completions);
@@ -159,12 +126,13 @@ impl RdmaQueue {
         machine: Connection,
         (options, clock): (QueueOptions, Clock),
     ) -> Result<Self, QueueError> {
-        let manager = Watched::new(&channel, TAG_MANAGER).map_err(|error| lacks(to, &error))?;
+        let manager = Watched::new(&channel, TAG_MANAGER)
+            .map_err(|error| QueueError::resources(to, &error))?;
         Ok(Self {
             // With those who can wait: what is left to connections of hosts is counted for each of them.
             owner: ring
                 .register_yielding()
-                .map_err(|error| lacks(to, &error))?,
+                .map_err(|error| QueueError::resources(to, &error))?,
             phase,
             channel: Some(channel),
             manager,
@@ -208,7 +176,7 @@ impl RdmaQueue {
             match channel.next_event() {
                 Ok(Some(event)) => self.managed(event.kind),
                 Ok(None) => return,
-                Err(error) => return self.end(lacks(self.to, &error)),
+                Err(error) => return self.end(QueueError::resources(self.to, &error)),
             }
         }
     }
@@ -262,7 +230,7 @@ impl RdmaQueue {
                 self.completions = Some(completions);
                 self.events.push(QueueEvent::Ready);
             }
-            Err(error) => self.end(lacks(self.to, &error)),
+            Err(error) => self.end(QueueError::resources(self.to, &error)),
         }
     }
 
@@ -385,73 +353,6 @@ impl RdmaQueue {
         lane.release(slot);
         if !is_whole {
             self.give_up("a command's buffer does not take its data".to_owned());
-        }
-    }
-
-    fn ended_by_peer(&mut self, why: String) {
-        self.end(QueueError::Ended { to: self.to, why });
-    }
-
-    fn give_up(&mut self, why: String) {
-        self.end(QueueError::GivenUp { to: self.to, why });
-    }
-
-    /// The connection is over. The queue pair goes first: then nothing leaves any more, the device touches no memory, and no key is good, so that every buffer is the
-    /// caller's, and what was answered has ended.
-    fn end(&mut self, why: QueueError) {
-        match std::mem::replace(&mut self.phase, Phase::Over) {
-            Phase::Over => return,
-            Phase::Coming { connecting, .. } => drop(connecting),
-            Phase::Ready { mut lane, id } => {
-                // The peer is told, as far as it can be: it may be gone.
-                let _peer_is_gone = id.disconnect();
-                lane.destroy_queue_pair();
-                self.end_answered(&lane);
-            }
-        }
-        self.channel = None;
-        self.completed.clear();
-        self.events.push(QueueEvent::Over(why));
-        self.manager.cancel(&self.owner);
-        if let Some(completions) = &self.completions {
-            completions.cancel(&self.owner);
-        }
-        self.end_unanswered();
-    }
-
-    /// Commands whose answer is there and only waited for a key.
-    fn end_answered(&mut self, lane: &Lane) {
-        let slots: Vec<Slot> = self.commands.slots().collect();
-        for slot in slots {
-            if let Some(cqe) = self.machine.answer(slot)
-                && let Some(command) = self.commands.take(slot)
-            {
-                let outcome = if fetch(lane, slot, &command, &cqe) {
-                    Outcome::Answered(cqe)
-                } else {
-                    Outcome::Lost { was_sent: true }
-                };
-                self.events.push(QueueEvent::Ended {
-                    slot,
-                    outcome,
-                    buf: command.buf,
-                });
-            }
-        }
-    }
-
-    fn end_unanswered(&mut self) {
-        let slots: Vec<Slot> = self.commands.slots().collect();
-        for slot in slots {
-            if let Some(command) = self.commands.take(slot) {
-                self.events.push(QueueEvent::Ended {
-                    slot,
-                    outcome: Outcome::Lost {
-                        was_sent: self.machine.was_sent(slot),
-                    },
-                    buf: command.buf,
-                });
-            }
         }
     }
 
@@ -694,13 +595,5 @@ fn fetch(lane: &Lane, slot: Slot, command: &Outstanding, cqe: &Cqe) -> bool {
             lane.fetch(slot, buf, bytes)
         }
         _ => true,
-    }
-}
-
-/// The ring, the device, or this machine, lacks something.
-pub(crate) fn lacks(to: SocketAddr, why: &dyn std::fmt::Display) -> QueueError {
-    QueueError::Resources {
-        to,
-        why: why.to_string(),
     }
 }

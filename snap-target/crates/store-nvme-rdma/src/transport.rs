@@ -12,7 +12,7 @@ use verbs::{CmId, EventChannel, Verbs, VerbsError};
 use crate::connecting::Connecting;
 use crate::lane::{Lane, Size};
 use crate::limits::IN_CAPSULE_BYTES_MAX;
-use crate::queue::{RdmaQueue, lacks};
+use crate::queue::RdmaQueue;
 
 /// As URLs and tables name it.
 pub(crate) const NAME: &str = "rdma";
@@ -72,7 +72,7 @@ impl Transport for RdmaTransport {
         clock: Clock,
     ) -> Result<Box<dyn Queue>, QueueError> {
         let channel = self.verbs.event_channel();
-        let channel = channel.map_err(|error| lacks(to, &error))?;
+        let channel = channel.map_err(|error| QueueError::resources(to, &error))?;
         let options = QueueOptions {
             in_capsule_bytes_max: options.in_capsule_bytes_max.min(IN_CAPSULE_BYTES_MAX),
             ..options.clone()
@@ -88,7 +88,7 @@ impl Transport for RdmaTransport {
             with_windows: self.with_windows,
         };
         let connecting = Connecting::begin(&channel, to, &options, size);
-        let connecting = connecting.map_err(|error| lacks(to, &error))?;
+        let connecting = connecting.map_err(|error| QueueError::resources(to, &error))?;
         let machine = Connection::new(host_options(&options));
         let queue = RdmaQueue::connecting(ring, to, channel, connecting, machine, (options, clock));
         Ok(Box::new(queue?))

@@ -81,7 +81,7 @@ impl TcpQueue {
         let poll = queue
             .owner
             .poll(queue.fd()?, nix::libc::POLLOUT, TAG_CONNECT);
-        queue.connecting = Some(poll.map_err(|refused| no_room(to, &refused))?);
+        queue.connecting = Some(poll.map_err(|refused| QueueError::resources(to, &refused))?);
         Ok(queue)
     }
 
@@ -106,7 +106,7 @@ impl TcpQueue {
         (options, clock): (&QueueOptions, Clock),
         phase: Phase,
     ) -> Result<Self, QueueError> {
-        let lacks = |error: ReactorError| no_room(to, &error);
+        let lacks = |error: ReactorError| QueueError::resources(to, &error);
         Ok(Self {
             // With those who can wait: what is left to connections of hosts is counted for each of them.
             owner: ring.register_yielding().map_err(lacks)?,
@@ -499,13 +499,5 @@ impl Queue for TcpQueue {
                 Err(self)
             }
         }
-    }
-}
-
-/// The ring, or this machine, lacks something.
-pub(crate) fn no_room(to: SocketAddr, why: &dyn std::fmt::Display) -> QueueError {
-    QueueError::Resources {
-        to,
-        why: why.to_string(),
     }
 }

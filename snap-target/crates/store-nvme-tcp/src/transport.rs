@@ -9,7 +9,7 @@ use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::queue::{Parted, Queue, QueueError, QueueOptions, Transport};
 
-use crate::queue::{TcpQueue, no_room};
+use crate::queue::TcpQueue;
 use crate::socket;
 
 /// As URLs and tables name it.
@@ -32,7 +32,9 @@ impl Transport for TcpTransport {
         clock: Clock,
     ) -> Result<Box<dyn Queue>, QueueError> {
         let socket = socket::open(to).map_err(|source| match source {
-            Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => no_room(to, &source),
+            Errno::EMFILE | Errno::ENFILE | Errno::ENOBUFS | Errno::ENOMEM => {
+                QueueError::resources(to, &source)
+            }
             _ => QueueError::Connect { to, source },
         })?;
         let machine = Connection::new(host_options(options), clock.now());

@@ -212,3 +212,12 @@ pub enum QueueError {
         why: String,
     },
 }
+
+impl QueueError {
+    /// The ring, a device, or this machine lacks something.
+    #[must_use]
+    pub fn resources(to: SocketAddr, why: &dyn fmt::Display) -> Self {
+        let why = why.to_string();
+        Self::Resources { to, why }
+    }
+}
