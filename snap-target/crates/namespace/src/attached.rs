@@ -10,7 +10,7 @@ use store::{Completion, Op, Rejected, SharedStore, Store, StoreError, Terms, Tok
 use telemetry::{NamespaceRow, ReactorTelemetry};
 use volume::StreamIndex;
 
-use crate::ahead::{AheadOf, AheadWitness};
+use crate::ahead::{AheadOf, AheadWitness, Purpose};
 use crate::chain_rows::ChainRows;
 use crate::{Backing, Namespace, NamespaceError, NamespaceKey};
 
@@ -93,8 +93,8 @@ impl Attached {
     }
 
     /// Who is told what becomes of frames that were fetched ahead.
-    pub(crate) fn witness(&self) -> Option<&Arc<AheadWitness>> {
-        Some(&self.ahead.as_ref()?.witness)
+    pub(crate) fn witness(&self, purpose: Purpose) -> Option<Arc<AheadWitness>> {
+        Some(self.ahead.as_ref()?.witness(purpose))
     }
 
     /// A store has ended an operation.

@@ -121,6 +121,12 @@ impl Engine {
         self.parts.cache.counters()
     }
 
+    /// Bytes in the cache that were fetched ahead and that nobody has read, by looking at each.
+    #[must_use]
+    pub fn unread_bytes(&self) -> usize {
+        self.parts.cache.unread_bytes()
+    }
+
     /// Where it counts what it does.
     #[must_use]
     pub fn telemetry(&self) -> &Arc<ReactorTelemetry> {

@@ -45,7 +45,7 @@ mod shared;
 mod view;
 
 pub use access::{AccessGate, Found, TakeUpError, protection_record};
-pub use ahead::{Ahead, ORDER_RANGES_MAX, OrderProgress};
+pub use ahead::{Ahead, Kept, ORDER_RANGES_MAX, Order, OrderEnd, OrderProgress};
 pub use damage::{Damage, FirstDamage};
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::NamespaceError;

@@ -23,6 +23,16 @@ pub(crate) const JOBS_MAX: usize = 32;
 pub(crate) const AHEAD_FETCHES_MAX: usize = 64;
 /// Bytes of a range that are fetched together.
 pub(crate) const ORDERED_BYTES_MAX: u64 = 1 << 20;
+/// Ranges of an order that wait for their turn; whoever gives them waits for room.
+pub const ORDER_RANGES_MAX: usize = 1 << 16;
+/// Pieces of an order that its quota has room for at least, where a frame is not more than that.
+pub(crate) const ORDER_PIECES: u64 = 4;
+/// So many reads in a row that find nothing of an order: its reader is elsewhere.
+pub(crate) const ORDER_MISSES_MAX: u32 = 64;
+/// The part of what may be unread that is given up then, is one of so many.
+pub(crate) const ORDER_SHARES: u64 = 8;
+/// The same, where hosts say of more than there is room for that they will read it.
+pub(crate) const HINT_SHARES: u64 = 4;
 /// Messages about frames that wait for one engine, of each kind.
 pub(crate) const MESSAGES_MAX: usize = 256;
 /// Answers that one namespace of several may hold, in parts of what is left of their memory: one that does not answer ends at three quarters,

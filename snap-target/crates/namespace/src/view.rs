@@ -9,7 +9,7 @@ use volume::{
     Fetch, Frame, FrameWant, FrameWantId, Placement, Progress, ReadOp, Volume, VolumeError, Want,
 };
 
-use crate::ahead::{Stored, read_stored};
+use crate::ahead::{Purpose, Stored, read_stored};
 use crate::attached::{Attached, WaitsFor, whole};
 use crate::engine::{Step, token_of};
 use crate::frames::{WantId, Wanted};
@@ -267,6 +267,7 @@ impl ViewRead {
             frame: want.frame,
             deadline: self.deadline,
             is_ahead: false,
+            purpose: Purpose::default(),
         });
     }
 

@@ -116,6 +116,8 @@ namespace_counters! {
     prefetch_wasted,
     /// Their bytes.
     prefetch_wasted_bytes,
+    /// Bytes of what was prefetched that are kept and that nobody has read: what is none of the three, now.
+    prefetch_kept_bytes,
     /// Requests that met damage: stored bytes that are not what was written.
     damaged_reads,
 }

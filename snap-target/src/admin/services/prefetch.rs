@@ -8,7 +8,7 @@ use admin_proto::limits::{PREFETCH_EPOCH_BYTES_MAX, PREFETCH_RANGES_MAX};
 use admin_proto::v1;
 use admin_proto::v1::Reason;
 use admin_proto::v1::prefetch_request::What;
-use namespace::{Ahead, Namespace};
+use namespace::{Namespace, Order, OrderEnd};
 use tokio::sync::mpsc::{self, Sender};
 use tokio::time::MissedTickBehavior;
 use tokio_stream::wrappers::ReceiverStream;
@@ -50,8 +50,10 @@ impl Context {
         }
         let (out, told) = mpsc::channel(ADMIN_STREAM_MESSAGES);
         let ordering = Ordering {
-            ahead: namespace.ahead.clone(),
-            order: namespace.ahead.begin_order(begin.quota_bytes),
+            order: namespace
+                .ahead
+                .begin_order(begin.quota_bytes)
+                .map_err(ended)?,
             epoch_id: begin.epoch_id,
             end: namespace.bytes(),
             given: 0,
@@ -93,8 +95,7 @@ impl Context {
 
 /// An order that is being given.
 struct Ordering {
-    ahead: Ahead,
-    order: u64,
+    order: Arc<Order>,
     epoch_id: String,
     /// Where the namespace ends.
     end: u64,
@@ -139,7 +140,7 @@ impl Ordering {
                 break;
             }
         }
-        self.ahead.cancel_order(self.order);
+        self.order.cancel();
     }
 
     /// Takes ranges, each within the namespace.
@@ -168,15 +169,14 @@ impl Ordering {
     }
 
     fn give(&mut self) -> Result<(), Status> {
-        let given = self.ahead.give(self.order, &self.waiting);
-        let given = given.ok_or_else(replaced)?;
+        let given = self.order.give(&self.waiting).map_err(ended)?;
         self.waiting.drain(..given);
         Ok(())
     }
 
     fn tell(&mut self, is_open: bool) -> Result<v1::PrefetchResponse, Status> {
         self.give()?;
-        let progress = self.ahead.progress(self.order).ok_or_else(replaced)?;
+        let progress = self.order.progress().map_err(ended)?;
         let is_given = !is_open && self.waiting.is_empty();
         Ok(v1::PrefetchResponse {
             epoch_id: self.epoch_id.clone(),
@@ -184,15 +184,19 @@ impl Ordering {
             given_bytes: progress.given_bytes,
             begun_bytes: progress.begun_bytes,
             fetched_bytes: progress.fetched_bytes,
-            ahead_bytes: progress.ahead_bytes,
-            hits: progress.hits,
-            late: progress.late,
-            wasted: progress.wasted,
+            ahead_bytes: progress.frames.unread_bytes,
+            hits: progress.frames.hits,
+            late: progress.frames.late,
+            wasted: progress.frames.wasted,
             complete: is_given && progress.fetched_bytes >= progress.given_bytes,
         })
     }
 }
 
-fn replaced() -> Status {
-    Status::aborted("another order for this namespace has begun: one at a time is followed")
+/// What whoever gave an order is told that ended.
+fn ended(why: OrderEnd) -> Status {
+    match why {
+        OrderEnd::Replaced | OrderEnd::Cancelled => Status::aborted(why.to_string()),
+        OrderEnd::Detached => ManageError::new(Reason::NotServed, why.to_string()).into(),
+    }
 }

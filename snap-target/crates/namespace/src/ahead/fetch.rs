@@ -5,7 +5,7 @@ use store::{Completion, Op, Rejected, StoreError, Terms, Token};
 use volume::ahead::Begun;
 use volume::{Fetch, Progress, ReadOp, StoredFrame, Volume, Want};
 
-use super::{Again, Piece};
+use super::{Again, Piece, Purpose};
 use crate::attached::{Attached, whole};
 use crate::attachments::Attachments;
 use crate::frames::{WantId, Wanted};
@@ -32,9 +32,9 @@ pub(crate) struct Fetches {
 struct Ahead {
     place: usize,
     begun: Option<Begun>,
-    /// Presented bytes.
-    bytes: u64,
-    is_ordered: bool,
+    /// What it fetches; none of a free place.
+    piece: Option<Piece>,
+    purpose: Purpose,
     volume: Option<Volume>,
     op: Box<ReadOp>,
     /// Everything that it wants was named.
@@ -69,10 +69,7 @@ impl Fetches {
     }
 
     fn begin(&mut self, place: usize, attached: &mut Attached, parts: &mut Parts, piece: Piece) {
-        let Piece {
-            range: piece,
-            is_ordered,
-        } = piece;
+        let range = piece.range.clone();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.all.push(Ahead::new());
             self.all.len() - 1
@@ -81,8 +78,8 @@ impl Fetches {
         attached.fetches_ahead += 1;
         let fetch = &mut self.all[slot];
         fetch.place = place;
-        fetch.bytes = piece.end - piece.start;
-        fetch.is_ordered = is_ordered;
+        fetch.purpose = piece.purpose();
+        fetch.piece = Some(piece);
         fetch.begun = attached
             .ahead
             .as_ref()
@@ -92,12 +89,13 @@ impl Fetches {
         fetch.table = None;
         match &attached.shared.backing {
             Backing::View { volume, .. } => {
-                fetch.is_named = fetch.op.start_survey(volume, piece).is_err();
+                fetch.is_named = fetch.op.start_survey(volume, range).is_err();
                 fetch.volume = Some(volume.clone());
             }
             Backing::Raw(_) | Backing::Mixed(_) => {
                 fetch.is_named = true;
-                fetch.want_plain(slot, attached, parts, 0, piece.start, fetch.bytes);
+                let len = range.end - range.start;
+                fetch.want_plain(slot, attached, parts, 0, range.start, len);
             }
         }
         self.go_on(slot, attached, parts);
@@ -119,12 +117,12 @@ impl Fetches {
         fetch.volume = None;
         attached.requests -= 1;
         attached.fetches_ahead -= 1;
-        if let (Some(ahead), Some(begun)) = (&mut attached.ahead, fetch.begun.take()) {
+        let ended = (fetch.begun.take(), fetch.piece.take());
+        if let (Some(ahead), (Some(begun), Some(piece))) = (&mut attached.ahead, ended) {
             let now_ns = ahead.now_ns();
-            ahead.machine.pace.end(begun, fetch.bytes, now_ns);
-            if fetch.is_ordered {
-                ahead.fetched(fetch.bytes);
-            }
+            let bytes = piece.range.end - piece.range.start;
+            ahead.machine.pace.end(begun, bytes, now_ns);
+            ahead.fetched(&piece);
         }
         self.free.push(slot);
     }
@@ -174,6 +172,27 @@ impl Fetches {
         None
     }
 
+    /// A namespace goes: nothing more is wanted for its fetches, and what its stores have of their tables is to end early.
+    pub(crate) fn cancel(&mut self, place: usize, attached: &mut Attached) {
+        for slot in 0..self.all.len() {
+            let fetch = &mut self.all[slot];
+            if fetch.place != place || fetch.piece.is_none() {
+                continue;
+            }
+            fetch.is_named = true;
+            fetch.unsent = None;
+            if let Some(table) = &fetch.table {
+                let token = Token(AHEAD_TOKEN | slot as u64);
+                attached.cancel(table.source.0 as usize, token);
+            }
+            let is_over = fetch.under_way == 0;
+            self.parked.retain(|parked| *parked != slot);
+            if is_over {
+                self.end(slot, attached);
+            }
+        }
+    }
+
     /// Lets those go on that found no room; true when one did.
     pub(crate) fn retry(&mut self, attachments: &mut Attachments, parts: &mut Parts) -> bool {
         let before = self.parked.len();
@@ -199,8 +218,8 @@ impl Ahead {
         Self {
             place: 0,
             begun: None,
-            bytes: 0,
-            is_ordered: false,
+            piece: None,
+            purpose: Purpose::default(),
             volume: None,
             op: Box::new(ReadOp::new()),
             is_named: true,
@@ -320,6 +339,7 @@ impl Ahead {
             frame,
             deadline: None,
             is_ahead: true,
+            purpose: self.purpose,
         });
     }
 }

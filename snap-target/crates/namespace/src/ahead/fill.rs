@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use store::{Completion, Op, Rejected, StoreError, Terms, Token};
 use volume::PLAIN_FRAME_BYTES;
 
+use super::Purpose;
 use crate::attached::Attached;
 use crate::frames::{Answer, WantId, Wanted};
 use crate::limits::GROUP_FRAMES;
@@ -51,6 +52,7 @@ pub(crate) fn read_stored(
             frame,
             deadline: terms.deadline,
             is_ahead: false,
+            purpose: Purpose::default(),
         });
     }
     parts.fills.all[slot as usize] = Fill {

@@ -13,6 +13,7 @@
 
 mod fetch;
 mod fill;
+mod ledger;
 mod order;
 mod sample;
 mod shared;
@@ -26,44 +27,62 @@ use std::time::Instant;
 use reactor::Waker;
 use telemetry::NamespaceRow;
 use volume::ahead::ReadAhead;
-use volume::{PLAIN_FRAME_BYTES, SourceId, StoredFrame};
+use volume::{Cache, PLAIN_FRAME_BYTES, SourceId, StoredFrame};
 
 pub(crate) use fetch::Fetches;
 pub(crate) use fill::{Fills, Stored, read_stored};
-pub use order::{ORDER_RANGES_MAX, OrderProgress};
+pub use ledger::Kept;
+pub use order::{ORDER_RANGES_MAX, Order, OrderEnd, OrderProgress};
+use order::{frames_bytes, take_first};
 use sample::Sample;
 pub use shared::Ahead;
-pub(crate) use witness::AheadWitness;
+use witness::Books;
+pub(crate) use witness::{AheadWitness, Purpose};
 
 use crate::Namespace;
-use crate::limits::ORDERED_BYTES_MAX;
+use crate::limits::{HINT_SHARES, ORDERED_BYTES_MAX};
 
 /// Reading ahead in one namespace on one engine.
 pub(crate) struct AheadOf {
     /// What to fetch.
     pub(crate) machine: ReadAhead,
-    pub(crate) witness: Arc<AheadWitness>,
+    /// Told of frames by what they were fetched for.
+    witness: Arc<AheadWitness>,
+    hint_witness: Arc<AheadWitness>,
+    order_witness: Arc<AheadWitness>,
     pub(crate) sample: Sample,
     shared: Ahead,
     /// Where each source ends.
     ends: Vec<u64>,
     begun: Instant,
     budget_bytes: u64,
-    /// Ranges that hosts said they will read, and how many bytes they have.
+    /// Ranges that hosts said they will read; their frames' bytes are set aside in the books of hints.
     hints: VecDeque<Range<u64>>,
-    hinted_bytes: u64,
-    /// This engine takes what is ordered, and has taken this.
+    /// This engine takes what is ordered, and has taken this of the last order that it knows.
     drives: bool,
     ordered: VecDeque<Range<u64>>,
-    /// Bytes of orders that are being fetched.
-    pub(crate) ordered_under_way: u64,
+    order: Arc<Order>,
+    /// What its cache has let go of what was given up: of that order, and of hints.
+    dropped: (u64, u64),
 }
 
 /// Bytes to be fetched together.
 pub(crate) struct Piece {
     pub(crate) range: Range<u64>,
-    /// An order named them.
-    pub(crate) is_ordered: bool,
+    /// Set aside for it.
+    reserved: u64,
+    books: Books,
+}
+
+impl Piece {
+    /// What its frames are fetched for.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match &self.books {
+            Books::Stream => Purpose::Stream,
+            Books::Hints => Purpose::Hint,
+            Books::Order(order) => Purpose::Order(order.id()),
+        }
+    }
 }
 
 impl AheadOf {
@@ -78,16 +97,20 @@ impl AheadOf {
             return None;
         }
         let shared = namespace.ahead.clone();
+        let order = shared.orders().latest();
+        let witness = AheadWitness::new(row.clone(), shared.clone(), Books::Stream);
         Some(Self {
             machine: ReadAhead::new(namespace.bytes(), budget_bytes as u64),
-            witness: Arc::new(AheadWitness::new(row.clone(), shared.clone())),
+            hint_witness: Arc::new(witness.with(Books::Hints)),
+            order_witness: Arc::new(witness.with(Books::Order(order.clone()))),
+            witness: Arc::new(witness),
             sample: Sample::default(),
             budget_bytes: budget_bytes as u64,
             hints: VecDeque::new(),
-            hinted_bytes: 0,
-            drives: shared.order().is_driven_by(waker),
+            drives: shared.orders().is_driven_by(waker),
             ordered: VecDeque::new(),
-            ordered_under_way: 0,
+            order,
+            dropped: (0, 0),
             shared,
             ends: namespace
                 .stores()
@@ -103,66 +126,142 @@ impl AheadOf {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
+    /// Who is told what becomes of frames.
+    pub(crate) fn witness(&self, purpose: Purpose) -> Arc<AheadWitness> {
+        match purpose {
+            Purpose::Stream => self.witness.clone(),
+            Purpose::Hint => self.hint_witness.clone(),
+            Purpose::Order(id) if id == self.order.id() => self.order_witness.clone(),
+            // The engine that takes ranges knew of it first; or it is over.
+            Purpose::Order(id) => {
+                let mut orders = std::iter::successors(self.order.next(), |order| order.next());
+                let order = orders.find(|order| order.id() == id);
+                order.map_or(self.witness.clone(), |order| {
+                    Arc::new(self.witness.with(Books::Order(order.clone())))
+                })
+            }
+        }
+    }
+
+    /// Goes on to the last order.
+    fn follow(&mut self) {
+        let before = self.order.id();
+        while let Some(next) = self.order.next().cloned() {
+            self.order = next;
+        }
+        if self.order.id() != before {
+            self.ordered.clear();
+            self.dropped.0 = 0;
+            let books = Books::Order(self.order.clone());
+            self.order_witness = Arc::new(self.witness.with(books));
+        }
+        if !self.order.is_open() {
+            self.ordered.clear();
+        }
+    }
+
     /// A host reads.
     pub(crate) fn read(&mut self, range: Range<u64>) {
         self.machine.read(0, range);
-        self.shared.order().read();
+        self.order.read();
     }
 
-    /// A host says that it will read this: taken note of as far as the budget reaches.
+    /// A host says that it will read this: taken note of where it and all else that was hinted at and is not read yet are within the budget. Where
+    /// they are not, the oldest of that makes room for what comes later.
     pub(crate) fn hint(&mut self, range: Range<u64>) {
-        let bytes = range.end - range.start;
-        if self.hinted_bytes + bytes <= self.budget_bytes {
-            self.hinted_bytes += bytes;
+        let hints = self.shared.hints();
+        if hints.reserve(frames_bytes(&range), self.budget_bytes) {
             self.hints.push_back(range);
+        } else {
+            hints.give_up_oldest(HINT_SHARES);
         }
+    }
+
+    /// Goes on to the last order, and has the cache let go of what was given up since this was last done; whether there was anything, so that the
+    /// others have to do the same.
+    pub(crate) fn keep_up(&mut self, cache: &mut Cache) -> bool {
+        self.follow();
+        let given_up = (
+            self.order.ledger().given_up(),
+            self.shared.hints().given_up(),
+        );
+        let is_behind = given_up != self.dropped;
+        if is_behind {
+            self.dropped = given_up;
+            cache.drop_given_up();
+        }
+        is_behind
     }
 
     /// Whether there is an order that this engine has to look at.
     pub(crate) fn has_order(&self) -> bool {
-        self.drives && self.shared.order().is_there()
+        self.drives && self.order.is_open()
     }
 
     /// What to fetch next: for streams, then what hosts said, then what was ordered. `Err`: ask again soon.
     pub(crate) fn next_piece(&mut self) -> Result<Option<Piece>, Again> {
+        self.follow();
         // Where what will be read is known, neighbours among it are chance.
-        let streams = !self.shared.order().is_there();
+        let streams = !self.order.is_followed();
         if let Some(range) = streams.then(|| self.machine.next_piece()).flatten() {
-            let is_ordered = false;
-            return Ok(Some(Piece { range, is_ordered }));
+            return Ok(Some(Piece {
+                range,
+                reserved: 0,
+                books: Books::Stream,
+            }));
         }
-        if let Some(range) = first_of(&mut self.hints) {
-            self.hinted_bytes -= range.end - range.start;
-            let is_ordered = false;
-            return Ok(Some(Piece { range, is_ordered }));
+        if let Some(piece) = self.next_hint() {
+            return Ok(Some(piece));
         }
-        if !self.drives || !self.shared.order().is_there() {
-            self.ordered.clear();
+        if !self.has_order() {
             return Ok(None);
         }
-        let order = self.shared.order();
-        if self.ordered.is_empty() && !order.take(&mut self.ordered) {
+        if self.ordered.is_empty() && !self.order.take(&mut self.ordered) {
             return Err(Again);
         }
-        if self.ordered.is_empty() || !order.has_room(self.ordered_under_way, self.budget_bytes) {
-            return Ok(None);
-        }
-        let piece = first_of(&mut self.ordered).map(|range| {
-            let bytes = range.end - range.start;
-            order.begun(bytes);
-            self.ordered_under_way += bytes;
-            Piece {
-                range,
-                is_ordered: true,
-            }
-        });
-        Ok(piece)
+        let begun = self.order.begin(&mut self.ordered, self.budget_bytes);
+        Ok(begun.map(|(range, reserved)| Piece {
+            range,
+            reserved,
+            books: Books::Order(self.order.clone()),
+        }))
     }
 
-    /// A piece of an order has been fetched.
-    pub(crate) fn fetched(&mut self, bytes: u64) {
-        self.ordered_under_way -= bytes;
-        self.shared.order().fetched(bytes);
+    fn next_hint(&mut self) -> Option<Piece> {
+        let first = self.hints.front()?;
+        let range = first.start..first.end.min(first.start + ORDERED_BYTES_MAX);
+        // What is set aside for the rest stays so.
+        let rest = range.end..first.end;
+        let of_rest = if rest.is_empty() {
+            0
+        } else {
+            frames_bytes(&rest)
+        };
+        let reserved = frames_bytes(first) - of_rest;
+        take_first(&mut self.hints, range.end);
+        Some(Piece {
+            range,
+            reserved,
+            books: Books::Hints,
+        })
+    }
+
+    /// A piece has been fetched, or will not be.
+    pub(crate) fn fetched(&mut self, piece: &Piece) {
+        match &piece.books {
+            Books::Stream => {}
+            Books::Hints => self.shared.hints().release(piece.reserved),
+            Books::Order(order) => order.fetched(&piece.range, piece.reserved),
+        }
+    }
+
+    /// The namespace goes: nothing more is fetched, and whoever gave an order hears it.
+    pub(crate) fn retire(&mut self) {
+        self.shared.orders().detach();
+        self.ordered.clear();
+        for hint in self.hints.drain(..) {
+            self.shared.hints().release(frames_bytes(&hint));
+        }
     }
 
     /// The plain frames that hold `len` bytes of a source from `offset` on.
@@ -193,15 +292,3 @@ impl AheadOf {
 
 /// Somebody was giving ranges just then.
 pub(crate) struct Again;
-
-/// The first bytes that are to be fetched, as many as go together.
-fn first_of(ranges: &mut VecDeque<Range<u64>>) -> Option<Range<u64>> {
-    let first = ranges.front_mut()?;
-    let end = first.end.min(first.start + ORDERED_BYTES_MAX);
-    let piece = first.start..end;
-    first.start = end;
-    if first.is_empty() {
-        ranges.pop_front();
-    }
-    Some(piece)
-}

@@ -1,12 +1,12 @@
 //! Which plain frames of a namespace are kept somewhere: what every engine can look up without asking.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use volume::{FrameId, VolumeId};
 
-use super::order::{Order, OrderProgress};
+use super::ledger::Ledger;
+use super::order::{Order, OrderEnd, Orders};
 
 /// Counters of the filter. Plain frames of 64 KiB within the budgets of a few reactors are some thousands.
 const COUNTERS: usize = 1 << 13;
@@ -21,7 +21,9 @@ struct Shared {
     id: VolumeId,
     /// For each hash, how many plain frames are kept or on their way. One that is asked for in vain costs a detour, no wrong byte.
     kept: OnceLock<Box<[AtomicU32]>>,
-    order: Order,
+    orders: Orders,
+    /// What was fetched because hosts said that they will read it.
+    hints: Ledger,
 }
 
 impl Ahead {
@@ -29,42 +31,31 @@ impl Ahead {
         Self(Arc::new(Shared {
             id: VolumeId::next(),
             kept: OnceLock::new(),
-            order: Order::default(),
+            orders: Orders::new(),
+            hints: Ledger::default(),
         }))
     }
 
-    pub(super) fn order(&self) -> &Order {
-        &self.0.order
+    pub(super) fn orders(&self) -> &Orders {
+        &self.0.orders
+    }
+
+    pub(super) fn hints(&self) -> &Ledger {
+        &self.0.hints
     }
 
     /// Whether an order would be carried out: some engine has a budget for this namespace, and nobody may change it.
     #[must_use]
     pub fn is_driven(&self) -> bool {
-        self.0.order.is_driven()
+        self.0.orders.is_driven()
     }
 
-    /// Begins an order of what will be read, in place of the last one; returns its number. At most `quota_bytes` are kept that nobody has read.
-    #[must_use]
-    pub fn begin_order(&self, quota_bytes: u64) -> u64 {
-        self.0.order.begin(quota_bytes)
-    }
-
-    /// Gives ranges of presented bytes in the order in which they will be read, each within the namespace; returns for how many there was room. None
-    /// where the order was cancelled, or another one has begun.
-    #[must_use]
-    pub fn give(&self, order: u64, ranges: &[Range<u64>]) -> Option<usize> {
-        self.0.order.give(order, ranges)
-    }
-
-    /// Ends an order.
-    pub fn cancel_order(&self, order: u64) {
-        self.0.order.cancel(order);
-    }
-
-    /// How far an order came; none where it is not the last one.
-    #[must_use]
-    pub fn progress(&self, order: u64) -> Option<OrderProgress> {
-        self.0.order.progress(order)
+    /// Begins an order of what will be read, in place of the last one. At most `quota_bytes` are kept for it that nobody has read.
+    ///
+    /// # Errors
+    /// The namespace was detached.
+    pub fn begin_order(&self, quota_bytes: u64) -> Result<Arc<Order>, OrderEnd> {
+        self.0.orders.begin(quota_bytes)
     }
 
     pub(crate) fn id(&self) -> VolumeId {

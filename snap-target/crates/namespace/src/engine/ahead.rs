@@ -1,7 +1,6 @@
 //! An engine's reading ahead: it tells each namespace's machine of reads, and has fetched what that names.
 
 use super::Engine;
-use crate::ahead::AheadOf;
 use crate::raw::check;
 use crate::{Io, NamespaceKey};
 
@@ -25,12 +24,19 @@ impl Engine {
         }
     }
 
-    /// Has fetched what was ordered for any namespace.
+    /// Has fetched what was ordered for any namespace, and lets go of what is not waited for any more.
     pub(super) fn fetch_ordered(&mut self) {
         for index in 0..self.attached.places() {
             let attached = self.attached.get_mut(index);
-            let ahead = attached.and_then(|attached| attached.ahead.as_ref());
-            if ahead.is_some_and(AheadOf::has_order) {
+            let Some(ahead) = attached.and_then(|attached| attached.ahead.as_mut()) else {
+                continue;
+            };
+            let let_go = ahead.keep_up(&mut self.parts.cache);
+            let has_order = ahead.has_order();
+            if let_go {
+                self.frames.wake_peers();
+            }
+            if has_order {
                 self.fetch_ahead(index);
             }
         }

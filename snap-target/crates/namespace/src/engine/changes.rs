@@ -46,11 +46,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes no more requests for a namespace. Those that are there go on, as do frames that others ask this engine for.
+    /// Takes no more requests for a namespace. Those that are there go on, as do frames that others ask this engine for; what nobody waits for is
+    /// given up, and an order of what to fetch ends.
     pub fn retire(&mut self, key: NamespaceKey) {
-        if let Some(index) = self.attached.find(key) {
-            self.attached[index].retired = true;
+        let places: Vec<usize> = self.places_of(key).collect();
+        for index in places {
+            let attached = &mut self.attached[index];
+            attached.retired = true;
+            if let Some(ahead) = &mut attached.ahead {
+                ahead.retire();
+                self.frames.cancel_ahead(attached);
+                self.fetches.cancel(index, attached);
+            }
         }
+        // What was given up is told with the next poll.
+        self.again = true;
     }
 
     /// Whether none of this engine's requests is about the namespace.

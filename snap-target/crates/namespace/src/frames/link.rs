@@ -9,6 +9,7 @@ use reactor::{Full, Receiver, Ring, Sender, Waker, channel};
 use smallvec::SmallVec;
 use volume::{Frame, FrameWantId, StoredFrame};
 
+use crate::ahead::Purpose;
 use crate::limits::GROUP_FRAMES;
 use crate::{NamespaceError, NamespaceKey};
 
@@ -30,6 +31,8 @@ pub(crate) struct SlotWant {
     pub(crate) deadline: Option<Instant>,
     /// Nobody waits for it.
     pub(crate) is_ahead: bool,
+    /// What it is fetched ahead for.
+    pub(crate) purpose: Purpose,
 }
 
 /// What a frame is wanted for.

@@ -27,7 +27,7 @@ use reactor::{Receiver, Ring, channel};
 use smallvec::SmallVec;
 use store::Completion;
 use telemetry::NamespaceRow;
-use volume::{FrameBuf, FrameId, StoredFrame};
+use volume::{Cache, FrameBuf, FrameId, StoredFrame, Witness};
 
 pub use job::{FrameQueue, FrameWorkers};
 pub(crate) use link::Answer;
@@ -36,7 +36,7 @@ pub(crate) use link::WantId;
 use link::{Link, SlotWant, WantRun};
 use run::{Fetched, Run, run_of};
 
-use crate::ahead::AheadWitness;
+use crate::ahead::{AheadWitness, Purpose};
 use crate::attached::Attached;
 use crate::attachments::Attachments;
 use crate::frames::job::Job;
@@ -87,6 +87,8 @@ pub(crate) struct Wanted {
     pub(crate) deadline: Option<Instant>,
     /// Nobody waits for it: what somebody waits for comes first.
     pub(crate) is_ahead: bool,
+    /// What it is fetched ahead for.
+    pub(crate) purpose: Purpose,
 }
 
 /// Who waits for a frame.
@@ -205,6 +207,7 @@ impl Frames {
                 frame,
                 deadline,
                 is_ahead,
+                purpose,
             } = wanted;
             let want = SlotWant {
                 slot,
@@ -212,6 +215,7 @@ impl Frames {
                 frame,
                 deadline,
                 is_ahead,
+                purpose,
             };
             let home = self.home(frame.id);
             if home == self.link.reactor {
@@ -304,15 +308,20 @@ impl Frames {
             frame,
             deadline,
             is_ahead,
+            purpose,
         } = want;
         let waiter = Waiter { reactor, slot, id };
         let found = attached.find(key).map(|of| &attached[of]);
         if let Some(at) = self.pending.get(&frame.id).copied() {
-            if !is_ahead {
-                self.joined(at, found, &frame, deadline);
+            match is_ahead {
+                true => self.handed_on(at, found, purpose),
+                false => self.joined(at, found, deadline),
             }
             self.waiters[at].waiters.push(waiter);
             return;
+        }
+        if is_ahead && let Some(of) = found {
+            hand_on(&mut parts.cache, of, frame.id, purpose);
         }
         if let Some(frame) = kept(parts, frame.id, is_ahead) {
             if let Some(of) = found.filter(|_| !is_ahead) {
@@ -326,7 +335,9 @@ impl Frames {
             return;
         };
         let is_plain = frame.id.is_plain();
-        let witness = of.witness().filter(|_| is_ahead || is_plain).cloned();
+        let witness = (is_ahead || is_plain)
+            .then(|| of.witness(purpose))
+            .flatten();
         if let Some(witness) = witness.as_ref().filter(|_| is_plain) {
             witness.coming(frame.id);
         }
@@ -373,13 +384,7 @@ impl Frames {
     }
 
     /// Somebody waits for a frame that is on its way.
-    fn joined(
-        &mut self,
-        at: usize,
-        of: Option<&Attached>,
-        frame: &StoredFrame,
-        deadline: Option<Instant>,
-    ) {
+    fn joined(&mut self, at: usize, of: Option<&Attached>, deadline: Option<Instant>) {
         if let Some(of) = of {
             of.row.joined_misses.add(1);
         }
@@ -387,11 +392,19 @@ impl Frames {
         if !std::mem::take(&mut pending.is_ahead) {
             return;
         }
-        if let Some(witness) = &pending.witness {
-            witness.late(frame.packed_bytes);
-        }
         let run = pending.run;
         self.hurry(run, deadline);
+    }
+
+    /// A frame that is on its way, and that nobody waits for, was ordered meanwhile: it is the order's from now on.
+    fn handed_on(&mut self, at: usize, of: Option<&Attached>, purpose: Purpose) {
+        let pending = &mut self.waiters[at];
+        if pending.is_ahead
+            && matches!(purpose, Purpose::Order(_))
+            && let Some(of) = of
+        {
+            pending.witness = of.witness(purpose);
+        }
     }
 
     /// A run that nobody waited for comes before the others of its kind.
@@ -494,6 +507,31 @@ impl Frames {
         }
     }
 
+    /// A namespace goes: fetches of its frames that nobody waits for are given up, and the store is asked to end those that it has.
+    pub(crate) fn cancel_ahead(&mut self, attached: &mut Attached) {
+        let place = attached.place;
+        let key = attached.whole;
+        for _ in 0..self.missing_ahead.len() {
+            let Some(index) = self.missing_ahead.pop_front() else {
+                break;
+            };
+            let run = &mut self.runs[index];
+            if run.attached != place {
+                self.missing_ahead.push_back(index);
+                continue;
+            }
+            run.is_queued = false;
+            if run.fail(NamespaceError::Detached { key }) == Fetched::Done {
+                self.fetched(index);
+            }
+        }
+        for (index, run) in self.runs.iter().enumerate() {
+            if run.attached == place && run.is_ahead {
+                run.cancel(index, attached);
+            }
+        }
+    }
+
     /// Takes the end of a store's operation, if it is about frames; gives it back if not.
     pub(crate) fn completed(
         &mut self,
@@ -551,11 +589,13 @@ impl Frames {
         let witnessed = pending.and_then(|pending| Some((pending.witness.take()?, pending)));
         let frame = match witnessed {
             Some((witness, pending)) => {
-                if pending.was_ahead {
-                    witness.fetched(packed.len(), !pending.is_ahead);
-                }
+                let is_late = !pending.is_ahead;
+                let position = match pending.was_ahead {
+                    true => witness.fetched(packed.len(), is_late),
+                    false => 0,
+                };
                 let cache = &mut parts.cache;
-                cache.insert_witnessed(id, packed, witness, !pending.is_ahead)
+                cache.insert_witnessed(id, packed, witness, position, is_late)
             }
             None => parts.cache.insert_frame(id, packed),
         };
@@ -596,6 +636,20 @@ impl Frames {
             true => self.answers.push_back(answer),
             false => self.link.send_answer(waiter.reactor, answer),
         }
+    }
+}
+
+/// A frame that this engine keeps for something else, and that nobody has read, is an order's from now on if it was ordered.
+fn hand_on(cache: &mut Cache, of: &Attached, id: FrameId, purpose: Purpose) {
+    if !matches!(purpose, Purpose::Order(_)) {
+        return;
+    }
+    let Some(witness) = of.witness(purpose) else {
+        return;
+    };
+    let told: Arc<dyn Witness> = witness.clone();
+    if let Some(bytes) = cache.unread_of_others(id, &told) {
+        cache.hand_on(id, told, witness.takes_over(bytes));
     }
 }
 

@@ -216,6 +216,19 @@ impl Run {
         self.state()
     }
 
+    /// Asks the store to end what it has of it.
+    pub(crate) fn cancel(&self, index: usize, attached: &mut Attached) {
+        if self.open == 0 {
+            return;
+        }
+        // Parts that have ended are unknown to the store.
+        let parts = (self.asked - self.blocks.start).div_ceil(u64::from(FETCH_BYTES_MAX));
+        for part in 0..parts {
+            let token = Token(RUN_TOKEN | (index * FETCHES_MAX) as u64 | part);
+            attached.cancel(self.source.0 as usize, token);
+        }
+    }
+
     fn keep_part(&mut self, part: u64, buf: &IoBuf) {
         // A frame has at most 4 MiB.
         let len = usize::try_from(self.blocks.end - self.blocks.start).unwrap_or(0);
