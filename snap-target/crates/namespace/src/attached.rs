@@ -100,9 +100,9 @@ impl Attached {
     /// A store has ended an operation.
     pub(crate) fn operation_ended(&mut self, token: Token) {
         if let Some(ahead) = &mut self.ahead
-            && let Some(took_ns) = ahead.sample.ended(token)
+            && let Some((took_ns, was_alone)) = ahead.sample.ended(token)
         {
-            ahead.machine.pace.operation(took_ns);
+            ahead.machine.pace.operation(took_ns, was_alone);
         }
         self.in_flight -= 1;
         self.row.store_operations.sub(1);
@@ -181,7 +181,7 @@ impl Attached {
         };
         store.submit(op, buf, token, terms)?;
         if let Some(ahead) = &mut self.ahead {
-            ahead.sample.begins(&op, token);
+            ahead.sample.begins(&op, token, self.in_flight == 0);
         }
         self.in_flight += 1;
         self.is_unpolled = true;

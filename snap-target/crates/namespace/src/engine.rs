@@ -241,8 +241,9 @@ impl Engine {
                 result: Ok(()),
             });
         }
-        self.note_read(index, &io);
+        let noted_bytes = self.note_read(index, &io);
         let slot = self.take_slot(index, token, deadline);
+        self.requests[slot].noted_bytes = noted_bytes;
         self.requests[slot].is_write = matches!(io, Io::Write { .. });
         let delivers = matches!(io, Io::Read { .. } | Io::ReadDurable { .. });
         // Before it is looked for marks: none that comes later is missed.
@@ -400,6 +401,7 @@ impl Engine {
                 parent: None,
                 entry: Entry::Outside,
                 answer_bytes: 0,
+                noted_bytes: 0,
                 was_parked: false,
                 is_write: false,
                 is_abandoned: false,
@@ -525,8 +527,12 @@ impl Engine {
             self.frames.wake_peers();
         }
         let answer_bytes = std::mem::take(&mut request.answer_bytes);
+        let noted_bytes = std::mem::take(&mut request.noted_bytes);
         let attached = &mut self.attached[request.attached];
         attached.answer_bytes -= answer_bytes;
+        if let Some(ahead) = attached.ahead.as_mut().filter(|_| noted_bytes > 0) {
+            ahead.machine.read_ended(noted_bytes);
+        }
         attached.requests -= 1;
         let (first_lba, lba_bytes) = (attached.first_lba, attached.shared.lba_bytes);
         let result = result.map_err(|error| error.behind(first_lba, lba_bytes));

@@ -232,8 +232,9 @@ impl ViewRead {
                 .or_else(|| op.next_want())
             {
                 let fetch = match want {
-                    // Surveys alone name stored bytes.
+                    // Surveys alone name stored bytes, and tables beside.
                     Want::Fetch(fetch) | Want::Stored(fetch) => fetch,
+                    Want::Table(_) => continue,
                     Want::Frame(want) => {
                         self.want_frame(parts, slot, want);
                         continue;

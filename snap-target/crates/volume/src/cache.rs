@@ -330,6 +330,19 @@ impl Cache {
         }
     }
 
+    /// Copies a table's block at this byte of a volume's own store, if it is kept.
+    #[must_use]
+    pub fn copy_block(&self, volume: VolumeId, offset: u64, into: &mut [u8; BLOCK_BYTES]) -> bool {
+        let kept = self.get(Key::Block { volume, offset });
+        let kept = kept.and_then(|bytes| bytes.first_chunk());
+        kept.inspect(|bytes| *into = **bytes).is_some()
+    }
+
+    /// Whether there is such an entry; to ask is no use of it.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.index.contains_key(&key)
+    }
+
     /// The bytes of an entry.
     pub(crate) fn get(&self, key: Key) -> Option<&[u8]> {
         self.find(key).map(|entry| &entry.memory[..])

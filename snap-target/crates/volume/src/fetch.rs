@@ -1,7 +1,13 @@
 //! What the sans-I/O readers ask their driver for.
 
-use crate::format::SourceId;
+use crate::VolumeError;
+use crate::cache::{Cache, Key};
+use crate::format::raw::BLOCK_BYTES;
+use crate::format::{SourceId, Table};
 use crate::frame::StoredFrame;
+use crate::pieces::Pieces;
+use crate::read::keep_block;
+use crate::volume::Volume;
 
 /// Names a fetch toward the operation that asked for it. Never used twice by one operation, so that a late answer to an earlier use of a
 /// recycled operation is recognised.
@@ -45,6 +51,62 @@ pub enum Want {
     Frame(FrameWant),
     /// Bytes of a stream without frames, named by a survey: not to be handed over.
     Stored(Fetch),
+    /// A block of a table that reads will look for, named by a survey which does not wait for it.
+    Table(TableBlock),
+}
+
+/// A block of a table, of its lowest level, in the volume's own store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableBlock {
+    table: Table,
+    block: u64,
+}
+
+impl TableBlock {
+    /// Its bytes.
+    #[allow(clippy::cast_possible_truncation)]
+    pub const BYTES: u32 = BLOCK_BYTES as u32;
+
+    pub(crate) fn new(table: &Table, block: u64) -> Self {
+        Self {
+            table: *table,
+            block,
+        }
+    }
+
+    /// First byte in the store.
+    #[must_use]
+    pub fn offset(&self) -> u64 {
+        self.table.block_offset(0, self.block)
+    }
+
+    pub(crate) fn key(&self, volume: &Volume) -> Key {
+        Key::Block {
+            volume: volume.id(),
+            offset: self.offset(),
+        }
+    }
+
+    /// Checks the block and keeps it.
+    ///
+    /// # Errors
+    /// Bytes that are not this block of this volume: nothing is kept.
+    pub fn keep(
+        &self,
+        bytes: &[&[u8]],
+        volume: &Volume,
+        cache: &mut Cache,
+    ) -> Result<(), VolumeError> {
+        let pieces = Pieces {
+            pieces: bytes,
+            offset: self.offset(),
+        };
+        if pieces.len() != BLOCK_BYTES {
+            return Err(VolumeError::Usage("a table's block of another length"));
+        }
+        let keys = self.table.direct_keys(self.block);
+        keep_block(&self.table, 0, self.block, keys, pieces, volume, cache)
+    }
 }
 
 /// A frame that an operation asks for.

@@ -46,10 +46,10 @@ pub mod write;
 
 pub use cache::{Cache, CacheCounters, Frame, FrameBuf, Witness};
 pub use error::{ErrorKind, Item, Place, VolumeError};
-pub use fetch::{Fetch, FetchId, FrameWant, FrameWantId, Placement, Want};
+pub use fetch::{Fetch, FetchId, FrameWant, FrameWantId, Placement, TableBlock, Want};
 pub use format::{BlobIndex, SourceId, StreamIndex, ViewIndex};
 pub use frame::{FrameId, PLAIN_FRAME_BYTES, StoredFrame};
 pub use locator::{Locator, SourcePolicy};
 pub use opening::Opening;
-pub use read::{ElementTime, OutBuf, Progress, ReadCounters, ReadOp};
+pub use read::{ElementTime, OutBuf, Progress, Reach, ReadCounters, ReadOp};
 pub use volume::{CopyState, Notice, SuperblockCopy, Volume, VolumeId};

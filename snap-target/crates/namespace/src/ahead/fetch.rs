@@ -3,9 +3,9 @@
 use reactor::buf::IoBuf;
 use store::{Completion, Op, Rejected, StoreError, Terms, Token};
 use volume::ahead::Begun;
-use volume::{Fetch, Progress, ReadOp, StoredFrame, Volume, Want};
+use volume::{Fetch, Progress, Reach, ReadOp, SourceId, StoredFrame, TableBlock, Volume, Want};
 
-use super::{Again, Piece, Purpose};
+use super::{Again, AheadOf, Piece, Purpose};
 use crate::attached::{Attached, whole};
 use crate::attachments::Attachments;
 use crate::frames::{WantId, Wanted};
@@ -16,6 +16,9 @@ use crate::shared::Backing;
 
 /// Marks the store tokens of tables that fetches ahead read.
 const AHEAD_TOKEN: u64 = 1 << 62;
+/// Blocks of tables that one of them reads at a time: the one that it waits for, and those that reads will look for. A piece of
+/// [`PIECE_BYTES_MAX`](volume::ahead::PIECE_BYTES_MAX) has some six; those beyond are read by whoever looks for them.
+const BLOCKS_MAX: usize = 8;
 
 /// The fetches of one engine.
 #[derive(Default)]
@@ -43,6 +46,8 @@ struct Ahead {
     unsent: Option<Fetch>,
     /// The table that is being read.
     table: Option<Fetch>,
+    /// Blocks that are being read and that it does not wait for.
+    blocks: [Option<TableBlock>; BLOCKS_MAX - 1],
     /// Frames and tables that have not come.
     under_way: u32,
 }
@@ -89,7 +94,11 @@ impl Fetches {
         fetch.table = None;
         match &attached.shared.backing {
             Backing::View { volume, .. } => {
-                fetch.is_named = fetch.op.start_survey(volume, range).is_err();
+                let reach = match fetch.purpose {
+                    Purpose::Stream => Reach::Onward,
+                    _ => Reach::Range,
+                };
+                fetch.is_named = fetch.op.start_survey(volume, range, reach).is_err();
                 fetch.volume = Some(volume.clone());
             }
             Backing::Raw(_) | Backing::Mixed(_) => {
@@ -152,22 +161,30 @@ impl Fetches {
         completion: Completion,
     ) -> Option<Completion> {
         let is_ahead = completion.token.0 & AHEAD_TOKEN != 0;
-        let slot = usize::try_from(completion.token.0 & !AHEAD_TOKEN).ok();
-        let Some(slot) = slot.filter(|slot| is_ahead && *slot < self.all.len()) else {
+        let place = usize::try_from(completion.token.0 & !AHEAD_TOKEN).ok();
+        let place = place.filter(|place| is_ahead && place / BLOCKS_MAX < self.all.len());
+        let Some((slot, nth)) = place.map(|place| (place / BLOCKS_MAX, place % BLOCKS_MAX)) else {
             return Some(completion);
         };
         let fetch = &mut self.all[slot];
         fetch.under_way -= 1;
-        let table = fetch.table.take();
-        if let (Some(table), Ok(_)) = (&table, &completion.result) {
-            attached.row.table_bytes.add(u64::from(table.len));
+        let read = whole(attached.shared.nsid, completion).ok().flatten();
+        let table_bytes = read.as_ref().map_or(0, IoBuf::len) as u64;
+        attached.row.table_bytes.add(table_bytes);
+        if let Some(beside) = nth.checked_sub(1) {
+            let block = fetch.blocks[beside].take();
+            fetch.keep_block(attached, parts, block, read.as_ref());
+        } else {
+            if let Some(table) = &fetch.table {
+                attached.block_has_come(table.offset);
+            }
+            let handed = match (read, fetch.table.take()) {
+                (Some(buf), Some(table)) => fetch.take_table(parts, table, &buf),
+                _ => false,
+            };
+            // Whoever reads there meets the same, and is told.
+            fetch.is_named |= !handed;
         }
-        let handed = match (whole(attached.shared.nsid, completion), table) {
-            (Ok(Some(buf)), Some(table)) => fetch.take_table(parts, table, &buf),
-            _ => false,
-        };
-        // Whoever reads there meets the same, and is told.
-        fetch.is_named |= !handed;
         self.go_on(slot, attached, parts);
         None
     }
@@ -205,6 +222,31 @@ impl Fetches {
     }
 }
 
+impl Attached {
+    fn block_is_coming(&mut self, offset: u64) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.blocks_coming.push(offset);
+        }
+    }
+
+    fn block_has_come(&mut self, offset: u64) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.blocks_coming.retain(|coming| *coming != offset);
+        }
+    }
+}
+
+/// Nobody waits for it.
+const AHEAD: Terms = Terms {
+    deadline: None,
+    is_ahead: true,
+};
+
+/// What a store says of the `nth` block of a fetch.
+fn token(slot: usize, nth: usize) -> Token {
+    Token(AHEAD_TOKEN | (slot * BLOCKS_MAX + nth) as u64)
+}
+
 /// How far the naming came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Named {
@@ -225,6 +267,7 @@ impl Ahead {
             is_named: true,
             unsent: None,
             table: None,
+            blocks: [None; BLOCKS_MAX - 1],
             under_way: 0,
         }
     }
@@ -235,6 +278,7 @@ impl Ahead {
             return Named::Some;
         };
         if let Some(table) = self.unsent.take()
+            && !self.take_kept_table(parts, table)
             && !self.read_table(slot, attached, parts, table)
         {
             return Named::NoRoom;
@@ -257,13 +301,14 @@ impl Ahead {
                     }
                     // One table at a time: the next one is wanted again.
                     Want::Fetch(_) => break,
+                    Want::Table(block) => self.read_block(slot, attached, parts, block),
                 }
             }
         }
         Named::Some
     }
 
-    /// Reads a table; whether there was room.
+    /// Reads a table, or waits for another fetch that does; whether there was room.
     fn read_table(
         &mut self,
         slot: usize,
@@ -271,22 +316,23 @@ impl Ahead {
         parts: &mut Parts,
         table: Fetch,
     ) -> bool {
+        let offset = table.offset;
+        let is_coming = |ahead: &AheadOf| ahead.blocks_coming.contains(&offset);
+        if attached.ahead.as_ref().is_some_and(is_coming) {
+            self.unsent = Some(table);
+            return false;
+        }
         let Some(buf) = parts.ahead_staging.alloc(table.len as usize) else {
             self.unsent = Some(table);
             return false;
         };
-        let terms = Terms {
-            deadline: None,
-            is_ahead: true,
-        };
-        let op = Op::Read {
-            offset: table.offset,
-        };
-        let token = Token(AHEAD_TOKEN | slot as u64);
-        match attached.submit(table.source.0 as usize, op, Some(buf), token, terms) {
+        let op = Op::Read { offset };
+        let own = table.source.0 as usize;
+        match attached.submit(own, op, Some(buf), token(slot, 0), AHEAD) {
             Ok(()) => {
                 self.under_way += 1;
                 self.table = Some(table);
+                attached.block_is_coming(offset);
             }
             Err(Rejected {
                 why: StoreError::Busy,
@@ -298,6 +344,80 @@ impl Ahead {
             Err(_) => self.is_named = true,
         }
         true
+    }
+
+    /// Takes a table that was not read because another fetch did; whether it is there now.
+    fn take_kept_table(&mut self, parts: &mut Parts, table: Fetch) -> bool {
+        let Some(volume) = &self.volume else {
+            return false;
+        };
+        let mut bytes = [0; TableBlock::BYTES as usize];
+        if !parts
+            .cache
+            .copy_block(volume.id(), table.offset, &mut bytes)
+        {
+            return false;
+        }
+        let (cache, scratch) = (&mut parts.cache, &mut parts.scratch);
+        let taken = with_destination(&IoBuf::empty(), |out| {
+            self.op
+                .fetched(table.id, &[&bytes], volume, cache, scratch, out)
+        });
+        self.is_named |= taken.is_err();
+        true
+    }
+
+    /// Has a block read that nobody waits for, as far as there is room, and unless another fetch has.
+    fn read_block(
+        &mut self,
+        slot: usize,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        block: TableBlock,
+    ) {
+        let offset = block.offset();
+        let Some(nth) = self.blocks.iter().position(Option::is_none) else {
+            return;
+        };
+        let is_coming = |ahead: &AheadOf| ahead.blocks_coming.contains(&offset);
+        if attached.ahead.as_ref().is_none_or(is_coming) {
+            return;
+        }
+        let Some(buf) = parts.ahead_staging.alloc(TableBlock::BYTES as usize) else {
+            return;
+        };
+        let own = SourceId::OWN.0 as usize;
+        let op = Op::Read { offset };
+        if attached
+            .submit(own, op, Some(buf), token(slot, nth + 1), AHEAD)
+            .is_err()
+        {
+            return;
+        }
+        self.under_way += 1;
+        self.blocks[nth] = Some(block);
+        attached.block_is_coming(offset);
+    }
+
+    /// A block has come, or cannot be had; which whoever looks for it will meet.
+    fn keep_block(
+        &self,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        block: Option<TableBlock>,
+        read: Option<&IoBuf>,
+    ) {
+        let Some(block) = block else { return };
+        if let Some(ahead) = &mut attached.ahead {
+            ahead
+                .blocks_coming
+                .retain(|coming| *coming != block.offset());
+        }
+        if let (Some(volume), Some(buf)) = (&self.volume, read) {
+            let cache = &mut parts.cache;
+            let _met_by_the_next =
+                with_filled(buf, buf.len(), |bytes| block.keep(bytes, volume, cache));
+        }
     }
 
     /// Hands a table over; whether it is sound.

@@ -56,6 +56,8 @@ pub(crate) struct AheadOf {
     ends: Vec<u64>,
     begun: Instant,
     budget_bytes: u64,
+    /// Where the blocks of tables lie that fetches ahead read.
+    pub(crate) blocks_coming: Vec<u64>,
     /// Ranges that hosts said they will read; their frames' bytes are set aside in the books of hints.
     hints: VecDeque<Range<u64>>,
     /// This engine takes what is ordered, and has taken this of the last order that it knows.
@@ -106,6 +108,7 @@ impl AheadOf {
             witness: Arc::new(witness),
             sample: Sample::default(),
             budget_bytes: budget_bytes as u64,
+            blocks_coming: Vec::new(),
             hints: VecDeque::new(),
             drives: shared.orders().is_driven_by(waker),
             ordered: VecDeque::new(),

@@ -7,17 +7,24 @@ use store::{Op, Token};
 /// Reads of which one is timed.
 const READS: u32 = 8;
 
+#[derive(Debug)]
+struct Timed {
+    token: Token,
+    begun: Instant,
+    was_alone: bool,
+}
+
 /// The operation that is being timed.
 #[derive(Debug, Default)]
 pub(crate) struct Sample {
-    timed: Option<(Token, Instant)>,
+    timed: Option<Timed>,
     /// Reads until the next one.
     left: u32,
 }
 
 impl Sample {
-    /// A store took an operation.
-    pub(crate) fn begins(&mut self, op: &Op, token: Token) {
+    /// A store took an operation; `is_alone`: it has no other of this namespace and engine.
+    pub(crate) fn begins(&mut self, op: &Op, token: Token, is_alone: bool) {
         if self.timed.is_some() || !matches!(op, Op::Read { .. }) {
             return;
         }
@@ -25,13 +32,18 @@ impl Sample {
             self.left -= 1;
             return;
         }
-        self.timed = Some((token, Instant::now()));
+        self.timed = Some(Timed {
+            token,
+            begun: Instant::now(),
+            was_alone: is_alone,
+        });
     }
 
-    /// A store ended one: how many nanoseconds it took, if it was timed.
-    pub(crate) fn ended(&mut self, token: Token) -> Option<u64> {
-        let (_, begun) = self.timed.take_if(|(timed, _)| *timed == token)?;
+    /// A store ended one: how many nanoseconds it took, and whether it was alone when it began; if it was timed.
+    pub(crate) fn ended(&mut self, token: Token) -> Option<(u64, bool)> {
+        let timed = self.timed.take_if(|timed| timed.token == token)?;
         self.left = READS - 1;
-        Some(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX))
+        let took_ns = u64::try_from(timed.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        Some((took_ns, timed.was_alone))
     }
 }

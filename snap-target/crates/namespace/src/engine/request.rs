@@ -25,6 +25,8 @@ pub(crate) struct Request {
     pub(crate) entry: Entry,
     /// Bytes of an answer that it holds.
     pub(super) answer_bytes: usize,
+    /// Bytes of a read that reading ahead was told of, and is to be told of again at its end.
+    pub(super) noted_bytes: u64,
     pub(super) was_parked: bool,
     pub(crate) is_write: bool,
     /// Its host is gone, and it keeps the fence of its namespace up.

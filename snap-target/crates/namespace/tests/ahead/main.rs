@@ -173,12 +173,52 @@ fn view(name: &str, chain: &str, is_framed: bool) {
     assert_eq!(counted.prefetch_hit_bytes, counted.prefetched_bytes);
     assert_eq!((counted.prefetch_late, counted.prefetch_wasted), (0, 0));
     assert_eq!(counted.delivered_bytes, blocks * BLOCK as u64);
+    let without = without_ahead(&packed, &content, blocks);
+    assert_eq!(
+        counted.table_bytes, without.table_bytes,
+        "no block of a table is read twice"
+    );
     let frames = content.len().div_ceil(64 << 10) as u64;
+    if !is_framed {
+        // But for what the first two reads had of the first 64 KiB that were fetched ahead.
+        let twice = counted.stored_bytes - without.stored_bytes;
+        assert!(twice < 64 << 10, "{twice} bytes were fetched twice");
+    }
     if is_framed {
         // 16 blocks are a frame: all but the two reads that showed the stream were ahead.
         assert_eq!(counted.prefetched_frames, frames - 2);
         assert_eq!(counted.frames_decoded, frames);
     }
+}
+
+/// What the same reads cost where nothing is read ahead.
+fn without_ahead(packed: &Packed, content: &[u8], blocks: u64) -> NamespaceCounters {
+    let stores = vec![slow(packed.store())];
+    let config = EngineConfig {
+        prefetch_bytes: 0,
+        ..config()
+    };
+    let mut bench = Bench::new(Namespace::of_view(1, packed.volume(), stores), &config);
+    read_in_order(&mut bench, content, blocks, 16);
+    bench.counters()
+}
+
+/// Tables of several blocks: of each the next block is there before the frames that it names are wanted.
+#[test]
+fn small_frames_in_order() {
+    let packed = Packed::with_frames("ahead-small", "u16+lz4", 4096);
+    let stores = vec![slow(packed.store())];
+    let mut bench = Bench::new(Namespace::of_view(1, packed.volume(), stores), &config());
+    let content = source();
+    let blocks = content.len().div_ceil(BLOCK) as u64;
+    read_in_order(&mut bench, &content, blocks, 16);
+    let counted = bench.counters();
+    let without = without_ahead(&packed, &content, blocks);
+    // A frame of 4 KiB as it is packed is 8 KiB of the disk: 84 of them, 24 bytes each, and more are several blocks.
+    assert!(without.table_bytes > 3 * 4096, "{without:?}");
+    assert_eq!(counted.table_bytes, without.table_bytes);
+    assert_eq!(counted.frames_decoded, without.frames_decoded);
+    assert_eq!(counted.prefetch_hits, counted.prefetched_frames);
 }
 
 #[test]

@@ -4,8 +4,9 @@
 //! stream whose commands arrive over several reactors is several strided streams, each read ahead for by its reactor; what two of them name is fetched once,
 //! because frames have one home.
 //!
-//! How far ahead: twice what the store carries in the time that an operation takes there (bandwidth times latency, both measured), and two of the
-//! reader's reads, within a budget. Where the store answers at once nothing is read ahead.
+//! How far ahead: as much as has to be under way for the store to be busy, twice what it carries in the time that an operation takes there (bandwidth times
+//! latency, both measured) and two of the reader's reads, less what readers have asked for themselves; within a budget. So nothing is read ahead for
+//! a reader of many commands at a time, who keeps the store busy himself, nor where the store answers at once.
 //!
 //! Places and lengths are presented bytes; times are nanoseconds of a clock that the driver passes in.
 
@@ -18,7 +19,7 @@ pub use pace::{Begun, Pace};
 use stream::Streams;
 
 /// Presented bytes that a reader is ahead of at least, where anything is read ahead for it.
-pub const WINDOW_BYTES_MIN: u64 = 2 << 20;
+pub const WINDOW_BYTES_MIN: u64 = 4 << 20;
 /// Presented bytes named at a time at most.
 pub const PIECE_BYTES_MAX: u64 = 16 << 20;
 /// Presented bytes named at a time at least, but at a stream's end and where the budget is small.
@@ -30,6 +31,8 @@ pub struct ReadAhead {
     /// Presented bytes of the namespace.
     end: u64,
     budget_bytes: u64,
+    /// Bytes of the reads that are under way.
+    reading_bytes: u64,
     streams: Streams,
     /// How fast the store is.
     pub pace: Pace,
@@ -42,6 +45,7 @@ impl ReadAhead {
         ReadAhead {
             end,
             budget_bytes,
+            reading_bytes: 0,
             streams: Streams::new(),
             pace: Pace::default(),
         }
@@ -49,7 +53,13 @@ impl ReadAhead {
 
     /// A read of these bytes by `reader` (a host, as a number) begins.
     pub fn read(&mut self, reader: u64, range: Range<u64>) {
+        self.reading_bytes += range.end - range.start;
         self.streams.read(reader, range);
+    }
+
+    /// A read of so many bytes has ended, well or not.
+    pub fn read_ended(&mut self, bytes: u64) {
+        self.reading_bytes = self.reading_bytes.saturating_sub(bytes);
     }
 
     /// What to fetch now, if anything; to be asked after each read and each end of a fetch, until there is nothing.
@@ -59,9 +69,10 @@ impl ReadAhead {
         }
         let budget = self.budget_bytes / self.streams.active().max(1);
         let carried = 2 * self.pace.carried_bytes();
-        let end = self.end;
+        let (end, reading_bytes) = (self.end, self.reading_bytes);
         self.streams.next_piece(|read_bytes| {
-            let window = (carried + 2 * read_bytes).max(WINDOW_BYTES_MIN).min(budget);
+            let under_way = (carried + 2 * read_bytes).max(WINDOW_BYTES_MIN + read_bytes);
+            let window = under_way.saturating_sub(reading_bytes).min(budget);
             let least = (window / 4).clamp(PIECE_BYTES_MIN.min(window / 2), PIECE_BYTES_MAX);
             stream::Window {
                 bytes: window,

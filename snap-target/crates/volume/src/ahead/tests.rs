@@ -7,10 +7,17 @@ const BUDGET: u64 = 64 * MIB;
 /// A machine over a store with a latency of 2 ms that carries 200 MB/s.
 fn slow() -> ReadAhead {
     let mut ahead = ReadAhead::new(1 << 40, BUDGET);
-    ahead.pace.operation(2_000_000);
+    ahead.pace.operation(2_000_000, true);
     let begun = ahead.pace.begin(0);
-    ahead.pace.end(begun, 200_000, 1_000_000);
+    ahead.pace.end(begun, 400_000, 2_000_000);
     ahead
+}
+
+/// A read that ends at once.
+fn read(ahead: &mut ReadAhead, reader: u64, range: Range<u64>) {
+    let bytes = range.end - range.start;
+    ahead.read(reader, range);
+    ahead.read_ended(bytes);
 }
 
 fn all(ahead: &mut ReadAhead) -> Vec<Range<u64>> {
@@ -32,14 +39,16 @@ fn joined(pieces: &[Range<u64>]) -> Range<u64> {
 #[test]
 fn the_second_read_in_order_begins_to_be_read_ahead_for() {
     let mut ahead = slow();
-    ahead.read(1, 0..MIB);
+    read(&mut ahead, 1, 0..MIB);
     assert_eq!(all(&mut ahead), []);
-    ahead.read(1, MIB..2 * MIB);
-    // Twice 200 MB/s times 2 ms, and two reads.
-    let window = 2 * 400_000 + 2 * MIB;
+    read(&mut ahead, 1, MIB..2 * MIB);
+    // More than twice 200 MB/s times 2 ms, and two reads.
+    let window = WINDOW_BYTES_MIN + MIB;
     assert_eq!(all(&mut ahead), one(2 * MIB..2 * MIB + window));
-    ahead.read(1, 2 * MIB..3 * MIB);
-    assert_eq!(all(&mut ahead), one(2 * MIB + window..3 * MIB + window));
+    read(&mut ahead, 1, 2 * MIB..3 * MIB);
+    assert_eq!(all(&mut ahead), [], "less than a quarter of the window");
+    read(&mut ahead, 1, 3 * MIB..4 * MIB);
+    assert_eq!(all(&mut ahead), one(2 * MIB + window..4 * MIB + window));
 }
 
 #[test]
@@ -49,7 +58,7 @@ fn nothing_is_named_twice_and_nothing_left_out_whatever_the_lengths() {
     let mut named = Vec::new();
     for n in 0..2000_u64 {
         let len = 4096 * (1 + n * 7 % 60);
-        ahead.read(1, at..at + len);
+        read(&mut ahead, 1, at..at + len);
         at += len;
         named.extend(all(&mut ahead));
         for piece in &named {
@@ -61,15 +70,18 @@ fn nothing_is_named_twice_and_nothing_left_out_whatever_the_lengths() {
         joined.start < MIB && joined.end >= at + WINDOW_BYTES_MIN - MIB,
         "{joined:?} of {at}"
     );
-    assert!(joined.end <= at + 4 * MIB, "{joined:?} of {at}");
+    assert!(
+        joined.end <= at + WINDOW_BYTES_MIN + MIB,
+        "{joined:?} of {at}"
+    );
 }
 
 #[test]
 fn a_store_that_answers_at_once_is_not_read_ahead() {
     let mut ahead = ReadAhead::new(1 << 40, BUDGET);
     for n in 0..100 {
-        ahead.pace.operation(199_999);
-        ahead.read(1, n * MIB..(n + 1) * MIB);
+        ahead.pace.operation(199_999, true);
+        read(&mut ahead, 1, n * MIB..(n + 1) * MIB);
         assert_eq!(all(&mut ahead), []);
     }
 }
@@ -83,7 +95,7 @@ fn random_reads_are_no_stream() {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         let at = (state >> 30) % (1 << 22) * 16 * KIB;
-        ahead.read(1, at..at + 16 * KIB);
+        read(&mut ahead, 1, at..at + 16 * KIB);
         assert_eq!(all(&mut ahead), [], "at {at}");
     }
 }
@@ -91,18 +103,18 @@ fn random_reads_are_no_stream() {
 #[test]
 fn strided_reads_are_named_one_by_one() {
     let mut ahead = slow();
-    let read = |n: u64| n * 10 * MIB..n * 10 * MIB + 512 * KIB;
-    ahead.read(1, read(0));
-    ahead.read(1, read(1));
+    let nth = |n: u64| n * 10 * MIB..n * 10 * MIB + 512 * KIB;
+    read(&mut ahead, 1, nth(0));
+    read(&mut ahead, 1, nth(1));
     assert_eq!(all(&mut ahead), [], "two reads have a distance by chance");
-    ahead.read(1, read(2));
-    let window = WINDOW_BYTES_MIN / (512 * KIB);
+    read(&mut ahead, 1, nth(2));
+    let window = (WINDOW_BYTES_MIN + 512 * KIB) / (512 * KIB);
     assert_eq!(
         all(&mut ahead),
-        (3..=2 + window).map(read).collect::<Vec<_>>()
+        (3..=2 + window).map(nth).collect::<Vec<_>>()
     );
-    ahead.read(1, read(3));
-    assert_eq!(all(&mut ahead), [read(3 + window)]);
+    read(&mut ahead, 1, nth(3));
+    assert_eq!(all(&mut ahead), [nth(3 + window)]);
 }
 
 #[test]
@@ -113,7 +125,7 @@ fn interleaved_streams_of_two_readers_are_told_apart() {
     for n in 0..32 {
         for reader in [0, 1] {
             let start = at[reader] + n * 128 * KIB;
-            ahead.read(reader as u64, start..start + 128 * KIB);
+            read(&mut ahead, reader as u64, start..start + 128 * KIB);
             named[reader].extend(all(&mut ahead));
         }
     }
@@ -129,7 +141,7 @@ fn what_comes_over_two_queues_out_of_order_goes_on() {
     let mut ahead = slow();
     let mut named = Vec::new();
     for n in [0, 1, 3, 2, 5, 4, 6, 8, 7, 10, 9, 11_u64] {
-        ahead.read(1, n * MIB..(n + 1) * MIB);
+        read(&mut ahead, 1, n * MIB..(n + 1) * MIB);
         named.extend(all(&mut ahead));
     }
     assert!(joined(&named).end >= 12 * MIB + WINDOW_BYTES_MIN);
@@ -138,28 +150,84 @@ fn what_comes_over_two_queues_out_of_order_goes_on() {
 #[test]
 fn nothing_is_named_beyond_the_end_or_the_budget() {
     let mut ahead = ReadAhead::new(3 * MIB + 5, MIB);
-    ahead.pace.operation(10_000_000);
-    ahead.read(1, 0..MIB);
-    ahead.read(1, MIB..2 * MIB);
+    ahead.pace.operation(10_000_000, true);
+    read(&mut ahead, 1, 0..MIB);
+    read(&mut ahead, 1, MIB..2 * MIB);
     assert_eq!(all(&mut ahead), one(2 * MIB..3 * MIB), "the budget");
-    ahead.read(1, 2 * MIB..3 * MIB);
+    read(&mut ahead, 1, 2 * MIB..3 * MIB);
     assert_eq!(all(&mut ahead), one(3 * MIB..3 * MIB + 5), "the end");
-    ahead.read(1, 3 * MIB..3 * MIB + 5);
+    read(&mut ahead, 1, 3 * MIB..3 * MIB + 5);
     assert_eq!(all(&mut ahead), []);
 }
 
 #[test]
-fn the_latency_is_the_least_of_the_last_ones() {
+fn a_wide_line_takes_twice_what_it_carries_and_two_reads() {
+    let mut ahead = slow();
+    let begun = ahead.pace.begin(0);
+    ahead.pace.end(begun, 8_000_000, 4_000_000);
+    read(&mut ahead, 1, 0..MIB);
+    read(&mut ahead, 1, MIB..2 * MIB);
+    // 2 GB/s for 2 ms.
+    let window = 2 * 4_000_000 + 2 * MIB;
+    assert_eq!(joined(&all(&mut ahead)), 2 * MIB..2 * MIB + window);
+}
+
+#[test]
+fn who_asks_for_much_at_a_time_keeps_the_store_busy_himself() {
+    let mut ahead = slow();
+    for n in 0..16 {
+        ahead.read(1, n * MIB..(n + 1) * MIB);
+        // Two reads under way leave three of the window of five.
+        match n {
+            1 => assert_eq!(joined(&all(&mut ahead)), 2 * MIB..5 * MIB),
+            _ => assert_eq!(all(&mut ahead), [], "read {n}"),
+        }
+    }
+    for _ in 0..15 {
+        ahead.read_ended(MIB);
+    }
+    assert_eq!(
+        joined(&all(&mut ahead)),
+        16 * MIB..20 * MIB,
+        "one is under way"
+    );
+}
+
+#[test]
+fn the_latency_is_that_of_an_operation_which_the_store_has_alone() {
     let mut pace = Pace::default();
-    pace.operation(300_000);
-    for _ in 0..63 {
-        pace.operation(5_000_000);
+    pace.operation(300_000, true);
+    for _ in 0..1000 {
+        pace.operation(5_000_000, false);
     }
-    assert!(pace.is_slow());
-    pace.operation(100_000);
-    assert!(!pace.is_slow(), "one fast answer is enough");
-    for _ in 0..200 {
-        pace.operation(5_000_000);
+    let begun = pace.begin(0);
+    pace.end(begun, 1_000_000, 1_000_000);
+    assert_eq!(
+        pace.carried_bytes(),
+        300_000,
+        "1 GB/s for 0.3 ms: a queue is no latency"
+    );
+    pace.operation(100_000, false);
+    assert!(
+        !pace.is_slow(),
+        "it cannot take longer than one that had others before it"
+    );
+    for _ in 0..20 {
+        pace.operation(5_000_000, true);
     }
-    assert!(pace.is_slow(), "and is forgotten");
+    assert!(pace.is_slow(), "and it may become slower");
+}
+
+#[test]
+fn what_came_from_the_cache_is_no_bandwidth() {
+    let mut ahead = slow();
+    let carried = ahead.pace.carried_bytes();
+    assert_eq!(carried, 400_000);
+    let begun = ahead.pace.begin(10);
+    ahead.pace.end(begun, 64 * MIB, 1_000_000);
+    assert_eq!(
+        ahead.pace.carried_bytes(),
+        carried,
+        "less than an operation takes"
+    );
 }

@@ -8,7 +8,7 @@ use super::elements::Timer;
 use super::window::{Body, Unit, Wanted};
 use super::{Context, ReadOp};
 use crate::VolumeError;
-use crate::cache::{Frame, Key};
+use crate::cache::{Cache, Frame, Key};
 use crate::error::Place;
 use crate::fetch::FrameWantId;
 use crate::format::raw::BLOCK_BYTES_U64;
@@ -82,20 +82,8 @@ impl ReadOp {
         keys: Range<u64>,
     ) -> Result<(), VolumeError> {
         self.counters.table_bytes += BLOCK_BYTES_U64;
-        let mut buffer = context.cache.reserve_block();
-        pieces.copy_to(buffer.bytes());
-        let volume_uuid = context.volume.volume_uuid();
-        let checked = check_block(table, buffer.bytes(), level, block, keys, volume_uuid);
-        if let Err(error) = checked {
-            context.cache.give_back(buffer);
-            return Err(error);
-        }
-        let key = Key::Block {
-            volume: context.volume.id(),
-            offset: table.block_offset(level, block),
-        };
-        context.cache.insert(key, buffer);
-        Ok(())
+        let Context { volume, cache, .. } = context;
+        keep_block(table, level, block, keys, pieces, volume, cache)
     }
 
     /// Adds a part of a frame that is longer than a fetch; delivers it when it is complete.
@@ -384,6 +372,31 @@ impl ReadOp {
         self.counters.copied_bytes += unit.len();
         Ok(())
     }
+}
+
+/// Checks a block of a table, and keeps it.
+pub(crate) fn keep_block(
+    table: &Table,
+    level: u8,
+    block: u64,
+    keys: Range<u64>,
+    pieces: Pieces<'_>,
+    volume: &Volume,
+    cache: &mut Cache,
+) -> Result<(), VolumeError> {
+    let mut buffer = cache.reserve_block();
+    pieces.copy_to(buffer.bytes());
+    let volume_uuid = volume.volume_uuid();
+    if let Err(error) = check_block(table, buffer.bytes(), level, block, keys, volume_uuid) {
+        cache.give_back(buffer);
+        return Err(error);
+    }
+    let key = Key::Block {
+        volume: volume.id(),
+        offset: table.block_offset(level, block),
+    };
+    cache.insert(key, buffer);
+    Ok(())
 }
 
 /// Checks a table block that was read: its CRC, what it says of itself, and that its keys hold together.

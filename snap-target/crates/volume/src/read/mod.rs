@@ -19,22 +19,24 @@ mod issue;
 mod out;
 mod plan;
 mod resolve;
+mod survey;
 mod window;
 
 use std::ops::Range;
 
 use transforms::Scratch;
 
-pub(crate) use deliver::check_block;
+pub(crate) use deliver::{check_block, keep_block};
 pub use elements::ElementTime;
 pub(crate) use issue::rounded_out;
 pub use out::OutBuf;
 pub(crate) use plan::Linear;
+pub use survey::Reach;
 
 use crate::VolumeError;
 use crate::cache::Cache;
 use crate::density::Density;
-use crate::fetch::{Fetch, FetchId, FrameWantId, Want};
+use crate::fetch::{Fetch, FetchId, FrameWantId, TableBlock, Want};
 use crate::limits::READ_BYTES_MAX;
 use crate::volume::Volume;
 use elements::ElementTimes;
@@ -85,7 +87,9 @@ pub struct ReadOp {
     counters: ReadCounters,
     elements: ElementTimes,
     /// It only says what it would want: see [`ReadOp::start_survey`].
-    is_survey: bool,
+    survey: Option<Reach>,
+    /// Blocks of tables that a survey names and does not wait for.
+    tables: Vec<TableBlock>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -122,20 +126,9 @@ impl ReadOp {
             density: Density::new(),
             counters: ReadCounters::default(),
             elements: ElementTimes::default(),
-            is_survey: false,
+            survey: None,
+            tables: Vec::new(),
         }
-    }
-
-    /// Begins a survey of the presented bytes `range`, which end within the view: what a read of them wants comes from [`next_want`](Self::next_want),
-    /// and is not to be handed over. Tables are read as always ([`Want::Fetch`]); bytes of streams without frames are named as [`Want::Stored`].
-    /// The destination of every call is empty.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start).
-    pub fn start_survey(&mut self, volume: &Volume, range: Range<u64>) -> Result<(), VolumeError> {
-        self.start(volume, range)?;
-        self.is_survey = true;
-        Ok(())
     }
 
     /// Begins to read the presented bytes `range` of the volume's view. The end may lie in the last logical block beyond the exact
@@ -145,7 +138,8 @@ impl ReadOp {
     /// [`VolumeError::OutOfRange`] beyond the last logical block; [`VolumeError::Usage`] for more than [`READ_BYTES_MAX`].
     pub fn start(&mut self, volume: &Volume, range: Range<u64>) -> Result<(), VolumeError> {
         self.state = State::Idle;
-        self.is_survey = false;
+        self.survey = None;
+        self.tables.clear();
         self.descent = None;
         self.counters = ReadCounters::default();
         self.elements = ElementTimes::default();
@@ -205,31 +199,20 @@ impl ReadOp {
     /// asked for one by one, neighbours one after the other, and handed over with [`framed`](Self::framed). Frames that are in the
     /// cache are not asked for. A driver uses the one or the other for a read.
     pub fn next_want(&mut self) -> Option<Want> {
+        if let Some(block) = self.tables.pop() {
+            return Some(Want::Table(block));
+        }
         let want = match self.state {
             State::Tables | State::Payload => self.window.next_want()?,
             State::Idle | State::Started | State::Failed => return None,
         };
-        if self.is_survey && self.state == State::Payload {
+        if self.survey.is_some() && self.state == State::Payload {
             return self.surveyed(want);
         }
         if let Want::Fetch(fetch) = &want {
             self.count_fetch(fetch);
         }
         Some(want)
-    }
-
-    /// What a survey names counts as handed over.
-    fn surveyed(&mut self, want: Want) -> Option<Want> {
-        match want {
-            Want::Frame(want) => {
-                self.window.taken_frame(want.id).ok()?;
-                Some(Want::Frame(want))
-            }
-            Want::Fetch(fetch) | Want::Stored(fetch) => {
-                self.window.taken(fetch.id).ok()?;
-                Some(Want::Stored(fetch))
-            }
-        }
     }
 
     fn count_fetch(&mut self, fetch: &Fetch) {
@@ -368,7 +351,7 @@ impl ReadOp {
 
     /// The destination must be as long as the range; what lies after the exact end is zeros.
     fn check_destination(&mut self, context: &mut Context<'_>) -> Result<(), VolumeError> {
-        if self.is_survey {
+        if self.survey.is_some() {
             return Ok(());
         }
         let wanted = self.range.end - self.range.start;

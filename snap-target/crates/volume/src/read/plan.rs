@@ -119,7 +119,7 @@ impl ReadOp {
         }
         match extent.mapping {
             // A survey wants nothing for them.
-            Mapping::Zero | Mapping::Inline(_) if self.is_survey => {}
+            Mapping::Zero | Mapping::Inline(_) if self.survey.is_some() => {}
             Mapping::Zero => {
                 let mut out = self.destination(context.out, self.planned, len)?;
                 out.write_zeros(out.remaining());
@@ -200,7 +200,7 @@ impl ReadOp {
             },
         };
         // In a survey whoever has the frames says which of them are there.
-        if !self.is_survey && self.deliver_cached(context, &unit, id)? {
+        if self.survey.is_none() && self.deliver_cached(context, &unit, id)? {
             self.counters.frame_hits += 1;
         } else {
             self.window.units.push(unit);

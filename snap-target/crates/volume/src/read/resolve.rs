@@ -84,6 +84,7 @@ impl ReadOp {
                 source_end,
             });
         }
+        self.name_onward(context, table, block);
         Ok(())
     }
 
@@ -105,6 +106,11 @@ impl ReadOp {
             if from == granules.end {
                 return Ok(());
             }
+            if self.survey.is_some() {
+                self.name_blocks(context, table, &granules);
+                self.resolved(index, granules.end);
+                return Ok(());
+            }
             let (block, slot) = table.locate(from);
             let keys = table.direct_keys(block);
             let to = granules.end.min(keys.end);
@@ -120,9 +126,13 @@ impl ReadOp {
                 let entry = table.entry(bytes, slot).first_chunk();
                 *checksum = entry.map_or(0, |entry| u32::from_le_bytes(*entry));
             }
-            if let Body::Granules { resolved, .. } = &mut self.window.units[index].body {
-                *resolved = to;
-            }
+            self.resolved(index, to);
+        }
+    }
+
+    fn resolved(&mut self, index: usize, to: u64) {
+        if let Body::Granules { resolved, .. } = &mut self.window.units[index].body {
+            *resolved = to;
         }
     }
 }

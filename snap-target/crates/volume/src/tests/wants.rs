@@ -10,8 +10,8 @@ use crate::blocking::{ReadAt, open};
 use crate::format::Layout;
 use crate::limits::FETCH_BYTES_MAX;
 use crate::{
-    Cache, ErrorKind, FrameId, FrameWant, OutBuf, Placement, Progress, ReadOp, SourceId,
-    StoredFrame, Volume, VolumeError, Want,
+    Cache, ErrorKind, FrameId, FrameWant, OutBuf, Placement, Progress, Reach, ReadOp, SourceId,
+    StoredFrame, TableBlock, Volume, VolumeError, Want,
 };
 
 /// Reads with frames decoded elsewhere.
@@ -111,7 +111,7 @@ impl Elsewhere {
                     continue;
                 }
                 Want::Fetch(fetch) => fetch,
-                Want::Stored(_) => panic!("no survey was begun"),
+                Want::Stored(_) | Want::Table(_) => panic!("no survey was begun"),
             };
             let mut bytes = vec![0; fetch.len as usize];
             self.store
@@ -168,7 +168,9 @@ fn joined(
 impl Elsewhere {
     fn survey(&mut self, at: u64, end: u64) -> Named {
         let mut named = (Vec::new(), Vec::new());
-        self.op.start_survey(&self.volume, at..end).unwrap();
+        self.op
+            .start_survey(&self.volume, at..end, Reach::Range)
+            .unwrap();
         let mut nothing = [];
         let out = OutBuf::from_slice(&mut nothing);
         loop {
@@ -183,6 +185,17 @@ impl Elsewhere {
                         fetch.source,
                         fetch.offset..fetch.offset + u64::from(fetch.len),
                     )),
+                    Want::Table(block) => {
+                        let mut bytes = vec![0; TableBlock::BYTES as usize];
+                        self.store
+                            .read_at(SourceId::OWN, block.offset(), &mut bytes)
+                            .unwrap();
+                        bytes[100] ^= 1;
+                        let cache = &mut self.cache;
+                        assert!(block.keep(&[&bytes], &self.volume, cache).is_err());
+                        bytes[100] ^= 1;
+                        block.keep(&[&bytes], &self.volume, cache).unwrap();
+                    }
                     Want::Fetch(fetch) => {
                         let mut bytes = vec![0; fetch.len as usize];
                         self.store
@@ -256,7 +269,7 @@ impl Elsewhere {
                             ));
                         }
                     }
-                    Want::Stored(_) => panic!("no survey was begun"),
+                    Want::Stored(_) | Want::Table(_) => panic!("no survey was begun"),
                 }
             }
             if progress == Progress::Done && self.op.progress() == Progress::Done {
@@ -277,6 +290,11 @@ fn a_survey_names_what_a_read_fetches() {
         let end = random.between(at, presented.len() as u64);
         let survey = reading.survey(at, end);
         assert_eq!(survey, reading.wanted(at, end), "{at}..{end}");
+        assert_eq!(
+            reading.op.counters().table_bytes,
+            0,
+            "the survey had them read"
+        );
         found.0 += survey.0.len();
         found.1 += survey.1.len();
     }
