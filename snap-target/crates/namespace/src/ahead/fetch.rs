@@ -111,6 +111,10 @@ impl Fetches {
     }
 
     fn go_on(&mut self, slot: usize, attached: &mut Attached, parts: &mut Parts) {
+        if self.parked.contains(&slot) {
+            // It goes on with the others that wait.
+            return;
+        }
         let fetch = &mut self.all[slot];
         if !fetch.is_named && fetch.name(slot, attached, parts) == Named::NoRoom {
             self.parked.push(slot);
@@ -143,7 +147,7 @@ impl Fetches {
             return;
         };
         fetch.under_way -= 1;
-        if fetch.is_named && fetch.under_way == 0 {
+        if fetch.is_named && fetch.under_way == 0 && !self.parked.contains(&slot) {
             let place = fetch.place;
             let attached = &mut attachments[place];
             self.end(slot, attached);
@@ -199,8 +203,13 @@ impl Fetches {
             fetch.is_named = true;
             fetch.unsent = None;
             if let Some(table) = &fetch.table {
-                let token = Token(AHEAD_TOKEN | slot as u64);
-                attached.cancel(table.source.0 as usize, token);
+                attached.cancel(table.source.0 as usize, token(slot, 0));
+            }
+            for nth in (1..)
+                .zip(&fetch.blocks)
+                .filter_map(|(nth, block)| block.map(|_| nth))
+            {
+                attached.cancel(SourceId::OWN.0 as usize, token(slot, nth));
             }
             let is_over = fetch.under_way == 0;
             self.parked.retain(|parked| *parked != slot);
