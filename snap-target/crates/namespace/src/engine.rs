@@ -318,6 +318,7 @@ impl Engine {
                         .completed(attached, &mut self.parts, completion)
                 });
                 if let Some(completion) = others {
+                    let completion = self.parts.fills.completed(index, completion);
                     self.completed(index, completion);
                 }
             }

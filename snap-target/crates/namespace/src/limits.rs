@@ -19,6 +19,9 @@ pub(crate) const TURN_DECODE_NS_MAX: u64 = 4 * DECODE_INLINE_NS_MAX;
 pub(crate) const SLICE_NS_MAX: u64 = 2 * DECODE_INLINE_NS_MAX;
 /// Frames of one engine that the workers have: each keeps a copy of its stored bytes.
 pub(crate) const JOBS_MAX: usize = 32;
+/// Of them, for each worker, those that nobody waits for: as soon as it has ended one there is the next, and little stands before one that
+/// somebody waits for.
+pub(crate) const AHEAD_JOBS_PER_WORKER: usize = 2;
 /// Fetches ahead that one engine has under way for one namespace.
 pub(crate) const AHEAD_FETCHES_MAX: usize = 64;
 /// Bytes of a range that are fetched together.

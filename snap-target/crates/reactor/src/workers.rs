@@ -104,6 +104,12 @@ impl<J> Clone for WorkerQueue<J> {
 }
 
 impl<J: Send> WorkerQueue<J> {
+    /// Threads that take jobs from it.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.shared.workers.len()
+    }
+
     /// Hands a job over, and wakes a worker if one sleeps. Never blocks.
     ///
     /// # Errors

@@ -1,4 +1,8 @@
-//! Reads of stored bytes that are filled from plain frames, in place of a store's operation. Whoever asked is told by a completion, as of a store.
+//! Reads of stored bytes that are filled from plain frames, in place of a store's operation; what no frame has comes from the store after all. Whoever
+//! asked is told by a completion, as of a store.
+
+use std::ops::Range;
+use std::time::Instant;
 
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
@@ -6,7 +10,9 @@ use store::{Completion, Op, Rejected, StoreError, Terms, Token};
 use volume::PLAIN_FRAME_BYTES;
 
 use super::Purpose;
+use crate::NamespaceError;
 use crate::attached::Attached;
+use crate::attachments::Attachments;
 use crate::frames::{Answer, WantId, Wanted};
 use crate::limits::GROUP_FRAMES;
 use crate::parts::Parts;
@@ -16,7 +22,7 @@ use crate::parts::Parts;
 pub(crate) enum Stored {
     /// To the store.
     Asked,
-    /// To plain frames: the store is asked by their homes, if at all.
+    /// To plain frames: what comes from the store is counted where it is asked.
     Kept,
 }
 
@@ -63,12 +69,14 @@ pub(crate) fn read_stored(
         token,
         terms,
         missing,
-        has_failed: false,
+        left: None,
+        is_overdue: false,
+        part_bytes: None,
     };
     Ok(Stored::Kept)
 }
 
-/// A read that waits for plain frames.
+/// A read that waits for plain frames, or for its store.
 #[derive(Debug)]
 struct Fill {
     /// Of its namespace.
@@ -81,7 +89,12 @@ struct Fill {
     terms: Terms,
     /// Frames that have not come.
     missing: u32,
-    has_failed: bool,
+    /// From the first to the last of its bytes that no frame has.
+    left: Option<Range<usize>>,
+    /// A frame did not come in time.
+    is_overdue: bool,
+    /// Bytes that its store has been asked for.
+    part_bytes: Option<u32>,
 }
 
 /// The reads of one engine that are filled.
@@ -89,21 +102,40 @@ struct Fill {
 pub(crate) struct Fills {
     all: Vec<Fill>,
     free: Vec<u32>,
-    /// Those whose frames cannot be had: they go to their store.
-    failed: SmallVec<[Failed; 4]>,
+    /// Those for which the store is to be asked.
+    unasked: SmallVec<[u32; 4]>,
+    /// How many stores have.
+    asked: usize,
     /// Completions that nobody has taken, by the place of their namespaces.
     ended: Vec<(usize, Completion)>,
 }
 
-/// A read that goes to its store after all.
-#[derive(Debug)]
-struct Failed {
-    place: usize,
-    source: usize,
-    offset: u64,
-    buf: IoBuf,
-    token: Token,
-    terms: Terms,
+impl Fill {
+    fn is(&self, place: usize, token: Token) -> bool {
+        self.buf.is_some() && self.place == place && self.token == token
+    }
+
+    /// Some of its bytes are nowhere but with the store: those of the plain frame at `at`.
+    fn leave(&mut self, at: u64, len: usize) {
+        let clip = |place: u64| {
+            let behind = place.saturating_sub(self.offset);
+            usize::try_from(behind).unwrap_or(len).min(len)
+        };
+        let part = clip(at)..clip(at + u64::from(PLAIN_FRAME_BYTES));
+        self.left = Some(match self.left.take() {
+            Some(left) => left.start.min(part.start)..left.end.max(part.end),
+            None => part,
+        });
+    }
+
+    fn not_in_time(&self) -> StoreError {
+        StoreError::Unreachable {
+            store: "plain frames, or the store behind them".to_owned(),
+            what: "reading",
+            offset: self.offset,
+            retry_after_ms: None,
+        }
+    }
 }
 
 impl Fills {
@@ -117,7 +149,9 @@ impl Fills {
                 token: Token(0),
                 terms: Terms::default(),
                 missing: 0,
-                has_failed: false,
+                left: None,
+                is_overdue: false,
+                part_bytes: None,
             });
             // Fewer than 2^16 requests, each with few fetches.
             u32::try_from(self.all.len() - 1).unwrap_or(u32::MAX)
@@ -130,47 +164,67 @@ impl Fills {
             return;
         };
         fill.missing -= 1;
+        let len = fill.buf.as_ref().map_or(0, IoBuf::len);
         match (&answer.result, &mut fill.buf) {
             (Ok(frame), Some(buf)) => copy_part(frame, at, fill.offset, buf),
-            (Ok(_), None) => {}
-            (Err(_), _) => fill.has_failed = true,
+            (Err(error), Some(_)) => {
+                fill.leave(at, len);
+                fill.is_overdue |= matches!(error, NamespaceError::NotInTime { .. });
+            }
+            (_, None) => {}
         }
         if fill.missing > 0 {
             return;
         }
-        self.free.push(answer.slot);
-        let Some(buf) = fill.buf.take() else { return };
-        if fill.has_failed {
-            self.failed.push(Failed {
-                place: fill.place,
-                source: fill.source,
-                offset: fill.offset,
-                buf,
-                token: fill.token,
-                terms: fill.terms,
-            });
-            return;
+        if fill.buf.is_none() {
+            self.free.push(answer.slot);
+        } else if fill.is_overdue {
+            let why = fill.not_in_time();
+            self.end(answer.slot, Err(why));
+        } else if fill.left.is_some() {
+            self.unasked.push(answer.slot);
+        } else {
+            self.end(answer.slot, Ok(u32::try_from(len).unwrap_or(u32::MAX)));
         }
-        let result = Ok(u32::try_from(buf.len()).unwrap_or(u32::MAX));
-        self.end(answer.slot as usize, buf, result);
     }
 
-    fn end(&mut self, slot: usize, buf: IoBuf, result: Result<u32, StoreError>) {
-        let Fill { place, token, .. } = self.all[slot];
-        let buf = Some(buf);
-        self.ended.push((place, Completion { token, buf, result }));
+    /// Tells whoever asked, and lets the place go, where nobody waits there for frames or for a store.
+    fn end(&mut self, slot: u32, result: Result<u32, StoreError>) {
+        let fill = &mut self.all[slot as usize];
+        let completion = Completion {
+            token: fill.token,
+            buf: fill.buf.take(),
+            result,
+        };
+        self.ended.push((fill.place, completion));
+        if fill.missing == 0 {
+            self.free.push(slot);
+        }
     }
 
-    /// Ends a read early; an unknown token is ignored.
+    /// Ends a read early that its store has not been asked for; an unknown token is ignored.
     pub(crate) fn cancel(&mut self, place: usize, token: Token) {
-        let mut all = self.all.iter_mut();
-        let found =
-            all.position(|fill| fill.place == place && fill.token == token && fill.buf.is_some());
-        let Some(slot) = found else { return };
-        if let Some(buf) = self.all[slot].buf.take() {
-            let store = "plain frames".to_owned();
-            let offset = self.all[slot].offset;
-            self.end(slot, buf, Err(StoreError::Cancelled { store, offset }));
+        let mut all = (0..).zip(&self.all);
+        let found = all.find(|(_, fill)| fill.is(place, token) && fill.part_bytes.is_none());
+        let Some((slot, fill)) = found else { return };
+        let store = "plain frames".to_owned();
+        let offset = fill.offset;
+        self.unasked.retain(|unasked| *unasked != slot);
+        self.end(slot, Err(StoreError::Cancelled { store, offset }));
+    }
+
+    /// Ends those that wait for room in their store's queue, and whose time is over.
+    pub(crate) fn end_overdue(&mut self, now: Instant) {
+        for _ in 0..self.unasked.len() {
+            let slot = self.unasked.remove(0);
+            let fill = &self.all[slot as usize];
+            match fill.terms.deadline {
+                Some(at) if at <= now => {
+                    let why = fill.not_in_time();
+                    self.end(slot, Err(why));
+                }
+                _ => self.unasked.push(slot),
+            }
         }
     }
 
@@ -179,30 +233,68 @@ impl Fills {
         self.ended.pop()
     }
 
-    /// Sends those to their stores that found no frames; those that find no room there stay.
-    pub(crate) fn ask_stores(&mut self, attachments: &mut crate::attachments::Attachments) -> bool {
+    /// Has the stores read what no frame had; those that find no room there stay.
+    pub(crate) fn ask_stores(&mut self, attachments: &mut Attachments) -> bool {
         let mut moved = false;
-        for _ in 0..self.failed.len() {
-            let one = self.failed.remove(0);
-            let op = Op::Read { offset: one.offset };
-            let attached = &mut attachments[one.place];
-            let asked = attached.submit(one.source, op, Some(one.buf), one.token, one.terms);
-            match asked {
-                Ok(()) => moved = true,
+        for _ in 0..self.unasked.len() {
+            let slot = self.unasked.remove(0);
+            let fill = &mut self.all[slot as usize];
+            let (Some(buf), Some(left)) = (&fill.buf, fill.left.clone()) else {
+                continue;
+            };
+            let op = Op::Read {
+                offset: fill.offset + left.start as u64,
+            };
+            let part_bytes = u32::try_from(left.len()).unwrap_or(u32::MAX);
+            let part = Some(buf.slice(left));
+            let attached = &mut attachments[fill.place];
+            match attached.submit(fill.source, op, part, fill.token, fill.terms) {
+                Ok(()) => {
+                    moved = true;
+                    fill.part_bytes = Some(part_bytes);
+                    self.asked += 1;
+                    attached.row.stored_bytes.add(u64::from(part_bytes));
+                }
                 Err(Rejected {
-                    buf: Some(buf),
                     why: StoreError::Busy,
                     ..
-                }) => self.failed.push(Failed { buf, ..one }),
-                Err(Rejected { buf, why, .. }) => {
+                }) => self.unasked.push(slot),
+                Err(Rejected { why, .. }) => {
                     moved = true;
-                    let (token, result) = (one.token, Err(why));
-                    self.ended
-                        .push((one.place, Completion { token, buf, result }));
+                    self.end(slot, Err(why));
                 }
             }
         }
         moved
+    }
+
+    /// Takes the end of a store's operation. Where it read a part of what was asked for, the end is that of the whole.
+    pub(crate) fn completed(&mut self, place: usize, completion: Completion) -> Completion {
+        if self.asked == 0 {
+            return completion;
+        }
+        let mut all = (0..).zip(&mut self.all);
+        let found =
+            all.find(|(_, fill)| fill.is(place, completion.token) && fill.part_bytes.is_some());
+        let Some((slot, fill)) = found else {
+            return completion;
+        };
+        self.asked -= 1;
+        self.free.push(slot);
+        let buf = fill.buf.take();
+        let whole_bytes = buf.as_ref().map_or(0, IoBuf::len);
+        let result = completion.result.map(|bytes| match fill.part_bytes {
+            Some(part_bytes) if part_bytes == bytes => {
+                u32::try_from(whole_bytes).unwrap_or(u32::MAX)
+            }
+            // Short, against the contract: so is the whole.
+            _ => bytes.min(fill.part_bytes.unwrap_or(0)),
+        });
+        Completion {
+            token: completion.token,
+            buf,
+            result,
+        }
     }
 }
 

@@ -37,6 +37,7 @@ impl Engine {
             }
         }
         self.frames.end_overdue(&self.attached, now);
+        self.parts.fills.end_overdue(now);
     }
 
     fn end_waiting(&mut self, slot: usize) {
@@ -71,9 +72,10 @@ impl Engine {
         }
     }
 
-    /// The next look, while there is anything to look at.
+    /// The next look, while there is anything to look at: requests of this engine, or frames that those of others wait for.
     pub(super) fn look_again(&mut self) {
-        if self.is_busy() && !self.look.has_timer {
+        let is_to_look = self.is_busy() || self.frames.are_coming();
+        if is_to_look && !self.look.has_timer {
             let at = Instant::now() + LOOK_INTERVAL;
             // Without one they are looked at when there is a timer again.
             self.look.has_timer = self.look.owner.timer(at, 0).is_ok();

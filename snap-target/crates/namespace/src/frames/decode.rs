@@ -12,6 +12,7 @@ use super::run::Run;
 use crate::NamespaceError;
 use crate::attached::Attached;
 use crate::attachments::Attachments;
+use crate::limits::AHEAD_JOBS_PER_WORKER;
 use crate::memory::with_filled;
 use crate::parts::Parts;
 use crate::shared::Backing;
@@ -105,13 +106,7 @@ impl Frames {
         let ns = volume.map_or(0, |volume| stored.decode_ns(volume));
         let is_long = ns > self.config.decode_inline_ns_max || is_ahead;
         let by_worker = is_long && !stored.id.is_plain() && self.config.workers.is_some();
-        // Somebody may want a frame while all that is ahead is with workers.
-        let kept_jobs = if is_ahead {
-            self.config.jobs_max / 2
-        } else {
-            0
-        };
-        if by_worker && self.jobs.len() <= kept_jobs {
+        if by_worker && self.jobs.len() <= self.kept_jobs(is_ahead) {
             // A job that comes back brings the engine here again.
             return Next::Later;
         }
@@ -130,6 +125,15 @@ impl Frames {
                 self.decode_here(parts, index, of, volume, packed)
             }
         }
+    }
+
+    /// Jobs that are kept back from what nobody waits for: somebody may want a frame while the workers have others.
+    fn kept_jobs(&self, is_ahead: bool) -> usize {
+        let workers = self.config.workers.as_ref().filter(|_| is_ahead);
+        let Some(workers) = workers else { return 0 };
+        let ahead_max = workers.workers() * AHEAD_JOBS_PER_WORKER;
+        let jobs_max = self.config.jobs_max.max(1);
+        jobs_max - ahead_max.clamp(1, jobs_max.div_ceil(2))
     }
 
     /// A buffer of the cache. Where frames that others hold leave no room, they are asked to say when they let go.

@@ -57,6 +57,11 @@ impl FrameWorkers {
 }
 
 impl FrameQueue {
+    /// Threads that decode.
+    pub(crate) fn workers(&self) -> usize {
+        self.0.workers()
+    }
+
     /// Hands a frame over; gives it back where the queue is full.
     pub(crate) fn push(&self, job: Box<Job>) -> Result<(), Box<Job>> {
         self.0.push(job).map_err(|full| full.0)

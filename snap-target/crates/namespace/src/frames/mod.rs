@@ -14,7 +14,9 @@
 //! No two engines can wait for each other: what an engine needs to answer (staging, a place in its cache, a worker) is never held by a request;
 //! answers are taken and used up whatever else is short; and a request waits for all its frames before it ends, so none is left behind.
 
+mod answering;
 mod decode;
+mod fetching;
 mod job;
 mod link;
 mod run;
@@ -25,16 +27,15 @@ use std::time::Instant;
 
 use reactor::{Receiver, Ring, channel};
 use smallvec::SmallVec;
-use store::Completion;
-use telemetry::NamespaceRow;
-use volume::{Cache, FrameBuf, FrameId, StoredFrame, Witness};
+use store::StoreError;
+use volume::{Cache, FrameId, StoredFrame, Witness};
 
 pub use job::{FrameQueue, FrameWorkers};
 pub(crate) use link::Answer;
 pub use link::Peer;
 pub(crate) use link::WantId;
 use link::{Link, SlotWant, WantRun};
-use run::{Fetched, Run, run_of};
+use run::{Run, RunId};
 
 use crate::ahead::{AheadWitness, Purpose};
 use crate::attached::Attached;
@@ -97,6 +98,14 @@ struct Waiter {
     reactor: u16,
     slot: u32,
     id: WantId,
+    /// When it is given up.
+    deadline: Option<Instant>,
+}
+
+impl Waiter {
+    fn is_ahead(&self) -> bool {
+        self.id == WantId::Ahead
+    }
 }
 
 /// A frame on its way.
@@ -107,7 +116,11 @@ struct Pending {
     is_ahead: bool,
     /// It was a fetch ahead that wanted it first.
     was_ahead: bool,
-    run: usize,
+    /// Somebody waits for it who came when its store had been asked: on terms that were not theirs.
+    has_joined: bool,
+    run: RunId,
+    /// Of the namespace that it was wanted of first.
+    nsid: u32,
     /// Told what becomes of it.
     witness: Option<Arc<AheadWitness>>,
 }
@@ -190,6 +203,11 @@ impl Frames {
     /// found a channel full.
     pub(crate) fn has_work(&self) -> bool {
         self.is_behind || !self.link.is_flushed()
+    }
+
+    /// Whether frames are on their way.
+    pub(crate) fn are_coming(&self) -> bool {
+        !self.pending.is_empty()
     }
 
     /// Takes what requests of this engine want: to its home each, neighbours together.
@@ -310,7 +328,12 @@ impl Frames {
             is_ahead,
             purpose,
         } = want;
-        let waiter = Waiter { reactor, slot, id };
+        let waiter = Waiter {
+            reactor,
+            slot,
+            id,
+            deadline,
+        };
         let found = attached.find(key).map(|of| &attached[of]);
         if let Some(at) = self.pending.get(&frame.id).copied() {
             match is_ahead {
@@ -334,11 +357,15 @@ impl Frames {
             self.answer(waiter, Err(NamespaceError::Detached { key }));
             return;
         };
-        let is_plain = frame.id.is_plain();
-        let witness = (is_ahead || is_plain)
-            .then(|| of.witness(purpose))
-            .flatten();
-        if let Some(witness) = witness.as_ref().filter(|_| is_plain) {
+        let nsid = of.shared.nsid;
+        if frame.id.is_plain() && !is_ahead {
+            // Only its own bytes are wanted, and whoever asks has memory for them.
+            let cause = StoreError::Busy;
+            self.answer(waiter, Err(NamespaceError::Store { nsid, cause }));
+            return;
+        }
+        let witness = is_ahead.then(|| of.witness(purpose)).flatten();
+        if let Some(witness) = witness.as_ref().filter(|_| frame.id.is_plain()) {
             witness.coming(frame.id);
         }
         let at = self.free_waiters.pop().unwrap_or_else(|| {
@@ -350,79 +377,11 @@ impl Frames {
         pending.waiters.push(waiter);
         pending.is_ahead = is_ahead;
         pending.was_ahead = is_ahead;
+        pending.has_joined = false;
         pending.run = run;
+        pending.nsid = nsid;
         pending.witness = witness;
         self.pending.insert(frame.id, at);
-    }
-
-    /// The run that fetches a frame: the last one, if it still grows, or a new one.
-    fn run_for(
-        &mut self,
-        place: usize,
-        frame: StoredFrame,
-        deadline: Option<Instant>,
-        is_ahead: bool,
-    ) -> usize {
-        let missing = if is_ahead {
-            &mut self.missing_ahead
-        } else {
-            &mut self.missing
-        };
-        if let Some(last) = missing.back().copied()
-            && self.runs[last].grow(place, frame, deadline)
-        {
-            return last;
-        }
-        let index = self.free_runs.pop().unwrap_or_else(|| {
-            self.runs.push(Run::new());
-            self.runs.len() - 1
-        });
-        self.runs[index].begin(place, frame, deadline);
-        self.runs[index].is_ahead = is_ahead;
-        missing.push_back(index);
-        index
-    }
-
-    /// Somebody waits for a frame that is on its way.
-    fn joined(&mut self, at: usize, of: Option<&Attached>, deadline: Option<Instant>) {
-        if let Some(of) = of {
-            of.row.joined_misses.add(1);
-        }
-        let pending = &mut self.waiters[at];
-        if !std::mem::take(&mut pending.is_ahead) {
-            return;
-        }
-        let run = pending.run;
-        self.hurry(run, deadline);
-    }
-
-    /// A frame that is on its way, and that nobody waits for, was ordered meanwhile: it is the order's from now on.
-    fn handed_on(&mut self, at: usize, of: Option<&Attached>, purpose: Purpose) {
-        let pending = &mut self.waiters[at];
-        if pending.is_ahead
-            && matches!(purpose, Purpose::Order(_))
-            && let Some(of) = of
-        {
-            pending.witness = of.witness(purpose);
-        }
-    }
-
-    /// A run that nobody waited for comes before the others of its kind.
-    fn hurry(&mut self, index: usize, deadline: Option<Instant>) {
-        let run = &mut self.runs[index];
-        if !std::mem::take(&mut run.is_ahead) {
-            return;
-        }
-        run.deadline = run.deadline.into_iter().chain(deadline).min();
-        for (from, to) in [
-            (&mut self.missing_ahead, &mut self.missing),
-            (&mut self.decoding_ahead, &mut self.decoding),
-        ] {
-            if let Some(at) = from.iter().position(|queued| *queued == index) {
-                from.remove(at);
-                to.push_front(index);
-            }
-        }
     }
 
     /// Fetches and decodes as far as memory, the stores, the workers and the turn allow; true when anything moved.
@@ -436,206 +395,6 @@ impl Frames {
         let decoded = self.decode(attached, parts, turn);
         self.link.flush();
         fetched || decoded
-    }
-
-    /// Asks the stores for what is missing; for what nobody waits for where nothing else is missing.
-    fn fetch(&mut self, attached: &mut Attachments, parts: &mut Parts) -> bool {
-        let mut missing = std::mem::take(&mut self.missing);
-        let mut moved = self.fetch_all(&mut missing, attached, parts);
-        let is_free = missing.is_empty();
-        // What came meanwhile stands behind.
-        missing.append(&mut self.missing);
-        self.missing = missing;
-        if is_free && !self.missing_ahead.is_empty() {
-            let mut missing = std::mem::take(&mut self.missing_ahead);
-            moved |= self.fetch_all(&mut missing, attached, parts);
-            self.missing_ahead = missing;
-        }
-        moved
-    }
-
-    /// In the order of each namespace: one whose store is full holds up no other.
-    fn fetch_all(
-        &mut self,
-        missing: &mut VecDeque<usize>,
-        attached: &mut Attachments,
-        parts: &mut Parts,
-    ) -> bool {
-        let mut moved = false;
-        self.full.clear();
-        // Once around: what stays keeps its order.
-        for _ in 0..missing.len() {
-            let Some(index) = missing.pop_front() else {
-                break;
-            };
-            let run = &mut self.runs[index];
-            if self.full.contains(&run.attached) {
-                missing.push_back(index);
-                continue;
-            }
-            let state = run.fetch(index, &mut attached[run.attached], parts);
-            if state == Fetched::NoRoom {
-                self.full.push(run.attached);
-                missing.push_back(index);
-                continue;
-            }
-            moved = true;
-            run.is_queued = false;
-            if state == Fetched::Done {
-                self.fetched(index);
-            }
-        }
-        moved
-    }
-
-    /// Ends the fetches that wait for memory or for room in a store's queue, and whose time is over.
-    pub(crate) fn end_overdue(&mut self, attached: &Attachments, now: Instant) {
-        for _ in 0..self.missing.len() {
-            let Some(index) = self.missing.pop_front() else {
-                break;
-            };
-            let run = &mut self.runs[index];
-            if run.deadline.is_none_or(|at| at > now) {
-                self.missing.push_back(index);
-                continue;
-            }
-            run.is_queued = false;
-            let nsid = attached[run.attached].shared.nsid;
-            if run.fail(NamespaceError::NotInTime { nsid }) == Fetched::Done {
-                self.fetched(index);
-            }
-        }
-    }
-
-    /// A namespace goes: fetches of its frames that nobody waits for are given up, and the store is asked to end those that it has.
-    pub(crate) fn cancel_ahead(&mut self, attached: &mut Attached) {
-        let place = attached.place;
-        let key = attached.whole;
-        for _ in 0..self.missing_ahead.len() {
-            let Some(index) = self.missing_ahead.pop_front() else {
-                break;
-            };
-            let run = &mut self.runs[index];
-            if run.attached != place {
-                self.missing_ahead.push_back(index);
-                continue;
-            }
-            run.is_queued = false;
-            if run.fail(NamespaceError::Detached { key }) == Fetched::Done {
-                self.fetched(index);
-            }
-        }
-        for (index, run) in self.runs.iter().enumerate() {
-            if run.attached == place && run.is_ahead {
-                run.cancel(index, attached);
-            }
-        }
-    }
-
-    /// Takes the end of a store's operation, if it is about frames; gives it back if not.
-    pub(crate) fn completed(
-        &mut self,
-        attached: &Attached,
-        completion: Completion,
-    ) -> Option<Completion> {
-        let Some(index) = run_of(completion.token) else {
-            return Some(completion);
-        };
-        let run = &mut self.runs[index];
-        let state = run.completed(attached.shared.nsid, completion);
-        if state == Fetched::Done && !run.is_queued {
-            self.fetched(index);
-        }
-        None
-    }
-
-    /// Whether a fetch or decode under way is of this namespace.
-    pub(crate) fn uses(&self, attached: usize) -> bool {
-        self.missing
-            .iter()
-            .chain(&self.missing_ahead)
-            .chain(&self.decoding)
-            .chain(&self.decoding_ahead)
-            .any(|index| self.runs[*index].attached == attached)
-    }
-
-    /// A run's stored bytes are here, or cannot be had.
-    fn fetched(&mut self, index: usize) {
-        let Some(error) = self.runs[index].failed.take() else {
-            match self.runs[index].is_ahead {
-                true => self.decoding_ahead.push_back(index),
-                false => self.decoding.push_back(index),
-            }
-            return;
-        };
-        for at in 0..self.runs[index].frames.len() {
-            let id = self.runs[index].frames[at].id;
-            self.fail(id, &error);
-        }
-        self.release(index);
-    }
-
-    fn release(&mut self, index: usize) {
-        self.runs[index].buf = None;
-        self.free_runs.push(index);
-    }
-
-    /// A frame is decoded: it is kept, and everyone who waits for it gets it.
-    fn finish(&mut self, parts: &mut Parts, row: &NamespaceRow, id: FrameId, packed: FrameBuf) {
-        if !id.is_plain() {
-            row.frames_decoded.add(1);
-        }
-        let pending = self.pending.get(&id).map(|at| &mut self.waiters[*at]);
-        let witnessed = pending.and_then(|pending| Some((pending.witness.take()?, pending)));
-        let frame = match witnessed {
-            Some((witness, pending)) => {
-                let is_late = !pending.is_ahead;
-                let position = match pending.was_ahead {
-                    true => witness.fetched(packed.len(), is_late),
-                    false => 0,
-                };
-                let cache = &mut parts.cache;
-                cache.insert_witnessed(id, packed, witness, position, is_late)
-            }
-            None => parts.cache.insert_frame(id, packed),
-        };
-        self.answer_all(id, &Ok(frame));
-    }
-
-    /// A frame cannot be had: everyone who waits for it is told why.
-    fn fail(&mut self, id: FrameId, error: &NamespaceError) {
-        let pending = self.pending.get(&id).map(|at| &mut self.waiters[*at]);
-        let witness = pending.and_then(|pending| pending.witness.take());
-        if let Some(witness) = witness.filter(|_| id.is_plain()) {
-            witness.failed(id);
-        }
-        self.answer_all(id, &Err(error.clone()));
-    }
-
-    fn answer_all(&mut self, id: FrameId, result: &Result<volume::Frame, NamespaceError>) {
-        let Some(at) = self.pending.remove(&id) else {
-            return;
-        };
-        for n in 0..self.waiters[at].waiters.len() {
-            let waiter = self.waiters[at].waiters[n];
-            self.answer(waiter, result.clone());
-        }
-        // Its memory is kept, for the next frame.
-        self.waiters[at].waiters.clear();
-        self.free_waiters.push(at);
-    }
-
-    fn answer(&mut self, waiter: Waiter, result: Result<volume::Frame, NamespaceError>) {
-        let answer = Answer {
-            slot: waiter.slot,
-            id: waiter.id,
-            home: self.link.reactor,
-            result,
-        };
-        match waiter.reactor == self.link.reactor {
-            true => self.answers.push_back(answer),
-            false => self.link.send_answer(waiter.reactor, answer),
-        }
     }
 }
 

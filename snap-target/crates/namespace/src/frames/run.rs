@@ -17,9 +17,17 @@ use crate::parts::Parts;
 /// Marks the store tokens of runs; requests have the others.
 const RUN_TOKEN: u64 = 1 << 63;
 
+/// A run: its place among those of its engine, and how many have had the place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RunId {
+    pub(crate) index: usize,
+    pub(crate) generation: u64,
+}
+
 /// Frames of one namespace whose stored bytes are fetched together. Recycled.
 #[derive(Debug)]
 pub(crate) struct Run {
+    pub(crate) generation: u64,
     pub(crate) attached: usize,
     source: SourceId,
     /// Bytes of the source.
@@ -31,7 +39,7 @@ pub(crate) struct Run {
     pub(crate) slice_ns: u64,
     /// Bytes of the source before this one have been asked for.
     asked: u64,
-    /// When the first of the requests that wanted its frames gives up.
+    /// When the last of the requests that wanted its frames gives up.
     pub(crate) deadline: Option<Instant>,
     /// Nobody waits for its frames.
     pub(crate) is_ahead: bool,
@@ -61,6 +69,7 @@ pub(crate) enum Fetched {
 impl Run {
     pub(crate) fn new() -> Self {
         Self {
+            generation: 0,
             attached: 0,
             source: SourceId::OWN,
             blocks: 0..0,
@@ -80,6 +89,7 @@ impl Run {
 
     /// Begins a run with its first frame; the memory of an earlier one is kept.
     pub(crate) fn begin(&mut self, attached: usize, frame: StoredFrame, deadline: Option<Instant>) {
+        self.generation += 1;
         self.attached = attached;
         self.source = frame.source;
         self.blocks = frame.blocks();
@@ -113,9 +123,18 @@ impl Run {
             return false;
         }
         self.blocks.end = end;
-        self.deadline = self.deadline.into_iter().chain(deadline).min();
+        self.deadline = later(self.deadline, deadline);
         self.frames.push(frame);
         true
+    }
+
+    /// Somebody waits for one of its frames; whether its store was asked before, on terms of others.
+    pub(crate) fn is_waited_for(&mut self, deadline: Option<Instant>) -> bool {
+        self.deadline = match self.is_ahead {
+            true => deadline,
+            false => later(self.deadline, deadline),
+        };
+        self.asked > self.blocks.start
     }
 
     fn is_plain(&self) -> bool {
@@ -158,12 +177,18 @@ impl Run {
             self.took(len, attached);
             return None;
         }
-        // Requests hold staging while they wait for plain frames, which therefore have a pool of their own.
+        // Requests hold staging while they wait for plain frames, which therefore are always of the other pool.
         let pool = match self.is_ahead || self.is_plain() {
             true => &parts.ahead_staging,
             false => &parts.staging,
         };
         let Some(buf) = pool.alloc(len as usize) else {
+            if !self.is_ahead && self.is_plain() {
+                // What others fetch ahead holds nobody up: whoever waits has memory, and asks the store.
+                let (nsid, cause) = (attached.shared.nsid, StoreError::Busy);
+                self.failed = Some(NamespaceError::Store { nsid, cause });
+                return None;
+            }
             return Some(Fetched::NoRoom);
         };
         let part = (self.asked - self.blocks.start) / u64::from(FETCH_BYTES_MAX);
@@ -246,6 +271,11 @@ impl Run {
             _ => Fetched::UnderWay,
         }
     }
+}
+
+/// The later of two deadlines; none is later than any.
+pub(crate) fn later(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    Some(one?.max(other?))
 }
 
 /// The run that a store token is about.

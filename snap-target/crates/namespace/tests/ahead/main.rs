@@ -10,10 +10,14 @@
 )]
 
 mod books;
+#[path = "../support/gated.rs"]
+mod gated;
 mod orders;
 #[path = "../support/mod.rs"]
 mod support;
+mod waited;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -243,21 +247,25 @@ fn raw(is_immutable: bool, write_protected: bool) -> (Bench, Vec<u8>) {
 
 /// A raw store of 8 MiB that nobody changes, behind what makes it another one.
 fn raw_over(other: impl Fn(SharedStore) -> SharedStore) -> (Namespace, Vec<u8>) {
-    let content: Vec<u8> = (0..8_u32 << 18)
-        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
-        .collect();
-    let spec = StoreSpec::Mem {
-        bytes: content.len() as u64,
-    };
-    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
-    BlockingStore::new(&store)
-        .unwrap()
-        .write(0, &content)
-        .unwrap();
+    let (store, content) = filled(8 << 20);
     let mut namespace = Namespace::of_store(1, other(store), Identity { uuid: [1; 16] }, 4096);
     namespace.is_immutable = true;
     namespace.write_protected = true;
     (namespace, content)
+}
+
+/// A store in memory, and what is in it.
+fn filled(bytes: u64) -> (SharedStore, Vec<u8>) {
+    let words = u32::try_from(bytes / 4).unwrap();
+    let content: Vec<u8> = (0..words)
+        .flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    let store = SharedStore::open(&StoreSpec::Mem { bytes }, OpenOptions::read_write()).unwrap();
+    BlockingStore::new(&store)
+        .unwrap()
+        .write(0, &content)
+        .unwrap();
+    (store, content)
 }
 
 #[test]

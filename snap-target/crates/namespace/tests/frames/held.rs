@@ -1,147 +1,145 @@
-//! A store that takes one read of payload, never ends it, and answers everything else: its namespace waits, and no other does.
+//! A store that takes one read of payload and does not end it: its namespace waits, as long as each request has time, and no other does.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use namespace::{EngineConfig, Namespace, NamespaceError, NamespaceSet};
-use reactor::Ring;
-use reactor::buf::IoBuf;
-use store::{
-    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
-};
+use reactor::Wait;
 
 use crate::crew::Crew;
+use crate::gated::Gate;
 use crate::support::{Packed, source};
 use crate::{BLOCKS_PER_FRAME, expected};
 
-#[derive(Debug)]
-struct Held {
-    inner: SharedStore,
-    /// Reads from here on are held.
-    from: u64,
-    to: u64,
+fn payload(packed: &Packed) -> Range<u64> {
+    let volume = packed.volume();
+    let stream = &volume.streams()[0];
+    stream.stored_offset..stream.stored_offset + stream.stored_bytes
 }
 
-impl Backend for Held {
-    fn name(&self) -> &str {
-        "held"
-    }
-
-    fn describe(&self) -> String {
-        "held".to_owned()
-    }
-
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
-        Ok(Box::new(HeldHandle {
-            inner: self.inner.open_handle(ring)?,
-            payload: self.from..self.to,
-            held: None,
-        }))
-    }
+/// A namespace whose store has room for one read of payload.
+fn held(packed: &Packed, gate: &Gate) -> Namespace {
+    let store = gate.over(packed.store(), payload(packed), 1);
+    Namespace::of_view(1, packed.volume(), vec![store])
 }
 
-struct HeldHandle {
-    inner: Box<dyn Store>,
-    payload: std::ops::Range<u64>,
-    held: Option<IoBuf>,
+/// Turns in which whatever can move does.
+fn some_turns(crew: &mut Crew) -> Vec<namespace::Done> {
+    (0..100).flat_map(|_| crew.turn()).collect()
 }
 
-impl Store for HeldHandle {
-    fn limits(&self) -> &Limits {
-        self.inner.limits()
+fn end_overdue(crew: &mut Crew, now: Instant) -> Vec<namespace::Done> {
+    for member in &mut crew.members {
+        member.engine.end_overdue(now);
     }
-
-    fn submit(
-        &mut self,
-        op: Op,
-        buf: Option<IoBuf>,
-        token: Token,
-        terms: Terms,
-    ) -> Result<(), Rejected> {
-        let is_payload = matches!(op, Op::Read { offset } if self.payload.contains(&offset));
-        if !is_payload {
-            return self.inner.submit(op, buf, token, terms);
-        }
-        if self.held.is_some() {
-            let why = StoreError::Busy;
-            return Err(Rejected { op, buf, why });
-        }
-        self.held = buf;
-        Ok(())
-    }
-
-    fn poll(&mut self, completions: &mut Vec<Completion>) {
-        self.inner.poll(completions);
-    }
-
-    fn close(&mut self) {
-        self.inner.close();
-    }
-
-    fn is_closed(&self) -> bool {
-        self.held.is_none() && self.inner.is_closed()
-    }
-
-    fn cancel(&mut self, token: Token) {
-        self.inner.cancel(token);
-    }
-
-    fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
-        None
-    }
+    some_turns(crew)
 }
 
-/// Of a namespace whose store ends nothing and has room for one: the fetches that never got there end with their requests' time.
+/// The store ends nothing: every request ends with its time all the same, and so do the fetches that never got to the store.
 #[test]
 fn frames_that_are_waited_for_too_long_are_given_up() {
     let packed = Packed::new("overdue", "u16+lz4");
-    let volume = packed.volume();
-    let stream = &volume.streams()[0];
-    let store = SharedStore::new(Held {
-        inner: packed.store(),
-        from: stream.stored_offset,
-        to: stream.stored_offset + stream.stored_bytes,
-    });
-    let namespace = Arc::new(Namespace::of_view(1, packed.volume(), vec![store]));
-    let set = NamespaceSet::new(vec![namespace]);
+    let gate = Gate::default();
     // Two engines: some of the frames have the other one as their home.
-    let mut crew = Crew::over(2, &set, &EngineConfig::default());
+    let mut crew = Crew::new(2, held(&packed, &gate), &EngineConfig::default());
     let due = Instant::now() + Duration::from_secs(25);
     // No neighbours, which would be fetched in one piece.
-    let count = volume.block_count() / BLOCKS_PER_FRAME;
+    let count = packed.volume().block_count() / BLOCKS_PER_FRAME;
     let frames: Vec<u64> = (0..count).step_by(4).collect();
     for frame in &frames {
         crew.submit_by(1, 0, frame * BLOCKS_PER_FRAME, 1, *frame, Some(due));
     }
-    for _ in 0..100 {
-        assert!(crew.turn().is_empty());
-    }
-    let mut done = Vec::new();
-    for at in [due - Duration::from_nanos(1), due] {
-        for member in &mut crew.members {
-            member.engine.end_overdue(at);
-        }
-        assert!(done.is_empty());
-        for _ in 0..100 {
-            done.extend(crew.turn());
-        }
-    }
+    assert!(some_turns(&mut crew).is_empty());
+    assert!(end_overdue(&mut crew, due - Duration::from_nanos(1)).is_empty());
+    let done = end_overdue(&mut crew, due);
+    assert_eq!(done.len(), frames.len());
     for done in &done {
         let error = done.result.as_ref().unwrap_err();
         assert!(matches!(error, NamespaceError::NotInTime { .. }), "{error}");
     }
-    let fetched = crew.sum(|counters| counters.frame_fetches);
-    assert!(fetched > 0, "the stores have some");
-    assert_eq!(
-        done.len() as u64,
-        frames.len() as u64 - fetched,
-        "the others were given up"
-    );
-    assert!(!done.is_empty());
+    // What the stores have is all that is left.
+    let asked = gate.held().len() as u64;
+    assert!(asked > 0 && asked < frames.len() as u64);
+    gate.open();
+    some_turns(&mut crew);
+    assert_eq!(crew.sum(|counters| counters.frame_fetches), asked);
+    assert!(crew.is_idle());
+}
+
+/// Of two that wait for one frame each has its own time.
+#[test]
+fn whoever_has_more_time_waits_on() {
+    let packed = Packed::new("own-time", "u16+lz4");
+    let gate = Gate::default();
+    let mut crew = Crew::new(2, held(&packed, &gate), &EngineConfig::default());
+    let due = Instant::now() + Duration::from_secs(25);
+    let second = Duration::from_secs(1);
+    crew.submit_by(1, 0, 0, 1, 1, Some(due));
+    crew.submit_by(1, 1, 1, 1, 2, Some(due + second));
+    crew.submit_by(1, 1, 2, 1, 3, None);
+    assert!(some_turns(&mut crew).is_empty());
+    let done = end_overdue(&mut crew, due);
+    assert_eq!(done.iter().map(|done| done.token).collect::<Vec<_>>(), [1]);
+    let error = done[0].result.as_ref().unwrap_err();
+    assert!(matches!(error, NamespaceError::NotInTime { .. }), "{error}");
+    gate.open();
+    for done in crew.wait(2) {
+        let bytes = done.buf.unwrap().to_vec();
+        assert!(bytes == expected(&source(), done.token - 1, 1));
+    }
+    assert_eq!(crew.sum(|counters| counters.frame_fetches), 1);
+}
+
+/// Whoever comes when the store was asked has the store's answer to another; where that is an error, the store is asked for them.
+#[test]
+fn what_fails_for_another_is_asked_for_again() {
+    let packed = Packed::new("asked-again", "u16+lz4");
+    let gate = Gate::default();
+    let mut crew = Crew::new(1, held(&packed, &gate), &EngineConfig::default());
+    let due = Instant::now() + Duration::from_secs(25);
+    let later = due + Duration::from_secs(1);
+    crew.submit_by(1, 0, 0, 1, 1, Some(due));
+    assert!(some_turns(&mut crew).is_empty());
+    crew.submit_by(1, 0, 1, 1, 2, Some(later));
+    assert_eq!(gate.held()[0].2.deadline, Some(due));
+    gate.fail_all();
+    assert!(some_turns(&mut crew).is_empty());
+    assert_eq!(gate.held()[0].2.deadline, Some(later));
+    // Once: whoever waits now was there.
+    gate.fail_all();
+    let done = crew.wait(2);
+    for done in &done {
+        let error = done.result.as_ref().unwrap_err();
+        assert!(matches!(error, NamespaceError::Store { .. }), "{error}");
+    }
+    assert_eq!(crew.sum(|counters| counters.frame_fetches), 2);
+}
+
+/// An engine without requests of its own has frames that another's wait for: it looks at the clock.
+#[test]
+fn the_home_of_a_frame_looks_at_the_clock() {
+    let packed = Packed::new("home-clock", "u16+lz4");
+    let gate = Gate::default();
+    let mut crew = Crew::new(2, held(&packed, &gate), &EngineConfig::default());
+    let due = Instant::now() + Duration::from_millis(50);
+    let count = packed.volume().block_count() / BLOCKS_PER_FRAME;
+    let frames: Vec<u64> = (0..count).step_by(4).collect();
+    for frame in &frames {
+        crew.submit_by(1, 0, frame * BLOCKS_PER_FRAME, 1, *frame, Some(due));
+    }
+    let home = &crew.members[1].engine;
+    assert!(!home.is_busy());
+    let limit = Instant::now() + Duration::from_secs(20);
+    let mut done = Vec::new();
+    while done.len() < frames.len() {
+        assert!(Instant::now() < limit, "{} ended", done.len());
+        done.extend(crew.turn());
+        // Asleep until something wakes it.
+        let until = Some(Instant::now() + Duration::from_secs(5));
+        crew.members[1].ring.turn(Wait::Block { until }).unwrap();
+    }
+    assert_eq!(crew.members[1].engine.counters().frame_fetches, 1);
 }
 
 #[test]
@@ -150,15 +148,9 @@ fn a_store_that_takes_no_more_holds_up_no_other_namespace() {
         Packed::new("held", "u16+lz4"),
         Packed::new("free", "u16+lz4"),
     ];
-    let volume = packed[0].volume();
-    let stream = &volume.streams()[0];
-    let held = SharedStore::new(Held {
-        inner: packed[0].store(),
-        from: stream.stored_offset,
-        to: stream.stored_offset + stream.stored_bytes,
-    });
+    let gate = Gate::default();
     let set = NamespaceSet::new(vec![
-        Arc::new(Namespace::of_view(1, packed[0].volume(), vec![held])),
+        Arc::new(held(&packed[0], &gate)),
         Arc::new(Namespace::of_view(
             2,
             packed[1].volume(),

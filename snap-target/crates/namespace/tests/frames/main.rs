@@ -18,6 +18,8 @@ mod random;
 mod sharing;
 mod turns;
 
+#[path = "../support/gated.rs"]
+mod gated;
 #[path = "../support/mod.rs"]
 mod support;
 
