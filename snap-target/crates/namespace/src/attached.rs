@@ -158,6 +158,14 @@ impl Attached {
         }
     }
 
+    /// Tells the store of a source that somebody waits for what it reads ahead.
+    pub(crate) fn hurry(&mut self, source: usize, token: Token) {
+        if let Some(store) = self.stores.get_mut(source) {
+            store.hurry(token);
+            self.is_unpolled = true;
+        }
+    }
+
     /// Hands an operation to the store of a source; gives it back where the store's queue is full.
     #[expect(
         clippy::result_large_err,

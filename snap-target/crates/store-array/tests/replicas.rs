@@ -6,16 +6,18 @@
 )]
 
 mod mute;
+mod scripted;
 
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use store::conformance;
 use store::decorate::{Fault, Faulty, On, What, When};
-use store::{BlockingStore, OpenOptions, SharedStore, StoreError, StoreSpec};
+use store::{BlockingStore, OpenOptions, SharedStore, StoreError, StoreSpec, Token};
 use store_array::replicas::{self, Member};
 
 use mute::mute;
+use scripted::{Bench, Scripted};
 
 const BYTES: usize = 2 << 20;
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -190,4 +192,48 @@ fn those_that_are_there_are_enough() {
         error.to_string().starts_with("no replica is there"),
         "{error}"
     );
+}
+
+/// Replicas that serve when they are told to, and take so many reads at a time.
+fn scripted_replicas(room: usize) -> (Vec<Scripted>, Bench) {
+    let content = content();
+    let all = [(); 2].map(|()| Scripted::new(filled(&content), room, room));
+    let shared = replicas(all.iter().map(Scripted::store).collect());
+    let bench = Bench::new(&shared);
+    all.iter().for_each(Scripted::hold);
+    (all.into(), bench)
+}
+
+#[test]
+fn what_is_waited_for_finds_a_replica_before_what_is_ahead() {
+    let (all, mut bench) = scripted_replicas(1);
+    for (block, is_ahead) in [(0, true), (1, true), (2, true), (3, true), (4, false)] {
+        bench.read(block << 12, is_ahead);
+    }
+    bench.store.hurry(Token(3 << 12));
+    for served in 1..=5 {
+        all[0].serve(1);
+        bench.poll();
+        if served == 5 {
+            all[1].serve(1);
+            bench.poll();
+        }
+    }
+    assert_eq!(bench.done.len(), 5);
+    assert_eq!(all[0].served(), [0, 3 << 12, 4 << 12, 2 << 12]);
+    assert_eq!(all[1].served(), [1 << 12]);
+}
+
+#[test]
+fn a_hurried_read_is_hurried_where_it_is() {
+    let (all, mut bench) = scripted_replicas(3);
+    for (block, is_ahead) in [(0, true), (1, true), (2, true), (3, true), (4, false)] {
+        bench.read(block << 12, is_ahead);
+    }
+    bench.store.hurry(Token(2 << 12));
+    all.iter().for_each(|member| member.serve(3));
+    bench.poll();
+    assert_eq!(bench.done.len(), 5);
+    assert_eq!(all[0].served(), [2 << 12, 4 << 12, 0]);
+    assert_eq!(all[1].served(), [1 << 12, 3 << 12]);
 }

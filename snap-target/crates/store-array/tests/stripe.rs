@@ -5,12 +5,17 @@
     reason = "a failure of a test is a panic with its line"
 )]
 
+mod scripted;
+
 use nix::errno::Errno;
+use store::Token;
 use store::conformance::{self, Subject};
 use store::decorate::{Fault, Faulty, On, What, When};
 use store::{BlockingStore, Op, OpenOptions, SharedStore, StoreError, StoreSpec};
 use store_array::ArrayError;
 use store_array::stripe::{self, SetId};
+
+use scripted::{Bench, Scripted};
 
 const UNIT: u32 = 64 << 10;
 const SET: SetId = SetId([7; 16]);
@@ -255,4 +260,72 @@ fn a_change_that_was_done_in_part_is_not_said_to_be_undone() {
     assert!(is_meant, "{both}");
     let read = store.read(unit - 4096, &mut [0; 8192]).unwrap_err();
     assert!(matches!(read, StoreError::Unreachable { .. }), "{read}");
+}
+
+/// A stripe whose first member serves when it is told to, and takes two reads at a time, one of them ahead. Units of that member, from the beginning.
+fn scripted_stripe() -> (Scripted, Bench, impl Fn(u64) -> u64) {
+    let mut all = members(2);
+    made(all.clone());
+    let first = Scripted::new(all[0].clone(), 2, 1);
+    all[0] = first.store();
+    let (stripe, _) = stripe::open(all, UNIT).unwrap();
+    first.hold();
+    (first, Bench::new(&stripe), |unit| {
+        unit * 2 * u64::from(UNIT)
+    })
+}
+
+/// Serves one by one, and returns which units the member served.
+fn units_served(member: &Scripted, bench: &mut Bench, count: usize) -> Vec<u64> {
+    for served in 1..=count {
+        member.serve(1);
+        bench.poll();
+        assert_eq!(bench.done.len(), served);
+    }
+    let offsets = member.served().into_iter();
+    offsets.map(|offset| offset / u64::from(UNIT)).collect()
+}
+
+#[test]
+fn a_piece_ahead_that_finds_no_room_holds_up_no_other() {
+    let (member, mut bench, unit) = scripted_stripe();
+    bench.read(unit(0), true);
+    bench.read(unit(1), true);
+    bench.read(unit(2), false);
+    bench.read(unit(3), false);
+    assert_eq!(units_served(&member, &mut bench, 4), [2, 3, 0, 1]);
+}
+
+#[test]
+fn a_hurried_piece_goes_with_those_that_are_waited_for() {
+    let (member, mut bench, unit) = scripted_stripe();
+    for ahead in 0..3 {
+        bench.read(unit(ahead), true);
+    }
+    bench.read(unit(3), false);
+    bench.read(unit(4), false);
+    // One that waits for room, one that the member has, and one that nobody knows.
+    for hurried in [2, 0, 9] {
+        bench.store.hurry(Token(unit(hurried)));
+    }
+    assert_eq!(units_served(&member, &mut bench, 5), [0, 3, 4, 2, 1]);
+}
+
+#[test]
+fn a_cancelled_read_ends_whether_it_waits_ahead_or_not() {
+    let (member, mut bench, unit) = scripted_stripe();
+    for ahead in 0..3 {
+        bench.read(unit(ahead), true);
+    }
+    bench.read(unit(3), false);
+    bench.read(unit(4), false);
+    for cancelled in [1, 4, 3] {
+        bench.store.cancel(Token(unit(cancelled)));
+    }
+    bench.poll();
+    let mut ended: Vec<u64> = bench.done.iter().map(|it| it.token.0 / unit(1)).collect();
+    ended.sort_unstable();
+    assert_eq!(ended, [1, 3, 4]);
+    bench.done.clear();
+    assert_eq!(units_served(&member, &mut bench, 2), [0, 2]);
 }

@@ -104,7 +104,8 @@ pub struct Terms {
     /// When whoever asked gives up: a store that waits, for a path or for a peer, ends the operation by then, or after a time of its own where that
     /// is sooner. It may have passed already. `None`: the store's own time counts from submit. In tests a moment of the stepped clock.
     pub deadline: Option<Instant>,
-    /// Nobody waits for it: a read ahead of whoever may ask for it. Others may overtake it, and a store may be busy for it before it is for them.
+    /// Nobody waits for it: a read ahead of whoever may ask for it. Others may overtake it, and a store may be busy for it before it is for them. Who comes to
+    /// wait for it says so ([`Store::hurry`]).
     pub is_ahead: bool,
 }
 
@@ -238,7 +239,7 @@ impl Add for WireBytes {
 /// 1. A read or write comes with a buffer of at least one byte, within [`Limits`]; the other operations without one. Tokens in flight are
 ///    unique on the handle.
 /// 2. It calls [`Store::poll`] after every turn of the ring while anything is in flight, and always if the store declares
-///    [`Limits::polled_when_idle`]; and after its last submit or cancel before it lets the ring block: what these
+///    [`Limits::polled_when_idle`]; and after its last submit, cancel or hurry before it lets the ring block: what these
 ///    ended is there then, and nothing wakes the ring for it.
 /// 3. It does not look at, write, or hand on the memory of a buffer between submit and completion. Other views of the same memory may
 ///    be used for other bytes.
@@ -296,6 +297,10 @@ pub trait Store {
 
     /// Asks to end an operation early. An unknown token is ignored: it completed already.
     fn cancel(&mut self, token: Token);
+
+    /// Somebody waits from now on for a read that was submitted as [`Terms::is_ahead`]: it is served as one that is waited for, behind those that are there.
+    /// An unknown token is ignored, and one that was waited for before. A store that serves all alike does nothing.
+    fn hurry(&mut self, _token: Token) {}
 
     /// A zero-copy, read-only view of `[offset, offset+len)` for stores whose bytes are in memory; `None` elsewhere, or out of range. The
     /// view shows later writes to the same bytes: whoever needs a snapshot reads.

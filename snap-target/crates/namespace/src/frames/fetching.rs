@@ -49,9 +49,15 @@ impl Frames {
     }
 
     /// Somebody waits for a frame that is on its way.
-    pub(super) fn joined(&mut self, at: usize, of: Option<&Attached>, deadline: Option<Instant>) {
+    pub(super) fn joined(
+        &mut self,
+        at: usize,
+        attached: &mut Attachments,
+        of: Option<usize>,
+        deadline: Option<Instant>,
+    ) {
         if let Some(of) = of {
-            of.row.joined_misses.add(1);
+            attached[of].row.joined_misses.add(1);
         }
         let pending = &mut self.waiters[at];
         let was_ahead = std::mem::take(&mut pending.is_ahead);
@@ -63,7 +69,7 @@ impl Frames {
         }
         pending.has_joined |= run.is_waited_for(deadline);
         if was_ahead {
-            self.hurry(index);
+            self.hurry(index, attached);
         }
     }
 
@@ -78,12 +84,13 @@ impl Frames {
         }
     }
 
-    /// A run that nobody waited for comes before the others of its kind.
-    fn hurry(&mut self, index: usize) {
+    /// A run that nobody waited for comes before the others of its kind, here and in its store.
+    fn hurry(&mut self, index: usize, attached: &mut Attachments) {
         let run = &mut self.runs[index];
         if !std::mem::take(&mut run.is_ahead) {
             return;
         }
+        run.hurry(index, &mut attached[run.attached]);
         for (from, to) in [
             (&mut self.missing_ahead, &mut self.missing),
             (&mut self.decoding_ahead, &mut self.decoding),

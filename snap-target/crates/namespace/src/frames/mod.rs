@@ -211,7 +211,7 @@ impl Frames {
     }
 
     /// Takes what requests of this engine want: to its home each, neighbours together.
-    pub(crate) fn want_all(&mut self, attached: &Attachments, parts: &mut Parts) -> bool {
+    pub(crate) fn want_all(&mut self, attached: &mut Attachments, parts: &mut Parts) -> bool {
         if parts.wanted.is_empty() {
             return false;
         }
@@ -277,7 +277,7 @@ impl Frames {
     }
 
     /// Takes what other engines and the workers sent.
-    pub(crate) fn take_mail(&mut self, attached: &Attachments, parts: &mut Parts) -> bool {
+    pub(crate) fn take_mail(&mut self, attached: &mut Attachments, parts: &mut Parts) -> bool {
         let mut moved = false;
         while let Some(WantRun {
             key,
@@ -314,7 +314,7 @@ impl Frames {
     /// A request of `reactor`'s wants a frame of this engine's.
     fn want(
         &mut self,
-        attached: &Attachments,
+        attached: &mut Attachments,
         parts: &mut Parts,
         key: NamespaceKey,
         reactor: u16,
@@ -334,15 +334,16 @@ impl Frames {
             id,
             deadline,
         };
-        let found = attached.find(key).map(|of| &attached[of]);
+        let found = attached.find(key);
         if let Some(at) = self.pending.get(&frame.id).copied() {
             match is_ahead {
-                true => self.handed_on(at, found, purpose),
-                false => self.joined(at, found, deadline),
+                true => self.handed_on(at, found.map(|of| &attached[of]), purpose),
+                false => self.joined(at, attached, found, deadline),
             }
             self.waiters[at].waiters.push(waiter);
             return;
         }
+        let found = found.map(|of| &attached[of]);
         if is_ahead && let Some(of) = found {
             hand_on(&mut parts.cache, of, frame.id, purpose);
         }

@@ -243,15 +243,23 @@ impl Run {
 
     /// Asks the store to end what it has of it.
     pub(crate) fn cancel(&self, index: usize, attached: &mut Attached) {
-        if self.open == 0 {
-            return;
-        }
-        // Parts that have ended are unknown to the store.
-        let parts = (self.asked - self.blocks.start).div_ceil(u64::from(FETCH_BYTES_MAX));
-        for part in 0..parts {
-            let token = Token(RUN_TOKEN | (index * FETCHES_MAX) as u64 | part);
+        for token in self.asked_tokens(index) {
             attached.cancel(self.source.0 as usize, token);
         }
+    }
+
+    /// Somebody waits for it from now on: tells the store, of what it has of it.
+    pub(crate) fn hurry(&self, index: usize, attached: &mut Attached) {
+        for token in self.asked_tokens(index) {
+            attached.hurry(self.source.0 as usize, token);
+        }
+    }
+
+    /// The parts that the store was asked for; those that have ended are unknown to it.
+    fn asked_tokens(&self, index: usize) -> impl Iterator<Item = Token> + use<> {
+        let parts = (self.asked - self.blocks.start).div_ceil(u64::from(FETCH_BYTES_MAX));
+        let asked = if self.open == 0 { 0 } else { parts };
+        (0..asked).map(move |part| Token(RUN_TOKEN | (index * FETCHES_MAX) as u64 | part))
     }
 
     fn keep_part(&mut self, part: u64, buf: &IoBuf) {

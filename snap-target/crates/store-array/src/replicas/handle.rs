@@ -280,12 +280,24 @@ impl ReplicaHandle {
         }
         self.arrived = arrived;
         let homeless = self.homeless.len();
-        for _ in 0..homeless {
-            if let Some(index) = self.homeless.pop_front() {
-                self.place(index, now);
-            }
+        for is_ahead in [false, true] {
+            self.place_homeless(is_ahead, now);
         }
         self.homeless.len() < homeless
+    }
+
+    /// Those that somebody waits for, or the others; each keeps its place among those that stay.
+    fn place_homeless(&mut self, is_ahead: bool, now: Instant) {
+        for _ in 0..self.homeless.len() {
+            let Some(index) = self.homeless.pop_front() else {
+                return;
+            };
+            let is_meant = |read: &Read| read.terms.is_ahead == is_ahead;
+            match self.reads[index].as_ref().is_none_or(is_meant) {
+                true => self.place(index, now),
+                false => self.homeless.push_back(index),
+            }
+        }
     }
 }
 
@@ -365,6 +377,20 @@ impl Store for ReplicaHandle {
                 self.members[member].store.cancel(name_of(index));
             }
             return;
+        }
+    }
+
+    fn hurry(&mut self, token: Token) {
+        let mut reads = self.reads.iter_mut().enumerate();
+        let Some((index, read)) = reads.find_map(|(index, read)| {
+            let read = read.as_mut().filter(|read| read.token == token)?;
+            Some((index, read))
+        }) else {
+            return;
+        };
+        read.terms.is_ahead = false;
+        if let Some(At { member, .. }) = read.at {
+            self.members[member].store.hurry(name_of(index));
         }
     }
 

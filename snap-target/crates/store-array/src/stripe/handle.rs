@@ -22,8 +22,8 @@ pub(super) struct StripeHandle {
     geometry: Geometry,
     limits: Limits,
     members: Vec<Box<dyn Store>>,
-    /// By member: pieces that it had no room for, in their order.
-    waiting: Vec<VecDeque<Part>>,
+    /// By member: pieces that it had no room for.
+    waiting: Vec<Waiting>,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
     /// Flights whose last piece ended, for the next poll.
@@ -55,6 +55,43 @@ struct Part {
     piece: Piece,
 }
 
+/// Pieces that wait for room at their member, each kind in its order: those that somebody waits for come first, and do not wait for the others.
+struct Waiting {
+    wanted: VecDeque<Part>,
+    ahead: VecDeque<Part>,
+}
+
+impl Waiting {
+    fn with_capacity(pieces: usize) -> Self {
+        Self {
+            wanted: VecDeque::with_capacity(pieces),
+            ahead: VecDeque::with_capacity(pieces),
+        }
+    }
+
+    fn of(&mut self, is_ahead: bool) -> &mut VecDeque<Part> {
+        if is_ahead {
+            &mut self.ahead
+        } else {
+            &mut self.wanted
+        }
+    }
+
+    /// Whether a new piece has none before it.
+    fn is_clear(&self, is_ahead: bool) -> bool {
+        self.wanted.is_empty() && (!is_ahead || self.ahead.is_empty())
+    }
+
+    /// The pieces of a flight that were ahead stand behind those that somebody waits for.
+    fn hurry(&mut self, flight: usize) {
+        for _ in 0..self.ahead.len() {
+            if let Some(part) = self.ahead.pop_front() {
+                self.of(part.flight != flight).push_back(part);
+            }
+        }
+    }
+}
+
 impl Part {
     fn token(&self) -> Token {
         Token((self.flight * PIECES_MAX + self.number) as u64)
@@ -73,7 +110,8 @@ impl StripeHandle {
         members: Vec<Box<dyn Store>>,
     ) -> Self {
         let depth = QUEUE_DEPTH_MAX as usize;
-        let queue = || VecDeque::with_capacity(depth * PIECES_MAX.div_ceil(members.len()));
+        let pieces = depth * PIECES_MAX.div_ceil(members.len());
+        let queue = || Waiting::with_capacity(pieces);
         Self {
             name: name.to_owned(),
             geometry,
@@ -139,12 +177,13 @@ impl StripeHandle {
 
     /// A new piece of a flight: behind those that wait for its member.
     fn offer(&mut self, part: Part) {
-        if let Some(flight) = self.flights.get_mut(part.flight).and_then(Option::as_mut) {
-            flight.left += 1;
-        }
-        let member = part.piece.member;
-        if !self.waiting[member].is_empty() || !self.submit(part) {
-            self.waiting[member].push_back(part);
+        let Some(flight) = self.flights.get_mut(part.flight).and_then(Option::as_mut) else {
+            return;
+        };
+        flight.left += 1;
+        let (member, is_ahead) = (part.piece.member, flight.terms.is_ahead);
+        if !self.waiting[member].is_clear(is_ahead) || !self.submit(part) {
+            self.waiting[member].of(is_ahead).push_back(part);
         }
     }
 
@@ -219,13 +258,23 @@ impl StripeHandle {
         self.arrived = arrived;
         let mut any = false;
         for member in 0..self.members.len() {
-            while let Some(part) = self.waiting[member].front().copied() {
-                if !self.submit(part) {
-                    break;
-                }
-                self.waiting[member].pop_front();
-                any = true;
+            any |= self.submit_waiting(member, false);
+            if self.waiting[member].wanted.is_empty() {
+                any |= self.submit_waiting(member, true);
             }
+        }
+        any
+    }
+
+    /// Gives a member what waits for it, as far as it has room; true where it took something.
+    fn submit_waiting(&mut self, member: usize, is_ahead: bool) -> bool {
+        let mut any = false;
+        while let Some(part) = self.waiting[member].of(is_ahead).front().copied() {
+            if !self.submit(part) {
+                break;
+            }
+            self.waiting[member].of(is_ahead).pop_front();
+            any = true;
         }
         any
     }
@@ -252,13 +301,31 @@ impl StripeHandle {
     /// Ends what waits of a flight, or of all.
     fn drop_waiting(&mut self, of: Option<usize>) {
         let is_meant = |part: &Part| of.is_none_or(|of| of == part.flight);
-        for member in 0..self.members.len() {
-            let mut waiting = std::mem::take(&mut self.waiting[member]);
+        for (member, is_ahead) in (0..self.members.len()).flat_map(|it| [(it, false), (it, true)]) {
+            let mut waiting = std::mem::take(self.waiting[member].of(is_ahead));
             for part in waiting.iter().filter(|part| is_meant(part)) {
                 self.cancelled_piece(part.flight);
             }
             waiting.retain(|part| !is_meant(part));
-            self.waiting[member] = waiting;
+            *self.waiting[member].of(is_ahead) = waiting;
+        }
+    }
+
+    fn flight_named(&mut self, token: Token) -> Option<(usize, &mut Flight)> {
+        let mut flights = self.flights.iter_mut().enumerate();
+        flights.find_map(|(index, flight)| {
+            let flight = flight.as_mut().filter(|flight| flight.token == token)?;
+            Some((index, flight))
+        })
+    }
+
+    /// Says something of each piece that a flight can have; a member that does not have it takes no notice.
+    fn tell_members(&mut self, index: usize, tell: impl Fn(&mut dyn Store, Token)) {
+        for number in 0..PIECES_MAX {
+            let piece = Token((index * PIECES_MAX + number) as u64);
+            for member in &mut self.members {
+                tell(member.as_mut(), piece);
+            }
         }
     }
 
@@ -346,21 +413,25 @@ impl Store for StripeHandle {
     }
 
     fn cancel(&mut self, token: Token) {
-        let mut flights = self.flights.iter_mut().enumerate();
-        let found = flights.find_map(|(index, flight)| {
-            let flight = flight.as_mut()?;
-            (flight.token == token && !std::mem::replace(&mut flight.cancelled, true))
-                .then_some(index)
-        });
-        let Some(index) = found else { return };
-        self.drop_waiting(Some(index));
-        for number in 0..PIECES_MAX {
-            let token = Token((index * PIECES_MAX + number) as u64);
-            // Who does not have it takes no notice.
-            self.members
-                .iter_mut()
-                .for_each(|member| member.cancel(token));
+        let Some((index, flight)) = self.flight_named(token) else {
+            return;
+        };
+        if std::mem::replace(&mut flight.cancelled, true) {
+            return;
         }
+        self.drop_waiting(Some(index));
+        self.tell_members(index, |member, piece| member.cancel(piece));
+    }
+
+    fn hurry(&mut self, token: Token) {
+        let Some((index, flight)) = self.flight_named(token) else {
+            return;
+        };
+        if !std::mem::take(&mut flight.terms.is_ahead) {
+            return;
+        }
+        self.waiting.iter_mut().for_each(|it| it.hurry(index));
+        self.tell_members(index, |member, piece| member.hurry(piece));
     }
 
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {

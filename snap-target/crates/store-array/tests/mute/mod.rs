@@ -97,6 +97,10 @@ impl Store for Mute {
         self.inner.cancel(token);
     }
 
+    fn hurry(&mut self, token: Token) {
+        self.inner.hurry(token);
+    }
+
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
     }

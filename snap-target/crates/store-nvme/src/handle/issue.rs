@@ -84,6 +84,24 @@ impl Handle {
         self.waiting_of(is_ahead).push_back(index);
     }
 
+    /// Somebody waits for a read ahead: what of it was not sent stands behind what others wait for. What was sent is with its controller, in its turn.
+    pub(super) fn hurry_flight(&mut self, index: u32) {
+        let Some(flight) = self.flights.get_mut(index) else {
+            return;
+        };
+        if !std::mem::take(&mut flight.is_ahead) {
+            return;
+        }
+        self.ahead -= 1;
+        for _ in 0..self.waiting_ahead.len() {
+            let Some(part) = self.waiting_ahead.pop_front() else {
+                break;
+            };
+            let of = self.parts.get(part).map(|part| part.flight);
+            self.waiting_of(of != Some(index)).push_back(part);
+        }
+    }
+
     fn waiting_of(&mut self, is_ahead: bool) -> &mut VecDeque<u32> {
         if is_ahead {
             &mut self.waiting_ahead

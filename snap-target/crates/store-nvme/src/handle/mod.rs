@@ -320,6 +320,12 @@ impl Handle {
         }
     }
 
+    fn flight_named(&self, token: Token) -> Option<u32> {
+        let is_named = |flight: &Flight| flight.token == token;
+        let mut indices = self.flights.indices();
+        indices.find(|index| self.flights.get(*index).is_some_and(is_named))
+    }
+
     /// Says that the handle is gone, once.
     fn leave(&mut self) {
         if !std::mem::replace(&mut self.has_left, true) {
@@ -404,14 +410,14 @@ impl Store for Handle {
     }
 
     fn cancel(&mut self, token: Token) {
-        let named = |index: &u32| {
-            self.flights
-                .get(*index)
-                .is_some_and(|flight| flight.token == token)
-        };
-        let found = self.flights.indices().find(named);
-        if let Some(flight) = found {
+        if let Some(flight) = self.flight_named(token) {
             self.cancel_flight(flight);
+        }
+    }
+
+    fn hurry(&mut self, token: Token) {
+        if let Some(flight) = self.flight_named(token) {
+            self.hurry_flight(flight);
         }
     }
 

@@ -7,6 +7,7 @@
     reason = "a test that panics has failed"
 )]
 
+mod ahead;
 mod ghosts;
 mod host;
 mod links;

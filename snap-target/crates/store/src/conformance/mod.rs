@@ -130,6 +130,7 @@ checks! {
     duties::flush_completes,
     terms::what_had_no_time_was_done_or_was_not,
     terms::a_read_ahead_delivers_what_any_read_does,
+    terms::a_read_ahead_may_be_hurried,
     data::every_alignment_and_cut_reads_back,
     data::the_guaranteed_transfer_is_taken_whole,
     data::zeroed_ranges_read_zeros,

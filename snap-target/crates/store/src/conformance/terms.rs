@@ -110,3 +110,50 @@ pub(super) fn a_read_ahead_delivers_what_any_read_does(subject: &Subject<'_>) {
     assert_eq!(seen, taken);
     rig.expect_quiet();
 }
+
+/// Reads ahead that somebody comes to wait for: each ends once, with its bytes, and is none of those ahead any more.
+pub(super) fn a_read_ahead_may_be_hurried(subject: &Subject<'_>) {
+    let mut rig = subject.rig();
+    let data = pattern(1 << 20, 4);
+    rig.write(0, &data);
+    let place = |token: u64| usize::try_from(token * 512 % (1 << 20)).unwrap();
+    let submit = |rig: &mut Rig, token: u64| {
+        let terms = Terms {
+            deadline: None,
+            is_ahead: true,
+        };
+        let offset = place(token) as u64;
+        let buf = Some(IoBuf::heap(512).unwrap());
+        let taken = rig
+            .store
+            .submit(Op::Read { offset }, buf, Token(token), terms);
+        taken.map_err(|rejected| assert_eq!(rejected.why, StoreError::Busy))
+    };
+    let depth = u64::from(rig.limits().queue_depth_max);
+    let mut taken = (0..depth)
+        .take_while(|token| submit(&mut rig, *token).is_ok())
+        .count() as u64;
+    rig.store.hurry(Token(taken - 1));
+    if taken < depth {
+        assert!(
+            submit(&mut rig, taken).is_ok(),
+            "a hurried read leaves its place to another one ahead"
+        );
+        taken += 1;
+    }
+    // All, twice, and one that nobody knows.
+    for token in (0..taken).chain(0..=taken) {
+        rig.store.hurry(Token(token));
+    }
+    let mut seen = Vec::new();
+    for done in rig.wait(usize::try_from(taken).unwrap()) {
+        assert_eq!(done.result, Ok(512));
+        let at = place(done.token.0);
+        let found = done.buf.unwrap().to_vec();
+        assert!(!subject.remembers || found == data[at..at + 512], "at {at}");
+        seen.push(done.token.0);
+    }
+    seen.sort_unstable();
+    assert!(seen.into_iter().eq(0..taken));
+    rig.expect_quiet();
+}

@@ -457,6 +457,10 @@ impl Store for FaultStore {
         self.inner.cancel(token);
     }
 
+    fn hurry(&mut self, token: Token) {
+        self.inner.hurry(token);
+    }
+
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
     }

@@ -174,6 +174,10 @@ impl<P: Pace> Store for HeldStore<P> {
         self.set_alarm();
     }
 
+    fn hurry(&mut self, token: Token) {
+        self.inner.hurry(token);
+    }
+
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
     }

@@ -1,0 +1,230 @@
+//! Members that serve one read whenever the test says so: who is served when is exact.
+
+#![allow(dead_code, reason = "each test takes a part of it")]
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use reactor::buf::IoBuf;
+use reactor::{Ring, RingConfig, Wait};
+use store::{
+    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
+};
+
+/// A member over `inner`, whose reads below `from` pass at once.
+#[derive(Clone, Debug)]
+pub struct Scripted {
+    inner: SharedStore,
+    /// Reads that it takes at a time, and of these those ahead.
+    pub room: usize,
+    pub room_ahead: usize,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// It holds what comes.
+    is_on: bool,
+    /// Reads that it may serve.
+    permits: usize,
+    /// Offsets, in the order in which they were served.
+    served: Vec<u64>,
+}
+
+impl Scripted {
+    pub fn new(inner: SharedStore, room: usize, room_ahead: usize) -> Self {
+        Self {
+            inner,
+            room,
+            room_ahead,
+            state: Arc::default(),
+        }
+    }
+
+    pub fn store(&self) -> SharedStore {
+        SharedStore::new(self.clone())
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    /// From now on it holds what comes.
+    pub fn hold(&self) {
+        self.state().is_on = true;
+    }
+
+    /// It serves so many reads with the next poll.
+    pub fn serve(&self, reads: usize) {
+        self.state().permits += reads;
+    }
+
+    pub fn served(&self) -> Vec<u64> {
+        self.state().served.clone()
+    }
+}
+
+impl Backend for Scripted {
+    fn name(&self) -> &str {
+        "scripted"
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(Handle {
+            inner: self.inner.open_handle(ring)?,
+            script: self.clone(),
+            held: VecDeque::new(),
+        }))
+    }
+}
+
+struct Handle {
+    inner: Box<dyn Store>,
+    script: Scripted,
+    held: VecDeque<Held>,
+}
+
+struct Held {
+    op: Op,
+    buf: Option<IoBuf>,
+    token: Token,
+    terms: Terms,
+    is_cancelled: bool,
+}
+
+impl Handle {
+    fn next(&mut self) -> Option<Held> {
+        let wanted = self.held.iter().position(|held| !held.terms.is_ahead);
+        self.held.remove(wanted.unwrap_or(0))
+    }
+
+    fn named(&mut self, token: Token) -> Option<&mut Held> {
+        self.held.iter_mut().find(|held| held.token == token)
+    }
+}
+
+impl Store for Handle {
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
+        if !self.script.state().is_on {
+            return self.inner.submit(op, buf, token, terms);
+        }
+        let ahead = self.held.iter().filter(|held| held.terms.is_ahead).count();
+        let is_full = self.held.len() == self.script.room;
+        if is_full || (terms.is_ahead && ahead == self.script.room_ahead) {
+            let why = StoreError::Busy;
+            return Err(Rejected { op, buf, why });
+        }
+        self.held.push_back(Held {
+            op,
+            buf,
+            token,
+            terms,
+            is_cancelled: false,
+        });
+        Ok(())
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        let permits = std::mem::take(&mut self.script.state().permits);
+        for _ in 0..permits {
+            let Some(held) = self.next() else { break };
+            self.script.state().served.push(held.op.offset());
+            let taken = self
+                .inner
+                .submit(held.op, held.buf, held.token, Terms::default());
+            taken.unwrap();
+        }
+        while let Some(at) = self.held.iter().position(|held| held.is_cancelled) {
+            let held = self.held.remove(at).unwrap();
+            completions.push(Completion {
+                token: held.token,
+                buf: held.buf,
+                result: Err(StoreError::Cancelled {
+                    store: "scripted".to_owned(),
+                    offset: held.op.offset(),
+                }),
+            });
+        }
+        self.inner.poll(completions);
+    }
+
+    fn close(&mut self) {
+        self.held
+            .iter_mut()
+            .for_each(|held| held.is_cancelled = true);
+        self.inner.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed() && self.held.is_empty()
+    }
+
+    fn cancel(&mut self, token: Token) {
+        if let Some(held) = self.named(token) {
+            held.is_cancelled = true;
+        }
+    }
+
+    fn hurry(&mut self, token: Token) {
+        if let Some(held) = self.named(token) {
+            held.terms.is_ahead = false;
+        }
+    }
+
+    fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
+        None
+    }
+}
+
+/// A handle and its ring.
+pub struct Bench {
+    ring: Ring,
+    pub store: Box<dyn Store>,
+    pub done: Vec<Completion>,
+}
+
+impl Bench {
+    pub fn new(shared: &SharedStore) -> Self {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        Self {
+            store: shared.open_handle(&ring).unwrap(),
+            ring,
+            done: Vec::new(),
+        }
+    }
+
+    /// A read of 4 KiB, named by its offset.
+    pub fn read(&mut self, offset: u64, is_ahead: bool) {
+        let terms = Terms {
+            deadline: None,
+            is_ahead,
+        };
+        let buf = Some(IoBuf::heap(4096).unwrap());
+        let op = Op::Read { offset };
+        let taken = self.store.submit(op, buf, Token(offset), terms);
+        taken.unwrap();
+    }
+
+    pub fn poll(&mut self) {
+        self.ring.turn(Wait::Poll).unwrap();
+        self.store.poll(&mut self.done);
+    }
+}
