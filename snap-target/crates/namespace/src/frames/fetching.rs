@@ -90,7 +90,10 @@ impl Frames {
         if !std::mem::take(&mut run.is_ahead) {
             return;
         }
-        run.hurry(index, &mut attached[run.attached]);
+        // A run whose frames are with the workers may outlive its namespace.
+        if let Some(of) = attached.get_mut(run.attached) {
+            run.hurry(index, of);
+        }
         for (from, to) in [
             (&mut self.missing_ahead, &mut self.missing),
             (&mut self.decoding_ahead, &mut self.decoding),

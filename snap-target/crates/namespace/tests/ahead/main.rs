@@ -12,6 +12,7 @@
 mod books;
 #[path = "../support/gated.rs"]
 mod gated;
+mod hurry;
 mod orders;
 #[path = "../support/mod.rs"]
 mod support;
