@@ -262,11 +262,11 @@ fn a_change_that_was_done_in_part_is_not_said_to_be_undone() {
     assert!(matches!(read, StoreError::Unreachable { .. }), "{read}");
 }
 
-/// A stripe whose first member serves when it is told to, and takes two reads at a time, one of them ahead. Units of that member, from the beginning.
-fn scripted_stripe() -> (Scripted, Bench, impl Fn(u64) -> u64) {
+/// A stripe whose first member serves when it is told to, and takes so many reads at a time, one of them ahead. Units of that member, from the beginning.
+fn scripted_stripe(room: usize) -> (Scripted, Bench, impl Fn(u64) -> u64) {
     let mut all = members(2);
     made(all.clone());
-    let first = Scripted::new(all[0].clone(), 2, 1);
+    let first = Scripted::new(all[0].clone(), room, 1);
     all[0] = first.store();
     let (stripe, _) = stripe::open(all, UNIT).unwrap();
     first.hold();
@@ -288,7 +288,7 @@ fn units_served(member: &Scripted, bench: &mut Bench, count: usize) -> Vec<u64> 
 
 #[test]
 fn a_piece_ahead_that_finds_no_room_holds_up_no_other() {
-    let (member, mut bench, unit) = scripted_stripe();
+    let (member, mut bench, unit) = scripted_stripe(2);
     bench.read(unit(0), true);
     bench.read(unit(1), true);
     bench.read(unit(2), false);
@@ -298,22 +298,30 @@ fn a_piece_ahead_that_finds_no_room_holds_up_no_other() {
 
 #[test]
 fn a_hurried_piece_goes_with_those_that_are_waited_for() {
-    let (member, mut bench, unit) = scripted_stripe();
+    let (member, mut bench, unit) = scripted_stripe(1);
     for ahead in 0..3 {
         bench.read(unit(ahead), true);
     }
     bench.read(unit(3), false);
     bench.read(unit(4), false);
-    // One that waits for room, one that the member has, and one that nobody knows.
-    for hurried in [2, 0, 9] {
+    for hurried in [2, 9] {
         bench.store.hurry(Token(unit(hurried)));
     }
     assert_eq!(units_served(&member, &mut bench, 5), [0, 3, 4, 2, 1]);
 }
 
 #[test]
+fn a_piece_that_its_member_has_is_hurried_there() {
+    let (member, mut bench, unit) = scripted_stripe(2);
+    bench.read(unit(0), true);
+    bench.read(unit(1), false);
+    bench.store.hurry(Token(unit(0)));
+    assert_eq!(units_served(&member, &mut bench, 2), [0, 1]);
+}
+
+#[test]
 fn a_cancelled_read_ends_whether_it_waits_ahead_or_not() {
-    let (member, mut bench, unit) = scripted_stripe();
+    let (member, mut bench, unit) = scripted_stripe(2);
     for ahead in 0..3 {
         bench.read(unit(ahead), true);
     }
