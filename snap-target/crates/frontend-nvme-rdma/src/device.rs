@@ -145,10 +145,6 @@ impl Pools {
         }
     }
 
-    pub(crate) fn on(&self) -> &Arc<OnDevice> {
-        &self.on
-    }
-
     /// A segment for the device; none where its memory is not registered.
     pub(crate) fn entry(&mut self, segment: &Segment<'_>) -> Option<ScatterEntry> {
         let memory = segment.pool_memory()?;

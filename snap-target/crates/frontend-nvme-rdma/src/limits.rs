@@ -23,9 +23,10 @@ pub(crate) const INLINE_BYTES: u32 = 16;
 
 /// Bytes of capsules of all connections of a device: registered memory that hosts make us hold.
 pub(crate) const CAPSULE_BYTES_PER_DEVICE_MAX: u64 = 4 << 30;
-/// What goes through a connection's staging in one piece, and how many pieces at a time.
+/// What goes through a connection's staging in one piece, and how many pieces at a time; an admin queue's data are a few pages.
 pub(crate) const CHUNK_BYTES: u32 = 64 << 10;
-pub(crate) const CHUNKS_MAX: usize = 4;
+pub(crate) const CHUNKS: usize = 4;
+pub(crate) const ADMIN_CHUNKS: usize = 1;
 /// A copy in small steps: what lies on the stack.
 pub(crate) const COPY_STEP_BYTES: usize = 4 << 10;
 

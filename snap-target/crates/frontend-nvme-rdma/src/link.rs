@@ -140,7 +140,7 @@ impl RdmaLink {
     fn poll(&mut self) -> bool {
         let buffers = &self.buffers;
         let found = self.queue.poll(|staging, id| {
-            staging.completed(id, |slot| buffers.get(slot.index()).cloned().flatten());
+            staging.completed(id, |slot| buffers.get(slot.index()).cloned().flatten())
         });
         self.watch.found |= found;
         found
@@ -269,7 +269,7 @@ impl Link for RdmaLink {
     fn settle(&mut self) -> Health {
         if !self.queue.is_over {
             self.queue.post_receives();
-            let owed = &mut self.owed;
+            let (owed, awaited) = (&mut self.owed, &mut self.awaited);
             let settled = |buffers: &mut [Option<IoBuf>], posted| {
                 if let Posted::Response {
                     slot,
@@ -277,6 +277,7 @@ impl Link for RdmaLink {
                 } = posted
                 {
                     owed.settle(slot);
+                    awaited.settle(slot);
                     if let Some(place) = buffers.get_mut(slot.index()) {
                         *place = None;
                     }
@@ -357,10 +358,14 @@ impl Link for RdmaLink {
     }
 
     fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
-        self.awaited.settle(slot);
         self.queue.machine.respond(slot, completion, data_bytes);
-        // Otherwise when the answer is posted, or its data have left.
-        if data_bytes == 0 && !self.queue.machine.is_read_into(slot) {
+        if self.queue.machine.is_read_into(slot) {
+            // Its memory is held, and counts, until the answer is posted.
+            return;
+        }
+        self.awaited.settle(slot);
+        // Otherwise when the data have left.
+        if data_bytes == 0 {
             self.drop_buffer(slot);
         }
     }

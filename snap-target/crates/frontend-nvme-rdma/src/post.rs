@@ -56,7 +56,7 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// Plans one request; none where it has to wait for staging.
+    /// Plans one request; none where it waits for staging.
     fn plan(
         &mut self,
         queue: &mut Queue,
@@ -160,8 +160,7 @@ impl Batch {
         if bytes_max == 0 {
             return Err(misuse("a command's buffer is shorter than its data"));
         }
-        let on = queue.pools.on().clone();
-        let Some(chunk) = queue.staging.take(&on, work.id, bytes_max)? else {
+        let Some(chunk) = queue.staging.take(work.id, bytes_max) else {
             return Ok(None);
         };
         let entry = chunk.entry;
@@ -239,11 +238,12 @@ impl Queue {
             return;
         }
         let now = self.clock.now();
+        let mut read_waits = false;
         loop {
             batch.requests.clear();
             batch.entries.clear();
             while batch.requests.len() < BATCH_MAX
-                && let Some(work) = self.machine.next_work()
+                && let Some(work) = self.next_work(read_waits)
             {
                 match batch.plan(self, &work, buffers) {
                     Ok(Some((bytes, posted))) => {
@@ -251,6 +251,7 @@ impl Queue {
                         self.machine.posted(&work, bytes, now);
                         done(buffers, posted);
                     }
+                    Ok(None) if matches!(work.operation, Do::Read { .. }) => read_waits = true,
                     Ok(None) => break,
                     Err(error) => return self.fail(LinkFailure::Protocol(error.to_string())),
                 }
@@ -261,6 +262,16 @@ impl Queue {
             if let Err(error) = batch.post(self) {
                 return self.fail(LinkFailure::Protocol(error.to_string()));
             }
+        }
+    }
+}
+
+impl Queue {
+    /// What to post next: past an RDMA READ, where that waits for staging.
+    fn next_work(&self, read_waits: bool) -> Option<Work> {
+        match read_waits {
+            true => self.machine.next_answer(),
+            false => self.machine.next_work(),
         }
     }
 }

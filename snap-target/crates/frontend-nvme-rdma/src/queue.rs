@@ -20,7 +20,8 @@ use verbs::{
 use crate::capsules::{Capsules, receive_of};
 use crate::device::{OnDevice, Pools};
 use crate::limits::{
-    BATCH_MAX, INLINE_BYTES, READS_MAX, SCATTER_MAX, SEND_REQUESTS_MAX, SEND_REQUESTS_PER_ENTRY,
+    ADMIN_CHUNKS, BATCH_MAX, CHUNKS, INLINE_BYTES, READS_MAX, SCATTER_MAX, SEND_REQUESTS_MAX,
+    SEND_REQUESTS_PER_ENTRY,
 };
 use crate::staging::Staging;
 
@@ -144,7 +145,7 @@ impl Queue {
     }
 
     /// Takes completions off the queue, as many as there are at once. False where there was none.
-    pub(crate) fn poll(&mut self, mut ended: impl FnMut(&mut Staging, WorkId)) -> bool {
+    pub(crate) fn poll(&mut self, mut ended: impl FnMut(&mut Staging, WorkId) -> bool) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
         if let Err(error) = self.cq.poll(&mut completions) {
@@ -158,7 +159,11 @@ impl Queue {
         found
     }
 
-    fn completed(&mut self, completion: &Completion, ended: &mut impl FnMut(&mut Staging, WorkId)) {
+    fn completed(
+        &mut self,
+        completion: &Completion,
+        ended: &mut impl FnMut(&mut Staging, WorkId) -> bool,
+    ) {
         match (receive_of(completion.id), completion.result) {
             (_, Err(failed)) => self.request_failed(failed),
             (Some(receive), Ok(done)) => {
@@ -168,7 +173,10 @@ impl Queue {
             (None, Ok(done)) => {
                 self.wire.received += u64::from(done.bytes);
                 let WrId(id) = completion.id;
-                ended(&mut self.staging, WorkId(id));
+                if !ended(&mut self.staging, WorkId(id)) {
+                    let what = "a command's buffer does not take its data";
+                    return self.fail(LinkFailure::Protocol(what.to_owned()));
+                }
                 self.machine.completed(WorkId(id));
             }
         }
@@ -316,6 +324,7 @@ struct Parts {
     qp: QueuePair,
     cq: CompletionQueue,
     capsules: Capsules,
+    staging: Staging,
     on: Arc<OnDevice>,
     asked: Asked,
     limits: TargetLimits,
@@ -351,14 +360,15 @@ impl Parts {
         let qp = id
             .create_queue_pair(on.domain(), &cq, &cq, &capabilities)
             .map_err(refused)?;
-        let data_bytes = match asked.queue.is_admin() {
-            true => ADMIN_CAPSULE_DATA_BYTES,
-            false => limits.capsule_data_bytes,
+        let (data_bytes, chunks) = match asked.queue.is_admin() {
+            true => (ADMIN_CAPSULE_DATA_BYTES, ADMIN_CHUNKS),
+            false => (limits.capsule_data_bytes, CHUNKS),
         };
         Ok(Self {
             qp,
             cq,
             capsules: Capsules::new(&on, asked.entries, data_bytes).map_err(refused)?,
+            staging: Staging::new(&on, chunks).map_err(refused)?,
             on,
             asked: *asked,
             limits: machine_limits(limits, send_requests, device),
@@ -386,7 +396,7 @@ impl Parts {
             channel,
             id,
             capsules: self.capsules,
-            staging: Staging::default(),
+            staging: self.staging,
             pools: Pools::of(&self.on),
             read_sges: self.read_sges,
             clock,

@@ -1,4 +1,5 @@
-//! Registered memory through which data go that lie in memory which is not. Made when first needed.
+//! Registered memory through which data go that lie in memory which is not. A connection has its own from before it is accepted, so that no command waits for the
+//! machine's memory.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use verbs::{ScatterEntry, VerbsError};
 
 use crate::capsules::copy_steps;
 use crate::device::{OnDevice, OwnMemory};
-use crate::limits::{CHUNK_BYTES, CHUNKS_MAX};
+use crate::limits::CHUNK_BYTES;
 
 /// What a chunk is used for, until its request has ended.
 #[derive(Clone, Copy, Debug)]
@@ -20,57 +21,58 @@ struct Use {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Staging {
-    memory: Option<OwnMemory>,
-    uses: [Option<Use>; CHUNKS_MAX],
+    memory: OwnMemory,
+    /// By chunk.
+    uses: Vec<Option<Use>>,
 }
 
 impl Staging {
-    /// Room for at most so many bytes of a request; none while all of it is in use.
-    pub(crate) fn take(
-        &mut self,
-        on: &Arc<OnDevice>,
-        id: WorkId,
-        bytes_max: u32,
-    ) -> Result<Option<Chunk<'_>>, VerbsError> {
-        if self.memory.is_none() {
-            self.memory = Some(on.own_memory(CHUNKS_MAX * CHUNK_BYTES as usize)?);
-        }
-        let free = self.uses.iter().position(Option::is_none);
-        let (Some(at), Some(memory)) = (free, &self.memory) else {
-            return Ok(None);
-        };
-        let (base, bytes) = (at * CHUNK_BYTES as usize, bytes_max.min(CHUNK_BYTES));
-        let Some(entry) = memory.entry(base, bytes) else {
-            return Ok(None);
-        };
-        let place = &mut self.uses[at];
-        Ok(Some(Chunk {
-            entry,
-            id,
-            memory,
-            base,
-            place,
-        }))
+    /// Of so many chunks of [`CHUNK_BYTES`].
+    pub(crate) fn new(on: &Arc<OnDevice>, chunks: usize) -> Result<Self, VerbsError> {
+        Ok(Self {
+            memory: on.own_memory(chunks * CHUNK_BYTES as usize)?,
+            uses: vec![None; chunks],
+        })
     }
 
-    /// A request has ended, and all before it: their chunks are free. What RDMA READs brought goes to its place first.
-    pub(crate) fn completed(&mut self, id: WorkId, mut buffer: impl FnMut(Slot) -> Option<IoBuf>) {
-        let Some(memory) = &self.memory else { return };
+    /// Room for at most so many bytes of a request; none while all of it is in use.
+    pub(crate) fn take(&mut self, id: WorkId, bytes_max: u32) -> Option<Chunk<'_>> {
+        let at = self.uses.iter().position(Option::is_none)?;
+        let base = at * CHUNK_BYTES as usize;
+        Some(Chunk {
+            entry: self.memory.entry(base, bytes_max.min(CHUNK_BYTES))?,
+            id,
+            memory: &self.memory,
+            base,
+            place: &mut self.uses[at],
+        })
+    }
+
+    /// A request has ended, and all before it: their chunks are free. What RDMA READs brought goes to its place first; false where that does not take it.
+    pub(crate) fn completed(
+        &mut self,
+        id: WorkId,
+        mut buffer: impl FnMut(Slot) -> Option<IoBuf>,
+    ) -> bool {
+        let mut is_whole = true;
         for (at, place) in self.uses.iter_mut().enumerate() {
             let Some(done) = place.take_if(|used| used.id <= id) else {
                 continue;
             };
-            if let Some((slot, offset, bytes)) = done.into
-                && let Some(mut to) = buffer(slot)
-            {
-                let (from, offset) = (at * CHUNK_BYTES as usize, offset as usize);
+            let Some((slot, offset, bytes)) = done.into else {
+                continue;
+            };
+            let (from, offset) = (at * CHUNK_BYTES as usize, offset as usize);
+            is_whole &= buffer(slot).is_some_and(|mut to| {
                 copy_steps(bytes, |at, step| {
-                    memory.copy_out(from + at, step) && to.copy_from(offset + at, step) > 0
-                });
-            }
+                    self.memory.copy_out(from + at, step)
+                        && to.copy_from(offset + at, step) == step.len()
+                })
+            });
         }
+        is_whole
     }
 }
 

@@ -61,8 +61,8 @@ pub struct TargetLimits {
     pub invalidate: bool,
     /// From the connection's first moment to the end of Connect, and of authentication where there is one.
     pub connect_timeout: Duration,
-    /// From [`Connection::request_data`] to the last byte of the command's data, and from the moment when something is posted to its completion: what a host
-    /// may keep memory for that it does not let us read or write. Below the 30 s after which hosts give a command up.
+    /// From [`Connection::request_data`] to the last byte of the command's data, and from the moment when anything is posted to its completion: a host that lets
+    /// us neither read nor write, or takes no responses, is given up, whatever keep alive it asked for. Below the 30 s after which hosts give a command up.
     pub data_timeout: Duration,
 }
 

@@ -22,7 +22,6 @@ pub(super) enum Done {
 #[derive(Clone, Copy, Debug)]
 struct Posted {
     done: Done,
-    signaled: bool,
     at: Time,
 }
 
@@ -35,9 +34,9 @@ pub(super) struct SendQueue {
     first: u64,
     /// Everything before this one is done.
     done_before: u64,
-    /// Requests since the last that will be told.
+    /// RDMA WRITEs since the last request that will be told.
     untold: usize,
-    /// One in so many is told at least.
+    /// One in so many is told at least: the queue never fills with requests of which nothing will be heard.
     tell_every: usize,
     reads: u8,
     reads_max: u8,
@@ -56,7 +55,7 @@ impl SendQueue {
             first: 0,
             done_before: 0,
             untold: 0,
-            tell_every: (requests_max.min(responses_max) / 2).max(1),
+            tell_every: (requests_max / 2).max(1),
             reads: 0,
             reads_max,
             responses: 0,
@@ -81,27 +80,23 @@ impl SendQueue {
         WorkId(self.first + self.posted.len() as u64)
     }
 
-    /// Whether its completion is to be told: where something waits for it, and else often enough that the queue never fills with requests of which nothing
-    /// will be heard.
+    /// Whether its completion is to be told. A response's always is: a host that takes none is noticed by it. RDMA WRITEs have a response behind them.
     pub fn is_told(&self, done: Done) -> bool {
-        match done {
-            Done::Read { .. }
-            | Done::Response {
-                with_data: true, ..
-            } => true,
-            Done::Write | Done::Response { .. } => self.untold + 1 >= self.tell_every,
-        }
+        done != Done::Write || self.untold + 1 >= self.tell_every
     }
 
     pub fn post(&mut self, done: Done, at: Time) {
-        let signaled = self.is_told(done);
-        self.untold = if signaled { 0 } else { self.untold + 1 };
+        self.untold = if self.is_told(done) {
+            0
+        } else {
+            self.untold + 1
+        };
         match done {
             Done::Read { .. } => self.reads += 1,
             Done::Response { .. } => self.responses += 1,
             Done::Write => {}
         }
-        self.posted.push_back(Posted { done, signaled, at });
+        self.posted.push_back(Posted { done, at });
     }
 
     /// The completion of a request came: it is done, and so is all before it. False for one that is not there.
@@ -132,9 +127,8 @@ impl SendQueue {
         self.first < self.done_before
     }
 
-    /// Since when a completion has been awaited, where one is.
+    /// Since when the first request has been there.
     pub fn oldest(&self) -> Option<Time> {
-        let told = self.posted.iter().find(|posted| posted.signaled);
-        told.map(|posted| posted.at)
+        self.posted.front().map(|posted| posted.at)
     }
 }

@@ -57,61 +57,12 @@ impl Connection {
     ///
     /// RDMA READs come first: they are few at a time, and answers never wait for them behind each other.
     pub fn next_work(&self) -> Option<Work> {
-        if self.state == State::Closed || !self.send_queue.has_room() {
-            return None;
-        }
         self.next_read().or_else(|| self.next_answer())
     }
 
-    /// The driver posted that request, for so many bytes (of a response: any number).
-    pub fn posted(&mut self, work: &Work, bytes: u32, now: Time) {
-        debug_assert_eq!(work.id, self.send_queue.next_id(), "posted() out of order");
-        let done = match work.operation {
-            Operation::Read { bytes_max, .. } => self.read_posted(work.slot, bytes.min(bytes_max)),
-            Operation::Write { bytes_max, .. } => {
-                self.slots.get_mut(work.slot).data_sent += bytes.min(bytes_max);
-                Done::Write
-            }
-            Operation::Respond { with_data, .. } => self.response_posted(work.slot, with_data),
-        };
-        self.send_queue.post(done, now);
-        if work.signaled {
-            self.look_by.get_or_insert(now + self.limits.data_timeout);
-        }
-    }
-
-    /// The next receive that the driver may post again: its message has been used. Post it before the next response.
-    pub fn next_receive(&mut self) -> Option<ReceiveId> {
-        self.returned.pop_front()
-    }
-
-    /// The completion of a request came. One that failed is followed by [`Connection::end`].
-    pub fn completed(&mut self, id: WorkId) {
-        let is_there = self.send_queue.completed(id);
-        debug_assert!(is_there, "completed() of a request that is not there");
-    }
-
-    fn next_read(&self) -> Option<Work> {
-        let &slot = self.reading.front()?;
-        if !self.send_queue.takes_read() {
-            return None;
-        }
-        let entry = self.slots.get(slot);
-        let offset = entry.requested;
-        Some(Work {
-            id: self.send_queue.next_id(),
-            signaled: true,
-            slot,
-            operation: Operation::Read {
-                offset,
-                bytes_max: entry.transfer.bytes() - offset,
-                remote: entry.remote_at(offset),
-            },
-        })
-    }
-
-    fn next_answer(&self) -> Option<Work> {
-        let &slot = self.answers.front()?;
+    /// The same past an RDMA READ that the driver has no memory for now: answers do not wait for it.
+    pub fn next_answer(&self) -> Option<Work> {
+        let &slot = self.answers.front().filter(|_| self.has_room())?;
         let entry = self.slots.get(slot);
         let (done, operation) = if entry.data_sent < entry.data_len {
             let offset = entry.data_sent;
@@ -134,6 +85,55 @@ impl Connection {
             slot,
             operation,
         })
+    }
+
+    /// The driver posted that request, for so many bytes (of a response: any number).
+    pub fn posted(&mut self, work: &Work, bytes: u32, now: Time) {
+        debug_assert_eq!(work.id, self.send_queue.next_id(), "posted() out of order");
+        let done = match work.operation {
+            Operation::Read { bytes_max, .. } => self.read_posted(work.slot, bytes.min(bytes_max)),
+            Operation::Write { bytes_max, .. } => {
+                self.slots.get_mut(work.slot).data_sent += bytes.min(bytes_max);
+                Done::Write
+            }
+            Operation::Respond { with_data, .. } => self.response_posted(work.slot, with_data),
+        };
+        self.send_queue.post(done, now);
+        self.look_by.get_or_insert(now + self.limits.data_timeout);
+    }
+
+    /// The next receive that the driver may post again: its message has been used. Post it before the next response.
+    pub fn next_receive(&mut self) -> Option<ReceiveId> {
+        self.returned.pop_front()
+    }
+
+    /// The completion of a request came. One that failed is followed by [`Connection::end`].
+    pub fn completed(&mut self, id: WorkId) {
+        let is_there = self.send_queue.completed(id);
+        debug_assert!(is_there, "completed() of a request that is not there");
+    }
+
+    fn next_read(&self) -> Option<Work> {
+        let &slot = self.reading.front()?;
+        if !self.has_room() || !self.send_queue.takes_read() {
+            return None;
+        }
+        let entry = self.slots.get(slot);
+        let offset = entry.requested;
+        Some(Work {
+            id: self.send_queue.next_id(),
+            signaled: true,
+            slot,
+            operation: Operation::Read {
+                offset,
+                bytes_max: entry.transfer.bytes() - offset,
+                remote: entry.remote_at(offset),
+            },
+        })
+    }
+
+    fn has_room(&self) -> bool {
+        self.state != State::Closed && self.send_queue.has_room()
     }
 
     fn response(&self, slot: Slot) -> Operation {

@@ -19,8 +19,7 @@ fn a_full_send_queue_parks_what_is_to_be_posted() {
     let mut driver = Driver::live(&few, &REQUEST);
     let slot = driver.command(&read(1, 4096));
     driver.connection.respond(slot, Completion::SUCCESS, 4096);
-    // Connect's response is there still, and nothing has been heard of it.
-    let pieces: Vec<_> = (0..3).map(|_| driver.post(512)).collect();
+    let pieces: Vec<_> = (0..4).map(|_| driver.post(512)).collect();
     assert_eq!(driver.connection.next_work(), None);
     let told: Vec<_> = pieces.iter().map(|piece| piece.signaled).collect();
     assert!(told.contains(&true), "or it would wait for ever: {told:?}");
@@ -29,7 +28,7 @@ fn a_full_send_queue_parks_what_is_to_be_posted() {
     let next = driver.connection.next_work().unwrap();
     assert!(matches!(
         next.operation,
-        Operation::Write { offset: 1536, .. }
+        Operation::Write { offset: 2048, .. }
     ));
 }
 
@@ -75,20 +74,17 @@ fn responses_never_outnumber_the_receives_of_the_host() {
         ..REQUEST
     };
     let mut driver = Driver::live(&limits(), &request);
-    for cid in 1..=3 {
+    for cid in 1..=4 {
         let slot = driver.command(&flush(cid));
         driver.connection.respond(slot, Completion::SUCCESS, 0);
     }
     let first = driver.post(0);
     assert_eq!(Answer::of(first.operation).cid, 1);
-    assert_eq!(
-        driver.connection.next_work(),
-        None,
-        "Connect's and the first one's are out"
-    );
-    driver.complete(&first);
     assert_eq!(driver.answer().cid, 2);
+    assert_eq!(driver.connection.next_work(), None, "two are out");
+    driver.complete(&first);
     assert_eq!(driver.answer().cid, 3);
+    assert_eq!(driver.connection.next_work(), None);
 }
 
 #[test]
@@ -154,6 +150,7 @@ fn connect_has_its_time() {
 fn a_read_that_does_not_end_is_given_up() {
     let mut driver = Driver::live(&limits(), &REQUEST);
     driver.now = after(100);
+    driver.connection.tick(driver.now);
     let slot = driver.command(&write(1, 512));
     driver.connection.request_data(slot, driver.now).unwrap();
     assert_eq!(driver.connection.deadline(), Some(after(120)));
@@ -172,26 +169,60 @@ fn a_read_that_does_not_end_is_given_up() {
 }
 
 #[test]
-fn data_that_do_not_leave_are_given_up_and_responses_nobody_waits_for_are_not() {
+fn data_that_do_not_leave_are_given_up() {
     let mut driver = Driver::live(&limits(), &REQUEST);
-    assert_eq!(
-        driver.connection.deadline(),
-        None,
-        "Connect's response is not told"
-    );
-    driver.connection.tick(after(1000));
-    assert_eq!(driver.connection.next_event(), None);
-    driver.now = after(1000);
+    driver.now = after(10);
     let slot = driver.command(&read(1, 512));
     driver.connection.respond(slot, Completion::SUCCESS, 512);
-    driver.post(512);
+    let data = driver.post(512);
+    assert!(!data.signaled, "its response tells of it");
     let response = driver.post(0);
-    assert_eq!(driver.connection.deadline(), Some(after(1020)));
-    driver.connection.tick(after(1019));
+    // Connect's response set it; the data have their own time.
+    assert_eq!(driver.connection.deadline(), Some(after(20)));
+    driver.connection.tick(after(29));
     assert_eq!(driver.connection.next_event(), None);
-    driver.connection.tick(after(1020));
+    assert_eq!(driver.connection.deadline(), Some(after(30)));
+    driver.connection.tick(after(30));
     assert_eq!(driver.connection.next_event(), Some(Event::TimedOut));
     // What is posted ends later, and has no one to tell.
     assert_eq!(driver.complete(&response), []);
     assert_eq!(driver.connection.occupied().collect::<Vec<_>>(), [slot]);
+}
+
+#[test]
+fn a_host_that_takes_no_response_is_given_up_and_an_idle_one_is_not() {
+    let mut driver = Driver::new(&limits(), &REQUEST);
+    let connect = driver.command(&super::connect(0, 1, 7));
+    driver.connection.established(8, true);
+    driver.connection.authenticated();
+    driver.connection.respond(connect, Completion::SUCCESS, 0);
+    let response = driver.post(0);
+    assert!(response.signaled);
+    driver.complete(&response);
+    driver.connection.tick(after(1000));
+    assert_eq!(driver.connection.next_event(), None);
+    assert_eq!(driver.connection.deadline(), None, "nothing is posted");
+    driver.now = after(1000);
+    let slot = driver.command(&flush(1));
+    driver.connection.respond(slot, Completion::SUCCESS, 0);
+    driver.post(0);
+    assert_eq!(driver.connection.deadline(), Some(after(1020)));
+    driver.connection.tick(after(1020));
+    assert_eq!(driver.connection.next_event(), Some(Event::TimedOut));
+}
+
+#[test]
+fn answers_go_past_a_read_that_finds_no_memory() {
+    let mut driver = Driver::live(&limits(), &REQUEST);
+    let waits = driver.command(&write(1, 512));
+    driver.connection.request_data(waits, driver.now).unwrap();
+    let answered = driver.command(&flush(2));
+    driver.connection.respond(answered, Completion::SUCCESS, 0);
+    assert_eq!(driver.connection.next_work().unwrap().slot, waits);
+    let past = driver.connection.next_answer().unwrap();
+    driver.connection.posted(&past, 0, driver.now);
+    assert_eq!(Answer::of(past.operation).cid, 2);
+    assert_eq!(driver.connection.next_answer(), None);
+    let read = driver.post(512);
+    assert_eq!(driver.complete(&read), [Event::DataReady { slot: waits }]);
 }

@@ -143,7 +143,9 @@ impl Driver {
         driver.connection.established(entries, true);
         driver.connection.authenticated();
         driver.connection.respond(slot, Completion::SUCCESS, 0);
-        assert_eq!(driver.post(0).slot, slot);
+        let response = driver.post(0);
+        assert_eq!(response.slot, slot);
+        assert_eq!(driver.complete(&response), []);
         driver
     }
 
