@@ -1,4 +1,4 @@
-"""Two guests on a switch of the test's own, with soft-RoCE (rdma_rxe) on both.
+"""Two or three guests on a switch of the test's own, with soft-RoCE (rdma_rxe) on each.
 
     with two_guests(deadline_s=300, seed=1) as pair:
         pair.b.run(f"ping -c 1 {pair.a.ipv4}").checked()
@@ -26,7 +26,7 @@ MEMORY_MIB = 768
 
 @dataclass
 class Machine:
-    """A guest of the pair: its port at the switch, its addresses there."""
+    """A guest: its port at the switch, its addresses there."""
 
     guest: Guest
     port: str
@@ -54,13 +54,33 @@ class Pair:
     b: Machine
 
 
+@dataclass
+class Trio(Pair):
+    c: Machine
+
+
 @contextmanager
 def two_guests(deadline_s: float, seed: int, capture: Path | None = None, forward: Sequence[int] = (), share: Path | None = None) -> Iterator[Pair]:
     """Both up, connected, with rxe0 on their port. `forward`: ports of the build machine that lead to guest a. `share`: a folder that both have as /share."""
+    with _guests(("a", "b"), deadline_s, seed, capture, forward, share) as (switch, machines):
+        yield Pair(seed, switch, *machines)
+
+
+@contextmanager
+def three_guests(deadline_s: float, seed: int, share: Path | None = None) -> Iterator[Trio]:
+    """The same with a third one."""
+    with _guests(("a", "b", "c"), deadline_s, seed, None, (), share) as (switch, machines):
+        yield Trio(seed, switch, *machines)
+
+
+@contextmanager
+def _guests(
+    ports: tuple[str, ...], deadline_s: float, seed: int, capture: Path | None, forward: Sequence[int], share: Path | None
+) -> Iterator[tuple[Switch, list[Machine]]]:
     with ExitStack() as stack:
-        switch = stack.enter_context(Switch(("a", "b"), seed, capture))
+        switch = stack.enter_context(Switch(ports, seed, capture))
         machines = []
-        for number, port in enumerate(("a", "b"), start=1):
+        for number, port in enumerate(ports, start=1):
             mac = f"52:54:00:00:00:{number:02x}"
             options = switch.qemu_options(port, mac, MTU)
             forwarded = forward if port == "a" else ()
@@ -71,7 +91,7 @@ def two_guests(deadline_s: float, seed: int, capture: Path | None = None, forwar
         for machine in machines:
             machine.guest.wait_until_up()
             machine.do(_network_script(machine))
-        yield Pair(seed, switch, *machines)
+        yield switch, machines
 
 
 def _network_script(machine: Machine) -> str:
