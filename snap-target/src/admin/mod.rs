@@ -2,6 +2,7 @@
 //!
 //! It runs on a thread and a runtime of its own. What it changes it asks of the manager; it never waits for a store or a reactor itself.
 
+mod answers;
 mod caller;
 mod certificates;
 mod connections;

@@ -9,6 +9,7 @@ mod error;
 mod fabric;
 mod section;
 mod source;
+mod subsystem;
 #[cfg(test)]
 mod tests;
 

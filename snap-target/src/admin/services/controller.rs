@@ -5,7 +5,7 @@ use admin_proto::v1::controller_service_server::ControllerService;
 use tonic::Request;
 
 use super::super::paging::Page;
-use super::super::{Context, convert};
+use super::super::{Context, answers, convert};
 use super::{Answer, changer, of};
 
 #[tonic::async_trait]
@@ -31,7 +31,7 @@ impl ControllerService for Context {
                             || it.subsystem.is_none() && nqn.is_discovery()
                     }) && host.as_ref().is_none_or(|host| it.host == *host)
                 })
-                .map(convert::controller)
+                .map(answers::controller)
                 .map(|row| ((row.subsystem_nqn.clone(), row.cntlid), row))
                 .collect();
             rows.sort_by(|(a, _), (b, _)| a.cmp(b));
@@ -53,7 +53,7 @@ impl ControllerService for Context {
         let id = u16::try_from(number)
             .map_err(|_| convert::invalid("cntlid", format!("{number} is no CNTLID")))?;
         self.change(by, move |manager| {
-            let (closing, closing_reason) = convert::closing(manager.end_controller(id)?);
+            let (closing, closing_reason) = answers::closing(manager.end_controller(id)?);
             Ok(v1::EndControllerResponse {
                 closing,
                 closing_reason,

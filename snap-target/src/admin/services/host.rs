@@ -9,7 +9,7 @@ use nvme::nqn::Nqn;
 use tonic::Request;
 
 use super::super::paging::Page;
-use super::super::{Context, convert};
+use super::super::{Context, answers, convert};
 use super::{Answer, changer, of};
 use crate::manage::ManageError;
 use crate::text::hex;
@@ -52,7 +52,7 @@ fn subsystem_hosts(
     }
     v1::SubsystemHosts {
         subsystem_nqn: nqn.to_string(),
-        policy: Some(convert::policy(policy)),
+        policy: Some(answers::policy(policy)),
         connected: connected.into_values().collect(),
     }
 }
@@ -72,7 +72,7 @@ impl HostService for Context {
                 None => manager.set_hosts(&nqn, HostPolicy::Any)?.policy,
             };
             Ok(v1::AllowHostsResponse {
-                hosts: Some(convert::policy(&policy)),
+                hosts: Some(answers::policy(&policy)),
                 as_of: Some(manager.as_of()),
             })
         })
@@ -91,10 +91,10 @@ impl HostService for Context {
                 Some(hosts) => manager.deny_hosts(&nqn, &hosts)?,
                 None => (manager.deny_any_host(&nqn)?, Vec::new()),
             };
-            let (closing, closing_reason) = convert::closing(set.closing);
+            let (closing, closing_reason) = answers::closing(set.closing);
             Ok(v1::DenyHostsResponse {
-                hosts: Some(convert::policy(&set.policy)),
-                controllers_ended: convert::number(set.controllers_ended),
+                hosts: Some(answers::policy(&set.policy)),
+                controllers_ended: answers::number(set.controllers_ended),
                 not_listed: not_listed.iter().map(Nqn::to_string).collect(),
                 closing,
                 closing_reason,
@@ -113,10 +113,10 @@ impl HostService for Context {
         let hosts = convert::hosts("hosts", &asked.hosts.unwrap_or_default())?;
         self.change(by, move |manager| {
             let set = manager.set_hosts(&nqn, hosts)?;
-            let (closing, closing_reason) = convert::closing(set.closing);
+            let (closing, closing_reason) = answers::closing(set.closing);
             Ok(v1::SetHostsResponse {
-                hosts: Some(convert::policy(&set.policy)),
-                controllers_ended: convert::number(set.controllers_ended),
+                hosts: Some(answers::policy(&set.policy)),
+                controllers_ended: answers::number(set.controllers_ended),
                 closing,
                 closing_reason,
                 as_of: Some(manager.as_of()),

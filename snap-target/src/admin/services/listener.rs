@@ -5,7 +5,7 @@ use admin_proto::v1::listener_service_server::ListenerService;
 use tonic::Request;
 
 use super::super::paging::Page;
-use super::super::{Context, convert};
+use super::super::{Context, answers, convert};
 use super::{Answer, changer, of, there};
 use crate::config::Place;
 
@@ -24,7 +24,7 @@ impl ListenerService for Context {
         self.change(by, move |manager| {
             let port_id = manager.add_listener(place, port_id)?;
             Ok(v1::AddListenerResponse {
-                listener: Some(there(convert::listener(manager, &[], port_id))?),
+                listener: Some(there(answers::listener(manager, &[], port_id))?),
                 as_of: Some(manager.as_of()),
             })
         })
@@ -57,7 +57,7 @@ impl ListenerService for Context {
             let controllers = manager.controllers()?;
             let ports = manager.desired().listeners.keys();
             let (listeners, next_page_token) = page.take(ports.filter_map(|port_id| {
-                let row = convert::listener(manager, &controllers, *port_id)?;
+                let row = answers::listener(manager, &controllers, *port_id)?;
                 Some((*port_id, row))
             }));
             Ok(v1::ListListenersResponse {
@@ -83,7 +83,7 @@ impl ListenerService for Context {
         self.change(by, move |manager| {
             manager.add_referral(address, port_id)?;
             Ok(v1::AddReferralResponse {
-                referral: Some(there(convert::referral(manager, address))?),
+                referral: Some(there(answers::referral(manager, address))?),
                 as_of: Some(manager.as_of()),
             })
         })
@@ -115,7 +115,7 @@ impl ListenerService for Context {
         self.ask(move |manager| {
             let addresses = manager.desired().referrals.keys();
             let (referrals, next_page_token) = page.take(addresses.filter_map(|address| {
-                let row = convert::referral(manager, *address)?;
+                let row = answers::referral(manager, *address)?;
                 Some((*address, row))
             }));
             Ok(v1::ListReferralsResponse {

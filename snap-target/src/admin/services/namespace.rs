@@ -8,14 +8,14 @@ use nvme::nqn::Nqn;
 use tonic::{Request, Streaming};
 
 use super::super::paging::Page;
-use super::super::{Context, convert, users};
+use super::super::{Context, answers, convert, users};
 use super::{Answer, changer, of, there};
 use crate::manage::{ManageError, Manager, NamespaceLive, NewNamespace, NewSize};
 
 /// A namespace as it is now.
 fn now(manager: &Manager, nqn: &Nqn, nsid: u32) -> Result<Option<v1::Namespace>, ManageError> {
     let controllers = manager.controllers()?;
-    there(convert::namespace(manager, &controllers, nqn, nsid)).map(Some)
+    there(answers::namespace(manager, &controllers, nqn, nsid)).map(Some)
 }
 
 /// Which namespace a change is for.
@@ -103,7 +103,7 @@ impl NamespaceService for Context {
         let meant = Meant::of(&asked.subsystem_nqn, asked.nsid, &asked.expected_uuid)?;
         self.change(by, move |manager| {
             let (nqn, nsid) = meant.there(manager)?;
-            let (closing, closing_reason) = convert::closing(manager.detach(nqn, nsid)?);
+            let (closing, closing_reason) = answers::closing(manager.detach(nqn, nsid)?);
             Ok(v1::DetachNamespaceResponse {
                 closing,
                 closing_reason,
@@ -135,7 +135,7 @@ impl NamespaceService for Context {
             let of = nqn.clone();
             manager.resize_then(&of, nsid, size, asked.force, move |manager, resized| {
                 answerer.answer(resized.and_then(|(bytes_before, closing)| {
-                    let (closing, closing_reason) = convert::closing(closing);
+                    let (closing, closing_reason) = answers::closing(closing);
                     Ok(v1::ResizeNamespaceResponse {
                         namespace: now(manager, &nqn, nsid)?,
                         bytes_before,
@@ -160,7 +160,7 @@ impl NamespaceService for Context {
         self.change(by, move |manager| {
             let (nqn, nsid) = meant.there(manager)?;
             let closing = manager.set_visibility(nqn, nsid, visibility)?;
-            let (closing, closing_reason) = convert::closing(closing);
+            let (closing, closing_reason) = answers::closing(closing);
             Ok(v1::SetVisibilityResponse {
                 namespace: now(manager, nqn, nsid)?,
                 closing,
@@ -196,7 +196,7 @@ impl NamespaceService for Context {
         self.change(by, move |manager| {
             let (nqn, nsid) = meant.there(manager)?;
             let (not_listed, closing) = manager.hide_from(nqn, nsid, &hosts)?;
-            let (closing, closing_reason) = convert::closing(closing);
+            let (closing, closing_reason) = answers::closing(closing);
             Ok(v1::HideFromResponse {
                 namespace: now(manager, nqn, nsid)?,
                 not_listed: not_listed.iter().map(Nqn::to_string).collect(),
@@ -232,12 +232,12 @@ impl NamespaceService for Context {
                 .flat_map(|(nqn, subsystem)| {
                     let controllers = &controllers;
                     let all = subsystem.namespaces.keys();
-                    all.filter_map(move |nsid| convert::namespace(manager, controllers, nqn, *nsid))
+                    all.filter_map(move |nsid| answers::namespace(manager, controllers, nqn, *nsid))
                 })
                 .collect();
             let closing = manager.closing().iter();
             let closing = closing.filter(|it| only.as_ref().is_none_or(|only| *only == it.nqn));
-            rows.extend(closing.map(convert::closing_namespace));
+            rows.extend(closing.map(answers::closing_namespace));
             rows.sort_by_key(key);
             let rows = rows.into_iter().map(|row| (key(&row), row));
             let (namespaces, next_page_token) = page.take(rows);
@@ -262,7 +262,7 @@ impl NamespaceService for Context {
             let mut closing = manager.closing().iter();
             let closing = closing.find(|it| it.nqn == nqn && it.config.nsid == nsid);
             let namespace = match (manager.require_namespace(&nqn, nsid), closing) {
-                (Err(_), Some(disk)) => Some(convert::closing_namespace(disk)),
+                (Err(_), Some(disk)) => Some(answers::closing_namespace(disk)),
                 (there, _) => {
                     there?;
                     now(manager, &nqn, nsid)?

@@ -5,7 +5,7 @@ use admin_proto::v1::subsystem_service_server::SubsystemService;
 use tonic::Request;
 
 use super::super::paging::Page;
-use super::super::{Context, convert};
+use super::super::{Context, answers, convert};
 use super::{Answer, changer, of, there};
 use crate::manage::ManageError;
 
@@ -24,7 +24,7 @@ impl SubsystemService for Context {
         let body = convert::body(&asked)?;
         self.change(by, move |manager| {
             manager.create_subsystem(nqn.clone(), body)?;
-            let subsystem = there(convert::subsystem(manager, &[], &nqn))?;
+            let subsystem = there(answers::subsystem(manager, &[], &nqn))?;
             Ok(v1::CreateSubsystemResponse {
                 subsystem: Some(subsystem),
                 as_of: Some(manager.as_of()),
@@ -41,10 +41,10 @@ impl SubsystemService for Context {
         let nqn = convert::nqn("nqn", &asked.nqn)?;
         self.change(by, move |manager| {
             let (namespaces, controllers, closing) = manager.delete_subsystem(&nqn, asked.force)?;
-            let (closing, closing_reason) = convert::closing(closing);
+            let (closing, closing_reason) = answers::closing(closing);
             Ok(v1::DeleteSubsystemResponse {
-                namespaces_detached: convert::number(namespaces),
-                controllers_ended: convert::number(controllers),
+                namespaces_detached: answers::number(namespaces),
+                controllers_ended: answers::number(controllers),
                 closing,
                 closing_reason,
                 as_of: Some(manager.as_of()),
@@ -63,7 +63,7 @@ impl SubsystemService for Context {
             let controllers = manager.controllers()?;
             let names = manager.desired().subsystems.keys();
             let (subsystems, next_page_token) = page.take(names.filter_map(|nqn| {
-                let row = convert::subsystem(manager, &controllers, nqn)?;
+                let row = answers::subsystem(manager, &controllers, nqn)?;
                 Some((nqn.to_string(), row))
             }));
             Ok(v1::ListSubsystemsResponse {
@@ -83,7 +83,7 @@ impl SubsystemService for Context {
         self.ask(move |manager| {
             manager.require_subsystem(&nqn)?;
             let controllers = manager.controllers()?;
-            let subsystem = there(convert::subsystem(manager, &controllers, &nqn))?;
+            let subsystem = there(answers::subsystem(manager, &controllers, &nqn))?;
             Ok::<_, ManageError>(v1::GetSubsystemResponse {
                 subsystem: Some(subsystem),
                 as_of: Some(manager.as_of()),

@@ -8,7 +8,7 @@ use admin_proto::v1::target_service_server::TargetService;
 use telemetry::{Recorded, Telemetry};
 use tonic::{Request, Response, Status};
 
-use super::super::{Context, convert};
+use super::super::{Context, answers, convert};
 use super::{Answer, changer, of};
 use crate::limits;
 
@@ -30,7 +30,7 @@ impl TargetService for Context {
             pid: std::process::id(),
             started_at: Some(info.started_at.into()),
             reactors: info.reactors.into(),
-            workers: convert::number(info.workers),
+            workers: answers::number(info.workers),
             config_file: info.config_file.clone(),
             state_folder: info.state_folder.clone(),
             ring_features: info.ring_features.clone(),
@@ -91,7 +91,7 @@ const FEATURES: [&str; 6] = [
 
 fn daemon_limits() -> v1::DaemonLimits {
     use admin_proto::limits as contract;
-    let number = convert::number;
+    let number = answers::number;
     v1::DaemonLimits {
         request_bytes_max: contract::REQUEST_BYTES_MAX as u64,
         answer_bytes_max: contract::ANSWER_BYTES_MAX as u64,
