@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use namespace::{Done, Engine, Found, Io, NamespaceError, NamespaceKey};
+use namespace::{Asked, Done, Engine, Found, Io, NamespaceError, NamespaceKey, ReaderId};
 use nvme::controller::reservation::HostId;
 use nvme::controller::{
     BlockAt, BlockRange, CommandError, ControllerId, ControllerLimits, CopyFormats, IoCommand,
@@ -363,8 +363,6 @@ impl IoQueue {
         if let Err(status) = self.permit(slot, engine) {
             return self.fail_with_half(slot, status);
         }
-        // A digest is sent behind the data and must match them, whoever writes meanwhile.
-        let snapshot = self.link.needs_snapshots();
         let changes = changes(&io);
         if changes {
             self.counters.changed.note(Nsid(nsid));
@@ -379,9 +377,12 @@ impl IoQueue {
         if let Some(done) = engine.submit(
             namespace,
             io,
-            snapshot,
-            token(key, slot),
-            self.meter.deadline(slot),
+            Asked {
+                token: token(key, slot),
+                reader: ReaderId(self.controller.0.into()),
+                deadline: self.meter.deadline(slot),
+                snapshot: self.link.needs_snapshots(),
+            },
         ) {
             self.done(slot, done);
         }

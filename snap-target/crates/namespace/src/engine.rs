@@ -28,7 +28,7 @@ use crate::parts::Parts;
 use crate::raw::{buffer_of, check, raw_work, submit_raw};
 use crate::shared::Backing;
 use crate::view::ViewRead;
-use crate::{AccessGate, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
+use crate::{AccessGate, Asked, Done, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet};
 pub use config::{EngineConfig, EngineError};
 use overdue::Look;
 use request::parts_of;
@@ -174,19 +174,15 @@ impl Engine {
     /// Takes a request. The answer is returned where it is there at once (the store's bytes lie in memory, or the request cannot be), and
     /// comes from [`Engine::poll`] otherwise.
     ///
-    /// `snapshot`: the reader needs bytes that do not change after this call (it sends a digest ahead of them), so memory that a writer may
-    /// change is copied.
-    ///
-    /// `deadline`: when whoever asked gives up, where they do. A request that waits until then, here or in a store that waits, is answered as
-    /// [`NamespaceError::NotInTime`], or with what its store says of it.
-    pub fn submit(
-        &mut self,
-        key: NamespaceKey,
-        io: Io,
-        snapshot: bool,
-        token: u64,
-        deadline: Option<Instant>,
-    ) -> Option<Done> {
+    /// A request that waits until its deadline, here or in a store that waits, is answered as [`NamespaceError::NotInTime`], or with what its store
+    /// says of it.
+    pub fn submit(&mut self, key: NamespaceKey, io: Io, asked: Asked) -> Option<Done> {
+        let Asked {
+            token,
+            reader,
+            deadline,
+            snapshot,
+        } = asked;
         let found = self.attached.find(key);
         let Some(index) = found.filter(|index| !self.attached[*index].retired) else {
             return Some(Done {
@@ -241,7 +237,7 @@ impl Engine {
                 result: Ok(()),
             });
         }
-        let noted_bytes = self.note_read(index, &io);
+        let noted_bytes = self.note_read(index, reader, &io);
         let slot = self.take_slot(index, token, deadline);
         self.requests[slot].noted_bytes = noted_bytes;
         self.requests[slot].is_write = matches!(io, Io::Write { .. });

@@ -1,6 +1,9 @@
 //! What is asked of a namespace, and the answer.
 
+use std::time::Instant;
+
 use reactor::buf::IoBuf;
+use volume::ahead::ReaderId;
 
 use crate::{NamespaceError, NamespaceKey};
 
@@ -142,6 +145,30 @@ impl Io {
             ),
             Self::Flush | Self::FlushAll { .. } | Self::Deallocate { .. } => return None,
         })
+    }
+}
+
+/// How a request is asked.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// Given back with the answer.
+    pub token: u64,
+    /// Whose reads this one may go on with.
+    pub reader: ReaderId,
+    /// When whoever asked gives up, where they do.
+    pub deadline: Option<Instant>,
+    /// The reader needs bytes that do not change after the call (it sends a digest ahead of them): memory that a writer may change is copied.
+    pub snapshot: bool,
+}
+
+impl Asked {
+    /// By nobody in particular, and without a deadline.
+    #[must_use]
+    pub fn with(token: u64) -> Self {
+        Self {
+            token,
+            ..Self::default()
+        }
     }
 }
 

@@ -10,13 +10,22 @@ mod support;
 use std::sync::Arc;
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet,
+    Asked, Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey,
+    NamespaceSet,
 };
 use reactor::{Ring, RingConfig, Wait};
 use store::{OpenOptions, SharedStore, StoreSpec};
 use support::{Packed, source};
 
 const BLOCK: usize = 4096;
+
+/// A request for bytes that do not change any more.
+fn snapshot(token: u64) -> Asked {
+    Asked {
+        snapshot: true,
+        ..Asked::with(token)
+    }
+}
 
 /// Engines on this thread, in turns.
 struct Pair {
@@ -85,7 +94,7 @@ impl Pair {
             into: None,
         };
         let mut done: Vec<_> = self.engines[engine]
-            .submit(key, io, true, 7, None)
+            .submit(key, io, snapshot(7))
             .into_iter()
             .collect();
         while done.is_empty() {
@@ -145,7 +154,7 @@ fn namespaces_come_and_go() {
         into: None,
     };
     let mut done: Vec<_> = pair.engines[1]
-        .submit(first.key, io, true, 1, None)
+        .submit(first.key, io, snapshot(1))
         .into_iter()
         .collect();
     for engine in &mut pair.engines {

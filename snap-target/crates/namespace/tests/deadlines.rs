@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet,
+    Asked, Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey,
+    NamespaceSet,
 };
 use nvme_spec::Status;
 use reactor::buf::IoBuf;
@@ -154,7 +155,11 @@ impl Bench {
 
     /// None of these is answered at once: there is no lease.
     fn submit(&mut self, io: Io, token: u64, deadline: Option<Instant>) {
-        let done = self.engine.submit(self.key, io, false, token, deadline);
+        let asked = Asked {
+            deadline,
+            ..Asked::with(token)
+        };
+        let done = self.engine.submit(self.key, io, asked);
         assert!(done.is_none());
     }
 

@@ -14,7 +14,8 @@ mod support;
 use std::sync::Arc;
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet,
+    Asked, Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey,
+    NamespaceSet,
 };
 use nvme_spec::Status;
 use reactor::buf::PoolConfig;
@@ -69,9 +70,7 @@ impl Bench {
                     blocks,
                     into: None,
                 },
-                false,
-                7,
-                None,
+                Asked::with(7),
             )
             .or_else(|| self.wait(1).pop())
             .unwrap();
@@ -191,9 +190,7 @@ fn a_raw_store_that_returns_less_is_an_error() {
                 data,
                 durable: false,
             },
-            false,
-            9,
-            None,
+            Asked::with(9),
         )
         .or_else(|| bench.wait(1).pop())
         .unwrap();
@@ -223,9 +220,7 @@ fn requests_that_find_no_memory_wait_their_turn() {
                 blocks: 1,
                 into: None,
             },
-            false,
-            lba,
-            None,
+            Asked::with(lba),
         ));
     }
     assert!(
@@ -278,9 +273,7 @@ fn what_lies_beyond_or_is_protected_is_refused() {
                 data,
                 durable: false,
             },
-            false,
-            1,
-            None,
+            Asked::with(1),
         )
         .unwrap();
     assert_eq!(
@@ -289,7 +282,7 @@ fn what_lies_beyond_or_is_protected_is_refused() {
     );
     let done = bench
         .engine
-        .submit(NamespaceKey::next(), Io::Flush, false, 1, None)
+        .submit(NamespaceKey::next(), Io::Flush, Asked::with(1))
         .unwrap();
     assert_eq!(
         done.result.unwrap_err().status(true),
@@ -327,7 +320,7 @@ fn a_full_store_and_an_unreachable_one_have_a_status_of_their_own() {
         let write = Io::Write { lba, data, durable };
         let done = bench
             .engine
-            .submit(bench.key, write, false, 9, None)
+            .submit(bench.key, write, Asked::with(9))
             .or_else(|| bench.wait(1).pop())
             .unwrap();
         let error = done.result.unwrap_err();

@@ -16,7 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet,
+    Asked, Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceError, NamespaceKey,
+    NamespaceSet,
 };
 use nvme_spec::Status;
 use reactor::buf::IoBuf;
@@ -227,7 +228,7 @@ impl Bench {
             blocks,
             into: None,
         };
-        let done = self.engine.submit(self.key(nsid), io, false, token, None);
+        let done = self.engine.submit(self.key(nsid), io, Asked::with(token));
         self.done.extend(done);
     }
 
@@ -381,7 +382,7 @@ fn a_read_goes_where_it_is_wanted() {
             blocks: 1,
             into: Some(into),
         };
-        let done = bench.engine.submit(bench.key(1), io, false, 5, None);
+        let done = bench.engine.submit(bench.key(1), io, Asked::with(5));
         bench.done.extend(done);
         let done = bench.answer();
         if len == 4096 {
@@ -406,7 +407,7 @@ fn write(bench: &mut Bench, token: u64) {
         data,
         durable: false,
     };
-    let done = bench.engine.submit(bench.key(1), io, false, token, None);
+    let done = bench.engine.submit(bench.key(1), io, Asked::with(token));
     bench.done.extend(done);
 }
 

@@ -1,7 +1,7 @@
 //! Shutdowns: everything that was acknowledged becomes durable before CSTS says that the shutdown is complete. What a host has not changed since it connected
 //! is not flushed: a store that hangs holds up those alone that changed something of it.
 
-use namespace::{Done, Engine, Io, NamespaceKey};
+use namespace::{Asked, Done, Engine, Io, NamespaceKey};
 use nvme::controller::ControllerId;
 
 use super::Desk;
@@ -43,7 +43,7 @@ impl Desk {
             };
             self.flushes.insert(id, flushing);
             for key in namespaces {
-                if let Some(done) = engine.submit(key, Io::Flush, false, token, None) {
+                if let Some(done) = engine.submit(key, Io::Flush, Asked::with(token)) {
                     self.flushed(&done);
                 }
             }

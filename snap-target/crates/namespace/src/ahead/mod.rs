@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use reactor::Waker;
 use telemetry::NamespaceRow;
-use volume::ahead::ReadAhead;
+use volume::ahead::{ReadAhead, ReaderId};
 use volume::{Cache, PLAIN_FRAME_BYTES, SourceId, StoredFrame};
 
 pub(crate) use fetch::Fetches;
@@ -164,8 +164,8 @@ impl AheadOf {
     }
 
     /// A host reads.
-    pub(crate) fn read(&mut self, range: Range<u64>) {
-        self.machine.read(0, range);
+    pub(crate) fn read(&mut self, reader: ReaderId, range: Range<u64>) {
+        self.machine.read(reader, range);
         self.order.read();
     }
 

@@ -1,17 +1,19 @@
 //! An engine's reading ahead: it tells each namespace's machine of reads, and has fetched what that names.
 
+use volume::ahead::ReaderId;
+
 use super::Engine;
 use crate::raw::check;
 use crate::{Io, NamespaceKey};
 
 impl Engine {
     /// A read of a namespace, or of the part of one that has all of its blocks, begins; returns how many bytes are to be told of at its end.
-    pub(super) fn note_read(&mut self, index: usize, io: &Io) -> u64 {
+    pub(super) fn note_read(&mut self, index: usize, reader: ReaderId, io: &Io) -> u64 {
         let attached = &mut self.attached[index];
         let lba_bytes = u64::from(attached.shared.lba_bytes);
         if let (Some(ahead), Io::Read { lba, blocks, .. }) = (&mut attached.ahead, io) {
             let (start, bytes) = (lba * lba_bytes, u64::from(*blocks) * lba_bytes);
-            ahead.read(start..start + bytes);
+            ahead.read(reader, start..start + bytes);
             return bytes;
         }
         0

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use namespace::{
-    Ahead, Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceCounters, NamespaceKey,
-    NamespaceSet, Order, OrderEnd,
+    Ahead, Asked, Done, Engine, EngineConfig, Identity, Io, Namespace, NamespaceCounters,
+    NamespaceKey, NamespaceSet, Order, OrderEnd, ReaderId,
 };
 use reactor::{Ring, RingConfig, Wait};
 use store::decorate::Limit;
@@ -74,13 +74,21 @@ impl Bench {
     }
 
     fn begin(&mut self, lba: u64, blocks: u32) -> Option<Done> {
+        self.begin_by(ReaderId::default(), lba, blocks)
+    }
+
+    fn begin_by(&mut self, reader: ReaderId, lba: u64, blocks: u32) -> Option<Done> {
         let io = Io::Read {
             lba,
             blocks,
             into: None,
         };
         self.next += 1;
-        self.engine.submit(self.key, io, false, self.next, None)
+        let asked = Asked {
+            reader,
+            ..Asked::with(self.next)
+        };
+        self.engine.submit(self.key, io, asked)
     }
 
     /// Turns the ring until something is so; what ends meanwhile is appended.
@@ -105,7 +113,11 @@ impl Bench {
     }
 
     fn read(&mut self, lba: u64, blocks: u32) -> Vec<u8> {
-        let mut done: Vec<Done> = self.begin(lba, blocks).into_iter().collect();
+        self.read_by(ReaderId::default(), lba, blocks)
+    }
+
+    fn read_by(&mut self, reader: ReaderId, lba: u64, blocks: u32) -> Vec<u8> {
+        let mut done: Vec<Done> = self.begin_by(reader, lba, blocks).into_iter().collect();
         self.until(&mut done, |_, done| !done.is_empty());
         let done = done.pop().unwrap();
         done.result.unwrap();
@@ -281,6 +293,27 @@ fn a_raw_store_that_nobody_changes_in_order() {
     assert_eq!(counted.prefetch_hit_bytes, ahead);
     assert_eq!(counted.stored_bytes, content.len() as u64, "nothing twice");
     assert_eq!((counted.prefetch_late, counted.prefetch_wasted), (0, 0));
+}
+
+/// The reads of two hosts in turns: neither is a stream with those of the other between, and each is one for itself.
+#[test]
+fn streams_are_found_for_each_reader() {
+    let (mut bench, content) = raw(true, true);
+    // 64 KiB of each 256 KiB; one host in the first half of the disk, the other in the second and between what the first's strides would be there.
+    let (blocks, stride, half) = (16_u32, 64_u64, 1024_u64);
+    for n in 0..half / stride {
+        for (reader, first) in [(1, 0), (2, half + stride / 2)] {
+            let lba = first + n * stride;
+            let found = bench.read_by(ReaderId(reader), lba, blocks);
+            let start = usize::try_from(lba).unwrap() * BLOCK;
+            assert!(found[..] == content[start..start + found.len()], "{lba}");
+            bench.settle();
+        }
+    }
+    let counted = bench.counters();
+    // But for the three reads of each that showed the stream.
+    let reads = 2 * (half / stride - 3);
+    assert_eq!(counted.prefetch_hit_bytes, reads * 16 * BLOCK as u64);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use namespace::NamespaceError;
 
 use super::gated::Gate;
 use super::*;
+use namespace::Asked;
 
 const MIB: u64 = 1 << 20;
 
@@ -15,7 +16,11 @@ fn with_deadline(bench: &mut Bench, lba: u64, blocks: u32, due: Instant) -> Opti
     };
     bench.next += 1;
     let token = bench.next;
-    bench.engine.submit(bench.key, io, false, token, Some(due))
+    let asked = Asked {
+        deadline: Some(due),
+        ..Asked::with(token)
+    };
+    bench.engine.submit(bench.key, io, asked)
 }
 
 /// A store of 64 MiB that nobody changes, with room for `depth` reads of `range`.

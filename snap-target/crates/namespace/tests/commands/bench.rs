@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use namespace::{
-    Done, Engine, EngineConfig, Identity, Io, KeepError, Keeper, Namespace, NamespaceError,
+    Asked, Done, Engine, EngineConfig, Identity, Io, KeepError, Keeper, Namespace, NamespaceError,
     NamespaceKey, NamespaceSet, RecordKind, Saved, Source,
 };
 use reactor::buf::{IoBuf, PoolConfig};
@@ -113,7 +113,11 @@ impl Bench {
         let reactor = &mut self.reactors[on];
         let token = reactor.next_token;
         reactor.next_token += 1;
-        let done = reactor.engine.submit(key, io, true, token, None);
+        let asked = Asked {
+            snapshot: true,
+            ..Asked::with(token)
+        };
+        let done = reactor.engine.submit(key, io, asked);
         reactor.done.extend(done);
         token
     }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use namespace::{Done, Engine, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer};
+use namespace::{
+    Asked, Done, Engine, Io, Namespace, NamespaceError, NamespaceKey, NamespaceSet, Peer,
+};
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
 use store::{
@@ -98,7 +100,11 @@ impl Thread {
     }
 
     pub fn begin(&mut self, io: Io) {
-        let done = self.engine.submit(self.key, io, true, TOKEN, None);
+        let asked = Asked {
+            snapshot: true,
+            ..Asked::with(TOKEN)
+        };
+        let done = self.engine.submit(self.key, io, asked);
         self.done.extend(done);
     }
 

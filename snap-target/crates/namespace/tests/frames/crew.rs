@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use namespace::{
-    Done, Engine, EngineConfig, Io, Namespace, NamespaceCounters, NamespaceError, NamespaceKey,
-    NamespaceSet,
+    Asked, Done, Engine, EngineConfig, Io, Namespace, NamespaceCounters, NamespaceError,
+    NamespaceKey, NamespaceSet,
 };
 use reactor::{Ring, RingConfig, Wait};
 
@@ -78,9 +78,10 @@ impl Crew {
                 blocks,
                 into: None,
             },
-            false,
-            token,
-            deadline,
+            Asked {
+                deadline,
+                ..Asked::with(token)
+            },
         );
         self.done.extend(done);
     }

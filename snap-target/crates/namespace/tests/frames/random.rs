@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use namespace::{
-    Engine, EngineConfig, FrameConfig, FrameWorkers, Io, NamespaceCounters, NamespaceSet, Peer,
+    Asked, Engine, EngineConfig, FrameConfig, FrameWorkers, Io, NamespaceCounters, NamespaceSet,
+    Peer,
 };
 use reactor::buf::PoolConfig;
 use reactor::{Wait, Waker};
@@ -124,7 +125,7 @@ impl Crowd {
                     into: None,
                 };
                 let token = lba << 32 | u64::from(count);
-                done.extend(member.engine.submit(key, io, false, token, None));
+                done.extend(member.engine.submit(key, io, Asked::with(token)));
             }
             member.engine.poll(&mut done);
             let answered = !done.is_empty();

@@ -1,6 +1,6 @@
 //! What to read before anybody asks for it, without doing I/O: a machine that is told of reads and of what fetches took, and says what to fetch next.
 //!
-//! Streams are found by their places alone: a read that begins where another ended, or as far behind the last one as that was behind the one before. A
+//! Streams are found among the reads of one reader, by their places alone: a read that begins where another ended, or as far behind the last one as that was behind the one before. A
 //! stream whose commands arrive over several reactors is several strided streams, each read ahead for by its reactor; what two of them name is fetched once,
 //! because frames have one home.
 //!
@@ -24,6 +24,10 @@ pub const WINDOW_BYTES_MIN: u64 = 4 << 20;
 pub const PIECE_BYTES_MAX: u64 = 16 << 20;
 /// Presented bytes named at a time at least, but at a stream's end and where the budget is small.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
+
+/// Who reads: streams are found among the reads of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReaderId(pub u64);
 
 /// Finds streams among the reads of one namespace on one reactor, and says what to fetch for them.
 #[derive(Debug)]
@@ -51,8 +55,8 @@ impl ReadAhead {
         }
     }
 
-    /// A read of these bytes by `reader` (a host, as a number) begins.
-    pub fn read(&mut self, reader: u64, range: Range<u64>) {
+    /// A read of these bytes begins.
+    pub fn read(&mut self, reader: ReaderId, range: Range<u64>) {
         self.reading_bytes += range.end - range.start;
         self.streams.read(reader, range);
     }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use super::ReaderId;
+
 /// Places that are remembered: streams, and reads that may be the first of one.
 const STREAMS_MAX: usize = 32;
 /// A stream that nobody went on with for so many reads is given up.
@@ -23,7 +25,7 @@ pub(super) struct Window {
 
 #[derive(Debug)]
 struct Stream {
-    reader: u64,
+    reader: ReaderId,
     /// First byte of its last read.
     start: u64,
     /// Bytes of a read.
@@ -65,7 +67,7 @@ impl Streams {
         stream.is_sure && self.reads - stream.used < READS_IDLE_MAX
     }
 
-    pub(super) fn read(&mut self, reader: u64, range: Range<u64>) {
+    pub(super) fn read(&mut self, reader: ReaderId, range: Range<u64>) {
         self.reads += 1;
         let found = self
             .all
@@ -76,10 +78,8 @@ impl Streams {
             self.last = at;
             return;
         }
-        let before = self
-            .all
-            .get(self.last)
-            .filter(|before| before.reader == reader);
+        let of_reader = self.all.iter().filter(|stream| stream.reader == reader);
+        let before = of_reader.max_by_key(|stream| stream.used);
         let stride = before.and_then(|before| range.start.checked_sub(before.start));
         let first = Stream {
             reader,

@@ -16,7 +16,7 @@ fn slow() -> ReadAhead {
 /// A read that ends at once.
 fn read(ahead: &mut ReadAhead, reader: u64, range: Range<u64>) {
     let bytes = range.end - range.start;
-    ahead.read(reader, range);
+    ahead.read(ReaderId(reader), range);
     ahead.read_ended(bytes);
 }
 
@@ -137,6 +137,26 @@ fn interleaved_streams_of_two_readers_are_told_apart() {
 }
 
 #[test]
+fn interleaved_strides_of_two_readers_are_told_apart() {
+    let nth = |reader: u64, n: u64| {
+        let start = (reader << 30) + n * 10 * MIB;
+        start..start + 512 * KIB
+    };
+    let mut ahead = slow();
+    for n in 0..3 {
+        for reader in [0, 1] {
+            read(&mut ahead, reader, nth(reader, n));
+        }
+    }
+    let window = (WINDOW_BYTES_MIN + 512 * KIB) / (512 * KIB);
+    let named: Vec<_> = (3..=2 + window).map(|n| nth(1, n)).collect();
+    assert_eq!(all(&mut ahead), named);
+    read(&mut ahead, 0, nth(0, 3));
+    let named: Vec<_> = (4..=3 + window).map(|n| nth(0, n)).collect();
+    assert_eq!(all(&mut ahead), named);
+}
+
+#[test]
 fn what_comes_over_two_queues_out_of_order_goes_on() {
     let mut ahead = slow();
     let mut named = Vec::new();
@@ -176,7 +196,7 @@ fn a_wide_line_takes_twice_what_it_carries_and_two_reads() {
 fn who_asks_for_much_at_a_time_keeps_the_store_busy_himself() {
     let mut ahead = slow();
     for n in 0..16 {
-        ahead.read(1, n * MIB..(n + 1) * MIB);
+        ahead.read(ReaderId(1), n * MIB..(n + 1) * MIB);
         // Two reads under way leave three of the window of five.
         match n {
             1 => assert_eq!(joined(&all(&mut ahead)), 2 * MIB..5 * MIB),

@@ -4,7 +4,7 @@
 //! From when it is in force no write is let in. Those that were let in before may still change the namespace: so hosts are told of it, by its attributes and by
 //! the answer, when every reactor has come to the end of them; and the flush begins behind them.
 
-use namespace::{Done, Engine, Io, NamespaceKey};
+use namespace::{Asked, Done, Engine, Io, NamespaceKey};
 use nvme::Time;
 use nvme::nqn::Nqn;
 use nvme_spec::Status;
@@ -116,7 +116,7 @@ impl Desk {
     pub(in crate::desk) fn begin_flushes_of_protected(&mut self, engine: &mut Engine) {
         for (number, key) in std::mem::take(&mut self.states.flushes.to_begin) {
             let token = Self::FLUSH_TOKEN | PROTECTION | number;
-            if let Some(done) = engine.submit(key, Io::Flush, false, token, None) {
+            if let Some(done) = engine.submit(key, Io::Flush, Asked::with(token)) {
                 self.flushed(&done);
             }
         }
