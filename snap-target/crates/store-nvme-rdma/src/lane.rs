@@ -305,16 +305,20 @@ impl Lane {
         })
     }
 
-    /// Destroys the queue pair: from now on nothing leaves it, and the device touches no memory for it.
-    pub(crate) fn destroy_queue_pair(&mut self) {
-        let Some(qp) = self.qp.take() else { return };
-        // From here on nothing leaves. Where it fails the destruction, below, does the same.
-        let _device_is_gone = qp.move_to_error();
+    /// From now on nothing leaves the queue pair, and no peer gets at the staging: in error it is, or destroyed where the device refuses that.
+    pub(crate) fn stop(&mut self) {
+        let stopped = self.qp.as_ref().map(QueuePair::move_to_error);
+        if matches!(stopped, Some(Err(_))) {
+            self.destroy_queue_pair();
+        }
+    }
+
+    fn destroy_queue_pair(&mut self) {
         // Before the queue pair: Linux's soft-RoCE counts bound windows among its users, and would wait for them, 50 s long.
         if let Keys::Windows(windows) = &mut self.keys {
             windows.clear();
         }
-        drop(qp);
+        self.qp = None;
     }
 
     /// Posts the receive of a place.
@@ -358,6 +362,7 @@ impl Lane {
 
 impl Drop for Lane {
     fn drop(&mut self) {
+        self.stop();
         self.destroy_queue_pair();
     }
 }

@@ -8,7 +8,8 @@
 //!   to invalidate it with its response; where it does not, this end does, and the command ends after that. A device without such windows gives the key of the whole
 //!   staging ([`lane`]).
 //! * **Completions** are taken in batches at every turn; the completion channel wakes a ring that sleeps.
-//! * **The end** destroys the queue pair first: from then on nothing that this machine holds leaves it, and the device touches no memory.
+//! * **The end** moves the queue pair to error: from then on nothing that this machine holds leaves it, and the peer's keys are good for nothing. A thread of the transport
+//!   ([`verbs::ControlThread`]) destroys it, with a window a slot and the staging: that takes long.
 //!
 //! What it does not do: reads and writes in place, more than one connection for a queue, keep-alive (the association's: it is what finds a peer that fell silent while
 //! nothing was outstanding), authentication, encryption.

@@ -12,16 +12,15 @@ use nvme_spec::{Cqe, Sqe};
 use reactor::buf::IoBuf;
 use reactor::{Event, Owner, Ring};
 use store::WireBytes;
-use store_nvme::Clock;
 use store_nvme::commands::{Commands, Outstanding};
-use store_nvme::queue::{Outcome, Parted, Queue, QueueError, QueueEvent, QueueOptions};
+use store_nvme::queue::{Outcome, Parted, Queue, QueueError, QueueEvent};
 use verbs::limits::COMPLETIONS_PER_POLL_MAX;
 use verbs::{CmId, Completion, Done, EventChannel, EventKind, Opcode, Status};
 
 use crate::connecting::{Brought, Connecting, device_gone};
 use crate::lane::{Batch, Lane, Room, Work};
 use crate::limits::{CAPSULES_PER_POST_MAX, COMPLETIONS_PER_TURN_MAX};
-use crate::transport::{NAME, RdmaParted};
+use crate::transport::{NAME, RdmaParted, With};
 use crate::watched::Watched;
 use crate::words;
 
@@ -64,8 +63,7 @@ pub(crate) struct RdmaQueue {
     /// Completions that were found while it was armed wait for poll.
     completed: Vec<Completion>,
     to: SocketAddr,
-    clock: Clock,
-    options: QueueOptions,
+    with: With,
     machine: Connection,
     commands: Commands,
     /// For the next poll.
@@ -90,11 +88,11 @@ impl RdmaQueue {
         channel: EventChannel,
         connecting: Connecting,
         machine: Connection,
-        (options, clock): (QueueOptions, Clock),
+        with: With,
     ) -> Result<Self, QueueError> {
-        let by = clock.now() + options.connect_timeout;
+        let by = with.clock.now() + with.options.connect_timeout;
         let phase = Phase::Coming { connecting, by };
-        Self::on(ring, to, channel, phase, machine, (options, clock))
+        Self::on(ring, to, channel, phase, machine, with)
     }
 
     /// One that stands.
@@ -104,15 +102,14 @@ impl RdmaQueue {
             id,
             channel,
             to,
-            clock,
-            options,
+            with,
             machine,
             wire,
         } = parted;
         let completions = Watched::new(&lane.cq, TAG_COMPLETIONS);
         let completions = completions.map_err(|error| QueueError::resources(to, &error))?;
         let phase = Phase::Ready { lane, id };
-        let mut queue = Self::on(ring, to, channel, phase, machine, (options, clock))?;
+        let mut queue = Self::on(ring, to, channel, phase, machine, with)?;
         queue.completions = Some(completions);
         queue.wire = wire;
         Ok(queue)
@@ -124,7 +121,7 @@ impl RdmaQueue {
         channel: EventChannel,
         phase: Phase,
         machine: Connection,
-        (options, clock): (QueueOptions, Clock),
+        with: With,
     ) -> Result<Self, QueueError> {
         let manager = Watched::new(&channel, TAG_MANAGER)
             .map_err(|error| QueueError::resources(to, &error))?;
@@ -140,9 +137,8 @@ impl RdmaQueue {
             is_armed: false,
             completed: Vec::with_capacity(COMPLETIONS_PER_POLL_MAX),
             to,
-            clock,
-            commands: Commands::new(options.depth),
-            options,
+            commands: Commands::new(with.options.depth),
+            with,
             machine,
             events: Vec::new(),
             has_withdrawn: false,
@@ -185,7 +181,7 @@ impl RdmaQueue {
         let to = self.to;
         match &mut self.phase {
             Phase::Coming { connecting, .. } => {
-                let with = (to, &self.options);
+                let with = (to, &self.with.options);
                 match connecting.take_in(kind, &mut self.machine, with) {
                     Ok(Brought::NotYet) => {}
                     Ok(Brought::Stands(agreed)) => self.stands(agreed.private_data.as_bytes()),
@@ -367,7 +363,7 @@ impl RdmaQueue {
             Phase::Coming { by, .. } if now >= by => self.end(QueueError::NotInTime {
                 to: self.to,
                 transport: NAME,
-                after: self.options.connect_timeout,
+                after: self.with.options.connect_timeout,
             }),
             Phase::Ready { .. } if self.look_at.is_some_and(|at| now >= at) => {
                 self.machine.tick(now);
@@ -439,7 +435,7 @@ impl RdmaQueue {
             }
         }
         if !has_room {
-            self.retry_at = Some(self.clock.now() + RETRY);
+            self.retry_at = Some(self.with.clock.now() + RETRY);
         }
     }
 
@@ -485,7 +481,7 @@ impl Queue for RdmaQueue {
         };
         self.commands.put(slot, command, buf);
         self.look_at
-            .get_or_insert(now + self.options.command_timeout);
+            .get_or_insert(now + self.with.options.command_timeout);
         self.is_parting = false;
         Ok(slot)
     }
@@ -580,8 +576,7 @@ impl Queue for RdmaQueue {
             id,
             channel,
             to: this.to,
-            clock: this.clock,
-            options: this.options,
+            with: this.with,
             machine: this.machine,
             wire: this.wire,
         }))

@@ -7,7 +7,7 @@ use reactor::Ring;
 use store::WireBytes;
 use store_nvme::Clock;
 use store_nvme::queue::{Parted, Queue, QueueError, QueueOptions, Transport};
-use verbs::{CmId, EventChannel, Verbs, VerbsError};
+use verbs::{CmId, ControlThread, EventChannel, Verbs, VerbsError};
 
 use crate::connecting::Connecting;
 use crate::lane::{Lane, Size};
@@ -22,6 +22,8 @@ pub(crate) const NAME: &str = "rdma";
 pub struct RdmaTransport {
     verbs: Verbs,
     with_windows: bool,
+    /// Takes queues apart.
+    control: ControlThread,
 }
 
 impl RdmaTransport {
@@ -31,6 +33,7 @@ impl RdmaTransport {
         Self {
             verbs,
             with_windows: true,
+            control: ControlThread::default(),
         }
     }
 
@@ -90,7 +93,13 @@ impl Transport for RdmaTransport {
         let connecting = Connecting::begin(&channel, to, &options, size);
         let connecting = connecting.map_err(|error| QueueError::resources(to, &error))?;
         let machine = Connection::new(host_options(&options));
-        let queue = RdmaQueue::connecting(ring, to, channel, connecting, machine, (options, clock));
+        let control = self.control.clone();
+        let with = With {
+            options,
+            clock,
+            control,
+        };
+        let queue = RdmaQueue::connecting(ring, to, channel, connecting, machine, with);
         Ok(Box::new(queue?))
     }
 }
@@ -105,6 +114,15 @@ fn host_options(options: &QueueOptions) -> HostOptions {
     }
 }
 
+/// What a queue keeps to on every ring.
+#[derive(Debug)]
+pub(crate) struct With {
+    pub(crate) options: QueueOptions,
+    pub(crate) clock: Clock,
+    /// Takes it apart.
+    pub(crate) control: ControlThread,
+}
+
 /// A connection without a ring.
 #[derive(Debug)]
 pub(crate) struct RdmaParted {
@@ -113,8 +131,7 @@ pub(crate) struct RdmaParted {
     pub(crate) id: CmId,
     pub(crate) channel: EventChannel,
     pub(crate) to: SocketAddr,
-    pub(crate) clock: Clock,
-    pub(crate) options: QueueOptions,
+    pub(crate) with: With,
     pub(crate) machine: Connection,
     pub(crate) wire: WireBytes,
 }

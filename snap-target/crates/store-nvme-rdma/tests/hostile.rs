@@ -178,6 +178,35 @@ fn the_request_says_which_queue_it_is_and_what_it_can_take() {
     drop(victim);
 }
 
+/// A device takes its time for each window, registration and queue: the end of a connection costs its reactor none.
+#[test]
+fn a_queue_is_taken_apart_elsewhere() {
+    let rig = RdmaRig::new();
+    let (closed, is_closed) = mpsc::channel::<()>();
+    let (mut victim, thread) = against(&rig, move |_| {
+        assert!(is_closed.recv().is_err(), "the peer stays until then");
+    });
+    let before = rig.host.control_calls().len();
+    victim.queue.close();
+    drop(closed);
+    done(thread);
+    while !victim.queue.is_closed() {
+        victim.event();
+    }
+    let here = std::thread::current().id();
+    let host = rig.host.clone();
+    // The last handles to the thread: they wait for it.
+    drop((victim, rig));
+    let after = host.control_calls().split_off(before);
+    assert!(after.iter().all(|(_, by)| *by != here), "{after:?}");
+    let mut calls: Vec<_> = after.iter().map(|(call, _)| *call).collect();
+    calls.sort_unstable();
+    let mut expected = vec!["ibv_dealloc_mw"; 8];
+    expected.extend(["ibv_dereg_mr"; 3]);
+    expected.extend(["ibv_destroy_cq", "ibv_destroy_qp"]);
+    assert_eq!(calls, expected);
+}
+
 /// What a controller does with the first read, in place of an answer; and what the host then says.
 #[test]
 fn a_controller_that_breaks_the_protocol_is_left() {

@@ -98,7 +98,7 @@ pub trait Queue: fmt::Debug {
     fn deadline(&self) -> Option<Time>;
 
     /// Ends the connection at once. What is outstanding ends as [`Outcome::Lost`]. With commands outstanding nothing that this machine still holds for
-    /// the peer may reach it afterwards (TCP: a reset, SO_LINGER 0; RDMA: the queue pair is destroyed): a write that the peer gets long after this is what
+    /// the peer may reach it afterwards (TCP: a reset, SO_LINGER 0; RDMA: the queue pair is in error, and destroyed next): a write that the peer gets long after this is what
     /// [`nvme::initiator::path`] does not reckon with.
     fn close(&mut self);
 

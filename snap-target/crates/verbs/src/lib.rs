@@ -2,7 +2,8 @@
 //!
 //! **What it is.** [`Verbs`] is the entry, for any thread. An [`EventChannel`] is where a thread's connections report ([`Event`]); a [`CmId`] is one end of a connection; a
 //! [`Device`] has [`Domain`]s with [`Registration`]s and [`MemoryWindow`]s, and [`CompletionQueue`]s; a [`QueuePair`] takes [`SendRequest`]s and [`ReceiveRequest`]s. Nothing
-//! blocks: event channels, completion queues and devices have descriptors that a reactor can poll.
+//! waits for a peer: event channels, completion queues and devices have descriptors that a reactor can poll. Calls that make and destroy take a device's time; a
+//! [`ControlThread`] is where a reactor has them made.
 //!
 //! Two implementations: [`rdma_core`], the system's librdmacm and libibverbs, opened at run time; and [`memory`], a fabric of nodes and links in one process, with
 //! a clock that its test steps. With the feature `conformance` there is the suite that both pass.
@@ -46,6 +47,7 @@ mod cm;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod control;
 mod device;
 #[allow(
     unsafe_code,
@@ -65,6 +67,7 @@ pub use cm::{
     RejectReason, Request,
 };
 pub use completion::{Completion, CompletionQueue, Done, Failed, Opcode, QpState, Status};
+pub use control::ControlThread;
 pub use device::{AsyncEvent, Device, Verbs};
 pub use domain::{Domain, HostMemory, MemoryWindow, Registration, ScatterEntry};
 pub use error::{PostError, Result, VerbsError};

@@ -15,20 +15,20 @@ impl RdmaQueue {
         self.end(QueueError::GivenUp { to: self.to, why });
     }
 
-    /// The connection is over. The queue pair goes first: then nothing leaves any more, the device touches no memory, and no key is good, so that every buffer is the
-    /// caller's, and what was answered has ended.
+    /// The connection is over. The queue pair is stopped first: then nothing leaves any more and no key is good, so that what was answered has ended. Buffers
+    /// are the caller's; the device has only the staging, which goes with the queue pair.
     pub(super) fn end(&mut self, why: QueueError) {
         match std::mem::replace(&mut self.phase, Phase::Over) {
             Phase::Over => return,
-            Phase::Coming { connecting, .. } => drop(connecting),
+            Phase::Coming { connecting, .. } => self.take_apart(connecting),
             Phase::Ready { mut lane, id } => {
                 // The peer is told, as far as it can be: it may be gone.
                 let _peer_is_gone = id.disconnect();
-                lane.destroy_queue_pair();
+                lane.stop();
                 self.end_answered(&lane);
+                self.take_apart((lane, id));
             }
         }
-        self.channel = None;
         self.completed.clear();
         self.events.push(QueueEvent::Over(why));
         self.manager.cancel(&self.owner);
@@ -36,6 +36,15 @@ impl RdmaQueue {
             completions.cancel(&self.owner);
         }
         self.end_unanswered();
+    }
+
+    /// The device takes its time for the queue pair, for each window and each registration: nobody here waits for that.
+    fn take_apart(&mut self, rest: impl Send + 'static) {
+        let channel = self.channel.take();
+        self.with.control.run(move || {
+            drop(rest);
+            drop(channel);
+        });
     }
 
     /// Commands whose answer is there and only waited for a key.

@@ -97,6 +97,7 @@ impl backend::Device for Device {
         self.there("ibv_create_cq")?;
         let fd = descriptor()?;
         let mut world = self.shared.world();
+        world.control_call(self.node, "ibv_create_cq");
         let number = CqNumber(world.fresh());
         world
             .cqs
@@ -105,6 +106,7 @@ impl backend::Device for Device {
         Ok((
             Box::new(CompletionQueue {
                 shared: self.shared.clone(),
+                node: self.node,
                 number,
                 fd,
             }),
@@ -139,6 +141,7 @@ impl backend::Domain for Domain {
         let address = base.expose_provenance() as u64;
         let mut world = self.shared.world();
         let bytes = len as u64;
+        world.control_call(self.node, "ibv_reg_mr");
         let node = world.node(self.node);
         if node.locked.saturating_add(bytes) > node.locked_max {
             let subject = format!("{bytes} bytes");
@@ -160,11 +163,13 @@ impl backend::Domain for Domain {
 
     fn allocate_window(&self) -> Result<Box<dyn backend::Window>> {
         let mut world = self.shared.world();
+        world.control_call(self.node, "ibv_alloc_mw");
         let tag = world.random();
         let key = world.keys.add_window(tag, self.number);
         drop(world);
         Ok(Box::new(Window {
             shared: self.shared.clone(),
+            node: self.node,
             key: AtomicU32::new(key),
         }))
     }
@@ -197,6 +202,7 @@ impl backend::Region for Region {
 
     fn deregister(&self) -> Result<()> {
         let mut world = self.shared.world();
+        world.control_call(self.node, "ibv_dereg_mr");
         if world.keys.has_windows(self.key) {
             return Err(VerbsError::call(
                 "ibv_dereg_mr",
@@ -213,15 +219,15 @@ impl backend::Region for Region {
 #[derive(Debug)]
 struct Window {
     shared: Arc<Shared>,
+    node: NodeId,
     key: AtomicU32,
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.shared
-            .world()
-            .keys
-            .remove(self.key.load(Ordering::Relaxed));
+        let mut world = self.shared.world();
+        world.control_call(self.node, "ibv_dealloc_mw");
+        world.keys.remove(self.key.load(Ordering::Relaxed));
     }
 }
 
@@ -242,13 +248,16 @@ impl backend::Window for Window {
 #[derive(Debug)]
 struct CompletionQueue {
     shared: Arc<Shared>,
+    node: NodeId,
     number: CqNumber,
     fd: Arc<EventFd>,
 }
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        self.shared.world().cqs.remove(&self.number);
+        let mut world = self.shared.world();
+        world.control_call(self.node, "ibv_destroy_cq");
+        world.cqs.remove(&self.number);
     }
 }
 
@@ -281,12 +290,15 @@ impl backend::CompletionQueue for CompletionQueue {
 #[derive(Debug)]
 pub(super) struct QueuePair {
     pub(super) shared: Arc<Shared>,
+    pub(super) node: NodeId,
     pub(super) number: QpNumber,
 }
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        self.shared.world().qp_gone(self.number);
+        let mut world = self.shared.world();
+        world.control_call(self.node, "ibv_destroy_qp");
+        world.qp_gone(self.number);
     }
 }
 

@@ -297,6 +297,7 @@ impl backend::Id for Id {
             reason = "a fabric has fewer objects"
         )]
         let number = QpNumber(world.fresh() as u32);
+        world.control_call(self.node, "ibv_create_qp");
         let capabilities = *asked;
         let cq = |queue: &dyn backend::CompletionQueue| CqNumber(queue.native().addr() as u64);
         let qp = Qp::new(
@@ -314,6 +315,7 @@ impl backend::Id for Id {
         Ok((
             Box::new(QueuePair {
                 shared: self.shared.clone(),
+                node: self.node,
                 number,
             }),
             capabilities,

@@ -25,6 +25,7 @@ mod world;
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use self::handles::Transport;
@@ -188,6 +189,12 @@ impl Node {
     /// No more than so many bytes may be registered on the node from now on, as by RLIMIT_MEMLOCK; what is registered stays.
     pub fn lock_at_most(&self, bytes: u64) {
         self.shared.world().node(self.id).locked_max = bytes;
+    }
+
+    /// The calls so far that make, register and destroy, in libibverbs' words, and the threads that made them: a real device takes its time for each.
+    #[must_use]
+    pub fn control_calls(&self) -> Vec<(&'static str, ThreadId)> {
+        self.shared.world().node(self.id).control_calls.clone()
     }
 
     /// The node's device goes: its identifiers are told, and its queue pairs fail.

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -55,6 +56,8 @@ pub(super) struct Node {
     /// Bytes that are registered, and how many may be.
     pub(super) locked: u64,
     pub(super) locked_max: u64,
+    /// Calls of the control path, and who made them.
+    pub(super) control_calls: Vec<(&'static str, ThreadId)>,
     pub(super) async_events: VecDeque<AsyncEvent>,
     pub(super) async_fd: Arc<EventFd>,
     /// Tells devices apart, over all fabrics of a process; never even, as an address is.
@@ -162,6 +165,7 @@ impl World {
             removed: false,
             locked: 0,
             locked_max: u64::MAX,
+            control_calls: Vec::new(),
             async_events: VecDeque::new(),
             async_fd: descriptor()?,
             identity: NEXT.fetch_add(2, std::sync::atomic::Ordering::Relaxed),
@@ -171,6 +175,12 @@ impl World {
 
     pub(super) fn node(&mut self, node: NodeId) -> &mut Node {
         &mut self.nodes[node.0]
+    }
+
+    /// This thread calls the device for something that takes its time.
+    pub(super) fn control_call(&mut self, node: NodeId, call: &'static str) {
+        let by = std::thread::current().id();
+        self.node(node).control_calls.push((call, by));
     }
 
     pub(super) fn set_link(&mut self, from: NodeId, to: NodeId, link: Link) {
