@@ -74,8 +74,8 @@ pub struct Args {
     #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = cache_bytes)]
     pub cache: usize,
 
-    /// What each reactor fetches ahead of the readers of a namespace at most, as they see it, for example 32MiB; `off`: nothing
-    #[arg(long, default_value = "off", value_name = "SIZE", value_parser = crate::config::prefetch_bytes)]
+    /// What each reactor fetches ahead of the readers of a namespace at most, as they see it; `off`: nothing
+    #[arg(long, default_value = "32MiB", value_name = "SIZE", value_parser = crate::config::prefetch_bytes)]
     pub prefetch: usize,
 
     /// Says that nobody changes the raw STOREs meanwhile: they take no writes, and are read ahead as volumes are

@@ -16,8 +16,8 @@ pub const HOSTS_MAX: usize = 1024;
 pub const REACTORS_MAX: u16 = 64;
 /// Decoding threads.
 pub const WORKERS_MAX: usize = namespace::limits::WORKERS_MAX;
-/// What a reactor may fetch ahead of a namespace's readers, unless said otherwise: nothing (docs/prefetch.md says for whom it is).
-pub const PREFETCH_DEFAULT: usize = 0;
+/// What a reactor may fetch ahead of a namespace's readers, unless said otherwise: half of its cache's default, so that what was read stays a while.
+pub const PREFETCH_DEFAULT: usize = 32 << 20;
 /// Smallest frame and table cache of a reactor.
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// A configuration file.

@@ -91,7 +91,7 @@ class Machine:
         stores = f"{MOUNT}/data.xio {MOUNT}/ids.xio mem:4MiB"
         return self.run(
             # Emptied here: the shell may look before the one in the background has opened it.
-            f": >{LOG}; snap-target {stores} --listen 127.0.0.1:4420 >{LOG} 2>&1 & target=$!; echo $target >{PID}\n"
+            f": >{LOG}; snap-target {stores} --prefetch off --listen 127.0.0.1:4420 >{LOG} 2>&1 & target=$!; echo $target >{PID}\n"
             f"until grep -q ^ready {LOG}; do kill -0 $target || exit 1; sleep 0.1; done"
         )
 

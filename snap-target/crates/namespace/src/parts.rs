@@ -115,7 +115,7 @@ impl Parts {
 
 /// Staging for what is fetched ahead: less than for what is waited for, and next to none where nothing is.
 fn ahead_pool(config: &EngineConfig) -> PoolConfig {
-    let slots_1m = u32::try_from(config.prefetch_bytes >> 20).unwrap_or(u32::MAX);
+    let slots_1m = u32::try_from(config.ahead_bytes() >> 20).unwrap_or(u32::MAX);
     PoolConfig {
         slots_4k: 64,
         slots_16k: 32,

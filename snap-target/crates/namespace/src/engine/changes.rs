@@ -27,7 +27,7 @@ impl Engine {
                 first_lba,
                 &self.ring,
                 telemetry,
-                self.prefetch_bytes,
+                self.ahead_bytes,
             )
         };
         let mut attached = open(namespace, 0)?;

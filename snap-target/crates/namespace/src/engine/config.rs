@@ -20,7 +20,7 @@ pub struct EngineConfig {
     pub pool: PoolConfig,
     /// Budget of the frame cache and the table cache.
     pub cache_bytes: usize,
-    /// What may be fetched ahead and not read yet, as presented bytes of each namespace; a part of `cache_bytes` holds it. 0: nothing is fetched ahead.
+    /// What may be fetched ahead and not read yet, as presented bytes of each namespace; half of `cache_bytes` at most. 0: nothing is fetched ahead.
     pub prefetch_bytes: usize,
     /// How frames are decoded and shared.
     pub frames: FrameConfig,
@@ -28,6 +28,13 @@ pub struct EngineConfig {
     pub keep_patience: Duration,
     /// Where it counts what it does; none: in a place of its own.
     pub telemetry: Option<Arc<ReactorTelemetry>>,
+}
+
+impl EngineConfig {
+    /// What may be fetched ahead and not read yet: what is read leaves first, so the cache holds it with what is on its way.
+    pub(crate) fn ahead_bytes(&self) -> usize {
+        self.prefetch_bytes.min(self.cache_bytes / 2)
+    }
 }
 
 impl Default for EngineConfig {
