@@ -12,6 +12,7 @@ use volume::StreamIndex;
 
 use crate::ahead::{AheadOf, AheadWitness, Purpose};
 use crate::chain_rows::ChainRows;
+use crate::limits::READS_AGAIN_MAX;
 use crate::{Backing, Namespace, NamespaceError, NamespaceKey};
 
 /// A namespace and this reactor's handles to its stores, by source.
@@ -156,6 +157,18 @@ impl Attached {
         if let Some(store) = self.stores.get_mut(source) {
             store.cancel(token);
         }
+    }
+
+    /// What was read of a source is not what was written: whether it is to be read once more, after so many times. Bytes may have been hit on their way,
+    /// so it is where there is no other copy, too; and once more than there are, since reads that go wrong together may turn to the same one.
+    pub(crate) fn reads_again(&mut self, source: usize, offset: u64, len: u64, times: u32) -> bool {
+        let Some(store) = self.stores.get_mut(source) else {
+            return false;
+        };
+        let copies = store.doubt(offset, len);
+        let again = times < copies.saturating_add(1).min(READS_AGAIN_MAX);
+        self.row.reads_again.add(u64::from(again));
+        again
     }
 
     /// Tells the store of a source that somebody waits for what it reads ahead.

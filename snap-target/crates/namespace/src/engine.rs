@@ -348,6 +348,8 @@ impl Engine {
         let home = answer.home;
         let id = match answer.id {
             WantId::Frame(id) => id,
+            // It is not answered.
+            WantId::Wrong => return self.frames.let_go(home),
             WantId::Fill { at } => {
                 self.parts.fills.answered(&answer, at);
                 drop(answer);

@@ -36,6 +36,8 @@ pub(crate) const ORDER_MISSES_MAX: u32 = 64;
 pub(crate) const ORDER_SHARES: u64 = 8;
 /// The same, where hosts say of more than there is room for that they will read it.
 pub(crate) const HINT_SHARES: u64 = 4;
+/// Times that stored bytes are read again because they were not what was written, however many copies their store has.
+pub(crate) const READS_AGAIN_MAX: u32 = 16;
 /// Messages about frames that wait for one engine, of each kind.
 pub(crate) const MESSAGES_MAX: usize = 256;
 /// Answers that one namespace of several may hold, in parts of what is left of their memory: one that does not answer ends at three quarters,

@@ -6,10 +6,11 @@ use reactor::buf::IoBuf;
 use smallvec::SmallVec;
 use store::{Completion, Rejected, StoreError, Terms};
 use volume::{
-    Fetch, Frame, FrameWant, FrameWantId, Placement, Progress, ReadOp, Volume, VolumeError, Want,
+    ErrorKind, Fetch, Frame, FrameWant, FrameWantId, Placement, Progress, ReadOp, Volume,
+    VolumeError, Want,
 };
 
-use crate::ahead::{Purpose, Stored, read_stored};
+use crate::ahead::{Purpose, Stored, ask_store, read_stored};
 use crate::attached::{Attached, WaitsFor, whole};
 use crate::engine::{Step, token_of};
 use crate::frames::{WantId, Wanted};
@@ -43,6 +44,10 @@ pub(crate) struct ViewRead {
     unsent: Option<Fetch>,
     /// The first error; reported when nothing is under way any more.
     failed: Option<NamespaceError>,
+    /// A fetch whose bytes were not what was written: then all of it is read again.
+    wrong: Option<Fetch>,
+    /// Times that it was.
+    reads_again: u32,
 }
 
 impl ViewRead {
@@ -70,6 +75,8 @@ impl ViewRead {
             under_way: 0,
             unsent: None,
             failed: None,
+            wrong: None,
+            reads_again: 0,
         }
     }
 
@@ -81,6 +88,21 @@ impl ViewRead {
 
     /// Goes on as far as memory, the cache and the stores allow.
     pub(crate) fn advance(
+        &mut self,
+        op: &mut ReadOp,
+        attached: &mut Attached,
+        parts: &mut Parts,
+        slot: usize,
+    ) -> Step {
+        loop {
+            let step = self.go_on(op, attached, parts, slot);
+            if !(matches!(step, Step::Done(Err(_))) && self.begins_again(attached, parts)) {
+                return step;
+            }
+        }
+    }
+
+    fn go_on(
         &mut self,
         op: &mut ReadOp,
         attached: &mut Attached,
@@ -105,6 +127,44 @@ impl ViewRead {
     /// It ends as that, as soon as nothing of it is under way.
     pub(crate) fn fail(&mut self, error: NamespaceError) {
         self.failed.get_or_insert(error);
+        self.wrong = None;
+    }
+
+    /// It has failed: reads all of it again, where stored bytes were not what was written and may be so from elsewhere. What was fetched ahead of them
+    /// is not used, and not kept.
+    fn begins_again(&mut self, attached: &mut Attached, parts: &mut Parts) -> bool {
+        let Some(Fetch {
+            source,
+            offset,
+            len,
+            ..
+        }) = self.wrong.take()
+        else {
+            return false;
+        };
+        let (source, len) = (source.0 as usize, u64::from(len));
+        if !attached.reads_again(source, offset, len, self.reads_again) {
+            return false;
+        }
+        let kept = attached.ahead.iter();
+        for frame in kept.flat_map(|ahead| ahead.kept_frames(source, offset, len)) {
+            parts.wanted.push(Wanted {
+                key: self.key,
+                slot: 0,
+                id: WantId::Wrong,
+                frame,
+                deadline: None,
+                is_ahead: false,
+                purpose: Purpose::default(),
+            });
+        }
+        self.reads_again += 1;
+        self.started = false;
+        self.kept_bytes = 0;
+        self.unsent = None;
+        // Memory of a store is not written to.
+        self.out = self.out.take().filter(|out| !out.is_lease());
+        true
     }
 
     /// Asks the stores to end what is under way; the request ends when they have let go.
@@ -288,7 +348,7 @@ impl ViewRead {
         buf: &IoBuf,
     ) -> Result<(), NamespaceError> {
         let out = self.out.as_ref().map_or_else(IoBuf::empty, IoBuf::clone);
-        with_filled(buf, fetch.len as usize, |bytes| {
+        let handed = with_filled(buf, fetch.len as usize, |bytes| {
             with_destination(&out, |out| {
                 op.fetched(
                     fetch.id,
@@ -299,8 +359,13 @@ impl ViewRead {
                     out,
                 )
             })
+        });
+        handed.map_err(|cause| {
+            if cause.kind() == ErrorKind::Corrupt {
+                self.wrong = Some(fetch);
+            }
+            self.volume_error(cause)
         })
-        .map_err(|cause| self.volume_error(cause))
     }
 
     fn submit(
@@ -326,7 +391,11 @@ impl ViewRead {
         };
         let place = (source, fetch.offset);
         let (token, terms) = (token_of(slot, number), Terms::by(self.deadline));
-        match read_stored(attached, parts, place, buf, token, terms) {
+        let asked = match self.reads_again {
+            0 => read_stored(attached, parts, place, buf, token, terms),
+            _ => ask_store(attached, place, buf, token, terms),
+        };
+        match asked {
             Ok(stored) => {
                 if stored == Stored::Kept {
                     self.kept_bytes += u64::from(fetch.len);

@@ -8,6 +8,10 @@ pub const UNIT_BYTES_MIN: u32 = 64 << 10;
 pub const UNIT_BYTES_MAX: u32 = 64 << 20;
 /// Operations in flight on one handle.
 pub const QUEUE_DEPTH_MAX: u32 = 128;
+/// Reads that a handle remembers, by the replica that served them: more than are under way, in decoding too.
+pub(crate) const SERVED_MAX: usize = 512;
+/// Ranges for which a handle remembers that a replica had wrong bytes; of more, the oldest is forgotten, and found again.
+pub(crate) const DOUBTS_MAX: usize = 64;
 /// At the end of each member of a stripe: its label.
 pub const LABEL_BYTES: u32 = 4096;
 /// What replicas have in common is looked at in so many of their first bytes (a volume's superblocks and the directory between them and the data), and its

@@ -237,3 +237,46 @@ fn a_hurried_read_is_hurried_where_it_is() {
     assert_eq!(all[0].served(), [2 << 12, 4 << 12, 0]);
     assert_eq!(all[1].served(), [1 << 12, 3 << 12]);
 }
+
+/// Reads blocks one after the other; which of two replicas served each.
+fn servers(all: &[Scripted], bench: &mut Bench, blocks: &[u64]) -> Vec<usize> {
+    let served = |member: &Scripted| member.served().len();
+    let one = |block: &u64| {
+        let before = served(&all[0]);
+        bench.read(block << 12, false);
+        all.iter().for_each(|member| member.serve(1));
+        bench.poll();
+        bench.done.clear();
+        usize::from(served(&all[0]) == before)
+    };
+    blocks.iter().map(one).collect()
+}
+
+#[test]
+fn after_wrong_bytes_it_is_anothers_turn() {
+    let (all, mut bench) = scripted_replicas(4);
+    assert_eq!(servers(&all, &mut bench, &[0, 1, 2]), [0, 0, 0]);
+    assert_eq!(bench.store.doubt(1 << 12, 4096), 1, "one other copy");
+    // Twice together: the turn is given on once.
+    assert_eq!(bench.store.doubt(1 << 12, 4096), 1);
+    assert_eq!(servers(&all, &mut bench, &[0, 1, 2, 1]), [0, 1, 0, 1]);
+    // That one is wrong, too.
+    assert_eq!(bench.store.doubt(1 << 12, 4096), 1);
+    assert_eq!(servers(&all, &mut bench, &[1, 1]), [0, 0]);
+}
+
+/// What was read in parts from both: all of it from one, then all of it from the other.
+#[test]
+fn what_came_from_several_replicas_is_asked_of_each_as_a_whole() {
+    let (all, mut bench) = scripted_replicas(1);
+    bench.read(0, false);
+    bench.read(4096, false);
+    all.iter().for_each(|member| member.serve(1));
+    bench.poll();
+    assert_eq!((all[0].served(), all[1].served()), (vec![0], vec![4096]));
+    bench.done.clear();
+    bench.store.doubt(0, 8192);
+    assert_eq!(servers(&all, &mut bench, &[0, 1]), [0, 0]);
+    bench.store.doubt(0, 8192);
+    assert_eq!(servers(&all, &mut bench, &[0, 1]), [1, 1]);
+}

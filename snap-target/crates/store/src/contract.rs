@@ -302,6 +302,12 @@ pub trait Store {
     /// An unknown token is ignored, and one that was waited for before. A store that serves all alike does nothing.
     fn hurry(&mut self, _token: Token) {}
 
+    /// What was last read of these bytes is not what was written, says somebody with a checksum. The store notes where it came from, and has another copy
+    /// asked with the next read of them, if there is one: how many there are besides.
+    fn doubt(&mut self, _offset: u64, _len: u64) -> u32 {
+        0
+    }
+
     /// A zero-copy, read-only view of `[offset, offset+len)` for stores whose bytes are in memory; `None` elsewhere, or out of range. The
     /// view shows later writes to the same bytes: whoever needs a snapshot reads.
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf>;

@@ -76,6 +76,7 @@ metrics! {
     PREFETCH_LATE: Counter "xio_prefetch_late_bytes_total", "Those that were on their way when they were first wanted.";
     PREFETCH_WASTED: Counter "xio_prefetch_wasted_bytes_total", "Those that left the cache before anybody read them.";
     DAMAGED: Counter "xio_namespace_damaged_reads_total", "Reads that met damage: stored bytes that are not what was written.";
+    READ_AGAIN: Counter "xio_namespace_read_again_total", "Times that stored bytes were read again, because what was read was not what was written.";
     STORE_OPERATIONS: Gauge "xio_namespace_store_operations", "Operations that the stores have now: their queue depth.";
     DECODE_SECONDS: Counter "xio_decode_seconds_total", "Time that checking and decoding frames took, by stored chain.";
     DECODE_BYTES: Counter "xio_decode_packed_bytes_total", "Bytes that decoding made of stored frames, by stored chain.";

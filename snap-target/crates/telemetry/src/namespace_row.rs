@@ -120,6 +120,8 @@ namespace_counters! {
     prefetch_kept_bytes,
     /// Requests that met damage: stored bytes that are not what was written.
     damaged_reads,
+    /// Times that stored bytes were read again, because what was read was not what was written.
+    reads_again,
 }
 
 /// The frames of one namespace that were decoded by one stored chain, on one reactor.

@@ -113,7 +113,7 @@ fn latencies(page: &mut Page, hosts: &[HostSnapshot]) {
 }
 
 fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
-    let plain: [(Metric, Number<NamespaceCounters>); 19] = [
+    let plain: [(Metric, Number<NamespaceCounters>); 20] = [
         (metrics::STORED, |counters| counters.stored_bytes),
         (metrics::TABLES, |counters| counters.table_bytes),
         (metrics::STORE_WIRE_SENT, |counters| {
@@ -147,6 +147,7 @@ fn namespaces(page: &mut Page, namespaces: &[NamespaceSnapshot]) {
             counters.prefetch_wasted_bytes
         }),
         (metrics::DAMAGED, |counters| counters.damaged_reads),
+        (metrics::READ_AGAIN, |counters| counters.reads_again),
     ];
     for (metric, value) in plain {
         page.family(metric);

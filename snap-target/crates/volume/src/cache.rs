@@ -299,6 +299,17 @@ impl Cache {
         }
     }
 
+    /// Lets a frame go whose bytes are wrong; one that somebody holds leaves later, as others do.
+    pub fn drop_frame(&mut self, id: FrameId) {
+        let at = self.index.get(&Key::Frame(id)).copied();
+        let entry = at.and_then(|at| self.slots.get_mut(at)?.entry.as_mut());
+        if entry.is_some_and(|entry| !entry.is_held())
+            && let Some(buffer) = at.and_then(|at| self.empty_slot(at))
+        {
+            self.give_back(buffer);
+        }
+    }
+
     /// Lets the frames go that were given up and that nobody has read.
     pub fn drop_given_up(&mut self) {
         for at in 0..self.slots.len() {

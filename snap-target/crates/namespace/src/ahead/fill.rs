@@ -42,10 +42,7 @@ pub(crate) fn read_stored(
     let len = buf.len() as u64;
     let ahead = attached.ahead.as_ref();
     let Some(ahead) = ahead.filter(|ahead| ahead.has_some(source, offset, len)) else {
-        let op = Op::Read { offset };
-        return attached
-            .submit(source, op, Some(buf), token, terms)
-            .map(|()| Stored::Asked);
+        return ask_store(attached, (source, offset), buf, token, terms);
     };
     let slot = parts.fills.take_slot();
     let mut missing = 0;
@@ -74,6 +71,23 @@ pub(crate) fn read_stored(
         part_bytes: None,
     };
     Ok(Stored::Kept)
+}
+
+/// Hands a read to the store, whatever plain frames have.
+#[expect(
+    clippy::result_large_err,
+    reason = "it gives the buffer back, as the store's contract says"
+)]
+pub(crate) fn ask_store(
+    attached: &mut Attached,
+    (source, offset): (usize, u64),
+    buf: IoBuf,
+    token: Token,
+    terms: Terms,
+) -> Result<Stored, Rejected> {
+    let op = Op::Read { offset };
+    let asked = attached.submit(source, op, Some(buf), token, terms);
+    asked.map(|()| Stored::Asked)
 }
 
 /// A read that waits for plain frames, or for its store.

@@ -30,7 +30,7 @@ use volume::ahead::{ReadAhead, ReaderId};
 use volume::{Cache, PLAIN_FRAME_BYTES, SourceId, StoredFrame};
 
 pub(crate) use fetch::Fetches;
-pub(crate) use fill::{Fills, Stored, read_stored};
+pub(crate) use fill::{Fills, Stored, ask_store, read_stored};
 pub use ledger::Kept;
 pub use order::{ORDER_RANGES_MAX, Order, OrderEnd, OrderProgress};
 use order::{frames_bytes, take_first};
@@ -286,10 +286,18 @@ impl AheadOf {
 
     /// Whether some of these bytes are kept as plain frames, or on their way.
     fn has_some(&self, source: usize, offset: u64, len: u64) -> bool {
-        self.shared.has_any()
-            && self
-                .plain_frames(source, offset, len)
-                .any(|frame| self.shared.has(frame.id))
+        self.shared.has_any() && self.kept_frames(source, offset, len).next().is_some()
+    }
+
+    /// Those of the plain frames of these bytes that are kept, or on their way.
+    pub(crate) fn kept_frames(
+        &self,
+        source: usize,
+        offset: u64,
+        len: u64,
+    ) -> impl Iterator<Item = StoredFrame> {
+        let frames = self.plain_frames(source, offset, len);
+        frames.filter(|frame| self.shared.has(frame.id))
     }
 }
 

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use transforms::BlockTimes;
-use volume::{FrameBuf, StoredFrame, Volume, VolumeError};
+use volume::{ErrorKind, FrameBuf, StoredFrame, Volume, VolumeError};
 
 use super::Frames;
 use super::job::{Job, Work, nanos_since};
 use super::run::Run;
-use crate::NamespaceError;
 use crate::attached::Attached;
 use crate::attachments::Attachments;
 use crate::limits::AHEAD_JOBS_PER_WORKER;
 use crate::memory::with_filled;
 use crate::parts::Parts;
 use crate::shared::Backing;
+use crate::{NamespaceError, NamespaceKey};
 
 /// What became of a run's next frame.
 enum Next {
@@ -29,7 +29,12 @@ enum Next {
 
 impl Frames {
     /// Decodes the frames whose stored bytes are here; true when anything moved.
-    pub(super) fn decode(&mut self, attached: &Attachments, parts: &mut Parts, turn: u64) -> bool {
+    pub(super) fn decode(
+        &mut self,
+        attached: &mut Attachments,
+        parts: &mut Parts,
+        turn: u64,
+    ) -> bool {
         if self.turn != turn {
             self.turn = turn;
             self.turn_ns = 0;
@@ -43,7 +48,7 @@ impl Frames {
     }
 
     /// The runs that somebody waits for, or those that nobody waits for.
-    fn decode_all(&mut self, attached: &Attachments, parts: &mut Parts, ahead: bool) -> bool {
+    fn decode_all(&mut self, attached: &mut Attachments, parts: &mut Parts, ahead: bool) -> bool {
         let mut moved = false;
         // Runs in a row that could not go on.
         let mut waiting = 0;
@@ -95,17 +100,14 @@ impl Frames {
         }
     }
 
-    fn decode_next(&mut self, attached: &Attachments, parts: &mut Parts, index: usize) -> Next {
+    fn decode_next(&mut self, attached: &mut Attachments, parts: &mut Parts, index: usize) -> Next {
         let run = &self.runs[index];
         let (stored, is_ahead) = (run.frames[run.next], run.is_ahead);
-        let of = &attached[run.attached];
-        let volume = match &of.shared.backing {
-            Backing::View { volume, .. } => Some(volume),
-            Backing::Raw(_) | Backing::Mixed(_) => None,
-        };
+        let volume = volume_of(&attached[run.attached]);
         let ns = volume.map_or(0, |volume| stored.decode_ns(volume));
         let is_long = ns > self.config.decode_inline_ns_max || is_ahead;
-        let by_worker = is_long && !stored.id.is_plain() && self.config.workers.is_some();
+        let by_worker =
+            volume.is_some() && is_long && !stored.id.is_plain() && self.config.workers.is_some();
         if by_worker && self.jobs.len() <= self.kept_jobs(is_ahead) {
             // A job that comes back brings the engine here again.
             return Next::Later;
@@ -118,13 +120,11 @@ impl Frames {
             return Next::NoRoom;
         };
         self.runs[index].slice_ns += ns;
-        match volume {
-            Some(volume) if by_worker => self.hand_over(parts, index, of, volume, packed),
-            _ => {
-                self.turn_ns += ns;
-                self.decode_here(parts, index, of, volume, packed)
-            }
+        if by_worker {
+            return self.hand_over(attached, parts, index, packed);
         }
+        self.turn_ns += ns;
+        self.decode_here(attached, parts, index, packed)
     }
 
     /// Jobs that are kept back from what nobody waits for: somebody may want a frame while the workers have others.
@@ -148,21 +148,21 @@ impl Frames {
 
     fn decode_here(
         &mut self,
+        attached: &mut Attachments,
         parts: &mut Parts,
         index: usize,
-        of: &Attached,
-        volume: Option<&Volume>,
         mut packed: FrameBuf,
     ) -> Next {
         let run = &self.runs[index];
         let stored = run.frames[run.next];
+        let of = &attached[run.attached];
         let Parts {
             scratch, assembly, ..
         } = parts;
         let begun = Instant::now();
         let decoded = with_stored(run, |pieces| {
             let offset = run.blocks.start;
-            match volume.filter(|_| !stored.id.is_plain()) {
+            match volume_of(of).filter(|_| !stored.id.is_plain()) {
                 Some(volume) => {
                     stored.decode(volume, pieces, offset, scratch, assembly, packed.bytes())
                 }
@@ -182,20 +182,30 @@ impl Frames {
                 }
                 self.finish(parts, &of.row, stored.id, packed);
             }
-            Err(cause) => self.refused(parts, of.shared.nsid, stored, cause, packed),
+            Err(cause) => {
+                let of = (of.shared.key, of.shared.nsid);
+                parts.cache.give_back(packed);
+                self.refused(attached, of, stored, cause);
+            }
         }
         self.moved(index)
     }
 
+    /// The stored bytes of a frame are not what was written: they are read again, or those who wait are told.
     fn refused(
         &mut self,
-        parts: &mut Parts,
-        nsid: u32,
+        attached: &mut Attachments,
+        (key, nsid): (NamespaceKey, u32),
         stored: StoredFrame,
         cause: VolumeError,
-        packed: FrameBuf,
     ) {
-        parts.cache.give_back(packed);
+        let of = attached.find(key).and_then(|of| attached.get_mut(of));
+        let is_damage = cause.kind() == ErrorKind::Corrupt;
+        if let Some(of) = of.filter(|_| is_damage)
+            && self.read_again(of, stored)
+        {
+            return;
+        }
         self.fail(stored.id, &NamespaceError::Volume { nsid, cause });
     }
 
@@ -208,27 +218,32 @@ impl Frames {
     /// touches depends on this engine.
     fn hand_over(
         &mut self,
+        attached: &mut Attachments,
         parts: &mut Parts,
         index: usize,
-        of: &Attached,
-        volume: &Volume,
         packed: FrameBuf,
     ) -> Next {
-        let (Some(mut job), Some(workers)) = (self.jobs.pop(), &self.config.workers) else {
+        let run = &self.runs[index];
+        let of = &attached[run.attached];
+        let (Some(mut job), Some(workers), Some(volume)) =
+            (self.jobs.pop(), &self.config.workers, volume_of(of))
+        else {
             parts.cache.give_back(packed);
             return Next::Later;
         };
-        let run = &self.runs[index];
         let frame = run.frames[run.next];
         let copied = with_stored(run, |pieces| {
             frame.copy_stored(pieces, run.blocks.start, &mut job.stored)
         });
         if let Err(cause) = copied {
+            let of = (of.shared.key, of.shared.nsid);
             self.jobs.push(job);
-            self.refused(parts, of.shared.nsid, frame, cause, packed);
+            parts.cache.give_back(packed);
+            self.refused(attached, of, frame, cause);
             return self.moved(index);
         }
         job.work = Some(Work {
+            key: of.shared.key,
             nsid: of.shared.nsid,
             row: of.row.clone(),
             chain: frame
@@ -261,7 +276,12 @@ impl Frames {
     }
 
     /// Takes a job back from a worker.
-    pub(super) fn job_done(&mut self, parts: &mut Parts, mut job: Box<Job>) {
+    pub(super) fn job_done(
+        &mut self,
+        attached: &mut Attachments,
+        parts: &mut Parts,
+        mut job: Box<Job>,
+    ) {
         let work = job.work.take();
         self.jobs.push(job);
         let Some(work) = work else {
@@ -275,8 +295,18 @@ impl Frames {
                 }
                 self.finish(parts, &work.row, work.frame.id, work.packed);
             }
-            Err(cause) => self.refused(parts, work.nsid, work.frame, cause, work.packed),
+            Err(cause) => {
+                parts.cache.give_back(work.packed);
+                self.refused(attached, (work.key, work.nsid), work.frame, cause);
+            }
         }
+    }
+}
+
+fn volume_of(of: &Attached) -> Option<&Volume> {
+    match &of.shared.backing {
+        Backing::View { volume, .. } => Some(volume),
+        Backing::Raw(_) | Backing::Mixed(_) => None,
     }
 }
 

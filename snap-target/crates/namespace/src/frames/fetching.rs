@@ -270,6 +270,28 @@ impl Frames {
         true
     }
 
+    /// Has a frame fetched once more whose stored bytes were not what was written; false where that was done often enough, or nobody waits.
+    pub(super) fn read_again(&mut self, of: &mut Attached, frame: StoredFrame) -> bool {
+        let Some(at) = self.pending.get(&frame.id).copied() else {
+            return false;
+        };
+        let pending = &mut self.waiters[at];
+        let deadlines = pending.waiters.iter().map(|waiter| waiter.deadline);
+        let Some(deadline) = deadlines.reduce(later) else {
+            return false;
+        };
+        let (source, blocks) = (frame.source.0 as usize, frame.blocks());
+        let len = blocks.end - blocks.start;
+        if !of.reads_again(source, blocks.start, len, pending.reads_again) {
+            return false;
+        }
+        pending.reads_again += 1;
+        let is_ahead = pending.is_ahead;
+        let run = self.run_for(of.place, frame, deadline, is_ahead);
+        self.waiters[at].run = run;
+        true
+    }
+
     pub(super) fn release(&mut self, index: usize) {
         self.runs[index].buf = None;
         self.free_runs.push(index);

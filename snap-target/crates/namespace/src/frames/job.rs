@@ -9,6 +9,7 @@ use telemetry::NamespaceRow;
 use transforms::{BlockTimes, Scratch};
 use volume::{FrameBuf, StoredFrame, Volume, VolumeError};
 
+use crate::NamespaceKey;
 use crate::chain_rows::ChainRows;
 use crate::limits::{JOBS_MAX, WORKERS_MAX};
 
@@ -80,6 +81,7 @@ pub(crate) struct Job {
 /// What a job is about.
 #[derive(Debug)]
 pub(crate) struct Work {
+    pub(crate) key: NamespaceKey,
     pub(crate) nsid: u32,
     /// Where it is counted, by the engine when it has the job back.
     pub(crate) row: Arc<NamespaceRow>,

@@ -47,9 +47,11 @@ pub(crate) enum WantId {
     },
     /// A fetch ahead.
     Ahead,
+    /// Not wanted: its bytes were wrong, and it is not to be kept. There is no answer.
+    Wrong,
 }
 
-/// To the engine that asked. Every want is answered once.
+/// To the engine that asked. Every want is answered once, but for [`WantId::Wrong`].
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) slot: u32,

@@ -123,6 +123,8 @@ struct Pending {
     nsid: u32,
     /// Told what becomes of it.
     witness: Option<Arc<AheadWitness>>,
+    /// Times that it was read again.
+    reads_again: u32,
 }
 
 /// The frames of an engine that are wanted, fetched, decoded.
@@ -296,7 +298,7 @@ impl Frames {
         }
         while let Some(job) = self.decoded.try_recv() {
             moved = true;
-            self.job_done(parts, job);
+            self.job_done(attached, parts, job);
         }
         moved
     }
@@ -334,6 +336,9 @@ impl Frames {
             id,
             deadline,
         };
+        if id == WantId::Wrong {
+            return parts.cache.drop_frame(frame.id);
+        }
         let found = attached.find(key);
         if let Some(at) = self.pending.get(&frame.id).copied() {
             match is_ahead {
@@ -379,6 +384,7 @@ impl Frames {
         pending.is_ahead = is_ahead;
         pending.was_ahead = is_ahead;
         pending.has_joined = false;
+        pending.reads_again = 0;
         pending.run = run;
         pending.nsid = nsid;
         pending.witness = witness;

@@ -1,7 +1,7 @@
 //! One reactor's handle: a read is with one replica at a time, and its buffer with it.
 
 use std::collections::VecDeque;
-use std::ops::Add;
+use std::ops::{Add, Range};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use reactor::Owner;
 use reactor::buf::IoBuf;
 use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, WireBytes, check};
 
+use super::doubts::Doubts;
 use super::standing::Standing;
 use crate::limits::QUEUE_DEPTH_MAX;
 
@@ -17,6 +18,7 @@ pub(super) struct ReplicaHandle {
     limits: Limits,
     members: Vec<Member>,
     standing: Arc<Standing>,
+    doubts: Doubts,
     /// Of the timer.
     owner: Owner,
     is_ticking: bool,
@@ -52,6 +54,14 @@ struct Read {
     is_cancelled: bool,
 }
 
+impl Read {
+    /// What it reads; while no replica has it.
+    fn bytes(&self) -> Range<u64> {
+        let offset = self.op.offset();
+        offset..offset + self.buf.as_ref().map_or(0, IoBuf::len) as u64
+    }
+}
+
 /// Where a read is.
 #[derive(Clone, Copy)]
 struct At {
@@ -85,6 +95,7 @@ impl ReplicaHandle {
         Self {
             name: name.to_owned(),
             limits,
+            doubts: Doubts::new(members.len()),
             members: members.into_iter().map(of).collect(),
             standing,
             owner,
@@ -108,12 +119,16 @@ impl ReplicaHandle {
         self.reads.get_mut(index)?.as_mut()
     }
 
-    /// The replica that a read goes to: the one with the fewest outstanding, of those that rest last. `without` are bits of those that are no choice.
-    fn choose(&self, without: u16, now: Instant) -> Option<usize> {
+    /// The replica that a read goes to: the one whose turn it is where another one had wrong bytes, else the one with the fewest outstanding, of those
+    /// that rest last. `without` are bits of those that are no choice.
+    fn choose(&self, bytes: &Range<u64>, without: u16, now: Instant) -> Option<usize> {
         let members = self.members.iter().enumerate();
         let choices = members.filter(|(index, _)| without >> index & 1 == 0);
+        let turn = self.doubts.turn_of(bytes);
         let rank = |(index, member): &(usize, &Member)| {
-            (self.standing.rests(*index, now), member.outstanding)
+            let is_its_turn = turn.is_none_or(|turn| turn == *index);
+            let rests = self.standing.rests(*index, now);
+            (!is_its_turn, rests, member.outstanding)
         };
         choices.min_by_key(rank).map(|(index, _)| index)
     }
@@ -124,12 +139,12 @@ impl ReplicaHandle {
         loop {
             let closed = self.closed;
             let Some(read) = self.read(index) else { return };
-            let (tried, offset) = (read.tried, read.op.offset());
+            let (tried, bytes) = (read.tried, read.bytes());
             if read.is_cancelled || closed {
-                let store = self.name.clone();
+                let (store, offset) = (self.name.clone(), bytes.start);
                 return self.end(index, Err(StoreError::Cancelled { store, offset }));
             }
-            match self.choose(tried | full, now) {
+            match self.choose(&bytes, tried | full, now) {
                 Some(member) => match self.submit(index, member, now) {
                     Taken::Yes => return,
                     Taken::Full => full |= 1 << member,
@@ -211,7 +226,9 @@ impl ReplicaHandle {
         let is_over = read.is_cancelled || closed;
         match result {
             Ok(bytes) => {
+                let served = read.bytes();
                 self.standing.answered(member);
+                self.doubts.served(served, member);
                 self.end(index, Ok(bytes));
             }
             Err(why) if is_over => self.end(index, Err(why)),
@@ -394,8 +411,21 @@ impl Store for ReplicaHandle {
         }
     }
 
+    fn doubt(&mut self, offset: u64, len: u64) -> u32 {
+        let bytes = offset..offset.saturating_add(len);
+        if let Some(member) = self.doubts.doubt(&bytes) {
+            self.standing.was_wrong(member, bytes);
+        }
+        // At most MEMBERS_MAX.
+        u32::try_from(self.members.len() - 1).unwrap_or(0)
+    }
+
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
-        self.members.first_mut()?.store.lease(offset, len)
+        let bytes = offset..offset.saturating_add(len.into());
+        let member = self.doubts.turn_of(&bytes).unwrap_or(0);
+        let lease = self.members.get_mut(member)?.store.lease(offset, len)?;
+        self.doubts.served(bytes, member);
+        Some(lease)
     }
 
     fn wire(&self) -> WireBytes {

@@ -1,5 +1,6 @@
 //! Several stores with the same bytes: a read goes to the one that has the fewest outstanding, and to another where that fails or does not answer. Nothing is written.
 
+mod doubts;
 mod handle;
 mod standing;
 
@@ -161,6 +162,9 @@ impl Backend for ReplicaBackend {
             let name = member.name();
             let own = member.problems().into_iter();
             problems.extend(own.map(|problem| format!("replica {name}: {problem}")));
+            if let Some(wrong) = self.standing.wrong(index) {
+                problems.push(format!("replica {name} {wrong}"));
+            }
             if let Some(why) = self.standing.failure(index) {
                 problems.push(format!("replica {name} is asked after the others: {why}"));
             }

@@ -1,5 +1,6 @@
 //! How replicas did lately, for all reactors: one that failed is asked after the others for a while.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +21,15 @@ struct Replica {
     /// In nanoseconds after the beginning; 0: nothing failed since it answered last.
     rests_until_ns: AtomicU64,
     failure: Mutex<Failure>,
+    wrong: Mutex<Wrong>,
+}
+
+/// Reads whose bytes were not those that were written.
+#[derive(Debug, Default)]
+struct Wrong {
+    reads: u64,
+    /// Of the last one.
+    bytes: Range<u64>,
 }
 
 /// Looked at where something failed, and by whoever asks for problems.
@@ -79,6 +89,27 @@ impl Standing {
             let failure = replica.failure.lock();
             failure.unwrap_or_else(PoisonError::into_inner).rests = 0;
         }
+    }
+
+    /// Bytes that it served were not what was written.
+    #[cold]
+    pub fn was_wrong(&self, member: usize, bytes: Range<u64>) {
+        if let Some(replica) = self.members.get(member) {
+            let mut wrong = replica.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+            wrong.reads += 1;
+            wrong.bytes = bytes;
+        }
+    }
+
+    /// How often its bytes were wrong, for a person; none where they never were.
+    pub fn wrong(&self, member: usize) -> Option<String> {
+        let replica = self.members.get(member)?;
+        let wrong = replica.wrong.lock().unwrap_or_else(PoisonError::into_inner);
+        let Wrong { reads, bytes } = &*wrong;
+        let (at, len) = (bytes.start, bytes.end - bytes.start);
+        (*reads > 0).then(|| {
+            format!("had wrong bytes {reads} times, the last in {len} bytes from {at} on: another one was asked")
+        })
     }
 
     /// What failed, where it has answered nothing since.

@@ -434,6 +434,16 @@ impl Store for StripeHandle {
         self.tell_members(index, |member, piece| member.hurry(piece));
     }
 
+    fn doubt(&mut self, offset: u64, len: u64) -> u32 {
+        let range = offset..offset.saturating_add(len).min(self.limits.bytes);
+        let members = self.members.iter_mut().enumerate();
+        let copies = members.filter_map(|(index, member)| {
+            let share = self.geometry.share(&range, index)?;
+            Some(member.doubt(share.start, share.end - share.start))
+        });
+        copies.max().unwrap_or(0)
+    }
+
     fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
         let end = offset
             .checked_add(len.into())

@@ -461,6 +461,10 @@ impl Store for FaultStore {
         self.inner.hurry(token);
     }
 
+    fn doubt(&mut self, offset: u64, len: u64) -> u32 {
+        self.inner.doubt(offset, len)
+    }
+
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
     }

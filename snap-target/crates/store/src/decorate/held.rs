@@ -178,6 +178,10 @@ impl<P: Pace> Store for HeldStore<P> {
         self.inner.hurry(token);
     }
 
+    fn doubt(&mut self, offset: u64, len: u64) -> u32 {
+        self.inner.doubt(offset, len)
+    }
+
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {
         None
     }

@@ -1,0 +1,140 @@
+//! Whose turn it is to be asked for bytes that another replica had wrong.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use crate::limits::{DOUBTS_MAX, SERVED_MAX};
+
+/// What one handle knows of it: what replicas served last, and the ranges of which one was wrong.
+pub(super) struct Doubts {
+    members: usize,
+    /// The newest last.
+    served: VecDeque<Served>,
+    doubts: VecDeque<Doubt>,
+}
+
+struct Served {
+    bytes: Range<u64>,
+    member: usize,
+}
+
+struct Doubt {
+    bytes: Range<u64>,
+    /// The replica that is asked first.
+    turn: usize,
+    /// It has served bytes of the range since it is its turn.
+    has_served: bool,
+}
+
+impl Doubts {
+    pub fn new(members: usize) -> Self {
+        Self {
+            members,
+            served: VecDeque::with_capacity(SERVED_MAX),
+            doubts: VecDeque::with_capacity(DOUBTS_MAX),
+        }
+    }
+
+    /// A replica served a read.
+    pub fn served(&mut self, bytes: Range<u64>, member: usize) {
+        let own = |doubt: &&mut Doubt| doubt.turn == member && overlap(&doubt.bytes, &bytes);
+        let mut doubts = self.doubts.iter_mut();
+        doubts
+            .by_ref()
+            .filter(own)
+            .for_each(|doubt| doubt.has_served = true);
+        if self.served.len() == SERVED_MAX {
+            self.served.pop_front();
+        }
+        self.served.push_back(Served { bytes, member });
+    }
+
+    /// The replica to ask first for these bytes, where one was wrong.
+    pub fn turn_of(&self, bytes: &Range<u64>) -> Option<usize> {
+        let mut doubts = self.doubts.iter().rev();
+        let doubt = doubts.find(|doubt| overlap(&doubt.bytes, bytes))?;
+        Some(doubt.turn)
+    }
+
+    /// What was read of these bytes was wrong: the next read of them is another replica's turn. Returns the one that served them, where it was one alone.
+    pub fn doubt(&mut self, bytes: &Range<u64>) -> Option<usize> {
+        let culprit = self.server_of(bytes);
+        let known = self.doubts.iter_mut().find(|it| it.bytes == *bytes);
+        if let Some(doubt) = known {
+            // Of reads that went wrong together, the first one gives the turn on.
+            if doubt.has_served {
+                doubt.turn = (doubt.turn + 1) % self.members;
+                doubt.has_served = false;
+            }
+            return culprit;
+        }
+        if self.doubts.len() == DOUBTS_MAX {
+            self.doubts.pop_front();
+        }
+        self.doubts.push_back(Doubt {
+            bytes: bytes.clone(),
+            turn: culprit.map_or(0, |culprit| (culprit + 1) % self.members),
+            has_served: false,
+        });
+        culprit
+    }
+
+    /// Who served these bytes last, where that was one replica.
+    fn server_of(&self, bytes: &Range<u64>) -> Option<usize> {
+        let mut newest = self.served.iter().rev();
+        let holds = |it: &&Served| it.bytes.start <= bytes.start && bytes.end <= it.bytes.end;
+        if let Some(whole) = newest.clone().find(holds) {
+            return Some(whole.member);
+        }
+        // In parts.
+        let first = newest.find(|it| overlap(&it.bytes, bytes))?.member;
+        let mut parts = newest.filter(|it| overlap(&it.bytes, bytes));
+        parts.all(|it| it.member == first).then_some(first)
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(number: u64) -> Range<u64> {
+        number << 12..(number + 1) << 12
+    }
+
+    /// What is remembered is bounded, and is the last.
+    #[test]
+    fn the_last_ranges_are_remembered() {
+        let mut doubts = Doubts::new(3);
+        let count = 1000;
+        for number in 0..count {
+            doubts.served(block(number), 1);
+        }
+        for number in 0..count {
+            let culprit = doubts.doubt(&block(number));
+            let is_known = number >= count - SERVED_MAX as u64;
+            assert_eq!(culprit, is_known.then_some(1), "{number}");
+        }
+        for number in 0..count {
+            let turn = doubts.turn_of(&block(number));
+            let is_known = number >= count - DOUBTS_MAX as u64;
+            assert_eq!(turn, is_known.then_some(2), "{number}");
+        }
+    }
+
+    /// A frame of several reads has one culprit where all of them came from one.
+    #[test]
+    fn who_served_it_is_known_where_it_was_one() {
+        let mut doubts = Doubts::new(2);
+        for (number, member) in [(0, 0), (1, 1), (2, 1), (3, 0)] {
+            doubts.served(block(number), member);
+        }
+        assert_eq!(doubts.doubt(&(4096..3 << 12)), Some(1));
+        assert_eq!(doubts.doubt(&(0..2 << 12)), None);
+        assert_eq!(doubts.doubt(&(100..200)), Some(0));
+        assert_eq!(doubts.doubt(&block(9)), None);
+    }
+}
