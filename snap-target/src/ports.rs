@@ -7,7 +7,7 @@ use admin_proto::v1::{ObjectKind, Reason};
 use frontend_nvme::link::Bound;
 use frontend_nvme_rdma::Rdma;
 use frontend_nvme_tcp::SuccessFlag;
-use verbs::Verbs;
+use verbs::{ControlThread, Verbs};
 
 use crate::config::{Config, Fabric, Place};
 use crate::manage::ManageError;
@@ -58,7 +58,9 @@ impl Ports {
 
     fn over_rdma(&self, address: SocketAddr) -> Result<Box<dyn Bound>, ManageError> {
         let verbs = verbs().map_err(|why| unavailable(address, &why))?;
-        let rdma = self.rdma.get_or_init(|| Rdma::new(verbs));
+        let rdma = self
+            .rdma
+            .get_or_init(|| Rdma::new(verbs, ControlThread::default()));
         match rdma.bind(address) {
             Ok(port) => Ok(Box::new(port)),
             Err(error) => {

@@ -1,28 +1,43 @@
 //! What all connections of a device share: one protection domain, and the memory that is registered in it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use reactor::buf::{Mapping, RegionId, Segment};
-use verbs::{Access, Device, Domain, HostMemory, Registration, ScatterEntry, VerbsError};
+use verbs::{
+    Access, ControlThread, Device, Domain, HostMemory, Registration, ScatterEntry, VerbsError,
+};
 
-use crate::limits::CAPSULE_BYTES_PER_DEVICE_MAX;
+use crate::limits::{CAPSULE_BYTES_PER_DEVICE_MAX, POOLS_EXPECTED};
+
+/// How far the registration of a pool is.
+#[derive(Debug)]
+enum Pool {
+    Asked,
+    Registered(Arc<Registration>),
+    Failed,
+}
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct OnDevice {
     domain: Domain,
-    /// Pools of the reactors; none where one could not be registered.
-    pools: Mutex<Vec<(RegionId, Option<Arc<Registration>>)>>,
+    control: ControlThread,
+    /// Pools of the reactors.
+    pools: Mutex<Vec<(RegionId, Pool)>>,
+    /// Goes up with each change of a pool.
+    pool_changes: AtomicU64,
     /// Bytes of the connections' own memory.
     own_bytes: AtomicU64,
 }
 
 impl OnDevice {
-    pub(crate) fn new(device: &Device) -> Result<Self, VerbsError> {
+    pub(crate) fn new(device: &Device, control: &ControlThread) -> Result<Self, VerbsError> {
         Ok(Self {
             domain: device.allocate_domain()?,
+            control: control.clone(),
             pools: Mutex::default(),
+            pool_changes: AtomicU64::new(0),
             own_bytes: AtomicU64::new(0),
         })
     }
@@ -39,28 +54,57 @@ impl OnDevice {
         &self.device().attributes().name
     }
 
-    /// A pool's registration; it is made where this is the first to ask.
-    fn pool(&self, memory: &Arc<Mapping>) -> Option<Arc<Registration>> {
+    /// A pool's registration, where it has been made; where nobody has asked for it, it is made from now on.
+    fn pool(self: &Arc<Self>, memory: &Arc<Mapping>) -> Option<Arc<Registration>> {
         let id = memory.region().id();
-        let mut pools = self.pools.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pools = self.pools();
         if let Some((_, known)) = pools.iter().find(|(known, _)| *known == id) {
-            return known.clone();
+            return match known {
+                Pool::Registered(registration) => Some(registration.clone()),
+                Pool::Asked | Pool::Failed => None,
+            };
         }
+        pools.push((id, Pool::Asked));
+        drop(pools);
+        // Pinning a pool takes long.
+        let (on, memory) = (self.clone(), memory.clone());
+        self.control.run(move || on.register(&memory));
+        None
+    }
+
+    fn register(&self, memory: &Arc<Mapping>) {
+        let id = memory.region().id();
         let registered = self
             .domain
             .register(&HostMemory::of_mapping(memory), Access::LOCAL_WRITE);
-        let registered = match registered {
-            Ok(registration) => Some(Arc::new(registration)),
+        let now = match registered {
+            Ok(registration) => Pool::Registered(Arc::new(registration)),
             Err(error) => {
                 tracing::warn!(
                     device = self.name(), %error, bytes = memory.len(),
-                    "the buffers of a reactor cannot be registered: data over RDMA are copied once more"
+                    "the buffers of a reactor cannot be registered: data over RDMA are copied once more, until the next connection tries it again"
                 );
-                None
+                Pool::Failed
             }
         };
-        pools.push((id, registered.clone()));
-        registered
+        if let Some((_, place)) = self.pools().iter_mut().find(|(known, _)| *known == id) {
+            *place = now;
+        }
+        self.pool_changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// A connection comes: what could not be registered is tried again.
+    fn forget_failures(&self) {
+        let mut pools = self.pools();
+        let before = pools.len();
+        pools.retain(|(_, pool)| !matches!(pool, Pool::Failed));
+        if pools.len() < before {
+            self.pool_changes.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    fn pools(&self) -> MutexGuard<'_, Vec<(RegionId, Pool)>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Fresh registered memory of a connection.
@@ -134,29 +178,43 @@ impl Drop for OwnMemory {
 #[derive(Debug)]
 pub(crate) struct Pools {
     on: Arc<OnDevice>,
-    known: Vec<(RegionId, Option<Arc<Registration>>)>,
+    known: Vec<(RegionId, Arc<Registration>)>,
+    /// Looked for in vain, when the device's changes were so many.
+    missing: Vec<RegionId>,
+    changes: u64,
 }
 
 impl Pools {
     pub(crate) fn of(on: &Arc<OnDevice>) -> Self {
+        on.forget_failures();
         Self {
             on: on.clone(),
-            known: Vec::with_capacity(4),
+            known: Vec::with_capacity(POOLS_EXPECTED),
+            missing: Vec::with_capacity(POOLS_EXPECTED),
+            changes: 0,
         }
     }
 
-    /// A segment for the device; none where its memory is not registered.
+    /// A segment for the device; none where its memory is not registered, or not yet.
     pub(crate) fn entry(&mut self, segment: &Segment<'_>) -> Option<ScatterEntry> {
         let memory = segment.pool_memory()?;
         let id = segment.region();
-        let at = match self.known.iter().position(|(known, _)| *known == id) {
-            Some(at) => at,
-            None => {
-                self.known.push((id, self.on.pool(memory)));
-                self.known.len() - 1
-            }
+        if let Some((_, registration)) = self.known.iter().find(|(known, _)| *known == id) {
+            return registration.entry_of(segment).ok();
+        }
+        let changes = self.on.pool_changes.load(Ordering::Acquire);
+        if std::mem::replace(&mut self.changes, changes) != changes {
+            self.missing.clear();
+        }
+        if self.missing.contains(&id) {
+            return None;
+        }
+        let Some(registration) = self.on.pool(memory) else {
+            self.missing.push(id);
+            return None;
         };
-        let registration = self.known.get(at)?.1.as_ref()?;
-        registration.entry_of(segment).ok()
+        let entry = registration.entry_of(segment).ok();
+        self.known.push((id, registration));
+        entry
     }
 }

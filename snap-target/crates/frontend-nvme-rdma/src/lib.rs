@@ -6,7 +6,8 @@
 //! **Its contract** is [`frontend_nvme::link::Link`]'s. RDMA WRITEs go straight from the buffer that the store or the decoder left, RDMA READs straight into the command's own, where
 //! it is memory of a reactor's pool: each pool is registered once a device. Other memory, and a pool that may not be locked (RLIMIT_MEMLOCK), goes through a bounded
 //! staging of the connection, with a copy. What finds no room waits. A connection with work is polled; one without has its completion queue armed, and the reactor
-//! sleeps. When a connection ends its queue pair is destroyed before any buffer goes back.
+//! sleeps. When a connection ends with data under way its queue pair is destroyed before any buffer goes back. What takes a device long, making a queue, registering a pool (until
+//! then its data are staged) and taking a queue apart, is done on a [`verbs::ControlThread`]. A listener that fails listens again.
 //!
 //! **What it does not do.** It knows no controllers and no namespaces (`frontend-nvme` does), and it neither authenticates nor encrypts. Hosts never get a key to
 //! memory here. A host that is gone without a word is noticed by its keep-alive timer, and when something is sent to it; one that asked for no keep alive (KATO 0)
@@ -18,6 +19,7 @@ mod capsules;
 mod device;
 mod limits;
 mod link;
+mod listening;
 mod port;
 mod post;
 mod queue;

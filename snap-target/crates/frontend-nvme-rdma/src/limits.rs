@@ -1,5 +1,7 @@
 //! The named limits of connections over RDMA, in one place, asserted against each other.
 
+use std::time::Duration;
+
 use nvme::rdma::target::ADMIN_CAPSULE_DATA_BYTES;
 use verbs::limits::{
     BACKLOG_MAX, COMPLETION_ENTRIES_MAX, REQUESTS_PER_POST_MAX, SCATTER_ENTRIES_MAX,
@@ -8,6 +10,14 @@ use verbs::limits::{
 
 /// Connect requests that may wait at one listener.
 pub(crate) const BACKLOG: u32 = 256;
+/// Connect requests that are looked at in one turn of the reactor, and those whose queues are being made: more wait in the backlog.
+pub(crate) const REQUESTS_PER_TURN: usize = 32;
+pub(crate) const MAKING_MAX: usize = 64;
+/// A listener that failed listens again after so long, then after twice as long, and so on.
+pub(crate) const LISTEN_AGAIN_MIN: Duration = Duration::from_secs(1);
+pub(crate) const LISTEN_AGAIN_MAX: Duration = Duration::from_secs(30);
+/// Pools that a connection meets: what its tables of them have room for from the start.
+pub(crate) const POOLS_EXPECTED: usize = 8;
 /// RDMA READs in progress of one connection; what host and device allow may be less.
 pub(crate) const READS_MAX: u8 = 16;
 /// Requests of a send queue for each entry of the queue: a command's data and its response, and some whose data come in pieces.

@@ -15,6 +15,7 @@ use nvme::rdma::target::Event as MachineEvent;
 use nvme_spec::{Cid, Sqe, Status};
 use reactor::buf::IoBuf;
 use reactor::{Fd, Owner, OwnerId, Ring};
+use verbs::Elsewhere;
 
 use crate::limits::EMPTY_POLLS_MAX;
 use crate::post::{Batch, Posted};
@@ -29,8 +30,8 @@ const TAG_AGAIN: u64 = 3;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct RdmaLink {
-    // First: when it is gone, the device touches no buffer.
-    queue: Queue,
+    // First: when it is stopped, the device touches no buffer.
+    queue: Elsewhere<Queue>,
     /// By slot: where its data go or come from.
     buffers: Vec<Option<IoBuf>>,
     owed: Ledger,
@@ -59,7 +60,7 @@ struct Watch {
 
 impl RdmaLink {
     /// A queue on this thread's ring.
-    pub(crate) fn new(queue: Queue, ring: &Ring) -> Result<Self, LinkError> {
+    pub(crate) fn new(queue: Elsewhere<Queue>, ring: &Ring) -> Result<Self, LinkError> {
         let link = Self {
             owner: ring.register()?,
             completions: shared(queue.cq.as_fd())?,
@@ -398,7 +399,7 @@ impl Link for RdmaLink {
     }
 
     fn let_go(&mut self) -> Option<Box<dyn Farewell>> {
-        self.queue.disconnect();
+        // Its end tells the host.
         None
     }
 }
@@ -406,7 +407,7 @@ impl Link for RdmaLink {
 /// A queue between two rings. What comes meanwhile waits in its completion queue.
 #[derive(Debug)]
 struct Between {
-    queue: Queue,
+    queue: Elsewhere<Queue>,
 }
 
 impl Parted for Between {

@@ -97,7 +97,7 @@ impl Batch {
                 remote,
             } => {
                 let part = Part { offset, bytes_max };
-                let sges = queue.qp.capabilities().send_sge_max.min(SCATTER_MAX) as usize;
+                let sges = queue.write_sges;
                 let Some(run) = self.gather(queue, work, part, buffers, sges)? else {
                     return Ok(None);
                 };
@@ -142,8 +142,11 @@ impl Batch {
                 is_staged: false,
             }));
         }
-        let foreign = segments().take_while(|segment| queue.pools.entry(segment).is_none());
-        let foreign = foreign.map(|segment| segment.len()).sum();
+        // The first was found foreign above, and stays so: its pool may be registered by now.
+        let mut rest = segments();
+        let first = rest.next().map_or(0, |segment| segment.len());
+        let more = rest.take_while(|segment| queue.pools.entry(segment).is_none());
+        let foreign = first + more.map(|segment| segment.len()).sum::<usize>();
         self.stage(queue, work, part, buf, foreign)
     }
 
@@ -189,7 +192,7 @@ impl Batch {
                 fence: false,
             })
             .collect();
-        let posted = queue.qp.post_send(&requests);
+        let posted = queue.qp()?.post_send(&requests);
         posted.map_err(|refused| refused.error)
     }
 

@@ -14,7 +14,7 @@ use nvme_spec::command::SQE_BYTES;
 use nvme_spec::rdma::RejectStatus;
 use verbs::{
     CmId, Completion, CompletionQueue, ConnectParameters, Device, EventChannel, EventKind, Failed,
-    QpCapabilities, QueuePair, Request, Status, Verbs, VerbsError, WrId,
+    QpCapabilities, QueuePair, Request, Status, TakenApart, Verbs, VerbsError, WrId,
 };
 
 use crate::capsules::{Capsules, receive_of};
@@ -32,7 +32,8 @@ const SEND_REQUESTS_MORE: u32 = 32;
 #[derive(Debug)]
 pub(crate) struct Queue {
     // Fields go in this order: afterwards the device touches no memory for it.
-    pub(crate) qp: QueuePair,
+    /// None once it is stopped.
+    pub(crate) qp: Option<QueuePair>,
     pub(crate) cq: CompletionQueue,
     pub(crate) channel: EventChannel,
     id: CmId,
@@ -40,8 +41,9 @@ pub(crate) struct Queue {
     capsules: Capsules,
     pub(crate) staging: Staging,
     pub(crate) pools: Pools,
-    /// Segments of an RDMA READ.
+    /// Segments of an RDMA READ, and of an RDMA WRITE.
     pub(crate) read_sges: usize,
+    pub(crate) write_sges: usize,
     /// Messages that the machine does not take yet, in order, and how long they are.
     messages: VecDeque<(ReceiveId, u32)>,
     completions: Vec<Completion>,
@@ -79,7 +81,14 @@ impl From<Refusal> for Declined {
 }
 
 impl Queue {
-    /// Takes a host's connect request, or rejects it.
+    /// Whether a connect request is one that could lead to a queue: what can be said without touching a device.
+    pub(crate) fn check(request: &Request, limits: &LinkLimits) -> Result<(), Refusal> {
+        let limits = machine_limits(limits, 0, false);
+        let host_reads = request.initiator_depth();
+        Asked::parse(request.private_data(), host_reads, READS_MAX, &limits).map(drop)
+    }
+
+    /// Takes a host's connect request, or rejects it. Takes as long as the device takes for a queue pair and its memory.
     pub(crate) fn accept(
         request: Request,
         verbs: &Verbs,
@@ -120,7 +129,7 @@ impl Queue {
     fn begin(&self, host_depth: u8) -> Result<(), VerbsError> {
         let asked = self.machine.request();
         let all: Vec<ReceiveId> = (0..asked.entries).map(ReceiveId).collect();
-        self.capsules.post(&self.qp, &all)?;
+        self.post_capsules(&all)?;
         self.id.accept(&ConnectParameters {
             private_data: &asked.accept_data(),
             // Hosts read nothing here; some devices want to hear one.
@@ -262,26 +271,43 @@ impl Queue {
             if free.is_empty() {
                 return;
             }
-            if let Err(error) = self.capsules.post(&self.qp, &free) {
+            if let Err(error) = self.post_capsules(&free) {
                 return self.fail(LinkFailure::Protocol(error.to_string()));
             }
         }
     }
 
-    pub(crate) fn capsules(&self) -> &Capsules {
-        &self.capsules
+    fn post_capsules(&self, receives: &[ReceiveId]) -> Result<(), VerbsError> {
+        self.capsules.post(self.qp()?, receives)
     }
 
-    /// Tells the host that the connection is over.
-    pub(crate) fn disconnect(&self) {
-        // There may be no connection any more.
-        let _gone = self.id.disconnect();
+    /// # Errors
+    /// It is stopped.
+    pub(crate) fn qp(&self) -> Result<&QueuePair, VerbsError> {
+        self.qp.as_ref().ok_or(VerbsError::Misuse {
+            call: "post",
+            what: "the queue pair is stopped",
+        })
+    }
+
+    pub(crate) fn capsules(&self) -> &Capsules {
+        &self.capsules
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        self.disconnect();
+        // The host is told; there may be no connection any more.
+        let _gone = self.id.disconnect();
+    }
+}
+
+impl TakenApart for Queue {
+    fn stop(&mut self) {
+        // Of what has completed the device knows nothing any more.
+        if self.machine.has_posted() {
+            self.qp = None;
+        }
     }
 }
 
@@ -301,19 +327,19 @@ impl Told {
             return Err(Refusal(RejectStatus::NO_RESOURCES).into());
         };
         let device_reads = device.attributes().qp_init_rd_atom_max;
-        let limits = machine_limits(limits, 0, &device);
+        let limits = machine_limits(limits, 0, false);
         let asked = Asked::parse(&self.private_data, self.host_reads, device_reads, &limits)?;
         Ok((asked, device))
     }
 }
 
-fn machine_limits(limits: &LinkLimits, send_requests: u32, device: &Device) -> TargetLimits {
+fn machine_limits(limits: &LinkLimits, send_requests: u32, invalidate: bool) -> TargetLimits {
     TargetLimits {
         queue_entries_max: limits.queue_entries_max,
         transfer_bytes_max: limits.transfer_bytes_max,
         reads_max: READS_MAX,
         send_requests: u16::try_from(send_requests).unwrap_or(u16::MAX),
-        invalidate: device.attributes().invalidate,
+        invalidate,
         connect_timeout: limits.connect_timeout,
         data_timeout: limits.data_timeout,
     }
@@ -329,6 +355,7 @@ struct Parts {
     asked: Asked,
     limits: TargetLimits,
     read_sges: usize,
+    write_sges: usize,
 }
 
 impl Parts {
@@ -365,13 +392,14 @@ impl Parts {
             false => (limits.capsule_data_bytes, CHUNKS),
         };
         Ok(Self {
+            write_sges: qp.capabilities().send_sge_max.min(SCATTER_MAX) as usize,
             qp,
             cq,
             capsules: Capsules::new(&on, asked.entries, data_bytes).map_err(refused)?,
             staging: Staging::new(&on, chunks).map_err(refused)?,
             on,
             asked: *asked,
-            limits: machine_limits(limits, send_requests, device),
+            limits: machine_limits(limits, send_requests, has.invalidate),
             read_sges: match has.sge_rd_max {
                 0 => 1,
                 reads => sges.min(reads) as usize,
@@ -391,7 +419,7 @@ impl Parts {
             machine: Machine::new(&self.limits, &self.asked, clock.now()),
             messages: VecDeque::with_capacity(usize::from(self.asked.entries)),
             completions: Vec::with_capacity(completions.min(BATCH_MAX)),
-            qp: self.qp,
+            qp: Some(self.qp),
             cq: self.cq,
             channel,
             id,
@@ -399,6 +427,7 @@ impl Parts {
             staging: self.staging,
             pools: Pools::of(&self.on),
             read_sges: self.read_sges,
+            write_sges: self.write_sges,
             clock,
             local,
             peer,

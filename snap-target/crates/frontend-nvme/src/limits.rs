@@ -20,7 +20,7 @@ pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
 pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + HANDSHAKES_MAX + ADMIN_QUEUES_MAX;
 /// Operations of a ring that connections may have in flight, those that have ended and listeners among them, and the ring's own wake-ups.
 pub(crate) const CONNECTION_OPS_MAX: usize =
-    LINK_OPS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + 64;
+    LINK_OPS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LINK_OPS_MAX * LISTENERS_MAX + 64;
 /// Those who do I/O on a ring: connections, ended or not, listeners, stores, the desk, and the engine twice.
 pub(crate) const OWNERS_MAX: usize =
     ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 3;

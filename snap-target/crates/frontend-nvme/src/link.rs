@@ -20,7 +20,7 @@ use crate::clock::Clock;
 /// taken of a connection that is closed.
 pub const LINGER: Duration = Duration::from_secs(2);
 
-/// Operations that a link may have in flight on its ring, and timers; a farewell and a listener have one of each.
+/// Operations that a link or a listener may have in flight on its ring, and timers of a link; a farewell has one of each, and a listener one timer.
 pub const LINK_OPS_MAX: usize = 2;
 /// See [`LINK_OPS_MAX`].
 pub const LINK_TIMERS_MAX: usize = 4;

@@ -23,6 +23,7 @@ use store_nvme::queue::QueueOptions;
 use store_nvme::{Remote, RemoteOptions, discover};
 use store_nvme_rdma::RdmaTransport;
 use target::{NQN, Target};
+use verbs::ControlThread;
 use verbs::memory::{Fabric, Link, Node};
 
 /// One host; a target with an address, or two, each a node of its own.
@@ -55,7 +56,9 @@ impl Net {
     /// The project's target on the first node, which the others are ports of.
     fn serve(&self, lba_bytes: u32) -> Target {
         let mut ports = self.targets.iter().zip(&self.addresses).map(|(node, at)| {
-            let port = Rdma::new(node.verbs()).bind(*at).unwrap();
+            let port = Rdma::new(node.verbs(), ControlThread::default())
+                .bind(*at)
+                .unwrap();
             Box::new(port)
         });
         let first = ports.next().unwrap();

@@ -1,6 +1,8 @@
 //! A thread for the control path: calls that make, register and destroy, which take from tens of microseconds to milliseconds each, and longer on some devices. A reactor
 //! hands them over and goes on.
 
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -45,6 +47,61 @@ impl ControlThread {
         if let Some(job) = refused {
             job();
         }
+    }
+
+    /// Waits until the jobs so far have run.
+    pub fn wait(&self) {
+        let (ran, has_run) = channel();
+        // The sender goes with the job.
+        self.run(move || drop(ran));
+        let _has_run: Result<(), _> = has_run.recv();
+    }
+}
+
+/// What takes long to take apart.
+pub trait TakenApart: Send + 'static {
+    /// What cannot wait for the thread: a device that touches memory of others, which goes back to them.
+    fn stop(&mut self);
+}
+
+/// A value that is stopped where it is dropped, and taken apart on a [`ControlThread`].
+#[derive(Debug)]
+pub struct Elsewhere<T: TakenApart> {
+    value: ManuallyDrop<T>,
+    control: ControlThread,
+}
+
+impl<T: TakenApart> Elsewhere<T> {
+    /// Puts it there.
+    #[must_use]
+    pub fn new(value: T, control: &ControlThread) -> Self {
+        Self {
+            value: ManuallyDrop::new(value),
+            control: control.clone(),
+        }
+    }
+}
+
+impl<T: TakenApart> Deref for Elsewhere<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+impl<T: TakenApart> DerefMut for Elsewhere<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+}
+
+impl<T: TakenApart> Drop for Elsewhere<T> {
+    fn drop(&mut self) {
+        self.value.stop();
+        // SAFETY: taken once, here, and not looked at again.
+        let value = unsafe { ManuallyDrop::take(&mut self.value) };
+        self.control.run(move || drop(value));
     }
 }
 

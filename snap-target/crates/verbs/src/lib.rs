@@ -47,6 +47,10 @@ mod cm;
 mod completion;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[allow(
+    unsafe_code,
+    reason = "a value that is dropped elsewhere; the block says why"
+)]
 mod control;
 mod device;
 #[allow(
@@ -67,7 +71,7 @@ pub use cm::{
     RejectReason, Request,
 };
 pub use completion::{Completion, CompletionQueue, Done, Failed, Opcode, QpState, Status};
-pub use control::ControlThread;
+pub use control::{ControlThread, Elsewhere, TakenApart};
 pub use device::{AsyncEvent, Device, Verbs};
 pub use domain::{Domain, HostMemory, MemoryWindow, Registration, ScatterEntry};
 pub use error::{PostError, Result, VerbsError};

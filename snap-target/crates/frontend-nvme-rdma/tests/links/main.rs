@@ -8,6 +8,7 @@
 )]
 #![expect(clippy::cast_possible_truncation, reason = "small numbers of tests")]
 
+mod control;
 mod endings;
 mod faults;
 mod handshake;

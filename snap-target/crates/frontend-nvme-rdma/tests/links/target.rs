@@ -12,6 +12,7 @@ use nvme::controller::{Admitted, ControllerId};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use reactor::buf::{IoBuf, Pool, PoolConfig};
 use reactor::{Ring, RingConfig, Wait};
+use verbs::ControlThread;
 use verbs::memory::{Fabric, Node};
 
 use crate::host::{FLUSH, Host, READ, WRITE};
@@ -50,6 +51,8 @@ pub struct Target {
     pub node: Node,
     pub ring: Ring,
     pub pool: Pool,
+    /// What it has to do is done before each turn, so that every run of a test is the same.
+    pub control: ControlThread,
     listener: Option<Box<dyn Listener>>,
     pub at: SocketAddr,
     pub links: Vec<Served>,
@@ -70,7 +73,8 @@ impl Target {
         let node = fabric.node(&["10.0.0.2".parse().unwrap()]).unwrap();
         let ring = Ring::new(&RingConfig::default()).unwrap();
         let pool = Pool::new(&ring, &PoolConfig::default()).unwrap();
-        let port = Rdma::new(node.verbs())
+        let control = ControlThread::default();
+        let port = Rdma::new(node.verbs(), control.clone())
             .bind("10.0.0.2:4420".parse().unwrap())
             .unwrap();
         let at = port.address();
@@ -81,6 +85,7 @@ impl Target {
             node,
             ring,
             pool,
+            control,
             listener: Some(listener),
             at,
             links: Vec::new(),
@@ -96,6 +101,7 @@ impl Target {
 
     /// One turn of its reactor.
     pub fn turn(&mut self) {
+        self.control.wait();
         self.ring.turn(Wait::Poll).unwrap();
         while self.ring.next_ready().is_some() {}
         if let Some(listener) = &mut self.listener {

@@ -16,6 +16,7 @@ use nvme::controller::{ControllerLimits, Transport};
 use reactor::{Ring, RingConfig};
 use store::{OpenOptions, SharedStore, StoreSpec};
 use telemetry::{Telemetry, TelemetryConfig};
+use verbs::ControlThread;
 use verbs::memory::{Fabric, Node};
 
 use crate::host::{
@@ -48,7 +49,7 @@ impl Whole {
             .map(|address| fabric.node(&[address.parse().unwrap()]).unwrap());
         let tcp = frontend_nvme_tcp::bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always);
         let tcp = tcp.unwrap();
-        let rdma = Rdma::new(node.verbs())
+        let rdma = Rdma::new(node.verbs(), ControlThread::default())
             .bind("10.0.0.2:4420".parse().unwrap())
             .unwrap();
         let (tcp_at, rdma_at) = (tcp.address(), rdma.address());

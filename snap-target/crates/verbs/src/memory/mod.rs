@@ -202,6 +202,11 @@ impl Node {
         self.shared.world().remove_device(self.id);
     }
 
+    /// After [`Node::remove_device`]: the node has a device again, another one.
+    pub fn bring_device(&self) {
+        self.shared.world().bring_device(self.id);
+    }
+
     /// The node's addresses move to another device: its identifiers are told.
     pub fn move_addresses(&self) {
         self.shared.world().move_addresses(self.id);

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -158,7 +159,6 @@ impl World {
     }
 
     pub(super) fn add_node(&mut self, addresses: &[IpAddr]) -> Result<NodeId> {
-        static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(1);
         self.nodes.push(Node {
             addresses: addresses.to_vec(),
             dead: false,
@@ -168,7 +168,7 @@ impl World {
             control_calls: Vec::new(),
             async_events: VecDeque::new(),
             async_fd: descriptor()?,
-            identity: NEXT.fetch_add(2, std::sync::atomic::Ordering::Relaxed),
+            identity: next_identity(),
         });
         Ok(NodeId(self.nodes.len() - 1))
     }
@@ -297,6 +297,13 @@ impl World {
         self.tell_all(node, || crate::EventKind::DeviceRemoval);
     }
 
+    /// The same addresses, on a device that nobody knows.
+    pub(super) fn bring_device(&mut self, node: NodeId) {
+        let node = self.node(node);
+        node.removed = false;
+        node.identity = next_identity();
+    }
+
     pub(super) fn move_addresses(&mut self, node: NodeId) {
         self.tell_all(node, || crate::EventKind::AddressChange);
     }
@@ -311,6 +318,11 @@ impl World {
         node.async_events.push_back(event);
         signal(&node.async_fd);
     }
+}
+
+fn next_identity() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    NEXT.fetch_add(2, Ordering::Relaxed)
 }
 
 /// A descriptor that is readable once it is signalled.

@@ -389,6 +389,11 @@ impl Connection {
         }
     }
 
+    /// Whether anything is posted whose completion has not come, so that the device may touch buffers.
+    pub fn has_posted(&self) -> bool {
+        !self.send_queue.is_empty()
+    }
+
     /// Whether RDMA READs into the slot's buffer are under way.
     pub fn is_read_into(&self, slot: Slot) -> bool {
         self.slots.get(slot).reads > 0

@@ -63,6 +63,10 @@ impl SendQueue {
         }
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.posted.is_empty()
+    }
+
     pub fn has_room(&self) -> bool {
         self.posted.len() < self.requests_max
     }
