@@ -29,6 +29,7 @@ Examples:
   xio bench /dev/nvme0n1 --rw randrw --rwmixread 70 --bssplit 4k/60:64k/40 --iodepth 32 --direct --runtime 60 --time-based
   xio bench 'nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:disk?nsid=1' --rw randread --iodepth 32 --runtime 10
   xio bench /tmp/file --size 256m --rw read --bs 128k --rate 50m --output-format json --plot latency.svg
+  xio bench 'nvme+tcp://127.0.0.1:4420/nqn.2014-08.org.example:disk?nsid=1' --order epoch-7.txt --bs 1m
   xio bench --job-file mixed.fio";
 
 /// What is printed at the end.
@@ -141,6 +142,7 @@ options! {
         size "SIZE" "The part of the target that is used: bytes, or a share as 20% [default: what is there]",
         io_size "SIZE" "Bytes to move, if not the whole part once",
         loops "N" "Go over the part so many times [default: 1]",
+        order "FILE" "Read these ranges, in this order: a line each, first byte and number of bytes, as `xio ranges` writes them; longer ones in blocks of bs",
         offset "SIZE" "Where the part begins: bytes, or a share as 20% [default: 0]",
         offset_increment "SIZE" "Added to the offset for each further job of numjobs",
         rwmixread "PERCENT" "Share of reads in rw and randrw [default: 50]",

@@ -20,5 +20,9 @@ pub const JOB_FILE_BYTES_MAX: u64 = 1 << 20;
 pub const TRACKED_BLOCKS_MAX: u64 = 1 << 28;
 /// Blocks of a random map with several block sizes (one bit each: 512 MiB).
 pub const MAPPED_BLOCKS_MAX: u64 = 1 << 32;
+/// Ranges of an order (16 bytes each).
+pub const ORDER_RANGES_MAX: usize = 1 << 24;
+/// Whole units of these are read where an order names a part of one: pages, and blocks of every disk.
+pub const ORDER_UNIT_BYTES: u64 = 4096;
 /// Bytes at the start of a target that are looked at before it is written.
 pub const LOOKED_AT_BYTES: usize = 1 << 20;

@@ -1,8 +1,11 @@
-//! Where the next block is, and how large: sequential, at random, or at random with each place once.
+//! Where the next block is, and how large: sequential, at random, at random with each place once, or as somebody says.
+
+mod given;
 
 use crate::limits;
 use crate::random::{Permutation, Random, mix};
 use crate::spec::{BlockSizes, Direction, JobSpec, Mix};
+use given::Given;
 
 /// The part of a target that a job works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,7 @@ enum Order {
     /// With several sizes the whole pass is cut into blocks before it begins, so that the sizes come in their shares: blocks that looked for room
     /// between those of the same pass would end in fragments. The map has a bit for each unit that a block begins with.
     Cut(Permutation, Vec<u64>),
+    Given(Given),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,13 +81,17 @@ impl Offsets {
                 spec.bs_max()
             ));
         }
-        let order = match (spec.rw.random, spec.norandommap, spec.bs_is_single()) {
-            (false, _, _) => Order::Sequential([Cursor { unit: 0, pass: 1 }; 3]),
+        let kind = (spec.rw.random, spec.norandommap, spec.bs_is_single());
+        let order = match (&spec.order, kind) {
+            (Some(ranges), _) => Order::Given(Given::new(spec, ranges, region)?),
+            (None, (false, _, _)) => Order::Sequential([Cursor { unit: 0, pass: 1 }; 3]),
             // As fio has it: where only time ends the job, there are no passes.
-            (true, true, _) if spec.time_based => Order::Uniform(u64::MAX),
-            (true, true, _) => Order::Uniform(units),
-            (true, false, true) => Order::Once(Permutation::new(units, mix(seed))),
-            (true, false, false) => Order::Cut(Permutation::new(units, mix(seed)), map(units)?),
+            (None, (true, true, _)) if spec.time_based => Order::Uniform(u64::MAX),
+            (None, (true, true, _)) => Order::Uniform(units),
+            (None, (true, false, true)) => Order::Once(Permutation::new(units, mix(seed))),
+            (None, (true, false, false)) => {
+                Order::Cut(Permutation::new(units, mix(seed)), map(units)?)
+            }
         };
         let mut offsets = Offsets {
             region,
@@ -104,21 +112,27 @@ impl Offsets {
         Ok(offsets)
     }
 
-    /// Units of the smallest block size in the region.
-    pub fn units(&self) -> u64 {
-        self.units
+    /// Bytes of a pass.
+    pub fn pass_bytes(&self) -> u64 {
+        match &self.order {
+            Order::Given(given) => given.pass_bytes(),
+            _ => self.units * self.unit,
+        }
     }
 
     /// The next block.
     pub fn next(&mut self, direction: Direction) -> Block {
         let before = self.pass;
+        if let Order::Given(given) = &mut self.order {
+            return given.next();
+        }
         let (unit, len, pass, starts_over) = match &self.order {
             Order::Sequential(_) => self.next_in_sequence(direction),
             Order::Uniform(_) => {
                 let (unit, len) = self.next_anywhere(direction);
                 (unit, len, self.pass, self.pass > before)
             }
-            Order::Once(_) | Order::Cut(..) => {
+            Order::Once(_) | Order::Cut(..) | Order::Given(_) => {
                 let (unit, len) = self.next_of_pass();
                 (unit, len, self.pass, self.pass > before)
             }
@@ -189,7 +203,7 @@ impl Offsets {
                         return (unit, 1 + inside as u64);
                     }
                 }
-                Order::Sequential(_) | Order::Uniform(_) => return (0, 1),
+                Order::Sequential(_) | Order::Uniform(_) | Order::Given(_) => return (0, 1),
             }
             self.next_pass();
         }

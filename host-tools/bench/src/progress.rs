@@ -40,7 +40,8 @@ impl Progress {
             .collect::<Option<Vec<_>>>()
             .and_then(|times| times.into_iter().max());
         let bytes = specs.iter().zip(regions);
-        let bytes = bytes.map(|(spec, region)| spec.bytes_in_all(region));
+        let bytes =
+            bytes.map(|(spec, region)| spec.bytes_in_all(spec.ordered_bytes().unwrap_or(region)));
         self.bytes = bytes.sum();
         self.last_at = Instant::now();
         self.last = ([0; 3], [0; 3]);

@@ -5,9 +5,14 @@ mod moved;
 #[cfg(test)]
 mod tests;
 
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use initiator::Nqn;
+use printout::ranges::{self, ReadRange};
 
 use crate::limits;
 use crate::number::{self, Amount};
@@ -172,6 +177,7 @@ pub struct JobSpec {
     pub seed: u64,
     pub norandommap: bool,
     pub loops: u64,
+    pub order: Option<Arc<[ReadRange]>>,
     pub fixedbufs: bool,
     pub registerfiles: bool,
     pub sqpoll: bool,
@@ -232,6 +238,7 @@ impl JobSpec {
             seed: 1,
             norandommap: false,
             loops: 1,
+            order: None,
             fixedbufs: false,
             registerfiles: true,
             sqpoll: false,
@@ -307,6 +314,7 @@ impl JobSpec {
             "seed" => self.seed = whole(u64::MAX)?,
             "norandommap" => self.norandommap = number::flag(value)?,
             "loops" => self.loops = number::count(text(value)?, 1, u64::from(u32::MAX >> 1))?,
+            "order" => self.order = Some(order(Path::new(text(value)?))?),
             "fixedbufs" => self.fixedbufs = number::flag(value)?,
             "registerfiles" => self.registerfiles = number::flag(value)?,
             "sqpoll" => self.sqpoll = number::flag(value)?,
@@ -387,6 +395,23 @@ impl JobSpec {
         Ok(())
     }
 
+    /// An order says where each read is.
+    fn check_order(&self) -> Result<(), String> {
+        let Some(order) = &self.order else {
+            return Ok(());
+        };
+        if order.is_empty() {
+            return Err("order: the file has no range".to_owned());
+        }
+        if self.rw.random || self.rw.changes() {
+            return Err("an order is read as it is; leave rw, or order".to_owned());
+        }
+        if !self.bs_is_single() {
+            return Err("an order is cut at one block size; give bs".to_owned());
+        }
+        Ok(())
+    }
+
     /// Checks what single options cannot know.
     ///
     /// # Errors
@@ -402,6 +427,7 @@ impl JobSpec {
             ));
         }
         self.check_sizes()?;
+        self.check_order()?;
         let buffers = u64::from(self.iodepth) * u64::from(self.bs_max());
         if buffers > limits::BUFFER_BYTES_MAX {
             return Err(format!(
@@ -426,6 +452,24 @@ impl JobSpec {
         }
         Ok(())
     }
+}
+
+/// The ranges of a file.
+fn order(path: &Path) -> Result<Arc<[ReadRange]>, String> {
+    let name = path.display().to_string();
+    let file = File::open(path).map_err(|error| format!("reading {name}: {error}"))?;
+    let ranges =
+        ranges::read(BufReader::new(file), name.clone()).take(limits::ORDER_RANGES_MAX + 1);
+    let ranges: Arc<[ReadRange]> = ranges
+        .collect::<Result<_, _>>()
+        .map_err(|error| error.to_string())?;
+    if ranges.len() > limits::ORDER_RANGES_MAX {
+        return Err(format!(
+            "{name} has more than {} ranges, which is the limit: read it in parts",
+            limits::ORDER_RANGES_MAX
+        ));
+    }
+    Ok(ranges)
 }
 
 fn text(value: Option<&str>) -> Result<&str, String> {
@@ -480,12 +524,12 @@ fn limit(rate: Result<u64, String>) -> Result<Option<u64>, String> {
 
 /// The options by their names in job files, for the hint at an unknown one.
 #[rustfmt::skip]
-pub const NAMES: [&str; 42] = [
+pub const NAMES: [&str; 43] = [
     "filename", "directory", "rw", "bs", "bsrange", "bssplit", "iodepth", "iodepth_batch",
     "iodepth_batch_complete_min", "iodepth_batch_complete_max", "numjobs", "rate", "rate_iops", "runtime",
     "time_based", "ramp_time", "size", "io_size", "offset", "offset_increment", "rwmixread", "rwmixwrite",
     "direct", "buffered", "invalidate", "fsync", "fdatasync", "end_fsync", "verify", "do_verify", "seed",
-    "norandommap", "loops", "fixedbufs", "registerfiles", "sqpoll", "group_reporting", "stonewall",
+    "norandommap", "loops", "order", "fixedbufs", "registerfiles", "sqpoll", "group_reporting", "stonewall",
     "allow_overwrite", "allow_mounted_write", "name", "ioengine",
 ];
 

@@ -98,7 +98,8 @@ impl Place {
         if spec.invalidate {
             system::drop_copies(&file, region);
         }
-        system::announce(&file, region, spec.rw.random);
+        let leaps = spec.rw.random || spec.order.is_some();
+        system::announce(&file, region, leaps);
         Ok(Box::new(Uring::new(file, spec)?))
     }
 }

@@ -1,7 +1,8 @@
-//! What the command-line tools print and read alike: aligned tables, byte sizes, standard output and error.
+//! What the command-line tools print and read alike: aligned tables, byte sizes, ranges, standard output and error.
 
 #![forbid(unsafe_code)]
 
+pub mod ranges;
 pub mod size;
 pub mod stderr;
 pub mod stdout;

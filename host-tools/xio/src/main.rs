@@ -27,6 +27,7 @@ mod pack;
 mod places;
 mod plan;
 mod progress;
+mod ranges;
 mod room;
 mod signals;
 mod sparse;
@@ -67,6 +68,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Format(arguments) => format::run(&arguments),
         Command::Inspect(arguments) => inspect::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Ranges(arguments) => ranges::run(&arguments),
         Command::Unpack(arguments) => unpack::run(&arguments),
         Command::Cp(arguments) => cp::run(&arguments),
         Command::Mount(arguments) => mount::run(&arguments),

@@ -3,6 +3,12 @@
 use super::{JobSpec, Mix};
 
 impl JobSpec {
+    /// Bytes of the order, where there is one.
+    pub fn ordered_bytes(&self) -> Option<u64> {
+        let order = self.order.as_ref()?;
+        Some(order.iter().map(|range| range.bytes).sum())
+    }
+
     /// Bytes that the job moves on a part of `part_bytes`; none where only time ends it.
     ///
     /// As fio 3.33 has it: a pass over the part for each of `loops`; with `io_size` at most that much for each of them, and passes go on until that much was moved

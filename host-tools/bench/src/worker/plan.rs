@@ -96,7 +96,6 @@ impl<'a> Plan<'a> {
         let spec = task.spec;
         let offsets = Offsets::new(spec, task.region, task.seed)
             .map_err(|why| Error::job(&spec.name, why))?;
-        let whole_bytes = offsets.units() * u64::from(spec.bs_unit());
         let end = spec.runtime.map(|runtime| runtime + spec.ramp_time);
         Ok(Plan {
             spec,
@@ -113,7 +112,7 @@ impl<'a> Plan<'a> {
                 };
                 [of(&spec.rate), of(&spec.rate_iops)]
             }),
-            left_bytes: spec.bytes_in_all(whole_bytes),
+            left_bytes: spec.bytes_in_all(offsets.pass_bytes()),
             end_ns: end.map(|end| u64::try_from(end.as_nanos()).unwrap_or(u64::MAX)),
             offsets,
             pass: 1,

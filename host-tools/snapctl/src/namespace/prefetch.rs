@@ -8,6 +8,7 @@ use admin_proto::limits::PREFETCH_RANGES_MAX;
 use admin_proto::v1;
 use admin_proto::v1::prefetch_request::What;
 use clap::Args;
+use printout::ranges::{self, ReadRange};
 use printout::stdout::Reader;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -17,14 +18,19 @@ use crate::context::Context;
 use crate::failure::Failure;
 use crate::json;
 
+/// What standard input is called.
+const STDIN: &str = "-";
+
 const HELP: &str = "\
-FILE has a line for each range, in the order in which they will be read: the first byte and the number of bytes, as the disk has them, with a space between.
-The daemon stays ahead of the reader by the quota, or by its own budget (prefetch in its configuration) where that is less. A line for each 250 ms says how far it came;
+FILE has a line for each range, in the order in which they will be read: the first byte and the number of bytes, as the disk has them, with a space between;
+'xio ranges' writes such lines. The daemon stays ahead of the reader by the quota, or by its own budget (prefetch in its configuration) where that is less. A line for each 250 ms says how far it came;
 interrupted, the order ends, and what was fetched stays.
 
 Example:
   snapctl namespace prefetch nqn.2026-11.org.example:data 3 \\
-      --ranges epoch-7.txt --epoch 7";
+      --ranges epoch-7.txt --epoch 7
+  xio ranges dataset.xio train --samples 1MiB --shuffle 7 \\
+      | snapctl namespace prefetch nqn.2026-11.org.example:data 3 --ranges - --epoch 7";
 
 /// `snapctl namespace prefetch`.
 #[derive(Debug, Args)]
@@ -34,7 +40,7 @@ pub struct Prefetch {
     #[command(flatten)]
     pub changed: Changed,
 
-    /// The ranges
+    /// The ranges; '-' is standard input
     #[arg(long, value_name = "FILE")]
     pub ranges: PathBuf,
 
@@ -62,16 +68,13 @@ pub async fn run(arguments: Prefetch, context: &Context) -> Result<(), Failure> 
         epoch_id: arguments.epoch,
         quota_bytes: u64::from(arguments.quota_mib) << 20,
     });
-    let file = File::open(&arguments.ranges).map_err(|error| {
-        Failure::here(format!("reading {}: {error}", arguments.ranges.display()))
-    })?;
+    let (file, name) = open(&arguments.ranges)?;
     let (requests, stream) = mpsc::channel(4);
-    let path = arguments.ranges.clone();
     let reading = tokio::task::spawn_blocking(move || {
         let message = |what| v1::PrefetchRequest { what: Some(what) };
         // Where the daemon has refused it, its answer says why.
         let _heard = requests.blocking_send(message(begin));
-        each_batch(BufReader::new(file), &path, |ranges| {
+        each_batch(file, &name, |ranges| {
             let what = What::Ranges(v1::PrefetchRanges { ranges });
             requests.blocking_send(message(what)).is_ok()
         })
@@ -92,24 +95,28 @@ pub async fn run(arguments: Prefetch, context: &Context) -> Result<(), Failure> 
         .map_err(|error| Failure::here(error.to_string()))?
 }
 
-/// Reads the ranges of a file, some at a time, until somebody has enough.
+/// A file, or standard input where it is `-`; and what errors call it.
+fn open(path: &Path) -> Result<(Box<dyn BufRead + Send>, String), Failure> {
+    if path == Path::new(STDIN) {
+        let stdin = BufReader::new(std::io::stdin());
+        return Ok((Box::new(stdin), "standard input".to_owned()));
+    }
+    let name = path.display().to_string();
+    let file = File::open(path);
+    let file = file.map_err(|error| Failure::here(format!("reading {name}: {error}")))?;
+    Ok((Box::new(BufReader::new(file)), name))
+}
+
+/// Reads the ranges of a text, some at a time, until somebody has enough.
 fn each_batch(
-    lines: impl BufRead,
-    path: &Path,
+    text: impl BufRead,
+    name: &str,
     mut take: impl FnMut(Vec<v1::PrefetchRange>) -> bool,
 ) -> Result<(), Failure> {
     let mut batch = Vec::new();
-    for (line, number) in lines.lines().zip(1_u64..) {
-        let wrong = |why: String| Failure::here(format!("{}:{number}: {why}", path.display()));
-        let line = line.map_err(|error| wrong(error.to_string()))?;
-        let mut numbers = line.split_whitespace().map(str::parse::<u64>);
-        let (Some(Ok(offset)), Some(Ok(bytes)), None) =
-            (numbers.next(), numbers.next(), numbers.next())
-        else {
-            return Err(wrong(format!(
-                "`{line}` is not a first byte and a number of bytes: write 4096 65536"
-            )));
-        };
+    for range in ranges::read(text, name.to_owned()) {
+        let ReadRange { offset, bytes } =
+            range.map_err(|error| Failure::here(error.to_string()))?;
         batch.push(v1::PrefetchRange { offset, bytes });
         if batch.len() == PREFETCH_RANGES_MAX && !take(std::mem::take(&mut batch)) {
             return Ok(());
@@ -145,16 +152,13 @@ mod tests {
             .map(|n| format!("{} 4096\n", n * 4096))
             .collect();
         let mut batches = Vec::new();
-        let read = each_batch(text.as_bytes(), Path::new("f"), |ranges| {
+        let read = each_batch(text.as_bytes(), "f", |ranges| {
             batches.push(ranges.len());
             true
         });
         assert!(read.is_ok());
         assert_eq!(batches, [PREFETCH_RANGES_MAX, 1]);
-        for wrong in ["1", "a 1", "1 2 3", "-1 2", ""] {
-            let text = format!("0 1\n{wrong}\n");
-            let error = each_batch(text.as_bytes(), Path::new("f"), |_| true).unwrap_err();
-            assert!(error.to_string().starts_with("f:2: "), "{error}");
-        }
+        let error = each_batch(&b"0 1\n1\n"[..], "f", |_| true).unwrap_err();
+        assert!(error.to_string().starts_with("f:2: "), "{error}");
     }
 }

@@ -5,6 +5,7 @@ mod mount;
 mod opening;
 mod plan;
 mod presenting;
+mod ranges;
 mod storing;
 mod tag;
 mod volumes;
@@ -19,6 +20,7 @@ pub use mount::Mount;
 pub use opening::Opening;
 pub use plan::Plan;
 pub use presenting::Presenting;
+pub use ranges::Ranges;
 pub use storing::Storing;
 pub use tag::Tag;
 pub use volumes::{Disk, Format, Integrity, Map, Output, Pack, lba_bytes};
@@ -64,6 +66,8 @@ pub enum Command {
     Inspect(Inspect),
     /// Check a volume or a served namespace, by itself or against the files it was packed from
     Verify(Verify),
+    /// Print where files lie on a disk, in the order in which they will be read
+    Ranges(Ranges),
     /// Write the bytes that a volume presents to a file
     Unpack(Unpack),
     /// Copy the files of a mountable disk into a folder, without mounting it

@@ -2,13 +2,14 @@
 
 use super::support::Folder;
 
-const COMMANDS: [&str; 14] = [
+const COMMANDS: [&str; 15] = [
     "plan",
     "pack",
     "map",
     "format",
     "inspect",
     "verify",
+    "ranges",
     "unpack",
     "cp",
     "mount",

@@ -33,6 +33,7 @@ mod patterns;
 mod plan;
 mod plan_files;
 mod precisions;
+mod ranges;
 mod relay;
 mod rootless;
 mod round_trip;
