@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use reactor::{Ring, Sender, channel};
 use store::{Backend, Limits, Store, StoreError};
 
-use crate::handle::Handle;
+use crate::handle::{Handle, Inboxes};
+use crate::lending::LENDINGS_MAX;
 use crate::message::{Abort, HandleId, MESSAGES_MAX, ToCustodian};
 use crate::report::{PathReport, PathState};
 use crate::shared::Shared;
@@ -93,18 +94,29 @@ impl Backend for RemoteBackend {
                 }
             }
         };
-        self.shared
-            .reports()
-            .into_iter()
-            .filter_map(problem)
-            .collect()
+        let paths = self.shared.reports().into_iter().filter_map(problem);
+        let borrowers = self.shared.borrowers.load(Ordering::Relaxed);
+        let borrowed = (borrowers > 0).then(|| {
+            format!("{borrowers} reactors have no queue on any path that can be used and go through the queues of others, with copies")
+        });
+        paths.chain(borrowed).collect()
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
-        let (sender, inbox) = channel(ring, MESSAGES_MAX);
+        let (sender, custodian) = channel(ring, MESSAGES_MAX);
+        let (lending, handles) = channel(ring, LENDINGS_MAX);
+        let inboxes = Inboxes {
+            custodian,
+            handles,
+            own: lending.clone(),
+        };
         let id = HandleId(NEXT_HANDLE.fetch_add(1, Ordering::Relaxed));
-        let handle = Handle::new(id, self.shared.clone(), ring, self.life.clone(), inbox)?;
-        let join = ToCustodian::Join { handle: id, sender };
+        let handle = Handle::new(id, self.shared.clone(), ring, self.life.clone(), inboxes)?;
+        let join = ToCustodian::Join {
+            handle: id,
+            sender,
+            lending,
+        };
         if self.life.custodian.send(join).is_err() {
             return Err(StoreError::Resources {
                 store: self.shared.name.clone(),

@@ -25,6 +25,7 @@ mod custodian;
 mod discovery;
 mod error;
 mod handle;
+mod lending;
 mod message;
 mod options;
 pub mod queue;

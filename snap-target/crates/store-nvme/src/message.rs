@@ -4,6 +4,7 @@ use nvme::initiator::AnaState;
 use nvme_spec::Cid;
 use reactor::Sender;
 
+use crate::lending::Lending;
 use crate::queue::Parted;
 use crate::shared::AssociationId;
 
@@ -23,6 +24,8 @@ pub(crate) enum ToCustodian {
     Join {
         handle: HandleId,
         sender: Sender<ToHandle>,
+        /// Where other handles ask it for its queues.
+        lending: Sender<Lending>,
     },
     /// It is gone, and its queues with it.
     Leave { handle: HandleId },
@@ -59,4 +62,6 @@ pub(crate) enum ToHandle {
     },
     /// An association was lost: its queues are to be closed. When its controller is dead is to be asked of the fences.
     Lost { association: AssociationId },
+    /// Whose queues it may use while it has none that leads anywhere.
+    Lender(Option<Sender<Lending>>),
 }

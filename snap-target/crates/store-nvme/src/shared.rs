@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub gate: Arc<Gate>,
     pub fences: Fences,
     reports: Mutex<Vec<PathReport>>,
+    /// Handles that use the queues of others.
+    pub borrowers: AtomicUsize,
 }
 
 impl Shared {
@@ -82,6 +84,7 @@ impl Shared {
             gate: Arc::default(),
             fences: Fences::default(),
             reports: Mutex::default(),
+            borrowers: AtomicUsize::new(0),
         }
     }
 }

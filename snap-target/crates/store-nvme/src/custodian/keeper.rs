@@ -120,6 +120,12 @@ impl Keeper {
         self.dealt.contains_key(&handle)
     }
 
+    /// Whether a handle's commands go through it now.
+    pub fn carries(&self, handle: HandleId) -> bool {
+        let is_coming = || self.bringing.iter().any(|it| it.handle == handle);
+        self.path.up().is_some() && self.ana.is_usable() && self.serves(handle) && !is_coming()
+    }
+
     /// Whether a handle has a queue, or will be offered one again.
     pub fn deals_with(&self, handle: HandleId) -> bool {
         self.serves(handle) || self.refused.contains_key(&handle)
@@ -538,11 +544,21 @@ impl Keeper {
         })
     }
 
-    pub fn report(&self, reactors_without: usize) -> PathReport {
+    /// Why it never stood, where it was tried.
+    pub fn refused_ever(&self) -> Option<&str> {
+        let never_stood = self.losses == 0 && self.path.up().is_none();
+        self.failure.as_deref().filter(|_| never_stood)
+    }
+
+    /// `further`: why the path has no further association.
+    pub fn report(&self, reactors_without: usize, further: Option<&str>) -> PathReport {
         let refused = || self.refused.values().next().map(|it| it.why.clone());
         let granted = || {
             let granted = self.path.up()?.io_queues;
-            Some(format!("its controller grants {granted} queues"))
+            let further = further.map_or_else(String::new, |why| {
+                format!(", and there is no further one: {why}")
+            });
+            Some(format!("its controller grants {granted} queues{further}"))
         };
         let without = || (reactors_without > 0).then(|| refused().or_else(granted));
         let state = match self.path.up() {

@@ -12,6 +12,7 @@ mod same;
 use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use nvme::Time;
@@ -157,6 +158,7 @@ impl Custodian {
             }
         }
         self.extend(now);
+        self.lend();
         self.report();
         Ok(())
     }
@@ -194,6 +196,17 @@ impl Custodian {
         }
     }
 
+    /// Handles without a queue that leads anywhere go through those of others.
+    fn lend(&mut self) {
+        let Some(shared) = &self.shared else {
+            return;
+        };
+        let keepers = &self.keepers;
+        let has_way = |id| keepers.iter().any(|keeper| keeper.carries(id));
+        let borrowers = members::arrange(&mut self.members, has_way);
+        shared.borrowers.store(borrowers, Ordering::Relaxed);
+    }
+
     /// When the next turn is due though nothing happens.
     fn deadline(&self) -> Option<Time> {
         let of_keepers = self.keepers.iter().filter_map(Keeper::deadline);
@@ -203,8 +216,17 @@ impl Custodian {
     fn take_messages(&mut self, now: Time) {
         while let Some(message) = self.inbox.try_recv() {
             match message {
-                ToCustodian::Join { handle, sender } => {
-                    self.members.push(Member { id: handle, sender });
+                ToCustodian::Join {
+                    handle,
+                    sender,
+                    lending,
+                } => {
+                    self.members.push(Member {
+                        id: handle,
+                        sender,
+                        lending,
+                        lender: None,
+                    });
                 }
                 ToCustodian::Leave { handle } => {
                     self.members.retain(|member| member.id != handle);
@@ -273,7 +295,7 @@ impl Custodian {
         let Some(shared) = &self.shared else {
             return;
         };
-        let reports = self.keepers.iter().map(|keeper| {
+        let reports = self.keepers.iter().filter_map(|keeper| {
             let path = keeper.path();
             let mut of_path = self.keepers.iter().filter(|keeper| keeper.path() == path);
             let has_none = |member: &&Member| !of_path.clone().any(|it| it.serves(member.id));
@@ -282,7 +304,16 @@ impl Custodian {
             let is_first = of_path
                 .next()
                 .is_some_and(|first| std::ptr::eq(first, keeper));
-            keeper.report(if is_first { without } else { 0 })
+            if is_first {
+                let further = of_path.find_map(Keeper::refused_ever);
+                Some(keeper.report(without, further))
+            } else {
+                // One that could not be had is no path that is down.
+                keeper
+                    .refused_ever()
+                    .is_none()
+                    .then(|| keeper.report(0, None))
+            }
         });
         let reports: Vec<PathReport> = reports.collect();
         shared.set_reports(reports);

@@ -130,7 +130,7 @@ impl Handle {
     }
 
     /// A part waits for its next attempt; of an operation that has failed, or is to end, there is none.
-    fn wait(&mut self, index: u32, not_before: Time) {
+    pub(super) fn wait(&mut self, index: u32, not_before: Time) {
         let Some(part) = self.parts.get_mut(index) else {
             return;
         };
@@ -147,7 +147,7 @@ impl Handle {
         }
     }
 
-    fn part_done(&mut self, index: u32) {
+    pub(super) fn part_done(&mut self, index: u32) {
         let Some(part) = self.parts.get(index) else {
             return;
         };
@@ -226,21 +226,27 @@ impl Handle {
             Op::Read { .. } | Op::Write { .. } => flight.buf.as_ref().map_or(0, IoBuf::len),
             _ => 0,
         };
-        self.done.push_back(Completion {
-            token: flight.token,
-            buf: flight.buf,
-            result: match flight.failure {
-                Some(error) => Err(error),
-                None => Ok(u32::try_from(moved).unwrap_or(u32::MAX)),
-            },
-        });
+        let result = match flight.failure {
+            Some(error) => Err(error),
+            None => Ok(u32::try_from(moved).unwrap_or(u32::MAX)),
+        };
+        if let Some(debt) = flight.debt {
+            let read = flight.buf.filter(|_| matches!(flight.op, Op::Read { .. }));
+            debt.repay(result.map(|_| read.map_or_else(Vec::new, |buf| buf.to_vec())));
+        } else {
+            self.done.push_back(Completion {
+                token: flight.token,
+                buf: flight.buf,
+                result,
+            });
+        }
         if self.closed && self.flights.is_empty() {
             self.let_lanes_go();
         }
     }
 
     /// An operation fails because of a part that no queue has any more.
-    fn fail_at(&mut self, index: u32, flight: u32, error: StoreError) {
+    pub(super) fn fail_at(&mut self, index: u32, flight: u32, error: StoreError) {
         if let Some(part) = self.parts.get_mut(index) {
             part.state = super::fresh();
         }
@@ -273,6 +279,8 @@ impl Handle {
                     self.drop_part(index);
                 }
                 Some((State::Unknown { .. }, _)) => self.fence_off(index),
+                // Its bytes would come as a copy: nothing touches its buffer.
+                Some((State::Lent { .. }, what)) if what.is_abandonable() => self.drop_part(index),
                 Some((State::Issued { .. }, what)) if what.is_abandonable() => self.abandon(index),
                 _ => {}
             }
@@ -385,6 +393,16 @@ impl Handle {
         };
         let over: Vec<u32> = self.flights.indices().filter(over).collect();
         for flight in over {
+            // Who has a change of it knows what it comes to, and has the same deadline.
+            let is_lent = |index: &u32| {
+                let part = self.parts.get(*index);
+                part.is_some_and(|it| {
+                    matches!(it.state, State::Lent { .. }) && !it.what.is_abandonable()
+                })
+            };
+            if self.parts_of(flight).iter().any(is_lent) {
+                continue;
+            }
             // What a controller has of a change, or of a flush, can be settled only by the end of its association.
             let mut changes = false;
             for index in self.parts_of(flight) {
@@ -402,7 +420,7 @@ impl Handle {
         }
     }
 
-    fn overdue(&self, flight: u32, is_issued: bool) -> Option<StoreError> {
+    pub(super) fn overdue(&self, flight: u32, is_issued: bool) -> Option<StoreError> {
         let flight = self.flights.get(flight)?;
         let store = self.shared.name.clone();
         let (what, offset) = (flight.op.what(), flight.op.offset());

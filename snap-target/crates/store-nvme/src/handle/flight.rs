@@ -8,6 +8,8 @@ use reactor::buf::IoBuf;
 use store::gate::Permit;
 use store::{Op, StoreError, Token};
 
+use crate::lending::Debt;
+
 /// An operation that was taken and has not completed.
 #[derive(Debug)]
 pub(super) struct Flight {
@@ -28,6 +30,8 @@ pub(super) struct Flight {
     /// A change of it may have taken effect, or a part of one.
     pub may_have_begun: bool,
     pub cancelled: bool,
+    /// Another handle's: who is to hear of its end, in place of the caller.
+    pub debt: Option<Debt>,
 }
 
 impl Flight {

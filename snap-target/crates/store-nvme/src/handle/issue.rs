@@ -12,7 +12,7 @@ use super::flight::{Flight, What};
 use super::lane::{Lane, choose};
 use super::part::{Part, State};
 use super::{Handle, fresh};
-use crate::shared::Admission;
+use crate::shared::{Admission, Passage};
 
 /// A change or a flush is not sent any more where less is left of its time than this part of the time that a command may take.
 const LEFT_SHARE: u32 = 4;
@@ -61,6 +61,7 @@ impl Handle {
                 bounce: None,
                 state: fresh(),
                 avoid: None,
+                was_lent: false,
                 given_up: 0,
             };
             if let Ok(part) = self.parts.insert(part) {
@@ -115,7 +116,7 @@ impl Handle {
         for is_ahead in [false, true] {
             for _ in 0..self.waiting_of(is_ahead).len() {
                 let has_room = |lane: &Lane| lane.is_usable() && lane.has_room(is_ahead);
-                if !self.lanes.iter().any(has_room) {
+                if !self.lanes.iter().any(has_room) && !self.borrows() {
                     break;
                 }
                 let Some(index) = self.waiting_of(is_ahead).pop_front() else {
@@ -136,7 +137,7 @@ impl Handle {
         match part.state {
             State::Waiting { not_before } if now < not_before => return false,
             State::Waiting { .. } => {}
-            State::Issued { .. } | State::Unknown { .. } => return true,
+            State::Issued { .. } | State::Lent { .. } | State::Unknown { .. } => return true,
         }
         let options = &self.shared.options;
         let flight = self.flights.get(part.flight);
@@ -144,6 +145,13 @@ impl Handle {
         // Its deadline would end the whole association, which has hardly had the time to answer.
         if !part.what.is_abandonable() && left < options.command_timeout / LEFT_SHARE {
             return false;
+        }
+        let bytes = part.bytes(self.shared.namespace.lba_bytes);
+        if part.was_lent && self.shared.fences.passage(&bytes, now) != Passage::Free {
+            return false;
+        }
+        if self.borrows() {
+            return self.borrow_for(index);
         }
         let policy = options.policy;
         let Some(lane) = choose(&self.lanes, part.avoid, is_ahead, policy, &mut self.turn) else {
@@ -182,7 +190,7 @@ impl Handle {
     }
 
     /// What a part's command moves; `None` where there is no memory for it at the moment.
-    fn buffer_of(&mut self, index: u32) -> Option<Buffer> {
+    pub(super) fn buffer_of(&mut self, index: u32) -> Option<Buffer> {
         let lba_bytes = self.shared.namespace.lba_bytes;
         let part = self.parts.get_mut(index)?;
         let flight = self.flights.get(part.flight)?;
@@ -239,13 +247,13 @@ impl Handle {
 }
 
 /// What a command has to move.
-enum Buffer {
+pub(super) enum Buffer {
     None,
     Some(IoBuf),
 }
 
 impl Buffer {
-    fn into_option(self) -> Option<IoBuf> {
+    pub fn into_option(self) -> Option<IoBuf> {
         match self {
             Buffer::None => None,
             Buffer::Some(buf) => Some(buf),

@@ -9,6 +9,7 @@ mod ending;
 mod flight;
 mod issue;
 mod lane;
+mod lending;
 mod part;
 mod slab;
 
@@ -19,16 +20,19 @@ use std::time::Duration;
 
 use nvme::Time;
 use reactor::buf::IoBuf;
-use reactor::{Owner, ReactorError, Receiver, Ring};
+use reactor::{Owner, ReactorError, Receiver, Ring, Sender};
 use store::gate::{Pass, Permit};
 use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, WireBytes, check};
 
 use crate::backend::Life;
+use crate::lending::Lending;
 use crate::message::{HandleId, ToCustodian, ToHandle};
 use crate::queue::QueueEvent;
 use crate::shared::{AssociationId, QUEUE_DEPTH_MAX, Shared};
 use flight::{Cuts, Flight, What, whole_blocks};
 use lane::Lane;
+pub(crate) use lending::Inboxes;
+use lending::Lendings;
 use part::{Part, State};
 use slab::Slab;
 
@@ -52,6 +56,10 @@ pub(crate) struct Handle {
     owner: Owner,
     life: Arc<Life>,
     inbox: Receiver<ToHandle>,
+    handles: Receiver<Lending>,
+    /// For those who answer there.
+    own: Sender<Lending>,
+    lendings: Lendings,
     lanes: Vec<Lane>,
     /// Traffic of queues that are closed.
     wire_ended: WireBytes,
@@ -89,7 +97,7 @@ impl Handle {
         shared: Arc<Shared>,
         ring: &Ring,
         life: Arc<Life>,
-        inbox: Receiver<ToHandle>,
+        inboxes: Inboxes,
     ) -> Result<Self, StoreError> {
         let resources = |error: ReactorError| StoreError::Resources {
             store: shared.name.clone(),
@@ -101,7 +109,10 @@ impl Handle {
             ring: ring.clone(),
             owner: ring.register().map_err(resources)?,
             life,
-            inbox,
+            inbox: inboxes.custodian,
+            handles: inboxes.handles,
+            own: inboxes.own,
+            lendings: Lendings::default(),
             lanes: Vec::new(),
             wire_ended: WireBytes::default(),
             turn: 0,
@@ -151,6 +162,7 @@ impl Handle {
                     // Time has stood still for what waits for its controller's death.
                     self.looked_at = Time::ZERO;
                 }
+                ToHandle::Lender(lender) => self.lendings.lender = lender,
             }
         }
     }
@@ -314,6 +326,7 @@ impl Handle {
                 .deadline
                 .map_or(expires_at, |at| clock.time(at).min(expires_at)),
             is_ahead: terms.is_ahead,
+            debt: None,
             failure: None,
             may_have_begun: false,
             cancelled: false,
@@ -321,7 +334,7 @@ impl Handle {
     }
 
     fn flight_named(&self, token: Token) -> Option<u32> {
-        let is_named = |flight: &Flight| flight.token == token;
+        let is_named = |flight: &Flight| flight.debt.is_none() && flight.token == token;
         let mut indices = self.flights.indices();
         indices.find(|index| self.flights.get(*index).is_some_and(is_named))
     }
@@ -376,6 +389,7 @@ impl Store for Handle {
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         let now = self.shared.clock.now();
         self.take_messages(now);
+        self.take_lendings(now);
         self.poll_lanes(now);
         self.look(now);
         self.feed(now);
@@ -434,6 +448,7 @@ impl Store for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.close_lanes();
+        self.give_loans_up();
         self.leave();
     }
 }

@@ -10,6 +10,7 @@ use nvme_spec::{Nsid, Status};
 use reactor::buf::IoBuf;
 
 use super::flight::What;
+use crate::lending::LoanId;
 use crate::shared::AssociationId;
 
 /// A command that was refused for a reason that passes is sent again after that time.
@@ -25,6 +26,8 @@ pub(super) struct Part {
     pub state: State,
     /// The association of the last attempt, which did not answer or not well: another one is better.
     pub avoid: Option<AssociationId>,
+    /// Another handle had it: what that one left of it may be fenced.
+    pub was_lent: bool,
     /// Attempts that were given up because another path might answer sooner: each has twice the time of the one before.
     pub given_up: u32,
 }
@@ -40,6 +43,8 @@ pub(super) enum State {
         at: Time,
         abandoned: bool,
     },
+    /// Another handle has it.
+    Lent { loan: LoanId },
     /// A change that was sent on an association that was lost: it may take effect until the controller is dead.
     Unknown { of: AssociationId },
 }

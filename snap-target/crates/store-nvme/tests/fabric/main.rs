@@ -10,6 +10,7 @@
 mod ahead;
 mod ghosts;
 mod host;
+mod lending;
 mod links;
 mod network;
 mod plan;

@@ -62,9 +62,11 @@ impl Plan {
                 reports_ana.then(|| random.of(&[AnaState::Optimized, AnaState::NonOptimized]));
         }
         if random.once_in(4) {
-            // Fewer than there are handles.
+            // Fewer than there are handles, and perhaps no further controllers.
+            let per_host = random.of(&[1, 16]);
             for port in &mut ports {
                 port.controllers.io_queues_max = random.of(&[1, 2]);
+                port.controllers.controllers_per_host_max = per_host;
             }
         }
         let options = options(&mut random, digests, quiesce, held_max);

@@ -247,25 +247,6 @@ fn every_reactor_has_a_queue_though_a_controller_grants_few() {
     world.finish();
 }
 
-/// Where there are no further controllers somebody goes without, is told of, and gets the queue of one who leaves.
-#[test]
-fn a_queue_that_comes_free_goes_to_who_has_none() {
-    let mut plan = one_port();
-    plan.handles = 2;
-    plan.ports[0].controllers.io_queues_max = 1;
-    plan.ports[0].controllers.controllers_per_host_max = 1;
-    let mut world = World::new(plan);
-    world.for_a(Duration::from_secs(1));
-    let problems = world.problems();
-    let says = "is up, and 1 reactors have no queue there: its controller grants 1 queues";
-    assert!(problems[0].contains(says), "{problems:?}");
-    world.close(0);
-    let token = world.submit_op(0, READ, ONE);
-    world.until(ms(500), |world| world.result(token).is_some());
-    assert_eq!(world.result(token), Some(Ok(())));
-    world.finish();
-}
-
 /// More cancels at a time than an admin queue has entries: the Keep Alive still finds room there.
 #[test]
 fn aborts_do_not_fill_the_admin_queue() {

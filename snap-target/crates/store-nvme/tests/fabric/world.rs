@@ -466,6 +466,11 @@ impl World {
         self.reactors.remove(index);
     }
 
+    /// A reactor is gone without a word, with nothing of its own under way.
+    pub fn leave(&mut self, index: usize) {
+        assert!(self.reactors.remove(index).running.is_empty());
+    }
+
     /// What an operation came to, once it has.
     pub fn result(&self, token: u64) -> Option<Result<(), StoreError>> {
         self.results.get(&token).cloned()
