@@ -30,7 +30,7 @@ pub(super) struct Lendings {
     owed: usize,
     last: u64,
     /// What others asked, and there is no room for yet.
-    asked: Vec<Box<Loan>>,
+    asked: Vec<Loan>,
 }
 
 impl Handle {
@@ -104,7 +104,7 @@ impl Handle {
     pub(super) fn take_lendings(&mut self, now: Time) {
         while let Some(message) = self.handles.try_recv() {
             match message {
-                Lending::Ask(loan) => self.lendings.asked.push(loan),
+                Lending::Ask(loan) => self.lendings.asked.push(*loan),
                 Lending::Repaid { loan, result } => self.repaid(loan, result, now),
             }
         }
@@ -113,7 +113,7 @@ impl Handle {
                 // The borrower hears that nobody does it.
                 drop(loan);
             } else if self.flights.has_room() {
-                self.lend(*loan);
+                self.lend(loan);
             } else {
                 self.lendings.asked.push(loan);
             }
