@@ -201,3 +201,83 @@ fn another_file_is_no_replica() {
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("is no replica of"), "{said}");
 }
+
+/// As a configuration names them: a stripe as `store`, made once and found again, and replicas of a volume as `volume`, with paths beside the file.
+#[test]
+fn a_configuration_names_arrays() {
+    let folder = Folder::new("configured-arrays");
+    files(&folder, &["a", "b"]);
+    let tokens = tokens();
+    pack(&folder.path("one.xvol"), "u16", &tokens);
+    std::fs::copy(folder.path("one.xvol"), folder.path("two.xvol")).unwrap();
+    let file = folder.path("t.toml");
+    let text = format!(
+        r#"
+        [[listener]]
+        address = "127.0.0.1:0"
+        [[subsystem]]
+        nqn = "{NQN}"
+        allow-any-host = true
+        [[subsystem.namespace]]
+        nsid = 1
+        store = "stripe:new:64KiB:file:a+file:b"
+        [[subsystem.namespace]]
+        nsid = 2
+        volume = "replicas:one.xvol+two.xvol"
+        "#
+    );
+    std::fs::write(&file, text).unwrap();
+    let mut written = Vec::new();
+    for start in 0..2 {
+        let target = Target::start_configured(&file);
+        let mut host = target.host(&Options::default());
+        if start == 0 {
+            check_writes(&mut host, 1, 8 << 20);
+            written.resize(8 << 20, 0);
+            host.read(1, 0, &mut written).unwrap();
+        }
+        let mut found = vec![0; 8 << 20];
+        host.read(1, 0, &mut found).unwrap();
+        assert!(found == written);
+        check_reads(&mut host, 2, &tokens, 3);
+        host.shutdown().unwrap();
+        assert_eq!(target.terminate(), Some(0));
+    }
+    // Unit 3 is the second of the second member.
+    let second = std::fs::read(folder.path("b")).unwrap();
+    assert!(second[64 << 10..128 << 10] == written[3 * (64 << 10)..][..64 << 10]);
+}
+
+/// Both as parts of one disk: their pluses are doubled there.
+#[test]
+fn a_mixed_disk_has_arrays_as_parts() {
+    let folder = Folder::new("mixed-arrays");
+    let members = files(&folder, &["a", "b"]).join("++");
+    let tokens = tokens();
+    let (one, two) = (folder.path("one.xvol"), folder.path("two.xvol"));
+    pack(&one, "u16+lz4", &tokens);
+    std::fs::copy(&one, &two).unwrap();
+    let copies = format!("file:{}++file:{}", one.display(), two.display());
+    let text = format!("mixed:volume:replicas:{copies}+stripe:new:64KiB:{members}");
+    let target = Target::start(&[&text]);
+    let mut host = target.host(&Options::default());
+    let view = tokens.len().next_multiple_of(4096);
+    let bytes = host.namespace(1).unwrap().bytes();
+    assert_eq!(bytes, view as u64 + (8 << 20));
+    let mut found = vec![0; view];
+    host.read(1, 0, &mut found).unwrap();
+    assert!(found[..tokens.len()] == tokens);
+    let room: Vec<u8> = (0..1_u32 << 18).flat_map(u32::to_le_bytes).collect();
+    let first = view as u64;
+    host.write(1, first, &room).unwrap();
+    let mut found = vec![0; room.len()];
+    host.read(1, first, &mut found).unwrap();
+    assert!(found == room);
+    host.flush(1).unwrap();
+    let second = std::fs::read(folder.path("b")).unwrap();
+    assert!(second[..64 << 10] == room[64 << 10..128 << 10]);
+    assert_eq!(
+        status_of(host.write(1, 0, &[1; 4096])),
+        Status::WRITE_TO_READ_ONLY_RANGE.dnr()
+    );
+}

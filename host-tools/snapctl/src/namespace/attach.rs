@@ -20,7 +20,10 @@ const ATTACH_HELP: &str = "\
 Paths are those of the daemon's machine. A bare path is a volume made by `xio pack`, served decoded and read-only; file:PATH is a file or block device,
 byte for byte; mem:SIZE is memory that ends with the daemon, for measuring: a block that is read while another host writes it may come partly old and
 partly new; null:SIZE reads zeros. mixed:PART+PART is one disk of 2 to 16 of these, one behind another: writes to a volume's blocks are refused, those to
-others are taken (a + in a path is written ++). Unless hosts are named, all that may connect to the subsystem see it.
+others are taken (a + in a path is written ++). stripe:UNIT:STORE+STORE is one disk whose bytes are spread over 2 to 16 stores in units of UNIT, and
+stripe:new:UNIT:STORE+STORE makes it of blank ones first; replicas:STORE+STORE reads the same bytes from whichever store answers. In front of both, volume:
+means the volume in them, decoded. Their stores are file:PATH and remote namespaces (nvme++tcp://HOST/SUBNQN?nsid=N: a + is written ++).
+Unless hosts are named, all that may connect to the subsystem see it.
 With --ensure, a namespace of the subsystem with this source is what is asked for, whatever its number where --nsid does not say it.
 
 Examples:
@@ -31,6 +34,10 @@ Examples:
       --host nqn.2026-11.org.example:trainer1
   snapctl namespace attach nqn.2026-11.org.example:data \\
       mixed:/srv/tokens.xio+file:/srv/scratch.raw
+  snapctl namespace attach nqn.2026-11.org.example:data \\
+      stripe:new:64KiB:file:/dev/sdb+file:/dev/sdc
+  snapctl namespace attach nqn.2026-11.org.example:data \\
+      volume:replicas:file:/srv/a.xio+file:/mnt/b.xio
   snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio \\
       --nsid 1 --ensure";
 
@@ -42,7 +49,7 @@ pub struct Attach {
     #[arg(value_name = "SUBSYSTEM")]
     pub subsystem_nqn: String,
 
-    /// A volume's path, file:PATH, mem:SIZE, null:SIZE or mixed:PART+PART
+    /// A volume's path, file:PATH, mem:SIZE, null:SIZE, mixed:PART+PART, stripe:UNIT:STORE+STORE or replicas:STORE+STORE
     pub source: String,
 
     /// Its number; otherwise the lowest free one

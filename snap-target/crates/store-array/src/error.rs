@@ -61,7 +61,7 @@ pub enum ArrayError {
         member: String,
     },
     /// A label that this version does not read.
-    #[error("{member} has a label of version {version}; this program reads version 1")]
+    #[error("{member} has a label of version {version}; this program reads versions 1 and 2")]
     Version {
         /// Which.
         member: String,
@@ -83,6 +83,26 @@ pub enum ArrayError {
         member: String,
         /// What its label says, and what was expected.
         why: String,
+    },
+    /// Labels that were not all written.
+    #[error(
+        "{member} is of a stripe that was not finished: write stripe:new:UNIT:... with the members as they were named, which finishes it; nothing was on it yet"
+    )]
+    Unfinished {
+        /// The first member.
+        member: String,
+    },
+    /// A member as it was at another time.
+    #[error(
+        "{member} was put back from another time: its label is of generation {generation}, and the stripe was written to up to generation {last} without it; bring the member back as it was last, or start anew from copies of all members that are of one time"
+    )]
+    Stale {
+        /// Which.
+        member: String,
+        /// Of its label.
+        generation: u64,
+        /// The last one that another member has.
+        last: u64,
     },
     /// No replica can be opened.
     #[error("no replica is there: {why}")]

@@ -196,9 +196,14 @@ fn those_that_are_there_are_enough() {
 
 /// Replicas that serve when they are told to, and take so many reads at a time.
 fn scripted_replicas(room: usize) -> (Vec<Scripted>, Bench) {
+    patient_replicas(room, PATIENCE)
+}
+
+fn patient_replicas(room: usize, patience: Duration) -> (Vec<Scripted>, Bench) {
     let content = content();
     let all = [(); 2].map(|()| Scripted::new(filled(&content), room, room));
-    let shared = replicas(all.iter().map(Scripted::store).collect());
+    let stores = all.iter().map(Scripted::store);
+    let shared = replicas::open(stores.map(member).collect(), patience).unwrap();
     let bench = Bench::new(&shared);
     all.iter().for_each(Scripted::hold);
     (all.into(), bench)
@@ -279,4 +284,55 @@ fn what_came_from_several_replicas_is_asked_of_each_as_a_whole() {
     assert_eq!(servers(&all, &mut bench, &[0, 1]), [0, 0]);
     bench.store.doubt(0, 8192);
     assert_eq!(servers(&all, &mut bench, &[0, 1]), [1, 1]);
+}
+
+/// Reads that wait in a full line, each replica answering one after the other, are answered where they are, and no replica rests.
+#[test]
+fn a_full_line_that_moves_is_not_silence() {
+    let patience = Duration::from_secs(1);
+    let (all, mut bench) = patient_replicas(8, patience);
+    let problems = bench.shared.clone();
+    for block in 0..16 {
+        bench.read(block << 12, false);
+    }
+    let step = patience / 4;
+    for served in 1..=8 {
+        bench.turn_for(step);
+        all.iter().for_each(|member| member.serve(1));
+        bench.poll();
+        assert_eq!(bench.done.len(), 2 * served);
+    }
+    assert!(bench.done.iter().all(|done| done.result == Ok(4096)));
+    assert_eq!(
+        all[0].served(),
+        [0, 2, 4, 6, 8, 10, 12, 14].map(|it| it << 12)
+    );
+    assert_eq!(problems.problems(), [""; 0]);
+}
+
+/// One read that its replica leaves aside while it answers others: another one has it in the end, and no replica rests.
+#[test]
+fn a_read_that_is_left_aside_is_given_to_another() {
+    let patience = Duration::from_millis(500);
+    let (all, mut bench) = patient_replicas(8, patience);
+    let problems = bench.shared.clone();
+    // To the first replica, ahead and so behind all others.
+    bench.read(0, true);
+    let begun = Instant::now();
+    let mut block = 0;
+    while all[1].served().iter().all(|offset| *offset != 0) {
+        assert!(begun.elapsed() < 20 * patience, "it stays where it is");
+        for _ in 0..2 {
+            block += 1;
+            bench.read(block << 12, false);
+        }
+        bench.turn_for(patience / 4);
+        assert_eq!(problems.problems(), [""; 0]);
+        // The first one serves what is waited for; the other one all that it has.
+        all[0].serve(usize::from(block > 0));
+        all[1].serve(8);
+        bench.poll();
+    }
+    assert!(begun.elapsed() >= 8 * patience);
+    assert_eq!(problems.problems(), [""; 0]);
 }

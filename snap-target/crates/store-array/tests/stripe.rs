@@ -337,3 +337,114 @@ fn a_cancelled_read_ends_whether_it_waits_ahead_or_not() {
     bench.done.clear();
     assert_eq!(units_served(&member, &mut bench, 2), [0, 2]);
 }
+
+/// The members, where the n-th write of labels fails: of three members, twice each.
+fn failing_at(all: &[SharedStore], write: usize) -> Vec<SharedStore> {
+    let mut members = all.to_vec();
+    let fault = Fault {
+        on: On::Write,
+        range: 1 << 20..(1 << 20) + 4096,
+        when: When::Nth(write as u64 / 3 + 1),
+        what: What::Error(Errno::EIO),
+    };
+    let at = write % 3;
+    let faulty = Faulty::over(vec![fault], members[at].clone()).unwrap();
+    members[at] = faulty.store();
+    members
+}
+
+/// Wherever the making is interrupted, once or twice: it is not opened, and the same command finishes it.
+#[test]
+fn an_interrupted_making_is_finished() {
+    for first in 0..6 {
+        for second in 0..=6 {
+            let all = members(3);
+            stripe::open_or_make(failing_at(&all, first), UNIT, SET).unwrap_err();
+            if second < 6 {
+                let other = SetId([8; 16]);
+                stripe::open_or_make(failing_at(&all, second), UNIT, other).unwrap_err();
+            }
+            let error = stripe::open(all.clone(), UNIT).unwrap_err().to_string();
+            assert!(error.contains("stripe:new:UNIT"), "{first}: {error}");
+            let other = SetId([9; 16]);
+            let (store, set) = stripe::open_or_make(all.clone(), UNIT, other).unwrap();
+            // Whose label was written first; the first step wrote none.
+            let expected = match (first, second) {
+                (0, 0 | 6) => other,
+                (0, _) => SetId([8; 16]),
+                _ => SET,
+            };
+            assert_eq!(set, expected, "{first}, {second}");
+            write(&store, 0, &pattern(1 << 20, 1));
+            let (again, found) = stripe::open(all, UNIT).unwrap();
+            assert_eq!(found, set);
+            assert!(read(&again, 0, 1 << 20) == pattern(1 << 20, 1));
+        }
+    }
+}
+
+/// Wherever the opening of one that has content is interrupted: it is opened the next time, with all that it had, whichever way it is asked for.
+#[test]
+fn an_interrupted_opening_loses_nothing() {
+    for first in 0..6 {
+        for second in 0..6 {
+            for is_new in [false, true] {
+                let all = members(3);
+                write(&made(all.clone()), 0, &pattern(1 << 20, 2));
+                stripe::open(failing_at(&all, first), UNIT).unwrap_err();
+                stripe::open(failing_at(&all, second), UNIT).unwrap_err();
+                let (store, set) = match is_new {
+                    true => stripe::open_or_make(all, UNIT, SetId([9; 16])).unwrap(),
+                    false => stripe::open(all, UNIT).unwrap(),
+                };
+                assert_eq!(set, SET);
+                assert!(read(&store, 0, 1 << 20) == pattern(1 << 20, 2));
+            }
+        }
+    }
+}
+
+/// A member as it was before the stripe was last opened to be written to, and one that was replaced by a blank one.
+#[test]
+fn a_member_from_another_time_is_refused() {
+    let all = members(3);
+    write(&made(all.clone()), 0, &pattern(1 << 20, 3));
+    let copy = |from: &SharedStore, to: &SharedStore| {
+        write(to, 0, &read(from, 0, 1 << 20));
+        write(to, 1 << 20, &read(from, 1 << 20, 4096));
+    };
+    let before = memory((1 << 20) + 4096);
+    copy(&all[1], &before);
+    write(&stripe::open(all.clone(), UNIT).unwrap().0, 0, &[1; 4096]);
+    let with = |member: &SharedStore| vec![all[0].clone(), member.clone(), all[2].clone()];
+    for error in [
+        stripe::open(with(&before), UNIT).unwrap_err(),
+        stripe::open_or_make(with(&before), UNIT, SetId([9; 16])).unwrap_err(),
+    ] {
+        let is_meant = matches!(
+            error,
+            ArrayError::Stale {
+                generation: 2,
+                last: 3,
+                ..
+            }
+        );
+        assert!(is_meant, "{error}");
+    }
+    let blank = memory((1 << 20) + 4096);
+    let error = stripe::open_or_make(with(&blank), UNIT, SetId([9; 16])).unwrap_err();
+    assert!(
+        matches!(error, ArrayError::Mismatch { .. }) && error.to_string().contains("it is blank"),
+        "{error}"
+    );
+    assert_eq!(
+        read(&blank, 1 << 20, 4096),
+        [0; 4096],
+        "nothing was written"
+    );
+    // A copy as it is now is as good as the member.
+    let now = memory((1 << 20) + 4096);
+    copy(&all[1], &now);
+    let (store, _) = stripe::open(with(&now), UNIT).unwrap();
+    assert_eq!(read(&store, 0, 4096), [1; 4096]);
+}

@@ -13,6 +13,9 @@ use super::doubts::Doubts;
 use super::standing::Standing;
 use crate::limits::QUEUE_DEPTH_MAX;
 
+/// A read is late after so many times the patience, although its replica answers others.
+const LATE: u32 = 8;
+
 pub(super) struct ReplicaHandle {
     name: String,
     limits: Limits,
@@ -38,6 +41,8 @@ pub(super) struct ReplicaHandle {
 struct Member {
     store: Box<dyn Store>,
     outstanding: usize,
+    /// When it answered last.
+    answered_at: Instant,
 }
 
 /// A read in flight.
@@ -67,8 +72,33 @@ impl Read {
 struct At {
     member: usize,
     since: Instant,
-    /// The replica was asked to give it back.
-    is_recalled: bool,
+    /// Why the replica was asked to give it back, if it was.
+    recalled: Option<Recall>,
+}
+
+/// Why a read is taken away from a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Recall {
+    /// The replica has answered nothing for too long.
+    Silent,
+    /// It answers others, and not this one.
+    Late,
+}
+
+impl Recall {
+    /// Of a read that a replica has since then and that answered last at that time. In a full line a read waits for others: while these are answered it is
+    /// the line that takes its time.
+    fn due(since: Instant, answered_at: Instant, now: Instant, patience: Duration) -> Option<Self> {
+        let silent_for = now.saturating_duration_since(since.max(answered_at));
+        let waited = now.saturating_duration_since(since);
+        if silent_for >= patience {
+            Some(Self::Silent)
+        } else if waited >= patience * LATE {
+            Some(Self::Late)
+        } else {
+            None
+        }
+    }
 }
 
 /// A replica has a read once: its place names it there.
@@ -88,9 +118,11 @@ impl ReplicaHandle {
         (standing, owner, patience): (Arc<Standing>, Owner, Duration),
     ) -> Self {
         let depth = QUEUE_DEPTH_MAX as usize;
+        let answered_at = Instant::now();
         let of = |store| Member {
             store,
             outstanding: 0,
+            answered_at,
         };
         Self {
             name: name.to_owned(),
@@ -170,7 +202,7 @@ impl ReplicaHandle {
                 read.at = Some(At {
                     member,
                     since: now,
-                    is_recalled: false,
+                    recalled: None,
                 });
                 Taken::Yes
             }
@@ -188,6 +220,10 @@ impl ReplicaHandle {
     /// A replica did not answer a read: it does not get it again.
     fn failed(&mut self, index: usize, member: usize, why: StoreError, now: Instant) {
         self.standing.failed(member, why.to_string(), now);
+        self.was_tried(index, member, why);
+    }
+
+    fn was_tried(&mut self, index: usize, member: usize, why: StoreError) {
         if let Some(read) = self.read(index) {
             read.tried |= 1 << member;
             read.failure = Some(why);
@@ -218,27 +254,36 @@ impl ReplicaHandle {
     fn completed(&mut self, member: usize, completion: Completion, now: Instant) {
         let Completion { token, buf, result } = completion;
         self.members[member].outstanding -= 1;
-        let (index, patience) = (index_of(token), self.patience);
+        let index = index_of(token);
         let closed = self.closed;
         let Some(read) = self.read(index) else { return };
         read.buf = buf;
-        let is_recalled = read.at.take().is_some_and(|at| at.is_recalled);
+        let recalled = read.at.take().and_then(|at| at.recalled);
         let is_over = read.is_cancelled || closed;
         match result {
             Ok(bytes) => {
                 let served = read.bytes();
+                self.members[member].answered_at = now;
                 self.standing.answered(member);
                 self.doubts.served(served, member);
                 self.end(index, Ok(bytes));
             }
             Err(why) if is_over => self.end(index, Err(why)),
-            Err(_) if is_recalled => {
+            Err(_) if recalled == Some(Recall::Late) => {
                 let offset = read.op.offset();
-                let why = self.silent(member, offset, patience);
-                self.failed(index, member, why, now);
+                let why = self.not_answered(member, offset, LATE * self.patience);
+                self.was_tried(index, member, why);
                 self.homeless.push_back(index);
             }
             Err(why) => {
+                let offset = read.op.offset();
+                let why = match recalled {
+                    Some(_) => self.not_answered(member, offset, self.patience),
+                    None => {
+                        self.members[member].answered_at = now;
+                        why
+                    }
+                };
                 self.failed(index, member, why, now);
                 self.homeless.push_back(index);
             }
@@ -246,10 +291,10 @@ impl ReplicaHandle {
     }
 
     /// What is said of a replica that gave a read back because it had not answered it.
-    fn silent(&self, member: usize, offset: u64, patience: Duration) -> StoreError {
+    fn not_answered(&self, member: usize, offset: u64, patience: Duration) -> StoreError {
         StoreError::Unreachable {
             store: format!(
-                "{}: number {} of them, silent for {patience:?},",
+                "{}: number {} of them, without an answer for {patience:?},",
                 self.name,
                 member + 1
             ),
@@ -265,11 +310,14 @@ impl ReplicaHandle {
         for (index, read) in self.reads.iter_mut().enumerate() {
             let Some(read) = read else { continue };
             let Some(at) = &mut read.at else { continue };
-            let is_overdue = now.saturating_duration_since(at.since) >= self.patience;
             let is_last = u32::from(read.tried) | 1 << at.member == all;
-            if is_overdue && !is_last && !at.is_recalled {
-                at.is_recalled = true;
-                self.members[at.member].store.cancel(name_of(index));
+            if is_last || at.recalled.is_some() {
+                continue;
+            }
+            let there = &mut self.members[at.member];
+            at.recalled = Recall::due(at.since, there.answered_at, now, self.patience);
+            if at.recalled.is_some() {
+                there.store.cancel(name_of(index));
             }
         }
     }
@@ -431,5 +479,28 @@ impl Store for ReplicaHandle {
     fn wire(&self) -> WireBytes {
         let all = self.members.iter().map(|it| it.store.wire());
         all.fold(WireBytes::default(), WireBytes::add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A read of a full line is not taken away while the line moves, and not for ever.
+    #[test]
+    fn a_replica_that_answers_others_is_not_silent() {
+        let begun = Instant::now();
+        let patience = Duration::from_millis(500);
+        let at = |ms: u64| begun + Duration::from_millis(ms);
+        let due = |answered_at, now| Recall::due(at(1000), at(answered_at), at(now), patience);
+        // Nothing since long before it came, or since.
+        assert_eq!(due(0, 1499), None);
+        assert_eq!(due(0, 1500), Some(Recall::Silent));
+        // Answers to others.
+        assert_eq!(due(1400, 1899), None);
+        assert_eq!(due(1400, 1900), Some(Recall::Silent));
+        assert_eq!(due(4900, 4999), None);
+        assert_eq!(due(4900, 5000), Some(Recall::Late));
+        assert_eq!(due(4000, 5000), Some(Recall::Silent));
     }
 }

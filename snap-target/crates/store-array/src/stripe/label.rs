@@ -3,15 +3,17 @@
 //! | offset | size | field |
 //! |---|---|---|
 //! | 0 | 8 | `XIOSTRIP` |
-//! | 8 | 4 | version, 1 |
+//! | 8 | 4 | version, 2 |
 //! | 12 | 4 | unit, bytes |
 //! | 16 | 16 | the set: a random UUID, the same on all members |
 //! | 32 | 2 | this member, zero-based |
 //! | 34 | 2 | members |
+//! | 36 | 4 | 1 while the labels of this generation are being written, else 0 |
 //! | 40 | 8 | whole units of this member before the label |
+//! | 48 | 8 | generation: 1 of a stripe that is being made, one more each time that it is opened to be written to |
 //! | 4092 | 4 | CRC-32C of all before it |
 //!
-//! Little-endian; what is not named is zero.
+//! Little-endian; what is not named is zero. Version 1 had zeros from 36 to 40 and from 48 on: it is read as a whole one of generation 1.
 
 use crc_fast::CrcAlgorithm::Crc32Iscsi;
 
@@ -19,7 +21,9 @@ use crate::error::ArrayError;
 use crate::limits::LABEL_BYTES;
 
 const MAGIC: &[u8; 8] = b"XIOSTRIP";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Without a generation.
+const VERSION_1: u32 = 1;
 const CRC_AT: usize = LABEL_BYTES as usize - 4;
 
 /// Which stripe: a random UUID.
@@ -39,6 +43,10 @@ pub struct Label {
     pub members: usize,
     /// Whole units before the label.
     pub units: u64,
+    /// Of the stripe.
+    pub generation: u64,
+    /// All labels of this generation were written: the stripe was served with it.
+    pub is_settled: bool,
 }
 
 impl Label {
@@ -56,13 +64,25 @@ impl Label {
             return Err(damaged("its checksum is another"));
         }
         let version = u32::from_le_bytes(field(block, 8));
-        if version != VERSION {
-            let member = member.to_owned();
-            return Err(ArrayError::Version { member, version });
-        }
-        let rest = block.get(36..40).into_iter().chain(block.get(48..CRC_AT));
-        if rest.flatten().any(|byte| *byte != 0) {
+        let rest = match version {
+            VERSION => [block.get(37..40), block.get(56..CRC_AT)],
+            VERSION_1 => [block.get(36..40), block.get(48..CRC_AT)],
+            _ => {
+                let member = member.to_owned();
+                return Err(ArrayError::Version { member, version });
+            }
+        };
+        let rest = rest.into_iter().flatten().flatten();
+        let state = u32::from_le_bytes(field(block, 36));
+        if state > 1 || rest.copied().any(|byte| byte != 0) {
             return Err(damaged("its reserved bytes are not zeros"));
+        }
+        let generation = match version {
+            VERSION_1 => 1,
+            _ => u64::from_le_bytes(field(block, 48)),
+        };
+        if generation == 0 {
+            return Err(damaged("its generation is 0"));
         }
         Ok(Some(Label {
             unit_bytes: u32::from_le_bytes(field(block, 12)),
@@ -70,6 +90,8 @@ impl Label {
             index_z: u16::from_le_bytes(field(block, 32)).into(),
             members: u16::from_le_bytes(field(block, 34)).into(),
             units: u64::from_le_bytes(field(block, 40)),
+            generation,
+            is_settled: state == 0,
         }))
     }
 
@@ -77,14 +99,16 @@ impl Label {
     pub(crate) fn to_block(self) -> Vec<u8> {
         let mut block = vec![0; LABEL_BYTES as usize];
         let short = |number: usize| u16::try_from(number).unwrap_or(u16::MAX).to_le_bytes();
-        let fields: [(usize, &[u8]); 7] = [
+        let fields: [(usize, &[u8]); 9] = [
             (0, MAGIC),
             (8, &VERSION.to_le_bytes()),
             (12, &self.unit_bytes.to_le_bytes()),
             (16, &self.set.0),
             (32, &short(self.index_z)),
             (34, &short(self.members)),
+            (36, &u32::from(!self.is_settled).to_le_bytes()),
             (40, &self.units.to_le_bytes()),
+            (48, &self.generation.to_le_bytes()),
         ];
         for (at, bytes) in fields {
             block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -143,4 +167,69 @@ fn field<const N: usize>(block: &[u8], at: usize) -> [u8; N] {
         field.copy_from_slice(bytes);
     }
     field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn label() -> Label {
+        Label {
+            set: SetId(*b"0123456789abcdef"),
+            unit_bytes: 65536,
+            index_z: 2,
+            members: 3,
+            units: 77,
+            generation: 5,
+            is_settled: false,
+        }
+    }
+
+    fn sealed(mut block: Vec<u8>) -> Vec<u8> {
+        let crc = crc32c(&block[..CRC_AT]);
+        block[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
+        block
+    }
+
+    #[test]
+    fn a_label_is_read_as_it_was_written() {
+        for is_settled in [false, true] {
+            let label = Label {
+                is_settled,
+                ..label()
+            };
+            assert_eq!(Label::parse("a", &label.to_block()), Ok(Some(label)));
+        }
+        let mut block = label().to_block();
+        assert_eq!(
+            (block[8], block[36], block[48], block[56]),
+            (2, 1, 5, 0),
+            "as the table has it"
+        );
+        block[48] = 0;
+        let error = Label::parse("a", &sealed(block)).unwrap_err();
+        assert!(error.to_string().contains("its generation is 0"), "{error}");
+    }
+
+    /// Of version 1: a whole one of the first generation, and nothing where version 2 has more.
+    #[test]
+    fn a_label_of_version_1_is_read() {
+        let mut block = label().to_block();
+        block[8] = 1;
+        block[36..40].fill(0);
+        block[48..56].fill(0);
+        let old = Label {
+            generation: 1,
+            is_settled: true,
+            ..label()
+        };
+        let block = sealed(block);
+        assert_eq!(Label::parse("a", &block), Ok(Some(old)));
+        for at in [36, 48, 4000] {
+            let mut other = block.clone();
+            other[at] = 1;
+            let error = Label::parse("a", &sealed(other)).unwrap_err();
+            assert!(error.to_string().contains("reserved"), "{at}: {error}");
+        }
+    }
 }

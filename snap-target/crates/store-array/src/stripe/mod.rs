@@ -13,40 +13,53 @@ use store::{
 
 use crate::error::ArrayError;
 use crate::limits::{LABEL_BYTES, MEMBERS_MAX, QUEUE_DEPTH_MAX, UNIT_BYTES_MAX, UNIT_BYTES_MIN};
+/// The generation of a stripe that is being made.
+const MAKING: u64 = 1;
+
 use geometry::Geometry;
 use handle::StripeHandle;
 pub use label::{Label, SetId};
 
-/// Opens the stripe over these members, in their order.
+/// Opens the stripe over these members, in their order. Where they take writes it is of a new generation from then on, so that a copy of a member from
+/// before is told from it.
 ///
 /// # Errors
-/// They are not the members of one stripe of this unit, in this order.
+/// They are not the members of one stripe of this unit, in this order, at one time.
 pub fn open(
     members: Vec<SharedStore>,
     unit_bytes: u32,
 ) -> Result<(SharedStore, SetId), ArrayError> {
     check(&members, unit_bytes)?;
-    let mut set = None;
-    for (index, member) in members.iter().enumerate() {
-        let units = units_of(member, unit_bytes)?;
-        let label = read_label(member)?;
-        let set = *set.get_or_insert(label.set);
-        label.check(member.name(), set, index, members.len(), unit_bytes)?;
-        if label.units != units {
-            return Err(ArrayError::Mismatch {
-                member: member.name().to_owned(),
-                why: format!(
-                    "its label counts {} units, and it has another size now",
-                    label.units
-                ),
-            });
-        }
+    let labels = read_labels(&members)?;
+    let mut found = Vec::with_capacity(members.len());
+    for (member, label) in members.iter().zip(labels) {
+        found.push(match label {
+            Some(label) => label,
+            None => return Err(no_label(member)?),
+        });
     }
-    let set = set.ok_or(ArrayError::Members { count: 0 })?;
+    let set = found[0].set;
+    for (index, (member, label)) in members.iter().zip(&found).enumerate() {
+        check_label(member, label, set, index, members.len(), unit_bytes)?;
+    }
+    let last = generation_of(&members, &found)?;
+    let is_whole = found
+        .iter()
+        .all(|label| label.generation == last && label.is_settled);
+    if last == MAKING && !is_whole {
+        let member = members[0].name().to_owned();
+        return Err(ArrayError::Unfinished { member });
+    }
+    if members.iter().all(|member| member.limits().writable) {
+        // Labels that were being written are finished first: never are there more than two generations.
+        let next = if is_whole { last + 1 } else { last };
+        write_labels(&members, unit_bytes, set, next)?;
+    }
     Ok((assembled(members, unit_bytes)?, set))
 }
 
-/// The same, where members that are all blank become a new stripe `fresh` first. Members with labels are opened as they are: what was made stays.
+/// The same, where members that are all blank become a new stripe `fresh` first, and one whose making was interrupted is finished. Members with whole labels
+/// are opened as they are: what was made stays.
 ///
 /// # Errors
 /// As [`open`]; a member that is neither blank nor labelled, or takes no writes.
@@ -56,20 +69,69 @@ pub fn open_or_make(
     fresh: SetId,
 ) -> Result<(SharedStore, SetId), ArrayError> {
     check(&members, unit_bytes)?;
-    let mut are_blank = Vec::with_capacity(members.len());
-    for member in &members {
-        are_blank.push(is_blank(member)?);
-    }
-    if are_blank.iter().all(|blank| *blank) {
-        make(&members, unit_bytes, fresh)?;
+    let labels = read_labels(&members)?;
+    if is_to_be_made(&members, &labels)? {
+        let set = labels.iter().flatten().next().map_or(fresh, |it| it.set);
+        for (index, (member, label)) in members.iter().zip(&labels).enumerate() {
+            if let Some(label) = label {
+                check_label(member, label, set, index, members.len(), unit_bytes)?;
+            }
+        }
+        write_labels(&members, unit_bytes, set, MAKING)?;
     }
     open(members, unit_bytes).map_err(|error| match error {
         ArrayError::NoLabel {
             member,
             is_blank: false,
         } => ArrayError::NotBlank { member },
+        ArrayError::NoLabel { member, .. } => ArrayError::Mismatch {
+            member,
+            why: "it is blank, and others are members of a stripe that was whole".to_owned(),
+        },
         other => other,
     })
+}
+
+/// Whether members are all blank, or of a stripe whose making was interrupted: nothing was served with its labels, so nothing is lost on those that are blank.
+fn is_to_be_made(members: &[SharedStore], labels: &[Option<Label>]) -> Result<bool, ArrayError> {
+    let is_unfinished = |label: &Label| label.generation == MAKING && !label.is_settled;
+    let mut there = labels.iter().flatten();
+    if labels.iter().all(Option::is_some) {
+        let is_first = there.clone().all(|label| label.generation == MAKING);
+        return Ok(is_first && there.any(is_unfinished));
+    }
+    if !there.all(is_unfinished) {
+        return Ok(false);
+    }
+    for (member, label) in members.iter().zip(labels) {
+        if label.is_none() && !is_blank(member)? {
+            let member = member.name().to_owned();
+            return Err(ArrayError::NotBlank { member });
+        }
+    }
+    Ok(true)
+}
+
+/// The last generation of which there are labels; a member of an earlier one was put back from another time, unless the labels of the last were just being
+/// written, when nothing was served with it.
+fn generation_of(members: &[SharedStore], labels: &[Label]) -> Result<u64, ArrayError> {
+    let last = labels.iter().map(|label| label.generation).max();
+    let last = last.unwrap_or(MAKING);
+    let is_last = |label: &Label| label.generation == last;
+    let all_had_it = labels
+        .iter()
+        .any(|label| is_last(label) && label.is_settled);
+    for (member, label) in members.iter().zip(labels) {
+        let is_before = label.generation + 1 == last && label.is_settled && !all_had_it;
+        if !is_last(label) && !is_before {
+            return Err(ArrayError::Stale {
+                member: member.name().to_owned(),
+                generation: label.generation,
+                last,
+            });
+        }
+    }
+    Ok(last)
 }
 
 fn check(members: &[SharedStore], unit_bytes: u32) -> Result<(), ArrayError> {
@@ -84,6 +146,9 @@ fn check(members: &[SharedStore], unit_bytes: u32) -> Result<(), ArrayError> {
         return Err(ArrayError::Unit {
             bytes: unit_bytes.into(),
         });
+    }
+    for member in members {
+        units_of(member, unit_bytes)?;
     }
     Ok(())
 }
@@ -126,34 +191,70 @@ fn is_blank(member: &SharedStore) -> Result<bool, ArrayError> {
     Ok(true)
 }
 
-fn read_label(member: &SharedStore) -> Result<Label, ArrayError> {
-    let block = block(member, label_at(member)?)?;
-    match Label::parse(member.name(), &block)? {
-        Some(label) => Ok(label),
-        None => Err(ArrayError::NoLabel {
-            member: member.name().to_owned(),
-            is_blank: is_blank(member)?,
-        }),
-    }
+fn read_labels(members: &[SharedStore]) -> Result<Vec<Option<Label>>, ArrayError> {
+    let read = |member: &SharedStore| {
+        let block = block(member, label_at(member)?)?;
+        Label::parse(member.name(), &block)
+    };
+    members.iter().map(read).collect()
 }
 
-/// Labels the members, the first one last: a stripe that was made in part has members without labels, and is told from a whole one.
-fn make(members: &[SharedStore], unit_bytes: u32, set: SetId) -> Result<(), ArrayError> {
-    for (index, member) in members.iter().enumerate().rev() {
-        if !member.limits().writable {
-            let member = member.name().to_owned();
-            return Err(ArrayError::ReadOnly { member });
+fn no_label(member: &SharedStore) -> Result<ArrayError, ArrayError> {
+    Ok(ArrayError::NoLabel {
+        member: member.name().to_owned(),
+        is_blank: is_blank(member)?,
+    })
+}
+
+/// Whether it is the label of this member, in this place.
+fn check_label(
+    member: &SharedStore,
+    label: &Label,
+    set: SetId,
+    index_z: usize,
+    members: usize,
+    unit_bytes: u32,
+) -> Result<(), ArrayError> {
+    label.check(member.name(), set, index_z, members, unit_bytes)?;
+    if label.units == units_of(member, unit_bytes)? {
+        return Ok(());
+    }
+    Err(ArrayError::Mismatch {
+        member: member.name().to_owned(),
+        why: format!(
+            "its label counts {} units, and it has another size now",
+            label.units
+        ),
+    })
+}
+
+/// Labels the members with a generation: first all of them as being written, then all as settled. Interrupted, it can be done again, and members of this
+/// generation and of the one before go together until the first one is settled.
+fn write_labels(
+    members: &[SharedStore],
+    unit_bytes: u32,
+    set: SetId,
+    generation: u64,
+) -> Result<(), ArrayError> {
+    if let Some(member) = members.iter().find(|member| !member.limits().writable) {
+        let member = member.name().to_owned();
+        return Err(ArrayError::ReadOnly { member });
+    }
+    for is_settled in [false, true] {
+        for (index_z, member) in members.iter().enumerate() {
+            let label = Label {
+                set,
+                unit_bytes,
+                index_z,
+                members: members.len(),
+                units: units_of(member, unit_bytes)?,
+                generation,
+                is_settled,
+            };
+            let mut store = BlockingStore::new(member)?;
+            store.write(label_at(member)?, &label.to_block())?;
+            store.run(Op::Flush)?;
         }
-        let label = Label {
-            set,
-            unit_bytes,
-            index_z: index,
-            members: members.len(),
-            units: units_of(member, unit_bytes)?,
-        };
-        let mut store = BlockingStore::new(member)?;
-        store.write(label_at(member)?, &label.to_block())?;
-        store.run(Op::Flush)?;
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
 
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
@@ -196,6 +197,7 @@ impl Store for Handle {
 
 /// A handle and its ring.
 pub struct Bench {
+    pub shared: SharedStore,
     ring: Ring,
     pub store: Box<dyn Store>,
     pub done: Vec<Completion>,
@@ -205,6 +207,7 @@ impl Bench {
     pub fn new(shared: &SharedStore) -> Self {
         let ring = Ring::new(&RingConfig::default()).unwrap();
         Self {
+            shared: shared.clone(),
             store: shared.open_handle(&ring).unwrap(),
             ring,
             done: Vec::new(),
@@ -221,6 +224,17 @@ impl Bench {
         let op = Op::Read { offset };
         let taken = self.store.submit(op, buf, Token(offset), terms);
         taken.unwrap();
+    }
+
+    /// Polls for so long; nothing may end.
+    pub fn turn_for(&mut self, time: Duration) {
+        let until = Some(Instant::now() + time);
+        let ended = self.done.len();
+        while until.is_some_and(|until| Instant::now() < until) {
+            self.ring.turn(Wait::Block { until }).unwrap();
+            self.store.poll(&mut self.done);
+        }
+        assert_eq!(self.done.len(), ended);
     }
 
     pub fn poll(&mut self) {
