@@ -29,8 +29,8 @@ interrupted, the order ends, and what was fetched stays.
 Example:
   snapctl namespace prefetch nqn.2026-11.org.example:data 3 \\
       --ranges epoch-7.txt --epoch 7
-  xio ranges dataset.xio train --samples 1MiB --shuffle 7 \\
-      | snapctl namespace prefetch nqn.2026-11.org.example:data 3 --ranges - --epoch 7";
+  snapctl namespace prefetch nqn.2026-11.org.example:data 3 \\
+      --ranges - --epoch 7 < epoch-7.txt";
 
 /// `snapctl namespace prefetch`.
 #[derive(Debug, Args)]
