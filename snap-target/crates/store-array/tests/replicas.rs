@@ -5,7 +5,6 @@
     reason = "a failure of a test is a panic with its line"
 )]
 
-mod mute;
 mod scripted;
 
 use std::time::{Duration, Instant};
@@ -16,7 +15,6 @@ use store::decorate::{Fault, Faulty, On, What, When};
 use store::{BlockingStore, OpenOptions, SharedStore, StoreError, StoreSpec, Token};
 use store_array::replicas::{self, Member};
 
-use mute::mute;
 use scripted::{Bench, Scripted};
 
 const BYTES: usize = 2 << 20;
@@ -101,7 +99,9 @@ fn a_read_that_fails_is_answered_by_another() {
 #[test]
 fn a_read_that_is_not_answered_is_given_to_another() {
     let content = content();
-    let store = replicas(vec![mute(filled(&content), 64 << 10), filled(&content)]);
+    let silent = Scripted::new(filled(&content), usize::MAX, usize::MAX);
+    let store = replicas(vec![silent.store(), filled(&content)]);
+    silent.hold();
     let mut blocking = BlockingStore::new(&store).unwrap();
     let mut read = vec![0; 4096];
     let begun = Instant::now();

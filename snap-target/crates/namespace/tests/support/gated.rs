@@ -1,5 +1,7 @@
 //! A store that carries out the reads of a range when the test says so, or fails them.
 
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -21,6 +23,8 @@ struct Talk {
     verdicts: usize,
     fails: bool,
     is_open: bool,
+    /// Offsets of reads that it was asked to hurry.
+    hurried: Vec<u64>,
 }
 
 impl Gate {
@@ -37,6 +41,11 @@ impl Gate {
     /// What the store has.
     pub fn held(&self) -> Vec<(u64, usize, Terms)> {
         self.0.lock().unwrap().held.clone()
+    }
+
+    /// Where the reads begin that it was asked to hurry.
+    pub fn hurried(&self) -> Vec<u64> {
+        self.0.lock().unwrap().hurried.clone()
     }
 
     /// What it has fails.
@@ -157,6 +166,13 @@ impl Store for GatedHandle {
 
     fn cancel(&mut self, token: Token) {
         self.inner.cancel(token);
+    }
+
+    fn hurry(&mut self, token: Token) {
+        let named = |(_, _, held): &&(u64, IoBuf, Token)| *held == token;
+        if let Some((offset, _, _)) = self.held.iter().find(named) {
+            self.gate.0.lock().unwrap().hurried.push(*offset);
+        }
     }
 
     fn lease(&mut self, _offset: u64, _len: u32) -> Option<IoBuf> {

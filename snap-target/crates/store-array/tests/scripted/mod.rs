@@ -12,7 +12,7 @@ use store::{
     Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
 };
 
-/// A member over `inner`, whose reads below `from` pass at once.
+/// A member over `inner`.
 #[derive(Clone, Debug)]
 pub struct Scripted {
     inner: SharedStore,
