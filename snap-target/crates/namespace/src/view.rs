@@ -14,7 +14,7 @@ use crate::ahead::{Purpose, Stored, ask_store, read_stored};
 use crate::attached::{Attached, WaitsFor, whole};
 use crate::engine::{Step, token_of};
 use crate::frames::{WantId, Wanted};
-use crate::limits::FETCHES_MAX;
+use crate::limits::{FETCHES_MAX, READS_AGAIN_MAX};
 use crate::memory::{with_destination, with_filled};
 use crate::parts::Parts;
 use crate::{Namespace, NamespaceError, NamespaceKey};
@@ -46,8 +46,10 @@ pub(crate) struct ViewRead {
     failed: Option<NamespaceError>,
     /// A fetch whose bytes were not what was written: then all of it is read again.
     wrong: Option<Fetch>,
-    /// Times that it was.
+    /// Times that all was read again, and how often for the last place, source and byte, that was wrong.
     reads_again: u32,
+    wrong_place: Option<(usize, u64)>,
+    wrong_there: u32,
 }
 
 impl ViewRead {
@@ -77,6 +79,8 @@ impl ViewRead {
             failed: None,
             wrong: None,
             reads_again: 0,
+            wrong_place: None,
+            wrong_there: 0,
         }
     }
 
@@ -143,9 +147,15 @@ impl ViewRead {
             return false;
         };
         let (source, len) = (source.0 as usize, u64::from(len));
-        if !attached.reads_again(source, offset, len, self.reads_again) {
+        // Each place has its own copies, which may be wrong elsewhere.
+        if self.wrong_place.replace((source, offset)) != Some((source, offset)) {
+            self.wrong_there = 0;
+        }
+        let again = attached.reads_again(source, offset, len, self.wrong_there);
+        if !again || self.reads_again == READS_AGAIN_MAX {
             return false;
         }
+        self.wrong_there += 1;
         let kept = attached.ahead.iter();
         for frame in kept.flat_map(|ahead| ahead.kept_frames(source, offset, len)) {
             parts.wanted.push(Wanted {

@@ -131,6 +131,36 @@ fn another_replica_has_the_right_bytes() {
     }
 }
 
+/// It is wrong in each block that a read needs, tables and payload: one after the other is found so, and the read goes on with the other replica.
+#[test]
+fn a_replica_may_be_wrong_everywhere() {
+    for chain in CHAINS {
+        let packed = Packed::new("wrong-everywhere", chain);
+        let bytes = packed.store().bytes();
+        let first = packed.volume().streams()[0].stored_offset;
+        let faults = (first..bytes - 4096).step_by(4096).map(|at| Fault {
+            on: On::Read,
+            range: at..at + 4096,
+            when: When::Always,
+            what: What::Corrupt {
+                offset: at + 100,
+                bits: 1,
+            },
+        });
+        let faulty = Faulty::over(faults.collect(), packed.store()).unwrap();
+        let store = replicas(vec![faulty.store(), packed.store()]);
+        let mut crew = crew(&packed, store);
+        for lba in [0, 128] {
+            assert!(
+                crew.read(0, lba, 128).unwrap() == expected(lba, 128),
+                "{chain}"
+            );
+        }
+        assert!(crew.sum(|it| it.reads_again) > 1, "{chain}");
+        assert_eq!(crew.sum(|it| it.damaged_reads), 0);
+    }
+}
+
 #[test]
 fn where_all_replicas_are_wrong_it_is_an_error() {
     for chain in CHAINS {

@@ -51,29 +51,31 @@ impl Doubts {
 
     /// The replica to ask first for these bytes, where one was wrong.
     pub fn turn_of(&self, bytes: &Range<u64>) -> Option<usize> {
-        let mut doubts = self.doubts.iter().rev();
-        let doubt = doubts.find(|doubt| overlap(&doubt.bytes, bytes))?;
+        // What is known of others that share a block with them is only better than nothing.
+        let mut newest = self.doubts.iter().rev();
+        let exact = newest.clone().find(|doubt| doubt.bytes == *bytes);
+        let doubt = exact.or_else(|| newest.find(|doubt| overlap(&doubt.bytes, bytes)))?;
         Some(doubt.turn)
     }
 
     /// What was read of these bytes was wrong: the next read of them is another replica's turn. Returns the one that served them, where it was one alone.
     pub fn doubt(&mut self, bytes: &Range<u64>) -> Option<usize> {
         let culprit = self.server_of(bytes);
-        let known = self.doubts.iter_mut().find(|it| it.bytes == *bytes);
-        if let Some(doubt) = known {
+        let known = self.doubts.iter().position(|it| it.bytes == *bytes);
+        let known = known.and_then(|at| self.doubts.remove(at));
+        let turn = match (culprit, known) {
+            (Some(culprit), _) => (culprit + 1) % self.members,
             // Of reads that went wrong together, the first one gives the turn on.
-            if doubt.has_served {
-                doubt.turn = (doubt.turn + 1) % self.members;
-                doubt.has_served = false;
-            }
-            return culprit;
-        }
+            (None, Some(known)) if known.has_served => (known.turn + 1) % self.members,
+            (None, Some(known)) => known.turn,
+            (None, None) => 0,
+        };
         if self.doubts.len() == DOUBTS_MAX {
             self.doubts.pop_front();
         }
         self.doubts.push_back(Doubt {
             bytes: bytes.clone(),
-            turn: culprit.map_or(0, |culprit| (culprit + 1) % self.members),
+            turn,
             has_served: false,
         });
         culprit
@@ -123,6 +125,30 @@ mod tests {
             let is_known = number >= count - DOUBTS_MAX as u64;
             assert_eq!(turn, is_known.then_some(2), "{number}");
         }
+    }
+
+    /// Neighbours that share a block, each wrong on another replica: each is asked where it is right.
+    #[test]
+    fn a_neighbours_doubt_hides_no_own_one() {
+        let (one, other) = (0..3 << 12, 2 << 12..5 << 12);
+        let mut doubts = Doubts::new(2);
+        doubts.served(one.clone(), 0);
+        assert_eq!(doubts.doubt(&one), Some(0));
+        doubts.served(one.clone(), 1);
+        doubts.served(other.clone(), 1);
+        assert_eq!(doubts.doubt(&other), Some(1));
+        doubts.served(other.clone(), 0);
+        assert_eq!(
+            (doubts.turn_of(&one), doubts.turn_of(&other)),
+            (Some(1), Some(0))
+        );
+        // Hit on its way from the right one, say, and then again wrong from the other.
+        doubts.served(one.clone(), 1);
+        assert_eq!(doubts.doubt(&one), Some(1));
+        assert_eq!(doubts.turn_of(&one), Some(0));
+        doubts.served(one.clone(), 0);
+        assert_eq!(doubts.doubt(&one), Some(0));
+        assert_eq!(doubts.turn_of(&one), Some(1));
     }
 
     /// A frame of several reads has one culprit where all of them came from one.
