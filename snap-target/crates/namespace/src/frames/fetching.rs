@@ -6,8 +6,8 @@ use std::time::Instant;
 use store::Completion;
 use volume::StoredFrame;
 
-use super::Frames;
 use super::run::{Fetched, Run, RunId, later, run_of};
+use super::{Frames, Waiter};
 use crate::NamespaceError;
 use crate::ahead::Purpose;
 use crate::attached::Attached;
@@ -23,23 +23,36 @@ impl Frames {
         deadline: Option<Instant>,
         is_ahead: bool,
     ) -> RunId {
-        let missing = if is_ahead {
-            &mut self.missing_ahead
-        } else {
-            &mut self.missing
+        let missing = match is_ahead {
+            true => &self.missing_ahead,
+            false => &self.missing,
         };
         if let Some(last) = missing.back().copied()
             && self.runs[last].grow(place, frame, deadline)
         {
             return self.id_of(last);
         }
+        self.begin_run(place, frame, deadline, is_ahead)
+    }
+
+    /// A new run, which may grow.
+    fn begin_run(
+        &mut self,
+        place: usize,
+        frame: StoredFrame,
+        deadline: Option<Instant>,
+        is_ahead: bool,
+    ) -> RunId {
         let index = self.free_runs.pop().unwrap_or_else(|| {
             self.runs.push(Run::new());
             self.runs.len() - 1
         });
         self.runs[index].begin(place, frame, deadline);
         self.runs[index].is_ahead = is_ahead;
-        missing.push_back(index);
+        match is_ahead {
+            true => self.missing_ahead.push_back(index),
+            false => self.missing.push_back(index),
+        }
         self.id_of(index)
     }
 
@@ -48,14 +61,14 @@ impl Frames {
         RunId { index, generation }
     }
 
-    /// Somebody waits for a frame that is on its way.
+    /// Somebody waits for a frame that is on its way; whether its store had been asked, on terms of others.
     pub(super) fn joined(
         &mut self,
         at: usize,
         attached: &mut Attachments,
         of: Option<usize>,
         deadline: Option<Instant>,
-    ) {
+    ) -> bool {
         if let Some(of) = of {
             attached[of].row.joined_misses.add(1);
         }
@@ -65,12 +78,13 @@ impl Frames {
         let run = &mut self.runs[index];
         if run.generation != generation {
             // The last of its frames are with the workers.
-            return;
+            return false;
         }
-        pending.has_joined |= run.is_waited_for(deadline);
+        let has_joined = run.is_waited_for(deadline);
         if was_ahead {
             self.hurry(index, attached);
         }
+        has_joined
     }
 
     /// A frame that is on its way, and that nobody waits for, was ordered meanwhile: it is the order's from now on.
@@ -105,19 +119,17 @@ impl Frames {
         }
     }
 
-    /// Asks the stores for what is missing; for what nobody waits for where nothing else is missing.
+    /// Asks the stores for what is missing; for what nobody waits for where nothing else of that namespace is missing.
     pub(super) fn fetch(&mut self, attached: &mut Attachments, parts: &mut Parts) -> bool {
+        self.full.clear();
         let mut missing = std::mem::take(&mut self.missing);
         let mut moved = self.fetch_all(&mut missing, attached, parts);
-        let is_free = missing.is_empty();
         // What came meanwhile stands behind.
         missing.append(&mut self.missing);
         self.missing = missing;
-        if is_free && !self.missing_ahead.is_empty() {
-            let mut missing = std::mem::take(&mut self.missing_ahead);
-            moved |= self.fetch_all(&mut missing, attached, parts);
-            self.missing_ahead = missing;
-        }
+        let mut missing = std::mem::take(&mut self.missing_ahead);
+        moved |= self.fetch_all(&mut missing, attached, parts);
+        self.missing_ahead = missing;
         moved
     }
 
@@ -129,7 +141,6 @@ impl Frames {
         parts: &mut Parts,
     ) -> bool {
         let mut moved = false;
-        self.full.clear();
         // Once around: what stays keeps its order.
         for _ in 0..missing.len() {
             let Some(index) = missing.pop_front() else {
@@ -238,36 +249,50 @@ impl Frames {
             }
             return;
         };
+        let is_alone = self.runs[index].frames.len() == 1;
         for at in 0..self.runs[index].frames.len() {
             let frame = self.runs[index].frames[at];
-            if !self.ask_again(index, frame) {
+            if !frame.id.is_plain() {
+                self.tell_or_ask_again(index, frame, is_alone, &error);
+            } else {
+                // Whoever waits for it asks the store.
                 self.fail(frame.id, &error);
             }
         }
         self.release(index);
     }
 
-    /// Has a frame fetched once more for those who came when its store had been asked, so that the terms are theirs; whether there are any. Plain
-    /// frames are not: whoever waits for one asks the store.
-    fn ask_again(&mut self, index: usize, frame: StoredFrame) -> bool {
+    /// A frame's run has failed. Those who wait for it are told, but for whom that may be about something else: about another frame of the run
+    /// (`is_alone`: there is none), or about terms on which the store was asked before they came. For them it is fetched once more, alone.
+    fn tell_or_ask_again(
+        &mut self,
+        index: usize,
+        frame: StoredFrame,
+        is_alone: bool,
+        error: &NamespaceError,
+    ) {
         let Some(at) = self.pending.get(&frame.id).copied() else {
-            return false;
+            return;
         };
-        let pending = &mut self.waiters[at];
-        if !std::mem::take(&mut pending.has_joined) || frame.id.is_plain() {
-            return false;
+        let is_told = |waiter: &Waiter| waiter.is_ahead() || (is_alone && !waiter.has_joined);
+        while let Some(n) = self.waiters[at].waiters.iter().position(is_told) {
+            let waiter = self.waiters[at].waiters.remove(n);
+            self.answer(waiter, Err(error.clone()));
         }
-        let waiters = pending.waiters.iter().filter(|waiter| !waiter.is_ahead());
-        let deadline = waiters.map(|waiter| waiter.deadline).reduce(later);
-        let Some(deadline) = deadline else {
-            return false;
+        let pending = &mut self.waiters[at];
+        for waiter in &mut pending.waiters {
+            waiter.has_joined = false;
+        }
+        let deadlines = pending.waiters.iter().map(|waiter| waiter.deadline);
+        let Some(deadline) = deadlines.reduce(later) else {
+            return self.fail(frame.id, error);
         };
         // It was not fetched ahead.
         pending.was_ahead = false;
         pending.witness = None;
-        let run = self.run_for(self.runs[index].attached, frame, deadline, false);
+        let run = self.begin_run(self.runs[index].attached, frame, deadline, false);
+        self.runs[run.index].is_alone = true;
         self.waiters[at].run = run;
-        true
     }
 
     /// Has a frame fetched once more whose stored bytes were not what was written; false where that was done often enough, or nobody waits.

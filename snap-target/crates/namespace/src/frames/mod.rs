@@ -100,6 +100,8 @@ struct Waiter {
     id: WantId,
     /// When it is given up.
     deadline: Option<Instant>,
+    /// It came when the store had been asked: on terms that were not its own.
+    has_joined: bool,
 }
 
 impl Waiter {
@@ -116,8 +118,6 @@ struct Pending {
     is_ahead: bool,
     /// It was a fetch ahead that wanted it first.
     was_ahead: bool,
-    /// Somebody waits for it who came when its store had been asked: on terms that were not theirs.
-    has_joined: bool,
     run: RunId,
     /// Of the namespace that it was wanted of first.
     nsid: u32,
@@ -330,11 +330,12 @@ impl Frames {
             is_ahead,
             purpose,
         } = want;
-        let waiter = Waiter {
+        let mut waiter = Waiter {
             reactor,
             slot,
             id,
             deadline,
+            has_joined: false,
         };
         if id == WantId::Wrong {
             return parts.cache.drop_frame(frame.id);
@@ -343,7 +344,7 @@ impl Frames {
         if let Some(at) = self.pending.get(&frame.id).copied() {
             match is_ahead {
                 true => self.handed_on(at, found.map(|of| &attached[of]), purpose),
-                false => self.joined(at, attached, found, deadline),
+                false => waiter.has_joined = self.joined(at, attached, found, deadline),
             }
             self.waiters[at].waiters.push(waiter);
             return;
@@ -383,7 +384,6 @@ impl Frames {
         pending.waiters.push(waiter);
         pending.is_ahead = is_ahead;
         pending.was_ahead = is_ahead;
-        pending.has_joined = false;
         pending.reads_again = 0;
         pending.run = run;
         pending.nsid = nsid;

@@ -43,6 +43,8 @@ pub(crate) struct Run {
     pub(crate) deadline: Option<Instant>,
     /// Nobody waits for its frames.
     pub(crate) is_ahead: bool,
+    /// No other frame is to be fetched with its first.
+    pub(crate) is_alone: bool,
     /// Whether it stands in the line of runs that are to be asked for.
     pub(crate) is_queued: bool,
     /// Parts that the store has.
@@ -79,6 +81,7 @@ impl Run {
             asked: 0,
             deadline: None,
             is_ahead: false,
+            is_alone: false,
             is_queued: false,
             open: 0,
             buf: None,
@@ -99,6 +102,7 @@ impl Run {
         self.slice_ns = 0;
         self.asked = self.blocks.start;
         self.deadline = deadline;
+        self.is_alone = false;
         self.is_queued = true;
         self.open = 0;
         self.buf = None;
@@ -113,7 +117,8 @@ impl Run {
         deadline: Option<Instant>,
     ) -> bool {
         let blocks = frame.blocks();
-        let near = self.attached == attached
+        let near = !self.is_alone
+            && self.attached == attached
             && self.source == frame.source
             && self.is_plain() == frame.id.is_plain()
             && self.asked == self.blocks.start

@@ -143,6 +143,46 @@ fn a_fill_ends_by_its_time() {
     bench.assert_books();
 }
 
+/// A namespace whose store takes no more of what its hosts wait for: others are read ahead all the same.
+#[test]
+fn a_full_store_stops_no_reading_ahead_of_others() {
+    let packed = Packed::new("ahead-full", "u16+lz4");
+    let gate = Gate::default();
+    let volume = packed.volume();
+    let stream = &volume.streams()[0];
+    let payload = stream.stored_offset..stream.stored_offset + stream.stored_bytes;
+    let store = gate.over(packed.store(), payload, 1);
+    let full = Namespace::of_view(1, packed.volume(), vec![store]);
+    let (mut other, content) = raw_over(slow);
+    other.nsid = 2;
+    let keys = [full.key, other.key];
+    let ahead = other.ahead.clone();
+    let ring = Ring::new(&RingConfig::default()).unwrap();
+    let set = NamespaceSet::new(vec![Arc::new(full), Arc::new(other)]);
+    let engine = Engine::new(&ring, &set, &config()).unwrap();
+    let mut bench = Bench {
+        ring,
+        engine,
+        key: keys[0],
+        ahead,
+        next: 0,
+    };
+    for lba in [0, 128] {
+        assert!(bench.begin(lba, 1).is_none());
+    }
+    bench.until(&mut Vec::new(), |_, _| gate.held().len() == 1);
+    bench.key = keys[1];
+    hint(&mut bench, 0..MIB);
+    bench.until(&mut Vec::new(), |it, _| {
+        it.counters().prefetched_frames == 16
+    });
+    assert!(bench.read(0, 256) == content[..1 << 20]);
+    assert_eq!(gate.held().len(), 1);
+    gate.open();
+    let mut done = Vec::new();
+    bench.until(&mut done, |_, done| done.len() == 2);
+}
+
 /// Fetches ahead that do not end hold all memory for such: whoever reads, of another namespace too, does not wait for it.
 #[test]
 fn memory_for_fetches_ahead_is_not_waited_for() {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use namespace::{EngineConfig, Namespace, NamespaceError, NamespaceSet};
-use reactor::Wait;
+use reactor::{Errno, Wait};
+use store::decorate::{Fault, Faulty, On, What, When};
 
 use crate::crew::Crew;
 use crate::gated::Gate;
@@ -103,17 +104,53 @@ fn what_fails_for_another_is_asked_for_again() {
     assert!(some_turns(&mut crew).is_empty());
     crew.submit_by(1, 0, 1, 1, 2, Some(later));
     assert_eq!(gate.held()[0].2.deadline, Some(due));
-    gate.fail_all();
-    assert!(some_turns(&mut crew).is_empty());
-    assert_eq!(gate.held()[0].2.deadline, Some(later));
-    // Once: whoever waits now was there.
-    gate.fail_all();
-    let done = crew.wait(2);
-    for done in &done {
+    // Each is told what became of the fetch that was on its own terms.
+    for (token, left) in [(1, &[Some(later)][..]), (2, &[])] {
+        gate.fail_all();
+        let [done] = &some_turns(&mut crew)[..] else {
+            panic!("one is answered");
+        };
+        assert_eq!(done.token, token);
         let error = done.result.as_ref().unwrap_err();
         assert!(matches!(error, NamespaceError::Store { .. }), "{error}");
+        let held: Vec<_> = gate.held().iter().map(|it| it.2.deadline).collect();
+        assert_eq!(held, left);
     }
     assert_eq!(crew.sum(|counters| counters.frame_fetches), 2);
+}
+
+/// Two frames are fetched together, and one of them cannot be read: the other is.
+#[test]
+fn a_frame_does_not_fail_with_its_neighbour() {
+    let packed = Packed::new("neighbour", "u16+lz4");
+    // A frame of 64 KiB is some 23 KiB of these: this is of the second.
+    let at = payload(&packed).start + (34 << 10);
+    let fault = Fault {
+        on: On::Read,
+        range: at..at + 1,
+        when: When::Always,
+        what: What::Error(Errno::EIO),
+    };
+    let faulty = Faulty::over(vec![fault], packed.store()).unwrap();
+    let gate = Gate::default();
+    let store = gate.over(faulty.store(), payload(&packed), 1);
+    let namespace = Namespace::of_view(1, packed.volume(), vec![store]);
+    let mut crew = Crew::new(1, namespace, &EngineConfig::default());
+    // The store is full meanwhile.
+    crew.submit(0, 8 * BLOCKS_PER_FRAME, 1, 0);
+    assert!(some_turns(&mut crew).is_empty());
+    crew.submit(0, 0, 1, 1);
+    crew.submit(0, BLOCKS_PER_FRAME, 1, 2);
+    assert!(some_turns(&mut crew).is_empty());
+    gate.open();
+    let done = crew.wait(3);
+    let bytes = done[1].buf.as_ref().unwrap().to_vec();
+    assert!(bytes == expected(&source(), 0, 1));
+    let error = done[2].result.as_ref().unwrap_err();
+    assert!(matches!(error, NamespaceError::Store { .. }), "{error}");
+    // The first read's, both together, and each.
+    assert_eq!(crew.sum(|counters| counters.frame_fetches), 4);
+    assert_eq!(faulty.strikes(0), 2);
 }
 
 /// An engine without requests of its own has frames that another's wait for: it looks at the clock.
