@@ -22,6 +22,8 @@ use crate::limits::LABEL_BYTES;
 
 const MAGIC: &[u8; 8] = b"XIOSTRIP";
 const VERSION: u32 = 2;
+/// The last generation: some 10^14 openings away from wherever one begins.
+const GENERATION_MAX: u64 = 1 << 48;
 /// Without a generation.
 const VERSION_1: u32 = 1;
 const CRC_AT: usize = LABEL_BYTES as usize - 4;
@@ -81,8 +83,9 @@ impl Label {
             VERSION_1 => 1,
             _ => u64::from_le_bytes(field(block, 48)),
         };
-        if generation == 0 {
-            return Err(damaged("its generation is 0"));
+        // One more is written, and must be one.
+        if generation == 0 || generation > GENERATION_MAX {
+            return Err(damaged("its generation is none that is counted to"));
         }
         Ok(Some(Label {
             unit_bytes: u32::from_le_bytes(field(block, 12)),
@@ -206,9 +209,11 @@ mod tests {
             (2, 1, 5, 0),
             "as the table has it"
         );
-        block[48] = 0;
-        let error = Label::parse("a", &sealed(block)).unwrap_err();
-        assert!(error.to_string().contains("its generation is 0"), "{error}");
+        for generation in [0, GENERATION_MAX + 1, u64::MAX] {
+            block[48..56].copy_from_slice(&generation.to_le_bytes());
+            let error = Label::parse("a", &sealed(block.clone())).unwrap_err();
+            assert!(error.to_string().contains("its generation"), "{error}");
+        }
     }
 
     /// Of version 1: a whole one of the first generation, and nothing where version 2 has more.
