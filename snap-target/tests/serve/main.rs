@@ -11,6 +11,7 @@ mod config;
 mod contract;
 mod damaged;
 mod endpoints;
+mod ghost;
 mod hops;
 mod kept;
 mod killed;
@@ -19,6 +20,7 @@ mod log;
 mod many;
 mod mixed;
 mod placement;
+mod proxy;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]
 mod raw;

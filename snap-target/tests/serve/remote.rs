@@ -1,10 +1,7 @@
 //! A daemon whose store is another daemon's namespace, over sockets that the test cuts.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use admin_proto::v1;
@@ -13,15 +10,16 @@ use nvme_spec::Status;
 
 use crate::admin::{Client, start, with_admin};
 use crate::damaged::health;
+use crate::proxy::Proxy;
 use crate::target::{Folder, NQN, Target, pack, status_of, tokens};
 use crate::{check_reads, check_writes};
 
-fn url(address: &str, nsid: u32) -> String {
+pub fn url(address: &str, nsid: u32) -> String {
     format!("nvme+tcp://{address}/{NQN}?nsid={nsid}")
 }
 
 /// Patience beyond the project's own deadline of 25 s.
-fn patient() -> Options {
+pub fn patient() -> Options {
     Options {
         command_timeout: Duration::from_secs(60),
         ..Options::default()
@@ -272,86 +270,4 @@ fn a_store_that_cannot_be_had_says_why() {
 fn paths(proxies: &[&Proxy]) -> String {
     let addresses: Vec<&str> = proxies.iter().map(|it| it.address.as_str()).collect();
     url(&addresses.join(","), 1)
-}
-
-/// A way to a daemon that can be made silent, cut, and healed.
-struct Proxy {
-    address: String,
-    way: Arc<Way>,
-}
-
-#[derive(Default)]
-struct Way {
-    /// What the host sends goes nowhere.
-    swallows: AtomicBool,
-    /// Something was swallowed.
-    swallowed: AtomicBool,
-    connections: Mutex<Vec<TcpStream>>,
-}
-
-impl Proxy {
-    fn before(target: &str) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap().to_string();
-        let way = Arc::new(Way::default());
-        let (target, of_thread) = (target.to_owned(), way.clone());
-        std::thread::spawn(move || {
-            for host in listener.incoming() {
-                let (Ok(host), Ok(there)) = (host, TcpStream::connect(&target)) else {
-                    continue;
-                };
-                of_thread.carry(&host, &there);
-            }
-        });
-        Proxy { address, way }
-    }
-
-    fn swallow(&self) {
-        self.way.swallowed.store(false, Ordering::SeqCst);
-        self.way.swallows.store(true, Ordering::SeqCst);
-    }
-
-    fn wait_swallowed(&self) {
-        while !self.way.swallowed.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Ends what is connected.
-    fn cut(&self) {
-        for connection in self.way.connections.lock().unwrap().drain(..) {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn heal(&self) {
-        self.way.swallows.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Way {
-    fn carry(self: &Arc<Self>, host: &TcpStream, there: &TcpStream) {
-        for end in [host, there] {
-            end.set_nodelay(true).unwrap();
-            let end = end.try_clone().unwrap();
-            self.connections.lock().unwrap().push(end);
-        }
-        for (from, to, is_outward) in [(host, there, true), (there, host, false)] {
-            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-            let way = self.clone();
-            std::thread::spawn(move || way.pump(from, to, is_outward));
-        }
-    }
-
-    fn pump(&self, mut from: TcpStream, mut to: TcpStream, is_outward: bool) {
-        let mut buffer = vec![0; 64 << 10];
-        while let Ok(count @ 1..) = from.read(&mut buffer) {
-            if is_outward && self.swallows.load(Ordering::SeqCst) {
-                self.swallowed.store(true, Ordering::SeqCst);
-            } else if to.write_all(&buffer[..count]).is_err() {
-                break;
-            }
-        }
-        let _ = to.shutdown(Shutdown::Both);
-    }
 }

@@ -1,0 +1,195 @@
+//! A way to a daemon over loopback that a test makes silent, holds up, cuts, and heals.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+
+pub struct Proxy {
+    pub address: String,
+    way: Arc<Way>,
+}
+
+#[derive(Default)]
+struct Way {
+    /// What the host sends goes nowhere.
+    swallows: AtomicBool,
+    /// Something was swallowed.
+    swallowed: AtomicBool,
+    delay: Mutex<Delay>,
+    delay_changed: Condvar,
+    connections: Mutex<Vec<Connection>>,
+    /// What their hosts have lost.
+    lost: Mutex<Vec<Connection>>,
+}
+
+struct Connection {
+    host: TcpStream,
+    there: TcpStream,
+    /// Ends when the far end has closed its half.
+    pump_back: JoinHandle<()>,
+}
+
+/// What a network keeps of one direction: the far end notices nothing, not even that the host has left.
+#[derive(Default)]
+struct Delay {
+    is_on: bool,
+    /// What is held, of each connection that had something.
+    held: Vec<Vec<u8>>,
+}
+
+impl Proxy {
+    pub fn before(target: &str) -> Proxy {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let way = Arc::new(Way::default());
+        let (target, of_thread) = (target.to_owned(), way.clone());
+        std::thread::spawn(move || {
+            for host in listener.incoming() {
+                let (Ok(host), Ok(there)) = (host, TcpStream::connect(&target)) else {
+                    continue;
+                };
+                of_thread.carry(&host, &there);
+            }
+        });
+        Proxy { address, way }
+    }
+
+    pub fn swallow(&self) {
+        self.way.swallowed.store(false, Ordering::SeqCst);
+        self.way.swallows.store(true, Ordering::SeqCst);
+    }
+
+    pub fn wait_swallowed(&self) {
+        while !self.way.swallowed.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Ends what is connected.
+    pub fn cut(&self) {
+        for connection in self.way.connections.lock().unwrap().drain(..) {
+            let _ = connection.host.shutdown(Shutdown::Both);
+            let _ = connection.there.shutdown(Shutdown::Both);
+        }
+    }
+
+    pub fn heal(&self) {
+        self.way.swallows.store(false, Ordering::SeqCst);
+    }
+
+    /// What the host sends stays in the network from now on.
+    pub fn hold(&self) {
+        self.way.delay.lock().unwrap().is_on = true;
+    }
+
+    /// Whether these bytes are among what is held.
+    pub fn holds(&self, bytes: &[u8]) -> bool {
+        let delay = self.way.delay.lock().unwrap();
+        let mut windows = delay.held.iter().flat_map(|of| of.windows(bytes.len()));
+        windows.any(|window| window == bytes)
+    }
+
+    /// The host loses what is connected; the far end does not hear of it.
+    pub fn cut_from_host(&self) {
+        let lost = std::mem::take(&mut *self.way.connections.lock().unwrap());
+        for connection in &lost {
+            let _ = connection.host.shutdown(Shutdown::Both);
+        }
+        self.way.lost.lock().unwrap().extend(lost);
+    }
+
+    /// What was held arrives, however late. Returns when the far end has closed all that its host had lost: it has then done what it ever does
+    /// with those bytes.
+    pub fn release(&self) {
+        self.way.delay.lock().unwrap().is_on = false;
+        self.way.delay_changed.notify_all();
+        for connection in self.way.lost.lock().unwrap().drain(..) {
+            connection.pump_back.join().unwrap();
+        }
+    }
+}
+
+impl Way {
+    fn carry(self: &Arc<Self>, host: &TcpStream, there: &TcpStream) {
+        for end in [host, there] {
+            end.set_nodelay(true).unwrap();
+        }
+        let clone = |end: &TcpStream| end.try_clone().unwrap();
+        let (from, to, way) = (clone(host), clone(there), self.clone());
+        std::thread::spawn(move || way.pump_out(from, to));
+        let (from, to) = (clone(there), clone(host));
+        let connection = Connection {
+            host: clone(host),
+            there: clone(there),
+            pump_back: std::thread::spawn(move || pump_back(from, to)),
+        };
+        self.connections.lock().unwrap().push(connection);
+    }
+
+    fn pump_out(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = vec![0; 64 << 10];
+        let mut held = None;
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            let sent = &buffer[..count];
+            if self.swallows.load(Ordering::SeqCst) {
+                self.swallowed.store(true, Ordering::SeqCst);
+                continue;
+            }
+            let late = match self.hold(&mut held, sent) {
+                Held::Yes => continue,
+                Held::No { late } => late,
+            };
+            // A far end that has given the connection up refuses it.
+            if to
+                .write_all(&late)
+                .and_then(|()| to.write_all(sent))
+                .is_err()
+            {
+                break;
+            }
+        }
+        let mut delay = self.delay.lock().unwrap();
+        while delay.is_on {
+            delay = self.delay_changed.wait(delay).unwrap();
+        }
+        drop(delay);
+        if let Held::No { late } = self.hold(&mut held, &[]) {
+            let _ = to.write_all(&late);
+        }
+        let _ = to.shutdown(Shutdown::Write);
+    }
+
+    /// Keeps what is sent while there is a delay; `held` is where this connection's lies.
+    fn hold(&self, held: &mut Option<usize>, sent: &[u8]) -> Held {
+        let mut delay = self.delay.lock().unwrap();
+        if !delay.is_on {
+            let late = held.take().map(|at| std::mem::take(&mut delay.held[at]));
+            return Held::No {
+                late: late.unwrap_or_default(),
+            };
+        }
+        let at = *held.get_or_insert_with(|| {
+            delay.held.push(Vec::new());
+            delay.held.len() - 1
+        });
+        delay.held[at].extend_from_slice(sent);
+        Held::Yes
+    }
+}
+
+/// Whether what is sent is held; if not, what was held before it goes first.
+enum Held {
+    Yes,
+    No { late: Vec<u8> },
+}
+
+/// A host that is gone does not end what the far end says: the far end's own end does.
+fn pump_back(mut from: TcpStream, mut to: TcpStream) {
+    let mut buffer = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut buffer) {
+        let _ = to.write_all(&buffer[..count]);
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
