@@ -8,6 +8,8 @@ pub const UNIT_BYTES_MIN: u32 = 64 << 10;
 pub const UNIT_BYTES_MAX: u32 = 64 << 20;
 /// Operations in flight on one handle.
 pub const QUEUE_DEPTH_MAX: u32 = 128;
+/// Of them, reads ahead: the other half is for those that are waited for.
+pub const AHEAD_MAX: u32 = QUEUE_DEPTH_MAX / 2;
 /// Reads that a handle remembers, by the replica that served them: more than are under way, in decoding too.
 pub(crate) const SERVED_MAX: usize = 512;
 /// Ranges for which a handle remembers that a replica had wrong bytes; of more, the oldest is forgotten, and found again.

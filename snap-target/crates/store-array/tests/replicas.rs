@@ -69,6 +69,44 @@ fn they_are_a_store_as_any_other() {
     );
 }
 
+/// A replica of which each sector of the first megabyte behind the first 64 KiB is wrong.
+fn wrong(content: &[u8]) -> SharedStore {
+    let faults = (64 << 10..1 << 20).step_by(512).map(|at| Fault {
+        on: On::Read,
+        range: at..at + 512,
+        when: When::Always,
+        what: What::Corrupt {
+            offset: at + 8,
+            bits: 1,
+        },
+    });
+    let faulty = Faulty::over(faults.collect(), filled(content)).unwrap();
+    faulty.store()
+}
+
+/// Wherever the right one stands behind a wrong one; through what stands around replicas, too.
+#[test]
+fn wrong_copies_are_passed_over() {
+    let content = content();
+    for count in [2, 3, 16] {
+        for right in [1, count / 2, count - 1] {
+            let open = || {
+                let copies = (0..count).map(|at| match at == right {
+                    true => filled(&content),
+                    false => wrong(&content),
+                });
+                replicas(copies.collect())
+            };
+            let others = u32::try_from(count - 1).unwrap();
+            conformance::run_wrong_copies(open, &content, others);
+            if count == 3 {
+                let behind = || Faulty::over(Vec::new(), open()).unwrap().store();
+                conformance::run_wrong_copies(behind, &content, others);
+            }
+        }
+    }
+}
+
 #[test]
 fn a_read_that_fails_is_answered_by_another() {
     let content = content();
@@ -241,6 +279,20 @@ fn a_hurried_read_is_hurried_where_it_is() {
     assert_eq!(bench.done.len(), 5);
     assert_eq!(all[0].served(), [2 << 12, 4 << 12, 0]);
     assert_eq!(all[1].served(), [1 << 12, 3 << 12]);
+}
+
+/// Half of the places is for what is waited for; a hurried read gives its place to another one ahead.
+#[test]
+fn what_is_ahead_leaves_room() {
+    let (all, mut bench) = scripted_replicas(usize::MAX);
+    assert_eq!(bench.fill(), [64, 64]);
+    bench.store.hurry(Token(5 << 9));
+    bench.store.hurry(Token(5 << 9));
+    all.iter().for_each(|member| member.serve(64));
+    bench.poll();
+    assert_eq!(bench.done.len(), 128);
+    bench.done.clear();
+    assert_eq!(bench.fill(), [64, 64], "all are free again");
 }
 
 /// Reads blocks one after the other; which of two replicas served each.

@@ -338,6 +338,43 @@ fn a_cancelled_read_ends_whether_it_waits_ahead_or_not() {
     assert_eq!(units_served(&member, &mut bench, 2), [0, 2]);
 }
 
+/// Half of the places is for what is waited for; a hurried read gives its place to another one ahead.
+#[test]
+fn what_is_ahead_leaves_room() {
+    let (member, mut bench, _) = scripted_stripe(usize::MAX);
+    assert_eq!(bench.fill(), [64, 64]);
+    bench.store.hurry(Token(5 << 9));
+    bench.store.hurry(Token(5 << 9));
+    bench.store.hurry(Token(70 << 9));
+    member.serve(2);
+    bench.poll();
+    assert_eq!(bench.done.len(), 2);
+    // Two of those that are waited for were served, and one of the others is not ahead any more.
+    let mut next = [1 << 20, 1 << 20 | 512, 1 << 20 | 1024].into_iter();
+    let mut read = |is_ahead| bench.try_read(next.next().unwrap(), 512, is_ahead);
+    assert_eq!(read(true), Ok(()));
+    assert_eq!(read(true), Err(StoreError::Busy));
+    assert_eq!(read(false), Ok(()));
+}
+
+/// What is said of a read reaches those members that have a piece of it, once for each, whether it waits there or not.
+#[test]
+fn members_are_told_of_their_own_pieces() {
+    let (member, mut bench, unit) = scripted_stripe(1);
+    // Three units, two of them of the first member; the last one waits.
+    let len = 3 * UNIT as usize;
+    bench.try_read(unit(0), len, true).unwrap();
+    bench.try_read(unit(3), 4096, true).unwrap();
+    bench.store.hurry(Token(unit(0)));
+    assert_eq!(member.told(), 2);
+    bench.store.cancel(Token(unit(0)));
+    assert_eq!(member.told(), 4);
+    bench.poll();
+    assert_eq!(bench.done.len(), 1);
+    bench.done.clear();
+    assert_eq!(units_served(&member, &mut bench, 1), [3]);
+}
+
 /// The members, where the n-th write of labels fails: of three members, twice each.
 fn failing_at(all: &[SharedStore], write: usize) -> Vec<SharedStore> {
     let mut members = all.to_vec();

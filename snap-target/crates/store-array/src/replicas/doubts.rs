@@ -81,18 +81,34 @@ impl Doubts {
         culprit
     }
 
-    /// Who served these bytes last, where that was one replica.
+    /// Who served these bytes last, where that was one replica: each byte counts with the newest read of it.
     fn server_of(&self, bytes: &Range<u64>) -> Option<usize> {
-        let mut newest = self.served.iter().rev();
-        let holds = |it: &&Served| it.bytes.start <= bytes.start && bytes.end <= it.bytes.end;
-        if let Some(whole) = newest.clone().find(holds) {
-            return Some(whole.member);
+        let mut server = None;
+        let mut open = vec![bytes.clone()];
+        for it in self.served.iter().rev() {
+            if open.iter().any(|part| overlap(part, &it.bytes)) {
+                if server.is_some_and(|server| server != it.member) {
+                    return None;
+                }
+                server = Some(it.member);
+                open = open
+                    .iter()
+                    .flat_map(|part| without(part, &it.bytes))
+                    .collect();
+            }
+            if open.is_empty() {
+                break;
+            }
         }
-        // In parts.
-        let first = newest.find(|it| overlap(&it.bytes, bytes))?.member;
-        let mut parts = newest.filter(|it| overlap(&it.bytes, bytes));
-        parts.all(|it| it.member == first).then_some(first)
+        server
     }
+}
+
+/// What of a range lies before and behind another.
+fn without(range: &Range<u64>, other: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    let before = range.start..other.start.clamp(range.start, range.end);
+    let behind = other.end.clamp(range.start, range.end)..range.end;
+    [before, behind].into_iter().filter(|it| !it.is_empty())
 }
 
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
@@ -162,5 +178,40 @@ mod tests {
         assert_eq!(doubts.doubt(&(0..2 << 12)), None);
         assert_eq!(doubts.doubt(&(100..200)), Some(0));
         assert_eq!(doubts.doubt(&block(9)), None);
+    }
+
+    /// What was read since counts, also in parts and of a part: the one who served all of it before is not the one who served it last.
+    #[test]
+    fn the_newest_read_of_each_byte_counts() {
+        let whole = 0..4 << 12;
+        let mut doubts = Doubts::new(3);
+        doubts.served(whole.clone(), 0);
+        assert_eq!(doubts.doubt(&whole), Some(0));
+        for number in [3, 0, 2] {
+            doubts.served(block(number), 1);
+        }
+        assert_eq!(
+            doubts.doubt(&whole),
+            None,
+            "one of its blocks is the first's"
+        );
+        doubts.served(block(1), 1);
+        assert_eq!(doubts.doubt(&whole), Some(1));
+        // Read beside it by another: of a part, nobody is known to be wrong.
+        doubts.served(block(2), 2);
+        assert_eq!(doubts.doubt(&whole), None);
+        assert_eq!(doubts.doubt(&(0..2 << 12)), Some(1));
+        assert_eq!(doubts.doubt(&block(2)), Some(2));
+    }
+
+    #[test]
+    fn what_is_left_of_a_range() {
+        let left = |other: Range<u64>| without(&(10..20), &other).collect::<Vec<_>>();
+        assert_eq!(left(0..10), [10..20]);
+        assert_eq!(left(20..30), [10..20]);
+        assert_eq!(left(0..12), [12..20]);
+        assert_eq!(left(18..30), [10..18]);
+        assert_eq!(left(12..18), [10..12, 18..20]);
+        assert_eq!(left(10..20), []);
     }
 }

@@ -11,7 +11,7 @@ use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, W
 
 use super::doubts::Doubts;
 use super::standing::Standing;
-use crate::limits::QUEUE_DEPTH_MAX;
+use crate::limits::{AHEAD_MAX, QUEUE_DEPTH_MAX};
 
 /// A read is late after so many times the patience, although its replica answers others.
 const LATE: u32 = 8;
@@ -28,6 +28,8 @@ pub(super) struct ReplicaHandle {
     patience: Duration,
     reads: Vec<Option<Read>>,
     free: Vec<usize>,
+    /// Of those in flight, the reads ahead.
+    ahead: u32,
     /// Reads that are with no replica: all are full, or the one that had it failed.
     homeless: VecDeque<usize>,
     /// Of reads that ended, for the next poll; and their places.
@@ -135,6 +137,7 @@ impl ReplicaHandle {
             patience,
             reads: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
+            ahead: 0,
             homeless: VecDeque::with_capacity(depth),
             done: Vec::with_capacity(depth),
             ended: Vec::with_capacity(depth),
@@ -241,6 +244,7 @@ impl ReplicaHandle {
 
     fn end(&mut self, index: usize, result: Result<u32, StoreError>) {
         if let Some(read) = self.reads.get_mut(index).and_then(Option::take) {
+            self.ahead -= u32::from(read.terms.is_ahead);
             self.ended.push(index);
             self.done.push(Completion {
                 token: read.token,
@@ -391,10 +395,13 @@ impl Store for ReplicaHandle {
         } else {
             check(&op, buf.as_ref(), &self.limits, &self.name)
         };
-        let index = match checked.and_then(|()| self.free.pop().ok_or(StoreError::Busy)) {
+        let has_room = !terms.is_ahead || self.ahead < AHEAD_MAX;
+        let mut place = || self.free.pop_if(|_| has_room).ok_or(StoreError::Busy);
+        let index = match checked.and_then(|()| place()) {
             Ok(index) => index,
             Err(why) => return Err(Rejected { op, buf, why }),
         };
+        self.ahead += u32::from(terms.is_ahead);
         self.reads[index] = Some(Read {
             token,
             op,
@@ -453,7 +460,7 @@ impl Store for ReplicaHandle {
         }) else {
             return;
         };
-        read.terms.is_ahead = false;
+        self.ahead -= u32::from(std::mem::take(&mut read.terms.is_ahead));
         if let Some(At { member, .. }) = read.at {
             self.members[member].store.hurry(name_of(index));
         }

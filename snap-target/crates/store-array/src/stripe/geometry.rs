@@ -37,16 +37,24 @@ impl Geometry {
         self.unit_bytes * self.members
     }
 
-    /// The piece that begins at byte `at` of the range, up to the end of its unit.
-    pub fn piece(&self, range: &Range<u64>, at: u64) -> Piece {
-        let start = range.start + at;
-        let (unit, inside) = (start / self.unit_bytes, start % self.unit_bytes);
+    /// Units that a range touches.
+    pub fn units(&self, range: &Range<u64>) -> usize {
+        let units = range.end.div_ceil(self.unit_bytes) - range.start / self.unit_bytes;
+        // Of an operation, a few.
+        usize::try_from(units).unwrap_or(usize::MAX)
+    }
+
+    /// What of a range is in one of the units that it touches.
+    pub fn piece(&self, range: &Range<u64>, number: usize) -> Piece {
+        let unit = range.start / self.unit_bytes + number as u64;
+        let start = range.start.max(unit * self.unit_bytes);
+        let end = range.end.min((unit + 1) * self.unit_bytes);
         Piece {
             // Fewer than 2^16.
             member: usize::try_from(unit % self.members).unwrap_or(0),
-            offset: unit / self.members * self.unit_bytes + inside,
-            len: (self.unit_bytes - inside).min(range.end - start),
-            at,
+            offset: unit / self.members * self.unit_bytes + start % self.unit_bytes,
+            len: end - start,
+            at: start - range.start,
         }
     }
 
@@ -82,6 +90,13 @@ mod tests {
             let mut places = vec![Vec::new(); members];
             for at in 0..bytes {
                 let piece = geometry.piece(&(at..bytes), 0);
+                let unit = usize::try_from(at / 4).unwrap();
+                let of_all = geometry.piece(&(0..bytes), unit);
+                let inside = at % 4;
+                assert_eq!(
+                    (piece.member, piece.offset),
+                    (of_all.member, of_all.offset + inside)
+                );
                 assert_eq!(places[piece.member].len() as u64, piece.offset, "byte {at}");
                 places[piece.member].push(at);
             }
@@ -105,20 +120,17 @@ mod tests {
     fn pieces_end_with_their_units() {
         let geometry = Geometry::new(64 << 10, 3);
         let range = (60 << 10)..(200 << 10);
-        let mut at = 0;
-        let mut pieces = Vec::new();
-        while range.start + at < range.end {
-            let piece = geometry.piece(&range, at);
-            at += piece.len;
-            pieces.push((
+        let pieces = (0..geometry.units(&range)).map(|number| {
+            let piece = geometry.piece(&range, number);
+            (
                 piece.member,
                 piece.offset >> 10,
                 piece.len >> 10,
                 piece.at >> 10,
-            ));
-        }
+            )
+        });
         assert_eq!(
-            pieces,
+            pieces.collect::<Vec<_>>(),
             [
                 (0, 60, 4, 0),
                 (1, 0, 64, 4),

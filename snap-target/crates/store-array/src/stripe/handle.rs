@@ -1,7 +1,7 @@
 //! One reactor's handle: an operation is a piece for each unit that it touches, or for each member, and ends when all of them have.
 
 use std::collections::VecDeque;
-use std::ops::{Add, Range};
+use std::ops::Add;
 
 use nix::errno::Errno;
 use reactor::buf::IoBuf;
@@ -11,7 +11,7 @@ use store::{
 };
 
 use super::geometry::{Geometry, Piece};
-use crate::limits::{MEMBERS_MAX, QUEUE_DEPTH_MAX, UNIT_BYTES_MIN};
+use crate::limits::{AHEAD_MAX, MEMBERS_MAX, QUEUE_DEPTH_MAX, UNIT_BYTES_MIN};
 
 /// Pieces of one operation: of a read or write one a unit, of the others one a member.
 const PIECES_MAX: usize = (TRANSFER_BYTES_MIN / UNIT_BYTES_MIN) as usize + 1;
@@ -26,6 +26,10 @@ pub(super) struct StripeHandle {
     waiting: Vec<Waiting>,
     flights: Vec<Option<Flight>>,
     free: Vec<usize>,
+    /// Of those in flight, the reads ahead.
+    ahead: u32,
+    /// A flight was hurried or cancelled since those that wait were looked through.
+    is_to_sort: bool,
     /// Flights whose last piece ended, for the next poll.
     ended: Vec<usize>,
     /// Scratch of a poll.
@@ -81,15 +85,6 @@ impl Waiting {
     fn is_clear(&self, is_ahead: bool) -> bool {
         self.wanted.is_empty() && (!is_ahead || self.ahead.is_empty())
     }
-
-    /// The pieces of a flight that were ahead stand behind those that somebody waits for.
-    fn hurry(&mut self, flight: usize) {
-        for _ in 0..self.ahead.len() {
-            if let Some(part) = self.ahead.pop_front() {
-                self.of(part.flight != flight).push_back(part);
-            }
-        }
-    }
 }
 
 impl Part {
@@ -120,6 +115,8 @@ impl StripeHandle {
             members,
             flights: (0..depth).map(|_| None).collect(),
             free: (0..depth).rev().collect(),
+            ahead: 0,
+            is_to_sort: false,
             ended: Vec::with_capacity(depth),
             arrived: Vec::with_capacity(depth),
             closed: false,
@@ -132,47 +129,40 @@ impl StripeHandle {
 
     /// Gives each piece of a flight to its member, or lets it wait there.
     fn begin(&mut self, flight: usize, op: Op, len: u64) {
-        let range = op.offset()..op.offset() + len;
-        match op {
-            Op::Read { .. } | Op::Write { .. } => self.begin_units(flight, &range),
-            Op::Flush => self.begin_shares(flight, |_| Some(0..0)),
-            Op::Discard { .. } | Op::Zero { .. } => {
-                let geometry = self.geometry;
-                self.begin_shares(flight, |member| geometry.share(&range, member));
-            }
-        }
-    }
-
-    fn begin_units(&mut self, flight: usize, range: &Range<u64>) {
-        let (mut at, mut number) = (0, 0);
-        while range.start + at < range.end {
-            let piece = self.geometry.piece(range, at);
+        for (number, piece) in self.pieces(op, len) {
             self.offer(Part {
                 flight,
                 number,
                 piece,
             });
-            at += piece.len;
-            number += 1;
         }
     }
 
-    fn begin_shares(&mut self, flight: usize, share: impl Fn(usize) -> Option<Range<u64>>) {
-        for member in 0..self.members.len() {
-            if let Some(share) = share(member) {
-                let piece = Piece {
-                    member,
-                    offset: share.start,
-                    len: share.end - share.start,
-                    at: 0,
-                };
-                self.offer(Part {
-                    flight,
-                    number: member,
-                    piece,
-                });
-            }
-        }
+    /// The pieces of an operation and their numbers in it.
+    fn pieces(&self, op: Op, len: u64) -> impl Iterator<Item = (usize, Piece)> + use<> {
+        let (geometry, members) = (self.geometry, self.members.len());
+        let range = op.offset()..op.offset() + len;
+        let count = if op.takes_buffer() {
+            geometry.units(&range)
+        } else {
+            members
+        };
+        (0..count).filter_map(move |number| {
+            let share = match op {
+                Op::Read { .. } | Op::Write { .. } => {
+                    return Some((number, geometry.piece(&range, number)));
+                }
+                Op::Flush => 0..0,
+                Op::Discard { .. } | Op::Zero { .. } => geometry.share(&range, number)?,
+            };
+            let piece = Piece {
+                member: number,
+                offset: share.start,
+                len: share.end - share.start,
+                at: 0,
+            };
+            Some((number, piece))
+        })
     }
 
     /// A new piece of a flight: behind those that wait for its member.
@@ -298,17 +288,26 @@ impl StripeHandle {
         }
     }
 
-    /// Ends what waits of a flight, or of all.
-    fn drop_waiting(&mut self, of: Option<usize>) {
-        let is_meant = |part: &Part| of.is_none_or(|of| of == part.flight);
+    /// Looks once through all that waits: what was cancelled ends, and what was hurried stands behind what is waited for.
+    fn sort_waiting(&mut self) {
         for (member, is_ahead) in (0..self.members.len()).flat_map(|it| [(it, false), (it, true)]) {
             let mut waiting = std::mem::take(self.waiting[member].of(is_ahead));
-            for part in waiting.iter().filter(|part| is_meant(part)) {
-                self.cancelled_piece(part.flight);
+            for _ in 0..waiting.len() {
+                let Some(part) = waiting.pop_front() else {
+                    break;
+                };
+                let flight = self.flights[part.flight].as_ref();
+                if self.closed || flight.is_none_or(|flight| flight.cancelled) {
+                    self.cancelled_piece(part.flight);
+                } else if is_ahead && flight.is_some_and(|flight| !flight.terms.is_ahead) {
+                    self.waiting[member].wanted.push_back(part);
+                } else {
+                    waiting.push_back(part);
+                }
             }
-            waiting.retain(|part| !is_meant(part));
             *self.waiting[member].of(is_ahead) = waiting;
         }
+        self.is_to_sort = false;
     }
 
     fn flight_named(&mut self, token: Token) -> Option<(usize, &mut Flight)> {
@@ -319,13 +318,15 @@ impl StripeHandle {
         })
     }
 
-    /// Says something of each piece that a flight can have; a member that does not have it takes no notice.
+    /// Says something of each piece of a flight; a member that does not have it takes no notice.
     fn tell_members(&mut self, index: usize, tell: impl Fn(&mut dyn Store, Token)) {
-        for number in 0..PIECES_MAX {
-            let piece = Token((index * PIECES_MAX + number) as u64);
-            for member in &mut self.members {
-                tell(member.as_mut(), piece);
-            }
+        let Some(flight) = &self.flights[index] else {
+            return;
+        };
+        let len = bytes_of(flight.op, flight.buf.as_ref());
+        for (number, piece) in self.pieces(flight.op, len) {
+            let token = Token((index * PIECES_MAX + number) as u64);
+            tell(self.members[piece.member].as_mut(), token);
         }
     }
 
@@ -354,15 +355,14 @@ impl Store for StripeHandle {
         } else {
             check(&op, buf.as_ref(), &self.limits, &self.name)
         };
-        let checked = checked.and_then(|()| self.free.pop().ok_or(StoreError::Busy));
-        let index = match checked {
+        let has_room = !terms.is_ahead || self.ahead < AHEAD_MAX;
+        let mut place = || self.free.pop_if(|_| has_room).ok_or(StoreError::Busy);
+        let index = match checked.and_then(|()| place()) {
             Ok(index) => index,
             Err(why) => return Err(Rejected { op, buf, why }),
         };
-        let len = match op {
-            Op::Discard { len, .. } | Op::Zero { len, .. } => len,
-            _ => buf.as_ref().map_or(0, IoBuf::len) as u64,
-        };
+        self.ahead += u32::from(terms.is_ahead);
+        let len = bytes_of(op, buf.as_ref());
         self.flights[index] = Some(Flight {
             token,
             op,
@@ -385,11 +385,15 @@ impl Store for StripeHandle {
     }
 
     fn poll(&mut self, completions: &mut Vec<Completion>) {
+        if self.is_to_sort {
+            self.sort_waiting();
+        }
         // What was given to a member that ends it at once is there with the next look; bounded by what waits.
         while self.turn() {}
         let mut ended = std::mem::take(&mut self.ended);
         for index in ended.drain(..) {
             if let Some(mut flight) = self.flights[index].take() {
+                self.ahead -= u32::from(flight.terms.is_ahead);
                 let result = self.outcome(&mut flight);
                 completions.push(Completion {
                     token: flight.token,
@@ -404,7 +408,7 @@ impl Store for StripeHandle {
 
     fn close(&mut self) {
         self.closed = true;
-        self.drop_waiting(None);
+        self.is_to_sort = true;
         self.members.iter_mut().for_each(|member| member.close());
     }
 
@@ -419,7 +423,7 @@ impl Store for StripeHandle {
         if std::mem::replace(&mut flight.cancelled, true) {
             return;
         }
-        self.drop_waiting(Some(index));
+        self.is_to_sort = true;
         self.tell_members(index, |member, piece| member.cancel(piece));
     }
 
@@ -430,7 +434,8 @@ impl Store for StripeHandle {
         if !std::mem::take(&mut flight.terms.is_ahead) {
             return;
         }
-        self.waiting.iter_mut().for_each(|it| it.hurry(index));
+        self.ahead -= 1;
+        self.is_to_sort = true;
         self.tell_members(index, |member, piece| member.hurry(piece));
     }
 
@@ -456,6 +461,14 @@ impl Store for StripeHandle {
     fn wire(&self) -> WireBytes {
         let all = self.members.iter().map(|member| member.wire());
         all.fold(WireBytes::default(), WireBytes::add)
+    }
+}
+
+/// How many bytes an operation is about.
+fn bytes_of(op: Op, buf: Option<&IoBuf>) -> u64 {
+    match op {
+        Op::Discard { len, .. } | Op::Zero { len, .. } => len,
+        _ => buf.map_or(0, IoBuf::len) as u64,
     }
 }
 

@@ -30,6 +30,8 @@ struct State {
     permits: usize,
     /// Offsets, in the order in which they were served.
     served: Vec<u64>,
+    /// Cancels and hurries that it was told.
+    told: usize,
 }
 
 impl Scripted {
@@ -58,6 +60,11 @@ impl Scripted {
     /// It serves so many reads with the next poll.
     pub fn serve(&self, reads: usize) {
         self.state().permits += reads;
+    }
+
+    /// How often it was told of something that it may have.
+    pub fn told(&self) -> usize {
+        self.state().told
     }
 
     pub fn served(&self) -> Vec<u64> {
@@ -179,12 +186,14 @@ impl Store for Handle {
     }
 
     fn cancel(&mut self, token: Token) {
+        self.script.state().told += 1;
         if let Some(held) = self.named(token) {
             held.is_cancelled = true;
         }
     }
 
     fn hurry(&mut self, token: Token) {
+        self.script.state().told += 1;
         if let Some(held) = self.named(token) {
             held.terms.is_ahead = false;
         }
@@ -216,14 +225,33 @@ impl Bench {
 
     /// A read of 4 KiB, named by its offset.
     pub fn read(&mut self, offset: u64, is_ahead: bool) {
+        self.try_read(offset, 4096, is_ahead).unwrap();
+    }
+
+    /// A read, if there is room.
+    pub fn try_read(&mut self, offset: u64, len: usize, is_ahead: bool) -> Result<(), StoreError> {
         let terms = Terms {
             deadline: None,
             is_ahead,
         };
-        let buf = Some(IoBuf::heap(4096).unwrap());
+        let buf = Some(IoBuf::heap(len).unwrap());
         let op = Op::Read { offset };
         let taken = self.store.submit(op, buf, Token(offset), terms);
-        taken.unwrap();
+        taken.map_err(|rejected| rejected.why)
+    }
+
+    /// Takes every place that there is for reads ahead, then every one for the others; how many there were of each.
+    pub fn fill(&mut self) -> [u64; 2] {
+        let mut next = 0;
+        let places = [true, false].map(|is_ahead| {
+            let first = next;
+            while self.try_read(next << 9, 512, is_ahead).is_ok() {
+                next += 1;
+            }
+            next - first
+        });
+        assert_eq!(self.try_read(next << 9, 512, false), Err(StoreError::Busy));
+        places
     }
 
     /// Polls for so long; nothing may end.

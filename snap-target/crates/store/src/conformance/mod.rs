@@ -9,6 +9,7 @@
 )]
 
 mod data;
+mod doubt;
 mod duties;
 mod given;
 mod ownership;
@@ -131,6 +132,7 @@ checks! {
     terms::what_had_no_time_was_done_or_was_not,
     terms::a_read_ahead_delivers_what_any_read_does,
     terms::a_read_ahead_may_be_hurried,
+    doubt::doubt_changes_no_byte,
     data::every_alignment_and_cut_reads_back,
     data::the_guaranteed_transfer_is_taken_whole,
     data::zeroed_ranges_read_zeros,
@@ -162,4 +164,12 @@ pub fn run_read_only(open: impl Fn() -> SharedStore, content: &[u8]) {
     given::changes_are_refused(&open());
     given::its_content_is_read_in_every_way(&open(), content);
     given::it_ends_as_others_do(&open());
+    doubt::its_content_stays_what_it_is(&open(), content);
+}
+
+/// Checks a store of several copies of `content`, `wrong` of which are wrong at any place (not the same one everywhere, if the subject so wishes): whoever
+/// has a checksum, and doubts what is wrong, has the right bytes within so many reads as [`Store::doubt`](crate::Store::doubt) says.
+pub fn run_wrong_copies(open: impl Fn() -> SharedStore, content: &[u8], wrong: u32) {
+    doubt::who_doubts_gets_the_right_bytes(&open(), content, wrong);
+    doubt::doubts_of_many_places_do_not_hide_each_other(&open(), content);
 }
