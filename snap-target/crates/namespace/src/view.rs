@@ -37,7 +37,7 @@ pub(crate) struct ViewRead {
     /// Where the presented bytes go.
     out: Option<IoBuf>,
     /// Fetches under way, by the number in their store token.
-    fetches: SmallVec<[Option<Fetch>; FETCHES_INLINE]>,
+    fetches: SmallVec<[Option<(Fetch, Stored)>; FETCHES_INLINE]>,
     /// Fetches and wanted frames that have not come.
     under_way: usize,
     /// A fetch that found no memory or a full store.
@@ -45,7 +45,7 @@ pub(crate) struct ViewRead {
     /// The first error; reported when nothing is under way any more.
     failed: Option<NamespaceError>,
     /// A fetch whose bytes were not what was written: then all of it is read again.
-    wrong: Option<Fetch>,
+    wrong: Option<(Fetch, Stored)>,
     /// Times that all was read again, and how often for the last place, source and byte, that was wrong.
     reads_again: u32,
     wrong_place: Option<(usize, u64)>,
@@ -137,25 +137,28 @@ impl ViewRead {
     /// It has failed: reads all of it again, where stored bytes were not what was written and may be so from elsewhere. What was fetched ahead of them
     /// is not used, and not kept.
     fn begins_again(&mut self, attached: &mut Attached, parts: &mut Parts) -> bool {
-        let Some(Fetch {
-            source,
-            offset,
-            len,
-            ..
-        }) = self.wrong.take()
-        else {
+        let Some((fetch, from)) = self.wrong.take() else {
             return false;
         };
-        let (source, len) = (source.0 as usize, u64::from(len));
-        // Each place has its own copies, which may be wrong elsewhere.
-        if self.wrong_place.replace((source, offset)) != Some((source, offset)) {
-            self.wrong_there = 0;
-        }
-        let again = attached.reads_again(source, offset, len, self.wrong_there);
-        if !again || self.reads_again == READS_AGAIN_MAX {
+        let (source, offset) = (fetch.source.0 as usize, fetch.offset);
+        let len = u64::from(fetch.len);
+        if self.reads_again == READS_AGAIN_MAX {
             return false;
         }
-        self.wrong_there += 1;
+        match from {
+            // Who served it, and to which reactor, nobody knows any more: the store is asked, and nobody accused.
+            Stored::Kept => attached.row.reads_again.add(1),
+            Stored::Asked => {
+                // Each place has its own copies, which may be wrong elsewhere.
+                if self.wrong_place.replace((source, offset)) != Some((source, offset)) {
+                    self.wrong_there = 0;
+                }
+                if !attached.reads_again(source, offset, len, self.wrong_there) {
+                    return false;
+                }
+                self.wrong_there += 1;
+            }
+        }
         let kept = attached.ahead.iter();
         for frame in kept.flat_map(|ahead| ahead.kept_frames(source, offset, len)) {
             parts.wanted.push(Wanted {
@@ -182,7 +185,7 @@ impl ViewRead {
         let nsid = self.nsid;
         self.fail(NamespaceError::Cancelled { nsid });
         for (number, fetch) in self.fetches.iter().enumerate() {
-            if let Some(fetch) = fetch {
+            if let Some((fetch, _)) = fetch {
                 let token = token_of(slot, number);
                 attached.cancel(fetch.source.0 as usize, token);
                 parts.fills.cancel(attached.place, token);
@@ -354,7 +357,7 @@ impl ViewRead {
         &mut self,
         op: &mut ReadOp,
         parts: &mut Parts,
-        fetch: Fetch,
+        (fetch, from): (Fetch, Stored),
         buf: &IoBuf,
     ) -> Result<(), NamespaceError> {
         let out = self.out.as_ref().map_or_else(IoBuf::empty, IoBuf::clone);
@@ -372,7 +375,7 @@ impl ViewRead {
         });
         handed.map_err(|cause| {
             if cause.kind() == ErrorKind::Corrupt {
-                self.wrong = Some(fetch);
+                self.wrong = Some((fetch, from));
             }
             self.volume_error(cause)
         })
@@ -390,7 +393,7 @@ impl ViewRead {
         if let Some(lease) = attached.lease(source, fetch.offset, fetch.len)
             && self.take_lease(fetch, &lease)
         {
-            self.hand_over(op, parts, fetch, &lease)?;
+            self.hand_over(op, parts, (fetch, Stored::Asked), &lease)?;
             return Ok(Submitted::InPlace);
         }
         let Some(buf) = self.buffer_for(parts, fetch) else {
@@ -410,7 +413,7 @@ impl ViewRead {
                 if stored == Stored::Kept {
                     self.kept_bytes += u64::from(fetch.len);
                 }
-                self.fetches[number] = Some(fetch);
+                self.fetches[number] = Some((fetch, stored));
                 self.under_way += 1;
                 Ok(Submitted::Stored)
             }

@@ -270,3 +270,54 @@ fn a_wrong_plain_frame_is_dropped() {
         assert_eq!(unread.sum::<usize>(), 0);
     }
 }
+
+/// Fetched ahead from the replica that is wrong, after the other one served the same bytes: of them nobody knows who did, so nobody is accused.
+#[test]
+fn nobody_is_accused_for_what_was_fetched_ahead() {
+    let packed = Packed::new("wrong-ahead", "u16");
+    let volume = packed.volume();
+    let stream = &volume.streams()[0];
+    let payload = stream.stored_offset..stream.stored_offset + stream.stored_bytes;
+    let faults = payload.step_by(4096).map(|at| Fault {
+        on: On::Read,
+        range: at..at + 4096,
+        when: When::Always,
+        what: What::Corrupt {
+            offset: at,
+            bits: 1,
+        },
+    });
+    let faults: Vec<_> = faults.collect();
+    let count = faults.len();
+    let faulty = Faulty::over(faults, packed.store()).unwrap();
+    let strikes = || (0..count).map(|fault| faulty.strikes(fault)).sum::<u64>();
+    let limit: Limit = "1GB/s,latency=1ms".parse().unwrap();
+    // Of two that have nothing to do, the first is asked.
+    let store = replicas(limit.over(vec![packed.store(), faulty.store()]));
+    let namespace = Namespace::of_view(1, packed.volume(), vec![store.clone()]);
+    let config = EngineConfig {
+        prefetch_bytes: 32 << 20,
+        ..EngineConfig::default()
+    };
+    let set = NamespaceSet::new(vec![Arc::new(namespace)]);
+    let key = set.all()[0].key;
+    let mut crew = Crew::over(1, &set, &config);
+    let places = [32, 104, 200];
+    for lba in places {
+        assert!(crew.read(0, lba, 1).unwrap() == expected(lba, 1));
+    }
+    assert_eq!(strikes(), 0, "the right one served them");
+    let hints: Vec<_> = places.iter().map(|lba| (*lba, 16)).collect();
+    crew.members[0].engine.hint(key, &hints);
+    while crew.sum(|it| it.prefetched_frames) < 3 {
+        crew.turn();
+    }
+    assert!(strikes() > 0, "the wrong one had some of them");
+    // All that came with them: 64 KiB of the store are 32 blocks.
+    for lba in places.map(|lba| lba - 32) {
+        assert!(crew.read(0, lba, 80).unwrap() == expected(lba, 80));
+    }
+    assert!(crew.sum(|it| it.reads_again) > 0);
+    assert_eq!(store.problems(), [""; 0]);
+    assert_eq!(crew.sum(|it| it.damaged_reads), 0);
+}

@@ -39,6 +39,10 @@ enum Lie {
     NeverCloses,
     /// Keeps a view of a buffer that it gave back.
     KeepsABuffer,
+    /// Has one more copy with each doubt.
+    CountsDoubts,
+    /// After a doubt it reads other bytes.
+    ReadsElsewhere,
 }
 
 #[derive(Debug)]
@@ -84,6 +88,7 @@ impl Backend for Liar {
             held: VecDeque::new(),
             late: Vec::new(),
             kept: Vec::new(),
+            doubts: 0,
         }))
     }
 }
@@ -98,6 +103,7 @@ struct Handle {
     /// Writes and their bytes; `Some`: cancelled, and how many polls until it takes effect.
     late: Vec<(Op, Option<IoBuf>, Token, Option<u32>)>,
     kept: Vec<IoBuf>,
+    doubts: u32,
 }
 
 impl Handle {
@@ -164,6 +170,12 @@ impl Store for Handle {
             self.late.push((op, buf, token, None));
             return Ok(());
         }
+        let op = match op {
+            Op::Read { offset } if self.lie == Lie::ReadsElsewhere && self.doubts > 1 => Op::Read {
+                offset: offset + 512,
+            },
+            op => op,
+        };
         self.inner.submit(op, buf, token, terms)
     }
 
@@ -206,6 +218,14 @@ impl Store for Handle {
     fn cancel(&mut self, token: Token) {
         for (.., polls) in self.late.iter_mut().filter(|(_, _, of, _)| *of == token) {
             *polls = Some(LATE_POLLS);
+        }
+    }
+
+    fn doubt(&mut self, _offset: u64, _len: u64) -> u32 {
+        self.doubts += 1;
+        match self.lie {
+            Lie::CountsDoubts => self.doubts,
+            _ => 0,
         }
     }
 
@@ -273,6 +293,12 @@ fn each_lie_is_found_by_the_check_that_is_there_for_it() {
             "a_buffer_belongs_to_the_store_until_its_completion",
             "kept no view",
         ),
+        (
+            Lie::CountsDoubts,
+            "doubt_changes_no_byte",
+            "4096 bytes at 0: 2 copies",
+        ),
+        (Lie::ReadsElsewhere, "doubt_changes_no_byte", "0 after 0"),
     ] {
         let open = || {
             SharedStore::new(Liar {
