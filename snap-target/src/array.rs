@@ -72,6 +72,9 @@ fn replicated(spec: &ArraySpec) -> Result<(SharedStore, Identity)> {
     };
     let members = spec.members.iter().map(member).collect();
     let store = replicas::open(members, replicas::PATIENCE)?;
+    for problem in store.problems() {
+        tracing::warn!(store = %spec, "{}", problem.text);
+    }
     let identity = Identity::of_raw("replicas", spec.to_string().as_bytes());
     Ok((store, identity))
 }

@@ -56,6 +56,11 @@ impl Health {
 
     /// Something is wrong with what is called `id`. What is known already is not told again, and a problem that changes is as old as it was.
     pub fn problem(&self, id: &str, code: v1::HealthCode, text: String) {
+        self.problem_with(id, code, text, mend(code));
+    }
+
+    /// The same where whoever found it knows what to do about it.
+    pub fn problem_with(&self, id: &str, code: v1::HealthCode, text: String, mend: &str) {
         let mut now = self.now();
         let known = now.problems.get(id).filter(|it| it.code() == code);
         if known.is_some_and(|it| it.text == text) {
@@ -67,7 +72,7 @@ impl Health {
             code: code.into(),
             since: since.or_else(|| Some(SystemTime::now().into())),
             text,
-            mend: mend(code).to_owned(),
+            mend: mend.to_owned(),
             count: 0,
         };
         now.problems.insert(id.to_owned(), problem.clone());
@@ -197,9 +202,8 @@ fn mend(code: v1::HealthCode) -> &'static str {
             "mend what the text names: the address, a port that is taken, RDMA's libraries or device; it is tried again every 10 s. `snapctl listener remove` gives it up"
         }
         v1::HealthCode::NoListener => "`snapctl listener add` makes one",
-        v1::HealthCode::StorePath => {
-            "see to the network and the remote target; the path is connected again as soon as it can be"
-        }
+        // The store says what to do.
+        v1::HealthCode::StorePath | v1::HealthCode::Unspecified => "",
         v1::HealthCode::StateFolder => {
             "make room in the state folder's file system, or let the daemon's user write it; the next change is tried anew"
         }
@@ -209,7 +213,6 @@ fn mend(code: v1::HealthCode) -> &'static str {
         v1::HealthCode::Certificate => {
             "put a certificate, its key and the authority where the configuration names them; they are looked at every 10 s, and at SIGHUP"
         }
-        v1::HealthCode::Unspecified => "",
     }
 }
 

@@ -94,6 +94,8 @@ pub const RESIZE_TIME_MAX: Duration = Duration::from_secs(25);
 pub const OPENINGS_MAX: usize = 8;
 /// How often the manager looks whether what was detached has closed, and whether what is being opened is open.
 pub const CLOSING_LOOK: Duration = Duration::from_millis(20);
+/// How often stores are asked what is wrong with them: with the time after which a store misses an answer (0.8 s) some 1 s until health says so.
+pub const STORES_LOOK: Duration = Duration::from_millis(250);
 /// A host that may not connect is told again after this at the earliest.
 pub const REFUSAL_INTERVAL: Duration = Duration::from_secs(10);
 /// Hosts, with subsystem and reason, that are told in this time.

@@ -1,7 +1,7 @@
 //! From the URL of a remote namespace to a namespace of ours.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use anyhow::{Context, Result, bail};
 use namespace::{Identity, Namespace};
@@ -122,14 +122,17 @@ fn discovered(
     bail!("{url}: {}", failures.join("; "))
 }
 
+/// Which host this daemon is, to all its stores: as the machine's files say, else one that is made up once.
+fn host() -> Result<(Nqn, [u8; 16])> {
+    static MADE_UP: LazyLock<(String, [u8; 16])> = LazyLock::new(host_identity::made_up);
+    match host_identity::named(None) {
+        Some(named) => Ok(named),
+        None => Ok((Nqn::parse(&MADE_UP.0)?, MADE_UP.1)),
+    }
+}
+
 fn options(url: &RemoteUrl) -> Result<RemoteOptions> {
-    let (hostnqn, host_id) = match host_identity::named(None) {
-        Some(named) => named,
-        None => {
-            let (name, id) = host_identity::made_up();
-            (Nqn::parse(&name)?, id)
-        }
-    };
+    let (hostnqn, host_id) = host()?;
     let mut options = RemoteOptions::new(hostnqn, host_id);
     options.nsid = url.nsid.map(Nsid);
     options.policy = url.policy.unwrap_or_default();
@@ -157,4 +160,20 @@ fn identity(url: &RemoteUrl, opened: &OpenedRemote) -> Identity {
         }
     }
     Identity::of_raw("remote namespace", &what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// To a target that counts hosts, or keeps reservations for them, a daemon is one.
+    #[test]
+    fn all_stores_of_a_daemon_are_of_one_host() {
+        let options = |url: &str| {
+            let options = options(&url.parse().unwrap()).unwrap();
+            (options.hostnqn.to_string(), options.host_id)
+        };
+        let first = options("nvme+tcp://192.0.2.1/nqn.2026-11.io.xio:a");
+        assert_eq!(first, options("nvme+tcp://192.0.2.2/nqn.2026-11.io.xio:b"));
+    }
 }

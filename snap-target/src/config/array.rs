@@ -68,6 +68,12 @@ impl ArraySpec {
             ),
         };
         let members = parts_of(members);
+        // A single + in a path or a URL cuts it: what is left of it is no store.
+        if let Some(cut) = members.iter().find(|text| is_cut(text)) {
+            return Err(wrong(format!(
+                "`{cut}` is no store: a + that is part of a member is written ++ (nvme++tcp://HOST/SUBNQN)"
+            )));
+        }
         if !(2..=MEMBERS_MAX).contains(&members.len()) || members.iter().any(String::is_empty) {
             let why = format!(
                 "it has 2 to {MEMBERS_MAX} members: stripe:UNIT:STORE+STORE, replicas:STORE+STORE; a + in one of them is written ++"
@@ -111,6 +117,11 @@ impl ArraySpec {
     }
 }
 
+/// Whether a member is the rest of a URL that a single + has cut.
+fn is_cut(text: &str) -> bool {
+    text == "nvme" || text.starts_with("tcp://") || text.starts_with("rdma://")
+}
+
 /// What stands before the members of a stripe, and the members.
 fn stripe(rest: &str) -> Result<(ArrayKind, &str), String> {
     let (is_new, rest) = match rest.strip_prefix(NEW) {
@@ -134,6 +145,14 @@ impl MemberSpec {
                 why: error.to_string().into(),
             })?;
             return Ok(Self::Remote(url));
+        }
+        for kind in [STRIPE, REPLICAS, "mixed:", "volume:"] {
+            if text.starts_with(kind) {
+                return Err(StoreError::Spec {
+                    text: text.to_owned(),
+                    why: format!("a member is a store: file:PATH, nvme+tcp://HOST/SUBNQN or nvme+rdma://HOST/SUBNQN; it cannot be {kind} itself (volume: stands before the whole array)").into(),
+                });
+            }
         }
         StoreSpec::parse(text).map(Self::Store)
     }
@@ -207,7 +226,12 @@ mod tests {
             ("replicas:/a", "it has 2 to 16 members"),
             (
                 "replicas:/a+stripe:64KiB:/b++/c",
-                "no store of this kind is known",
+                "it cannot be stripe: itself",
+            ),
+            ("replicas:volume:/a+/b", "it cannot be volume: itself"),
+            (
+                "stripe:64KiB:nvme+tcp://a/nqn.b+/c",
+                "`nvme` is no store: a + that is part of a member is written ++",
             ),
         ] {
             let error = ArraySpec::parse(text).unwrap_err().to_string();

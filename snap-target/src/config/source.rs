@@ -102,7 +102,13 @@ impl SourceSpec {
             let spec = ArraySpec::parse(text)?;
             return Ok(Self::Array { spec, lba_bytes });
         }
-        let of_volume = of_volume.filter(|rest| RemoteUrl::is_meant(rest));
+        if let Some(rest) = of_volume.filter(|rest| !RemoteUrl::is_meant(rest)) {
+            let path = rest.strip_prefix("file:").unwrap_or(rest);
+            return Err(StoreError::Spec {
+                text: text.to_owned(),
+                why: format!("a volume in a file is named by its path alone: write {path} (volume: stands before nvme+tcp://, nvme+rdma://, stripe: and replicas:)").into(),
+            });
+        }
         if of_volume.is_some() || RemoteUrl::is_meant(text) {
             let url = of_volume.unwrap_or(text).parse();
             let url = url.map_err(|error: UrlError| StoreError::Spec {

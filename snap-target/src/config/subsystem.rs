@@ -273,6 +273,9 @@ fn volume(folder: &Path, text: &str) -> Result<SourceSpec, String> {
         let spec = ArraySpec::parse(text).map_err(|error| error.to_string())?;
         return Ok(SourceSpec::ArrayVolume { spec }.under(folder));
     }
+    if let Some(rest) = text.strip_prefix("volume:") {
+        return Err(format!("write volume = {rest:?}: the key says already that it is one"));
+    }
     match text.strip_prefix("file:") {
         Some(path) => Err(format!(
             "write volume = {path:?} for what xio pack made, or store = {text:?} to serve the file byte for byte"

@@ -310,6 +310,10 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
             "7:10: [[subsystem.namespace]] volume: \"file:x.raw\": write volume = \"x.raw\" for what xio pack made, or store = \"file:x.raw\" to serve the file byte for byte",
         ),
         (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nvolume = \"volume:nvme+tcp://a/nqn.b\"\n",
+            "7:10: [[subsystem.namespace]] volume: \"volume:nvme+tcp://a/nqn.b\": write volume = \"nvme+tcp://a/nqn.b\": the key says already that it is one",
+        ),
+        (
             "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nnsid = 1025\n",
             "8:8: [[subsystem.namespace]] nsid: it must be a whole number from 1 to 1024",
         ),

@@ -8,7 +8,9 @@ use admin_proto::v1::Reason;
 use tokio::sync::oneshot;
 
 use super::{ManageError, Manager};
-use crate::limits::{CLOSING_LOOK, DRAIN_LOOK, LIFE_INTERVAL, REQUESTS_MAX, RETRY_INTERVAL};
+use crate::limits::{
+    CLOSING_LOOK, DRAIN_LOOK, LIFE_INTERVAL, REQUESTS_MAX, RETRY_INTERVAL, STORES_LOOK,
+};
 
 /// Work for the manager.
 type Request = Box<dyn FnOnce(&mut Manager) + Send>;
@@ -35,6 +37,9 @@ pub fn start(mut manager: Manager) -> std::io::Result<(Manage, JoinHandle<()>)> 
                 let mut left = next.saturating_duration_since(Instant::now());
                 if manager.waits_for_others() {
                     left = left.min(CLOSING_LOOK);
+                }
+                if manager.has_stores() {
+                    left = left.min(STORES_LOOK);
                 }
                 match queue.recv_timeout(left) {
                     Ok(request) => request(&mut manager),

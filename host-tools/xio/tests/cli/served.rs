@@ -127,7 +127,7 @@ fn a_wrong_nqn_is_answered_with_those_that_are_there() {
     let address = target.address;
     let wrong = format!("nvme+tcp://{address}/nqn.2026-11.io.xio:other?nsid=1");
     let said = format!(
-        "{address}: the target refused to connect to nqn.2026-11.io.xio:other: 1h/82h Connect Invalid Parameters, do not retry (byte 256 of the Connect data); {address} offers {NQN}"
+        "{address}: the target refused to connect to nqn.2026-11.io.xio:other: 1h/82h Connect Invalid Parameters, do not retry (byte 256 of the Connect data, the subsystem's NQN: name one that the target has, as its discovery service lists them); {address} offers {NQN}"
     );
     folder.fails(3, &said, &["cp", &wrong, "copy"]);
     folder.fails(3, &said, &["verify", &wrong, "--against", "a.bin"]);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use store::{RANGE_BYTES_MIN, SharedStore};
+use store::{Problem, RANGE_BYTES_MIN, SharedStore};
 use volume::Volume;
 use volume::format::Stream;
 
@@ -240,7 +240,7 @@ impl Namespace {
 
     /// What is wrong at the moment with the stores behind it though they work, or may again; a line each.
     #[must_use]
-    pub fn store_problems(&self) -> Vec<String> {
+    pub fn store_problems(&self) -> Vec<Problem> {
         let stores = self.parts().flat_map(Self::stores);
         stores.flat_map(SharedStore::problems).collect()
     }

@@ -125,8 +125,8 @@ fn another_replica_has_the_right_bytes() {
         };
         let says = "replica fault over";
         assert!(
-            problem.starts_with(says) && problem.contains("wrong bytes 1 times"),
-            "{problem}"
+            problem.text.starts_with(says) && problem.text.contains("wrong bytes 1 times"),
+            "{problem:?}"
         );
     }
 }

@@ -129,7 +129,10 @@ fn a_read_that_fails_is_answered_by_another() {
         let [problem] = &store.problems()[..] else {
             panic!("{:?}", store.problems())
         };
-        assert!(problem.contains("is asked after the others"), "{problem}");
+        assert!(
+            problem.text.contains("is asked after the others"),
+            "{problem:?}"
+        );
     }
 }
 
@@ -218,7 +221,7 @@ fn those_that_are_there_are_enough() {
     let store = replicas::open(vec![missing(), member(filled(&content))], PATIENCE).unwrap();
     let problems = store.problems();
     assert_eq!(problems.len(), 1);
-    assert!(problems[0].contains("elsewhere") && problems[0].contains("refused"));
+    assert!(problems[0].text.contains("elsewhere") && problems[0].text.contains("refused"));
     let mut read = vec![0; 4096];
     BlockingStore::new(&store)
         .unwrap()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use reactor::{Ring, Sender, channel};
-use store::{Backend, Limits, Store, StoreError};
+use store::{Backend, Limits, Problem, Store, StoreError};
 
 use crate::handle::{Handle, Inboxes};
 use crate::lending::LENDINGS_MAX;
@@ -70,36 +70,24 @@ impl Backend for RemoteBackend {
         self.shared.limits.clone()
     }
 
-    fn problems(&self) -> Vec<String> {
-        let problem = |report: PathReport| {
-            let (address, losses) = (report.address, report.losses);
-            let why =
-                |failure: Option<String>| failure.unwrap_or_else(|| "not connected".to_owned());
-            match report.state {
-                PathState::Up(ana) if ana.is_usable() && report.reactors_without > 0 => {
-                    let (without, why) = (report.reactors_without, why(report.failure));
-                    Some(format!(
-                        "path {address} is up, and {without} reactors have no queue there: {why}"
-                    ))
-                }
-                PathState::Up(ana) if ana.is_usable() => None,
-                PathState::Up(ana) => Some(format!(
-                    "path {address} is up, and the namespace is {ana} there"
-                )),
-                PathState::Down => {
-                    let why = why(report.failure);
-                    Some(format!(
-                        "path {address} is down (lost {losses} times): {why}"
-                    ))
-                }
-            }
-        };
-        let paths = self.shared.reports().into_iter().filter_map(problem);
-        let borrowers = self.shared.borrowers.load(Ordering::Relaxed);
-        let borrowed = (borrowers > 0).then(|| {
-            format!("{borrowers} reactors have no queue on any path that can be used and go through the queues of others, with copies")
+    fn problems(&self) -> Vec<Problem> {
+        let reports = self.shared.reports();
+        let is_way =
+            |report: &PathReport| matches!(report.state, PathState::Up(ana) if ana.is_usable());
+        let patience = self.shared.options.deadline;
+        let stranded = (!reports.iter().any(is_way)).then(|| Problem {
+            text: format!(
+                "no path can be used: reads and writes wait for one, {patience:?} at most"
+            ),
+            mend: MEND_DOWN,
         });
-        paths.chain(borrowed).collect()
+        let borrowers = self.shared.borrowers.load(Ordering::Relaxed);
+        let borrowed = (borrowers > 0).then(|| Problem {
+            text: format!("{borrowers} reactors have no queue on any path that can be used and go through the queues of others, with copies"),
+            mend: MEND_QUEUES,
+        });
+        let paths = reports.into_iter().flat_map(|report| of_path(&report));
+        stranded.into_iter().chain(paths).chain(borrowed).collect()
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
@@ -125,4 +113,50 @@ impl Backend for RemoteBackend {
         }
         Ok(Box::new(handle))
     }
+}
+
+const MEND_DOWN: &str =
+    "see to the network and the remote target; the path is connected again as soon as it can be";
+const MEND_FOREIGN: &str = "let the path's address lead to the store's own namespace, or attach it anew without that address (`snapctl namespace detach`, `attach`)";
+const MEND_SILENT: &str = "see to the network, and to the remote target and its disks";
+const MEND_ACCESS: &str =
+    "see to the remote target: it says through which of its ports the namespace is reached";
+const MEND_QUEUES: &str = "let the remote target have more queues, or the daemon fewer reactors (--reactors); queues are asked for again";
+
+/// What is wrong with a path.
+fn of_path(report: &PathReport) -> Option<Problem> {
+    let (address, losses) = (report.address, report.losses);
+    let why = report.failure.as_deref().unwrap_or("not connected");
+    let (text, mend) = match report.state {
+        PathState::Down if report.is_foreign => (
+            format!("path {address} leads elsewhere and is not used: {why}"),
+            MEND_FOREIGN,
+        ),
+        PathState::Down => (
+            format!("path {address} is down (lost {losses} times): {why}"),
+            MEND_DOWN,
+        ),
+        PathState::Up(ana) if !ana.is_usable() => (
+            format!("path {address} is up, and the namespace is {ana} there"),
+            MEND_ACCESS,
+        ),
+        PathState::Up(_) if report.reactors_unanswered > 0 => {
+            let count = report.reactors_unanswered;
+            (
+                format!(
+                    "path {address} is up, and {count} reactors have no answer there: what they sent waits, and reads go to another path where one stands"
+                ),
+                MEND_SILENT,
+            )
+        }
+        PathState::Up(_) if report.reactors_without > 0 => {
+            let without = report.reactors_without;
+            (
+                format!("path {address} is up, and {without} reactors have no queue there: {why}"),
+                MEND_QUEUES,
+            )
+        }
+        PathState::Up(_) => return None,
+    };
+    Some(Problem { text, mend })
 }

@@ -17,6 +17,10 @@ pub struct PathReport {
     pub reactors_without: usize,
     /// How often it was lost after it had stood.
     pub losses: u64,
+    /// Reactors that have waited for an answer there for so long that another path would have been asked, and had none since.
+    pub reactors_unanswered: usize,
+    /// It leads to something that is not the store.
+    pub is_foreign: bool,
     /// Why it was lost, or could not be connected; while it is up, why a reactor has no queue.
     pub failure: Option<String>,
 }

@@ -50,19 +50,34 @@ pub(crate) struct Shared {
     /// Keeps a read-modify-write of a block from undoing a write to another part of it.
     pub gate: Arc<Gate>,
     pub fences: Fences,
-    reports: Mutex<Vec<PathReport>>,
+    /// By association.
+    reports: Mutex<Vec<(PathIndex, PathReport)>>,
+    /// How many handles are without an answer, by association.
+    unanswered: Mutex<HashMap<PathIndex, usize>>,
     /// Handles that use the queues of others.
     pub borrowers: AtomicUsize,
 }
 
 impl Shared {
-    pub fn set_reports(&self, reports: Vec<PathReport>) {
+    pub fn set_reports(&self, reports: Vec<(PathIndex, PathReport)>) {
         *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = reports;
     }
 
     pub fn reports(&self) -> Vec<PathReport> {
         let reports = self.reports.lock();
-        reports.unwrap_or_else(PoisonError::into_inner).clone()
+        let reports = reports.unwrap_or_else(PoisonError::into_inner);
+        let unanswered = self.unanswered();
+        let with_unanswered = |(index, report): &(PathIndex, PathReport)| PathReport {
+            reactors_unanswered: unanswered.get(index).copied().unwrap_or(0),
+            ..report.clone()
+        };
+        reports.iter().map(with_unanswered).collect()
+    }
+
+    fn unanswered(&self) -> MutexGuard<'_, HashMap<PathIndex, usize>> {
+        self.unanswered
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn new(
@@ -84,7 +99,31 @@ impl Shared {
             gate: Arc::default(),
             fences: Fences::default(),
             reports: Mutex::default(),
+            unanswered: Mutex::default(),
             borrowers: AtomicUsize::new(0),
+        }
+    }
+}
+
+/// That a handle has waited too long for an answer of an association, as long as this is there.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    shared: Arc<Shared>,
+    path: PathIndex,
+}
+
+impl Unanswered {
+    pub fn new(shared: &Arc<Shared>, path: PathIndex) -> Self {
+        *shared.unanswered().entry(path).or_default() += 1;
+        let shared = shared.clone();
+        Self { shared, path }
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        if let Some(count) = self.shared.unanswered().get_mut(&self.path) {
+            *count -= 1;
         }
     }
 }

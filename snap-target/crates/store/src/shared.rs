@@ -68,6 +68,21 @@ impl OpenOptions {
     }
 }
 
+/// Something that is wrong with a store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// What, and where: a line for a person.
+    pub text: String,
+    /// What to do about it.
+    pub mend: &'static str,
+}
+
+impl PartialEq<&str> for Problem {
+    fn eq(&self, text: &&str) -> bool {
+        self.text == *text
+    }
+}
+
 /// What a kind of store implements: the part that is shared by the reactors.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// Its name in errors and tables, such as `file:disk.raw`.
@@ -79,8 +94,8 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// What its handles declare.
     fn limits(&self) -> Limits;
 
-    /// What is wrong at the moment though it works, or may again: each a line for a person, and where. Nothing, where nobody can tell.
-    fn problems(&self) -> Vec<String> {
+    /// What is wrong at the moment though it works, or may again. Nothing, where nobody can tell.
+    fn problems(&self) -> Vec<Problem> {
         Vec::new()
     }
 
@@ -129,7 +144,7 @@ impl SharedStore {
 
     /// What is wrong at the moment though it works, or may again.
     #[must_use]
-    pub fn problems(&self) -> Vec<String> {
+    pub fn problems(&self) -> Vec<Problem> {
         self.0.problems()
     }
 

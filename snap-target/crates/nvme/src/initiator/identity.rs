@@ -179,6 +179,28 @@ pub struct NamespaceIds {
     pub eui64: Option<[u8; 8]>,
 }
 
+/// All that there are, or that there is none.
+impl fmt::Display for NamespaceIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hex = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        let all = [
+            self.uuid.map(|uuid| format!("UUID {uuid}")),
+            self.nguid.map(|nguid| format!("NGUID {}", hex(&nguid))),
+            self.eui64.map(|eui64| format!("EUI64 {}", hex(&eui64))),
+        ];
+        let all: Vec<_> = all.into_iter().flatten().collect();
+        match &all[..] {
+            [] => f.write_str("no identifier"),
+            all => f.write_str(&all.join(" and ")),
+        }
+    }
+}
+
 /// A UUID, printed the usual way.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);

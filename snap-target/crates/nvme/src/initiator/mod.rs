@@ -149,7 +149,15 @@ pub struct ConnectParameter {
 impl std::fmt::Display for ConnectParameter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let place = if self.in_data { "data" } else { "command" };
-        write!(f, "byte {} of the Connect {place}", self.offset)
+        write!(f, "byte {} of the Connect {place}", self.offset)?;
+        // Fabrics 1.1, figure 22: SUBNQN and HOSTNQN.
+        match (self.in_data, self.offset) {
+            (true, 256) => f.write_str(
+                ", the subsystem's NQN: name one that the target has, as its discovery service lists them",
+            ),
+            (true, 512) => f.write_str(", this host's NQN: let the target admit it"),
+            _ => Ok(()),
+        }
     }
 }
 

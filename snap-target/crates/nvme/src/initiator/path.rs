@@ -337,7 +337,7 @@ impl Path {
             (Some(_), _) | (None, []) => None,
             (None, several) => {
                 return Err(InitiatorError::TooMany {
-                    what: "namespaces, and none of them was named",
+                    what: "namespaces, and none of them was named: say which (nsid=N)",
                     found: several.len() as u64,
                     limit: 1,
                 });

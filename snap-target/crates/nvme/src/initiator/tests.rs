@@ -233,7 +233,7 @@ fn a_refused_connect_names_subsystem_status_and_parameter() {
     let error = refused(|sqe| is_connect(sqe).then(|| failure(status, 1 << 16 | 256)));
     assert_eq!(
         error.to_string(),
-        "the target refused to connect to nqn.sub: 1h/82h Connect Invalid Parameters, do not retry (byte 256 of the Connect data)"
+        "the target refused to connect to nqn.sub: 1h/82h Connect Invalid Parameters, do not retry (byte 256 of the Connect data, the subsystem's NQN: name one that the target has, as its discovery service lists them)"
     );
     let error = refused(|sqe| is_connect(sqe).then(|| failure(status, 44)));
     assert!(

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use reactor::Ring;
-use store::{Backend, BlockingStore, Limits, SharedStore, Store, StoreError};
+use store::{Backend, BlockingStore, Limits, Problem, SharedStore, Store, StoreError};
 
 use crate::error::ArrayError;
 use crate::limits::{HEAD_BYTES, LABEL_BYTES, MEMBERS_MAX, QUEUE_DEPTH_MAX};
@@ -17,6 +17,11 @@ use standing::Standing;
 
 /// A read that is not answered for so long is given to another replica; it is looked at twice in that time.
 pub const PATIENCE: Duration = Duration::from_millis(500);
+
+const MEND_MISSING: &str =
+    "bring the replica back, then `snapctl namespace detach` and `attach`: it is used from then on";
+const MEND_WRONG: &str = "bring the replica back from a copy of one that is right (`xio verify` says what is damaged), then `snapctl namespace detach` and `attach`";
+const MEND_FAILING: &str = "see to the replica's disk, or to the machine and the network behind it; the others serve meanwhile, and it is asked again";
 
 /// A replica as the caller found it.
 #[derive(Debug)]
@@ -156,18 +161,26 @@ impl Backend for ReplicaBackend {
         self.limits.clone()
     }
 
-    fn problems(&self) -> Vec<String> {
-        let mut problems = self.missing.clone();
+    fn problems(&self) -> Vec<Problem> {
+        let missing = self.missing.iter().map(|text| Problem {
+            text: text.clone(),
+            mend: MEND_MISSING,
+        });
+        let mut problems: Vec<_> = missing.collect();
         for (index, member) in self.members.iter().enumerate() {
             let name = member.name();
-            let own = member.problems().into_iter();
-            problems.extend(own.map(|problem| format!("replica {name}: {problem}")));
-            if let Some(wrong) = self.standing.wrong(index) {
-                problems.push(format!("replica {name} {wrong}"));
-            }
-            if let Some(why) = self.standing.failure(index) {
-                problems.push(format!("replica {name} is asked after the others: {why}"));
-            }
+            problems.extend(member.problems().into_iter().map(|own| Problem {
+                text: format!("replica {name}: {}", own.text),
+                ..own
+            }));
+            problems.extend(self.standing.wrong(index).map(|wrong| Problem {
+                text: format!("replica {name} {wrong}"),
+                mend: MEND_WRONG,
+            }));
+            problems.extend(self.standing.failure(index).map(|why| Problem {
+                text: format!("replica {name} is asked after the others: {why}"),
+                mend: MEND_FAILING,
+            }));
         }
         problems
     }

@@ -7,7 +7,7 @@ mod label;
 
 use reactor::Ring;
 use store::{
-    Backend, BlockingStore, Durability, Limits, Op, SharedStore, Store, StoreError,
+    Backend, BlockingStore, Durability, Limits, Op, Problem, SharedStore, Store, StoreError,
     TRANSFER_BYTES_MIN,
 };
 
@@ -338,13 +338,14 @@ impl Backend for StripeBackend {
         self.limits.clone()
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self) -> Vec<Problem> {
         let of = |member: &SharedStore| {
             let name = member.name().to_owned();
             let problems = member.problems().into_iter();
-            problems
-                .map(move |problem| format!("{name}: {problem}"))
-                .collect::<Vec<_>>()
+            problems.map(move |Problem { text, mend }| Problem {
+                text: format!("{name}: {text}"),
+                mend,
+            })
         };
         self.members.iter().flat_map(of).collect()
     }

@@ -61,6 +61,8 @@ pub(super) struct Keeper {
     wake_at: Option<Time>,
     /// Why it was lost last.
     failure: Option<String>,
+    /// Its last failure is what stands behind it.
+    is_foreign: bool,
     losses: u64,
     /// A connection of the association broke, as a handle says.
     broken: Option<String>,
@@ -102,9 +104,15 @@ impl Keeper {
             closing: Vec::new(),
             wake_at: Some(now),
             failure: None,
+            is_foreign: false,
             losses: 0,
             broken: None,
         }
+    }
+
+    /// Which association it is.
+    pub fn index(&self) -> PathIndex {
+        self.index
     }
 
     pub fn path(&self) -> PathIndex {
@@ -282,14 +290,19 @@ impl Keeper {
             self.losses += 1;
             tracing::warn!(%store, path = %self.to, %why, "a path was lost");
         } else if self.failure.as_deref() != Some(why.as_str()) {
-            tracing::warn!(%store, path = %self.to, %why, "a path cannot be connected; it is tried again");
+            // Until there is a store, whoever opens it says what comes next.
+            let again = if around.shared.is_some() { "; it is tried again" } else { "" };
+            tracing::warn!(%store, path = %self.to, %why, "a path cannot be connected{again}");
         }
         self.failure = Some(why);
+        self.is_foreign = false;
     }
 
     fn came_up(&mut self, now: Time, around: &mut Surroundings<'_>) {
         if let Err(why) = self.admit(around) {
-            return self.lose(now, why, around);
+            self.lose(now, why, around);
+            self.is_foreign = true;
+            return;
         }
         tracing::info!(store = %around.remote.name, path = %self.to, "a path is up");
         self.failure = None;
@@ -330,7 +343,9 @@ impl Keeper {
 
     fn changed(&mut self, now: Time, around: &mut Surroundings<'_>) {
         if let Err(why) = self.admit(around) {
-            return self.lose(now, why, around);
+            self.lose(now, why, around);
+            self.is_foreign = true;
+            return;
         }
         let ana = self.path.ana();
         if ana != self.ana {
@@ -574,6 +589,9 @@ impl Keeper {
                 PathState::Down => 0,
             },
             losses: self.losses,
+            // Counted by the handles.
+            reactors_unanswered: 0,
+            is_foreign: self.is_foreign,
             failure: self.failure.clone().or_else(|| without().flatten()),
         }
     }

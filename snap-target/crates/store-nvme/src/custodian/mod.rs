@@ -20,13 +20,13 @@ use nvme::initiator::NamespaceInfo;
 use reactor::{ReactorError, Receiver, Ring, RingConfig, Sender, Wait, channel};
 use store::SharedStore;
 
+use crate::OptionsError;
 use crate::backend::RemoteBackend;
 use crate::clock::Clock;
 use crate::message::{ABORTS_MAX, Abort, HandleId, MESSAGES_MAX, ToCustodian};
 use crate::options::{PATHS_MAX, RemoteOptions};
 use crate::queue::Transport;
 use crate::shared::{PathIndex, Shared};
-use crate::{OptionsError, PathReport};
 pub(crate) use admin::{AdminEvent, AdminQueue, Purpose};
 use keeper::Keeper;
 use members::Member;
@@ -306,17 +306,16 @@ impl Custodian {
                 .is_some_and(|first| std::ptr::eq(first, keeper));
             if is_first {
                 let further = of_path.find_map(Keeper::refused_ever);
-                Some(keeper.report(without, further))
+                Some((keeper.index(), keeper.report(without, further)))
             } else {
                 // One that could not be had is no path that is down.
                 keeper
                     .refused_ever()
                     .is_none()
-                    .then(|| keeper.report(0, None))
+                    .then(|| (keeper.index(), keeper.report(0, None)))
             }
         });
-        let reports: Vec<PathReport> = reports.collect();
-        shared.set_reports(reports);
+        shared.set_reports(reports.collect());
     }
 }
 

@@ -13,7 +13,7 @@ pub(super) fn is_same(
     let ours = &shared.namespace;
     if found.nsid != ours.nsid || found.ids != ours.ids {
         return Err(format!(
-            "another namespace is there: {} {:?}, and the store is {} {:?}",
+            "another namespace is there: number {} with {}, and the store is number {} with {}",
             found.nsid.0, found.ids, ours.nsid.0, ours.ids
         ));
     }

@@ -8,10 +8,10 @@ use store::{Completion, Op, StoreError};
 
 use super::Handle;
 use super::flight::What;
-use super::part::{RETRY_DELAY, State, Verdict, may_have_begun};
+use super::part::{Part, RETRY_DELAY, State, Verdict, may_have_begun};
 use crate::message::Abort;
 use crate::queue::Outcome;
-use crate::shared::AssociationId;
+use crate::shared::{AssociationId, Unanswered};
 
 /// To a caller whose operation found no path: when to try again.
 const RETRY_AFTER_MS: u32 = 1000;
@@ -36,6 +36,8 @@ impl Handle {
         let of = lane.association;
         if matches!(outcome, Outcome::Answered(_)) {
             lane.is_suspect = false;
+            lane.answered_at = Some(now);
+            lane.unanswered = None;
         }
         let Some(index) = lane.take(slot) else {
             return;
@@ -361,6 +363,34 @@ impl Handle {
                 part.given_up += 1;
             }
             self.abandon(index);
+        }
+    }
+
+    /// Says of which associations there is no answer: none since the oldest read or write that it has was sent, for as long as a read waits before another
+    /// path is asked.
+    pub(super) fn look_at_answers(&mut self, now: Time) {
+        let after = self.shared.options.failover_after;
+        for lane in &mut self.lanes {
+            let sent_at = |index: u32| match self.parts.get(index) {
+                Some(Part {
+                    what,
+                    state: State::Issued { of, at, .. },
+                    ..
+                }) if *of == lane.association && !what.takes_its_time() => Some(*at),
+                _ => None,
+            };
+            let oldest = self.parts.indices().filter_map(sent_at).min();
+            let oldest = oldest.into_iter().chain(lane.unanswered_since()).min();
+            let is_late = oldest.is_some_and(|sent_at| {
+                let since = lane.answered_at.map_or(sent_at, |at| at.max(sent_at));
+                now.since(since) >= after
+            });
+            if !is_late || lane.ending {
+                lane.unanswered = None;
+            } else if lane.unanswered.is_none() {
+                let path = lane.association.path;
+                lane.unanswered = Some(Unanswered::new(&self.shared, path));
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use nvme::queue::Slot;
 
 use crate::options::Policy;
 use crate::queue::Queue;
-use crate::shared::AssociationId;
+use crate::shared::{AssociationId, Unanswered};
 
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -21,6 +21,10 @@ pub(super) struct Lane {
     pub is_open: bool,
     /// A read that it has is overdue, and it has answered nothing since.
     pub is_suspect: bool,
+    /// When it answered last; none so far.
+    pub answered_at: Option<Time>,
+    /// It has waited too long for an answer.
+    pub unanswered: Option<Unanswered>,
     /// When the reads were sent that were given up and that still take room, the oldest first.
     given_up: VecDeque<Time>,
     /// By slot: the part that is there.
@@ -41,6 +45,8 @@ impl Lane {
             ending: false,
             is_open: true,
             is_suspect: false,
+            answered_at: None,
+            unanswered: None,
             given_up: VecDeque::new(),
             parts: Vec::new(),
             outstanding: 0,
@@ -88,7 +94,7 @@ impl Lane {
 
     /// Whether it owes anything that time will tell.
     pub fn is_watched(&self) -> bool {
-        self.ending || self.is_suspect || !self.given_up.is_empty()
+        self.ending || self.is_suspect || self.unanswered.is_some() || !self.given_up.is_empty()
     }
 
     /// How good the way is: less is better.

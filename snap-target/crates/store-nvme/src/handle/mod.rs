@@ -244,6 +244,7 @@ impl Handle {
         self.looked_at = now;
         self.tell_untold();
         self.look_at_unknown(now);
+        self.look_at_answers(now);
         self.look_at_reads(now);
         self.look_at_lanes(now);
         self.look_at_deadlines(now);

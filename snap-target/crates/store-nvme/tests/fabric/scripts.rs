@@ -56,6 +56,50 @@ fn an_operation_ends_when_whoever_asked_gives_up() {
     world.finish();
 }
 
+/// What waits for an answer is said as soon as another path would be asked, and no longer than that; and then that no path is left.
+#[test]
+fn who_does_not_answer_is_told_before_the_path_is_lost() {
+    let plan = one_port();
+    let after = plan.options.failover_after;
+    let mut world = World::new(plan);
+    world.for_a(ms(500));
+    let no_answer = [
+        "path 192.0.2.1:4420 is up, and 1 reactors have no answer there: what they sent waits, and reads go to another path where one stands",
+    ];
+    for op in [READ, write()] {
+        let span = if op == READ { ONE } else { SPAN };
+        strike(&world, 0, Fault::Way(Direction::Down, Way::Held));
+        let token = world.submit_op(0, op, span);
+        world.for_a(after - ms(100));
+        assert_eq!(world.problems(), [""; 0]);
+        world.for_a(ms(250));
+        assert_eq!(world.problems(), no_answer);
+        world.network.heal(world.clock.now());
+        world.until(ms(500), |world| world.result(token).is_some());
+        assert_eq!(world.result(token), Some(Ok(())));
+        assert_well(&world);
+    }
+    strike(&world, 0, Fault::Kill { says: true });
+    let token = world.submit_op(0, READ, ONE);
+    world.for_a(ms(300));
+    let [stranded, down] = &world.problems()[..] else {
+        panic!("{:?}", world.problems());
+    };
+    assert!(
+        stranded.starts_with("no path can be used: reads and writes wait"),
+        "{stranded}"
+    );
+    assert!(
+        down.starts_with("path 192.0.2.1:4420 is down (lost 1 times)"),
+        "{down}"
+    );
+    strike(&world, 0, Fault::Start);
+    world.until(KEEP_ALIVE * 4, |world| world.result(token).is_some());
+    assert_eq!(world.result(token), Some(Ok(())));
+    assert_well(&world);
+    world.finish();
+}
+
 /// A change that has hardly any time left is not sent: at its deadline its path would be given up for it, which is well.
 #[test]
 fn a_write_without_time_is_not_sent_and_takes_no_path_down() {

@@ -448,7 +448,8 @@ impl World {
 
     /// What the store says of its paths.
     pub fn problems(&self) -> Vec<String> {
-        self.store.as_ref().unwrap().problems()
+        let problems = self.store.as_ref().unwrap().problems();
+        problems.into_iter().map(|problem| problem.text).collect()
     }
 
     /// A handle that the world does not turn.

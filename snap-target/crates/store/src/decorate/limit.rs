@@ -188,7 +188,7 @@ impl Backend for LimitBackend {
         self.inner.limits()
     }
 
-    fn problems(&self) -> Vec<String> {
+    fn problems(&self) -> Vec<crate::Problem> {
         self.inner.problems()
     }
 
