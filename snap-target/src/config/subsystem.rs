@@ -274,7 +274,9 @@ fn volume(folder: &Path, text: &str) -> Result<SourceSpec, String> {
         return Ok(SourceSpec::ArrayVolume { spec }.under(folder));
     }
     if let Some(rest) = text.strip_prefix("volume:") {
-        return Err(format!("write volume = {rest:?}: the key says already that it is one"));
+        return Err(format!(
+            "write volume = {rest:?}: the key says already that it is one"
+        ));
     }
     match text.strip_prefix("file:") {
         Some(path) => Err(format!(

@@ -161,6 +161,52 @@ fn a_read_that_is_not_answered_is_given_to_another() {
     assert!(begun.elapsed() < Duration::from_secs(1));
 }
 
+/// A file whose server hangs keeps what it has, cancelled or not. It gets nothing more, for as long as that is so, and it is told; all else is answered at
+/// once by the other.
+#[test]
+fn a_replica_that_hangs_gets_nothing_more() {
+    let content = content();
+    let hung = Scripted::new(filled(&content), usize::MAX, usize::MAX);
+    let store = replicas(vec![hung.store(), filled(&content)]);
+    let mut bench = Bench::new(&store);
+    hung.hang();
+    bench.read(0, false);
+    bench.poll();
+    let begun = Instant::now();
+    bench.turn_for(2 * PATIENCE);
+    let [problem] = &store.problems()[..] else {
+        panic!("{:?}", store.problems())
+    };
+    let says = "is asked after the others: replicas";
+    assert!(
+        problem.text.contains(says) && problem.text.contains("without an answer for 100ms"),
+        "{problem:?}"
+    );
+    // Also when a replica that failed is asked again: longer than its first rest.
+    let mut block = 1;
+    while begun.elapsed() < Duration::from_millis(1500) {
+        let asked = Instant::now();
+        bench.read(block << 12, false);
+        while bench.done.is_empty() {
+            bench.poll();
+            assert!(asked.elapsed() < Duration::from_secs(1), "block {block}");
+        }
+        let done = bench.done.pop().unwrap();
+        let at = usize::try_from(block << 12).unwrap();
+        assert!(done.buf.unwrap().to_vec() == content[at..at + 4096]);
+        block = block % 100 + 1;
+    }
+    assert_eq!(hung.served(), [0; 0]);
+    assert_eq!(store.problems().len(), 1);
+    // It comes back: what it had is answered, and it is one as the other.
+    hung.serve(1);
+    while bench.done.is_empty() {
+        bench.poll();
+    }
+    assert_eq!(bench.done[0].result, Ok(4096));
+    assert_eq!(store.problems(), [""; 0]);
+}
+
 #[test]
 fn where_all_fail_the_last_one_says_why() {
     let content = content();

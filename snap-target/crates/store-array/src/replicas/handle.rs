@@ -43,6 +43,8 @@ pub(super) struct ReplicaHandle {
 struct Member {
     store: Box<dyn Store>,
     outstanding: usize,
+    /// Of them, reads that it was asked to give back, and has not.
+    recalled: usize,
     /// When it answered last.
     answered_at: Instant,
 }
@@ -124,6 +126,7 @@ impl ReplicaHandle {
         let of = |store| Member {
             store,
             outstanding: 0,
+            recalled: 0,
             answered_at,
         };
         Self {
@@ -155,14 +158,14 @@ impl ReplicaHandle {
     }
 
     /// The replica that a read goes to: the one whose turn it is where another one had wrong bytes, else the one with the fewest outstanding, of those
-    /// that rest last. `without` are bits of those that are no choice.
+    /// that rest, or keep what they were asked to give back, last. `without` are bits of those that are no choice.
     fn choose(&self, bytes: &Range<u64>, without: u16, now: Instant) -> Option<usize> {
         let members = self.members.iter().enumerate();
         let choices = members.filter(|(index, _)| without >> index & 1 == 0);
         let turn = self.doubts.turn_of(bytes);
         let rank = |(index, member): &(usize, &Member)| {
             let is_its_turn = turn.is_none_or(|turn| turn == *index);
-            let rests = self.standing.rests(*index, now);
+            let rests = member.recalled > 0 || self.standing.rests(*index, now);
             (!is_its_turn, rests, member.outstanding)
         };
         choices.min_by_key(rank).map(|(index, _)| index)
@@ -263,7 +266,10 @@ impl ReplicaHandle {
         let Some(read) = self.read(index) else { return };
         read.buf = buf;
         let recalled = read.at.take().and_then(|at| at.recalled);
+        self.members[member].recalled -= usize::from(recalled.is_some());
+        let Some(read) = self.read(index) else { return };
         let is_over = read.is_cancelled || closed;
+        let offset = read.op.offset();
         match result {
             Ok(bytes) => {
                 let served = read.bytes();
@@ -273,42 +279,26 @@ impl ReplicaHandle {
                 self.end(index, Ok(bytes));
             }
             Err(why) if is_over => self.end(index, Err(why)),
-            Err(_) if recalled == Some(Recall::Late) => {
-                let offset = read.op.offset();
-                let why = self.not_answered(member, offset, LATE * self.patience);
+            // What that says of the replica was told when it was recalled.
+            Err(_) if let Some(recalled) = recalled => {
+                let patience = match recalled {
+                    Recall::Silent => self.patience,
+                    Recall::Late => LATE * self.patience,
+                };
+                let why = not_answered(&self.name, member, offset, patience);
                 self.was_tried(index, member, why);
                 self.homeless.push_back(index);
             }
             Err(why) => {
-                let offset = read.op.offset();
-                let why = match recalled {
-                    Some(_) => self.not_answered(member, offset, self.patience),
-                    None => {
-                        self.members[member].answered_at = now;
-                        why
-                    }
-                };
+                self.members[member].answered_at = now;
                 self.failed(index, member, why, now);
                 self.homeless.push_back(index);
             }
         }
     }
 
-    /// What is said of a replica that gave a read back because it had not answered it.
-    fn not_answered(&self, member: usize, offset: u64, patience: Duration) -> StoreError {
-        StoreError::Unreachable {
-            store: format!(
-                "{}: number {} of them, without an answer for {patience:?},",
-                self.name,
-                member + 1
-            ),
-            what: "reading",
-            offset,
-            retry_after_ms: None,
-        }
-    }
-
-    /// Takes back reads that have waited long enough, where another replica may answer them.
+    /// Takes back reads that have waited long enough, where another replica may answer them. One that answers nothing rests from now on: it may keep what it
+    /// has for as long as it likes.
     fn recall(&mut self, now: Instant) {
         let all = (1_u32 << self.members.len()) - 1;
         for (index, read) in self.reads.iter_mut().enumerate() {
@@ -320,8 +310,15 @@ impl ReplicaHandle {
             }
             let there = &mut self.members[at.member];
             at.recalled = Recall::due(at.since, there.answered_at, now, self.patience);
-            if at.recalled.is_some() {
-                there.store.cancel(name_of(index));
+            let Some(recalled) = at.recalled else {
+                continue;
+            };
+            there.recalled += 1;
+            there.store.cancel(name_of(index));
+            if recalled == Recall::Silent {
+                let offset = read.op.offset();
+                let why = not_answered(&self.name, at.member, offset, self.patience);
+                self.standing.failed(at.member, why.to_string(), now);
             }
         }
     }
@@ -367,6 +364,19 @@ impl ReplicaHandle {
                 false => self.homeless.push_back(index),
             }
         }
+    }
+}
+
+/// What is said of a replica, by its place, that did not answer a read.
+fn not_answered(name: &str, member: usize, offset: u64, patience: Duration) -> StoreError {
+    StoreError::Unreachable {
+        store: format!(
+            "{name}: number {} of them, without an answer for {patience:?},",
+            member + 1
+        ),
+        what: "reading",
+        offset,
+        retry_after_ms: None,
     }
 }
 

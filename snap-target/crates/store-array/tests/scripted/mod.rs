@@ -30,6 +30,8 @@ struct State {
     permits: usize,
     /// Offsets, in the order in which they were served.
     served: Vec<u64>,
+    /// It does not let go of what is cancelled.
+    keeps: bool,
     /// Cancels and hurries that it was told.
     told: usize,
 }
@@ -55,6 +57,12 @@ impl Scripted {
     /// From now on it holds what comes.
     pub fn hold(&self) {
         self.state().is_on = true;
+    }
+
+    /// What it has stays there, cancelled or not: a file whose server hangs.
+    pub fn hang(&self) {
+        let mut state = self.state();
+        (state.is_on, state.keeps) = (true, true);
     }
 
     /// It serves so many reads with the next poll.
@@ -160,7 +168,9 @@ impl Store for Handle {
                 .submit(held.op, held.buf, held.token, Terms::default());
             taken.unwrap();
         }
-        while let Some(at) = self.held.iter().position(|held| held.is_cancelled) {
+        let keeps = self.script.state().keeps;
+        let goes = |held: &Held| held.is_cancelled && !keeps;
+        while let Some(at) = self.held.iter().position(goes) {
             let held = self.held.remove(at).unwrap();
             completions.push(Completion {
                 token: held.token,

@@ -291,7 +291,11 @@ impl Keeper {
             tracing::warn!(%store, path = %self.to, %why, "a path was lost");
         } else if self.failure.as_deref() != Some(why.as_str()) {
             // Until there is a store, whoever opens it says what comes next.
-            let again = if around.shared.is_some() { "; it is tried again" } else { "" };
+            let again = if around.shared.is_some() {
+                "; it is tried again"
+            } else {
+                ""
+            };
             tracing::warn!(%store, path = %self.to, %why, "a path cannot be connected{again}");
         }
         self.failure = Some(why);
