@@ -119,7 +119,7 @@ impl ArraySpec {
 
 /// Whether a member is the rest of a URL that a single + has cut.
 fn is_cut(text: &str) -> bool {
-    text == "nvme" || text.starts_with("tcp://") || text.starts_with("rdma://")
+    text.starts_with("tcp://") || text.starts_with("rdma://")
 }
 
 /// What stands before the members of a stripe, and the members.
@@ -231,7 +231,7 @@ mod tests {
             ("replicas:volume:/a+/b", "it cannot be volume: itself"),
             (
                 "stripe:64KiB:nvme+tcp://a/nqn.b+/c",
-                "`nvme` is no store: a + that is part of a member is written ++",
+                "`tcp://a/nqn.b` is no store: a + that is part of a member is written ++",
             ),
         ] {
             let error = ArraySpec::parse(text).unwrap_err().to_string();
