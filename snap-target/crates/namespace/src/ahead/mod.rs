@@ -165,7 +165,13 @@ impl AheadOf {
 
     /// A host reads.
     pub(crate) fn read(&mut self, reader: ReaderId, range: Range<u64>) {
-        self.machine.read(reader, range);
+        self.follow();
+        // Where what will be read is known, neighbours among it are chance.
+        if self.order.is_followed() {
+            self.machine.read_in_order(&range);
+        } else {
+            self.machine.read(reader, range);
+        }
         self.order.read();
     }
 
@@ -204,7 +210,6 @@ impl AheadOf {
     /// What to fetch next: for streams, then what hosts said, then what was ordered. `Err`: ask again soon.
     pub(crate) fn next_piece(&mut self) -> Result<Option<Piece>, Again> {
         self.follow();
-        // Where what will be read is known, neighbours among it are chance.
         let streams = !self.order.is_followed();
         if let Some(range) = streams.then(|| self.machine.next_piece()).flatten() {
             return Ok(Some(Piece {

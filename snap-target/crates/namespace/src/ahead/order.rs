@@ -180,18 +180,22 @@ impl Order {
         &self.ledger
     }
 
-    /// Whether ranges of it are still to be fetched.
+    /// Whether it takes ranges, and has them fetched.
     pub(super) fn is_open(&self) -> bool {
         !self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Whether its reader is at it: not where all of it was read, nor where so many reads in a row found nothing of it.
+    /// Whether its reader is at it, also when it has ended and what was fetched for it is not read yet: not where all of it was read, nor where so many
+    /// reads in a row found nothing of it.
     pub(super) fn is_followed(&self) -> bool {
-        let is_left = || {
-            let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-            of(&self.begun_bytes) < of(&self.given_bytes) || !self.ledger.is_empty()
-        };
-        self.is_open() && self.misses.load(Ordering::Relaxed) < ORDER_MISSES_MAX && is_left()
+        let is_left = || self.has_more() || !self.ledger.is_empty();
+        self.misses.load(Ordering::Relaxed) < ORDER_MISSES_MAX && is_left()
+    }
+
+    /// Whether ranges of it are still to be fetched.
+    fn has_more(&self) -> bool {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        self.is_open() && of(&self.begun_bytes) < of(&self.given_bytes)
     }
 
     /// Takes ranges, if there are any and nobody is giving some just now; false: ask again soon. Where there are none the engine is woken when there are.
@@ -247,14 +251,11 @@ impl Order {
 
     /// A host reads. Where that finds nothing of the order again and again while there is no room, its reader is elsewhere: the oldest is given up.
     pub(super) fn read(&self) {
-        if !self.is_open() {
+        if !self.is_open() && self.ledger.is_empty() {
             return;
         }
-        let misses = self.misses.fetch_add(1, Ordering::Relaxed) + 1;
-        let is_held_up = || {
-            self.begun_bytes.load(Ordering::Relaxed) < self.given_bytes.load(Ordering::Relaxed)
-                && !self.ledger.is_empty()
-        };
+        let misses = self.misses.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let is_held_up = || self.has_more() && !self.ledger.is_empty();
         if misses.is_multiple_of(ORDER_MISSES_MAX) && is_held_up() {
             self.ledger.give_up_oldest(ORDER_SHARES);
             self.wake();

@@ -243,7 +243,6 @@ fn an_order_that_is_cancelled_midway_ends_what_is_under_way_and_begins_nothing()
         (4 * FRAME, 4 * FRAME)
     );
     assert_eq!((last.frames.hits, last.frames.unread_bytes), (4, 0));
-    // Frames in order are a stream now, as if there had never been an order.
     assert_eq!(order.progress(), Err(OrderEnd::Cancelled));
     bench.assert_books();
 }
@@ -306,6 +305,38 @@ fn streams_are_looked_for_again_while_an_order_is_idle() {
         "not the order's"
     );
     bench.assert_books();
+}
+
+/// All was given and fetched, so whoever gave the order is through; its reader is not. Neighbours in what is left are chance, as they were before.
+#[test]
+fn what_is_left_of_an_order_that_is_through_is_no_stream() {
+    let ends: [fn(&Order); 2] = [Order::cancel, |_| {}];
+    for end in ends {
+        let (mut bench, content) = raw(true, true);
+        let frames = [9, 30, 31, 32, 70, 33, 34, 12, 35, 36];
+        let order = bench.order(16, frames);
+        bench.settle_order(&order, 10 * FRAME);
+        end(&order);
+        for n in frames {
+            bench.read_frame(&content, n);
+            bench.settle();
+        }
+        let counted = bench.counters();
+        assert_eq!(
+            (counted.prefetched_frames, counted.prefetch_hits),
+            (10, 10),
+            "nothing that was not ordered"
+        );
+        assert_eq!(counted.stored_bytes, 10 * FRAME);
+        // Nor is what comes after it one with its last reads.
+        bench.read_frame(&content, 37);
+        bench.settle();
+        assert_eq!(bench.counters().prefetched_frames, 10);
+        bench.read_frame(&content, 38);
+        bench.settle();
+        assert!(bench.counters().prefetched_frames > 10);
+        bench.assert_books();
+    }
 }
 
 #[test]

@@ -57,8 +57,13 @@ impl ReadAhead {
 
     /// A read of these bytes begins.
     pub fn read(&mut self, reader: ReaderId, range: Range<u64>) {
-        self.reading_bytes += range.end - range.start;
+        self.read_in_order(&range);
         self.streams.read(reader, range);
+    }
+
+    /// A read of these bytes begins that belongs to an order which was given: its neighbours in it are chance, so it is none of a stream.
+    pub fn read_in_order(&mut self, range: &Range<u64>) {
+        self.reading_bytes += range.end - range.start;
     }
 
     /// A read of so many bytes has ended, well or not.
