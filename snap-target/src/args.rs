@@ -161,8 +161,7 @@ impl Args {
                 nsid,
                 source: SourceSpec::parse(text, self.lba.bytes())?.whole(),
                 visibility: Visibility::All,
-                read_only: self.immutable,
-                immutable: self.immutable,
+                writes: Writes::of(false, self.immutable),
                 limit: self.limit,
                 cut: None,
             })

@@ -37,8 +37,8 @@ pub fn namespace(
             namespace
         }
     };
-    namespace.write_protected |= config.read_only;
-    namespace.is_immutable = config.immutable;
+    namespace.write_protected |= config.writes.are_refused();
+    namespace.is_immutable = config.writes.is_immutable();
     Ok(namespace)
 }
 
@@ -64,18 +64,19 @@ fn of_plain(
     policy: &SourcePolicy,
     given: &mut Given<'_>,
 ) -> Result<Namespace> {
+    let read_only = config.writes.are_refused();
     let mut namespace = match source {
         SourceSpec::Volume { path } => of_volume(config.nsid, path, policy)?,
         SourceSpec::RemoteVolume { url } => remote::of_volume(config.nsid, url)?,
         SourceSpec::Remote { url, lba_bytes } => {
-            remote::of_blocks(config.nsid, url, *lba_bytes, config.read_only)?
+            remote::of_blocks(config.nsid, url, *lba_bytes, read_only)?
         }
         SourceSpec::Array { spec, lba_bytes } => {
-            array::of_blocks(config.nsid, spec, *lba_bytes, config.read_only)?
+            array::of_blocks(config.nsid, spec, *lba_bytes, read_only)?
         }
         SourceSpec::ArrayVolume { spec } => array::of_volume(config.nsid, spec)?,
         SourceSpec::Store { spec, lba_bytes } => {
-            let store = open_raw(spec, config.read_only)?;
+            let store = open_raw(spec, read_only)?;
             let identity = raw_identity(spec, store.bytes(), given)?;
             Namespace::of_store(config.nsid, store, identity, *lba_bytes)
         }

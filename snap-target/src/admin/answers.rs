@@ -9,7 +9,7 @@ use nvme::controller::{HostPolicy, Protection, Transport, Visibility};
 use nvme::nqn::Nqn;
 use volume::Volume;
 
-use crate::config::{Place, SourceSpec};
+use crate::config::{NamespaceConfig, Place, SourceSpec};
 use crate::desired::PortId;
 use crate::manage::{ClosingDisk, Manager, NamespaceLive, StillClosing, damage};
 use crate::text::{hex, uuid_text};
@@ -100,6 +100,8 @@ pub fn namespace(
         source_text: config.source.to_string(),
         path: path_of(&config.source),
         visible_to: Some(seen_by(&config.visibility)),
+        immutable: config.writes.is_immutable(),
+        limit: limit_of(config),
         // What was attached under its number since is another one.
         origin: origin(
             manager
@@ -137,6 +139,13 @@ pub fn namespace(
     Some(found)
 }
 
+/// As it is attached with; empty where there is none.
+fn limit_of(config: &NamespaceConfig) -> String {
+    config
+        .limit
+        .map_or_else(String::new, |limit| limit.to_string())
+}
+
 /// The file or device that a source is, from the root on.
 fn path_of(source: &SourceSpec) -> String {
     // It fails for an empty path only.
@@ -154,6 +163,8 @@ pub fn closing_namespace(disk: &ClosingDisk) -> v1::Namespace {
         source_text: disk.config.source.to_string(),
         path: path_of(&disk.config.source),
         visible_to: Some(seen_by(&Visibility::Hosts(Vec::new()))),
+        immutable: disk.config.writes.is_immutable(),
+        limit: limit_of(&disk.config),
         state_detail: disk.why(),
         ..v1::Namespace::default()
     };

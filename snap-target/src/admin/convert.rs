@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 
-use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, SOURCE_BYTES_MAX};
+use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, LIMIT_BYTES_MAX, SOURCE_BYTES_MAX};
 use admin_proto::v1::{self, host_policy::Hosts, source, visibility::To};
 use nvme::controller::{ControllerLimits, HostPolicy, NAMESPACES_MAX, Visibility};
 use nvme::nqn::Nqn;
+use store::StoreError;
+use store::decorate::Limit;
 use tonic::Status;
 
 use crate::config::Fabric;
@@ -166,6 +168,24 @@ pub fn source(source: Option<&v1::Source>) -> Result<String, ManageError> {
         return Err(invalid("source", "it has control characters"));
     }
     Ok(text.to_owned())
+}
+
+/// How fast stores are at most; none where it is empty.
+pub fn limit_of_stores(text: &str) -> Result<Option<Limit>, ManageError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if text.len() > LIMIT_BYTES_MAX {
+        let why = format!(
+            "{} bytes; it has at most {LIMIT_BYTES_MAX}: 200MB/s,latency=2ms",
+            text.len()
+        );
+        return Err(invalid("limit", why));
+    }
+    let limit = text.parse();
+    limit
+        .map(Some)
+        .map_err(|error: StoreError| invalid("limit", error))
 }
 
 /// A subsystem that is to be made.

@@ -164,10 +164,8 @@ pub struct NamespaceConfig {
     pub source: SourceSpec,
     /// Which of the hosts that may connect see it.
     pub visibility: Visibility,
-    /// Refuses writes although the store could take them.
-    pub read_only: bool,
-    /// Nobody changes its raw store while it is served, here or elsewhere: it may be read ahead. A volume is never changed.
-    pub immutable: bool,
+    /// Whether hosts may write where the store could be written.
+    pub writes: Writes,
     /// How fast its stores are at most: to measure what a slow line does, and what helps against it.
     pub limit: Option<Limit>,
     /// Its file, of a mixed one that of its last part, is to be cut before anything of it is opened: hosts have been told of its new end.
@@ -175,6 +173,38 @@ pub struct NamespaceConfig {
 }
 
 /// A file that is to be cut, and has not been.
+/// Who may change what a namespace holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writes {
+    /// Its hosts, where its store can be written.
+    Taken,
+    /// None of its hosts.
+    Refused,
+    /// Nobody, here or elsewhere, while it is served: its raw store may be read ahead. A volume is never changed, whatever is said.
+    Never,
+}
+
+impl Writes {
+    /// As it is written down: what nobody changes takes no writes either.
+    pub fn of(read_only: bool, immutable: bool) -> Self {
+        match (read_only, immutable) {
+            (_, true) => Self::Never,
+            (true, false) => Self::Refused,
+            (false, false) => Self::Taken,
+        }
+    }
+
+    /// Whether hosts may not write.
+    pub fn are_refused(self) -> bool {
+        self != Self::Taken
+    }
+
+    /// Whether nobody changes it.
+    pub fn is_immutable(self) -> bool {
+        self == Self::Never
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The bytes that it had.

@@ -11,7 +11,7 @@ use store_nvme::{RemoteUrl, UrlError};
 use super::check::{Seen, path_in, value_or};
 use super::error::ConfigError;
 use super::section::{At, Section};
-use super::{ArraySpec, NamespaceConfig, SourceSpec, SubsystemConfig};
+use super::{ArraySpec, NamespaceConfig, SourceSpec, SubsystemConfig, Writes};
 use crate::limits::{HOSTS_MAX, NAMESPACES_MAX, SUBSYSTEMS_MAX, of_subsystem};
 
 const SUBSYSTEM: &[&str] = &[
@@ -256,11 +256,22 @@ fn namespace(
         nsid,
         source,
         visibility: hosts.map_or(Visibility::All, |at| Visibility::Hosts(at.value)),
-        read_only: value_or(section.flag("read-only")?, false),
-        immutable: value_or(section.flag("immutable")?, false),
+        writes: writes(section)?,
         limit: limit.map(|at| at.value),
         cut: None,
     })
+}
+
+/// What nobody changes takes no writes: `immutable` says both, and nobody may say otherwise beside it.
+fn writes(section: &Section<'_>) -> Result<Writes, ConfigError> {
+    let read_only = section.flag("read-only")?;
+    let immutable = value_or(section.flag("immutable")?, false);
+    if let Some(taken) = read_only.as_ref().filter(|it| !it.value && immutable) {
+        let why =
+            "immutable = true says that nobody writes; leave this line out, or make that false";
+        return Err(section.wrong(taken, why));
+    }
+    Ok(Writes::of(value_or(read_only, false), immutable))
 }
 
 /// The file of a volume, or the remote namespace that holds it. Another scheme in front of it is of a store.

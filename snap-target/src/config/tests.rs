@@ -8,7 +8,7 @@ use nvme::nqn::Nqn;
 use reactor::Features;
 use store::StoreSpec;
 
-use super::{Config, SourceSpec};
+use super::{Config, SourceSpec, Writes};
 
 fn parse(text: &str) -> Result<Config, String> {
     Config::parse(Path::new("/etc/xio/t.toml"), text).map_err(|error| error.to_string())
@@ -104,12 +104,32 @@ fn nsids_that_are_not_written_take_the_smallest_that_are_free() {
     let found: Vec<(u32, bool)> = config.subsystems[0]
         .namespaces
         .iter()
-        .map(|namespace| (namespace.nsid, namespace.read_only))
+        .map(|namespace| (namespace.nsid, namespace.writes.are_refused()))
         .collect();
     assert_eq!(
         found,
         [(1, false), (2, true), (3, false), (4, true), (5, true)]
     );
+}
+
+#[test]
+fn what_nobody_changes_takes_no_writes() {
+    let mut text = format!("{LEAST}{SUBSYSTEM}");
+    for lines in [
+        "",
+        "immutable = false\nread-only = true\n",
+        "immutable = true\n",
+        "immutable = true\nread-only = true\n",
+    ] {
+        text += &format!("[[subsystem.namespace]]\nstore = \"mem:1MiB\"\n{lines}");
+    }
+    let config = parse(&text).unwrap();
+    let all = config.subsystems[0].namespaces.iter();
+    let found: Vec<_> = all.map(|namespace| namespace.writes).collect();
+    use Writes::{Never, Refused, Taken};
+    assert_eq!(found, [Taken, Refused, Never, Never]);
+    assert!(Never.are_refused() && Never.is_immutable());
+    assert!(Refused.are_refused() && !Refused.is_immutable());
 }
 
 #[test]
@@ -336,6 +356,10 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
         (
             "[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:1\"\ntls-key = \"k\"\n",
             "3:1: [admin] tls-cert: it is missing; the admin service over TCP needs TLS: tls-cert and tls-key name PEM files",
+        ),
+        (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nimmutable = true\nread-only = false\n",
+            "9:13: [[subsystem.namespace]] read-only: immutable = true says that nobody writes; leave this line out, or make that false",
         ),
         (
             "[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:1\"\ntls-key = \"k\"\ntls-cert = \"c\"\n",

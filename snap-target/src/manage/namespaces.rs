@@ -7,12 +7,13 @@ use admin_proto::v1::{self, NamespaceChange, Reason, event::Kind};
 use namespace::Namespace;
 use nvme::controller::{NAMESPACES_MAX, Visibility};
 use nvme::nqn::Nqn;
+use store::decorate::Limit;
 
 use super::hosts::take_off;
 use super::opening::Opened;
 use super::steps::Step;
 use super::{ManageError, Manager, News, StillClosing};
-use crate::config::{NamespaceConfig, SourceSpec};
+use crate::config::{NamespaceConfig, SourceSpec, Writes};
 use crate::identity::Nodes;
 use crate::limits::HOSTS_MAX;
 use crate::text::uuid_text;
@@ -28,8 +29,10 @@ pub struct NewNamespace {
     pub source: String,
     /// Block size; none: 4096 of a store, its own of a volume.
     pub lba_bytes: Option<u32>,
-    /// Refuses writes although the store could take them.
-    pub read_only: bool,
+    /// Whether hosts may write where the store could be written.
+    pub writes: Writes,
+    /// How fast its stores are at most.
+    pub limit: Option<Limit>,
     /// Who sees it.
     pub visibility: Visibility,
 }
@@ -83,9 +86,8 @@ impl Manager {
             nsid,
             source: absolute(source)?,
             visibility: new.visibility.clone(),
-            read_only: new.read_only,
-            immutable: false,
-            limit: None,
+            writes: new.writes,
+            limit: new.limit,
             cut: None,
         };
         self.check_closing(&config, None)?;

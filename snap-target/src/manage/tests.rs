@@ -28,7 +28,7 @@ use nvme_spec::Nsid;
 
 use super::{Foundation, Frontend, ManageError, Manager, NamespaceLive, NewNamespace, NewSize};
 use crate::catalogue::Catalogue;
-use crate::config::Config;
+use crate::config::{Config, Writes};
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::health::{Health, Phase};
@@ -226,7 +226,8 @@ fn new(source: &str) -> NewNamespace {
         nsid: None,
         source: source.to_owned(),
         lba_bytes: None,
-        read_only: false,
+        writes: Writes::Taken,
+        limit: None,
         visibility: Visibility::All,
     }
 }

@@ -13,7 +13,9 @@ use store::decorate::Limit;
 use store_nvme::RemoteUrl;
 
 use super::overlay::{Change, Overlay};
-use crate::config::{ArraySpec, Cut, ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec};
+use crate::config::{
+    ArraySpec, Cut, ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec, Writes,
+};
 use crate::desired::SubsystemBody;
 
 /// As JSON.
@@ -301,8 +303,8 @@ impl From<&NamespaceConfig> for Namespace {
                 Visibility::All => Hosts::Any,
                 Visibility::Hosts(nqns) => Hosts::Only(texts(nqns)),
             },
-            read_only: config.read_only,
-            immutable: config.immutable,
+            read_only: config.writes.are_refused(),
+            immutable: config.writes.is_immutable(),
             limit: config.limit.map(|limit| limit.to_string()),
             cut: config.cut.map(|Cut { from, to }| FileCut { from, to }),
         }
@@ -400,8 +402,7 @@ impl Namespace {
                 Hosts::Any => Visibility::All,
                 Hosts::Only(names) => Visibility::Hosts(nqns(&names)?),
             },
-            read_only: self.read_only,
-            immutable: self.immutable,
+            writes: Writes::of(self.read_only, self.immutable),
             limit: limit.transpose().map_err(|error| error.to_string())?,
             cut: self.cut.map(|FileCut { from, to }| Cut { from, to }),
         })

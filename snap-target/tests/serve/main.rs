@@ -13,6 +13,7 @@ mod damaged;
 mod endpoints;
 mod ghost;
 mod hops;
+mod immutable;
 mod kept;
 mod killed;
 mod lives;

@@ -6,6 +6,7 @@ use admin_proto::v1::source::Kind;
 use admin_proto::v1::{ErrorDetail, NamespaceState, ObjectKind, Reason, WriteProtection};
 use clap::Args;
 use printout::size::Size;
+use store::decorate::Limit;
 use tonic::Code;
 
 use super::shown;
@@ -23,6 +24,7 @@ partly new; null:SIZE reads zeros. mixed:PART+PART is one disk of 2 to 16 of the
 others are taken (a + in a path is written ++). stripe:UNIT:STORE+STORE is one disk whose bytes are spread over 2 to 16 stores in units of UNIT, and
 stripe:new:UNIT:STORE+STORE makes it of blank ones first; replicas:STORE+STORE reads the same bytes from whichever store answers. In front of both, volume:
 means the volume in them, decoded. Their stores are file:PATH and remote namespaces (nvme++tcp://HOST/SUBNQN?nsid=N: a + is written ++).
+What is --immutable takes no writes, and is fetched ahead of its readers; that of a volume is so anyway.
 Unless hosts are named, all that may connect to the subsystem see it.
 With --ensure, a namespace of the subsystem with this source is what is asked for, whatever its number where --nsid does not say it.
 
@@ -38,6 +40,8 @@ Examples:
       stripe:new:64KiB:file:/dev/sdb+file:/dev/sdc
   snapctl namespace attach nqn.2026-11.org.example:data \\
       volume:replicas:file:/srv/a.xio+file:/mnt/b.xio
+  snapctl namespace attach nqn.2026-11.org.example:data file:/srv/tokens.xio \\
+      --immutable --limit 200MB/s,latency=2ms
   snapctl namespace attach nqn.2026-11.org.example:data /srv/tokens.xio \\
       --nsid 1 --ensure";
 
@@ -64,6 +68,14 @@ pub struct Attach {
     #[arg(long)]
     pub read_only: bool,
 
+    /// Nobody writes, here or elsewhere: a raw store is read ahead, as a volume is. No host may write
+    #[arg(long)]
+    pub immutable: bool,
+
+    /// Its stores are no faster than RATE[,burst=SIZE][,latency=TIME], to see what a slow line does
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<Limit>,
+
     /// Who sees it.
     #[command(flatten)]
     pub hosts: Audience,
@@ -72,6 +84,9 @@ pub struct Attach {
     #[command(flatten)]
     pub ensure: Ensure,
 }
+
+/// The revision of the contract that knows immutable namespaces and limits.
+const IMMUTABLE_REVISION: u32 = 5;
 
 fn lba_bytes(text: &str) -> Result<u32, String> {
     match text {
@@ -89,6 +104,13 @@ pub async fn run(arguments: Attach, context: &Context) -> Result<(), Failure> {
     {
         return context.show(&answer, already);
     }
+    let newer = [
+        ("--immutable", arguments.immutable),
+        ("--limit", arguments.limit.is_some()),
+    ];
+    if let Some((flag, _)) = newer.into_iter().find(|(_, is_asked)| *is_asked) {
+        daemon.needs(IMMUTABLE_REVISION, flag).await?;
+    }
     let request = v1::AttachNamespaceRequest {
         subsystem_nqn: arguments.subsystem_nqn.clone(),
         nsid: arguments.nsid.unwrap_or(0),
@@ -98,6 +120,10 @@ pub async fn run(arguments: Attach, context: &Context) -> Result<(), Failure> {
         lba_bytes: arguments.lba.unwrap_or(0),
         read_only: arguments.read_only,
         visible_to: arguments.hosts.visibility(),
+        immutable: arguments.immutable,
+        limit: arguments
+            .limit
+            .map_or_else(String::new, |limit| limit.to_string()),
     };
     let attached = daemon
         .answer(daemon.namespace().attach_namespace(request))
@@ -237,8 +263,24 @@ fn compare(asked: &Attach, is: &v1::Namespace) -> Comparison {
     let read_only = shown::writes(WriteProtection::ReadOnly.into());
     comparison.property(
         "whether hosts may write",
-        asked.read_only.then_some(read_only),
+        (asked.read_only || asked.immutable).then_some(read_only),
         shown::writes(is.write_protection),
+    );
+    comparison.property(
+        "whether it is immutable",
+        asked.immutable.then_some("yes"),
+        if is.immutable { "yes" } else { "no" },
+    );
+    // Written in another way it is the same.
+    let limit = match is.limit.parse::<Limit>() {
+        Ok(limit) => limit.to_string(),
+        Err(_) if is.limit.is_empty() => "none".to_owned(),
+        Err(_) => is.limit.clone(),
+    };
+    comparison.property(
+        "its limit",
+        asked.limit.map(|limit| limit.to_string()),
+        limit,
     );
     let visibility = asked.hosts.visibility();
     comparison.property(

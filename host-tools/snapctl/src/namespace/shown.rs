@@ -56,7 +56,8 @@ pub async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
     let subsystem_nqn = arguments.subsystem_nqn.unwrap_or_default();
     let answer = all(&context.daemon().await?, &subsystem_nqn).await?;
     context.show(&answer, |answer| {
-        let mut table = TextTable::new(&[
+        let has_limits = answer.namespaces.iter().any(|it| !it.limit.is_empty());
+        let mut columns = vec![
             ("subsystem", Align::Left),
             ("nsid", Align::Right),
             ("kind", Align::Left),
@@ -65,20 +66,24 @@ pub async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
             ("writes", Align::Left),
             ("seen by", Align::Left),
             ("state", Align::Left),
-            ("source", Align::Left),
-        ]);
+        ];
+        columns.extend(has_limits.then_some(("limit", Align::Left)));
+        columns.push(("source", Align::Left));
+        let mut table = TextTable::new(&columns);
         for namespace in &answer.namespaces {
-            table.row([
+            let mut row = vec![
                 namespace.subsystem_nqn.clone(),
                 namespace.nsid.to_string(),
                 kind(namespace.kind),
                 rounded(namespace.bytes),
                 Size(namespace.lba_bytes.into()).to_string(),
-                writes(namespace.write_protection),
+                writes_of(namespace),
                 text::seen_by_in_short(namespace.visible_to.as_ref()),
                 state_in_short(namespace),
-                namespace.source_text.clone(),
-            ]);
+            ];
+            row.extend(has_limits.then(|| text::or_dash(&namespace.limit)));
+            row.push(namespace.source_text.clone());
+            table.row(row);
         }
         table.render()
     })
@@ -184,6 +189,9 @@ fn describe(namespace: &v1::Namespace) -> String {
         ("state", state(namespace.state)),
         ("made by", text::origin(namespace.origin)),
     ];
+    if !namespace.limit.is_empty() {
+        lines.push(("limit", namespace.limit.clone()));
+    }
     if !namespace.state_detail.is_empty() {
         lines.push(("why", namespace.state_detail.clone()));
     }
@@ -238,11 +246,20 @@ fn state(number: i32) -> String {
 
 /// Whether hosts may write, and to what.
 fn writes_in_full(namespace: &v1::Namespace) -> String {
-    let written = writes(namespace.write_protection);
+    let written = writes_of(namespace);
     let is_everywhere = namespace.parts.iter().all(|part| !part.read_only);
     match namespace.write_protection() {
         WriteProtection::None if !is_everywhere => format!("{written}, to some parts"),
         _ => written,
+    }
+}
+
+/// Whether hosts may write, and whether anybody does.
+fn writes_of(namespace: &v1::Namespace) -> String {
+    let written = writes(namespace.write_protection);
+    match namespace.immutable {
+        true => format!("{written} (immutable)"),
+        false => written,
     }
 }
 

@@ -98,6 +98,16 @@ fn a_namespace() {
     );
     differs(
         &fake,
+        &attach(
+            "/srv/tokens.xio",
+            &["--immutable", "--limit", "200MB/s,latency=2000us"],
+        ),
+        &format!(
+            "nsid 1 of {DATA} is there already, and is another one: whether it is immutable is no, not yes; its limit is none, not 200MB/s,latency=2ms"
+        ),
+    );
+    differs(
+        &fake,
         &attach("mem:1GiB", &["--nsid", "1"]),
         &format!(
             "nsid 1 of {DATA} is there already, and is another one: its source is /srv/tokens.xio, not mem:1GiB"

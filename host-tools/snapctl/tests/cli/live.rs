@@ -103,7 +103,7 @@ fn the_document_has_the_fields_of_rates() {
 
 const SECOND: Start = Start {
     instance: "0b1f8e3da574c6b8da9cfe109a2d4c6e",
-    revision: 2,
+    revision: admin_proto::REVISION,
 };
 
 #[test]

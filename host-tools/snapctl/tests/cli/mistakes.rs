@@ -270,6 +270,20 @@ fn what_an_older_daemon_would_ignore_is_not_asked_of_it() {
         ),
     );
     assert_eq!(fake.asked(), ["GetInfoRequest"]);
+    let attach = ["namespace", "attach", DATA, "mem:1MiB"];
+    for (flag, arguments) in [
+        ("--immutable", &["--immutable"][..]),
+        ("--limit", &["--limit", "1MB/s"]),
+    ] {
+        let ran = snapctl(Some(&socket), &[&attach[..], arguments].concat());
+        let why = format!("{flag} needs revision 5 of the admin contract");
+        assert!(
+            ran.status == 3 && ran.stderr.contains(&why),
+            "{}",
+            ran.stderr
+        );
+        assert_eq!(fake.asked(), ["GetInfoRequest"]);
+    }
     // Without it, nothing is in the way.
     assert_eq!(snapctl(Some(&socket), &detach[..4]).status, 0);
 }
@@ -326,6 +340,7 @@ fn wrong_command_lines_exit_with_2() {
             "--rescan",
         ],
         &["namespace", "attach", DATA, "mem:1MiB", "--lba", "520"],
+        &["namespace", "attach", DATA, "mem:1MiB", "--limit", "200MB"],
         &["namespace", "show", DATA, "0"],
         &["subsystem", "create", DATA, "--controllers", "0"],
         &["namespace", "show", DATA, "4294967295"],

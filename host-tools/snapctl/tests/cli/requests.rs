@@ -161,6 +161,12 @@ fn namespace_cases() -> Vec<Case> {
         ..bare.clone()
     };
     let detach = |expected_uuid: &str| DetachNamespaceRequest {
+    let limited = AttachNamespaceRequest {
+        source: source("file:/srv/disk.raw"),
+        immutable: true,
+        limit: "200MB/s,latency=2ms".to_owned(),
+        ..bare.clone()
+    };
         subsystem_nqn: DATA.to_owned(),
         nsid: 3,
         expected_uuid: expected_uuid.to_owned(),
@@ -229,6 +235,18 @@ fn namespace_cases() -> Vec<Case> {
             &open,
         ),
         case(
+        case(
+            "namespace attach",
+            &[
+                DATA,
+                "file:/srv/disk.raw",
+                "--immutable",
+                "--limit",
+                "200MB/s,latency=2000us",
+            ],
+            &limited,
+        )
+        .after(&GetInfoRequest {}),
             "namespace attach",
             &[SCRATCH, "mem:1MiB", "--ensure"],
             &AttachNamespaceRequest {

@@ -28,7 +28,7 @@ pub use error_detail::{code_of, detail_of, details};
 pub use mixed::{joined, mixed_parts, mixed_text, parts_of};
 
 /// What this code has of v1; `GetInfoResponse.revision`. It counts up with each addition.
-pub const REVISION: u32 = 4;
+pub const REVISION: u32 = 5;
 
 /// Named limits of the contract; `common.proto` says the same in words.
 pub mod limits {
@@ -54,6 +54,8 @@ pub mod limits {
     pub const CHECKPOINT_SECONDS: u64 = 10;
     /// Bytes of a namespace's source.
     pub const SOURCE_BYTES_MAX: usize = 4096;
+    /// Bytes of what says how fast a namespace's stores are at most.
+    pub const LIMIT_BYTES_MAX: usize = 128;
     /// Ranges of one message of Prefetch.
     pub const PREFETCH_RANGES_MAX: usize = 4096;
     /// Bytes of the name of an order of Prefetch.
@@ -77,7 +79,7 @@ pub mod limits {
     const STRING_OVERHEAD: usize = 3;
 
     const _: () = assert!(
-        HOSTS_MAX * (NQN_BYTES_MAX + STRING_OVERHEAD) + SOURCE_BYTES_MAX + 1024
+        HOSTS_MAX * (NQN_BYTES_MAX + STRING_OVERHEAD) + SOURCE_BYTES_MAX + LIMIT_BYTES_MAX + 1024
             <= REQUEST_BYTES_MAX,
         "a full list of hosts fits a request"
     );

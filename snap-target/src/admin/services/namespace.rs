@@ -10,6 +10,7 @@ use tonic::{Request, Streaming};
 use super::super::paging::Page;
 use super::super::{Context, answers, convert, users};
 use super::{Answer, changer, of, there};
+use crate::config::Writes;
 use crate::manage::{ManageError, Manager, NamespaceLive, NewNamespace, NewSize};
 
 /// A namespace as it is now.
@@ -76,7 +77,8 @@ impl NamespaceService for Context {
             nsid,
             source: convert::source(asked.source.as_ref())?,
             lba_bytes,
-            read_only: asked.read_only,
+            writes: Writes::of(asked.read_only, asked.immutable),
+            limit: convert::limit_of_stores(&asked.limit)?,
             visibility: match &asked.visible_to {
                 Some(visibility) => convert::visibility("visible_to", visibility)?,
                 None => Visibility::All,

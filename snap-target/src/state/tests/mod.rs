@@ -40,6 +40,10 @@ volume = "b.xio"
 hosts = ["nqn.host"]
 read-only = true
 [[subsystem.namespace]]
+store = "file:e.raw"
+immutable = true
+limit = "200MB/s,latency=2ms"
+[[subsystem.namespace]]
 store = "mixed:b++c.xio+file:d.raw+mem:1MiB+null:1GiB"
 lba = 512
 "#;

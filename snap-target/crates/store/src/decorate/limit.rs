@@ -12,7 +12,7 @@ use super::held::{Pace, open_held};
 use crate::contract::{Limits, Op, Store};
 use crate::error::StoreError;
 use crate::shared::{Backend, SharedStore};
-use crate::spec::{Exact, parse_size};
+use crate::spec::parse_size;
 
 /// Slower lines are mistakes: 1 MiB, which every store takes at once, would not come before a host gives up.
 const BYTES_PER_SECOND_MIN: u64 = 1 << 20;
@@ -100,14 +100,48 @@ impl FromStr for Limit {
 /// As [`Limit::from_str`] takes it.
 impl fmt::Display for Limit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/s", Exact(self.bytes_per_second))?;
+        write!(f, "{}/s", ExactSize(self.bytes_per_second))?;
         if self.burst_bytes > 0 {
-            write!(f, ",burst={}", Exact(self.burst_bytes))?;
+            write!(f, ",burst={}", ExactSize(self.burst_bytes))?;
         }
         if !self.latency.is_zero() {
-            write!(f, ",latency={}us", self.latency.as_micros())?;
+            write!(f, ",latency={}", ExactTime(self.latency))?;
         }
         Ok(())
+    }
+}
+
+/// Bytes in the unit of which they are the fewest, a whole number of it: lines have powers of 10 as a rule, memory those of 2.
+struct ExactSize(u64);
+
+impl fmt::Display for ExactSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [
+            (1 << 30, "GiB"),
+            (1_000_000_000, "GB"),
+            (1 << 20, "MiB"),
+            (1_000_000, "MB"),
+            (1 << 10, "KiB"),
+            (1_000, "kB"),
+        ];
+        let is_whole = |(bytes, _): &&(u64, &str)| self.0 > 0 && self.0.is_multiple_of(*bytes);
+        match units.iter().find(is_whole) {
+            Some((bytes, unit)) => write!(f, "{}{unit}", self.0 / bytes),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+/// A time in the largest unit of which it is a whole number.
+struct ExactTime(Duration);
+
+impl fmt::Display for ExactTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.as_micros() {
+            us if us % 1_000_000 == 0 => write!(f, "{}s", us / 1_000_000),
+            us if us % 1_000 == 0 => write!(f, "{}ms", us / 1_000),
+            us => write!(f, "{us}us"),
+        }
     }
 }
 
@@ -211,6 +245,20 @@ mod tests {
         };
         assert_eq!(full, Ok(limit));
         assert_eq!(limit.to_string().parse(), Ok(limit));
+        for (rate, said) in [
+            ("200000kB/s", "200MB/s"),
+            ("2048KiB/s", "2MiB/s"),
+            ("1234567/s", "1234567/s"),
+            ("3000000000/s,burst=3072", "3GB/s,burst=3KiB"),
+        ] {
+            let told = rate.parse::<Limit>().map(|limit| limit.to_string());
+            assert_eq!(told, Ok(said.to_owned()));
+        }
+        for (latency, said) in [("1500us", "1500us"), ("2000us", "2ms"), ("3000ms", "3s")] {
+            let limit = format!("1MiB/s,latency={latency}").parse::<Limit>();
+            let told = limit.map(|limit| limit.to_string());
+            assert_eq!(told, Ok(format!("1MiB/s,latency={said}")));
+        }
         for (text, part) in [
             ("", "begins with a rate"),
             ("200MB", "begins with a rate"),

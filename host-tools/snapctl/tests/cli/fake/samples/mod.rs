@@ -68,7 +68,7 @@ pub struct Start {
 /// The first one.
 pub const FIRST: Start = Start {
     instance: "6f9619ff8b86d011b42d00cf4fc964ff",
-    revision: 2,
+    revision: admin_proto::REVISION,
 };
 
 impl Start {

@@ -108,6 +108,8 @@ pub fn tokens() -> Namespace {
         }),
         damage: None,
         parts: Vec::new(),
+        immutable: false,
+        limit: String::new(),
     }
 }
 
