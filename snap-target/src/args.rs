@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::{Parser, ValueEnum};
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
@@ -11,7 +11,7 @@ use store::decorate::Limit;
 
 use crate::config::{
     AdminConfig, Config, ListenerConfig, NamespaceConfig, Place, SourceSpec, StartPolicy,
-    SubsystemConfig, TargetConfig, default_workers,
+    SubsystemConfig, TargetConfig, Writes, default_workers, prefetch_beside,
 };
 use crate::limits;
 
@@ -74,9 +74,9 @@ pub struct Args {
     #[arg(long, default_value = "64MiB", value_name = "SIZE", value_parser = cache_bytes)]
     pub cache: usize,
 
-    /// What each reactor fetches ahead of the readers of a namespace at most, as they see it; `off`: nothing
-    #[arg(long, default_value = "32MiB", value_name = "SIZE", value_parser = crate::config::prefetch_bytes)]
-    pub prefetch: usize,
+    /// What each reactor fetches ahead of the readers of a namespace at most, as they see it; half of its cache at most; `off`: nothing [default: 32MiB]
+    #[arg(long, value_name = "SIZE", value_parser = crate::config::prefetch_bytes)]
+    pub prefetch: Option<usize>,
 
     /// Says that nobody changes the raw STOREs meanwhile: they take no writes, and are read ahead as volumes are
     #[arg(long)]
@@ -173,7 +173,8 @@ impl Args {
                     .workers
                     .map_or_else(|| default_workers(self.reactors), usize::from),
                 cache_bytes: self.cache,
-                prefetch_bytes: self.prefetch,
+                prefetch_bytes: prefetch_beside(self.cache, self.prefetch)
+                    .map_err(|why| anyhow!("--prefetch: {why}"))?,
                 without: self
                     .without
                     .iter()
@@ -272,6 +273,31 @@ mod tests {
             assert_eq!(cache_bytes(text), expected, "{text}");
             let parsed = Args::try_parse_from(["snap-target", "null:1MiB", "--cache", text]);
             assert_eq!(parsed.is_ok(), expected.is_ok(), "{text}");
+        }
+        let parsed = Args::try_parse_from(["snap-target", "null:1MiB", "--prefetch", "1023KiB"]);
+        let error = parsed.err().map(|it| it.to_string()).unwrap_or_default();
+        assert!(error.contains("it must be at least 1MiB"), "{error}");
+        for (cache, prefetch, expected) in [
+            ("64MiB", None, Ok(32 << 20)),
+            ("4MiB", None, Ok(2 << 20)),
+            ("4MiB", Some("2MiB"), Ok(2 << 20)),
+            ("4MiB", Some("off"), Ok(0)),
+            (
+                "4MiB",
+                Some("2049KiB"),
+                Err(
+                    "--prefetch: it is at most half of cache, which holds what is fetched until it is read: 2MiB of 4MiB; make cache at least 4098KiB",
+                ),
+            ),
+        ] {
+            let mut words = vec!["snap-target", "null:1MiB", "--cache", cache];
+            words.extend(prefetch.into_iter().flat_map(|size| ["--prefetch", size]));
+            let config = Args::parse_from(words).config();
+            let found = config.map(|config| config.target.prefetch_bytes);
+            assert_eq!(
+                found.map_err(|error| error.to_string()),
+                expected.map_err(str::to_owned)
+            );
         }
         let parsed = Args::try_parse_from(["snap-target", "null:1MiB", "--listen", "foo"]);
         let error = parsed.err().map(|it| it.to_string()).unwrap_or_default();

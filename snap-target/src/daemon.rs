@@ -165,6 +165,8 @@ fn info(config: &Config, file: Option<&Path>, features: &str) -> Result<Info> {
         started_at: SystemTime::now(),
         reactors: config.target.reactors,
         workers: config.target.workers,
+        cache_bytes: config.target.cache_bytes,
+        prefetch_bytes: config.target.prefetch_bytes,
         config_file: text(file)?,
         state_folder: text(config.target.state.as_deref())?,
         ring_features: features.split_whitespace().map(str::to_owned).collect(),

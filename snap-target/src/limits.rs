@@ -18,6 +18,8 @@ pub const REACTORS_MAX: u16 = 64;
 pub const WORKERS_MAX: usize = namespace::limits::WORKERS_MAX;
 /// What a reactor may fetch ahead of a namespace's readers, unless said otherwise: half of its cache's default, so that what was read stays a while.
 pub const PREFETCH_DEFAULT: usize = 32 << 20;
+/// Less is no piece of what is fetched ahead.
+pub const PREFETCH_BYTES_MIN: u64 = 1 << 20;
 /// Smallest frame and table cache of a reactor.
 pub const CACHE_BYTES_MIN: u64 = 1 << 20;
 /// A configuration file.

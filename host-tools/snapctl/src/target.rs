@@ -2,6 +2,7 @@
 
 use admin_proto::v1;
 use clap::{Args, Subcommand};
+use printout::size::Size;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -67,6 +68,8 @@ async fn show(context: &Context) -> Result<(), Failure> {
             ("started", text::when(info.started_at.as_ref())),
             ("reactors", info.reactors.to_string()),
             ("workers", info.workers.to_string()),
+            ("cache", of_each_reactor(info.cache_bytes)),
+            ("prefetch", prefetch(info)),
             ("io_uring", text::or_dash(&info.ring_features.join(" "))),
             ("features", text::or_dash(&info.features.join(" "))),
             ("configuration", text::or_dash(&info.config_file)),
@@ -74,6 +77,22 @@ async fn show(context: &Context) -> Result<(), Failure> {
             ("at most", limits(info.limits.unwrap_or_default())),
         ])
     })
+}
+
+/// What was told of each reactor; an older daemon tells 0.
+fn of_each_reactor(bytes: u64) -> String {
+    match bytes {
+        0 => text::or_dash(""),
+        bytes => format!("{} of each reactor", Size(bytes)),
+    }
+}
+
+fn prefetch(info: &v1::GetInfoResponse) -> String {
+    match (info.prefetch_bytes, info.cache_bytes) {
+        (0, 0) => text::or_dash(""),
+        (0, _) => "off".to_owned(),
+        (bytes, _) => format!("{} of each reactor for each namespace", Size(bytes)),
+    }
 }
 
 /// What an operator may run into; --json has them all.

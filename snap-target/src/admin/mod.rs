@@ -78,6 +78,10 @@ pub struct Info {
     pub reactors: u16,
     /// Decoding threads.
     pub workers: usize,
+    /// Cache of each reactor.
+    pub cache_bytes: usize,
+    /// What each reactor may fetch ahead of a namespace's readers.
+    pub prefetch_bytes: usize,
     /// The configuration file.
     pub config_file: String,
     /// The state folder.

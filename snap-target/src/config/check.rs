@@ -124,10 +124,7 @@ fn target_of(section: &Section<'_>, folder: &Path) -> Result<TargetConfig, Confi
             default_workers(reactors),
         ),
         cache_bytes,
-        prefetch_bytes: value_or(
-            section.parsed("prefetch", super::prefetch_bytes)?,
-            default.prefetch_bytes,
-        ),
+        prefetch_bytes: prefetch(section, cache_bytes)?,
         without: without
             .map(|at| at.value)
             .unwrap_or_default()
@@ -147,6 +144,16 @@ fn target_of(section: &Section<'_>, folder: &Path) -> Result<TargetConfig, Confi
         log: value_or(section.parsed("log", log_filter)?, default.log),
         drain: value_or(section.time("drain", DRAIN_MAX)?, default.drain),
         start: value_or(section.parsed("start", start_policy)?, default.start),
+    })
+}
+
+fn prefetch(section: &Section<'_>, cache_bytes: usize) -> Result<usize, ConfigError> {
+    let asked = section.parsed("prefetch", super::prefetch_bytes)?;
+    let bytes = super::prefetch_beside(cache_bytes, asked.as_ref().map(|at| at.value));
+    bytes.map_err(|why| match &asked {
+        Some(at) => section.wrong(at, why),
+        // Not reachable: the default fits.
+        None => section.error(section.span(), "prefetch", why),
     })
 }
 

@@ -22,6 +22,7 @@ use std::time::Duration;
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
 use reactor::Features;
+use store::Exact;
 use store::decorate::Limit;
 use volume::SourcePolicy;
 
@@ -30,7 +31,7 @@ pub use error::ConfigError;
 pub use fabric::{Fabric, Place};
 pub use source::SourceSpec;
 
-use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_DEFAULT};
+use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_BYTES_MIN, PREFETCH_DEFAULT};
 
 /// Everything the daemon starts from.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +59,7 @@ pub struct TargetConfig {
     pub workers: usize,
     /// Frame and table cache of each reactor, in bytes.
     pub cache_bytes: usize,
-    /// What each reactor may fetch ahead of a namespace's readers, in presented bytes; 0: nothing.
+    /// What each reactor may fetch ahead of a namespace's readers, in presented bytes, half of its cache at most; 0: nothing.
     pub prefetch_bytes: usize,
     /// io_uring features to do without.
     pub without: Features,
@@ -172,7 +173,6 @@ pub struct NamespaceConfig {
     pub cut: Option<Cut>,
 }
 
-/// A file that is to be cut, and has not been.
 /// Who may change what a namespace holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
@@ -205,6 +205,7 @@ impl Writes {
     }
 }
 
+/// A file that is to be cut, and has not been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The bytes that it had.
@@ -287,5 +288,28 @@ pub fn prefetch_bytes(text: &str) -> Result<usize, String> {
         return Ok(0);
     }
     let bytes = store::parse_size(text).map_err(|why| format!("{why}; or write \"off\""))?;
+    if bytes < PREFETCH_BYTES_MIN {
+        return Err(
+            "it must be at least 1MiB, which is fetched at a time; or write \"off\"".to_owned(),
+        );
+    }
     usize::try_from(bytes).map_err(|error| error.to_string())
+}
+
+/// What is fetched ahead beside a cache of so many bytes: what was asked for, else the default, as far as the cache has room for it.
+///
+/// # Errors
+/// More was asked for than half of the cache: it would throw out what nobody has read yet.
+pub fn prefetch_beside(cache_bytes: usize, asked: Option<usize>) -> Result<usize, String> {
+    let most = cache_bytes / 2;
+    match asked {
+        Some(bytes) if bytes > most => Err(format!(
+            "it is at most half of cache, which holds what is fetched until it is read: {} of {}; make cache at least {}",
+            Exact(most as u64),
+            Exact(cache_bytes as u64),
+            Exact((bytes as u64).saturating_mul(2))
+        )),
+        Some(bytes) => Ok(bytes),
+        None => Ok(PREFETCH_DEFAULT.min(most)),
+    }
 }

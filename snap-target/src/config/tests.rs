@@ -196,6 +196,14 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
             "4:9: [target] cache: 4096 bytes; it must be from 1048576 to 18446744073709551615 bytes",
         ),
         (
+            "[target]\nprefetch = \"1kB\"\n",
+            "4:12: [target] prefetch: \"1kB\": it must be at least 1MiB, which is fetched at a time; or write \"off\"",
+        ),
+        (
+            "[target]\nprefetch = \"1TiB\"\n",
+            "4:12: [target] prefetch: it is at most half of cache, which holds what is fetched until it is read: 32MiB of 64MiB; make cache at least 2TiB",
+        ),
+        (
             "[target]\nwithout = [\"all\", \"magic\"]\n",
             "4:19: [target] without: \"magic\": it is one of coop_taskrun, single_issuer, defer_taskrun, buffer_rings, multishot_accept, multishot_recv, msg_ring, send_zc, all",
         ),
@@ -350,16 +358,16 @@ fn every_mistake_is_refused_with_its_place_and_what_to_do() {
             "7:9: [[subsystem.namespace]] store: \"mixed:a.xio+mem:1XB\": mem:1XB: the unit must be one of KiB, MiB, GiB, TiB, kB, MB, GB, TB",
         ),
         (
+            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nimmutable = true\nread-only = false\n",
+            "9:13: [[subsystem.namespace]] read-only: immutable = true says that nobody writes; leave this line out, or make that false",
+        ),
+        (
             "[admin]\ntcp = \"127.0.0.1:1\"\n",
             "3:1: [admin] socket: it is missing; for example socket = \"/run/xio/snap-target.sock\"",
         ),
         (
             "[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:1\"\ntls-key = \"k\"\n",
             "3:1: [admin] tls-cert: it is missing; the admin service over TCP needs TLS: tls-cert and tls-key name PEM files",
-        ),
-        (
-            "[[subsystem]]\nnqn = \"nqn.a\"\nhosts = []\n[[subsystem.namespace]]\nstore = \"mem:1MiB\"\nimmutable = true\nread-only = false\n",
-            "9:13: [[subsystem.namespace]] read-only: immutable = true says that nobody writes; leave this line out, or make that false",
         ),
         (
             "[admin]\nsocket = \"s\"\ntcp = \"127.0.0.1:1\"\ntls-key = \"k\"\ntls-cert = \"c\"\n",

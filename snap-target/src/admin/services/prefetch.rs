@@ -118,6 +118,11 @@ impl Ordering {
             let told = tokio::select! {
                 message = ranges.message(), if is_open && self.waiting.is_empty() => match message {
                     Ok(Some(message)) => self.take(message).map(|()| None),
+                    // Nothing would be through at once.
+                    Ok(None) if self.given == 0 => {
+                        let why = "the order has none: name what will be read";
+                        Err(convert::not_set("ranges", why).into())
+                    }
                     Ok(None) => {
                         is_open = false;
                         continue;
@@ -157,8 +162,9 @@ impl Ordering {
             let end = offset.checked_add(bytes).filter(|end| *end <= self.end);
             let Some(end) = end.filter(|_| bytes > 0) else {
                 let why = format!(
-                    "range {} of the order, {bytes} bytes at {offset}, is empty or does not lie within the namespace's {} bytes",
-                    self.given, self.end
+                    "range {} of the order, counted from 1, is {bytes} bytes at {offset}: it is empty, or does not lie within the namespace's {} bytes",
+                    self.given + 1,
+                    self.end
                 );
                 return Err(convert::invalid("ranges", why).into());
             };

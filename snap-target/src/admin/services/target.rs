@@ -31,6 +31,8 @@ impl TargetService for Context {
             started_at: Some(info.started_at.into()),
             reactors: info.reactors.into(),
             workers: answers::number(info.workers),
+            cache_bytes: info.cache_bytes as u64,
+            prefetch_bytes: info.prefetch_bytes as u64,
             config_file: info.config_file.clone(),
             state_folder: info.state_folder.clone(),
             ring_features: info.ring_features.clone(),

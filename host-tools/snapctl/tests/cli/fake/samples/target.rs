@@ -6,6 +6,8 @@ use super::{SCRATCH, Start, TRAINER1, at};
 
 pub fn get_info(start: &Start, _: GetInfoRequest) -> GetInfoResponse {
     GetInfoResponse {
+        cache_bytes: 64 << 20,
+        prefetch_bytes: 32 << 20,
         version: "0.1.0".to_owned(),
         instance: start.instance.to_owned(),
         pid: 4711,
