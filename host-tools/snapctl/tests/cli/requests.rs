@@ -62,7 +62,13 @@ fn prefetch_case() -> Case {
         ranges: vec![range(65_536, 4096), range(0, 8192)],
     };
     let asked = part(prefetch_request::What::Ranges(ranges));
-    case("namespace prefetch", ARGUMENTS, &asked).after(&part(prefetch_request::What::Begin(begin)))
+    let get = GetNamespaceRequest {
+        subsystem_nqn: DATA.to_owned(),
+        nsid: 2,
+    };
+    case("namespace prefetch", ARGUMENTS, &asked)
+        .after(&part(prefetch_request::What::Begin(begin)))
+        .after(&get)
 }
 
 fn source(text: &str) -> Option<Source> {
@@ -155,18 +161,18 @@ fn namespace_cases() -> Vec<Case> {
         visible_to: Some(seen_only_by(&[TRAINER1])),
         ..bare.clone()
     };
-    let open = AttachNamespaceRequest {
-        source: source("mem:1MiB"),
-        visible_to: Some(all()),
-        ..bare.clone()
-    };
-    let detach = |expected_uuid: &str| DetachNamespaceRequest {
     let limited = AttachNamespaceRequest {
         source: source("file:/srv/disk.raw"),
         immutable: true,
         limit: "200MB/s,latency=2ms".to_owned(),
         ..bare.clone()
     };
+    let open = AttachNamespaceRequest {
+        source: source("mem:1MiB"),
+        visible_to: Some(all()),
+        ..bare.clone()
+    };
+    let detach = |expected_uuid: &str| DetachNamespaceRequest {
         subsystem_nqn: DATA.to_owned(),
         nsid: 3,
         expected_uuid: expected_uuid.to_owned(),
@@ -231,12 +237,6 @@ fn namespace_cases() -> Vec<Case> {
         ),
         case(
             "namespace attach",
-            &[DATA, "mem:1MiB", "--all-hosts"],
-            &open,
-        ),
-        case(
-        case(
-            "namespace attach",
             &[
                 DATA,
                 "file:/srv/disk.raw",
@@ -247,6 +247,12 @@ fn namespace_cases() -> Vec<Case> {
             &limited,
         )
         .after(&GetInfoRequest {}),
+        case(
+            "namespace attach",
+            &[DATA, "mem:1MiB", "--all-hosts"],
+            &open,
+        ),
+        case(
             "namespace attach",
             &[SCRATCH, "mem:1MiB", "--ensure"],
             &AttachNamespaceRequest {
@@ -546,6 +552,7 @@ fn watching_cases() -> Vec<Case> {
         case("stat", &["--totals"], &totals),
         case("stat", &["--totals", "--transforms"], &totals),
         case("stat", &["--totals", "--hops"], &totals),
+        case("stat", &["--totals", "--prefetch"], &totals),
         case("events", &[], &events(1, 1)).after(&GetInfoRequest {}),
         case(
             "events",

@@ -292,6 +292,17 @@ fn namespace(
             received_bytes: counters.store_wire_received_bytes,
         }),
         host_wire: None,
+        prefetch: Some(v1::PrefetchStats {
+            fetched: counters.prefetched_frames,
+            fetched_bytes: counters.prefetched_bytes,
+            hits: counters.prefetch_hits,
+            hit_bytes: counters.prefetch_hit_bytes,
+            late: counters.prefetch_late,
+            late_bytes: counters.prefetch_late_bytes,
+            wasted: counters.prefetch_wasted,
+            wasted_bytes: counters.prefetch_wasted_bytes,
+            kept_bytes: counters.prefetch_kept_bytes,
+        }),
         transforms: row
             .transforms
             .iter()

@@ -105,6 +105,17 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
             sent_bytes: (1_000_000 + round * 25_000) * 4120,
             received_bytes: (1_000_000 + round * 25_000) * 72,
         }),
+        prefetch: Some(PrefetchStats {
+            fetched: 1000 + round * 160,
+            fetched_bytes: (1000 + round * 160) << 16,
+            hits: 900 + round * 150,
+            hit_bytes: (900 + round * 150) << 16,
+            late: 10 + round * 4,
+            late_bytes: (10 + round * 4) << 16,
+            wasted: 20 + round,
+            wasted_bytes: (20 + round) << 16,
+            kept_bytes: (70 + round * 5) << 16,
+        }),
         transforms: vec![
             TransformStats {
                 transform: "u16".to_owned(),
@@ -135,6 +146,7 @@ fn counters(start: &Start, round: u64) -> StatsSnapshot {
         table_bytes: 0,
         store_wire: None,
         host_wire: None,
+        prefetch: None,
         transforms: Vec::new(),
         ..view.clone()
     };
