@@ -3,6 +3,7 @@
 use nvme::initiator::command::{self, Blocks};
 use nvme::initiator::{Command, nvm};
 use nvme::tcp::batch::Slot;
+use nvme_spec::nvm::dataset_attribute;
 use nvme_spec::{Lba, Nsid, Status};
 
 use crate::queue::{Buffers, Queue};
@@ -62,6 +63,14 @@ impl Initiator {
     pub fn deallocate(&mut self, nsid: u32, ranges: &[(u64, u32)]) -> Result<Status, Error> {
         let ranges: Vec<_> = ranges.iter().map(|&(lba, n)| (Lba(lba), n)).collect();
         let (command, data) = nvm::deallocate(Nsid(nsid), &ranges);
+        self.one(command, data)
+    }
+
+    /// Dataset Management, integral dataset for read: says that 1 to 256 ranges will be read, by first block and number of blocks.
+    pub fn will_read(&mut self, nsid: u32, ranges: &[(u64, u32)]) -> Result<Status, Error> {
+        let ranges: Vec<_> = ranges.iter().map(|&(lba, n)| (Lba(lba), n)).collect();
+        let (mut command, data) = nvm::deallocate(Nsid(nsid), &ranges);
+        command.sqe.cdw11 = nvme_spec::U32::new(dataset_attribute::INTEGRAL_READ);
         self.one(command, data)
     }
 

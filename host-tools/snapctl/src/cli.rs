@@ -41,6 +41,7 @@ Exit status:
   5  it is there already, or cannot be done as things are, or is one more than a limit
   6  the daemon does not allow it to us
   7  the daemon cannot be reached, does not answer in time, or is at its end
+  130  namespace prefetch was interrupted: its order ends, and what was fetched stays
 
 A command that failed has changed nothing; only with 7, where the answer did not come, it may have. With --json, a failure is one JSON object on standard
 error: code, reason, field, object_kind, object_key, message, exit_status.

@@ -68,7 +68,13 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Doctor(arguments) => doctor::run(&arguments, &context),
-        command => runtime()?.block_on(run_with_daemon(command, &context)),
+        command => {
+            let runtime = runtime()?;
+            let ended = runtime.block_on(run_with_daemon(command, &context));
+            // A thread may wait for what nobody types on standard input.
+            runtime.shutdown_background();
+            ended
+        }
     }
 }
 
@@ -82,7 +88,7 @@ fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 async fn run_with_daemon(command: Command, context: &Context) -> Result<ExitCode, Failure> {
     match command {
         Command::Subsystem(command) => subsystem::run(command, context).await?,
-        Command::Namespace(command) => namespace::run(command, context).await?,
+        Command::Namespace(command) => return namespace::run(command, context).await,
         Command::Host(command) => host::run(command, context).await?,
         Command::Listener(command) => listener::run(command, context).await?,
         Command::Referral(command) => referral::run(command, context).await?,

@@ -5,8 +5,8 @@ use std::hash::Hash;
 
 use admin_proto::Timestamp;
 use admin_proto::v1::{
-    HostStats, LatencyHistogram, NamespaceStats, ReactorStats, StatsSnapshot, TransformStats,
-    WireBytes,
+    HostStats, LatencyHistogram, NamespaceStats, PrefetchStats, ReactorStats, StatsSnapshot,
+    TransformStats, WireBytes,
 };
 use serde::Serialize;
 
@@ -82,8 +82,24 @@ pub struct NamespaceRates {
     /// Times that a request waited for memory or a place in a store's queue.
     pub parked_per_second: f64,
     pub store_operations: u32,
+    /// What was fetched before anybody asked for it; none where the daemon does not say.
+    pub prefetch: Option<PrefetchRates>,
     /// By transform.
     pub transforms: Vec<TransformRates>,
+}
+
+/// What was fetched before anybody asked for it, in bytes as they are kept.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PrefetchRates {
+    pub fetched_bytes_per_second: f64,
+    /// Of what was there when it was first read.
+    pub hit_bytes_per_second: f64,
+    /// Of what was on its way when it was first wanted.
+    pub late_bytes_per_second: f64,
+    /// Of what left the cache before anybody read it.
+    pub wasted_bytes_per_second: f64,
+    /// What is in the cache now that nobody has read.
+    pub kept_bytes: u64,
 }
 
 /// What undoing one transform took.
@@ -291,6 +307,9 @@ fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> 
         decoding_cores: rate(&decode_ns) / 1e9,
         parked_per_second: rate(&|row| row.parked),
         store_operations: new.store_operations,
+        prefetch: new
+            .prefetch
+            .map(|new| prefetch_rates(old.prefetch.unwrap_or_default(), new, seconds)),
         transforms: new
             .transforms
             .iter()
@@ -300,6 +319,16 @@ fn namespace_rates(old: &NamespaceStats, new: &NamespaceStats, seconds: f64) -> 
                 transform_rates(old.unwrap_or(&TransformStats::default()), new, seconds)
             })
             .collect(),
+    }
+}
+
+fn prefetch_rates(old: PrefetchStats, new: PrefetchStats, seconds: f64) -> PrefetchRates {
+    PrefetchRates {
+        fetched_bytes_per_second: per_second(old.fetched_bytes, new.fetched_bytes, seconds),
+        hit_bytes_per_second: per_second(old.hit_bytes, new.hit_bytes, seconds),
+        late_bytes_per_second: per_second(old.late_bytes, new.late_bytes, seconds),
+        wasted_bytes_per_second: per_second(old.wasted_bytes, new.wasted_bytes, seconds),
+        kept_bytes: new.kept_bytes,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `snapctl stat`, and the tables that `snapctl top` shows too.
 
 mod hops;
+mod prefetch;
 mod transforms;
 
 use std::time::Duration;
@@ -24,7 +25,8 @@ Rates are of one interval; latencies are from a command's arrival to its answer,
 byte was copied, 'parked' how often a request waited for memory or a place in a store's queue. '(others)' are hosts and disks together that found no row
 of their own; it is shown whatever is asked for. Rates are of hosts that have a queue and namespaces that are attached, unless --all is given. With --transforms: 'made' is what undoing a transform made,
 'cores' how many that kept busy, and 'each core' what one makes in a second of that work; checksums are not in it. With --hops: 'stored' and 'tables' are what was fetched of a store, 'from store' and 'to
-store' what that was on the network (0 of a local one), 'to host' and 'from host' what the hosts' commands were there, headers and digests included.
+store' what that was on the network (0 of a local one), 'to host' and 'from host' what the hosts' commands were there, headers and digests included. With --prefetch: what was fetched before anybody asked for it, as it is kept; 'in time' was
+there when it was first read, 'late' was on its way, 'wasted' left the cache before, and 'in the cache' waits for its reader: the four are 'fetched'.
 
 Examples:
   snapctl stat
@@ -33,7 +35,8 @@ Examples:
   snapctl stat --count 0 --json | jq '.hosts[].reads_per_second'
   snapctl stat --totals
   snapctl stat --transforms --interval 10
-  snapctl stat --hops --totals";
+  snapctl stat --hops --totals
+  snapctl stat --prefetch --totals";
 
 /// `snapctl stat`.
 #[derive(Debug, Args)]
@@ -58,6 +61,10 @@ pub struct Stat {
     /// Show the bytes of each hop instead, by namespace: stored, over the network, delivered
     #[arg(long, conflicts_with = "transforms")]
     pub hops: bool,
+
+    /// Show what was fetched ahead of its readers instead, by namespace, and what became of it
+    #[arg(long, conflicts_with_all = ["transforms", "hops"])]
+    pub prefetch: bool,
 }
 
 /// Which counters, how often.
@@ -160,10 +167,17 @@ impl Snapshots {
 
 /// Runs it.
 pub async fn run(arguments: Stat, context: &Context) -> Result<(), Failure> {
+    let Stat {
+        transforms,
+        hops,
+        prefetch,
+        ..
+    } = arguments;
     if arguments.totals {
-        let shown = match (arguments.transforms, arguments.hops) {
-            (true, _) => transforms::totals_table,
-            (_, true) => hops::totals_table,
+        let shown = match (transforms, hops, prefetch) {
+            (true, _, _) => transforms::totals_table,
+            (_, true, _) => hops::totals_table,
+            (_, _, true) => prefetch::totals_table,
             _ => totals_table,
         };
         return totals(&arguments.choice, shown, context).await;
@@ -172,9 +186,10 @@ pub async fn run(arguments: Stat, context: &Context) -> Result<(), Failure> {
         0 => u64::MAX,
         count => count,
     };
-    let shown = match (arguments.transforms, arguments.hops) {
-        (true, _) => transforms::tables,
-        (_, true) => hops::tables,
+    let shown = match (transforms, hops, prefetch) {
+        (true, _, _) => transforms::tables,
+        (_, true, _) => hops::tables,
+        (_, _, true) => prefetch::tables,
         _ => tables,
     };
     repeat(&arguments.choice, count, shown, context).await
@@ -361,6 +376,21 @@ async fn totals(
     let daemon = context.daemon().await?;
     let answer = daemon.answer(daemon.stats().get_stats(request)).await?;
     context.show(&answer, table)
+}
+
+/// The rows of namespaces that are attached, as people count: by number, not by disk.
+fn attached(snapshot: &v1::StatsSnapshot) -> Vec<&v1::NamespaceStats> {
+    let attached = snapshot.namespaces.iter();
+    let mut attached: Vec<_> = attached
+        .filter(|row| !row.subsystem_nqn.is_empty())
+        .collect();
+    attached.sort_by_key(|row| (&row.subsystem_nqn, row.nsid));
+    attached
+}
+
+/// What tells a namespace from the others, in three cells.
+fn names(subsystem: &str, nsid: u32, uuid: &str) -> [String; 3] {
+    [text::or_dash(subsystem), nsid.to_string(), disk(uuid)]
 }
 
 /// By namespace and host, since the daemon's start.

@@ -21,6 +21,7 @@ mod log;
 mod many;
 mod mixed;
 mod placement;
+mod prefetch;
 mod proxy;
 #[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]

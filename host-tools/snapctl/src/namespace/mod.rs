@@ -5,6 +5,8 @@ mod prefetch;
 mod shown;
 mod visibility;
 
+use std::process::ExitCode;
+
 use admin_proto::v1;
 use admin_proto::v1::resize_namespace_request::Size as NewSize;
 use clap::{Args, Subcommand};
@@ -127,7 +129,16 @@ pub struct Resize {
 }
 
 /// Runs one of them.
-pub async fn run(command: Namespace, context: &Context) -> Result<(), Failure> {
+pub async fn run(command: Namespace, context: &Context) -> Result<ExitCode, Failure> {
+    match command {
+        Namespace::Prefetch(arguments) => prefetch::run(arguments, context).await,
+        command => change_or_show(command, context)
+            .await
+            .map(|()| ExitCode::SUCCESS),
+    }
+}
+
+async fn change_or_show(command: Namespace, context: &Context) -> Result<(), Failure> {
     match command {
         Namespace::Attach(arguments) => attach::run(arguments, context).await,
         Namespace::Detach(arguments) => detach(arguments.changed, context).await,
@@ -135,7 +146,8 @@ pub async fn run(command: Namespace, context: &Context) -> Result<(), Failure> {
         Namespace::Visibility(arguments) => visibility::set(arguments, context).await,
         Namespace::ShowTo(arguments) => visibility::show_to(arguments, context).await,
         Namespace::HideFrom(arguments) => visibility::hide_from(arguments, context).await,
-        Namespace::Prefetch(arguments) => prefetch::run(arguments, context).await,
+        // It has an exit status of its own.
+        Namespace::Prefetch(_) => Ok(()),
         Namespace::List(arguments) => shown::list(arguments, context).await,
         Namespace::Show(arguments) => shown::show(arguments.which, context).await,
     }

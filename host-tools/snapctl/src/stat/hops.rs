@@ -4,9 +4,8 @@ use admin_proto::v1;
 use printout::size::grouped;
 use printout::text_table::{Align, TextTable};
 
-use super::{bytes, disk, head};
+use super::{attached, bytes, head, names};
 use crate::rates::Rates;
-use crate::text;
 
 /// By namespace, after a heading.
 pub fn tables(rates: &Rates) -> String {
@@ -46,12 +45,7 @@ pub fn totals_table(snapshot: &v1::StatsSnapshot) -> String {
         "to host",
         "from host",
     ]);
-    // Those that are attached, as people count: by number, not by disk.
-    let attached = snapshot.namespaces.iter();
-    let attached = attached.filter(|row| !row.subsystem_nqn.is_empty());
-    let mut namespaces: Vec<_> = attached.collect();
-    namespaces.sort_by_key(|row| (&row.subsystem_nqn, row.nsid));
-    for row in namespaces {
+    for row in attached(snapshot) {
         let store = row.store_wire.unwrap_or_default();
         let host = row.host_wire.unwrap_or_default();
         let hops = [
@@ -67,10 +61,6 @@ pub fn totals_table(snapshot: &v1::StatsSnapshot) -> String {
         table.row(names.into_iter().chain(hops.map(grouped)));
     }
     table.render()
-}
-
-fn names(subsystem: &str, nsid: u32, uuid: &str) -> [String; 3] {
-    [text::or_dash(subsystem), nsid.to_string(), disk(uuid)]
 }
 
 fn begun(hops: [&'static str; 7]) -> TextTable {

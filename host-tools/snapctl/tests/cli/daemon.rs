@@ -12,6 +12,7 @@ use tempfile::TempDir;
 
 use super::support::{Following, Ran, snapctl};
 
+mod prefetch;
 mod roles;
 mod session;
 

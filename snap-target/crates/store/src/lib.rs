@@ -63,4 +63,4 @@ pub use error::{ErrorKind, StoreError};
 pub use file::{set_file_size, settle_file_size};
 pub use limits::{RANGE_BYTES_MIN, SEGMENTS_MIN, TRANSFER_BYTES_MIN};
 pub use shared::{Access, Backend, Caching, OpenOptions, Problem, SharedStore};
-pub use spec::{BYTES_MAX, StoreSpec, parse_size};
+pub use spec::{BYTES_MAX, Exact, StoreSpec, parse_size};

@@ -115,7 +115,7 @@ impl FromStr for StoreSpec {
 }
 
 /// A size as [`parse_size`] takes it, in the largest power of 1024 that leaves nothing over: `512MiB`, `1000000`.
-pub(crate) struct Exact(pub u64);
+pub struct Exact(pub u64);
 
 impl fmt::Display for Exact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
