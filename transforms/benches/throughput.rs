@@ -6,11 +6,12 @@
 #![allow(clippy::unwrap_used)] // a benchmark: a panic is the report
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use transforms::{
-    Chain, Decoder, ElementType, Encoded, Isa, LossMeter, OutSegments, PackedWindow, Scratch,
-    ViewChain,
+    Chain, Decoder, ElementType, Encoded, IdCounts, Isa, LossMeter, OutSegments, PackedWindow,
+    RankTable, Scratch, ViewChain,
 };
 
 const MIB: usize = 1 << 20;
@@ -35,6 +36,12 @@ const R50K_CHAINS: &[&str] = &[
     "u16+zstd:3",
     "u16+zstd:9",
     "u16+shuffle+zstd:3",
+    "rank",
+    "rank+lz4",
+    "rank+lz4hc:9",
+    "rank+zstd:1",
+    "rank+zstd:3",
+    "rank+zstd:9",
 ];
 
 const O200K_CHAINS: &[&str] = &[
@@ -44,6 +51,12 @@ const O200K_CHAINS: &[&str] = &[
     "zstd:3",
     "bitpack:18+zstd:3",
     "shuffle+zstd:3",
+    "rank",
+    "rank+lz4",
+    "rank+lz4hc:9",
+    "rank+zstd:1",
+    "rank+zstd:3",
+    "rank+zstd:9",
 ];
 
 struct Options {
@@ -326,20 +339,30 @@ impl Bench {
             {
                 *to = *from;
             }
+            let mut counts = IdCounts::new();
+            counts.add(ElementType::U32, &tokens).unwrap();
+            let table = Arc::new(counts.table().unwrap());
+            println!(
+                "{table:?}: {} bytes beside the frames",
+                table.stored_bytes()
+            );
             for text in chains {
                 if self.wanted(text) {
-                    self.framed_chain(text, len);
+                    self.framed_chain(text, len, &table);
                 }
             }
         }
     }
 
     /// Encode and decode frame by frame.
-    fn framed_chain(&mut self, text: &str, len: usize) {
+    fn framed_chain(&mut self, text: &str, len: usize, table: &Arc<RankTable>) {
         let source = ElementType::U32;
-        let chain = Chain::parse(text, source)
+        let mut chain = Chain::parse(text, source)
             .unwrap()
             .with_isa(self.options.isa);
+        if chain.needs_table() {
+            chain = chain.with_table(table.clone()).unwrap();
+        }
         let Memory {
             wide,
             out,

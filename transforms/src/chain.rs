@@ -9,7 +9,8 @@ use crate::contract::Contract;
 use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
 use crate::kernels::Isa;
-use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step};
+use crate::rank_table::RankTable;
+use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step, TableTransform};
 use crate::scratch::{BlockTimes, Contexts, Scratch, sized};
 
 /// The most steps in a chain.
@@ -22,11 +23,13 @@ pub const FRAME_BYTES_MAX: u64 = 16 << 20;
 
 /// A stored chain: immutable, typed, cheap to clone.
 ///
-/// Written `STEP+STEP...`: element steps (`u16`, `bitpack:17`), then block steps (`shuffle`, then at most one of `lz4`, `lz4hc:9`,
-/// `zstd:3`). `none` is the chain without steps.
+/// Written `STEP+STEP...`: element steps (`u16`, `bitpack:17`), then block steps (`shuffle` or `rank`, then at most one of `lz4`, `lz4hc:9`,
+/// `zstd:3`). `none` is the chain without steps. A chain with `rank` encodes and decodes once it has its [table](Chain::with_table).
 #[derive(Clone)]
 pub struct Chain {
     inner: Arc<Inner>,
+    /// Of the step that takes one.
+    table: Option<Arc<RankTable>>,
     /// Whose kernels run.
     isa: Isa,
 }
@@ -37,6 +40,7 @@ struct Inner {
     /// What each element step packs into, in order: to name the one that a value did not fit.
     packings: Vec<Packing>,
     layout: Layout,
+    by_table: Option<&'static dyn TableTransform>,
     reorder: Option<Block>,
     compress: Option<Block>,
 }
@@ -101,6 +105,7 @@ impl Chain {
                 packing: Packing::Whole(source),
                 range: source.range(),
             },
+            by_table: None,
             reorder: None,
             compress: None,
         };
@@ -109,8 +114,64 @@ impl Chain {
         }
         Ok(Chain {
             inner: Arc::new(inner),
+            table: None,
             isa: Isa::best(),
         })
+    }
+
+    /// Whether there is a step that takes a table.
+    #[must_use]
+    pub fn needs_table(&self) -> bool {
+        self.inner.by_table.is_some()
+    }
+
+    /// The table of that step, where the chain has got it.
+    #[must_use]
+    pub fn table(&self) -> Option<&Arc<RankTable>> {
+        self.table.as_ref()
+    }
+
+    /// The same chain with the table of its step.
+    ///
+    /// # Errors
+    /// A chain without such a step; a table with ids that its elements do not hold.
+    pub fn with_table(&self, table: Arc<RankTable>) -> Result<Chain, TransformError> {
+        if !self.needs_table() {
+            return Err(self.table_needed("no step of it takes a table"));
+        }
+        let held = self.packing().range();
+        if !held.is_some_and(|held| held.contains(i128::from(table.largest()))) {
+            return Err(TransformError::Table {
+                why: format!(
+                    "it has id {}, which {} does not hold",
+                    table.largest(),
+                    self.packing()
+                ),
+            });
+        }
+        Ok(Chain {
+            inner: Arc::clone(&self.inner),
+            table: Some(table),
+            isa: self.isa,
+        })
+    }
+
+    fn table_needed(&self, why: &'static str) -> TransformError {
+        TransformError::TableNeeded {
+            chain: self.to_string(),
+            why,
+        }
+    }
+
+    /// The step that takes a table, and the table; `None` where there is no such step.
+    fn by_table(
+        &self,
+    ) -> Result<Option<(&'static dyn TableTransform, &RankTable)>, TransformError> {
+        match (self.inner.by_table, &self.table) {
+            (None, _) => Ok(None),
+            (Some(step), Some(table)) => Ok(Some((step, table))),
+            (Some(_), None) => Err(self.table_needed("its rank table is not here")),
+        }
     }
 
     /// The same chain with the kernels of one instruction set, here and in decoders made from it: for tests and benchmarks.
@@ -122,6 +183,7 @@ impl Chain {
         assert!(isa.is_available(), "this machine has no {isa:?}");
         Chain {
             inner: Arc::clone(&self.inner),
+            table: self.table.clone(),
             isa,
         }
     }
@@ -152,7 +214,13 @@ impl Chain {
     /// Whether there is a block step: frames have lengths of their own, and are undone whole.
     #[must_use]
     pub fn is_framed(&self) -> bool {
-        self.inner.reorder.is_some() || self.inner.compress.is_some()
+        let Inner {
+            by_table,
+            reorder,
+            compress,
+            ..
+        } = &*self.inner;
+        by_table.is_some() || reorder.is_some() || compress.is_some()
     }
 
     /// How elements lie after the element steps.
@@ -251,6 +319,10 @@ impl Chain {
         };
         let contexts = &mut scratch.contexts;
         let stored_bytes = match (inner.reorder, inner.compress) {
+            (_, compress) if inner.by_table.is_some() => {
+                let codes = &mut scratch.reordered;
+                self.encode_by_table(compress, packed, codes, shorter(dst), contexts)?
+            }
             (Some(reorder), None) => reorder.encode(isa, packed, dst, contexts)?,
             (None, Some(compress)) => compress.encode(isa, packed, shorter(dst), contexts)?,
             (Some(reorder), Some(compress)) => {
@@ -328,12 +400,15 @@ impl Chain {
             packed.copy_from_slice(stored);
             return Ok(());
         }
+        if let Some((step, table)) = self.by_table()? {
+            return self.decode_by_table(step, table, stored, scratch, packed);
+        }
         let (contexts, times) = (&mut scratch.contexts, &mut scratch.times);
         let undo =
             |step: Block, from: &[u8], to: &mut [u8], contexts: &mut Contexts, ns: &mut u64| {
                 let begun = Instant::now();
                 let undone = step.decode(self.isa, from, to, contexts);
-                *ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+                *ns = ns_since(begun);
                 undone
             };
         match (inner.reorder, inner.compress) {
@@ -362,6 +437,65 @@ impl Chain {
         }
     }
 
+    /// Packed elements through the step with a table, then through `compress`; `None` when they do not fit `dst`.
+    fn encode_by_table(
+        &self,
+        compress: Option<Block>,
+        packed: &[u8],
+        codes: &mut Vec<u8>,
+        dst: &mut [u8],
+        contexts: &mut Contexts,
+    ) -> Result<Option<usize>, TransformError> {
+        let Some((step, table)) = self.by_table()? else {
+            return Ok(None);
+        };
+        let packing = self.packing();
+        let Some(compress) = compress else {
+            return step.encode(table, packing, packed, dst);
+        };
+        let elements = packed.len() / (packing.bits() / 8) as usize;
+        let codes = sized(codes, step.encoded_bytes_max(elements));
+        match step.encode(table, packing, packed, codes)? {
+            Some(len) => compress.encode(self.isa, &codes[..len], dst, contexts),
+            None => Ok(None),
+        }
+    }
+
+    /// The other way round. How long the codes are is not known before they are there.
+    fn decode_by_table(
+        &self,
+        step: &dyn TableTransform,
+        table: &RankTable,
+        stored: &[u8],
+        scratch: &mut Scratch,
+        packed: &mut [u8],
+    ) -> Result<(), TransformError> {
+        if stored.len() > packed.len() {
+            return Err(TransformError::Corrupt {
+                step: step.descriptor().name,
+                why: wrong_length(stored, packed),
+            });
+        }
+        let packing = self.packing();
+        let mut codes = stored;
+        if let Some(compress) = self.inner.compress {
+            let begun = Instant::now();
+            let elements = packed.len() / (packing.bits() / 8) as usize;
+            let room = sized(&mut scratch.reordered, step.encoded_bytes_max(elements));
+            let geometry = compress.geometry(self.isa);
+            let contexts = &mut scratch.contexts;
+            let len = compress
+                .transform
+                .decode_some(geometry, stored, room, contexts)?;
+            codes = &room[..len];
+            scratch.times.compress_ns = ns_since(begun);
+        }
+        let begun = Instant::now();
+        step.decode(self.isa, table, packing, codes, packed)?;
+        scratch.times.reorder_ns = ns_since(begun);
+        Ok(())
+    }
+
     fn check_frame_size(&self, packed_bytes: u64) -> Result<(), TransformError> {
         if self.is_framed() && packed_bytes > FRAME_BYTES_MAX {
             return Err(TransformError::FrameTooLarge {
@@ -382,7 +516,7 @@ impl Inner {
         };
         match kind {
             Kind::Element(transform) => {
-                if self.reorder.is_some() || self.compress.is_some() {
+                if self.by_table.is_some() || self.reorder.is_some() || self.compress.is_some() {
                     return Err(refuse("element steps come before block steps"));
                 }
                 transform.descriptor().check(step.parameter)?;
@@ -405,6 +539,9 @@ impl Inner {
                 if self.reorder.is_some() && !transform.shrinks() {
                     return Err(refuse("one reordering step is enough"));
                 }
+                if self.by_table.is_some() && !transform.tells_length() {
+                    return Err(refuse("behind rank comes a compressor, or nothing"));
+                }
                 let packed_bits = self.layout.packing.bits();
                 transform.descriptor().check(step.parameter)?;
                 transform.check(packed_bits)?;
@@ -418,6 +555,14 @@ impl Inner {
                 } else {
                     self.reorder = block;
                 }
+            }
+            Kind::Table(transform) => {
+                if self.by_table.is_some() || self.reorder.is_some() || self.compress.is_some() {
+                    return Err(refuse("it is the first block step"));
+                }
+                transform.descriptor().check(step.parameter)?;
+                transform.check(&self.layout)?;
+                self.by_table = Some(transform);
             }
         }
         Ok(())
@@ -480,6 +625,10 @@ fn shorter(dst: &mut [u8]) -> &mut [u8] {
     &mut dst[..len]
 }
 
+fn ns_since(begun: Instant) -> u64 {
+    u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
 fn wrong_length(stored: &[u8], packed: &[u8]) -> String {
     format!("{} bytes where {} belong", stored.len(), packed.len())
 }
@@ -507,7 +656,9 @@ impl fmt::Debug for Chain {
 
 impl PartialEq for Chain {
     fn eq(&self, other: &Chain) -> bool {
-        self.source() == other.source() && self.steps() == other.steps()
+        self.source() == other.source()
+            && self.steps() == other.steps()
+            && self.table == other.table
     }
 }
 

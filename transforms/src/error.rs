@@ -182,6 +182,45 @@ pub enum TransformError {
         stored: ElementType,
     },
 
+    /// Bytes that are no rank table, or a table for other elements.
+    #[error("not a rank table: {why}")]
+    Table {
+        /// The rule.
+        why: String,
+    },
+
+    /// A chain that has a step with a table was used without it, or one that has none was given one.
+    #[error("{chain}: {why}")]
+    TableNeeded {
+        /// The chain.
+        chain: String,
+        /// Which of both.
+        why: &'static str,
+    },
+
+    /// A value that the table of the chain has not: it was made of other elements.
+    #[error(
+        "element {index} is {value}, which the rank table has not: it was made of other elements"
+    )]
+    NotInTable {
+        /// The first such element.
+        index: u64,
+        /// Its value.
+        value: i128,
+    },
+
+    /// Values that cannot be ranked.
+    #[error(
+        "{value} is no token id that rank takes: ids are 0 to {}; store them by bitpack:K, or a narrower type, before lz4 or zstd",
+        end - 1
+    )]
+    LargeId {
+        /// The largest value, or the smallest where some are negative.
+        value: i128,
+        /// Ids are less.
+        end: u32,
+    },
+
     /// A codec could not have its work memory.
     #[error("{step}: no memory for its context")]
     Memory {

@@ -1,7 +1,7 @@
 //! Transforms: bytes to bytes, checked and segmented.
 //!
 //! A [`Chain`] says how a stream is stored: element steps that pack each value (`u16`, `bitpack:17`), then block steps on a whole
-//! frame (`shuffle`, `lz4`, `zstd:3`). A [`ViewChain`] says what is presented of it. [`Chain::encode_frame`] packs;
+//! frame (`shuffle`, `lz4`, `zstd:3`; `rank`, by a [`RankTable`] that is the caller's). A [`ViewChain`] says what is presented of it. [`Chain::encode_frame`] packs;
 //! [`Chain::unblock`] undoes the block steps into private memory; [`Decoder::expand`] undoes the element steps and applies the view
 //! in one pass, straight into the reader's memory segments.
 //!
@@ -27,6 +27,7 @@ mod encoder;
 mod error;
 mod kernels;
 mod loss;
+mod rank_table;
 mod registry;
 mod scratch;
 mod segments;
@@ -40,9 +41,10 @@ pub use encoder::range_of;
 pub use error::TransformError;
 pub use kernels::Isa;
 pub use loss::{Loss, LossMeter, Worst};
+pub use rank_table::{IDS_END, IdCounts, RANKS_MAX, RankTable};
 pub use registry::{
-    BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Parameter, Step, Transform,
-    TransformId, descriptors,
+    BlockTransform, Descriptor, ElementTransform, Geometry, Layout, Parameter, Step,
+    TableTransform, Transform, TransformId, descriptors,
 };
 pub use scratch::{BlockTimes, Contexts, Scratch};
 pub use segments::{OutSegments, RawSegment};

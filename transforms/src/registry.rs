@@ -10,6 +10,7 @@ use crate::TransformError;
 use crate::codecs;
 use crate::element::{Packing, ValueRange};
 use crate::kernels::Isa;
+use crate::rank_table::RankTable;
 use crate::scratch::Contexts;
 
 /// The number that a volume stores for a transform. It never changes and is never used again.
@@ -32,6 +33,7 @@ pub(crate) static REGISTRY: &[Kind] = &[
     Kind::Element(&codecs::integer::INTEGER),
     Kind::Element(&codecs::bitpack::Bitpack),
     Kind::Element(&codecs::float::FLOAT),
+    Kind::Table(&codecs::rank::Rank),
     Kind::Block(&codecs::shuffle::Shuffle),
     Kind::Block(&codecs::lz4::Lz4),
     Kind::Block(&codecs::lz4::Lz4Hc),
@@ -78,6 +80,8 @@ pub(crate) enum Kind {
     Element(&'static dyn ElementTransform),
     /// A frame to a frame.
     Block(&'static dyn BlockTransform),
+    /// A frame to a run of bytes, by a table.
+    Table(&'static dyn TableTransform),
 }
 
 impl Kind {
@@ -85,6 +89,7 @@ impl Kind {
         match self {
             Kind::Element(t) => t,
             Kind::Block(t) => t,
+            Kind::Table(t) => t,
         }
     }
 }
@@ -158,6 +163,65 @@ pub trait BlockTransform: Transform {
         src: &[u8],
         dst: &mut [u8],
         contexts: &mut Contexts,
+    ) -> Result<(), TransformError>;
+
+    /// Decodes `src`, hostile input, into the front of `dst`; returns how much of it that is. For what comes behind a step whose output is as long as
+    /// it happens to be. Never writes outside `dst`, never panics.
+    ///
+    /// # Errors
+    /// [`TransformError::Corrupt`] for anything that is not the encoding of at most `dst.len()` bytes; the default: of a step that cannot stand
+    /// there.
+    fn decode_some(
+        &self,
+        _geometry: Geometry,
+        _src: &[u8],
+        _dst: &mut [u8],
+        _contexts: &mut Contexts,
+    ) -> Result<usize, TransformError> {
+        Err(TransformError::Order {
+            step: self.descriptor().name.into(),
+            why: "it does not say how long its input was",
+        })
+    }
+
+    /// Whether [`decode_some`](Self::decode_some) is more than its default.
+    fn tells_length(&self) -> bool {
+        false
+    }
+}
+
+/// A transform of a whole frame of packed elements by a table of the volume: the first block step. Its output is as long as it happens to be; what
+/// comes behind it is a compressor, or nothing.
+pub trait TableTransform: Transform {
+    /// Whether elements of this layout can go through it.
+    fn check(&self, input: &Layout) -> Result<(), TransformError>;
+
+    /// The most bytes that so many elements become.
+    fn encoded_bytes_max(&self, elements: usize) -> usize;
+
+    /// Encodes `src`, whole elements, into `dst`; returns the bytes written, or `None` when they would be more than `dst` holds.
+    ///
+    /// # Errors
+    /// [`TransformError::NotInTable`].
+    fn encode(
+        &self,
+        table: &RankTable,
+        packed: Packing,
+        src: &[u8],
+        dst: &mut [u8],
+    ) -> Result<Option<usize>, TransformError>;
+
+    /// Decodes `src`, hostile input, into `dst`, which it must fill exactly. Never writes outside `dst`, never panics.
+    ///
+    /// # Errors
+    /// [`TransformError::Corrupt`] for anything that is not the encoding of `dst.len()` bytes.
+    fn decode(
+        &self,
+        isa: Isa,
+        table: &RankTable,
+        packed: Packing,
+        src: &[u8],
+        dst: &mut [u8],
     ) -> Result<(), TransformError>;
 }
 

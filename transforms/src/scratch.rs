@@ -8,7 +8,7 @@ use std::any::Any;
 pub struct Scratch {
     /// The packed form, between element steps and block steps.
     pub(crate) packed: Vec<u8>,
-    /// The reordered form, between a shuffle and a compressor.
+    /// The reordered form, between a shuffle, or a rank, and a compressor.
     pub(crate) reordered: Vec<u8>,
     /// The codecs' contexts.
     pub(crate) contexts: Contexts,
@@ -21,7 +21,7 @@ pub struct Scratch {
 pub struct BlockTimes {
     /// The compressor.
     pub compress_ns: u64,
-    /// The shuffle.
+    /// The shuffle, or the rank.
     pub reorder_ns: u64,
 }
 

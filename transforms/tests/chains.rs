@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
+use std::sync::Arc;
+
 use transforms::{
-    Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, Step, TransformError,
-    TransformId, ValueRange, ViewChain,
+    Chain, Decoder, ElementType, IdCounts, OutSegments, PackedWindow, Scratch, Step,
+    TransformError, TransformId, ValueRange, ViewChain,
 };
 
 /// Encodes, unblocks and expands `src`; returns what is presented.
@@ -234,4 +236,108 @@ fn a_parameter_that_a_step_does_not_take_is_named_as_text_and_as_stored() {
         let unknown = Err(TransformError::Unknown { name: text.clone() });
         assert_eq!(Chain::parse(&text, ElementType::U32), unknown);
     }
+}
+
+fn ranked(text: &str, ids: &[u32]) -> Chain {
+    let mut counts = IdCounts::new();
+    counts.add(ElementType::U32, &u32s(ids)).unwrap();
+    let chain = Chain::parse(text, ElementType::U32).unwrap();
+    chain.with_table(Arc::new(counts.table().unwrap())).unwrap()
+}
+
+#[test]
+fn a_chain_with_a_table_does_nothing_without_it() {
+    let chain = Chain::parse("rank+lz4", ElementType::U32).unwrap();
+    assert!(chain.needs_table() && chain.is_framed());
+    let src = u32s(&[3; 100]);
+    let error = round_trip(&chain, &ViewChain::identity(), &src).unwrap_err();
+    assert_eq!(error.to_string(), "rank+lz4: its rank table is not here");
+    let error = chain
+        .unblock(&[1, 2], &mut Scratch::new(), &mut [0; 400])
+        .unwrap_err();
+    assert_eq!(error.to_string(), "rank+lz4: its rank table is not here");
+
+    let one = ranked("rank+lz4", &[3, 7]);
+    assert_ne!(one, chain);
+    assert_ne!(one, ranked("rank+lz4", &[3, 8]));
+    assert_eq!(one, ranked("rank+lz4", &[3, 7]));
+    assert_eq!(round_trip(&one, &ViewChain::identity(), &src).unwrap(), src);
+    let table = one.table().unwrap().clone();
+    let other = Chain::parse("lz4", ElementType::U32).unwrap();
+    let error = other.with_table(table).unwrap_err();
+    assert_eq!(error.to_string(), "lz4: no step of it takes a table");
+    let wide = ranked("rank", &[70_000]).table().unwrap().clone();
+    let narrow = Chain::parse("rank", ElementType::U16).unwrap();
+    let error = narrow.with_table(wide).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "not a rank table: it has id 70000, which u16 does not hold"
+    );
+}
+
+#[test]
+fn a_value_that_the_table_has_not_is_named_with_its_place() {
+    let mut values = vec![7u32; 5000];
+    for text in ["rank", "rank+zstd:1"] {
+        let chain = ranked(text, &[7, 9, 30]);
+        for strange in [8, 31, u32::MAX] {
+            values[4321] = strange;
+            let error = round_trip(&chain, &ViewChain::identity(), &u32s(&values)).unwrap_err();
+            let expected = TransformError::NotInTable {
+                index: 4321,
+                value: i128::from(strange),
+            };
+            assert_eq!(error, expected, "{text}");
+        }
+    }
+}
+
+/// What is stored of ranks is their code, byte by byte, and each thing that can be wrong with it is named.
+#[test]
+fn ranks_that_nobody_wrote_are_refused_by_name() {
+    let ids: Vec<u32> = (0..600).collect();
+    let chain = ranked("rank", &ids);
+    let stoppers = chain.table().unwrap().stoppers();
+    assert_eq!(stoppers, 254, "with 255 some would take three bytes");
+    let read = |stored: &[u8]| {
+        let mut packed = [0; 8 * 4];
+        let read = chain.unblock(stored, &mut Scratch::new(), &mut packed);
+        read.map(|()| packed).map_err(|error| error.to_string())
+    };
+    let good = [0, 1, 253, 254, 0, 255, 0, 254, 1, 5, 6];
+    assert_eq!(
+        read(&good).unwrap().to_vec(),
+        u32s(&[0, 1, 253, 254, 255, 256, 5, 6])
+    );
+    let with = |at: usize, byte: u8| {
+        let mut bytes = good;
+        bytes[at] = byte;
+        read(&bytes).unwrap_err()
+    };
+    assert_eq!(
+        with(8, 173),
+        "rank: corrupt frame: element 5 has rank 600, the table has 600"
+    );
+    assert_eq!(
+        with(9, 254),
+        "rank: corrupt frame: it ends in element 7 of 8"
+    );
+    assert_eq!(
+        with(7, 0),
+        "rank: corrupt frame: 1 bytes behind the last element"
+    );
+    let endless = [&good[..3], &[254, 255, 254, 0, 1, 2, 3, 4]].concat();
+    assert_eq!(
+        read(&endless).unwrap_err(),
+        "rank: corrupt frame: element 3 has more than 3 bytes"
+    );
+    assert_eq!(
+        read(&good[..10]).unwrap_err(),
+        "rank: corrupt frame: it ends in element 7 of 8"
+    );
+    let long = [0; 33];
+    assert_eq!(
+        read(&long).unwrap_err(),
+        "rank: corrupt frame: 33 bytes where 32 belong"
+    );
 }

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used)] // a test: a panic is the report
 
+use std::sync::Arc;
 use transforms::conformance::check_chain;
-use transforms::{Chain, ElementType, TransformId};
+
+use transforms::{Chain, ElementType, IdCounts, TransformId};
 
 fn check(source: ElementType, texts: &[&str]) {
     for text in texts {
@@ -78,6 +80,55 @@ fn shuffle_of_every_width() {
     check(ElementType::U32, &["bitpack:24+shuffle", "u16+shuffle"]);
 }
 
+/// A table with so many ids, the last of them the largest that the type and the format hold.
+fn check_rank(source: ElementType, ids: u32, texts: &[&str]) {
+    let end = source
+        .range()
+        .unwrap()
+        .max
+        .min(i128::from(transforms::IDS_END) - 1);
+    let last = u32::try_from(end).unwrap();
+    let mut counts = IdCounts::new();
+    for id in (0..ids - 1).map(|n| n * 3).chain([last]) {
+        counts
+            .add(source, &u64::from(id).to_le_bytes()[..source.bytes()])
+            .unwrap();
+    }
+    let table = Arc::new(counts.table().unwrap());
+    for text in texts {
+        let chain = Chain::parse(text, source).unwrap();
+        check_chain(&chain.with_table(table.clone()).unwrap());
+    }
+}
+
+#[test]
+fn rank() {
+    use ElementType::{I16, I32, U16, U32, U64};
+    check_rank(
+        U32,
+        50_000,
+        &["rank", "rank+lz4", "rank+lz4hc:9", "rank+zstd:1"],
+    );
+    check_rank(U32, 2, &["rank+zstd:3"]);
+    check_rank(U16, 300, &["rank", "rank+zstd:3"]);
+    check_rank(I16, 9_000, &["rank+lz4"]);
+    check_rank(I32, 130, &["rank"]);
+    check_rank(U64, 20_000, &["u32+rank+zstd:1"]);
+    for (text, source) in [
+        ("rank", ElementType::U8),
+        ("rank", U64),
+        ("rank", ElementType::F32),
+        ("bitpack:17+rank", U32),
+        ("rank+rank", U32),
+        ("rank+shuffle", U32),
+        ("shuffle+rank", U32),
+        ("lz4+rank", U32),
+        ("rank+u16", U32),
+    ] {
+        assert!(Chain::parse(text, source).is_err(), "{text} of {source}");
+    }
+}
+
 #[test]
 fn lz4() {
     check(ElementType::U32, &["lz4", "u16+lz4", "bitpack:17+lz4"]);
@@ -105,6 +156,7 @@ fn nothing_is_registered_that_is_not_tested_here() {
         transforms::codecs::integer::ID,
         transforms::codecs::bitpack::ID,
         transforms::codecs::float::ID,
+        transforms::codecs::rank::ID,
         transforms::codecs::shuffle::ID,
         transforms::codecs::lz4::ID,
         transforms::codecs::lz4::HC_ID,

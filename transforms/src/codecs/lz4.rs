@@ -74,6 +74,20 @@ impl BlockTransform for Lz4 {
     ) -> Result<(), TransformError> {
         decode(DESCRIPTOR.name, src, dst)
     }
+
+    fn decode_some(
+        &self,
+        _geometry: Geometry,
+        src: &[u8],
+        dst: &mut [u8],
+        _contexts: &mut Contexts,
+    ) -> Result<usize, TransformError> {
+        decode_some(DESCRIPTOR.name, src, dst)
+    }
+
+    fn tells_length(&self) -> bool {
+        true
+    }
 }
 
 impl Transform for Lz4Hc {
@@ -107,22 +121,40 @@ impl BlockTransform for Lz4Hc {
     ) -> Result<(), TransformError> {
         decode(HC_DESCRIPTOR.name, src, dst)
     }
+
+    fn decode_some(
+        &self,
+        _geometry: Geometry,
+        src: &[u8],
+        dst: &mut [u8],
+        _contexts: &mut Contexts,
+    ) -> Result<usize, TransformError> {
+        decode_some(HC_DESCRIPTOR.name, src, dst)
+    }
+
+    fn tells_length(&self) -> bool {
+        true
+    }
 }
 
 fn decode(step: &'static str, src: &[u8], dst: &mut [u8]) -> Result<(), TransformError> {
-    let corrupt = |why| TransformError::Corrupt { step, why };
-    let written = lz4_ffi::decompress(src, dst).ok_or_else(|| {
-        corrupt(format!(
+    let written = decode_some(step, src, dst)?;
+    if written != dst.len() {
+        return Err(TransformError::Corrupt {
+            step,
+            why: format!("the block holds {written} bytes where {} belong", dst.len()),
+        });
+    }
+    Ok(())
+}
+
+fn decode_some(step: &'static str, src: &[u8], dst: &mut [u8]) -> Result<usize, TransformError> {
+    lz4_ffi::decompress(src, dst).ok_or_else(|| TransformError::Corrupt {
+        step,
+        why: format!(
             "{} bytes are not an LZ4 block of {} bytes",
             src.len(),
             dst.len()
-        ))
-    })?;
-    if written != dst.len() {
-        return Err(corrupt(format!(
-            "the block holds {written} bytes where {} belong",
-            dst.len()
-        )));
-    }
-    Ok(())
+        ),
+    })
 }

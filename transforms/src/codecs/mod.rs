@@ -5,6 +5,7 @@ pub mod float;
 pub mod integer;
 pub mod lz4;
 mod lz4_ffi;
+pub mod rank;
 pub mod shuffle;
 mod typed;
 pub mod zstd;

@@ -78,13 +78,41 @@ impl BlockTransform for Zstd {
         }
         Ok(())
     }
+
+    fn decode_some(
+        &self,
+        geometry: Geometry,
+        src: &[u8],
+        dst: &mut [u8],
+        contexts: &mut Contexts,
+    ) -> Result<usize, TransformError> {
+        let declared = declared_bytes(src)?;
+        let len = usize::try_from(declared).ok();
+        let (available, front) = (dst.len(), len.and_then(|len| dst.get_mut(..len)));
+        let front = front.ok_or_else(|| {
+            corrupt(format!(
+                "the frame declares {declared} bytes where at most {available} belong"
+            ))
+        })?;
+        self.decode(geometry, src, front, contexts)?;
+        Ok(front.len())
+    }
+
+    fn tells_length(&self) -> bool {
+        true
+    }
+}
+
+/// The content size that a frame declares.
+fn declared_bytes(src: &[u8]) -> Result<u64, TransformError> {
+    zstd_safe::get_frame_content_size(src)
+        .map_err(|_| corrupt("not a Zstandard frame".into()))?
+        .ok_or_else(|| corrupt("the frame does not declare its content size".into()))
 }
 
 /// Whether `src` is one frame of `len` bytes and nothing else, before any of it is decoded.
 fn check_frame(src: &[u8], len: usize) -> Result<(), TransformError> {
-    let declared = zstd_safe::get_frame_content_size(src)
-        .map_err(|_| corrupt("not a Zstandard frame".into()))?
-        .ok_or_else(|| corrupt("the frame does not declare its content size".into()))?;
+    let declared = declared_bytes(src)?;
     if declared != len as u64 {
         return Err(corrupt(format!(
             "the frame declares {declared} bytes where {len} belong"

@@ -64,6 +64,15 @@ impl Source {
                 values: Vec::new(),
             };
         };
+        // Of a chain with a table, its ids by rank; of others, all of the range.
+        let ids = chain.table().map(|table| table.ids());
+        let range = match ids {
+            Some(ids) => ValueRange {
+                min: 0,
+                max: ids.len() as i128 - 1,
+            },
+            None => range,
+        };
         let last = u64::try_from(range.max - range.min).unwrap();
         // A number of the range's span; of all 64 bits every number is one.
         let below = |n: u64| i128::from(last.checked_add(1).map_or(n, |span| n % span));
@@ -81,7 +90,8 @@ impl Source {
         };
         let values: Vec<i128> = (0..count).map(value).collect();
         for (index, value) in values.into_iter().enumerate() {
-            source.set(index, value);
+            let id = |ids: &[u32]| i128::from(ids[usize::try_from(value).unwrap()]);
+            source.set(index, ids.map_or(value, id));
         }
         source
     }

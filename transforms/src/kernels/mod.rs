@@ -9,6 +9,8 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
+mod avx2_dense;
+#[cfg(target_arch = "x86_64")]
 mod avx2_extent;
 #[cfg(target_arch = "x86_64")]
 mod avx2_floats;
@@ -25,6 +27,7 @@ mod avx512_floats;
 #[cfg(target_arch = "x86_64")]
 mod avx512_transpose;
 pub(crate) mod convert;
+pub(crate) mod dense;
 #[cfg(target_arch = "x86_64")]
 mod float_kernels;
 pub(crate) mod floats;
@@ -51,7 +54,7 @@ pub(crate) const BLOCK_ELEMENTS: usize = 4096;
 pub enum Isa {
     /// Plain Rust, compiled for the target's baseline.
     Portable,
-    /// AVX2 with BMI2 and F16C.
+    /// AVX2 with BMI1, BMI2, F16C, LZCNT and POPCNT (Haswell and later).
     Avx2,
     /// AVX-512 F, BW, VL, DQ, VBMI and VBMI2 (Ice Lake and later).
     Avx512,
@@ -88,8 +91,11 @@ impl Isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => {
                 is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("bmi1")
                     && is_x86_feature_detected!("bmi2")
                     && is_x86_feature_detected!("f16c")
+                    && is_x86_feature_detected!("lzcnt")
+                    && is_x86_feature_detected!("popcnt")
             }
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => {

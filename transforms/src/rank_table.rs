@@ -1,0 +1,445 @@
+//! The table of the step `rank`: which id has which rank, and how many bytes ranks take.
+//!
+//! Ranks are written by an (s, c)-dense code (Brisaboa, Fariña, Navarro, Paramá, *Lightweight natural language text compression*,
+//! Information Retrieval 10, 2007): `s` values of a byte end a code, the other `c = 256 - s` say that it goes on. Here the low digit comes
+//! first, so that the bytes `b0, b1, b2` of a code are the rank `b0 + c b1 + c^2 b2`, of whatever length it is.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+use crate::TransformError;
+use crate::element::{ElementType, ValueRange};
+use crate::encoder;
+
+/// Ids are smaller than this: a writer counts them, and finds their ranks, in arrays.
+pub const IDS_END: u32 = 1 << 22;
+/// The most entries of a table: what codes of three bytes tell apart, whatever the table's `s`.
+pub const RANKS_MAX: usize = 1 << 21;
+/// The most bytes of a code.
+pub const CODE_BYTES_MAX: usize = 3;
+/// The byte values that can end a code: with fewer, three bytes would not do for [`RANKS_MAX`]; with 256 no code would go on.
+pub const STOPPERS: std::ops::RangeInclusive<u8> = 129..=255;
+
+/// Count, stoppers, bytes of an id, two reserved.
+const HEADER_BYTES: usize = 8;
+/// Ids are stored in so many bytes at most.
+const ID_BYTES_MAX: u8 = 3;
+/// So much more may the codes alone take, where that gives more codes of one byte: compressors do better on these. A part of 256.
+const CODE_SLACK: u64 = 1;
+
+/// Ids by rank: the commonest first. Immutable, shared by the chains that use it.
+pub struct RankTable {
+    /// The id of each rank.
+    ids: Vec<u32>,
+    stoppers: u8,
+    /// The code of each id, made when first asked for: readers need none.
+    codes: OnceLock<Vec<Code>>,
+}
+
+/// The bytes that stand for an id: none, where the table has not this id.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Code {
+    pub(crate) bytes: [u8; CODE_BYTES_MAX],
+    pub(crate) len: u8,
+}
+
+const _: () = assert!(capacity(*STOPPERS.start()) >= RANKS_MAX as u64);
+const _: () = assert!(IDS_END as usize <= 1 << (8 * ID_BYTES_MAX as usize));
+
+/// Ranks that have a code where so many byte values end one.
+const fn capacity(stoppers: u8) -> u64 {
+    let (s, c) = (stoppers as u64, 256 - stoppers as u64);
+    s + s * c + s * c * c
+}
+
+impl RankTable {
+    /// Reads the bytes of a table.
+    ///
+    /// # Errors
+    /// [`TransformError::Table`], with the rule that they break.
+    pub fn parse(bytes: &[u8]) -> Result<RankTable, TransformError> {
+        let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(broken(format!(
+                "{} bytes, which is less than its header of {HEADER_BYTES}",
+                bytes.len()
+            )));
+        };
+        let [n0, n1, n2, n3, stoppers, id_bytes, 0, 0] = *header else {
+            return Err(broken("its reserved bytes are not zero".into()));
+        };
+        let count = u32::from_le_bytes([n0, n1, n2, n3]) as usize;
+        if !(1..=RANKS_MAX).contains(&count) {
+            return Err(broken(format!(
+                "{count} ids; 1 to {RANKS_MAX} are possible"
+            )));
+        }
+        if !STOPPERS.contains(&stoppers) {
+            return Err(broken(format!(
+                "{stoppers} stoppers; {} to {} are possible",
+                STOPPERS.start(),
+                STOPPERS.end()
+            )));
+        }
+        if capacity(stoppers) < count as u64 {
+            return Err(broken(format!(
+                "{stoppers} stoppers give {} codes, fewer than its {count} ids",
+                capacity(stoppers)
+            )));
+        }
+        if !(1..=ID_BYTES_MAX).contains(&id_bytes) {
+            return Err(broken(format!(
+                "ids of {id_bytes} bytes; 1 to {ID_BYTES_MAX} are possible"
+            )));
+        }
+        let id_bytes = usize::from(id_bytes);
+        if body.len() != count * id_bytes {
+            return Err(broken(format!(
+                "{} bytes behind its header where {count} ids of {id_bytes} bytes belong",
+                body.len()
+            )));
+        }
+        let id = |bytes: &[u8]| {
+            let mut word = [0; 4];
+            word[..id_bytes].copy_from_slice(bytes);
+            u32::from_le_bytes(word)
+        };
+        RankTable::new(body.chunks_exact(id_bytes).map(id).collect(), stoppers)
+    }
+
+    /// The table of ids that are seen to be below the end, and each there once.
+    fn new(ids: Vec<u32>, stoppers: u8) -> Result<RankTable, TransformError> {
+        let mut seen = vec![0u64; IDS_END as usize / 64];
+        for (rank, id) in ids.iter().enumerate() {
+            let Some(word) = seen.get_mut(*id as usize / 64) else {
+                return Err(broken(format!(
+                    "rank {rank} is id {id}; ids are less than {IDS_END}"
+                )));
+            };
+            let bit = 1 << (id % 64);
+            if *word & bit != 0 {
+                return Err(broken(format!(
+                    "rank {rank} is id {id}, which has a rank already"
+                )));
+            }
+            *word |= bit;
+        }
+        Ok(RankTable {
+            ids,
+            stoppers,
+            codes: OnceLock::new(),
+        })
+    }
+
+    /// The bytes of the table, which [`parse`](Self::parse) reads.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let id_bytes = self.id_bytes();
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + self.ids.len() * id_bytes);
+        // At most RANKS_MAX ids, of at most ID_BYTES_MAX bytes.
+        #[allow(clippy::cast_possible_truncation)]
+        {
+            bytes.extend((self.ids.len() as u32).to_le_bytes());
+            bytes.extend([self.stoppers, id_bytes as u8, 0, 0]);
+        }
+        for id in &self.ids {
+            bytes.extend(&id.to_le_bytes()[..id_bytes]);
+        }
+        bytes
+    }
+
+    /// How long [`to_bytes`](Self::to_bytes) is.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        (HEADER_BYTES + self.ids.len() * self.id_bytes()) as u64
+    }
+
+    /// The fewest bytes that hold every id.
+    fn id_bytes(&self) -> usize {
+        let bits = u32::BITS - self.largest().leading_zeros();
+        bits.div_ceil(8).max(1) as usize
+    }
+
+    /// The largest id.
+    #[must_use]
+    pub fn largest(&self) -> u32 {
+        self.ids.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The id of each rank.
+    #[must_use]
+    pub fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Byte values that end a code: the smallest ones.
+    #[must_use]
+    pub fn stoppers(&self) -> u8 {
+        self.stoppers
+    }
+
+    /// Byte values that say that a code goes on.
+    pub(crate) fn continuers(&self) -> u32 {
+        256 - u32::from(self.stoppers)
+    }
+
+    /// The code of each id from 0 on; behind the last are ids that the table has not.
+    pub(crate) fn codes(&self) -> &[Code] {
+        self.codes.get_or_init(|| {
+            let mut codes = vec![Code::default(); self.largest() as usize + 1];
+            for (rank, id) in (0u32..).zip(&self.ids) {
+                codes[*id as usize] = self.code(rank);
+            }
+            codes
+        })
+    }
+
+    #[allow(clippy::cast_possible_truncation)] // digits are below 256: the capacity was asked for
+    fn code(&self, rank: u32) -> Code {
+        let (s, c) = (u32::from(self.stoppers), self.continuers());
+        if rank < s {
+            return Code {
+                bytes: [rank as u8, 0, 0],
+                len: 1,
+            };
+        }
+        let rest = rank - s;
+        if rest < s * c {
+            return Code {
+                bytes: [(s + rest % c) as u8, (rest / c) as u8, 0],
+                len: 2,
+            };
+        }
+        let rest = rest - s * c;
+        Code {
+            bytes: [
+                (s + rest % c) as u8,
+                (s + rest / c % c) as u8,
+                (rest / c / c) as u8,
+            ],
+            len: 3,
+        }
+    }
+}
+
+fn broken(why: String) -> TransformError {
+    TransformError::Table { why }
+}
+
+impl fmt::Debug for RankTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "RankTable({} ids, s = {})",
+            self.ids.len(),
+            self.stoppers
+        )
+    }
+}
+
+impl PartialEq for RankTable {
+    fn eq(&self, other: &RankTable) -> bool {
+        self.stoppers == other.stoppers && self.ids == other.ids
+    }
+}
+
+impl Eq for RankTable {}
+
+/// How often each id is there: what a table is made of. At most 32 MiB.
+#[derive(Debug, Clone, Default)]
+pub struct IdCounts {
+    counts: Vec<u64>,
+}
+
+impl IdCounts {
+    /// Nothing counted.
+    #[must_use]
+    pub fn new() -> IdCounts {
+        IdCounts::default()
+    }
+
+    /// Counts the whole elements of `bytes`.
+    ///
+    /// # Errors
+    /// Types other than integers, bytes that end inside an element; [`TransformError::LargeId`] for values that are no ids, with the largest
+    /// of `bytes`: nothing of them is counted then.
+    pub fn add(&mut self, element: ElementType, bytes: &[u8]) -> Result<(), TransformError> {
+        if !bytes.len().is_multiple_of(element.bytes()) {
+            return Err(TransformError::PartialElement {
+                bytes: bytes.len(),
+                element,
+            });
+        }
+        let Some(range) = encoder::range_of(element, bytes) else {
+            return Ok(());
+        };
+        check_ids(range)?;
+        let end = usize::try_from(range.max).unwrap_or(0) + 1;
+        if self.counts.len() < end {
+            self.counts.resize(end, 0);
+        }
+        // Little-endian, and seen to be small: the bytes behind the first four are zero.
+        for value in bytes.chunks_exact(element.bytes()) {
+            let mut word = [0; 4];
+            let len = value.len().min(4);
+            word[..len].copy_from_slice(&value[..len]);
+            self.counts[u32::from_le_bytes(word) as usize] += 1;
+        }
+        Ok(())
+    }
+
+    /// The table: ids by falling count, those of one count by rising value.
+    ///
+    /// # Errors
+    /// [`TransformError::Table`] where more than [`RANKS_MAX`] ids are there.
+    pub fn table(&self) -> Result<RankTable, TransformError> {
+        let mut ids: Vec<u32> = (0..IDS_END)
+            .zip(&self.counts)
+            .filter(|(_, count)| **count > 0)
+            .map(|(id, _)| id)
+            .collect();
+        if ids.len() > RANKS_MAX {
+            return Err(broken(format!(
+                "{} different ids; at most {RANKS_MAX} are possible: use bitpack",
+                ids.len()
+            )));
+        }
+        if ids.is_empty() {
+            // Of nothing: a table has at least one.
+            ids.push(0);
+        }
+        let count = |id: u32| self.counts.get(id as usize).copied().unwrap_or(0);
+        ids.sort_unstable_by_key(|id| (std::cmp::Reverse(count(*id)), *id));
+        let counts: Vec<u64> = ids.iter().map(|id| count(*id)).collect();
+        let stoppers = best_stoppers(&counts);
+        RankTable::new(ids, stoppers)
+    }
+}
+
+/// Whether all values of a range are ids.
+///
+/// # Errors
+/// [`TransformError::LargeId`].
+pub(crate) fn check_ids(range: ValueRange) -> Result<(), TransformError> {
+    let is_negative = range.min < 0;
+    if is_negative || range.max >= i128::from(IDS_END) {
+        return Err(TransformError::LargeId {
+            value: if is_negative { range.min } else { range.max },
+            end: IDS_END,
+        });
+    }
+    Ok(())
+}
+
+/// How many byte values end a code, so that ids of these counts, by rank, take the fewest bytes, or nearly: the most such values of those with which
+/// they do.
+fn best_stoppers(counts: &[u64]) -> u8 {
+    let mut before = Vec::with_capacity(counts.len() + 1);
+    let mut sum = 0u64;
+    before.push(0);
+    for count in counts {
+        sum = sum.saturating_add(*count);
+        before.push(sum);
+    }
+    let from = |rank: u64| {
+        let rank = usize::try_from(rank).unwrap_or(usize::MAX);
+        sum - before[rank.min(counts.len())]
+    };
+    // A byte for each element, one more for each from the first rank of two bytes on, and so on.
+    let bytes = |stoppers: u8| {
+        let (s, c) = (u64::from(stoppers), 256 - u64::from(stoppers));
+        sum.saturating_add(from(s)).saturating_add(from(s + s * c))
+    };
+    let possible = || STOPPERS.filter(|s| capacity(*s) >= counts.len() as u64);
+    let fewest = possible().map(bytes).min().unwrap_or(sum);
+    let enough = fewest.saturating_add(fewest / 256 * CODE_SLACK);
+    let most = possible().filter(|s| bytes(*s) <= enough).max();
+    most.unwrap_or(*STOPPERS.start())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(stoppers: u8, ids: &[u32]) -> Vec<u8> {
+        let mut bytes = u32::try_from(ids.len()).unwrap().to_le_bytes().to_vec();
+        bytes.extend([stoppers, 3, 0, 0]);
+        bytes.extend(ids.iter().flat_map(|id| id.to_le_bytes()[..3].to_vec()));
+        bytes
+    }
+
+    fn refused(bytes: &[u8]) -> String {
+        RankTable::parse(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn every_rank_has_one_code_and_its_digits_are_the_rank() {
+        for stoppers in [129, 200, 255] {
+            let count = capacity(stoppers).min(RANKS_MAX as u64);
+            let ids = RankTable::new(vec![0], stoppers).unwrap();
+            let (c, mut lens) = (ids.continuers(), [0u64; 4]);
+            for rank in 0..u32::try_from(count).unwrap() {
+                let Code { bytes, len } = ids.code(rank);
+                let [b0, b1, b2] = bytes.map(u32::from);
+                assert_eq!(b0 + c * b1 + c * c * b2, rank);
+                let goes_on: Vec<bool> = bytes.iter().map(|byte| *byte >= stoppers).collect();
+                let len = usize::from(len);
+                assert!(!goes_on[len - 1] && goes_on[..len - 1].iter().all(|on| *on));
+                lens[len] += 1;
+            }
+            let (s, c) = (u64::from(stoppers), u64::from(c));
+            assert_eq!(lens[1..3], [s, s * c]);
+        }
+    }
+
+    #[test]
+    fn a_table_that_breaks_a_rule_is_refused_with_it() {
+        let good = table(129, &[7, 0, 300_000]);
+        let parsed = RankTable::parse(&good).unwrap();
+        assert_eq!(parsed.ids(), [7, 0, 300_000]);
+        assert_eq!(parsed.to_bytes(), good);
+        assert_eq!(parsed.stored_bytes(), good.len() as u64);
+
+        let message = refused(&table(129, &[7, 0, 7]));
+        assert_eq!(
+            message,
+            "not a rank table: rank 2 is id 7, which has a rank already"
+        );
+        let message = refused(&table(129, &[7, IDS_END]));
+        assert!(message.contains("rank 1 is id 4194304"), "{message}");
+        for len in 0..good.len() {
+            refused(&good[..len]);
+        }
+        refused(&[&good[..], &[0]].concat());
+        refused(&table(128, &[1]));
+        refused(&table(129, &[]));
+        let many: Vec<u32> = (0..800).collect();
+        refused(&table(255, &many));
+        RankTable::parse(&table(254, &many)).unwrap();
+        for (at, value) in [(5, 0), (5, 4), (6, 1), (7, 1), (3, 1)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            refused(&bytes);
+        }
+    }
+
+    #[test]
+    fn ids_are_ranked_by_how_often_they_are_there() {
+        let mut counts = IdCounts::new();
+        for values in [[5u32, 9, 9, 2], [9, 2, 70_000, 5]] {
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            counts.add(ElementType::U32, &bytes).unwrap();
+        }
+        let table = counts.table().unwrap();
+        assert_eq!(table.ids(), [9, 2, 5, 70_000]);
+        assert_eq!(RankTable::parse(&table.to_bytes()).unwrap(), table);
+        let large = [1u32, 1 << 22, 3].map(u32::to_le_bytes).concat();
+        let error = counts.add(ElementType::U32, &large).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "4194304 is no token id that rank takes: ids are 0 to 4194303; store them by bitpack:K, or a narrower type, before lz4 or zstd"
+        );
+        let negative = (-1i16).to_le_bytes();
+        assert!(counts.add(ElementType::I16, &negative).is_err());
+        assert_eq!(IdCounts::new().table().unwrap().ids(), [0]);
+    }
+}
