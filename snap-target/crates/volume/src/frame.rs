@@ -22,6 +22,8 @@ mod cost {
     pub(super) const SHUFFLE_PS: u64 = 100;
     /// `lz4` and `lz4hc`: 64 KiB of `u16+lz4` at 2.9 GB/s are 22.6 us, 5.2 of them the expansion.
     pub(super) const LZ4_PS: u64 = 550;
+    /// `rank`, with AVX2, less the expansion.
+    pub(super) const RANK_PS: u64 = 500;
     /// `zstd`, and what is not known here: 64 KiB of `u16+zstd:1` at 1.2 GB/s are 54.6 us, 5.2 of them the expansion.
     pub(super) const ZSTD_PS: u64 = 1_550;
 }
@@ -232,6 +234,7 @@ fn step_ps(id: u16) -> u64 {
         ..0x0100 => 0,
         0x0100 => cost::SHUFFLE_PS,
         0x0101 | 0x0102 => cost::LZ4_PS,
+        0x0200 => cost::RANK_PS,
         _ => cost::ZSTD_PS,
     }
 }

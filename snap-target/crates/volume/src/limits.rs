@@ -37,6 +37,8 @@ pub const BLOB_BYTES_MAX: u64 = 64 << 20;
 pub const TEXT_BYTES_MAX: u64 = 4_096;
 /// Bytes of all locators and names, read at open.
 pub const TEXTS_BYTES_MAX: u64 = 128 << 20;
+/// Bytes of all rank tables that chains refer to, read at open: in memory they take at most four times as much.
+pub const RANK_TABLES_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a view's name.
 pub const VIEW_NAME_BYTES_MAX: u64 = 255;
 /// Bytes of a volume without anything in it: the superblocks at its beginning and the tail.
@@ -73,3 +75,6 @@ const _: () = assert!(FRAME_PACKED_BYTES_MAX <= transforms::FRAME_BYTES_MAX);
 const _: () = assert!(READ_BYTES_MAX <= u32::MAX as u64);
 const _: () = assert!(READ_WINDOW_BYTES_MAX >= FETCH_BYTES_MAX as u64);
 const _: () = assert!(VIEW_NAME_BYTES_MAX <= TEXT_BYTES_MAX);
+// The largest table is a blob, and one of several.
+const _: () = assert!(8 + 3 * transforms::RANKS_MAX as u64 <= RANK_TABLES_BYTES_MAX / 8);
+const _: () = assert!(RANK_TABLES_BYTES_MAX <= BLOB_BYTES_MAX);

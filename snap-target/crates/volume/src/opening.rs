@@ -1,4 +1,4 @@
-//! Opening a volume without doing I/O: superblocks, then the directory, then locators and names.
+//! Opening a volume without doing I/O: superblocks, then the directory, then locators and names, then the tables of chains.
 //!
 //! ```text
 //! let mut opening = Opening::new(store_bytes);
@@ -11,7 +11,9 @@
 //! stay on the store.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
+use transforms::RankTable;
 use zerocopy::FromBytes;
 
 use crate::VolumeError;
@@ -25,14 +27,15 @@ use crate::format::raw::{
 use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT};
 use crate::format::table::TableBounds;
 use crate::format::{
-    Blob, BlobIndex, BlobKind, Bounds, Candidate, ChainUse, Source, SourceId, SourceKind, Stream,
-    Superblock, Table, TableKind, View, check_blob_kind,
+    Blob, BlobIndex, BlobKind, Bounds, Candidate, ChainIndex, ChainUse, Source, SourceId,
+    SourceKind, Stream, Superblock, Table, TableKind, View, check_blob_kind,
 };
 use crate::identity::uuid_text;
-use crate::limits::{self, FETCH_BYTES_MAX, TEXTS_BYTES_MAX};
+use crate::limits::{self, FETCH_BYTES_MAX, RANK_TABLES_BYTES_MAX, TEXTS_BYTES_MAX};
 use crate::locator::Locator;
 use crate::volume::{
-    CopyState, Directory, Notice, SuperblockCopy, Volume, VolumeId, blob_place, check_blob_crc,
+    CopyState, Directory, Notice, SuperblockCopy, Volume, VolumeId, blob_place, check_blob,
+    check_blob_crc,
 };
 
 /// A volume being opened.
@@ -54,7 +57,7 @@ enum Phase {
     Slots { found: Vec<(u64, Candidate)> },
     /// Reading the tail: where the slots say it is, or at the end of the store.
     Tail { found: Vec<(u64, Candidate)> },
-    /// Reading directory tables, then texts.
+    /// Reading directory tables, then texts, then rank tables.
     Directory(Box<Loading>),
 }
 
@@ -68,6 +71,9 @@ struct Loading {
     block: u64,
     /// Text blobs still to be read, sorted by place; each fetch covers a run of them.
     texts: VecDeque<BlobIndex>,
+    /// Rank tables still to be read, and what was read of the first of them.
+    rank_tables: VecDeque<BlobIndex>,
+    rank_table: Vec<u8>,
     directory: Directory,
 }
 
@@ -183,7 +189,10 @@ impl Opening {
             Phase::Directory(loading) if !loading.tables.is_empty() => {
                 loading.take_blocks(bytes)?
             }
-            Phase::Directory(loading) => loading.take_texts(fetch.offset, bytes)?,
+            Phase::Directory(loading) if !loading.texts.is_empty() => {
+                loading.take_texts(fetch.offset, bytes)?
+            }
+            Phase::Directory(loading) => loading.take_rank_table(fetch.offset, bytes)?,
         }
         if let Phase::Directory(loading) = &mut self.phase
             && let Some((offset, bytes)) = loading.wanted()?
@@ -237,10 +246,13 @@ fn choose(found: &[(u64, Candidate)], store_bytes: u64) -> Result<Loading, Volum
         tables: VecDeque::from([blobs, sources, chains, streams, views]),
         block: 0,
         texts: VecDeque::new(),
+        rank_tables: VecDeque::new(),
+        rank_table: Vec::new(),
         directory: Directory {
             superblock,
             sources: Vec::new(),
             chains: Vec::new(),
+            rank_tables: HashMap::new(),
             streams: Vec::new(),
             blobs: Vec::new(),
             views: Vec::new(),
@@ -361,7 +373,7 @@ impl Loading {
             self.block = 0;
             self.table_loaded(kind)?;
         }
-        Ok(self.texts_wanted())
+        Ok(self.texts_wanted().or_else(|| self.rank_table_wanted()))
     }
 
     /// Parses blocks of the table that is being read.
@@ -406,7 +418,11 @@ impl Loading {
             }
             TableKind::Chains => {
                 let raw: &RawChain = entry_of(entry, place)?;
-                directory.chains.push(ChainUse::parse(raw, place)?);
+                let (chain, table) = ChainUse::parse(raw, place, bounds, &directory.blobs)?;
+                directory.chains.push(chain);
+                if let Some(table) = table {
+                    directory.rank_tables.insert(ChainIndex(index_u32), table);
+                }
             }
             TableKind::Blobs => {
                 let raw: &RawBlob = entry_of(entry, place)?;
@@ -442,6 +458,7 @@ impl Loading {
             }
             TableKind::Views => self.check_view_uuids(),
             TableKind::Blobs => self.plan_texts(fields),
+            TableKind::Chains => self.plan_rank_tables(fields),
             _ => Ok(()),
         }
     }
@@ -528,6 +545,87 @@ impl Loading {
         match self.texts.is_empty() {
             true => self.check_names(),
             false => Ok(()),
+        }
+    }
+
+    fn plan_rank_tables(&mut self, fields: Fields) -> Result<(), VolumeError> {
+        let mut tables: Vec<BlobIndex> = self.directory.rank_tables.values().copied().collect();
+        tables.sort_unstable_by_key(|table| table.0);
+        tables.dedup();
+        let blobs = tables.iter().filter_map(|table| self.blob(*table));
+        let total = blobs.map(|blob| blob.bytes).sum();
+        fields.within("rank tables together", total, 0, RANK_TABLES_BYTES_MAX)?;
+        self.rank_tables = tables.into();
+        Ok(())
+    }
+
+    /// The next blocks of the rank table that is being read.
+    fn rank_table_wanted(&self) -> Option<(u64, u64)> {
+        let blob = self.blob(*self.rank_tables.front()?)?;
+        let at = blob.offset + self.rank_table.len() as u64;
+        let start = at / BLOCK_BYTES_U64 * BLOCK_BYTES_U64;
+        let end = (blob.offset + blob.bytes).next_multiple_of(BLOCK_BYTES_U64);
+        // An empty blob at the start of a block has none.
+        let bytes = (end - start).clamp(BLOCK_BYTES_U64, u64::from(FETCH_BYTES_MAX));
+        Some((start, bytes))
+    }
+
+    fn take_rank_table(&mut self, offset: u64, bytes: &[u8]) -> Result<(), VolumeError> {
+        let lost = VolumeError::Usage("no rank table is being read");
+        let Some(index) = self.rank_tables.front().copied() else {
+            return Err(lost);
+        };
+        let Some(blob) = self.blob(index).cloned() else {
+            return Err(lost);
+        };
+        let from = blob.offset + self.rank_table.len() as u64 - offset;
+        let end = (blob.offset + blob.bytes - offset).min(bytes.len() as u64);
+        let part = usize::try_from(from).ok().zip(usize::try_from(end).ok());
+        let part = part.and_then(|(from, end)| bytes.get(from..end));
+        self.rank_table.extend_from_slice(part.ok_or(lost)?);
+        if (self.rank_table.len() as u64) < blob.bytes {
+            return Ok(());
+        }
+        let table = std::mem::take(&mut self.rank_table);
+        self.rank_tables.pop_front();
+        check_blob(index, &blob, &table)?;
+        let place = blob_place(index, &blob);
+        let table = RankTable::parse(&table);
+        let table = table.map_err(|error| VolumeError::Transform { place, error })?;
+        self.give_rank_table(index, &Arc::new(table))?;
+        if self.rank_tables.is_empty() {
+            self.hand_out_chains();
+        }
+        Ok(())
+    }
+
+    /// To the chains that refer to it.
+    fn give_rank_table(
+        &mut self,
+        index: BlobIndex,
+        table: &Arc<RankTable>,
+    ) -> Result<(), VolumeError> {
+        let [_, _, chains, ..] = self.directory.superblock.directory;
+        for (chain, of) in &self.directory.rank_tables {
+            let used = self.directory.chains.get_mut(chain.0 as usize);
+            if let Some(ChainUse::Stored(stored)) = used.filter(|_| *of == index) {
+                let place = chains.entry_place(u64::from(chain.0));
+                let with_it = stored.with_table(Arc::clone(table));
+                *stored = with_it.map_err(|error| VolumeError::Transform { place, error })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Streams were parsed before their chains had tables.
+    fn hand_out_chains(&mut self) {
+        let Directory {
+            streams, chains, ..
+        } = &mut self.directory;
+        for stream in streams.iter_mut().filter(|it| it.chain.needs_table()) {
+            if let Some(ChainUse::Stored(chain)) = chains.get(stream.chain_index.0 as usize) {
+                stream.chain = chain.clone();
+            }
         }
     }
 

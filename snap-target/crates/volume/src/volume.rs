@@ -31,6 +31,8 @@ pub(crate) struct Directory {
     pub(crate) superblock: Superblock,
     pub(crate) sources: Vec<Source>,
     pub(crate) chains: Vec<ChainUse>,
+    /// The blobs of chains' rank tables.
+    pub(crate) rank_tables: HashMap<ChainIndex, BlobIndex>,
     pub(crate) streams: Vec<Stream>,
     pub(crate) blobs: Vec<Blob>,
     pub(crate) views: Vec<View>,
@@ -265,6 +267,12 @@ impl Volume {
         &self.directory.chains
     }
 
+    /// The blob that is the rank table of a chain, where it has one.
+    #[must_use]
+    pub fn rank_table(&self, chain: ChainIndex) -> Option<BlobIndex> {
+        self.directory.rank_tables.get(&chain).copied()
+    }
+
     /// A view chain for streams of this element type.
     pub(crate) fn view_chain(&self, chain: ChainIndex, element: ElementType) -> Option<&ViewChain> {
         match self.directory.chains.get(chain.0 as usize) {
@@ -286,13 +294,7 @@ impl Volume {
     pub fn check_blob(&self, index: BlobIndex, bytes: &[u8]) -> Result<(), VolumeError> {
         let blob = self.directory.blobs.get(index.0 as usize);
         let blob = blob.ok_or(VolumeError::Usage("no blob has this index"))?;
-        check_blob_crc(index, blob, bytes)?;
-        match sha256(bytes) == blob.sha256 {
-            true => Ok(()),
-            false => Err(VolumeError::Digest {
-                place: blob_place(index, blob),
-            }),
-        }
+        check_blob(index, blob, bytes)
     }
 
     /// Text of a name, which was seen to be text at open.
@@ -336,6 +338,16 @@ pub(crate) fn blob_place(index: BlobIndex, blob: &Blob) -> Place {
         item: Item::Blob(index.0),
         source: SourceId::OWN,
         offset: blob.offset,
+    }
+}
+
+pub(crate) fn check_blob(index: BlobIndex, blob: &Blob, bytes: &[u8]) -> Result<(), VolumeError> {
+    check_blob_crc(index, blob, bytes)?;
+    match sha256(bytes) == blob.sha256 {
+        true => Ok(()),
+        false => Err(VolumeError::Digest {
+            place: blob_place(index, blob),
+        }),
     }
 }
 

@@ -6,8 +6,9 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
 
-use transforms::{Chain, ElementType, ViewChain};
+use transforms::{Chain, ElementType, RankTable, ViewChain};
 use zerocopy::IntoBytes;
 
 use super::stream::{StreamBuilder, StreamSpec};
@@ -97,6 +98,7 @@ pub(crate) struct VolumeBuilder<W: Write> {
     sources: Vec<Source>,
     streams: Vec<Stream>,
     chains: Vec<ChainUse>,
+    rank_tables: Vec<(Arc<RankTable>, BlobIndex)>,
     blobs: Vec<Blob>,
     /// Locators and names: small, many, and written without padding between them.
     texts: Vec<u8>,
@@ -141,6 +143,7 @@ impl<W: Write> VolumeBuilder<W> {
             }],
             streams: Vec::new(),
             chains: Vec::new(),
+            rank_tables: Vec::new(),
             blobs: Vec::new(),
             texts: Vec::new(),
             views: Vec::new(),
@@ -337,6 +340,12 @@ impl<W: Write> VolumeBuilder<W> {
         let known = self.chains.iter().position(|known| *known == chain);
         if known.is_none() {
             check_limit("chains", self.chains.len(), limits::CHAINS_MAX)?;
+            if let Some(table) = chain.table()
+                && !self.rank_tables.iter().any(|(known, _)| known == table)
+            {
+                let blob = self.add_blob(BlobKind::RankTable, &table.to_bytes())?;
+                self.rank_tables.push((Arc::clone(table), blob));
+            }
             self.chains.push(chain);
         }
         let index = known.unwrap_or(self.chains.len() - 1);

@@ -17,6 +17,8 @@ pub enum BlobKind {
     Name,
     /// What a view was made of, as JSON.
     Manifest,
+    /// Ids by rank: of a chain with `rank`.
+    RankTable,
     /// A kind that this version does not interpret.
     Other(u32),
 }
@@ -27,6 +29,7 @@ impl BlobKind {
             1 => BlobKind::Locator,
             2 => BlobKind::Name,
             3 => BlobKind::Manifest,
+            4 => BlobKind::RankTable,
             other => BlobKind::Other(other),
         }
     }
@@ -36,6 +39,7 @@ impl BlobKind {
             BlobKind::Locator => 1,
             BlobKind::Name => 2,
             BlobKind::Manifest => 3,
+            BlobKind::RankTable => 4,
             BlobKind::Other(code) => code,
         }
     }

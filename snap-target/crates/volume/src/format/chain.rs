@@ -1,9 +1,14 @@
 //! Chains: what was done to elements, and what is done to present them.
 
-use transforms::{Chain, ElementType, Step, TransformId, ViewChain};
+use std::sync::Arc;
+
+use transforms::codecs::rank;
+use transforms::{Chain, ElementType, RankTable, Step, TransformId, ViewChain};
 use zerocopy::IntoBytes;
 
-use super::directory::parse_element;
+use super::BlobIndex;
+use super::blob::{Blob, BlobKind, check_blob_kind};
+use super::directory::{Bounds, parse_element};
 use super::field::Fields;
 use super::raw::{NONE, RawChain, RawStep};
 use crate::error::{Place, VolumeError};
@@ -18,7 +23,13 @@ pub enum ChainUse {
 }
 
 impl ChainUse {
-    pub(crate) fn parse(raw: &RawChain, place: Place) -> Result<ChainUse, VolumeError> {
+    /// The chain, and the blob of its table where it has a step that takes one: it does nothing before it gets that.
+    pub(crate) fn parse(
+        raw: &RawChain,
+        place: Place,
+        bounds: &Bounds,
+        blobs: &[Blob],
+    ) -> Result<(ChainUse, Option<BlobIndex>), VolumeError> {
         let fields = Fields { place };
         let element = parse_element(fields, raw.element_type)?;
         fields.zero("reserved bytes 3 to 15", &raw.reserved_3)?;
@@ -49,19 +60,41 @@ impl ChainUse {
             }
             other => return Err(fields.unsupported("use", other, "0 (stored), 1 (view)")),
         };
-        // Last, so that a transform which needs a blob is refused by its own name first.
+        // Last, so that an unknown transform which needs a blob is refused by its own name first.
+        let mut table = None;
         for step in used {
-            if step.blob.get() != NONE {
-                let known = "none: no transform here takes one";
-                return Err(fields.unsupported("blob of a step", step.blob, known));
+            const FIELD: &str = "blob of a step";
+            let takes_one = step.transform.get() == rank::ID.0;
+            match bounds.optional_blob(fields, FIELD, step.blob.get())? {
+                Some(blob) if takes_one => {
+                    check_blob_kind(fields, FIELD, blob, BlobKind::RankTable, blobs)?;
+                    table = Some(blob);
+                }
+                None if takes_one => {
+                    return Err(fields.malformed(FIELD, "a rank table's", "none"));
+                }
+                Some(_) => {
+                    let known = "none: this transform takes none";
+                    return Err(fields.unsupported(FIELD, step.blob, known));
+                }
+                None => {}
             }
         }
-        Ok(chain)
+        Ok((chain, table))
     }
 
-    /// The entry as it is stored.
+    /// The rank table, where the chain has one.
     #[must_use]
-    pub fn to_raw(&self) -> RawChain {
+    pub fn table(&self) -> Option<&Arc<RankTable>> {
+        match self {
+            ChainUse::Stored(chain) => chain.table(),
+            ChainUse::View(..) => None,
+        }
+    }
+
+    /// The entry as it is stored. `table` is the blob of its table, where it has one.
+    #[must_use]
+    pub fn to_raw(&self, table: Option<BlobIndex>) -> RawChain {
         let (role, element, used) = match self {
             ChainUse::Stored(chain) => (0, chain.source(), chain.steps()),
             ChainUse::View(element, view) => (1, *element, view.steps()),
@@ -77,7 +110,8 @@ impl ChainUse {
             to.transform = step.id.0.into();
             to.version = step.version.into();
             to.parameter = step.parameter.into();
-            to.blob = NONE.into();
+            let table = table.filter(|_| step.id == rank::ID);
+            to.blob = table.map_or(NONE, |table| table.0).into();
         }
         // A chain has at most CHAIN_STEPS_MAX steps: the transforms crate has the same limit, asserted below.
         #[allow(clippy::cast_possible_truncation)]

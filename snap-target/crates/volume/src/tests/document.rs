@@ -184,6 +184,21 @@ fn the_limits_are_those_of_the_document() {
             TEXTS_BYTES_MAX,
             "128 MiB",
         ),
+        (
+            "all blobs of kind 4 that chains refer to, together",
+            RANK_TABLES_BYTES_MAX,
+            "64 MiB",
+        ),
+        (
+            "entries of a rank table",
+            transforms::RANKS_MAX as u64,
+            "2,097,152",
+        ),
+        (
+            "ids of a rank table",
+            transforms::IDS_END.into(),
+            "below 4,194,304",
+        ),
         ("generation", GENERATION_MAX, "2^56"),
         (
             "extents that touch a 4 KiB block of presented bytes (at a multiple of 4096)",
@@ -199,6 +214,7 @@ fn the_limits_are_those_of_the_document() {
         let row = format!("| {name} | {text} |");
         assert!(document.contains(&row), "{row}");
         let number = match text.split_once(' ') {
+            Some(("below", end)) => end.replace(',', "").parse().unwrap(),
             Some((count, "GiB")) => count.parse::<u64>().unwrap() << 30,
             Some((count, _)) => count.parse::<u64>().unwrap() << 20,
             None => match text.strip_prefix("2^") {

@@ -10,7 +10,7 @@ use std::process::Command;
 use transforms::{Chain, ElementType, ViewChain};
 
 use super::edit;
-use super::sample::{Memory, builder, store};
+use super::sample::{Memory, builder, store, with_table};
 use crate::assemble::{ExternalSource, Home, Run, StreamSpec as AssembledSpec, ViewSpec};
 use crate::blocking::{Files, Reader};
 use crate::format::BlobKind;
@@ -132,17 +132,17 @@ fn elements(element: ElementType, bits: u32, below: u64, count: u64) -> Vec<u8> 
 }
 
 /// Chain, element type, bits, what is subtracted, count.
-type Golden = (&'static str, ElementType, u32, u64, u64);
+pub(super) type Golden = (&'static str, ElementType, u32, u64, u64);
 
 /// A volume, and what each of its views presents: computed from the rule, not read.
 #[derive(Clone)]
-struct Made {
-    volume: Vec<u8>,
-    views: Vec<(String, Vec<u8>)>,
+pub(super) struct Made {
+    pub(super) volume: Vec<u8>,
+    pub(super) views: Vec<(String, Vec<u8>)>,
 }
 
 /// One view for each stream, named by its chain, and `mixed`, which has runs of all of them.
-fn of_chains(uuid: [u8; 16], chains: &[Golden]) -> Made {
+pub(super) fn of_chains(uuid: [u8; 16], chains: &[Golden]) -> Made {
     let options = Options {
         lba_bytes: 512,
         threads: 1,
@@ -154,12 +154,12 @@ fn of_chains(uuid: [u8; 16], chains: &[Golden]) -> Made {
     let mut views = Vec::new();
     let (mut mixed, mut mixed_bytes) = (Vec::new(), Vec::new());
     for (n, (text, element, bits, below, count)) in (0..).zip(chains) {
+        let data = elements(*element, *bits, *below, *count);
         let chain = Chain::parse(text, *element).unwrap();
         let spec = StreamSpec {
             frame_bytes: 4096,
-            ..StreamSpec::new(chain)
+            ..StreamSpec::new(with_table(chain, &data))
         };
-        let data = elements(*element, *bits, *below, *count);
         let written = writer
             .add_stream(&spec, &mut &data[..], &mut |_| {})
             .unwrap();

@@ -14,6 +14,7 @@ mod floats;
 mod golden;
 mod hostile;
 mod mapped;
+mod ranks;
 mod sample;
 mod shapes;
 mod superblocks;

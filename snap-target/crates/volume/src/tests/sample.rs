@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Cursor, Write};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use transforms::{Chain, ElementType, Scratch};
+use transforms::{Chain, ElementType, IdCounts, Scratch};
 
 use crate::StreamIndex;
 use crate::assemble::{Options, StreamSpec, VolumeBuilder};
@@ -67,9 +67,10 @@ impl Sample {
         bits: u32,
         count: u64,
     ) -> Sample {
+        let data = elements(random, element, bits, count);
         Sample {
-            chain: Chain::parse(chain, element).unwrap(),
-            data: elements(random, element, bits, count),
+            chain: with_table(Chain::parse(chain, element).unwrap(), &data),
+            data,
         }
     }
 
@@ -80,6 +81,16 @@ impl Sample {
     pub(crate) fn count(&self) -> u64 {
         self.data.len() as u64 / self.element_bytes()
     }
+}
+
+/// The chain, with a table of these elements where it takes one.
+pub(crate) fn with_table(chain: Chain, data: &[u8]) -> Chain {
+    if !chain.needs_table() {
+        return chain;
+    }
+    let mut counts = IdCounts::new();
+    counts.add(chain.source(), data).unwrap();
+    chain.with_table(Arc::new(counts.table().unwrap())).unwrap()
 }
 
 /// One of each chain that matters, with the elements' bits.
@@ -105,6 +116,9 @@ pub(crate) fn samples(random: &mut Random, count: u64) -> Vec<Sample> {
         ("none", F64, 64),
         ("none", Bf16, 16),
         ("bitpack:1", U8, 1),
+        ("rank", U16, 12),
+        ("rank+lz4", U32, 16),
+        ("u32+rank+zstd:1", I64, 20),
     ]
     .into_iter()
     .map(|(chain, element, bits)| Sample::new(random, chain, element, bits, count))

@@ -60,7 +60,12 @@ impl Cut {
             Some(step) => zstd_tables_bytes_max(step.parameter, packed),
             None => LZ4_TABLES_BYTES,
         };
-        2 * packed + codec
+        // A rank between the two forms may be longer than its element.
+        let between = match self.chain.needs_table() {
+            true => usize_of(frame_elements).saturating_mul(3).max(packed),
+            false => packed,
+        };
+        packed + between + codec
     }
 }
 

@@ -1,8 +1,10 @@
 //! The end of a volume: tables, names, directory, superblocks; each durable before what refers to it is written.
 
 use std::iter;
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
+use transforms::RankTable;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::appender::Appender;
@@ -13,7 +15,7 @@ use super::table::write_table;
 use super::writer::{DraftStream, DraftView, Writer, count};
 use super::{Output, WriteError, Written};
 use crate::checksum::crc32c;
-use crate::format::raw::{BLOCK_BYTES_U64, MAGIC, RawExtent, VERSION, zeroed_superblock};
+use crate::format::raw::{BLOCK_BYTES_U64, MAGIC, RawChain, RawExtent, VERSION, zeroed_superblock};
 use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT, seal};
 use crate::format::{
     Blob, BlobIndex, BlobKind, ChainUse, Frame, Layout, Source, SourceKind, Stream, Table,
@@ -52,8 +54,11 @@ impl<O: Output> Writer<O> {
         let volume_uuid = self.options.volume_uuid.unwrap_or(content_uuid);
         let streams = self.write_stream_tables(volume_uuid)?;
         let mut views = self.write_view_tables(volume_uuid, &content_uuid)?;
-        let blobs = self.write_blobs(&mut views)?;
-        let directory = self.write_directory(volume_uuid, &streams, &views, &blobs)?;
+        let (blobs, tables) = self.write_blobs(&mut views)?;
+        let chains: Vec<RawChain> = (self.chains.iter())
+            .map(|chain| chain.to_raw(chain.table().and_then(|it| tables.blob(it))))
+            .collect();
+        let directory = self.write_directory(volume_uuid, &streams, &views, &blobs, &chains)?;
         self.out.flush()?;
         let volume_bytes = self.write_superblocks(volume_uuid, directory)?;
         self.out.output.publish()?;
@@ -74,7 +79,10 @@ impl<O: Output> Writer<O> {
         hash.update(b"xio volume uuid 1");
         hash.update(self.options.lba_bytes.to_le_bytes());
         for chain in &self.chains {
-            hash.update(chain.to_raw().as_bytes());
+            hash.update(chain.to_raw(None).as_bytes());
+            if let Some(table) = chain.table() {
+                hash.update(sha256(&table.to_bytes()));
+            }
         }
         hash.update((self.streams.len() as u64).to_le_bytes());
         for draft in &self.streams {
@@ -218,8 +226,9 @@ impl<O: Output> Writer<O> {
         Ok(views)
     }
 
-    /// Names, manifests, locators, in this order; tells the views where their manifests are.
-    fn write_blobs(&mut self, views: &mut [View]) -> Result<Vec<Blob>, WriteError> {
+    /// Names, manifests, locators, rank tables, in this order; tells the views where their manifests are, and returns where the tables are.
+    fn write_blobs(&mut self, views: &mut [View]) -> Result<(Vec<Blob>, RankTables), WriteError> {
+        let tables = self.rank_tables();
         let mut blobs = Vec::with_capacity(self.views.len() + self.sources.len());
         let out = &mut self.out;
         for DraftView { spec, .. } in &self.views {
@@ -235,8 +244,25 @@ impl<O: Output> Writer<O> {
             source.blob = Some(blob_index(blobs.len())?);
             blobs.push(write_blob(out, BlobKind::Locator, &source.locator)?);
         }
+        let mut placed = RankTables::default();
+        for table in tables {
+            let blob = blob_index(blobs.len())?;
+            blobs.push(write_blob(out, BlobKind::RankTable, &table.to_bytes())?);
+            placed.0.push((table, blob));
+        }
         out.align()?;
-        Ok(blobs)
+        Ok((blobs, placed))
+    }
+
+    /// The tables of chains, each once, in the order of the chains.
+    pub(super) fn rank_tables(&self) -> Vec<Arc<RankTable>> {
+        let mut tables: Vec<Arc<RankTable>> = Vec::new();
+        for table in self.chains.iter().filter_map(ChainUse::table) {
+            if !tables.contains(table) {
+                tables.push(Arc::clone(table));
+            }
+        }
+        tables
     }
 
     /// The five directory tables. The source's entry holds the length of the volume, which ends a block after them.
@@ -246,6 +272,7 @@ impl<O: Output> Writer<O> {
         streams: &[Stream],
         views: &[View],
         blobs: &[Blob],
+        chains: &[RawChain],
     ) -> Result<[Table; 5], WriteError> {
         let counts = [
             (TableKind::Sources, 1 + self.sources.len()),
@@ -285,13 +312,7 @@ impl<O: Output> Writer<O> {
                 streams,
                 Stream::to_raw,
             )?,
-            write_entries(
-                out,
-                TableKind::Chains,
-                volume_uuid,
-                &self.chains,
-                ChainUse::to_raw,
-            )?,
+            write_entries(out, TableKind::Chains, volume_uuid, chains, RawChain::clone)?,
             write_entries(out, TableKind::Blobs, volume_uuid, blobs, Blob::to_raw)?,
             write_entries(out, TableKind::Views, volume_uuid, views, View::to_raw)?,
         ])
@@ -340,6 +361,17 @@ impl<O: Output> Writer<O> {
         spooled: &mut SpoolReader<'_>,
     ) -> Result<[u8; EXTENT_BYTES], WriteError> {
         spooled.take().map_err(|error| WriteError::Spool { error })
+    }
+}
+
+/// Rank tables that were written, and which blobs they are.
+#[derive(Default)]
+struct RankTables(Vec<(Arc<RankTable>, BlobIndex)>);
+
+impl RankTables {
+    fn blob(&self, table: &RankTable) -> Option<BlobIndex> {
+        let mut tables = self.0.iter();
+        tables.find(|(it, _)| **it == *table).map(|(_, blob)| *blob)
     }
 }
 

@@ -8,7 +8,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::map::{DraftSource, check_locator};
 use super::spec::{Integrity, StreamSpec};
-use super::writer::{DraftStream, count};
+use super::writer::{DraftStream, check_table, count};
 use super::{Output, Region, WriteError, Writer, Written};
 use crate::format::raw::BLOCK_BYTES_U64;
 use crate::format::{ChainUse, SourceId, StreamIndex, Table, TableKind};
@@ -58,6 +58,7 @@ impl Writer<Nowhere> {
         stored_bytes: u64,
     ) -> Result<Written, WriteError> {
         let cut = spec.cut()?;
+        check_table(&spec.chain)?;
         let elements = source_bytes / spec.chain.source().bytes() as u64;
         let entries = match (cut.frame_elements, spec.integrity) {
             (Some(frame_elements), _) => elements.div_ceil(frame_elements),
@@ -137,8 +138,12 @@ impl Writer<Nowhere> {
         let manifests = self.views.iter().filter_map(|it| it.spec.manifest.as_ref());
         let manifests = manifests.map(Vec::len);
         let locators = self.sources.iter().map(|source| source.locator.len());
-        let blobs: Vec<usize> = names.chain(manifests).chain(locators).collect();
-        let blob_bytes: u64 = blobs.iter().map(|bytes| *bytes as u64).sum();
+        let texts = names.chain(manifests).chain(locators);
+        let texts = texts.map(|bytes| bytes as u64);
+        let tables = self.rank_tables().into_iter();
+        let tables = tables.map(|table| table.stored_bytes());
+        let blobs: Vec<u64> = texts.chain(tables).collect();
+        let blob_bytes: u64 = blobs.iter().sum();
         let directory = [
             (TableKind::Sources, 1 + self.sources.len()),
             (TableKind::Streams, self.streams.len()),

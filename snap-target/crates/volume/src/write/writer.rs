@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Read;
 
 use sha2::{Digest, Sha256};
-use transforms::{ElementType, ValueRange, ViewChain};
+use transforms::{Chain, ElementType, ValueRange, ViewChain};
 
 use super::appender::Appender;
 use super::batch::{Batch, Checks, Cut, union};
@@ -155,6 +155,7 @@ impl<O: Output> Writer<O> {
         on_progress: &mut dyn FnMut(Progress),
     ) -> Result<Written, WriteError> {
         let cut = spec.cut()?;
+        check_table(&spec.chain)?;
         let stream = StreamIndex(count("streams", self.streams.len(), limits::STREAMS_MAX)?);
         let chain = self.chain_index(ChainUse::Stored(spec.chain.clone()))?;
         let stored_offset = self.out.position();
@@ -407,8 +408,34 @@ impl<O: Output> Writer<O> {
             return Ok(ChainIndex(found.0));
         }
         let index = count("chains", self.chains.len(), limits::CHAINS_MAX)?;
+        let has_table = chain.table().is_some();
         self.chains.push(chain);
+        if !has_table {
+            return Ok(ChainIndex(index));
+        }
+        let tables = self.rank_tables();
+        let tables_bytes: u64 = tables.iter().map(|table| table.stored_bytes()).sum();
+        if tables_bytes > limits::RANK_TABLES_BYTES_MAX {
+            return Err(WriteError::Refused {
+                field: "rank tables",
+                why: format!(
+                    "{tables_bytes} bytes; at most {} are possible: store fewer streams by rank",
+                    limits::RANK_TABLES_BYTES_MAX
+                ),
+            });
+        }
         Ok(ChainIndex(index))
+    }
+}
+
+/// A chain that takes a table has it.
+pub(super) fn check_table(chain: &Chain) -> Result<(), WriteError> {
+    match chain.needs_table() && chain.table().is_none() {
+        true => Err(WriteError::Refused {
+            field: "chain",
+            why: format!("{chain} needs a rank table, which is made of all that is stored by it"),
+        }),
+        false => Ok(()),
     }
 }
 

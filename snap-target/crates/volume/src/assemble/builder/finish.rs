@@ -1,7 +1,9 @@
 //! The end of a volume: what waited goes behind the payload, then the directory, and superblocks for what there is then.
 
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::sync::Arc;
 
+use transforms::RankTable;
 use zerocopy::IntoBytes;
 
 use super::{TableWriter, VolumeBuilder, padding, refused, writing};
@@ -132,7 +134,12 @@ impl<W: Write> VolumeBuilder<W> {
     fn write_directory(&mut self) -> Result<[Table; 5], VolumeError> {
         let sources: Vec<_> = self.sources.iter().map(Source::to_raw).collect();
         let streams: Vec<_> = self.streams.iter().map(Stream::to_raw).collect();
-        let chains: Vec<_> = self.chains.iter().map(ChainUse::to_raw).collect();
+        let blob = |table: &Arc<RankTable>| {
+            let mut tables = self.rank_tables.iter();
+            tables.find(|(it, _)| it == table).map(|(_, blob)| *blob)
+        };
+        let raw = |chain: &ChainUse| chain.to_raw(chain.table().and_then(blob));
+        let chains: Vec<_> = self.chains.iter().map(raw).collect();
         let blobs: Vec<_> = self.blobs.iter().map(Blob::to_raw).collect();
         let views: Vec<_> = self.views.iter().map(View::to_raw).collect();
         Ok([

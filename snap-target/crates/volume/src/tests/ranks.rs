@@ -1,0 +1,227 @@
+//! Chains whose table is a blob: their golden volume, and tables and codes that nobody wrote.
+
+use std::fs;
+
+use transforms::{ElementType, RankTable, TransformError};
+use zerocopy::IntoBytes;
+
+use super::driver::Driver;
+use super::edit;
+use super::golden::{Golden, Made, folder, hex, of_chains};
+use crate::blocking::open;
+use crate::checksum::crc32c;
+use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout};
+use crate::identity::sha256;
+use crate::verify::verify;
+use crate::{Item, StreamIndex, Volume, VolumeError};
+
+/// Tables of ids of one, two and three bytes; two chains of one name have tables of their own.
+const GOLDEN: [Golden; 6] = [
+    ("rank", ElementType::U32, 7, 0, 9001),
+    ("rank", ElementType::U16, 14, 0, 9001),
+    ("rank+lz4", ElementType::U32, 11, 0, 5003),
+    ("rank+lz4hc:9", ElementType::U32, 22, 0, 3001),
+    ("rank+lz4", ElementType::I32, 10, 0, 301),
+    ("u32+rank", ElementType::I64, 17, 0, 2001),
+];
+
+fn made() -> Made {
+    of_chains(*b"golden, rank   \x01", &GOLDEN)
+}
+
+#[test]
+#[ignore = "makes a file that is made once"]
+fn make_the_golden_volume_of_ranks() {
+    let made = made();
+    fs::write(folder().join("rank.vol"), &made.volume).unwrap();
+    println!("{}  rank.vol", hex(&sha256(&made.volume)));
+    for (view, presented) in made.views {
+        println!("{}  rank.vol:{view}", hex(&sha256(&presented)));
+    }
+}
+
+fn opened(store: &[u8]) -> Result<Volume, VolumeError> {
+    open(store, store.len() as u64)
+}
+
+/// The volume, and the blob of the first chain's table.
+fn sample() -> (Vec<u8>, Volume, BlobIndex) {
+    let store = made().volume;
+    let volume = opened(&store).unwrap();
+    let blob = volume.rank_table(ChainIndex(0)).unwrap();
+    (store, volume, blob)
+}
+
+/// The same volume with other bytes of the table, as many, and checksums that are right.
+fn with_table(edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let (mut store, volume, index) = sample();
+    let blob = &volume.blobs()[index.0 as usize];
+    let range = blob.offset as usize..(blob.offset + blob.bytes) as usize;
+    edit(&mut store[range.clone()]);
+    let (crc, digest) = (crc32c(&store[range.clone()]), sha256(&store[range]));
+    let blobs = volume.superblock().directory[3];
+    edit::entry(&mut store, &blobs, u64::from(index.0), |entry| {
+        entry[4..8].copy_from_slice(&crc.to_le_bytes());
+        entry[32..64].copy_from_slice(&digest);
+    });
+    store
+}
+
+fn refused(store: &[u8]) -> String {
+    opened(store).unwrap_err().to_string()
+}
+
+#[test]
+fn each_chain_has_its_table_and_the_length_is_known_before() {
+    let (store, volume, _) = sample();
+    let mut blobs = Vec::new();
+    for (index, (text, ..)) in (0..).zip(GOLDEN) {
+        let blob = volume.rank_table(ChainIndex(index)).unwrap();
+        let entry = &volume.blobs()[blob.0 as usize];
+        assert_eq!(entry.kind, BlobKind::RankTable);
+        let bytes = &store[entry.offset as usize..][..entry.bytes as usize];
+        let stream = volume.stream(StreamIndex(index)).unwrap();
+        let table = stream.chain.table().unwrap();
+        assert_eq!(**table, RankTable::parse(bytes).unwrap());
+        assert_eq!(stream.chain.to_string(), text);
+        blobs.push(blob.0);
+    }
+    blobs.dedup();
+    assert_eq!(blobs.len(), GOLDEN.len());
+}
+
+#[test]
+fn a_table_is_checked_at_open_and_named() {
+    let (mut store, volume, index) = sample();
+    let blob = volume.blobs()[index.0 as usize].clone();
+    store[blob.offset as usize + 9] ^= 1;
+    match opened(&store).unwrap_err() {
+        VolumeError::Checksum { place, .. } => {
+            assert_eq!(
+                (place.item, place.offset),
+                (Item::Blob(index.0), blob.offset)
+            );
+        }
+        other => panic!("{other}"),
+    }
+    let says = |store: &[u8], why: &str| {
+        let error = refused(store);
+        assert!(error.contains(why), "{error}");
+        assert!(
+            error.contains(&format!("at byte {}", blob.offset)),
+            "{error}"
+        );
+    };
+    says(
+        &with_table(|table| table[8] = table[9]),
+        "which has a rank already",
+    );
+    says(
+        &with_table(|table| table[0] -= 1),
+        "bytes behind its header where",
+    );
+    says(
+        &with_table(|table| table[4] = 0),
+        "0 stoppers; 129 to 255 are possible",
+    );
+    says(
+        &with_table(|table| table[6] = 1),
+        "reserved bytes are not zero",
+    );
+
+    // Right by its CRC, and not by its digest.
+    let mut store = with_table(|table| table.swap(8, 9));
+    let blobs = volume.superblock().directory[3];
+    edit::entry(&mut store, &blobs, u64::from(index.0), |entry| {
+        entry[40] ^= 1
+    });
+    let error = opened(&store).unwrap_err();
+    assert!(matches!(error, VolumeError::Digest { place } if place.item == Item::Blob(index.0)));
+}
+
+#[test]
+fn a_chain_says_which_table_it_has() {
+    let (store, volume, index) = sample();
+    let [_, streams, chains, blobs, _] = volume.superblock().directory;
+    let with = |at: usize, bytes: &[u8]| {
+        let mut store = store.clone();
+        edit::entry(&mut store, &chains, 0, |entry| {
+            entry[at..at + bytes.len()].copy_from_slice(bytes);
+        });
+        refused(&store)
+    };
+    let none = with(24, &[0xFF; 4]);
+    assert!(
+        none.contains("blob of a step is none, expected a rank table's"),
+        "{none}"
+    );
+    let name = with(24, &[0; 4]);
+    assert!(name.contains("expected a blob of kind 4"), "{name}");
+    let far = with(24, &999u32.to_le_bytes());
+    assert!(far.contains("blob of a step is 999"), "{far}");
+    // The table of another chain: its ids are more than the elements hold.
+    let other = volume.rank_table(ChainIndex(3)).unwrap();
+    let mut narrow = store.clone();
+    edit::entry(&mut narrow, &chains, 1, |entry| {
+        entry[24..28].copy_from_slice(&other.0.to_le_bytes());
+    });
+    let error = refused(&narrow);
+    assert!(error.contains("which u16 does not hold"), "{error}");
+    // A step that takes none.
+    let mut strange = store.clone();
+    edit::entry(&mut strange, &chains, 2, |entry| {
+        entry[40..44].copy_from_slice(&index.0.to_le_bytes());
+    });
+    let error = refused(&strange);
+    assert!(error.contains("blob of a step"), "{error}");
+    // A kind that it was not.
+    let mut kind = store.clone();
+    edit::entry(&mut kind, &blobs, u64::from(index.0), |entry| entry[0] = 3);
+    assert!(refused(&kind).contains("of kind 3"));
+    // Tables that are more than a reader holds: refused before any of it is read.
+    let mut large = store;
+    edit::entry(&mut large, &blobs, u64::from(index.0), |entry| {
+        entry[16..24].copy_from_slice(&(65u64 << 20).to_le_bytes());
+    });
+    assert!(opened(&large).is_err());
+    assert_eq!(streams.entry_count(), GOLDEN.len() as u64);
+}
+
+/// A rank beyond the table: the read that meets it says so, and verification.
+#[test]
+fn a_rank_that_the_table_has_not_is_reported_when_read() {
+    let (mut store, volume, _) = sample();
+    let stream = volume.stream(StreamIndex(0)).unwrap();
+    let Layout::Framed { frames, .. } = stream.layout else {
+        panic!("it has frames");
+    };
+    let at = stream.stored_offset as usize;
+    store[at + 5] = 200;
+    let mut stored_bytes = 0;
+    edit::entry(&mut store.clone(), &frames, 0, |entry| {
+        stored_bytes = u32::from_le_bytes(entry[8..12].try_into().unwrap()) as usize;
+    });
+    let crc = crc32c(&store[at..at + stored_bytes]);
+    edit::entry(&mut store, &frames, 0, |entry| {
+        entry[12..16].copy_from_slice(crc.as_bytes());
+    });
+    let volume = opened(&store).unwrap();
+    match Driver::new(0).read(&volume, &store, 0..100).unwrap_err() {
+        VolumeError::Transform { place, error } => {
+            assert_eq!(place.offset, stream.stored_offset);
+            let TransformError::Corrupt { step: "rank", why } = &error else {
+                panic!("{error}");
+            };
+            assert!(why.starts_with("element 5 has rank 200"), "{why}");
+        }
+        other => panic!("{other}"),
+    }
+    let report = verify(&store, store.len() as u64, &mut |_| {}).unwrap();
+    assert!(!report.is_clean());
+}
+
+#[test]
+fn the_golden_volume_of_ranks_is_what_this_writer_makes() {
+    let path = folder().join("rank.vol");
+    assert!(fs::read(path).unwrap() == made().volume);
+}
