@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use telemetry::{DecodeRow, NamespaceRow, TransformRow};
-use transforms::{BlockTimes, Chain};
+use transforms::{BlockTimes, Chain, codecs};
 
 /// What conversions of a stream without element steps are called: its views'.
 const VIEW: &str = "view";
 /// The number of the first block step that is a compressor; below it is the shuffle, and below that are element steps (docs/format.md, \"Transforms\").
 const FIRST_COMPRESSOR: u16 = 0x0101;
 const FIRST_BLOCK_STEP: u16 = 0x0100;
+/// It stands where a shuffle may.
+const RANK: u16 = codecs::rank::ID.0;
 
 /// The rows of a stream.
 #[derive(Debug)]
@@ -29,7 +31,7 @@ impl ChainRows {
         for (step, name) in chain.steps().iter().zip(text.split('+')) {
             match step.id.0 {
                 ..FIRST_BLOCK_STEP => elements.push(name),
-                FIRST_BLOCK_STEP..FIRST_COMPRESSOR => reorder = Some(row.transform(name)),
+                FIRST_BLOCK_STEP..FIRST_COMPRESSOR | RANK => reorder = Some(row.transform(name)),
                 FIRST_COMPRESSOR.. => compress = Some(row.transform(name)),
             }
         }
@@ -83,6 +85,7 @@ mod tests {
             ChainRows::of(&chain, &row)
         };
         let (both, raw) = (rows("u16+shuffle+zstd:3"), rows("none"));
+        let ranked = rows("rank+lz4");
         let times = BlockTimes {
             compress_ns: 30,
             reorder_ns: 10,
@@ -91,12 +94,15 @@ mod tests {
         both.decoded(100, 7, BlockTimes::default());
         both.expanded(400, 5);
         raw.expanded(64, 2);
+        ranked.decoded(10, 9, times);
         let namespaces = telemetry.snapshot().namespaces;
         let transforms = namespaces[0].transforms.iter();
         let told: Vec<_> = transforms
             .map(|it| (&it.transform[..], it.bytes, it.busy_ns))
             .collect();
         let expected = [
+            ("lz4", 10, 30),
+            ("rank", 10, 10),
             ("shuffle", 100, 10),
             ("u16", 400, 5),
             ("view", 64, 2),
@@ -104,7 +110,7 @@ mod tests {
         ];
         assert_eq!(told, expected);
         let decoders = &namespaces[0].decoders;
-        let decoder = decoders.iter().find(|it| it.frames > 0).unwrap();
+        let decoder = decoders.iter().find(|it| it.frames > 1).unwrap();
         assert_eq!((decoder.frames, decoder.busy_ns), (2, 57));
     }
 }
