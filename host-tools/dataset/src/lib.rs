@@ -45,6 +45,7 @@ mod parallel;
 mod paths;
 mod pattern;
 mod presented;
+mod ranks;
 mod reread;
 mod scan;
 pub mod storage;

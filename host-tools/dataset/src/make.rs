@@ -257,11 +257,7 @@ impl Plan<'_> {
 
     /// A file whose bytes must be those that its digest is of.
     fn reread(&self, id: FileId) -> Result<Reread<'_>, DatasetError> {
-        let lost = || DatasetError::refused("a file", "was not surveyed");
-        let file = self.scan.file(id).ok_or_else(lost)?;
-        let surveyed = self.surveyed.get(id.0 as usize).and_then(Option::as_ref);
-        let fingerprints = &surveyed.ok_or_else(lost)?.fingerprints;
-        Reread::open(file, self.storage.runs.of(id), fingerprints)
+        Reread::surveyed(self.scan, &self.storage.runs, self.surveyed, id)
     }
 
     /// The writer counts from the beginning of the stream; a person looks in a file.

@@ -12,8 +12,9 @@ use formats::ByteSource;
 use twox_hash::XxHash3_128;
 
 use crate::DatasetError;
-use crate::scan::{OpenFile, SourceFile};
-use crate::storage::Run;
+use crate::scan::{FileId, OpenFile, Scan, SourceFile};
+use crate::storage::{Run, Runs};
+use crate::survey::Surveyed;
 
 /// Bytes of a part of a run; the last one may have fewer. A multiple of every element's width.
 pub(crate) const PART_BYTES: u64 = 1 << 20;
@@ -54,6 +55,23 @@ impl<'a> Reread<'a> {
             fingerprints,
             last: RefCell::default(),
         })
+    }
+
+    /// Opens a file that was surveyed.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); a file that was not.
+    pub(crate) fn surveyed(
+        scan: &'a Scan,
+        runs: &'a Runs,
+        surveyed: &'a [Option<Surveyed>],
+        id: FileId,
+    ) -> Result<Reread<'a>, DatasetError> {
+        let lost = || DatasetError::refused("a file", "was not surveyed");
+        let file = scan.file(id).ok_or_else(lost)?;
+        let surveyed = surveyed.get(id.0 as usize).and_then(Option::as_ref);
+        let fingerprints = &surveyed.ok_or_else(lost)?.fingerprints;
+        Reread::open(file, runs.of(id), fingerprints)
     }
 
     /// As [`OpenFile::check`].

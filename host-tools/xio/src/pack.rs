@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
 use anyhow::anyhow;
 use dataset::{DatasetError, SourceFile, document};
 use serde_json::json;
-use transforms::{Chain, ElementType, Loss, Packing, ViewChain};
+use transforms::{Chain, ElementType, IdCounts, Loss, Packing, ViewChain};
 use volume::identity::uuid_text;
 use volume::write::{
     self, ExtentSpec, FRAME_BYTES_DEFAULT, FileOutput, Finished, Options, StreamSpec, ViewSpec,
@@ -40,7 +41,8 @@ pub fn run(arguments: &cli::Pack) -> Result<(), Failure> {
         return disk::pack(arguments);
     };
     let started = Instant::now();
-    let plan = Plan::from_arguments(arguments, element_type)?;
+    let mut plan = Plan::from_arguments(arguments, element_type)?;
+    plan.make_table()?;
     let Packed { finished, loss } = pack(&plan)?;
     let chain = &plan.spec.chain;
     if let Packing::Whole(packed) = chain.packing()
@@ -169,6 +171,45 @@ impl Plan {
         Ok(())
     }
 
+    /// Reads the inputs for the table of the chain, where it takes one: one table for all of them.
+    fn make_table(&mut self) -> Result<(), Failure> {
+        if !self.spec.chain.needs_table() {
+            return Ok(());
+        }
+        let progress = Progress::start("counting", self.total_bytes());
+        let element = self.spec.chain.source();
+        let mut counts = IdCounts::new();
+        let mut buffer = vec![0; COUNTED_BYTES];
+        let mut done_bytes = 0;
+        for path in &self.inputs {
+            let failed = |error| Failure::io("reading", path, error);
+            let is_file = !is_stdin(path) && std::fs::metadata(path).map_err(failed)?.is_file();
+            if !is_file {
+                let why = anyhow!(
+                    "{}: {} reads its input twice, first to count the ids; write it to a file, and pack that",
+                    shown(path),
+                    self.spec.chain
+                );
+                return Err(Failure::usage(why));
+            }
+            let mut file = File::open(path).map_err(failed)?;
+            loop {
+                let read = read_full(&mut file, &mut buffer).map_err(failed)?;
+                let counted = counts.add(element, &buffer[..read]);
+                counted.map_err(|error| Failure::data(error).about(shown(path)))?;
+                done_bytes += read as u64;
+                progress.set(done_bytes);
+                if read < buffer.len() {
+                    break;
+                }
+            }
+        }
+        let table = counts.table().map_err(Failure::data)?;
+        let chain = self.spec.chain.with_table(Arc::new(table));
+        self.spec.chain = chain.map_err(Failure::data)?;
+        Ok(())
+    }
+
     /// What the volume takes, as far as it is known beforehand.
     fn needed(&self) -> Needed {
         let chain = &self.spec.chain;
@@ -192,6 +233,23 @@ impl Plan {
             })
             .sum()
     }
+}
+
+/// Bytes that are counted at a time: whole elements of every type.
+const COUNTED_BYTES: usize = 1 << 20;
+
+/// Fills `buffer`, or as much of it as there is.
+fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match from.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// Packs the files of a plan: one stream each, and one view over all.

@@ -19,6 +19,7 @@ pub const READS_PER_PACK: u32 = 64;
 pub fn of_step(id: TransformId, parameter: u32) -> StepCost {
     let (decode, encode) = match id {
         codecs::shuffle::ID => (1, 1),
+        codecs::rank::ID => (1, 3),
         codecs::lz4::ID => (3, 20),
         codecs::lz4::HC_ID => (3, 160),
         codecs::zstd::ID => (

@@ -7,6 +7,7 @@ use transforms::{
 };
 
 use super::rule::{self, Wish};
+use crate::ranks;
 
 /// What a chain makes of a sample.
 #[derive(Debug, Clone)]
@@ -39,6 +40,7 @@ struct Stored {
 /// # Errors
 /// Values that it does not hold.
 pub(super) fn run(chain: &Chain, sample: &[Vec<u8>], wish: &Wish) -> Result<Trial, TransformError> {
+    let chain = &ranks::tried(chain, sample)?;
     let mut scratch = Scratch::new();
     let mut ladder = rule::ladder(wish);
     if !chain.is_framed() {
@@ -77,6 +79,7 @@ pub(super) fn stored_bytes(
     sample: &[Vec<u8>],
     frame_bytes: u64,
 ) -> Result<u64, TransformError> {
+    let chain = &ranks::tried(chain, sample)?;
     let stored = encode(chain, sample, frame_bytes, &mut Scratch::new())?;
     Ok(stored.bytes.len() as u64)
 }

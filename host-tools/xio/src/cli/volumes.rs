@@ -100,6 +100,8 @@ Stored chains (--store-as): steps joined by '+', element steps before block step
   u8 u16 u32 u64       each value in a narrower or wider integer type, checked (also i8 i16 i32 i64)
   bitpack:K            each value in K bits, 1 to 32, checked
   f16 bf16 f32 f64     floats in another type; a narrower one rounds to nearest even, and only with --dtype
+  rank                 token ids below 4,194,304 by frequency rank, in one to three bytes, before lz4, lz4hc or zstd; inputs are read once more,
+                       for a table of them that the volume holds
   shuffle              bytes of equal significance together, frame by frame
   lz4  lz4hc[:LEVEL]   compressed, frame by frame
   zstd:LEVEL           compressed, frame by frame
@@ -120,6 +122,7 @@ Examples:
   xio pack dataset -o dataset.xio
   xio pack dataset --access random:16KiB --explain -o dataset.xio
   xio pack train.bin train.idx --store-as u16+zstd:3 -o pair.xio
+  xio pack tokens.bin --dtype u32 --store-as rank+zstd:9 -o tokens.xio
   xio pack model --present-as source,bf16 -o model.xio
   xio pack model --present-as 'small:*norm*=keep,*@2+=bf16' -o small.xio
   xio pack shards --gpt --pad -o shards.xio

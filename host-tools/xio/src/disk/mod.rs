@@ -138,7 +138,8 @@ impl Request<'_> {
             runs: &runs,
             surveyed: &surveyed,
         })?;
-        let storage = self.storage(&scan, runs, &choices)?;
+        let mut storage = self.storage(&scan, runs, &choices)?;
+        storage.make_tables(&scan, &surveyed, self.threads)?;
         let plan = Plan {
             scan: &scan,
             catalogue: &catalogue,

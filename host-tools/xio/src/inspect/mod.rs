@@ -203,6 +203,9 @@ fn to_text(path: &Path, volume: &Volume, views: &[ShownView]) -> String {
     text.push_str(&indented(&streams_table(volume).render()));
     text.push_str("\nchains\n");
     text.push_str(&indented(&chains_table(volume).render()));
+    for line in rank_tables(volume) {
+        text.push_str(&indented(&line));
+    }
     for view in views.iter().filter(|view| !view.extents.is_empty()) {
         text.push_str(&format!("\nextents of {}\n", view.volume.name()));
         text.push_str(&indented(&extents_table(view).render()));
@@ -404,6 +407,22 @@ fn chains_table(volume: &Volume) -> TextTable {
     table
 }
 
+/// What chains with `rank` need beside their streams.
+fn rank_tables(volume: &Volume) -> impl Iterator<Item = String> {
+    let chains = (0..).zip(volume.chains());
+    chains.filter_map(|(index, chain)| {
+        let table = chain.table()?;
+        let blob = volume.rank_table(ChainIndex(index))?;
+        Some(format!(
+            "chain {index} has a rank table: blob {}, {} bytes, {} ids, {} of them in one byte\n",
+            blob.0,
+            grouped(table.stored_bytes()),
+            grouped(table.ids().len() as u64),
+            grouped(u64::from(table.stoppers()).min(table.ids().len() as u64)),
+        ))
+    })
+}
+
 fn sources_table(volume: &Volume) -> TextTable {
     let mut table = TextTable::new(&[
         ("#", Align::Right),
@@ -512,6 +531,10 @@ fn stream_json(stream: &Stream) -> Value {
             Layout::Unframed { .. } => None,
         },
         "integrity": integrity(stream),
+        "rank_table": stream.chain.table().map(|table| json!({
+            "ids": table.ids().len(),
+            "bytes": table.stored_bytes(),
+        })),
         "range": document::range(stream.proven),
         "sha256": stream.digest.map(|digest| document::hex(&digest)),
     })

@@ -178,7 +178,8 @@ impl<'a> Planned<'a> {
             .map(|(view, entry, losses)| (*view, *entry, losses));
         let destroyed = notes::rounded(scan, views, &names, losses);
         let stored = |id, run: &Run| storing.stored((scan, &names), &choices, id, run);
-        let storage = Storage::packed(scan, runs, stored)?;
+        let mut storage = Storage::packed(scan, runs, stored)?;
+        storage.make_tables(scan, &surveyed, threads)?;
         Ok(Planned {
             scan,
             catalogue,

@@ -26,6 +26,8 @@ fn a_chain_of_each_kind_gives_back_every_length() {
         ("u64", 8, "bitpack:17"),
         ("u16", 2, "lz4"),
         ("f32", 4, "shuffle+zstd:1"),
+        ("u16", 2, "rank"),
+        ("u32", 4, "rank+zstd:1"),
     ] {
         let frame = 4096 / bytes;
         for count in [0, 1, frame - 1, frame + 1] {
@@ -63,6 +65,7 @@ fn long_inputs_and_every_parameter_give_back_the_same() {
         ("u16+lz4", &["--frame", "1MiB"]),
         ("u16+zstd:3", &["--frame", "4MiB", "--lba", "512"]),
         ("shuffle+lz4", &["--frame", "1000"]),
+        ("rank+lz4hc:9", &["--threads", "3"]),
     ] {
         let pack = [
             &[

@@ -1,0 +1,90 @@
+//! The tables of chains that store ids by rank: made of all that is stored by them, before any of it is.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use transforms::{Chain, IdCounts, TransformError};
+use volume::write::WriteError;
+
+use crate::reread::{PART_BYTES, Reread};
+use crate::scan::Scan;
+use crate::storage::{self, Pieces, Storage, StreamPlan};
+use crate::survey::Surveyed;
+use crate::{DatasetError, parallel};
+
+impl Storage {
+    /// Gives every stream whose chain takes a table the one of its elements, which are read for that. Which runs a stream has is not known before all
+    /// were surveyed, so that this is a pass of its own over these files.
+    ///
+    /// # Errors
+    /// Files that cannot be read or change meanwhile; values that are no ids, with the file.
+    pub fn make_tables(
+        &mut self,
+        scan: &Scan,
+        surveyed: &[Option<Surveyed>],
+        threads: usize,
+    ) -> Result<(), DatasetError> {
+        let (runs, streams) = (&self.runs, &self.streams);
+        let chains = parallel::each(streams.len(), threads, |index| {
+            let plan = streams.get(index);
+            let Some(plan) = plan.filter(|it| it.stored.chain.needs_table()) else {
+                return Ok(None);
+            };
+            let pieces = Pieces::new(plan, |id| Reread::surveyed(scan, runs, surveyed, id));
+            with_table(scan, plan, pieces).map(Some)
+        })?;
+        for (plan, chain) in self.streams.iter_mut().zip(chains) {
+            if let Some(chain) = chain {
+                plan.stored.chain = chain;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The chain of a stream with the table of its elements.
+fn with_table(
+    scan: &Scan,
+    plan: &StreamPlan,
+    mut pieces: impl Read,
+) -> Result<Chain, DatasetError> {
+    let chain = &plan.stored.chain;
+    let mut counts = IdCounts::new();
+    let mut buffer = Vec::new();
+    let mut at = 0;
+    let refused = |at: u64, error: TransformError| {
+        let path = storage::origin(scan, plan, at).map(|(path, _)| path.display().to_string());
+        DatasetError::data(
+            path.unwrap_or_default(),
+            format!("{} cannot be stored as {chain}: {error}", chain.source()),
+        )
+    };
+    loop {
+        buffer.clear();
+        let read = pieces.by_ref().take(PART_BYTES).read_to_end(&mut buffer);
+        let read = read.map_err(|error| WriteError::Input { offset: at, error })?;
+        if read == 0 {
+            break;
+        }
+        counts
+            .add(chain.source(), &buffer)
+            .map_err(|error| refused(at, error))?;
+        at += buffer.len() as u64;
+    }
+    let table = counts.table().map_err(|error| refused(0, error))?;
+    chain
+        .with_table(Arc::new(table))
+        .map_err(|error| refused(0, error))
+}
+
+/// The chain with a table of these elements alone, where it takes one: to see what it makes of them.
+pub(crate) fn tried(chain: &Chain, pieces: &[Vec<u8>]) -> Result<Chain, TransformError> {
+    if !chain.needs_table() {
+        return Ok(chain.clone());
+    }
+    let mut counts = IdCounts::new();
+    for piece in pieces {
+        counts.add(chain.source(), piece)?;
+    }
+    chain.with_table(Arc::new(counts.table()?))
+}
