@@ -1,11 +1,13 @@
 //! GB/s of every kernel and codec beside `memcpy` of the same wide bytes in the same run.
 //!
 //! `cargo bench -p transforms`: all of it, on data larger than the last cache. `-- --quick`: half a minute, fewer rows, on less data. Other
-//! arguments select the rows whose name contains one of them; `--isa NAME` forces the kernels of an instruction set.
+//! arguments select the rows whose name contains one of them; `--isa NAME` forces the kernels of an instruction set. `--frame KIB` is for the
+//! chains that are framed: 64 when nothing is said. `--weights FILE`, elements or a safetensors file, and `--type TYPE` (f32) give other
+//! weights than those of the fixtures; of f32 there are also rows rounded to bf16 and f16.
 
 #![allow(clippy::unwrap_used)] // a benchmark: a panic is the report
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,9 +20,6 @@ const MIB: usize = 1 << 20;
 
 /// Wide bytes of the runs in the cache: common requests.
 const CACHED_BYTES: [usize; 2] = [16 << 10, 128 << 10];
-
-/// Bytes in which token streams are commonly framed.
-const FRAME_BYTES: usize = 64 << 10;
 
 const R50K_CHAINS: &[&str] = &[
     "none",
@@ -59,10 +58,29 @@ const O200K_CHAINS: &[&str] = &[
     "rank+zstd:9",
 ];
 
+/// Of weights, in each type.
+const FLOAT_CHAINS: &[&str] = &[
+    "none",
+    "lz4",
+    "shuffle+lz4",
+    "zstd:3",
+    "shuffle+zstd:3",
+    "shuffle+zstd:9",
+    "floatsplit",
+];
+
 struct Options {
     quick: bool,
     isa: Isa,
+    frame_bytes: usize,
+    weights: Weights,
     filters: Vec<String>,
+}
+
+/// Elements of a model.
+struct Weights {
+    path: PathBuf,
+    element: ElementType,
 }
 
 fn main() {
@@ -103,6 +121,11 @@ fn options() -> Options {
     let mut options = Options {
         quick: false,
         isa: Isa::best(),
+        frame_bytes: 64 << 10,
+        weights: Weights {
+            path: fixture("weights-f32.bin"),
+            element: ElementType::F32,
+        },
         filters: Vec::new(),
     };
     let mut arguments = std::env::args().skip(1);
@@ -124,6 +147,11 @@ fn options() -> Options {
                     }
                 }
             }
+            "--frame" => {
+                options.frame_bytes = arguments.next().unwrap().parse::<usize>().unwrap() << 10
+            }
+            "--weights" => options.weights.path = arguments.next().unwrap().into(),
+            "--type" => options.weights.element = arguments.next().unwrap().parse().unwrap(),
             _ => options.filters.push(argument),
         }
     }
@@ -314,54 +342,90 @@ impl Bench {
     }
 
     fn codecs(&mut self) {
+        for (data, chains) in [
+            ("r50k-u32.bin", R50K_CHAINS),
+            ("o200k-u32.bin", O200K_CHAINS),
+        ] {
+            let tokens = std::fs::read(fixture(data)).unwrap();
+            self.framed_chains(data, &tokens, ElementType::U32, chains);
+        }
+        let Weights { path, element } = &self.options.weights;
+        let (name, element) = (path.display().to_string(), *element);
+        let weights = weights(path);
+        self.framed_chains(&name, &weights, element, FLOAT_CHAINS);
+        if element == ElementType::F32 {
+            for narrow in [ElementType::Bf16, ElementType::F16] {
+                let rounding = Chain::parse(narrow.name(), element).unwrap();
+                let mut rounded = vec![0; weights.len() / 4 * 2];
+                rounding
+                    .encode_frame(&weights, &mut self.scratch, &mut rounded)
+                    .unwrap();
+                let name = format!("{name}, rounded to {narrow}");
+                self.framed_chains(&name, &rounded, narrow, FLOAT_CHAINS);
+            }
+        }
+    }
+
+    /// A table of chains, on elements that come again and again.
+    fn framed_chains(&mut self, name: &str, elements: &[u8], source: ElementType, chains: &[&str]) {
+        if !chains
+            .iter()
+            .any(|text| self.wanted(&format!("{text} of {source}")))
+        {
+            return;
+        }
         let len = if self.options.quick {
             8 * MIB
         } else {
             64 * MIB
         };
-        for (data, chains) in [
-            ("r50k-u32.bin", R50K_CHAINS),
-            ("o200k-u32.bin", O200K_CHAINS),
-        ] {
-            println!(
-                "\nfixtures/data/{data}, again and again to {} MiB, in frames of {} KiB of source; decode = unblock + expand",
-                len / MIB,
-                FRAME_BYTES >> 10
-            );
-            println!(
-                "{:<34} {:>7} {:>7} {:>8} {:>7} {:>6} {:>8} {:>5}",
-                "chain", "GB/s", "spread", "memcpy", "spread", "ratio", "a frame", "x"
-            );
-            let tokens = token_ids(data);
-            for (to, from) in self.memory.wide[..len]
-                .iter_mut()
-                .zip(tokens.iter().cycle())
-            {
-                *to = *from;
-            }
+        println!(
+            "\n{name}, again and again to {} MiB, in frames of {} KiB of source; decode = unblock + expand",
+            len / MIB,
+            self.options.frame_bytes >> 10
+        );
+        println!(
+            "{:<34} {:>7} {:>7} {:>8} {:>7} {:>6} {:>8} {:>5}",
+            "chain", "GB/s", "spread", "memcpy", "spread", "ratio", "a frame", "x"
+        );
+        for (to, from) in self.memory.wide[..len]
+            .iter_mut()
+            .zip(elements.iter().cycle())
+        {
+            *to = *from;
+        }
+        let table = chains.iter().any(|text| text.starts_with("rank")).then(|| {
             let mut counts = IdCounts::new();
-            counts.add(ElementType::U32, &tokens).unwrap();
-            let table = Arc::new(counts.table().unwrap());
+            counts.add(source, elements).unwrap();
+            Arc::new(counts.table().unwrap())
+        });
+        if let Some(table) = &table {
             println!(
                 "{table:?}: {} bytes beside the frames",
                 table.stored_bytes()
             );
-            for text in chains {
-                if self.wanted(text) {
-                    self.framed_chain(text, len, &table);
-                }
+        }
+        for text in chains {
+            if self.wanted(&format!("{text} of {source}")) {
+                self.framed_chain(text, source, len, table.as_ref());
             }
         }
     }
 
     /// Encode and decode frame by frame.
-    fn framed_chain(&mut self, text: &str, len: usize, table: &Arc<RankTable>) {
-        let source = ElementType::U32;
+    fn framed_chain(
+        &mut self,
+        text: &str,
+        source: ElementType,
+        len: usize,
+        table: Option<&Arc<RankTable>>,
+    ) {
+        let frame_bytes = self.options.frame_bytes;
         let mut chain = Chain::parse(text, source)
             .unwrap()
             .with_isa(self.options.isa);
         if chain.needs_table() {
-            chain = chain.with_table(table.clone()).unwrap();
+            chain = chain.with_table(table.unwrap().clone()).unwrap();
         }
         let Memory {
             wide,
@@ -370,7 +434,7 @@ impl Bench {
         } = &mut self.memory;
         let (wide, out) = (&mut wide[..len], &mut out[..len]);
         let scratch = &mut self.scratch;
-        let frame_elements = (FRAME_BYTES / source.bytes()) as u64;
+        let frame_elements = (frame_bytes / source.bytes()) as u64;
         let bound = usize::try_from(chain.stored_bytes_max(frame_elements)).unwrap();
         let mut frames = Vec::new();
         let slow = text.contains("hc") || text.contains("zstd:9");
@@ -378,7 +442,7 @@ impl Bench {
         let row = alternate(rounds, len, wide, out, |wide, _| {
             frames.clear();
             let mut at = 0;
-            for frame in wide.chunks(FRAME_BYTES) {
+            for frame in wide.chunks(frame_bytes) {
                 let to = &mut stored[at..at + bound];
                 let encoded = chain.encode_frame(frame, scratch, to).unwrap();
                 frames.push((at, encoded));
@@ -389,7 +453,7 @@ impl Bench {
         #[allow(clippy::cast_precision_loss)]
         let ratio = len as f64 / stored_bytes as f64;
         let mut one = vec![0; bound];
-        let (frame, out_frame) = (&wide[..FRAME_BYTES], &mut out[..FRAME_BYTES]);
+        let (frame, out_frame) = (&wide[..frame_bytes], &mut out[..frame_bytes]);
         let cached = in_cache(frame, out_frame, |frame, _| {
             chain.encode_frame(frame, scratch, &mut one).unwrap();
         });
@@ -415,11 +479,11 @@ impl Bench {
             decoder.expand(window, presented, &mut segments).unwrap();
         };
         let row = alternate(self.rounds, len, wide, out, |_, out| {
-            for (out, frame) in out.chunks_mut(FRAME_BYTES).zip(&frames) {
+            for (out, frame) in out.chunks_mut(frame_bytes).zip(&frames) {
                 decode(out, frame);
             }
         });
-        let (frame, out_frame) = (&wide[..FRAME_BYTES], &mut out[..FRAME_BYTES]);
+        let (frame, out_frame) = (&wide[..frame_bytes], &mut out[..frame_bytes]);
         let cached = in_cache(frame, out_frame, |_, out| decode(out, &frames[0]));
         row.print(&format!("{text} decode"), &[cached]);
         assert!(wide == out, "{text}: decoded something else");
@@ -578,10 +642,22 @@ fn expand(decoder: &Decoder, packed: &[u8], out: &mut [u8]) {
     decoder.expand(window, presented, &mut segments).unwrap();
 }
 
-/// Ids of real text, as little-endian u32.
-fn token_ids(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+/// Real data of this repository.
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../fixtures/data")
-        .join(name);
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+        .join(name)
+}
+
+/// The elements of a file; the header of a safetensors file, behind its length in eight bytes, is none.
+fn weights(path: &Path) -> Vec<u8> {
+    let mut bytes =
+        std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    if path.extension().is_some_and(|it| it == "safetensors") {
+        let header = u64::from_le_bytes(*bytes.first_chunk().unwrap());
+        bytes.drain(..8 + usize::try_from(header).unwrap());
+    }
+    let whole = bytes.len() / 8 * 8;
+    bytes.truncate(whole);
+    bytes
 }

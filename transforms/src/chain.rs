@@ -544,7 +544,7 @@ impl Inner {
                 }
                 let packed_bits = self.layout.packing.bits();
                 transform.descriptor().check(step.parameter)?;
-                transform.check(packed_bits)?;
+                transform.check(self.layout.packing, self.reorder.is_some())?;
                 let block = Some(Block {
                     transform,
                     parameter: step.parameter,

@@ -38,6 +38,7 @@ pub(crate) static REGISTRY: &[Kind] = &[
     Kind::Block(&codecs::lz4::Lz4),
     Kind::Block(&codecs::lz4::Lz4Hc),
     Kind::Block(&codecs::zstd::Zstd),
+    Kind::Block(&codecs::floatsplit::FloatSplit),
 ];
 
 /// What a transform says of itself.
@@ -130,8 +131,9 @@ pub trait ElementTransform: Transform {
 
 /// A transform of a whole frame, in private contiguous memory. Stateless: work memory comes from `contexts`.
 pub trait BlockTransform: Transform {
-    /// Whether elements of `packed_bits` bits can go through it. (Whether the parameter is one of its own was asked before.)
-    fn check(&self, _packed_bits: u32) -> Result<(), TransformError> {
+    /// Whether elements that lie so can go through it, `reordered` by a step before it or not. (Whether the parameter is one of its own was
+    /// asked before.)
+    fn check(&self, _input: Packing, _reordered: bool) -> Result<(), TransformError> {
         Ok(())
     }
 

@@ -151,6 +151,25 @@ fn zstd() {
 }
 
 #[test]
+fn floatsplit_of_every_type() {
+    for source in ElementType::FLOATS {
+        check(source, &["floatsplit"]);
+    }
+    check(ElementType::F32, &["bf16+floatsplit"]);
+    check(ElementType::F64, &["f32+floatsplit", "f16+floatsplit"]);
+    for (text, source) in [
+        ("floatsplit", ElementType::U32),
+        ("bitpack:16+floatsplit", ElementType::U32),
+        ("shuffle+floatsplit", ElementType::F32),
+        ("floatsplit+shuffle", ElementType::F32),
+        ("floatsplit+zstd:3", ElementType::Bf16),
+        ("floatsplit:3", ElementType::Bf16),
+    ] {
+        assert!(Chain::parse(text, source).is_err(), "{text} of {source}");
+    }
+}
+
+#[test]
 fn nothing_is_registered_that_is_not_tested_here() {
     let tested = [
         transforms::codecs::integer::ID,
@@ -161,6 +180,7 @@ fn nothing_is_registered_that_is_not_tested_here() {
         transforms::codecs::lz4::ID,
         transforms::codecs::lz4::HC_ID,
         transforms::codecs::zstd::ID,
+        transforms::codecs::floatsplit::ID,
     ];
     let registered: Vec<TransformId> = transforms::descriptors().map(|d| d.id).collect();
     assert_eq!(registered, tested);

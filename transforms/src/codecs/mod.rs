@@ -2,6 +2,7 @@
 
 pub mod bitpack;
 pub mod float;
+pub mod floatsplit;
 pub mod integer;
 pub mod lz4;
 mod lz4_ffi;

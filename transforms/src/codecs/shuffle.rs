@@ -29,11 +29,12 @@ impl Transform for Shuffle {
 }
 
 impl BlockTransform for Shuffle {
-    fn check(&self, packed_bits: u32) -> Result<(), TransformError> {
+    fn check(&self, input: Packing, _reordered: bool) -> Result<(), TransformError> {
+        let packed_bits = input.bits();
         if !packed_bits.is_multiple_of(8) || packed_bits < 16 {
             return Err(TransformError::Input {
                 step: DESCRIPTOR.name.into(),
-                input: Packing::Bits(packed_bits),
+                input,
                 why: "elements must be two or more whole bytes",
             });
         }

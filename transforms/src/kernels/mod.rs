@@ -31,12 +31,14 @@ pub(crate) mod dense;
 #[cfg(target_arch = "x86_64")]
 mod float_kernels;
 pub(crate) mod floats;
+pub(crate) mod huffman;
 #[cfg(target_arch = "aarch64")]
 mod neon;
 pub(crate) mod pack;
 pub(crate) mod place;
 mod portable;
 pub(crate) mod reference;
+pub(crate) mod rotated;
 mod tables;
 pub(crate) mod transpose;
 
