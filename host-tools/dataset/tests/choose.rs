@@ -139,7 +139,7 @@ fn every_chain(element: ElementType, is_bytes: bool, bytes: &[u8], prefer: Prefe
         widths.extend((1..=32).find_map(|bits| fits(&format!("bitpack:{bits}"))));
         widths.extend((1..=4).find_map(|bytes| fits(&format!("bitpack:{}", 8 * bytes))));
     }
-    let mut compressors = vec!["lz4", "lz4hc:9", "zstd:1", "zstd:3", "zstd:9"];
+    let mut compressors = vec!["lz4", "lz4hc:9", "zstd:1", "zstd:3", "zstd:9", "floatsplit"];
     if prefer == Prefer::Ratio {
         compressors.push("zstd:19");
     }
@@ -174,6 +174,7 @@ fn worth(chain: &Chain, source_bytes: usize, stored_bytes: usize, prefer: Prefer
     let mut step = 0.0;
     for (name, decode, encode) in [
         ("shuffle", 1.0, 1.0),
+        ("floatsplit", 1.0, 8.0),
         ("lz4", 3.0, 20.0),
         ("lz4hc:9", 3.0, 160.0),
         ("zstd:1", 10.0, 24.0),

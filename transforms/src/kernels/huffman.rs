@@ -1,7 +1,7 @@
 //! Bytes in a canonical prefix code: six streams decoded at a time, several symbols with each look-up.
 //!
 //! A look-up takes the next [`CODE_BITS_MAX`] bits of a stream and finds every symbol that lies in them whole, how many they are and how
-//! many bits they have; the weights of a model come at three to four a look-up. The streams do not depend on each other, so that a
+//! many bits they have; the exponents of weights come at four a look-up. The streams do not depend on each other, so that a
 //! processor works on all of them while each waits for its table (F. Giesen, "Entropy coding in Oodle Data: Huffman coding", 2021, has six
 //! as well; RFC 8878, 4.2.2, four).
 

@@ -5,7 +5,8 @@ use transforms::{Chain, ElementType, ValueRange};
 use super::Prefer;
 
 /// What a frame can be compressed by. Levels between these differ by less than what they are tried on does.
-const COMPRESSORS: [&str; 5] = ["lz4", "lz4hc:9", "zstd:1", "zstd:3", "zstd:9"];
+/// `floatsplit` is for floating point alone.
+const COMPRESSORS: [&str; 6] = ["lz4", "lz4hc:9", "zstd:1", "zstd:3", "zstd:9", "floatsplit"];
 /// It packs a few megabytes a second: only where size is all that counts.
 const SLOW: &str = "zstd:19";
 /// The widest field of `bitpack`.
@@ -28,7 +29,7 @@ pub fn candidates(element: ElementType, range: Option<ValueRange>, prefer: Prefe
             texts.push(format!("{width}+shuffle+{compressor}"));
         }
     }
-    // A shuffle of fields that are no whole bytes, or of single ones, is no chain.
+    // A shuffle of fields that are no whole bytes, or of single ones, is no chain; nor is floatsplit of integers, or behind a shuffle.
     let chains = texts.iter().filter_map(|text| {
         let text = text.strip_prefix("none+").unwrap_or(text);
         Chain::parse(text, element).ok()

@@ -20,6 +20,8 @@ pub fn of_step(id: TransformId, parameter: u32) -> StepCost {
     let (decode, encode) = match id {
         codecs::shuffle::ID => (1, 1),
         codecs::rank::ID => (1, 3),
+        // Of bf16 and f32; f16, whose symbols have twice the bits, takes twice as long.
+        codecs::floatsplit::ID => (1, 8),
         codecs::lz4::ID => (3, 20),
         codecs::lz4::HC_ID => (3, 160),
         codecs::zstd::ID => (

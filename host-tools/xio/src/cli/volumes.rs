@@ -105,6 +105,7 @@ Stored chains (--store-as): steps joined by '+', element steps before block step
   shuffle              bytes of equal significance together, frame by frame
   lz4  lz4hc[:LEVEL]   compressed, frame by frame
   zstd:LEVEL           compressed, frame by frame
+  floatsplit           floats: their exponents compressed, their fractions as they are, frame by frame; every bit is kept
 A value that does not fit is an error with its place, and no volume is written. Nothing is ever truncated. What rounding lost is
 measured, and told by 'xio inspect'.
 

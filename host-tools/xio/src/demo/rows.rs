@@ -56,6 +56,13 @@ pub const DATA: [Data; 3] = [
         title: "weights",
         element_type: ElementType::F32,
         baseline_bits: 32,
-        chains: &["none", "lz4", "zstd:3", "shuffle+lz4", "shuffle+zstd:3"],
+        chains: &[
+            "none",
+            "lz4",
+            "zstd:3",
+            "floatsplit",
+            "shuffle+lz4",
+            "shuffle+zstd:3",
+        ],
     },
 ];

@@ -210,7 +210,7 @@ fn demo_of_another(change: impl FnOnce(&Path), present_as: &[&str]) -> Ran {
     let views = present_as.iter().flat_map(|view| ["--present-as", view]);
     let ran = folder.xio(["pack", "copy", "-o", "other.xio"].into_iter().chain(views));
     assert_eq!(ran.status, 0, "{}", ran.stderr);
-    demo(&folder, |volumes| volumes[21] = folder.path("other.xio"))
+    demo(&folder, |volumes| volumes[22] = folder.path("other.xio"))
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn one_byte_that_differs_fails_the_demo() {
         "-o",
         "other.xio",
     ]);
-    let ran = demo(&folder, |volumes| volumes[20] = folder.path("other.xio"));
+    let ran = demo(&folder, |volumes| volumes[21] = folder.path("other.xio"));
     assert_eq!(ran.status, 1);
     let says = "error: weights-f32.bin stored as shuffle+zstd:3: byte 1000000 is another than the source's\n";
     assert_eq!(ran.stderr, says);

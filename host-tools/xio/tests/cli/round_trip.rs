@@ -28,6 +28,7 @@ fn a_chain_of_each_kind_gives_back_every_length() {
         ("f32", 4, "shuffle+zstd:1"),
         ("u16", 2, "rank"),
         ("u32", 4, "rank+zstd:1"),
+        ("bf16", 2, "floatsplit"),
     ] {
         let frame = 4096 / bytes;
         for count in [0, 1, frame - 1, frame + 1] {
@@ -167,6 +168,7 @@ fn real_data_gives_back_the_same() {
         ("r50k-u32.bin", "u32", "u16+lz4hc"),
         ("o200k-u32.bin", "u32", "bitpack:18+zstd:3"),
         ("weights-f32.bin", "f32", "shuffle+zstd:3"),
+        ("weights-f32.bin", "f32", "floatsplit"),
     ] {
         let path = fixture(name);
         let path = path.to_str().unwrap();

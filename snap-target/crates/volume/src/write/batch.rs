@@ -1,6 +1,6 @@
 //! A batch: consecutive elements of a stream that are read, encoded and written as one piece.
 
-use transforms::{Chain, Scratch, TransformError, ValueRange};
+use transforms::{Chain, Scratch, TransformError, ValueRange, codecs};
 
 use super::WriteError;
 use crate::checksum::crc32c;
@@ -51,14 +51,12 @@ impl Cut {
             return 0;
         };
         let packed = usize_of(self.chain.packed_bytes(frame_elements));
-        let codec = match self
-            .chain
-            .steps()
-            .iter()
-            .find(|step| step.id == transforms::codecs::zstd::ID)
-        {
-            Some(step) => zstd_tables_bytes_max(step.parameter, packed),
-            None => LZ4_TABLES_BYTES,
+        let last = self.chain.steps().last();
+        let codec = match last.map(|step| (step.id, step.parameter)) {
+            Some((codecs::zstd::ID, level)) => zstd_tables_bytes_max(level, packed),
+            // The planes are a form between steps; the streams grow by doubling.
+            Some((codecs::floatsplit::ID, _)) => 2 * packed + LZ4_TABLES_BYTES,
+            _ => LZ4_TABLES_BYTES,
         };
         // A rank between the two forms may be longer than its element.
         let between = match self.chain.needs_table() {

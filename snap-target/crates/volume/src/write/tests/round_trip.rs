@@ -87,13 +87,23 @@ const CASES: [Case; 12] = [
         ],
     ),
     case(ElementType::I64, i64::MIN, i64::MAX, &["none", "lz4"]),
-    case(ElementType::F16, 0, 65_535, &["none", "zstd:1"]),
-    case(ElementType::Bf16, 0, 65_535, &["none", "shuffle+lz4"]),
+    case(
+        ElementType::F16,
+        0,
+        65_535,
+        &["none", "zstd:1", "floatsplit"],
+    ),
+    case(
+        ElementType::Bf16,
+        0,
+        65_535,
+        &["none", "shuffle+lz4", "floatsplit"],
+    ),
     case(
         ElementType::F32,
         0,
         u32::MAX as i64,
-        &["none", "shuffle", "shuffle+zstd:1"],
+        &["none", "shuffle", "shuffle+zstd:1", "floatsplit"],
     ),
     case(
         ElementType::F64,
