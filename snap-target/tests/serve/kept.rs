@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
 use admin_proto::v1::{GetNamespaceRequest, WriteProtection};
+use frontend_nvme::conformance::{Queue, host_id};
 
 use crate::admin::{Client, start, with_admin};
-use crate::raw::{Queue, host_id};
+use crate::raw::place;
 use crate::target::{Folder, NQN, Target};
 
 const A: &str = "nqn.2026-11.io.example:a";
@@ -35,8 +36,8 @@ struct Host {
 
 impl Host {
     fn connect(target: &Target, name: &str) -> Host {
-        let (admin, cntlid) = Queue::admin(&target.address, name, Duration::ZERO);
-        let io = Queue::io(&target.address, name, cntlid, 1);
+        let (admin, cntlid) = Queue::admin(&place(&target.address), name, Duration::ZERO);
+        let io = Queue::io(&place(&target.address), name, cntlid, 1);
         Host { admin, io }
     }
 

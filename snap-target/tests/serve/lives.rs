@@ -6,10 +6,11 @@ use std::time::Duration;
 use admin_proto::v1;
 use admin_proto::v1::host_policy::Hosts;
 use admin_proto::v1::subsystem_service_client::SubsystemServiceClient;
+use frontend_nvme::conformance::Queue;
 use initiator::{Initiator, Options};
 
 use crate::admin::{Client, start, with_admin};
-use crate::raw::Queue;
+use crate::raw::place;
 use crate::target::{Folder, Target};
 
 const HOST: &str = "nqn.2026-11.io.example:host";
@@ -54,8 +55,8 @@ struct Host {
 
 impl Host {
     fn connect(target: &Target) -> Host {
-        let (admin, cntlid) = Queue::admin(&target.address, HOST, Duration::ZERO);
-        let io = Queue::io(&target.address, HOST, cntlid, 1);
+        let (admin, cntlid) = Queue::admin(&place(&target.address), HOST, Duration::ZERO);
+        let io = Queue::io(&place(&target.address), HOST, cntlid, 1);
         let long = target.host(&Options::default());
         Host { admin, io, long }
     }
@@ -179,7 +180,7 @@ fn each_subsystem_has_a_life_of_its_own_that_ends_with_it() {
         made.unwrap();
     };
     let smart_of_other = |target: &Target| {
-        let mut admin = Queue::admin_of(&target.address, OTHER, HOST);
+        let mut admin = Queue::admin_of(&place(&target.address), OTHER, HOST);
         // A command that is none.
         assert_ne!(admin.plain(0xC1, 0, [0, 0, 0]).status, 0);
         Smart::read(&mut admin)

@@ -24,7 +24,7 @@ mod placement;
 mod prefetch;
 mod proxy;
 #[allow(dead_code, reason = "each test program uses a part")]
-#[path = "../../crates/frontend-nvme-tcp/tests/support/raw/mod.rs"]
+#[path = "../../crates/frontend-nvme-tcp/tests/support/raw.rs"]
 mod raw;
 mod remote;
 mod target;

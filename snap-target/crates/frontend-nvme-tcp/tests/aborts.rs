@@ -1,4 +1,4 @@
-//! Abort that aborts: what has not begun ends at once, what the store has is cancelled, and the Abort says truly what came of it.
+//! Aborts of writes whose data were asked for and have not all come. What is alike over every transport is in the suite.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,11 +7,11 @@
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use support::held::Gate;
-use support::raw::Queue;
-use support::target::{Target, disk, memory};
+use frontend_nvme::conformance::{Queue, Target, disk, memory};
+use support::on;
+use support::raw::TcpQueue;
 
 const HOST: &str = "nqn.2026-11.io.example:host";
 const NO_KEEP_ALIVE: Duration = Duration::ZERO;
@@ -22,22 +22,20 @@ const COMPARE: u8 = 0x05;
 const WRITE: u8 = 0x01;
 /// Command Abort Requested.
 const ABORT_REQUESTED: u16 = 0x07;
-/// Abort Command Limit Exceeded, Do Not Retry.
-const LIMIT_EXCEEDED: u16 = 0x4103;
 /// FES: Data Transfer Out of Range.
 const OUT_OF_RANGE: u16 = 4;
 
 /// Two reactors: the admin queue is at the first, the I/O queue of these tests at the second.
 fn connect(target: &Target) -> (Queue, Queue) {
-    let (admin, cntlid) = Queue::admin(&target.address, HOST, NO_KEEP_ALIVE);
-    (admin, Queue::io(&target.address, HOST, cntlid, 2))
+    let (admin, cntlid) = Queue::admin(&target.place, HOST, NO_KEEP_ALIVE);
+    (admin, Queue::io(&target.place, HOST, cntlid, 2))
 }
 
 /// A write that was asked for its data is ended at once, whatever of them has come. The rest is dropped when it comes: nothing is written of it, and nothing of
 /// it goes into the command that has the identifier next.
 #[test]
 fn a_write_whose_data_are_on_their_way_is_aborted() {
-    let target = Target::start_many(disk(memory()), 2);
+    let target = Target::start_many(&on(), disk(memory()), 2);
     let (mut admin, mut io) = connect(&target);
     for (before, fill) in [(0, 0x50), (1, 0x51), (2, 0x52)] {
         let cid = io.send_long_write(0, 3);
@@ -70,7 +68,7 @@ fn a_write_whose_data_are_on_their_way_is_aborted() {
 /// The last of the data and the Abort cross each other: either is first, and both answers say the same.
 #[test]
 fn an_abort_beside_the_last_data_says_what_came_of_the_write() {
-    let target = Target::start_many(disk(memory()), 2);
+    let target = Target::start_many(&on(), disk(memory()), 2);
     let (mut admin, mut io) = connect(&target);
     for round in 0..100 {
         let cid = io.send_write(round);
@@ -94,7 +92,7 @@ fn an_abort_beside_the_last_data_says_what_came_of_the_write() {
 /// What was held for the data is there for others at once: the host is asked for the data of further writes, of which 2 MiB may be on their way.
 #[test]
 fn memory_of_an_aborted_write_is_given_back_before_its_data_come() {
-    let target = Target::start_many(disk(memory()), 2);
+    let target = Target::start_many(&on(), disk(memory()), 2);
     let (mut admin, mut io) = connect(&target);
     let mut owed = Vec::new();
     for _ in 0..4 {
@@ -121,7 +119,7 @@ fn memory_of_an_aborted_write_is_given_back_before_its_data_come() {
 /// More than was asked for is fatal, also where it would be dropped.
 #[test]
 fn data_beyond_what_an_aborted_write_owes_end_the_connection() {
-    let target = Target::start_many(disk(memory()), 2);
+    let target = Target::start_many(&on(), disk(memory()), 2);
     let (mut admin, mut io) = connect(&target);
     let cid = io.send_long_write(0, 3);
     let r2t = io.r2t();
@@ -133,95 +131,11 @@ fn data_beyond_what_an_aborted_write_owes_end_the_connection() {
     io.wait_closed();
 }
 
-/// A store that never lets go: the Abort is answered all the same, that the command was not aborted, and the command goes on.
-#[test]
-fn a_write_that_the_store_keeps_is_not_aborted() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
-    let (mut admin, mut io) = connect(&target);
-    let cid = io.write(3, 0xAA);
-    gate.wait_held(1);
-    let asked = Instant::now();
-    assert!(!admin.abort(2, cid));
-    assert!(asked.elapsed() < Duration::from_secs(5));
-    gate.open();
-    let ended = io.response();
-    assert_eq!((ended.cid, ended.status), (cid, SUCCESS));
-    assert_eq!(io.read(3), vec![0xAA; 4096]);
-}
-
-/// Answered before it came, never there, on no queue of the controller: not aborted, at once.
-#[test]
-fn what_is_not_there_is_not_aborted() {
-    let target = Target::start_many(disk(memory()), 2);
-    let (mut admin, mut io) = connect(&target);
-    let cid = io.write(3, 0xAA);
-    assert_eq!(io.response().status, SUCCESS);
-    assert!(!admin.abort(2, cid));
-    assert!(!admin.abort(1, cid));
-    assert!(!admin.abort(9, cid));
-    assert_eq!(io.read(3), vec![0xAA; 4096]);
-}
-
-/// ACL: four at a time; the place is free again when one is answered. Aborts of one command all hear of its end.
-#[test]
-fn aborts_are_limited() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
-    let (mut admin, mut io) = connect(&target);
-    let cid = io.write(3, 0xAA);
-    gate.wait_held(1);
-    let aborts: Vec<u16> = (0..4).map(|_| admin.send_abort(2, cid)).collect();
-    admin.send_abort(2, cid);
-    assert_eq!(admin.response().status, LIMIT_EXCEEDED);
-    gate.open();
-    assert_eq!(io.response().status, SUCCESS);
-    for abort in aborts {
-        let answer = admin.response();
-        assert_eq!((answer.cid, answer.status, answer.dw0), (abort, 0, 1));
-    }
-    assert!(!admin.abort(2, 0xFFF0));
-}
-
-/// The queue closes while an Abort waits for a command of it: the Abort is answered.
-#[test]
-fn an_abort_outlives_the_queue() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
-    let (mut admin, mut io) = connect(&target);
-    let cid = io.write(3, 0xAA);
-    gate.wait_held(1);
-    let abort = admin.send_abort(2, cid);
-    drop(io);
-    let answer = admin.response();
-    assert_eq!((answer.cid, answer.status, answer.dw0), (abort, 0, 1));
-    gate.open();
-}
-
-/// A first half that waits for its second one has begun nothing: it ends at once, and its second half fails with it.
-#[test]
-fn a_first_half_that_waits_is_aborted() {
-    let target = Target::start_many(disk(memory()), 2);
-    let (mut admin, mut io) = connect(&target);
-    let first = io.send_half(1, COMPARE, [3, 0, 0], &[0; 4096]);
-    let asked = Instant::now();
-    // Its reactor may not have it yet.
-    while !admin.abort(2, first) {
-        assert!(asked.elapsed() < Duration::from_secs(1), "it is not ended");
-    }
-    let ended = io.response();
-    assert_eq!((ended.cid, ended.status), (first, ABORT_REQUESTED));
-    let second = io.send_half(2, WRITE, [3, 0, 0], &[0xAA; 4096]);
-    let failed = io.response();
-    assert_eq!((failed.cid, failed.status), (second, FUSED_FAILED));
-    assert_eq!(io.read(3), vec![0; 4096]);
-}
-
 /// The Write of a pair ends with its Compare while the data of both are on their way. They are dropped, and nothing of them is held against the queue,
 /// which is asked for no more than 2 MiB at a time.
 #[test]
 fn aborted_pairs_leave_the_queue_as_it_was() {
-    let target = Target::start_many(disk(memory()), 2);
+    let target = Target::start_many(&on(), disk(memory()), 2);
     let (mut admin, mut io) = connect(&target);
     // 32 KiB each.
     for _ in 0..65 {

@@ -7,10 +7,14 @@
 
 mod support;
 
+use frontend_nvme::conformance::served::{Target, disk, memory_of, nqn};
+use frontend_nvme::conformance::{Gate, NQN, Place, Queue, memory};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+use support::on;
+use support::raw::TcpQueue;
 
 use frontend_nvme::{AdminError, Closed, Closing, Gone, Life, TargetEvent, subsystem};
 use frontend_nvme_tcp::{SuccessFlag, bind};
@@ -19,10 +23,6 @@ use namespace::{Identity, Namespace};
 use nvme::controller::{ControllerLimits, HostPolicy, Referral, Transport, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::{Nsid, Status};
-use support::held::Gate;
-use support::raw::Queue;
-use support::served::{Target, disk, memory_of, nqn};
-use support::target::{NQN, memory};
 use telemetry::EventKind;
 
 /// Namespace Attribute Notices, and Discovery Log Page Change Notification.
@@ -63,9 +63,9 @@ fn status_of(result: Result<(), initiator::Error>) -> Option<Status> {
 }
 
 /// An admin queue that waits for one event.
-fn watcher(address: &str, notices: u32) -> (Queue, u16) {
+fn watcher(place: &Place, notices: u32) -> (Queue, u16) {
     let host = "nqn.2026-11.io.example:watcher";
-    let (mut queue, _) = Queue::admin(address, host, std::time::Duration::ZERO);
+    let (mut queue, _) = Queue::admin(place, host, std::time::Duration::ZERO);
     queue.notify(notices);
     let request = queue.send_event_request();
     (queue, request)
@@ -89,8 +89,9 @@ fn changed(queue: &mut Queue, request: &mut u16) -> Vec<u32> {
 
 #[test]
 fn a_namespace_comes_grows_and_goes_under_its_hosts() {
-    let (target, address) = Target::serving();
-    let (mut watcher, mut request) = watcher(&address, NAMESPACES);
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
+    let (mut watcher, mut request) = watcher(&place, NAMESPACES);
     let mut early = Initiator::connect(&address, NQN, &two_queues()).unwrap();
     assert_eq!(nsids(&early), []);
 
@@ -141,7 +142,8 @@ fn a_namespace_comes_grows_and_goes_under_its_hosts() {
 
 /// A write that a store holds: the change is answered all the same, its hosts reach nothing, others go on, and the end of the write is told.
 fn with_a_held_write(take_away: impl FnOnce(&Target) -> Closed) {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     let (gate, store) = Gate::over(memory(), 1);
     target.attach(&disk(1, store)).unwrap();
     target.attach(&disk(2, memory())).unwrap();
@@ -177,7 +179,8 @@ fn wait_over(closing: &Closing) {
 /// any other.
 #[test]
 fn a_namespace_is_hidden_while_a_store_has_a_read() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     let (gate, store) = Gate::over_reads(memory(), 1);
     target.attach(&disk(1, store)).unwrap();
     let names = ["ours", "theirs", "third"].map(|name| format!("nqn.2026-11.io.example:{name}"));
@@ -237,7 +240,8 @@ fn a_host_is_denied_while_a_store_has_a_write_of_its() {
 
 #[test]
 fn a_change_that_leaves_nothing_says_so() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     target.attach(&disk(1, memory())).unwrap();
     let mut host = Initiator::connect(&address, NQN, &two_queues()).unwrap();
     host.write(1, 0, &[9; 4096]).unwrap();
@@ -253,7 +257,8 @@ fn a_change_that_leaves_nothing_says_so() {
 /// "My host cannot connect" is told with its name and the reason.
 #[test]
 fn a_refused_host_is_told() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     let only = HostPolicy::Only(Vec::new());
     target.admin.set_hosts(&nqn(), only).unwrap();
     let name = "nqn.2026-11.io.example:ours";
@@ -279,7 +284,8 @@ fn a_refused_host_is_told() {
 
 #[test]
 fn what_cannot_be_attached_leaves_all_as_it_was() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     target.attach(&disk(1, memory())).unwrap();
     assert_eq!(
         target.attach(&disk(1, memory())),
@@ -326,7 +332,8 @@ fn what_cannot_be_attached_leaves_all_as_it_was() {
 
 #[test]
 fn a_namespace_is_there_for_the_hosts_that_may_see_it() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     let (ours, theirs) = (
         "nqn.2026-11.io.example:ours",
         "nqn.2026-11.io.example:theirs",
@@ -360,7 +367,8 @@ fn a_namespace_is_there_for_the_hosts_that_may_see_it() {
 
 #[test]
 fn a_host_that_is_denied_is_gone_and_stays_out() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     let (ours, theirs) = (
         "nqn.2026-11.io.example:ours",
         "nqn.2026-11.io.example:theirs",
@@ -389,15 +397,16 @@ fn a_host_that_is_denied_is_gone_and_stays_out() {
 
 #[test]
 fn listeners_and_referrals_come_and_go_and_discovery_tells() {
-    let (target, first) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let first = place.address.to_string();
     target.attach(&disk(1, memory())).unwrap();
     let host = "nqn.2026-11.io.example:watcher";
-    let mut watcher = Queue::admin_of(&first, DISCOVERY_NQN, host);
+    let mut watcher = Queue::admin_of(&place, DISCOVERY_NQN, host);
     watcher.notify(DISCOVERY);
     let request = watcher.send_event_request();
     let mut connected = Initiator::connect(&first, NQN, &two_queues()).unwrap();
 
-    let second = target.listen(2);
+    let second = target.listen(2).address.to_string();
     let event = watcher.response();
     assert_eq!(
         (event.cid, event.dw0, event.status),
@@ -453,7 +462,8 @@ fn listeners_and_referrals_come_and_go_and_discovery_tells() {
 
 #[test]
 fn a_deleted_subsystem_takes_its_controllers_and_stores_along() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let address = place.address.to_string();
     let first = disk(1, memory());
     target.attach(&first).unwrap();
     let other = "nqn.2026-11.io.example:other";
@@ -495,7 +505,7 @@ fn a_deleted_subsystem_takes_its_controllers_and_stores_along() {
 /// Connections and queues of one host are bounded, and another host still gets in.
 #[test]
 fn a_host_has_no_more_than_its_share_of_connections() {
-    let target = Target::start();
+    let target = Target::start(&on());
     let limits = ControllerLimits {
         connections_per_host_max: 4,
         io_queues_per_host_max: 2,
@@ -505,7 +515,7 @@ fn a_host_has_no_more_than_its_share_of_connections() {
         .admin
         .create_subsystem(subsystem(nqn(), HostPolicy::Any, limits), Life::default())
         .unwrap();
-    let address = target.listen(1);
+    let address = target.listen(1).address.to_string();
     target.attach(&disk(1, memory())).unwrap();
     let ours = host_named("nqn.2026-11.io.example:ours");
     let mut first = Initiator::connect(&address, NQN, &ours).unwrap();
@@ -525,7 +535,8 @@ fn a_host_has_no_more_than_its_share_of_connections() {
 
 #[test]
 fn the_flight_recorder_has_what_was_attached_and_detached() {
-    let (target, _) = Target::serving();
+    let (target, place) = Target::serving(&on());
+    let _ = place.address.to_string();
     let attached = disk(3, memory());
     target.attach(&attached).unwrap();
     let smaller = disk(3, memory()).as_ref().clone().limited_to(1);
@@ -549,26 +560,26 @@ fn the_flight_recorder_has_what_was_attached_and_detached() {
 /// One subsystem's MDTS and queues are smaller than those that connections are made for.
 #[test]
 fn a_subsystem_may_have_smaller_limits_than_its_connections() {
-    let target = Target::start();
+    let target = Target::start(&on());
     let limits = ControllerLimits {
         transfer_bytes_max: 8192,
         queue_entries_max: 8,
         ..ControllerLimits::default()
     };
     target.create_limited(NQN, HostPolicy::Any, limits);
-    let address = target.listen(1);
+    let place = target.listen(1);
     target.attach(&disk(1, memory())).unwrap();
     // Its admin queue has the 32 entries of Linux's, its I/O queue eight.
     let host = "nqn.2026-11.io.example:host";
-    let (mut admin, cntlid) = Queue::admin(&address, host, Duration::ZERO);
+    let (mut admin, cntlid) = Queue::admin(&place, host, Duration::ZERO);
     let identify = admin.fetch(0x06, 0, [1, 0, 0], 4096).unwrap();
     assert_eq!(identify[77], 1, "MDTS");
-    let (_, refused) = Queue::try_io(&address, host, cntlid, 1);
+    let (_, refused) = Queue::try_io(&place, host, cntlid, 1);
     assert_eq!(
         refused.status,
         Status::CONNECT_INVALID_PARAMETERS.dnr().to_wire() >> 1
     );
-    let mut io = Queue::io_of(&address, host, cntlid, 8);
+    let mut io = Queue::io_of(&place, host, cntlid, 8);
     let too_long = Status::INVALID_FIELD.dnr().to_wire() >> 1;
     assert_eq!(io.read_beyond(0, 3).status, too_long);
     let write = io.send_long_write(0, 3);

@@ -11,7 +11,9 @@
 
 mod support;
 
+use frontend_nvme::conformance::{Gate, NQN, Queue, Target, memory};
 use std::time::Duration;
+use support::on;
 
 use initiator::{Initiator, Options};
 use namespace::{Identity, Namespace};
@@ -20,9 +22,6 @@ use nvme::initiator::nvm;
 use nvme_spec::{Lba, Nsid, Status};
 use reactor::RingConfig;
 use reactor::buf::PoolConfig;
-use support::held::Gate;
-use support::raw::Queue;
-use support::target::{NQN, Target, memory};
 
 const BLOCK: usize = 4096;
 const OK: Status = Status::SUCCESS;
@@ -42,7 +41,7 @@ fn target() -> Target {
         Namespace::of_store(nsid, memory(), identity, lba_bytes)
     };
     let disks = vec![disk(1, 4096), disk(2, 4096), disk(3, 512)];
-    Target::start_all(disks, RingConfig::default(), PoolConfig::default())
+    Target::start_all(&on(), disks, RingConfig::default(), PoolConfig::default())
 }
 
 fn host(target: &Target) -> Initiator {
@@ -241,7 +240,7 @@ fn halves_alone_are_aborted() {
 #[test]
 fn a_pair_that_is_given_up_lets_others_write() {
     let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start(store);
+    let target = Target::start(&on(), store);
     let impatient = Options {
         command_timeout: Duration::from_millis(200),
         ..Options::default()
@@ -280,8 +279,8 @@ fn source(nsid: u32, lba: u64, blocks: u16) -> Vec<u8> {
 fn the_error_log_names_the_block_that_failed() {
     let target = target();
     let name = "nqn.2026-11.io.example:host";
-    let (mut admin, cntlid) = Queue::admin(&target.address, name, Duration::ZERO);
-    let mut io = Queue::io(&target.address, name, cntlid, 1);
+    let (mut admin, cntlid) = Queue::admin(&target.place, name, Duration::ZERO);
+    let mut io = Queue::io(&target.place, name, cntlid, 1);
     let mut behavior = [0; 512];
     behavior[4] = 1 << 2;
     assert_eq!(admin.bring(0x09, 0, [0x16, 0, 0], &behavior).status, 0);

@@ -12,12 +12,12 @@ mod support;
 #[path = "../../nvme/tests/hostile_pdus/wire.rs"]
 mod wire;
 
+use frontend_nvme::conformance::{ENABLED, NQN, Queue, Target, memory};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
+use support::on;
 
-use support::raw::{ENABLED, Queue};
-use support::target::{NQN, Target, memory};
 use wire::*;
 
 const HOST: &str = "nqn.2026-11.io.example:hostile";
@@ -132,8 +132,8 @@ fn write_of_a_block() -> Vec<u8> {
 
 /// Another host gets on, finds the disk as it was, and writes to it.
 fn others_must_not_notice(target: &Target) {
-    let (_admin, cntlid) = Queue::admin(&target.address, HONEST, NO_KEEP_ALIVE);
-    let mut io = Queue::io(&target.address, HONEST, cntlid, 1);
+    let (_admin, cntlid) = Queue::admin(&target.place, HONEST, NO_KEEP_ALIVE);
+    let mut io = Queue::io(&target.place, HONEST, cntlid, 1);
     assert_eq!(io.read(3), vec![0; 4096]);
     io.write(5, 0xAB);
     assert_eq!(io.response().status, 0);
@@ -144,7 +144,7 @@ fn others_must_not_notice(target: &Target) {
 /// more, so that one that stayed behind would be missed.
 #[test]
 fn cve_2023_5178_failures_at_each_step_and_more_bytes() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let bad: [(Vec<u8>, (u16, u32)); 3] = [
         (pdu(0x0F, 0, 24, 0, &[0; 16]), (HEADER_FIELD, 0)),
         (pdu(CAPSULE_CMD, 0, 71, 0, &[0; 64]), (HEADER_FIELD, HLEN)),
@@ -178,7 +178,7 @@ fn cve_2023_5178_failures_at_each_step_and_more_bytes() {
 /// The connection is lost after each byte to Connect.
 #[test]
 fn cve_2023_5178_connections_lost_at_each_byte() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let stream = [ic(IC_REQ, 0, 0, 0), connect(NQN, 0, 0xFFFF)].concat();
     for cut in (0..stream.len()).step_by(7).chain([stream.len()]) {
         Attack::new(&target).say_and_go(&stream[..cut]);
@@ -189,7 +189,7 @@ fn cve_2023_5178_connections_lost_at_each_byte() {
 /// H2CData before Connect, for a slot without a command, and for one whose data nobody asked for.
 #[test]
 fn cve_2026_22998_h2cdata_that_nobody_asked_for() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let data = h2c_data(LAST_PDU, 7, 0, 0, &[0x66; 4096]);
     Attack::new(&target).must_end_with(&data, (SEQUENCE, 0));
     let mut greeted = Attack::new(&target);
@@ -212,7 +212,7 @@ fn cve_2026_22998_h2cdata_that_nobody_asked_for() {
 /// H2CData that fits neither its command nor its R2T.
 #[test]
 fn cve_2023_6356_6535_6536_h2cdata_outside_of_its_r2t() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let mut admin = Attack::new(&target);
     let cntlid = admin.connect_admin(NQN);
     let half = [0x66; 4096];
@@ -257,7 +257,7 @@ fn cve_2023_6356_6535_6536_h2cdata_outside_of_its_r2t() {
 /// A fatal error, and in the same segment a write that would have been right.
 #[test]
 fn cve_2026_52989_no_byte_is_interpreted_after_a_fatal_error() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let mut admin = Attack::new(&target);
     let cntlid = admin.connect_admin(NQN);
     for bad in [pdu(0x0A, 0, 24, 0, &[0; 16]), ic(IC_REQ, 0, 0, 0)] {
@@ -279,7 +279,7 @@ fn cve_2026_52989_no_byte_is_interpreted_after_a_fatal_error() {
 /// A second ICReq, and wrong header lengths, one connection each.
 #[test]
 fn cve_2026_89969_and_cve_2025_21927_greetings_again_and_header_lengths() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let mut again = Attack::new(&target);
     again.greet();
     again.must_end_with(&ic(IC_REQ, 0, 0, 0), (SEQUENCE, 0));
@@ -306,7 +306,7 @@ fn resident_bytes() -> u64 {
 /// Descriptors far over MDTS: each is answered at once, and costs no memory.
 #[test]
 fn cve_2026_80789_sgl_lengths_far_over_mdts() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let mut admin = Attack::new(&target);
     let cntlid = admin.connect_admin(NQN);
     let mut io = Attack::new(&target);
@@ -335,7 +335,7 @@ fn admin_identify(sgl_bytes: u32) -> [u8; 64] {
 /// Lengths and offsets of the discovery log, before anybody has logged in; each answer is exactly as long as it was asked to be.
 #[test]
 fn cve_2026_64319_72130_80791_90230_64320_discovery_log_lengths_and_offsets() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let mut attack = Attack::new(&target);
     attack.connect_admin(DISCOVERY_NQN);
     let mut ask = |bytes: u32, offset: u64, sgl_bytes: u32| {

@@ -8,12 +8,12 @@
 
 mod support;
 
+use frontend_nvme::conformance::{Gate, NQN, Target, memory};
 use std::thread;
 use std::time::Duration;
+use support::on;
 
 use initiator::{Initiator, Options};
-use support::held::Gate;
-use support::target::{NQN, Target, memory};
 
 /// A host that gives up soon, with an identity of its own.
 fn impatient() -> Options {
@@ -33,7 +33,7 @@ fn patient(host: &Options) -> Options {
 #[test]
 fn a_host_comes_back_only_when_its_last_write_has_ended() {
     let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start(store);
+    let target = Target::start(&on(), store);
     let impatient = impatient();
     let mut host = Initiator::connect(&target.address, NQN, &impatient).unwrap();
     let error = host.write(1, 0, &[0xAA; 4096]).unwrap_err();
@@ -61,7 +61,7 @@ fn a_host_comes_back_only_when_its_last_write_has_ended() {
 #[test]
 fn a_late_write_does_not_land_behind_another_hosts() {
     let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start(store);
+    let target = Target::start(&on(), store);
     let mut lost = Initiator::connect(&target.address, NQN, &impatient()).unwrap();
     assert!(lost.write(1, 0, &[0xAA; 4096]).is_err());
     drop(lost);

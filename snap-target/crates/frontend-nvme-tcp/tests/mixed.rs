@@ -7,14 +7,15 @@
 
 mod support;
 
+use frontend_nvme::conformance::{Queue, Target, memory};
 use std::time::Duration;
+use support::on;
+use support::raw::TcpQueue;
 
 use namespace::{Identity, Namespace};
 use nvme_spec::Status;
 use reactor::RingConfig;
 use reactor::buf::PoolConfig;
-use support::raw::Queue;
-use support::target::{Target, memory};
 
 const HOST: &str = "nqn.2026-11.io.example:host";
 const SUCCESS: u16 = 0;
@@ -34,9 +35,14 @@ fn mixed() -> Namespace {
 }
 
 fn connected() -> (Target, Queue, Queue) {
-    let target = Target::start_all(vec![mixed()], RingConfig::default(), PoolConfig::default());
-    let (admin, cntlid) = Queue::admin(&target.address, HOST, Duration::ZERO);
-    let queue = Queue::io(&target.address, HOST, cntlid, 1);
+    let target = Target::start_all(
+        &on(),
+        vec![mixed()],
+        RingConfig::default(),
+        PoolConfig::default(),
+    );
+    let (admin, cntlid) = Queue::admin(&target.place, HOST, Duration::ZERO);
+    let queue = Queue::io(&target.place, HOST, cntlid, 1);
     (target, admin, queue)
 }
 

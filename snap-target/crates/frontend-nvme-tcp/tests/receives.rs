@@ -7,14 +7,15 @@
 
 mod support;
 
+use frontend_nvme::conformance::{Queue, Target, memory};
 use std::time::Duration;
+use support::on;
+use support::raw::TcpQueue;
 
 use reactor::RingConfig;
 use reactor::buf::PoolConfig;
 use store::decorate::Delay;
 use store::{OpenOptions, SharedStore, StoreSpec};
-use support::raw::Queue;
-use support::target::{Target, memory};
 
 const HOST: &str = "nqn.2026-11.io.example:host";
 const OTHER_HOST: &str = "nqn.2026-11.io.example:other";
@@ -38,14 +39,14 @@ struct Hosts {
 
 impl Hosts {
     fn new(target: &Target, data_digest: bool) -> Hosts {
-        let (admin, cntlid) = Queue::admin(&target.address, HOST, Duration::ZERO);
+        let (admin, cntlid) = Queue::admin(&target.place, HOST, Duration::ZERO);
         let io = if data_digest {
-            Queue::io_with_digests(&target.address, HOST, cntlid, 1)
+            Queue::io_with_digests(&target.place, HOST, cntlid, 1)
         } else {
-            Queue::io(&target.address, HOST, cntlid, 1)
+            Queue::io(&target.place, HOST, cntlid, 1)
         };
         Hosts {
-            witness: Queue::io(&target.address, HOST, cntlid, 2),
+            witness: Queue::io(&target.place, HOST, cntlid, 2),
             _admin: admin,
             io,
         }
@@ -72,7 +73,7 @@ impl Hosts {
 #[test]
 fn in_capsule_data_cut_at_every_byte() {
     for data_digest in [false, true] {
-        let target = Target::start(memory());
+        let target = Target::start(&on(), memory());
         let mut hosts = Hosts::new(&target, data_digest);
         let whole = hosts.io.write_capsule(0, 1, &pattern(0, BLOCK)).1.len();
         for cut in 1..whole + 72 {
@@ -95,7 +96,7 @@ fn in_capsule_data_cut_at_every_byte() {
 #[test]
 fn requested_data_cut_at_every_byte() {
     for data_digest in [false, true] {
-        let target = Target::start(memory());
+        let target = Target::start(&on(), memory());
         let mut hosts = Hosts::new(&target, data_digest);
         for cut in 1..24 + BLOCK + 4 + 72 {
             let data = pattern(cut, BLOCK);
@@ -120,7 +121,7 @@ fn requested_data_cut_at_every_byte() {
 #[test]
 fn long_writes_in_odd_pieces() {
     for data_digest in [false, true] {
-        let target = Target::start(memory());
+        let target = Target::start(&on(), memory());
         let mut hosts = Hosts::new(&target, data_digest);
         let blocks = 32;
         let len = usize::from(blocks) * BLOCK;
@@ -175,7 +176,7 @@ fn long_writes_in_odd_pieces() {
 /// connection goes on.
 #[test]
 fn a_wrong_digest_writes_nothing() {
-    let target = Target::start(memory());
+    let target = Target::start(&on(), memory());
     let mut hosts = Hosts::new(&target, true);
     let before = pattern(1, 16 * BLOCK);
     for (in_capsule, blocks) in [(true, 1), (false, 1), (false, 16)] {
@@ -218,13 +219,13 @@ fn an_ended_connection_writes_into_no_buffer_of_others() {
         slots_1m: 0,
         ..PoolConfig::default()
     };
-    let target = Target::start_with(memory(), RingConfig::default(), pool);
-    let (_admin, cntlid) = Queue::admin(&target.address, OTHER_HOST, Duration::ZERO);
-    let mut other = Queue::io(&target.address, OTHER_HOST, cntlid, 1);
+    let target = Target::start_with(&on(), memory(), RingConfig::default(), pool);
+    let (_admin, cntlid) = Queue::admin(&target.place, OTHER_HOST, Duration::ZERO);
+    let mut other = Queue::io(&target.place, OTHER_HOST, cntlid, 1);
     let (blocks, len) = (32, 32 * BLOCK);
     for round in 0..20 {
-        let (admin, cntlid) = Queue::admin(&target.address, HOST, Duration::ZERO);
-        let mut dying = Queue::io(&target.address, HOST, cntlid, 1);
+        let (admin, cntlid) = Queue::admin(&target.place, HOST, Duration::ZERO);
+        let mut dying = Queue::io(&target.place, HOST, cntlid, 1);
         dying.send_long_write(0, blocks);
         let r2t = dying.r2t();
         let bytes = dying.data_pdu(r2t, 0, &vec![0xDD; len]);
@@ -269,10 +270,10 @@ fn a_host_without_a_receive_buffer_waits_asleep() {
         recv_buffers: 1,
         ..RingConfig::default()
     };
-    let target = Target::start_with(memory(), ring, PoolConfig::default());
-    let (mut admin, cntlid) = Queue::admin(&target.address, HOST, Duration::ZERO);
-    let mut deaf = Queue::io(&target.address, HOST, cntlid, 1);
-    let mut waiting = Queue::io(&target.address, HOST, cntlid, 2);
+    let target = Target::start_with(&on(), memory(), ring, PoolConfig::default());
+    let (mut admin, cntlid) = Queue::admin(&target.place, HOST, Duration::ZERO);
+    let mut deaf = Queue::io(&target.place, HOST, cntlid, 1);
+    let mut waiting = Queue::io(&target.place, HOST, cntlid, 2);
     // Far more answers than sockets hold, and more commands than the queue has entries.
     let reads = deaf.send_reads(40, 0, 128);
     admin.csts();
@@ -305,21 +306,21 @@ fn twenty_hosts_write_while_one_is_silent() {
     };
     let spec = StoreSpec::Mem { bytes: 32 << 20 };
     let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
-    let target = Target::start_with(store, RingConfig::default(), pool);
-    let (_silent_admin, cntlid) = Queue::admin(&target.address, OTHER_HOST, Duration::ZERO);
-    let mut silent = Queue::io(&target.address, OTHER_HOST, cntlid, 1);
+    let target = Target::start_with(&on(), store, RingConfig::default(), pool);
+    let (_silent_admin, cntlid) = Queue::admin(&target.place, OTHER_HOST, Duration::ZERO);
+    let mut silent = Queue::io(&target.place, OTHER_HOST, cntlid, 1);
     for _ in 0..30 {
         silent.send_long_write(0, 32);
     }
     let _asked = silent.r2t();
 
-    let address = &target.address;
+    let place = &target.place;
     std::thread::scope(|scope| {
         for host in 0..HOSTS {
             scope.spawn(move || {
                 let name = format!("{HOST}-{host}");
-                let (_admin, cntlid) = Queue::admin(address, &name, Duration::ZERO);
-                let mut io = Queue::io(address, &name, cntlid, 1);
+                let (_admin, cntlid) = Queue::admin(place, &name, Duration::ZERO);
+                let mut io = Queue::io(place, &name, cntlid, 1);
                 let first_lba = 256 * (1 + host);
                 for round in 0..4 {
                     let seed = usize::try_from(host).unwrap() * 100 + round;
@@ -347,17 +348,17 @@ fn hosts_that_read_nothing_leave_memory_to_the_others() {
         read: Duration::from_micros(100),
         ..Delay::default()
     };
-    let target = Target::start(delay.over(memory()).unwrap());
+    let target = Target::start(&on(), delay.over(memory()).unwrap());
     let mut deaf = Vec::new();
     for host in 0..4 {
         let name = format!("{OTHER_HOST}-{host}");
-        let (admin, cntlid) = Queue::admin(&target.address, &name, Duration::ZERO);
-        let mut io = Queue::io(&target.address, &name, cntlid, 1);
+        let (admin, cntlid) = Queue::admin(&target.place, &name, Duration::ZERO);
+        let mut io = Queue::io(&target.place, &name, cntlid, 1);
         io.send_reads(30, 0, 256);
         deaf.push((admin, io));
     }
-    let (_admin, cntlid) = Queue::admin(&target.address, HOST, Duration::ZERO);
-    let mut io = Queue::io(&target.address, HOST, cntlid, 1);
+    let (_admin, cntlid) = Queue::admin(&target.place, HOST, Duration::ZERO);
+    let mut io = Queue::io(&target.place, HOST, cntlid, 1);
     for blocks in [1, 33, 256] {
         let cids = io.send_reads(1, 0, blocks);
         io.take_read(cids[0], blocks);

@@ -7,15 +7,16 @@
 
 mod support;
 
+use frontend_nvme::conformance::served::{Target, disk, memory_of, nqn};
+use frontend_nvme::conformance::{Queue, memory};
 use std::sync::Arc;
 use std::time::Duration;
+use support::on;
+use support::raw::{R2t, TcpQueue};
 
 use namespace::{Identity, Namespace};
 use nvme::controller::Visibility;
 use nvme_spec::{Nsid, Status};
-use support::raw::{Queue, R2t};
-use support::served::{Target, disk, memory_of, nqn};
-use support::target::memory;
 
 const HOST: &str = "nqn.2026-11.io.example:host";
 const SUCCESS: u16 = 0;
@@ -25,10 +26,10 @@ const REGISTER: u8 = 0x0D;
 
 /// A target with one disk, and a host's admin and I/O queue.
 fn connected() -> (Target, Queue, Queue) {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
     target.attach(&disk(1, memory())).unwrap();
-    let (admin, cntlid) = Queue::admin(&address, HOST, Duration::ZERO);
-    let queue = Queue::io(&address, HOST, cntlid, 1);
+    let (admin, cntlid) = Queue::admin(&place, HOST, Duration::ZERO);
+    let queue = Queue::io(&place, HOST, cntlid, 1);
     (target, admin, queue)
 }
 
@@ -99,11 +100,11 @@ fn register_later(queue: &mut Queue) -> (u16, R2t) {
 /// The disk was given another size meanwhile: it is the same one.
 #[test]
 fn a_disk_that_grows_takes_what_was_under_way() {
-    let (target, address) = Target::serving();
+    let (target, place) = Target::serving(&on());
     let small = disk(1, memory());
     target.attach(&small).unwrap();
-    let (_admin, cntlid) = Queue::admin(&address, HOST, Duration::ZERO);
-    let mut queue = Queue::io(&address, HOST, cntlid, 1);
+    let (_admin, cntlid) = Queue::admin(&place, HOST, Duration::ZERO);
+    let mut queue = Queue::io(&place, HOST, cntlid, 1);
     let write = queue.send_write(3);
     let r2t = queue.r2t();
     let larger = Namespace::of_store(1, memory_of(2 << 20), Identity::of_raw("test", b""), 4096);

@@ -11,13 +11,16 @@
 //!
 //! **What it does not do.** It opens no socket and no device, it knows nothing of volumes or transforms (the `namespace` crate does), and it does not authenticate.
 //!
-//! With the feature `inspection` tests of transports look at what a reactor keeps of its queues.
+//! With the feature `inspection` tests of transports look at what a reactor keeps of its queues; with `conformance` they call what every target does for its
+//! hosts, as a suite.
 
 #![forbid(unsafe_code)]
 
 mod admin;
 mod clock;
 mod config;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod desk;
 mod event;
 mod farewells;

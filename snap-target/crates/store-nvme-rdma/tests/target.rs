@@ -7,14 +7,12 @@
 mod host;
 #[path = "../../store-nvme-tcp/tests/support/model.rs"]
 mod model;
-#[allow(dead_code, reason = "each test program uses a part")]
-#[path = "../../frontend-nvme-tcp/tests/support/target.rs"]
-mod target;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use frontend_nvme::conformance::{NQN, Target};
 use frontend_nvme_rdma::Rdma;
 use nvme::nqn::Nqn;
 use nvme::queue::QueueId;
@@ -22,7 +20,6 @@ use store::BlockingStore;
 use store_nvme::queue::QueueOptions;
 use store_nvme::{Remote, RemoteOptions, discover};
 use store_nvme_rdma::RdmaTransport;
-use target::{NQN, Target};
 use verbs::ControlThread;
 use verbs::memory::{Fabric, Link, Node};
 

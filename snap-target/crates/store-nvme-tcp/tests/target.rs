@@ -8,12 +8,13 @@ mod host;
 #[path = "support/model.rs"]
 mod model;
 #[allow(dead_code, reason = "each test program uses a part")]
-#[path = "../../frontend-nvme-tcp/tests/support/target.rs"]
-mod target;
+#[path = "../../frontend-nvme-tcp/tests/support/mod.rs"]
+mod support;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use frontend_nvme::conformance::{NQN, Target, memory};
 use host::Host;
 use model::DISK;
 use nvme::initiator::{Blocks, command};
@@ -26,7 +27,7 @@ use store::BlockingStore;
 use store_nvme::queue::QueueOptions;
 use store_nvme::{PATHS_MAX, Remote, RemoteOptions};
 use store_nvme_tcp::TcpTransport;
-use target::{NQN, Target};
+use support::on;
 
 fn options(depth: u16, has_digests: bool) -> QueueOptions {
     QueueOptions {
@@ -43,7 +44,7 @@ fn options(depth: u16, has_digests: bool) -> QueueOptions {
 
 fn agrees_with_a_model(lba_bytes: u32, depth: u16, has_digests: bool) {
     let disks = vec![model::disk(lba_bytes)];
-    let target = Target::start_all(disks, RingConfig::default(), PoolConfig::default());
+    let target = Target::start_all(&on(), disks, RingConfig::default(), PoolConfig::default());
     model::agrees(
         &TcpTransport,
         &target,
@@ -76,7 +77,7 @@ grid! {
 /// What the target refuses is told as it says, and the queue goes on.
 #[test]
 fn a_refused_command_is_told_with_its_status() {
-    let target = Target::start(target::memory());
+    let target = Target::start(&on(), memory());
     let to = target.address.parse().unwrap();
     let mut host = Host::attach(&TcpTransport, to, NQN, &options(8, false));
     let beyond = Blocks {
@@ -102,7 +103,12 @@ fn a_refused_command_is_told_with_its_status() {
 #[test]
 fn a_tool_reads_and_writes_over_every_path() {
     let disk = model::disk(4096);
-    let target = Target::start_all(vec![disk], RingConfig::default(), PoolConfig::default());
+    let target = Target::start_all(
+        &on(),
+        vec![disk],
+        RingConfig::default(),
+        PoolConfig::default(),
+    );
     let to = target.address.parse().unwrap();
     let hostnqn = Nqn::parse("nqn.2026-11.test:host").unwrap();
     let remote = Remote {

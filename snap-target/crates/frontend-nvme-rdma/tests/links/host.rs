@@ -1,6 +1,6 @@
 //! A host of raw verbs: it knows nothing of the target's code. Capsules are built from the specification's offsets.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,6 +77,8 @@ pub struct Host {
     next_place: usize,
     /// By CID.
     pub responses: HashMap<u16, Response>,
+    /// Their CIDs, in the order in which they came.
+    pub answered: VecDeque<u16>,
     pub established: Option<Vec<u8>>,
     pub rejected: Option<(RejectReason, Vec<u8>)>,
     pub is_disconnected: bool,
@@ -122,6 +124,7 @@ impl Host {
             to,
             next_place: 0,
             responses: HashMap::new(),
+            answered: VecDeque::new(),
             established: None,
             rejected: None,
             is_disconnected: false,
@@ -277,6 +280,7 @@ impl Host {
                     dw0: u32::from_le_bytes([cqe[0], cqe[1], cqe[2], cqe[3]]),
                     invalidated: done.invalidated.map(|rkey| rkey.0),
                 };
+                self.answered.push_back(word(12));
                 let twice = self.responses.insert(word(12), response);
                 assert_eq!(twice, None, "command {} is answered twice", word(12));
                 self.post_receive(nth);

@@ -14,6 +14,7 @@ mod faults;
 mod handshake;
 mod host;
 mod payload;
+mod suite;
 mod target;
 mod whole;
 

@@ -1,9 +1,14 @@
-//! A frontend to test, a store that a test holds, and a host that does only what a test tells it.
+//! The suite's targets and hosts over TCP.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
-pub mod held;
-pub mod keeper;
 pub mod raw;
-pub mod served;
-pub mod target;
+
+use std::sync::Arc;
+
+use frontend_nvme::conformance::On;
+
+/// What carries them.
+pub fn on() -> On {
+    Arc::new(raw::Tcp)
+}

@@ -8,7 +8,7 @@ use store::{OpenOptions, SharedStore, StoreSpec};
 use store_nvme::queue::{QueueOptions, Transport};
 
 use crate::host::Host;
-use crate::target::{NQN, Target};
+use frontend_nvme::conformance::{NQN, Target};
 
 /// Bytes of the disk.
 pub const DISK: usize = 4 << 20;

@@ -18,9 +18,10 @@ fn read_log(host: &mut Host) -> (u8, u8, u32) {
     (page[8], page[9], u32::from(page[12]))
 }
 
-#[test]
-fn a_preempted_host_hears_of_it_and_a_remaining_one_of_the_release() {
-    let (_target, mut a, mut b) = two_hosts();
+pub(in crate::conformance) fn a_preempted_host_hears_of_it_and_a_remaining_one_of_the_release(
+    on: &On,
+) {
+    let (_target, mut a, mut b) = two_hosts(on);
     assert_eq!((a.register(0), b.register(0)), (SUCCESS, SUCCESS));
     assert_eq!(b.acquire(3), SUCCESS);
     let (of_a, of_b) = (ask_for_events(&mut a), ask_for_events(&mut b));
@@ -49,9 +50,8 @@ fn a_preempted_host_hears_of_it_and_a_remaining_one_of_the_release() {
 }
 
 /// Feature 82h keeps notifications from being made, for this controller alone.
-#[test]
-fn masked_notifications_are_not_made() {
-    let (_target, mut a, mut b) = two_hosts();
+pub(in crate::conformance) fn masked_notifications_are_not_made(on: &On) {
+    let (_target, mut a, mut b) = two_hosts(on);
     assert_eq!((a.register(0), b.register(0)), (SUCCESS, SUCCESS));
     assert_eq!(b.admin.plain(0x09, 1, [0x82, 0b100, 0]).status, SUCCESS);
     assert_eq!((a.acquire(3), a.release(3)), (SUCCESS, SUCCESS));

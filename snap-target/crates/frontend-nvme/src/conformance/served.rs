@@ -4,12 +4,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
-use frontend_nvme::link::Bound;
-use frontend_nvme::{
-    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Life, Service, TargetEvent,
-    subsystem,
-};
-use frontend_nvme_tcp::{SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use nvme::controller::{ControllerLimits, HostPolicy, Visibility};
 use nvme::nqn::Nqn;
@@ -18,18 +12,30 @@ use store::{OpenOptions, SharedStore, StoreSpec};
 use telemetry::{Telemetry, TelemetryConfig};
 
 use super::target::NQN;
+use super::{On, Place};
+use crate::{
+    Admin, AdminError, Control, EventSink, Frontend, FrontendConfig, Life, Service, TargetEvent,
+    subsystem,
+};
 
 /// Two reactors that serve nothing until they are told to.
 pub struct Target {
+    /// What carries its hosts.
+    pub on: On,
+    /// Changes what it serves.
     pub admin: Admin,
+    /// What the reactors count.
     pub telemetry: Arc<Telemetry>,
+    /// What happens there.
     pub events: mpsc::Receiver<TargetEvent>,
     controls: Vec<Control>,
     reactors: Vec<JoinHandle<()>>,
 }
 
 impl Target {
-    pub fn start() -> Target {
+    /// Nothing yet.
+    #[must_use]
+    pub fn start(on: &On) -> Target {
         let (sender, events) = mpsc::sync_channel(1024);
         let limits = ControllerLimits::default();
         let service = Service::empty(&limits, EventSink::new(sender));
@@ -72,6 +78,7 @@ impl Target {
         }
         let controls: Vec<_> = known.into_iter().map(|(control, _)| control).collect();
         Target {
+            on: on.clone(),
             admin: Admin::new(controls[0].clone()),
             telemetry,
             events,
@@ -81,33 +88,43 @@ impl Target {
     }
 
     /// A target that serves one subsystem to any host, and its address.
-    pub fn serving() -> (Target, String) {
-        let target = Target::start();
+    #[must_use]
+    pub fn serving(on: &On) -> (Target, Place) {
+        let target = Target::start(on);
         target.create(NQN, HostPolicy::Any);
-        let address = target.listen(1);
-        (target, address)
+        let place = target.listen(1);
+        (target, place)
     }
 
+    /// Makes a subsystem.
     pub fn create(&self, nqn: &str, hosts: HostPolicy) {
         let limits = ControllerLimits::default();
         self.create_limited(nqn, hosts, limits);
     }
 
+    /// The same, with such limits.
     pub fn create_limited(&self, nqn: &str, hosts: HostPolicy, limits: ControllerLimits) {
         let subsystem = subsystem(Nqn::parse(nqn).unwrap(), hosts, limits);
         let made = self.admin.create_subsystem(subsystem, Life::default());
         made.unwrap();
     }
 
-    pub fn listen(&self, port_id: u16) -> String {
-        let listener = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
-        let address = listener.address().to_string();
-        self.admin
-            .add_listener(port_id, Box::new(listener))
-            .unwrap();
-        address
+    /// Listens at one more place.
+    #[must_use]
+    pub fn listen(&self, port_id: u16) -> Place {
+        let listener = self.on.bind();
+        let address = listener.address();
+        self.admin.add_listener(port_id, listener).unwrap();
+        Place {
+            on: self.on.clone(),
+            address,
+        }
     }
 
+    /// Shows a namespace of the subsystem to all.
+    ///
+    /// # Errors
+    /// What the target says.
     pub fn attach(&self, namespace: &Arc<Namespace>) -> Result<(), AdminError> {
         self.admin
             .attach(&nqn(), namespace.clone(), Visibility::All)
@@ -127,16 +144,21 @@ impl Drop for Target {
     }
 }
 
+/// [`NQN`].
+#[must_use]
 pub fn nqn() -> Nqn {
     Nqn::parse(NQN).unwrap()
 }
 
 /// A disk of that number, whose identity is its own.
+#[must_use]
 pub fn disk(nsid: u32, store: SharedStore) -> Arc<Namespace> {
     let identity = Identity::of_raw("test", &nsid.to_le_bytes());
     Arc::new(Namespace::of_store(nsid, store, identity, 4096))
 }
 
+/// A memory store of so many bytes.
+#[must_use]
 pub fn memory_of(bytes: u64) -> SharedStore {
     let spec = StoreSpec::Mem { bytes };
     SharedStore::open(&spec, OpenOptions::read_write()).unwrap()

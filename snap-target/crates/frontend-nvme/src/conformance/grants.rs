@@ -1,17 +1,10 @@
 //! I/O queues when there are places for only some: a host is granted what is left, and each queue that it was granted connects.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a failure of a test is a panic with its line"
-)]
-
-mod support;
-
 use std::time::{Duration, Instant};
 
-use support::raw::Queue;
-use support::target::{Target, disk, memory};
 use telemetry::EventKind;
+
+use super::{On, Queue, Target, disk, memory};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Connect Controller Busy: the host tries again.
@@ -26,13 +19,13 @@ struct Host {
 impl Host {
     /// Asks for so many.
     fn connect(target: &Target, name: &str, wanted: u16) -> Host {
-        let (mut admin, cntlid) = Queue::admin(&target.address, name, Duration::ZERO);
+        let (mut admin, cntlid) = Queue::admin(&target.place, name, Duration::ZERO);
         let wanted_z = u32::from(wanted - 1);
         let answer = admin.plain(0x09, 0, [0x07, wanted_z << 16 | wanted_z, 0]);
         assert_eq!(answer.status, 0);
         assert_eq!(answer.dw0 >> 16, answer.dw0 & 0xFFFF);
         let granted = u16::try_from(answer.dw0 & 0xFFFF).unwrap() + 1;
-        let queues = (1..=granted).map(|qid| Queue::io(&target.address, name, cntlid, qid));
+        let queues = (1..=granted).map(|qid| Queue::io(&target.place, name, cntlid, qid));
         let queues = queues.collect();
         Host { admin, queues }
     }
@@ -69,15 +62,14 @@ fn host(number: usize) -> String {
 }
 
 /// As many as all reactors take together, though each asks for the first queue alone.
-#[test]
-fn hosts_of_one_queue_each_spread_over_the_reactors() {
-    let target = Target::start_narrow(disk(memory()), 3, 2);
+pub(super) fn hosts_of_one_queue_each_spread_over_the_reactors(on: &On) {
+    let target = Target::start_narrow(on, disk(memory()), 3, 2);
     let mut hosts: Vec<Host> = (0..6)
         .map(|number| Host::connect(&target, &host(number), 1))
         .collect();
     assert_eq!(spread(&target), [2, 2, 2]);
     hosts.iter_mut().for_each(Host::reads_on_each);
-    let connect = || Queue::asking_for_admin(&target.address, &host(6)).response();
+    let connect = || Queue::asking_for_admin(&target.place, &host(6)).response();
     assert_eq!(connect().status, BUSY);
     // Both of the second reactor's go: theirs are the places that the next ones get.
     drop((hosts.remove(4), hosts.remove(1)));
@@ -90,16 +82,15 @@ fn hosts_of_one_queue_each_spread_over_the_reactors() {
         .for_each(Host::reads_on_each);
 }
 
-#[test]
-fn hosts_share_the_queues_that_the_reactors_take() {
-    let target = Target::start_narrow(disk(memory()), 2, 3);
+pub(super) fn hosts_share_the_queues_that_the_reactors_take(on: &On) {
+    let target = Target::start_narrow(on, disk(memory()), 2, 3);
     let mut first = Host::connect(&target, "nqn.2026-11.io.example:first", 4);
     let mut second = Host::connect(&target, "nqn.2026-11.io.example:second", 4);
     assert_eq!((first.queues.len(), second.queues.len()), (4, 2));
     first.reads_on_each();
     second.reads_on_each();
     let third = "nqn.2026-11.io.example:third";
-    let connect = || Queue::asking_for_admin(&target.address, third).response();
+    let connect = || Queue::asking_for_admin(&target.place, third).response();
     assert_eq!(connect().status, BUSY);
     // One that leaves makes room, when the last of its queues has closed.
     drop(first);

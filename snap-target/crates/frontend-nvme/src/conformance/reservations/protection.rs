@@ -1,9 +1,9 @@
 //! Namespace Write Protection Config (84h): in force on every reactor when it is answered, kept, and told.
 
 use super::*;
+use crate::conformance::Gate;
+use crate::conformance::TestKeeper;
 use store::{OpenOptions, SharedStore, StoreSpec};
-use support::held::Gate;
-use support::keeper::TestKeeper;
 
 fn set(host: &mut Host, state: u32) -> u16 {
     host.admin.plain(0x09, 1, [0x84, state, 0]).status
@@ -16,36 +16,10 @@ fn get(host: &mut Host) -> (u32, u8) {
     (answer.dw0, identify[99])
 }
 
-#[test]
-fn write_protection_is_in_force_when_it_is_answered_and_others_are_told() {
-    let (_target, mut a, mut b) = two_hosts();
-    // Attached Namespace Attribute Notices.
-    assert_eq!(b.admin.plain(0x09, 0, [0x0B, 1 << 8, 0]).status, SUCCESS);
-    let event = b.admin.send_plain(0x0C, 0, [0, 0, 0]);
-    let cid = b.second.send_write(7);
-    let r2t = b.second.r2t();
-    assert_eq!(set(&mut a, 1), SUCCESS);
-    b.second.send_data(r2t, 0xBB);
-    let ended = b.second.response();
-    assert_eq!((ended.cid, ended.status), (cid, WRITE_PROTECTED));
-    assert_eq!(
-        (a.write(1), b.write(1)),
-        ([WRITE_PROTECTED; 2], [WRITE_PROTECTED; 2])
-    );
-    assert_eq!((b.read(), b.first.flush().status), ([SUCCESS; 2], SUCCESS));
-    let told = b.admin.response();
-    assert_eq!((told.cid, told.dw0), (event, 0x0004_0002));
-    assert_eq!((get(&mut a), get(&mut b)), ((1, 1), (1, 1)));
-    assert_eq!(set(&mut b, 0), SUCCESS);
-    assert_eq!((a.write(1), b.write(1)), ([SUCCESS; 2], [SUCCESS; 2]));
-    assert_eq!(get(&mut a), (0, 0));
-}
-
 /// What was written before is durable when the host is told; no write comes behind that.
-#[test]
-fn a_namespace_that_is_protected_is_flushed_before_the_answer() {
+pub(in crate::conformance) fn a_namespace_that_is_protected_is_flushed_before_the_answer(on: &On) {
     let (gate, store) = Gate::over_flushes(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
+    let target = Target::start_many(on, disk(store), 2);
     let (mut a, mut b) = connect_both(&target);
     assert_eq!(a.write(1), [SUCCESS; 2]);
     let cid = a.admin.send_plain(0x09, 1, [0x84, 1, 0]);
@@ -60,11 +34,10 @@ fn a_namespace_that_is_protected_is_flushed_before_the_answer() {
 
 /// Writes that were let in before, on both reactors, change the namespace when they end: until then nobody is told that it is protected, and the flush comes
 /// behind them.
-#[test]
-fn nothing_changes_once_a_host_is_told_of_the_protection() {
+pub(in crate::conformance) fn nothing_changes_once_a_host_is_told_of_the_protection(on: &On) {
     let (gate, store) = Gate::over(memory(), 2);
     let (flush, store) = Gate::over_flushes(store, 1);
-    let target = Target::start_many(disk(store), 2);
+    let target = Target::start_many(on, disk(store), 2);
     let (mut a, mut b) = connect_both(&target);
     let cids = [b.first.write(7, 0xBB), b.second.write(8, 0xBB)];
     gate.wait_held(2);
@@ -87,11 +60,10 @@ fn nothing_changes_once_a_host_is_told_of_the_protection() {
 }
 
 /// A write that a store does not end: the host is told that the protection has failed, in time, though no other write is let in.
-#[test]
-fn a_write_that_does_not_end_fails_the_command() {
+pub(in crate::conformance) fn a_write_that_does_not_end_fails_the_command(on: &On) {
     let (gate, store) = Gate::over(memory(), 1);
     let patience = std::time::Duration::from_millis(100);
-    let target = Target::start_impatient(disk(store), 2, patience);
+    let target = Target::start_impatient(on, disk(store), 2, patience);
     let (mut a, mut b) = connect_both(&target);
     let cid = b.first.write(7, 0xBB);
     gate.wait_held(1);
@@ -104,11 +76,10 @@ fn a_write_that_does_not_end_fails_the_command() {
 }
 
 /// A store that does not answer the flush: the host is told so, in time, and nothing is written any more.
-#[test]
-fn a_flush_that_is_not_answered_fails_the_command() {
+pub(in crate::conformance) fn a_flush_that_is_not_answered_fails_the_command(on: &On) {
     let (gate, store) = Gate::over_flushes(memory(), 1);
     let patience = std::time::Duration::from_millis(100);
-    let target = Target::start_impatient(disk(store), 2, patience);
+    let target = Target::start_impatient(on, disk(store), 2, patience);
     let (mut a, mut b) = connect_both(&target);
     assert_eq!(a.write(1), [SUCCESS; 2]);
     assert_eq!(set(&mut a, 1), INTERNAL_ERROR);
@@ -119,12 +90,11 @@ fn a_flush_that_is_not_answered_fails_the_command() {
 }
 
 /// Until power cycle: nobody lifts it, and a start does. Permanent: nothing does.
-#[test]
-fn the_lasting_states_are_lifted_by_what_they_say() {
+pub(in crate::conformance) fn the_lasting_states_are_lifted_by_what_they_say(on: &On) {
     let keeper = TestKeeper::default();
     for (set_to, before, after) in [(1, 0, 1), (0, 1, 0), (2, 0, 0), (3, 0, 3), (3, 3, 3)] {
         let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
-        let target = Target::start_many(namespace, 2);
+        let target = Target::start_many(on, namespace, 2);
         let mut a = Host::connect(&target, A, KEY_A);
         assert_eq!(get(&mut a), (before, u8::from(before != 0)));
         assert_eq!(set(&mut a, set_to), SUCCESS);
@@ -140,11 +110,10 @@ fn the_lasting_states_are_lifted_by_what_they_say() {
 }
 
 /// What cannot be kept is not done.
-#[test]
-fn protection_that_cannot_be_kept_is_refused() {
+pub(in crate::conformance) fn protection_that_cannot_be_kept_is_refused(on: &On) {
     let keeper = TestKeeper::default();
     let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
-    let target = Target::start_many(namespace, 2);
+    let target = Target::start_many(on, namespace, 2);
     let mut a = Host::connect(&target, A, KEY_A);
     keeper.fail(true);
     assert_eq!(set(&mut a, 1), INTERNAL_ERROR);
@@ -152,13 +121,12 @@ fn protection_that_cannot_be_kept_is_refused() {
 }
 
 /// A namespace that nobody may write stays so, whatever hosts set.
-#[test]
-fn no_host_lifts_what_was_never_writable() {
+pub(in crate::conformance) fn no_host_lifts_what_was_never_writable(on: &On) {
     let spec = StoreSpec::Mem { bytes: 1 << 20 };
     let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
     let mut namespace = disk(store);
     namespace.write_protected = true;
-    let target = Target::start_many(namespace, 2);
+    let target = Target::start_many(on, namespace, 2);
     let mut a = Host::connect(&target, A, KEY_A);
     assert_eq!(get(&mut a), (1, 1));
     assert_eq!(set(&mut a, 1), SUCCESS);
@@ -169,9 +137,8 @@ fn no_host_lifts_what_was_never_writable() {
 }
 
 /// Dataset Management without AD changes nothing: it is taken as by a view, whoever protects the namespace. With AD it is refused.
-#[test]
-fn hints_are_taken_of_a_protected_namespace() {
-    let (_target, mut a, mut b) = two_hosts();
+pub(in crate::conformance) fn hints_are_taken_of_a_protected_namespace(on: &On) {
+    let (_target, mut a, mut b) = two_hosts(on);
     let mut range = [0; 16];
     range[4] = 1;
     let both = |host: &mut Host, attributes| {

@@ -71,9 +71,8 @@ impl Host {
     }
 }
 
-#[test]
-fn every_command_keeps_to_every_type() {
-    let (_target, mut a, mut b) = two_hosts();
+pub(in crate::conformance) fn every_command_keeps_to_every_type(on: &On) {
+    let (_target, mut a, mut b) = two_hosts(on);
     assert_eq!((a.register(0), b.register(0)), (SUCCESS, SUCCESS));
     // Type, and for a registrant and for another host: the read group, the write group.
     for (rtype, registrant, other) in [
@@ -110,11 +109,10 @@ fn every_command_keeps_to_every_type() {
 }
 
 /// A Copy needs the rights to write of its destination, and those to read of each namespace that it reads from.
-#[test]
-fn a_copy_asks_the_namespaces_of_its_sources() {
+pub(in crate::conformance) fn a_copy_asks_the_namespaces_of_its_sources(on: &On) {
     let other = Namespace::of_store(2, memory(), Identity::of_raw("test", b"other"), 4096);
     let disks = vec![disk(memory()), other];
-    let target = Target::start_all(disks, RingConfig::default(), PoolConfig::default());
+    let target = Target::start_all(on, disks, RingConfig::default(), PoolConfig::default());
     let (mut a, mut b) = connect_both(&target);
     // Host Behavior Support, CDFE: descriptors of format 2h.
     let mut behavior = [0; 512];
@@ -166,10 +164,9 @@ fn a_copy_asks_the_namespaces_of_its_sources() {
 
 /// Base, "Reservations": hosts without an identifier could not be told apart, so none of them registers; a reservation holds against them as
 /// against every host that is not registered.
-#[test]
-fn a_host_without_an_identifier_takes_no_part() {
+pub(in crate::conformance) fn a_host_without_an_identifier_takes_no_part(on: &On) {
     const NOT_INITIALIZED: u16 = 0x4027;
-    let target = Target::start_many(disk(memory()), 2);
+    let target = Target::start_many(on, disk(memory()), 2);
     let mut nobody = Host::connect(&target, "nqn.2026-11.io.example:anonymous", KEY_B);
     assert_eq!(nobody.id(), [0; 16]);
     let report = |host: &mut Host| host.first.fetch(REPORT, 1, [1023, 1, 0], 4096);

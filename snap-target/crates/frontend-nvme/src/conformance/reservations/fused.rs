@@ -25,9 +25,8 @@ fn write(queue: &mut Queue) -> u16 {
     queue.send_half(2, WRITE, [7, 0, 0], &[0xBB; 4096])
 }
 
-#[test]
-fn a_reservation_command_between_two_halves_parts_them() {
-    let (_target, mut a, _b) = two_hosts();
+pub(in crate::conformance) fn a_reservation_command_between_two_halves_parts_them(on: &On) {
+    let (_target, mut a, _b) = two_hosts(on);
     let queue = &mut a.first;
     let first = compare(queue);
     let between = queue.send_bring(REGISTER, 1, [0, 0, 0], &keys(0, KEY_A));
@@ -49,9 +48,8 @@ fn a_reservation_command_between_two_halves_parts_them() {
 }
 
 /// A reservation command that says it is a half is none, and takes the place of one.
-#[test]
-fn a_reservation_command_is_no_half() {
-    let (_target, mut a, _b) = two_hosts();
+pub(in crate::conformance) fn a_reservation_command_is_no_half(on: &On) {
+    let (_target, mut a, _b) = two_hosts(on);
     let queue = &mut a.first;
     let first = compare(queue);
     let second = queue.send_half(2, REGISTER, [0, 0, 0], &keys(0, KEY_A));

@@ -1,9 +1,9 @@
 //! Persist Through Power Loss: answered when it is kept, taken up when the namespace is served again.
 
 use super::*;
+use crate::conformance::TestKeeper;
 use namespace::RecordKind;
 use std::time::Instant;
-use support::keeper::TestKeeper;
 
 /// What has not happened by then never will.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -11,9 +11,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SET_PTPL: u32 = 3;
 const CLEAR_PTPL: u32 = 2;
 
-fn serve(keeper: &TestKeeper) -> Target {
+fn serve(on: &On, keeper: &TestKeeper) -> Target {
     let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
-    Target::start_many(namespace, 2)
+    Target::start_many(on, namespace, 2)
 }
 
 /// Feature 83h.
@@ -23,10 +23,11 @@ fn persistence(host: &mut Host) -> u32 {
     answer.dw0
 }
 
-#[test]
-fn a_reservation_survives_the_target_where_its_host_asked_for_it() {
+pub(in crate::conformance) fn a_reservation_survives_the_target_where_its_host_asked_for_it(
+    on: &On,
+) {
     let keeper = TestKeeper::default();
-    let target = serve(&keeper);
+    let target = serve(on, &keeper);
     let (mut a, mut b) = connect_both(&target);
     assert_eq!((a.register(SET_PTPL), b.register(0)), (SUCCESS, SUCCESS));
     assert_eq!(a.acquire(1), SUCCESS);
@@ -35,7 +36,7 @@ fn a_reservation_survives_the_target_where_its_host_asked_for_it() {
     drop((a, b));
     drop(target);
 
-    let target = serve(&keeper);
+    let target = serve(on, &keeper);
     let (mut a, mut b) = connect_both(&target);
     assert_eq!(b.write(1), [CONFLICT; 2]);
     assert_eq!(a.report(), before);
@@ -47,7 +48,7 @@ fn a_reservation_survives_the_target_where_its_host_asked_for_it() {
     drop((a, b));
     drop(target);
 
-    let target = serve(&keeper);
+    let target = serve(on, &keeper);
     let (mut a, mut b) = connect_both(&target);
     assert_eq!(b.write(1), [SUCCESS; 2]);
     assert_eq!(a.report(), (0, 0, vec![]));
@@ -60,10 +61,9 @@ fn a_reservation_survives_the_target_where_its_host_asked_for_it() {
 }
 
 /// While it is being kept nothing is in force and nothing answered; other commands wait their turn, a report does not.
-#[test]
-fn a_change_is_answered_when_it_is_kept() {
+pub(in crate::conformance) fn a_change_is_answered_when_it_is_kept(on: &On) {
     let keeper = TestKeeper::default();
-    let target = serve(&keeper);
+    let target = serve(on, &keeper);
     let (mut a, mut b) = connect_both(&target);
     assert_eq!(a.register(SET_PTPL), SUCCESS);
     keeper.hold();
@@ -84,10 +84,9 @@ fn a_change_is_answered_when_it_is_kept() {
 }
 
 /// What cannot be kept is not done.
-#[test]
-fn a_change_that_cannot_be_kept_is_refused() {
+pub(in crate::conformance) fn a_change_that_cannot_be_kept_is_refused(on: &On) {
     let keeper = TestKeeper::default();
-    let target = serve(&keeper);
+    let target = serve(on, &keeper);
     let (mut a, mut b) = connect_both(&target);
     assert_eq!(a.register(SET_PTPL), SUCCESS);
     keeper.fail(true);
@@ -100,12 +99,15 @@ fn a_change_that_cannot_be_kept_is_refused() {
 }
 
 /// RESCAP, and what is not promised where nothing is kept.
-#[test]
-fn persistence_is_offered_only_where_it_can_be_had() {
+pub(in crate::conformance) fn persistence_is_offered_only_where_it_can_be_had(on: &On) {
     let keeper = TestKeeper::default();
     for (target, rescap, status) in [
-        (serve(&keeper), 0xFF, SUCCESS),
-        (Target::start_many(disk(memory()), 2), 0xFE, INVALID_FIELD),
+        (serve(on, &keeper), 0xFF, SUCCESS),
+        (
+            Target::start_many(on, disk(memory()), 2),
+            0xFE,
+            INVALID_FIELD,
+        ),
     ] {
         let mut a = Host::connect(&target, A, KEY_A);
         let identify = a.admin.fetch(0x06, 1, [0, 0, 0], 4096).unwrap();
@@ -116,10 +118,11 @@ fn persistence_is_offered_only_where_it_can_be_had() {
 }
 
 /// The queue closes while its command is being kept: the host comes back when it is, and finds it done.
-#[test]
-fn a_command_of_a_queue_that_closed_is_not_applied_behind_its_hosts_back() {
+pub(in crate::conformance) fn a_command_of_a_queue_that_closed_is_not_applied_behind_its_hosts_back(
+    on: &On,
+) {
     let keeper = TestKeeper::default();
-    let target = serve(&keeper);
+    let target = serve(on, &keeper);
     let (mut a, _b) = connect_both(&target);
     assert_eq!(a.register(SET_PTPL), SUCCESS);
     keeper.hold();
@@ -127,7 +130,7 @@ fn a_command_of_a_queue_that_closed_is_not_applied_behind_its_hosts_back() {
         .send_bring(ACQUIRE, 1, [1 << 8, 0, 0], &keys(KEY_A, 0));
     keeper.wait_held();
     drop(a);
-    let mut again = Queue::asking_for_admin(&target.address, A);
+    let mut again = Queue::asking_for_admin(&target.place, A);
     keeper.release();
     assert_eq!(again.response().status, SUCCESS);
     drop(again);
@@ -136,11 +139,10 @@ fn a_command_of_a_queue_that_closed_is_not_applied_behind_its_hosts_back() {
 }
 
 /// Nobody waits for ever for a keeper: what it has is refused, and so is what comes meanwhile. When it is kept after all, what is in force is kept over it.
-#[test]
-fn a_keeper_that_does_not_answer_hangs_nobody() {
+pub(in crate::conformance) fn a_keeper_that_does_not_answer_hangs_nobody(on: &On) {
     let keeper = TestKeeper::default();
     let namespace = disk(memory()).kept_by(keeper.shared()).unwrap();
-    let target = Target::start_impatient(namespace, 2, Duration::from_millis(50));
+    let target = Target::start_impatient(on, namespace, 2, Duration::from_millis(50));
     let (mut a, mut b) = connect_both(&target);
     assert_eq!(a.register(SET_PTPL), SUCCESS);
     let registered = keeper.record(RecordKind::Reservations);

@@ -1,5 +1,7 @@
-//! Submission queue entries, identifiers and digests, byte by byte.
+//! Submission queue entries and identifiers, byte by byte.
 
+/// A fabrics command of that type.
+#[must_use]
 pub fn fabrics(fctype: u8) -> [u8; 64] {
     let mut sqe = [0; 64];
     (sqe[0], sqe[4]) = (0x7F, fctype);
@@ -7,6 +9,7 @@ pub fn fabrics(fctype: u8) -> [u8; 64] {
 }
 
 /// HOSTID of a host of this name: it follows from the name; a host that is named anonymous has none.
+#[must_use]
 pub fn host_id(host: &str) -> [u8; 16] {
     if host.ends_with(":anonymous") {
         return [0; 16];
@@ -18,6 +21,8 @@ pub fn host_id(host: &str) -> [u8; 16] {
     id
 }
 
+/// An entry without identifier and data; CDW10 to CDW12.
+#[must_use]
 pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 3]) -> [u8; 64] {
     let mut sqe = [0; 64];
     sqe[0] = opcode;
@@ -29,6 +34,7 @@ pub fn sqe(opcode: u8, nsid: u32, cdw: [u32; 3]) -> [u8; 64] {
 }
 
 /// A read or write of namespace 1.
+#[must_use]
 pub fn range_sqe(opcode: u8, lba: u64, blocks: u16) -> [u8; 64] {
     let mut sqe = [0; 64];
     (sqe[0], sqe[4]) = (opcode, 1);
@@ -37,22 +43,14 @@ pub fn range_sqe(opcode: u8, lba: u64, blocks: u16) -> [u8; 64] {
     sqe
 }
 
-/// CRC-32C, bit by bit.
-pub fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = u32::MAX;
-    for &byte in bytes {
-        crc ^= u32::from(byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ (0x82F6_3B78 & (crc & 1).wrapping_neg());
-        }
-    }
-    !crc
-}
-
+/// Little-endian.
+#[must_use]
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes(bytes[at..at + 2].try_into().unwrap())
 }
 
+/// Little-endian.
+#[must_use]
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }

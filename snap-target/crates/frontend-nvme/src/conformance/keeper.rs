@@ -9,6 +9,7 @@ use namespace::{KeepError, Keeper, RecordKind, Saved};
 /// A save that has not come by then never will.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// See the module.
 #[derive(Clone, Debug, Default)]
 pub struct TestKeeper(Arc<(Mutex<State>, Condvar)>);
 
@@ -27,6 +28,8 @@ impl std::fmt::Debug for State {
 }
 
 impl TestKeeper {
+    /// For a namespace.
+    #[must_use]
     pub fn shared(&self) -> Arc<dyn Keeper> {
         Arc::new(self.clone())
     }
@@ -42,6 +45,7 @@ impl TestKeeper {
     }
 
     /// A record as it is on stable storage.
+    #[must_use]
     pub fn record(&self, kind: RecordKind) -> Option<Vec<u8>> {
         self.0.0.lock().unwrap().records.get(&kind).cloned()
     }

@@ -1,21 +1,14 @@
 //! What a host is told of a subsystem's life is saved before it is told.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "a failure of a test is a panic with its line"
-)]
-
-mod support;
-
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use frontend_nvme::{Life, LifeKeeper, LifeSaved, subsystem};
 use nvme::controller::{ControllerCounters, ControllerLimits, HostPolicy, Lifetime};
 use nvme::nqn::Nqn;
-use support::raw::Queue;
-use support::target::{Target, memory};
+
+use super::{On, Queue, Target, memory};
+use crate::{Life, LifeKeeper, LifeSaved, subsystem};
 
 const KEPT: &str = "nqn.2026-11.io.example:kept";
 const HOST: &str = "nqn.2026-11.io.example:host";
@@ -50,8 +43,8 @@ fn before() -> Lifetime {
 }
 
 /// A target with a subsystem that has lived before, and what its keeper is asked.
-fn living() -> (Target, Receiver<Save>) {
-    let target = Target::start(memory());
+fn living(on: &On) -> (Target, Receiver<Save>) {
+    let target = Target::start(on, memory());
     let (ask, asked) = sync_channel(16);
     let life = Life {
         lifetime: before(),
@@ -80,10 +73,9 @@ fn fail(admin: &mut Queue) {
     assert_ne!(admin.plain(0xC1, 0, [0, 0, 0]).status, 0);
 }
 
-#[test]
-fn a_host_is_told_of_its_counters_when_they_are_saved() {
-    let (target, asked) = living();
-    let mut admin = Queue::admin_of(&target.address, KEPT, HOST);
+pub(super) fn a_host_is_told_of_its_counters_when_they_are_saved(on: &On) {
+    let (target, asked) = living(on);
+    let mut admin = Queue::admin_of(&target.place, KEPT, HOST);
     for (page, errors) in [(SMART, 21), (ERROR_INFORMATION, 22)] {
         fail(&mut admin);
         admin.send_log_page(page, 512);
@@ -105,10 +97,9 @@ fn a_host_is_told_of_its_counters_when_they_are_saved() {
     assert!(asked.try_recv().is_err());
 }
 
-#[test]
-fn a_keeper_that_fails_holds_no_answer_back_and_is_asked_again() {
-    let (target, asked) = living();
-    let mut admin = Queue::admin_of(&target.address, KEPT, HOST);
+pub(super) fn a_keeper_that_fails_holds_no_answer_back_and_is_asked_again(on: &On) {
+    let (target, asked) = living(on);
+    let mut admin = Queue::admin_of(&target.place, KEPT, HOST);
     for _ in 0..3 {
         admin.send_log_page(SMART, 512);
         let (_, saved) = asked.recv().unwrap();
@@ -117,10 +108,9 @@ fn a_keeper_that_fails_holds_no_answer_back_and_is_asked_again() {
     }
 }
 
-#[test]
-fn a_keeper_that_is_silent_holds_an_answer_back_for_a_moment() {
-    let (target, asked) = living();
-    let mut admin = Queue::admin_of(&target.address, KEPT, HOST);
+pub(super) fn a_keeper_that_is_silent_holds_an_answer_back_for_a_moment(on: &On) {
+    let (target, asked) = living(on);
+    let mut admin = Queue::admin_of(&target.place, KEPT, HOST);
     let start = Instant::now();
     let log = admin.log_page(SMART, 512);
     assert_eq!(shown(&log), [1000, 7, 5, 3, 20]);
@@ -132,19 +122,18 @@ fn a_keeper_that_is_silent_holds_an_answer_back_for_a_moment() {
     let (_, saved) = asked.recv().unwrap();
     drop(admin);
     saved(true);
-    let mut admin = Queue::admin_of(&target.address, KEPT, HOST);
+    let mut admin = Queue::admin_of(&target.place, KEPT, HOST);
     assert_eq!(shown(&admin.log_page(SMART, 512)), [1000, 7, 5, 3, 20]);
 }
 
-#[test]
-fn lives_are_told_to_the_operator_and_end_with_their_subsystem() {
-    let (target, _asked) = living();
+pub(super) fn lives_are_told_to_the_operator_and_end_with_their_subsystem(on: &On) {
+    let (target, _asked) = living(on);
     let of_kept = || {
         let all = target.admin().lifetimes().unwrap();
         let found = all.into_iter().find(|(name, _)| *name == nqn());
         found.map(|(_, life)| life)
     };
-    let mut admin = Queue::admin_of(&target.address, KEPT, HOST);
+    let mut admin = Queue::admin_of(&target.place, KEPT, HOST);
     fail(&mut admin);
     let life = of_kept().unwrap();
     assert_eq!(life.counters.error_log_entries, 21);
@@ -155,6 +144,6 @@ fn lives_are_told_to_the_operator_and_end_with_their_subsystem() {
     let again = of_kept().unwrap();
     assert_eq!(again.counters, ControllerCounters::default());
     assert_eq!((again.power_cycles, again.unsafe_shutdowns), (1, 0));
-    let mut admin = Queue::admin_of(&target.address, KEPT, HOST);
+    let mut admin = Queue::admin_of(&target.place, KEPT, HOST);
     assert_eq!(shown(&admin.log_page(SMART, 512)), [0, 1, 0, 0, 0]);
 }

@@ -40,6 +40,7 @@ enum Kind {
 
 impl Gate {
     /// A store that holds its first `writes` writes.
+    #[must_use]
     pub fn over(store: SharedStore, writes: usize) -> (Gate, SharedStore) {
         let gate = Gate::default();
         gate.0.0.lock().unwrap().to_hold = writes;
@@ -51,6 +52,7 @@ impl Gate {
     }
 
     /// A store that holds its first flushes instead.
+    #[must_use]
     pub fn over_flushes(store: SharedStore, flushes: usize) -> (Gate, SharedStore) {
         let (gate, store) = Gate::over(store, flushes);
         gate.0.0.lock().unwrap().kind = Kind::Flushes;
@@ -58,6 +60,7 @@ impl Gate {
     }
 
     /// A store whose first write keeps its reactor's thread until the gate opens: the reactor does nothing meanwhile.
+    #[must_use]
     pub fn over_thread(store: SharedStore) -> (Gate, SharedStore) {
         let (gate, store) = Gate::over(store, 1);
         gate.0.0.lock().unwrap().kind = Kind::Threads;
@@ -65,6 +68,7 @@ impl Gate {
     }
 
     /// A store that holds its first reads instead, and lends no memory meanwhile.
+    #[must_use]
     pub fn over_reads(store: SharedStore, reads: usize) -> (Gate, SharedStore) {
         let (gate, store) = Gate::over(store, reads);
         gate.0.0.lock().unwrap().kind = Kind::Reads;
@@ -85,6 +89,7 @@ impl Gate {
     }
 
     /// How many have been held so far.
+    #[must_use]
     pub fn held(&self) -> usize {
         self.0.0.lock().unwrap().held
     }

@@ -1,9 +1,9 @@
 //! Known failure of others: SPDK's TCP target dies of its own nvme_fuzz, by Reservation Acquire with Preempt and Abort. Here it comes in every state.
 
 use super::*;
+use crate::conformance::Gate;
+use crate::conformance::{DISABLED, ENABLED};
 use std::time::Instant;
-use support::held::Gate;
-use support::raw::{DISABLED, ENABLED};
 
 /// What has not happened by then never will.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,9 +29,9 @@ struct Contest {
 }
 
 impl Contest {
-    fn over_a_held_write() -> Contest {
+    fn over_a_held_write(on: &On) -> Contest {
         let (gate, store) = Gate::over(memory(), 1);
-        let target = Target::start_many(disk(store), 2);
+        let target = Target::start_many(on, disk(store), 2);
         let (a, mut b) = b_holds(&target);
         let held = b.first.write(7, 0xBB);
         gate.wait_held(1);
@@ -46,9 +46,8 @@ impl Contest {
 }
 
 /// Nobody is registered; somebody else is; only oneself; a key that nobody has; 0.
-#[test]
-fn preempt_and_abort_without_anything_to_preempt() {
-    let (_target, mut a, mut b) = two_hosts();
+pub(in crate::conformance) fn preempt_and_abort_without_anything_to_preempt(on: &On) {
+    let (_target, mut a, mut b) = two_hosts(on);
     for key in [0, KEY_A, KEY_B, u64::MAX] {
         assert_eq!(
             a.preempt(PREEMPT_AND_ABORT, 1, key),
@@ -66,9 +65,8 @@ fn preempt_and_abort_without_anything_to_preempt() {
 }
 
 /// Against oneself: without a reservation the registration goes, the holder changes its type and stays.
-#[test]
-fn preempt_and_abort_against_oneself() {
-    let (_target, mut a, _b) = two_hosts();
+pub(in crate::conformance) fn preempt_and_abort_against_oneself(on: &On) {
+    let (_target, mut a, _b) = two_hosts(on);
     assert_eq!(a.register(0), SUCCESS);
     assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_A), SUCCESS);
     assert_eq!(a.report(), (0, 0, vec![]));
@@ -90,38 +88,15 @@ fn preempt_and_abort_against_oneself() {
     }
 }
 
-/// What has not begun ends at once, on both reactors, before the answer; reservation and data are as the preempting host left them.
-#[test]
-fn preempt_and_abort_with_writes_that_wait_for_data() {
-    let target = Target::start_many(disk(memory()), 2);
-    let (mut a, mut b) = b_holds(&target);
-    let cids = [b.first.send_write(7), b.second.send_write(7)];
-    let r2ts = [b.first.r2t(), b.second.r2t()];
-    assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_B), SUCCESS);
-    assert_eq!(write_in_capsule(&mut a.first, 7).status, SUCCESS);
-    for ((queue, r2t), cid) in [&mut b.first, &mut b.second]
-        .into_iter()
-        .zip(r2ts)
-        .zip(cids)
-    {
-        queue.send_data(r2t, 0xBB);
-        let ended = queue.response();
-        assert_eq!((ended.cid, ended.status), (cid, PREEMPTED));
-    }
-    assert_eq!(a.second.read(7), vec![0x55; 4096]);
-    assert_eq!(a.report(), (1, 0, vec![(a.id(), KEY_A, true)]));
-}
-
 /// A write that the store has: the command is answered when the store has let go of it, and not before.
-#[test]
-fn preempt_and_abort_waits_for_what_the_store_has() {
+pub(in crate::conformance) fn preempt_and_abort_waits_for_what_the_store_has(on: &On) {
     let Contest {
         gate,
         mut a,
         mut b,
         held,
         target: _target,
-    } = Contest::over_a_held_write();
+    } = Contest::over_a_held_write(on);
     let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
     // In force by now, and not answered.
     a.wait_until_holder();
@@ -140,33 +115,13 @@ fn preempt_and_abort_waits_for_what_the_store_has() {
     );
 }
 
-/// A host that gives two writes the same identifier: the second is refused, nothing of it reaches the store, and who preempts ends the first.
-#[test]
-fn preempt_and_abort_of_writes_with_the_same_identifier() {
-    let (gate, store) = Gate::over(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
-    let (mut a, mut b) = b_holds(&target);
-    let cid = b.first.send_write(7);
-    let r2t = b.first.r2t();
-    b.first.use_cid(cid);
-    let second = write_in_capsule(&mut b.first, 7);
-    assert_eq!((second.cid, second.status), (cid, COMMAND_ID_CONFLICT));
-    assert_eq!(gate.held(), 0, "it did not reach the store");
-    assert_eq!(a.preempt(PREEMPT_AND_ABORT, 1, KEY_B), SUCCESS);
-    gate.open();
-    assert_eq!(write_in_capsule(&mut a.first, 7).status, SUCCESS);
-    b.first.send_data(r2t, 0xBB);
-    let ended = b.first.response();
-    assert_eq!((ended.cid, ended.status), (cid, PREEMPTED));
-    assert_eq!(a.second.read(7), vec![0x55; 4096]);
-}
-
 /// The reactor that has the preempted host's write does not come to the order. Whoever sees that the reservation is its may write, at the desk's reactor or
 /// another, and does not write under that one: its writes wait, while its reads go on.
-#[test]
-fn preempt_and_abort_holds_writes_back_until_every_reactor_knows_of_it() {
+pub(in crate::conformance) fn preempt_and_abort_holds_writes_back_until_every_reactor_knows_of_it(
+    on: &On,
+) {
     let (gate, store) = Gate::over_thread(memory());
-    let target = Target::start_many(disk(store), 3);
+    let target = Target::start_many(on, disk(store), 3);
     let (mut a, mut b) = b_holds(&target);
     // `a` is at the first two reactors. The third stands still with this.
     let held = b.first.send_bring(0x01, 1, [7, 0, 0], &[0xBB; 4096]);
@@ -222,15 +177,14 @@ impl Host {
 }
 
 /// The preempted host resets its controller while its write drains; both ends come.
-#[test]
-fn preempt_and_abort_during_a_controller_reset() {
+pub(in crate::conformance) fn preempt_and_abort_during_a_controller_reset(on: &On) {
     let Contest {
         gate,
         mut a,
         mut b,
         target,
         ..
-    } = Contest::over_a_held_write();
+    } = Contest::over_a_held_write(on);
     assert_eq!(b.admin.set_cc(DISABLED).status, SUCCESS);
     let preempt = a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
     a.wait_until_holder();
@@ -239,20 +193,19 @@ fn preempt_and_abort_during_a_controller_reset() {
     assert_eq!((answer.cid, answer.status), (preempt, SUCCESS));
     b.admin.wait_csts(0);
     assert_eq!(b.admin.set_cc(ENABLED).status, SUCCESS);
-    b.first = Queue::io(&target.address, B, b.cntlid, 1);
+    b.first = Queue::io(&target.place, B, b.cntlid, 1);
     assert_eq!(write_in_capsule(&mut b.first, 7).status, CONFLICT);
 }
 
 /// The preempting host's own controller resets while it waits for the answer: the target goes on, and the reservation is its.
-#[test]
-fn preempt_and_abort_by_a_host_that_resets() {
+pub(in crate::conformance) fn preempt_and_abort_by_a_host_that_resets(on: &On) {
     let Contest {
         gate,
         mut a,
         mut b,
         held,
         target,
-    } = Contest::over_a_held_write();
+    } = Contest::over_a_held_write(on);
     a.send_preempt(PREEMPT_AND_ABORT, 1, KEY_B);
     a.wait_until_holder();
     assert_eq!(a.admin.set_cc(DISABLED).status, SUCCESS);
@@ -261,14 +214,13 @@ fn preempt_and_abort_by_a_host_that_resets() {
     assert_eq!((ended.cid, ended.status), (held, SUCCESS));
     a.admin.wait_csts(0);
     assert_eq!(a.admin.set_cc(ENABLED).status, SUCCESS);
-    a.first = Queue::io(&target.address, A, a.cntlid, 1);
+    a.first = Queue::io(&target.place, A, a.cntlid, 1);
     assert_eq!(write_in_capsule(&mut a.first, 7).status, SUCCESS);
     assert_eq!(b.write(7), [CONFLICT; 2]);
 }
 
 /// The other host's queues close, with a write at the store, before and while it is preempted.
-#[test]
-fn preempt_and_abort_while_the_other_hosts_queue_closes() {
+pub(in crate::conformance) fn preempt_and_abort_while_the_other_hosts_queue_closes(on: &On) {
     for closes_before in [true, false] {
         let Contest {
             gate,
@@ -276,7 +228,7 @@ fn preempt_and_abort_while_the_other_hosts_queue_closes() {
             b,
             target: _target,
             ..
-        } = Contest::over_a_held_write();
+        } = Contest::over_a_held_write(on);
         let mut b = Some(b);
         if closes_before {
             drop(b.take());
@@ -293,10 +245,9 @@ fn preempt_and_abort_while_the_other_hosts_queue_closes() {
 }
 
 /// Both hosts preempt each other again and again, with writes under way: these are answered, each once, and the disk is as their statuses say.
-#[test]
-fn preempt_and_abort_of_two_hosts_against_each_other() {
+pub(in crate::conformance) fn preempt_and_abort_of_two_hosts_against_each_other(on: &On) {
     const WRITES: u64 = 8;
-    let (_target, mut a, mut b) = two_hosts();
+    let (_target, mut a, mut b) = two_hosts(on);
     assert_eq!(
         (a.register(0), b.register(0), a.acquire(2)),
         (SUCCESS, SUCCESS, SUCCESS)
@@ -342,10 +293,9 @@ fn preempt_and_abort_of_two_hosts_against_each_other() {
 }
 
 /// A flush of all namespaces is of this one too: it ends as any command of the preempted host.
-#[test]
-fn preempt_and_abort_ends_a_flush_of_all_namespaces() {
+pub(in crate::conformance) fn preempt_and_abort_ends_a_flush_of_all_namespaces(on: &On) {
     let (gate, store) = Gate::over_flushes(memory(), 1);
-    let target = Target::start_many(disk(store), 2);
+    let target = Target::start_many(on, disk(store), 2);
     let (mut a, mut b) = b_holds(&target);
     let flush = b.first.send_plain(0x00, u32::MAX, [0, 0, 0]);
     gate.wait_held(1);

@@ -1,22 +1,29 @@
 //! A frontend on a thread of its own.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use frontend_nvme::link::Bound;
-use frontend_nvme::{Admin, Control, Frontend, FrontendConfig, Service};
-use frontend_nvme_tcp::{SuccessFlag, bind};
 use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use nvme::controller::ControllerLimits;
 use reactor::buf::PoolConfig;
 use reactor::{Ring, RingConfig, RingStats};
 use store::{OpenOptions, SharedStore, StoreSpec};
-use telemetry::{Telemetry, TelemetryConfig};
+use telemetry::{Event, EventKind, HostSnapshot, ReactorSnapshot, Telemetry, TelemetryConfig};
 
+use super::{Carrier, On, Place, Wire};
+use crate::link::Bound;
+use crate::{Admin, Control, Frontend, FrontendConfig, Service};
+
+/// What has not come by then never will.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The subsystem of the suite's targets.
 pub const NQN: &str = "nqn.2026-11.io.example:disk";
 
 /// A memory store of 1 MiB.
+#[must_use]
 pub fn memory() -> SharedStore {
     let spec = StoreSpec::Mem { bytes: 1 << 20 };
     SharedStore::open(&spec, OpenOptions::read_write()).unwrap()
@@ -24,6 +31,9 @@ pub fn memory() -> SharedStore {
 
 /// Reactors that serve one namespace, NSID 1, in blocks of 4 KiB. Ends when dropped.
 pub struct Target {
+    /// Where hosts come in.
+    pub place: Place,
+    /// The same, as text.
     pub address: String,
     /// What the reactors count.
     pub telemetry: Arc<Telemetry>,
@@ -32,73 +42,116 @@ pub struct Target {
 }
 
 /// A namespace over a store, in blocks of 4 KiB.
+#[must_use]
 pub fn disk(store: SharedStore) -> Namespace {
     Namespace::of_store(1, store, Identity::of_raw("test", b"disk"), 4096)
 }
 
+/// Of a target that listens where a test says, and whose hosts are not the suite's.
+#[derive(Debug)]
+struct HostsOfTheTest;
+
+impl Carrier for HostsOfTheTest {
+    fn bind(&self) -> Box<dyn Bound> {
+        panic!("the test listens itself");
+    }
+
+    fn connect(&self, _to: SocketAddr, _qid: u16, _entries: u16) -> Box<dyn Wire> {
+        panic!("the test has hosts of its own");
+    }
+}
+
 impl Target {
     /// One reactor.
-    pub fn start(store: SharedStore) -> Target {
-        Target::start_with(store, RingConfig::default(), PoolConfig::default())
+    #[must_use]
+    pub fn start(on: &On, store: SharedStore) -> Target {
+        Target::start_with(on, store, RingConfig::default(), PoolConfig::default())
     }
 
-    pub fn start_with(store: SharedStore, ring: RingConfig, pool: PoolConfig) -> Target {
-        Target::serve(vec![disk(store)], 1, &ring, &pool)
+    #[must_use]
+    /// The same, on such a ring and with such a pool.
+    pub fn start_with(on: &On, store: SharedStore, ring: RingConfig, pool: PoolConfig) -> Target {
+        Target::serve(on, vec![disk(store)], 1, &ring, &pool)
     }
 
-    pub fn start_all(namespaces: Vec<Namespace>, ring: RingConfig, pool: PoolConfig) -> Target {
-        Target::serve(namespaces, 1, &ring, &pool)
+    /// Serves these instead.
+    #[must_use]
+    pub fn start_all(
+        on: &On,
+        namespaces: Vec<Namespace>,
+        ring: RingConfig,
+        pool: PoolConfig,
+    ) -> Target {
+        Target::serve(on, namespaces, 1, &ring, &pool)
     }
 
     /// Several reactors: of those with the fewest I/O queues the first gets the next.
-    pub fn start_many(namespace: Namespace, reactors: u16) -> Target {
+    #[must_use]
+    pub fn start_many(on: &On, namespace: Namespace, reactors: u16) -> Target {
         let (ring, pool) = (RingConfig::default(), PoolConfig::default());
-        Target::serve(vec![namespace], reactors, &ring, &pool)
+        Target::serve(on, vec![namespace], reactors, &ring, &pool)
     }
 
     /// The same, which gives a keeper no longer than this.
-    pub fn start_impatient(namespace: Namespace, reactors: u16, patience: Duration) -> Target {
+    #[must_use]
+    pub fn start_impatient(
+        on: &On,
+        namespace: Namespace,
+        reactors: u16,
+        patience: Duration,
+    ) -> Target {
         let (ring, pool) = (RingConfig::default(), PoolConfig::default());
         let change = |service: Service| service.with_keep_patience(patience);
-        Target::serve_as(vec![namespace], reactors, &ring, &pool, change)
+        Target::serve_as(on, vec![namespace], reactors, &ring, &pool, change)
     }
 
     /// The same, of reactors that take so many I/O queues each.
-    pub fn start_narrow(namespace: Namespace, reactors: u16, queues: usize) -> Target {
-        let (ring, pool) = (frontend_nvme::ring_config(), PoolConfig::default());
+    #[must_use]
+    pub fn start_narrow(on: &On, namespace: Namespace, reactors: u16, queues: usize) -> Target {
+        let (ring, pool) = (crate::ring_config(), PoolConfig::default());
         let change = |service: Service| service.with_io_queues_per_reactor(queues);
-        Target::serve_as(vec![namespace], reactors, &ring, &pool, change)
+        Target::serve_as(on, vec![namespace], reactors, &ring, &pool, change)
     }
 
-    /// Hosts come by this listening end.
+    /// Hosts come by this listening end, and are the test's own.
+    #[must_use]
     pub fn start_on(listener: Box<dyn Bound>, namespaces: Vec<Namespace>, reactors: u16) -> Target {
         let (ring, pool) = (RingConfig::default(), PoolConfig::default());
-        Target::serve_on(listener, namespaces, reactors, &ring, &pool, |service| {
-            service
-        })
+        let on: On = Arc::new(HostsOfTheTest);
+        Target::serve_on(
+            &on,
+            listener,
+            namespaces,
+            reactors,
+            &ring,
+            &pool,
+            |service| service,
+        )
     }
 
     fn serve(
+        on: &On,
         namespaces: Vec<Namespace>,
         count: u16,
         ring: &RingConfig,
         pool: &PoolConfig,
     ) -> Target {
-        Target::serve_as(namespaces, count, ring, pool, |service| service)
+        Target::serve_as(on, namespaces, count, ring, pool, |service| service)
     }
 
     fn serve_as(
+        on: &On,
         namespaces: Vec<Namespace>,
         count: u16,
         ring: &RingConfig,
         pool: &PoolConfig,
         change: impl FnOnce(Service) -> Service,
     ) -> Target {
-        let listener = bind("127.0.0.1:0".parse().unwrap(), SuccessFlag::Always).unwrap();
-        Target::serve_on(Box::new(listener), namespaces, count, ring, pool, change)
+        Target::serve_on(on, on.bind(), namespaces, count, ring, pool, change)
     }
 
     fn serve_on(
+        on: &On,
         listener: Box<dyn Bound>,
         namespaces: Vec<Namespace>,
         count: u16,
@@ -147,6 +200,10 @@ impl Target {
         }
         let controls = known.into_iter().map(|(control, _)| control).collect();
         Target {
+            place: Place {
+                on: on.clone(),
+                address,
+            },
             address: address.to_string(),
             telemetry,
             controls,
@@ -155,11 +212,13 @@ impl Target {
     }
 
     /// Changes what it serves.
+    #[must_use]
     pub fn admin(&self) -> Admin {
         Admin::new(self.controls[0].clone())
     }
 
     /// Ends it; what its first ring did.
+    #[must_use]
     pub fn stop(mut self) -> RingStats {
         self.controls.iter().for_each(Control::stop);
         let mut stats = self.reactors.drain(..).map(|it| it.join().unwrap());
@@ -177,6 +236,49 @@ impl Drop for Target {
             for reactor in self.reactors.drain(..) {
                 let _ended = reactor.join();
             }
+        }
+    }
+}
+
+impl Target {
+    /// What telemetry has of a host and a namespace.
+    #[must_use]
+    pub fn row(&self, host: &str, nsid: u32) -> Option<HostSnapshot> {
+        let mut rows = self.telemetry.snapshot().hosts.into_iter();
+        rows.find(|row| (&row.subsystem[..], &row.host[..], row.nsid) == (NQN, host, nsid))
+    }
+
+    /// What the flight recorder has.
+    #[must_use]
+    pub fn events(&self) -> Vec<Event> {
+        let events = self.telemetry.events();
+        events.iter().map(|recorded| recorded.event).collect()
+    }
+
+    /// The first reactor, once it has sent so much.
+    #[must_use]
+    pub fn reactor_that_has_sent(&self, bytes: u64) -> ReactorSnapshot {
+        let start = Instant::now();
+        loop {
+            let reactor = self.telemetry.snapshot().reactors.remove(0);
+            if reactor.wire_sent_bytes >= bytes {
+                return reactor;
+            }
+            assert!(start.elapsed() < PATIENCE, "{reactor:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    /// The events, once one of this kind is there.
+    pub fn events_with(&self, kind: EventKind) -> Vec<Event> {
+        let start = Instant::now();
+        loop {
+            let events = self.events();
+            if events.iter().any(|event| event.kind == kind) {
+                return events;
+            }
+            assert!(start.elapsed() < PATIENCE, "{kind:?} is not in {events:?}");
+            std::thread::yield_now();
         }
     }
 }

@@ -3,9 +3,8 @@
 use super::*;
 
 /// Each type, from its answer on, on both reactors: the holder writes; the other host as a registrant, and as none.
-#[test]
-fn every_type_is_in_force_on_every_reactor_when_it_is_answered() {
-    let (_target, mut a, mut b) = two_hosts();
+pub(in crate::conformance) fn every_type_is_in_force_on_every_reactor_when_it_is_answered(on: &On) {
+    let (_target, mut a, mut b) = two_hosts(on);
     assert_eq!((a.register(0), b.register(0)), (SUCCESS, SUCCESS));
     // Type, and for a registrant and for another host: read, write.
     for (rtype, [registrant, other]) in [
@@ -34,25 +33,9 @@ fn every_type_is_in_force_on_every_reactor_when_it_is_answered() {
     }
 }
 
-/// A write that waits for its data when the reservation comes is not applied when they are there.
-#[test]
-fn a_write_whose_data_come_after_the_reservation_conflicts() {
-    let (_target, mut a, mut b) = two_hosts();
-    let cid = b.second.send_write(7);
-    let r2t = b.second.r2t();
-    assert_eq!((a.register(0), a.acquire(1)), (SUCCESS, SUCCESS));
-    b.second.send_data(r2t, 0xBB);
-    let ended = b.second.response();
-    assert_eq!((ended.cid, ended.status), (cid, CONFLICT));
-    assert_eq!(a.second.read(7), vec![0; 4096]);
-    // And one that would be asked for its data is not.
-    assert_eq!(b.first.send_write(7), b.first.response().cid);
-}
-
 /// What the host identifies itself by is its HOSTID: over another controller it is the same host.
-#[test]
-fn a_host_is_the_same_over_every_controller() {
-    let (target, mut a, mut b) = two_hosts();
+pub(in crate::conformance) fn a_host_is_the_same_over_every_controller(on: &On) {
+    let (target, mut a, mut b) = two_hosts(on);
     assert_eq!((a.register(0), a.acquire(2)), (SUCCESS, SUCCESS));
     let mut again = Host::connect(&target, A, KEY_A);
     assert_eq!((again.write(1), again.read()), ([SUCCESS; 2], [SUCCESS; 2]));
@@ -63,9 +46,8 @@ fn a_host_is_the_same_over_every_controller() {
 }
 
 /// Register and Acquire with keys that the target asks for, and what is wrong with commands.
-#[test]
-fn commands_are_checked_as_they_are_over_any_transfer() {
-    let (_target, mut a, _b) = two_hosts();
+pub(in crate::conformance) fn commands_are_checked_as_they_are_over_any_transfer(on: &On) {
+    let (_target, mut a, _b) = two_hosts(on);
     let registered = a
         .first
         .bring_when_asked(REGISTER, [0, 0, 0], &keys(0, KEY_A));
