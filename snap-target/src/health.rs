@@ -199,7 +199,7 @@ fn mend(code: v1::HealthCode) -> &'static str {
             "see to the disk, or the server of its file system: it ends when the store answers"
         }
         v1::HealthCode::Listener => {
-            "mend what the text names: the address, a port that is taken, RDMA's libraries or device; it is tried again every 10 s. `snapctl listener remove` gives it up"
+            "mend what the text names: the address, a port that is taken, RDMA's libraries or device (`snapctl doctor` looks at these); it is tried again at least every 30 s. `snapctl listener remove` gives it up"
         }
         v1::HealthCode::NoListener => "`snapctl listener add` makes one",
         // The store says what to do.

@@ -1,5 +1,6 @@
 //! Where hosts connect, and where else they are sent.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use admin_proto::v1::{self, HealthCode, ListenerChange, ObjectKind, Reason, event::Kind};
@@ -71,6 +72,22 @@ impl Manager {
         let text = "there is no listener: no host can connect".to_owned();
         self.health
             .problem(NO_LISTENER_SUBJECT, HealthCode::NoListener, text);
+    }
+
+    /// Tells of the listeners that were opened and take no connections at present, and that those which do again are well.
+    pub(super) fn look_at_listeners(&mut self) {
+        let mut deaf = BTreeSet::new();
+        for (port_id, trouble) in &self.live.troubles {
+            if let Some(why) = trouble.now() {
+                let id = subject(*port_id);
+                self.health.problem(&id, HealthCode::Listener, why);
+                deaf.insert(*port_id);
+            }
+        }
+        for well in self.deaf.difference(&deaf) {
+            self.health.well(&subject(*well));
+        }
+        self.deaf = deaf;
     }
 
     /// Stops listening; connections that are made stay.

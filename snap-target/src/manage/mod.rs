@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admin_proto::v1::{self, HealthCode, Reason, event::Kind};
+use frontend_nvme::link::Trouble;
 use frontend_nvme::{Closed, ControllerReport};
 use namespace::{Backing, Namespace};
 use nvme::controller::ControllerId;
@@ -87,6 +88,8 @@ pub struct Manager {
     damaged: BTreeSet<String>,
     /// What health calls the namespaces whose stores it tells of.
     ailing: BTreeSet<String>,
+    /// The same of listeners.
+    deaf: BTreeSet<PortId>,
     /// Sources whose size is being changed.
     resizing: Vec<resize::Resizing>,
     /// Files that are to be cut once more.
@@ -130,6 +133,8 @@ pub struct Live {
     /// What the paths of those that are served lead to.
     nodes: BTreeMap<(Nqn, u32), Nodes>,
     listeners: BTreeMap<PortId, ListenerLive>,
+    /// What those that are open may say later.
+    troubles: BTreeMap<PortId, Trouble>,
 }
 
 /// A namespace that is to be served.
@@ -232,6 +237,7 @@ impl Manager {
         self.look_at_cuts();
         self.look_at_damage();
         self.look_at_stores();
+        self.look_at_listeners();
         self.hear_openings();
     }
 

@@ -67,6 +67,7 @@ impl Manager {
             hidden: Vec::new(),
             damaged: BTreeSet::new(),
             ailing: BTreeSet::new(),
+            deaf: BTreeSet::new(),
             resizing: Vec::new(),
             cuts: Vec::new(),
             set_size: store::set_file_size,

@@ -71,14 +71,18 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             }
         }
         Step::AddListener(port_id, place, listener) => {
+            let trouble = listener.trouble();
             frontend.add_listener(port_id, listener)?;
             live.listeners.insert(port_id, ListenerLive::Open(place));
+            live.troubles
+                .extend(trouble.map(|trouble| (port_id, trouble)));
         }
         Step::RemoveListener(port_id) => {
             if matches!(live.listeners.get(&port_id), Some(ListenerLive::Open(_))) {
                 frontend.remove_listener(port_id)?;
             }
             live.listeners.remove(&port_id);
+            live.troubles.remove(&port_id);
         }
         Step::SetReferrals(all) => {
             frontend.set_referrals(all.iter().map(referral_of).collect())?;

@@ -381,6 +381,8 @@ impl Link for RdmaLink {
         if self.buffers.len() < slots {
             self.buffers.resize_with(slots, || None);
         }
+        self.owed.reserve(slots);
+        self.awaited.reserve(slots);
     }
 
     fn pause(&mut self) {}

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use frontend_nvme::Clock;
-use frontend_nvme::link::{Link, LinkError, LinkLimits, Listener};
+use frontend_nvme::link::{Link, LinkError, LinkLimits, Listener, Trouble};
 use nix::poll::PollFlags;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nvme::rdma::target::Refusal;
@@ -40,6 +40,8 @@ pub(crate) struct Listening {
     open: Option<Open>,
     /// How long after the next failure.
     again_after: Duration,
+    /// Told why while it is closed.
+    trouble: Trouble,
     making: Making,
     /// Requests that were looked at in this turn.
     looked_at: usize,
@@ -75,6 +77,7 @@ impl Listening {
         let (maker, made) = channel();
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let told = EventFd::from_flags(flags).map_err(std::io::Error::from)?;
+        let trouble = port.trouble.clone();
         let mut listening = Self {
             owner: ring.register()?,
             rdma: port.rdma.clone(),
@@ -83,6 +86,7 @@ impl Listening {
             clock,
             open: Some(Open::new(port)?),
             again_after: LISTEN_AGAIN_MIN,
+            trouble,
             making: Making {
                 count: 0,
                 made,
@@ -194,6 +198,11 @@ impl Listening {
             self.owner.ring().cancel(op);
         }
         self.again_after = (after * 2).min(LISTEN_AGAIN_MAX);
+        self.trouble.say(Some(format!(
+            "rdma://{} takes no connections: {why}; it is tried again, every {} s at last",
+            self.address,
+            LISTEN_AGAIN_MAX.as_secs()
+        )));
         self.come_again(after);
     }
 
@@ -214,6 +223,7 @@ impl Listening {
                 tracing::info!(address = %self.address, "the listener takes connections again");
                 self.open = Some(open);
                 self.again_after = LISTEN_AGAIN_MIN;
+                self.trouble.say(None);
             }
             Err(why) => self.failed(&why),
         }

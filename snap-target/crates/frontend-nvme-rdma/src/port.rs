@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use frontend_nvme::Clock;
-use frontend_nvme::link::{Bound, LinkError, LinkLimits, Listener};
+use frontend_nvme::link::{Bound, LinkError, LinkLimits, Listener, Trouble};
 use nvme::controller::Transport;
 use reactor::Ring;
 use verbs::{ControlThread, Device, EventChannel, Verbs, VerbsError};
@@ -52,6 +52,7 @@ impl Rdma {
             _listener: listener,
             channel,
             rdma: self.clone(),
+            trouble: Trouble::default(),
         })
     }
 
@@ -95,9 +96,14 @@ pub struct RdmaPort {
     pub(crate) channel: EventChannel,
     pub(crate) address: SocketAddr,
     pub(crate) rdma: Rdma,
+    pub(crate) trouble: Trouble,
 }
 
 impl Bound for RdmaPort {
+    fn trouble(&self) -> Option<Trouble> {
+        Some(self.trouble.clone())
+    }
+
     fn transport(&self) -> Transport {
         Transport::Rdma
     }

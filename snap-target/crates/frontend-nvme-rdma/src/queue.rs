@@ -105,7 +105,15 @@ impl Queue {
             host_reads: request.initiator_depth(),
             host_depth: request.responder_resources(),
         };
-        let channel = verbs.event_channel().map_err(|error| failed(&error))?;
+        let channel = match verbs.event_channel() {
+            Ok(channel) => channel,
+            // No descriptors are left, for one: the host hears that it may try again.
+            Err(error) => {
+                let refusal = Refusal(RejectStatus::NO_RESOURCES);
+                let _gone = request.reject(&refusal.reject_data());
+                return Err(words(format!("{peer}: {error}")));
+            }
+        };
         let id = channel.adopt(request).map_err(|error| failed(&error))?;
         let made = told
             .check(limits, &id)
@@ -119,9 +127,11 @@ impl Queue {
             }
         };
         let queue = made.into_queue(id, channel, (local, peer), clock);
-        queue
-            .begin(told.host_depth)
-            .map_err(|error| failed(&error))?;
+        if let Err(error) = queue.begin(told.host_depth) {
+            let refusal = Refusal(RejectStatus::NO_RESOURCES);
+            let _gone = queue.id.reject(&refusal.reject_data());
+            return Err(words(format!("{peer}: {error}")));
+        }
         Ok(queue)
     }
 

@@ -11,6 +11,13 @@ pub struct Ledger {
 }
 
 impl Ledger {
+    /// Room for so many slots, so that none of them allocates later.
+    pub fn reserve(&mut self, slots: usize) {
+        if self.by_slot.len() < slots {
+            self.by_slot.resize(slots, 0);
+        }
+    }
+
     /// Enters a slot's bytes; what it had is settled.
     pub fn enter(&mut self, slot: Slot, bytes: u32) {
         self.settle(slot);

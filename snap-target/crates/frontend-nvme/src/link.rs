@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use nvme::controller::{Admitted, ControllerLimits, Transport};
@@ -64,6 +65,11 @@ pub trait Bound: fmt::Debug + Send {
     /// Where it listens; the port is the true one.
     fn address(&self) -> SocketAddr;
 
+    /// Where it will say, whoever has it by then, that it takes no connections though it goes on trying; none where that does not happen.
+    fn trouble(&self) -> Option<Trouble> {
+        None
+    }
+
     /// Begins to take connections, on the desk's ring.
     ///
     /// # Errors
@@ -74,6 +80,26 @@ pub trait Bound: fmt::Debug + Send {
         limits: &LinkLimits,
         clock: Clock,
     ) -> Result<Box<dyn Listener>, LinkError>;
+}
+
+/// Why a listening end takes no connections at present, though it goes on trying. Cheap to clone; one end says it, and others look.
+#[derive(Clone, Debug, Default)]
+pub struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    /// There is some, in words, or none any more.
+    pub fn say(&self, why: Option<String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = why;
+    }
+
+    /// What there is.
+    #[must_use]
+    pub fn now(&self) -> Option<String> {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
 }
 
 /// A listening end on the desk's ring. Dropped, it takes no more connections; those that it brought stay.

@@ -161,12 +161,46 @@ fn a_queue_that_finds_no_room_when_it_is_made_is_closed() {
     assert!(target.links.is_empty());
 }
 
+/// Without a descriptor for its channel a connection is refused in words that its host knows; the next one is taken.
+#[test]
+fn a_host_hears_that_there_are_no_descriptors() {
+    let (mut target, node) = world(8);
+    target.node.run_out_of_descriptors(true);
+    let fabric = target.fabric.clone();
+    let mut host = Host::connect(&mut || fabric.step(), &node, target.at, ASK);
+    let rejected = |_: &Target, hosts: &[&mut Host]| hosts[0].rejected.is_some();
+    assert!(run(&mut target, &mut [&mut host], rejected));
+    // RECFMT 0, STS 6: Insufficient Resources.
+    let (_, data) = host.rejected.take().unwrap();
+    assert_eq!(data[..4], [0, 0, 6, 0]);
+    let [LinkError::Resources(why)] = &target.refused[..] else {
+        panic!("{:?}", target.refused);
+    };
+    assert!(
+        why.starts_with("10.0.0.1:") && why.contains("EMFILE"),
+        "{why}"
+    );
+    target.node.run_out_of_descriptors(false);
+    let mut host = connected(&mut target, &node, ASK);
+    host.send(&sqe(FLUSH, 1, [0; 16]));
+    answers(&mut target, &mut host, 1);
+}
+
 #[test]
 fn a_listener_whose_device_was_removed_listens_again_when_there_is_one() {
     let (mut target, node, host) = simple(7);
     drop(host);
+    assert_eq!(target.trouble.now(), None);
     target.node.remove_device();
     target.turn();
+    let trouble = target.trouble.now();
+    assert!(
+        trouble
+            .as_ref()
+            .is_some_and(|why| why.contains("rdma://10.0.0.2:4420")
+                && why.contains("its RDMA device was removed")),
+        "{trouble:?}"
+    );
     let refused = |target: &mut Target| {
         let mut late = Host::connect(&mut || target.fabric.step(), &node, target.at, ASK);
         let answered = |_: &Target, hosts: &[&mut Host]| {
@@ -181,6 +215,7 @@ fn a_listener_whose_device_was_removed_listens_again_when_there_is_one() {
         assert!(began.elapsed() < Duration::from_secs(20), "it stays closed");
         target.turn();
     }
+    assert_eq!(target.trouble.now(), None, "it is well again");
     let mut host = connected(&mut target, &node, ASK);
     host.send(&sqe(FLUSH, 1, [0; 16]));
     answers(&mut target, &mut host, 1);

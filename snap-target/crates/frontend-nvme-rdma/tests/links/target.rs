@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use frontend_nvme::Clock;
 use frontend_nvme::link::{
-    Bound, Health, Link, LinkError, LinkEvent, LinkFailure, LinkLimits, Listener,
+    Bound, Health, Link, LinkError, LinkEvent, LinkFailure, LinkLimits, Listener, Trouble,
 };
 use frontend_nvme_rdma::Rdma;
 use nvme::controller::{Admitted, ControllerId};
@@ -64,6 +64,8 @@ pub struct Target {
     pub moves: bool,
     pub has_room: bool,
     pub refused: Vec<LinkError>,
+    /// What the listener says of itself.
+    pub trouble: Trouble,
     /// Failures of links that are over.
     pub over: Vec<Vec<LinkFailure>>,
 }
@@ -78,6 +80,7 @@ impl Target {
             .bind("10.0.0.2:4420".parse().unwrap())
             .unwrap();
         let at = port.address();
+        let trouble = port.trouble().unwrap();
         let clock = Clock::since(Instant::now());
         let listener = Box::new(port).listen(&ring, limits, clock).unwrap();
         Target {
@@ -95,6 +98,7 @@ impl Target {
             moves: false,
             has_room: true,
             refused: Vec::new(),
+            trouble,
             over: Vec::new(),
         }
     }

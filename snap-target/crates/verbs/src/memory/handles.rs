@@ -37,6 +37,10 @@ impl backend::Transport for Transport {
     fn channel(&self) -> Result<Arc<dyn backend::Channel>> {
         let fd = descriptor()?;
         let mut world = self.shared.world();
+        if world.node(self.node).is_out_of_descriptors {
+            let call = "rdma_create_event_channel";
+            return Err(VerbsError::call(call, "the node", Errno::EMFILE));
+        }
         let number = world.fresh();
         world.channels.insert(
             number,

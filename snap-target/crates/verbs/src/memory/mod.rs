@@ -191,6 +191,11 @@ impl Node {
         self.shared.world().node(self.id).locked_max = bytes;
     }
 
+    /// Whether the node's processes have no descriptor left for another channel (EMFILE); those that are there stay.
+    pub fn run_out_of_descriptors(&self, is_out: bool) {
+        self.shared.world().node(self.id).is_out_of_descriptors = is_out;
+    }
+
     /// The calls so far that make, register and destroy, in libibverbs' words, and the threads that made them: a real device takes its time for each.
     #[must_use]
     pub fn control_calls(&self) -> Vec<(&'static str, ThreadId)> {

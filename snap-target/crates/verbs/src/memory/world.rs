@@ -57,6 +57,8 @@ pub(super) struct Node {
     /// Bytes that are registered, and how many may be.
     pub(super) locked: u64,
     pub(super) locked_max: u64,
+    /// No descriptor is left for another channel.
+    pub(super) is_out_of_descriptors: bool,
     /// Calls of the control path, and who made them.
     pub(super) control_calls: Vec<(&'static str, ThreadId)>,
     pub(super) async_events: VecDeque<AsyncEvent>,
@@ -165,6 +167,7 @@ impl World {
             removed: false,
             locked: 0,
             locked_max: u64::MAX,
+            is_out_of_descriptors: false,
             control_calls: Vec::new(),
             async_events: VecDeque::new(),
             async_fd: descriptor()?,
