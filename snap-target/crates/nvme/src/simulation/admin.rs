@@ -32,6 +32,10 @@ impl TargetQueue {
             return self.fail(slot, status);
         }
         let sqe = *self.connection.command(slot);
+        let is_of_queue = sqe.cdw10.get() >> 16 != 0;
+        if is_of_queue && let Some(status) = target.conduct.refused_queues.pop_front() {
+            return self.fail(slot, status);
+        }
         let data = &self.buffers[slot.index()];
         match target.registry.connect(&sqe, data, &target.context, now) {
             Ok(admitted) => {

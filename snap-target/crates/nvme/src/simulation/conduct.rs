@@ -27,6 +27,8 @@ pub struct Conduct {
     pub quiesce: Option<Duration>,
     /// What the next Connects are answered with.
     pub refused_connects: VecDeque<Status>,
+    /// What the next Connects of I/O queues are answered with.
+    pub refused_queues: VecDeque<Status>,
     /// What becomes of the next I/O commands.
     pub io_faults: VecDeque<IoFault>,
     /// A Connect does not wait for the writes of its host's last association: other makers' targets do not either.

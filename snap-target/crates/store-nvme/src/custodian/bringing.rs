@@ -2,6 +2,7 @@
 
 use nvme::Time;
 use nvme::initiator::{AttachIo, Sequence, Step};
+use nvme_spec::Status;
 use reactor::buf::IoBuf;
 
 use crate::message::HandleId;
@@ -29,7 +30,24 @@ enum Stage {
 pub(super) enum Brought {
     NotYet,
     Here(Box<dyn Parted>),
-    Failed(String),
+    Failed(Failure),
+}
+
+/// Why it did not come up.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub why: String,
+    /// The controller answers that a queue of that number is connected already.
+    pub is_taken: bool,
+}
+
+impl From<String> for Failure {
+    fn from(why: String) -> Self {
+        Self {
+            why,
+            is_taken: false,
+        }
+    }
 }
 
 impl Bringing {
@@ -52,8 +70,8 @@ impl Bringing {
         queue.poll(now, &mut self.events);
         for event in std::mem::take(&mut self.events) {
             let went_well = match event {
-                QueueEvent::Ready => self.attach(&mut *queue, now),
-                QueueEvent::Over(error) => Err(error.to_string()),
+                QueueEvent::Ready => self.attach(&mut *queue, now).map_err(Failure::from),
+                QueueEvent::Over(error) => Err(error.to_string().into()),
                 QueueEvent::Ended {
                     outcome: Outcome::Answered(cqe),
                     ..
@@ -61,17 +79,22 @@ impl Bringing {
                     .attach
                     .answered(now, &cqe, &[])
                     .map(|()| self.stage = Stage::Parting)
-                    .map_err(|error| error.to_string()),
-                QueueEvent::Ended { .. } => Err("the connection ended during Connect".to_owned()),
+                    .map_err(|error| Failure {
+                        why: error.to_string(),
+                        is_taken: says_taken(cqe.status()),
+                    }),
+                QueueEvent::Ended { .. } => {
+                    Err("the connection ended during Connect".to_owned().into())
+                }
             };
-            if let Err(why) = went_well {
+            if let Err(failure) = went_well {
                 self.queue = Some(queue);
-                return Brought::Failed(why);
+                return Brought::Failed(failure);
             }
         }
         if now >= self.by {
             self.queue = Some(queue);
-            return Brought::Failed("an I/O queue did not come up in time".to_owned());
+            return Brought::Failed("an I/O queue did not come up in time".to_owned().into());
         }
         queue.settle();
         if self.stage == Stage::Parting {
@@ -107,4 +130,10 @@ impl Bringing {
         queue.close();
         Some(queue)
     }
+}
+
+/// What Connect of a queue that is connected is answered with (Fabrics, "Connect Command": Command Sequence Error), and what some targets say in its place.
+fn says_taken(status: Status) -> bool {
+    let is = |other: Status| status == other || status == other.dnr();
+    is(Status::COMMAND_SEQUENCE_ERROR) || is(Status::CONNECT_INVALID_PARAMETERS)
 }

@@ -1,6 +1,6 @@
 //! One path: its machine, its admin queue, and the queues that it deals out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use nvme::queue::QueueId;
 use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
 
 use super::admin::{AdminEvent, AdminQueue, Purpose};
-use super::bringing::{Bringing, Brought};
+use super::bringing::{Bringing, Brought, Failure};
 use super::members::tell;
 use super::same::is_same;
 use super::{Remote, Surroundings};
@@ -28,12 +28,18 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_millis(800);
 /// Of the aborts that a controller takes at a time, the most that are asked for: the admin queue has other work.
 const ABORTS_AT_ONCE_MAX: u16 = 8;
 
+/// Times that a controller may answer that a queue of ours is connected, which it is not here: it has missed the end of one, and does not learn of it as long as the
+/// association stands. Then the association is given up, once: a controller that answers so in the next one too is left as it is.
+const TAKEN_MAX: u32 = 4;
+
 /// A queue that did not come up.
 #[derive(Debug)]
 struct Refused {
     why: String,
     again_at: Time,
     tries: u32,
+    /// Times that the controller said it is connected.
+    taken: u32,
 }
 
 #[derive(Debug)]
@@ -49,6 +55,8 @@ pub(super) struct Keeper {
     dealt: BTreeMap<HandleId, u16>,
     /// Handles whose queue did not come up: they go without until the next try.
     refused: BTreeMap<HandleId, Refused>,
+    /// Those for whose queue the association before was given up.
+    given_up_for: BTreeSet<HandleId>,
     bringing: Vec<Bringing>,
     /// What the handles were told of the way.
     ana: AnaState,
@@ -96,6 +104,7 @@ impl Keeper {
             events: Vec::new(),
             dealt: BTreeMap::new(),
             refused: BTreeMap::new(),
+            given_up_for: BTreeSet::new(),
             aborts: 0,
             bringing: Vec::new(),
             ana: AnaState::Inaccessible,
@@ -419,16 +428,22 @@ impl Keeper {
             match bringing.turn(now) {
                 Brought::NotYet => index += 1,
                 // The association stands as long as its admin queue does: one handle goes without.
-                Brought::Failed(why) => {
+                Brought::Failed(failure) => {
                     let bringing = self.bringing.swap_remove(index);
                     let handle = bringing.handle;
                     self.closing.extend(bringing.close());
-                    self.refuse(handle, why, now, around);
+                    let why = failure.why.clone();
+                    if self.refuse(handle, failure, now, around) {
+                        self.given_up_for.insert(handle);
+                        let why = format!("its controller has missed the end of a queue: {why}");
+                        return self.lose(now, why, around);
+                    }
                 }
                 Brought::Here(queue) => {
                     let handle = bringing.handle;
                     self.bringing.swap_remove(index);
                     self.refused.remove(&handle);
+                    self.given_up_for.remove(&handle);
                     let member = around.members.iter().find(|member| member.id == handle);
                     let up = ToHandle::QueueUp {
                         association,
@@ -444,11 +459,19 @@ impl Keeper {
         }
     }
 
-    /// A handle goes without a queue for a while, each time for longer.
-    fn refuse(&mut self, handle: HandleId, why: String, now: Time, around: &Surroundings<'_>) {
+    /// A handle goes without a queue for a while, each time for longer. True where the association is to be given up for it.
+    fn refuse(
+        &mut self,
+        handle: HandleId,
+        failure: Failure,
+        now: Time,
+        around: &Surroundings<'_>,
+    ) -> bool {
         self.dealt.remove(&handle);
+        let Failure { why, is_taken } = failure;
         let options = &around.remote.options;
-        let tries = self.refused.get(&handle).map_or(0, |before| before.tries);
+        let before = self.refused.get(&handle);
+        let (tries, taken) = before.map_or((0, 0), |before| (before.tries, before.taken));
         let wait = options
             .reconnect_delay_min
             .saturating_mul(1 << tries.min(16));
@@ -456,19 +479,22 @@ impl Keeper {
         if tries == 0 {
             tracing::warn!(store = %around.remote.name, path = %self.to, %why, "a reactor has no queue on a path; it is tried again");
         }
-        let tries = tries + 1;
+        let taken = taken + u32::from(is_taken);
         let refused = Refused {
             why,
             again_at,
-            tries,
+            tries: tries + 1,
+            taken,
         };
         self.refused.insert(handle, refused);
+        taken >= TAKEN_MAX && !self.given_up_for.contains(&handle)
     }
 
     /// A handle is gone; its queue's identifier may be given to another.
     pub fn left(&mut self, handle: HandleId) {
         self.dealt.remove(&handle);
         self.refused.remove(&handle);
+        self.given_up_for.remove(&handle);
         let gone = |bringing: &mut Bringing| bringing.handle == handle;
         for bringing in self.bringing.extract_if(.., gone) {
             self.closing.extend(bringing.close());

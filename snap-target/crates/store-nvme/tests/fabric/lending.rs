@@ -168,6 +168,35 @@ fn what_a_lender_left_is_fenced() {
     world.finish();
 }
 
+/// The same, and no path comes back: what the lender had sent may have been done, so that its borrower is not told that nothing was.
+#[test]
+fn what_a_lender_left_and_nobody_hears_of_again_is_unsettled() {
+    let mut plan = plan(3);
+    for port in &mut plan.ports {
+        port.controllers.io_queues_max = 1;
+        port.controllers.controllers_per_host_max = 1;
+    }
+    plan.handles = 2;
+    let deadline = plan.options.deadline;
+    let mut world = World::new(plan);
+    world.for_a(ms(500));
+    for port in [0, 1] {
+        cut(&world, port, Way::Held);
+    }
+    let token = world.submit_op(1, write(), SPAN);
+    // It has left the lender.
+    world.for_a(ms(100));
+    world.leave(0);
+    world.until(deadline + ms(400), |world| world.result(token).is_some());
+    let Some(Err(StoreError::Unsettled { .. })) = world.result(token) else {
+        panic!("{:?}", world.result(token));
+    };
+    for port in [0, 1] {
+        cut(&world, port, Way::Open);
+    }
+    world.finish();
+}
+
 /// The path is cut under a borrowed write and comes back: it is sent again once the old controller is dead, and is there once.
 #[test]
 fn a_borrowed_write_outlives_its_path() {

@@ -80,6 +80,8 @@ pub enum Fault {
     Ana(AnaState),
     /// Of the next Connect.
     RefuseConnect(Status),
+    /// Of the next Connect of an I/O queue.
+    RefuseQueue(Status),
     /// Each command takes up to so long.
     Latency(Duration),
     /// Something about the namespaces changes that hosts are told of.
@@ -413,6 +415,7 @@ impl Inner {
             Fault::Io(_)
             | Fault::Ana(_)
             | Fault::RefuseConnect(_)
+            | Fault::RefuseQueue(_)
             | Fault::Latency(_)
             | Fault::ChangeNamespaces => {
                 if let Some(target) = &mut port.target {
@@ -597,6 +600,7 @@ fn change_conduct(target: &mut MemoryTarget, fault: Fault) {
     match fault {
         Fault::Io(fault) => target.conduct.io_faults.push_back(fault),
         Fault::RefuseConnect(status) => target.conduct.refused_connects.push_back(status),
+        Fault::RefuseQueue(status) => target.conduct.refused_queues.push_back(status),
         Fault::Latency(max) => target.latency_max = max,
         Fault::ChangeNamespaces => target.change_namespaces(),
         // One that does not report ANA has no state.

@@ -268,6 +268,28 @@ fn a_refused_queue_leaves_the_association_alone() {
     world.finish();
 }
 
+/// A controller that has missed the end of a queue answers that it is connected, for as long as the association stands: a new one is begun, and once is enough.
+#[test]
+fn a_queue_that_its_controller_believes_connected_ends_the_association_once() {
+    // Each association is a connection, each refusal another, and the queue that comes up the last.
+    for (refusals, connections) in [(3, 1 + 3 + 1), (4, 1 + 4 + 1 + 1), (12, 1 + 4 + 1 + 8 + 1)] {
+        let mut plan = one_port();
+        plan.options.reconnect_delay_max = ms(200);
+        let mut world = World::new(plan);
+        for _ in 0..refusals {
+            let taken = Status::COMMAND_SEQUENCE_ERROR.dnr();
+            strike(&world, 0, Fault::RefuseQueue(taken));
+        }
+        world.for_a(KEEP_ALIVE * 4);
+        let found = world.network.counts().connections;
+        assert_eq!(found, connections, "{refusals} refusals");
+        let token = world.submit_op(0, READ, ONE);
+        world.until(ms(100), |world| world.result(token).is_some());
+        assert_eq!(world.result(token), Some(Ok(())));
+        world.finish();
+    }
+}
+
 /// A controller that grants fewer queues than there are reactors: the path is connected to further controllers.
 #[test]
 fn every_reactor_has_a_queue_though_a_controller_grants_few() {
