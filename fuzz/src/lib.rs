@@ -8,6 +8,8 @@ mod against_host;
 mod against_target;
 #[path = "../../snap-target/crates/nvme/tests/hostile_pdus/bodies.rs"]
 pub mod bodies;
+#[path = "../../snap-target/crates/nvme/tests/hostile_pdus/capsules.rs"]
+pub mod capsules;
 #[path = "../../snap-target/crates/nvme/tests/support/mod.rs"]
 mod support;
 #[path = "../../snap-target/crates/nvme/tests/hostile_pdus/wire.rs"]

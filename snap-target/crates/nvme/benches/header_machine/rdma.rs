@@ -1,10 +1,12 @@
-//! The target's end over RDMA, with capsules made beforehand: what a driver does but for the device's own calls.
+//! The ends over RDMA, each alone, with what comes from the other made beforehand: what a driver does but for the device's own calls.
 
 use crate::target::{BLOCK_BYTES, TRANSFER_BYTES_MAX, namespaces, read};
 use crate::{DEPTH, READS};
 use nvme::Time;
 use nvme::controller::{IoCommand, NamespaceSet, parse_io};
+use nvme::initiator::{Command, Transfer};
 use nvme::queue::{Completion, QueueId};
+use nvme::rdma::host;
 use nvme::rdma::target::{Connection, Event, ReceiveId, Request, TargetLimits, Want};
 use nvme_spec::fabrics::{ConnectSqe, FabricsType};
 use nvme_spec::rdma::KeyedDataBlock;
@@ -104,4 +106,60 @@ fn connected() -> Connection {
     connection.completed(work.id);
     assert_eq!(connection.next_event(), None);
     connection
+}
+
+/// Reads [`READS`] blocks as a host, [`DEPTH`] at a time.
+pub fn host_reads() -> impl FnMut() {
+    let mut connection = host::Connection::new(host::HostOptions {
+        qid: QueueId(1),
+        cntlid: 1,
+        depth: DEPTH,
+        in_capsule_bytes_max: 0,
+        command_timeout: std::time::Duration::from_secs(10),
+    });
+    let mut accept = [0; 32];
+    accept[2..4].copy_from_slice(&DEPTH.to_le_bytes());
+    connection.accepted(&accept).expect("an acceptance");
+    move || {
+        for round in 0..READS / u32::from(DEPTH) {
+            submit(&mut connection, u64::from(round));
+            assert_eq!(answer(&mut connection), DEPTH);
+        }
+    }
+}
+
+#[inline(never)]
+fn submit(connection: &mut host::Connection, round: u64) {
+    for nth in 0..u64::from(DEPTH) {
+        let command = Command {
+            sqe: read(round + nth * 7),
+            transfer: Transfer::In(BLOCK_BYTES),
+        };
+        connection.submit(&command, Time::ZERO).expect("room");
+    }
+}
+
+/// Sends everything and has it answered; says how many commands ended.
+#[inline(never)]
+fn answer(connection: &mut host::Connection) -> u16 {
+    while let Some(capsule) = connection.next_capsule() {
+        let key = 0x100 + u32::from(capsule.slot.0);
+        let grant = host::Grant {
+            address: u64::from(capsule.slot.0) << 12,
+            key,
+            lasts: host::Lasts::AsTheCommand,
+        };
+        let sqe = connection.send(capsule.slot, Some(grant));
+        let sqe = black_box(sqe.expect("the next one"));
+        connection.sent(capsule.slot);
+        let mut cqe = [0; host::RESPONSE_BYTES];
+        cqe[12..14].copy_from_slice(&sqe.cid.get().to_le_bytes());
+        connection.response(black_box(&cqe), Some(key));
+    }
+    let mut ended = 0;
+    while let Some(event) = connection.next_event() {
+        assert!(matches!(event, host::Event::Completed { .. }));
+        ended += 1;
+    }
+    ended
 }

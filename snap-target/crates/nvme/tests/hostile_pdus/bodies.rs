@@ -18,10 +18,10 @@ const CONNECTIONS_MAX: usize = 4;
 const HOST: &str = "nqn.2026-11.test:hostile";
 
 /// The script: bytes that decide, and zeros when they are over.
-struct Script<'a>(&'a [u8]);
+pub(crate) struct Script<'a>(pub(crate) &'a [u8]);
 
 impl Script<'_> {
-    fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else {
             return 0;
         };
@@ -29,16 +29,16 @@ impl Script<'_> {
         first
     }
 
-    fn half(&mut self) -> u16 {
+    pub(crate) fn half(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         u32::from(self.half()) | u32::from(self.half()) << 16
     }
 
     /// One of the values most of the time, else any.
-    fn of(&mut self, values: &[u32]) -> u32 {
+    pub(crate) fn of(&mut self, values: &[u32]) -> u32 {
         let choice = usize::from(self.byte());
         match values.get(choice % (values.len() + 1)) {
             Some(&value) => value,
@@ -46,7 +46,7 @@ impl Script<'_> {
         }
     }
 
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
         let (taken, rest) = self.0.split_at(len.min(self.0.len()));
         self.0 = rest;
         taken.to_vec()

@@ -10,6 +10,7 @@
 mod against_host;
 mod against_target;
 mod bodies;
+mod capsules;
 mod given_up;
 mod grids;
 mod sequences;

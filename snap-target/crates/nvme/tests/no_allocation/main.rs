@@ -52,6 +52,7 @@ const DIGESTS: Framing = Framing {
 #[test]
 fn no_command_allocates() {
     rdma::no_command_allocates();
+    rdma::no_command_of_a_host_allocates();
     let mut connection = connected();
     let mut batch = TxBatch::with_capacity(64);
     let kinds: [fn(u16) -> Vec<u8>; 4] = [read, write, write_in_capsule, flush];

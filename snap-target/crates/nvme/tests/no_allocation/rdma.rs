@@ -2,7 +2,9 @@
 
 use super::{ALLOCATIONS, BYTES, DEPTH};
 use nvme::Time;
-use nvme::queue::{Completion, QueueId};
+use nvme::initiator::{Command, Transfer};
+use nvme::queue::{Completion, QueueId, Slot};
+use nvme::rdma::host;
 use nvme::rdma::target::{Connection, Event, Operation, ReceiveId, Request, TargetLimits, WorkId};
 use nvme_spec::fabrics::{ConnectSqe, FabricsType};
 use nvme_spec::rdma::KeyedDataBlock;
@@ -114,4 +116,67 @@ fn connected() -> Connection {
     connection.respond(slot, Completion::SUCCESS, 0);
     assert_eq!(work(&mut connection), 1);
     connection
+}
+
+/// The host's end: submitted, sent with a window each, answered with and without their keys, which are invalidated here where the response did not.
+pub fn no_command_of_a_host_allocates() {
+    let mut connection = host::Connection::new(host::HostOptions {
+        qid: QueueId(1),
+        cntlid: 1,
+        depth: DEPTH,
+        in_capsule_bytes_max: BYTES,
+        command_timeout: std::time::Duration::from_secs(10),
+    });
+    let mut accept = [0; 32];
+    accept[2..4].copy_from_slice(&DEPTH.to_le_bytes());
+    connection.accepted(&accept).expect("an acceptance");
+    let kinds = [
+        (IoOpcode::READ, Transfer::In(BYTES)),
+        (IoOpcode::WRITE, Transfer::Out(BYTES)),
+        (IoOpcode::WRITE, Transfer::Out(2 * BYTES)),
+        (IoOpcode::FLUSH, Transfer::None),
+    ];
+    let mut ended = 0;
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for round in 0..10 {
+        for (opcode, transfer) in kinds {
+            let sqe = Sqe {
+                opcode: opcode.0,
+                ..Sqe::ZERO
+            };
+            let command = Command { sqe, transfer };
+            for _ in 0..DEPTH {
+                connection.submit(&command, Time::ZERO).expect("room");
+            }
+            while let Some(capsule) = connection.next_capsule() {
+                answer(&mut connection, capsule.slot, round % 2 == 0);
+            }
+            while let Some((slot, _)) = connection.next_invalidation() {
+                connection.invalidated(slot);
+            }
+            while let Some(event) = connection.next_event() {
+                assert!(matches!(event, host::Event::Completed { .. }), "{event:?}");
+                ended += 1;
+            }
+        }
+    }
+    let allocated = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    assert_eq!(ended, 4 * 10 * u32::from(DEPTH));
+    assert_eq!(allocated, 0, "allocations in {ended} commands of a host");
+}
+
+/// Sends a command, and lets its Send end and its response come.
+fn answer(connection: &mut host::Connection, slot: Slot, invalidates: bool) {
+    let key = 0x100 + u32::from(slot.0);
+    let grant = host::Grant {
+        address: 0x1000,
+        key,
+        lasts: host::Lasts::AsTheCommand,
+    };
+    let sqe = connection.send(slot, Some(grant)).expect("the next one");
+    connection.sent(slot);
+    let mut cqe = [0; host::RESPONSE_BYTES];
+    cqe[12..14].copy_from_slice(&sqe.cid.get().to_le_bytes());
+    let has_key = sqe.dptr.id().0 == 0x4F;
+    connection.response(&cqe, (invalidates && has_key).then_some(key));
 }
