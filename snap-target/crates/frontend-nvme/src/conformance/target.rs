@@ -218,7 +218,6 @@ impl Target {
     }
 
     /// Ends it; what its first ring did.
-    #[must_use]
     pub fn stop(mut self) -> RingStats {
         self.controls.iter().for_each(Control::stop);
         let mut stats = self.reactors.drain(..).map(|it| it.join().unwrap());
