@@ -7,7 +7,6 @@
 mod host;
 #[path = "support/model.rs"]
 mod model;
-#[allow(dead_code, reason = "each test program uses a part")]
 #[path = "../../frontend-nvme-tcp/tests/support/mod.rs"]
 mod support;
 

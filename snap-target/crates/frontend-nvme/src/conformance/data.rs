@@ -11,7 +11,8 @@ use super::{Data, On, Queue, Target, memory};
 const HOST: &str = "nqn.2026-11.io.example:host";
 const BLOCK: usize = 4096;
 /// Of the memory store.
-const BLOCKS: u64 = 256;
+const BLOCKS_LEN: usize = 256;
+const BLOCKS: u64 = BLOCKS_LEN as u64;
 const COMPARE: u8 = 0x05;
 const WRITE_ZEROES: u8 = 0x08;
 const DATASET_MANAGEMENT: u8 = 0x09;
@@ -37,10 +38,10 @@ fn pattern(blocks: usize, seed: u8) -> Vec<u8> {
 pub(super) fn every_size_is_written_and_read(on: &On) {
     let target = Target::start(on, memory());
     let (_admin, mut io) = connect(&target);
-    let mut disk = vec![0; BLOCKS as usize * BLOCK];
+    let mut disk = vec![0; BLOCKS_LEN * BLOCK];
     for (round, blocks) in [1, 2, 3, 16, 17, 128, 256].into_iter().enumerate() {
         let seed = u8::try_from(round).unwrap();
-        let first = (BLOCKS as usize - blocks).min(round);
+        let first = (BLOCKS_LEN - blocks).min(round);
         let data = pattern(blocks, seed);
         disk[first * BLOCK..][..data.len()].copy_from_slice(&data);
         let cid = io.send_write_of(first as u64, data.clone());

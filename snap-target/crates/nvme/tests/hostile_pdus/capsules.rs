@@ -66,7 +66,7 @@ impl<'a> Target<'a> {
             transfer_bytes_max: TRANSFER_BYTES_MAX,
             reads_max: READS_MAX,
             send_requests: SEND_REQUESTS,
-            invalidate: script.byte() % 4 > 0,
+            invalidate: !script.byte().is_multiple_of(4),
             connect_timeout: TIMEOUT,
             data_timeout: TIMEOUT,
         };
@@ -89,7 +89,7 @@ impl<'a> Target<'a> {
     }
 
     fn run(&mut self) {
-        if self.script.byte() % 8 > 0 {
+        if !self.script.byte().is_multiple_of(8) {
             self.message(&connect(), 64);
         }
         while !self.script.0.is_empty() {
@@ -115,12 +115,15 @@ impl<'a> Target<'a> {
     /// A message, near to a command most of the time: what there is of its entry, and its length.
     fn any_message(&mut self) -> (Vec<u8>, u32) {
         let script = &mut self.script;
-        if script.byte() % 16 == 0 {
+        if script.byte().is_multiple_of(16) {
             let len = usize::from(script.byte() % 80);
             let bytes = script.bytes(len);
             let whole = script.of(&[u32::try_from(bytes.len()).unwrap(), 64, 0]);
             let there = bytes.len().min(64).min(whole as usize);
             return (bytes[..there].to_vec(), whole);
+        }
+        if script.byte().is_multiple_of(2) {
+            return (good(script), 64);
         }
         let opcode = script.of(&[READ.into(), WRITE.into(), 0]) as u8;
         let cid = script.of(&[1, 2, 3, 4]) as u16;
@@ -137,7 +140,7 @@ impl<'a> Target<'a> {
             sqe[24..28].copy_from_slice(&offset.to_le_bytes());
             sqe[32..36].copy_from_slice(&bytes.to_le_bytes());
         } else {
-            let address = u64::from(script.word()) << script.byte() % 33;
+            let address = u64::from(script.word()) << (script.byte() % 33);
             sqe[24..32].copy_from_slice(&address.to_le_bytes());
             sqe[32..35].copy_from_slice(&bytes.to_le_bytes()[..3]);
             sqe[35..39].copy_from_slice(&script.word().to_le_bytes());
@@ -167,14 +170,14 @@ impl<'a> Target<'a> {
                 Event::Connect { slot } => {
                     self.take(slot);
                     self.connection
-                        .established(ENTRIES, self.script.byte() % 2 > 0);
+                        .established(ENTRIES, !self.script.byte().is_multiple_of(2));
                     self.connection.authenticated();
                     self.held.push(slot);
                 }
                 Event::Command { slot } => {
                     self.take(slot);
                     let asked = &self.asked[&slot];
-                    let is_asked = self.script.byte() % 4 > 0 && asked.is_write;
+                    let is_asked = !self.script.byte().is_multiple_of(4) && asked.is_write;
                     let accepted = is_asked && self.connection.request_data(slot, self.now).is_ok();
                     if accepted {
                         assert!(self.asked[&slot].bytes <= TRANSFER_BYTES_MAX);
@@ -352,6 +355,20 @@ impl<'a> Target<'a> {
             assert_eq!(self.connection.want(), Want::Closed);
         }
     }
+}
+
+/// A read or a write of data in the host's memory, with nothing wrong with it.
+fn good(script: &mut Script<'_>) -> Vec<u8> {
+    let choice = script.byte();
+    let mut sqe = vec![0; 64];
+    sqe[0] = [READ, WRITE, WRITE][usize::from(choice % 3)];
+    (sqe[1], sqe[2], sqe[4]) = (0x40, choice / 16, 1);
+    let bytes = [512, 4096, TRANSFER_BYTES_MAX][usize::from(choice / 3 % 3)];
+    sqe[24..28].copy_from_slice(&script.word().to_le_bytes());
+    sqe[32..35].copy_from_slice(&bytes.to_le_bytes()[..3]);
+    sqe[35] = script.byte();
+    sqe[39] = [0x40, 0x4F][usize::from(choice / 9 % 2)];
+    sqe
 }
 
 /// Connect of queue 1, its data in the host's memory.
