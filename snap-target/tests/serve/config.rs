@@ -100,8 +100,8 @@ fn a_subsystem_has_a_transfer_size_of_its_own() {
     assert_eq!(host.controller().transfer_bytes_max, 64 << 10);
     drop(host);
     let name = "nqn.2026-11.io.example:a";
-    let (_admin, cntlid) = Queue::admin(&place(&target.address), name, Duration::ZERO);
-    let mut io = Queue::io(&place(&target.address), name, cntlid, 1);
+    let (_admin, cntlid) = Queue::admin(&place(&target.address, NQN), name, Duration::ZERO);
+    let mut io = Queue::io(&place(&target.address, NQN), name, cntlid, 1);
     let read = |io: &mut Queue, blocks: u32| {
         let bytes = blocks * 4096;
         io.fetch(0x02, 1, [0, 0, blocks - 1], bytes)

@@ -36,8 +36,8 @@ struct Host {
 
 impl Host {
     fn connect(target: &Target, name: &str) -> Host {
-        let (admin, cntlid) = Queue::admin(&place(&target.address), name, Duration::ZERO);
-        let io = Queue::io(&place(&target.address), name, cntlid, 1);
+        let (admin, cntlid) = Queue::admin(&place(&target.address, NQN), name, Duration::ZERO);
+        let io = Queue::io(&place(&target.address, NQN), name, cntlid, 1);
         Host { admin, io }
     }
 

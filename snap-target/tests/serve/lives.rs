@@ -11,7 +11,7 @@ use initiator::{Initiator, Options};
 
 use crate::admin::{Client, start, with_admin};
 use crate::raw::place;
-use crate::target::{Folder, Target};
+use crate::target::{Folder, NQN, Target};
 
 const HOST: &str = "nqn.2026-11.io.example:host";
 const OTHER: &str = "nqn.2026-11.io.example:other";
@@ -55,8 +55,8 @@ struct Host {
 
 impl Host {
     fn connect(target: &Target) -> Host {
-        let (admin, cntlid) = Queue::admin(&place(&target.address), HOST, Duration::ZERO);
-        let io = Queue::io(&place(&target.address), HOST, cntlid, 1);
+        let (admin, cntlid) = Queue::admin(&place(&target.address, NQN), HOST, Duration::ZERO);
+        let io = Queue::io(&place(&target.address, NQN), HOST, cntlid, 1);
         let long = target.host(&Options::default());
         Host { admin, io, long }
     }
@@ -180,7 +180,7 @@ fn each_subsystem_has_a_life_of_its_own_that_ends_with_it() {
         made.unwrap();
     };
     let smart_of_other = |target: &Target| {
-        let mut admin = Queue::admin_of(&place(&target.address), OTHER, HOST);
+        let mut admin = Queue::admin_of(&place(&target.address, NQN), OTHER, HOST);
         // A command that is none.
         assert_ne!(admin.plain(0xC1, 0, [0, 0, 0]).status, 0);
         Smart::read(&mut admin)

@@ -12,7 +12,7 @@ use nvme_spec::Status;
 
 use crate::admin::{Client, start, with_admin};
 use crate::raw::place;
-use crate::target::{Folder, Target, pack, status_of, tokens};
+use crate::target::{Folder, NQN, Target, pack, status_of, tokens};
 
 const READ_ONLY_RANGE: Status = Status::WRITE_TO_READ_ONLY_RANGE.dnr();
 const HOST: &str = "nqn.2026-11.io.example:host";
@@ -130,8 +130,8 @@ fn a_refused_write_is_in_the_error_log_with_its_first_protected_block() {
     // Room before it as well: 8 blocks.
     let spec = format!("mixed:mem:32KiB+{}+mem:32KiB", path.display());
     let target = Target::start(&[&spec]);
-    let (mut admin, cntlid) = Queue::admin(&place(&target.address), HOST, Duration::ZERO);
-    let mut io = Queue::io(&place(&target.address), HOST, cntlid, 1);
+    let (mut admin, cntlid) = Queue::admin(&place(&target.address, NQN), HOST, Duration::ZERO);
+    let mut io = Queue::io(&place(&target.address, NQN), HOST, cntlid, 1);
     // 7 to 8, 8, 11 to 12, 12: blocks 8 to 11 are the dataset's.
     let write = |io: &mut Queue, lba: u32, blocks: u32| {
         let data = vec![1; usize::try_from(blocks).unwrap() * BLOCK];
@@ -168,8 +168,8 @@ fn a_refused_write_is_in_the_error_log_with_its_first_protected_block() {
 fn write_protection_by_a_host_is_on_top_of_a_parts_own() {
     let served = Served::new("mixed-protected");
     let target = served.start();
-    let (mut admin, cntlid) = Queue::admin(&place(&target.address), HOST, Duration::ZERO);
-    let mut io = Queue::io(&place(&target.address), HOST, cntlid, 1);
+    let (mut admin, cntlid) = Queue::admin(&place(&target.address, NQN), HOST, Duration::ZERO);
+    let mut io = Queue::io(&place(&target.address, NQN), HOST, cntlid, 1);
     let mut both = || {
         [0, VIEW].map(|lba| {
             let lba = u32::try_from(lba).unwrap();

@@ -15,8 +15,6 @@ pub struct Proxy {
 struct Way {
     /// What the host sends goes nowhere.
     swallows: AtomicBool,
-    /// Something was swallowed.
-    swallowed: AtomicBool,
     delay: Mutex<Delay>,
     delay_changed: Condvar,
     connections: Mutex<Vec<Connection>>,
@@ -57,14 +55,7 @@ impl Proxy {
     }
 
     pub fn swallow(&self) {
-        self.way.swallowed.store(false, Ordering::SeqCst);
         self.way.swallows.store(true, Ordering::SeqCst);
-    }
-
-    pub fn wait_swallowed(&self) {
-        while !self.way.swallowed.load(Ordering::SeqCst) {
-            std::thread::yield_now();
-        }
     }
 
     /// Ends what is connected.
@@ -134,7 +125,6 @@ impl Way {
         while let Ok(count @ 1..) = from.read(&mut buffer) {
             let sent = &buffer[..count];
             if self.swallows.load(Ordering::SeqCst) {
-                self.swallowed.store(true, Ordering::SeqCst);
                 continue;
             }
             let late = match self.hold(&mut held, sent) {

@@ -139,20 +139,20 @@ fn a_write_of_unknown_outcome_is_settled_and_read_back() {
     let near = Target::start(&[&paths(&[&one, &two])]);
     let mut host = near.host(&patient());
     host.write(1, 0, &[1; 4096]).unwrap();
-    // What goes out is swallowed on both ways, so that it is sent and never answered.
-    one.swallow();
-    two.swallow();
+    // What goes out stays in the network on both ways, so that it is sent and never answered.
+    one.hold();
+    two.hold();
     let began = Instant::now();
     std::thread::scope(|scope| {
         let write = scope.spawn(|| {
             host.write(1, 0, &[2; 4096]).unwrap();
             began.elapsed()
         });
-        one.wait_swallowed();
+        wait_until(|| [&one, &two].iter().any(|way| way.holds(&[2; 4096])));
         one.cut();
         two.cut();
-        one.heal();
-        two.heal();
+        one.release();
+        two.release();
         let took = write.join().unwrap();
         assert!(took >= Duration::from_secs(10), "{took:?}");
         assert!(took < Duration::from_secs(25), "{took:?}");
@@ -231,7 +231,7 @@ fn a_store_that_cannot_be_had_says_why() {
         (url(&far.address, 9), "the subsystem has no namespace 9"),
         (
             one.replace("?nsid=1", ""),
-            "the controller lists 2 namespaces, and none of them was named; this host takes up to 1",
+            "the controller lists 2 namespaces, and none of them was named: say which (nsid=N); this host takes up to 1",
         ),
         (
             one.replace(NQN, "nqn.2026-11.io.xio:other") + "&paths=discovered",

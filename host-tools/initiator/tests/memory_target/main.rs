@@ -273,7 +273,7 @@ fn an_unknown_subsystem_is_refused_by_name() {
     assert_eq!(subnqn, "nqn.2026-11.test:other");
     assert_eq!(
         parameter.unwrap().to_string(),
-        "byte 256 of the Connect data"
+        "byte 256 of the Connect data, the subsystem's NQN: name one that the target has, as its discovery service lists them"
     );
 }
 

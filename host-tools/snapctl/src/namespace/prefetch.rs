@@ -131,8 +131,9 @@ async fn order(
                 }
             };
         }
-        // The order has no end before it is known that nothing is wrong with what was read.
-        (read, requests)
+        // Where something is wrong the order has no end, so that nobody takes it for whole.
+        let unended = read.is_err().then_some(requests);
+        (read, unended)
     });
     let request = ReceiverStream::new(stream);
     let mut progress = daemon.answer(daemon.namespace().prefetch(request)).await?;
@@ -142,7 +143,7 @@ async fn order(
             biased;
             read = &mut reading, if is_reading => {
                 is_reading = false;
-                let (read, _end_of_the_order) = read.map_err(|error| Failure::here(error.to_string()))?;
+                let (read, _unended) = read.map_err(|error| Failure::here(error.to_string()))?;
                 read.inspect_err(|_| shown.cleared())?;
             }
             told = daemon.message(&mut progress) => {

@@ -273,7 +273,7 @@ fn what_an_older_daemon_would_ignore_is_not_asked_of_it() {
     let attach = ["namespace", "attach", DATA, "mem:1MiB"];
     for (flag, arguments) in [
         ("--immutable", &["--immutable"][..]),
-        ("--limit", &["--limit", "1MB/s"]),
+        ("--limit", &["--limit", "2MB/s"]),
     ] {
         let ran = snapctl(Some(&socket), &[&attach[..], arguments].concat());
         let why = format!("{flag} needs revision 5 of the admin contract");

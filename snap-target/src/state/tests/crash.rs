@@ -71,7 +71,7 @@ impl Sim {
 /// Any sectors of it, the others zero, at any length.
 fn torn(bytes: &[u8]) -> Vec<Vec<u8>> {
     let sectors = bytes.len().div_ceil(SECTOR_BYTES);
-    assert!(sectors <= 6, "too many to try all");
+    assert!(sectors <= 8, "too many to try all");
     let mut all = Vec::new();
     for length in (0..=sectors).map(|sectors| bytes.len().min(sectors * SECTOR_BYTES)) {
         for chosen in 0..1_u32 << sectors {

@@ -42,11 +42,12 @@ impl Carrier for Tcp {
     }
 }
 
-/// What listens at an address.
-pub fn place(address: &str) -> Place {
+/// What listens at an address, with this subsystem.
+pub fn place(address: &str, subsystem: &str) -> Place {
     Place {
         on: Arc::new(Tcp),
         address: address.parse().unwrap(),
+        subsystem: subsystem.to_owned(),
     }
 }
 

@@ -59,6 +59,8 @@ pub struct Place {
     pub on: On,
     /// Its address.
     pub address: SocketAddr,
+    /// The subsystem that its hosts connect to where nothing else is said.
+    pub subsystem: String,
 }
 
 /// A host's end of a connection. Each call blocks until it is done, no longer than a healthy target takes. Dropped, it is closed.

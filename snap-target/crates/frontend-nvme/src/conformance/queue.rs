@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::bytes::{fabrics, host_id, range_sqe, sqe};
-use super::target::NQN;
 use super::{Answer, Capsule, Data, Place, Wire};
 
 /// What has not come by then never will.
@@ -62,7 +61,13 @@ impl Queue {
     #[must_use]
     pub fn admin(place: &Place, host: &str, keep_alive: Duration) -> (Queue, u16) {
         let mut queue = Queue::open(place, 0, ENTRIES);
-        queue.send_connect(NQN, (0, ENTRIES), CNTLID_DYNAMIC, host, keep_alive);
+        queue.send_connect(
+            &place.subsystem,
+            (0, ENTRIES),
+            CNTLID_DYNAMIC,
+            host,
+            keep_alive,
+        );
         let connected = queue.response();
         assert_eq!(connected.status, 0);
         assert_eq!(queue.set_cc(ENABLED).status, 0);
@@ -92,7 +97,7 @@ impl Queue {
     #[must_use]
     pub fn io_of(place: &Place, host: &str, cntlid: u16, entries: u16) -> Queue {
         let mut queue = Queue::open(place, 1, entries);
-        queue.send_connect(NQN, (1, entries), cntlid, host, Duration::ZERO);
+        queue.send_connect(&place.subsystem, (1, entries), cntlid, host, Duration::ZERO);
         assert_eq!(queue.response().status, 0);
         queue
     }
@@ -101,7 +106,13 @@ impl Queue {
     #[must_use]
     pub fn try_io(place: &Place, host: &str, cntlid: u16, qid: u16) -> (Queue, Response) {
         let mut queue = Queue::open(place, qid, ENTRIES);
-        queue.send_connect(NQN, (qid, ENTRIES), cntlid, host, Duration::ZERO);
+        queue.send_connect(
+            &place.subsystem,
+            (qid, ENTRIES),
+            cntlid,
+            host,
+            Duration::ZERO,
+        );
         let connected = queue.response();
         (queue, connected)
     }
@@ -110,7 +121,13 @@ impl Queue {
     #[must_use]
     pub fn asking_for_admin(place: &Place, host: &str) -> Queue {
         let mut queue = Queue::open(place, 0, ENTRIES);
-        queue.send_connect(NQN, (0, ENTRIES), CNTLID_DYNAMIC, host, Duration::ZERO);
+        queue.send_connect(
+            &place.subsystem,
+            (0, ENTRIES),
+            CNTLID_DYNAMIC,
+            host,
+            Duration::ZERO,
+        );
         queue
     }
 

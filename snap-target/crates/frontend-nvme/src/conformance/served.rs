@@ -118,6 +118,7 @@ impl Target {
         Place {
             on: self.on.clone(),
             address,
+            subsystem: NQN.to_owned(),
         }
     }
 

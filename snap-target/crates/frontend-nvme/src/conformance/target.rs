@@ -203,6 +203,7 @@ impl Target {
             place: Place {
                 on: on.clone(),
                 address,
+                subsystem: NQN.to_owned(),
             },
             address: address.to_string(),
             telemetry,
