@@ -91,11 +91,16 @@ impl Proxy {
         self.way.lost.lock().unwrap().extend(lost);
     }
 
-    /// What was held arrives, however late. Returns when the far end has closed all that its host had lost: it has then done what it ever does
-    /// with those bytes.
-    pub fn release(&self) {
+    /// What was held arrives, however late.
+    pub fn let_arrive(&self) {
         self.way.delay.lock().unwrap().is_on = false;
         self.way.delay_changed.notify_all();
+    }
+
+    /// The same. Returns when the far end has closed all that its host had lost: it has then done what it ever does
+    /// with those bytes.
+    pub fn release(&self) {
+        self.let_arrive();
         for connection in self.way.lost.lock().unwrap().drain(..) {
             connection.pump_back.join().unwrap();
         }
@@ -145,10 +150,15 @@ impl Way {
             delay = self.delay_changed.wait(delay).unwrap();
         }
         drop(delay);
-        if let Held::No { late } = self.hold(&mut held, &[]) {
-            let _ = to.write_all(&late);
+        match self.hold(&mut held, &[]) {
+            // The far end does not hear that the host has left: it is to do all that it would do with what comes late.
+            Held::No { late } if !late.is_empty() => {
+                let _ = to.write_all(&late);
+            }
+            _ => {
+                let _ = to.shutdown(Shutdown::Write);
+            }
         }
-        let _ = to.shutdown(Shutdown::Write);
     }
 
     /// Keeps what is sent while there is a delay; `held` is where this connection's lies.

@@ -25,7 +25,7 @@ const LOOKUPS: usize = 5;
 const _: () = assert!(7 + LOOKUPS * CODE_BITS_MAX as usize + 1 < 64);
 
 /// Bytes of a stream that a turn of look-ups may use up.
-const TURN_BYTES: usize = (7 + LOOKUPS * CODE_BITS_MAX as usize) / 8;
+const TURN_BYTES: usize = (LOOKUPS * CODE_BITS_MAX as usize).div_ceil(8);
 
 /// Bytes that a turn may write: of each look-up its symbols, and the last one stores a whole word.
 const TURN_OUT_BYTES: usize = (LOOKUPS - 1) * SYMBOLS_MAX + 8;

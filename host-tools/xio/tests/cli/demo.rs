@@ -177,10 +177,9 @@ fn the_files_of_the_folder_are_read_through_its_disk_and_counted() {
 
     assert_eq!(reads[4]["presented_type"], "bf16");
     assert!(of(4, "stored_bytes") < presented(4) * 3 / 4);
-    assert_eq!(
-        (of(5, "stored_bytes"), presented(5)),
-        (786_432, 786_432 + 128)
-    );
+    // Embeddings keep their bytes, and take less.
+    assert!(of(5, "stored_bytes") < 786_432 * 9 / 10);
+    assert_eq!(presented(5), 786_432 + 128);
     assert_eq!(presented(6), 4096 + 786_432 / 2);
     let rounding = &report["folder"]["rounding"];
     assert_eq!(rounding["elements"], 512 * 384);

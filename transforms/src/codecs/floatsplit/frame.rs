@@ -21,6 +21,10 @@ pub(super) struct Frame<'a> {
 }
 
 /// How a plane is stored.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a frame has at most eight, and a box would be an allocation for each frame"
+)]
 pub(super) enum Plane<'a> {
     /// One that the elements do not have.
     None,

@@ -1,5 +1,10 @@
 //! Codes against their definition, every kernel against one that goes bit by bit, and frames that nobody wrote.
 
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "numbers of tests are small, and drawn ones may lose bits"
+)]
+
 use proptest::prelude::*;
 
 use super::code::Lengths;
@@ -461,7 +466,7 @@ proptest! {
         frame.truncate(len - cut.min(len));
         for (at, byte) in changes {
             // The first bytes are those that matter most.
-            let at = at.index(frame.len().min(40).max(1));
+            let at = at.index(frame.len().clamp(1, 40));
             if let Some(changed) = frame.get_mut(at) {
                 *changed = byte;
             }

@@ -205,6 +205,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init, reason = "one range is what is left")]
     fn what_is_left_of_a_range() {
         let left = |other: Range<u64>| without(&(10..20), &other).collect::<Vec<_>>();
         assert_eq!(left(0..10), [10..20]);
