@@ -14,9 +14,9 @@ const STATUS_CAPABILITIES: u16 = 1 << 4;
 /// A memory BAR of 64 bits.
 const BAR_64: u32 = 0b100;
 
-const POWER_AT: usize = 0x40;
-const MSIX_AT: usize = 0x50;
-const EXPRESS_AT: usize = 0x60;
+const POWER_AT: u8 = 0x40;
+const MSIX_AT: u8 = 0x50;
+const EXPRESS_AT: u8 = 0x60;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -56,14 +56,14 @@ impl ConfigSpace {
         self.allow(0x10, &mask.to_le_bytes());
         self.put(0x2C, &VENDOR_ID.to_le_bytes());
         self.put(0x2E, &DEVICE_ID.to_le_bytes());
-        self.put(0x34, &[POWER_AT as u8]);
+        self.put(0x34, &[POWER_AT]);
         self.allow(0x3C, &[0xFF]);
         // INTA.
         self.put(0x3D, &[1]);
     }
 
     fn power_management(&mut self) {
-        self.put(POWER_AT, &[0x01, MSIX_AT as u8]);
+        self.put(POWER_AT, &[0x01, MSIX_AT]);
         // Version 3; no power states but D0 and D3hot, which change nothing here. No soft reset.
         self.put(POWER_AT + 2, &0x0003_u16.to_le_bytes());
         self.put(POWER_AT + 4, &0x0008_u16.to_le_bytes());
@@ -71,7 +71,7 @@ impl ConfigSpace {
     }
 
     fn msix(&mut self) {
-        self.put(MSIX_AT, &[0x11, EXPRESS_AT as u8]);
+        self.put(MSIX_AT, &[0x11, EXPRESS_AT]);
         self.put(MSIX_AT + 2, &(VECTORS - 1).to_le_bytes());
         // Function mask, MSI-X enable.
         self.allow(MSIX_AT + 2, &0xC000_u16.to_le_bytes());
@@ -97,14 +97,14 @@ impl ConfigSpace {
         self.put(EXPRESS_AT + 0x30, &0x0001_u16.to_le_bytes());
     }
 
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        for (place, byte) in self.bytes.iter_mut().skip(at).zip(bytes) {
+    fn put(&mut self, at: u8, bytes: &[u8]) {
+        for (place, byte) in self.bytes.iter_mut().skip(at.into()).zip(bytes) {
             *place = *byte;
         }
     }
 
-    fn allow(&mut self, at: usize, bits: &[u8]) {
-        for (place, bits) in self.writable.iter_mut().skip(at).zip(bits) {
+    fn allow(&mut self, at: u8, bits: &[u8]) {
+        for (place, bits) in self.writable.iter_mut().skip(at.into()).zip(bits) {
             *place = *bits;
         }
     }

@@ -1,5 +1,13 @@
 //! Guest memory that is shared by descriptor: what a guest sees of it, through its own mapping of the same file.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "a test that cannot go on fails, and its numbers are small"
+)]
+
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

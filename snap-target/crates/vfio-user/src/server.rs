@@ -251,7 +251,8 @@ impl<F> Server<F> {
                 self.stage = Stage::Live(capabilities);
                 let ours = wire::Version {
                     major: U16::new(version::MAJOR),
-                    minor: U16::new(minor.min(version::MINOR)),
+                    // The least there is: none that a client did not offer.
+                    minor: U16::new(version::MINOR),
                 };
                 self.send_reply(&ticket, &[ours.as_bytes(), &json], None);
                 Ok(())

@@ -94,7 +94,7 @@ impl CompletionRing {
         let mut ring = Self::new(base, entries);
         ring.head = head % ring.entries;
         ring.tail = turn % ring.entries;
-        ring.phase = turn / ring.entries % 2 == 0;
+        ring.phase = (turn / ring.entries).is_multiple_of(2);
         ring
     }
 
