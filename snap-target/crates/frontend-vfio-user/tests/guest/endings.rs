@@ -132,6 +132,31 @@ fn a_window_goes_while_the_store_works() {
     assert_eq!(again, Err(2));
 }
 
+/// A reactor that has a window and is busy elsewhere: the answer waits for it, and registers do not.
+#[test]
+fn a_window_is_let_go_of_before_the_answer() {
+    let (gate, store) = Gate::over_thread(memory());
+    let machine = Machine::start(store, 2);
+    let mut guest = machine.running();
+    // The first queue is on the desk's reactor, the second on the other.
+    guest.create_pair(2);
+    let apart = BASE + MEMORY_BYTES;
+    guest.map(apart, 0x1000, DATA - BASE, 3).unwrap();
+    let read = guest.run(2, transfer(2, 0, 1, apart, 0));
+    assert_eq!(status(&read), Status::SUCCESS);
+    guest.submit(2, transfer(1, 0, 1, DATA, 0));
+    gate.wait_held(1);
+    let body = Guest::unmap_body(apart, 0x1000);
+    let unmap = guest.client.send(3, 0, &body, &[]);
+    for _ in 0..50 {
+        // Answered at once, which shows that the other is not: replies come in no other order here.
+        assert_eq!(guest.csts() & 1, 1);
+    }
+    gate.open();
+    assert_eq!(guest.client.reply(unmap), Ok(body));
+    assert_eq!(status(&guest.complete(2)), Status::SUCCESS);
+}
+
 /// Storms of windows, with commands under way in others: what SeaBIOS does.
 #[test]
 fn windows_come_and_go_under_load() {
