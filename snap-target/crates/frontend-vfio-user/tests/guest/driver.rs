@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::client::Client;
-use crate::target::{NQN, Target, disk};
+use frontend_nvme::conformance::{NQN, Target, disk};
 
 /// Guest memory begins here, so that addresses are no offsets.
 pub const BASE: u64 = 0x8000_0000;

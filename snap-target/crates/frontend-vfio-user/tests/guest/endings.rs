@@ -4,8 +4,8 @@ use nvme_spec::{Status, U32};
 
 use crate::client::Client;
 use crate::driver::{BASE, DATA, Guest, MEMORY_BYTES, Machine, command, pattern, status, transfer};
-use crate::held::Gate;
-use crate::target::memory;
+use frontend_nvme::conformance::Gate;
+use frontend_nvme::conformance::memory;
 
 /// CC.EN = 0 with a write that the store has: registers are answered, CSTS.RDY waits, and nothing of the old commands comes afterwards.
 #[test]

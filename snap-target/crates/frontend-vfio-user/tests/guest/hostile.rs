@@ -9,7 +9,7 @@ use crate::driver::{
     BASE, DATA, Guest, LIST, MEMORY_BYTES, Machine, command, longs, pattern, places, status,
     transfer, words,
 };
-use crate::target::memory;
+use frontend_nvme::conformance::memory;
 
 /// The guest still has a disk that works.
 fn still_works(guest: &mut Guest) {

@@ -7,7 +7,7 @@ use nvme_spec::Status;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::driver::{DATA, Machine, status, transfer, words};
-use crate::target::memory;
+use frontend_nvme::conformance::memory;
 
 /// Whether a descriptor is signalled within some time.
 fn is_signalled(fd: &OwnedFd, within: Duration) -> bool {

@@ -8,13 +8,6 @@
     reason = "a test that cannot go on fails, and its numbers are small"
 )]
 
-#[path = "../../../frontend-nvme-tcp/tests/support/held.rs"]
-#[allow(dead_code, reason = "shared with the tests of another transport")]
-mod held;
-#[path = "../../../frontend-nvme-tcp/tests/support/target.rs"]
-#[allow(dead_code, reason = "shared with the tests of another transport")]
-mod target;
-
 mod client;
 mod driver;
 mod endings;

@@ -3,7 +3,7 @@
 use nvme_spec::{Status, U32};
 
 use crate::driver::{DATA, LIST, Machine, command, pattern, places, set_prps, status, transfer};
-use crate::target::memory;
+use frontend_nvme::conformance::memory;
 
 #[test]
 fn an_nvme_controller_is_on_the_bus() {
