@@ -87,7 +87,6 @@ impl Desk {
             } else {
                 controller.shutdown_complete();
             }
-            self.touch_admin_queue(id);
         }
     }
 }
