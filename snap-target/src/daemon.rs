@@ -18,6 +18,7 @@ use crate::catalogue::Catalogue;
 use crate::config::{Config, Place};
 use crate::desired::Desired;
 use crate::events::Hub;
+use crate::guests::{Guests, WithGuests};
 use crate::health::{Health, Phase};
 use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_MAX};
 use crate::manage::{self, Foundation, Manage, Manager};
@@ -39,6 +40,7 @@ pub struct Daemon {
     manage: Manage,
     admin: Option<AdminService>,
     manager: JoinHandle<()>,
+    guests: Guests,
     reactors: Reactors,
     telemetry: Arc<Telemetry>,
     health: Health,
@@ -65,9 +67,13 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let refusals = Refusals::default();
     watch::start(happened, sink.losses(), refusals.clone(), events.clone())?;
     let reactors = serve::start(&config.target, sink, &telemetry)?;
+    let guests = Guests::new(&config.guests, reactors.doors());
     let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
-        frontend: Box::new(reactors.admin()?),
+        frontend: Box::new(WithGuests {
+            admin: reactors.admin()?,
+            guests: guests.clone(),
+        }),
         ports: Ports::new(config.target.success_flag),
         policy: config.target.source_policy(),
         base: Desired::of(config),
@@ -78,6 +84,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         open_time_max: OPEN_TIME_MAX,
         catalogue: catalogue.clone(),
     })?;
+    guests.check()?;
     let of_tcp = config.admin.as_ref().and_then(|admin| admin.tcp.as_ref());
     let certificates = of_tcp.map(Certificates::read).transpose();
     let certificates = certificates.context("the admin service's TLS")?;
@@ -101,6 +108,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     if let Some(metrics) = &metrics {
         said += &format!("metrics http://{}/metrics\n", metrics.address);
     }
+    said += &guests.report();
     let (manage, manager) = manage::start(manager)?;
     let admin = match &config.admin {
         None => None,
@@ -141,6 +149,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         manage,
         admin,
         manager,
+        guests,
         reactors,
         telemetry,
         health,
@@ -207,6 +216,8 @@ impl Daemon {
         self.telemetry.record(&Event::new(EventKind::Stopping));
         notify::tell(notify::STOPPING);
         end_at_the_next(*signals)?;
+        // A guest goes on where the next start takes it up.
+        self.guests.end();
         self.let_end();
         end_within(THREADS_END_MAX)?;
         drop(self.metrics);
