@@ -13,7 +13,6 @@ use crate::config::{
     AdminConfig, Config, ListenerConfig, NamespaceConfig, Place, SourceSpec, StartPolicy,
     SubsystemConfig, TargetConfig, Writes, default_workers, prefetch_beside,
 };
-use crate::guests::{self, GuestConfig};
 use crate::limits;
 
 /// Serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
@@ -50,12 +49,6 @@ pub struct Args {
     /// Address to listen on, rdma://ADDR:PORT for NVMe/RDMA; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT")]
     pub listen: Place,
-
-    /// Presents a namespace to a virtual machine as a virtio disk, over vhost-user, at a socket of this path; may be given several times
-    ///
-    /// PATH[,nsid=N]; the first namespace unless it is said. QEMU: docs/vhost-user.md.
-    #[arg(long, value_name = "PATH")]
-    pub vhost_user_blk: Vec<GuestConfig>,
 
     /// NQN of the subsystem
     #[arg(long, default_value = "nqn.2026-11.io.xio:snap", value_name = "NQN")]
@@ -112,9 +105,8 @@ pub struct Args {
 }
 
 /// What a configuration file says instead.
-const QUICK: [&str; 16] = [
+const QUICK: [&str; 15] = [
     "stores",
-    "vhost_user_blk",
     "listen",
     "nqn",
     "reactors",
@@ -137,7 +129,6 @@ const EXAMPLES: &str = "Examples:
   snap-target a.xio b.xio mem:512MiB --listen 0.0.0.0:4420
   snap-target file:disk.raw --lba 512 --reactors 2
   snap-target nvme+tcp://10.0.0.1/nqn.2026-11.io.xio:disk    another machine's namespace (docs/remote.md)
-  snap-target tokens.xio --vhost-user-blk /run/vm.sock    the same as a disk of a virtual machine (docs/vhost-user.md)
   snap-target mixed:tokens.xio+file:room.raw         the dataset, and room to write behind it, as one disk
   snap-target stripe:new:64KiB:file:/a+file:/b       two blank files as one disk, its bytes spread over them
 
@@ -201,7 +192,7 @@ impl Args {
             }],
             referrals: Vec::new(),
             subsystems: vec![SubsystemConfig {
-                nqn: nqn.clone(),
+                nqn,
                 serial: None,
                 model: None,
                 hosts: HostPolicy::Any,
@@ -213,7 +204,6 @@ impl Args {
                 .clone()
                 .map(|socket| AdminConfig { socket, tcp: None }),
             metrics: None,
-            guests: guests::of_subsystem(&nqn, &self.vhost_user_blk)?,
         })
     }
 }

@@ -18,7 +18,6 @@ use crate::catalogue::Catalogue;
 use crate::config::{Config, Place};
 use crate::desired::Desired;
 use crate::events::Hub;
-use crate::guests::{Guests, WithGuests};
 use crate::health::{Health, Phase};
 use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_MAX};
 use crate::manage::{self, Foundation, Manage, Manager};
@@ -40,7 +39,6 @@ pub struct Daemon {
     manage: Manage,
     admin: Option<AdminService>,
     manager: JoinHandle<()>,
-    guests: Guests,
     reactors: Reactors,
     telemetry: Arc<Telemetry>,
     health: Health,
@@ -67,13 +65,9 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let refusals = Refusals::default();
     watch::start(happened, sink.losses(), refusals.clone(), events.clone())?;
     let reactors = serve::start(&config.target, sink, &telemetry)?;
-    let guests = Guests::new(&config.guests, reactors.doors());
     let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
-        frontend: Box::new(WithGuests {
-            admin: reactors.admin()?,
-            guests: guests.clone(),
-        }),
+        frontend: Box::new(reactors.admin()?),
         ports: Ports::new(config.target.success_flag),
         policy: config.target.source_policy(),
         base: Desired::of(config),
@@ -84,7 +78,6 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         open_time_max: OPEN_TIME_MAX,
         catalogue: catalogue.clone(),
     })?;
-    guests.check()?;
     let of_tcp = config.admin.as_ref().and_then(|admin| admin.tcp.as_ref());
     let certificates = of_tcp.map(Certificates::read).transpose();
     let certificates = certificates.context("the admin service's TLS")?;
@@ -108,7 +101,6 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     if let Some(metrics) = &metrics {
         said += &format!("metrics http://{}/metrics\n", metrics.address);
     }
-    said += &guests.report();
     let (manage, manager) = manage::start(manager)?;
     let admin = match &config.admin {
         None => None,
@@ -149,7 +141,6 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         manage,
         admin,
         manager,
-        guests,
         reactors,
         telemetry,
         health,
@@ -216,8 +207,6 @@ impl Daemon {
         self.telemetry.record(&Event::new(EventKind::Stopping));
         notify::tell(notify::STOPPING);
         end_at_the_next(*signals)?;
-        // A guest goes on where the next start takes it up.
-        self.guests.end();
         self.let_end();
         end_within(THREADS_END_MAX)?;
         drop(self.metrics);

@@ -8,7 +8,6 @@ mod config;
 mod daemon;
 mod desired;
 mod events;
-mod guests;
 mod health;
 mod identity;
 mod limits;
