@@ -8,7 +8,7 @@ mod against_host;
 mod against_target;
 #[path = "../../snap-target/crates/nvme/tests/hostile_pdus/bodies.rs"]
 pub mod bodies;
-#[path = "../../snap-target/crates/nvme/tests/hostile_pdus/capsules.rs"]
+#[path = "../../snap-target/crates/nvme/tests/hostile_pdus/capsules/mod.rs"]
 pub mod capsules;
 #[path = "../../snap-target/crates/nvme/tests/support/mod.rs"]
 mod support;

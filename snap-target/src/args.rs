@@ -11,7 +11,7 @@ use store::decorate::Limit;
 
 use crate::config::{
     AdminConfig, Config, ListenerConfig, NamespaceConfig, Place, SourceSpec, StartPolicy,
-    SubsystemConfig, TargetConfig, Writes, default_workers, prefetch_beside,
+    SubsystemConfig, TargetConfig, Writes, check_prefetch, default_workers, prefetch_default,
 };
 use crate::limits;
 
@@ -173,8 +173,7 @@ impl Args {
                     .workers
                     .map_or_else(|| default_workers(self.reactors), usize::from),
                 cache_bytes: self.cache,
-                prefetch_bytes: prefetch_beside(self.cache, self.prefetch)
-                    .map_err(|why| anyhow!("--prefetch: {why}"))?,
+                prefetch_bytes: self.prefetch_bytes()?,
                 without: self
                     .without
                     .iter()
@@ -205,6 +204,14 @@ impl Args {
                 .map(|socket| AdminConfig { socket, tcp: None }),
             metrics: None,
         })
+    }
+
+    fn prefetch_bytes(&self) -> Result<usize> {
+        let Some(asked) = self.prefetch else {
+            return Ok(prefetch_default(self.cache));
+        };
+        check_prefetch(asked, self.cache).map_err(|why| anyhow!("--prefetch: {why}"))?;
+        Ok(asked)
     }
 }
 

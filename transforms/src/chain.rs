@@ -1,5 +1,7 @@
 //! The stored chain: how a source was encoded. Element steps first, then block steps.
 
+mod by_table;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -117,61 +119,6 @@ impl Chain {
             table: None,
             isa: Isa::best(),
         })
-    }
-
-    /// Whether there is a step that takes a table.
-    #[must_use]
-    pub fn needs_table(&self) -> bool {
-        self.inner.by_table.is_some()
-    }
-
-    /// The table of that step, where the chain has got it.
-    #[must_use]
-    pub fn table(&self) -> Option<&Arc<RankTable>> {
-        self.table.as_ref()
-    }
-
-    /// The same chain with the table of its step.
-    ///
-    /// # Errors
-    /// A chain without such a step; a table with ids that its elements do not hold.
-    pub fn with_table(&self, table: Arc<RankTable>) -> Result<Chain, TransformError> {
-        if !self.needs_table() {
-            return Err(self.table_needed("no step of it takes a table"));
-        }
-        let held = self.packing().range();
-        if !held.is_some_and(|held| held.contains(i128::from(table.largest()))) {
-            return Err(TransformError::Table {
-                why: format!(
-                    "it has id {}, which {} does not hold",
-                    table.largest(),
-                    self.packing()
-                ),
-            });
-        }
-        Ok(Chain {
-            inner: Arc::clone(&self.inner),
-            table: Some(table),
-            isa: self.isa,
-        })
-    }
-
-    fn table_needed(&self, why: &'static str) -> TransformError {
-        TransformError::TableNeeded {
-            chain: self.to_string(),
-            why,
-        }
-    }
-
-    /// The step that takes a table, and the table; `None` where there is no such step.
-    fn by_table(
-        &self,
-    ) -> Result<Option<(&'static dyn TableTransform, &RankTable)>, TransformError> {
-        match (self.inner.by_table, &self.table) {
-            (None, _) => Ok(None),
-            (Some(step), Some(table)) => Ok(Some((step, table))),
-            (Some(_), None) => Err(self.table_needed("its rank table is not here")),
-        }
     }
 
     /// The same chain with the kernels of one instruction set, here and in decoders made from it: for tests and benchmarks.
@@ -318,19 +265,19 @@ impl Chain {
             (packed, range)
         };
         let contexts = &mut scratch.contexts;
-        let stored_bytes = match (inner.reorder, inner.compress) {
-            (_, compress) if inner.by_table.is_some() => {
+        let stored_bytes = match (self.by_table()?, inner.reorder, inner.compress) {
+            (Some(by_table), ..) => {
                 let codes = &mut scratch.reordered;
-                self.encode_by_table(compress, packed, codes, shorter(dst), contexts)?
+                self.encode_by_table(by_table, packed, codes, shorter(dst), contexts)?
             }
-            (Some(reorder), None) => reorder.encode(isa, packed, dst, contexts)?,
-            (None, Some(compress)) => compress.encode(isa, packed, shorter(dst), contexts)?,
-            (Some(reorder), Some(compress)) => {
+            (None, Some(reorder), None) => reorder.encode(isa, packed, dst, contexts)?,
+            (None, None, Some(compress)) => compress.encode(isa, packed, shorter(dst), contexts)?,
+            (None, Some(reorder), Some(compress)) => {
                 let reordered = sized(&mut scratch.reordered, packed_len);
                 reorder.encode(isa, packed, reordered, contexts)?;
                 compress.encode(isa, reordered, shorter(dst), contexts)?
             }
-            (None, None) => None,
+            (None, None, None) => None,
         };
         let stored_bytes = stored_bytes.unwrap_or_else(|| {
             dst.copy_from_slice(packed);
@@ -400,8 +347,8 @@ impl Chain {
             packed.copy_from_slice(stored);
             return Ok(());
         }
-        if let Some((step, table)) = self.by_table()? {
-            return self.decode_by_table(step, table, stored, scratch, packed);
+        if let Some(by_table) = self.by_table()? {
+            return self.decode_by_table(by_table, stored, scratch, packed);
         }
         let (contexts, times) = (&mut scratch.contexts, &mut scratch.times);
         let undo =
@@ -435,65 +382,6 @@ impl Chain {
                 why: wrong_length(stored, packed),
             }),
         }
-    }
-
-    /// Packed elements through the step with a table, then through `compress`; `None` when they do not fit `dst`.
-    fn encode_by_table(
-        &self,
-        compress: Option<Block>,
-        packed: &[u8],
-        codes: &mut Vec<u8>,
-        dst: &mut [u8],
-        contexts: &mut Contexts,
-    ) -> Result<Option<usize>, TransformError> {
-        let Some((step, table)) = self.by_table()? else {
-            return Ok(None);
-        };
-        let packing = self.packing();
-        let Some(compress) = compress else {
-            return step.encode(table, packing, packed, dst);
-        };
-        let elements = packed.len() / (packing.bits() / 8) as usize;
-        let codes = sized(codes, step.encoded_bytes_max(elements));
-        match step.encode(table, packing, packed, codes)? {
-            Some(len) => compress.encode(self.isa, &codes[..len], dst, contexts),
-            None => Ok(None),
-        }
-    }
-
-    /// The other way round. How long the codes are is not known before they are there.
-    fn decode_by_table(
-        &self,
-        step: &dyn TableTransform,
-        table: &RankTable,
-        stored: &[u8],
-        scratch: &mut Scratch,
-        packed: &mut [u8],
-    ) -> Result<(), TransformError> {
-        if stored.len() > packed.len() {
-            return Err(TransformError::Corrupt {
-                step: step.descriptor().name,
-                why: wrong_length(stored, packed),
-            });
-        }
-        let packing = self.packing();
-        let mut codes = stored;
-        if let Some(compress) = self.inner.compress {
-            let begun = Instant::now();
-            let elements = packed.len() / (packing.bits() / 8) as usize;
-            let room = sized(&mut scratch.reordered, step.encoded_bytes_max(elements));
-            let geometry = compress.geometry(self.isa);
-            let contexts = &mut scratch.contexts;
-            let len = compress
-                .transform
-                .decode_some(geometry, stored, room, contexts)?;
-            codes = &room[..len];
-            scratch.times.compress_ns = ns_since(begun);
-        }
-        let begun = Instant::now();
-        step.decode(self.isa, table, packing, codes, packed)?;
-        scratch.times.reorder_ns = ns_since(begun);
-        Ok(())
     }
 
     fn check_frame_size(&self, packed_bytes: u64) -> Result<(), TransformError> {

@@ -35,8 +35,8 @@ pub(crate) static REGISTRY: &[Kind] = &[
     Kind::Element(&codecs::float::FLOAT),
     Kind::Table(&codecs::rank::Rank),
     Kind::Block(&codecs::shuffle::Shuffle),
-    Kind::Block(&codecs::lz4::Lz4),
-    Kind::Block(&codecs::lz4::Lz4Hc),
+    Kind::Block(&codecs::lz4::LZ4),
+    Kind::Block(&codecs::lz4::LZ4HC),
     Kind::Block(&codecs::zstd::Zstd),
     Kind::Block(&codecs::floatsplit::FloatSplit),
 ];

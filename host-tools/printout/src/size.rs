@@ -63,6 +63,17 @@ pub fn rounded(bytes: u64) -> String {
     }
 }
 
+/// The nearest whole number of something that is not negative; saturates.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "`as` saturates, and nothing here is negative"
+)]
+#[must_use]
+pub fn whole(value: f64) -> u64 {
+    value.round() as u64
+}
+
 /// A count with its thousands apart: `1,973,752`.
 #[must_use]
 pub fn grouped(count: u64) -> String {

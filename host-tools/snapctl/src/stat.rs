@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use admin_proto::v1;
 use clap::Args;
-use printout::size::{grouped, rounded};
+use printout::size::{grouped, rounded, whole};
 use printout::stdout::Reader;
 use printout::text_table::{Align, TextTable};
 use tonic::Streaming;
@@ -439,15 +439,6 @@ fn host_name(nqn: &str, others: bool) -> String {
 
 fn dash() -> String {
     "-".to_owned()
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is not negative, and saturates"
-)]
-fn whole(rate: f64) -> u64 {
-    rate.round() as u64
 }
 
 /// A rate of things: below 10 with a decimal, so that one in some seconds is not nothing.

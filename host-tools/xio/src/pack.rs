@@ -179,7 +179,7 @@ impl Plan {
         let progress = Progress::start("counting", self.total_bytes());
         let element = self.spec.chain.source();
         let mut counts = IdCounts::new();
-        let mut buffer = vec![0; COUNTED_BYTES];
+        let mut buffer = Vec::new();
         let mut done_bytes = 0;
         for path in &self.inputs {
             let failed = |error| Failure::io("reading", path, error);
@@ -194,14 +194,16 @@ impl Plan {
             }
             let mut file = File::open(path).map_err(failed)?;
             loop {
-                let read = read_full(&mut file, &mut buffer).map_err(failed)?;
-                let counted = counts.add(element, &buffer[..read]);
+                buffer.clear();
+                let mut part = file.by_ref().take(COUNTED_BYTES);
+                let read = part.read_to_end(&mut buffer).map_err(failed)?;
+                if read == 0 {
+                    break;
+                }
+                let counted = counts.add(element, &buffer);
                 counted.map_err(|error| Failure::data(error).about(shown(path)))?;
                 done_bytes += read as u64;
                 progress.set(done_bytes);
-                if read < buffer.len() {
-                    break;
-                }
             }
         }
         let table = counts.table().map_err(Failure::data)?;
@@ -236,21 +238,7 @@ impl Plan {
 }
 
 /// Bytes that are counted at a time: whole elements of every type.
-const COUNTED_BYTES: usize = 1 << 20;
-
-/// Fills `buffer`, or as much of it as there is.
-fn read_full(from: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match from.read(&mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(filled)
-}
+const COUNTED_BYTES: u64 = 1 << 20;
 
 /// Packs the files of a plan: one stream each, and one view over all.
 pub fn pack(plan: &Plan) -> Result<Packed, Failure> {

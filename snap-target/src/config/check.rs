@@ -148,13 +148,11 @@ fn target_of(section: &Section<'_>, folder: &Path) -> Result<TargetConfig, Confi
 }
 
 fn prefetch(section: &Section<'_>, cache_bytes: usize) -> Result<usize, ConfigError> {
-    let asked = section.parsed("prefetch", super::prefetch_bytes)?;
-    let bytes = super::prefetch_beside(cache_bytes, asked.as_ref().map(|at| at.value));
-    bytes.map_err(|why| match &asked {
-        Some(at) => section.wrong(at, why),
-        // Not reachable: the default fits.
-        None => section.error(section.span(), "prefetch", why),
-    })
+    let Some(asked) = section.parsed("prefetch", super::prefetch_bytes)? else {
+        return Ok(super::prefetch_default(cache_bytes));
+    };
+    super::check_prefetch(asked.value, cache_bytes).map_err(|why| section.wrong(&asked, why))?;
+    Ok(asked.value)
 }
 
 pub(super) fn value_or<T>(found: Option<At<T>>, default: T) -> T {

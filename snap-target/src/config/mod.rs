@@ -296,20 +296,24 @@ pub fn prefetch_bytes(text: &str) -> Result<usize, String> {
     usize::try_from(bytes).map_err(|error| error.to_string())
 }
 
-/// What is fetched ahead beside a cache of so many bytes: what was asked for, else the default, as far as the cache has room for it.
+/// What is fetched ahead beside a cache of so many bytes where nothing else is asked for.
+pub fn prefetch_default(cache_bytes: usize) -> usize {
+    PREFETCH_DEFAULT.min(cache_bytes / 2)
+}
+
+/// Whether so much may be fetched ahead beside a cache of so many bytes.
 ///
 /// # Errors
-/// More was asked for than half of the cache: it would throw out what nobody has read yet.
-pub fn prefetch_beside(cache_bytes: usize, asked: Option<usize>) -> Result<usize, String> {
+/// It is more than half of the cache: it would throw out what nobody has read yet.
+pub fn check_prefetch(bytes: usize, cache_bytes: usize) -> Result<(), String> {
     let most = cache_bytes / 2;
-    match asked {
-        Some(bytes) if bytes > most => Err(format!(
-            "it is at most half of cache, which holds what is fetched until it is read: {} of {}; make cache at least {}",
-            Exact(most as u64),
-            Exact(cache_bytes as u64),
-            Exact((bytes as u64).saturating_mul(2))
-        )),
-        Some(bytes) => Ok(bytes),
-        None => Ok(PREFETCH_DEFAULT.min(most)),
+    if bytes <= most {
+        return Ok(());
     }
+    Err(format!(
+        "it is at most half of cache, which holds what is fetched until it is read: {} of {}; make cache at least {}",
+        Exact(most as u64),
+        Exact(cache_bytes as u64),
+        Exact((bytes as u64).saturating_mul(2))
+    ))
 }

@@ -13,6 +13,28 @@ use crate::target::Target;
 const TIMES: &str = "kato=1s&timeout=1s&margin=1s";
 const DEAD_AFTER: Duration = Duration::from_secs(3);
 
+/// A daemon whose store is another one's memory, over two ways.
+struct Remote {
+    far: Target,
+    near: Target,
+    one: Proxy,
+    _two: Proxy,
+}
+
+impl Remote {
+    fn start(times: &str) -> Remote {
+        let far = Target::start(&["mem:1MiB"]);
+        let (one, two) = (Proxy::before(&far.address), Proxy::before(&far.address));
+        let both = format!("{},{}", one.address, two.address);
+        Remote {
+            near: Target::start(&[&format!("{}&{times}", url(&both, 1))]),
+            far,
+            one,
+            _two: two,
+        }
+    }
+}
+
 /// What a write of `value` over `held` met, whichever of both paths its turn was.
 struct Delayed {
     value: u8,
@@ -52,10 +74,7 @@ fn block(host: &mut Initiator) -> [u8; 4096] {
 
 #[test]
 fn a_write_that_a_cut_path_delays_does_not_land_on_a_newer_one() {
-    let far = Target::start(&["mem:1MiB"]);
-    let (one, two) = (Proxy::before(&far.address), Proxy::before(&far.address));
-    let both = format!("{},{}", one.address, two.address);
-    let near = Target::start(&[&format!("{}&{TIMES}", url(&both, 1))]);
+    let Remote { far, near, one, .. } = Remote::start(TIMES);
     let mut host = near.host(&patient());
     let delayed = delay_one(&mut host, &one, |_| ());
     // It was sent again over the other path, and only when the controller that may still get it was dead.
@@ -71,11 +90,8 @@ fn a_write_that_a_cut_path_delays_does_not_land_on_a_newer_one() {
 /// What the test above takes for granted: the bytes that are held are a whole write, and a path that heals in time delivers it.
 #[test]
 fn a_write_that_is_delayed_for_less_lands_and_nothing_newer_is_acknowledged_before() {
-    let far = Target::start(&["mem:1MiB"]);
-    let (one, two) = (Proxy::before(&far.address), Proxy::before(&far.address));
-    let both = format!("{},{}", one.address, two.address);
     // Nobody is dead for 10 s.
-    let near = Target::start(&[&format!("{}&kato=8s&timeout=1s&margin=1s", url(&both, 1))]);
+    let Remote { far, near, one, .. } = Remote::start("kato=8s&timeout=1s&margin=1s");
     let mut host = near.host(&patient());
     let mut there = far.host(&Options::default());
     let there = std::sync::Mutex::new(&mut there);

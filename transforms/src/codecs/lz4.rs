@@ -18,11 +18,30 @@ pub const HC_LEVEL_DEFAULT: u32 = 9;
 /// The levels of `lz4hc`.
 pub const HC_LEVELS: std::ops::RangeInclusive<u32> = 1..=12;
 
-/// The step `lz4`; it takes no parameter.
-pub struct Lz4;
+/// The steps `lz4`, which takes no parameter, and `lz4hc` or `lz4hc:LEVEL`.
+pub struct Lz4 {
+    descriptor: &'static Descriptor,
+    encoder: Encoder,
+}
 
-/// The step `lz4hc` or `lz4hc:LEVEL`; the parameter is the level.
-pub struct Lz4Hc;
+/// What makes the block.
+enum Encoder {
+    Fast,
+    /// The parameter is its level.
+    HighCompression,
+}
+
+/// The step `lz4`.
+pub static LZ4: Lz4 = Lz4 {
+    descriptor: &DESCRIPTOR,
+    encoder: Encoder::Fast,
+};
+
+/// The step `lz4hc`.
+pub static LZ4HC: Lz4 = Lz4 {
+    descriptor: &HC_DESCRIPTOR,
+    encoder: Encoder::HighCompression,
+};
 
 static DESCRIPTOR: Descriptor = Descriptor {
     id: ID,
@@ -47,56 +66,11 @@ static HC_DESCRIPTOR: Descriptor = Descriptor {
 
 impl Transform for Lz4 {
     fn descriptor(&self) -> &'static Descriptor {
-        &DESCRIPTOR
+        self.descriptor
     }
 }
 
 impl BlockTransform for Lz4 {
-    fn encode(
-        &self,
-        _geometry: Geometry,
-        src: &[u8],
-        dst: &mut [u8],
-        contexts: &mut Contexts,
-    ) -> Result<Option<usize>, TransformError> {
-        let state = contexts.get(FastState::new).ok_or(TransformError::Memory {
-            step: DESCRIPTOR.name,
-        })?;
-        Ok(state.compress(src, dst))
-    }
-
-    fn decode(
-        &self,
-        _geometry: Geometry,
-        src: &[u8],
-        dst: &mut [u8],
-        _contexts: &mut Contexts,
-    ) -> Result<(), TransformError> {
-        decode(DESCRIPTOR.name, src, dst)
-    }
-
-    fn decode_some(
-        &self,
-        _geometry: Geometry,
-        src: &[u8],
-        dst: &mut [u8],
-        _contexts: &mut Contexts,
-    ) -> Result<usize, TransformError> {
-        decode_some(DESCRIPTOR.name, src, dst)
-    }
-
-    fn tells_length(&self) -> bool {
-        true
-    }
-}
-
-impl Transform for Lz4Hc {
-    fn descriptor(&self) -> &'static Descriptor {
-        &HC_DESCRIPTOR
-    }
-}
-
-impl BlockTransform for Lz4Hc {
     fn encode(
         &self,
         geometry: Geometry,
@@ -104,22 +78,38 @@ impl BlockTransform for Lz4Hc {
         dst: &mut [u8],
         contexts: &mut Contexts,
     ) -> Result<Option<usize>, TransformError> {
-        let level = i32::try_from(geometry.parameter)
-            .map_err(|_| HC_DESCRIPTOR.bad_parameter(geometry.parameter))?;
-        let state = contexts.get(HcState::new).ok_or(TransformError::Memory {
-            step: HC_DESCRIPTOR.name,
-        })?;
-        Ok(state.compress(level, src, dst))
+        let no_memory = TransformError::Memory {
+            step: self.descriptor.name,
+        };
+        match self.encoder {
+            Encoder::Fast => {
+                let state = contexts.get(FastState::new).ok_or(no_memory)?;
+                Ok(state.compress(src, dst))
+            }
+            Encoder::HighCompression => {
+                let level = i32::try_from(geometry.parameter)
+                    .map_err(|_| self.descriptor.bad_parameter(geometry.parameter))?;
+                let state = contexts.get(HcState::new).ok_or(no_memory)?;
+                Ok(state.compress(level, src, dst))
+            }
+        }
     }
 
     fn decode(
         &self,
-        _geometry: Geometry,
+        geometry: Geometry,
         src: &[u8],
         dst: &mut [u8],
-        _contexts: &mut Contexts,
+        contexts: &mut Contexts,
     ) -> Result<(), TransformError> {
-        decode(HC_DESCRIPTOR.name, src, dst)
+        let written = self.decode_some(geometry, src, dst, contexts)?;
+        if written != dst.len() {
+            return Err(TransformError::Corrupt {
+                step: self.descriptor.name,
+                why: format!("the block holds {written} bytes where {} belong", dst.len()),
+            });
+        }
+        Ok(())
     }
 
     fn decode_some(
@@ -129,32 +119,17 @@ impl BlockTransform for Lz4Hc {
         dst: &mut [u8],
         _contexts: &mut Contexts,
     ) -> Result<usize, TransformError> {
-        decode_some(HC_DESCRIPTOR.name, src, dst)
+        lz4_ffi::decompress(src, dst).ok_or_else(|| TransformError::Corrupt {
+            step: self.descriptor.name,
+            why: format!(
+                "{} bytes are not an LZ4 block of {} bytes",
+                src.len(),
+                dst.len()
+            ),
+        })
     }
 
     fn tells_length(&self) -> bool {
         true
     }
-}
-
-fn decode(step: &'static str, src: &[u8], dst: &mut [u8]) -> Result<(), TransformError> {
-    let written = decode_some(step, src, dst)?;
-    if written != dst.len() {
-        return Err(TransformError::Corrupt {
-            step,
-            why: format!("the block holds {written} bytes where {} belong", dst.len()),
-        });
-    }
-    Ok(())
-}
-
-fn decode_some(step: &'static str, src: &[u8], dst: &mut [u8]) -> Result<usize, TransformError> {
-    lz4_ffi::decompress(src, dst).ok_or_else(|| TransformError::Corrupt {
-        step,
-        why: format!(
-            "{} bytes are not an LZ4 block of {} bytes",
-            src.len(),
-            dst.len()
-        ),
-    })
 }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use printout::size::whole;
 use serde_json::{Map, Value, json};
 
 use crate::histogram::Histogram;
@@ -244,15 +245,6 @@ fn latency_shares(job: &JobReport) -> Map<String, Value> {
         fields.insert(name.to_owned(), named.into());
     }
     fields
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "rates are far from 2^64 and not negative"
-)]
-fn whole(value: f64) -> u64 {
-    value.round() as u64
 }
 
 /// As ctime(3) gives it, in UTC: `Sat Nov 21 16:08:12 2026`.

@@ -15,6 +15,7 @@ use super::support::{Following, Ran, snapctl};
 mod prefetch;
 mod roles;
 mod session;
+mod shell;
 
 const NQN: &str = "nqn.2026-11.org.example:disks";
 const ORIGIN: &str = "ORIGIN_ADMIN";

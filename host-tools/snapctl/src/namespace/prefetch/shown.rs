@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admin_proto::v1;
-use printout::size::{counted, grouped, rounded};
+use printout::size::{counted, grouped, rounded, whole};
 use printout::stdout::Reader;
 
 use super::asked::{Asked, Sum};
@@ -237,15 +237,6 @@ fn time(bytes: u64, rate: f64) -> String {
         0 => format!("{minutes}:{seconds:02}"),
         hours => format!("{hours}:{minutes:02}:{seconds:02}"),
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a rate is not negative, and saturates"
-)]
-fn whole(rate: f64) -> u64 {
-    rate.round() as u64
 }
 
 #[cfg(test)]

@@ -3,11 +3,10 @@
 //! The programs are looked for beside this one. `XIO_WRITE_DOCUMENT=1 cargo test -p snapctl -- --ignored session` writes the outputs anew; port 4420 must be
 //! free then.
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use super::Daemon;
+use super::shell::Shell;
 
 /// The reader's folder, and the test's has a name as long: columns are as wide.
 const FOLDER: &str = "/tmp/xio-tour";
@@ -34,33 +33,18 @@ fn blocks<'a>(document: &'a str, kind: &str) -> Vec<&'a str> {
     all
 }
 
-/// A shell that runs one command after the other.
-struct Shell {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
+/// A shell that runs one command of the document after the other.
+struct Session {
+    shell: Shell,
     folder: String,
     address: String,
 }
 
-impl Shell {
-    fn start(daemon: &Daemon) -> Shell {
-        let programs = Path::new(env!("CARGO_BIN_EXE_snapctl")).parent().unwrap();
-        let path = std::env::var("PATH").unwrap_or_default();
-        let mut child = Command::new("sh")
-            .env("PATH", format!("{}:{path}", programs.display()))
-            .env("XIO_ADMIN_SOCKET", daemon.socket())
-            .current_dir(&daemon.folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        writeln!(stdin, "exec 2>&1").unwrap();
-        Shell {
-            stdin,
-            stdout: BufReader::new(child.stdout.take().unwrap()),
-            child,
+impl Session {
+    fn start(daemon: &Daemon) -> Session {
+        let environment = [("XIO_ADMIN_SOCKET", &*daemon.socket())];
+        Session {
+            shell: Shell::start(&daemon.folder, &environment, "exit"),
             folder: daemon.folder.to_str().unwrap().to_owned(),
             address: daemon.address(),
         }
@@ -71,28 +55,11 @@ impl Shell {
         let command = command
             .replace(FOLDER, &self.folder)
             .replace(PORT, &self.address);
-        writeln!(self.stdin, "{command}\necho '{MARK}'").unwrap();
-        let mut printed = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(
-                self.stdout.read_line(&mut line).unwrap() > 0,
-                "the shell has ended"
-            );
-            if line.trim_end() == MARK {
-                return printed
-                    .replace(&self.folder, FOLDER)
-                    .replace(&self.address, PORT);
-            }
-            printed.push_str(&line);
-        }
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let _ended = self.child.kill();
-        let _ended = self.child.wait();
+        let printed = self.shell.run(&format!("{command}\necho '{MARK}'"), MARK);
+        let printed = printed.strip_suffix(&format!("{MARK}\n")).unwrap();
+        printed
+            .replace(&self.folder, FOLDER)
+            .replace(&self.address, PORT)
     }
 }
 
@@ -189,7 +156,7 @@ fn the_document_is_a_session_that_runs_as_it_is_shown() {
     };
     let address = if is_written { PORT } else { "127.0.0.1:0" };
     let daemon = Daemon::start_config(folder.path(), &config.replace(PORT, address));
-    let mut shell = Shell::start(&daemon);
+    let mut shell = Session::start(&daemon);
     let (mut now, mut in_block) = (String::new(), false);
     let mut shown: Option<Shown> = None;
     for (at, line) in document.lines().enumerate() {

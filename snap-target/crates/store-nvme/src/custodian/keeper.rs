@@ -1,6 +1,6 @@
 //! One path: its machine, its admin queue, and the queues that it deals out.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use nvme_spec::tcp::ADMIN_CAPSULE_DATA_BYTES;
 use super::admin::{AdminEvent, AdminQueue, Purpose};
 use super::bringing::{Bringing, Brought, Failure};
 use super::members::tell;
+use super::refusals::Refusals;
 use super::same::is_same;
 use super::{Remote, Surroundings};
 use crate::message::{Abort, HandleId, ToHandle};
@@ -28,20 +29,6 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_millis(800);
 /// Of the aborts that a controller takes at a time, the most that are asked for: the admin queue has other work.
 const ABORTS_AT_ONCE_MAX: u16 = 8;
 
-/// Times that a controller may answer that a queue of ours is connected, which it is not here: it has missed the end of one, and does not learn of it as long as the
-/// association stands. Then the association is given up, once: a controller that answers so in the next one too is left as it is.
-const TAKEN_MAX: u32 = 4;
-
-/// A queue that did not come up.
-#[derive(Debug)]
-struct Refused {
-    why: String,
-    again_at: Time,
-    tries: u32,
-    /// Times that the controller said it is connected.
-    taken: u32,
-}
-
 #[derive(Debug)]
 pub(super) struct Keeper {
     index: PathIndex,
@@ -54,9 +41,7 @@ pub(super) struct Keeper {
     /// Queues of this association, by the handle that has it or will.
     dealt: BTreeMap<HandleId, u16>,
     /// Handles whose queue did not come up: they go without until the next try.
-    refused: BTreeMap<HandleId, Refused>,
-    /// Those for whose queue the association before was given up.
-    given_up_for: BTreeSet<HandleId>,
+    refused: Refusals,
     bringing: Vec<Bringing>,
     /// What the handles were told of the way.
     ana: AnaState,
@@ -103,8 +88,7 @@ impl Keeper {
             admin: None,
             events: Vec::new(),
             dealt: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            given_up_for: BTreeSet::new(),
+            refused: Refusals::default(),
             aborts: 0,
             bringing: Vec::new(),
             ana: AnaState::Inaccessible,
@@ -145,7 +129,7 @@ impl Keeper {
 
     /// Whether a handle has a queue, or will be offered one again.
     pub fn deals_with(&self, handle: HandleId) -> bool {
-        self.serves(handle) || self.refused.contains_key(&handle)
+        self.serves(handle) || self.refused.has(handle)
     }
 
     /// Whether it stands, and every queue that its controller grants is dealt.
@@ -166,7 +150,7 @@ impl Keeper {
         let of_admin = self.admin.as_ref().and_then(AdminQueue::deadline);
         let of_bringing = self.bringing.iter().filter_map(Bringing::deadline);
         let of_closing = self.closing.iter().filter_map(|queue| queue.deadline());
-        let of_refused = self.refused.values().map(|refused| refused.again_at).min();
+        let of_refused = self.refused.again_at();
         let own = self.wake_at.into_iter().chain(of_admin);
         let own = own.chain(of_refused.filter(|_| self.path.up().is_some()));
         own.chain(of_bringing).chain(of_closing).min()
@@ -285,7 +269,7 @@ impl Keeper {
             self.closing.extend(bringing.close());
         }
         let dealt = std::mem::take(&mut self.dealt);
-        self.refused.clear();
+        self.refused.association_lost();
         self.aborts = 0;
         self.ana = AnaState::Inaccessible;
         self.wake_at = Some(now);
@@ -312,14 +296,22 @@ impl Keeper {
     }
 
     fn came_up(&mut self, now: Time, around: &mut Surroundings<'_>) {
-        if let Err(why) = self.admit(around) {
-            self.lose(now, why, around);
-            self.is_foreign = true;
+        if !self.is_admitted(now, around) {
             return;
         }
         tracing::info!(store = %around.remote.name, path = %self.to, "a path is up");
         self.failure = None;
         self.ana = self.path.ana();
+    }
+
+    /// Whether what was found behind the path is the store; if not, the path is lost.
+    fn is_admitted(&mut self, now: Time, around: &mut Surroundings<'_>) -> bool {
+        let Err(why) = self.admit(around) else {
+            return true;
+        };
+        self.lose(now, why, around);
+        self.is_foreign = true;
+        false
     }
 
     /// Whether what was found behind the path is the store; the first one says what the store is.
@@ -355,9 +347,7 @@ impl Keeper {
     }
 
     fn changed(&mut self, now: Time, around: &mut Surroundings<'_>) {
-        if let Err(why) = self.admit(around) {
-            self.lose(now, why, around);
-            self.is_foreign = true;
+        if !self.is_admitted(now, around) {
             return;
         }
         let ana = self.path.ana();
@@ -388,10 +378,9 @@ impl Keeper {
             .clamp(1, attached.controller.io_queue_depth_max);
         let in_capsule_bytes_max = attached.controller.in_capsule_bytes_max;
         for member in around.members {
-            let is_early = |refused: &Refused| now < refused.again_at;
             if self.dealt.contains_key(&member.id)
                 || around.served.contains(&member.id)
-                || self.refused.get(&member.id).is_some_and(is_early)
+                || self.refused.is_early(member.id, now)
             {
                 continue;
             }
@@ -434,7 +423,6 @@ impl Keeper {
                     self.closing.extend(bringing.close());
                     let why = failure.why.clone();
                     if self.refuse(handle, failure, now, around) {
-                        self.given_up_for.insert(handle);
                         let why = format!("its controller has missed the end of a queue: {why}");
                         return self.lose(now, why, around);
                     }
@@ -442,8 +430,7 @@ impl Keeper {
                 Brought::Here(queue) => {
                     let handle = bringing.handle;
                     self.bringing.swap_remove(index);
-                    self.refused.remove(&handle);
-                    self.given_up_for.remove(&handle);
+                    self.refused.forget(handle);
                     let member = around.members.iter().find(|member| member.id == handle);
                     let up = ToHandle::QueueUp {
                         association,
@@ -468,33 +455,17 @@ impl Keeper {
         around: &Surroundings<'_>,
     ) -> bool {
         self.dealt.remove(&handle);
-        let Failure { why, is_taken } = failure;
-        let options = &around.remote.options;
-        let before = self.refused.get(&handle);
-        let (tries, taken) = before.map_or((0, 0), |before| (before.tries, before.taken));
-        let wait = options
-            .reconnect_delay_min
-            .saturating_mul(1 << tries.min(16));
-        let again_at = now + wait.min(options.reconnect_delay_max);
-        if tries == 0 {
-            tracing::warn!(store = %around.remote.name, path = %self.to, %why, "a reactor has no queue on a path; it is tried again");
+        if !self.refused.has(handle) {
+            tracing::warn!(store = %around.remote.name, path = %self.to, why = %failure.why, "a reactor has no queue on a path; it is tried again");
         }
-        let taken = taken + u32::from(is_taken);
-        let refused = Refused {
-            why,
-            again_at,
-            tries: tries + 1,
-            taken,
-        };
-        self.refused.insert(handle, refused);
-        taken >= TAKEN_MAX && !self.given_up_for.contains(&handle)
+        self.refused
+            .add(handle, failure, now, &around.remote.options)
     }
 
     /// A handle is gone; its queue's identifier may be given to another.
     pub fn left(&mut self, handle: HandleId) {
         self.dealt.remove(&handle);
-        self.refused.remove(&handle);
-        self.given_up_for.remove(&handle);
+        self.refused.forget(handle);
         let gone = |bringing: &mut Bringing| bringing.handle == handle;
         for bringing in self.bringing.extract_if(.., gone) {
             self.closing.extend(bringing.close());
@@ -597,7 +568,7 @@ impl Keeper {
 
     /// `further`: why the path has no further association.
     pub fn report(&self, reactors_without: usize, further: Option<&str>) -> PathReport {
-        let refused = || self.refused.values().next().map(|it| it.why.clone());
+        let refused = || self.refused.why().map(str::to_owned);
         let granted = || {
             let granted = self.path.up()?.io_queues;
             let further = further.map_or_else(String::new, |why| {

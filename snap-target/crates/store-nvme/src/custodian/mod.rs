@@ -7,6 +7,7 @@ mod admin;
 mod bringing;
 mod keeper;
 mod members;
+mod refusals;
 mod same;
 
 use std::hash::{BuildHasher, RandomState};

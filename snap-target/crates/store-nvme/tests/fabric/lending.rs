@@ -134,9 +134,8 @@ fn a_queue_that_comes_free_goes_to_who_has_none() {
     world.finish();
 }
 
-/// The lender is gone with a borrowed write on its way: the write is not sent again while the old one may still arrive.
-#[test]
-fn what_a_lender_left_is_fenced() {
+/// A borrowed write is held on its way, on both paths, and its lender is gone.
+fn lender_gone() -> (World, u64) {
     let mut plan = plan(3);
     for port in &mut plan.ports {
         port.controllers.io_queues_max = 1;
@@ -152,6 +151,13 @@ fn what_a_lender_left_is_fenced() {
     // It has left the lender.
     world.for_a(ms(100));
     world.leave(0);
+    (world, token)
+}
+
+/// The lender is gone with a borrowed write on its way: the write is not sent again while the old one may still arrive.
+#[test]
+fn what_a_lender_left_is_fenced() {
+    let (mut world, token) = lender_gone();
     for port in [0, 1] {
         cut(&world, port, Way::Open);
     }
@@ -171,22 +177,8 @@ fn what_a_lender_left_is_fenced() {
 /// The same, and no path comes back: what the lender had sent may have been done, so that its borrower is not told that nothing was.
 #[test]
 fn what_a_lender_left_and_nobody_hears_of_again_is_unsettled() {
-    let mut plan = plan(3);
-    for port in &mut plan.ports {
-        port.controllers.io_queues_max = 1;
-        port.controllers.controllers_per_host_max = 1;
-    }
-    plan.handles = 2;
-    let deadline = plan.options.deadline;
-    let mut world = World::new(plan);
-    world.for_a(ms(500));
-    for port in [0, 1] {
-        cut(&world, port, Way::Held);
-    }
-    let token = world.submit_op(1, write(), SPAN);
-    // It has left the lender.
-    world.for_a(ms(100));
-    world.leave(0);
+    let deadline = plan(3).options.deadline;
+    let (mut world, token) = lender_gone();
     world.until(deadline + ms(400), |world| world.result(token).is_some());
     let Some(Err(StoreError::Unsettled { .. })) = world.result(token) else {
         panic!("{:?}", world.result(token));

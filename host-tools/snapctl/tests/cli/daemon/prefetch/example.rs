@@ -1,73 +1,27 @@
 //! The example of docs/prefetch.md, run as it is written.
 
-use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
+
+use crate::daemon::shell::Shell;
 
 /// Where the document's daemon listens.
 const ADDRESS: &str = "127.0.0.1:4420";
 /// Ends what a command prints.
 const MARK: &str = "-- the command has ended";
 
-/// A shell in a folder, and what it started.
-struct Shell {
-    child: Child,
-    stdin: ChildStdin,
-    stdout: BufReader<ChildStdout>,
-}
-
-impl Shell {
-    fn start(folder: &Path) -> Shell {
-        let programs = Path::new(env!("CARGO_BIN_EXE_snapctl")).parent().unwrap();
-        let path = std::env::var("PATH").unwrap_or_default();
-        let mut child = Command::new("sh")
-            .env("PATH", format!("{}:{path}", programs.display()))
-            .current_dir(folder)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        writeln!(stdin, "exec 2>&1").unwrap();
-        Shell {
-            stdout: BufReader::new(child.stdout.take().unwrap()),
-            stdin,
-            child,
-        }
-    }
-
-    /// Runs a line, and returns what is printed up to `mark`.
-    fn run(&mut self, line: &str, mark: &str) -> String {
-        writeln!(self.stdin, "{line}").unwrap();
-        let mut printed = String::new();
-        while !printed.contains(mark) {
-            let read = self.stdout.read_line(&mut printed).unwrap();
-            assert!(read > 0, "{line}\n{printed}");
-        }
-        printed
-    }
-
-    /// Runs a command to its end, which must be a good one.
-    fn done(&mut self, command: &str) -> String {
-        let printed = self.run(&format!("{command}\necho \"$? {MARK}\""), MARK);
-        let end = format!("0 {MARK}\n");
-        let printed = printed.strip_suffix(&end);
-        printed
-            .unwrap_or_else(|| panic!("{command} fails"))
-            .to_owned()
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        // It waits for what it started, which ends.
-        let _told = writeln!(self.stdin, "kill $target; wait; exit");
-        let _ended = self.child.wait();
-    }
+/// Runs a command to its end, which must be a good one.
+fn done(shell: &mut Shell, command: &str) -> String {
+    let printed = shell.run(&format!("{command}\necho \"$? {MARK}\""), MARK);
+    let end = format!("0 {MARK}\n");
+    let printed = printed.strip_suffix(&end);
+    printed
+        .unwrap_or_else(|| panic!("{command} fails"))
+        .to_owned()
 }
 
 #[test]
@@ -90,7 +44,8 @@ fn prefetch_is_shown_from_a_folder_to_the_figures() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap().to_string();
     drop(free);
-    let mut shell = Shell::start(folder.path());
+    // What it started ends with it.
+    let mut shell = Shell::start(folder.path(), &[], "kill $target; wait; exit");
     let mut told = String::new();
     for line in example.lines() {
         let line = line.replace(ADDRESS, &address);
@@ -101,7 +56,7 @@ fn prefetch_is_shown_from_a_folder_to_the_figures() {
             // Whoever types it is not as quick as the order: all of it fits the budget.
             Some(_) => told = shell.run(&line, "all of "),
             None => {
-                shell.done(&line);
+                done(&mut shell, &line);
             }
         }
     }
@@ -109,7 +64,7 @@ fn prefetch_is_shown_from_a_folder_to_the_figures() {
     let said = format!("all of {} ranges, ", order.lines().count());
     assert!(told.contains(&said), "{told}");
     let stats = "snapctl --socket admin.sock stat --totals --prefetch --json";
-    let stats: Value = serde_json::from_str(&shell.done(stats)).unwrap();
+    let stats: Value = serde_json::from_str(&done(&mut shell, stats)).unwrap();
     let ahead = &stats["namespaces"][0]["prefetch"];
     let count = |name: &str| ahead[name].as_u64().unwrap();
     assert!(count("fetched") > 0, "{ahead}");
