@@ -141,6 +141,17 @@ pub(super) struct Made {
     pub(super) views: Vec<(String, Vec<u8>)>,
 }
 
+impl Made {
+    /// Writes it where golden volumes lie, and prints what is recorded of it.
+    pub(super) fn write(&self, name: &str) {
+        fs::write(folder().join(name), &self.volume).unwrap();
+        println!("{}  {name}", hex(&sha256(&self.volume)));
+        for (view, presented) in &self.views {
+            println!("{}  {name}:{view}", hex(&sha256(presented)));
+        }
+    }
+}
+
 /// One view for each stream, named by its chain, and `mixed`, which has runs of all of them.
 pub(super) fn of_chains(uuid: [u8; 16], chains: &[Golden]) -> Made {
     let options = Options {

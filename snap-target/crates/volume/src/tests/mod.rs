@@ -11,6 +11,7 @@ mod edit;
 mod extents;
 mod fetches;
 mod floats;
+mod floatsplit;
 mod golden;
 mod hostile;
 mod mapped;

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::driver::Driver;
 use super::edit;
-use super::golden::{Golden, Made, folder, hex, of_chains};
+use super::golden::{Golden, Made, folder, of_chains};
 use crate::blocking::open;
 use crate::checksum::crc32c;
 use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout};
@@ -32,12 +32,7 @@ fn made() -> Made {
 #[test]
 #[ignore = "makes a file that is made once"]
 fn make_the_golden_volume_of_ranks() {
-    let made = made();
-    fs::write(folder().join("rank.vol"), &made.volume).unwrap();
-    println!("{}  rank.vol", hex(&sha256(&made.volume)));
-    for (view, presented) in made.views {
-        println!("{}  rank.vol:{view}", hex(&sha256(&presented)));
-    }
+    made().write("rank.vol");
 }
 
 fn opened(store: &[u8]) -> Result<Volume, VolumeError> {
