@@ -107,6 +107,7 @@ impl RdmaLink {
                         self.queue.fail(LinkFailure::Protocol(what.to_owned()));
                         continue;
                     }
+                    self.queue.wire.copied += u64::from(bytes);
                     LinkEvent::DataReady { slot }
                 }
                 MachineEvent::DataReady { slot } => {
@@ -248,7 +249,11 @@ impl Link for RdmaLink {
 
     fn wire_of(&self, slot: Slot) -> Wire {
         let WireBytes { sent, received } = self.queue.machine.wire(slot);
-        Wire { sent, received }
+        Wire {
+            sent,
+            received,
+            ..Wire::default()
+        }
     }
 
     fn next_event(&mut self) -> Option<LinkEvent> {

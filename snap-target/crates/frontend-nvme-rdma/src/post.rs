@@ -171,6 +171,8 @@ impl Batch {
             chunk.for_read(work.slot, part.offset);
         } else if !chunk.for_write(buf, part.offset) {
             return Err(misuse("a command's buffer is shorter than its data"));
+        } else {
+            queue.wire.copied += u64::from(entry.len());
         }
         let start = self.entries.len();
         self.entries.push(entry);

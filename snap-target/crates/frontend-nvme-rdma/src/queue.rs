@@ -164,7 +164,7 @@ impl Queue {
     }
 
     /// Takes completions off the queue, as many as there are at once. False where there was none.
-    pub(crate) fn poll(&mut self, mut ended: impl FnMut(&mut Staging, WorkId) -> bool) -> bool {
+    pub(crate) fn poll(&mut self, mut ended: impl FnMut(&mut Staging, WorkId) -> Option<u64>) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
         if let Err(error) = self.cq.poll(&mut completions) {
@@ -181,7 +181,7 @@ impl Queue {
     fn completed(
         &mut self,
         completion: &Completion,
-        ended: &mut impl FnMut(&mut Staging, WorkId) -> bool,
+        ended: &mut impl FnMut(&mut Staging, WorkId) -> Option<u64>,
     ) {
         match (receive_of(completion.id), completion.result) {
             (_, Err(failed)) => self.request_failed(failed),
@@ -192,10 +192,11 @@ impl Queue {
             (None, Ok(done)) => {
                 self.wire.received += u64::from(done.bytes);
                 let WrId(id) = completion.id;
-                if !ended(&mut self.staging, WorkId(id)) {
+                let Some(copied) = ended(&mut self.staging, WorkId(id)) else {
                     let what = "a command's buffer does not take its data";
                     return self.fail(LinkFailure::Protocol(what.to_owned()));
-                }
+                };
+                self.wire.copied += copied;
                 self.machine.completed(WorkId(id));
             }
         }

@@ -50,13 +50,14 @@ impl Staging {
         })
     }
 
-    /// A request has ended, and all before it: their chunks are free. What RDMA READs brought goes to its place first; false where that does not take it.
+    /// A request has ended, and all before it: their chunks are free. What RDMA READs brought goes to its place first: so many bytes were copied, or none
+    /// where a place does not take them.
     pub(crate) fn completed(
         &mut self,
         id: WorkId,
         mut buffer: impl FnMut(Slot) -> Option<IoBuf>,
-    ) -> bool {
-        let mut is_whole = true;
+    ) -> Option<u64> {
+        let (mut copied, mut is_whole) = (0, true);
         for (at, place) in self.uses.iter_mut().enumerate() {
             let Some(done) = place.take_if(|used| used.id <= id) else {
                 continue;
@@ -64,6 +65,7 @@ impl Staging {
             let Some((slot, offset, bytes)) = done.into else {
                 continue;
             };
+            copied += u64::from(bytes);
             let (from, offset) = (at * CHUNK_BYTES as usize, offset as usize);
             is_whole &= buffer(slot).is_some_and(|mut to| {
                 copy_steps(bytes, |at, step| {
@@ -72,7 +74,7 @@ impl Staging {
                 })
             });
         }
-        is_whole
+        is_whole.then_some(copied)
     }
 }
 

@@ -385,6 +385,7 @@ impl Frontend {
                 .counters
                 .wire_received_bytes
                 .add(wire.received);
+            self.telemetry.counters.wire_copied_bytes.add(wire.copied);
             if queue.is_starved() && !std::mem::replace(&mut queue.listed_starved, true) {
                 self.starved.push_back(key);
             }

@@ -297,6 +297,9 @@ pub struct Wire {
     pub sent: u64,
     /// From it.
     pub received: u64,
+    /// Bytes that this process copied between what the wire brings or takes and commands' buffers. None where the kernel copies, or the device reads and writes buffers
+    /// where they lie.
+    pub copied: u64,
 }
 
 /// Why there is no listener, or no connection.

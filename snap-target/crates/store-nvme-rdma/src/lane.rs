@@ -377,10 +377,16 @@ fn keyed_staging(
     let attributes = device.attributes();
     if size.with_windows && attributes.mw_type_2b && attributes.invalidate {
         let windows = (0..size.depth).map(|_| domain.allocate_window());
-        let windows: Result<Vec<_>, _> = windows.collect();
-        let windows = windows.map_err(|error| error.to_string())?;
-        let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
-        return Ok((Keys::Windows(windows), Memory::new(domain, bytes, access)?));
+        match windows.collect::<Result<Vec<_>, _>>() {
+            Ok(windows) => {
+                let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
+                return Ok((Keys::Windows(windows), Memory::new(domain, bytes, access)?));
+            }
+            Err(error) => tracing::warn!(
+                %error, device = attributes.name,
+                "the device has no memory windows left: the controller gets the key of all of this queue's staging"
+            ),
+        }
     }
     let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
     let staging = Memory::new(domain, bytes, access)?;

@@ -113,6 +113,27 @@ fn agrees_with_a_model(lba_bytes: u32, depth: u16, with_windows: bool) {
     target.stop();
 }
 
+#[test]
+fn a_device_whose_windows_run_out_gives_the_key_of_the_staging() {
+    let net = Net::new(&["10.0.0.2"]);
+    net.host.have_windows_at_most(31);
+    let target = net.serve(4096);
+    model::agrees(&net.transport(), &target, 4096, &options(32));
+    target.stop();
+    let calls = net.host.control_calls();
+    let count = |call| calls.iter().filter(|(known, _)| *known == call).count();
+    assert_eq!(
+        count("ibv_alloc_mw"),
+        32 * count("ibv_create_qp"),
+        "all were asked for"
+    );
+    assert_eq!(
+        count("ibv_dealloc_mw"),
+        31 * count("ibv_create_qp"),
+        "and those that were there came back"
+    );
+}
+
 macro_rules! grid {
     ($($name:ident: $lba_bytes:literal, $depth:literal, $with_windows:literal;)*) => {
         $(#[test]

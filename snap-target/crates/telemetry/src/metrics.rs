@@ -101,6 +101,7 @@ metrics! {
     CONNECTIONS: Gauge "xio_reactor_connections", "I/O queues that a reactor serves.";
     WIRE_SENT: Counter "xio_reactor_wire_sent_bytes_total", "Bytes sent to hosts by I/O queues, headers and digests included.";
     WIRE_RECEIVED: Counter "xio_reactor_wire_received_bytes_total", "Bytes received from hosts by I/O queues, headers and digests included.";
+    WIRE_COPIED: Counter "xio_reactor_wire_copied_bytes_total", "Bytes copied between registered memory and commands' buffers.";
     CACHE_HITS: Counter "xio_reactor_cache_hits_total", "Look-ups of frames and table blocks that found them in the cache.";
     CACHE_MISSES: Counter "xio_reactor_cache_misses_total", "Look-ups of frames and table blocks that did not.";
     CACHE_EVICTIONS: Counter "xio_reactor_cache_evictions_total", "Entries that left the cache for others.";

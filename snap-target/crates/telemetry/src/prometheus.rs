@@ -258,7 +258,7 @@ fn reactors(page: &mut Page, reactors: &[ReactorSnapshot]) {
             page.of_reactor(reactor, &[], &seconds(ns(reactor)));
         }
     }
-    let plain: [(Metric, Number<ReactorSnapshot>); 11] = [
+    let plain: [(Metric, Number<ReactorSnapshot>); 12] = [
         (metrics::SLEEPS, |reactor| reactor.sleeps),
         (metrics::ENTERS, |reactor| reactor.enters),
         (metrics::SUBMITTED, |reactor| reactor.submitted),
@@ -268,6 +268,7 @@ fn reactors(page: &mut Page, reactors: &[ReactorSnapshot]) {
         (metrics::WIRE_RECEIVED, |reactor| {
             reactor.wire_received_bytes
         }),
+        (metrics::WIRE_COPIED, |reactor| reactor.wire_copied_bytes),
         (metrics::CACHE_HITS, |reactor| reactor.cache_hits),
         (metrics::CACHE_MISSES, |reactor| reactor.cache_misses),
         (metrics::CACHE_EVICTIONS, |reactor| reactor.cache_evictions),

@@ -100,6 +100,8 @@ pub struct ReactorCounters {
     pub wire_sent_bytes: Counter,
     /// Bytes received from hosts by its I/O queues from their ICReq on, headers and digests included.
     pub wire_received_bytes: Counter,
+    /// Bytes that its I/O queues copied between the wire's memory and commands' buffers: over RDMA, where these are not registered with the device, or the data came in a capsule.
+    pub wire_copied_bytes: Counter,
     /// Look-ups in its cache that found their entry.
     pub cache_hits: Counter,
     /// Look-ups in its cache that did not.

@@ -151,6 +151,8 @@ pub struct ReactorSnapshot {
     pub wire_sent_bytes: u64,
     /// Bytes received from hosts.
     pub wire_received_bytes: u64,
+    /// Bytes copied between the wire's memory and commands' buffers.
+    pub wire_copied_bytes: u64,
     /// Look-ups in its cache that found their entry.
     pub cache_hits: u64,
     /// Look-ups in its cache that did not.
@@ -312,6 +314,7 @@ fn of_reactor(reactor: &ReactorTelemetry) -> ReactorSnapshot {
         connections: counters.connections.get(),
         wire_sent_bytes: counters.wire_sent_bytes.get(),
         wire_received_bytes: counters.wire_received_bytes.get(),
+        wire_copied_bytes: counters.wire_copied_bytes.get(),
         cache_hits: counters.cache_hits.get(),
         cache_misses: counters.cache_misses.get(),
         cache_evictions: counters.cache_evictions.get(),

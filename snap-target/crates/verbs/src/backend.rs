@@ -124,4 +124,6 @@ pub(crate) trait QueuePair: Send + Debug {
     fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> std::result::Result<(), PostError>;
     fn state(&self) -> Result<QpState>;
     fn move_to_error(&self) -> Result<()>;
+    /// The last call. Afterwards the device touches no memory for it; where it fails, it may.
+    fn destroy(&self) -> Result<()>;
 }

@@ -121,13 +121,12 @@ pub struct ReceiveRequest<'a> {
 /// Requests to the send queue may be posted from [`crate::EventKind::Established`] on, at the accepting end from [`crate::CmId::accept`] on; receives at any time.
 #[derive(Debug)]
 pub struct QueuePair {
-    // In the order in which they go.
     native: Box<dyn backend::QueuePair>,
     counted: Counted,
     pub(crate) capabilities: QpCapabilities,
-    _id: Arc<CmInner>,
-    _send: Arc<CqInner>,
-    _receive: Arc<CqInner>,
+    id: Arc<CmInner>,
+    send: Arc<CqInner>,
+    receive: Arc<CqInner>,
 }
 
 /// A queue pair that its domain knows of, until it is gone.
@@ -147,6 +146,21 @@ impl Drop for Counted {
     }
 }
 
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let Err(error) = self.native.destroy() else {
+            return;
+        };
+        // The device may go on with what was posted: what it touches stays as long as this process.
+        self.counted.0.queue_pair_made();
+        std::mem::forget(self.counted.0.clone());
+        std::mem::forget(self.send.clone());
+        std::mem::forget(self.receive.clone());
+        std::mem::forget(self.id.clone());
+        tracing::error!(%error, "the memory that it was given stays registered until the process ends");
+    }
+}
+
 impl QueuePair {
     pub(crate) fn new(
         native: Box<dyn backend::QueuePair>,
@@ -160,9 +174,9 @@ impl QueuePair {
             native,
             counted,
             capabilities,
-            _id: id,
-            _send: send,
-            _receive: receive,
+            id,
+            send,
+            receive,
         }
     }
 

@@ -52,7 +52,11 @@ impl Link for TcpLink {
 
     fn wire_of(&self, slot: Slot) -> Wire {
         let WireBytes { sent, received } = self.machine.wire(slot);
-        Wire { sent, received }
+        Wire {
+            sent,
+            received,
+            ..Wire::default()
+        }
     }
 
     fn next_event(&mut self) -> Option<LinkEvent> {

@@ -164,6 +164,12 @@ impl backend::Domain for Domain {
     fn allocate_window(&self) -> Result<Box<dyn backend::Window>> {
         let mut world = self.shared.world();
         world.control_call(self.node, "ibv_alloc_mw");
+        let node = world.node(self.node);
+        if node.windows == node.windows_max {
+            let subject = format!("memory{}", self.node.0);
+            return Err(VerbsError::call("ibv_alloc_mw", subject, Errno::ENOMEM));
+        }
+        node.windows += 1;
         let tag = world.random();
         let key = world.keys.add_window(tag, self.number);
         drop(world);
@@ -227,6 +233,7 @@ impl Drop for Window {
     fn drop(&mut self) {
         let mut world = self.shared.world();
         world.control_call(self.node, "ibv_dealloc_mw");
+        world.node(self.node).windows -= 1;
         world.keys.remove(self.key.load(Ordering::Relaxed));
     }
 }
@@ -292,14 +299,6 @@ pub(super) struct QueuePair {
     pub(super) shared: Arc<Shared>,
     pub(super) node: NodeId,
     pub(super) number: QpNumber,
-}
-
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        let mut world = self.shared.world();
-        world.control_call(self.node, "ibv_destroy_qp");
-        world.qp_gone(self.number);
-    }
 }
 
 impl QueuePair {
@@ -377,6 +376,17 @@ impl backend::QueuePair for QueuePair {
             .world()
             .qp(self.number)
             .map_or(QpState::Reset, |qp| qp.state))
+    }
+
+    fn destroy(&self) -> Result<()> {
+        let mut world = self.shared.world();
+        world.control_call(self.node, "ibv_destroy_qp");
+        if world.node(self.node).keeps_queue_pairs {
+            let subject = format!("queue pair {}", self.number.0);
+            return Err(VerbsError::call("ibv_destroy_qp", subject, Errno::EIO));
+        }
+        world.qp_gone(self.number);
+        Ok(())
     }
 
     fn move_to_error(&self) -> Result<()> {

@@ -191,6 +191,16 @@ impl Node {
         self.shared.world().node(self.id).locked_max = bytes;
     }
 
+    /// The node's device has no more memory windows than so many from now on; those that are there stay.
+    pub fn have_windows_at_most(&self, count: u64) {
+        self.shared.world().node(self.id).windows_max = count;
+    }
+
+    /// The node's device refuses to destroy queue pairs from now on, and goes on with them.
+    pub fn keep_queue_pairs(&self) {
+        self.shared.world().node(self.id).keeps_queue_pairs = true;
+    }
+
     /// Whether the node's processes have no descriptor left for another channel (EMFILE); those that are there stay.
     pub fn run_out_of_descriptors(&self, is_out: bool) {
         self.shared.world().node(self.id).is_out_of_descriptors = is_out;

@@ -57,6 +57,11 @@ pub(super) struct Node {
     /// Bytes that are registered, and how many may be.
     pub(super) locked: u64,
     pub(super) locked_max: u64,
+    /// Memory windows that are there, and how many may be.
+    pub(super) windows: u64,
+    pub(super) windows_max: u64,
+    /// Queue pairs are not destroyed when that is asked for.
+    pub(super) keeps_queue_pairs: bool,
     /// No descriptor is left for another channel.
     pub(super) is_out_of_descriptors: bool,
     /// Calls of the control path, and who made them.
@@ -167,6 +172,9 @@ impl World {
             removed: false,
             locked: 0,
             locked_max: u64::MAX,
+            windows: 0,
+            windows_max: 1 << 20,
+            keeps_queue_pairs: false,
             is_out_of_descriptors: false,
             control_calls: Vec::new(),
             async_events: VecDeque::new(),

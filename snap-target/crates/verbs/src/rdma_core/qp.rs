@@ -41,13 +41,6 @@ impl std::fmt::Debug for QueuePair {
     }
 }
 
-impl Drop for QueuePair {
-    fn drop(&mut self) {
-        // SAFETY: the queue pair is its identifier's, and goes once. Afterwards the device touches no memory for it.
-        unsafe { (self.calls.cm.rdma_destroy_qp)(self.id.as_ptr()) };
-    }
-}
-
 impl QueuePair {
     pub(super) fn new(
         calls: &'static Calls,
@@ -336,6 +329,16 @@ impl backend::QueuePair for QueuePair {
             }
             posted += list.len();
         }
+        Ok(())
+    }
+
+    fn destroy(&self) -> Result<()> {
+        // Not rdma_destroy_qp(3), which keeps to itself whether it went well.
+        // SAFETY: the front calls it once, at the end. Where it succeeds the device touches no memory for it any more.
+        let answer = unsafe { (self.calls.verbs.ibv_destroy_qp)(self.qp.as_ptr()) };
+        numbered(answer, "ibv_destroy_qp", || self.subject())?;
+        // SAFETY: the identifier is there, the front locks what else is called for it, and it is to forget a queue pair that is gone: rdma_disconnect(3) would touch it.
+        unsafe { (*self.id.as_ptr()).qp = ptr::null_mut() };
         Ok(())
     }
 

@@ -346,7 +346,6 @@ calls! { CmCalls, RDMACM,
         rdma_get_cm_event: fn(*mut EventChannel, *mut *mut CmEvent) -> c_int;
         rdma_ack_cm_event: fn(*mut CmEvent) -> c_int;
         rdma_create_qp: fn(*mut CmId, *mut Pd, *mut QpInitAttr) -> c_int;
-        rdma_destroy_qp: fn(*mut CmId);
         rdma_migrate_id: fn(*mut CmId, *mut EventChannel) -> c_int;
         rdma_get_devices: fn(*mut c_int) -> *mut *mut Context;
         rdma_free_devices: fn(*mut *mut Context);
@@ -368,6 +367,7 @@ calls! { VerbsCalls, IBVERBS,
         ibv_destroy_cq: fn(*mut Cq) -> c_int;
         ibv_get_cq_event: fn(*mut CompChannel, *mut *mut Cq, *mut *mut c_void) -> c_int;
         ibv_ack_cq_events: fn(*mut Cq, c_uint);
+        ibv_destroy_qp: fn(*mut Qp) -> c_int;
         ibv_query_qp: fn(*mut Qp, *mut QpAttr, c_int, *mut QpInitAttr) -> c_int;
         ibv_modify_qp: fn(*mut Qp, *mut QpAttr, c_int) -> c_int;
 }

@@ -100,6 +100,21 @@ fn a_short_cut_costs_time_only() {
     assert_eq!(there.bytes(0, 8), b"survives");
 }
 
+/// What the device would go on with stays where it is.
+#[test]
+fn memory_of_a_queue_pair_that_is_not_destroyed_stays_registered() {
+    let net = Net::new(4);
+    let [here, _there] = net.pair();
+    net.nodes[0].keep_queue_pairs();
+    drop(here);
+    let calls = net.nodes[0].control_calls();
+    let is_there = |call| calls.iter().any(|(known, _)| *known == call);
+    assert!(is_there("ibv_destroy_qp"), "it was asked for");
+    for call in ["ibv_dereg_mr", "ibv_destroy_cq"] {
+        assert!(!is_there(call), "{call}");
+    }
+}
+
 #[test]
 fn a_device_that_goes_tells_its_identifiers_and_flushes() {
     let net = Net::new(4);
