@@ -11,7 +11,7 @@
 //!
 //! **What it does not do.** It knows no controllers and no namespaces (`frontend-nvme` does), and it neither authenticates nor encrypts. Hosts never get a key to
 //! memory here. A host that is gone without a word is noticed by its keep-alive timer, and when something is sent to it; one that asked for no keep alive (KATO 0)
-//! and has nothing outstanding is not.
+//! and has nothing outstanding is not. The device's asynchronous events are not read: what they tell shows as work that fails, or as an event of the connection manager.
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,8 @@
 //!   ([`verbs::ControlThread`]) destroys it, with a window a slot and the staging: that takes long.
 //!
 //! What it does not do: reads and writes in place, more than one connection for a queue, keep-alive (the association's: it is what finds a peer that fell silent while
-//! nothing was outstanding), authentication, encryption.
+//! nothing was outstanding), authentication, encryption. The device's asynchronous events (`ibv_get_async_event(3)`) are not read: what they tell shows as work that fails, as an
+//! event of the connection manager, or as a keep-alive that is not answered.
 
 #![deny(unsafe_code)]
 
