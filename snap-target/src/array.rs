@@ -70,7 +70,14 @@ fn replicated(spec: &ArraySpec) -> Result<(SharedStore, Identity)> {
         name: member.to_string(),
         store: opened(member, true).map_err(|error| format!("{error:#}")),
     };
-    let members = spec.members.iter().map(member).collect();
+    // All at once: one that says nothing takes its time, and the others need not wait for it.
+    let members = std::thread::scope(|scope| {
+        let opening = spec.members.iter().map(|spec| scope.spawn(|| member(spec)));
+        let opening: Vec<_> = opening.collect();
+        let opened = opening.into_iter().map(std::thread::ScopedJoinHandle::join);
+        opened.collect::<std::thread::Result<Vec<_>>>()
+    });
+    let members = members.map_err(|_| anyhow::anyhow!("a replica's opening ended by a panic"))?;
     let store = replicas::open(members, replicas::PATIENCE)?;
     for problem in store.problems() {
         tracing::warn!(store = %spec, "{}", problem.text);

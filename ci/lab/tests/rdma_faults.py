@@ -14,7 +14,7 @@ from lab.network.faults import Corrupt, Cut, Delay, Drop, Duplicate, Fault, Reor
 from lab.network.frames import is_roce
 from lab.pair import Pair
 
-from .rdma_store import Store, url
+from .rdma_store import Store
 from .report import Report, expect_that
 
 CUT_SECONDS = 3.0
@@ -31,6 +31,8 @@ class FarEnd:
     """What stands in guest b, and how it ends without a word and is there again."""
 
     name: str
+    # What the store opens there.
+    url: str
     end: Callable[[], None]
 
 
@@ -71,21 +73,27 @@ def test_faults(report: Report, store: Store, far: FarEnd) -> None:
     """Every row of both tables."""
     for what, fault in PASSING:
         with report.test(f"a store over RoCE from {far.name}: {what}"):
-            _test_passing(store, fault)
+            _test_passing(store, far, fault)
+    test_breaks(report, store, far)
+
+
+def test_breaks(report: Report, store: Store, far: FarEnd) -> None:
+    """The second table, over whatever leads to the far end."""
     for row in BREAKS:
-        with report.test(f"a store over RoCE from {far.name}, in the middle of a write: {row.what}"):
+        transport = "TCP" if "tcp" in far.url else "RoCE"
+        with report.test(f"a store over {transport} from {far.name}, in the middle of a write: {row.what}"):
             _test_break(store, far, row)
 
 
-def _test_passing(store: Store, fault: Fault) -> None:
-    with store.served(url(store.pair.b.ipv4)), store.pair.switch.fault(fault, when=is_roce(DATA_BYTES_MIN)) as acting:
+def _test_passing(store: Store, far: FarEnd, fault: Fault) -> None:
+    with store.served(far.url), store.pair.switch.fault(fault, when=is_roce(DATA_BYTES_MIN)) as acting:
         store.expect_transfer()
     expect_that(f"the fault was met: {acting.acted} of {acting.met} frames", acting.acted > 0)
     print(f"        {acting.acted} of {acting.met} frames", flush=True)
 
 
 def _test_break(store: Store, far: FarEnd, row: Break) -> None:
-    with store.served(url(store.pair.b.ipv4)), ThreadPoolExecutor(1) as pool:
+    with store.served(far.url), ThreadPoolExecutor(1) as pool:
         store.next_part()
         # So that there is a middle.
         with store.pair.switch.fault(Delay(delay_ms=5)):

@@ -1,4 +1,4 @@
-"""Our store against Linux's own target (nvmet-rdma) in guest b."""
+"""Our store against Linux's own target (nvmet-rdma, nvmet-tcp) in guest b."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ import time
 from lab.nvmet import LinuxSubsystem, add_ramdisks
 from lab.pair import Pair
 
-from .rdma_faults import FarEnd, test_faults
+from .rdma_faults import FarEnd, test_breaks, test_faults
 from .rdma_figures import Figures
 from .rdma_store import BLOCKS_NSID, REMOTE_NQN, SERVICE, VOLUME_NSID, Store, test_volume, url
 from .report import Report, expect_that
 
 DISK_MIB = 32
 WHO = "Linux's target"
+TCP_PORT_ID, TCP_SERVICE = 3, 4430
 
 
 def prepare(pair: Pair) -> LinuxSubsystem:
@@ -39,6 +40,7 @@ def tests(report: Report, store: Store, subsystem: LinuxSubsystem, figures: Figu
         time.sleep(1)
         subsystem.listen(1, "rdma", pair.b.ipv4, SERVICE)
 
+    test_tcp(report, store, subsystem)
     test_errors(report, store)
     for family in ("ipv4", "ipv6"):
         with report.test(f"a store over RoCE ({family}) from {WHO}: 8 MiB written and read, the target's disk has them"):
@@ -46,11 +48,35 @@ def tests(report: Report, store: Store, subsystem: LinuxSubsystem, figures: Figu
                 store.expect_transfer()
     with report.test(f"a store over RoCE from {WHO}: figures"):
         figures.add_store(store, WHO)
-    test_faults(report, store, FarEnd(WHO, end))
+    test_faults(report, store, FarEnd(WHO, url(pair.b.ipv4), end))
     test_paths(report, store, subsystem)
     test_volume(report, store, WHO)
     for port_id in (1, 2):
         subsystem.stop_listening(port_id)
+
+
+def test_tcp(report: Report, store: Store, subsystem: LinuxSubsystem) -> None:
+    """The same store over TCP."""
+    pair = store.pair
+
+    def listen() -> None:
+        subsystem.listen(TCP_PORT_ID, "tcp", pair.b.ipv4, TCP_SERVICE)
+
+    def end() -> None:
+        subsystem.stop_listening(TCP_PORT_ID)
+        time.sleep(1)
+        listen()
+
+    def where(digests: str) -> str:
+        return url(pair.b.ipv4, more=f"&digests={digests}", transport="tcp", service=TCP_SERVICE)
+
+    listen()
+    for digests in ("none", "data", "both"):
+        with report.test(f"a store over TCP from {WHO}, digests={digests}: 8 MiB written and read, the target's disk has them"):
+            with store.served(where(digests)):
+                store.expect_transfer()
+    test_breaks(report, store, FarEnd(WHO, where("data"), end))
+    subsystem.stop_listening(TCP_PORT_ID)
 
 
 def test_errors(report: Report, store: Store) -> None:

@@ -31,7 +31,7 @@ class Target:
         self.machine.do(f"cat >{CONFIG} <<'END'\n{config}END")
         self.start()
         try:
-            yield FarEnd("our target", self.kill_and_start)
+            yield FarEnd("our target", url(self.machine.ipv4), self.kill_and_start)
         finally:
             self.machine.run(f"kill $(cat {PID})")
 

@@ -27,7 +27,7 @@ SERVICE = 4420
 BLOCKS_NSID, VOLUME_NSID = 1, 2
 BLOCK_BYTES = 128 << 10
 SIZE_BYTES = 8 << 20
-PARTS = 48
+PARTS = 64
 LOG, PID = "/tmp/snap-target.log", "/tmp/snap-target.pid"
 START_SECONDS_MAX = 30.0
 TRANSFER_SECONDS_MAX = 120.0
@@ -132,9 +132,10 @@ class Store:
         wait_for("data flow", lambda: counts.received_bytes > received + count, TRANSFER_SECONDS_MAX)
 
 
-def url(*addresses: str, nsid: int = BLOCKS_NSID, more: str = "") -> str:
+def url(*addresses: str, nsid: int = BLOCKS_NSID, more: str = "", transport: str = "rdma", service: int = SERVICE) -> str:
     hosts = ",".join(f"[{address}]" if ":" in address else address for address in addresses)
-    return f"'nvme+rdma://{hosts}/{REMOTE_NQN}?nsid={nsid}{more}'"
+    port = "" if service == SERVICE else f":{service}"
+    return f"'nvme+{transport}://{hosts}{port}/{REMOTE_NQN}?nsid={nsid}{more}'"
 
 
 def test_volume(report: Report, store: Store, whose: str) -> None:

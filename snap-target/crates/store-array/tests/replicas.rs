@@ -10,9 +10,10 @@ mod scripted;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use reactor::buf::IoBuf;
 use store::conformance;
 use store::decorate::{Fault, Faulty, On, What, When};
-use store::{BlockingStore, OpenOptions, SharedStore, StoreError, StoreSpec, Token};
+use store::{BlockingStore, Op, OpenOptions, SharedStore, StoreError, StoreSpec, Terms, Token};
 use store_array::replicas::{self, Member};
 
 use scripted::{Bench, Scripted};
@@ -439,4 +440,66 @@ fn a_read_that_is_left_aside_is_given_to_another() {
     }
     assert!(begun.elapsed() >= 8 * patience);
     assert_eq!(problems.problems(), [""; 0]);
+}
+
+/// What a read ends with, and how long it took; each turn tells replicas what to serve.
+fn ended(bench: &mut Bench, serve: impl Fn(Duration)) -> (Result<u32, StoreError>, Duration) {
+    let begun = Instant::now();
+    while bench.done.is_empty() {
+        bench.work_for(Duration::from_millis(10));
+        serve(begun.elapsed());
+        assert!(begun.elapsed() < Duration::from_secs(20), "it never ends");
+    }
+    (bench.done.remove(0).result, begun.elapsed())
+}
+
+/// One that pauses is asked again where the other one says nothing either, and where that one fails.
+#[test]
+fn one_that_said_nothing_is_asked_again() {
+    let content = content();
+    let pausing = || Scripted::new(filled(&content), 8, 8);
+    let silent = pausing();
+    let failing = failing(filled(&content), What::Error(Errno::EIO));
+    for other in [silent.store(), failing.store()] {
+        let first = pausing();
+        let mut bench = Bench::new(&replicas(vec![first.store(), other]));
+        first.hold();
+        silent.hold();
+        bench.read(64 << 10, false);
+        let (result, took) = ended(&mut bench, |elapsed| {
+            first.serve(usize::from(elapsed >= 5 * PATIENCE));
+        });
+        assert_eq!(result, Ok(4096));
+        assert_eq!(first.served(), [64 << 10]);
+        assert!(took < 20 * PATIENCE, "{took:?}");
+    }
+    assert_eq!(silent.served(), [0; 0]);
+}
+
+/// Where one is known to have the bytes wrong, the other one is waited for; and if that says nothing in time, it is not the medium's fault.
+#[test]
+fn wrong_bytes_are_no_answer_while_another_says_nothing() {
+    let (all, mut bench) = scripted_replicas(8);
+    bench.read(4096, false);
+    all[0].serve(1);
+    bench.poll();
+    assert_eq!(bench.done.remove(0).result, Ok(4096));
+    bench.store.doubt(4096, 4096);
+    // It would answer if it were asked.
+    bench.read(4096, false);
+    let (result, _) = ended(&mut bench, |elapsed| {
+        all[0].serve(1);
+        all[1].serve(usize::from(elapsed >= 5 * PATIENCE));
+    });
+    assert_eq!(result, Ok(4096));
+    let terms = Terms::by(Some(Instant::now() + 5 * PATIENCE));
+    let (op, buf) = (Op::Read { offset: 4096 }, IoBuf::heap(4096).unwrap());
+    let taken = bench.store.submit(op, Some(buf), Token(1), terms);
+    assert!(taken.is_ok());
+    let (result, _) = ended(&mut bench, |_| all[0].serve(1));
+    assert!(
+        matches!(result, Err(StoreError::Unreachable { .. })),
+        "{result:?}"
+    );
+    assert_eq!((all[0].served(), all[1].served()), (vec![4096], vec![4096]));
 }

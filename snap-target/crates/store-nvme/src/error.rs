@@ -16,11 +16,11 @@ pub enum OptionsError {
         /// The limit.
         max: Duration,
     },
-    /// No keep-alive timeout.
+    /// No keep-alive timeout, or one that no controller keeps.
     #[error(
-        "the keep-alive timeout is zero: without it nobody knows when a lost controller is dead, and no write can be tried again"
+        "a keep-alive timeout of {0:?} is too short, the least is 100ms: by it one knows when a lost controller is dead, and a write can be tried again"
     )]
-    NoKeepAlive,
+    KeepAlive(std::time::Duration),
     /// A lost write would not be settled by its deadline.
     #[error(
         "a write of unknown outcome is settled {command_timeout:?} (command timeout) + {dead_after:?} (keep-alive, the controller's quiesce time, margin) after it was sent, and that must be below the deadline of {deadline:?}: shorten one of them"

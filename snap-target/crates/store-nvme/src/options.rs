@@ -9,6 +9,8 @@ use crate::error::OptionsError;
 
 /// How long an operation of a store may take, all attempts together: below the 30 s after which hosts give a command up.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(25);
+/// Shortest keep-alive timeout: what most controllers count it in (KAS).
+const KEEP_ALIVE_MIN: Duration = Duration::from_millis(100);
 /// Paths of one store.
 pub const PATHS_MAX: usize = 8;
 /// Reactors of one store: I/O queues asked for on each path.
@@ -93,8 +95,8 @@ impl RemoteOptions {
                 max: DEADLINE_MAX,
             });
         }
-        if self.keep_alive < Duration::from_millis(1) {
-            return Err(OptionsError::NoKeepAlive);
+        if self.keep_alive < KEEP_ALIVE_MIN {
+            return Err(OptionsError::KeepAlive(self.keep_alive));
         }
         self.check_death(self.keep_alive + self.quiesce_margin)
     }

@@ -40,7 +40,7 @@ use witness::Books;
 pub(crate) use witness::{AheadWitness, Purpose};
 
 use crate::Namespace;
-use crate::limits::{HINT_SHARES, ORDERED_BYTES_MAX};
+use crate::limits::{HINT_SHARES, ORDERED_BYTES_MAX, UNDER_WAY_BYTES_MIN};
 
 /// Reading ahead in one namespace on one engine.
 pub(crate) struct AheadOf {
@@ -60,6 +60,8 @@ pub(crate) struct AheadOf {
     pub(crate) blocks_coming: Vec<u64>,
     /// Ranges that hosts said they will read; their frames' bytes are set aside in the books of hints.
     hints: VecDeque<Range<u64>>,
+    /// Bytes of hints and of an order that are on their way.
+    under_way_bytes: u64,
     /// This engine takes what is ordered, and has taken this of the last order that it knows.
     drives: bool,
     ordered: VecDeque<Range<u64>>,
@@ -77,6 +79,10 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
+    fn bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
     /// What its frames are fetched for.
     pub(crate) fn purpose(&self) -> Purpose {
         match &self.books {
@@ -110,6 +116,7 @@ impl AheadOf {
             budget_bytes: budget_bytes as u64,
             blocks_coming: Vec::new(),
             hints: VecDeque::new(),
+            under_way_bytes: 0,
             drives: shared.orders().is_driven_by(waker),
             ordered: VecDeque::new(),
             order,
@@ -218,9 +225,20 @@ impl AheadOf {
                 books: Books::Stream,
             }));
         }
-        if let Some(piece) = self.next_hint() {
-            return Ok(Some(piece));
+        // As much as keeps the store busy, and no more: what a host asks for stands behind it in the store's line.
+        if self.under_way_bytes >= (2 * self.machine.pace.carried_bytes()).max(UNDER_WAY_BYTES_MIN)
+        {
+            return Ok(None);
         }
+        let piece = match self.next_hint() {
+            Some(piece) => Some(piece),
+            None => self.next_of_order()?,
+        };
+        self.under_way_bytes += piece.as_ref().map_or(0, Piece::bytes);
+        Ok(piece)
+    }
+
+    fn next_of_order(&mut self) -> Result<Option<Piece>, Again> {
         if !self.has_order() {
             return Ok(None);
         }
@@ -256,6 +274,9 @@ impl AheadOf {
 
     /// A piece has been fetched, or will not be.
     pub(crate) fn fetched(&mut self, piece: &Piece) {
+        if !matches!(piece.books, Books::Stream) {
+            self.under_way_bytes -= piece.bytes();
+        }
         match &piece.books {
             Books::Stream => {}
             Books::Hints => self.shared.hints().release(piece.reserved),

@@ -187,27 +187,35 @@ fn a_full_store_stops_no_reading_ahead_of_others() {
 #[test]
 fn memory_for_fetches_ahead_is_not_waited_for() {
     let gate = Gate::default();
-    let hung = gated(1, &gate, 0..64 * MIB, 64);
+    // Of each a few MiB are on their way at a time.
+    let hung: Vec<Namespace> = (1..=10)
+        .map(|nsid| gated(nsid, &gate, 0..64 * MIB, 64))
+        .collect();
     let (other, content) = filled(8 * MIB);
     // Its bytes are read, not leased.
     let other = Gate::default().over(other, 0..0, 0);
-    let mut sound = Namespace::of_store(2, other, Identity { uuid: [2; 16] }, 4096);
+    let mut sound = Namespace::of_store(99, other, Identity { uuid: [99; 16] }, 4096);
     sound.is_immutable = true;
     sound.write_protected = true;
-    let (key, sound_key) = (hung.key, sound.key);
-    let ahead = hung.ahead.clone();
+    let keys: Vec<_> = hung.iter().map(|namespace| namespace.key).collect();
+    let sound_key = sound.key;
+    let ahead = hung[0].ahead.clone();
     let ring = Ring::new(&RingConfig::default()).unwrap();
-    let set = NamespaceSet::new(vec![Arc::new(hung), Arc::new(sound)]);
+    let all = hung.into_iter().chain([sound]).map(Arc::new);
+    let set = NamespaceSet::new(all.collect());
     let engine = Engine::new(&ring, &set, &config()).unwrap();
     let mut bench = Bench {
         ring,
         engine,
-        key,
+        key: sound_key,
         ahead,
         next: 0,
     };
-    for mib in 0..32 {
-        hint(&mut bench, mib * MIB..(mib + 1) * MIB);
+    for key in &keys {
+        bench.key = *key;
+        for mib in 0..32 {
+            hint(&mut bench, mib * MIB..(mib + 1) * MIB);
+        }
     }
     let held_bytes = |gate: &Gate| -> usize { gate.held().iter().map(|held| held.1).sum() };
     bench.until(&mut Vec::new(), |_, _| held_bytes(&gate) >= 16 << 20);
@@ -218,6 +226,8 @@ fn memory_for_fetches_ahead_is_not_waited_for() {
     assert_eq!(bench.counters().prefetched_frames, 0);
     gate.open();
     bench.settle();
-    bench.key = key;
-    bench.settle();
+    for key in keys {
+        bench.key = key;
+        bench.settle();
+    }
 }

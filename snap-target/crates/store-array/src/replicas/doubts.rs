@@ -22,6 +22,8 @@ struct Doubt {
     bytes: Range<u64>,
     /// The replica that is asked first.
     turn: usize,
+    /// By bit: replicas that served bytes of the range which were wrong.
+    wrong: u16,
     /// It has served bytes of the range since it is its turn.
     has_served: bool,
 }
@@ -51,11 +53,21 @@ impl Doubts {
 
     /// The replica to ask first for these bytes, where one was wrong.
     pub fn turn_of(&self, bytes: &Range<u64>) -> Option<usize> {
+        self.of(bytes).map(|doubt| doubt.turn)
+    }
+
+    /// By bit, the replicas that are known to have these bytes wrong; none where all of them were: bytes may have been hit on their way.
+    pub fn wrong_of(&self, bytes: &Range<u64>) -> u16 {
+        let wrong = self.of(bytes).map_or(0, |doubt| doubt.wrong);
+        let are_all = wrong.count_ones() as usize == self.members;
+        if are_all { 0 } else { wrong }
+    }
+
+    fn of(&self, bytes: &Range<u64>) -> Option<&Doubt> {
         // What is known of others that share a block with them is only better than nothing.
         let mut newest = self.doubts.iter().rev();
         let exact = newest.clone().find(|doubt| doubt.bytes == *bytes);
-        let doubt = exact.or_else(|| newest.find(|doubt| overlap(&doubt.bytes, bytes)))?;
-        Some(doubt.turn)
+        exact.or_else(|| newest.find(|doubt| overlap(&doubt.bytes, bytes)))
     }
 
     /// What was read of these bytes was wrong: the next read of them is another replica's turn. Returns the one that served them, where it was one alone.
@@ -63,6 +75,7 @@ impl Doubts {
         let culprit = self.server_of(bytes);
         let known = self.doubts.iter().position(|it| it.bytes == *bytes);
         let known = known.and_then(|at| self.doubts.remove(at));
+        let wrong = known.as_ref().map_or(0, |known| known.wrong);
         let turn = match (culprit, known) {
             (Some(culprit), _) => (culprit + 1) % self.members,
             // Of reads that went wrong together, the first one gives the turn on.
@@ -76,6 +89,7 @@ impl Doubts {
         self.doubts.push_back(Doubt {
             bytes: bytes.clone(),
             turn,
+            wrong: wrong | culprit.map_or(0, |culprit| 1 << culprit),
             has_served: false,
         });
         culprit

@@ -15,6 +15,8 @@ use crate::limits::{AHEAD_MAX, QUEUE_DEPTH_MAX};
 
 /// A read is late after so many times the patience, although its replica answers others.
 const LATE: u32 = 8;
+/// Rounds in which those that said nothing are asked again. Together they take longer than any deadline of ours: whoever has a read by then keeps it.
+const ROUNDS_MAX: u32 = 6;
 
 pub(super) struct ReplicaHandle {
     name: String,
@@ -56,10 +58,15 @@ struct Read {
     terms: Terms,
     /// None while a replica has it.
     buf: Option<IoBuf>,
-    /// By bit: replicas that did not answer it.
+    /// By bit: replicas that did not answer it, in this round.
     tried: u16,
+    /// Of them, those that said nothing: in the next round they are asked again, for twice as long.
+    silent: u16,
+    round: u32,
     at: Option<At>,
     failure: Option<StoreError>,
+    /// Of one that said nothing: it may have the bytes, and answer the next time that it is asked.
+    silence: Option<StoreError>,
     is_cancelled: bool,
 }
 
@@ -68,6 +75,32 @@ impl Read {
     fn bytes(&self) -> Range<u64> {
         let offset = self.op.offset();
         offset..offset + self.buf.as_ref().map_or(0, IoBuf::len) as u64
+    }
+
+    /// Whoever asked has given up.
+    fn is_overdue(&self, now: Instant) -> bool {
+        self.terms.deadline.is_some_and(|deadline| now >= deadline)
+    }
+
+    /// By bit, those that are asked again in a further round.
+    fn asked_again(&self) -> u16 {
+        if self.round < ROUNDS_MAX {
+            self.silent
+        } else {
+            0
+        }
+    }
+
+    /// Those that said nothing are asked again; false where there are none among these, or there is no time left.
+    fn begins_again(&mut self, among: u16, now: Instant) -> bool {
+        let again = self.asked_again() & among;
+        let goes_on = again != 0 && !self.is_overdue(now);
+        if goes_on {
+            self.round += 1;
+            self.tried &= !again;
+            self.silent &= !again;
+        }
+        goes_on
     }
 }
 
@@ -171,7 +204,8 @@ impl ReplicaHandle {
         choices.min_by_key(rank).map(|(index, _)| index)
     }
 
-    /// Gives a read to a replica that has not failed it. It stays homeless where all of these are full, and ends where there is none.
+    /// Gives a read to a replica that has not failed it. It stays homeless where all of these are full, and ends where there is none. One whose bytes are known to be wrong is
+    /// asked where no other has anything to say: rather than that, one that said nothing is asked again.
     fn place(&mut self, index: usize, now: Instant) {
         let mut full = 0;
         loop {
@@ -182,16 +216,30 @@ impl ReplicaHandle {
                 let (store, offset) = (self.name.clone(), bytes.start);
                 return self.end(index, Err(StoreError::Cancelled { store, offset }));
             }
-            match self.choose(&bytes, tried | full, now) {
+            let wrong = self.doubts.wrong_of(&bytes);
+            let trusted = self.choose(&bytes, tried | full | wrong, now);
+            if trusted.is_none() && full & !wrong != 0 {
+                return self.homeless.push_back(index);
+            }
+            if trusted.is_none() && self.begins_again(index, !wrong, now) {
+                continue;
+            }
+            match trusted.or_else(|| self.choose(&bytes, tried | full, now)) {
                 Some(member) => match self.submit(index, member, now) {
                     Taken::Yes => return,
                     Taken::Full => full |= 1 << member,
                     Taken::Refused => {}
                 },
                 None if full != 0 => return self.homeless.push_back(index),
+                None if self.begins_again(index, u16::MAX, now) => {}
                 None => return self.give_up(index),
             }
         }
+    }
+
+    fn begins_again(&mut self, index: usize, among: u16, now: Instant) -> bool {
+        self.read(index)
+            .is_some_and(|read| read.begins_again(among, now))
     }
 
     fn submit(&mut self, index: usize, member: usize, now: Instant) -> Taken {
@@ -226,19 +274,26 @@ impl ReplicaHandle {
     /// A replica did not answer a read: it does not get it again.
     fn failed(&mut self, index: usize, member: usize, why: StoreError, now: Instant) {
         self.standing.failed(member, why.to_string(), now);
-        self.was_tried(index, member, why);
-    }
-
-    fn was_tried(&mut self, index: usize, member: usize, why: StoreError) {
         if let Some(read) = self.read(index) {
             read.tried |= 1 << member;
             read.failure = Some(why);
         }
     }
 
+    /// A replica said nothing of a read: another one has its turn.
+    fn was_silent(&mut self, index: usize, member: usize, why: StoreError) {
+        if let Some(read) = self.read(index) {
+            read.tried |= 1 << member;
+            read.silent |= 1 << member;
+            read.silence = Some(why);
+        }
+    }
+
     /// No replica is left.
     fn give_up(&mut self, index: usize) {
-        let failure = self.read(index).and_then(|read| read.failure.take());
+        let failure = self
+            .read(index)
+            .and_then(|read| read.silence.take().or(read.failure.take()));
         let why = failure.unwrap_or_else(|| StoreError::Closed {
             store: self.name.clone(),
         });
@@ -286,7 +341,7 @@ impl ReplicaHandle {
                     Recall::Late => LATE * self.patience,
                 };
                 let why = not_answered(&self.name, member, offset, patience);
-                self.was_tried(index, member, why);
+                self.was_silent(index, member, why);
                 self.homeless.push_back(index);
             }
             Err(why) => {
@@ -297,19 +352,21 @@ impl ReplicaHandle {
         }
     }
 
-    /// Takes back reads that have waited long enough, where another replica may answer them. One that answers nothing rests from now on: it may keep what it
-    /// has for as long as it likes.
+    /// Takes back reads that have waited long enough, where another replica may answer them: one that was not asked in this round, or that said nothing when it was.
+    /// One that answers nothing rests from now on: it may keep what it has for as long as it likes.
     fn recall(&mut self, now: Instant) {
         let all = (1_u32 << self.members.len()) - 1;
         for (index, read) in self.reads.iter_mut().enumerate() {
             let Some(read) = read else { continue };
+            let have_failed = u32::from(read.tried & !read.asked_again());
             let Some(at) = &mut read.at else { continue };
-            let is_last = u32::from(read.tried) | 1 << at.member == all;
-            if is_last || at.recalled.is_some() {
+            let is_alone = have_failed | 1 << at.member == all;
+            if is_alone || at.recalled.is_some() {
                 continue;
             }
             let there = &mut self.members[at.member];
-            at.recalled = Recall::due(at.since, there.answered_at, now, self.patience);
+            let patience = self.patience.saturating_mul(1 << read.round.min(16));
+            at.recalled = Recall::due(at.since, there.answered_at, now, patience);
             let Some(recalled) = at.recalled else {
                 continue;
             };
@@ -418,8 +475,11 @@ impl Store for ReplicaHandle {
             terms,
             buf,
             tried: 0,
+            silent: 0,
+            round: 0,
             at: None,
             failure: None,
+            silence: None,
             is_cancelled: false,
         });
         match op {
@@ -433,7 +493,7 @@ impl Store for ReplicaHandle {
     fn poll(&mut self, completions: &mut Vec<Completion>) {
         let now = Instant::now();
         self.tick(now);
-        // A read goes on to each replica once at most.
+        // A read goes on to each replica once at most: those that are asked again have let time pass.
         while self.turn(now) {}
         completions.append(&mut self.done);
         self.free.append(&mut self.ended);

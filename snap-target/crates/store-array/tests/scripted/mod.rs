@@ -266,13 +266,18 @@ impl Bench {
 
     /// Polls for so long; nothing may end.
     pub fn turn_for(&mut self, time: Duration) {
-        let until = Some(Instant::now() + time);
         let ended = self.done.len();
+        self.work_for(time);
+        assert_eq!(self.done.len(), ended);
+    }
+
+    /// Polls for so long.
+    pub fn work_for(&mut self, time: Duration) {
+        let until = Some(Instant::now() + time);
         while until.is_some_and(|until| Instant::now() < until) {
             self.ring.turn(Wait::Block { until }).unwrap();
             self.store.poll(&mut self.done);
         }
-        assert_eq!(self.done.len(), ended);
     }
 
     pub fn poll(&mut self) {

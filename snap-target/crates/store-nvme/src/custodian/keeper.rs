@@ -279,7 +279,9 @@ impl Keeper {
         // Those that have no queue of it have nothing to close, and no change to wait with.
         tell(around.members, &dealt, |_| ToHandle::Lost { association });
         let store = around.remote.name.as_str();
-        if was_up {
+        // One that leads elsewhere comes up, and is let go, each time that it is tried: that is said once.
+        let is_known = self.is_foreign && self.failure.as_deref() == Some(why.as_str());
+        if was_up && !is_known {
             self.losses += 1;
             tracing::warn!(%store, path = %self.to, %why, "a path was lost");
         } else if self.failure.as_deref() != Some(why.as_str()) {

@@ -8,7 +8,7 @@ use store::{Completion, Op, StoreError};
 
 use super::Handle;
 use super::flight::What;
-use super::part::{Part, RETRY_DELAY, State, Verdict, may_have_begun};
+use super::part::{Part, RETRY_DELAY, State, Verdict, may_have_begun, patience};
 use crate::message::Abort;
 use crate::queue::Outcome;
 use crate::shared::{AssociationId, Unanswered};
@@ -66,14 +66,16 @@ impl Handle {
             Verdict::Done => self.part_done(index),
             Verdict::Later => self.wait(index, now + RETRY_DELAY),
             Verdict::Elsewhere => {
-                let others = |lane: &super::Lane| lane.association != of && lane.is_usable();
-                let not_before = if self.lanes.iter().any(others) {
-                    now
-                } else {
-                    now + RETRY_DELAY
-                };
+                let others = |lane: &&super::Lane| lane.association != of && lane.is_usable();
+                let paths = 1 + self.lanes.iter().filter(others).count();
+                let mut not_before = now + RETRY_DELAY;
                 if let Some(part) = self.parts.get_mut(index) {
                     part.avoid = Some(of);
+                    part.sent_on += 1;
+                    // Each path has had it: it is tried again a little later.
+                    if !(part.sent_on as usize).is_multiple_of(paths) {
+                        not_before = now;
+                    }
                 }
                 self.wait(index, not_before);
             }
@@ -341,13 +343,15 @@ impl Handle {
     /// Gives up reads that another path may answer sooner.
     pub(super) fn look_at_reads(&mut self, now: Time) {
         let after = self.shared.options.failover_after;
-        if self.lanes.iter().filter(|lane| lane.is_usable()).count() < 2 {
+        let paths = self.lanes.iter().filter(|lane| lane.is_usable()).count();
+        if paths < 2 {
             return;
         }
+        let paths = u32::try_from(paths).unwrap_or(u32::MAX);
         let overdue = |index: &u32| {
             let part = self.parts.get(*index);
             part.is_some_and(|part| {
-                matches!(part.state, State::Issued { at, abandoned: false, .. } if part.what.is_abandonable() && now.since(at) >= after.saturating_mul(1 << part.given_up.min(16)))
+                matches!(part.state, State::Issued { at, abandoned: false, .. } if part.what.is_abandonable() && now.since(at) >= patience(part.given_up, after, paths))
             })
         };
         let overdue: Vec<u32> = self.parts.indices().filter(overdue).collect();

@@ -63,6 +63,7 @@ impl Handle {
                 avoid: None,
                 was_lent: false,
                 given_up: 0,
+                sent_on: 0,
             };
             if let Ok(part) = self.parts.insert(part) {
                 flight.parts += 1;

@@ -388,6 +388,38 @@ fn the_patience_of_reads_doubles() {
     world.finish();
 }
 
+/// Where each path says that another one is to be asked, the paths are asked ten times a second, not as fast as they answer.
+#[test]
+fn paths_that_send_each_other_on_are_asked_a_few_times_a_second() {
+    let mut plan = plan(4);
+    for port in &mut plan.ports {
+        port.ana = None;
+    }
+    let mut world = World::new(plan);
+    world.for_a(ms(500));
+    let refuse = Fault::Io(IoFault::Refuse(Status::ANA_TRANSITION));
+    for port in [0, 1] {
+        strike(&world, port, refuse);
+    }
+    let begun = world.clock.now();
+    let token = world.submit_op(0, READ, ONE);
+    let mut asked = 0;
+    while world.clock.now().since(begun) < ms(1000) {
+        world.for_a(ms(1));
+        for port in [0, 1] {
+            if world.network.io_faults_are_over(port) {
+                asked += 1;
+                strike(&world, port, refuse);
+            }
+        }
+    }
+    assert_eq!(world.result(token), None);
+    assert!((10..=24).contains(&asked), "{asked}");
+    world.network.heal(world.clock.now());
+    world.until(ms(500), |world| world.result(token).is_some());
+    world.finish();
+}
+
 /// A handle that is closed while its queue is on its way: nobody else would close the queue.
 #[test]
 fn a_queue_that_comes_up_while_its_handle_leaves_is_closed() {

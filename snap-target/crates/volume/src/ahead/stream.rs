@@ -10,6 +10,11 @@ const STREAMS_MAX: usize = 32;
 const READS_IDLE_MAX: u64 = 4096;
 /// Reads of a stream may come so many of their lengths early or late, or be left out: other queues have them.
 const READS_ASKEW: u64 = 8;
+/// A sequential stream whose reads leave out more than one of their lengths, as many times in a row and always as much, is a strided one.
+const HOPS: u32 = 3;
+/// So often it is looked at how much of what a sequential stream has passed was read: less than the share, and it is none.
+const RUN_READS: u32 = 16;
+const RUN_SHARE: u64 = 4;
 /// Strides beyond this are chance.
 const STRIDE_MAX: u64 = 64 << 20;
 
@@ -38,6 +43,23 @@ struct Stream {
     named: u64,
     /// When it was read last, in reads.
     used: u64,
+    hops: Hops,
+    run: Run,
+}
+
+/// Reads of a sequential stream that left others out.
+#[derive(Debug, Default)]
+struct Hops {
+    stride: u64,
+    in_a_row: u32,
+}
+
+/// The last reads of a sequential stream.
+#[derive(Debug, Default)]
+struct Run {
+    start: u64,
+    reads: u32,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -89,6 +111,8 @@ impl Streams {
             is_sure: false,
             named: range.end,
             used: self.reads,
+            hops: Hops::default(),
+            run: Run::default(),
         };
         self.last = self.place();
         match self.all.get_mut(self.last) {
@@ -151,18 +175,60 @@ impl Stream {
             if range.start == self.end() {
                 self.len = range.end - range.start;
                 self.stride = Some(self.len);
+                self.run = Run {
+                    start: range.start,
+                    ..Run::default()
+                };
             }
         }
-        if range.start < self.start {
-            // It came late.
+        let len = range.end - range.start;
+        let is_sequential = self.is_sequential();
+        self.run.bytes += len;
+        if range.start >= self.start {
+            let hop = range.start - self.start;
+            let leaves_out = hop > 2 * self.len;
+            self.start = range.start;
+            self.len = len;
+            if is_sequential {
+                self.stride = Some(len);
+                self.hopped(hop, leaves_out);
+            }
+        }
+        if is_sequential {
+            self.look_at_run();
+        }
+    }
+
+    /// A read of a sequential stream began so much behind the one before.
+    fn hopped(&mut self, hop: u64, leaves_out: bool) {
+        let hops = &mut self.hops;
+        if !leaves_out {
+            hops.in_a_row = 0;
             return;
         }
-        self.start = range.start;
-        let len = range.end - range.start;
-        if self.is_sequential() {
-            self.stride = Some(len);
+        let is_same = std::mem::replace(&mut hops.stride, hop) == hop;
+        hops.in_a_row = if is_same { hops.in_a_row + 1 } else { 1 };
+        if hops.in_a_row == HOPS {
+            self.stride = Some(hop);
+            self.named = self.end();
         }
-        self.len = len;
+    }
+
+    /// Others may read what this one leaves out, but not most of it.
+    fn look_at_run(&mut self) {
+        self.run.reads += 1;
+        if self.run.reads < RUN_READS {
+            return;
+        }
+        let end = self.end();
+        let passed = end.saturating_sub(self.run.start);
+        if RUN_SHARE * self.run.bytes < passed {
+            (self.is_sure, self.stride) = (false, None);
+        }
+        self.run = Run {
+            start: end,
+            ..Run::default()
+        };
     }
 
     fn next_piece(&mut self, window: &Window) -> Option<Range<u64>> {

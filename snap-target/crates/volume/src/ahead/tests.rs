@@ -117,6 +117,36 @@ fn strided_reads_are_named_one_by_one() {
     assert_eq!(all(&mut ahead), [nth(3 + window)]);
 }
 
+/// A header and then a record here and there: what is left out is not fetched, or soon no more.
+#[test]
+fn reads_that_leave_out_most_are_not_sequential() {
+    let mut ahead = slow();
+    let len = 128 * KIB;
+    let nth = |n: u64| n * MIB..n * MIB + len;
+    let mut named: Vec<Range<u64>> = Vec::new();
+    read(&mut ahead, 1, nth(0));
+    read(&mut ahead, 1, len..2 * len);
+    for n in 1..200 {
+        read(&mut ahead, 1, nth(n));
+        named.extend(all(&mut ahead));
+        let at_last = named.iter().skip_while(|piece| piece.start < 20 * MIB);
+        for piece in at_last {
+            assert_eq!(*piece, nth(piece.start / MIB), "read {n}");
+        }
+    }
+    assert!(named.contains(&nth(199)), "it is a strided stream");
+    // Now here, now there.
+    let mut ahead = slow();
+    let (mut at, mut bytes) = (0, 0);
+    for n in 0..2000_u64 {
+        read(&mut ahead, 1, at..at + len);
+        let pieces = all(&mut ahead);
+        bytes += pieces.iter().map(|it| it.end - it.start).sum::<u64>();
+        at += if n == 0 { len } else { (3 + n % 5) * len };
+    }
+    assert!(bytes < 32 * MIB, "{bytes} of {at}");
+}
+
 #[test]
 fn interleaved_streams_of_two_readers_are_told_apart() {
     let mut ahead = slow();
