@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::support::Folder;
+use super::support::{Folder, fixture};
 
 /// Values that have no rank, in a file and in the second file of a disk; and what cannot be read twice.
 #[test]
@@ -100,4 +100,53 @@ fn more_different_ids_than_a_table_holds_are_of_all_files_of_the_stream() {
         "v.xio",
     ];
     folder.fails(1, &error, &files);
+}
+
+/// Bytes have no ranks and no exponents: where that was said of files, a note says what is missing.
+#[test]
+fn files_without_a_type_are_stored_without_rank_and_a_note_says_so() {
+    let folder = Folder::new();
+    fs::create_dir(folder.path("d")).unwrap();
+    let ids = fs::read(fixture("r50k-u32.bin")).unwrap();
+    folder.write("d/raw.bin", &ids);
+    folder.write("d/words.txt", b"words");
+    let store = ["--store", "*.bin=rank+zstd:9"];
+    let note = "--store '*.bin=rank+zstd:9': 1 file without an element type (raw.bin), stored without rank; add --as 'raw.bin=u32'";
+    let packed = folder.xio([&["pack", "d", "-o", "v.xio"][..], &store].concat());
+    assert_eq!(
+        (packed.status, packed.stderr),
+        (0, format!("note: {note}\n"))
+    );
+    assert!(packed.stdout.contains("zstd:9"), "{}", packed.stdout);
+    let plan = folder.xio([&["plan", "d"][..], &store].concat());
+    assert!(
+        plan.stdout.contains(&format!("\n! {note}\n")),
+        "{}",
+        plan.stdout
+    );
+
+    let typed = [
+        &["pack", "d", "--as", "raw.bin=u32", "--force", "-o", "v.xio"][..],
+        &store,
+    ]
+    .concat();
+    let typed = folder.done(typed);
+    assert!(typed.contains("rank+zstd:9"), "{typed}");
+    folder.done(["diff", "d", "v.xio"]);
+
+    folder.write("d/more.bin", &ids);
+    let two = folder.xio([
+        "pack",
+        "d",
+        "--store",
+        "*.bin=floatsplit",
+        "--force",
+        "-o",
+        "v.xio",
+    ]);
+    let note = "note: --store '*.bin=floatsplit': 2 files without an element type (more.bin, raw.bin), stored without floatsplit; add --as '*.bin=bf16'\n";
+    assert_eq!((two.status, two.stderr.as_str()), (0, note));
+    let all = folder.xio(["pack", "d", "--store-as", "rank", "--force", "-o", "v.xio"]);
+    let note = "note: --store-as rank: 3 files without an element type (more.bin, raw.bin, words.txt), stored without rank; add --as 'more.bin=u32'\n";
+    assert_eq!((all.status, all.stderr.as_str()), (0, note));
 }
