@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets, as the tests of `nvme` have them.
+//! The bodies of the fuzz targets, as the tests of `nvme` and `transforms` have them.
 
 #![allow(dead_code, unused_imports, reason = "the tests use more of it")]
 
@@ -10,6 +10,8 @@ mod against_target;
 pub mod bodies;
 #[path = "../../snap-target/crates/nvme/tests/hostile_pdus/capsules/mod.rs"]
 pub mod capsules;
+#[path = "../../transforms/tests/hostile_bytes/bodies.rs"]
+pub mod stored;
 #[path = "../../snap-target/crates/nvme/tests/support/mod.rs"]
 mod support;
 #[path = "../../snap-target/crates/nvme/tests/hostile_pdus/wire.rs"]

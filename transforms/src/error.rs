@@ -210,12 +210,11 @@ pub enum TransformError {
     },
 
     /// Values that cannot be ranked.
-    #[error(
-        "{value} is no token id that rank takes: ids are 0 to {}; store them by bitpack:K, or a narrower type, before lz4 or zstd",
-        end - 1
-    )]
+    #[error("element {index} is {value}, {}", no_id(*.value, *.end))]
     LargeId {
-        /// The largest value, or the smallest where some are negative.
+        /// The first such element.
+        index: u64,
+        /// Its value.
         value: i128,
         /// Ids are less.
         end: u32,
@@ -227,4 +226,15 @@ pub enum TransformError {
         /// The step.
         step: &'static str,
     },
+}
+
+/// Why a value has no rank, and what to do: for messages that name its place themselves.
+#[must_use]
+pub fn no_id(value: i128, end: u32) -> String {
+    let advice = match value < 0 {
+        true => "i16+zstd:3, or i32+zstd:3",
+        false => "bitpack:K, or a narrower type, before lz4 or zstd",
+    };
+    let last = end - 1;
+    format!("which is no token id that rank takes: ids are 0 to {last}; store them by {advice}")
 }

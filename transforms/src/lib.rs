@@ -38,7 +38,7 @@ pub use contract::{Contract, Rounding};
 pub use decoder::{Decoder, PackedWindow};
 pub use element::{ElementType, Packing, ValueRange};
 pub use encoder::range_of;
-pub use error::TransformError;
+pub use error::{TransformError, no_id};
 pub use kernels::Isa;
 pub use loss::{Loss, LossMeter, Worst};
 pub use rank_table::{IDS_END, IdCounts, RANKS_MAX, RankTable};

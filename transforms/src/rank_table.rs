@@ -8,8 +8,9 @@ use std::fmt;
 use std::sync::OnceLock;
 
 use crate::TransformError;
-use crate::element::{ElementType, ValueRange};
+use crate::element::{ElementType, Packing};
 use crate::encoder;
+use crate::kernels::reference;
 
 /// Ids are smaller than this: a writer counts them, and finds their ranks, in arrays.
 pub const IDS_END: u32 = 1 << 22;
@@ -44,6 +45,8 @@ pub(crate) struct Code {
 }
 
 const _: () = assert!(capacity(*STOPPERS.start()) >= RANKS_MAX as u64);
+// What is no id lies behind the words of all that are.
+const _: () = assert!(IDS_END.is_multiple_of(64));
 const _: () = assert!(IDS_END as usize <= 1 << (8 * ID_BYTES_MAX as usize));
 
 /// Ranks that have a code where so many byte values end one.
@@ -53,6 +56,11 @@ const fn capacity(stoppers: u8) -> u64 {
 }
 
 impl RankTable {
+    /// The bytes of a table of one id.
+    pub const STORED_BYTES_MIN: u64 = HEADER_BYTES as u64 + 1;
+    /// The bytes of a table of [`RANKS_MAX`] ids of three bytes.
+    pub const STORED_BYTES_MAX: u64 = HEADER_BYTES as u64 + RANKS_MAX as u64 * ID_BYTES_MAX as u64;
+
     /// Reads the bytes of a table.
     ///
     /// # Errors
@@ -108,7 +116,9 @@ impl RankTable {
 
     /// The table of ids that are seen to be below the end, and each there once.
     fn new(ids: Vec<u32>, stoppers: u8) -> Result<RankTable, TransformError> {
-        let mut seen = vec![0u64; IDS_END as usize / 64];
+        // As long as the largest id asks for: a volume may have thousands of small tables.
+        let largest = ids.iter().copied().max().unwrap_or(0).min(IDS_END - 1);
+        let mut seen = vec![0u64; largest as usize / 64 + 1];
         for (rank, id) in ids.iter().enumerate() {
             let Some(word) = seen.get_mut(*id as usize / 64) else {
                 return Err(broken(format!(
@@ -260,7 +270,7 @@ impl IdCounts {
     /// Counts the whole elements of `bytes`.
     ///
     /// # Errors
-    /// Types other than integers, bytes that end inside an element; [`TransformError::LargeId`] for values that are no ids, with the largest
+    /// Types other than integers, bytes that end inside an element; [`TransformError::LargeId`] for values that are no ids, with the first
     /// of `bytes`: nothing of them is counted then.
     pub fn add(&mut self, element: ElementType, bytes: &[u8]) -> Result<(), TransformError> {
         if !bytes.len().is_multiple_of(element.bytes()) {
@@ -272,7 +282,9 @@ impl IdCounts {
         let Some(range) = encoder::range_of(element, bytes) else {
             return Ok(());
         };
-        check_ids(range)?;
+        if range.min < 0 || range.max >= i128::from(IDS_END) {
+            return Err(large_id(element, bytes));
+        }
         let end = usize::try_from(range.max).unwrap_or(0) + 1;
         if self.counts.len() < end {
             self.counts.resize(end, 0);
@@ -315,19 +327,19 @@ impl IdCounts {
     }
 }
 
-/// Whether all values of a range are ids.
-///
-/// # Errors
-/// [`TransformError::LargeId`].
-pub(crate) fn check_ids(range: ValueRange) -> Result<(), TransformError> {
-    let is_negative = range.min < 0;
-    if is_negative || range.max >= i128::from(IDS_END) {
-        return Err(TransformError::LargeId {
-            value: if is_negative { range.min } else { range.max },
-            end: IDS_END,
-        });
+/// The first value that is no id, of bytes that have one.
+fn large_id(element: ElementType, bytes: &[u8]) -> TransformError {
+    let packing = Packing::Whole(element);
+    let values = bytes
+        .chunks_exact(element.bytes())
+        .map(|value| reference::element(packing, value, 0));
+    let no_id = |(_, value): &(u64, i128)| !(0..i128::from(IDS_END)).contains(value);
+    let (index, value) = (0..).zip(values).find(no_id).unwrap_or_default();
+    TransformError::LargeId {
+        index,
+        value,
+        end: IDS_END,
     }
-    Ok(())
 }
 
 /// How many byte values end a code, so that ids of these counts, by rank, take the fewest bytes, or nearly: the most such values of those with which
@@ -436,10 +448,14 @@ mod tests {
         let error = counts.add(ElementType::U32, &large).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "4194304 is no token id that rank takes: ids are 0 to 4194303; store them by bitpack:K, or a narrower type, before lz4 or zstd"
+            "element 1 is 4194304, which is no token id that rank takes: ids are 0 to 4194303; store them by bitpack:K, or a narrower type, before lz4 or zstd"
         );
-        let negative = (-1i16).to_le_bytes();
-        assert!(counts.add(ElementType::I16, &negative).is_err());
+        let negative = [7i16, -100, -200].map(i16::to_le_bytes).concat();
+        let error = counts.add(ElementType::I16, &negative).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "element 1 is -100, which is no token id that rank takes: ids are 0 to 4194303; store them by i16+zstd:3, or i32+zstd:3"
+        );
         assert_eq!(IdCounts::new().table().unwrap().ids(), [0]);
     }
 }

@@ -275,6 +275,37 @@ fn a_chain_with_a_table_does_nothing_without_it() {
     );
 }
 
+/// Sixteen bits of bitpack are no u16, and 32 no u32: what has no type has no ids.
+#[test]
+fn rank_is_refused_of_all_but_four_types_with_what_to_write() {
+    for (text, source, why) in [
+        ("bitpack:16+rank", ElementType::U32, "not behind bitpack"),
+        ("bitpack:32+rank", ElementType::U32, "not behind bitpack"),
+        ("rank", ElementType::U64, "write u32+rank"),
+        ("rank", ElementType::I64, "write u32+rank"),
+        ("rank", ElementType::U8, "it takes u16, i16, u32 and i32"),
+        ("rank", ElementType::F32, "it takes u16, i16, u32 and i32"),
+        ("lz4+rank", ElementType::U32, "it is the first block step"),
+        ("rank+floatsplit", ElementType::U32, "rank"),
+        (
+            "shuffle+rank",
+            ElementType::U32,
+            "it is the first block step",
+        ),
+    ] {
+        let error = Chain::parse(text, source).unwrap_err().to_string();
+        assert!(error.contains(why), "{text} of {source}: {error}");
+    }
+    for source in [
+        ElementType::U16,
+        ElementType::I16,
+        ElementType::U32,
+        ElementType::I32,
+    ] {
+        Chain::parse("rank+zstd:9", source).unwrap();
+    }
+}
+
 #[test]
 fn a_value_that_the_table_has_not_is_named_with_its_place() {
     let mut values = vec![7u32; 5000];

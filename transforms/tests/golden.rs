@@ -134,3 +134,47 @@ fn what_a_definition_fixes_is_encoded_byte_for_byte() {
     }
     assert_eq!(fixed, 10 + 36 + 6 + 5 + 7);
 }
+
+/// An element of floatsplit-blocks.txt, by the rule in README.md.
+fn blocks_element(element: ElementType, n: u32) -> Vec<u8> {
+    let hash = n.wrapping_mul(2_654_435_761);
+    let exponent = 17 * (n + 1).trailing_zeros().min(14);
+    let turned = exponent << 24 | hash.leading_zeros() << 16 | 7 << 8 | hash >> 8 & 255;
+    match element {
+        ElementType::F32 => turned.rotate_right(1).to_le_bytes().to_vec(),
+        _ => {
+            let upper = u16::try_from(turned >> 16).unwrap();
+            upper.rotate_right(1).to_le_bytes().to_vec()
+        }
+    }
+}
+
+/// Frames longer than a block, whose codes have up to 11 bits and gaps: of the encoder of the definition, and of this one.
+#[test]
+fn frames_of_several_blocks_are_read() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../fixtures/golden-vectors/floatsplit-blocks.txt");
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut scratch = Scratch::new();
+    let mut found = Vec::new();
+    for entry in text.split("\n\n") {
+        let line = |word: &str| {
+            let line = entry.lines().find_map(|line| line.strip_prefix(word));
+            line.unwrap_or_else(|| panic!("no {word:?}"))
+        };
+        let element: ElementType = line("source ").parse().unwrap();
+        let count: u32 = line("elements ").parse().unwrap();
+        let expected: Vec<u8> = (0..count)
+            .flat_map(|n| blocks_element(element, n))
+            .collect();
+        let chain = Chain::parse(line("chain "), element).unwrap();
+        let mut packed = vec![0; expected.len()];
+        let stored = bytes(line("stored "));
+        chain.unblock(&stored, &mut scratch, &mut packed).unwrap();
+        assert!(packed == expected, "{element} by {}", line("made-by "));
+        found.push((element, count, line("made-by ")));
+    }
+    let (bf16, f32) = ((ElementType::Bf16, 33_333), (ElementType::F32, 17_001));
+    let both = |(element, count)| ["definition", "transforms"].map(|by| (element, count, by));
+    assert_eq!(found, [both(bf16), both(f32)].concat());
+}

@@ -4,7 +4,9 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use transforms::codecs::rank;
 use transforms::{Chain, ElementType, Loss, Step, ValueRange};
+use volume::identity::sha256;
 use volume::limits::BLOB_BYTES_MAX;
 use volume::write::Written;
 
@@ -203,12 +205,21 @@ pub fn stream(chain: &Chain, written: &Written, lost: Option<&Loss>) -> Value {
         "elements": written.elements,
         "type": chain.source().name(),
         "stored_chain": chain.to_string(),
-        "steps": chain.steps().iter().map(step).collect::<Vec<_>>(),
+        "steps": chain.steps().iter().map(|it| stored_step(chain, it)).collect::<Vec<_>>(),
         "stored_bytes": written.stored_bytes,
         "sha256": hex(&written.elements_sha256),
         "range": range(written.proven),
         "loss": lost.map(loss),
     })
+}
+
+/// A step of a stored chain: that of a table names its blob by the SHA-256.
+fn stored_step(chain: &Chain, of: &Step) -> Value {
+    let mut members = step(of);
+    if let Some(table) = chain.table().filter(|_| of.id == rank::ID) {
+        members["table"] = hex(&sha256(&table.to_bytes())).into();
+    }
+    members
 }
 
 fn step(step: &Step) -> Value {

@@ -52,13 +52,6 @@ fn with_table(
     let mut counts = IdCounts::new();
     let mut buffer = Vec::new();
     let mut at = 0;
-    let refused = |at: u64, error: TransformError| {
-        let path = storage::origin(scan, plan, at).map(|(path, _)| path.display().to_string());
-        DatasetError::data(
-            path.unwrap_or_default(),
-            format!("{} cannot be stored as {chain}: {error}", chain.source()),
-        )
-    };
     loop {
         buffer.clear();
         let read = pieces.by_ref().take(PART_BYTES).read_to_end(&mut buffer);
@@ -66,15 +59,49 @@ fn with_table(
         if read == 0 {
             break;
         }
-        counts
-            .add(chain.source(), &buffer)
-            .map_err(|error| refused(at, error))?;
+        let counted = counts.add(chain.source(), &buffer);
+        counted.map_err(|error| at_its_file(scan, plan, at, error))?;
         at += buffer.len() as u64;
     }
-    let table = counts.table().map_err(|error| refused(0, error))?;
-    chain
-        .with_table(Arc::new(table))
-        .map_err(|error| refused(0, error))
+    // What is wrong with the table is so of all that it is made of.
+    let refused = |error: TransformError| {
+        let why = format!("cannot be stored as {chain}: {error}");
+        DatasetError::data(stream_name(scan, plan), why)
+    };
+    let table = counts.table().map_err(refused)?;
+    chain.with_table(Arc::new(table)).map_err(refused)
+}
+
+/// A value that is no id, in its file: the counts began at byte `at` of the stream.
+fn at_its_file(scan: &Scan, plan: &StreamPlan, at: u64, error: TransformError) -> DatasetError {
+    let element_bytes = plan.stored.chain.source().bytes() as u64;
+    let index = match error {
+        TransformError::LargeId { index, .. } => index,
+        _ => 0,
+    };
+    let byte = at + index * element_bytes;
+    let origin = storage::origin(scan, plan, byte);
+    let (about, byte) = origin.map_or((None, byte), |(path, byte)| (Some(path), byte));
+    let element = byte / element_bytes;
+    let error = WriteError::Encode {
+        element,
+        byte,
+        error,
+    };
+    DatasetError::Write { about, error }
+}
+
+/// What a stream is of: its files, by the first.
+fn stream_name(scan: &Scan, plan: &StreamPlan) -> String {
+    let mut files: Vec<_> = plan.pieces.iter().map(|(id, _)| *id).collect();
+    files.dedup();
+    let first = files.first().and_then(|id| scan.file(*id));
+    let first = first.map_or_else(String::new, |file| file.path.display().to_string());
+    let element = plan.stored.chain.source();
+    match files.len() {
+        0 | 1 => format!("the {element} of {first}"),
+        count => format!("the {element} of {count} files from {first} on"),
+    }
 }
 
 /// The chain with a table of these elements alone, where it takes one: to see what it makes of them.

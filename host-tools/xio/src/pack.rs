@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use dataset::{DatasetError, SourceFile, document};
 use serde_json::json;
-use transforms::{Chain, ElementType, IdCounts, Loss, Packing, ViewChain};
+use transforms::{Chain, ElementType, IdCounts, Loss, Packing, TransformError, ViewChain};
 use volume::identity::uuid_text;
 use volume::write::{
     self, ExtentSpec, FRAME_BYTES_DEFAULT, FileOutput, Finished, Options, StreamSpec, ViewSpec,
@@ -193,6 +193,7 @@ impl Plan {
                 return Err(Failure::usage(why));
             }
             let mut file = File::open(path).map_err(failed)?;
+            let mut at = 0;
             loop {
                 buffer.clear();
                 let mut part = file.by_ref().take(COUNTED_BYTES);
@@ -201,14 +202,16 @@ impl Plan {
                     break;
                 }
                 let counted = counts.add(element, &buffer);
-                counted.map_err(|error| Failure::data(error).about(shown(path)))?;
+                counted.map_err(|error| no_id(error, at, element).about(shown(path)))?;
+                at += read as u64;
                 done_bytes += read as u64;
                 progress.set(done_bytes);
             }
         }
-        let table = counts.table().map_err(Failure::data)?;
+        let of_all = |error| Failure::data(error).about(shown_all(&self.inputs));
+        let table = counts.table().map_err(of_all)?;
         let chain = self.spec.chain.with_table(Arc::new(table));
-        self.spec.chain = chain.map_err(Failure::data)?;
+        self.spec.chain = chain.map_err(of_all)?;
         Ok(())
     }
 
@@ -239,6 +242,20 @@ impl Plan {
 
 /// Bytes that are counted at a time: whole elements of every type.
 const COUNTED_BYTES: u64 = 1 << 20;
+
+/// A value that has no rank, in a part that begins at byte `at` of its file.
+fn no_id(error: TransformError, at: u64, element: ElementType) -> Failure {
+    let TransformError::LargeId { index, .. } = error else {
+        return Failure::data(error);
+    };
+    let element_bytes = element.bytes() as u64;
+    let element = at / element_bytes + index;
+    Failure::from(write::WriteError::Encode {
+        element,
+        byte: element * element_bytes,
+        error,
+    })
+}
 
 /// Packs the files of a plan: one stream each, and one view over all.
 pub fn pack(plan: &Plan) -> Result<Packed, Failure> {
@@ -334,6 +351,10 @@ fn add(
     on_progress: &mut dyn FnMut(write::Progress),
 ) -> Result<(Written, Option<Loss>), Failure> {
     let failed = |error| match DatasetError::from(error) {
+        DatasetError::Write { error, .. } if is_not_in_table(&error) => Failure::data(anyhow!(
+            "{}: it was changed while it was packed, after its ids were counted: {error}; try again when nothing writes to it",
+            shown(path)
+        )),
         DatasetError::Write { error, .. } => Failure::from(error).about(shown(path)),
         // It names the file itself.
         error => Failure::from(error),
@@ -345,6 +366,11 @@ fn add(
     let mut metered = Metered::new(input, &plan.spec.chain).map_err(Failure::usage)?;
     let written = writer.add_stream(&plan.spec, &mut metered, on_progress);
     Ok((written.map_err(failed)?, Some(metered.finish())))
+}
+
+/// Whether an element has no rank that had one when the table was made.
+fn is_not_in_table(error: &write::WriteError) -> bool {
+    matches!(error, write::WriteError::Encode { error, .. } if matches!(error, TransformError::NotInTable { .. }))
 }
 
 /// All of a stream, as it was.
@@ -372,6 +398,15 @@ fn shown(path: &Path) -> String {
         "standard input".to_owned()
     } else {
         path.display().to_string()
+    }
+}
+
+/// All of them, by the first.
+fn shown_all(inputs: &[PathBuf]) -> String {
+    match inputs {
+        [] => String::new(),
+        [only] => shown(only),
+        [first, ..] => format!("{} files from {} on", inputs.len(), shown(first)),
     }
 }
 
@@ -454,6 +489,45 @@ mod tests {
 
     use super::*;
 
+    /// Of the file `values` in a folder.
+    fn plan(folder: &tempfile::TempDir, chain: Chain) -> Plan {
+        let path = folder.path().join("values");
+        Plan {
+            inputs: vec![path],
+            spec: StreamSpec::new(chain),
+            layout: Layout {
+                lba_bytes: 4096,
+                concat: false,
+            },
+            name: "values".to_owned(),
+            lba_bytes: 4096,
+            threads: 1,
+            output: folder.path().join("v.xio"),
+            replace: true,
+        }
+    }
+
+    /// The ids that are counted are not those that are packed.
+    #[test]
+    fn a_file_that_changes_between_counting_and_packing_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("values");
+        fs::write(&path, [7u8, 0].repeat(40_000)).unwrap();
+        let mut plan = plan(&folder, Chain::parse("rank+lz4", ElementType::U16).unwrap());
+        plan.make_table().unwrap();
+        fs::write(&path, [[7u8, 0].repeat(39_999), vec![8, 0]].concat()).unwrap();
+        let Err(refused) = pack(&plan) else {
+            panic!("it was packed");
+        };
+        let wanted = format!(
+            "{}: it was changed while it was packed, after its ids were counted: ",
+            path.display()
+        );
+        let refused = refused.to_string();
+        assert!(refused.starts_with(&wanted), "{refused}");
+        assert!(!plan.output.exists());
+    }
+
     /// It is cut behind what was read, and inside an element that is still to come; with a chain that keeps all, and with one that is measured.
     #[test]
     fn a_file_that_is_cut_off_while_it_is_packed_says_where() {
@@ -463,19 +537,8 @@ mod tests {
         let last = BYTES as u64 - 1;
         for (store_as, left) in [("none", 1001), ("none", last), ("f16", last)] {
             fs::write(&path, vec![0; BYTES]).unwrap();
-            let plan = Plan {
-                inputs: vec![path.clone()],
-                spec: StreamSpec::new(Chain::parse(store_as, ElementType::F32).unwrap()),
-                layout: Layout {
-                    lba_bytes: 4096,
-                    concat: false,
-                },
-                name: "values".to_owned(),
-                lba_bytes: 4096,
-                threads: 1,
-                output: folder.path().join("v.xio"),
-                replace: true,
-            };
+            let chain = Chain::parse(store_as, ElementType::F32).unwrap();
+            let plan = plan(&folder, chain);
             let output = FileOutput::create(&plan.output, true).unwrap();
             let options = Options {
                 lba_bytes: 4096,

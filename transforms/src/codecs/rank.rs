@@ -41,7 +41,13 @@ impl TableTransform for Rank {
             input => Err(TransformError::Input {
                 step: DESCRIPTOR.name.into(),
                 input,
-                why: "it takes integers of 16 and 32 bits",
+                why: match input {
+                    Packing::Bits(_) => "it takes u16, i16, u32 and i32, not behind bitpack",
+                    Packing::Whole(it) if it.is_integer() && it.bytes() > 4 => {
+                        "it takes u16, i16, u32 and i32; write u32+rank"
+                    }
+                    Packing::Whole(_) => "it takes u16, i16, u32 and i32",
+                },
             }),
         }
     }

@@ -12,7 +12,7 @@ use crate::kernels::Isa;
 /// The longest code.
 pub(crate) const CODE_BITS_MAX: u32 = 11;
 
-/// Streams that the bytes of a block are dealt out to, a run to each.
+/// Streams that the bytes of a group are dealt out to, a run to each.
 pub(crate) const STREAMS: usize = 6;
 
 /// The most symbols of a look-up; an entry has six bytes for them.
@@ -142,7 +142,7 @@ pub(crate) struct WrongEnd {
     pub(crate) stream: usize,
 }
 
-/// The bytes of a run that stream `stream` has, of a block of `len`.
+/// The bytes of a run that stream `stream` has, of a group of `len`.
 pub(crate) fn run(stream: usize, len: usize) -> Range<usize> {
     len * stream / STREAMS..len * (stream + 1) / STREAMS
 }

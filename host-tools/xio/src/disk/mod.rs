@@ -167,6 +167,10 @@ impl Request<'_> {
         for note in useless {
             printout::stderr::note(note);
         }
+        let untyped = (self.storing.as_ref()).map(|it| it.untyped(scan, catalogue, &names));
+        for note in untyped.into_iter().flatten() {
+            printout::stderr::note(note);
+        }
         for note in notes::overruled(catalogue, presenting, &names) {
             printout::stderr::note(note);
         }

@@ -249,7 +249,7 @@ pub fn named(files: &[FileId], names: &Names<'_>) -> String {
 }
 
 /// For messages: the first of its names.
-fn first_name(id: FileId, names: &Names<'_>) -> String {
+pub fn first_name(id: FileId, names: &Names<'_>) -> String {
     let name = names.of(id).first().copied().unwrap_or_default();
     erofs::shown(name)
 }

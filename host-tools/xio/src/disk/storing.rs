@@ -1,11 +1,15 @@
 //! How the files of a disk are stored: what the command line says, run by run; and what is chosen where it says nothing.
 
+use std::collections::BTreeMap;
+
 use anyhow::anyhow;
 use dataset::choose::{self, Choices, Said, Wish};
-use dataset::{FileId, Names, Run, Scan, Stored};
+use dataset::{Catalogue, FileId, Names, Run, Scan, Stored};
+use formats::Format;
 use transforms::{Chain, ElementType, Packing};
 use volume::write::{FRAME_BYTES_DEFAULT, StreamSpec};
 
+use super::notes;
 use super::rule::Rule;
 use crate::cli;
 use crate::failure::Failure;
@@ -104,9 +108,7 @@ impl<'a> Storing<'a> {
         id: FileId,
         run: &Run,
     ) -> Result<Option<Stored>, Failure> {
-        let fits = |rule: &&Rule| names.of(id).iter().any(|path| rule.pattern.fits(path));
-        let rule = self.rules.iter().find(fits);
-        let text = rule.map_or(self.chain, |rule| rule.chain.as_str());
+        let (rule, text) = self.text_of(names, id);
         if text == AUTO {
             return Ok(None);
         }
@@ -137,6 +139,55 @@ impl<'a> Storing<'a> {
         }))
     }
 }
+
+/// Files that an option is said of, and the rule that it is.
+type Untyped<'a> = (Vec<FileId>, Option<&'a Rule>);
+
+impl Storing<'_> {
+    /// The rule that fits a file, and the chain that is said of it.
+    fn text_of(&self, names: &Names<'_>, id: FileId) -> (Option<&Rule>, &str) {
+        let fits = |rule: &&Rule| names.of(id).iter().any(|path| rule.pattern.fits(path));
+        let rule = self.rules.iter().find(fits);
+        (rule, rule.map_or(self.chain, |rule| rule.chain.as_str()))
+    }
+
+    /// Files whose type nobody knows, of which a step of elements was said, a line for each option: bytes do not get it.
+    pub fn untyped(&self, scan: &Scan, catalogue: &Catalogue, names: &Names<'_>) -> Vec<String> {
+        let mut said: BTreeMap<(String, ElementStep), Untyped<'_>> = BTreeMap::new();
+        for (id, file) in scan.files() {
+            let is_untyped = catalogue.get(id).is_none_or(|it| {
+                it.description.format == Format::Unknown && it.description.payloads.is_empty()
+            });
+            let (rule, text) = self.text_of(names, id);
+            let lost = ELEMENT_STEPS
+                .iter()
+                .find(|(step, _)| text.split('+').any(|it| it == *step));
+            if let Some(step) = lost.filter(|_| is_untyped && file.bytes > 0) {
+                let option = match rule {
+                    Some(Rule { pattern, chain }) => format!("--store '{pattern}={chain}'"),
+                    None => format!("--store-as {text}"),
+                };
+                let first = || (Vec::new(), rule);
+                said.entry((option, *step)).or_insert_with(first).0.push(id);
+            }
+        }
+        let told = said.into_iter().map(|((option, (step, element)), (files, rule))| {
+            let (count, named) = (notes::count(files.len()), notes::named(&files, names));
+            let which = match (rule, files.as_slice()) {
+                (Some(rule), [_, _, ..]) => rule.pattern.to_string(),
+                (_, files) => files.first().map_or_else(String::new, |id| notes::first_name(*id, names)),
+            };
+            format!(
+                "{option}: {count} without an element type ({named}), stored without {step}; add --as '{which}={element}'"
+            )
+        });
+        told.collect()
+    }
+}
+
+/// A block step that bytes do not get, and a type that may have been meant.
+type ElementStep = (&'static str, &'static str);
+const ELEMENT_STEPS: [ElementStep; 2] = [("rank", "u32"), ("floatsplit", "bf16")];
 
 /// The chain for a run. Bytes that are no elements (headers, text) are not narrowed or widened: of a chain they get what is done to frames.
 fn chain_for(text: &str, element: ElementType) -> Result<Chain, transforms::TransformError> {

@@ -461,7 +461,7 @@ fn to_json(path: &Path, volume: &Volume, shown: &[ShownView]) -> Value {
             "why": notice.why,
         })).collect::<Vec<_>>(),
         "views": shown.iter().map(view_json).collect::<Vec<_>>(),
-        "streams": volume.streams().iter().map(stream_json).collect::<Vec<_>>(),
+        "streams": volume.streams().iter().map(|stream| stream_json(volume, stream)).collect::<Vec<_>>(),
         "sources": (0..).zip(volume.sources()).map(|(index, source)| json!({
             "locator": volume.locator(SourceId(index)).map(|locator| locator.to_string()),
             "bytes": source.bytes,
@@ -504,7 +504,7 @@ fn extent_json(volume: &Volume, extent: &Extent) -> Value {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people and plots")]
-fn stream_json(stream: &Stream) -> Value {
+fn stream_json(volume: &Volume, stream: &Stream) -> Value {
     let (source_bytes, stored_bytes) = (source_bytes(stream), stored_bytes(stream));
     let per = |numerator: u64, denominator: u64| {
         (denominator > 0).then(|| numerator as f64 / denominator as f64)
@@ -534,6 +534,8 @@ fn stream_json(stream: &Stream) -> Value {
         "rank_table": stream.chain.table().map(|table| json!({
             "ids": table.ids().len(),
             "bytes": table.stored_bytes(),
+            "stoppers": table.stoppers(),
+            "blob": volume.rank_table(stream.chain_index).map(|blob| blob.0),
         })),
         "range": document::range(stream.proven),
         "sha256": stream.digest.map(|digest| document::hex(&digest)),

@@ -70,6 +70,9 @@ pub fn run(arguments: &cli::Plan) -> Result<(), Failure> {
     }
     planned.outline = outline;
     planned.useless = useless(arguments, &planned, &precisions);
+    planned
+        .useless
+        .extend(storing.untyped(&scan, &catalogue, &planned.names));
     if arguments.json {
         print_line(json::to_json(&planned, arguments))?;
     } else {

@@ -34,6 +34,7 @@ mod plan;
 mod plan_files;
 mod precisions;
 mod ranges;
+mod ranks;
 mod relay;
 mod rootless;
 mod round_trip;

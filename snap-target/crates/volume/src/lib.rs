@@ -36,6 +36,7 @@ pub mod limits;
 mod locator;
 mod opening;
 mod pieces;
+mod rank_tables;
 mod read;
 #[cfg(test)]
 mod tests;

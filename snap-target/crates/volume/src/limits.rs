@@ -1,5 +1,7 @@
 //! Every limit of the format and of this reader, in one place; docs/format.md has the table. A value beyond one is refused.
 
+use transforms::RankTable;
+
 use crate::format::raw::{BLOCK_BYTES, ENTRY_AREA_BYTES, RawStream, RawView};
 use crate::format::superblock::PAYLOAD_OFFSET_MIN;
 
@@ -29,7 +31,8 @@ pub const BLOCK_FRAMES_MAX: usize = 64;
 pub const EXTENTS_MAX: u64 = 1 << 32;
 /// Frames of a stream; checksums of a stream.
 pub const FRAMES_MAX: u64 = 1 << 44;
-/// Packed bytes of a frame: the memory of one decode.
+/// Packed bytes of a frame: they bound the memory of one decode, in which lie besides them as many stored bytes at most, and what is between two
+/// steps (of `rank` before a compressor up to three bytes for each element of two).
 pub const FRAME_PACKED_BYTES_MAX: u64 = 4 << 20;
 /// Bytes of one blob.
 pub const BLOB_BYTES_MAX: u64 = 64 << 20;
@@ -37,7 +40,11 @@ pub const BLOB_BYTES_MAX: u64 = 64 << 20;
 pub const TEXT_BYTES_MAX: u64 = 4_096;
 /// Bytes of all locators and names, read at open.
 pub const TEXTS_BYTES_MAX: u64 = 128 << 20;
-/// Bytes of all rank tables that chains refer to, read at open: in memory they take at most four times as much.
+/// Rank tables that chains refer to: each is read by itself at open.
+pub const RANK_TABLES_MAX: u64 = 1 << 12;
+/// Bytes of one of them.
+pub const RANK_TABLE_BYTES_MAX: u64 = RankTable::STORED_BYTES_MAX;
+/// Bytes of all of them together: in memory they take at most four times as much.
 pub const RANK_TABLES_BYTES_MAX: u64 = 64 << 20;
 /// Bytes of a view's name.
 pub const VIEW_NAME_BYTES_MAX: u64 = 255;
@@ -75,6 +82,9 @@ const _: () = assert!(FRAME_PACKED_BYTES_MAX <= transforms::FRAME_BYTES_MAX);
 const _: () = assert!(READ_BYTES_MAX <= u32::MAX as u64);
 const _: () = assert!(READ_WINDOW_BYTES_MAX >= FETCH_BYTES_MAX as u64);
 const _: () = assert!(VIEW_NAME_BYTES_MAX <= TEXT_BYTES_MAX);
-// The largest table is a blob, and one of several.
-const _: () = assert!(8 + 3 * transforms::RANKS_MAX as u64 <= RANK_TABLES_BYTES_MAX / 8);
+// The largest table is a blob, and one of several; as many small ones as there may be fit together.
+const _: () = assert!(RANK_TABLE_BYTES_MAX == 8 + 3 * transforms::RANKS_MAX as u64);
+const _: () = assert!(RANK_TABLE_BYTES_MAX <= RANK_TABLES_BYTES_MAX / 8);
+const _: () = assert!(RANK_TABLES_MAX * RankTable::STORED_BYTES_MIN <= RANK_TABLES_BYTES_MAX / 8);
+const _: () = assert!(RANK_TABLES_MAX <= CHAINS_MAX && RANK_TABLES_MAX <= BLOBS_MAX);
 const _: () = assert!(RANK_TABLES_BYTES_MAX <= BLOB_BYTES_MAX);

@@ -60,6 +60,13 @@ enum Phase {
     Directory(Box<Loading>),
 }
 
+/// A rank table, and the chains that refer to it.
+#[derive(Debug)]
+struct WantedTable {
+    blob: BlobIndex,
+    chains: Vec<ChainIndex>,
+}
+
 /// A directory on its way into memory.
 #[derive(Debug)]
 struct Loading {
@@ -71,7 +78,7 @@ struct Loading {
     /// Text blobs still to be read, sorted by place; each fetch covers a run of them.
     texts: VecDeque<BlobIndex>,
     /// Rank tables still to be read, and what was read of the first of them.
-    rank_tables: VecDeque<BlobIndex>,
+    rank_tables: VecDeque<WantedTable>,
     rank_table: Vec<u8>,
     directory: Directory,
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::code::Code;
-use super::{BLOCK_ELEMENTS, corrupt};
+use super::{GROUP_ELEMENTS, corrupt};
 use crate::TransformError;
 use crate::kernels::huffman::STREAMS;
 use crate::kernels::rotated::PLANES_MAX;
@@ -11,7 +11,7 @@ use crate::kernels::rotated::PLANES_MAX;
 /// Bytes of a stream's length.
 const LENGTH_BYTES: usize = 2;
 
-/// Bytes of the lengths of a block's streams, of one plane.
+/// Bytes of the lengths of a group's streams, of one plane.
 pub(super) const LENGTHS_BYTES: usize = STREAMS * LENGTH_BYTES;
 
 /// A frame whose parts are all there; of the streams only where they lie is known.
@@ -62,7 +62,7 @@ impl<'a> Frame<'a> {
             .iter()
             .filter(|it| matches!(it, Plane::Coded(_)))
             .count();
-        let lengths_bytes = elements.div_ceil(BLOCK_ELEMENTS) * in_streams * LENGTHS_BYTES;
+        let lengths_bytes = elements.div_ceil(GROUP_ELEMENTS) * in_streams * LENGTHS_BYTES;
         let lengths = take(
             &mut rest,
             lengths_bytes,
@@ -100,8 +100,8 @@ impl<'a> Frame<'a> {
 }
 
 impl Streams<'_> {
-    /// Where those of the next block lie in the frame.
-    pub(super) fn next_block(&mut self) -> [Range<usize>; STREAMS] {
+    /// Where those of the next group lie in the frame.
+    pub(super) fn next_group(&mut self) -> [Range<usize>; STREAMS] {
         std::array::from_fn(|_| {
             let length = self
                 .lengths

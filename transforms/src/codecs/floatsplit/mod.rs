@@ -3,8 +3,8 @@
 //! canonical prefix code of its own where that is shorter.
 //!
 //! The idea is ZipNN's (M. Hershcovitch and others, "ZipNN: Lossless Compression for AI Models", 2024, arXiv:2411.05239), and DFloat11's
-//! (T. Zhang and others, 2025, arXiv:2504.11651). What is coded is cut into blocks of [`BLOCK_ELEMENTS`], so that a decoder puts elements
-//! together out of the cache, and each block into streams (`kernels::huffman`).
+//! (T. Zhang and others, 2025, arXiv:2504.11651). What is coded is cut into groups of [`GROUP_ELEMENTS`], so that a decoder puts elements
+//! together out of the cache, and each group into streams (`kernels::huffman`).
 
 mod code;
 mod frame;
@@ -28,8 +28,8 @@ use streams::Codes;
 /// The number on the volume.
 pub const ID: TransformId = TransformId(0x104);
 
-/// Elements of a block: what a group of streams holds of a plane.
-pub const BLOCK_ELEMENTS: usize = 1 << 14;
+/// Elements of a group, which has streams of its own.
+pub const GROUP_ELEMENTS: usize = 1 << 14;
 
 /// A plane is coded where that saves more than this part of it: decoding costs more than copying.
 const SAVED_PART_MIN: usize = 32;
@@ -37,7 +37,7 @@ const SAVED_PART_MIN: usize = 32;
 /// The number of elements has three bytes, the length of a stream two.
 const _: () = assert!(FRAME_BYTES_MAX / 2 < 1 << 24);
 const _: () =
-    assert!(BLOCK_ELEMENTS / huffman::STREAMS * huffman::CODE_BITS_MAX as usize / 8 < 1 << 16);
+    assert!(GROUP_ELEMENTS / huffman::STREAMS * huffman::CODE_BITS_MAX as usize / 8 < 1 << 16);
 
 /// The step `floatsplit`; it takes no parameter: the width is the packed element's.
 pub struct FloatSplit;
@@ -146,8 +146,8 @@ impl Encoding {
             let code = codes[j].as_ref().filter(|code| code.constant().is_none())?;
             Some(Codes::new(code))
         });
-        for start in (0..elements).step_by(BLOCK_ELEMENTS) {
-            let end = elements.min(start + BLOCK_ELEMENTS);
+        for start in (0..elements).step_by(GROUP_ELEMENTS) {
+            let end = elements.min(start + GROUP_ELEMENTS);
             for (plane, coder) in parts.iter().zip(&coders) {
                 if let Some(coder) = coder {
                     let lengths = coder.encode(&plane[start..end], streams);
@@ -193,8 +193,8 @@ fn worth_coding(plane: &[u8], described: &mut Vec<u8>) -> Option<Code> {
             .zip(&lengths)
             .map(|(count, bits)| u64::from(*count) * u64::from(*bits))
             .sum();
-        let blocks = plane.len().div_ceil(BLOCK_ELEMENTS);
-        bytes += usize::try_from(bits.div_ceil(8)).ok()? + blocks * frame::LENGTHS_BYTES;
+        let groups = plane.len().div_ceil(GROUP_ELEMENTS);
+        bytes += usize::try_from(bits.div_ceil(8)).ok()? + groups * frame::LENGTHS_BYTES;
     }
     (bytes < plane.len() - plane.len() / SAVED_PART_MIN).then_some(code)
 }
@@ -233,8 +233,8 @@ struct Decoding {
 /// A plane that is decoded.
 struct Decoded {
     table: Table,
-    /// A block of its bytes.
-    block: [u8; BLOCK_ELEMENTS],
+    /// A group of its bytes.
+    group: [u8; GROUP_ELEMENTS],
 }
 
 impl Decoding {
@@ -255,38 +255,38 @@ impl Decoding {
             let decoded = decoded.get_or_insert_with(|| {
                 Box::new(Decoded {
                     table: Table::new(),
-                    block: [0; BLOCK_ELEMENTS],
+                    group: [0; GROUP_ELEMENTS],
                 })
             });
             match plane {
-                Plane::Constant(byte) => decoded.block.fill(*byte),
+                Plane::Constant(byte) => decoded.group.fill(*byte),
                 Plane::Coded(code) => decoded.table.set(geometry.isa, code.symbols()),
                 _ => {}
             }
         }
-        for (index, dst) in dst.chunks_mut(BLOCK_ELEMENTS * width).enumerate() {
+        for (index, dst) in dst.chunks_mut(GROUP_ELEMENTS * width).enumerate() {
             let count = dst.len() / width;
             let mut parts = [&[][..]; PLANES_MAX];
             for ((part, plane), decoded) in parts.iter_mut().zip(&planes).zip(&mut self.planes) {
                 *part = match (plane, decoded) {
-                    (Plane::Raw(bytes), _) => &bytes[index * BLOCK_ELEMENTS..][..count],
-                    (Plane::Constant(_), Some(decoded)) => &decoded.block[..count],
+                    (Plane::Raw(bytes), _) => &bytes[index * GROUP_ELEMENTS..][..count],
+                    (Plane::Constant(_), Some(decoded)) => &decoded.group[..count],
                     (Plane::Coded(_), Some(decoded)) => {
-                        let block = &mut decoded.block[..count];
+                        let group = &mut decoded.group[..count];
                         huffman::decode(
                             geometry.isa,
                             &decoded.table,
                             src,
-                            &streams.next_block(),
-                            block,
+                            &streams.next_group(),
+                            group,
                         )
                         .map_err(|wrong| {
                             corrupt(&format!(
-                                "stream {} of block {index} does not end with its elements",
+                                "stream {} of group {index} does not end with its elements",
                                 wrong.stream
                             ))
                         })?;
-                        block
+                        group
                     }
                     _ => continue,
                 };

@@ -24,9 +24,9 @@ impl Codes {
         Codes { codes }
     }
 
-    /// Encodes the bytes of a block, its streams one behind the other, to the end of `to`; returns their lengths.
-    pub(super) fn encode(&self, block: &[u8], to: &mut Vec<u8>) -> [u16; STREAMS] {
-        std::array::from_fn(|i| self.stream(&block[run(i, block.len())], to))
+    /// Encodes the bytes of a group, its streams one behind the other, to the end of `to`; returns their lengths.
+    pub(super) fn encode(&self, group: &[u8], to: &mut Vec<u8>) -> [u16; STREAMS] {
+        std::array::from_fn(|i| self.stream(&group[run(i, group.len())], to))
     }
 
     fn stream(&self, bytes: &[u8], to: &mut Vec<u8>) -> u16 {
@@ -37,9 +37,9 @@ impl Codes {
         // The bits that wait are the upper `waiting` ones.
         let (mut word, mut waiting, mut at) = (0u64, 0u32, 0);
         let (first, quads) = bytes.as_rchunks::<TOGETHER>();
-        let groups = quads.iter().rev().map(|quad| &quad[..]).chain([first]);
-        for group in groups {
-            for byte in group.iter().rev() {
+        let parts = quads.iter().rev().map(|quad| &quad[..]).chain([first]);
+        for some in parts {
+            for byte in some.iter().rev() {
                 let (code, bits) = self.codes[usize::from(*byte)];
                 waiting += u32::from(bits);
                 word |= u64::from(code) << (64 - waiting);
@@ -51,6 +51,6 @@ impl Codes {
         }
         let len = at + usize::from(waiting > 0);
         to.truncate(start + len);
-        u16::try_from(len).expect("a stream of a block is short")
+        u16::try_from(len).expect("a stream of a group is short")
     }
 }

@@ -99,10 +99,10 @@ fn decoded(
     expected
 }
 
-/// Encodes a block; its streams.
-fn streams(code: &Code, block: &[u8]) -> [Vec<u8>; STREAMS] {
+/// Encodes a group; its streams.
+fn streams(code: &Code, group: &[u8]) -> [Vec<u8>; STREAMS] {
     let mut all = Vec::new();
-    let lengths = Codes::new(code).encode(block, &mut all);
+    let lengths = Codes::new(code).encode(group, &mut all);
     let mut rest = &all[..];
     let streams = lengths.map(|length| {
         let (stream, behind) = rest.split_at(usize::from(length));
@@ -128,21 +128,21 @@ fn every_kernel_decodes_what_the_definition_does() {
         (256, 1),
         (256, 0),
     ] {
-        for count in (0..70).chain([100, 250, 1000, 4097, BLOCK_ELEMENTS]) {
-            let block = match ratio {
+        for count in (0..70).chain([100, 250, 1000, 4097, GROUP_ELEMENTS]) {
+            let group = match ratio {
                 0 => (0..count)
                     .map(|_| numbers.next().to_le_bytes()[0])
                     .collect(),
                 _ => bytes(&mut numbers, count, symbols, ratio),
             };
             // Two more symbols, so that there is a code.
-            let mut counts = counts(&block);
+            let mut counts = counts(&group);
             counts[0] += 1;
             counts[97] += 1;
             let lengths = lengths(&counts);
             let code = Code::new(&lengths).unwrap();
-            let decoded = decoded(&code, &lengths, &streams(&code, &block), count);
-            assert_eq!(decoded.as_ref(), Some(&block), "{symbols} symbols, {count}");
+            let decoded = decoded(&code, &lengths, &streams(&code, &group), count);
+            assert_eq!(decoded.as_ref(), Some(&group), "{symbols} symbols, {count}");
         }
     }
 }
@@ -152,10 +152,10 @@ fn a_stream_that_ends_elsewhere_is_refused_by_every_kernel() {
     let mut numbers = Numbers(2);
     let mut refused = 0;
     for count in [3, 40, 300, 3000] {
-        let block = bytes(&mut numbers, count, 12, 1);
-        let lengths = lengths(&counts(&block));
+        let group = bytes(&mut numbers, count, 12, 1);
+        let lengths = lengths(&counts(&group));
         let code = Code::new(&lengths).unwrap();
-        let good = streams(&code, &block);
+        let good = streams(&code, &group);
         for i in 0..STREAMS {
             let mut longer = good.clone();
             longer[i].push(0);
@@ -335,11 +335,11 @@ fn each_field_that_is_wrong_is_named() {
     assert_eq!(with(9, &[0]), "streams of 3 bytes in 4");
     assert_eq!(
         with(9, &[0, 0, 2]),
-        "stream 1 of block 0 does not end with its elements"
+        "stream 1 of group 0 does not end with its elements"
     );
     assert_eq!(
         with(23, &[0x81]),
-        "stream 1 of block 0 does not end with its elements"
+        "stream 1 of group 0 does not end with its elements"
     );
     let cut: Vec<String> = [0, 3, 5, 6, 18, 22]
         .iter()

@@ -6,9 +6,8 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::sync::Arc;
 
-use transforms::{Chain, ElementType, RankTable, ViewChain};
+use transforms::{Chain, ElementType, ViewChain};
 use zerocopy::IntoBytes;
 
 use super::stream::{StreamBuilder, StreamSpec};
@@ -23,6 +22,7 @@ use crate::format::{
 };
 use crate::identity::{Uuid, sha256, version_8};
 use crate::limits;
+use crate::rank_tables::RankTables;
 
 /// Where table blocks wait until the payload is written: a temporary file, or a `Cursor<Vec<u8>>`. Empty at first.
 pub(crate) trait Spill: Read + Write + Seek {}
@@ -98,7 +98,9 @@ pub(crate) struct VolumeBuilder<W: Write> {
     sources: Vec<Source>,
     streams: Vec<Stream>,
     chains: Vec<ChainUse>,
-    rank_tables: Vec<(Arc<RankTable>, BlobIndex)>,
+    rank_tables: RankTables,
+    /// Where each of these tables is.
+    rank_table_blobs: Vec<BlobIndex>,
     blobs: Vec<Blob>,
     /// Locators and names: small, many, and written without padding between them.
     texts: Vec<u8>,
@@ -143,7 +145,8 @@ impl<W: Write> VolumeBuilder<W> {
             }],
             streams: Vec::new(),
             chains: Vec::new(),
-            rank_tables: Vec::new(),
+            rank_tables: RankTables::default(),
+            rank_table_blobs: Vec::new(),
             blobs: Vec::new(),
             texts: Vec::new(),
             views: Vec::new(),
@@ -341,10 +344,10 @@ impl<W: Write> VolumeBuilder<W> {
         if known.is_none() {
             check_limit("chains", self.chains.len(), limits::CHAINS_MAX)?;
             if let Some(table) = chain.table()
-                && !self.rank_tables.iter().any(|(known, _)| known == table)
+                && (self.rank_tables.add(table)).map_err(|why| refused("rank tables", why))?
             {
                 let blob = self.add_blob(BlobKind::RankTable, &table.to_bytes())?;
-                self.rank_tables.push((Arc::clone(table), blob));
+                self.rank_table_blobs.push(blob);
             }
             self.chains.push(chain);
         }

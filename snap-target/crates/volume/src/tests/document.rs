@@ -5,8 +5,9 @@
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
-use transforms::{Chain, ElementType, ViewChain};
+use transforms::{Chain, ElementType, RankTable, Scratch, ViewChain};
 
 use super::sample::Memory;
 use crate::blocking::open;
@@ -143,6 +144,53 @@ fn the_worked_example_is_true() {
     assert_eq!(found, expected, "run it with UPDATE_DOCUMENTS=1");
 }
 
+/// The bytes of the frame behind a mark: two hexadecimal digits each, up to what is said of a line.
+fn frame_behind(mark: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/format.md");
+    let document = fs::read_to_string(path).unwrap();
+    let mark = format!("<!-- {mark}: read by the volume crate's tests -->");
+    let (_, behind) = document.split_once(&mark).unwrap();
+    let (_, block) = behind.split_once("```\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let bytes = block.lines().flat_map(|line| {
+        let words = line.split_once("   ").map_or(line, |(bytes, _)| bytes);
+        words
+            .split_whitespace()
+            .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+    });
+    bytes.collect()
+}
+
+/// What the document says of two frames is what the decoder makes of them.
+#[test]
+fn the_worked_frames_are_true() {
+    let rank = frame_behind("rank");
+    let ids: Vec<u8> = (0u16..300).flat_map(u16::to_le_bytes).collect();
+    let table = [&[44, 1, 0, 0, 254, 2, 0, 0], &ids[..]].concat();
+    let chain = Chain::parse("rank", ElementType::U32).unwrap();
+    let chain = chain
+        .with_table(Arc::new(RankTable::parse(&table).unwrap()))
+        .unwrap();
+    let mut packed = [0; 24];
+    chain
+        .unblock(&rank, &mut Scratch::new(), &mut packed)
+        .unwrap();
+    let expected = [5u32, 253, 254, 255, 256, 299].map(u32::to_le_bytes);
+    assert_eq!((rank.len(), packed.as_chunks().0), (10, &expected[..]));
+
+    let split = frame_behind("floatsplit");
+    let chain = Chain::parse("floatsplit", ElementType::Bf16).unwrap();
+    let mut packed = [0; 32];
+    chain
+        .unblock(&split, &mut Scratch::new(), &mut packed)
+        .unwrap();
+    let expected = [
+        1., 1., 0.5, 1., 2., 1., 1., 0.5, 1., 1., 2., 1., 1., 1., 0.5, 1.0f32,
+    ];
+    let upper = expected.map(|it| ((it.to_bits() >> 16) as u16).to_le_bytes());
+    assert_eq!((split.len(), packed.as_chunks().0), (28, &upper[..]));
+}
+
 /// The limits that the document promises are those of the code.
 #[test]
 fn the_limits_are_those_of_the_document() {
@@ -183,6 +231,11 @@ fn the_limits_are_those_of_the_document() {
             "all blobs of kinds 1 and 2 together",
             TEXTS_BYTES_MAX,
             "128 MiB",
+        ),
+        (
+            "blobs of kind 4 that chains refer to",
+            RANK_TABLES_MAX,
+            "4,096",
         ),
         (
             "all blobs of kind 4 that chains refer to, together",

@@ -14,6 +14,7 @@ mod floats;
 mod floatsplit;
 mod golden;
 mod hostile;
+mod independent;
 mod mapped;
 mod ranks;
 mod sample;

@@ -1,18 +1,20 @@
 //! Chains whose table is a blob: their golden volume, and tables and codes that nobody wrote.
 
-use std::fs;
-
-use transforms::{ElementType, RankTable};
+use transforms::{Chain, ElementType, RANKS_MAX, RankTable, ViewChain};
 use zerocopy::IntoBytes;
 
 use super::driver::Driver;
 use super::edit;
-use super::golden::{Golden, Made, folder, of_chains};
+use super::golden::{Golden, Made, assert_recorded, of_chains};
+use super::sample::{Builder, Memory, builder, store, with_table};
+use crate::assemble::{Run, StreamSpec as AssembledSpec, ViewSpec};
 use crate::blocking::open;
 use crate::checksum::crc32c;
 use crate::format::{BlobIndex, BlobKind, ChainIndex, Layout};
 use crate::identity::sha256;
+use crate::limits::RANK_TABLES_MAX;
 use crate::verify::verify;
+use crate::write::{Options, StreamSpec, Writer};
 use crate::{Item, StreamIndex, Volume, VolumeError};
 
 /// Tables of ids of one, two and three bytes; two chains of one name have tables of their own.
@@ -25,14 +27,27 @@ const GOLDEN: [Golden; 6] = [
     ("u32+rank", ElementType::I64, 17, 0, 2001),
 ];
 
+/// Before Zstandard, as `xio pack --help` advises.
+const GOLDEN_ZSTD: [Golden; 4] = [
+    ("rank+zstd:9", ElementType::U32, 14, 0, 9001),
+    ("rank+zstd:1", ElementType::U16, 12, 0, 9001),
+    ("rank+zstd:19", ElementType::I32, 20, 0, 3001),
+    ("u32+rank+zstd:3", ElementType::I64, 17, 0, 2001),
+];
+
 fn made() -> Made {
     of_chains(*b"golden, rank   \x01", &GOLDEN)
 }
 
+fn made_with_zstd() -> Made {
+    of_chains(*b"golden, rank   \x02", &GOLDEN_ZSTD)
+}
+
 #[test]
-#[ignore = "makes a file that is made once"]
-fn make_the_golden_volume_of_ranks() {
+#[ignore = "makes files that are made once"]
+fn make_the_golden_volumes_of_ranks() {
     made().write("rank.vol");
+    made_with_zstd().write("rank-zstd.vol");
 }
 
 fn opened(store: &[u8]) -> Result<Volume, VolumeError> {
@@ -48,7 +63,7 @@ fn sample() -> (Vec<u8>, Volume, BlobIndex) {
 }
 
 /// The same volume with other bytes of the table, as many, and checksums that are right.
-fn with_table(edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
+fn of_table(edit: impl FnOnce(&mut [u8])) -> Vec<u8> {
     let (mut store, volume, index) = sample();
     let blob = &volume.blobs()[index.0 as usize];
     let range = blob.offset as usize..(blob.offset + blob.bytes) as usize;
@@ -108,24 +123,24 @@ fn a_table_is_checked_at_open_and_named() {
         );
     };
     says(
-        &with_table(|table| table[8] = table[9]),
+        &of_table(|table| table[8] = table[9]),
         "which has a rank already",
     );
     says(
-        &with_table(|table| table[0] -= 1),
+        &of_table(|table| table[0] -= 1),
         "bytes behind its header where",
     );
     says(
-        &with_table(|table| table[4] = 0),
+        &of_table(|table| table[4] = 0),
         "0 stoppers; 129 to 255 are possible",
     );
     says(
-        &with_table(|table| table[6] = 1),
+        &of_table(|table| table[6] = 1),
         "reserved bytes are not zero",
     );
 
     // Right by its CRC, and not by its digest.
-    let mut store = with_table(|table| table.swap(8, 9));
+    let mut store = of_table(|table| table.swap(8, 9));
     let blobs = volume.superblock().directory[3];
     edit::entry(&mut store, &blobs, u64::from(index.0), |entry| {
         entry[40] ^= 1
@@ -211,7 +226,152 @@ fn a_rank_that_the_table_has_not_is_reported_when_read() {
 }
 
 #[test]
-fn the_golden_volume_of_ranks_is_what_this_writer_makes() {
-    let path = folder().join("rank.vol");
-    assert!(fs::read(path).unwrap() == made().volume);
+fn the_golden_volumes_of_ranks_are_recorded_by_their_rules() {
+    assert_recorded("rank.vol", &made());
+    assert_recorded("rank-zstd.vol", &made_with_zstd());
+}
+
+/// Eight ids that no other number has.
+fn eight_ids(number: u64) -> Vec<u8> {
+    let ids = (0..8).map(|n| n * number % 5_000 + number);
+    ids.flat_map(|id| (id as u32).to_le_bytes()).collect()
+}
+
+fn of_eight_ids(text: &str, number: u64) -> Chain {
+    let chain = Chain::parse(text, ElementType::U32).unwrap();
+    with_table(chain, &eight_ids(number))
+}
+
+fn add_eight_ids(builder: &mut Builder, text: &str, number: u64) -> StreamIndex {
+    let spec = AssembledSpec::own(of_eight_ids(text, number), 8);
+    store(builder, spec, 8, &eight_ids(number))
+}
+
+/// A builder with as many tables as there may be.
+fn full() -> Builder {
+    let mut builder = builder(512);
+    for number in 0..RANK_TABLES_MAX {
+        add_eight_ids(&mut builder, "rank", number);
+    }
+    builder
+}
+
+/// As many tables as there may be, and one more blob of a table that no chain refers to.
+fn many_tables() -> (Vec<u8>, BlobIndex) {
+    let mut builder = full();
+    // With a table that is there: a chain more, and no table.
+    let stream = add_eight_ids(&mut builder, "rank+lz4", 0);
+    let chain = of_eight_ids("rank", RANK_TABLES_MAX);
+    let table = chain.table().unwrap().to_bytes();
+    let more = builder.add_blob(BlobKind::RankTable, &table).unwrap();
+    let spec = ViewSpec {
+        name: "ids".into(),
+        ..ViewSpec::default()
+    };
+    let run = Run::Linear {
+        stream,
+        first_element: 0,
+        elements: 8,
+        view: ViewChain::identity(),
+    };
+    builder.add_view(spec, [run]).unwrap();
+    (builder.finish().unwrap().into_bytes(), more)
+}
+
+#[test]
+fn neither_writer_makes_more_tables_than_are_read() {
+    let mut builder = full();
+    let spec = AssembledSpec::own(of_eight_ids("rank", RANK_TABLES_MAX), 8);
+    let mut stream = builder.begin_stream(spec).unwrap();
+    stream.append(&eight_ids(RANK_TABLES_MAX), 8, None).unwrap();
+    let refused = stream.finish(None).unwrap_err().to_string();
+    assert!(refused.contains("more than 4096 of them"), "{refused}");
+
+    let options = Options {
+        lba_bytes: 512,
+        threads: 1,
+        volume_uuid: Some([7; 16]),
+        writer: "test".into(),
+    };
+    let mut memory = Memory::default();
+    let mut writer = Writer::new(&mut memory, options).unwrap();
+    let mut add = |number| {
+        let spec = StreamSpec::new(of_eight_ids("rank", number));
+        writer.add_stream(&spec, &mut &eight_ids(number)[..], &mut |_| {})
+    };
+    for number in 0..RANK_TABLES_MAX {
+        add(number).unwrap();
+    }
+    let refused = add(RANK_TABLES_MAX).unwrap_err().to_string();
+    assert!(
+        refused.contains("rank tables: more than 4096 of them"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn as_many_tables_as_there_may_be_are_read_and_no_more() {
+    let (mut store, more) = many_tables();
+    let volume = opened(&store).unwrap();
+    let [.., chains, _, _] = volume.superblock().directory;
+    assert_eq!(chains.entry_count(), RANK_TABLES_MAX + 1);
+    for chain in [0, 1, 4095, 4096] {
+        let stream = volume.stream(StreamIndex(chain)).unwrap();
+        let blob = volume.rank_table(ChainIndex(chain)).unwrap();
+        let entry = &volume.blobs()[blob.0 as usize];
+        let bytes = &store[entry.offset as usize..][..entry.bytes as usize];
+        assert_eq!(stream.chain.table().unwrap().to_bytes(), bytes);
+    }
+    edit::entry(&mut store, &chains, RANK_TABLES_MAX, |entry| {
+        entry[24..28].copy_from_slice(&more.0.to_le_bytes());
+    });
+    let error = refused(&store);
+    assert!(
+        error.contains("rank tables is 4097, expected 0 to 4096"),
+        "{error}"
+    );
+}
+
+/// By its entry: nothing of it is read.
+#[test]
+fn a_table_of_no_possible_length_is_refused_before_it_is_read() {
+    let mut builder = builder(512);
+    let data = 7u32.to_le_bytes().repeat(8);
+    let chain = with_table(Chain::parse("rank", ElementType::U32).unwrap(), &data);
+    let stream = store(&mut builder, AssembledSpec::own(chain, 8), 8, &data);
+    let most = 8 + 3 * RANKS_MAX;
+    let long = builder
+        .add_blob(BlobKind::RankTable, &vec![0; most + 1])
+        .unwrap();
+    let short = builder.add_blob(BlobKind::RankTable, &[0; 8]).unwrap();
+    let run = Run::Linear {
+        stream,
+        first_element: 0,
+        elements: 8,
+        view: ViewChain::identity(),
+    };
+    builder
+        .add_view(
+            ViewSpec {
+                name: "ids".into(),
+                ..ViewSpec::default()
+            },
+            [run],
+        )
+        .unwrap();
+    let made = builder.finish().unwrap().into_bytes();
+    let [_, _, chains, blobs, _] = opened(&made).unwrap().superblock().directory;
+    for (blob, bytes) in [(long, most + 1), (short, 8)] {
+        let mut store = made.clone();
+        edit::entry(&mut store, &chains, 0, |entry| {
+            entry[24..28].copy_from_slice(&blob.0.to_le_bytes());
+        });
+        let error = opened(&store).unwrap_err();
+        let told = format!("bytes of a rank table is {bytes}, expected 9 to {most}");
+        assert!(error.to_string().contains(&told), "{error}");
+        let VolumeError::Malformed { place, .. } = error else {
+            panic!("{error}");
+        };
+        assert_eq!(place, blobs.entry_place(u64::from(blob.0)));
+    }
 }

@@ -148,6 +148,10 @@ fn describe_encode(element: u64, byte: u64, error: &TransformError) -> String {
                  and later elements may need more; choose a wider stored chain"
             )
         }
+        TransformError::LargeId { value, end, .. } => format!(
+            "element {element} (byte {byte}) is {value}, {}",
+            transforms::no_id(*value, *end)
+        ),
         other => format!("frame at element {element} (byte {byte}): {other}"),
     }
 }

@@ -18,8 +18,7 @@ use crate::checksum::crc32c;
 use crate::format::raw::{BLOCK_BYTES_U64, MAGIC, RawChain, RawExtent, VERSION, zeroed_superblock};
 use crate::format::superblock::{SLOT_OFFSETS, TAIL_SLOT, seal};
 use crate::format::{
-    Blob, BlobIndex, BlobKind, ChainUse, Frame, Layout, Source, SourceKind, Stream, Table,
-    TableKind, View,
+    Blob, BlobIndex, BlobKind, Frame, Layout, Source, SourceKind, Stream, Table, TableKind, View,
 };
 use crate::identity::{Uuid, sha256, version_8};
 use crate::limits;
@@ -54,9 +53,13 @@ impl<O: Output> Writer<O> {
         let volume_uuid = self.options.volume_uuid.unwrap_or(content_uuid);
         let streams = self.write_stream_tables(volume_uuid)?;
         let mut views = self.write_view_tables(volume_uuid, &content_uuid)?;
-        let (blobs, tables) = self.write_blobs(&mut views)?;
+        let (blobs, first_table) = self.write_blobs(&mut views)?;
+        let blob_of = |table: &Arc<RankTable>| {
+            let index = self.rank_tables.position(table)?;
+            blob_index(first_table + index).ok()
+        };
         let chains: Vec<RawChain> = (self.chains.iter())
-            .map(|chain| chain.to_raw(chain.table().and_then(|it| tables.blob(it))))
+            .map(|chain| chain.to_raw(chain.table().and_then(blob_of)))
             .collect();
         let directory = self.write_directory(volume_uuid, &streams, &views, &blobs, &chains)?;
         self.out.flush()?;
@@ -226,9 +229,8 @@ impl<O: Output> Writer<O> {
         Ok(views)
     }
 
-    /// Names, manifests, locators, rank tables, in this order; tells the views where their manifests are, and returns where the tables are.
-    fn write_blobs(&mut self, views: &mut [View]) -> Result<(Vec<Blob>, RankTables), WriteError> {
-        let tables = self.rank_tables();
+    /// Names, manifests, locators, rank tables, in this order; tells the views where their manifests are, and returns which blob the first table is.
+    fn write_blobs(&mut self, views: &mut [View]) -> Result<(Vec<Blob>, usize), WriteError> {
         let mut blobs = Vec::with_capacity(self.views.len() + self.sources.len());
         let out = &mut self.out;
         for DraftView { spec, .. } in &self.views {
@@ -244,25 +246,12 @@ impl<O: Output> Writer<O> {
             source.blob = Some(blob_index(blobs.len())?);
             blobs.push(write_blob(out, BlobKind::Locator, &source.locator)?);
         }
-        let mut placed = RankTables::default();
-        for table in tables {
-            let blob = blob_index(blobs.len())?;
+        let first_table = blobs.len();
+        for table in self.rank_tables.iter() {
             blobs.push(write_blob(out, BlobKind::RankTable, &table.to_bytes())?);
-            placed.0.push((table, blob));
         }
         out.align()?;
-        Ok((blobs, placed))
-    }
-
-    /// The tables of chains, each once, in the order of the chains.
-    pub(super) fn rank_tables(&self) -> Vec<Arc<RankTable>> {
-        let mut tables: Vec<Arc<RankTable>> = Vec::new();
-        for table in self.chains.iter().filter_map(ChainUse::table) {
-            if !tables.contains(table) {
-                tables.push(Arc::clone(table));
-            }
-        }
-        tables
+        Ok((blobs, first_table))
     }
 
     /// The five directory tables. The source's entry holds the length of the volume, which ends a block after them.
@@ -361,17 +350,6 @@ impl<O: Output> Writer<O> {
         spooled: &mut SpoolReader<'_>,
     ) -> Result<[u8; EXTENT_BYTES], WriteError> {
         spooled.take().map_err(|error| WriteError::Spool { error })
-    }
-}
-
-/// Rank tables that were written, and which blobs they are.
-#[derive(Default)]
-struct RankTables(Vec<(Arc<RankTable>, BlobIndex)>);
-
-impl RankTables {
-    fn blob(&self, table: &RankTable) -> Option<BlobIndex> {
-        let mut tables = self.0.iter();
-        tables.find(|(it, _)| **it == *table).map(|(_, blob)| *blob)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::format::raw::INLINE_BYTES_MAX;
 use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN};
 use crate::format::{ChainIndex, ChainUse, Extent, Mapping, SourceId, StreamIndex, ViewIndex};
 use crate::limits;
+use crate::rank_tables::RankTables;
 
 /// How far a stream is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,8 @@ pub struct Writer<O> {
     pub(super) options: Options,
     pub(super) spool: Spool,
     pub(super) chains: Vec<ChainUse>,
+    /// Of these chains.
+    pub(super) rank_tables: RankTables,
     /// Files that are mapped: source 1 and on.
     pub(super) sources: Vec<DraftSource>,
     pub(super) streams: Vec<DraftStream>,
@@ -111,6 +114,7 @@ impl<O: Output> Writer<O> {
             options,
             spool: Spool::default(),
             chains: Vec::new(),
+            rank_tables: RankTables::default(),
             sources: Vec::new(),
             streams: Vec::new(),
             views: Vec::new(),
@@ -408,22 +412,14 @@ impl<O: Output> Writer<O> {
             return Ok(ChainIndex(found.0));
         }
         let index = count("chains", self.chains.len(), limits::CHAINS_MAX)?;
-        let has_table = chain.table().is_some();
-        self.chains.push(chain);
-        if !has_table {
-            return Ok(ChainIndex(index));
-        }
-        let tables = self.rank_tables();
-        let tables_bytes: u64 = tables.iter().map(|table| table.stored_bytes()).sum();
-        if tables_bytes > limits::RANK_TABLES_BYTES_MAX {
-            return Err(WriteError::Refused {
+        if let Some(table) = chain.table() {
+            let added = self.rank_tables.add(table);
+            added.map_err(|why| WriteError::Refused {
                 field: "rank tables",
-                why: format!(
-                    "{tables_bytes} bytes; at most {} are possible: store fewer streams by rank",
-                    limits::RANK_TABLES_BYTES_MAX
-                ),
-            });
+                why,
+            })?;
         }
+        self.chains.push(chain);
         Ok(ChainIndex(index))
     }
 }

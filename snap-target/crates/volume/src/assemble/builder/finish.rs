@@ -135,8 +135,8 @@ impl<W: Write> VolumeBuilder<W> {
         let sources: Vec<_> = self.sources.iter().map(Source::to_raw).collect();
         let streams: Vec<_> = self.streams.iter().map(Stream::to_raw).collect();
         let blob = |table: &Arc<RankTable>| {
-            let mut tables = self.rank_tables.iter();
-            tables.find(|(it, _)| it == table).map(|(_, blob)| *blob)
+            let index = self.rank_tables.position(table)?;
+            self.rank_table_blobs.get(index).copied()
         };
         let raw = |chain: &ChainUse| chain.to_raw(chain.table().and_then(blob));
         let chains: Vec<_> = self.chains.iter().map(raw).collect();

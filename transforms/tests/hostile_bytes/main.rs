@@ -1,0 +1,64 @@
+//! The bodies of fuzz targets, on bytes that are drawn: fewer of them, at every change.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that panics has failed"
+)]
+
+mod bodies;
+
+use proptest::prelude::*;
+
+/// Bytes, and ones that begin as `right` does: deeper than the first check.
+fn like(right: &'static [u8]) -> impl Strategy<Value = Vec<u8>> {
+    let noise = prop::collection::vec(any::<u8>(), 0..600);
+    let edits = prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4);
+    let edited = edits.prop_map(|edits| {
+        let mut bytes = right.to_vec();
+        for (at, byte) in edits {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes
+    });
+    prop_oneof![noise, edited]
+}
+
+/// Three ids.
+const TABLE: &[u8] = &[3, 0, 0, 0, 200, 1, 0, 0, 7, 9, 8];
+/// bf16: the frame of docs/format.md (*Floatsplit*).
+const SPLIT: &[u8] = &[
+    1, 16, 0, 16, 0, 0, 3, 0, 0, 0x7E, 0x80, 0x12, 2, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0xD0,
+    0x80, 0, 0x30, 0x40,
+];
+/// Five ids of u16.
+const RANKS: &[u8] = &[0, 5, 5, 253, 254, 0, 255, 1, 254, 90];
+
+proptest! {
+    #[test]
+    fn rank_tables_are_refused_or_right(data in like(TABLE)) {
+        bodies::rank_table(&data);
+    }
+
+    #[test]
+    fn split_frames_are_refused_or_the_same_by_every_kernel(data in like(SPLIT)) {
+        bodies::split_frame(&data);
+    }
+
+    #[test]
+    fn ranks_are_refused_or_the_same_by_every_kernel(data in like(RANKS)) {
+        bodies::ranks(&data);
+    }
+}
+
+/// What the properties begin with is right, so that an edit of it goes deep.
+#[test]
+fn the_beginnings_are_right() {
+    use transforms::{Chain, ElementType, RankTable, Scratch};
+    RankTable::parse(TABLE).unwrap();
+    let chain = Chain::parse("floatsplit", ElementType::Bf16).unwrap();
+    chain
+        .unblock(&SPLIT[3..], &mut Scratch::new(), &mut [0; 32])
+        .unwrap();
+}
