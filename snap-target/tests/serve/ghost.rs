@@ -44,8 +44,11 @@ struct Delayed {
 /// Writes until one is held on its way; `when_lost` happens when its sender has lost that path.
 fn delay_one(host: &mut Initiator, held: &Proxy, when_lost: impl Fn(u8)) -> Delayed {
     held.hold();
-    for value in 2.. {
+    let asked = Instant::now();
+    // Every second write goes over each path, once both have come up.
+    for value in (2..=200).cycle() {
         let began = Instant::now();
+        assert!(asked.elapsed() < Duration::from_secs(20), "the other path does not come up");
         let was_held = std::thread::scope(|scope| {
             let write = scope.spawn(|| host.write(1, 0, &[value; 4096]).unwrap());
             while !held.holds(&[value; 4096]) {
@@ -63,7 +66,7 @@ fn delay_one(host: &mut Initiator, held: &Proxy, when_lost: impl Fn(u8)) -> Dela
             return Delayed { value, took };
         }
     }
-    unreachable!("every second write goes over each path")
+    unreachable!("there is always another value")
 }
 
 fn block(host: &mut Initiator) -> [u8; 4096] {

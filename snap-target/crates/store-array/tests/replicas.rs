@@ -450,6 +450,8 @@ fn ended(bench: &mut Bench, serve: impl Fn(Duration)) -> (Result<u32, StoreError
         serve(begun.elapsed());
         assert!(begun.elapsed() < Duration::from_secs(20), "it never ends");
     }
+    // What was allowed and not used is over.
+    bench.poll();
     (bench.done.remove(0).result, begun.elapsed())
 }
 
