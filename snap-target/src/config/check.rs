@@ -70,6 +70,7 @@ pub fn config(file: &Path, text: &str) -> Result<Config, ConfigError> {
     Ok(Config {
         target: target.map_or_else(|| Ok(TargetConfig::default()), |it| target_of(&it, folder))?,
         listeners,
+        functions: Vec::new(),
         referrals: referrals(&top)?,
         subsystems: subsystems(&top, folder)?,
         admin: top

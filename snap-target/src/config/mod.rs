@@ -40,6 +40,8 @@ pub struct Config {
     pub target: TargetConfig,
     /// Where hosts connect.
     pub listeners: Vec<ListenerConfig>,
+    /// PCIe functions.
+    pub functions: Vec<FunctionConfig>,
     /// Other discovery services that hosts are told of.
     pub referrals: Vec<ReferralConfig>,
     /// What they find.
@@ -48,6 +50,15 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// The metrics endpoint; none: it is off.
     pub metrics: Option<MetricsConfig>,
+}
+
+/// A PCIe function for a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionConfig {
+    /// Path of the Unix socket at which its client finds it.
+    pub socket: PathBuf,
+    /// Whose controller it is.
+    pub subsystem: Nqn,
 }
 
 /// `[target]`: the process.

@@ -115,6 +115,11 @@ impl Transfer {
         }
     }
 
+    /// True where the data are not there until they are asked for.
+    pub fn is_asked_for(self) -> bool {
+        matches!(self, Transfer::Remote { .. } | Transfer::Prp)
+    }
+
     /// True where the descriptor is for exactly so many bytes, which is what SGLS asks of hosts, or does not say.
     pub fn is_for(self, bytes: u32) -> bool {
         self == Transfer::Prp || self.bytes() == bytes

@@ -209,7 +209,10 @@ proptest! {
                 prop_assert!(data_bytes as usize <= room);
                 prop_assert!(data_bytes == 0 || completion.status.is_success());
             }
-            Outcome::Pending | Outcome::Abort { .. } | Outcome::OfNamespace(_) => {}
+            Outcome::Pending
+            | Outcome::Abort { .. }
+            | Outcome::OfNamespace(_)
+            | Outcome::Queue(_) => {}
         }
     }
 }

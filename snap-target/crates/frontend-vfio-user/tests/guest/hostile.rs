@@ -1,0 +1,346 @@
+//! Guests that mean harm: what they name that is not theirs, or not there. Nothing of it ends the function, and nobody else's memory is touched.
+
+use std::io::Write as _;
+
+use nvme_spec::{Status, U32, U64};
+
+use crate::client::Client;
+use crate::driver::{
+    BASE, DATA, Guest, LIST, MEMORY_BYTES, Machine, command, longs, pattern, places, status,
+    transfer, words,
+};
+use frontend_nvme::conformance::memory;
+
+/// The guest still has a disk that works.
+fn still_works(guest: &mut Guest) {
+    guest.put(DATA, &pattern(77, 4096));
+    assert_eq!(
+        status(&guest.run(1, transfer(1, 3, 1, DATA, 0))),
+        Status::SUCCESS
+    );
+    guest.put(DATA, &[0; 4096]);
+    assert_eq!(
+        status(&guest.run(1, transfer(2, 3, 1, DATA, 0))),
+        Status::SUCCESS
+    );
+    assert!(guest.get(DATA, 4096) == pattern(77, 4096));
+}
+
+/// CVE-2021-3929's place among them: the controller's own BAR is no memory.
+#[test]
+fn prps_outside_of_memory() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.running();
+    // The BAR's own page, as QEMU maps it: without a descriptor.
+    let bar = 0xFEBF_0000;
+    guest.map_apart(bar, 0x4000).unwrap();
+    // A window that may be read alone.
+    let rom = 0xC_0000;
+    guest.map(rom, 0x1000, DATA + 0x8000 - BASE, 1).unwrap();
+    guest.put(DATA + 0x8000, &[0x55; 4096]);
+    let end = BASE + MEMORY_BYTES;
+    for opcode in [1, 2] {
+        for prp1 in [
+            0,
+            0x1000,
+            bar,
+            bar + 0x1000,
+            end,
+            end + 0x1000,
+            u64::MAX - 0xFFF,
+            BASE - 0x1000,
+        ] {
+            let cqe = guest.run(1, transfer(opcode, 0, 1, prp1, 0));
+            assert_eq!(
+                status(&cqe),
+                Status::DATA_TRANSFER_ERROR,
+                "{opcode} {prp1:#x}"
+            );
+        }
+        // The second page alone.
+        let cqe = guest.run(1, transfer(opcode, 0, 2, DATA, end));
+        assert_eq!(status(&cqe), Status::DATA_TRANSFER_ERROR);
+    }
+    let denied = guest.run(1, transfer(2, 0, 1, rom, 0));
+    assert_eq!(status(&denied), Status::DATA_TRANSFER_ERROR);
+    assert_eq!(guest.get(DATA + 0x8000, 4096), [0x55; 4096]);
+    assert_eq!(
+        status(&guest.run(1, transfer(1, 0, 1, rom, 0))),
+        Status::SUCCESS
+    );
+    // Identify as well.
+    let mut identify = command(0x06, 0);
+    identify.dptr.address = U64::new(bar);
+    identify.cdw10 = U32::new(1);
+    assert_eq!(status(&guest.admin(identify)), Status::DATA_TRANSFER_ERROR);
+    still_works(&mut guest);
+}
+
+#[test]
+fn prps_that_are_not_aligned() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.running();
+    guest.put_list(LIST, &[DATA + 0x1000, DATA + 0x2001, DATA + 0x3000]);
+    for opcode in [1, 2] {
+        for (blocks, prp1, prp2) in [
+            (1, DATA + 1, 0),
+            (1, DATA + 2, 0),
+            (2, DATA, DATA + 0x1004),
+            (4, DATA, LIST + 4),
+            (4, DATA, LIST),
+        ] {
+            let cqe = guest.run(1, transfer(opcode, 0, blocks, prp1, prp2));
+            assert_eq!(
+                status(&cqe),
+                Status::PRP_OFFSET_INVALID,
+                "{opcode} {blocks} {prp1:#x} {prp2:#x}"
+            );
+        }
+    }
+    still_works(&mut guest);
+}
+
+/// A list that leads to itself, one that leads nowhere, one outside of memory.
+#[test]
+fn lists_that_do_not_end() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.running();
+    // The last slot of its page names the page itself.
+    let mut entries = vec![DATA; 512];
+    entries[511] = LIST;
+    guest.put_list(LIST, &entries);
+    let looped = guest.run(1, transfer(2, 0, 256, DATA, LIST + 0xFF8));
+    assert_eq!(
+        status(&looped),
+        Status::SUCCESS,
+        "it has an end all the same: 255 pages"
+    );
+    entries[511] = BASE + MEMORY_BYTES;
+    guest.put_list(LIST, &entries);
+    let nowhere = guest.run(1, transfer(2, 0, 256, DATA, LIST + 0xFF8));
+    assert_eq!(status(&nowhere), Status::DATA_TRANSFER_ERROR);
+    let outside = guest.run(1, transfer(1, 0, 256, DATA, BASE + MEMORY_BYTES));
+    assert_eq!(status(&outside), Status::DATA_TRANSFER_ERROR);
+    still_works(&mut guest);
+}
+
+#[test]
+fn commands_that_this_controller_does_not_take() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.running();
+    // SGLs.
+    for psdt in 1..4 {
+        let mut sqe = transfer(2, 0, 1, DATA, 0);
+        sqe.flags = psdt << 6;
+        assert_eq!(status(&guest.run(1, sqe)), Status::INVALID_FIELD);
+    }
+    // Fabrics commands, Doorbell Buffer Config.
+    for opcode in [0x7F, 0x7C] {
+        assert_eq!(
+            status(&guest.admin(command(opcode, 0))),
+            Status::INVALID_OPCODE,
+            "{opcode:#x}"
+        );
+    }
+    assert_eq!(
+        status(&guest.run(1, command(0x7F, 0))),
+        Status::INVALID_OPCODE
+    );
+    // More than MDTS.
+    let long = guest.run(1, transfer(2, 0, 257, DATA, LIST));
+    assert!([Status::INVALID_FIELD, Status::LBA_OUT_OF_RANGE].contains(&status(&long)));
+    still_works(&mut guest);
+}
+
+/// Doorbells of queues that are not there, of entries that are not, between doorbells, and beyond them.
+#[test]
+fn doorbells_that_name_nothing() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.running();
+    for offset in (0x1000..0x1208)
+        .step_by(4)
+        .chain([0x1208, 0x1FFC, 0x2FFC, 0x3FFC])
+    {
+        // A tail of its own queues that is beyond their entries; of the others, anything.
+        for value in [64, 65, 0x7FFF, 0xFFFF, 0x1_0000, u32::MAX] {
+            guest.ring(offset, value);
+        }
+    }
+    // A head that was not given.
+    for head in 1..64 {
+        let next = guest.pairs[1].head;
+        if head != next {
+            guest.ring(0x100C, head);
+        }
+    }
+    still_works(&mut guest);
+    assert_eq!(guest.csts(), 1);
+}
+
+/// Identifiers and sizes of every value, against what was granted.
+#[test]
+fn queues_of_every_identifier_and_size() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.running();
+    let mut set = command(0x09, 0);
+    set.cdw10 = U32::new(0x07);
+    set.cdw11 = U32::new(1 << 16 | 1);
+    assert_eq!(
+        status(&guest.admin(set)),
+        Status::COMMAND_SEQUENCE_ERROR,
+        "a queue is there"
+    );
+    let (sq, cq) = places(9);
+    for id in [0, 1, 65, 66, 255, 256, 0x7FFF, 0xFFFF] {
+        assert_eq!(
+            guest.create_cq(id, cq, 16),
+            Err(Status::INVALID_QUEUE_ID),
+            "{id}"
+        );
+        assert_eq!(
+            guest.create_sq(id, 1, sq, 16),
+            Err(Status::INVALID_QUEUE_ID),
+            "{id}"
+        );
+        if id != 1 {
+            assert_eq!(guest.delete(0x00, id), Err(Status::INVALID_QUEUE_ID));
+            assert_eq!(guest.delete(0x04, id), Err(Status::INVALID_QUEUE_ID));
+        }
+    }
+    for entries in [1, 129, 4096, 65_536] {
+        let refused = Err(Status::INVALID_QUEUE_SIZE);
+        let mut sqe = command(0x05, 0);
+        sqe.dptr.address = U64::new(cq);
+        sqe.cdw10 = U32::new(2 | (entries - 1) << 16);
+        sqe.cdw11 = U32::new(1);
+        let made = status(&guest.admin(sqe));
+        assert_eq!(Err::<(), _>(made), refused, "{entries}");
+        sqe.opcode = 0x01;
+        sqe.cdw11 = U32::new(1 | 1 << 16);
+        assert_eq!(
+            status(&guest.admin(sqe)),
+            Status::INVALID_QUEUE_SIZE,
+            "{entries}"
+        );
+    }
+    assert_eq!(
+        guest.create_sq(2, 2, sq, 16),
+        Err(Status::COMPLETION_QUEUE_INVALID)
+    );
+    assert_eq!(guest.create_sq(2, 0, sq, 16), Err(Status::INVALID_QUEUE_ID));
+    assert_eq!(
+        guest.create_cq(2, cq + 4, 16),
+        Err(Status::PRP_OFFSET_INVALID)
+    );
+    let mut vector = command(0x05, 0);
+    vector.dptr.address = U64::new(cq);
+    vector.cdw10 = U32::new(2 | 15 << 16);
+    vector.cdw11 = U32::new(3 | 65 << 16);
+    assert_eq!(
+        status(&guest.admin(vector)),
+        Status::INVALID_INTERRUPT_VECTOR
+    );
+    still_works(&mut guest);
+}
+
+/// Queues in memory that is not there: their commands and completions are gone, and the function is not.
+#[test]
+fn queues_outside_of_memory() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.running();
+    let outside = BASE + MEMORY_BYTES;
+    let mut sqe = command(0x05, 0);
+    sqe.dptr.address = U64::new(outside);
+    sqe.cdw10 = U32::new(2 | 15 << 16);
+    sqe.cdw11 = U32::new(1);
+    assert_eq!(status(&guest.admin(sqe)), Status::SUCCESS);
+    sqe.opcode = 0x01;
+    sqe.cdw11 = U32::new(1 | 2 << 16);
+    assert_eq!(status(&guest.admin(sqe)), Status::SUCCESS);
+    guest.ring(0x1010, 5);
+    // Commands that are there, completions that have no place.
+    let (sq, _) = places(3);
+    guest.create_sq(3, 2, sq, 16).unwrap();
+    for _ in 0..5 {
+        guest.submit(3, transfer(2, 0, 1, DATA, 0));
+    }
+    guest.delete(0x00, 3).unwrap();
+    guest.delete(0x00, 2).unwrap();
+    guest.delete(0x04, 2).unwrap();
+    still_works(&mut guest);
+}
+
+/// A controller whose admin queue is nowhere is enabled, has nothing to say, and can be disabled again.
+#[test]
+fn an_admin_queue_that_is_nowhere() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    for (aqa, asq) in [
+        (0, 0),
+        (0x0FFF_0FFF, u64::MAX),
+        (0x003F_003F, BASE + MEMORY_BYTES),
+    ] {
+        guest.write_register(0x24, aqa);
+        for at in [0x28, 0x30] {
+            guest.write_register(at, asq as u32);
+            guest.write_register(at + 4, (asq >> 32) as u32);
+        }
+        guest.write_register(0x14, 0x0046_0001);
+        guest.wait_ready(true);
+        guest.ring(0x1000, 1);
+        guest.write_register(0x14, 0);
+        guest.wait_ready(false);
+    }
+    // What CAP does not offer: a page size, a command set, an arbitration.
+    for cc in [0x0046_0081, 0x0046_0011, 0x0046_0801] {
+        guest.write_register(0x14, cc);
+        assert_eq!(guest.csts(), 2, "{cc:#x}: a fatal status, and never ready");
+        guest.write_register(0x14, 0);
+        assert_eq!(guest.csts(), 0);
+    }
+    guest.enable();
+    guest.create_pair(1);
+    still_works(&mut guest);
+}
+
+#[test]
+fn windows_that_cannot_be() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.running();
+    let (einval, eexist) = (Err(22), Err(17));
+    assert_eq!(guest.map(BASE, 0x1000, 0, 3), eexist);
+    assert_eq!(guest.map(BASE - 0x1000, 0x2000, 0, 3), eexist);
+    assert_eq!(
+        guest.map(0x1000, 0x1000, MEMORY_BYTES, 3),
+        einval,
+        "beyond the file's end"
+    );
+    assert_eq!(guest.map(0x1000, 2 * MEMORY_BYTES, 0, 3), einval);
+    assert_eq!(guest.map(0x1001, 0x1000, 0, 3), einval);
+    assert_eq!(guest.map(0x1000, 0x1000, 0x10, 3), einval);
+    // A descriptor that is no memory.
+    let body = [words(&[32, 3]), longs(&[0, 0x1000, 0x1000])].concat();
+    let socket = std::os::unix::net::UnixDatagram::unbound().unwrap();
+    let refused = guest
+        .client
+        .call(2, &body, &[std::os::fd::AsFd::as_fd(&socket)]);
+    assert_eq!(refused, Err(22));
+    let part = guest.client.call(3, &Guest::unmap_body(BASE, 0x1000), &[]);
+    assert_eq!(part, Err(2), "a window goes as a whole");
+    still_works(&mut guest);
+}
+
+/// A client that is none: it is let go, and the next one is served.
+#[test]
+fn clients_that_break_the_protocol() {
+    let machine = Machine::start(memory(), 1);
+    for bytes in [&[0xFF; 64][..], b"GET / HTTP/1.1\r\n\r\n", &[0; 16]] {
+        let mut client = Client::dial(&machine.socket());
+        client.raw().write_all(bytes).unwrap();
+        assert!(client.is_let_go());
+    }
+    let mut guest = machine.guest();
+    guest.enable();
+    guest.create_pair(1);
+    still_works(&mut guest);
+}

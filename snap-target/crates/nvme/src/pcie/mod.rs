@@ -1,0 +1,12 @@
+//! NVMe over PCIe (PCIe Transport; Base, "Memory-Based Transport Queue Model"): queues in the host's memory, doorbells, PRP lists. No I/O here either: a driver
+//! copies entries and lists out of the host's memory, once, and hands them in.
+
+mod doorbell;
+mod prp;
+mod queues;
+mod ring;
+
+pub use doorbell::{DOORBELLS_AT, Doorbell, doorbell_bytes};
+pub use prp::{PAGE_BYTES, Piece, PrpList, Prps, pieces_max};
+pub use queues::{CompletionQueue, QueueCommand, Queues, SubmissionQueue};
+pub use ring::{CompletionRing, SubmissionRing, phase_of};
