@@ -164,7 +164,10 @@ impl Queue {
     }
 
     /// Takes completions off the queue, as many as there are at once. False where there was none.
-    pub(crate) fn poll(&mut self, mut ended: impl FnMut(&mut Staging, WorkId) -> Option<u64>) -> bool {
+    pub(crate) fn poll(
+        &mut self,
+        mut ended: impl FnMut(&mut Staging, WorkId) -> Option<u64>,
+    ) -> bool {
         let mut completions = std::mem::take(&mut self.completions);
         completions.clear();
         if let Err(error) = self.cq.poll(&mut completions) {
