@@ -173,6 +173,24 @@ def test_idle(report: Report, guest: Guest, target: FunctionTarget) -> None:
             raise Unexpected(f"{used:.2f} s of {IDLE_SECONDS:.0f} s")
 
 
+def requests(guest: Guest) -> int:
+    """Reads, writes, discards and flushes of all disks so far, as the guest's kernel counts them."""
+    # With several paths to a disk each path counts its own.
+    lines = guest.run("cat /sys/block/nvme*c*n*/stat 2>/dev/null || cat /sys/block/nvme*n*/stat").checked().splitlines()
+    return sum(int(line.split()[index]) for line in lines for index in (0, 4, 11, 15))
+
+
+def test_doorbells(report: Report, target: FunctionTarget, done: int) -> None:
+    # Without doorbells in memory there are two a request, or a little less where completions come together.
+    with report.test("of a request's two doorbells the guest traps for one at most"):
+        counted = r"doorbells=(\d+)"
+        wait_for("the client is gone", lambda: re.search(counted, target.log()) is not None, 10.0)
+        rung = sum(int(number) for number in re.findall(counted, target.log()))
+        print(f"  {rung} doorbells were trapped for {done} requests: {rung / done:.2f} each")
+        # The admin queue's are always trapped.
+        expect_that(f"{rung} for {done} requests", rung < 1.1 * done)
+
+
 def test_end(report: Report, target: FunctionTarget) -> None:
     with report.test("the guest is gone; the target goes on, and ends by itself"):
         target.expect_alive()

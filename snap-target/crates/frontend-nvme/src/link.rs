@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nvme::controller::{Admitted, ControllerLimits, Registers, Transport};
 use nvme::nqn::Nqn;
-use nvme::pcie::{CompletionQueue, SubmissionQueue};
+use nvme::pcie::{CompletionQueue, DoorbellBuffers, SubmissionQueue};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::register::Cc;
 use nvme_spec::{Cid, Sqe, Status};
@@ -283,6 +283,12 @@ pub trait Function {
 
     /// Another one whose completions go to the same queue as this one's: both are to be on one reactor.
     fn beside(&self, queue: QueueId) -> Option<QueueId>;
+
+    /// The host's doorbells are to be looked for in its memory from now on, whether they are rung or not.
+    ///
+    /// # Errors
+    /// The command's status.
+    fn share_doorbells(&mut self, buffers: DoorbellBuffers) -> Result<(), Status>;
 
     /// The link of a queue is gone, with its last request.
     fn submission_queue_deleted(&mut self, queue: QueueId);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use guest_memory::{Leases, Windows};
+use nvme::pcie::{Doorbell, DoorbellBuffers};
 
 use crate::bell::{self, Bell};
 
@@ -16,6 +17,43 @@ pub(crate) struct View {
     pub(crate) vectors: Vec<Option<Arc<OwnedFd>>>,
     /// The line interrupt.
     pub(crate) line: Option<Arc<OwnedFd>>,
+    /// Where the guest keeps its doorbells, if it does.
+    pub(crate) doorbells: Option<DoorbellBuffers>,
+}
+
+impl View {
+    /// What the guest has a doorbell say in its own memory. None where it keeps none there, or has taken the memory away.
+    pub(crate) fn shadow(&self, doorbell: Doorbell) -> Option<u32> {
+        let place = self.doorbells?.shadow_of(doorbell)?;
+        self.windows.load(place).ok()
+    }
+
+    /// Has both the guest's word and ours begin at a value.
+    pub(crate) fn begin_shadow(&self, doorbell: Doorbell, value: u32) {
+        let place = self.doorbells.and_then(|it| it.shadow_of(doorbell));
+        self.put(place, value);
+        self.trap_after(doorbell, value);
+    }
+
+    /// The guest is to ring the doorbell itself when it goes on from this value.
+    pub(crate) fn trap_after(&self, doorbell: Doorbell, value: u32) {
+        let place = self.doorbells.and_then(|it| it.event_of(doorbell));
+        self.put(place, value);
+    }
+
+    /// The guest need not ring a doorbell of a ring of so many entries, which it has at this value: the entry before it, which it does not pass
+    /// before it has gone round.
+    pub(crate) fn trap_no_more(&self, doorbell: Doorbell, value: u32, entries: u32) {
+        self.trap_after(doorbell, (value + entries - 1) % entries);
+    }
+
+    fn put(&self, place: Option<u64>, value: u32) {
+        if let Some(place) = place
+            && let Err(fault) = self.windows.store(place, value)
+        {
+            tracing::debug!(%fault, "a guest's doorbells are not in its memory any more");
+        }
+    }
 }
 
 /// See the module.
@@ -118,14 +156,20 @@ impl Sight {
         }
     }
 
-    /// Takes up the view in force; what only the old one kept mapped is let go of.
-    pub(crate) fn refresh(&mut self) {
+    /// Takes up the view in force; what only the old one kept mapped is let go of. Whether it is another one.
+    pub(crate) fn refresh(&mut self) -> bool {
         let epoch = self.common.epoch.load(Ordering::Acquire);
-        if epoch != self.epoch {
+        let is_new = epoch != self.epoch;
+        if is_new {
             self.view = self.common.current();
             self.epoch = epoch;
             self.leases.clear();
         }
+        is_new
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
     }
 
     pub(crate) fn windows(&self) -> &Windows {

@@ -66,6 +66,8 @@ pub(crate) struct FunctionLink {
     unmapping: Vec<(Ticket, Vec<Weak<Shared>>)>,
     /// Who waits for a reset of the device, and until when.
     resetting: Option<(Ticket, TimerId)>,
+    /// Doorbells that came as messages: what those in memory spare.
+    doorbells_rung: u64,
     receiving: Receiving,
     sending: Option<Sending>,
     is_over: bool,
@@ -135,6 +137,7 @@ impl FunctionLink {
             events: VecDeque::new(),
             unmapping: Vec::new(),
             resetting: None,
+            doorbells_rung: 0,
             receiving: Receiving {
                 buffer: vec![0; 64 << 10],
                 is_waiting_for_socket: false,
@@ -160,6 +163,11 @@ impl FunctionLink {
 impl Drop for FunctionLink {
     fn drop(&mut self) {
         self.is_used.set(false);
+        tracing::info!(
+            subsystem = self.subsystem.as_str(),
+            doorbells = self.doorbells_rung,
+            "the client of a PCIe function is gone"
+        );
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) const MESSAGES_A_TURN: u32 = 64;
 pub(crate) const FETCH_MAX: usize = 8;
 /// Entries that one queue takes in one turn of its reactor.
 pub(crate) const FETCHES_A_TURN: usize = 128;
+/// How long a queue looks for further commands in the guest's memory after the last one: as long as reactors spin.
+pub(crate) const LOOK_TIME: Duration = Duration::from_micros(100);
 /// When a send that the client took nothing of is tried again, and how long it has for it in all.
 pub(crate) const SEND_AGAIN: Duration = Duration::from_millis(2);
 /// See [`SEND_AGAIN`]. QEMU waits five seconds for a reply.

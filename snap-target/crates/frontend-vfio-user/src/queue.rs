@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::time::Instant;
 
 use frontend_nvme::Ledger;
 use frontend_nvme::link::{LinkEvent, Wire};
 use guest_memory::{Fault, Way, from_guest, to_guest};
-use nvme::pcie::{Piece, Prps, SubmissionRing, pieces_max};
+use nvme::pcie::{Doorbell, Piece, Prps, SubmissionRing, pieces_max};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::command::SQE_BYTES;
 use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
@@ -15,9 +16,9 @@ use reactor::buf::IoBuf;
 use zerocopy::FromBytes;
 
 use crate::bell::Bell;
-use crate::common::{Common, Sight};
+use crate::common::{Common, Sight, View};
 use crate::completion::{Completions, Of};
-use crate::limits::{FETCH_MAX, FETCHES_A_TURN};
+use crate::limits::{FETCH_MAX, FETCHES_A_TURN, LOOK_TIME};
 
 /// The guest's side of a submission queue: its doorbell, which comes in at the function.
 #[derive(Debug)]
@@ -26,6 +27,8 @@ pub(crate) struct Submissions {
     pub(crate) base: u64,
     pub(crate) entries: u32,
     tail: AtomicU32,
+    /// The guest has rung its doorbell since it keeps its doorbells in memory: there is its word from now on.
+    is_shadowed: AtomicBool,
     /// Rings where the queue's reactor is to look.
     pub(crate) bell: Bell,
 }
@@ -37,17 +40,46 @@ impl Submissions {
             base,
             entries,
             tail: AtomicU32::new(0),
+            is_shadowed: AtomicBool::new(false),
             bell: Bell::new()?,
         })
     }
 
+    fn doorbell(&self) -> Doorbell {
+        Doorbell::Submission(self.id)
+    }
+
     /// The guest's doorbell; false where there is no such entry.
-    pub(crate) fn set_tail(&self, tail: u32) -> bool {
+    pub(crate) fn set_tail(&self, view: &View, tail: u32) -> bool {
         let is_there = tail < self.entries;
-        if is_there {
+        // Its message may be older than what is in memory.
+        if is_there && !self.is_shadowed() {
             self.tail.store(tail, Ordering::Release);
+            let is_shadowed = view.doorbells.is_some() && !self.id.is_admin();
+            self.is_shadowed.store(is_shadowed, Ordering::Release);
         }
         is_there
+    }
+
+    /// The guest keeps its doorbells in memory from now on, and will ring this one once more.
+    pub(crate) fn share(&self, view: &View) {
+        self.is_shadowed.store(false, Ordering::Release);
+        view.begin_shadow(self.doorbell(), self.tail.load(Ordering::Acquire));
+    }
+
+    fn is_shadowed(&self) -> bool {
+        self.is_shadowed.load(Ordering::Acquire)
+    }
+
+    /// The guest's word, wherever it is. What names no entry is none.
+    fn tail(&self, view: &View) -> u32 {
+        if self.is_shadowed()
+            && let Some(tail) = view.shadow(self.doorbell())
+            && tail < self.entries
+        {
+            self.tail.store(tail, Ordering::Release);
+        }
+        self.tail.load(Ordering::Acquire)
     }
 }
 
@@ -69,6 +101,18 @@ struct Entry {
     buffer: Option<IoBuf>,
 }
 
+/// How a queue learns of commands whose doorbells are written to the guest's memory: for a while after the last command it looks there, which spares the
+/// guest its traps; then the guest is told to ring.
+#[derive(Debug, Default)]
+struct Looking {
+    /// It looks there.
+    is_on: bool,
+    /// Until when.
+    until: Option<Instant>,
+    /// The tail that was left in the guest's memory, and whether the guest traps when it goes on from it.
+    told: Option<(u32, bool)>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -87,6 +131,8 @@ pub(crate) struct Queue {
     wire: Wire,
     /// Answers since the last interrupt.
     is_to_interrupt: bool,
+    /// With doorbells in the guest's memory.
+    looking: Looking,
     /// Entries of this turn that may still be fetched: a guest that goes on and on keeps others waiting no longer.
     fetches_left: usize,
     transfer_bytes_max: u32,
@@ -118,6 +164,7 @@ impl Queue {
             owed: Ledger::default(),
             wire: Wire::default(),
             is_to_interrupt: false,
+            looking: Looking::default(),
             fetches_left: FETCHES_A_TURN,
             transfer_bytes_max,
         }
@@ -145,6 +192,7 @@ impl Queue {
             }
         }
         self.held.clear();
+        self.looking = Looking::default();
         self.is_to_interrupt = false;
     }
 
@@ -158,7 +206,10 @@ impl Queue {
 
     /// Takes up what the function has made of windows and interrupts.
     pub(crate) fn refresh(&mut self) {
-        self.sight.refresh();
+        if self.sight.refresh() {
+            // Doorbells may be elsewhere in memory, or may have been nowhere meanwhile.
+            self.looking.told = None;
+        }
     }
 
     /// The next thing for the driver.
@@ -172,13 +223,13 @@ impl Queue {
     /// Whether [`Queue::next_event`] has something without a word of the guest's.
     pub(crate) fn has_events(&self) -> bool {
         let has_commands = self.ring.filled() > 0 && !self.free.is_empty();
-        !self.events.is_empty() || has_commands
+        !self.events.is_empty() || has_commands || self.looking.is_on
     }
 
     /// Copies entries out of the queue, and never looks at them again there.
     fn fetch(&mut self) {
         self.refresh();
-        let tail = self.submissions.tail.load(Ordering::Acquire);
+        let tail = self.submissions.tail(self.sight.view());
         // The doorbell let in what the ring has.
         self.ring.set_tail(tail);
         let limit = FETCH_MAX.min(self.free.len()).min(self.fetches_left);
@@ -413,6 +464,37 @@ impl Queue {
         {
             self.sight.interrupt(vector);
         }
+        self.look_or_trap();
+    }
+
+    /// Goes on looking for the guest's doorbell in its memory, or has the guest ring it.
+    fn look_or_trap(&mut self) {
+        self.looking.is_on = false;
+        // Who has entries left, or no slots, comes here again.
+        if !self.submissions.is_shadowed() || self.ring.filled() > 0 || self.free.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let tail = self.submissions.tail.load(Ordering::Acquire);
+        if self.looking.told.is_none_or(|(told, _)| told != tail) {
+            self.looking.until = Some(now + LOOK_TIME);
+        }
+        let is_to_trap = self.looking.until.is_none_or(|until| now >= until);
+        let doorbell = self.submissions.doorbell();
+        if self.looking.told != Some((tail, is_to_trap)) {
+            let view = self.sight.view();
+            match is_to_trap {
+                true => view.trap_after(doorbell, tail),
+                false => view.trap_no_more(doorbell, tail, self.submissions.entries),
+            }
+            self.looking.told = Some((tail, is_to_trap));
+        }
+        if is_to_trap {
+            // The guest writes its word, then looks where it is to trap; here the other way round. One of both sees the other.
+            fence(Ordering::SeqCst);
+            self.ring.set_tail(self.submissions.tail(self.sight.view()));
+        }
+        self.looking.is_on = !is_to_trap;
     }
 }
 

@@ -80,6 +80,39 @@ impl Windows {
         })
     }
 
+    /// One number of the guest's, as a whole, whatever it does meanwhile.
+    ///
+    /// # Errors
+    /// The first byte that cannot be read; [`Fault::Denied`] where the place is no multiple of 4.
+    pub fn load(&self, address: u64) -> Result<u32, Fault> {
+        let mut value = 0;
+        self.word(address, Way::FromGuest, |word| {
+            value = word.load(Ordering::Acquire);
+        })?;
+        Ok(u32::from_le(value))
+    }
+
+    /// One number for the guest, which sees the old one or the new.
+    ///
+    /// # Errors
+    /// The first byte that cannot be written; [`Fault::Denied`] where the place is no multiple of 4.
+    pub fn store(&self, address: u64, value: u32) -> Result<(), Fault> {
+        self.word(address, Way::ToGuest, |word| {
+            word.store(value.to_le(), Ordering::Release);
+        })
+    }
+
+    fn word(&self, address: u64, way: Way, mut visit: impl FnMut(&AtomicU32)) -> Result<(), Fault> {
+        if !address.is_multiple_of(4) {
+            return Err(Fault::Denied { address });
+        }
+        self.each(address, 4, way, |at, _| {
+            // SAFETY: `at` is four bytes of a mapping that allows what the way asks for, and aligned: windows and their mappings begin at pages, so that a
+            // multiple of four lies in one run. The guest accesses it as it likes, which is why it is an atomic.
+            visit(unsafe { AtomicU32::from_ptr(at.cast()) });
+        })
+    }
+
     /// That every byte can be reached.
     ///
     /// # Errors

@@ -184,3 +184,24 @@ fn a_file_that_is_too_short_is_not_mapped() {
     let odd = Shared::map(&guest, 0x10, 0x1000, BOTH, ()).unwrap_err();
     assert_eq!(odd, MapError::System(nix::errno::Errno::EINVAL));
 }
+
+#[test]
+fn numbers_are_read_and_written_whole() {
+    let mut file = file(0x4000);
+    let windows = windows(&file);
+    let value = u32::from_le_bytes(bytes_at(&mut file, 0x2010, 4).try_into().unwrap());
+    assert_eq!(windows.load(0x10_0010), Ok(value));
+    assert_eq!(windows.store(0x10_1FFC, 0xAABB_CCDD), Ok(()));
+    assert_eq!(
+        bytes_at(&mut file, 0x3FFC, 4),
+        0xAABB_CCDD_u32.to_le_bytes()
+    );
+    for address in [0x10_0001, 0x10_0002, 0x10_1FFD] {
+        assert_eq!(windows.load(address), Err(Fault::Denied { address }));
+        assert_eq!(windows.store(address, 0), Err(Fault::Denied { address }));
+    }
+    let address = 0x20_0000;
+    assert_eq!(windows.load(address), Err(Fault::NotShared { address }));
+    let address = 0x10_4000;
+    assert_eq!(windows.store(address, 0), Err(Fault::Outside { address }));
+}

@@ -114,7 +114,7 @@ impl Desk {
         }
     }
 
-    /// Creates or deletes an I/O queue.
+    /// Creates or deletes an I/O queue, or has doorbells looked for in memory.
     pub(super) fn manage_queue(
         &mut self,
         key: Key,
@@ -136,6 +136,9 @@ impl Desk {
             QueueCommand::DeleteCompletion(queue) => self
                 .function_of(key)
                 .and_then(|function| function.delete_completion_queue(queue)),
+            QueueCommand::ShareDoorbells(buffers) => self
+                .function_of(key)
+                .and_then(|function| function.share_doorbells(buffers)),
         };
         let status = done.err().unwrap_or(Status::SUCCESS);
         self.fail_admin(key, id, slot, status);

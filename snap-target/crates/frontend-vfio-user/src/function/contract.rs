@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use frontend_nvme::link::{Farewell, Function, Health, Link, LinkEvent, Parted, Wire};
+use guest_memory::Way;
 use nvme::controller::{Admitted, Registers, Transport};
 use nvme::nqn::Nqn;
-use nvme::pcie::{CompletionQueue, Queues, SubmissionQueue};
+use nvme::pcie::{
+    CompletionQueue, DOORBELL_BUFFER_BYTES, DoorbellBuffers, Queues, SubmissionQueue,
+};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::{Cid, Sqe, Status};
 use reactor::OwnerId;
@@ -183,6 +186,9 @@ impl Function for FunctionLink {
             self.queues = Queues::default();
             self.submissions.clear();
             self.completions.clear();
+            if self.view.doorbells.take().is_some() {
+                self.common.publish(self.view.clone());
+            }
         }
         self.is_ready = registers.csts.ready();
     }
@@ -191,8 +197,11 @@ impl Function for FunctionLink {
         let (granted, entries_max) = (self.granted(), self.entries_max());
         self.queues
             .create_completion(queue, granted, entries_max, VECTORS)?;
-        self.completions
-            .insert(queue.id, Arc::new(Completions::new(queue)));
+        let completions = Completions::new(queue);
+        if self.view.doorbells.is_some() {
+            completions.share(&self.view);
+        }
+        self.completions.insert(queue.id, Arc::new(completions));
         Ok(())
     }
 
@@ -215,6 +224,9 @@ impl Function for FunctionLink {
         let to = self.queues.create_submission(queue, granted, entries_max)?;
         let completions = self.completions.get(&to.id).cloned();
         let completions = completions.ok_or(Status::COMPLETION_QUEUE_INVALID.dnr())?;
+        if self.view.doorbells.is_some() {
+            submissions.share(&self.view);
+        }
         self.submissions.insert(queue.id, submissions.clone());
         Ok(Box::new(PartedQueue {
             common: self.common.clone(),
@@ -233,6 +245,31 @@ impl Function for FunctionLink {
         let to = self.queues.submission(queue)?.completion;
         let mut others = self.queues.submissions_of(to);
         others.find(|other| *other != queue)
+    }
+
+    fn share_doorbells(&mut self, buffers: DoorbellBuffers) -> Result<(), Status> {
+        let windows = &self.view.windows;
+        for (page, way) in [
+            (buffers.shadow(), Way::FromGuest),
+            (buffers.shadow(), Way::ToGuest),
+            (buffers.events(), Way::ToGuest),
+        ] {
+            let checked = windows.check(page, DOORBELL_BUFFER_BYTES, way);
+            checked.map_err(|fault| {
+                tracing::warn!(%fault, "a guest's doorbells cannot be looked for in its memory");
+                Status::INVALID_FIELD.dnr()
+            })?;
+        }
+        self.view.doorbells = Some(buffers);
+        self.completions
+            .values()
+            .for_each(|it| it.share(&self.view));
+        self.submissions
+            .values()
+            .for_each(|it| it.share(&self.view));
+        self.common.publish(self.view.clone());
+        self.ring_all();
+        Ok(())
     }
 
     fn submission_queue_deleted(&mut self, queue: QueueId) {

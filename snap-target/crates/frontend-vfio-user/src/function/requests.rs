@@ -114,6 +114,10 @@ impl FunctionLink {
         self.view.windows = windows.map_err(refused)?;
         self.common.publish(self.view.clone());
         self.admin.refresh();
+        if self.view.doorbells.is_some() {
+            // Doorbells may be back that nobody rings again.
+            self.ring_all();
+        }
         Ok(())
     }
 
@@ -173,13 +177,17 @@ impl FunctionLink {
 
     /// What names no queue, or no entry of one, changes nothing.
     fn doorbell(&mut self, doorbell: Doorbell, value: u32) {
+        self.doorbells_rung += 1;
         let is_there = match doorbell {
-            Doorbell::Submission(QueueId::ADMIN) => self.admin.submissions().set_tail(value),
+            Doorbell::Submission(QueueId::ADMIN) => {
+                self.admin.submissions().set_tail(&self.view, value)
+            }
             Doorbell::Completion(QueueId::ADMIN) => {
-                self.admin.completions().set_head(value).is_some()
+                let completions = self.admin.completions();
+                completions.set_head(&self.view, value).is_some()
             }
             Doorbell::Submission(queue) => match self.submissions.get(&queue) {
-                Some(submissions) if submissions.set_tail(value) => {
+                Some(submissions) if submissions.set_tail(&self.view, value) => {
                     submissions.bell.ring();
                     true
                 }
@@ -196,7 +204,7 @@ impl FunctionLink {
         let set = self
             .completions
             .get(&queue)
-            .and_then(|it| it.set_head(value));
+            .and_then(|it| it.set_head(&self.view, value));
         if set == Some(true) {
             // Answers wait for the room that there is now.
             for id in self.queues.submissions_of(queue) {
@@ -211,7 +219,7 @@ impl FunctionLink {
     /// Signals for every queue with entries that the guest has not taken: it may not have been told of them.
     fn interrupt_again(&self) {
         let all = self.completions.values().chain([self.admin.completions()]);
-        for completions in all.filter(|it| it.has_entries()) {
+        for completions in all.filter(|it| it.has_entries(&self.view)) {
             if let Some(vector) = completions.vector() {
                 self.common.interrupt(&self.view, vector);
             }

@@ -95,11 +95,22 @@ impl Pair {
     }
 }
 
+/// Doorbells in the guest's memory, and how many were not rung for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Doorbells {
+    pub shadow: u64,
+    pub events: u64,
+    pub tails_spared: u64,
+    pub heads_spared: u64,
+}
+
 pub struct Guest {
     pub client: Client,
     pub memory: File,
     /// By queue identifier.
     pub pairs: Vec<Pair>,
+    /// Where doorbells are in memory, once the controller was told.
+    pub doorbells: Option<Doorbells>,
     next_cid: u16,
 }
 
@@ -110,6 +121,7 @@ impl Guest {
             client,
             memory,
             pairs: Vec::new(),
+            doorbells: None,
             next_cid: 0,
         };
         guest.map(BASE, MEMORY_BYTES, 0, 3).unwrap();
@@ -157,6 +169,46 @@ impl Guest {
     /// A doorbell comes as QEMU sends it: posted.
     pub fn ring(&mut self, offset: u64, value: u32) {
         self.client.post(10, &write_body(offset, value));
+    }
+
+    /// A doorbell by its number. As Linux does it where an I/O queue's are in memory: the value goes there, and the doorbell is rung where it passes the one that
+    /// the controller waits at.
+    fn ring_or_write(&mut self, index: u64, value: u32) {
+        let at = 0x1000 + index * 4;
+        let Some(mut doorbells) = self.doorbells.filter(|_| index >= 2) else {
+            return self.ring(at, value);
+        };
+        let word = |guest: &Guest, page: u64| {
+            let bytes = guest.get(page + index * 4, 4);
+            u32::from_le_bytes(bytes.try_into().unwrap())
+        };
+        let old = word(self, doorbells.shadow);
+        self.put(doorbells.shadow + index * 4, &value.to_le_bytes());
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let event = word(self, doorbells.events);
+        let [value_16, old_16, event_16] = [value, old, event].map(|it| it as u16);
+        let passed = value_16.wrapping_sub(event_16).wrapping_sub(1);
+        let is_to_ring = passed < value_16.wrapping_sub(old_16);
+        match (is_to_ring, index % 2) {
+            (false, 0) => doorbells.tails_spared += 1,
+            (false, _) => doorbells.heads_spared += 1,
+            (true, _) => self.ring(at, value),
+        }
+        self.doorbells = Some(doorbells);
+    }
+
+    /// Doorbell Buffer Config.
+    pub fn share_doorbells(&mut self, shadow: u64, events: u64) -> Result<(), Status> {
+        let mut sqe = command(0x7C, 0);
+        set_prps(&mut sqe, shadow, events);
+        done(&self.admin(sqe))?;
+        self.doorbells = Some(Doorbells {
+            shadow,
+            events,
+            tails_spared: 0,
+            heads_spared: 0,
+        });
+        Ok(())
     }
 
     pub fn csts(&mut self) -> u32 {
@@ -250,7 +302,7 @@ impl Guest {
         self.put(pair.sq + u64::from(pair.tail) * 64, sqe.as_bytes());
         let tail = (pair.tail + 1) % pair.entries;
         self.pairs[usize::from(queue)].tail = tail;
-        self.ring(0x1000 + u64::from(queue) * 8, tail);
+        self.ring_or_write(u64::from(queue) * 2, tail);
         cid
     }
 
@@ -266,7 +318,7 @@ impl Guest {
                     pair.phase = !pair.phase;
                 }
                 let head = pair.head;
-                self.ring(0x1004 + u64::from(queue) * 8, head);
+                self.ring_or_write(u64::from(queue) * 2 + 1, head);
                 return cqe;
             }
             assert!(Instant::now() < until, "no completion on queue {queue}");

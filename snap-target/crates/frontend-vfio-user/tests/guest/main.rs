@@ -14,3 +14,4 @@ mod endings;
 mod hostile;
 mod interrupts;
 mod ordinary;
+mod shadow;

@@ -33,6 +33,7 @@ fn identify_says_what_a_pcie_controller_says() {
         (8, 0x66, 0x44),
         "MDTS, SQES, CQES"
     );
+    assert_eq!(page[256..258], [0, 1], "OACS: Doorbell Buffer Config");
     assert_eq!(page[536..540], [0; 4], "SGLS");
     assert_eq!(page[1792..1808], [0; 16], "no capsules");
     // Beginning inside of a page, the structure takes two.

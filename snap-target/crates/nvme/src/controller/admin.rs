@@ -40,7 +40,7 @@ pub enum Outcome {
     },
     /// A feature that lives with a namespace: the frontend carries it out and answers.
     OfNamespace(NamespaceAsk),
-    /// An I/O queue of a PCIe function is to be created or deleted: the frontend carries it out and answers.
+    /// An I/O queue of a PCIe function is to be created or deleted, or its doorbells are to be looked for in memory: the frontend carries it out and answers.
     Queue(QueueCommand),
     /// An Asynchronous Event Request: [`Controller::next_async_event`] will answer it.
     Pending,
@@ -186,7 +186,8 @@ impl Controller {
             AdminOpcode::CREATE_IO_CQ
             | AdminOpcode::CREATE_IO_SQ
             | AdminOpcode::DELETE_IO_CQ
-            | AdminOpcode::DELETE_IO_SQ => !self.transport.is_fabric(),
+            | AdminOpcode::DELETE_IO_SQ
+            | AdminOpcode::DOORBELL_BUFFER_CONFIG => !self.transport.is_fabric(),
             _ => false,
         }
     }

@@ -41,11 +41,12 @@ const ADMIN_COMMANDS: [AdminOpcode; 7] = [
 ];
 
 /// Those of a PCIe function besides.
-const PCIE_COMMANDS: [AdminOpcode; 4] = [
+const PCIE_COMMANDS: [AdminOpcode; 5] = [
     AdminOpcode::DELETE_IO_SQ,
     AdminOpcode::CREATE_IO_SQ,
     AdminOpcode::DELETE_IO_CQ,
     AdminOpcode::CREATE_IO_CQ,
+    AdminOpcode::DOORBELL_BUFFER_CONFIG,
 ];
 
 /// I/O commands, and what they change.

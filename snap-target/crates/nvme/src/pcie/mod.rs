@@ -6,7 +6,9 @@ mod prp;
 mod queues;
 mod ring;
 
-pub use doorbell::{DOORBELLS_AT, Doorbell, doorbell_bytes};
+pub use doorbell::{
+    DOORBELL_BUFFER_BYTES, DOORBELLS_AT, Doorbell, DoorbellBuffers, doorbell_bytes,
+};
 pub use prp::{PAGE_BYTES, Piece, PrpList, Prps, pieces_max};
 pub use queues::{CompletionQueue, QueueCommand, Queues, SubmissionQueue};
 pub use ring::{CompletionRing, SubmissionRing, phase_of};

@@ -4,9 +4,9 @@
 use crate::queue::QueueId;
 use nvme_spec::{AdminOpcode, Sqe, Status};
 
-use super::PAGE_BYTES;
+use super::{DoorbellBuffers, PAGE_BYTES};
 
-/// A command that creates or deletes an I/O queue, parsed once.
+/// A command about a function's queues, parsed once: what fabrics do not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueCommand {
     /// 05h.
@@ -17,6 +17,8 @@ pub enum QueueCommand {
     DeleteCompletion(QueueId),
     /// 00h.
     DeleteSubmission(QueueId),
+    /// 7Ch.
+    ShareDoorbells(DoorbellBuffers),
 }
 
 /// A completion queue as its host asks for it.
@@ -61,11 +63,16 @@ impl QueueCommand {
                 | AdminOpcode::CREATE_IO_SQ
                 | AdminOpcode::DELETE_IO_CQ
                 | AdminOpcode::DELETE_IO_SQ
+                | AdminOpcode::DOORBELL_BUFFER_CONFIG
         )
         .then(|| Self::parse(opcode, sqe))
     }
 
     fn parse(opcode: AdminOpcode, sqe: &Sqe) -> Result<QueueCommand, Status> {
+        if opcode == AdminOpcode::DOORBELL_BUFFER_CONFIG {
+            let buffers = DoorbellBuffers::new(sqe.dptr.address.get(), sqe.prp2())?;
+            return Ok(Self::ShareDoorbells(buffers));
+        }
         let id = QueueId(low(sqe.cdw10.get()));
         if id.is_admin() {
             return Err(Status::INVALID_QUEUE_ID.dnr());
@@ -304,6 +311,13 @@ mod tests {
             completion: QueueId(3),
         };
         assert_eq!(create, Some(Ok(QueueCommand::CreateSubmission(expected))));
+        let mut buffers = sqe(AdminOpcode::DOORBELL_BUFFER_CONFIG, 0, 0, 0x7000);
+        buffers.dptr.length = U32::new(0x9000);
+        let expected = DoorbellBuffers::new(0x7000, 0x9000).unwrap();
+        assert_eq!(
+            QueueCommand::of(&buffers),
+            Some(Ok(QueueCommand::ShareDoorbells(expected)))
+        );
         assert_eq!(parsed(AdminOpcode::IDENTIFY, 1, 0, 0), None);
     }
 
@@ -325,6 +339,13 @@ mod tests {
             (cq, 0x000F_0001, 0, 0x1000, Status::INVALID_FIELD),
             (cq, 0x000F_0001, 1, 0x1004, Status::PRP_OFFSET_INVALID),
             (sq, 0x000F_0001, 1, 0x1000, Status::INVALID_QUEUE_ID),
+            (
+                AdminOpcode::DOORBELL_BUFFER_CONFIG,
+                0,
+                0,
+                0x1004,
+                Status::PRP_OFFSET_INVALID,
+            ),
         ] {
             let refused = QueueCommand::of(&sqe(opcode, cdw10, cdw11, prp1));
             assert_eq!(refused, Some(Err(status.dnr())), "{opcode:?} {cdw10:#x}");
