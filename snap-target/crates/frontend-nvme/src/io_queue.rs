@@ -204,7 +204,7 @@ impl IoQueue {
     /// Bytes of a command's data: as its descriptor says, or where that does not, the command.
     fn data_bytes(&self, slot: Slot) -> u32 {
         match self.link.transfer(slot) {
-            Transfer::Prp => self.parsed(slot).map_or(0, |command| command.data_bytes()),
+            Transfer::InMemory => self.parsed(slot).map_or(0, |command| command.data_bytes()),
             described => described.bytes(),
         }
     }

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use frontend_nvme::Ledger;
 use frontend_nvme::link::{LinkEvent, Wire};
-use guest_memory::{Fault, Way, from_guest, to_guest};
-use nvme::pcie::{Doorbell, Piece, Prps, SubmissionRing, pieces_max};
+use guest_memory::{Fault, Way, Windows, from_guest, to_guest};
+use nvme::pcie::{DESCRIPTORS_MAX, Doorbell, Piece, Prps, Sgls, SubmissionRing, pieces_max};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::command::SQE_BYTES;
 use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
@@ -160,7 +160,7 @@ impl Queue {
             free: (0..slots).rev().map(Slot).collect(),
             events: VecDeque::new(),
             held: VecDeque::new(),
-            pieces: Vec::with_capacity(pieces_max(transfer_bytes_max)),
+            pieces: Vec::with_capacity(pieces_max(transfer_bytes_max).max(DESCRIPTORS_MAX.into())),
             owed: Ledger::default(),
             wire: Wire::default(),
             is_to_interrupt: false,
@@ -286,16 +286,19 @@ impl Queue {
             .map_or(&Sqe::ZERO, |entry| &entry.sqe)
     }
 
-    /// PRPs alone: SGLS says so, and fabrics commands are none of PCIe's.
+    /// Admin commands take PRPs alone (PCIe Transport, "Physical Region Page and Scatter Gather List usage"), and fabrics commands are none of PCIe's. There are no metadata,
+    /// whose place PSDT says as well.
     pub(crate) fn transfer(&self, slot: Slot) -> Transfer {
         let sqe = self.command(slot);
         if sqe.opcode == AdminOpcode::FABRICS.0 {
             return Transfer::Refused(Status::INVALID_OPCODE.dnr());
         }
+        let refused = Transfer::Refused(Status::INVALID_FIELD.dnr());
         match (sqe.psdt(), sqe.direction()) {
-            (0, Direction::None) => Transfer::None,
-            (0, _) => Transfer::Prp,
-            _ => Transfer::Refused(Status::INVALID_FIELD.dnr()),
+            (1..=3, _) if self.submissions.id.is_admin() => refused,
+            (3, _) => refused,
+            (_, Direction::None) => Transfer::None,
+            _ => Transfer::InMemory,
         }
     }
 
@@ -345,7 +348,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The guest memory that a command's PRPs name.
+    /// The guest memory that a command's PRPs or its SGL name.
     fn view(&mut self, slot: Slot, bytes: u32, way: Way) -> Result<IoBuf, Status> {
         self.gather(slot, bytes)?;
         let (windows, leases) = self.sight.memory();
@@ -353,12 +356,12 @@ impl Queue {
         leases.view(windows, pieces, way).map_err(unreachable_data)
     }
 
-    /// Walks a command's PRPs. Lists are copied out once.
+    /// Walks a command's PRPs or its SGL. Lists and segments are copied out once.
     fn gather(&mut self, slot: Slot, bytes: u32) -> Result<(), Status> {
         let sqe = *self.command(slot);
-        let (prp1, prp2) = (sqe.dptr.address.get(), sqe.prp2());
         let Self { pieces, sight, .. } = self;
         pieces.clear();
+        let windows = sight.windows();
         let mut push = |piece: Piece| match pieces.last_mut() {
             // Pages that follow each other are one run.
             Some(last)
@@ -368,15 +371,19 @@ impl Queue {
             }
             _ => pieces.push(piece),
         };
-        let mut prps = Prps::new(prp1, prp2, bytes, &mut push)?;
-        let mut list = [0; 4096];
+        let mut page = [0; 4096];
+        if sqe.psdt() != 0 {
+            let mut sgls = Sgls::new(&sqe.dptr, bytes, &mut push)?;
+            while let Some(wanted) = sgls.wants() {
+                let part = copied(windows, wanted.address, wanted.bytes.into(), &mut page)?;
+                sgls.take(part, &mut push)?;
+            }
+            return Ok(());
+        }
+        let mut prps = Prps::new(sqe.dptr.address.get(), sqe.prp2(), bytes, &mut push)?;
         while let Some(wanted) = prps.wants() {
-            let part = list.get_mut(..usize::from(wanted.entries) * 8);
-            let part = part.ok_or(Status::INTERNAL_ERROR)?;
-            sight
-                .windows()
-                .read(wanted.address, part)
-                .map_err(unreachable_data)?;
+            let bytes = usize::from(wanted.entries) * 8;
+            let part = copied(windows, wanted.address, bytes, &mut page)?;
             prps.take(part, &mut push)?;
         }
         Ok(())
@@ -496,6 +503,18 @@ impl Queue {
         }
         self.looking.is_on = !is_to_trap;
     }
+}
+
+/// A part of a list, copied out of the guest's memory.
+fn copied<'a>(
+    windows: &Windows,
+    address: u64,
+    bytes: usize,
+    into: &'a mut [u8],
+) -> Result<&'a [u8], Status> {
+    let part = into.get_mut(..bytes).ok_or(Status::INTERNAL_ERROR)?;
+    windows.read(address, part).map_err(unreachable_data)?;
+    Ok(part)
 }
 
 /// Base, "Data Transfer Error": the place that a command names cannot be reached.

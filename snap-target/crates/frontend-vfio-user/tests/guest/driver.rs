@@ -381,6 +381,15 @@ pub fn command(opcode: u8, nsid: u32) -> Sqe {
     sqe
 }
 
+/// An SGL descriptor: type and sub type last.
+pub fn descriptor(address: u64, bytes: u32, id: u8) -> [u8; 16] {
+    let mut out = [0; 16];
+    out[..8].copy_from_slice(&address.to_le_bytes());
+    out[8..12].copy_from_slice(&bytes.to_le_bytes());
+    out[15] = id;
+    out
+}
+
 /// Read (2) or write (1) of blocks of 4 KiB, to or from these PRPs.
 pub fn transfer(opcode: u8, lba: u64, blocks: u32, prp1: u64, prp2: u64) -> Sqe {
     let mut sqe = command(opcode, 1);

@@ -2,12 +2,13 @@
 
 use std::io::Write as _;
 
-use nvme_spec::{Status, U32, U64};
+use nvme_spec::{SglDescriptor, Status, U32, U64};
+use zerocopy::FromBytes;
 
 use crate::client::Client;
 use crate::driver::{
-    BASE, DATA, Guest, LIST, MEMORY_BYTES, Machine, command, longs, pattern, places, status,
-    transfer, words,
+    BASE, DATA, Guest, LIST, MEMORY_BYTES, Machine, command, descriptor, longs, pattern, places,
+    status, transfer, words,
 };
 use frontend_nvme::conformance::memory;
 
@@ -100,6 +101,60 @@ fn prps_that_are_not_aligned() {
     still_works(&mut guest);
 }
 
+/// SGLs that lead to themselves, are too short, or have descriptors of other transports.
+#[test]
+fn sgls_that_mean_harm() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.running();
+    let end = BASE + MEMORY_BYTES;
+    let of = |first: [u8; 16]| {
+        let mut sqe = transfer(2, 0, 2, 0, 0);
+        sqe.flags = 1 << 6;
+        sqe.dptr = SglDescriptor::read_from_bytes(&first).unwrap();
+        sqe
+    };
+    // A segment of nothing that goes on in itself.
+    let mut looped = [descriptor(DATA, 0, 0); 4];
+    looped[3] = descriptor(LIST, 64, 0x20);
+    guest.put(LIST, looped.as_flattened());
+    let last = LIST + 0x100;
+    guest.put(last, &descriptor(DATA, 4096, 0));
+    let inner = LIST + 0x200;
+    guest.put(
+        inner,
+        [descriptor(LIST, 16, 0x30), descriptor(DATA, 8192, 0)].as_flattened(),
+    );
+    for (first, expected) in [
+        (descriptor(LIST, 64, 0x20), Status::INVALID_SGL_COUNT),
+        (descriptor(LIST, 64, 0x30), Status::INVALID_SGL_SEGMENT),
+        (descriptor(inner, 32, 0x20), Status::INVALID_SGL_SEGMENT),
+        (descriptor(last, 16, 0x20), Status::INVALID_SGL_SEGMENT),
+        (descriptor(last, 16, 0x30), Status::DATA_SGL_LENGTH_INVALID),
+        (descriptor(last, 0, 0x30), Status::INVALID_SGL_SEGMENT),
+        (descriptor(last, 17, 0x30), Status::INVALID_SGL_SEGMENT),
+        (descriptor(end, 16, 0x30), Status::DATA_TRANSFER_ERROR),
+        (descriptor(end - 16, !15, 0x30), Status::DATA_TRANSFER_ERROR),
+        (
+            descriptor(u64::MAX - 15, 32, 0x30),
+            Status::DATA_TRANSFER_ERROR,
+        ),
+        (descriptor(DATA, 8191, 0), Status::DATA_SGL_LENGTH_INVALID),
+        (descriptor(end - 4096, 8192, 0), Status::DATA_TRANSFER_ERROR),
+        (
+            descriptor(u64::MAX - 4095, 8192, 0),
+            Status::DATA_TRANSFER_ERROR,
+        ),
+        (descriptor(DATA, 8192, 0x01), Status::SGL_TYPE_INVALID),
+        (descriptor(DATA, 8192, 0x40), Status::SGL_TYPE_INVALID),
+        (descriptor(DATA, 8192, 0x5A), Status::SGL_TYPE_INVALID),
+        (descriptor(DATA, 8192, 0xFF), Status::SGL_TYPE_INVALID),
+    ] {
+        let cqe = guest.run(1, of(first));
+        assert_eq!(status(&cqe), expected, "{first:?}");
+    }
+    still_works(&mut guest);
+}
+
 /// A list that leads to itself, one that leads nowhere, one outside of memory.
 #[test]
 fn lists_that_do_not_end() {
@@ -128,11 +183,15 @@ fn lists_that_do_not_end() {
 fn commands_that_this_controller_does_not_take() {
     let machine = Machine::start(memory(), 1);
     let mut guest = machine.running();
-    // SGLs.
+    // A reserved PSDT, and SGLs of admin commands.
+    let mut reserved = transfer(2, 0, 1, DATA, 0);
+    reserved.flags = 3 << 6;
+    assert_eq!(status(&guest.run(1, reserved)), Status::INVALID_FIELD);
     for psdt in 1..4 {
-        let mut sqe = transfer(2, 0, 1, DATA, 0);
-        sqe.flags = psdt << 6;
-        assert_eq!(status(&guest.run(1, sqe)), Status::INVALID_FIELD);
+        let mut identify = command(0x06, 0);
+        identify.cdw10 = U32::new(1);
+        identify.flags = psdt << 6;
+        assert_eq!(status(&guest.admin(identify)), Status::INVALID_FIELD);
     }
     // Fabrics commands.
     assert_eq!(

@@ -1,8 +1,11 @@
 //! What a well-behaved guest sees.
 
-use nvme_spec::{Status, U32};
+use nvme_spec::{SglDescriptor, Status, U32};
+use zerocopy::FromBytes;
 
-use crate::driver::{DATA, LIST, Machine, command, pattern, places, set_prps, status, transfer};
+use crate::driver::{
+    DATA, Guest, LIST, Machine, command, descriptor, pattern, places, set_prps, status, transfer,
+};
 use frontend_nvme::conformance::memory;
 
 #[test]
@@ -34,7 +37,7 @@ fn identify_says_what_a_pcie_controller_says() {
         "MDTS, SQES, CQES"
     );
     assert_eq!(page[256..258], [0, 1], "OACS: Doorbell Buffer Config");
-    assert_eq!(page[536..540], [0; 4], "SGLS");
+    assert_eq!(page[536..540], [1, 0, 4, 0], "SGLS");
     assert_eq!(page[1792..1808], [0; 16], "no capsules");
     // Beginning inside of a page, the structure takes two.
     set_prps(&mut identify, DATA + 0x2F00, DATA + 0x8000);
@@ -145,6 +148,103 @@ fn data_go_where_prps_say() {
             .collect();
         assert!(back == data, "{first} {blocks}");
     }
+}
+
+/// Runs of any length at any byte, in one descriptor, in a segment, in segments that go on, and longer than the data.
+#[test]
+fn data_go_where_sgls_say() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.running();
+    let bytes = 256 * 4096;
+    // Runs of lengths that are no pages', at odd places, some of them of nothing.
+    let mut runs = Vec::new();
+    let (mut at, mut left) = (DATA + 3, bytes);
+    for step in 0_u32.. {
+        let run = [0, 1, 4095, 8191, 100_000][step as usize % 5].min(left);
+        runs.push((at, run));
+        at += u64::from(run) + 5;
+        left -= run;
+        if left == 0 {
+            break;
+        }
+    }
+    let whole = vec![(DATA + 1, bytes)];
+    let longer = vec![(DATA + 1, bytes - 7), (DATA + 0x20_0000, 4096)];
+    for (runs, segment) in [
+        (&whole, 0),
+        (&longer, 300),
+        (&runs, 300),
+        (&runs, 7),
+        (&runs, 2),
+    ] {
+        let of = |opcode| {
+            let mut sqe = transfer(opcode, 0, 256, 0, 0);
+            sqe.flags = 1 << 6;
+            sqe
+        };
+        let first = put_sgl(&guest, runs, segment);
+        let data = pattern(segment as u64 + runs.len() as u64, bytes as usize);
+        let mut done = 0;
+        let places: Vec<(u64, usize)> = runs
+            .iter()
+            .map(|(at, run)| {
+                let run = (*run as usize).min(bytes as usize - done);
+                done += run;
+                (*at, run)
+            })
+            .collect();
+        let mut from = 0;
+        for (at, run) in &places {
+            guest.put(*at, &data[from..from + run]);
+            from += run;
+        }
+        let mut write = of(1);
+        write.dptr = first;
+        let written = guest.run(1, write);
+        assert_eq!(status(&written), Status::SUCCESS, "{segment}");
+        guest.put(DATA, &vec![0xEE; 0x30_0000]);
+        let mut read = of(2);
+        read.dptr = first;
+        let came = guest.run(1, read);
+        assert_eq!(status(&came), Status::SUCCESS, "{segment}");
+        let back: Vec<u8> = places
+            .iter()
+            .flat_map(|(at, run)| guest.get(*at, *run))
+            .collect();
+        assert!(back == data, "{segment}");
+        // Nothing between them.
+        let touched: usize = places.iter().map(|(_, run)| run).sum();
+        let all = guest.get(DATA, 0x30_0000);
+        let others = all.iter().filter(|byte| **byte != 0xEE).count();
+        assert!(others <= touched);
+        assert_eq!(guest.get(DATA, 1), [0xEE]);
+    }
+}
+
+/// Puts an SGL into memory, so many descriptors a segment, the one that leads on among them; none: it is in the command. Returns the command's.
+fn put_sgl(guest: &Guest, runs: &[(u64, u32)], segment: usize) -> SglDescriptor {
+    let of = |bytes: [u8; 16]| SglDescriptor::read_from_bytes(&bytes).unwrap();
+    let data: Vec<[u8; 16]> = runs
+        .iter()
+        .map(|(at, bytes)| descriptor(*at, *bytes, 0))
+        .collect();
+    if segment == 0 {
+        return of(data[0]);
+    }
+    let mut segments: Vec<Vec<[u8; 16]>> = data.chunks(segment - 1).map(<[_]>::to_vec).collect();
+    let mut next: Option<(u64, u32, u8)> = None;
+    for (index, segment) in segments.iter_mut().enumerate().rev() {
+        let id = if next.is_none() { 0x30 } else { 0x20 };
+        if let Some((at, bytes, id)) = next {
+            segment.push(descriptor(at, bytes, id));
+        }
+        // Apart, and not aligned to pages.
+        let at = LIST + index as u64 * 0x1230;
+        guest.put(at, segment.as_flattened());
+        next = Some((at, segment.len() as u32 * 16, id));
+    }
+    let (at, bytes, id) = next.unwrap();
+    of(descriptor(at, bytes, id))
 }
 
 /// Every queue that a function has, with something on each; they are spread over reactors.

@@ -76,7 +76,7 @@ pub fn buffer_bytes(sqe: &Sqe, transfer: Transfer, transfer_bytes_max: u32) -> R
         _ => transfer_bytes_max,
     };
     let bytes = match transfer {
-        Transfer::Prp => prp_bytes(sqe),
+        Transfer::InMemory => prp_bytes(sqe),
         described => Some(described.bytes()),
     };
     bytes
