@@ -13,5 +13,6 @@ mod driver;
 mod endings;
 mod hostile;
 mod interrupts;
+mod messages;
 mod ordinary;
 mod shadow;
