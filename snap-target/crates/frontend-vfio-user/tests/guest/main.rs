@@ -9,6 +9,7 @@
 )]
 
 mod client;
+mod delayed;
 mod driver;
 mod endings;
 mod hostile;
