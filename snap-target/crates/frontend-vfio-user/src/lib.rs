@@ -6,11 +6,11 @@
 //! admin commands and I/O commands are those of every frontend.
 //!
 //! **Its contract** is [`frontend_nvme::link::Link`]'s and [`frontend_nvme::link::Function`]'s. Registers are answered at once, whatever a store does. Doorbells are
-//! trapped: a function that nobody uses sleeps. A window that the client takes away is let go of before the answer; entries and lists are copied out
-//! of guest memory once, before they are looked at.
+//! trapped, or are in the guest's memory, where a queue looks for a while after its last command: a function that nobody uses sleeps. A window that the client
+//! takes away is let go of before the answer; entries and lists are copied out of guest memory once, before they are looked at.
 //!
 //! **What it does not do.** Data are copied between guest memory and the buffers of the request. Memory that the client did not share by descriptor is not reached:
-//! a command with data there fails with Data Transfer Error. PRPs alone, no SGLs; no controller memory buffer, no subsystem reset, no MSI, no doorbells that are
+//! a command with data there fails with Data Transfer Error. No controller memory buffer, no subsystem reset, no MSI, no doorbells that are
 //! mapped.
 
 #![forbid(unsafe_code)]
