@@ -10,9 +10,9 @@ use reactor::Features;
 use store::decorate::Limit;
 
 use crate::config::{
-    AdminConfig, Config, FunctionConfig, ListenerConfig, NamespaceConfig, Place, SourceSpec,
-    StartPolicy, SubsystemConfig, TargetConfig, Writes, check_prefetch, default_workers,
-    prefetch_default,
+    AdminConfig, Config, FunctionConfig, FunctionName, ListenerConfig, NamespaceConfig, Place,
+    SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, Writes, check_prefetch,
+    default_workers, prefetch_default,
 };
 use crate::limits;
 
@@ -202,7 +202,9 @@ impl Args {
             functions: self
                 .vfio_user
                 .iter()
-                .map(|socket| FunctionConfig {
+                .zip(0..)
+                .map(|(socket, number)| FunctionConfig {
+                    name: FunctionName::physical(number),
                     socket: socket.clone(),
                     subsystem: nqn.clone(),
                 })

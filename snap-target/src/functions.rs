@@ -1,4 +1,4 @@
-//! PCIe functions for virtual machines, as the command line names them.
+//! PCIe functions for virtual machines, as the configuration names them.
 
 use anyhow::{Context as _, Result};
 use frontend_nvme::Admin;
@@ -15,13 +15,13 @@ const LAST_NUMBER: u16 = u16::MAX;
 pub fn start(admin: &Admin, functions: &[FunctionConfig]) -> Result<String> {
     let mut said = String::new();
     for (function, number) in functions.iter().zip((0..=LAST_NUMBER).rev()) {
-        let path = function.socket.display();
+        let (name, path) = (function.name, function.socket.display());
         let port = frontend_vfio_user::bind(&function.socket, function.subsystem.clone())
-            .with_context(|| format!("a PCIe function at {path}: take a path that nobody uses, in a folder that can be written"))?;
+            .with_context(|| format!("the PCIe function {name} at {path}: take a path that nobody uses, in a folder that can be written"))?;
         admin
             .add_listener(number, Box::new(port))
-            .with_context(|| format!("a PCIe function at {path}"))?;
-        said += &format!("function vfio-user {path}: {}\n", function.subsystem);
+            .with_context(|| format!("the PCIe function {name} at {path}"))?;
+        said += &format!("function {name} vfio-user {path}: {}\n", function.subsystem);
     }
     Ok(said)
 }

@@ -7,6 +7,7 @@ mod array;
 mod check;
 mod error;
 mod fabric;
+mod function;
 mod section;
 mod source;
 mod subsystem;
@@ -29,6 +30,7 @@ use volume::SourcePolicy;
 pub use array::{ArrayKind, ArraySpec, MemberSpec};
 pub use error::ConfigError;
 pub use fabric::{Fabric, Place};
+pub use function::{FunctionConfig, FunctionName};
 pub use source::SourceSpec;
 
 use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_BYTES_MIN, PREFETCH_DEFAULT};
@@ -50,15 +52,6 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// The metrics endpoint; none: it is off.
     pub metrics: Option<MetricsConfig>,
-}
-
-/// A PCIe function for a virtual machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionConfig {
-    /// Path of the Unix socket at which its client finds it.
-    pub socket: PathBuf,
-    /// Whose controller it is.
-    pub subsystem: Nqn,
 }
 
 /// `[target]`: the process.
