@@ -56,6 +56,7 @@ def stages() -> list[Stage]:
         *("--snapctl", str(TARGET / "debug/snapctl"), "--xio", str(TARGET / "debug/xio")),
     )
     hang_test = ("ci/lab/hang", *operate_test[1:])
+    pcie_test = ("ci/lab/pcie", *lab_test[1:])
     programs_of_a_disk = ("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target"))
     mount_test = (
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
@@ -113,6 +114,12 @@ def stages() -> list[Stage]:
             "operate",
             "an operator changes what is served while real Linux hosts have it, and while a disk hangs",
             (programs, operate_test, hang_test),
+            install=("ci/lab/install",),
+        ),
+        Stage(
+            "pcie",
+            "a guest's stock nvme driver has snap-target on its PCI bus, over vfio-user",
+            (programs, pcie_test),
             install=("ci/lab/install",),
         ),
         Stage(

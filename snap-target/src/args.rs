@@ -10,8 +10,9 @@ use reactor::Features;
 use store::decorate::Limit;
 
 use crate::config::{
-    AdminConfig, Config, ListenerConfig, NamespaceConfig, Place, SourceSpec, StartPolicy,
-    SubsystemConfig, TargetConfig, Writes, check_prefetch, default_workers, prefetch_default,
+    AdminConfig, Config, FunctionConfig, FunctionName, ListenerConfig, NamespaceConfig, Place,
+    SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, Writes, check_prefetch,
+    default_workers, prefetch_default,
 };
 use crate::limits;
 
@@ -49,6 +50,13 @@ pub struct Args {
     /// Address to listen on, rdma://ADDR:PORT for NVMe/RDMA; port 0 takes a free one
     #[arg(long, default_value = "127.0.0.1:4420", value_name = "ADDR:PORT")]
     pub listen: Place,
+
+    /// Also be a PCIe NVMe controller for a virtual machine, at a Unix socket of this path; may be given again for more
+    ///
+    /// The client is QEMU 10.1 or later, with its memory shared:
+    /// -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'
+    #[arg(long, value_name = "PATH")]
+    pub vfio_user: Vec<PathBuf>,
 
     /// NQN of the subsystem
     #[arg(long, default_value = "nqn.2026-11.io.xio:snap", value_name = "NQN")]
@@ -105,9 +113,10 @@ pub struct Args {
 }
 
 /// What a configuration file says instead.
-const QUICK: [&str; 15] = [
+const QUICK: [&str; 16] = [
     "stores",
     "listen",
+    "vfio_user",
     "nqn",
     "reactors",
     "workers",
@@ -129,6 +138,7 @@ const EXAMPLES: &str = "Examples:
   snap-target a.xio b.xio mem:512MiB --listen 0.0.0.0:4420
   snap-target file:disk.raw --lba 512 --reactors 2
   snap-target nvme+tcp://10.0.0.1/nqn.2026-11.io.xio:disk    another machine's namespace (docs/remote.md)
+  snap-target tokens.xio --vfio-user /run/xio/vm0    a PCIe disk of a virtual machine besides
   snap-target mixed:tokens.xio+file:room.raw         the dataset, and room to write behind it, as one disk
   snap-target stripe:new:64KiB:file:/a+file:/b       two blank files as one disk, its bytes spread over them
 
@@ -189,6 +199,16 @@ impl Args {
                 place: self.listen,
                 port_id: 1,
             }],
+            functions: self
+                .vfio_user
+                .iter()
+                .zip(0..)
+                .map(|(socket, number)| FunctionConfig {
+                    name: FunctionName::physical(number),
+                    socket: socket.clone(),
+                    subsystem: nqn.clone(),
+                })
+                .collect(),
             referrals: Vec::new(),
             subsystems: vec![SubsystemConfig {
                 nqn,

@@ -8,6 +8,8 @@ pub const NAMESPACES_MAX: usize = nvme::controller::NAMESPACES_MAX as usize;
 pub const SUBSYSTEMS_MAX: usize = 256;
 /// Listeners.
 pub const LISTENERS_MAX: usize = 64;
+/// PCIe functions of the file.
+pub const FUNCTIONS_MAX: usize = 256;
 /// Referrals to other discovery services.
 pub const REFERRALS_MAX: usize = 64;
 /// Host names in one list: of a subsystem, or of a namespace.

@@ -8,6 +8,7 @@ mod config;
 mod daemon;
 mod desired;
 mod events;
+mod functions;
 mod health;
 mod identity;
 mod limits;

@@ -74,10 +74,12 @@ class Daemon:
         if "panicked" in (said := self._log.read_text(errors="replace")):
             raise Unexpected(f"snap-target panicked:\n{said[-3000:]}")
 
-    def log_tail(self) -> str:
+    def log(self) -> str:
         """Empty before the first start."""
-        said = self._log.read_text(errors="replace") if self._log.is_file() else ""
-        return "\n".join(said.splitlines()[-20:])
+        return self._log.read_text(errors="replace") if self._log.is_file() else ""
+
+    def log_tail(self) -> str:
+        return "\n".join(self.log().splitlines()[-20:])
 
 
 class Administered(Daemon):

@@ -9,6 +9,7 @@ use reactor::Features;
 use toml::de::DeTable;
 
 use super::error::ConfigError;
+use super::function::functions;
 use super::section::{At, Section, Text};
 use super::subsystem::subsystems;
 use super::{
@@ -23,6 +24,7 @@ use crate::limits::{
 const TOP: &[&str] = &[
     "target",
     "listener",
+    "function",
     "referral",
     "subsystem",
     "admin",
@@ -70,6 +72,7 @@ pub fn config(file: &Path, text: &str) -> Result<Config, ConfigError> {
     Ok(Config {
         target: target.map_or_else(|| Ok(TargetConfig::default()), |it| target_of(&it, folder))?,
         listeners,
+        functions: functions(&top, folder)?,
         referrals: referrals(&top)?,
         subsystems: subsystems(&top, folder)?,
         admin: top
@@ -291,6 +294,21 @@ const SOCKET_PATH_BYTES_MAX: usize = 107;
 const FOR_TCP: &str =
     "it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out";
 
+/// A path that the system takes for a socket.
+pub(super) fn socket_path(
+    section: &Section<'_>,
+    socket: &At<PathBuf>,
+) -> Result<PathBuf, ConfigError> {
+    let length = socket.value.as_os_str().len();
+    if length > SOCKET_PATH_BYTES_MAX {
+        let why = format!(
+            "with its folder the path has {length} bytes, and a socket's has at most {SOCKET_PATH_BYTES_MAX}; name a shorter one"
+        );
+        return Err(section.wrong(socket, why));
+    }
+    Ok(socket.value.clone())
+}
+
 fn admin(section: &Section<'_>, folder: &Path) -> Result<AdminConfig, ConfigError> {
     let path = |key| section.parsed(key, |path| path_in(folder, path));
     let socket = section.required(
@@ -298,13 +316,7 @@ fn admin(section: &Section<'_>, folder: &Path) -> Result<AdminConfig, ConfigErro
         "socket",
         "for example socket = \"/run/xio/snap-target.sock\"",
     )?;
-    let length = socket.value.as_os_str().len();
-    if length > SOCKET_PATH_BYTES_MAX {
-        let why = format!(
-            "with its folder the path has {length} bytes, and a socket's has at most {SOCKET_PATH_BYTES_MAX}; name a shorter one"
-        );
-        return Err(section.wrong(&socket, why));
-    }
+    let socket_path = socket_path(section, &socket)?;
     let (cert, key, client_ca) = (path("tls-cert")?, path("tls-key")?, path("tls-client-ca")?);
     let tcp = section.parsed("tcp", address)?;
     let names = |key| {
@@ -320,14 +332,14 @@ fn admin(section: &Section<'_>, folder: &Path) -> Result<AdminConfig, ConfigErro
             return Err(section.wrong(&alone, FOR_TCP));
         }
         return Ok(AdminConfig {
-            socket: socket.value,
+            socket: socket_path,
             tcp: None,
         });
     };
     let why_ca = "clients over TCP show a certificate: tls-client-ca names the PEM file of the authority that signed theirs";
     let why = "the admin service over TCP needs TLS: tls-cert and tls-key name PEM files";
     Ok(AdminConfig {
-        socket: socket.value,
+        socket: socket_path,
         tcp: Some(AdminTcpConfig {
             address: tcp.value,
             cert: section.required(cert, "tls-cert", why)?.value,

@@ -7,6 +7,7 @@ mod array;
 mod check;
 mod error;
 mod fabric;
+mod function;
 mod section;
 mod source;
 mod subsystem;
@@ -29,6 +30,7 @@ use volume::SourcePolicy;
 pub use array::{ArrayKind, ArraySpec, MemberSpec};
 pub use error::ConfigError;
 pub use fabric::{Fabric, Place};
+pub use function::{FunctionConfig, FunctionName};
 pub use source::SourceSpec;
 
 use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_BYTES_MIN, PREFETCH_DEFAULT};
@@ -40,6 +42,8 @@ pub struct Config {
     pub target: TargetConfig,
     /// Where hosts connect.
     pub listeners: Vec<ListenerConfig>,
+    /// PCIe functions.
+    pub functions: Vec<FunctionConfig>,
     /// Other discovery services that hosts are told of.
     pub referrals: Vec<ReferralConfig>,
     /// What they find.

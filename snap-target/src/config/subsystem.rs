@@ -79,7 +79,7 @@ fn nqn(text: &str) -> Result<Nqn, String> {
     Nqn::parse(text).map_err(|error| error.to_string())
 }
 
-fn subsystem_nqn(text: &str) -> Result<Nqn, String> {
+pub(super) fn subsystem_nqn(text: &str) -> Result<Nqn, String> {
     let nqn = nqn(text)?;
     if nqn.is_discovery() {
         return Err("this is the discovery service's name; a subsystem needs its own".to_owned());

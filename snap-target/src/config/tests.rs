@@ -28,6 +28,12 @@ fn the_documented_example_is_what_it_says() {
     assert_eq!(config.target.cache_bytes, 64 << 20);
     assert_eq!(config.target.without, Features::NONE);
     assert_eq!(config.listeners.len(), 1);
+    let [function] = config.functions.as_slice() else {
+        panic!("one function, not {:?}", config.functions)
+    };
+    assert_eq!(function.name.to_string(), "pf0vf1");
+    assert_eq!(function.socket, PathBuf::from("/run/xio/pf0vf1"));
+    assert_eq!(function.subsystem, config.subsystems[0].nqn);
     assert_eq!(config.referrals[0].address.to_string(), "192.0.2.7:8009");
     let [datasets, disks] = config.subsystems.as_slice() else {
         panic!("two subsystems, not {:?}", config.subsystems)
@@ -77,6 +83,46 @@ fn the_documented_example_is_what_it_says() {
         config.metrics.unwrap().address.to_string(),
         "127.0.0.1:9464"
     );
+}
+
+#[test]
+fn functions_have_names_and_sockets_of_their_own() {
+    let function = |name: &str, socket: &str| {
+        format!("[[function]]\nname = {name:?}\nsubsystem = \"nqn.a\"\nsocket = {socket:?}\n")
+    };
+    let of = |functions: &[(&str, &str)]| {
+        let all = functions
+            .iter()
+            .map(|(name, socket)| function(name, socket));
+        parse(&format!("{LEAST}{}", all.collect::<String>()))
+    };
+    let config = of(&[("pf0", "a"), ("pf0vf1", "/run/b"), ("pf0sf1", "c")]).unwrap();
+    let sockets: Vec<String> = config
+        .functions
+        .iter()
+        .map(|it| format!("{} {}", it.name, it.socket.display()))
+        .collect();
+    assert_eq!(
+        sockets,
+        ["pf0 /etc/xio/a", "pf0vf1 /run/b", "pf0sf1 /etc/xio/c"]
+    );
+    for (functions, why) in [
+        (&[("pf0", "a"), ("pf0", "b")][..], "pf0 is taken by line 4"),
+        (
+            &[("pf0", "a"), ("pf1", "/etc/xio/a")],
+            "/etc/xio/a is taken by line 6",
+        ),
+        (&[("vf0", "a")], "\"vf0\" names no function"),
+        (
+            &[("pf0", &"x".repeat(120))],
+            "and a socket's has at most 107",
+        ),
+    ] {
+        let refused = of(functions).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
+    let missing = parse(&format!("{LEAST}[[function]]\nname = \"pf0\"\n")).unwrap_err();
+    assert!(missing.contains("subsystem"), "{missing}");
 }
 
 #[test]

@@ -164,6 +164,7 @@ fn the_documented_example_starts() {
     }
     for (place, here) in [
         ("/run/xio/snap-target.sock", "snap-target.sock"),
+        ("/run/xio/pf0vf1", "pf0vf1"),
         ("/var/lib/xio", "state"),
     ] {
         assert_eq!(text.matches(place).count(), 1);

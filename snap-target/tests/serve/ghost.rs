@@ -48,7 +48,10 @@ fn delay_one(host: &mut Initiator, held: &Proxy, when_lost: impl Fn(u8)) -> Dela
     // Every second write goes over each path, once both have come up.
     for value in (2..=200).cycle() {
         let began = Instant::now();
-        assert!(asked.elapsed() < Duration::from_secs(20), "the other path does not come up");
+        assert!(
+            asked.elapsed() < Duration::from_secs(20),
+            "the other path does not come up"
+        );
         let was_held = std::thread::scope(|scope| {
             let write = scope.spawn(|| host.write(1, 0, &[value; 4096]).unwrap());
             while !held.holds(&[value; 4096]) {

@@ -8,18 +8,23 @@ use crate::target::{Folder, Target};
 const UNIT: &str = include_str!("../../dist/snap-target.service");
 const EXAMPLE: &str = include_str!("../../../docs/snap-target.toml");
 
-/// The value of a key that is there once.
-fn once<'t>(text: &'t str, key: &str) -> &'t str {
-    let values: Vec<&str> = text
-        .lines()
+/// The values of a key.
+fn all<'t>(text: &'t str, key: &str) -> Vec<&'t str> {
+    text.lines()
         .filter_map(|line| line.split_once('='))
         .filter(|(name, _)| name.trim() == key)
         .map(|(_, value)| value.trim().split('#').next().unwrap_or_default().trim())
-        .collect();
+        .map(|value| value.trim_matches('"'))
+        .collect()
+}
+
+/// The value of a key that is there once.
+fn once<'t>(text: &'t str, key: &str) -> &'t str {
+    let values = all(text, key);
     let [value] = values.as_slice() else {
         panic!("{key}: {values:?}")
     };
-    value.trim_matches('"')
+    value
 }
 
 #[test]
@@ -27,7 +32,13 @@ fn the_unit_fits_the_documented_configuration() {
     let command = "/usr/bin/snap-target --config /etc/xio/snap-target.toml";
     assert_eq!(once(UNIT, "ExecStart"), command);
     let runtime = format!("/run/{}/", once(UNIT, "RuntimeDirectory"));
-    assert!(once(EXAMPLE, "socket").starts_with(&runtime), "{runtime}");
+    // The admin service's, and a PCIe function's.
+    let sockets = all(EXAMPLE, "socket");
+    assert_eq!(sockets.len(), 2, "{sockets:?}");
+    assert!(
+        sockets.iter().all(|socket| socket.starts_with(&runtime)),
+        "{runtime}"
+    );
     let state = format!("/var/lib/{}", once(UNIT, "StateDirectory"));
     assert_eq!(once(EXAMPLE, "state"), state);
     // Draining, flushing, and threads that hang: limits.rs.

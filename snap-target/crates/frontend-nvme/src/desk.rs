@@ -5,6 +5,7 @@ mod admin;
 mod changes;
 mod closing;
 mod disks;
+mod function;
 mod life;
 mod listening;
 mod placing;
@@ -30,13 +31,14 @@ use crate::clock::Clock;
 use crate::config::{FrontendError, Service};
 use crate::event::{Gone, TargetEvent};
 use crate::limits::{ADMIN_QUEUES_MAX, HANDSHAKES_MAX};
-use crate::link::{Bound, Farewell, Health};
-use crate::message::{ChangeId, Changed, Control, Message, QueueCounters};
+use crate::link::{Bound, Farewell, Health, Parted};
+use crate::message::{Adoption, ChangeId, Changed, Control, Message, QueueCounters};
 use crate::meter::QueueNames;
 use crate::table::{Key, Table};
 use abort::Aborting;
 use changes::Changes;
 use disks::Disks;
+use function::Deleting;
 use life::Lives;
 use listening::Listening;
 use placing::Placing;
@@ -78,6 +80,10 @@ pub(crate) struct Desk {
     changed: HashMap<ControllerId, Arc<Changed>>,
     /// Admin Connects of hosts whose last controller still ends.
     waiting: Vec<(Key, Slot)>,
+    /// PCIe functions whose last controller still ends.
+    waiting_functions: Vec<Key>,
+    /// I/O queues that their hosts delete.
+    deleting: Vec<Deleting>,
     /// Flushes that a shutdown waits for, by controller.
     flushes: HashMap<ControllerId, Flushing>,
     /// Controllers whose shutdown is to begin.
@@ -129,6 +135,8 @@ impl Desk {
             counters: BTreeMap::new(),
             changed: HashMap::new(),
             waiting: Vec::new(),
+            waiting_functions: Vec::new(),
+            deleting: Vec::new(),
             flushes: HashMap::new(),
             shutdowns: Vec::new(),
             shutdowns_begun: 0,
@@ -253,6 +261,7 @@ impl Desk {
 
     /// Receives, sends, closes or moves one connection.
     fn settle(&mut self, key: Key) {
+        self.show_registers(key);
         let Some(visitor) = self.visitors.get_mut(key) else {
             return;
         };
@@ -272,33 +281,41 @@ impl Desk {
         let Some(visitor) = self.remove_visitor(key) else {
             return;
         };
+        match visitor.link.part() {
+            Some(parted) => self.adopt(parted, admitted, Some(connect), None),
+            None => self.queue_closed(admitted.controller, admitted.queue),
+        }
+    }
+
+    /// Finds an I/O queue its reactor, the one of another where it is to be beside that. `connect` is still to be answered.
+    fn adopt(
+        &mut self,
+        parted: Box<dyn Parted>,
+        admitted: Admitted,
+        connect: Option<Slot>,
+        beside: Option<QueueId>,
+    ) {
+        let (id, queue) = (admitted.controller, admitted.queue);
         let counters = Arc::new(QueueCounters {
-            changed: self.changed.entry(admitted.controller).or_default().clone(),
+            changed: self.changed.entry(id).or_default().clone(),
             ..QueueCounters::default()
         });
-        self.counters.insert(
-            (admitted.controller, admitted.queue),
-            (counters.clone(), [0; 6]),
-        );
-        let controller = self.registry.controller(admitted.controller);
-        let names = QueueNames::of(controller, &admitted);
-        let Some(controller) = controller else {
-            return self.queue_closed(admitted.controller, admitted.queue);
+        self.counters
+            .insert((id, queue), (counters.clone(), [0; 6]));
+        let Some(controller) = self.registry.controller(id) else {
+            return self.queue_closed(id, queue);
         };
         let acre = controller.host_honours_retry_delay();
         counters.honours_retry_delay.store(acre, Ordering::Relaxed);
-        match visitor.into_adoption(admitted, connect, counters, names, controller) {
-            Some(adoption) => {
-                self.service.events.send(TargetEvent::QueueConnected {
-                    controller: admitted.controller,
-                    queue: admitted.queue,
-                });
-                let reactor = self.placing.place(admitted.controller, admitted.queue);
-                let message = Message::Adopt(Box::new(adoption));
-                self.requests.push((To::Reactor(reactor), message));
-            }
-            None => self.queue_closed(admitted.controller, admitted.queue),
-        }
+        let names = QueueNames::of(Some(controller), &admitted);
+        let adoption = Adoption::new(parted, admitted, connect, counters, names, controller);
+        self.service.events.send(TargetEvent::QueueConnected {
+            controller: id,
+            queue,
+        });
+        let reactor = self.placing.place(id, queue, beside);
+        let message = Message::Adopt(Box::new(adoption));
+        self.requests.push((To::Reactor(reactor), message));
     }
 
     fn remove_visitor(&mut self, key: Key) -> Option<Visitor> {
@@ -335,7 +352,10 @@ impl Desk {
         };
         self.ended.extend(visitor.link.let_go());
         match visitor.state {
-            State::Handshake => self.waiting.retain(|(waiting, _)| *waiting != key),
+            State::Handshake => {
+                self.waiting.retain(|(waiting, _)| *waiting != key);
+                self.waiting_functions.retain(|waiting| *waiting != key);
+            }
             State::Moving { admitted, .. } => {
                 self.queue_closed(admitted.controller, admitted.queue)
             }

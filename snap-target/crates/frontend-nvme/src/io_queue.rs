@@ -179,7 +179,7 @@ impl IoQueue {
         let Some(&slot) = self.waiting.front() else {
             return false;
         };
-        let bytes = self.link.transfer(slot).bytes();
+        let bytes = self.data_bytes(slot);
         // Both halves of a fused operation, or none: one that waited for memory while the other has some would keep it from others.
         let other = self.other_remote_half(slot);
         let wanted = if other.is_some() { 2 * bytes } else { bytes };
@@ -201,6 +201,14 @@ impl IoQueue {
         true
     }
 
+    /// Bytes of a command's data: as its descriptor says, or where that does not, the command.
+    fn data_bytes(&self, slot: Slot) -> u32 {
+        match self.link.transfer(slot) {
+            Transfer::InMemory => self.parsed(slot).map_or(0, |command| command.data_bytes()),
+            described => described.bytes(),
+        }
+    }
+
     fn request(&mut self, slot: Slot, buf: IoBuf) {
         self.link.set_buffer(slot, buf);
         if let Err(status) = self.link.request_data(slot) {
@@ -216,6 +224,8 @@ impl IoQueue {
                 self.fail_with_half(slot, Status::TRANSIENT_TRANSPORT_ERROR);
             }
             LinkEvent::Failed(why) => self.connection_failed(&why),
+            // An admin queue's.
+            LinkEvent::Configured(_) => {}
         }
     }
 
@@ -297,9 +307,15 @@ impl IoQueue {
                 return;
             }
             self.waiting_reads.pop_front();
+            let into = match self.link.place(slot, range.bytes) {
+                Ok(into) => into,
+                Err(status) => {
+                    self.fail(slot, status, None);
+                    continue;
+                }
+            };
             self.link.owe(slot, range.bytes);
             let (lba, blocks) = (range.lba.0, range.blocks);
-            let into = None;
             let io = if range.force_unit_access {
                 Io::ReadDurable { lba, blocks }
             } else {
@@ -363,10 +379,12 @@ impl IoQueue {
         if let Err(status) = self.permit(slot, engine) {
             return self.fail_with_half(slot, status);
         }
-        let changes = changes(&io);
+        let mut changes = changes(&io);
         if changes {
             self.counters.changed.note(Nsid(nsid));
         }
+        // What writes to the host's own memory changes something as well: the queue is not closed before it has ended.
+        changes |= matches!(&io, Io::Read { into: Some(_), .. });
         self.in_flight += 1;
         self.put(slot, Place::Engine { changes });
         self.writing_bytes += match &io {
@@ -495,7 +513,7 @@ impl IoQueue {
     /// Answers, with `data_bytes` of the slot's buffer.
     fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
         // What a read returns, or what a write brought.
-        let bytes = data_bytes.max(self.link.transfer(slot).bytes());
+        let bytes = data_bytes.max(self.data_bytes(slot));
         self.meter.end(slot, &completion, bytes);
         self.link.respond(slot, completion, data_bytes);
         self.answered += 1;

@@ -1,4 +1,4 @@
-//! The contract between the target and what carries its queues to hosts: TCP, RDMA, or a simulated fabric.
+//! The contract between the target and what carries its queues to hosts: TCP, RDMA, a PCIe function, or a simulated fabric.
 //!
 //! A [`Bound`] end becomes a [`Listener`] on the desk's ring; that brings [`Link`]s, each one queue of one host. The desk sees a link through Connect.
 //! An admin queue's link stays there; an I/O queue's parts from the desk's ring and joins the ring of its reactor ([`Parted`]). A link that has ended
@@ -9,8 +9,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use nvme::controller::{Admitted, ControllerLimits, Transport};
-use nvme::queue::{Completion, Slot, Transfer};
+use nvme::controller::{Admitted, ControllerLimits, Registers, Transport};
+use nvme::nqn::Nqn;
+use nvme::pcie::{CompletionQueue, DoorbellBuffers, SubmissionQueue};
+use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme_spec::register::Cc;
 use nvme_spec::{Cid, Sqe, Status};
 use reactor::buf::IoBuf;
 use reactor::{OwnerId, ReactorError, Ring};
@@ -224,6 +227,71 @@ pub trait Link: fmt::Debug {
 
     /// Before it is dropped, because the connection is over: what is left to do for its host.
     fn let_go(&mut self) -> Option<Box<dyn Farewell>>;
+
+    /// Before a read is begun: where its data are wanted, for a link that can have them put there; none where they are wanted in the slot's buffer. Once
+    /// its request has ended such a buffer is set as any other, and the link finds its bytes where they belong.
+    ///
+    /// # Errors
+    /// The status to answer with: the host has named no such place.
+    fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
+        let _ = (slot, bytes);
+        Ok(None)
+    }
+
+    /// The PCIe function whose admin queue this is; none of a queue that came over a fabric. A function's controller is made as its link comes in: no
+    /// Connect follows.
+    fn function(&mut self) -> Option<&mut dyn Function> {
+        None
+    }
+}
+
+/// A PCIe function, as far as it is more than its admin queue.
+///
+/// **Its duties.** It answers reads of its registers at once, from what it was shown last. It hands out each write of CC as [`LinkEvent::Configured`], and no event
+/// behind it before it was shown what came of that. When it is shown that CSTS.RDY went to 0, it forgets its queues and every command of its admin
+/// queue: what is answered later goes nowhere.
+pub trait Function {
+    /// Whose controller it is.
+    fn subsystem(&self) -> &Nqn;
+
+    /// The controller's registers are these.
+    fn show(&mut self, registers: &Registers);
+
+    /// Creates an I/O completion queue.
+    ///
+    /// # Errors
+    /// The command's status.
+    fn create_completion_queue(&mut self, queue: &CompletionQueue) -> Result<(), Status>;
+
+    /// Deletes one.
+    ///
+    /// # Errors
+    /// The command's status.
+    fn delete_completion_queue(&mut self, queue: QueueId) -> Result<(), Status>;
+
+    /// Creates an I/O submission queue: what becomes a link on its reactor.
+    ///
+    /// # Errors
+    /// The command's status.
+    fn create_submission_queue(
+        &mut self,
+        queue: &SubmissionQueue,
+    ) -> Result<Box<dyn Parted>, Status>;
+
+    /// Whether there is one.
+    fn has_submission_queue(&self, queue: QueueId) -> bool;
+
+    /// Another one whose completions go to the same queue as this one's: both are to be on one reactor.
+    fn beside(&self, queue: QueueId) -> Option<QueueId>;
+
+    /// The host's doorbells are to be looked for in its memory from now on, whether they are rung or not.
+    ///
+    /// # Errors
+    /// The command's status.
+    fn share_doorbells(&mut self, buffers: DoorbellBuffers) -> Result<(), Status>;
+
+    /// The link of a queue is gone, with its last request.
+    fn submission_queue_deleted(&mut self, queue: QueueId);
 }
 
 /// A link between two rings.
@@ -263,6 +331,8 @@ pub enum LinkEvent {
         /// Its slot.
         slot: Slot,
     },
+    /// The host of a PCIe function has written CC.
+    Configured(Cc),
     /// The connection ends, once; [`Link::settle`] says when it is over.
     Failed(LinkFailure),
 }

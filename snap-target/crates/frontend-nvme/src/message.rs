@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use namespace::{Namespace, NamespaceKey};
 use nvme::controller::reservation::HostId;
 use nvme::controller::{
-    Admitted, CommandError, ControllerId, ControllerLimits, CopyFormats,
+    Admitted, CommandError, Controller, ControllerId, ControllerLimits, CopyFormats,
     NamespaceSet as NamespaceInfos,
 };
 use nvme::queue::{QueueId, Slot};
@@ -22,6 +22,8 @@ use crate::meter::QueueNames;
 pub(crate) enum Order {
     /// Close the queues of this controller.
     CloseQueues(ControllerId),
+    /// Close this one of them.
+    CloseQueue(ControllerId, QueueId),
     /// The queues of this controller see these namespaces from now on.
     Namespaces(ControllerId, Arc<NamespaceInfos>),
     /// Take this namespace in, and say so.
@@ -126,8 +128,8 @@ pub(crate) enum Message {
 pub(crate) struct Adoption {
     pub(crate) link: Box<dyn Parted>,
     pub(crate) admitted: Admitted,
-    /// The Connect command, still to be answered.
-    pub(crate) connect: Slot,
+    /// The Connect command, still to be answered; none of a PCIe function's queue.
+    pub(crate) connect: Option<Slot>,
     pub(crate) counters: Arc<QueueCounters>,
     pub(crate) names: QueueNames,
     /// What its controller sees.
@@ -137,6 +139,30 @@ pub(crate) struct Adoption {
     /// Who its host is to reservations.
     pub(crate) host: HostId,
     pub(crate) limits: ControllerLimits,
+}
+
+impl Adoption {
+    /// Of a queue that its controller has let in.
+    pub(crate) fn new(
+        link: Box<dyn Parted>,
+        admitted: Admitted,
+        connect: Option<Slot>,
+        counters: Arc<QueueCounters>,
+        names: QueueNames,
+        controller: &Controller,
+    ) -> Self {
+        Self {
+            link,
+            admitted,
+            connect,
+            counters,
+            names,
+            namespaces: Arc::clone(controller.namespaces()),
+            copy_formats: controller.copy_formats(),
+            host: controller.reservation_host(),
+            limits: *controller.limits(),
+        }
+    }
 }
 
 /// Reaches a frontend from any thread.

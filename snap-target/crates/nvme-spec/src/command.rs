@@ -232,6 +232,10 @@ open_enum! {
         DATA_BLOCK = 0x00,
         /// Data block with an offset into the capsule.
         IN_CAPSULE_OFFSET = 0x01,
+        /// More descriptors, which are not the last (PCIe).
+        SEGMENT = 0x20,
+        /// The last descriptors (PCIe).
+        LAST_SEGMENT = 0x30,
         /// Keyed data block (RDMA).
         KEYED_DATA_BLOCK = 0x40,
         /// Keyed data block, invalidate the key afterwards (RDMA).

@@ -328,6 +328,12 @@ pub const DCTYPE_DIRECT: u8 = 1;
 /// OFCS bit 0: Disconnect.
 pub const OFCS_DISCONNECT: u16 = 1 << 0;
 
+/// Bits of OACS.
+pub mod oacs {
+    /// Doorbell Buffer Config.
+    pub const DOORBELL_BUFFER_CONFIG: u16 = 1 << 8;
+}
+
 /// Bits of SGLS.
 pub mod sgls {
     /// 1:0 = 01b: SGLs supported, no alignment required.

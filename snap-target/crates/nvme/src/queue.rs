@@ -100,8 +100,9 @@ pub enum Transfer {
         /// Bytes.
         bytes: u32,
     },
-    /// By PRP entries (PCIe): as many bytes as the command says, since PRPs have no length of their own.
-    Prp,
+    /// In the host's memory, where PRP entries or an SGL say (PCIe): as many bytes as the command says, since PRPs have no length of their own, and an SGL is
+    /// not looked at before its data are moved.
+    InMemory,
     /// The descriptor is not usable: the command can only be answered with this status.
     Refused(Status),
 }
@@ -111,18 +112,23 @@ impl Transfer {
     pub fn bytes(self) -> u32 {
         match self {
             Transfer::InCapsule { bytes } | Transfer::Remote { bytes } => bytes,
-            Transfer::None | Transfer::Prp | Transfer::Refused(_) => 0,
+            Transfer::None | Transfer::InMemory | Transfer::Refused(_) => 0,
         }
+    }
+
+    /// True where the data are not there until they are asked for.
+    pub fn is_asked_for(self) -> bool {
+        matches!(self, Transfer::Remote { .. } | Transfer::InMemory)
     }
 
     /// True where the descriptor is for exactly so many bytes, which is what SGLS asks of hosts, or does not say.
     pub fn is_for(self, bytes: u32) -> bool {
-        self == Transfer::Prp || self.bytes() == bytes
+        self == Transfer::InMemory || self.bytes() == bytes
     }
 
     /// True where so many bytes fit, as far as the descriptor says.
     pub fn has_room_for(self, bytes: u64) -> bool {
-        self == Transfer::Prp || u64::from(self.bytes()) >= bytes
+        self == Transfer::InMemory || u64::from(self.bytes()) >= bytes
     }
 }
 

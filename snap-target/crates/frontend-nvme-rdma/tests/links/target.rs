@@ -140,7 +140,7 @@ impl Target {
                     }
                 }
                 LinkEvent::Failed(failure) => served.failures.push(failure),
-                LinkEvent::DataCorrupt { .. } => panic!("{event:?}"),
+                LinkEvent::DataCorrupt { .. } | LinkEvent::Configured(_) => panic!("{event:?}"),
             }
         }
         if served.link.settle() == Health::Over {

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use nvme::controller::{
-    AdminCommand, ConnectContext, ConnectRequest, ControllerCounters, ControllerId, Effect,
-    NotAdmitted, Outcome, PeerIdentity, buffer_bytes,
+    AdminCommand, CommandError, ConnectContext, ConnectRequest, ControllerCounters, ControllerId,
+    Effect, NotAdmitted, Outcome, PeerIdentity, buffer_bytes,
 };
 use nvme::nqn::Nqn;
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
@@ -35,6 +35,7 @@ impl Desk {
             .and_then(|visitor| visitor.link.next_event())
         {
             self.event(key, event);
+            self.show_registers(key);
         }
     }
 
@@ -49,6 +50,9 @@ impl Desk {
             (LinkEvent::DataCorrupt { slot }, _) => {
                 self.answer(key, slot, Completion::of(Status::TRANSIENT_TRANSPORT_ERROR))
             }
+            (LinkEvent::Configured(cc), State::Admin(id)) => self.configure(id, cc),
+            // A function has a controller before it is asked for events.
+            (LinkEvent::Configured(_), _) => {}
             (LinkEvent::Failed(why), state) => {
                 visitor.broke_protocol |= !matches!(why, LinkFailure::Host(_));
                 let (cntlid, sqid) = state.name().unzip();
@@ -107,8 +111,10 @@ impl Desk {
             && let State::Admin(id) = visitor.state
             && let Some(slot) = visitor.waiting_reads.front().copied()
         {
+            let (sqe, transfer) = (visitor.link.command(slot), visitor.link.transfer(slot));
+            // It was let in under this limit; its descriptor was looked at.
             let (bytes, owed) = (
-                visitor.link.transfer(slot).bytes(),
+                buffer_bytes(sqe, transfer, u32::MAX).unwrap_or(0),
                 visitor.link.owed_bytes(),
             );
             if owed > 0 && owed + u64::from(bytes) > ADMIN_OWED_BYTES_MAX {
@@ -129,7 +135,7 @@ impl Desk {
             return self.answer(key, slot, Completion::of(Status::INTERNAL_ERROR));
         };
         visitor.link.set_buffer(slot, buf);
-        if matches!(transfer, Transfer::Remote { .. })
+        if transfer.is_asked_for()
             && let Err(status) = visitor.link.request_data(slot)
         {
             self.answer(key, slot, Completion::of(status));
@@ -219,7 +225,7 @@ impl Desk {
         self.service.events.send(TargetEvent::HostRefused(event));
     }
 
-    fn log_connect(&mut self, id: ControllerId, peer: SocketAddr) {
+    pub(super) fn log_connect(&mut self, id: ControllerId, peer: SocketAddr) {
         self.note(EventKind::HostConnected, id);
         if let Some(controller) = self.registry.controller(id) {
             self.service.events.send(TargetEvent::HostConnected {
@@ -268,7 +274,7 @@ impl Desk {
             .map(|buf| buf.to_vec())
             .unwrap_or_default();
         let room = if data.is_empty() {
-            transfer.bytes() as usize
+            buffer_bytes(&sqe, transfer, u32::MAX).unwrap_or(0) as usize
         } else {
             0
         };
@@ -301,6 +307,7 @@ impl Desk {
                 self.carry_out(id, effect);
             }
             Outcome::Pending => {}
+            Outcome::Queue(command) => self.manage_queue(key, id, slot, command),
             Outcome::OfNamespace(ask) => self.ask_namespace(key, id, slot, ask),
             Outcome::Abort { queue, cid } => self.abort(key, id, slot, queue, cid),
         }
@@ -308,6 +315,18 @@ impl Desk {
             self.pass_on_host_behavior(id);
         }
         self.answer_async_events(key, id);
+    }
+
+    /// Answers an admin command that was begun, and keeps an error for the Error Information log.
+    pub(super) fn fail_admin(&mut self, key: Key, id: ControllerId, slot: Slot, status: Status) {
+        if let (Some(visitor), Some(controller)) =
+            (self.visitors.get_mut(key), self.registry.controller_mut(id))
+            && !status.is_success()
+        {
+            let sqe = visitor.link.command(slot);
+            controller.record_error(&CommandError::of(QueueId::ADMIN, sqe, status, None));
+        }
+        self.answer(key, slot, Completion::of(status));
     }
 
     pub(super) fn reply(
@@ -332,7 +351,7 @@ impl Desk {
         visitor.link.respond(slot, completion, data_bytes);
     }
 
-    fn carry_out(&mut self, id: ControllerId, effect: Effect) {
+    pub(super) fn carry_out(&mut self, id: ControllerId, effect: Effect) {
         match effect {
             Effect::None => {}
             Effect::Reset => {
@@ -354,6 +373,7 @@ impl Desk {
     pub(super) fn finish_reset(&mut self, id: ControllerId) {
         if let Some(controller) = self.registry.controller_mut(id) {
             let effect = controller.reset_complete();
+            self.touch_admin_queue(id);
             self.carry_out(id, effect);
         }
     }

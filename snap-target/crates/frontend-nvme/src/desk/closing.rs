@@ -50,6 +50,13 @@ impl Desk {
         self.requests.push((To::All, Message::Order(order)));
     }
 
+    /// One I/O queue of a controller ends.
+    pub(super) fn end_io_queue(&mut self, id: ControllerId, queue: QueueId) {
+        // Behind its adoption, where that is on its way: messages to a reactor keep their order.
+        let order = Order::CloseQueue(id, queue);
+        self.requests.push((To::All, Message::Order(order)));
+    }
+
     /// An I/O queue has closed, after its last request.
     pub(super) fn queue_closed(&mut self, id: ControllerId, queue: QueueId) {
         self.fold_counters(id);
@@ -61,6 +68,7 @@ impl Desk {
         };
         self.service.events.send(event);
         let closed = self.registry.closed(id, queue);
+        self.finish_deletion(id, queue);
         self.finish_reset(id);
         self.went(id, &closed);
     }
@@ -83,8 +91,10 @@ impl Desk {
         tracing::info!(cntlid = id.0, host = name.as_str(), "controller ended");
         let ended = Noted::of_queue(EventKind::ControllerEnded, id.0, 0, name);
         self.telemetry.record_now(&ended);
+        self.deleting.retain(|deleting| !deleting.is_of(id));
         for (key, slot) in std::mem::take(&mut self.waiting) {
             self.connect(key, slot);
         }
+        self.attach_waiting_functions();
     }
 }

@@ -87,12 +87,16 @@ impl Desk {
         }
     }
 
-    fn welcome(&mut self, link: Box<dyn Link>) {
+    fn welcome(&mut self, mut link: Box<dyn Link>) {
         let owner = link.owner_id();
+        let is_function = link.function().is_some();
         if let Ok(key) = self.visitors.insert(Visitor::new(link)) {
             self.owners.insert(owner, key);
             self.passing.insert(key);
             self.touched.push(key);
+            if is_function {
+                self.attach_function(key);
+            }
         }
     }
 }

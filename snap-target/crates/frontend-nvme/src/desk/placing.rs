@@ -27,11 +27,21 @@ impl Placing {
         self.held.len()
     }
 
-    /// Finds a queue its reactor: of several that have the fewest, the first. Where the registry lets in no more queues than all reactors take together,
-    /// none gets more than it takes.
-    pub(super) fn place(&mut self, controller: ControllerId, queue: QueueId) -> usize {
+    /// Finds a queue its reactor: that of the queue which it is to be beside; or of several that have the fewest, the first. Where the registry lets in no
+    /// more queues than all reactors take together, none gets more than it takes.
+    pub(super) fn place(
+        &mut self,
+        controller: ControllerId,
+        queue: QueueId,
+        beside: Option<QueueId>,
+    ) -> usize {
+        let of_other = beside.and_then(|other| self.of(controller, other));
         let all = self.held.iter_mut().enumerate();
-        let Some((reactor, held)) = all.min_by_key(|(_, held)| **held) else {
+        let is_meant = |reactor: usize| of_other.is_none_or(|it| it == reactor);
+        let fewest = all
+            .filter(|(reactor, _)| is_meant(*reactor))
+            .min_by_key(|(_, held)| **held);
+        let Some((reactor, held)) = fewest else {
             return 0;
         };
         *held += 1;
@@ -59,9 +69,22 @@ mod tests {
     use super::{ControllerId, Placing, QueueId};
 
     #[test]
+    fn a_queue_is_placed_beside_another() {
+        let mut placing = Placing::over(2);
+        let mut place = |queue, beside| placing.place(ControllerId(1), QueueId(queue), beside);
+        assert_eq!(place(1, None), 0);
+        let beside_the_first = [2, 3].map(|queue| place(queue, Some(QueueId(1))));
+        assert_eq!(beside_the_first, [0, 0]);
+        assert_eq!(place(4, None), 1);
+        // One that is gone is beside nothing.
+        assert_eq!(place(5, Some(QueueId(9))), 1);
+    }
+
+    #[test]
     fn the_reactor_with_the_fewest_queues_gets_the_next() {
         let mut placing = Placing::over(3);
-        let mut place = |controller, queue| placing.place(ControllerId(controller), QueueId(queue));
+        let mut place =
+            |controller, queue| placing.place(ControllerId(controller), QueueId(queue), None);
         // A host of four queues, then three of one.
         let of_one = [1, 2, 3, 4].map(|queue| place(1, queue));
         assert_eq!(of_one, [0, 1, 2, 0]);
@@ -77,7 +100,8 @@ mod tests {
             placing.free(ControllerId(controller), QueueId(queue));
             assert_eq!(placing.of(ControllerId(controller), QueueId(queue)), None);
         }
-        let mut place = |controller, queue| placing.place(ControllerId(controller), QueueId(queue));
+        let mut place =
+            |controller, queue| placing.place(ControllerId(controller), QueueId(queue), None);
         assert_eq!([5, 6, 7].map(|host| place(host, 1)), [1, 1, 1]);
         assert_eq!(placing.held, [3, 3, 2]);
     }

@@ -16,14 +16,16 @@ impl Desk {
         let id = controller.id();
         let admin_queue = self.admin_queues.get(&id);
         let visitor = admin_queue.and_then(|key| self.visitors.get(*key));
+        // A PCIe function has no address.
+        let over_fabric = visitor.filter(|visitor| visitor.link.transport().is_fabric());
         ControllerReport {
             id,
             subsystem: controller.subsystem().map(|it| it.nqn.clone()),
             host: controller.host().clone(),
             host_id: *controller.host_id(),
             transport: visitor.map(|visitor| visitor.link.transport()),
-            peer: visitor.map(|visitor| visitor.link.peer()),
-            local: visitor.map(|visitor| visitor.link.local()),
+            peer: over_fabric.map(|visitor| visitor.link.peer()),
+            local: over_fabric.map(|visitor| visitor.link.local()),
             io_queues: self
                 .registry
                 .io_queues(id)

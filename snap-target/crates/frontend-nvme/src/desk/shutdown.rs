@@ -87,6 +87,7 @@ impl Desk {
             } else {
                 controller.shutdown_complete();
             }
+            self.touch_admin_queue(id);
         }
     }
 }

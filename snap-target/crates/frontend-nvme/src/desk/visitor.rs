@@ -1,15 +1,12 @@
 //! A connection at the front desk: not yet past Connect, or an admin queue.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use nvme::controller::{Admitted, Controller, ControllerId};
+use nvme::controller::{Admitted, ControllerId};
 use nvme::queue::{QueueId, Slot};
 
 use crate::link::Link;
-use crate::message::{Adoption, QueueCounters};
-use crate::meter::QueueNames;
 
 /// See the module.
 #[derive(Debug)]
@@ -56,27 +53,5 @@ impl Visitor {
             waiting_reads: VecDeque::new(),
             broke_protocol: false,
         }
-    }
-
-    /// Takes the connection apart for its reactor; `None` if something was under way.
-    pub(crate) fn into_adoption(
-        self,
-        admitted: Admitted,
-        connect: Slot,
-        counters: Arc<QueueCounters>,
-        names: QueueNames,
-        controller: &Controller,
-    ) -> Option<Adoption> {
-        Some(Adoption {
-            link: self.link.part()?,
-            admitted,
-            connect,
-            counters,
-            names,
-            namespaces: Arc::clone(controller.namespaces()),
-            copy_formats: controller.copy_formats(),
-            host: controller.reservation_host(),
-            limits: *controller.limits(),
-        })
     }
 }

@@ -32,7 +32,9 @@ impl Frontend {
         let made = link.join(&self.ring).map_err(|error| error.to_string());
         let made = made.and_then(|mut link| {
             link.established(&admitted);
-            link.respond(connect, admitted.completion, 0);
+            if let Some(connect) = connect {
+                link.respond(connect, admitted.completion, 0);
+            }
             let owner = link.owner_id();
             let meter = Meter::new(
                 self.telemetry.clone(),

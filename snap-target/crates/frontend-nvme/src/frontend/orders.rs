@@ -26,6 +26,13 @@ impl Frontend {
                     self.close(key);
                 }
             }
+            Order::CloseQueue(controller, queue) => {
+                for key in self.queues_of(controller) {
+                    if self.queues.get(key).is_some_and(|it| it.queue == queue) {
+                        self.close(key);
+                    }
+                }
+            }
             Order::Namespaces(controller, namespaces) => {
                 for key in self.queues_of(controller) {
                     if let Some(queue) = self.queues.get_mut(key) {

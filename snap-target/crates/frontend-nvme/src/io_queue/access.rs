@@ -3,7 +3,7 @@
 use namespace::{Engine, Found, NamespaceError, NamespaceKey};
 use nvme::controller::reservation::{HostId, ReservationCommand};
 use nvme::controller::{IoCommand, changes_content};
-use nvme::queue::{Completion, Slot, Transfer};
+use nvme::queue::{Completion, Slot};
 use nvme_spec::{IoOpcode, Nsid, Status};
 use reactor::buf::IoBuf;
 
@@ -100,7 +100,7 @@ impl IoQueue {
             return self.fail(slot, Status::INTERNAL_ERROR, None);
         };
         self.link.set_buffer(slot, buf);
-        if matches!(self.link.transfer(slot), Transfer::Remote { .. })
+        if self.link.transfer(slot).is_asked_for()
             && let Err(status) = self.link.request_data(slot)
         {
             self.fail(slot, status, None);

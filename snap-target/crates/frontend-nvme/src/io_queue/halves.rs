@@ -158,7 +158,7 @@ impl IoQueue {
     }
 
     fn is_remote(&self, slot: Slot) -> bool {
-        matches!(self.link.transfer(slot), Transfer::Remote { .. })
+        self.link.transfer(slot).is_asked_for()
     }
 
     /// The Compare of this Write, where the data of both have to be asked for.

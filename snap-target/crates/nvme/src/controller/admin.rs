@@ -7,9 +7,10 @@ use super::property::Properties;
 use super::subsystem::ADMIN_DATA_IN_BYTES_MAX;
 use super::{NamespaceAsk, identify, log_page};
 use crate::Time;
+use crate::pcie::QueueCommand;
 use crate::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::fabrics::FabricsType;
-use nvme_spec::feature::FeatureId;
+use nvme_spec::feature::{FeatureId, Select};
 use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
 
 /// An admin command whose data, if it brings any, have arrived.
@@ -39,6 +40,8 @@ pub enum Outcome {
     },
     /// A feature that lives with a namespace: the frontend carries it out and answers.
     OfNamespace(NamespaceAsk),
+    /// An I/O queue of a PCIe function is to be created or deleted, or its doorbells are to be looked for in memory: the frontend carries it out and answers.
+    Queue(QueueCommand),
     /// An Asynchronous Event Request: [`Controller::next_async_event`] will answer it.
     Pending,
     /// An Abort: the frontend looks for that command, ends it if it can, and answers the Abort with
@@ -72,11 +75,49 @@ pub fn buffer_bytes(sqe: &Sqe, transfer: Transfer, transfer_bytes_max: u32) -> R
         Direction::HostToController => ADMIN_DATA_IN_BYTES_MAX,
         _ => transfer_bytes_max,
     };
-    match transfer.bytes() {
-        bytes if bytes <= bytes_max => Ok(bytes),
-        _ => Err(Status::INVALID_FIELD.dnr()),
-    }
+    let bytes = match transfer {
+        Transfer::InMemory => prp_bytes(sqe),
+        described => Some(described.bytes()),
+    };
+    bytes
+        .filter(|&bytes| bytes <= bytes_max)
+        .ok_or(Status::INVALID_FIELD.dnr())
 }
+
+/// Bytes of an admin command's data where nothing but the command says how many; none where they are more than can be counted.
+fn prp_bytes(sqe: &Sqe) -> Option<u32> {
+    let is_set = AdminOpcode(sqe.opcode) == AdminOpcode::SET_FEATURES;
+    let bytes = match (AdminOpcode(sqe.opcode), FeatureId(sqe.cdw10.to_bytes()[0])) {
+        (AdminOpcode::IDENTIFY, _) => IDENTIFY_LEN,
+        (AdminOpcode::GET_LOG_PAGE, _) => {
+            return u32::try_from(nvme_spec::log::GetLogPage::of(sqe).bytes).ok();
+        }
+        (AdminOpcode::GET_FEATURES, _) if asks_for_capabilities(sqe) => 0,
+        (AdminOpcode::GET_FEATURES | AdminOpcode::SET_FEATURES, feature) => match feature {
+            FeatureId::TIMESTAMP => TIMESTAMP_LEN,
+            FeatureId::HOST_BEHAVIOR_SUPPORT => HOST_BEHAVIOR_LEN,
+            FeatureId::HOST_IDENTIFIER if sqe.cdw11.get() & 1 == 1 => HOST_ID_LEN,
+            FeatureId::HOST_IDENTIFIER if is_set => HOST_ID_LEN / 2,
+            _ => 0,
+        },
+        _ => 0,
+    };
+    Some(bytes)
+}
+
+/// SEL = 3: the answer is in DW0, whatever the feature.
+fn asks_for_capabilities(sqe: &Sqe) -> bool {
+    Select::of_cdw10(sqe.cdw10.get()) == Some(Select::Capabilities)
+}
+
+/// Bytes of an Identify data structure, a Timestamp, Host Behavior Support, and an extended Host Identifier.
+const IDENTIFY_LEN: u32 = 4096;
+const TIMESTAMP_LEN: u32 = 8;
+const HOST_BEHAVIOR_LEN: u32 = 512;
+const HOST_ID_LEN: u32 = 16;
+const _: () = assert!(IDENTIFY_LEN as usize == nvme_spec::IDENTIFY_BYTES);
+const _: () =
+    assert!(HOST_BEHAVIOR_LEN as usize == size_of::<nvme_spec::feature::HostBehaviorSupport>());
 
 impl Controller {
     /// Carries out an admin command. `out` is the buffer for data to the host, as long as [`buffer_bytes`] said; of it, the bytes that the
@@ -127,6 +168,7 @@ impl Controller {
                 self.events.request(command.slot).map(|()| Outcome::Pending)
             }
             AdminOpcode::ABORT => self.abort(sqe),
+            _ if let Some(command) = QueueCommand::of(sqe) => command.map(Outcome::Queue),
             _ => Ok(done(Completion::SUCCESS)),
         }
     }
@@ -141,6 +183,11 @@ impl Controller {
             | AdminOpcode::ASYNC_EVENT_REQUEST
             | AdminOpcode::KEEP_ALIVE => true,
             AdminOpcode::ABORT => !self.is_discovery(),
+            AdminOpcode::CREATE_IO_CQ
+            | AdminOpcode::CREATE_IO_SQ
+            | AdminOpcode::DELETE_IO_CQ
+            | AdminOpcode::DELETE_IO_SQ
+            | AdminOpcode::DOORBELL_BUFFER_CONFIG => !self.transport.is_fabric(),
             _ => false,
         }
     }
@@ -231,6 +278,7 @@ impl Controller {
         let notices = self.notices();
         let context = Context {
             discovery: matches!(self.role, Role::Discovery { .. }),
+            transport: self.transport,
             namespaces: &self.namespaces,
             host_id: &self.host_id,
             keep_alive: &mut self.keep_alive,

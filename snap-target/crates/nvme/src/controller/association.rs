@@ -14,11 +14,11 @@ use super::{CopyFormats, NamespaceSet, Transport, discovery};
 use crate::Time;
 use crate::nqn::Nqn;
 use crate::queue::{Completion, Slot};
-use nvme_spec::Nsid;
 use nvme_spec::feature::async_event_configuration;
 use nvme_spec::log::LogPageId;
 use nvme_spec::register::{Cap, Cc, Csts};
 use nvme_spec::reservation::NotificationType;
+use nvme_spec::{Nsid, VERSION_2_0};
 use std::net::SocketAddr;
 use std::sync::{Arc, MutexGuard};
 
@@ -64,6 +64,23 @@ pub struct Controller {
     pub(super) io_queues_left: u16,
 }
 
+/// A controller's registers as its host reads them, for who shows them to it without asking the controller each time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Registers {
+    /// CAP.
+    pub cap: Cap,
+    /// VS.
+    pub vs: u32,
+    /// CC.
+    pub cc: Cc,
+    /// CSTS.
+    pub csts: Csts,
+    /// CRTO.
+    pub crto: u32,
+    /// What Number of Queues has granted, or would grant: submission and completion queues each.
+    pub io_queues: u16,
+}
+
 /// What [`Controller::new`] needs of a Connect.
 pub(super) struct Association {
     pub id: ControllerId,
@@ -96,7 +113,7 @@ impl Controller {
             host: association.host,
             host_id: association.host_id,
             namespaces,
-            properties: Properties::new(limits.queue_entries_max),
+            properties: Properties::new(limits.queue_entries_max, association.transport),
             features: Features::new(limits.io_queues_max),
             events: AsyncEvents::new(limits.async_events_max),
             notifications: Notifications::default(),
@@ -300,6 +317,18 @@ impl Controller {
     /// CSTS.
     pub fn csts(&self) -> Csts {
         self.properties.csts()
+    }
+
+    /// What a host reads of its registers, and how many I/O queues it may have.
+    pub fn registers(&self) -> Registers {
+        Registers {
+            cap: self.cap(),
+            vs: VERSION_2_0,
+            cc: self.cc(),
+            csts: self.csts(),
+            crto: self.properties.crto(),
+            io_queues: self.io_queues(),
+        }
     }
 
     /// How its host reaches it.

@@ -3,7 +3,7 @@
 use super::identify::WARNING_TEMPERATURE_K;
 use super::keep_alive::KeepAlive;
 use super::timestamp::Timestamp;
-use super::{CopyFormats, NamespaceSet};
+use super::{CopyFormats, NamespaceSet, Transport};
 use crate::Time;
 use nvme_spec::feature::{
     CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId, HostBehaviorSupport,
@@ -11,6 +11,7 @@ use nvme_spec::feature::{
 };
 use nvme_spec::reservation::{NotificationType, notification_mask};
 use nvme_spec::{Nsid, Sqe, Status};
+use std::collections::BTreeSet;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// A feature's value as the command returns it.
@@ -27,6 +28,8 @@ pub(super) struct Support {
     pub id: FeatureId,
     pub capabilities: u32,
     pub discovery: bool,
+    /// A PCIe function alone has it.
+    pub pcie: bool,
 }
 
 const fn supported(id: FeatureId, capabilities: u32) -> Support {
@@ -34,11 +37,19 @@ const fn supported(id: FeatureId, capabilities: u32) -> Support {
         id,
         capabilities,
         discovery: false,
+        pcie: false,
+    }
+}
+
+const fn of_pcie(id: FeatureId) -> Support {
+    Support {
+        pcie: true,
+        ..supported(id, CAPABILITY_CHANGEABLE)
     }
 }
 
 /// All features there are. Nothing is saveable: a controller lives as long as its association.
-pub(super) const SUPPORTED: [Support; 15] = [
+pub(super) const SUPPORTED: [Support; 17] = [
     supported(FeatureId::ARBITRATION, CAPABILITY_CHANGEABLE),
     supported(FeatureId::POWER_MANAGEMENT, CAPABILITY_CHANGEABLE),
     supported(FeatureId::TEMPERATURE_THRESHOLD, CAPABILITY_CHANGEABLE),
@@ -48,17 +59,21 @@ pub(super) const SUPPORTED: [Support; 15] = [
     ),
     supported(FeatureId::VOLATILE_WRITE_CACHE, 0),
     supported(FeatureId::NUMBER_OF_QUEUES, CAPABILITY_CHANGEABLE),
+    of_pcie(FeatureId::INTERRUPT_COALESCING),
+    of_pcie(FeatureId::INTERRUPT_VECTOR_CONFIGURATION),
     supported(FeatureId::WRITE_ATOMICITY, CAPABILITY_CHANGEABLE),
     Support {
         id: FeatureId::ASYNC_EVENT_CONFIGURATION,
         capabilities: CAPABILITY_CHANGEABLE,
         discovery: true,
+        pcie: false,
     },
     supported(FeatureId::TIMESTAMP, CAPABILITY_CHANGEABLE),
     Support {
         id: FeatureId::KEEP_ALIVE_TIMER,
         capabilities: CAPABILITY_CHANGEABLE,
         discovery: true,
+        pcie: false,
     },
     supported(FeatureId::HOST_BEHAVIOR_SUPPORT, CAPABILITY_CHANGEABLE),
     supported(FeatureId::HOST_IDENTIFIER, 0),
@@ -79,6 +94,7 @@ pub(super) const SUPPORTED: [Support; 15] = [
 /// What a feature command may see and change besides the features themselves.
 pub(super) struct Context<'a> {
     pub discovery: bool,
+    pub transport: Transport,
     pub namespaces: &'a NamespaceSet,
     pub host_id: &'a [u8; 16],
     pub keep_alive: &'a mut KeepAlive,
@@ -104,6 +120,9 @@ pub(super) struct Features {
     /// The same.
     notification_masks: Vec<(Nsid, u32)>,
     write_atomicity: u32,
+    interrupt_coalescing: u32,
+    /// Vectors without coalescing (CD = 1).
+    uncoalesced: BTreeSet<u16>,
     async_events: u32,
     io_queues: u16,
     /// The host has asked for that number.
@@ -122,6 +141,8 @@ impl Features {
             error_recovery: Vec::new(),
             notification_masks: Vec::new(),
             write_atomicity: 0,
+            interrupt_coalescing: 0,
+            uncoalesced: BTreeSet::new(),
             async_events: 0,
             io_queues: io_queues_max,
             io_queues_granted: false,
@@ -212,6 +233,12 @@ impl Features {
             FeatureId::NUMBER_OF_QUEUES => {
                 NumberOfQueues::new(self.io_queues - 1, self.io_queues - 1).0
             }
+            FeatureId::INTERRUPT_COALESCING => self.interrupt_coalescing,
+            FeatureId::INTERRUPT_VECTOR_CONFIGURATION => {
+                let vector = vector(sqe.cdw11.get(), context)?;
+                let coalescing_disabled = u32::from(self.uncoalesced.contains(&vector)) << 16;
+                u32::from(vector) | coalescing_disabled
+            }
             FeatureId::WRITE_ATOMICITY => self.write_atomicity,
             FeatureId::ASYNC_EVENT_CONFIGURATION => self.async_events,
             FeatureId::KEEP_ALIVE_TIMER => context.keep_alive.kato_ms(),
@@ -265,6 +292,16 @@ impl Features {
             FeatureId::VOLATILE_WRITE_CACHE if value & 1 == 1 => {}
             FeatureId::VOLATILE_WRITE_CACHE => return Err(Status::FEATURE_NOT_CHANGEABLE.dnr()),
             FeatureId::NUMBER_OF_QUEUES => return self.set_queues(NumberOfQueues(value), context),
+            // Time and threshold are recommendations: every completion interrupts at once.
+            FeatureId::INTERRUPT_COALESCING => self.interrupt_coalescing = value & 0xFFFF,
+            FeatureId::INTERRUPT_VECTOR_CONFIGURATION => {
+                let vector = vector(value, context)?;
+                if value & 1 << 16 == 0 {
+                    self.uncoalesced.remove(&vector);
+                } else {
+                    self.uncoalesced.insert(vector);
+                }
+            }
             FeatureId::WRITE_ATOMICITY => self.write_atomicity = value & 1,
             FeatureId::ASYNC_EVENT_CONFIGURATION => {
                 self.set_async_events(value, context.notices)?
@@ -398,14 +435,23 @@ fn find(sqe: &Sqe, context: &Context<'_>) -> Result<&'static Support, Status> {
     let id = FeatureId(sqe.cdw10.to_bytes()[0]);
     SUPPORTED
         .iter()
-        .find(|feature| feature.id == id && feature.is_there(context.discovery))
+        .find(|feature| feature.id == id && feature.is_there(context.discovery, context.transport))
         .ok_or(Status::INVALID_FIELD.dnr())
 }
 
 impl Support {
     /// True where a controller has this feature.
-    pub fn is_there(&self, discovery: bool) -> bool {
-        self.discovery || !discovery
+    pub fn is_there(&self, discovery: bool, transport: Transport) -> bool {
+        (self.discovery || !discovery) && !(self.pcie && transport.is_fabric())
+    }
+}
+
+/// IV of Interrupt Vector Configuration: of as many as the function has.
+fn vector(cdw11: u32, context: &Context<'_>) -> Result<u16, Status> {
+    let vector = u16::try_from(cdw11 & 0xFFFF).unwrap_or(u16::MAX);
+    match vector <= context.io_queues_max {
+        true => Ok(vector),
+        false => Err(Status::INVALID_FIELD.dnr()),
     }
 }
 

@@ -12,7 +12,7 @@ use nvme_spec::identify::{
     CSI_NVM, Cns, ControllerType, DCTYPE_DIRECT, IdentifyController, IdentifyNamespace,
     IndependentIdentifyNamespace, LbaFormat, NSATTR_WRITE_PROTECTED, NSTAT_READY, NWPC_PERMANENT,
     NWPC_UNTIL_POWER_CYCLE, NWPC_WRITE_PROTECT, NamespaceDescriptorHeader, NamespaceIdType,
-    NvmIdentifyController, NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, vwc,
+    NvmIdentifyController, NvmIdentifyNamespace, cmic, ctratt, lpa, nsfeat, oacs, vwc,
 };
 use nvme_spec::nvm::{FUSES_COMPARE_AND_WRITE, dlfeat, oncs};
 use nvme_spec::reservation::rescap;
@@ -127,6 +127,8 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
         id.ioccsz_16b = U32::new(limits.ioccsz_16b());
         id.iorcsz_16b = U32::new(1);
         id.msdbd = 1;
+    } else {
+        id.oacs = U16::new(oacs::DOORBELL_BUFFER_CONFIG);
     }
     if controller.is_discovery() {
         id.cntrltype = ControllerType::DISCOVERY.0;

@@ -1,5 +1,6 @@
 //! Get Log Page (Base, "Get Log Page command").
 
+use super::Transport;
 use super::association::Controller;
 use super::discovery::pad;
 use super::feature::SUPPORTED;
@@ -37,6 +38,15 @@ const ADMIN_COMMANDS: [AdminOpcode; 7] = [
     AdminOpcode::GET_FEATURES,
     AdminOpcode::ASYNC_EVENT_REQUEST,
     AdminOpcode::KEEP_ALIVE,
+];
+
+/// Those of a PCIe function besides.
+const PCIE_COMMANDS: [AdminOpcode; 5] = [
+    AdminOpcode::DELETE_IO_SQ,
+    AdminOpcode::CREATE_IO_SQ,
+    AdminOpcode::DELETE_IO_CQ,
+    AdminOpcode::CREATE_IO_CQ,
+    AdminOpcode::DOORBELL_BUFFER_CONFIG,
 ];
 
 /// I/O commands, and what they change.
@@ -147,7 +157,9 @@ fn page(
         LogPageId::COMMANDS_SUPPORTED if ask.csi != CSI_NVM => {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        LogPageId::COMMANDS_SUPPORTED => commands_supported().as_bytes().to_vec(),
+        LogPageId::COMMANDS_SUPPORTED => commands_supported(controller.transport())
+            .as_bytes()
+            .to_vec(),
         LogPageId::FEATURES_SUPPORTED => features_supported(controller),
         LogPageId::RESERVATION_NOTIFICATION => controller.reservation_notification(),
         _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
@@ -172,7 +184,9 @@ fn features_supported(controller: &Controller) -> Vec<u8> {
         let feature = SUPPORTED
             .iter()
             .find(|feature| feature.id == FeatureId(code));
-        match feature.filter(|feature| feature.is_there(controller.is_discovery())) {
+        match feature
+            .filter(|feature| feature.is_there(controller.is_discovery(), controller.transport()))
+        {
             None => 0,
             Some(feature) if feature.capabilities & CAPABILITY_NAMESPACE_SPECIFIC != 0 => {
                 feature_effect::SUPPORTED | feature_effect::SCOPE_NAMESPACE
@@ -223,9 +237,10 @@ fn firmware_slots(revision: &str) -> FirmwareSlotLog {
 }
 
 /// 05h.
-fn commands_supported() -> CommandsSupportedLog {
+fn commands_supported(transport: Transport) -> CommandsSupportedLog {
     let mut log = CommandsSupportedLog::new_zeroed();
-    for opcode in ADMIN_COMMANDS {
+    let of_pcie = PCIE_COMMANDS.iter().filter(|_| !transport.is_fabric());
+    for opcode in ADMIN_COMMANDS.iter().chain(of_pcie) {
         log.admin[usize::from(opcode.0)] = U32::new(command_effect::SUPPORTED);
     }
     for (opcode, effects) in IO_COMMANDS {

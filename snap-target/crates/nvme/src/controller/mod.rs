@@ -30,7 +30,7 @@ mod timestamp;
 mod transport;
 
 pub use admin::{AdminCommand, Effect, Outcome, buffer_bytes};
-pub use association::{Controller, ControllerId};
+pub use association::{Controller, ControllerId, Registers};
 pub use connect::{Admitted, ConnectRequest};
 pub use counters::{ControllerCounters, Lifetime};
 pub use discovery::{Listener, Referral};

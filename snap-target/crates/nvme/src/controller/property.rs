@@ -1,18 +1,22 @@
 //! Properties: CAP, VS, CC, CSTS, CRTO (Base, "Controller Properties"; "Property Get command", "Property Set command").
 
-use super::Effect;
+use super::{Effect, Transport};
 use nvme_spec::fabrics::{PROPERTY_4_BYTES, PROPERTY_8_BYTES, PropertySqe};
 use nvme_spec::register::{Cap, Cc, Csts, Property, ShutdownNotification};
 use nvme_spec::{Sqe, Status, VERSION_2_0};
 
 /// CAP.TO and CRTO.CRWMT: 500 ms units until ready at the latest. We are ready at once; a host may wait that long.
 const READY_TIMEOUT_500MS: u8 = 15;
+/// The same of a PCIe function, whose host waits so long for a reset as well: for the last request that a store has of it, whose patience is 25 s.
+const PCIE_READY_TIMEOUT_500MS: u8 = 60;
 
 /// A controller's state as its properties tell it.
 #[derive(Debug)]
 pub(super) struct Properties {
     cap: Cap,
     cc: Cc,
+    /// What CAP.TO says.
+    timeout_500ms: u8,
     state: State,
     shutdown: Shutdown,
 }
@@ -40,16 +44,22 @@ enum Shutdown {
 }
 
 impl Properties {
-    pub fn new(queue_entries_max: u16) -> Properties {
+    pub fn new(queue_entries_max: u16, transport: Transport) -> Properties {
+        let timeout_500ms = if transport.is_fabric() {
+            READY_TIMEOUT_500MS
+        } else {
+            PCIE_READY_TIMEOUT_500MS
+        };
         let cap = Cap::default()
             .with_mqes_z(queue_entries_max.saturating_sub(1))
             .with_cqr()
-            .with_to_500ms(READY_TIMEOUT_500MS)
+            .with_to_500ms(timeout_500ms)
             .with_css_nvm()
             .with_ready_with_media();
         Properties {
             cap,
             cc: Cc::default(),
+            timeout_500ms,
             state: State::Disabled,
             shutdown: Shutdown::None,
         }
@@ -62,6 +72,11 @@ impl Properties {
 
     pub fn cap(&self) -> Cap {
         self.cap
+    }
+
+    /// CRTO: CRWMT alone.
+    pub fn crto(&self) -> u32 {
+        u32::from(self.timeout_500ms)
     }
 
     /// CC as the host last wrote it.
@@ -102,7 +117,7 @@ impl Properties {
             (Property::VS, PROPERTY_4_BYTES) => u64::from(VERSION_2_0),
             (Property::CC, PROPERTY_4_BYTES) => u64::from(self.cc.0),
             (Property::CSTS, PROPERTY_4_BYTES) => u64::from(self.csts().0),
-            (Property::CRTO, PROPERTY_4_BYTES) => u64::from(READY_TIMEOUT_500MS),
+            (Property::CRTO, PROPERTY_4_BYTES) => u64::from(self.crto()),
             _ => return Err(Status::INVALID_FIELD.dnr()),
         };
         Ok(value)

@@ -203,6 +203,55 @@ impl Registry {
         Ok(self.add(association, role, namespaces, now))
     }
 
+    /// True while such a controller of this subsystem ends: a write of its queues could be applied behind one of the next.
+    pub fn is_local_ending(&self, subsystem: &Nqn) -> bool {
+        let host = Nqn::unnamed_host();
+        let mut of_subsystem = self.roll.of_host(Some(subsystem.clone()), &host);
+        of_subsystem.any(|id| {
+            let connected = self.associations.get(&id);
+            connected.is_some_and(|it| it.ending && !it.controller.transport().is_fabric())
+        })
+    }
+
+    /// An I/O queue of such a controller, whose host has created it.
+    ///
+    /// # Errors
+    /// [`Status::INVALID_QUEUE_ID`]: Number of Queues has not granted it, or it is there.
+    pub fn open_local(
+        &mut self,
+        id: ControllerId,
+        queue: QueueId,
+        entries: u16,
+    ) -> Result<Admitted, Status> {
+        let refused = Status::INVALID_QUEUE_ID.dnr();
+        let has_place = self.has_io_place(id, queue);
+        let is_local = |connected: &&mut Connected| {
+            !connected.ending && !connected.controller.transport().is_fabric()
+        };
+        let connected = self.associations.get_mut(&id).filter(is_local);
+        let connected = connected.ok_or(refused)?;
+        let controller = &mut connected.controller;
+        if controller.cc().iosqes() != IOSQES || controller.cc().iocqes() != IOCQES {
+            return Err(Status::INVALID_QUEUE_SIZE.dnr());
+        }
+        if !controller.ready() || queue.is_admin() || queue.0 > controller.io_queues() || !has_place
+        {
+            return Err(refused);
+        }
+        let place = connected.io_queues.get_mut(usize::from(queue.0) - 1);
+        let free = place.filter(|open| !**open).ok_or(refused)?;
+        *free = true;
+        controller.set_io_queues_connected(true);
+        self.roll.update(connected);
+        Ok(Admitted {
+            controller: id,
+            queue,
+            entries,
+            flow_control: true,
+            completion: Completion::SUCCESS,
+        })
+    }
+
     fn health_of(&mut self, role: &Role) -> Arc<Health> {
         match role {
             Role::Io { subsystem } => self.health_of_subsystem(&subsystem.nqn),

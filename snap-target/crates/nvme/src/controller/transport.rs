@@ -12,7 +12,7 @@ pub enum Transport {
     Tcp,
     /// NVMe/RDMA.
     Rdma,
-    /// A PCIe function: registers instead of fabrics commands, PRPs, no Connect.
+    /// A PCIe function: registers instead of fabrics commands, PRPs and SGLs in memory, no Connect.
     Pcie,
 }
 
@@ -36,7 +36,7 @@ impl Transport {
         match self {
             Transport::Tcp => sgls::SUPPORTED | sgls::OFFSET_SUPPORTED | sgls::TRANSPORT_DATA_BLOCK,
             Transport::Rdma => sgls::SUPPORTED | sgls::OFFSET_SUPPORTED | sgls::KEYED_DATA_BLOCK,
-            Transport::Pcie => 0,
+            Transport::Pcie => sgls::SUPPORTED | sgls::LENGTH_LARGER_THAN_DATA,
         }
     }
 }

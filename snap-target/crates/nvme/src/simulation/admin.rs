@@ -108,6 +108,8 @@ impl TargetQueue {
                 self.connection.respond(slot, completion, data_bytes);
             }
             Outcome::Pending => self.event_requests.push(slot),
+            // A controller of a fabric does not ask for such.
+            Outcome::Queue(_) => self.fail(slot, Status::INVALID_OPCODE.dnr()),
             // Nothing here is kept, and nobody asks.
             Outcome::OfNamespace(_) => self.fail(slot, Status::FEATURE_NOT_CHANGEABLE.dnr()),
             Outcome::Abort { queue, cid } => self.abort(slot, queue, cid, target),

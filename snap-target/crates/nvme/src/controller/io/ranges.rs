@@ -198,7 +198,7 @@ fn overlap(a: &Blocks, b: &Blocks) -> bool {
 /// Bytes of a list: what the descriptor says, where that holds the ranges and is no more than a page.
 fn list_bytes(transfer: Transfer, wanted: u32) -> Result<u32, Status> {
     match transfer {
-        Transfer::Prp => Ok(wanted),
+        Transfer::InMemory => Ok(wanted),
         _ if (wanted..=LIST_BYTES_MAX).contains(&transfer.bytes()) => Ok(transfer.bytes()),
         _ => Err(Status::DATA_SGL_LENGTH_INVALID.dnr()),
     }

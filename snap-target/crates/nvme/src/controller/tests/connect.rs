@@ -457,12 +457,12 @@ fn a_local_controller_is_driven_by_its_registers() {
         Err(Status::INVALID_OPCODE.dnr())
     );
 
-    // Identify Controller through PRPs: no SGLs, no capsules, no fabrics fields.
+    // Identify Controller through PRPs: no capsules, no fabrics fields.
     let sqe = Sqe::read_from_bytes(&command(0x06, 0, 1, 0)).unwrap();
     let identify = AdminCommand {
         sqe: &sqe,
         slot: Slot(0),
-        transfer: Transfer::Prp,
+        transfer: Transfer::InMemory,
         data: &[],
     };
     let mut page = vec![0xEE; 4096];
@@ -471,7 +471,7 @@ fn a_local_controller_is_driven_by_its_registers() {
         panic!("{outcome:?}")
     };
     assert_eq!((data_bytes, u16_at(&page, 78)), (4096, id.0));
-    assert_eq!(u32_at(&page, 536), 0, "SGLS");
+    assert_eq!(u32_at(&page, 536), 1 | 1 << 18, "SGLS");
     assert_eq!(
         (u32_at(&page, 1792), u32_at(&page, 1796)),
         (0, 0),

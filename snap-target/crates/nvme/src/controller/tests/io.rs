@@ -209,7 +209,10 @@ proptest! {
                 prop_assert!(data_bytes as usize <= room);
                 prop_assert!(data_bytes == 0 || completion.status.is_success());
             }
-            Outcome::Pending | Outcome::Abort { .. } | Outcome::OfNamespace(_) => {}
+            Outcome::Pending
+            | Outcome::Abort { .. }
+            | Outcome::OfNamespace(_)
+            | Outcome::Queue(_) => {}
         }
     }
 }
@@ -218,7 +221,7 @@ proptest! {
 #[test]
 fn prps_are_as_long_as_the_command() {
     let sqe = Sqe::read_from_bytes(&range(READ, 1, 5, 3)).unwrap();
-    let parsed = parse_io(&sqe, Transfer::Prp, &namespaces(), MDTS);
+    let parsed = parse_io(&sqe, Transfer::InMemory, &namespaces(), MDTS);
     let Ok(IoCommand::Read(range)) = parsed else {
         panic!("{parsed:?}")
     };

@@ -35,7 +35,7 @@
 //!                     buffers[slot.index()].resize(transfer.bytes() as usize, 0);
 //!                     match transfer {
 //!                         Transfer::InCapsule { .. } => {}
-//!                         Transfer::None | Transfer::Prp => connection.respond(slot, Completion::SUCCESS, 0),
+//!                         Transfer::None | Transfer::InMemory => connection.respond(slot, Completion::SUCCESS, 0),
 //!                         Transfer::Refused(status) => connection.respond(slot, status.into(), 0),
 //!                         Transfer::Remote { bytes } if connection.command(slot).opcode == IoOpcode::READ.0 => {
 //!                             connection.respond(slot, Completion::SUCCESS, bytes);

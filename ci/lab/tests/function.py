@@ -1,0 +1,198 @@
+"""A PCIe function of snap-target as a guest's stock nvme driver has it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from lab.guest import Guest
+
+from .daemon import Daemon
+from .report import Report, Unexpected, expect, expect_that, wait_for
+from .volumes import FIXTURES, PackFailed
+
+NQN = "nqn.2014-08.org.nvmexpress:xio-lab-pcie"
+# The file that is one of the disks, the memory that is another.
+FILE_BYTES = 16 << 20
+MEMORY = "256MiB"
+# As guests are started with.
+GUEST_MEMORY = "1024M"
+IDLE_SECONDS = 5.0
+# Of one core. The build machine is shared: what is counted is the process's own time.
+IDLE_SHARE_MAX = 0.01
+
+
+class FunctionTarget(Daemon):
+    """snap-target with a function: a file, memory, and where xio is given a packed dataset."""
+
+    def __init__(self, command: Sequence[str], folder: Path, chance: random.Random, xio: Sequence[str] | None) -> None:
+        super().__init__(folder / "target.log")
+        self.socket = folder / "function"
+        self.file = folder / "disk.raw"
+        self.file.write_bytes(chance.randbytes(FILE_BYTES))
+        # NSID, and what must be read there.
+        self.contents = {1: self.file.read_bytes()}
+        stores = [f"file:{self.file}", f"mem:{MEMORY}"]
+        if xio is not None:
+            source, volume = FIXTURES / "r50k-u32.bin", folder / "ids.xio"
+            packed = [*xio, "pack", str(source), "--dtype", "u32", "--store-as", "u16+lz4", "-o", str(volume)]
+            done = subprocess.run(packed, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                raise PackFailed(f"{' '.join(packed)}: {done.stderr.strip()}")
+            stores.append(str(volume))
+            self.contents[3] = source.read_bytes()
+        self._command = [*command, *stores, "--listen", f"127.0.0.1:{self.port}", "--nqn", NQN]
+        self._command += ["--vfio-user", str(self.socket), "--reactors", "2"]
+        self.namespaces = len(stores)
+
+    def start(self) -> None:
+        self.run(self._command, self.socket)
+
+    def processor_seconds(self) -> float:
+        """Used by the process so far."""
+        assert self._process is not None
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def options(target: FunctionTarget) -> list[str]:
+    """QEMU's: the guest's memory is shared, and the function is on its bus."""
+    device = {"driver": "vfio-user-pci", "socket": {"type": "unix", "path": str(target.socket)}}
+    return [
+        *("-object", f"memory-backend-memfd,id=mem,size={GUEST_MEMORY},share=on", "-machine", "memory-backend=mem"),
+        *("-device", json.dumps(device)),
+    ]
+
+
+def devices(guest: Guest) -> dict[int, str]:
+    """By NSID: the kernel numbers disks as it finds them."""
+    printed = guest.run("cd /sys/block && grep -H . nvme*n*/nsid").output
+    return {int(nsid): f"/dev/{name}" for name, nsid in re.findall(r"^(nvme\d+n\d+)/nsid:(\d+)$", printed, re.MULTILINE)}
+
+
+def shown(guest: Guest) -> str:
+    commands = ("nvme list", "nvme id-ctrl /dev/nvme0 | head -30", "grep -i nvme /proc/interrupts", "dmesg | grep -i nvme")
+    return "".join(f"# {command}\n{guest.run(command).output}" for command in commands)
+
+
+def test_controller(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    with report.test("the stock driver finds a PCIe NVMe controller"):
+        wait_for("the disks appear", lambda: len(devices(guest)) == target.namespaces, 30.0)
+        facts = guest.run("cd /sys/class/nvme/nvme0 && cat transport subsysnqn state && cat device/class").checked().split()
+        expect("transport, subsystem, state, class", facts, ["pcie", NQN, "live", "0x010802"])
+    with report.test("its completions interrupt by MSI-X"):
+        lines = guest.run("grep -E 'nvme0q[0-9]+' /proc/interrupts").checked().splitlines()
+        queues = [re.search(r"nvme0q(\d+)", line) for line in lines]
+        expect_that("an admin and an I/O queue have vectors of their own", len({match.group(1) for match in queues if match}) >= 2)
+        expect_that("they are MSI-X", all("MSIX" in line or "MSI-X" in line for line in lines))
+    with report.test("disks have their sizes"):
+        for nsid, content in target.contents.items():
+            blocks = -(-len(content) // 4096) * 4096
+            expect(f"namespace {nsid}", int(guest.run(f"blockdev --getsize64 {devices(guest)[nsid]}").checked()), blocks)
+
+
+def test_reads(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    disks = devices(guest)
+    for nsid, content in target.contents.items():
+        wanted = hashlib.sha256(content).hexdigest()
+        with report.test(f"namespace {nsid}: every byte, read through the page cache"):
+            printed = guest.run(f"head -c {len(content)} {disks[nsid]} | sha256sum", 180).checked()
+            expect("sha256", printed.split()[0], wanted)
+        for size in ("4k", "132k", "1M"):
+            with report.test(f"namespace {nsid}: every byte, {size} at a time past the cache"):
+                printed = guest.run(f"dd if={disks[nsid]} bs={size} iflag=direct status=none | head -c {len(content)} | sha256sum", 300).checked()
+                expect("sha256", printed.split()[0], wanted)
+
+
+def test_writes(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    disks = devices(guest)
+    with report.test("memory: random sizes at random places, 16 deep, each verified"):
+        guest.run(
+            f"fio --name=v --filename={disks[2]} --size=32M --rw=randwrite --bsrange=4k-256k --blockalign=4k --direct=1 "
+            "--ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=7 --minimal",
+            300,
+        ).checked()
+    with report.test("memory: written and read back, 1 MiB at a time"):
+        script = (
+            "dd if=/dev/urandom of=/tmp/data bs=1M count=32 status=none && "
+            f"dd if=/tmp/data of={disks[2]} bs=1M oflag=direct seek=64 status=none && "
+            f"dd if={disks[2]} bs=1M iflag=direct skip=64 count=32 status=none | cmp - /tmp/data"
+        )
+        guest.run(script, 180).checked()
+    if 3 in target.contents:
+        with report.test("a packed dataset is write-protected"):
+            expect("read-only", guest.run(f"blockdev --getro {disks[3]}").checked().strip(), "1")
+            expect_that("a write fails", guest.run(f"dd if=/dev/zero of={disks[3]} bs=4k count=1 oflag=direct").status != 0)
+
+
+def test_filesystem(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    disks = devices(guest)
+    with report.test("mkfs.ext4, mount, files, fsck"):
+        script = (
+            f"modprobe ext4 && mkfs.ext4 -q {disks[2]} && mkdir -p /mnt/d && mount {disks[2]} /mnt/d && "
+            "mkdir /mnt/d/a && dd if=/dev/urandom of=/mnt/d/a/f bs=64k count=100 status=none && cp /mnt/d/a/f /mnt/d/g && sync && "
+            f"umount /mnt/d && e2fsck -fn {disks[2]} && mount {disks[2]} /mnt/d && cmp /mnt/d/a/f /mnt/d/g && umount /mnt/d"
+        )
+        guest.run(script, 180).checked()
+
+
+def test_reset(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    disks = devices(guest)
+    with report.test("nvme reset: the disks are there again"):
+        for _ in range(3):
+            guest.run("nvme reset /dev/nvme0").checked()
+        printed = guest.run(f"dd if={disks[1]} bs=1M count=4 iflag=direct status=none | sha256sum").checked()
+        expect("sha256", printed.split()[0], hashlib.sha256(target.contents[1][: 4 << 20]).hexdigest())
+    with report.test("a reset under load: everything is read all the same"):
+        script = (
+            f"fio --name=r --filename={disks[1]} --rw=randread --bs=16k --direct=1 --ioengine=libaio --iodepth=8 --time_based --runtime=6 --minimal & "
+            "for _ in 1 2 3; do sleep 1; nvme reset /dev/nvme0 || exit 1; done; wait $!"
+        )
+        guest.run(script, 120).checked()
+    with report.test("the guest's kernel has not complained"):
+        pattern = "I/O error|timeout|controller is down|Buffer I/O"
+        lines = guest.run(f"dmesg | grep -iE 'nvme' | grep -iE '{pattern}'").output.splitlines()
+        expect("complaints", lines, [])
+
+
+def test_idle(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    with report.test(f"a function that nobody uses takes less than {IDLE_SHARE_MAX:.0%} of a core"):
+        guest.run("sync").checked()
+        time.sleep(1.0)
+        before = target.processor_seconds()
+        time.sleep(IDLE_SECONDS)
+        used = target.processor_seconds() - before
+        if used / IDLE_SECONDS >= IDLE_SHARE_MAX:
+            raise Unexpected(f"{used:.2f} s of {IDLE_SECONDS:.0f} s")
+
+
+def requests(guest: Guest) -> int:
+    """Reads, writes, discards and flushes of all disks so far, as the guest's kernel counts them."""
+    # With several paths to a disk each path counts its own.
+    lines = guest.run("cat /sys/block/nvme*c*n*/stat 2>/dev/null || cat /sys/block/nvme*n*/stat").checked().splitlines()
+    return sum(int(line.split()[index]) for line in lines for index in (0, 4, 11, 15))
+
+
+def test_doorbells(report: Report, target: FunctionTarget, done: int) -> None:
+    # Without doorbells in memory there are two a request, or a little less where completions come together.
+    with report.test("of a request's two doorbells the guest traps for one at most"):
+        counted = r"doorbells=(\d+)"
+        wait_for("the client is gone", lambda: re.search(counted, target.log()) is not None, 10.0)
+        rung = sum(int(number) for number in re.findall(counted, target.log()))
+        print(f"  {rung} doorbells were trapped for {done} requests: {rung / done:.2f} each")
+        # The admin queue's are always trapped.
+        expect_that(f"{rung} for {done} requests", rung < 1.1 * done)
+
+
+def test_end(report: Report, target: FunctionTarget) -> None:
+    with report.test("the guest is gone; the target goes on, and ends by itself"):
+        target.expect_alive()
+        target.stop()
+        expect_that("its socket is gone", not target.socket.exists())

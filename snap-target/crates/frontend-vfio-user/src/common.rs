@@ -1,0 +1,196 @@
+//! What all queues of a function share, on whatever reactor: the guest's memory, the interrupts, and word of changes.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use guest_memory::{Leases, Windows};
+use nvme::pcie::{Doorbell, DoorbellBuffers};
+
+use crate::bell::{self, Bell};
+
+/// What a queue works with: immutable, replaced as a whole by the function.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct View {
+    pub(crate) windows: Windows,
+    /// MSI-X, by vector.
+    pub(crate) vectors: Vec<Option<Arc<OwnedFd>>>,
+    /// The line interrupt.
+    pub(crate) line: Option<Arc<OwnedFd>>,
+    /// Where the guest keeps its doorbells, if it does.
+    pub(crate) doorbells: Option<DoorbellBuffers>,
+}
+
+impl View {
+    /// What the guest has a doorbell say in its own memory. None where it keeps none there, or has taken the memory away.
+    pub(crate) fn shadow(&self, doorbell: Doorbell) -> Option<u32> {
+        let place = self.doorbells?.shadow_of(doorbell)?;
+        self.windows.load(place).ok()
+    }
+
+    /// Has both the guest's word and ours begin at a value.
+    pub(crate) fn begin_shadow(&self, doorbell: Doorbell, value: u32) {
+        let place = self.doorbells.and_then(|it| it.shadow_of(doorbell));
+        self.put(place, value);
+        self.trap_after(doorbell, value);
+    }
+
+    /// The guest is to ring the doorbell itself when it goes on from this value.
+    pub(crate) fn trap_after(&self, doorbell: Doorbell, value: u32) {
+        let place = self.doorbells.and_then(|it| it.event_of(doorbell));
+        self.put(place, value);
+    }
+
+    /// The guest need not ring a doorbell of a ring of so many entries, which it has at this value: the entry before it, which it does not pass
+    /// before it has gone round.
+    pub(crate) fn trap_no_more(&self, doorbell: Doorbell, value: u32, entries: u32) {
+        self.trap_after(doorbell, (value + entries - 1) % entries);
+    }
+
+    fn put(&self, place: Option<u64>, value: u32) {
+        if let Some(place) = place
+            && let Err(fault) = self.windows.store(place, value)
+        {
+            tracing::debug!(%fault, "a guest's doorbells are not in its memory any more");
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Common {
+    /// Changes with the view: a queue takes the lock when it has changed, and not before.
+    epoch: AtomicU64,
+    view: Mutex<Arc<View>>,
+    /// The line is asserted, and masked by that until the client unmasks it.
+    line_masked: AtomicBool,
+    /// INTMS and INTMC, for the line.
+    masked_vectors: AtomicU32,
+    /// Rings where the function is to look: a window was unmapped.
+    pub(crate) bell: Arc<Bell>,
+}
+
+impl Common {
+    pub(crate) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            epoch: AtomicU64::new(1),
+            view: Mutex::default(),
+            line_masked: AtomicBool::new(false),
+            masked_vectors: AtomicU32::new(0),
+            bell: Arc::new(Bell::new()?),
+        })
+    }
+
+    /// Puts another view in force. Queues take it up when they next look.
+    pub(crate) fn publish(&self, view: View) {
+        let mut place = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        *place = Arc::new(view);
+        // Behind it: who sees the new epoch finds the new view.
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    fn current(&self) -> Arc<View> {
+        let place = self.view.lock().unwrap_or_else(PoisonError::into_inner);
+        place.clone()
+    }
+
+    /// Completions of a queue with this vector can be looked at.
+    pub(crate) fn interrupt(&self, view: &View, vector: u16) {
+        match view.vectors.get(usize::from(vector)) {
+            Some(Some(fd)) => bell::signal(fd),
+            // With MSI-X, a vector that the client has not set up is silent.
+            _ if view.vectors.iter().any(Option::is_some) => {}
+            _ => self.assert_line(view, vector),
+        }
+    }
+
+    /// The line masks itself: it is signalled again when the client has unmasked it and there is still something.
+    fn assert_line(&self, view: &View, vector: u16) {
+        let bit = 1_u32.checked_shl(u32::from(vector)).unwrap_or(0);
+        let is_masked = self.masked_vectors.load(Ordering::Acquire) & bit != 0;
+        if let Some(fd) = &view.line
+            && !is_masked
+            && !self.line_masked.swap(true, Ordering::AcqRel)
+        {
+            bell::signal(fd);
+        }
+    }
+
+    /// The client masks or unmasks the line. After that who has something to say says it again.
+    pub(crate) fn mask_line(&self, masked: bool) {
+        self.line_masked.store(masked, Ordering::Release);
+    }
+
+    /// INTMS.
+    pub(crate) fn mask_vectors(&self, bits: u32) {
+        self.masked_vectors.fetch_or(bits, Ordering::AcqRel);
+    }
+
+    /// INTMC.
+    pub(crate) fn unmask_vectors(&self, bits: u32) {
+        self.masked_vectors.fetch_and(!bits, Ordering::AcqRel);
+    }
+
+    /// What both registers read as.
+    pub(crate) fn masked_vectors(&self) -> u32 {
+        self.masked_vectors.load(Ordering::Acquire)
+    }
+}
+
+/// A queue's sight of its function's view.
+#[derive(Debug)]
+pub(crate) struct Sight {
+    common: Arc<Common>,
+    epoch: u64,
+    view: Arc<View>,
+    leases: Leases,
+}
+
+impl Sight {
+    pub(crate) fn of(common: &Arc<Common>) -> Self {
+        Self {
+            common: common.clone(),
+            epoch: 0,
+            view: Arc::default(),
+            leases: Leases::default(),
+        }
+    }
+
+    /// Takes up the view in force; what only the old one kept mapped is let go of. Whether it is another one.
+    pub(crate) fn refresh(&mut self) -> bool {
+        let epoch = self.common.epoch.load(Ordering::Acquire);
+        let is_new = epoch != self.epoch;
+        if is_new {
+            self.view = self.common.current();
+            self.epoch = epoch;
+            self.leases.clear();
+        }
+        is_new
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.view.windows
+    }
+
+    pub(crate) fn memory(&mut self) -> (&Windows, &mut Leases) {
+        (&self.view.windows, &mut self.leases)
+    }
+
+    pub(crate) fn interrupt(&self, vector: u16) {
+        self.common.interrupt(&self.view, vector);
+    }
+}
+
+/// Rings when it is dropped: what a window is mapped with.
+#[derive(Debug)]
+pub(crate) struct RingsWhenUnmapped(pub(crate) Arc<Bell>);
+
+impl Drop for RingsWhenUnmapped {
+    fn drop(&mut self) {
+        self.0.ring();
+    }
+}

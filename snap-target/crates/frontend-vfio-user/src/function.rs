@@ -1,0 +1,184 @@
+//! A function: its client's socket, its registers, and its admin queue. It is on the desk's ring.
+
+mod contract;
+mod device;
+mod requests;
+mod traffic;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use frontend_nvme::link::{LinkError, LinkEvent, LinkLimits};
+use guest_memory::Shared;
+use nvme::nqn::Nqn;
+use nvme::pcie::{CompletionQueue, Queues};
+use nvme::queue::QueueId;
+use reactor::{Fd, Owner, Ring, TimerId};
+use vfio_user::{Outgoing, Server, Ticket};
+
+use crate::bar::Bar;
+use crate::common::{Common, View};
+use crate::completion::Completions;
+use crate::limits::MESSAGES_A_TURN;
+use crate::pci::ConfigSpace;
+use crate::queue::{Queue, Submissions};
+
+/// What an event of the link's owner belongs to.
+const TAG_SOCKET: u64 = 0;
+const TAG_BELL: u64 = 1;
+const TAG_SEND: u64 = 2;
+const TAG_RESET: u64 = 3;
+
+/// Each message takes two receives: its header, its body.
+const RECEIVES_A_TURN: u32 = 2 * MESSAGES_A_TURN;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct FunctionLink {
+    owner: Owner,
+    socket: Fd,
+    bell: Fd,
+    server: Server<OwnedFd>,
+    subsystem: Nqn,
+    limits: LinkLimits,
+    common: Arc<Common>,
+    /// What is in force; queues have it from [`Common`].
+    view: View,
+    config: ConfigSpace,
+    bar: Bar,
+    admin: Queue,
+    /// There is a controller: before that, nothing that the client sends is looked at.
+    is_attached: bool,
+    /// The controller takes admin commands.
+    is_live: bool,
+    /// CSTS.RDY, as it was last shown.
+    is_ready: bool,
+    queues: Queues,
+    submissions: BTreeMap<QueueId, Arc<Submissions>>,
+    completions: BTreeMap<QueueId, Arc<Completions>>,
+    events: VecDeque<LinkEvent>,
+    /// Windows that are not unmapped yet, and who waits for that.
+    unmapping: Vec<(Ticket, Vec<Weak<Shared>>)>,
+    /// Who waits for a reset of the device, and until when.
+    resetting: Option<(Ticket, TimerId)>,
+    /// Doorbells that came as messages: what those in memory spare.
+    doorbells_rung: u64,
+    receiving: Receiving,
+    sending: Option<Sending>,
+    is_over: bool,
+    /// What the listener knows of it.
+    is_used: Rc<Cell<bool>>,
+}
+
+/// What is known of the socket's other end.
+#[derive(Debug)]
+struct Receiving {
+    buffer: Vec<u8>,
+    is_waiting_for_socket: bool,
+    is_waiting_for_bell: bool,
+    /// Something may be there.
+    is_readable: bool,
+    /// Receives of this turn that are left.
+    left: u32,
+}
+
+/// A message that the client has taken a part of.
+#[derive(Debug)]
+struct Sending {
+    message: Outgoing,
+    sent: usize,
+    /// When the client took nothing for the first time.
+    stuck_since: Option<Instant>,
+}
+
+impl FunctionLink {
+    /// A client that has just connected.
+    pub(crate) fn new(
+        ring: &Ring,
+        stream: UnixStream,
+        subsystem: Nqn,
+        limits: &LinkLimits,
+        is_used: Rc<Cell<bool>>,
+    ) -> Result<Self, LinkError> {
+        let common = Arc::new(Common::new()?);
+        let (submissions, completions) = no_queues()?;
+        let admin = Queue::new(
+            &common,
+            submissions,
+            completions,
+            limits.queue_entries_max,
+            limits.transfer_bytes_max,
+        );
+        let bell = Fd::from(common.bell.try_clone()?);
+        is_used.set(true);
+        Ok(Self {
+            owner: ring.register()?,
+            socket: Fd::from(stream),
+            bell,
+            server: Server::new(device::description()),
+            subsystem,
+            limits: *limits,
+            common,
+            view: View::default(),
+            config: ConfigSpace::new(),
+            bar: Bar::new(),
+            admin,
+            is_attached: false,
+            is_live: false,
+            is_ready: false,
+            queues: Queues::default(),
+            submissions: BTreeMap::new(),
+            completions: BTreeMap::new(),
+            events: VecDeque::new(),
+            unmapping: Vec::new(),
+            resetting: None,
+            doorbells_rung: 0,
+            receiving: Receiving {
+                buffer: vec![0; 64 << 10],
+                is_waiting_for_socket: false,
+                is_waiting_for_bell: false,
+                is_readable: true,
+                left: RECEIVES_A_TURN,
+            },
+            sending: None,
+            is_over: false,
+            is_used,
+        })
+    }
+
+    /// Has every queue take up what was published.
+    fn ring_all(&mut self) {
+        self.admin.refresh();
+        for submissions in self.submissions.values() {
+            submissions.bell.ring();
+        }
+    }
+}
+
+impl Drop for FunctionLink {
+    fn drop(&mut self) {
+        self.is_used.set(false);
+        tracing::info!(
+            subsystem = self.subsystem.as_str(),
+            doorbells = self.doorbells_rung,
+            "the client of a PCIe function is gone"
+        );
+    }
+}
+
+/// An admin queue that is nowhere: before the controller is enabled.
+fn no_queues() -> std::io::Result<(Arc<Submissions>, Arc<Completions>)> {
+    let completions = Completions::new(&CompletionQueue {
+        id: QueueId::ADMIN,
+        base: 0,
+        entries: 2,
+        vector: None,
+    });
+    let submissions = Submissions::new(QueueId::ADMIN, 0, 2)?;
+    Ok((Arc::new(submissions), Arc::new(completions)))
+}

@@ -1,0 +1,311 @@
+//! What the target asks of the function and of its admin queue's link.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use frontend_nvme::link::{Farewell, Function, Health, Link, LinkEvent, Parted, Wire};
+use guest_memory::Way;
+use nvme::controller::{Admitted, Registers, Transport};
+use nvme::nqn::Nqn;
+use nvme::pcie::{
+    CompletionQueue, DOORBELL_BUFFER_BYTES, DoorbellBuffers, Queues, SubmissionQueue,
+};
+use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme_spec::{Cid, Sqe, Status};
+use reactor::OwnerId;
+use reactor::buf::IoBuf;
+
+use super::FunctionLink;
+use crate::completion::Completions;
+use crate::io_link::{NOWHERE, PartedQueue};
+use crate::limits::{IO_QUEUES_MAX, VECTORS};
+use crate::queue::Submissions;
+
+impl Link for FunctionLink {
+    fn owner_id(&self) -> OwnerId {
+        self.owner.id()
+    }
+
+    fn transport(&self) -> Transport {
+        Transport::Pcie
+    }
+
+    fn local(&self) -> SocketAddr {
+        NOWHERE
+    }
+
+    fn peer(&self) -> SocketAddr {
+        NOWHERE
+    }
+
+    fn slots_max(&self) -> u16 {
+        self.admin.slots()
+    }
+
+    fn transfer_bytes_max(&self) -> u32 {
+        self.admin.transfer_bytes_max()
+    }
+
+    fn needs_snapshots(&self) -> bool {
+        false
+    }
+
+    fn take_wire(&mut self) -> Wire {
+        self.admin.take_wire()
+    }
+
+    fn wire_of(&self, _slot: Slot) -> Wire {
+        Wire::default()
+    }
+
+    /// In the order of the client's messages: what a doorbell told of comes before what followed it.
+    fn next_event(&mut self) -> Option<LinkEvent> {
+        self.take_ring_events();
+        if !self.is_attached {
+            return None;
+        }
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            if self.is_live
+                && let Some(event) = self.admin.next_event()
+            {
+                return Some(event);
+            }
+            if let Some(event) = self.server.next_event() {
+                self.request(event);
+            } else if !self.receive() {
+                return self.events.pop_front();
+            }
+        }
+    }
+
+    fn settle(&mut self) -> Health {
+        if self.is_live {
+            self.admin.settle();
+        }
+        self.finish_unmapping();
+        self.finish_reset();
+        self.send();
+        self.wait();
+        if self.is_over {
+            Health::Over
+        } else {
+            Health::Live
+        }
+    }
+
+    fn command(&self, slot: Slot) -> &Sqe {
+        self.admin.command(slot)
+    }
+
+    fn transfer(&self, slot: Slot) -> Transfer {
+        self.admin.transfer(slot)
+    }
+
+    fn find(&self, cid: Cid) -> Option<Slot> {
+        self.admin.find(cid)
+    }
+
+    fn outstanding(&self) -> Vec<Slot> {
+        self.admin.outstanding().collect()
+    }
+
+    fn set_buffer(&mut self, slot: Slot, buf: IoBuf) {
+        self.admin.set_buffer(slot, buf);
+    }
+
+    fn take_buffer(&mut self, slot: Slot) -> Option<IoBuf> {
+        self.admin.take_buffer(slot)
+    }
+
+    fn request_data(&mut self, slot: Slot) -> Result<(), Status> {
+        self.admin.request_data(slot)
+    }
+
+    fn awaited_bytes(&self) -> u64 {
+        0
+    }
+
+    fn owe(&mut self, slot: Slot, bytes: u32) {
+        self.admin.owe(slot, bytes);
+    }
+
+    fn owed_bytes(&self) -> u64 {
+        self.admin.owed_bytes()
+    }
+
+    fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
+        self.admin.respond(slot, completion, data_bytes);
+    }
+
+    fn established(&mut self, _admitted: &Admitted) {
+        self.is_attached = true;
+    }
+
+    fn pause(&mut self) {}
+
+    fn is_idle(&self) -> bool {
+        true
+    }
+
+    fn part(self: Box<Self>) -> Option<Box<dyn Parted>> {
+        None
+    }
+
+    fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    fn let_go(&mut self) -> Option<Box<dyn Farewell>> {
+        None
+    }
+
+    fn function(&mut self) -> Option<&mut dyn Function> {
+        Some(self)
+    }
+}
+
+impl Function for FunctionLink {
+    fn subsystem(&self) -> &Nqn {
+        &self.subsystem
+    }
+
+    fn show(&mut self, registers: &Registers) {
+        self.bar.show(registers);
+        let is_live = registers.csts.ready() && registers.cc.enabled();
+        match (self.is_live, is_live) {
+            (false, true) => self.start(),
+            // From the moment that the guest turns it off nothing more is put into its admin queue.
+            (true, false) => self.admin.forget(),
+            _ => {}
+        }
+        self.is_live = is_live;
+        if self.is_ready && !registers.csts.ready() {
+            self.queues = Queues::default();
+            self.submissions.clear();
+            self.completions.clear();
+            if self.view.doorbells.take().is_some() {
+                self.common.publish(self.view.clone());
+            }
+        }
+        self.is_ready = registers.csts.ready();
+    }
+
+    fn create_completion_queue(&mut self, queue: &CompletionQueue) -> Result<(), Status> {
+        let (granted, entries_max) = (self.granted(), self.entries_max());
+        self.queues
+            .create_completion(queue, granted, entries_max, VECTORS)?;
+        let completions = Completions::new(queue);
+        if self.view.doorbells.is_some() {
+            completions.share(&self.view);
+        }
+        self.completions.insert(queue.id, Arc::new(completions));
+        Ok(())
+    }
+
+    fn delete_completion_queue(&mut self, queue: QueueId) -> Result<(), Status> {
+        self.queues.delete_completion(queue)?;
+        self.completions.remove(&queue);
+        Ok(())
+    }
+
+    fn create_submission_queue(
+        &mut self,
+        queue: &SubmissionQueue,
+    ) -> Result<Box<dyn Parted>, Status> {
+        let (granted, entries_max) = (self.granted(), self.entries_max());
+        let made = Submissions::new(queue.id, queue.base, queue.entries);
+        let submissions = Arc::new(made.map_err(|error| {
+            tracing::error!(%error, sqid = queue.id.0, "an I/O queue cannot be made");
+            Status::INTERNAL_ERROR
+        })?);
+        let to = self.queues.create_submission(queue, granted, entries_max)?;
+        let completions = self.completions.get(&to.id).cloned();
+        let completions = completions.ok_or(Status::COMPLETION_QUEUE_INVALID.dnr())?;
+        if self.view.doorbells.is_some() {
+            submissions.share(&self.view);
+        }
+        self.submissions.insert(queue.id, submissions.clone());
+        Ok(Box::new(PartedQueue {
+            common: self.common.clone(),
+            submissions,
+            completions,
+            slots: self.limits.queue_entries_max,
+            transfer_bytes_max: self.limits.transfer_bytes_max,
+        }))
+    }
+
+    fn has_submission_queue(&self, queue: QueueId) -> bool {
+        self.queues.submission(queue).is_some()
+    }
+
+    fn beside(&self, queue: QueueId) -> Option<QueueId> {
+        let to = self.queues.submission(queue)?.completion;
+        let mut others = self.queues.submissions_of(to);
+        others.find(|other| *other != queue)
+    }
+
+    fn share_doorbells(&mut self, buffers: DoorbellBuffers) -> Result<(), Status> {
+        let windows = &self.view.windows;
+        for (page, way) in [
+            (buffers.shadow(), Way::FromGuest),
+            (buffers.shadow(), Way::ToGuest),
+            (buffers.events(), Way::ToGuest),
+        ] {
+            let checked = windows.check(page, DOORBELL_BUFFER_BYTES, way);
+            checked.map_err(|fault| {
+                tracing::warn!(%fault, "a guest's doorbells cannot be looked for in its memory");
+                Status::INVALID_FIELD.dnr()
+            })?;
+        }
+        self.view.doorbells = Some(buffers);
+        self.completions
+            .values()
+            .for_each(|it| it.share(&self.view));
+        self.submissions
+            .values()
+            .for_each(|it| it.share(&self.view));
+        self.common.publish(self.view.clone());
+        self.ring_all();
+        Ok(())
+    }
+
+    fn submission_queue_deleted(&mut self, queue: QueueId) {
+        self.queues.delete_submission(queue);
+        self.submissions.remove(&queue);
+    }
+}
+
+impl FunctionLink {
+    /// The controller was enabled: its admin queue is where the registers say.
+    fn start(&mut self) {
+        let (submission, completion) = (self.bar.admin_submission(), self.bar.admin_completion());
+        let completions = Completions::new(&CompletionQueue {
+            id: QueueId::ADMIN,
+            base: completion.base,
+            entries: completion.entries,
+            vector: Some(0),
+        });
+        match Submissions::new(QueueId::ADMIN, submission.base, submission.entries) {
+            Ok(submissions) => self
+                .admin
+                .restart(Arc::new(submissions), Arc::new(completions)),
+            Err(error) => {
+                tracing::error!(%error, "an admin queue cannot be made; the client is let go");
+                self.is_over = true;
+            }
+        }
+    }
+
+    /// I/O queues of the function: as many as were granted, and as it has doorbells for.
+    fn granted(&self) -> u16 {
+        self.bar.shown().io_queues.min(IO_QUEUES_MAX)
+    }
+
+    /// CAP.MQES + 1.
+    fn entries_max(&self) -> u32 {
+        u32::from(self.bar.shown().cap.mqes_z()) + 1
+    }
+}

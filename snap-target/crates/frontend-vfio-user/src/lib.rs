@@ -1,0 +1,31 @@
+//! NVMe controllers as PCIe functions: what a virtual machine's stock `nvme` driver sees, over vfio-user.
+//!
+//! **What it is.** [`bind`] makes a listening end at the path of a Unix socket; a client that connects there (QEMU's `vfio-user-pci`) gets the function: its
+//! configuration space, BAR0 with registers and doorbells, MSI-X or INTx by descriptors, and queues in the guest's own memory. The admin queue's link is the
+//! function ([`frontend_nvme::link::Function`]); each I/O submission queue that the guest creates becomes a link on its reactor. Controllers,
+//! admin commands and I/O commands are those of every frontend.
+//!
+//! **Its contract** is [`frontend_nvme::link::Link`]'s and [`frontend_nvme::link::Function`]'s. Registers are answered at once, whatever a store does. Doorbells are
+//! trapped, or are in the guest's memory, where a queue looks for a while after its last command: a function that nobody uses sleeps. A window that the client
+//! takes away is let go of before the answer; entries and lists are copied out of guest memory once, before they are looked at.
+//!
+//! **What it does not do.** Data are copied between guest memory and the buffers of the request. Memory that the client did not share by descriptor is not reached:
+//! a command with data there fails with Data Transfer Error. No controller memory buffer, no subsystem reset, no MSI, no doorbells that are
+//! mapped.
+
+#![forbid(unsafe_code)]
+
+mod bar;
+mod bell;
+mod common;
+mod completion;
+mod function;
+mod interrupts;
+mod io_link;
+mod limits;
+mod pci;
+mod port;
+mod queue;
+mod socket;
+
+pub use port::{VfioUserPort, bind};

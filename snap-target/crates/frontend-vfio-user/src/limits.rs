@@ -1,0 +1,39 @@
+//! Sizes of a function, and what its client can make us hold.
+
+use std::time::Duration;
+
+/// I/O queue pairs that a function has doorbells and interrupt vectors for.
+pub(crate) const IO_QUEUES_MAX: u16 = 64;
+/// MSI-X vectors: one for each completion queue, the admin queue's among them.
+pub(crate) const VECTORS: u16 = IO_QUEUES_MAX + 1;
+/// BAR0: registers, doorbells, the MSI-X table, its pending bits; a page of each.
+pub(crate) const BAR0_BYTES: u64 = 16 << 10;
+/// Where in BAR0 the MSI-X table is.
+pub(crate) const MSIX_TABLE_AT: u64 = 0x2000;
+/// Where its pending bits are.
+pub(crate) const MSIX_PENDING_AT: u64 = 0x3000;
+/// Bytes of the MSI-X table.
+pub(crate) const MSIX_TABLE_BYTES: u64 = VECTORS as u64 * 16;
+/// Configuration space of a PCI Express function.
+pub(crate) const CONFIG_BYTES: u64 = 4096;
+/// Entries of an admin queue (AQA has 12 bits for it).
+pub(crate) const ADMIN_ENTRIES_MAX: u32 = 4096;
+/// Messages of a client in one turn of its reactor.
+pub(crate) const MESSAGES_A_TURN: u32 = 64;
+/// Entries that are copied out of a queue at a time.
+pub(crate) const FETCH_MAX: usize = 8;
+/// Entries that one queue takes in one turn of its reactor.
+pub(crate) const FETCHES_A_TURN: usize = 128;
+/// How long a queue looks for further commands in the guest's memory after the last one: as long as reactors spin.
+pub(crate) const LOOK_TIME: Duration = Duration::from_micros(100);
+/// When a send that the client took nothing of is tried again, and how long it has for it in all.
+pub(crate) const SEND_AGAIN: Duration = Duration::from_millis(2);
+/// See [`SEND_AGAIN`]. QEMU waits five seconds for a reply.
+pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a reset of the device may take before its client is told that it did not happen: QEMU gives up after five seconds.
+pub(crate) const RESET_PATIENCE: Duration = Duration::from_secs(4);
+
+const _: () = assert!(MSIX_TABLE_AT + MSIX_TABLE_BYTES <= MSIX_PENDING_AT);
+const _: () = assert!(MSIX_PENDING_AT + (VECTORS as u64).div_ceil(64) * 8 <= BAR0_BYTES);
+const _: () =
+    assert!(nvme::pcie::DOORBELLS_AT + nvme::pcie::doorbell_bytes(IO_QUEUES_MAX) <= MSIX_TABLE_AT);

@@ -1,0 +1,524 @@
+//! A submission queue in guest memory and its commands: what the links of admin and I/O queues have in common.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::time::Instant;
+
+use frontend_nvme::Ledger;
+use frontend_nvme::link::{LinkEvent, Wire};
+use guest_memory::{Fault, Way, Windows, from_guest, to_guest};
+use nvme::pcie::{DESCRIPTORS_MAX, Doorbell, Piece, Prps, Sgls, SubmissionRing, pieces_max};
+use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme_spec::command::SQE_BYTES;
+use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
+use reactor::buf::IoBuf;
+use zerocopy::FromBytes;
+
+use crate::bell::Bell;
+use crate::common::{Common, Sight, View};
+use crate::completion::{Completions, Of};
+use crate::limits::{FETCH_MAX, FETCHES_A_TURN, LOOK_TIME};
+
+/// The guest's side of a submission queue: its doorbell, which comes in at the function.
+#[derive(Debug)]
+pub(crate) struct Submissions {
+    pub(crate) id: QueueId,
+    pub(crate) base: u64,
+    pub(crate) entries: u32,
+    tail: AtomicU32,
+    /// The guest has rung its doorbell since it keeps its doorbells in memory: there is its word from now on.
+    is_shadowed: AtomicBool,
+    /// Rings where the queue's reactor is to look.
+    pub(crate) bell: Bell,
+}
+
+impl Submissions {
+    pub(crate) fn new(id: QueueId, base: u64, entries: u32) -> std::io::Result<Self> {
+        Ok(Self {
+            id,
+            base,
+            entries,
+            tail: AtomicU32::new(0),
+            is_shadowed: AtomicBool::new(false),
+            bell: Bell::new()?,
+        })
+    }
+
+    fn doorbell(&self) -> Doorbell {
+        Doorbell::Submission(self.id)
+    }
+
+    /// The guest's doorbell; false where there is no such entry.
+    pub(crate) fn set_tail(&self, view: &View, tail: u32) -> bool {
+        let is_there = tail < self.entries;
+        // Its message may be older than what is in memory.
+        if is_there && !self.is_shadowed() {
+            self.tail.store(tail, Ordering::Release);
+            let is_shadowed = view.doorbells.is_some() && !self.id.is_admin();
+            self.is_shadowed.store(is_shadowed, Ordering::Release);
+        }
+        is_there
+    }
+
+    /// The guest keeps its doorbells in memory from now on, and will ring this one once more.
+    pub(crate) fn share(&self, view: &View) {
+        self.is_shadowed.store(false, Ordering::Release);
+        view.begin_shadow(self.doorbell(), self.tail.load(Ordering::Acquire));
+    }
+
+    fn is_shadowed(&self) -> bool {
+        self.is_shadowed.load(Ordering::Acquire)
+    }
+
+    /// The guest's word, wherever it is. What names no entry is none.
+    fn tail(&self, view: &View) -> u32 {
+        if self.is_shadowed()
+            && let Some(tail) = view.shadow(self.doorbell())
+            && tail < self.entries
+        {
+            self.tail.store(tail, Ordering::Release);
+        }
+        self.tail.load(Ordering::Acquire)
+    }
+}
+
+/// What a slot's command is waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// There is none.
+    Free,
+    /// Its answer.
+    Outstanding,
+    /// Its answer, which nobody takes: the queue was reset.
+    Forgotten,
+}
+
+#[derive(Debug)]
+struct Entry {
+    stage: Stage,
+    sqe: Sqe,
+    buffer: Option<IoBuf>,
+}
+
+/// How a queue learns of commands whose doorbells are written to the guest's memory: for a while after the last command it looks there, which spares the
+/// guest its traps; then the guest is told to ring.
+#[derive(Debug, Default)]
+struct Looking {
+    /// It looks there.
+    is_on: bool,
+    /// Until when.
+    until: Option<Instant>,
+    /// The tail that was left in the guest's memory, and whether the guest traps when it goes on from it.
+    told: Option<(u32, bool)>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    sight: Sight,
+    submissions: Arc<Submissions>,
+    completions: Arc<Completions>,
+    ring: SubmissionRing,
+    entries: Vec<Entry>,
+    free: Vec<Slot>,
+    events: VecDeque<LinkEvent>,
+    /// Answers that the guest has left no room for.
+    held: VecDeque<(Cid, Completion)>,
+    /// Of the command whose data are being moved.
+    pieces: Vec<Piece>,
+    owed: Ledger,
+    wire: Wire,
+    /// Answers since the last interrupt.
+    is_to_interrupt: bool,
+    /// With doorbells in the guest's memory.
+    looking: Looking,
+    /// Entries of this turn that may still be fetched: a guest that goes on and on keeps others waiting no longer.
+    fetches_left: usize,
+    transfer_bytes_max: u32,
+}
+
+impl Queue {
+    pub(crate) fn new(
+        common: &Arc<Common>,
+        submissions: Arc<Submissions>,
+        completions: Arc<Completions>,
+        slots: u16,
+        transfer_bytes_max: u32,
+    ) -> Self {
+        let entries = (0..slots).map(|_| Entry {
+            stage: Stage::Free,
+            sqe: Sqe::ZERO,
+            buffer: None,
+        });
+        Self {
+            sight: Sight::of(common),
+            ring: SubmissionRing::new(submissions.base, submissions.entries),
+            submissions,
+            completions,
+            entries: entries.collect(),
+            free: (0..slots).rev().map(Slot).collect(),
+            events: VecDeque::new(),
+            held: VecDeque::new(),
+            pieces: Vec::with_capacity(pieces_max(transfer_bytes_max).max(DESCRIPTORS_MAX.into())),
+            owed: Ledger::default(),
+            wire: Wire::default(),
+            is_to_interrupt: false,
+            looking: Looking::default(),
+            fetches_left: FETCHES_A_TURN,
+            transfer_bytes_max,
+        }
+    }
+
+    /// The queue begins again elsewhere: its commands are forgotten, and a slot is free when its command was answered.
+    pub(crate) fn restart(&mut self, submissions: Arc<Submissions>, completions: Arc<Completions>) {
+        self.ring = SubmissionRing::new(submissions.base, submissions.entries);
+        self.submissions = submissions;
+        self.completions = completions;
+        self.forget();
+    }
+
+    /// Answers of the commands that are there go nowhere.
+    pub(crate) fn forget(&mut self) {
+        for entry in &mut self.entries {
+            if entry.stage == Stage::Outstanding {
+                entry.stage = Stage::Forgotten;
+            }
+        }
+        // Those that nobody has heard of are not answered either.
+        for event in std::mem::take(&mut self.events) {
+            if let LinkEvent::Command { slot } | LinkEvent::DataReady { slot } = event {
+                self.release(slot);
+            }
+        }
+        self.held.clear();
+        self.looking = Looking::default();
+        self.is_to_interrupt = false;
+    }
+
+    pub(crate) fn submissions(&self) -> &Arc<Submissions> {
+        &self.submissions
+    }
+
+    pub(crate) fn completions(&self) -> &Arc<Completions> {
+        &self.completions
+    }
+
+    /// Takes up what the function has made of windows and interrupts.
+    pub(crate) fn refresh(&mut self) {
+        if self.sight.refresh() {
+            // Doorbells may be elsewhere in memory, or may have been nowhere meanwhile.
+            self.looking.told = None;
+        }
+    }
+
+    /// The next thing for the driver.
+    pub(crate) fn next_event(&mut self) -> Option<LinkEvent> {
+        if self.events.is_empty() {
+            self.fetch();
+        }
+        self.events.pop_front()
+    }
+
+    /// Whether [`Queue::next_event`] has something without a word of the guest's.
+    pub(crate) fn has_events(&self) -> bool {
+        let has_commands = self.ring.filled() > 0 && !self.free.is_empty();
+        !self.events.is_empty() || has_commands || self.looking.is_on
+    }
+
+    /// Copies entries out of the queue, and never looks at them again there.
+    fn fetch(&mut self) {
+        self.refresh();
+        let tail = self.submissions.tail(self.sight.view());
+        // The doorbell let in what the ring has.
+        self.ring.set_tail(tail);
+        let limit = FETCH_MAX.min(self.free.len()).min(self.fetches_left);
+        let Some((address, count)) = self.ring.next(u32::try_from(limit).unwrap_or(0)) else {
+            return;
+        };
+        let mut copied = [0; FETCH_MAX * SQE_BYTES];
+        let bytes = count as usize * SQE_BYTES;
+        let Some(part) = copied.get_mut(..bytes) else {
+            return;
+        };
+        if let Err(fault) = self.sight.windows().read(address, part) {
+            tracing::warn!(sqid = self.submissions.id.0, %fault, "entries of a submission queue cannot be read: they are passed over");
+            return self.ring.take(count);
+        }
+        self.ring.take(count);
+        self.fetches_left -= count as usize;
+        for entry in part.chunks_exact(SQE_BYTES) {
+            if let (Ok(sqe), Some(slot)) = (Sqe::read_from_bytes(entry), self.free.pop()) {
+                self.admit(slot, sqe);
+            }
+        }
+    }
+
+    fn admit(&mut self, slot: Slot, sqe: Sqe) {
+        self.wire.received += SQE_BYTES as u64;
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.stage = Stage::Outstanding;
+            entry.sqe = sqe;
+            entry.buffer = None;
+            self.events.push_back(LinkEvent::Command { slot });
+        }
+    }
+
+    fn release(&mut self, slot: Slot) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.stage = Stage::Free;
+            entry.buffer = None;
+            self.free.push(slot);
+        }
+    }
+
+    pub(crate) fn slots(&self) -> u16 {
+        u16::try_from(self.entries.len()).unwrap_or(u16::MAX)
+    }
+
+    pub(crate) fn transfer_bytes_max(&self) -> u32 {
+        self.transfer_bytes_max
+    }
+
+    pub(crate) fn command(&self, slot: Slot) -> &Sqe {
+        self.entries
+            .get(slot.index())
+            .map_or(&Sqe::ZERO, |entry| &entry.sqe)
+    }
+
+    /// Admin commands take PRPs alone (PCIe Transport, "Physical Region Page and Scatter Gather List usage"), and fabrics commands are none of PCIe's. There are no metadata,
+    /// whose place PSDT says as well.
+    pub(crate) fn transfer(&self, slot: Slot) -> Transfer {
+        let sqe = self.command(slot);
+        if sqe.opcode == AdminOpcode::FABRICS.0 {
+            return Transfer::Refused(Status::INVALID_OPCODE.dnr());
+        }
+        let refused = Transfer::Refused(Status::INVALID_FIELD.dnr());
+        match (sqe.psdt(), sqe.direction()) {
+            (1..=3, _) if self.submissions.id.is_admin() => refused,
+            (3, _) => refused,
+            (_, Direction::None) => Transfer::None,
+            _ => Transfer::InMemory,
+        }
+    }
+
+    pub(crate) fn find(&self, cid: Cid) -> Option<Slot> {
+        let is_it = |slot: &Slot| self.command(*slot).cid() == cid;
+        self.outstanding().find(is_it)
+    }
+
+    pub(crate) fn outstanding(&self) -> impl Iterator<Item = Slot> + '_ {
+        (0..self.slots()).map(Slot).filter(|slot| {
+            let entry = self.entries.get(slot.index());
+            entry.is_some_and(|entry| entry.stage == Stage::Outstanding)
+        })
+    }
+
+    pub(crate) fn set_buffer(&mut self, slot: Slot, buf: IoBuf) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.buffer = Some(buf);
+        }
+    }
+
+    pub(crate) fn take_buffer(&mut self, slot: Slot) -> Option<IoBuf> {
+        self.entries.get_mut(slot.index())?.buffer.take()
+    }
+
+    /// Checks where the guest wants a read's data.
+    pub(crate) fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
+        self.refresh();
+        self.view(slot, bytes, Way::ToGuest).map(|_view| None)
+    }
+
+    /// Copies a command's data out of guest memory, into the slot's buffer.
+    pub(crate) fn request_data(&mut self, slot: Slot) -> Result<(), Status> {
+        self.refresh();
+        let Some(buffer) = self.take_buffer(slot) else {
+            return Err(Status::INTERNAL_ERROR);
+        };
+        let bytes = u32::try_from(buffer.len()).map_err(|_| Status::INTERNAL_ERROR)?;
+        let view = self.view(slot, bytes, Way::FromGuest)?;
+        if from_guest(&buffer, &view) != buffer.len() {
+            return Err(Status::INTERNAL_ERROR);
+        }
+        self.wire.received += u64::from(bytes);
+        self.wire.copied += u64::from(bytes);
+        self.set_buffer(slot, buffer);
+        self.events.push_back(LinkEvent::DataReady { slot });
+        Ok(())
+    }
+
+    /// The guest memory that a command's PRPs or its SGL name.
+    fn view(&mut self, slot: Slot, bytes: u32, way: Way) -> Result<IoBuf, Status> {
+        self.gather(slot, bytes)?;
+        let (windows, leases) = self.sight.memory();
+        let pieces = self.pieces.iter().map(|piece| (piece.address, piece.bytes));
+        leases.view(windows, pieces, way).map_err(unreachable_data)
+    }
+
+    /// Walks a command's PRPs or its SGL. Lists and segments are copied out once.
+    fn gather(&mut self, slot: Slot, bytes: u32) -> Result<(), Status> {
+        let sqe = *self.command(slot);
+        let Self { pieces, sight, .. } = self;
+        pieces.clear();
+        let windows = sight.windows();
+        let mut push = |piece: Piece| match pieces.last_mut() {
+            // Pages that follow each other are one run.
+            Some(last)
+                if last.address.checked_add(u64::from(last.bytes)) == Some(piece.address) =>
+            {
+                last.bytes += piece.bytes;
+            }
+            _ => pieces.push(piece),
+        };
+        let mut page = [0; 4096];
+        if sqe.psdt() != 0 {
+            let mut sgls = Sgls::new(&sqe.dptr, bytes, &mut push)?;
+            while let Some(wanted) = sgls.wants() {
+                let part = copied(windows, wanted.address, wanted.bytes.into(), &mut page)?;
+                sgls.take(part, &mut push)?;
+            }
+            return Ok(());
+        }
+        let mut prps = Prps::new(sqe.dptr.address.get(), sqe.prp2(), bytes, &mut push)?;
+        while let Some(wanted) = prps.wants() {
+            let bytes = usize::from(wanted.entries) * 8;
+            let part = copied(windows, wanted.address, bytes, &mut page)?;
+            prps.take(part, &mut push)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn owe(&mut self, slot: Slot, bytes: u32) {
+        self.owed.enter(slot, bytes);
+    }
+
+    pub(crate) fn owed_bytes(&self) -> u64 {
+        self.owed.bytes()
+    }
+
+    pub(crate) fn take_wire(&mut self) -> Wire {
+        std::mem::take(&mut self.wire)
+    }
+
+    /// Answers a command: its data, then its entry.
+    pub(crate) fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
+        self.owed.settle(slot);
+        let Some(entry) = self.entries.get_mut(slot.index()) else {
+            return;
+        };
+        let (stage, cid, buffer) = (entry.stage, entry.sqe.cid(), entry.buffer.take());
+        self.events
+            .retain(|event| !matches!(event, LinkEvent::DataReady { slot: of } if *of == slot));
+        if stage == Stage::Free {
+            return;
+        }
+        if stage == Stage::Outstanding {
+            self.refresh();
+            let moved = match buffer {
+                Some(buffer) if data_bytes > 0 && completion.status.is_success() => {
+                    self.hand_over(slot, &buffer, data_bytes)
+                }
+                _ => Ok(()),
+            };
+            let completion = match moved {
+                Ok(()) => completion,
+                Err(status) => Completion::of(status),
+            };
+            self.held.push_back((cid, completion));
+        }
+        self.release(slot);
+        self.post();
+    }
+
+    fn hand_over(&mut self, slot: Slot, buffer: &IoBuf, bytes: u32) -> Result<(), Status> {
+        let view = self.view(slot, bytes, Way::ToGuest)?;
+        let data = buffer.slice(0..bytes as usize);
+        if to_guest(&view, &data) != view.len() {
+            return Err(Status::INTERNAL_ERROR);
+        }
+        self.wire.sent += u64::from(bytes);
+        self.wire.copied += u64::from(bytes);
+        Ok(())
+    }
+
+    /// Puts answers into the completion queue, as far as it has room.
+    pub(crate) fn post(&mut self) {
+        while let Some((cid, completion)) = self.held.front() {
+            let of = Of {
+                queue: self.submissions.id,
+                head: self.ring.head(),
+                cid: *cid,
+            };
+            match self.completions.push(&self.sight, of, completion) {
+                Ok(true) => self.is_to_interrupt = true,
+                Ok(false) => return,
+                Err(fault) => {
+                    tracing::warn!(sqid = self.submissions.id.0, %fault, "an answer has no place in guest memory");
+                }
+            }
+            self.held.pop_front();
+        }
+    }
+
+    /// Posts what there is room for now, and tells the guest of what was posted since it was last told.
+    pub(crate) fn settle(&mut self) {
+        self.refresh();
+        self.fetches_left = FETCHES_A_TURN;
+        self.post();
+        if std::mem::take(&mut self.is_to_interrupt)
+            && let Some(vector) = self.completions.vector()
+        {
+            self.sight.interrupt(vector);
+        }
+        self.look_or_trap();
+    }
+
+    /// Goes on looking for the guest's doorbell in its memory, or has the guest ring it.
+    fn look_or_trap(&mut self) {
+        self.looking.is_on = false;
+        // Who has entries left, or no slots, comes here again.
+        if !self.submissions.is_shadowed() || self.ring.filled() > 0 || self.free.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let tail = self.submissions.tail.load(Ordering::Acquire);
+        if self.looking.told.is_none_or(|(told, _)| told != tail) {
+            self.looking.until = Some(now + LOOK_TIME);
+        }
+        let is_to_trap = self.looking.until.is_none_or(|until| now >= until);
+        let doorbell = self.submissions.doorbell();
+        if self.looking.told != Some((tail, is_to_trap)) {
+            let view = self.sight.view();
+            match is_to_trap {
+                true => view.trap_after(doorbell, tail),
+                false => view.trap_no_more(doorbell, tail, self.submissions.entries),
+            }
+            self.looking.told = Some((tail, is_to_trap));
+        }
+        if is_to_trap {
+            // The guest writes its word, then looks where it is to trap; here the other way round. One of both sees the other.
+            fence(Ordering::SeqCst);
+            self.ring.set_tail(self.submissions.tail(self.sight.view()));
+        }
+        self.looking.is_on = !is_to_trap;
+    }
+}
+
+/// A part of a list, copied out of the guest's memory.
+fn copied<'a>(
+    windows: &Windows,
+    address: u64,
+    bytes: usize,
+    into: &'a mut [u8],
+) -> Result<&'a [u8], Status> {
+    let part = into.get_mut(..bytes).ok_or(Status::INTERNAL_ERROR)?;
+    windows.read(address, part).map_err(unreachable_data)?;
+    Ok(part)
+}
+
+/// Base, "Data Transfer Error": the place that a command names cannot be reached.
+fn unreachable_data(fault: Fault) -> Status {
+    tracing::debug!(%fault, "the data of a command cannot be reached");
+    Status::DATA_TRANSFER_ERROR
+}

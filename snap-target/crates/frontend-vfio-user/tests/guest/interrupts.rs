@@ -1,0 +1,160 @@
+//! When a guest is told, and how.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nvme_spec::Status;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::driver::{DATA, Machine, status, transfer, words};
+use frontend_nvme::conformance::memory;
+
+/// Whether a descriptor is signalled within some time.
+fn is_signalled(fd: &OwnedFd, within: Duration) -> bool {
+    let until = Instant::now() + within;
+    let timeout = rustix::event::Timespec {
+        tv_sec: within.as_secs() as i64,
+        tv_nsec: i64::from(within.subsec_nanos()),
+    };
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let ready = poll(&mut fds, Some(&timeout)).unwrap();
+    assert!(ready > 0 || Instant::now() >= until);
+    ready > 0
+}
+
+fn count(fd: &OwnedFd) -> u64 {
+    let mut value = [0; 8];
+    rustix::io::read(fd, &mut value).unwrap();
+    u64::from_ne_bytes(value)
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn each_queue_interrupts_by_its_vector() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.guest();
+    let vectors = [0, 1, 2].map(|vector| guest.vector(vector));
+    guest.enable();
+    guest.create_pair(1);
+    guest.create_pair(2);
+    assert!(is_signalled(&vectors[0], LONG));
+    count(&vectors[0]);
+    for queue in [1, 2, 1] {
+        let fd = &vectors[usize::from(queue)];
+        assert!(!is_signalled(fd, Duration::ZERO));
+        assert_eq!(
+            status(&guest.run(queue, transfer(2, 0, 1, DATA, 0))),
+            Status::SUCCESS
+        );
+        assert!(is_signalled(fd, LONG));
+        count(fd);
+    }
+}
+
+/// The entry is there when the guest is told of it.
+#[test]
+fn entries_come_before_their_interrupts() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.guest();
+    let vector = guest.vector(1);
+    guest.enable();
+    guest.create_pair(1);
+    for _ in 0..200 {
+        guest.submit(1, transfer(2, 0, 1, DATA, 0));
+        assert!(is_signalled(&vector, LONG));
+        count(&vector);
+        assert!(guest.peek(1).is_some(), "an interrupt for nothing");
+        guest.complete(1);
+    }
+}
+
+/// A vector that is set up late is told of what came before.
+#[test]
+fn an_interrupt_that_nobody_could_hear_is_not_lost() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    let _other = guest.vector(0);
+    guest.enable();
+    guest.create_pair(1);
+    guest.submit(1, transfer(2, 0, 1, DATA, 0));
+    while guest.peek(1).is_none() {
+        std::thread::yield_now();
+    }
+    let vector = guest.vector(1);
+    assert!(is_signalled(&vector, LONG));
+    // Taken away, it is silent; all at once as well.
+    guest.complete(1);
+    count(&vector);
+    guest
+        .client
+        .call(8, &words(&[20, 4 | 32, 2, 1, 1]), &[])
+        .unwrap();
+    guest.run(1, transfer(2, 0, 1, DATA, 0));
+    guest
+        .client
+        .call(8, &words(&[20, 1 | 32, 2, 0, 0]), &[])
+        .unwrap();
+    assert!(!is_signalled(&vector, Duration::ZERO));
+}
+
+/// INTx: one signal, then silence until the client unmasks; what is left then is told of again.
+#[test]
+fn the_line_masks_itself() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    let line = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    guest
+        .client
+        .call(8, &words(&[20, 4 | 32, 0, 0, 1]), &[line.as_fd()])
+        .unwrap();
+    guest.enable();
+    guest.create_pair(1);
+    assert!(is_signalled(&line, LONG));
+    assert_eq!(count(&line), 1, "of two completions");
+    let unmask = words(&[20, 1 | 16, 0, 0, 1]);
+    guest.client.call(8, &unmask, &[]).unwrap();
+    assert!(!is_signalled(&line, Duration::ZERO), "everything was taken");
+    guest.submit(1, transfer(2, 0, 1, DATA, 0));
+    assert!(is_signalled(&line, LONG));
+    count(&line);
+    // It has not taken the entry.
+    guest.client.call(8, &unmask, &[]).unwrap();
+    assert!(is_signalled(&line, LONG));
+    count(&line);
+    guest.complete(1);
+    guest.client.call(8, &unmask, &[]).unwrap();
+    assert!(!is_signalled(&line, Duration::ZERO));
+
+    // Masked by the client, and by INTMS.
+    guest
+        .client
+        .call(8, &words(&[20, 1 | 8, 0, 0, 1]), &[])
+        .unwrap();
+    guest.run(1, transfer(2, 0, 1, DATA, 0));
+    guest.client.call(8, &unmask, &[]).unwrap();
+    guest.write_register(0x0C, 0b10);
+    assert_eq!(guest.read_register(0x10, 4), 0b10);
+    guest.submit(1, transfer(2, 0, 1, DATA, 0));
+    while guest.peek(1).is_none() {
+        std::thread::yield_now();
+    }
+    assert!(!is_signalled(&line, Duration::ZERO));
+    guest.write_register(0x10, 0b10);
+    assert!(is_signalled(&line, LONG));
+}
+
+#[test]
+fn what_the_kinds_do_not_take_is_refused() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    for (flags, index) in [(1 | 8, 2), (1 | 16, 2), (1 | 32, 1), (1 | 32, 3)] {
+        let body = words(&[20, flags, index, 0, 1]);
+        assert_eq!(guest.client.call(8, &body, &[]), Err(22), "{flags} {index}");
+    }
+    let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let resample = guest
+        .client
+        .call(8, &words(&[20, 4 | 16, 0, 0, 1]), &[fd.as_fd()]);
+    assert_eq!(resample, Err(95));
+}

@@ -1,0 +1,144 @@
+//! Bytes in and out of guest memory.
+
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use reactor::buf::IoBuf;
+
+use crate::windows::{Fault, Way, Windows};
+
+/// Copies all that `from` holds into a buffer over guest memory that is as long, with volatile stores. Returns how many bytes there were.
+pub fn to_guest(guest: &IoBuf, from: &IoBuf) -> usize {
+    copy(guest, from)
+}
+
+/// Copies all that a buffer over guest memory holds, whatever the guest does meanwhile, into one of ours that is as long. Returns how many bytes there
+/// were.
+pub fn from_guest(to: &IoBuf, guest: &IoBuf) -> usize {
+    copy(to, guest)
+}
+
+fn copy(to: &IoBuf, from: &IoBuf) -> usize {
+    let mut done = 0;
+    for (ptr, len) in from.raw_segments(0, from.len()) {
+        // SAFETY: a run of a live buffer is readable for its length. Where the guest writes it meanwhile, the copy has some of either content.
+        done += unsafe { to.copy_from_raw(done, ptr.cast_const(), len) };
+    }
+    done
+}
+
+impl Windows {
+    /// Copies bytes out of guest memory: all of them, or none.
+    ///
+    /// # Errors
+    /// The first byte that cannot be read.
+    pub fn read(&self, address: u64, out: &mut [u8]) -> Result<(), Fault> {
+        let bytes = out.len() as u64;
+        self.check(address, bytes, Way::FromGuest)?;
+        let mut done = 0;
+        self.each(address, bytes, Way::FromGuest, |at, len| {
+            let to = &mut out[done..done + len];
+            for (offset, byte) in to.iter_mut().enumerate() {
+                // SAFETY: `at` is readable for `len` bytes; the guest may write them meanwhile, so each is read once, as it is.
+                *byte = unsafe { ptr::read_volatile(at.add(offset)) };
+            }
+            done += len;
+        })
+    }
+
+    /// Copies bytes into guest memory: all of them, or none.
+    ///
+    /// # Errors
+    /// The first byte that cannot be written.
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Fault> {
+        self.check(address, bytes.len() as u64, Way::ToGuest)?;
+        let mut done = 0;
+        self.each(address, bytes.len() as u64, Way::ToGuest, |at, len| {
+            for (offset, byte) in bytes[done..done + len].iter().enumerate() {
+                // SAFETY: `at` is writable for `len` bytes.
+                unsafe { ptr::write_volatile(at.add(offset), *byte) };
+            }
+            done += len;
+        })
+    }
+
+    /// Copies 16 bytes into guest memory so that whoever sees the last four sees them all: an entry that its last word makes valid.
+    ///
+    /// # Errors
+    /// The first byte that cannot be written; [`Fault::Denied`] where the place is no multiple of 16.
+    pub fn publish(&self, address: u64, entry: [u8; 16]) -> Result<(), Fault> {
+        if !address.is_multiple_of(16) {
+            return Err(Fault::Denied { address });
+        }
+        let [first @ .., a, b, c, d] = entry;
+        self.write(address, &first)?;
+        let last = u32::from_le_bytes([a, b, c, d]).to_le();
+        self.each(address + 12, 4, Way::ToGuest, |at, _| {
+            // SAFETY: `at` is writable for four bytes, and aligned: windows and their mappings begin at pages, and the address is a multiple of four. The guest
+            // reads the word as a whole.
+            unsafe { AtomicU32::from_ptr(at.cast()) }.store(last, Ordering::Release);
+        })
+    }
+
+    /// One number of the guest's, as a whole, whatever it does meanwhile.
+    ///
+    /// # Errors
+    /// The first byte that cannot be read; [`Fault::Denied`] where the place is no multiple of 4.
+    pub fn load(&self, address: u64) -> Result<u32, Fault> {
+        let mut value = 0;
+        self.word(address, Way::FromGuest, |word| {
+            value = word.load(Ordering::Acquire);
+        })?;
+        Ok(u32::from_le(value))
+    }
+
+    /// One number for the guest, which sees the old one or the new.
+    ///
+    /// # Errors
+    /// The first byte that cannot be written; [`Fault::Denied`] where the place is no multiple of 4.
+    pub fn store(&self, address: u64, value: u32) -> Result<(), Fault> {
+        self.word(address, Way::ToGuest, |word| {
+            word.store(value.to_le(), Ordering::Release);
+        })
+    }
+
+    fn word(&self, address: u64, way: Way, mut visit: impl FnMut(&AtomicU32)) -> Result<(), Fault> {
+        if !address.is_multiple_of(4) {
+            return Err(Fault::Denied { address });
+        }
+        self.each(address, 4, way, |at, _| {
+            // SAFETY: `at` is four bytes of a mapping that allows what the way asks for, and aligned: windows and their mappings begin at pages, so that a
+            // multiple of four lies in one run. The guest accesses it as it likes, which is why it is an atomic.
+            visit(unsafe { AtomicU32::from_ptr(at.cast()) });
+        })
+    }
+
+    /// That every byte can be reached.
+    ///
+    /// # Errors
+    /// The first that cannot.
+    pub fn check(&self, address: u64, bytes: u64, way: Way) -> Result<(), Fault> {
+        self.each(address, bytes, way, |_, _| {})
+    }
+
+    fn each(
+        &self,
+        address: u64,
+        bytes: u64,
+        way: Way,
+        mut visit: impl FnMut(*mut u8, usize),
+    ) -> Result<(), Fault> {
+        for run in self.runs(address, bytes, way) {
+            let run = run?;
+            let not_shared = Fault::NotShared {
+                address: run.window.address + run.offset,
+            };
+            let memory = run.window.memory.as_ref().ok_or(not_shared)?;
+            let offset = usize::try_from(run.offset).map_err(|_| not_shared)?;
+            let len = usize::try_from(run.bytes).map_err(|_| not_shared)?;
+            let at = memory.at(offset).ok_or(not_shared)?;
+            visit(at.as_ptr(), len);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! A mapping of a descriptor that another process shares.
+
+use std::any::Any;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::stat::{SFlag, fstat};
+use reactor::buf::Region;
+
+use crate::windows::Access;
+
+/// Why a descriptor cannot be mapped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MapError {
+    /// It is a file that ends before the window does: touching the rest would kill this process.
+    #[error("the file has {file_bytes} bytes, and the window reaches to byte {end}")]
+    Short {
+        /// Its length.
+        file_bytes: u64,
+        /// Where the window ends in it.
+        end: u64,
+    },
+    /// The offset is not a page's beginning, or the end cannot be counted.
+    #[error("offset {offset:#x} with {bytes} bytes is no part of a file that can be mapped")]
+    Place {
+        /// In the file.
+        offset: u64,
+        /// Bytes.
+        bytes: u64,
+    },
+    /// The system.
+    #[error("mmap: {0}")]
+    System(#[from] Errno),
+}
+
+/// Memory of another process, mapped until the last reference goes; then its keeper is dropped.
+pub struct Shared {
+    region: Region,
+    /// Dropped after the memory was unmapped: who waits for that is told so.
+    keeper: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Shared").field(&self.region).finish()
+    }
+}
+
+// SAFETY: plain memory without thread affinity; only raw pointers to it are handed out, and whoever dereferences them copes with other writers, since the
+// guest is one.
+unsafe impl Send for Shared {}
+// SAFETY: as for Send; `&Shared` gives no access to the bytes.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Maps `bytes` from `offset` on of a descriptor, for what `access` allows. `keeper` is dropped once it is unmapped again.
+    ///
+    /// # Errors
+    /// [`MapError`].
+    pub fn map(
+        fd: impl AsFd,
+        offset: u64,
+        bytes: u64,
+        access: Access,
+        keeper: impl Any + Send + Sync,
+    ) -> Result<Self, MapError> {
+        let place = MapError::Place { offset, bytes };
+        let end = offset.checked_add(bytes).ok_or(place)?;
+        let start = libc::off_t::try_from(offset).map_err(|_| place)?;
+        let len = usize::try_from(bytes)
+            .ok()
+            .and_then(std::num::NonZeroUsize::new)
+            .ok_or(place)?;
+        let of_file = fstat(fd.as_fd())?;
+        let file_bytes = u64::try_from(of_file.st_size).unwrap_or(0);
+        let is_file = SFlag::from_bits_truncate(of_file.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG;
+        if is_file && file_bytes < end {
+            return Err(MapError::Short { file_bytes, end });
+        }
+        let mut protection = ProtFlags::PROT_NONE;
+        protection.set(ProtFlags::PROT_READ, access.read);
+        protection.set(ProtFlags::PROT_WRITE, access.write);
+        let flags = MapFlags::MAP_SHARED | MapFlags::MAP_NORESERVE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice touches no existing memory.
+        let base = unsafe { mmap(None, len, protection, flags, fd, start)? };
+        Ok(Self {
+            region: Region::new(base.cast(), len.get()),
+            keeper: Some(Box::new(keeper)),
+        })
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        self.region
+    }
+
+    /// Byte `offset`, which is inside.
+    pub(crate) fn at(&self, offset: usize) -> Option<NonNull<u8>> {
+        if offset >= self.region.len() {
+            return None;
+        }
+        // SAFETY: the offset is inside of the mapping.
+        Some(unsafe { self.region.base().add(offset) })
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, unmapped once; whoever has a pointer into it holds a reference.
+        let unmapped = unsafe { munmap(self.region.base().cast(), self.region.len()) };
+        debug_assert_eq!(unmapped, Ok(()), "a mapping of our own");
+        drop(self.keeper.take());
+    }
+}

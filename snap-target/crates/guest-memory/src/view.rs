@@ -1,0 +1,64 @@
+//! Buffers over guest memory.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use reactor::buf::{IoBuf, Lease, RegionId};
+
+use crate::shared::Shared;
+use crate::windows::{Fault, Way, Windows};
+
+/// What a thread's buffers keep windows mapped with. Dropped or cleared, it keeps none but those that buffers still lie in.
+#[derive(Debug, Default)]
+pub struct Leases {
+    of: Vec<(RegionId, Rc<Lease>)>,
+}
+
+impl Leases {
+    /// Forgets them: after a change of windows.
+    pub fn clear(&mut self) {
+        self.of.clear();
+    }
+
+    /// A buffer over pieces of guest memory (address, bytes), in their order, for bytes that go `way`.
+    ///
+    /// # Errors
+    /// The first byte that cannot be reached so.
+    pub fn view(
+        &mut self,
+        windows: &Windows,
+        pieces: impl IntoIterator<Item = (u64, u32)>,
+        way: Way,
+    ) -> Result<IoBuf, Fault> {
+        let mut buf = IoBuf::empty();
+        for (address, bytes) in pieces {
+            for run in windows.runs(address, u64::from(bytes), way) {
+                let run = run?;
+                let not_shared = Fault::NotShared {
+                    address: run.window.address + run.offset,
+                };
+                let memory = run.window.memory.as_ref().ok_or(not_shared)?;
+                let offset = usize::try_from(run.offset).map_err(|_| not_shared)?;
+                let ptr = memory.at(offset).ok_or(not_shared)?;
+                // A piece's length is 32 bits, and a run of it no longer.
+                let len = u32::try_from(run.bytes).map_err(|_| not_shared)?;
+                let lease = self.lease(memory);
+                // SAFETY: the run lies inside of the window, whose mapping is as long as it; the lease holds that; what the way asks for, the window
+                // allows, and it was mapped so.
+                buf.append(unsafe { IoBuf::guest(&lease, &[(ptr, len)]) });
+            }
+        }
+        Ok(buf)
+    }
+
+    fn lease(&mut self, memory: &Arc<Shared>) -> Rc<Lease> {
+        let region = memory.region();
+        let known = self.of.iter().find(|(id, _)| *id == region.id());
+        if let Some((_, lease)) = known {
+            return lease.clone();
+        }
+        let lease = Lease::new(memory.clone(), region);
+        self.of.push((region.id(), lease.clone()));
+        lease
+    }
+}

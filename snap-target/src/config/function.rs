@@ -1,0 +1,154 @@
+//! `[[function]]`: PCIe functions for virtual machines.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use nvme::nqn::Nqn;
+
+use super::check::{Seen, path_in, socket_path};
+use super::error::ConfigError;
+use super::section::Section;
+use super::subsystem::subsystem_nqn;
+use crate::limits::FUNCTIONS_MAX;
+
+const FUNCTION: &[&str] = &["name", "subsystem", "socket"];
+
+/// A PCIe function for a virtual machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionConfig {
+    /// What it is called.
+    pub name: FunctionName,
+    /// Path of the Unix socket at which its client finds it.
+    pub socket: PathBuf,
+    /// Whose controller it is.
+    pub subsystem: Nqn,
+}
+
+/// pf0, pf0vf1, or pf0sf1: a physical function, a virtual one of it, or a scalable one, as a DPU counts them. Here nothing follows from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FunctionName {
+    physical: u16,
+    of_it: Option<(Kind, u16)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Kind {
+    Virtual,
+    Scalable,
+}
+
+impl FunctionName {
+    /// pfN.
+    pub fn physical(number: u16) -> Self {
+        Self {
+            physical: number,
+            of_it: None,
+        }
+    }
+}
+
+impl fmt::Display for FunctionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pf{}", self.physical)?;
+        match self.of_it {
+            None => Ok(()),
+            Some((Kind::Virtual, number)) => write!(f, "vf{number}"),
+            Some((Kind::Scalable, number)) => write!(f, "sf{number}"),
+        }
+    }
+}
+
+impl FromStr for FunctionName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        parse(text).ok_or_else(|| {
+            format!("{text:?} names no function; write pf0, pf0vf1 or pf0sf1, with numbers up to 65535 that begin with no zero")
+        })
+    }
+}
+
+fn parse(text: &str) -> Option<FunctionName> {
+    let rest = text.strip_prefix("pf")?;
+    let split = |mark, kind| Some((rest.split_once(mark)?, kind));
+    let found = split("vf", Kind::Virtual).or_else(|| split("sf", Kind::Scalable));
+    let (physical, of_it) = match found {
+        None => (rest, None),
+        Some(((physical, of_it), kind)) => (physical, Some((kind, number(of_it)?))),
+    };
+    Some(FunctionName {
+        physical: number(physical)?,
+        of_it,
+    })
+}
+
+/// One function has one name: no signs, no zeros in front.
+fn number(text: &str) -> Option<u16> {
+    let number: u16 = text.parse().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+/// All of the file.
+pub fn functions(top: &Section<'_>, folder: &Path) -> Result<Vec<FunctionConfig>, ConfigError> {
+    let mut all = Vec::new();
+    let (mut names, mut sockets) = (Seen::new(), Seen::new());
+    for section in top.tables("function", FUNCTIONS_MAX, FUNCTION)? {
+        let name = section.parsed("name", str::parse::<FunctionName>)?;
+        let name = section.required(name, "name", "for example name = \"pf0vf1\"")?;
+        let what = name.value.to_string();
+        names.add(&section, name.value, &what, name.span, "name")?;
+        let subsystem = section.parsed("subsystem", subsystem_nqn)?;
+        let subsystem = section.required(
+            subsystem,
+            "subsystem",
+            "for example subsystem = \"nqn.2026-11.io.xio:snap\"",
+        )?;
+        let socket = section.parsed("socket", |path| path_in(folder, path))?;
+        let socket =
+            section.required(socket, "socket", "for example socket = \"/run/xio/pf0vf1\"")?;
+        let path = socket_path(&section, &socket)?;
+        let what = path.display().to_string();
+        sockets.add(&section, path.clone(), &what, socket.span, "socket")?;
+        all.push(FunctionConfig {
+            name: name.value,
+            socket: path,
+            subsystem: subsystem.value,
+        });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_written_in_one_way() {
+        for text in ["pf0", "pf12", "pf0vf1", "pf65535sf65535", "pf3sf0"] {
+            let name: FunctionName = text.parse().unwrap();
+            assert_eq!(name.to_string(), text);
+        }
+        for text in [
+            "",
+            "pf",
+            "pf-1",
+            "pf+1",
+            "pf00",
+            "pf01",
+            "PF0",
+            "pf0vf",
+            "pfvf1",
+            "pf0vf01",
+            "pf0vf1sf2",
+            "pf0vf1vf2",
+            "pf0 ",
+            "pf65536",
+            "pf0xf1",
+            "vf1",
+        ] {
+            assert!(text.parse::<FunctionName>().is_err(), "{text:?}");
+        }
+        assert_eq!(FunctionName::physical(7).to_string(), "pf7");
+    }
+}
