@@ -221,8 +221,11 @@ impl ReplicaHandle {
             if trusted.is_none() && full & !wrong != 0 {
                 return self.homeless.push_back(index);
             }
-            if trusted.is_none() && self.begins_again(index, !wrong, now) {
-                continue;
+            if trusted.is_none() && self.waits_for(index, !wrong) {
+                if self.begins_again(index, !wrong, now) {
+                    continue;
+                }
+                return self.give_up(index);
             }
             match trusted.or_else(|| self.choose(&bytes, tried | full, now)) {
                 Some(member) => match self.submit(index, member, now) {
@@ -235,6 +238,12 @@ impl ReplicaHandle {
                 None => return self.give_up(index),
             }
         }
+    }
+
+    /// Whether one of these said nothing of a read, so that it may have the bytes.
+    fn waits_for(&self, index: usize, among: u16) -> bool {
+        let read = self.reads.get(index).and_then(Option::as_ref);
+        read.is_some_and(|read| read.silent & among != 0)
     }
 
     fn begins_again(&mut self, index: usize, among: u16, now: Instant) -> bool {
