@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
@@ -15,6 +15,8 @@ pub struct Proxy {
 struct Way {
     /// What the host sends goes nowhere.
     swallows: AtomicBool,
+    /// Bytes of hosts that went on.
+    carried: AtomicU64,
     delay: Mutex<Delay>,
     delay_changed: Condvar,
     connections: Mutex<Vec<Connection>>,
@@ -73,6 +75,11 @@ impl Proxy {
     /// What the host sends stays in the network from now on.
     pub fn hold(&self) {
         self.way.delay.lock().unwrap().is_on = true;
+    }
+
+    /// Bytes of hosts that went on so far.
+    pub fn carried(&self) -> u64 {
+        self.way.carried.load(Ordering::SeqCst)
     }
 
     /// Whether these bytes are among what is held.
@@ -136,6 +143,7 @@ impl Way {
                 Held::Yes => continue,
                 Held::No { late } => late,
             };
+            self.carried.fetch_add(count as u64, Ordering::SeqCst);
             // A far end that has given the connection up refuses it.
             if to
                 .write_all(&late)

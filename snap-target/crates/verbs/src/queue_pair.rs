@@ -151,7 +151,8 @@ impl Drop for QueuePair {
         let Err(error) = self.native.destroy() else {
             return;
         };
-        // The device may go on with what was posted: what it touches stays as long as this process.
+        // In error it carries out nothing more; where even that fails it may go on with what was posted: what it touches stays as long as this process.
+        let _moved = self.native.move_to_error();
         self.counted.0.queue_pair_made();
         std::mem::forget(self.counted.0.clone());
         std::mem::forget(self.send.clone());

@@ -27,7 +27,7 @@ pub(crate) struct Fetches {
     free: Vec<usize>,
     /// Those that found no memory or a full store.
     parked: Vec<usize>,
-    /// Somebody was giving ranges when they were to be taken.
+    /// One has ended, or somebody was giving ranges when they were to be taken: what is next is to be looked for once more.
     pub(crate) again: bool,
 }
 
@@ -128,6 +128,8 @@ impl Fetches {
     fn end(&mut self, slot: usize, attached: &mut Attached) {
         let fetch = &mut self.all[slot];
         fetch.volume = None;
+        // There is room for the next one.
+        self.again = true;
         attached.requests -= 1;
         attached.fetches_ahead -= 1;
         let ended = (fetch.begun.take(), fetch.piece.take());

@@ -56,11 +56,9 @@ impl Doubts {
         self.of(bytes).map(|doubt| doubt.turn)
     }
 
-    /// By bit, the replicas that are known to have these bytes wrong; none where all of them were: bytes may have been hit on their way.
+    /// By bit, the replicas that are known to have these bytes wrong.
     pub fn wrong_of(&self, bytes: &Range<u64>) -> u16 {
-        let wrong = self.of(bytes).map_or(0, |doubt| doubt.wrong);
-        let are_all = wrong.count_ones() as usize == self.members;
-        if are_all { 0 } else { wrong }
+        self.of(bytes).map_or(0, |doubt| doubt.wrong)
     }
 
     fn of(&self, bytes: &Range<u64>) -> Option<&Doubt> {
@@ -75,7 +73,12 @@ impl Doubts {
         let culprit = self.server_of(bytes);
         let known = self.doubts.iter().position(|it| it.bytes == *bytes);
         let known = known.and_then(|at| self.doubts.remove(at));
-        let wrong = known.as_ref().map_or(0, |known| known.wrong);
+        let newest = culprit.map_or(0, |culprit| 1 << culprit);
+        let mut wrong = known.as_ref().map_or(0, |known| known.wrong) | newest;
+        // Where all of them were, some of it was hit on its way: only the newest is known.
+        if wrong.count_ones() as usize == self.members {
+            wrong = newest;
+        }
         let turn = match (culprit, known) {
             (Some(culprit), _) => (culprit + 1) % self.members,
             // Of reads that went wrong together, the first one gives the turn on.
@@ -89,7 +92,7 @@ impl Doubts {
         self.doubts.push_back(Doubt {
             bytes: bytes.clone(),
             turn,
-            wrong: wrong | culprit.map_or(0, |culprit| 1 << culprit),
+            wrong,
             has_served: false,
         });
         culprit

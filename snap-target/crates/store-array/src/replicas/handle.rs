@@ -227,6 +227,10 @@ impl ReplicaHandle {
                 }
                 return self.give_up(index);
             }
+            // Too late for anybody; and bytes that are known to be wrong would say that the medium is.
+            if trusted.is_none() && wrong & !tried != 0 && self.is_overdue(index, now) {
+                return self.give_up(index);
+            }
             match trusted.or_else(|| self.choose(&bytes, tried | full, now)) {
                 Some(member) => match self.submit(index, member, now) {
                     Taken::Yes => return,
@@ -244,6 +248,11 @@ impl ReplicaHandle {
     fn waits_for(&self, index: usize, among: u16) -> bool {
         let read = self.reads.get(index).and_then(Option::as_ref);
         read.is_some_and(|read| read.silent & among != 0)
+    }
+
+    fn is_overdue(&self, index: usize, now: Instant) -> bool {
+        let read = self.reads.get(index).and_then(Option::as_ref);
+        read.is_some_and(|read| read.is_overdue(now))
     }
 
     fn begins_again(&mut self, index: usize, among: u16, now: Instant) -> bool {
@@ -344,7 +353,9 @@ impl ReplicaHandle {
             }
             Err(why) if is_over => self.end(index, Err(why)),
             // What that says of the replica was told when it was recalled.
-            Err(_) if let Some(recalled) = recalled => {
+            Err(StoreError::Cancelled { .. } | StoreError::Unreachable { .. })
+                if let Some(recalled) = recalled =>
+            {
                 let patience = match recalled {
                     Recall::Silent => self.patience,
                     Recall::Late => LATE * self.patience,

@@ -169,15 +169,25 @@ impl Store for Handle {
             taken.unwrap();
         }
         let keeps = self.script.state().keeps;
-        let goes = |held: &Held| held.is_cancelled && !keeps;
+        let now = Instant::now();
+        let is_over = |held: &Held| held.terms.deadline.is_some_and(|deadline| now >= deadline);
+        let goes = |held: &Held| (held.is_cancelled || is_over(held)) && !keeps;
         while let Some(at) = self.held.iter().position(goes) {
             let held = self.held.remove(at).unwrap();
             completions.push(Completion {
                 token: held.token,
                 buf: held.buf,
-                result: Err(StoreError::Cancelled {
-                    store: "scripted".to_owned(),
-                    offset: held.op.offset(),
+                result: Err(match held.is_cancelled {
+                    true => StoreError::Cancelled {
+                        store: "scripted".to_owned(),
+                        offset: held.op.offset(),
+                    },
+                    false => StoreError::Unreachable {
+                        store: "scripted".to_owned(),
+                        what: "reading",
+                        offset: held.op.offset(),
+                        retry_after_ms: None,
+                    },
                 }),
             });
         }

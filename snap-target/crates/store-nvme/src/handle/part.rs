@@ -30,7 +30,7 @@ pub(super) struct Part {
     pub was_lent: bool,
     /// Attempts that were given up because another path might answer sooner.
     pub given_up: u32,
-    /// Answers in a row that another path may do.
+    /// Answers that another path may do.
     pub sent_on: u32,
 }
 

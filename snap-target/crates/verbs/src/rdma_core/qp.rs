@@ -337,7 +337,8 @@ impl backend::QueuePair for QueuePair {
         // SAFETY: the front calls it once, at the end. Where it succeeds the device touches no memory for it any more.
         let answer = unsafe { (self.calls.verbs.ibv_destroy_qp)(self.qp.as_ptr()) };
         numbered(answer, "ibv_destroy_qp", || self.subject())?;
-        // SAFETY: the identifier is there, the front locks what else is called for it, and it is to forget a queue pair that is gone: rdma_disconnect(3) would touch it.
+        // SAFETY: the identifier is there, and whoever owns both calls nothing for it meanwhile (`store-nvme-rdma` and `frontend-nvme-rdma` move them together). It is to forget a
+        // queue pair that is gone: rdma_disconnect(3) would touch it.
         unsafe { (*self.id.as_ptr()).qp = ptr::null_mut() };
         Ok(())
     }

@@ -11,7 +11,7 @@ const READS_IDLE_MAX: u64 = 4096;
 /// Reads of a stream may come so many of their lengths early or late, or be left out: other queues have them.
 const READS_ASKEW: u64 = 8;
 /// A sequential stream whose reads leave out more than one of their lengths, as many times in a row and always as much, is a strided one.
-const HOPS: u32 = 3;
+const HOPS: u32 = 6;
 /// So often it is looked at how much of what a sequential stream has passed was read: less than the share, and it is none.
 const RUN_READS: u32 = 16;
 const RUN_SHARE: u64 = 4;
@@ -194,7 +194,13 @@ impl Stream {
                 self.hopped(hop, leaves_out);
             }
         }
-        if is_sequential {
+        if self.is_sequential() != is_sequential {
+            self.hops = Hops::default();
+            self.run = Run {
+                start: self.end(),
+                ..Run::default()
+            };
+        } else if is_sequential {
             self.look_at_run();
         }
     }
