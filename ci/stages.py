@@ -18,7 +18,7 @@ from debian.mirror import CANNOT_INSTALL_HERE
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-STAGE_SECONDS_MAX = 20 * 60
+STAGE_SECONDS_MAX = 40 * 60
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,11 @@ def run_stage(stage: Stage, installs: Installs, in_ci: bool) -> Outcome:
         printed += output
         if status != 0:
             break
+    seconds = time.monotonic() - started
     note = "" if status == 0 else f"exit status {status}"
-    return Outcome(stage, stage_counts(printed, status), time.monotonic() - started, note)
+    if status != 0 and seconds >= STAGE_SECONDS_MAX:
+        note = f"killed: it took more than {STAGE_SECONDS_MAX // 60} minutes"
+    return Outcome(stage, stage_counts(printed, status), seconds, note)
 
 
 def run_and_show(command: tuple[str, ...], seconds_max: float) -> tuple[str, int]:
