@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
+/// Behind the data of a PDU (NVMe/TCP, "DDGST").
+const DATA_DIGEST_BYTES: usize = 4;
+
 pub struct Proxy {
     pub address: String,
     way: Arc<Way>,
@@ -82,11 +85,12 @@ impl Proxy {
         self.way.carried.load(Ordering::SeqCst)
     }
 
-    /// Whether these bytes are among what is held.
-    pub fn holds(&self, bytes: &[u8]) -> bool {
+    /// Whether these data are among what is held, and the digest behind them: without it they are no whole write.
+    pub fn holds(&self, data: &[u8]) -> bool {
         let delay = self.way.delay.lock().unwrap();
-        let mut windows = delay.held.iter().flat_map(|of| of.windows(bytes.len()));
-        windows.any(|window| window == bytes)
+        let whole = data.len() + DATA_DIGEST_BYTES;
+        let mut windows = delay.held.iter().flat_map(|of| of.windows(whole));
+        windows.any(|window| window.starts_with(data))
     }
 
     /// The host loses what is connected; the far end does not hear of it.

@@ -2,23 +2,19 @@
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
 
-use frontend_nvme::Clock;
 use frontend_nvme::link::{Bound, Link, LinkError, LinkLimits, Listener};
+use frontend_nvme::{Acceptor, Clock};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind as bind_socket, listen,
     setsockopt, socket, sockopt,
 };
 use nvme::controller::Transport;
 use nvme::tcp::target::SuccessFlag;
-use reactor::{Event, Fd, Owner, OwnerId, Payload, Ring};
+use reactor::{Fd, OwnerId, Ring};
 
 use crate::limits::BACKLOG;
 use crate::link::TcpLink;
-
-/// How long accepting rests after the kernel refused (no descriptors, no memory).
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// A listening socket that takes no connections yet.
 #[derive(Debug)]
@@ -65,25 +61,20 @@ impl Bound for TcpPort {
         limits: &LinkLimits,
         clock: Clock,
     ) -> Result<Box<dyn Listener>, LinkError> {
-        let listening = Listening {
-            owner: ring.register()?,
-            socket: Fd::from(self.socket),
-            address: self.address,
+        let place = self.address.to_string();
+        Ok(Box::new(Listening {
+            acceptor: Acceptor::new(ring, Fd::from(self.socket), place)?,
             limits: *limits,
             success_flag: self.success_flag,
             clock,
-        };
-        listening.accept();
-        Ok(Box::new(listening))
+        }))
     }
 }
 
 /// A listening socket on the desk's ring.
 #[derive(Debug)]
 struct Listening {
-    owner: Owner,
-    socket: Fd,
-    address: SocketAddr,
+    acceptor: Acceptor,
     limits: LinkLimits,
     success_flag: SuccessFlag,
     clock: Clock,
@@ -91,62 +82,23 @@ struct Listening {
 
 impl Listener for Listening {
     fn owner_id(&self) -> OwnerId {
-        self.owner.id()
+        self.acceptor.owner_id()
     }
 
     fn next_connection(&mut self, has_room: bool) -> Option<Result<Box<dyn Link>, LinkError>> {
-        loop {
-            let event = self.owner.next_event()?;
-            if let Some(stream) = self.taken(event) {
-                return Some(if has_room {
-                    self.welcome(stream)
-                } else {
-                    Err(LinkError::NoRoom)
-                });
-            }
-        }
+        let socket = self.acceptor.next_socket()?;
+        Some(if has_room {
+            self.welcome(socket.into())
+        } else {
+            Err(LinkError::NoRoom)
+        })
     }
 }
 
 impl Listening {
-    fn accept(&self) {
-        if self.owner.accept(&self.socket, 0).is_err() {
-            self.rest();
-        }
-    }
-
-    fn rest(&self) {
-        if self.owner.timer(Instant::now() + ACCEPT_REST, 0).is_err() {
-            tracing::error!(address = %self.address, "no timer left: the listener stops accepting");
-        }
-    }
-
     fn welcome(&self, stream: TcpStream) -> Result<Box<dyn Link>, LinkError> {
-        let ring = self.owner.ring();
+        let ring = self.acceptor.ring();
         let link = TcpLink::accepted(ring, stream, &self.limits, self.success_flag, self.clock)?;
         Ok(Box::new(link))
-    }
-
-    /// The connection that an event brought; goes on accepting.
-    fn taken(&self, event: Event) -> Option<TcpStream> {
-        let socket = match (event.result, event.payload) {
-            (_, Payload::Timer) => {
-                self.accept();
-                return None;
-            }
-            (Ok(_), Payload::Socket(socket)) => Some(socket.into()),
-            (Err(error), _) => {
-                tracing::warn!(%error, address = %self.address, "cannot accept a connection; trying again in {ACCEPT_REST:?}");
-                if !event.more {
-                    self.rest();
-                }
-                return None;
-            }
-            _ => None,
-        };
-        if !event.more {
-            self.accept();
-        }
-        socket
     }
 }

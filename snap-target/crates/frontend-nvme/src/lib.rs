@@ -16,6 +16,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acceptor;
 mod admin;
 mod clock;
 mod config;
@@ -35,6 +36,7 @@ mod message;
 mod meter;
 mod table;
 
+pub use acceptor::Acceptor;
 pub use admin::{Admin, AdminError, Closed, Closing, ControllerReport};
 pub use clock::Clock;
 pub use config::{FrontendConfig, FrontendError, Service, ring_config, subsystem};

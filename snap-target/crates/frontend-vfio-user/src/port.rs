@@ -5,19 +5,15 @@ use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
-use frontend_nvme::Clock;
 use frontend_nvme::link::{Bound, Link, LinkError, LinkLimits, Listener};
+use frontend_nvme::{Acceptor, Clock};
 use nvme::controller::Transport;
 use nvme::nqn::Nqn;
-use reactor::{Event, Fd, Owner, OwnerId, Payload, Ring};
+use reactor::{Fd, OwnerId, Ring};
 
 use crate::function::FunctionLink;
 use crate::io_link::NOWHERE;
-
-/// How long accepting rests after the kernel refused.
-const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// A function that takes no client yet. The socket's path goes with it.
 #[derive(Debug)]
@@ -77,24 +73,21 @@ impl Bound for VfioUserPort {
         limits: &LinkLimits,
         _clock: Clock,
     ) -> Result<Box<dyn Listener>, LinkError> {
-        let listening = Listening {
-            owner: ring.register()?,
-            socket: Fd::from(self.socket),
+        let place = self.path.0.display().to_string();
+        Ok(Box::new(Listening {
+            acceptor: Acceptor::new(ring, Fd::from(self.socket), place)?,
             path: self.path,
             subsystem: self.subsystem,
             limits: *limits,
             is_used: Rc::default(),
-        };
-        listening.accept();
-        Ok(Box::new(listening))
+        }))
     }
 }
 
 /// A socket on the desk's ring.
 #[derive(Debug)]
 struct Listening {
-    owner: Owner,
-    socket: Fd,
+    acceptor: Acceptor,
     path: SocketPath,
     subsystem: Nqn,
     limits: LinkLimits,
@@ -104,35 +97,19 @@ struct Listening {
 
 impl Listener for Listening {
     fn owner_id(&self) -> OwnerId {
-        self.owner.id()
+        self.acceptor.owner_id()
     }
 
     fn next_connection(&mut self, has_room: bool) -> Option<Result<Box<dyn Link>, LinkError>> {
-        loop {
-            let event = self.owner.next_event()?;
-            if let Some(stream) = self.taken(event) {
-                return Some(match has_room {
-                    true => self.welcome(stream),
-                    false => Err(LinkError::NoRoom),
-                });
-            }
-        }
+        let socket = self.acceptor.next_socket()?;
+        Some(match has_room {
+            true => self.welcome(socket.into()),
+            false => Err(LinkError::NoRoom),
+        })
     }
 }
 
 impl Listening {
-    fn accept(&self) {
-        if self.owner.accept(&self.socket, 0).is_err() {
-            self.rest();
-        }
-    }
-
-    fn rest(&self) {
-        if self.owner.timer(Instant::now() + ACCEPT_REST, 0).is_err() {
-            tracing::error!(path = %self.path.0.display(), "no timer left: the function takes no more clients");
-        }
-    }
-
     fn welcome(&self, stream: UnixStream) -> Result<Box<dyn Link>, LinkError> {
         if self.is_used.get() {
             let path = self.path.0.display();
@@ -140,35 +117,12 @@ impl Listening {
             return Err(LinkError::Resources(why));
         }
         let link = FunctionLink::new(
-            self.owner.ring(),
+            self.acceptor.ring(),
             stream,
             self.subsystem.clone(),
             &self.limits,
             self.is_used.clone(),
         )?;
         Ok(Box::new(link))
-    }
-
-    /// The connection that an event brought; goes on accepting.
-    fn taken(&self, event: Event) -> Option<UnixStream> {
-        let socket = match (event.result, event.payload) {
-            (_, Payload::Timer) => {
-                self.accept();
-                return None;
-            }
-            (Ok(_), Payload::Socket(socket)) => Some(UnixStream::from(socket)),
-            (Err(error), _) => {
-                tracing::warn!(%error, path = %self.path.0.display(), "cannot accept a client; trying again in {ACCEPT_REST:?}");
-                if !event.more {
-                    self.rest();
-                }
-                return None;
-            }
-            _ => None,
-        };
-        if !event.more {
-            self.accept();
-        }
-        socket
     }
 }

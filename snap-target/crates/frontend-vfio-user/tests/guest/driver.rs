@@ -115,6 +115,23 @@ pub struct Guest {
 }
 
 impl Guest {
+    /// Writes and reads one block through a queue.
+    pub fn works(&mut self, queue: u16, seed: u64) {
+        let lba = seed % 16;
+        self.put(DATA, &pattern(seed, 4096));
+        let written = self.run(queue, transfer(1, lba, 1, DATA, 0));
+        assert_eq!(status(&written), Status::SUCCESS);
+        self.put(DATA, &[0; 4096]);
+        let read = self.run(queue, transfer(2, lba, 1, DATA, 0));
+        assert_eq!(status(&read), Status::SUCCESS);
+        assert!(self.get(DATA, 4096) == pattern(seed, 4096));
+    }
+
+    /// The guest has a disk that works.
+    pub fn still_works(&mut self) {
+        self.works(1, 3);
+    }
+
     pub fn new(client: Client) -> Guest {
         let memory = memory_file();
         let mut guest = Guest {

@@ -11,18 +11,6 @@ const SHADOW: u64 = BASE + 0x4_0000;
 const EVENTS: u64 = BASE + 0x4_1000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Writes and reads one block through a queue.
-fn works(guest: &mut Guest, queue: u16, seed: u64) {
-    let lba = seed % 16;
-    guest.put(DATA, &pattern(seed, 4096));
-    let written = guest.run(queue, transfer(1, lba, 1, DATA, 0));
-    assert_eq!(status(&written), Status::SUCCESS);
-    guest.put(DATA, &[0; 4096]);
-    let read = guest.run(queue, transfer(2, lba, 1, DATA, 0));
-    assert_eq!(status(&read), Status::SUCCESS);
-    assert!(guest.get(DATA, 4096) == pattern(seed, 4096));
-}
-
 /// Every command is answered, whether its doorbell was rung or not, with pauses that are shorter and longer than the controller looks; and of the doorbells some need
 /// not be rung.
 #[test]
@@ -32,7 +20,7 @@ fn commands_that_no_doorbell_tells_of() {
     guest.share_doorbells(SHADOW, EVENTS).unwrap();
     let until = Instant::now() + PATIENCE;
     for round in 0_u64.. {
-        works(&mut guest, 1, round);
+        guest.works(1, round);
         std::thread::sleep(Duration::from_micros(round * 37 % 300));
         // A burst.
         let cids: Vec<u16> = (0..40)
@@ -59,7 +47,7 @@ fn heads_are_rung_where_answers_wait_for_room() {
     let mut guest = machine.running();
     guest.share_doorbells(SHADOW, EVENTS).unwrap();
     for round in 0..200 {
-        works(&mut guest, 1, round);
+        guest.works(1, round);
     }
     let spared = guest.doorbells.unwrap();
     assert_eq!(spared.heads_spared, 399, "of 400");
@@ -81,25 +69,25 @@ fn heads_are_rung_where_answers_wait_for_room() {
 fn doorbells_in_memory_begin_and_end() {
     let machine = Machine::start(memory(), 2);
     let mut guest = machine.running();
-    works(&mut guest, 1, 1);
+    guest.works(1, 1);
     // Whatever is in the pages before.
     guest.put(SHADOW, &[0xEE; 0x2000]);
     guest.share_doorbells(SHADOW, EVENTS).unwrap();
-    works(&mut guest, 1, 2);
+    guest.works(1, 2);
     guest.create_pair(2);
-    works(&mut guest, 2, 3);
+    guest.works(2, 3);
     guest.delete(0x00, 2).unwrap();
     guest.delete(0x04, 2).unwrap();
     guest.create_pair(2);
-    works(&mut guest, 2, 4);
+    guest.works(2, 4);
     // Configured twice.
     guest.put(SHADOW + 0x4000, &[0xEE; 0x2000]);
     guest
         .share_doorbells(SHADOW + 0x4000, EVENTS + 0x4000)
         .unwrap();
     for seed in 5..15 {
-        works(&mut guest, 1, seed);
-        works(&mut guest, 2, seed);
+        guest.works(1, seed);
+        guest.works(2, seed);
     }
     // With a reset they are forgotten.
     guest.disable();
@@ -107,7 +95,7 @@ fn doorbells_in_memory_begin_and_end() {
     guest.put(SHADOW + 0x4000, &[0xEE; 0x2000]);
     guest.enable();
     guest.create_pair(1);
-    works(&mut guest, 1, 20);
+    guest.works(1, 20);
     assert_eq!(guest.get(SHADOW + 0x4000, 0x2000), [0xEE; 0x2000]);
 }
 
@@ -146,7 +134,7 @@ fn doorbells_in_memory_that_mean_harm() {
         tails_spared: 0,
         heads_spared: 0,
     });
-    works(&mut guest, 1, 1);
+    guest.works(1, 1);
     let good = guest.get(SHADOW, 0x1000);
     guest.put(SHADOW, &[0xFF; 0x1000]);
     for value in [1, 64, 0xFFFF, u32::MAX] {
@@ -155,12 +143,12 @@ fn doorbells_in_memory_that_mean_harm() {
     }
     assert_eq!(guest.csts(), 1);
     guest.put(SHADOW, &good);
-    works(&mut guest, 1, 2);
+    guest.works(1, 2);
     // The pages go, and come back.
     let body = Guest::unmap_body(apart, 0x2000);
     assert_eq!(guest.client.call(3, &body, &[]), Ok(body.clone()));
     guest.submit(1, transfer(2, 1, 1, DATA, 0));
     guest.map(apart, 0x2000, SHADOW - BASE, 3).unwrap();
     assert_eq!(status(&guest.complete(1)), Status::SUCCESS);
-    works(&mut guest, 1, 3);
+    guest.works(1, 3);
 }

@@ -27,7 +27,7 @@ pub(crate) struct Fetches {
     free: Vec<usize>,
     /// Those that found no memory or a full store.
     parked: Vec<usize>,
-    /// One has ended, or somebody was giving ranges when they were to be taken: what is next is to be looked for once more.
+    /// Somebody was giving ranges when they were to be taken.
     pub(crate) again: bool,
 }
 
@@ -110,26 +110,35 @@ impl Fetches {
         self.go_on(slot, attached, parts);
     }
 
-    fn go_on(&mut self, slot: usize, attached: &mut Attached, parts: &mut Parts) {
+    /// True when it has ended.
+    fn go_on(&mut self, slot: usize, attached: &mut Attached, parts: &mut Parts) -> bool {
         if self.parked.contains(&slot) {
             // It goes on with the others that wait.
-            return;
+            return false;
         }
         let fetch = &mut self.all[slot];
         if !fetch.is_named && fetch.name(slot, attached, parts) == Named::NoRoom {
             self.parked.push(slot);
-            return;
+            return false;
         }
-        if fetch.is_named && fetch.under_way == 0 {
+        let has_ended = fetch.is_named && fetch.under_way == 0;
+        if has_ended {
             self.end(slot, attached);
+        }
+        has_ended
+    }
+
+    /// Goes on with one of which something came; where that was all, there is room for the next.
+    fn came(&mut self, slot: usize, attached: &mut Attached, parts: &mut Parts) {
+        let place = self.all[slot].place;
+        if self.go_on(slot, attached, parts) {
+            self.again |= !self.begin_all(place, attached, parts);
         }
     }
 
     fn end(&mut self, slot: usize, attached: &mut Attached) {
         let fetch = &mut self.all[slot];
         fetch.volume = None;
-        // There is room for the next one.
-        self.again = true;
         attached.requests -= 1;
         attached.fetches_ahead -= 1;
         let ended = (fetch.begun.take(), fetch.piece.take());
@@ -149,13 +158,9 @@ impl Fetches {
             return;
         };
         fetch.under_way -= 1;
-        if fetch.is_named && fetch.under_way == 0 && !self.parked.contains(&slot) {
+        if fetch.is_named {
             let place = fetch.place;
-            let attached = &mut attachments[place];
-            self.end(slot, attached);
-            if !self.begin_all(place, attached, parts) {
-                self.again = true;
-            }
+            self.came(slot, &mut attachments[place], parts);
         }
     }
 
@@ -191,7 +196,7 @@ impl Fetches {
             // Whoever reads there meets the same, and is told.
             fetch.is_named |= !handed;
         }
-        self.go_on(slot, attached, parts);
+        self.came(slot, attached, parts);
         None
     }
 
@@ -223,13 +228,14 @@ impl Fetches {
 
     /// Lets those go on that found no room; true when one did.
     pub(crate) fn retry(&mut self, attachments: &mut Attachments, parts: &mut Parts) -> bool {
-        let before = self.parked.len();
-        for _ in 0..before {
+        let mut moved = false;
+        for _ in 0..self.parked.len() {
             let slot = self.parked.remove(0);
             let place = self.all[slot].place;
-            self.go_on(slot, &mut attachments[place], parts);
+            self.came(slot, &mut attachments[place], parts);
+            moved |= !self.parked.contains(&slot);
         }
-        self.parked.len() < before
+        moved
     }
 }
 

@@ -214,11 +214,6 @@ impl AheadOf {
         self.drives && self.order.is_open()
     }
 
-    /// Whether something was hinted at that is not on its way yet.
-    pub(crate) fn has_hints(&self) -> bool {
-        !self.hints.is_empty()
-    }
-
     /// What to fetch next: for streams, then what hosts said, then what was ordered. `Err`: ask again soon.
     pub(crate) fn next_piece(&mut self) -> Result<Option<Piece>, Again> {
         self.follow();

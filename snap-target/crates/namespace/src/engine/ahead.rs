@@ -27,7 +27,7 @@ impl Engine {
         }
     }
 
-    /// Has fetched what was ordered for any namespace, or hinted at, and lets go of what is not waited for any more.
+    /// Has fetched what was ordered for any namespace, and lets go of what is not waited for any more.
     pub(super) fn fetch_ordered(&mut self) {
         for index in 0..self.attached.places() {
             let attached = self.attached.get_mut(index);
@@ -35,11 +35,11 @@ impl Engine {
                 continue;
             };
             let let_go = ahead.keep_up(&mut self.parts.cache);
-            let has_more = ahead.has_order() || ahead.has_hints();
+            let has_order = ahead.has_order();
             if let_go {
                 self.frames.wake_peers();
             }
-            if has_more {
+            if has_order {
                 self.fetch_ahead(index);
             }
         }

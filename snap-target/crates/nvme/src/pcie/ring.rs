@@ -40,7 +40,7 @@ impl SubmissionRing {
     /// Entries that were filled and not taken.
     #[must_use]
     pub fn filled(&self) -> u32 {
-        (self.tail + self.entries - self.head) % self.entries
+        distance(self.head, self.tail, self.entries)
     }
 
     /// Where filled entries lie that follow each other in memory, and how many: `limit` at most, none where the queue is empty.
@@ -107,7 +107,7 @@ impl CompletionRing {
     /// The host has taken entries up to this one. False where it names an entry that it has not been given: nothing changes.
     pub fn set_head(&mut self, head: u32) -> bool {
         let is_there =
-            head < self.entries && (head + self.entries - self.head) % self.entries <= self.given();
+            head < self.entries && distance(self.head, head, self.entries) <= self.given();
         if is_there {
             self.head = head;
         }
@@ -117,7 +117,7 @@ impl CompletionRing {
     /// Entries that the host has not taken.
     #[must_use]
     pub fn given(&self) -> u32 {
-        (self.tail + self.entries - self.head) % self.entries
+        distance(self.head, self.tail, self.entries)
     }
 
     /// Whether one more fits: an entry stays empty, or full and empty would look alike.
@@ -140,6 +140,11 @@ impl CompletionRing {
         }
         Some((place, phase))
     }
+}
+
+/// How many entries lie from one index up to another, around the end.
+fn distance(from: u32, to: u32, entries: u32) -> u32 {
+    (to + entries - from) % entries
 }
 
 /// Status and phase as the last word of an entry has them.

@@ -91,16 +91,12 @@ impl Read {
         }
     }
 
-    /// Those that said nothing are asked again; false where there are none among these, or there is no time left.
-    fn begins_again(&mut self, among: u16, now: Instant) -> bool {
-        let again = self.asked_again() & among;
-        let goes_on = again != 0 && !self.is_overdue(now);
-        if goes_on {
-            self.round += 1;
-            self.tried &= !again;
-            self.silent &= !again;
-        }
-        goes_on
+    /// Those of these that said nothing are asked again.
+    fn begin_again(&mut self, among: u16) {
+        let again = self.silent & among;
+        self.round += 1;
+        self.tried &= !again;
+        self.silent &= !again;
     }
 }
 
@@ -204,60 +200,58 @@ impl ReplicaHandle {
         choices.min_by_key(rank).map(|(index, _)| index)
     }
 
-    /// Gives a read to a replica that has not failed it. It stays homeless where all of these are full, and ends where there is none. One whose bytes are known to be wrong is
-    /// asked where no other has anything to say: rather than that, one that said nothing is asked again.
+    /// Gives a read to a replica that has not failed it. It stays homeless where all of these are full, and ends where there is none.
     fn place(&mut self, index: usize, now: Instant) {
         let mut full = 0;
         loop {
-            let closed = self.closed;
-            let Some(read) = self.read(index) else { return };
-            let (tried, bytes) = (read.tried, read.bytes());
-            if read.is_cancelled || closed {
-                let (store, offset) = (self.name.clone(), bytes.start);
-                return self.end(index, Err(StoreError::Cancelled { store, offset }));
-            }
-            let wrong = self.doubts.wrong_of(&bytes);
-            let trusted = self.choose(&bytes, tried | full | wrong, now);
-            if trusted.is_none() && full & !wrong != 0 {
-                return self.homeless.push_back(index);
-            }
-            if trusted.is_none() && self.waits_for(index, !wrong) {
-                if self.begins_again(index, !wrong, now) {
-                    continue;
-                }
-                return self.give_up(index);
-            }
-            // Too late for anybody; and bytes that are known to be wrong would say that the medium is.
-            if trusted.is_none() && wrong & !tried != 0 && self.is_overdue(index, now) {
-                return self.give_up(index);
-            }
-            match trusted.or_else(|| self.choose(&bytes, tried | full, now)) {
-                Some(member) => match self.submit(index, member, now) {
+            match self.next_for(index, full, now) {
+                Next::Ask(member) => match self.submit(index, member, now) {
                     Taken::Yes => return,
                     Taken::Full => full |= 1 << member,
                     Taken::Refused => {}
                 },
-                None if full != 0 => return self.homeless.push_back(index),
-                None if self.begins_again(index, u16::MAX, now) => {}
-                None => return self.give_up(index),
+                Next::Wait => return self.homeless.push_back(index),
+                Next::Round(among) => {
+                    if let Some(read) = self.read(index) {
+                        read.begin_again(among);
+                    }
+                }
+                Next::Cancel(offset) => {
+                    let store = self.name.clone();
+                    return self.end(index, Err(StoreError::Cancelled { store, offset }));
+                }
+                Next::GiveUp => return self.give_up(index),
             }
         }
     }
 
-    /// Whether one of these said nothing of a read, so that it may have the bytes.
-    fn waits_for(&self, index: usize, among: u16) -> bool {
-        let read = self.reads.get(index).and_then(Option::as_ref);
-        read.is_some_and(|read| read.silent & among != 0)
-    }
-
-    fn is_overdue(&self, index: usize, now: Instant) -> bool {
-        let read = self.reads.get(index).and_then(Option::as_ref);
-        read.is_some_and(|read| read.is_overdue(now))
-    }
-
-    fn begins_again(&mut self, index: usize, among: u16, now: Instant) -> bool {
-        self.read(index)
-            .is_some_and(|read| read.begins_again(among, now))
+    /// Who is asked next, of those that are not full. Replicas whose bytes are known to be wrong come after all others, and not at all while one of these only said
+    /// nothing, which is asked again; nor when the time is over: wrong bytes would say that the medium is at fault.
+    fn next_for(&self, index: usize, full: u16, now: Instant) -> Next {
+        let Some(read) = self.reads.get(index).and_then(Option::as_ref) else {
+            return Next::GiveUp;
+        };
+        let bytes = read.bytes();
+        if read.is_cancelled || self.closed {
+            return Next::Cancel(bytes.start);
+        }
+        let is_overdue = read.is_overdue(now);
+        let trusted = !self.doubts.wrong_of(&bytes);
+        for among in [trusted, u16::MAX] {
+            if let Some(member) = self.choose(&bytes, read.tried | full | !among, now) {
+                return Next::Ask(member);
+            }
+            if full & among != 0 {
+                return Next::Wait;
+            }
+            if read.asked_again() & among != 0 && !is_overdue {
+                return Next::Round(among);
+            }
+            if read.silent & among != 0 || is_overdue {
+                break;
+            }
+        }
+        Next::GiveUp
     }
 
     fn submit(&mut self, index: usize, member: usize, now: Instant) -> Taken {
@@ -455,6 +449,18 @@ fn not_answered(name: &str, member: usize, offset: u64, patience: Duration) -> S
         offset,
         retry_after_ms: None,
     }
+}
+
+/// What becomes of a read that no replica has.
+enum Next {
+    Ask(usize),
+    /// For room.
+    Wait,
+    /// Those of these that said nothing are asked again.
+    Round(u16),
+    /// It was cancelled, at this offset.
+    Cancel(u64),
+    GiveUp,
 }
 
 /// Whether a replica took a read.

@@ -7,12 +7,12 @@ use std::fs;
 use std::num::Wrapping;
 
 use transforms::ElementType::{Bf16, F16, F32, F64};
-use transforms::{Chain, ElementType, ViewChain};
+use transforms::{Chain, ElementType};
 
-use super::golden::{Golden, Made, assert_recorded, folder, of_chains};
+use super::golden::{Golden, Made, Making, assert_recorded, folder, of_chains};
 use super::sample::Memory;
 use crate::blocking::Reader;
-use crate::write::{ExtentSpec, Options, StreamSpec, Writer};
+use crate::write::StreamSpec;
 use crate::{StreamIndex, Volume};
 
 /// Few exponents, planes of one byte, planes of noise, and a last frame that is shorter.
@@ -47,16 +47,8 @@ fn blocks_element(element: ElementType, n: u64) -> Vec<u8> {
 }
 
 fn made_of_blocks() -> Made {
-    let options = Options {
-        lba_bytes: 512,
-        threads: 1,
-        volume_uuid: Some(*b"golden, blocks \x01"),
-        writer: "golden volumes, version 1".into(),
-    };
     let mut memory = Memory::default();
-    let mut writer = Writer::new(&mut memory, options).unwrap();
-    let mut views = Vec::new();
-    let (mut mixed, mut mixed_bytes) = (Vec::new(), Vec::new());
+    let mut making = Making::new(&mut memory, *b"golden, blocks \x01");
     for (element, frame_bytes) in BLOCKS {
         let data: Vec<u8> = (0..BLOCKS_ELEMENTS)
             .flat_map(|n| blocks_element(element, n))
@@ -65,29 +57,12 @@ fn made_of_blocks() -> Made {
             frame_bytes,
             ..StreamSpec::new(Chain::parse("floatsplit", element).unwrap())
         };
-        let written = writer
-            .add_stream(&spec, &mut &data[..], &mut |_| {})
-            .unwrap();
-        let run = |first_element, elements| ExtentSpec::Linear {
-            stream: written.stream,
-            first_element,
-            elements,
-            view: ViewChain::identity(),
-        };
         let name = format!("{element}, frames of {frame_bytes}");
-        writer.add_view(&name, [run(0, BLOCKS_ELEMENTS)]).unwrap();
         // Over the end of the first group, and into the last one.
-        for (first, elements) in [(16_380, 9), (32_760, 20), (45_000, 3)] {
-            mixed.push(run(first, elements));
-            let size = element.bytes() as u64;
-            let range = first * size..(first + elements) * size;
-            mixed_bytes.extend_from_slice(&data[range.start as usize..range.end as usize]);
-        }
-        views.push((name, data));
+        let runs = [(16_380, 9), (32_760, 20), (45_000, 3)];
+        making.stream(name, &spec, element, data, &runs);
     }
-    writer.add_view("mixed", mixed).unwrap();
-    views.push(("mixed".into(), mixed_bytes));
-    writer.finish().unwrap();
+    let views = making.finish();
     Made {
         volume: memory.bytes,
         views,

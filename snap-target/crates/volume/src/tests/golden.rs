@@ -176,18 +176,82 @@ pub(super) fn assert_recorded(name: &str, made: &Made) {
     );
 }
 
-/// One view for each stream, named by its chain, and `mixed`, which has runs of all of them.
+/// A golden volume of 512-byte blocks that is being made: a view for each stream, and `mixed`, which has runs of all of them.
+pub(super) struct Making<'a> {
+    writer: Writer<&'a mut Memory>,
+    views: Vec<(String, Vec<u8>)>,
+    mixed: Vec<ExtentSpec>,
+    mixed_bytes: Vec<u8>,
+}
+
+impl<'a> Making<'a> {
+    pub(super) fn new(memory: &'a mut Memory, uuid: [u8; 16]) -> Self {
+        let options = Options {
+            lba_bytes: 512,
+            threads: 1,
+            volume_uuid: Some(uuid),
+            writer: "golden volumes, version 1".into(),
+        };
+        Self {
+            writer: Writer::new(memory, options).unwrap(),
+            views: Vec::new(),
+            mixed: Vec::new(),
+            mixed_bytes: Vec::new(),
+        }
+    }
+
+    /// A stream of these elements, a view of it, and runs of it (first element, elements) for `mixed`.
+    pub(super) fn stream(
+        &mut self,
+        name: String,
+        spec: &StreamSpec,
+        element: ElementType,
+        data: Vec<u8>,
+        runs: &[(u64, u64)],
+    ) {
+        let written = self.writer.add_stream(spec, &mut &data[..], &mut |_| {});
+        let stream = written.unwrap().stream;
+        let run = |first_element, elements| ExtentSpec::Linear {
+            stream,
+            first_element,
+            elements,
+            view: ViewChain::identity(),
+        };
+        let size = element.bytes() as u64;
+        let whole = run(0, data.len() as u64 / size);
+        self.writer.add_view(&name, [whole]).unwrap();
+        for &(first, elements) in runs {
+            self.mixed.push(run(first, elements));
+            let range = first * size..(first + elements) * size;
+            self.mixed_bytes
+                .extend_from_slice(&data[range.start as usize..range.end as usize]);
+        }
+        self.views.push((name, data));
+    }
+
+    /// Text and zeros behind what `mixed` has.
+    fn between(&mut self, text: &str, zeros: u64) {
+        self.mixed
+            .push(ExtentSpec::Inline(text.as_bytes().to_vec()));
+        self.mixed_bytes.extend_from_slice(text.as_bytes());
+        self.mixed.push(ExtentSpec::Zero { bytes: zeros });
+        let bytes = self.mixed_bytes.len() + zeros as usize;
+        self.mixed_bytes.resize(bytes, 0);
+    }
+
+    /// The views, `mixed` last.
+    pub(super) fn finish(mut self) -> Vec<(String, Vec<u8>)> {
+        self.writer.add_view("mixed", self.mixed).unwrap();
+        self.views.push(("mixed".into(), self.mixed_bytes));
+        self.writer.finish().unwrap();
+        self.views
+    }
+}
+
+/// A stream for each chain, by which its view is named.
 pub(super) fn of_chains(uuid: [u8; 16], chains: &[Golden]) -> Made {
-    let options = Options {
-        lba_bytes: 512,
-        threads: 1,
-        volume_uuid: Some(uuid),
-        writer: "golden volumes, version 1".into(),
-    };
     let mut memory = Memory::default();
-    let mut writer = Writer::new(&mut memory, options).unwrap();
-    let mut views = Vec::new();
-    let (mut mixed, mut mixed_bytes) = (Vec::new(), Vec::new());
+    let mut making = Making::new(&mut memory, uuid);
     for (n, (text, element, bits, below, count)) in (0..).zip(chains) {
         let data = elements(*element, *bits, *below, *count);
         let chain = Chain::parse(text, *element).unwrap();
@@ -195,31 +259,11 @@ pub(super) fn of_chains(uuid: [u8; 16], chains: &[Golden]) -> Made {
             frame_bytes: 4096,
             ..StreamSpec::new(with_table(chain, &data))
         };
-        let written = writer
-            .add_stream(&spec, &mut &data[..], &mut |_| {})
-            .unwrap();
-        let run = |first_element, elements| ExtentSpec::Linear {
-            stream: written.stream,
-            first_element,
-            elements,
-            view: ViewChain::identity(),
-        };
         let name = format!("{text} of {element}");
-        writer.add_view(&name, [run(0, *count)]).unwrap();
-        let (first, elements, zeros) = (3 * n, 100 + n, 5 + n);
-        mixed.push(run(first, elements));
-        let size = element.bytes() as u64;
-        let range = first * size..(first + elements) * size;
-        mixed_bytes.extend_from_slice(&data[range.start as usize..range.end as usize]);
-        mixed.push(ExtentSpec::Inline(name.clone().into_bytes()));
-        mixed_bytes.extend_from_slice(name.as_bytes());
-        mixed.push(ExtentSpec::Zero { bytes: zeros });
-        mixed_bytes.resize(mixed_bytes.len() + zeros as usize, 0);
-        views.push((name, data));
+        making.stream(name.clone(), &spec, *element, data, &[(3 * n, 100 + n)]);
+        making.between(&name, 5 + n);
     }
-    writer.add_view("mixed", mixed).unwrap();
-    views.push(("mixed".into(), mixed_bytes));
-    writer.finish().unwrap();
+    let views = making.finish();
     Made {
         volume: memory.bytes,
         views,
