@@ -38,6 +38,8 @@ struct Connection {
 #[derive(Default)]
 struct Delay {
     is_on: bool,
+    /// The far end does not hear that the host has left.
+    hides_end: bool,
     /// What is held, of each connection that had something.
     held: Vec<Vec<u8>>,
 }
@@ -77,7 +79,8 @@ impl Proxy {
 
     /// What the host sends stays in the network from now on.
     pub fn hold(&self) {
-        self.way.delay.lock().unwrap().is_on = true;
+        let mut delay = self.way.delay.lock().unwrap();
+        (delay.is_on, delay.hides_end) = (true, true);
     }
 
     /// Bytes of hosts that went on so far.
@@ -102,15 +105,16 @@ impl Proxy {
         self.way.lost.lock().unwrap().extend(lost);
     }
 
-    /// What was held arrives, however late.
+    /// What was held arrives, however late; that its host has left does not.
     pub fn let_arrive(&self) {
         self.way.delay.lock().unwrap().is_on = false;
         self.way.delay_changed.notify_all();
     }
 
-    /// The same. Returns when the far end has closed all that its host had lost: it has then done what it ever does
+    /// The same, and that its host has left. Returns when the far end has closed all that its host had lost: it has then done what it ever does
     /// with those bytes.
     pub fn release(&self) {
+        self.way.delay.lock().unwrap().hides_end = false;
         self.let_arrive();
         for connection in self.way.lost.lock().unwrap().drain(..) {
             connection.pump_back.join().unwrap();
@@ -168,6 +172,11 @@ impl Way {
                 let _ = to.write_all(&late);
             }
             _ => {
+                // Before what comes late on another connection, it would be the end of that one too.
+                let mut delay = self.delay.lock().unwrap();
+                while delay.hides_end {
+                    delay = self.delay_changed.wait(delay).unwrap();
+                }
                 let _ = to.shutdown(Shutdown::Write);
             }
         }

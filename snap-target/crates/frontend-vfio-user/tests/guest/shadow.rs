@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use nvme_spec::Status;
 
-use crate::driver::{BASE, DATA, Guest, MEMORY_BYTES, Machine, pattern, places, status, transfer};
+use crate::driver::{BASE, DATA, Guest, MEMORY_BYTES, Machine, places, status, transfer};
 use frontend_nvme::conformance::memory;
 
 const SHADOW: u64 = BASE + 0x4_0000;
