@@ -1,21 +1,23 @@
-//! What a connection has of the device: its queue pair, its completion queue, its memory and its windows.
+//! What a connection has of the device: its queue pair, its completion queue and its memory.
 
 use nvme::queue::{QueueId, Slot};
-use nvme::rdma::host::{CAPSULE_DATA_AT, CapsuleData, Grant, Lasts, RESPONSE_BYTES};
+use nvme::rdma::host::{CAPSULE_DATA_AT, CapsuleData, Grant, RESPONSE_BYTES};
 use nvme_spec::Sqe;
 use reactor::buf::IoBuf;
 use smallvec::SmallVec;
 use verbs::{
-    Access, CmId, Completion, CompletionQueue, Device, Domain, Gather, MemoryWindow, Operation,
-    PostError, QpCapabilities, QueuePair, RKey, ReceiveRequest, ScatterEntry, SendRequest,
-    VerbsError, WrId,
+    Access, CmId, Completion, CompletionQueue, Device, Gather, Operation, PostError,
+    QpCapabilities, QueuePair, RKey, ReceiveRequest, ScatterEntry, SendRequest, VerbsError, WrId,
 };
 use zerocopy::IntoBytes;
 
 use crate::limits::{
     ADMIN_STAGING_BYTES, CAPSULES_PER_POST_MAX, IO_STAGING_BYTES, REQUESTS_PER_COMMAND,
 };
-use crate::staging::{Memory, Pages, Part};
+use crate::memory::Memory;
+use crate::staging::{Staging, Taken};
+
+const SHORT_BUFFER: &str = "a command's buffer is shorter than its data";
 
 /// What a completion is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,15 +52,6 @@ impl Work {
     }
 }
 
-/// How a peer is let at the staging.
-#[derive(Debug)]
-enum Keys {
-    /// A window for each slot.
-    Windows(Vec<MemoryWindow>),
-    /// The registration's own key.
-    Region(RKey),
-}
-
 /// What a queue is, as far as its memory goes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
@@ -73,14 +66,6 @@ pub(crate) struct Size {
 pub(crate) struct Prepared {
     slot: Slot,
     message: ScatterEntry,
-    bind: Option<Bound>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Bound {
-    offset: usize,
-    len: usize,
-    access: Access,
 }
 
 /// Capsules for one call of the device.
@@ -93,8 +78,8 @@ pub(crate) enum Room {
     There(Option<Grant>),
     /// The staging is full: a command that ends makes room.
     Full,
-    /// The command's buffer is shorter than its data, or its data are longer than all of the staging.
-    TooShort,
+    /// In words.
+    Refused(String),
 }
 
 /// See the module.
@@ -102,14 +87,10 @@ pub(crate) enum Room {
 pub(crate) struct Lane {
     /// None after the end.
     qp: Option<QueuePair>,
-    keys: Keys,
+    staging: Staging,
     capsules: Memory,
     capsule_bytes: usize,
     responses: Memory,
-    staging: Memory,
-    pages: Pages,
-    /// What each slot has of the staging.
-    parts: Vec<Option<Part>>,
     pub(crate) cq: CompletionQueue,
 }
 
@@ -133,25 +114,22 @@ impl Lane {
             inline_bytes_max: 0,
         };
         let qp = id.create_queue_pair(&domain, &cq, &cq, &capabilities);
-        let pages = Pages::new(if size.qid.is_admin() {
+        let staging_bytes = if size.qid.is_admin() {
             ADMIN_STAGING_BYTES
         } else {
             IO_STAGING_BYTES
-        });
-        let (keys, staging) = keyed_staging(device, &domain, size, pages.bytes())?;
+        };
         let capsule_bytes = CAPSULE_DATA_AT + size.in_capsule_bytes_max as usize;
         let slots = usize::from(size.depth);
         let capsules = Memory::new(&domain, capsule_bytes * slots, Access::LOCAL_READ)?;
         let responses = Memory::new(&domain, RESPONSE_BYTES * slots, Access::LOCAL_WRITE)?;
+        let staging = Staging::new(device, domain, size.depth, staging_bytes, size.with_windows)?;
         let lane = Self {
             qp: Some(qp.map_err(words)?),
-            keys,
+            staging,
             capsules,
             capsule_bytes,
             responses,
-            staging,
-            pages,
-            parts: vec![None; slots],
             cq,
         };
         for place in 0..size.depth {
@@ -162,53 +140,32 @@ impl Lane {
 
     /// Finds the memory of a capsule, copies into it what is to go out, and says what the peer is to be told.
     pub(crate) fn place(&mut self, slot: Slot, data: CapsuleData, buf: Option<&IoBuf>) -> Room {
-        let (bytes, goes_out) = match data {
+        let bytes = match data {
             CapsuleData::None => return Room::There(None),
-            CapsuleData::InCapsule(bytes) => {
+            CapsuleData::InCapsule(bytes)
+            | CapsuleData::Read(bytes)
+            | CapsuleData::Written(bytes) => bytes,
+        };
+        let Some(buf) = buf.filter(|buf| buf.len() >= bytes as usize) else {
+            return Room::Refused(SHORT_BUFFER.to_owned());
+        };
+        let taken = match data {
+            CapsuleData::Read(_) => self.staging.take(slot, bytes, Some(buf)),
+            CapsuleData::Written(_) => self.staging.take(slot, bytes, None),
+            CapsuleData::None | CapsuleData::InCapsule(_) => {
                 let at = self.capsule_bytes * slot.index() + CAPSULE_DATA_AT;
-                let fits = buf.is_some_and(|buf| self.capsules.take_from(buf, at, bytes as usize));
-                return if fits {
+                return if self.capsules.take_from(buf, at, bytes as usize) {
                     Room::There(None)
                 } else {
-                    Room::TooShort
+                    Room::Refused(SHORT_BUFFER.to_owned())
                 };
             }
-            CapsuleData::Read(bytes) => (bytes, true),
-            CapsuleData::Written(bytes) => (bytes, false),
         };
-        if bytes as usize > self.pages.bytes() || buf.is_none_or(|buf| buf.len() < bytes as usize) {
-            return Room::TooShort;
+        match taken {
+            Taken::Granted(grant) => Room::There(Some(grant)),
+            Taken::Full => Room::Full,
+            Taken::Refused(why) => Room::Refused(why),
         }
-        let Some(part) = self.pages.take(bytes) else {
-            return Room::Full;
-        };
-        if let (true, Some(buf)) = (goes_out, buf) {
-            self.staging.take_from(buf, part.offset, bytes as usize);
-        }
-        if let Some(place) = self.parts.get_mut(slot.index()) {
-            *place = Some(part);
-        }
-        match self.grant(slot, part) {
-            Some(grant) => Room::There(Some(grant)),
-            None => Room::TooShort,
-        }
-    }
-
-    fn grant(&self, slot: Slot, part: Part) -> Option<Grant> {
-        let registration = self.staging.registration();
-        let address = registration.remote_address(part.offset).ok()?;
-        let (key, lasts) = match &self.keys {
-            Keys::Windows(windows) => {
-                let window = windows.get(slot.index())?;
-                (window.next_rkey(), Lasts::AsTheCommand)
-            }
-            Keys::Region(key) => (*key, Lasts::AsTheConnection),
-        };
-        Some(Grant {
-            address,
-            key: key.0,
-            lasts,
-        })
     }
 
     /// Writes a capsule that [`Lane::place`] found memory for into its place.
@@ -228,26 +185,7 @@ impl Lane {
         let message = self
             .capsules
             .entry(at, u32::try_from(message_bytes).unwrap_or(u32::MAX))?;
-        let part = self.parts.get(slot.index()).copied().flatten();
-        let bind = match (data, part, &self.keys) {
-            (CapsuleData::Read(bytes), Some(part), Keys::Windows(_)) => {
-                Some((part.offset, bytes, Access::REMOTE_READ))
-            }
-            (CapsuleData::Written(bytes), Some(part), Keys::Windows(_)) => {
-                Some((part.offset, bytes, Access::REMOTE_WRITE))
-            }
-            _ => None,
-        };
-        let bind = bind.map(|(offset, bytes, access)| Bound {
-            offset,
-            len: bytes as usize,
-            access,
-        });
-        Ok(Prepared {
-            slot,
-            message,
-            bind,
-        })
+        Ok(Prepared { slot, message })
     }
 
     /// Hands capsules to the device, each behind its bind.
@@ -255,18 +193,10 @@ impl Lane {
         let mut requests: SmallVec<[SendRequest<'_>; 2 * CAPSULES_PER_POST_MAX]> = SmallVec::new();
         for prepared in batch {
             let slot = prepared.slot;
-            if let (Some(bound), Keys::Windows(windows)) = (prepared.bind, &self.keys)
-                && let Some(window) = windows.get(slot.index())
-            {
+            if let Some(operation) = self.staging.bind(slot) {
                 requests.push(SendRequest {
                     id: Work::Bind(slot).id(),
-                    operation: Operation::Bind {
-                        window,
-                        registration: self.staging.registration(),
-                        offset: bound.offset,
-                        len: bound.len,
-                        access: bound.access,
-                    },
+                    operation,
                     signaled: false,
                     fence: false,
                 });
@@ -314,10 +244,7 @@ impl Lane {
     }
 
     fn destroy_queue_pair(&mut self) {
-        // Before the queue pair: Linux's soft-RoCE counts bound windows among its users, and would wait for them, 50 s long.
-        if let Keys::Windows(windows) = &mut self.keys {
-            windows.clear();
-        }
+        self.staging.drop_windows();
         self.qp = None;
     }
 
@@ -340,18 +267,14 @@ impl Lane {
         self.responses.registration().copy_out(at, out).is_ok()
     }
 
-    /// Copies what the peer wrote for a command into its buffer; false where there is nothing.
+    /// See [`Staging::fetch`].
     pub(crate) fn fetch(&self, slot: Slot, buf: &IoBuf, bytes: u32) -> bool {
-        let part = self.parts.get(slot.index()).copied().flatten();
-        part.is_some_and(|part| self.staging.give_to(buf, part.offset, bytes as usize))
+        self.staging.fetch(slot, buf, bytes)
     }
 
-    /// The command of a slot is over: its memory is another's.
+    /// See [`Staging::release`].
     pub(crate) fn release(&mut self, slot: Slot) {
-        let part = self.parts.get_mut(slot.index()).and_then(Option::take);
-        if let Some(part) = part {
-            self.pages.give_back(part);
-        }
+        self.staging.release(slot);
     }
 
     /// Takes completions; fewer than the most at a time means that there are no more now.
@@ -365,30 +288,4 @@ impl Drop for Lane {
         self.stop();
         self.destroy_queue_pair();
     }
-}
-
-/// The staging, and the keys to it.
-fn keyed_staging(
-    device: &Device,
-    domain: &Domain,
-    size: &Size,
-    bytes: usize,
-) -> Result<(Keys, Memory), String> {
-    let attributes = device.attributes();
-    if size.with_windows && attributes.mw_type_2b && attributes.invalidate {
-        let windows = (0..size.depth).map(|_| domain.allocate_window());
-        match windows.collect::<Result<Vec<_>, _>>() {
-            Ok(windows) => {
-                let access = Access::LOCAL_WRITE | Access::WINDOW_BIND;
-                return Ok((Keys::Windows(windows), Memory::new(domain, bytes, access)?));
-            }
-            Err(error) => tracing::warn!(
-                %error, device = attributes.name,
-                "the device has no memory windows left: the controller gets the key of all of this queue's staging"
-            ),
-        }
-    }
-    let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-    let staging = Memory::new(domain, bytes, access)?;
-    Ok((Keys::Region(staging.registration().rkey()), staging))
 }

@@ -389,8 +389,8 @@ impl RdmaQueue {
                 let grant = match lane.place(slot, next.data, self.commands.buf(slot)) {
                     Room::There(grant) => grant,
                     Room::Full => break,
-                    Room::TooShort => {
-                        why = Some("a command's buffer is shorter than its data".to_owned());
+                    Room::Refused(refusal) => {
+                        why = Some(refusal);
                         break;
                     }
                 };

@@ -1,75 +1,228 @@
-//! Registered memory of a queue, and copies between it and the buffers of commands.
-//!
-//! A peer that keeps the protocol reaches only what a key was given for; one that does not may write any of it at any time, where a device does not hold windows to
-//! their ranges. So nothing here makes a reference to its bytes, and what came is looked at only after it was copied.
+//! The memory through which data of commands go, and the keys that let a peer at it.
 
-use std::sync::Arc;
-
-use reactor::buf::{IoBuf, Mapping};
-use verbs::{Access, Domain, HostMemory, Registration, ScatterEntry, VerbsError};
+use nvme::queue::Slot;
+use nvme::rdma::host::{Grant, Lasts};
+use reactor::buf::IoBuf;
+use verbs::{Access, Device, Domain, MemoryWindow, Operation, Registration, VerbsError};
 
 use crate::limits::STAGING_PAGE_BYTES;
+use crate::memory::Mapped;
 
-/// Memory that the device knows.
+/// How a peer is let at a command's part.
 #[derive(Debug)]
-pub(crate) struct Memory {
-    mapping: Arc<Mapping>,
-    registration: Registration,
+enum Keys {
+    /// A window for each slot, bound to its part of what is registered as a whole.
+    Windows {
+        windows: Vec<MemoryWindow>,
+        whole: Registration,
+    },
+    /// Each slot's part is registered by itself, from before its capsule is sent until its memory is another's.
+    Regions {
+        domain: Domain,
+        of_slots: Vec<Option<Registration>>,
+    },
 }
 
-impl Memory {
+/// What a slot has.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    part: Part,
+    bytes: u32,
+    access: Access,
+}
+
+/// A part for a command, or why there is none.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    Granted(Grant),
+    /// A command that ends makes room.
+    Full,
+    /// It is longer than all of the staging, or the device does not take it: in words.
+    Refused(String),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    // In the order in which they go.
+    keys: Keys,
+    memory: Mapped,
+    pages: Pages,
+    slots: Vec<Option<Held>>,
+}
+
+impl Staging {
+    /// With a window for each slot where the device has as many, and they are wanted.
+    ///
     /// # Errors
-    /// There is none, or it may not be locked.
-    pub(crate) fn new(domain: &Domain, bytes: usize, access: Access) -> Result<Self, String> {
-        let mapping = Mapping::new(bytes).map_err(|error| error.to_string())?;
-        let mapping = Arc::new(mapping);
-        let registration = domain.register(&HostMemory::of_mapping(&mapping), access);
+    /// There is no memory, or it may not be locked: in words.
+    pub(crate) fn new(
+        device: &Device,
+        domain: Domain,
+        slots: u16,
+        bytes: usize,
+        with_windows: bool,
+    ) -> Result<Self, String> {
+        let pages = Pages::new(bytes);
+        let memory = Mapped::new(pages.bytes())?;
+        let windows = with_windows
+            .then(|| windows(device, &domain, slots))
+            .flatten();
+        let keys = match windows {
+            Some(windows) => {
+                let whole = memory.register(&domain, Access::LOCAL_WRITE | Access::WINDOW_BIND);
+                let whole = whole.map_err(|error| error.to_string())?;
+                Keys::Windows { windows, whole }
+            }
+            None => Keys::Regions {
+                domain,
+                of_slots: (0..slots).map(|_| None).collect(),
+            },
+        };
         Ok(Self {
-            registration: registration.map_err(|error| error.to_string())?,
-            mapping,
+            keys,
+            memory,
+            pages,
+            slots: vec![None; slots.into()],
         })
     }
 
-    pub(crate) fn registration(&self) -> &Registration {
-        &self.registration
-    }
-
-    pub(crate) fn entry(&self, offset: usize, len: u32) -> Result<ScatterEntry, VerbsError> {
-        self.registration.entry(offset, len)
-    }
-
-    /// Copies a buffer's first `len` bytes in; false where it has fewer, or they do not fit.
-    pub(crate) fn take_from(&self, buf: &IoBuf, offset: usize, len: usize) -> bool {
-        let Some(mut to) = self.start_of(buf, offset, len) else {
-            return false;
+    /// Memory for `bytes` of a command that the peer reads, which are copied in, or writes.
+    pub(crate) fn take(&mut self, slot: Slot, bytes: u32, going_out: Option<&IoBuf>) -> Taken {
+        if bytes as usize > self.pages.bytes() {
+            return Taken::Refused(format!("{bytes} bytes are more than the staging has"));
+        }
+        let Some(part) = self.pages.take(bytes) else {
+            return Taken::Full;
         };
-        for (from, run) in buf.raw_segments(0, len) {
-            // SAFETY: the buffer keeps its runs alive and readable, and they sum up to `len`, which fits behind `to` in the mapping. Nobody has a reference to the
-            // mapping's bytes. The two are different memory: buffers do not come from this mapping.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from.cast_const(), to, run);
-                to = to.add(run);
+        let access = match going_out {
+            Some(_) => Access::REMOTE_READ,
+            None => Access::REMOTE_WRITE,
+        };
+        if let Some(buf) = going_out {
+            self.memory.take_from(buf, part.offset, bytes as usize);
+        }
+        let held = Held {
+            part,
+            bytes,
+            access,
+        };
+        match self.grant(slot, held) {
+            Ok(grant) => {
+                if let Some(place) = self.slots.get_mut(slot.index()) {
+                    *place = Some(held);
+                }
+                Taken::Granted(grant)
+            }
+            Err(error) => {
+                self.pages.give_back(part);
+                // What may be locked, and what a device has of keys, comes back with commands that end.
+                if self.slots.iter().any(Option::is_some) {
+                    return Taken::Full;
+                }
+                Taken::Refused(error.to_string())
             }
         }
-        true
     }
 
-    /// Copies `len` bytes out into a buffer; false where it has no room, or they are not there.
-    pub(crate) fn give_to(&self, buf: &IoBuf, offset: usize, len: usize) -> bool {
-        let Some(from) = self.start_of(buf, offset, len) else {
-            return false;
+    fn grant(&mut self, slot: Slot, held: Held) -> Result<Grant, VerbsError> {
+        let no_slot = VerbsError::Misuse {
+            call: "Staging::take",
+            what: "the slot is beyond the queue's depth",
         };
-        // SAFETY: `from` is readable for `len` bytes of the mapping, which may change meanwhile.
-        unsafe { buf.copy_from_raw(0, from.cast_const(), len) == len }
+        let Held {
+            part,
+            bytes,
+            access,
+        } = held;
+        match &mut self.keys {
+            Keys::Windows { windows, whole } => {
+                let window = windows.get(slot.index()).ok_or(no_slot)?;
+                Ok(Grant {
+                    address: whole.remote_address(part.offset)?,
+                    key: window.next_rkey().0,
+                    lasts: Lasts::AsTheCommand,
+                })
+            }
+            Keys::Regions { domain, of_slots } => {
+                let place = of_slots.get_mut(slot.index()).ok_or(no_slot)?;
+                let access = access | Access::LOCAL_WRITE;
+                let range = (part.offset, bytes as usize);
+                let region = self.memory.register_part(domain, range, access)?;
+                let grant = Grant {
+                    address: region.remote_address(0)?,
+                    key: region.rkey().0,
+                    lasts: Lasts::AsTheConnection,
+                };
+                *place = Some(region);
+                Ok(grant)
+            }
+        }
     }
 
-    /// The first byte of a range of the mapping, where it is inside and the buffer is as long.
-    fn start_of(&self, buf: &IoBuf, offset: usize, len: usize) -> Option<*mut u8> {
-        let end = offset.checked_add(len)?;
-        if end > self.mapping.len() || len > buf.len() {
+    /// What makes a slot's key good: to be posted in front of its capsule. None where it is already.
+    pub(crate) fn bind(&self, slot: Slot) -> Option<Operation<'_>> {
+        let Keys::Windows { windows, whole } = &self.keys else {
             return None;
+        };
+        let held = self.slots.get(slot.index()).copied().flatten()?;
+        Some(Operation::Bind {
+            window: windows.get(slot.index())?,
+            registration: whole,
+            offset: held.part.offset,
+            len: held.bytes as usize,
+            access: held.access,
+        })
+    }
+
+    /// Copies what the peer wrote for a command into its buffer; false where there is nothing.
+    pub(crate) fn fetch(&self, slot: Slot, buf: &IoBuf, bytes: u32) -> bool {
+        let held = self.slots.get(slot.index()).copied().flatten();
+        held.is_some_and(|held| {
+            bytes <= held.bytes && self.memory.give_to(buf, held.part.offset, bytes as usize)
+        })
+    }
+
+    /// The command of a slot is over: its memory is another's, and the peer's key to it is good no more.
+    pub(crate) fn release(&mut self, slot: Slot) {
+        let Some(held) = self.slots.get_mut(slot.index()).and_then(Option::take) else {
+            return;
+        };
+        if let Keys::Regions { of_slots, .. } = &mut self.keys
+            && let Some(region) = of_slots.get_mut(slot.index()).and_then(Option::take)
+            && let Err((region, error)) = region.deregister()
+        {
+            // The peer may write there still: it stays nobody's, and goes with the queue.
+            tracing::warn!(%error, bytes = region.len(), "the device keeps a registration whose command is over");
+            return;
         }
-        self.mapping.at(offset).map(std::ptr::NonNull::as_ptr)
+        self.pages.give_back(held.part);
+    }
+
+    /// The windows, which go before their queue pair: Linux's soft-RoCE counts bound windows among its users, and would wait for them, 50 s long.
+    pub(crate) fn drop_windows(&mut self) {
+        if let Keys::Windows { windows, .. } = &mut self.keys {
+            windows.clear();
+        }
+    }
+}
+
+/// A window for each slot; none where the device has not as many.
+fn windows(device: &Device, domain: &Domain, slots: u16) -> Option<Vec<MemoryWindow>> {
+    let attributes = device.attributes();
+    if !attributes.mw_type_2b || !attributes.invalidate {
+        return None;
+    }
+    let windows = (0..slots).map(|_| domain.allocate_window());
+    match windows.collect::<Result<Vec<_>, _>>() {
+        Ok(windows) => Some(windows),
+        Err(error) => {
+            tracing::warn!(
+                %error, device = attributes.name,
+                "the device has no memory windows left: memory is registered for each command of this queue"
+            );
+            None
+        }
     }
 }
 

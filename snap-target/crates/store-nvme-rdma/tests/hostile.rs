@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use nvme::initiator::command::{read, write};
 use nvme::initiator::{Blocks, Command};
 use nvme::queue::{QueueId, Slot};
-use nvme_spec::rdma::RejectStatus;
+use nvme_spec::rdma::{KeyedDataBlock, RejectStatus};
 use nvme_spec::{Lba, Nsid, Status};
 use reactor::buf::IoBuf;
 use reactor::{Ring, RingConfig, Wait};
@@ -313,63 +313,119 @@ fn a_controller_that_breaks_the_protocol_is_left() {
     }
 }
 
-/// A window is good for its command alone: afterwards the controller has no key.
+/// How the key of a command comes to its end.
+#[derive(Clone, Copy, Debug)]
+enum Ends {
+    WithTheResponse,
+    ByTheHost,
+    WithItsRegistration,
+}
+
+impl Ends {
+    fn rig(self) -> RdmaRig {
+        let mut rig = RdmaRig::new();
+        rig.conduct.invalidates = matches!(self, Ends::WithTheResponse);
+        if matches!(self, Ends::WithItsRegistration) {
+            rig.transport = rig.transport.without_windows();
+        }
+        rig
+    }
+}
+
+/// A key is good for its command alone: afterwards the controller has none, though another command is outstanding.
 #[test]
 fn a_key_is_dead_once_its_command_has_ended() {
-    for invalidates in [true, false] {
-        let mut rig = RdmaRig::new();
-        rig.conduct = Conduct {
-            invalidates,
-            ..rig.conduct
-        };
+    for ends in [
+        Ends::WithTheResponse,
+        Ends::ByTheHost,
+        Ends::WithItsRegistration,
+    ] {
+        let rig = ends.rig();
         let (allow, allowed) = mpsc::channel();
         let (mut victim, thread) = against(&rig, move |peer| {
             let read = peer.command().unwrap();
             let block = keyed(&read.sqe).unwrap();
+            let by_window = !matches!(ends, Ends::WithItsRegistration);
+            assert_eq!(block.invalidates(), by_window, "{ends:?}");
+            peer.command().unwrap();
             peer.answer(read.tag, Status::SUCCESS, 0, &[0x5A; 4096]);
             allowed.recv().unwrap();
-            assert!(!peer.write(&block, 0, &[0xEE; 16]), "the key was good");
+            let is_good = peer.write(&block, 0, &[0xEE; 16]);
+            assert!(!is_good, "{ends:?}: the key was good");
         });
         victim.submit(&reading(1, 4096), full(4096, 0x11));
+        let other = victim.submit(&reading(2, 4096), full(4096, 0x22));
         let (_, outcome, buf) = victim.ended();
         assert!(matches!(outcome, Outcome::Answered(cqe) if cqe.status().is_success()));
         assert!(buf.to_vec() == [0x5A; 4096]);
-        // One that is on its way meanwhile is lost with the connection.
+        // The other is lost with the connection.
         allow.send(()).unwrap();
         let why = victim.over().to_string();
         assert!(
             why.contains("in error") || why.contains("disconnected"),
-            "{why}"
+            "{ends:?}: {why}"
         );
+        let (slot, outcome, untouched) = victim.ended();
+        assert_eq!(slot, other);
+        assert_eq!(outcome, Outcome::Lost { was_sent: true });
+        assert!(untouched.to_vec() == [0x22; 4096]);
         assert!(buf.to_vec() == [0x5A; 4096]);
         drop(victim);
         done(thread);
     }
 }
 
-/// Without windows the controller keeps the key to the staging: what it writes there late reaches no buffer.
+/// A key reaches its command's part and nothing beside it, and only in the command's direction.
 #[test]
-fn without_windows_late_writes_reach_the_staging_alone() {
-    let mut rig = RdmaRig::new();
-    rig.transport = rig.transport.without_windows();
-    let (allow, allowed) = mpsc::channel();
-    let (tell, told) = mpsc::channel();
-    let (mut victim, thread) = against(&rig, move |peer| {
-        let read = peer.command().unwrap();
-        let block = keyed(&read.sqe).unwrap();
-        assert!(!block.invalidates());
-        peer.answer(read.tag, Status::SUCCESS, 0, &[0x5A; 4096]);
-        allowed.recv().unwrap();
-        assert!(peer.write(&block, 0, &[0xEE; 16]), "the key stays");
-        tell.send(()).unwrap();
-    });
-    victim.submit(&reading(1, 4096), full(4096, 0x11));
-    let (_, _, buf) = victim.ended();
-    allow.send(()).unwrap();
-    told.recv().unwrap();
-    assert!(buf.to_vec() == [0x5A; 4096]);
-    drop(victim);
-    done(thread);
+fn a_key_is_good_for_its_part_and_its_direction() {
+    type Reach = fn(&mut Peer, &KeyedDataBlock) -> bool;
+    let reaches: [(&str, bool, Reach); 4] = [
+        ("a write into what is read", true, |peer, block| {
+            peer.write(block, 0, &[0xEE; 16])
+        }),
+        ("a write behind the part", false, |peer, block| {
+            peer.write(block, 4096, &[0xEE; 16])
+        }),
+        ("a write in front of it", false, |peer, block| {
+            let mut before = *block;
+            before.address = (block.address.get() - 16).into();
+            peer.write(&before, 0, &[0xEE; 16])
+        }),
+        ("a read of what is written", false, |peer, block| {
+            peer.read(block).is_some()
+        }),
+    ];
+    for ends in [Ends::WithTheResponse, Ends::WithItsRegistration] {
+        for (what, goes_out, reach) in reaches {
+            let rig = ends.rig();
+            let (mut victim, thread) = against(&rig, move |peer| {
+                peer.command().unwrap();
+                let second = peer.command().unwrap();
+                let block = keyed(&second.sqe).unwrap();
+                assert!(!reach(peer, &block), "{ends:?}: {what}");
+            });
+            let command = |number| match goes_out {
+                true => writing(number, 4096),
+                false => reading(number, 4096),
+            };
+            // Three parts, one behind the other: the second has one on each side.
+            for number in 0..3 {
+                victim.submit(&command(number), full(4096, 0x11));
+            }
+            victim.over();
+            for _ in 0..3 {
+                let (_, outcome, buf) = victim.ended();
+                assert_eq!(
+                    outcome,
+                    Outcome::Lost { was_sent: true },
+                    "{ends:?}: {what}"
+                );
+                assert!(buf.to_vec() == [0x11; 4096], "{ends:?}: {what}");
+            }
+            drop(victim);
+            done(thread);
+        }
+    }
 }
 
 /// More data than the staging has room for wait inside, and all of it arrives.

@@ -114,7 +114,7 @@ fn agrees_with_a_model(lba_bytes: u32, depth: u16, with_windows: bool) {
 }
 
 #[test]
-fn a_device_whose_windows_run_out_gives_the_key_of_the_staging() {
+fn a_device_whose_windows_run_out_registers_for_each_command() {
     let net = Net::new(&["10.0.0.2"]);
     net.host.have_windows_at_most(31);
     let target = net.serve(4096);
@@ -132,6 +132,7 @@ fn a_device_whose_windows_run_out_gives_the_key_of_the_staging() {
         31 * count("ibv_create_qp"),
         "and those that were there came back"
     );
+    assert_eq!(count("ibv_reg_mr"), count("ibv_dereg_mr"));
 }
 
 macro_rules! grid {

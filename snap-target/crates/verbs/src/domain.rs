@@ -40,6 +40,17 @@ impl HostMemory {
         }
     }
 
+    /// Bytes `[offset, offset + len)` of a mapping, under a name of their own; none where they do not all lie in it.
+    #[must_use]
+    pub fn of_part(mapping: &Arc<Mapping>, offset: usize, len: usize) -> Option<Self> {
+        let end = offset.checked_add(len)?;
+        let base = mapping.at(offset).filter(|_| end <= mapping.len())?;
+        Some(Self {
+            region: Region::new(base, len),
+            _keeper: mapping.clone(),
+        })
+    }
+
     /// Memory of another kind: a pool's, a guest's.
     ///
     /// # Safety
