@@ -26,8 +26,10 @@ pub(crate) const AHEAD_JOBS_PER_WORKER: usize = 2;
 pub(crate) const AHEAD_FETCHES_MAX: usize = 64;
 /// Bytes of a range that are fetched together.
 pub(crate) const ORDERED_BYTES_MAX: u64 = 1 << 20;
-/// Of hints and of an order, bytes that are on their way before the store's pace is known, and at least.
+/// Of hints and of an order, bytes of the store that are on their way before its pace is known, and at least.
 pub(crate) const UNDER_WAY_BYTES_MIN: u64 = 2 * ORDERED_BYTES_MAX;
+/// For a byte of the store hosts see so many at most, as far as that limit goes: zeros, say, cost the store nothing.
+pub(crate) const UNDER_WAY_RATIO_MAX: u64 = 8;
 /// Ranges of an order that wait for their turn; whoever gives them waits for room.
 pub const ORDER_RANGES_MAX: usize = 1 << 16;
 /// Pieces of an order that its quota has room for at least, where a frame is not more than that.

@@ -50,6 +50,8 @@ struct Ahead {
     blocks: [Option<TableBlock>; BLOCKS_MAX - 1],
     /// Frames and tables that have not come.
     under_way: u32,
+    /// Of its frames.
+    stored_bytes: u64,
 }
 
 impl Fetches {
@@ -90,6 +92,7 @@ impl Fetches {
             .as_ref()
             .map(|ahead| ahead.machine.pace.begin(ahead.now_ns()));
         fetch.under_way = 0;
+        fetch.stored_bytes = 0;
         fetch.unsent = None;
         fetch.table = None;
         match &attached.shared.backing {
@@ -117,9 +120,12 @@ impl Fetches {
             return false;
         }
         let fetch = &mut self.all[slot];
-        if !fetch.is_named && fetch.name(slot, attached, parts) == Named::NoRoom {
-            self.parked.push(slot);
-            return false;
+        if !fetch.is_named {
+            if fetch.name(slot, attached, parts) == Named::NoRoom {
+                self.parked.push(slot);
+                return false;
+            }
+            fetch.tell_named(attached);
         }
         let has_ended = fetch.is_named && fetch.under_way == 0;
         if has_ended {
@@ -286,6 +292,15 @@ impl Ahead {
             table: None,
             blocks: [None; BLOCKS_MAX - 1],
             under_way: 0,
+            stored_bytes: 0,
+        }
+    }
+
+    /// Says what it wants of the store, once that is known.
+    fn tell_named(&self, attached: &mut Attached) {
+        if let (true, Some(ahead), Some(piece)) = (self.is_named, &mut attached.ahead, &self.piece)
+        {
+            ahead.named(piece.bytes(), self.stored_bytes);
         }
     }
 
@@ -468,6 +483,7 @@ impl Ahead {
 
     fn want(&mut self, slot: usize, attached: &Attached, parts: &mut Parts, frame: StoredFrame) {
         self.under_way += 1;
+        self.stored_bytes += u64::from(frame.stored_bytes);
         parts.wanted.push(Wanted {
             key: attached.shared.key,
             // At most AHEAD_FETCHES_MAX of each namespace.

@@ -40,7 +40,7 @@ use witness::Books;
 pub(crate) use witness::{AheadWitness, Purpose};
 
 use crate::Namespace;
-use crate::limits::{HINT_SHARES, ORDERED_BYTES_MAX, UNDER_WAY_BYTES_MIN};
+use crate::limits::{HINT_SHARES, ORDERED_BYTES_MAX, UNDER_WAY_BYTES_MIN, UNDER_WAY_RATIO_MAX};
 
 /// Reading ahead in one namespace on one engine.
 pub(crate) struct AheadOf {
@@ -62,6 +62,8 @@ pub(crate) struct AheadOf {
     hints: VecDeque<Range<u64>>,
     /// Bytes of hints and of an order that are on their way.
     under_way_bytes: u64,
+    /// Of pieces that were fetched: their bytes, and those of the store.
+    ratio: Ratio,
     /// This engine takes what is ordered, and has taken this of the last order that it knows.
     drives: bool,
     ordered: VecDeque<Range<u64>>,
@@ -117,6 +119,7 @@ impl AheadOf {
             blocks_coming: Vec::new(),
             hints: VecDeque::new(),
             under_way_bytes: 0,
+            ratio: Ratio::default(),
             drives: shared.orders().is_driven_by(waker),
             ordered: VecDeque::new(),
             order,
@@ -226,8 +229,8 @@ impl AheadOf {
             }));
         }
         // As much as keeps the store busy, and no more: what a host asks for stands behind it in the store's line.
-        if self.under_way_bytes >= (2 * self.machine.pace.carried_bytes()).max(UNDER_WAY_BYTES_MIN)
-        {
+        let carried = 2 * self.machine.pace.carried_bytes();
+        if self.under_way_bytes >= carried.max(self.ratio.of_stored(UNDER_WAY_BYTES_MIN)) {
             return Ok(None);
         }
         let piece = match self.next_hint() {
@@ -270,6 +273,11 @@ impl AheadOf {
             reserved,
             books: Books::Hints,
         })
+    }
+
+    /// What a piece wants of the store is known.
+    pub(crate) fn named(&mut self, piece_bytes: u64, stored_bytes: u64) {
+        self.ratio.add(piece_bytes, stored_bytes);
     }
 
     /// A piece has been fetched, or will not be.
@@ -327,5 +335,54 @@ impl AheadOf {
     }
 }
 
+/// How many bytes hosts see for those of the store.
+#[derive(Default)]
+struct Ratio {
+    presented_bytes: u64,
+    stored_bytes: u64,
+}
+
+impl Ratio {
+    /// The newer a piece, the more it counts: a namespace is made of streams of several kinds.
+    fn add(&mut self, presented_bytes: u64, stored_bytes: u64) {
+        let keep = |known: u64| known - known / 8;
+        self.presented_bytes = keep(self.presented_bytes) + presented_bytes;
+        self.stored_bytes = keep(self.stored_bytes) + stored_bytes;
+    }
+
+    /// What hosts see for so many bytes of the store: no fewer.
+    fn of_stored(&self, bytes: u64) -> u64 {
+        let seen = u128::from(bytes) * u128::from(self.presented_bytes)
+            / u128::from(self.stored_bytes.max(1));
+        let most = bytes * UNDER_WAY_RATIO_MAX;
+        u64::try_from(seen).unwrap_or(most).clamp(bytes, most)
+    }
+}
+
 /// Somebody was giving ranges just then.
 pub(crate) struct Again;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hosts_see_for_bytes_of_the_store() {
+        let mut ratio = Ratio::default();
+        assert_eq!(ratio.of_stored(1000), 1000, "nothing is known");
+        ratio.add(4 << 20, 1 << 20);
+        assert_eq!(ratio.of_stored(1000), 4000);
+        for _ in 0..100 {
+            ratio.add(1 << 20, 1 << 20);
+        }
+        assert_eq!(ratio.of_stored(1000), 1000, "the newest count most");
+        for _ in 0..100 {
+            ratio.add(1 << 20, 2 << 20);
+        }
+        assert_eq!(ratio.of_stored(1000), 1000, "never fewer");
+        for _ in 0..100 {
+            ratio.add(1 << 20, 0);
+        }
+        assert_eq!(ratio.of_stored(1000), 8000, "zeros are free, within bounds");
+    }
+}
