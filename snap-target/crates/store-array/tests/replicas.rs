@@ -162,7 +162,100 @@ fn a_read_that_is_not_answered_is_given_to_another() {
     assert!(begun.elapsed() < Duration::from_secs(1));
 }
 
-/// A file whose server hangs keeps what it has, cancelled or not. It gets nothing more, for as long as that is so, and it is told; all else is answered at
+/// A file whose server hangs keeps what it was lent: the reads that it had are answered by the other in less than a second, with nothing for the host to wait for; what
+/// comes late goes nowhere.
+#[test]
+fn what_a_hung_file_had_is_answered_by_another() {
+    let content = content();
+    let hung = Scripted::new(filled(&content), usize::MAX, usize::MAX).as_file();
+    let store = replicas(vec![hung.store(), filled(&content)]);
+    assert_eq!(store.limits().cancel_bound_ms, Some(0));
+    let mut bench = Bench::new(&store);
+    hung.hang();
+    let begun = Instant::now();
+    for block in 0..4 {
+        bench.read(block << 12, false);
+    }
+    while bench.done.len() < 4 {
+        bench.poll();
+        assert!(begun.elapsed() < Duration::from_secs(1));
+    }
+    assert!(
+        hung.told() > 0,
+        "some were with the hung one, which was asked to give them back"
+    );
+    let read: Vec<_> = bench.done.drain(..).collect();
+    // It answers after all, into memory that is nobody's: other bytes than those that stand there, so that a write would show.
+    let mut bufs = Vec::new();
+    for done in read {
+        let at = usize::try_from(done.token.0).unwrap();
+        let mut buf = done.buf.unwrap();
+        assert!(buf.to_vec() == content[at..at + 4096]);
+        buf.fill(0, 4096, 0xEE);
+        bufs.push(buf);
+    }
+    assert_eq!(store.problems().len(), 1);
+    hung.serve(4);
+    while !store.problems().is_empty() {
+        bench.poll();
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+    assert!(bufs.iter().all(|buf| buf.to_vec() == [0xEE; 4096]));
+    assert!(bench.done.is_empty(), "nothing ends twice");
+    // It is one as the other again.
+    let before = hung.served().len();
+    bench.read(0, false);
+    hung.serve(1);
+    while bench.done.is_empty() {
+        bench.poll();
+    }
+    assert_eq!(hung.served().len(), before + 1);
+}
+
+/// What a host gives up is its own again at once, though the file keeps what it has; a handle that is closed owes nobody a read.
+#[test]
+fn what_is_given_up_does_not_wait_for_a_hung_file() {
+    let content = content();
+    let hung = Scripted::new(filled(&content), usize::MAX, usize::MAX).as_file();
+    let store = replicas(vec![hung.store(), hung.store()]);
+    let mut bench = Bench::new(&store);
+    hung.hang();
+    bench.read(0, false);
+    bench.read(4096, false);
+    bench.poll();
+    bench.store.cancel(Token(0));
+    bench.poll();
+    let ended = |bench: &mut Bench| {
+        let mut ended = bench.done.drain(..).map(|done| (done.token, done.result));
+        let one = ended.next().unwrap();
+        assert_eq!(ended.next(), None);
+        one
+    };
+    let (token, result) = ended(&mut bench);
+    assert_eq!(token, Token(0));
+    assert!(
+        matches!(result, Err(StoreError::Cancelled { offset: 0, .. })),
+        "{result:?}"
+    );
+    bench.store.close();
+    bench.poll();
+    let (token, result) = ended(&mut bench);
+    assert_eq!(token, Token(4096));
+    assert!(
+        matches!(result, Err(StoreError::Cancelled { offset: 4096, .. })),
+        "{result:?}"
+    );
+    assert!(!bench.store.is_closed(), "the file has its loans");
+    hung.let_go();
+    let begun = Instant::now();
+    while !bench.store.is_closed() {
+        bench.poll();
+        assert!(begun.elapsed() < Duration::from_secs(10));
+    }
+    assert!(bench.done.is_empty());
+}
+
+/// One that promises to give back what is cancelled, and hangs, keeps what it has, cancelled or not. It gets nothing more, for as long as that is so, and it is told; all else is answered at
 /// once by the other.
 #[test]
 fn a_replica_that_hangs_gets_nothing_more() {

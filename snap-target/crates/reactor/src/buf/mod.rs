@@ -304,6 +304,16 @@ impl IoBuf {
         done
     }
 
+    /// Copies another buffer's bytes in, from the first on, as far as there is room; returns how many.
+    pub fn copy_from_buf(&mut self, other: &IoBuf) -> usize {
+        let mut done = 0;
+        for (from, len) in other.raw_segments(0, self.len) {
+            // SAFETY: the other buffer keeps its runs alive and readable.
+            done += unsafe { self.copy_from_raw(done, from.cast_const(), len) };
+        }
+        done
+    }
+
     /// Writes `value` over bytes `[offset, offset+len)`, clamped; returns how many there were. A lease of store memory takes none.
     pub fn fill(&mut self, offset: usize, len: usize, value: u8) -> usize {
         if self.is_lease() {

@@ -1,4 +1,7 @@
-//! One reactor's handle: a read is with one replica at a time, and its buffer with it.
+//! One reactor's handle: a read is with one replica at a time.
+//!
+//! A replica that promises to give a buffer back soon after a cancel has the read's own. One whose medium decides (a file: a hung NFS mount, a disk that retries) gets
+//! memory that is lent, out of which the bytes are copied: what it keeps after a cancel is left behind with it, and the read goes on at once.
 
 use std::collections::VecDeque;
 use std::ops::{Add, Range};
@@ -6,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use reactor::Owner;
-use reactor::buf::IoBuf;
+use reactor::buf::{IoBuf, Pool};
 use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, WireBytes, check};
 
 use super::doubts::Doubts;
@@ -29,6 +32,8 @@ pub(super) struct ReplicaHandle {
     is_ticking: bool,
     patience: Duration,
     reads: Vec<Option<Read>>,
+    /// Requests to replicas so far.
+    asked: u64,
     free: Vec<usize>,
     /// Of those in flight, the reads ahead.
     ahead: u32,
@@ -44,6 +49,8 @@ pub(super) struct ReplicaHandle {
 
 struct Member {
     store: Box<dyn Store>,
+    /// What it is lent; none where it has reads' own buffers.
+    loans: Option<Pool>,
     outstanding: usize,
     /// Of them, reads that it was asked to give back, and has not.
     recalled: usize,
@@ -56,7 +63,7 @@ struct Read {
     token: Token,
     op: Op,
     terms: Terms,
-    /// None while a replica has it.
+    /// None while a replica has it: not where it was lent another.
     buf: Option<IoBuf>,
     /// By bit: replicas that did not answer it, in this round.
     tried: u16,
@@ -71,7 +78,7 @@ struct Read {
 }
 
 impl Read {
-    /// What it reads; while no replica has it.
+    /// What it reads; while no replica has its buffer.
     fn bytes(&self) -> Range<u64> {
         let offset = self.op.offset();
         offset..offset + self.buf.as_ref().map_or(0, IoBuf::len) as u64
@@ -91,6 +98,13 @@ impl Read {
         }
     }
 
+    /// A replica said nothing: another one has its turn.
+    fn was_silent(&mut self, member: usize, why: StoreError) {
+        self.tried |= 1 << member;
+        self.silent |= 1 << member;
+        self.silence = Some(why);
+    }
+
     /// Those of these that said nothing are asked again.
     fn begin_again(&mut self, among: u16) {
         let again = self.silent & among;
@@ -104,6 +118,8 @@ impl Read {
 #[derive(Clone, Copy)]
 struct At {
     member: usize,
+    /// Which request that was.
+    asked: u64,
     since: Instant,
     /// Why the replica was asked to give it back, if it was.
     recalled: Option<Recall>,
@@ -132,28 +148,38 @@ impl Recall {
             None
         }
     }
+
+    /// How long that takes.
+    fn after(self, patience: Duration) -> Duration {
+        match self {
+            Self::Silent => patience,
+            Self::Late => LATE * patience,
+        }
+    }
 }
 
-/// A replica has a read once: its place names it there.
-fn name_of(index: usize) -> Token {
-    Token(index as u64)
+/// How a replica knows a read: a request's number, and the place of the read that it was made for.
+fn name_of(index: usize, asked: u64) -> Token {
+    Token(asked << 8 | index as u64)
 }
 
-fn index_of(token: Token) -> usize {
-    usize::try_from(token.0).unwrap_or(usize::MAX)
+fn index_and_number(token: Token) -> (usize, u64) {
+    // A byte.
+    (usize::try_from(token.0 & 0xFF).unwrap_or(0), token.0 >> 8)
 }
 
 impl ReplicaHandle {
     pub fn new(
         name: &str,
         limits: Limits,
-        members: Vec<Box<dyn Store>>,
+        members: Vec<(Box<dyn Store>, Option<Pool>)>,
         (standing, owner, patience): (Arc<Standing>, Owner, Duration),
     ) -> Self {
         let depth = QUEUE_DEPTH_MAX as usize;
         let answered_at = Instant::now();
-        let of = |store| Member {
+        let of = |(store, loans)| Member {
             store,
+            loans,
             outstanding: 0,
             recalled: 0,
             answered_at,
@@ -168,6 +194,7 @@ impl ReplicaHandle {
             is_ticking: false,
             patience,
             reads: (0..depth).map(|_| None).collect(),
+            asked: 0,
             free: (0..depth).rev().collect(),
             ahead: 0,
             homeless: VecDeque::with_capacity(depth),
@@ -259,21 +286,36 @@ impl ReplicaHandle {
             return Taken::Yes;
         };
         let there = &mut self.members[member];
-        let taken = there
-            .store
-            .submit(read.op, read.buf.take(), name_of(index), read.terms);
-        match taken {
+        let len = read.buf.as_ref().map_or(0, IoBuf::len);
+        let loans = there.loans.as_ref();
+        // What is longer than any loan goes with its own.
+        let lent = match loans.filter(|_| len <= Pool::alloc_bytes_max()) {
+            Some(loans) => match loans.alloc(len) {
+                Some(lent) => Some(lent),
+                None => return Taken::Full,
+            },
+            None => None,
+        };
+        let is_lent = lent.is_some();
+        let buf = lent.or_else(|| read.buf.take());
+        let asked = self.asked;
+        self.asked += 1;
+        let name = name_of(index, asked);
+        match there.store.submit(read.op, buf, name, read.terms) {
             Ok(()) => {
                 there.outstanding += 1;
                 read.at = Some(At {
                     member,
+                    asked,
                     since: now,
                     recalled: None,
                 });
                 Taken::Yes
             }
             Err(Rejected { buf, why, .. }) => {
-                read.buf = buf;
+                if !is_lent {
+                    read.buf = buf;
+                }
                 if matches!(why, StoreError::Busy) {
                     return Taken::Full;
                 }
@@ -289,15 +331,6 @@ impl ReplicaHandle {
         if let Some(read) = self.read(index) {
             read.tried |= 1 << member;
             read.failure = Some(why);
-        }
-    }
-
-    /// A replica said nothing of a read: another one has its turn.
-    fn was_silent(&mut self, index: usize, member: usize, why: StoreError) {
-        if let Some(read) = self.read(index) {
-            read.tried |= 1 << member;
-            read.silent |= 1 << member;
-            read.silence = Some(why);
         }
     }
 
@@ -327,14 +360,33 @@ impl ReplicaHandle {
     /// A replica has ended a read.
     fn completed(&mut self, member: usize, completion: Completion, now: Instant) {
         let Completion { token, buf, result } = completion;
-        self.members[member].outstanding -= 1;
-        let index = index_of(token);
-        let closed = self.closed;
-        let Some(read) = self.read(index) else { return };
-        read.buf = buf;
+        let (index, asked) = index_and_number(token);
+        let there = &mut self.members[member];
+        there.outstanding -= 1;
+        let is_there = |read: &&mut Read| read.at.is_some_and(|at| at.asked == asked);
+        let Some(read) = self
+            .reads
+            .get_mut(index)
+            .and_then(Option::as_mut)
+            .filter(is_there)
+        else {
+            // It was left behind, with what it was lent.
+            there.recalled -= 1;
+            if result.is_ok() {
+                there.answered_at = now;
+                self.standing.answered(member);
+            }
+            return;
+        };
         let recalled = read.at.take().and_then(|at| at.recalled);
-        self.members[member].recalled -= usize::from(recalled.is_some());
-        let Some(read) = self.read(index) else { return };
+        there.recalled -= usize::from(recalled.is_some());
+        match (&mut read.buf, buf) {
+            (Some(own), Some(lent)) => {
+                own.copy_from_buf(&lent);
+            }
+            (own, buf) => *own = buf,
+        }
+        let closed = self.closed;
         let is_over = read.is_cancelled || closed;
         let offset = read.op.offset();
         match result {
@@ -350,12 +402,8 @@ impl ReplicaHandle {
             Err(StoreError::Cancelled { .. } | StoreError::Unreachable { .. })
                 if let Some(recalled) = recalled =>
             {
-                let patience = match recalled {
-                    Recall::Silent => self.patience,
-                    Recall::Late => LATE * self.patience,
-                };
-                let why = not_answered(&self.name, member, offset, patience);
-                self.was_silent(index, member, why);
+                let after = recalled.after(self.patience);
+                read.was_silent(member, not_answered(&self.name, member, offset, after));
                 self.homeless.push_back(index);
             }
             Err(why) => {
@@ -364,6 +412,19 @@ impl ReplicaHandle {
                 self.homeless.push_back(index);
             }
         }
+    }
+
+    /// Has a replica give a read back. It goes on at once where that has not its buffer; whether it does.
+    fn take_back(member: &mut Member, index: usize, read: &mut Read) -> bool {
+        let Some(at) = &mut read.at else {
+            return true;
+        };
+        member.store.cancel(name_of(index, at.asked));
+        let is_lent = read.buf.is_some();
+        if is_lent {
+            read.at = None;
+        }
+        is_lent
     }
 
     /// Takes back reads that have waited long enough, where another replica may answer them: one that was not asked in this round, or that said nothing when it was.
@@ -384,13 +445,38 @@ impl ReplicaHandle {
             let Some(recalled) = at.recalled else {
                 continue;
             };
+            let member = at.member;
             there.recalled += 1;
-            there.store.cancel(name_of(index));
+            let why = || {
+                not_answered(
+                    &self.name,
+                    member,
+                    read.op.offset(),
+                    recalled.after(self.patience),
+                )
+            };
             if recalled == Recall::Silent {
-                let offset = read.op.offset();
-                let why = not_answered(&self.name, at.member, offset, self.patience);
-                self.standing.failed(at.member, why.to_string(), now);
+                self.standing.failed(member, why().to_string(), now);
             }
+            let why = why();
+            if Self::take_back(there, index, read) {
+                read.was_silent(member, why);
+                self.homeless.push_back(index);
+            }
+        }
+    }
+
+    /// A read is to end: at once where no replica has its buffer.
+    fn cancel_at(&mut self, index: usize) {
+        let Some(read) = self.reads.get_mut(index).and_then(Option::as_mut) else {
+            return;
+        };
+        read.is_cancelled = true;
+        let Some(at) = read.at else { return };
+        let there = &mut self.members[at.member];
+        if Self::take_back(there, index, read) {
+            there.recalled += usize::from(at.recalled.is_none());
+            self.homeless.push_back(index);
         }
     }
 
@@ -528,6 +614,9 @@ impl Store for ReplicaHandle {
     fn close(&mut self) {
         self.closed = true;
         self.members.iter_mut().for_each(|it| it.store.close());
+        for index in 0..self.reads.len() {
+            self.cancel_at(index);
+        }
     }
 
     fn is_closed(&self) -> bool {
@@ -536,15 +625,9 @@ impl Store for ReplicaHandle {
     }
 
     fn cancel(&mut self, token: Token) {
-        for index in 0..self.reads.len() {
-            let Some(read) = self.read(index).filter(|read| read.token == token) else {
-                continue;
-            };
-            read.is_cancelled = true;
-            if let Some(At { member, .. }) = read.at {
-                self.members[member].store.cancel(name_of(index));
-            }
-            return;
+        let is_it = |read: &Option<Read>| read.as_ref().is_some_and(|read| read.token == token);
+        if let Some(index) = self.reads.iter().position(is_it) {
+            self.cancel_at(index);
         }
     }
 
@@ -557,8 +640,8 @@ impl Store for ReplicaHandle {
             return;
         };
         self.ahead -= u32::from(std::mem::take(&mut read.terms.is_ahead));
-        if let Some(At { member, .. }) = read.at {
-            self.members[member].store.hurry(name_of(index));
+        if let Some(At { member, asked, .. }) = read.at {
+            self.members[member].store.hurry(name_of(index, asked));
         }
     }
 

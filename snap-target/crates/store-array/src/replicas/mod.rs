@@ -7,11 +7,12 @@ mod standing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reactor::Ring;
+use reactor::buf::{Pool, PoolConfig};
+use reactor::{ReactorError, Ring};
 use store::{Backend, BlockingStore, Limits, Problem, SharedStore, Store, StoreError};
 
 use crate::error::ArrayError;
-use crate::limits::{HEAD_BYTES, LABEL_BYTES, MEMBERS_MAX, QUEUE_DEPTH_MAX};
+use crate::limits::{HEAD_BYTES, LABEL_BYTES, LOAN_SLOTS, MEMBERS_MAX, QUEUE_DEPTH_MAX};
 use handle::ReplicaHandle;
 use standing::Standing;
 
@@ -130,10 +131,22 @@ fn limits(members: &[SharedStore]) -> Limits {
     limits.segments_max = least(|it| it.segments_max);
     limits.queue_depth_max = QUEUE_DEPTH_MAX;
     limits.guest_memory = of.iter().all(|it| it.guest_memory);
-    let bounds: Option<Vec<u32>> = of.iter().map(|it| it.cancel_bound_ms).collect();
-    limits.cancel_bound_ms = bounds.and_then(|bounds| bounds.into_iter().max());
+    // One that promises nothing has no buffer of a read.
+    limits.cancel_bound_ms = of.iter().map(|it| it.cancel_bound_ms.unwrap_or(0)).max();
     limits.polled_when_idle = of.iter().any(|it| it.polled_when_idle);
     limits
+}
+
+fn loans() -> PoolConfig {
+    let [slots_4k, slots_16k, slots_64k, slots_128k, slots_1m] = LOAN_SLOTS;
+    PoolConfig {
+        slots_4k,
+        slots_16k,
+        slots_64k,
+        slots_128k,
+        slots_1m,
+        register: false,
+    }
 }
 
 #[derive(Debug)]
@@ -186,12 +199,18 @@ impl Backend for ReplicaBackend {
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
-        let members = self.members.iter().map(|member| member.open_handle(ring));
-        let members = members.collect::<Result<Vec<_>, _>>()?;
-        let owner = ring.register().map_err(|error| StoreError::Resources {
+        let resources = |error: ReactorError| StoreError::Resources {
             store: self.name.clone(),
             why: error.to_string(),
-        })?;
+        };
+        let members = self.members.iter().map(|member| {
+            let store = member.open_handle(ring)?;
+            let keeps = store.limits().cancel_bound_ms.is_none();
+            let loans = keeps.then(|| Pool::new(ring, &loans())).transpose();
+            Ok::<_, StoreError>((store, loans.map_err(resources)?))
+        });
+        let members = members.collect::<Result<Vec<_>, _>>()?;
+        let owner = ring.register().map_err(resources)?;
         let with = (self.standing.clone(), owner, self.patience);
         let handle = ReplicaHandle::new(&self.name, self.limits.clone(), members, with);
         Ok(Box::new(handle))

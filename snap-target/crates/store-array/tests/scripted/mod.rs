@@ -19,6 +19,8 @@ pub struct Scripted {
     /// Reads that it takes at a time, and of these those ahead.
     pub room: usize,
     pub room_ahead: usize,
+    /// It promises nothing of cancels.
+    is_file: bool,
     state: Arc<Mutex<State>>,
 }
 
@@ -42,7 +44,16 @@ impl Scripted {
             inner,
             room,
             room_ahead,
+            is_file: false,
             state: Arc::default(),
+        }
+    }
+
+    /// It says that its medium decides when a cancel takes effect.
+    pub fn as_file(self) -> Self {
+        Self {
+            is_file: true,
+            ..self
         }
     }
 
@@ -63,6 +74,11 @@ impl Scripted {
     pub fn hang(&self) {
         let mut state = self.state();
         (state.is_on, state.keeps) = (true, true);
+    }
+
+    /// It gives back what was cancelled meanwhile.
+    pub fn let_go(&self) {
+        self.state().keeps = false;
     }
 
     /// It serves so many reads with the next poll.
@@ -90,12 +106,17 @@ impl Backend for Scripted {
     }
 
     fn limits(&self) -> Limits {
-        self.inner.limits()
+        let mut limits = self.inner.limits();
+        if self.is_file {
+            limits.cancel_bound_ms = None;
+        }
+        limits
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
         Ok(Box::new(Handle {
             inner: self.inner.open_handle(ring)?,
+            limits: self.limits(),
             script: self.clone(),
             held: VecDeque::new(),
         }))
@@ -104,6 +125,7 @@ impl Backend for Scripted {
 
 struct Handle {
     inner: Box<dyn Store>,
+    limits: Limits,
     script: Scripted,
     held: VecDeque<Held>,
 }
@@ -129,7 +151,7 @@ impl Handle {
 
 impl Store for Handle {
     fn limits(&self) -> &Limits {
-        self.inner.limits()
+        &self.limits
     }
 
     fn submit(
