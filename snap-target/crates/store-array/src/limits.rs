@@ -23,5 +23,5 @@ pub const LABEL_BYTES: u32 = 4096;
 /// last [`LABEL_BYTES`] (a volume's tail superblock).
 pub const HEAD_BYTES: u32 = 32 << 10;
 
-// A read's place is the low byte of the name that a replica knows it by.
-const _: () = assert!(QUEUE_DEPTH_MAX <= 256);
+// A read's place is the low byte of the name that a replica knows it by; 255 is no read's.
+const _: () = assert!(QUEUE_DEPTH_MAX < 256);

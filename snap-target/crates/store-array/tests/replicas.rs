@@ -212,6 +212,50 @@ fn what_a_hung_file_had_is_answered_by_another() {
     assert_eq!(hung.served().len(), before + 1);
 }
 
+/// A replica that is down is tried with reads of nobody's: a host's read never waits for it again, however long it is down, and when it answers it is one as the other.
+#[test]
+fn no_read_waits_for_a_replica_that_is_known_to_be_down() {
+    let content = content();
+    let down = Scripted::new(filled(&content), usize::MAX, usize::MAX);
+    let store = replicas(vec![down.store(), filled(&content)]);
+    let mut bench = Bench::new(&store);
+    down.hold();
+    bench.read(0, false);
+    let begun = Instant::now();
+    while bench.done.is_empty() {
+        bench.poll();
+    }
+    assert!(begun.elapsed() >= PATIENCE, "the first one waits");
+    bench.done.clear();
+    // The read that it was asked to give back, and probes after 1 s and 2 s more.
+    let mut block = 1;
+    while down.taken() < 3 {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        bench.read(block << 12, false);
+        bench.read((block + 1) << 12, false);
+        while bench.done.len() < 2 {
+            bench.poll();
+        }
+        bench.done.clear();
+        block = block % 100 + 1;
+    }
+    assert_eq!(down.told(), 1, "no other read was taken back from it");
+    assert_eq!(store.problems().len(), 1);
+    assert_eq!(down.served(), [0; 0]);
+    // The next probe is answered.
+    down.serve(usize::MAX);
+    while !store.problems().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        bench.read(4096, false);
+        while bench.done.is_empty() {
+            bench.poll();
+            down.serve(1);
+        }
+        bench.done.clear();
+    }
+    assert_eq!(down.served(), [0], "the probe, and no read before it");
+}
+
 /// What a host gives up is its own again at once, though the file keeps what it has; a handle that is closed owes nobody a read.
 #[test]
 fn what_is_given_up_does_not_wait_for_a_hung_file() {

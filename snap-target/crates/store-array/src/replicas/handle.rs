@@ -18,6 +18,8 @@ use crate::limits::{AHEAD_MAX, QUEUE_DEPTH_MAX};
 
 /// A read is late after so many times the patience, although its replica answers others.
 const LATE: u32 = 8;
+/// The first bytes, or all: a replica that is down shows with them that it answers.
+const PROBE_BYTES: u64 = 4096;
 /// Rounds in which those that said nothing are asked again. Together they take longer than any deadline of ours: whoever has a read by then keeps it.
 const ROUNDS_MAX: u32 = 6;
 
@@ -56,6 +58,14 @@ struct Member {
     recalled: usize,
     /// When it answered last.
     answered_at: Instant,
+    probe: Option<Probe>,
+}
+
+/// A read of nobody's, by which a replica that failed shows that it answers again: those of hosts do not wait for that.
+struct Probe {
+    asked: u64,
+    since: Instant,
+    is_recalled: bool,
 }
 
 /// A read in flight.
@@ -158,6 +168,9 @@ impl Recall {
     }
 }
 
+/// In the place of a read's, in its name.
+const PROBE: usize = 0xFF;
+
 /// How a replica knows a read: a request's number, and the place of the read that it was made for.
 fn name_of(index: usize, asked: u64) -> Token {
     Token(asked << 8 | index as u64)
@@ -183,6 +196,7 @@ impl ReplicaHandle {
             outstanding: 0,
             recalled: 0,
             answered_at,
+            probe: None,
         };
         Self {
             name: name.to_owned(),
@@ -214,15 +228,15 @@ impl ReplicaHandle {
     }
 
     /// The replica that a read goes to: the one whose turn it is where another one had wrong bytes, else the one with the fewest outstanding, of those
-    /// that rest, or keep what they were asked to give back, last. `without` are bits of those that are no choice.
-    fn choose(&self, bytes: &Range<u64>, without: u16, now: Instant) -> Option<usize> {
+    /// that are down, or keep what they were asked to give back, last. `without` are bits of those that are no choice.
+    fn choose(&self, bytes: &Range<u64>, without: u16) -> Option<usize> {
         let members = self.members.iter().enumerate();
         let choices = members.filter(|(index, _)| without >> index & 1 == 0);
         let turn = self.doubts.turn_of(bytes);
         let rank = |(index, member): &(usize, &Member)| {
             let is_its_turn = turn.is_none_or(|turn| turn == *index);
-            let rests = member.recalled > 0 || self.standing.rests(*index, now);
-            (!is_its_turn, rests, member.outstanding)
+            let is_down = member.recalled > 0 || self.standing.is_down(*index);
+            (!is_its_turn, is_down, member.outstanding)
         };
         choices.min_by_key(rank).map(|(index, _)| index)
     }
@@ -265,7 +279,7 @@ impl ReplicaHandle {
         let is_overdue = read.is_overdue(now);
         let trusted = !self.doubts.wrong_of(&bytes);
         for among in [trusted, u16::MAX] {
-            if let Some(member) = self.choose(&bytes, read.tried | full | !among, now) {
+            if let Some(member) = self.choose(&bytes, read.tried | full | !among) {
                 return Next::Ask(member);
             }
             if full & among != 0 {
@@ -361,6 +375,9 @@ impl ReplicaHandle {
     fn completed(&mut self, member: usize, completion: Completion, now: Instant) {
         let Completion { token, buf, result } = completion;
         let (index, asked) = index_and_number(token);
+        if index == PROBE {
+            return self.probed(member, result, now);
+        }
         let there = &mut self.members[member];
         there.outstanding -= 1;
         let is_there = |read: &&mut Read| read.at.is_some_and(|at| at.asked == asked);
@@ -466,6 +483,74 @@ impl ReplicaHandle {
         }
     }
 
+    /// Tries those that are down and were left alone for long enough.
+    fn probe(&mut self, now: Instant) {
+        for (member, there) in self.members.iter_mut().enumerate() {
+            if there.probe.is_some() || self.closed || !self.standing.is_due(member, now) {
+                continue;
+            }
+            let len = self.limits.bytes.min(PROBE_BYTES);
+            let Some(buf) = usize::try_from(len)
+                .ok()
+                .and_then(|len| IoBuf::heap(len).ok())
+            else {
+                return;
+            };
+            let asked = self.asked;
+            self.asked += 1;
+            let terms = Terms {
+                deadline: Some(now + self.patience),
+                is_ahead: false,
+            };
+            let (op, name) = (Op::Read { offset: 0 }, name_of(PROBE, asked));
+            match there.store.submit(op, Some(buf), name, terms) {
+                Ok(()) => {
+                    there.probe = Some(Probe {
+                        asked,
+                        since: now,
+                        is_recalled: false,
+                    });
+                }
+                // What it has will tell.
+                Err(Rejected {
+                    why: StoreError::Busy,
+                    ..
+                }) => {}
+                Err(Rejected { why, .. }) => self.standing.failed(member, why.to_string(), now),
+            }
+        }
+    }
+
+    fn probed(&mut self, member: usize, result: Result<u32, StoreError>, now: Instant) {
+        let there = &mut self.members[member];
+        let is_recalled = there.probe.take().is_some_and(|probe| probe.is_recalled);
+        match result {
+            Ok(_) => {
+                there.answered_at = now;
+                self.standing.answered(member);
+            }
+            // That was told when it was recalled.
+            Err(_) if is_recalled || self.closed => {}
+            Err(why) => self.standing.failed(member, why.to_string(), now),
+        }
+    }
+
+    /// A replica that does not answer a probe is left alone for longer.
+    fn recall_probes(&mut self, now: Instant) {
+        for (member, there) in self.members.iter_mut().enumerate() {
+            let Some(probe) = &mut there.probe else {
+                continue;
+            };
+            let waited = now.saturating_duration_since(probe.since);
+            if !probe.is_recalled && waited >= self.patience {
+                probe.is_recalled = true;
+                there.store.cancel(name_of(PROBE, probe.asked));
+                let why = not_answered(&self.name, member, 0, self.patience);
+                self.standing.failed(member, why.to_string(), now);
+            }
+        }
+    }
+
     /// A read is to end: at once where no replica has its buffer.
     fn cancel_at(&mut self, index: usize) {
         let Some(read) = self.reads.get_mut(index).and_then(Option::as_mut) else {
@@ -486,7 +571,9 @@ impl ReplicaHandle {
         if was_due {
             self.is_ticking = false;
             self.recall(now);
+            self.recall_probes(now);
         }
+        self.probe(now);
         if self.in_flight() && !self.is_ticking {
             self.is_ticking = self.owner.timer(now + self.patience / 2, 0).is_ok();
         }

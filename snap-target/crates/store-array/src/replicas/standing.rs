@@ -1,11 +1,11 @@
-//! How replicas did lately, for all reactors: one that failed is asked after the others for a while.
+//! How replicas did lately, for all reactors: one that failed is asked after the others until it has answered.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long one that failed is asked last; each failure after a rest doubles it.
+/// How long one that failed is left alone before it is tried; each failure after a rest doubles it.
 const REST: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(30);
 
@@ -52,11 +52,24 @@ impl Standing {
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Whether it is asked after the others now.
-    pub fn rests(&self, member: usize, now: Instant) -> bool {
+    /// Whether it failed, and has answered nothing since: it is asked after the others.
+    pub fn is_down(&self, member: usize) -> bool {
+        self.rests_until_ns(member) > 0
+    }
+
+    /// Whether it is down, and was left alone for long enough.
+    pub fn is_due(&self, member: usize, now: Instant) -> bool {
+        let until = self.rests_until_ns(member);
+        until > 0 && until <= self.ns(now)
+    }
+
+    fn rests(&self, member: usize, now: Instant) -> bool {
+        self.rests_until_ns(member) > self.ns(now)
+    }
+
+    fn rests_until_ns(&self, member: usize) -> u64 {
         let replica = self.members.get(member);
-        let until = replica.map_or(0, |it| it.rests_until_ns.load(Ordering::Relaxed));
-        until > 0 && until > self.ns(now)
+        replica.map_or(0, |it| it.rests_until_ns.load(Ordering::Relaxed))
     }
 
     /// A read failed there, or was not answered.
@@ -136,15 +149,17 @@ mod tests {
             // Others that went there together change nothing.
             standing.failed(1, "no".to_owned(), now);
             let end = now + Duration::from_secs(seconds);
-            assert!(standing.rests(1, end - Duration::from_millis(1)));
-            assert!(!standing.rests(1, end), "{seconds} s");
+            assert!(!standing.is_due(1, end - Duration::from_millis(1)));
+            assert!(standing.is_due(1, end), "{seconds} s");
+            assert!(standing.is_down(1));
             now = end;
         }
         assert_eq!(standing.failure(1).as_deref(), Some("no"));
         assert_eq!(standing.failure(0), None);
         standing.answered(1);
         assert_eq!(standing.failure(1), None);
+        assert!(!standing.is_down(1) && !standing.is_due(1, now + REST_MAX));
         standing.failed(1, "again".to_owned(), now);
-        assert!(!standing.rests(1, now + REST));
+        assert!(standing.is_due(1, now + REST));
     }
 }

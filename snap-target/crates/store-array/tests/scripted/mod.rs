@@ -36,6 +36,8 @@ struct State {
     keeps: bool,
     /// Cancels and hurries that it was told.
     told: usize,
+    /// Reads that it took to hold.
+    taken: usize,
 }
 
 impl Scripted {
@@ -89,6 +91,10 @@ impl Scripted {
     /// How often it was told of something that it may have.
     pub fn told(&self) -> usize {
         self.state().told
+    }
+
+    pub fn taken(&self) -> usize {
+        self.state().taken
     }
 
     pub fn served(&self) -> Vec<u64> {
@@ -170,6 +176,7 @@ impl Store for Handle {
             let why = StoreError::Busy;
             return Err(Rejected { op, buf, why });
         }
+        self.script.state().taken += 1;
         self.held.push_back(Held {
             op,
             buf,
