@@ -167,7 +167,7 @@ fn a_read_that_is_not_answered_is_given_to_another() {
 #[test]
 fn what_a_hung_file_had_is_answered_by_another() {
     let content = content();
-    let hung = Scripted::new(filled(&content), usize::MAX, usize::MAX).as_file();
+    let hung = Scripted::new(filled(&content), usize::MAX, usize::MAX).of_a_file();
     let store = replicas(vec![hung.store(), filled(&content)]);
     assert_eq!(store.limits().cancel_bound_ms, Some(0));
     let mut bench = Bench::new(&store);
@@ -260,7 +260,7 @@ fn no_read_waits_for_a_replica_that_is_known_to_be_down() {
 #[test]
 fn what_is_given_up_does_not_wait_for_a_hung_file() {
     let content = content();
-    let hung = Scripted::new(filled(&content), usize::MAX, usize::MAX).as_file();
+    let hung = Scripted::new(filled(&content), usize::MAX, usize::MAX).of_a_file();
     let store = replicas(vec![hung.store(), hung.store()]);
     let mut bench = Bench::new(&store);
     hung.hang();

@@ -13,15 +13,10 @@ use reactor::buf::{IoBuf, Pool};
 use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, WireBytes, check};
 
 use super::doubts::Doubts;
+use super::member::{Member, PROBE, PROBE_BYTES, Probe, index_and_number, name_of};
+use super::read::{At, Read, Recall, not_answered};
 use super::standing::Standing;
 use crate::limits::{AHEAD_MAX, QUEUE_DEPTH_MAX};
-
-/// A read is late after so many times the patience, although its replica answers others.
-const LATE: u32 = 8;
-/// The first bytes, or all: a replica that is down shows with them that it answers.
-const PROBE_BYTES: u64 = 4096;
-/// Rounds in which those that said nothing are asked again. Together they take longer than any deadline of ours: whoever has a read by then keeps it.
-const ROUNDS_MAX: u32 = 6;
 
 pub(super) struct ReplicaHandle {
     name: String,
@@ -47,138 +42,6 @@ pub(super) struct ReplicaHandle {
     /// Scratch of a poll.
     arrived: Vec<Completion>,
     closed: bool,
-}
-
-struct Member {
-    store: Box<dyn Store>,
-    /// What it is lent; none where it has reads' own buffers.
-    loans: Option<Pool>,
-    outstanding: usize,
-    /// Of them, reads that it was asked to give back, and has not.
-    recalled: usize,
-    /// When it answered last.
-    answered_at: Instant,
-    probe: Option<Probe>,
-}
-
-/// A read of nobody's, by which a replica that failed shows that it answers again: those of hosts do not wait for that.
-struct Probe {
-    asked: u64,
-    since: Instant,
-    is_recalled: bool,
-}
-
-/// A read in flight.
-struct Read {
-    token: Token,
-    op: Op,
-    terms: Terms,
-    /// None while a replica has it: not where it was lent another.
-    buf: Option<IoBuf>,
-    /// By bit: replicas that did not answer it, in this round.
-    tried: u16,
-    /// Of them, those that said nothing: in the next round they are asked again, for twice as long.
-    silent: u16,
-    round: u32,
-    at: Option<At>,
-    failure: Option<StoreError>,
-    /// Of one that said nothing: it may have the bytes, and answer the next time that it is asked.
-    silence: Option<StoreError>,
-    is_cancelled: bool,
-}
-
-impl Read {
-    /// What it reads; while no replica has its buffer.
-    fn bytes(&self) -> Range<u64> {
-        let offset = self.op.offset();
-        offset..offset + self.buf.as_ref().map_or(0, IoBuf::len) as u64
-    }
-
-    /// Whoever asked has given up.
-    fn is_overdue(&self, now: Instant) -> bool {
-        self.terms.deadline.is_some_and(|deadline| now >= deadline)
-    }
-
-    /// By bit, those that are asked again in a further round.
-    fn asked_again(&self) -> u16 {
-        if self.round < ROUNDS_MAX {
-            self.silent
-        } else {
-            0
-        }
-    }
-
-    /// A replica said nothing: another one has its turn.
-    fn was_silent(&mut self, member: usize, why: StoreError) {
-        self.tried |= 1 << member;
-        self.silent |= 1 << member;
-        self.silence = Some(why);
-    }
-
-    /// Those of these that said nothing are asked again.
-    fn begin_again(&mut self, among: u16) {
-        let again = self.silent & among;
-        self.round += 1;
-        self.tried &= !again;
-        self.silent &= !again;
-    }
-}
-
-/// Where a read is.
-#[derive(Clone, Copy)]
-struct At {
-    member: usize,
-    /// Which request that was.
-    asked: u64,
-    since: Instant,
-    /// Why the replica was asked to give it back, if it was.
-    recalled: Option<Recall>,
-}
-
-/// Why a read is taken away from a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Recall {
-    /// The replica has answered nothing for too long.
-    Silent,
-    /// It answers others, and not this one.
-    Late,
-}
-
-impl Recall {
-    /// Of a read that a replica has since then and that answered last at that time. In a full line a read waits for others: while these are answered it is
-    /// the line that takes its time.
-    fn due(since: Instant, answered_at: Instant, now: Instant, patience: Duration) -> Option<Self> {
-        let silent_for = now.saturating_duration_since(since.max(answered_at));
-        let waited = now.saturating_duration_since(since);
-        if silent_for >= patience {
-            Some(Self::Silent)
-        } else if waited >= patience * LATE {
-            Some(Self::Late)
-        } else {
-            None
-        }
-    }
-
-    /// How long that takes.
-    fn after(self, patience: Duration) -> Duration {
-        match self {
-            Self::Silent => patience,
-            Self::Late => LATE * patience,
-        }
-    }
-}
-
-/// In the place of a read's, in its name.
-const PROBE: usize = 0xFF;
-
-/// How a replica knows a read: a request's number, and the place of the read that it was made for.
-fn name_of(index: usize, asked: u64) -> Token {
-    Token(asked << 8 | index as u64)
-}
-
-fn index_and_number(token: Token) -> (usize, u64) {
-    // A byte.
-    (usize::try_from(token.0 & 0xFF).unwrap_or(0), token.0 >> 8)
 }
 
 impl ReplicaHandle {
@@ -431,19 +294,6 @@ impl ReplicaHandle {
         }
     }
 
-    /// Has a replica give a read back. It goes on at once where that has not its buffer; whether it does.
-    fn take_back(member: &mut Member, index: usize, read: &mut Read) -> bool {
-        let Some(at) = &mut read.at else {
-            return true;
-        };
-        member.store.cancel(name_of(index, at.asked));
-        let is_lent = read.buf.is_some();
-        if is_lent {
-            read.at = None;
-        }
-        is_lent
-    }
-
     /// Takes back reads that have waited long enough, where another replica may answer them: one that was not asked in this round, or that said nothing when it was.
     /// One that answers nothing rests from now on: it may keep what it has for as long as it likes.
     fn recall(&mut self, now: Instant) {
@@ -476,7 +326,7 @@ impl ReplicaHandle {
                 self.standing.failed(member, why().to_string(), now);
             }
             let why = why();
-            if Self::take_back(there, index, read) {
+            if there.take_back(index, read) {
                 read.was_silent(member, why);
                 self.homeless.push_back(index);
             }
@@ -559,7 +409,7 @@ impl ReplicaHandle {
         read.is_cancelled = true;
         let Some(at) = read.at else { return };
         let there = &mut self.members[at.member];
-        if Self::take_back(there, index, read) {
+        if there.take_back(index, read) {
             there.recalled += usize::from(at.recalled.is_none());
             self.homeless.push_back(index);
         }
@@ -608,19 +458,6 @@ impl ReplicaHandle {
                 false => self.homeless.push_back(index),
             }
         }
-    }
-}
-
-/// What is said of a replica, by its place, that did not answer a read.
-fn not_answered(name: &str, member: usize, offset: u64, patience: Duration) -> StoreError {
-    StoreError::Unreachable {
-        store: format!(
-            "{name}: number {} of them, without an answer for {patience:?},",
-            member + 1
-        ),
-        what: "reading",
-        offset,
-        retry_after_ms: None,
     }
 }
 
@@ -752,28 +589,5 @@ impl Store for ReplicaHandle {
     fn wire(&self) -> WireBytes {
         let all = self.members.iter().map(|it| it.store.wire());
         all.fold(WireBytes::default(), WireBytes::add)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A read of a full line is not taken away while the line moves, and not for ever.
-    #[test]
-    fn a_replica_that_answers_others_is_not_silent() {
-        let begun = Instant::now();
-        let patience = Duration::from_millis(500);
-        let at = |ms: u64| begun + Duration::from_millis(ms);
-        let due = |answered_at, now| Recall::due(at(1000), at(answered_at), at(now), patience);
-        // Nothing since long before it came, or since.
-        assert_eq!(due(0, 1499), None);
-        assert_eq!(due(0, 1500), Some(Recall::Silent));
-        // Answers to others.
-        assert_eq!(due(1400, 1899), None);
-        assert_eq!(due(1400, 1900), Some(Recall::Silent));
-        assert_eq!(due(4900, 4999), None);
-        assert_eq!(due(4900, 5000), Some(Recall::Late));
-        assert_eq!(due(4000, 5000), Some(Recall::Silent));
     }
 }

@@ -2,6 +2,8 @@
 
 mod doubts;
 mod handle;
+mod member;
+mod read;
 mod standing;
 
 use std::sync::Arc;

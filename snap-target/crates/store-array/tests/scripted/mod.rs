@@ -52,7 +52,7 @@ impl Scripted {
     }
 
     /// It says that its medium decides when a cancel takes effect.
-    pub fn as_file(self) -> Self {
+    pub fn of_a_file(self) -> Self {
         Self {
             is_file: true,
             ..self
