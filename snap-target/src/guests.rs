@@ -254,3 +254,48 @@ impl Frontend for WithGuests {
         self.admin.lifetimes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_a_path_and_a_namespace() {
+        let of = |text: &str| text.parse::<GuestConfig>();
+        let device = |socket: &str, nsid| {
+            Ok(GuestConfig {
+                socket: socket.into(),
+                nsid,
+            })
+        };
+        assert_eq!(of("/run/vm0"), device("/run/vm0", 1));
+        assert_eq!(of("/run/vm0,nsid=7"), device("/run/vm0", 7));
+        // A path may have anything in it.
+        assert_eq!(of("/run/a,b"), device("/run/a,b", 1));
+        assert_eq!(of("a,nsid=1,nsid=2"), device("a,nsid=1", 2));
+        for text in [
+            "",
+            ",nsid=1",
+            "a,nsid=",
+            "a,nsid=0",
+            "a,nsid=-1",
+            "a,nsid=x",
+            "a,nsid=4294967296",
+        ] {
+            assert!(of(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn two_devices_have_two_sockets() {
+        let nqn = Nqn::parse("nqn.2026-11.io.xio:test").unwrap();
+        let of = |texts: &[&str]| {
+            let configs: Vec<GuestConfig> =
+                texts.iter().map(|text| text.parse().unwrap()).collect();
+            of_subsystem(&nqn, &configs).map(|all| all.len())
+        };
+        assert_eq!(of(&["/run/a", "/run/b", "/run/c,nsid=2"]).unwrap(), 3);
+        let error = of(&["/run/a", "/run/a,nsid=2"]).unwrap_err().to_string();
+        assert!(error.contains("/run/a"), "{error}");
+    }
+}
