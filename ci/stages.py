@@ -57,6 +57,7 @@ def stages() -> list[Stage]:
     )
     hang_test = ("ci/lab/hang", *operate_test[1:])
     pcie_test = ("ci/lab/pcie", *lab_test[1:])
+    virtio_test = ("ci/lab/virtio", *operate_test[1:])
     programs_of_a_disk = ("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target"))
     mount_test = (
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
@@ -120,6 +121,12 @@ def stages() -> list[Stage]:
             "pcie",
             "a guest's stock nvme driver has snap-target on its PCI bus, over vfio-user",
             (programs, pcie_test),
+            install=("ci/lab/install",),
+        ),
+        Stage(
+            "virtio",
+            "a guest's stock virtio-blk driver has snap-target's disks, over vhost-user, through kills of the daemon",
+            (programs, virtio_test),
             install=("ci/lab/install",),
         ),
         Stage(

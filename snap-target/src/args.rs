@@ -14,6 +14,7 @@ use crate::config::{
     SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, Writes, check_prefetch,
     default_workers, prefetch_default,
 };
+use crate::guests::{self, GuestConfig};
 use crate::limits;
 
 /// Serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
@@ -57,6 +58,13 @@ pub struct Args {
     /// -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'
     #[arg(long, value_name = "PATH")]
     pub vfio_user: Vec<PathBuf>,
+
+    /// Also be a virtio disk of a virtual machine, over vhost-user, at a Unix socket of this path; may be given again for more
+    ///
+    /// The disk is namespace 1, or N. The client is QEMU, with its memory shared (docs/vhost-user.md):
+    /// -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -chardev socket,id=c,path=PATH,reconnect-ms=300 -device vhost-user-blk-pci,chardev=c
+    #[arg(long, value_name = "PATH[,nsid=N]")]
+    pub vhost_user_blk: Vec<GuestConfig>,
 
     /// NQN of the subsystem
     #[arg(long, default_value = "nqn.2026-11.io.xio:snap", value_name = "NQN")]
@@ -113,10 +121,11 @@ pub struct Args {
 }
 
 /// What a configuration file says instead.
-const QUICK: [&str; 16] = [
+const QUICK: [&str; 17] = [
     "stores",
     "listen",
     "vfio_user",
+    "vhost_user_blk",
     "nqn",
     "reactors",
     "workers",
@@ -139,6 +148,7 @@ const EXAMPLES: &str = "Examples:
   snap-target file:disk.raw --lba 512 --reactors 2
   snap-target nvme+tcp://10.0.0.1/nqn.2026-11.io.xio:disk    another machine's namespace (docs/remote.md)
   snap-target tokens.xio --vfio-user /run/xio/vm0    a PCIe disk of a virtual machine besides
+  snap-target tokens.xio --vhost-user-blk /run/xio/vm0    a virtio disk of a virtual machine besides
   snap-target mixed:tokens.xio+file:room.raw         the dataset, and room to write behind it, as one disk
   snap-target stripe:new:64KiB:file:/a+file:/b       two blank files as one disk, its bytes spread over them
 
@@ -211,7 +221,7 @@ impl Args {
                 .collect(),
             referrals: Vec::new(),
             subsystems: vec![SubsystemConfig {
-                nqn,
+                nqn: nqn.clone(),
                 serial: None,
                 model: None,
                 hosts: HostPolicy::Any,
@@ -223,6 +233,7 @@ impl Args {
                 .clone()
                 .map(|socket| AdminConfig { socket, tcp: None }),
             metrics: None,
+            guests: guests::of_subsystem(&nqn, &self.vhost_user_blk)?,
         })
     }
 

@@ -19,6 +19,7 @@ use crate::config::{Config, Place};
 use crate::desired::Desired;
 use crate::events::Hub;
 use crate::functions;
+use crate::guests::{Guests, WithGuests};
 use crate::health::{Health, Phase};
 use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_MAX};
 use crate::manage::{self, Foundation, Manage, Manager};
@@ -40,6 +41,7 @@ pub struct Daemon {
     manage: Manage,
     admin: Option<AdminService>,
     manager: JoinHandle<()>,
+    guests: Guests,
     reactors: Reactors,
     telemetry: Arc<Telemetry>,
     health: Health,
@@ -66,9 +68,13 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let refusals = Refusals::default();
     watch::start(happened, sink.losses(), refusals.clone(), events.clone())?;
     let reactors = serve::start(&config.target, sink, &telemetry)?;
+    let guests = Guests::new(&config.guests, reactors.doors());
     let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
-        frontend: Box::new(reactors.admin()?),
+        frontend: Box::new(WithGuests {
+            admin: reactors.admin()?,
+            guests: guests.clone(),
+        }),
         ports: Ports::new(config.target.success_flag),
         policy: config.target.source_policy(),
         base: Desired::of(config),
@@ -79,6 +85,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         open_time_max: OPEN_TIME_MAX,
         catalogue: catalogue.clone(),
     })?;
+    guests.check()?;
     let of_tcp = config.admin.as_ref().and_then(|admin| admin.tcp.as_ref());
     let certificates = of_tcp.map(Certificates::read).transpose();
     let certificates = certificates.context("the admin service's TLS")?;
@@ -103,6 +110,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     if let Some(metrics) = &metrics {
         said += &format!("metrics http://{}/metrics\n", metrics.address);
     }
+    said += &guests.report();
     let (manage, manager) = manage::start(manager)?;
     let admin = match &config.admin {
         None => None,
@@ -143,6 +151,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         manage,
         admin,
         manager,
+        guests,
         reactors,
         telemetry,
         health,
@@ -209,6 +218,7 @@ impl Daemon {
         self.telemetry.record(&Event::new(EventKind::Stopping));
         notify::tell(notify::STOPPING);
         end_at_the_next(*signals)?;
+        self.let_guests_end()?;
         self.let_end();
         end_within(THREADS_END_MAX)?;
         drop(self.metrics);
@@ -231,6 +241,26 @@ impl Daemon {
                 ""
             }
         );
+    }
+
+    /// What guests have in flight is let end, as long as draining may take; the rest is done again by the next start.
+    fn let_guests_end(&self) -> Result<()> {
+        let guests = self.guests.clone();
+        let (tell, ended) = sync_channel(1);
+        let thread = std::thread::Builder::new().name("guests-end".to_owned());
+        thread.spawn(move || {
+            guests.end();
+            // Nobody may wait any more.
+            let _told = tell.send(());
+        })?;
+        let left = self
+            .ending
+            .by(self.drain)
+            .saturating_duration_since(Instant::now());
+        if ended.recv_timeout(left).is_err() {
+            tracing::warn!("requests of guests are cut off: the next start does them again");
+        }
+        Ok(())
     }
 
     /// Has the manager drain. Where that takes longer than it may, the end comes without it.

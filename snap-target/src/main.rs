@@ -9,6 +9,7 @@ mod daemon;
 mod desired;
 mod events;
 mod functions;
+mod guests;
 mod health;
 mod identity;
 mod limits;

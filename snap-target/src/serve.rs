@@ -5,8 +5,10 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use frontend_nvme::{
-    Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService, ring_config,
+    Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService, lodger_token,
+    ring_config,
 };
+use frontend_vhost_user_blk::{Door, Share};
 use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, Peer};
 use nix::sys::signal::Signal;
 use nvme::controller::ControllerLimits;
@@ -14,11 +16,14 @@ use reactor::{Ring, RingConfig};
 use telemetry::Telemetry;
 
 use crate::config::TargetConfig;
+use crate::guests::Lodging;
 
 /// The threads that serve. They serve nothing until an [`Admin`] adds it.
 pub struct Reactors {
     threads: Vec<JoinHandle<Result<()>>>,
     controls: Vec<Control>,
+    /// Where queues of virtual machines' devices go.
+    doors: Vec<Door>,
     /// io_uring features in use.
     features: String,
     /// Ends after the reactors.
@@ -42,6 +47,7 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
     let mut reactors = Reactors {
         threads: Vec::new(),
         controls: Vec::new(),
+        doors: Vec::new(),
         features: String::new(),
         _workers: None,
     };
@@ -80,6 +86,7 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
         match control_rx.recv() {
             Ok(acquaintance) => {
                 reactors.controls.push(acquaintance.control.clone());
+                reactors.doors.push(acquaintance.door.clone());
                 acquaintances.push(acquaintance);
             }
             // It ended before it was ready: its result says why.
@@ -104,6 +111,7 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
 struct Acquaintance {
     control: Control,
     frames: Peer,
+    door: Door,
     features: String,
 }
 
@@ -124,12 +132,15 @@ fn run_reactor(
     tracing::debug!(features, "io_uring");
     let engine = Engine::new(&ring, &NamespaceSet::default(), &seed.engine)?;
     let frames = engine.peer();
+    let (share, door) = Share::new(&ring, lodger_token);
     let mut frontend = Frontend::new(ring, engine, seed.config, None)?;
+    frontend.lodge(Box::new(Lodging(share)));
     let control = frontend.control();
     ready
         .send(Acquaintance {
             control,
             frames,
+            door,
             features,
         })
         .context("the daemon ended while its reactors started")?;
@@ -157,6 +168,11 @@ impl Reactors {
     pub fn admin(&self) -> Result<Admin> {
         let first = self.controls.first().context("there is no reactor")?;
         Ok(Admin::new(first.clone()))
+    }
+
+    /// Where queues of devices go: one for each reactor.
+    pub fn doors(&self) -> Vec<Door> {
+        self.doors.clone()
     }
 
     /// io_uring features in use, by their names on the command line.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -67,6 +68,13 @@ class Daemon:
         """Its exit status, when it has ended by itself."""
         assert self._process is not None
         return self._process.wait(self.stop_seconds_max)
+
+    def processor_seconds(self) -> float:
+        """What it has used of processors, in the kernel and outside."""
+        assert self._process is not None
+        # proc(5): utime and stime are the 14th and 15th field; the 2nd may have spaces and ends with a parenthesis.
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def expect_alive(self) -> None:
         if self._process is None or self._process.poll() is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
 import subprocess
@@ -54,12 +53,6 @@ class FunctionTarget(Daemon):
 
     def start(self) -> None:
         self.run(self._command, self.socket)
-
-    def processor_seconds(self) -> float:
-        """Used by the process so far."""
-        assert self._process is not None
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def options(target: FunctionTarget) -> list[str]:

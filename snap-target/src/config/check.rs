@@ -79,6 +79,7 @@ pub fn config(file: &Path, text: &str) -> Result<Config, ConfigError> {
             .table("admin", ADMIN)?
             .map(|section| admin(&section, folder))
             .transpose()?,
+        guests: Vec::new(),
         metrics: top
             .table("metrics", METRICS)?
             .map(|section| metrics(&section))

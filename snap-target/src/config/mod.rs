@@ -33,6 +33,7 @@ pub use fabric::{Fabric, Place};
 pub use function::{FunctionConfig, FunctionName};
 pub use source::SourceSpec;
 
+use crate::guests::GuestConfig;
 use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_BYTES_MIN, PREFETCH_DEFAULT};
 
 /// Everything the daemon starts from.
@@ -52,6 +53,8 @@ pub struct Config {
     pub admin: Option<AdminConfig>,
     /// The metrics endpoint; none: it is off.
     pub metrics: Option<MetricsConfig>,
+    /// Disks of virtual machines.
+    pub guests: Vec<(Nqn, GuestConfig)>,
 }
 
 /// `[target]`: the process.

@@ -23,6 +23,7 @@ use crate::host_share::HostShares;
 use crate::io_queue::IoQueue;
 use crate::limits::{CONNECTIONS_MAX, FAREWELLS_MAX, MESSAGES_MAX};
 use crate::link::{Bound, Health};
+use crate::lodger::{Lodger, parts_of_lodger};
 use crate::message::{Abort, Control, Message, Reserved};
 use crate::meter::TurnTime;
 use crate::table::{Key, Table};
@@ -71,6 +72,10 @@ pub struct Frontend {
     /// Requests whose end the desk waits for.
     awaited: Vec<Awaited>,
     stopping: bool,
+    /// Another frontend's share of this reactor.
+    lodger: Option<Box<dyn Lodger>>,
+    /// It has something to do that no event will bring about.
+    lodger_is_behind: bool,
 }
 
 /// A queue that has ended before its requests.
@@ -138,7 +143,14 @@ impl Frontend {
             pending: Vec::new(),
             awaited: Vec::new(),
             stopping: false,
+            lodger: None,
+            lodger_is_behind: false,
         })
+    }
+
+    /// Has another frontend on this reactor; it ends with this one.
+    pub fn lodge(&mut self, lodger: Box<dyn Lodger>) {
+        self.lodger = Some(lodger);
     }
 
     /// Reaches this frontend from other threads.
@@ -167,8 +179,10 @@ impl Frontend {
                 .as_ref()
                 .and_then(Desk::deadline)
                 .map(|time| self.clock.instant(time));
-            let is_behind =
-                !self.outbox.is_empty() || !self.postponed.is_empty() || self.engine.has_work();
+            let is_behind = !self.outbox.is_empty()
+                || !self.postponed.is_empty()
+                || self.engine.has_work()
+                || self.lodger_is_behind;
             let wait = if is_behind {
                 Wait::Poll
             } else {
@@ -191,6 +205,9 @@ impl Frontend {
         self.time.begin(self.ring.last_work());
         self.send_outbox();
         self.take_messages();
+        if let Some(lodger) = &mut self.lodger {
+            lodger.turn(&mut self.engine);
+        }
         while let Some(owner) = self.ring.next_ready() {
             self.ready(owner);
         }
@@ -225,6 +242,9 @@ impl Frontend {
             self.feed_starved();
             self.refill_dry();
             self.settle();
+            if let Some(lodger) = &mut self.lodger {
+                self.lodger_is_behind = lodger.settle(&mut self.engine);
+            }
             self.look_at_pending();
             self.look_at_awaited();
             if self.touched.is_empty() && !self.desk.as_ref().is_some_and(Desk::has_work) {
@@ -239,9 +259,13 @@ impl Frontend {
             if let Some(queue) = self.queues.get_mut(key) {
                 queue.serve(key, &mut self.engine);
             }
-        } else if !self.farewells.ready(owner)
-            && let Some(desk) = &mut self.desk
-        {
+            return;
+        }
+        let engine = &mut self.engine;
+        let lodger = self.lodger.as_mut();
+        let is_taken =
+            self.farewells.ready(owner) || lodger.is_some_and(|it| it.ready(owner, engine));
+        if let Some(desk) = self.desk.as_mut().filter(|_| !is_taken) {
             desk.ready(owner);
         }
     }
@@ -275,8 +299,14 @@ impl Frontend {
     }
 
     fn answered(&mut self, done: Done) {
-        let (key, slot) = parts_of(done.token);
         self.awaited_ends(done.token);
+        if let Some((high, low)) = parts_of_lodger(done.token) {
+            if let Some(lodger) = &mut self.lodger {
+                lodger.answered(high, low, done);
+            }
+            return;
+        }
+        let (key, slot) = parts_of(done.token);
         if let Some(queue) = self.queues.get_mut(key) {
             queue.done(slot, done);
             self.touched.push(key);

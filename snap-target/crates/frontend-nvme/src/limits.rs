@@ -82,6 +82,6 @@ const _: () = assert!(
     "connections that have ended take no room from those that are there"
 );
 const _: () = assert!(
-    ALL_CONNECTIONS_MAX < 1 << 16,
-    "a request token names a connection in 16 bits"
+    ALL_CONNECTIONS_MAX < (1 << 16) - 1,
+    "a request token names a connection in 16 bits, and lodgers have the last of them"
 );

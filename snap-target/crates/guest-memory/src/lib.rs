@@ -16,6 +16,11 @@
 
 #[allow(
     unsafe_code,
+    reason = "atomic loads and stores of mapped windows; each block says why"
+)]
+mod area;
+#[allow(
+    unsafe_code,
     reason = "copies between guest memory and buffers; each block says why"
 )]
 mod copy;
@@ -28,6 +33,7 @@ mod shared;
 mod view;
 mod windows;
 
+pub use area::Area;
 pub use copy::{from_guest, to_guest};
 pub use shared::{MapError, Shared};
 pub use view::Leases;

@@ -39,6 +39,7 @@ pub enum MapError {
 /// Memory of another process, mapped until the last reference goes; then its keeper is dropped.
 pub struct Shared {
     region: Region,
+    access: Access,
     /// Dropped after the memory was unmapped: who waits for that is told so.
     keeper: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -88,6 +89,7 @@ impl Shared {
         let base = unsafe { mmap(None, len, protection, flags, fd, start)? };
         Ok(Self {
             region: Region::new(base.cast(), len.get()),
+            access,
             keeper: Some(Box::new(keeper)),
         })
     }
@@ -96,6 +98,12 @@ impl Shared {
     #[must_use]
     pub fn region(&self) -> Region {
         self.region
+    }
+
+    /// What it was mapped for.
+    #[must_use]
+    pub fn access(&self) -> Access {
+        self.access
     }
 
     /// Byte `offset`, which is inside.

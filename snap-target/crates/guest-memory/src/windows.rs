@@ -16,6 +16,20 @@ pub struct Access {
     pub write: bool,
 }
 
+impl Access {
+    /// Reading and writing.
+    pub const BOTH: Self = Self {
+        read: true,
+        write: true,
+    };
+
+    /// Whether it may be read and written.
+    #[must_use]
+    pub fn is_both(self) -> bool {
+        self == Self::BOTH
+    }
+}
+
 /// Which way bytes go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {

@@ -1,0 +1,298 @@
+//! A device: a socket that a monitor connects to, and the thread that speaks with it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use vhost_user::{BackendChannel, Connection};
+
+use crate::disk::Disk;
+use crate::error::DeviceError;
+use crate::event;
+use crate::order::{Door, Ending, Order, QueueId};
+use crate::session::Session;
+
+/// How long accepting rests after the system refused (no descriptors, no memory).
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// A vhost-user-blk device. Dropped, it ends: its queues are drained, and its monitor is left as if the process had ended.
+#[derive(Debug)]
+pub struct Device {
+    path: PathBuf,
+    shown: Arc<Shown>,
+    ending: Arc<End>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Device {
+    /// Listens at `path`. Queues go to the reactors behind `doors` in turn. What is left there by a process that has ended is taken away.
+    ///
+    /// # Errors
+    /// The socket, or the system.
+    pub fn listen(path: &Path, disk: Disk, doors: Vec<Door>) -> Result<Self, DeviceError> {
+        if doors.is_empty() {
+            return Err(DeviceError::NoReactor);
+        }
+        let listener = bind(path)?;
+        let system = |what| move |source: io::Error| DeviceError::System { what, source };
+        let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let wake = wake.map_err(io::Error::from).map_err(system("eventfd"))?;
+        let shown = Arc::new(Shown::new(disk));
+        let ending = Arc::new(End {
+            is_asked: AtomicBool::new(false),
+            wake,
+            connection: Mutex::default(),
+        });
+        let (of_thread, asked) = (shown.clone(), ending.clone());
+        let thread = std::thread::Builder::new()
+            .name("vhost-user-blk".to_owned())
+            .spawn(move || serve(&listener, &of_thread, &doors, &asked))
+            .map_err(system("starting a thread"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            shown,
+            ending,
+            thread: Some(thread),
+        })
+    }
+
+    /// Begins its end, which [`Drop`] waits for: so several end at the same time.
+    pub fn begin_end(&self) {
+        self.ending.ask();
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The disk has become another one of the same content: its size may have changed. Requests go there from now on, and the guest is told. False: it is
+    /// a disk of other content, or what a driver asks once has changed; nothing is done then.
+    pub fn set_disk(&self, disk: Disk) -> bool {
+        self.shown.set_disk(disk)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.ending.ask();
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has been told of.
+            drop(thread.join());
+        }
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "a socket stays behind");
+        }
+    }
+}
+
+/// What a device's thread and others know of it.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    disk: Arc<Disk>,
+    /// Where the guest is told of a change.
+    channel: Option<BackendChannel>,
+    queues: Vec<(Door, QueueId)>,
+}
+
+impl Shown {
+    fn new(disk: Disk) -> Self {
+        Self {
+            state: Mutex::new(State {
+                disk: Arc::new(disk),
+                channel: None,
+                queues: Vec::new(),
+            }),
+        }
+    }
+
+    pub(crate) fn disk(&self) -> Arc<Disk> {
+        self.lock().disk.clone()
+    }
+
+    pub(crate) fn set_channel(&self, channel: Option<BackendChannel>) {
+        self.lock().channel = channel;
+    }
+
+    pub(crate) fn add_queue(&self, door: Door, id: QueueId) {
+        let mut state = self.lock();
+        // It may have started with a disk that was changed meanwhile.
+        tell_disk(&door, id, &state.disk);
+        state.queues.push((door, id));
+    }
+
+    pub(crate) fn remove_queue(&self, id: QueueId) {
+        self.lock().queues.retain(|(_, of)| *of != id);
+    }
+
+    fn set_disk(&self, disk: Disk) -> bool {
+        let mut state = self.lock();
+        if !state.disk.is_same(&disk) {
+            return false;
+        }
+        state.disk = Arc::new(disk);
+        for (door, id) in &state.queues {
+            tell_disk(door, *id, &state.disk);
+        }
+        if let Some(channel) = &state.channel
+            && let Err(error) = channel.config_changed()
+        {
+            tracing::warn!(%error, "a guest is not told that its disk has changed");
+        }
+        true
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn tell_disk(door: &Door, id: QueueId, disk: &Arc<Disk>) {
+    if let Err(error) = door.send(Order::Disk(id, disk.clone())) {
+        tracing::error!(%error, "a queue does not hear that its disk has changed");
+    }
+}
+
+/// How the thread is told to end.
+#[derive(Debug)]
+struct End {
+    is_asked: AtomicBool,
+    wake: OwnedFd,
+    /// To be shut down.
+    connection: Mutex<Option<UnixStream>>,
+}
+
+impl End {
+    fn ask(&self) {
+        self.is_asked.store(true, Ordering::SeqCst);
+        event::signal(&self.wake);
+        let connection = self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = &*connection {
+            // It may have ended already. A monitor that takes no answer holds nothing up, either.
+            drop(connection.shutdown(std::net::Shutdown::Both));
+        }
+    }
+
+    fn is_asked(&self) -> bool {
+        self.is_asked.load(Ordering::SeqCst)
+    }
+
+    fn holds(&self, connection: Option<UnixStream>) {
+        *self
+            .connection
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = connection;
+    }
+}
+
+fn bind(path: &Path) -> Result<UnixListener, DeviceError> {
+    let failed = |source| DeviceError::Listen {
+        path: path.to_owned(),
+        source,
+    };
+    match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+        bound => return bound.map_err(failed),
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+        _ => {
+            return Err(DeviceError::InUse {
+                path: path.to_owned(),
+            });
+        }
+    }
+    std::fs::remove_file(path).map_err(failed)?;
+    UnixListener::bind(path).map_err(failed)
+}
+
+/// One connection after the other.
+fn serve(listener: &UnixListener, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
+    loop {
+        let mut waited = [
+            PollFd::new(listener, PollFlags::IN),
+            PollFd::from_borrowed_fd(ending.wake.as_fd(), PollFlags::IN),
+        ];
+        if let Err(error) = poll(&mut waited, None)
+            && error != rustix::io::Errno::INTR
+        {
+            tracing::error!(%error, "a device waits for no monitor any more");
+            return;
+        }
+        if ending.is_asked() {
+            return;
+        }
+        let accepted = listener.accept().and_then(|(socket, _)| {
+            ending.holds(Some(socket.try_clone()?));
+            Ok(socket)
+        });
+        match accepted {
+            Ok(socket) => {
+                converse(socket, shown, doors, ending);
+                ending.holds(None);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a monitor's connection is not accepted; trying again in {ACCEPT_REST:?}");
+                std::thread::sleep(ACCEPT_REST);
+            }
+        }
+    }
+}
+
+/// One connection, to its end.
+fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
+    tracing::info!("a monitor has connected");
+    let mut connection = Connection::new(socket);
+    let mut session = Session::new(shown.clone(), doors.to_vec());
+    loop {
+        if ending.is_asked() {
+            if let Err(error) = session.end_all(Ending::Drained) {
+                tracing::error!(%error, "queues are not drained");
+            }
+            return;
+        }
+        let message = match connection.receive() {
+            Ok(Some(message)) => message,
+            Ok(None) if ending.is_asked() => continue,
+            Ok(None) => return tracing::info!("the monitor has gone"),
+            Err(_) if ending.is_asked() => continue,
+            Err(error) => return tracing::warn!(%error, "the connection to a monitor ends"),
+        };
+        let (code, wants_ack) = (message.code, message.wants_ack);
+        let handled = session.handle(message.request);
+        let acknowledges = wants_ack && session.acknowledges();
+        let answered = match &handled {
+            Ok(None) if acknowledges => connection.acknowledge(code, true),
+            Err(_) if acknowledges => connection.acknowledge(code, false),
+            _ => Ok(()),
+        };
+        let replied = match handled {
+            Ok(Some(reply)) => connection.reply(code, reply),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                return tracing::warn!(code, %error, "a monitor's request is refused, and its connection ends");
+            }
+        };
+        if let Err(error) = answered.and(replied) {
+            if ending.is_asked() {
+                continue;
+            }
+            return tracing::warn!(%error, "the connection to a monitor ends");
+        }
+    }
+}

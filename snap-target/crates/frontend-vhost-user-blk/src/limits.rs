@@ -1,0 +1,63 @@
+//! The named limits of this frontend, in one place and checked against each other.
+
+use std::time::Duration;
+
+use store::TRANSFER_BYTES_MIN;
+use virtio_ring::QUEUE_SIZE_MAX;
+
+/// Queues of a device: one a virtual processor, as QEMU counts.
+pub const QUEUES_MAX: u16 = 64;
+/// Bytes of a read or a write: the most that SEG_MAX and SIZE_MAX allow.
+pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
+/// SEG_MAX: with header and status a chain fits the queue of 128 descriptors that QEMU has unless it is told otherwise.
+pub(crate) const SEGMENTS_MAX: u32 = 126;
+/// SIZE_MAX.
+pub(crate) const SEGMENT_BYTES_MAX: u32 = 32 << 10;
+/// A request is carried out in pieces: what one buffer of an engine holds.
+pub(crate) const PIECE_BYTES: u32 = 1 << 20;
+/// Segments of a buffer that is handed to a store.
+pub(crate) const PIECE_SEGMENTS_MAX: usize = store::SEGMENTS_MIN as usize;
+/// Ranges of a discard.
+pub(crate) const DISCARD_SEGMENTS_MAX: u32 = 32;
+/// Blocks of a range that is discarded or zeroed.
+pub(crate) const RANGE_BLOCKS_MAX: u32 = 1 << 16;
+/// Chains that a queue takes in one turn of its reactor.
+pub(crate) const TURN_CHAINS_MAX: usize = 64;
+/// How long a queue looks for chains by itself after the last one, before it has the driver tell.
+pub(crate) const SPIN: Duration = Duration::from_micros(50);
+/// From a request's arrival to its answer: below the 30 s after which hosts take a request for lost.
+pub(crate) const REQUEST_PATIENCE: Duration = Duration::from_secs(25);
+/// How long a request that finds its namespace gone waits for the one that takes its place.
+pub(crate) const DETACHED_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a message of the monitor waits for what is in flight: longer than a request takes.
+pub(crate) const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// A store that keeps guest memory longer than this after a cancel works on copies.
+pub(crate) const CANCEL_BOUND_MS_MAX: u32 = 2000;
+/// Regions of a guest's memory: GET_MAX_MEM_SLOTS.
+pub(crate) const MEMORY_REGIONS_MAX: usize = 64;
+/// Orders that wait for one reactor.
+pub(crate) const ORDERS_MAX: usize = 1024;
+
+/// Bits of a request's token that name its slot; those above, of 16, name the piece.
+pub(crate) const SLOT_BITS: u32 = 10;
+
+const _: () = assert!(
+    QUEUE_SIZE_MAX as u32 <= 1 << SLOT_BITS,
+    "a token names each slot"
+);
+const _: () = assert!(
+    REQUEST_BYTES_MAX / PIECE_BYTES < 1 << (16 - SLOT_BITS),
+    "a token names each piece"
+);
+const _: () = assert!(
+    SEGMENTS_MAX * SEGMENT_BYTES_MAX <= REQUEST_BYTES_MAX,
+    "what the driver may send is taken"
+);
+const _: () = assert!(
+    PIECE_BYTES <= TRANSFER_BYTES_MIN,
+    "a store takes each piece"
+);
+const _: () = assert!(
+    REQUEST_PATIENCE.as_secs() < DRAIN_PATIENCE.as_secs(),
+    "what is in flight has ended by then"
+);

@@ -1,0 +1,122 @@
+//! What a device's thread tells the reactor of a queue.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, SyncSender};
+use std::time::Instant;
+
+use guest_memory::{Area, Windows};
+use reactor::{Full, Sender};
+use virtio_ring::{Layout, Options, Position};
+
+use crate::disk::Disk;
+use crate::error::SessionError;
+use crate::limits::DRAIN_PATIENCE;
+
+/// Names a queue while it runs: never given twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct QueueId(pub(crate) u32);
+
+impl QueueId {
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// A queue that is to run.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) id: QueueId,
+    /// What logs call it.
+    pub(crate) name: String,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
+    pub(crate) position: Position,
+    /// Where it is written down what is in flight.
+    pub(crate) record: Option<Area>,
+    pub(crate) windows: Arc<Windows>,
+    pub(crate) kick: OwnedFd,
+    pub(crate) call: Option<OwnedFd>,
+    pub(crate) error: Option<OwnedFd>,
+    /// The driver flushes: what it writes may sit in a cache until then.
+    pub(crate) writeback: bool,
+    pub(crate) disk: Arc<Disk>,
+}
+
+/// How a queue ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// What was taken is answered.
+    Drained,
+    /// The connection is lost: the driver hears of nothing any more, and whoever serves it next does again what is in flight. What stores have of it
+    /// is waited for, so that it does not land behind that.
+    Cut,
+}
+
+#[derive(Debug)]
+pub(crate) enum Order {
+    Start(Box<Start>, SyncSender<Result<(), String>>),
+    Stop(QueueId, Ending, SyncSender<Option<Position>>),
+    Windows(QueueId, Arc<Windows>, SyncSender<Result<(), String>>),
+    Call(QueueId, Option<OwnedFd>),
+    Disk(QueueId, Arc<Disk>),
+}
+
+/// Reaches a reactor's [`Share`](crate::Share) from any thread.
+#[derive(Clone, Debug)]
+pub struct Door {
+    pub(crate) sender: Sender<Order>,
+}
+
+impl Door {
+    /// Sends from a thread that may wait.
+    pub(crate) fn send(&self, order: Order) -> Result<(), SessionError> {
+        let until = Instant::now() + DRAIN_PATIENCE;
+        let mut order = order;
+        while let Err(Full(back)) = self.sender.send(order) {
+            if Instant::now() > until {
+                return Err(SessionError::Reactor(DRAIN_PATIENCE.as_secs()));
+            }
+            order = back;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Sends an order, and waits for its answer.
+    pub(crate) fn ask<T>(
+        &self,
+        order: impl FnOnce(SyncSender<T>) -> Order,
+    ) -> Result<T, SessionError> {
+        self.begin(order)?.wait()
+    }
+
+    /// Sends an order, whose answer is waited for later.
+    pub(crate) fn begin<T>(
+        &self,
+        order: impl FnOnce(SyncSender<T>) -> Order,
+    ) -> Result<Asked<T>, SessionError> {
+        let until = Instant::now() + DRAIN_PATIENCE;
+        let (answer, answered) = std::sync::mpsc::sync_channel(1);
+        self.send(order(answer))?;
+        Ok(Asked { answered, until })
+    }
+}
+
+/// An order whose answer is to come.
+#[derive(Debug)]
+pub(crate) struct Asked<T> {
+    answered: mpsc::Receiver<T>,
+    until: Instant,
+}
+
+impl<T> Asked<T> {
+    pub(crate) fn wait(self) -> Result<T, SessionError> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        self.answered
+            .recv_timeout(left)
+            .map_err(|_| SessionError::Reactor(DRAIN_PATIENCE.as_secs()))
+    }
+}

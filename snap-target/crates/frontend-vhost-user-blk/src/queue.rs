@@ -1,0 +1,440 @@
+//! One queue: chains in, requests to the engine, chains back.
+
+mod slots;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use guest_memory::{Way, Windows};
+use namespace::{Engine, Found};
+use nvme::controller::reservation::HostId;
+use nvme_spec::IoOpcode;
+use reactor::buf::IoBuf;
+use reactor::{Fd, Owner, OwnerId, Ring as Reactor};
+use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError};
+
+use crate::disk::Disk;
+use crate::event;
+use crate::guest::{Guest, RingArea};
+use crate::limits::{SPIN, TURN_CHAINS_MAX};
+use crate::order::{Ending, QueueId, Start};
+use crate::request::{Parts, Request, Status};
+use slots::Slot;
+
+/// POLLIN of poll(2).
+const POLLIN: i16 = 1;
+/// What events of a queue's owner are.
+const KICK: u64 = 0;
+const TIMER: u64 = 1;
+/// The part of a token that names a slot and a piece.
+const TOKEN_LOW: u64 = 0xFFFF;
+
+/// How requests of a share are named at the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tokens {
+    pub(crate) make: fn(u32, u16) -> u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    id: QueueId,
+    name: String,
+    tokens: Tokens,
+    layout: Layout,
+    ring: Ring<RingArea>,
+    guest: Guest,
+    disk: Arc<Disk>,
+    writeback: bool,
+    owner: Owner,
+    kick: Fd,
+    call: Option<OwnedFd>,
+    error: Option<OwnedFd>,
+    /// What was found at the namespace's gate.
+    found: Found,
+    chain: Vec<Descriptor>,
+    parts: Parts,
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// Writes whose pieces found no memory, the longest waiting first.
+    starved: VecDeque<(u16, u32)>,
+    /// Pieces that found the namespace gone: another one may be about to take its place.
+    detached: Vec<(u16, u32)>,
+    /// When they fail.
+    detached_until: Option<Instant>,
+    /// Until when chains are looked for without being told.
+    spins_until: Option<Instant>,
+    /// Chains may be there that a turn had no time for.
+    is_behind: bool,
+    /// Chains were given back since the driver was last told.
+    has_given_back: bool,
+    has_complained: bool,
+    /// The ring broke: nothing more is taken.
+    is_broken: bool,
+    stopping: Option<(Ending, SyncSender<Option<Position>>)>,
+    has_ended: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(reactor: &Reactor, tokens: Tokens, start: Start) -> Result<Self, String> {
+        let guest = Guest::new(start.windows);
+        let record = start.record.map(RingArea);
+        let ring = Ring::new(&guest, &start.layout, start.options, start.position, record);
+        let ring = ring.map_err(|error| error.to_string())?;
+        let owner = reactor.register().map_err(|error| error.to_string())?;
+        let size = start.layout.size;
+        let queue = Self {
+            id: start.id,
+            name: start.name,
+            tokens,
+            layout: start.layout,
+            ring,
+            guest,
+            disk: start.disk,
+            writeback: start.writeback,
+            owner,
+            kick: Fd::from(start.kick),
+            call: start.call,
+            error: start.error,
+            found: Found::default(),
+            chain: Vec::with_capacity(virtio_ring::CHAIN_MAX),
+            parts: Parts::default(),
+            slots: (0..size).map(|_| Slot::free()).collect(),
+            free: (0..size).rev().collect(),
+            starved: VecDeque::new(),
+            detached: Vec::new(),
+            detached_until: None,
+            spins_until: None,
+            // What is there already was told to nobody, or to whoever served it before.
+            is_behind: true,
+            has_given_back: false,
+            has_complained: false,
+            is_broken: false,
+            stopping: None,
+            has_ended: false,
+        };
+        queue.listen()?;
+        if let Some(call) = &queue.call {
+            // Whoever served it before may have ended before it told.
+            event::signal(call);
+        }
+        Ok(queue)
+    }
+
+    pub(crate) fn owner_id(&self) -> OwnerId {
+        self.owner.id()
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// What has ended by now may have been told to nobody, or to the last one: the driver is told once more.
+    pub(crate) fn set_call(&mut self, file: Option<OwnedFd>) {
+        if let Some(call) = &file {
+            event::signal(call);
+        }
+        self.call = file;
+    }
+
+    /// The guest's memory has changed.
+    pub(crate) fn change_windows(&mut self, windows: Arc<Windows>) -> Result<(), String> {
+        self.guest.change(windows);
+        let moved = self.ring.move_to(&self.guest, &self.layout);
+        moved.map_err(|error| {
+            self.broken(&error);
+            error.to_string()
+        })
+    }
+
+    pub(crate) fn stop(
+        &mut self,
+        ending: Ending,
+        answer: SyncSender<Option<Position>>,
+        engine: &mut Engine,
+    ) {
+        if ending == Ending::Cut {
+            let own = (self.tokens.make)(self.id.0, 0);
+            engine.abandon(|token| token & !TOKEN_LOW == own);
+        }
+        self.stopping = Some((ending, answer));
+        if ending == Ending::Cut {
+            for (slot, _) in std::mem::take(&mut self.detached) {
+                self.piece_ended(slot);
+            }
+            // What was not begun needs no waiting for.
+            for (index, begun) in std::mem::take(&mut self.starved) {
+                let Some(slot) = self.slots.get_mut(usize::from(index)) else {
+                    continue;
+                };
+                slot.pieces -= slot.piece_count() - begun;
+                if slot.pieces == 0 {
+                    self.end(index);
+                }
+            }
+        }
+    }
+
+    /// The driver told of chains.
+    pub(crate) fn kicked(&mut self, engine: &mut Engine) {
+        let mut was_kicked = false;
+        while let Some(event) = self.owner.next_event() {
+            was_kicked |= event.tag == KICK;
+        }
+        if !was_kicked {
+            return;
+        }
+        if let Some(kick) = self.kick.owned() {
+            event::take(&kick);
+        }
+        if let Err(error) = self.listen() {
+            // The driver is not heard any more: its chains are looked for without.
+            tracing::error!(
+                queue = self.name,
+                error,
+                "a queue cannot wait for its driver"
+            );
+        }
+        self.ring.without_kicks();
+        self.serve(engine);
+    }
+
+    /// Goes on with what waits, tells the driver what has ended, and sees whether there is more to do. True: the next turn may not wait.
+    pub(crate) fn settle(&mut self, engine: &mut Engine) -> bool {
+        self.feed_starved(engine);
+        self.look_at_detached(engine);
+        if self.is_behind || self.spins_until.is_some() {
+            self.serve(engine);
+        }
+        if std::mem::take(&mut self.has_given_back) {
+            self.tell();
+        }
+        if self.end_if_stopped() {
+            return false;
+        }
+        if self.is_closed() {
+            self.is_behind = self.takes_left();
+            return self.is_behind;
+        }
+        if self.is_behind {
+            return true;
+        }
+        let Some(until) = self.spins_until else {
+            return false;
+        };
+        if Instant::now() < until {
+            return true;
+        }
+        self.spins_until = None;
+        self.is_behind = self.ring.with_kicks();
+        self.is_behind
+    }
+
+    /// Takes chains, as many as one turn may.
+    fn serve(&mut self, engine: &mut Engine) {
+        let mut has_taken = false;
+        self.is_behind = false;
+        for _ in 0..TURN_CHAINS_MAX {
+            if self.is_closed() && !self.takes_left() {
+                return;
+            }
+            match self.ring.take(&self.guest, &mut self.chain) {
+                Ok(Some(taken)) => {
+                    has_taken = true;
+                    match taken.chain {
+                        Ok(()) => self.begin(taken.head, engine),
+                        Err(error) => {
+                            self.complain(&error.to_string());
+                            self.give_back(taken.head, 0);
+                        }
+                    }
+                }
+                Ok(None) => {
+                    if has_taken || self.spins_until.is_none() {
+                        self.spins_until = Some(Instant::now() + SPIN);
+                    }
+                    return;
+                }
+                Err(error) => return self.broken(&error),
+            }
+        }
+        self.is_behind = true;
+    }
+
+    fn begin(&mut self, head: Head, engine: &mut Engine) {
+        let windows = self.guest.windows.clone();
+        let framed = match self.parts.take(&self.chain, &windows) {
+            Some(framed) => framed,
+            None => {
+                self.complain("there is no place for a status");
+                return self.give_back(head, 0);
+            }
+        };
+        let parsed = framed.and_then(|()| self.parts.parse(&self.disk, &windows));
+        let begun = parsed.and_then(|request| {
+            self.permit(&request, engine)?;
+            self.start(head, request, engine)
+        });
+        if let Err(status) = begun {
+            self.finish(head, self.parts.status, status, 1);
+        }
+    }
+
+    /// Whether reservations and write protection of the namespace let a request through: the guest is a host without an identity.
+    fn permit(&mut self, request: &Request, engine: &Engine) -> Result<(), Status> {
+        let Some(gate) = engine.access(self.disk.key).filter(|gate| !gate.is_open()) else {
+            return Ok(());
+        };
+        let (opcode, changes) = match request {
+            Request::Read { .. } => (IoOpcode::READ, false),
+            Request::Write { .. } => (IoOpcode::WRITE, true),
+            Request::Flush => (IoOpcode::FLUSH, false),
+            Request::Discard { .. } => (IoOpcode::DATASET_MANAGEMENT, true),
+            Request::WriteZeroes { .. } => (IoOpcode::WRITE_ZEROES, true),
+            Request::GetId => return Ok(()),
+        };
+        let permitted = gate.permit(opcode, changes, HostId::NONE, &mut self.found);
+        permitted.map_err(|_| Status::IoError)
+    }
+
+    fn start(&mut self, head: Head, request: Request, engine: &mut Engine) -> Result<(), Status> {
+        let (pieces, way) = match request {
+            Request::Read { .. } => (self.parts.writable.as_slice(), Way::ToGuest),
+            Request::Write { .. } => (self.parts.readable.as_slice(), Way::FromGuest),
+            Request::GetId => return self.tell_serial(head),
+            Request::Discard { ref ranges } if ranges.is_empty() => {
+                self.finish(head, self.parts.status, Status::Ok, 1);
+                return Ok(());
+            }
+            _ => ([].as_slice(), Way::FromGuest),
+        };
+        let data = self.guest.view(pieces, way).map_err(|_| Status::IoError)?;
+        let index = self.take_slot(head, request, data)?;
+        let Some(slot) = self.slots.get(usize::from(index)) else {
+            return Ok(());
+        };
+        let copies_in = matches!(slot.request, Request::Write { .. }) && !slot.direct;
+        if copies_in && !self.starved.is_empty() {
+            // Those that wait for memory keep their order.
+            self.starved.push_back((index, 0));
+            return Ok(());
+        }
+        for piece in 0..slot.piece_count() {
+            if !self.begin_piece(index, piece, engine) {
+                self.starved.push_back((index, piece));
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_serial(&mut self, head: Head) -> Result<(), Status> {
+        let serial = self.disk.serial;
+        let mut rest = serial.as_slice();
+        for (address, bytes) in &self.parts.writable {
+            let (part, behind) = rest.split_at(rest.len().min(*bytes as usize));
+            let written = self.guest.windows.write(*address, part);
+            written.map_err(|_| Status::IoError)?;
+            rest = behind;
+        }
+        // 20 bytes.
+        let written = u32::try_from(serial.len()).unwrap_or(0) + 1;
+        self.finish(head, self.parts.status, Status::Ok, written);
+        Ok(())
+    }
+
+    /// All pieces of a request have ended.
+    fn end(&mut self, index: u16) {
+        let Some(slot) = self.slots.get_mut(usize::from(index)) else {
+            return;
+        };
+        slot.data = IoBuf::empty();
+        let (status, written) = match slot.has_failed {
+            true => (Status::IoError, 1),
+            false => (Status::Ok, slot.written),
+        };
+        let (head, at) = (slot.head.take(), slot.status);
+        self.free.push(index);
+        if let Some(head) = head.filter(|_| !self.is_cut()) {
+            self.finish(head, at, status, written);
+        }
+    }
+
+    fn finish(&mut self, head: Head, status_at: u64, status: Status, written: u32) {
+        let told = self.guest.windows.write(status_at, &[status as u8]);
+        // Without its status a driver takes a request for failed.
+        self.give_back(head, if told.is_ok() { written } else { 0 });
+    }
+
+    fn give_back(&mut self, head: Head, written: u32) {
+        match self.ring.give_back(head, written) {
+            Ok(()) => self.has_given_back = true,
+            Err(error) => self.broken(&error),
+        }
+        self.spins_until = self.spins_until.or_else(|| Some(Instant::now() + SPIN));
+    }
+
+    /// Tells the driver, if it wants to know.
+    fn tell(&mut self) {
+        if self.ring.wants_call()
+            && let Some(call) = &self.call
+        {
+            event::signal(call);
+        }
+    }
+
+    fn end_if_stopped(&mut self) -> bool {
+        if self.free.len() < self.slots.len() || self.takes_left() {
+            return false;
+        }
+        let Some((_, answer)) = self.stopping.take() else {
+            return false;
+        };
+        self.has_ended = true;
+        // Whoever asked may have given up.
+        let _told = answer.send(Some(self.ring.position()));
+        true
+    }
+
+    /// A guest that sends chains which are no requests fills no log.
+    fn complain(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.has_complained, true) {
+            tracing::warn!(
+                queue = self.name,
+                why,
+                "a chain of the guest's is no request; more of them are not told"
+            );
+        }
+    }
+
+    fn broken(&mut self, error: &RingError) {
+        if !std::mem::replace(&mut self.is_broken, true) {
+            tracing::error!(queue = self.name, %error, "the queue ends: its driver breaks the rules of its ring");
+        }
+        if let Some(file) = &self.error {
+            event::signal(file);
+        }
+    }
+
+    /// Whether nothing more is taken.
+    fn is_closed(&self) -> bool {
+        self.is_broken || self.stopping.is_some() || self.has_ended
+    }
+
+    /// Whether chains are to be done again that were in flight before, although the queue stops: where it would go on lies behind them.
+    fn takes_left(&self) -> bool {
+        let drains = matches!(self.stopping, Some((Ending::Drained, _)));
+        drains && !self.is_broken && self.ring.has_left()
+    }
+
+    fn is_cut(&self) -> bool {
+        matches!(self.stopping, Some((Ending::Cut, _)))
+    }
+
+    fn listen(&self) -> Result<(), String> {
+        let polled = self.owner.poll(&self.kick, POLLIN, KICK);
+        polled.map(drop).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,176 @@
+//! A device whose disk changes, queues beside each other, and devices beside each other.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use frontend_vhost_user_blk::Disk;
+use namespace::Identity;
+use store::BlockingStore;
+
+use super::monitor::{Guest, Monitor, RING_BYTES, SIZE, event, words};
+use super::served::{Served, memory};
+
+const IN: u32 = 0;
+const OUT: u32 = 1;
+const BACKEND_REQ: u64 = 1 << 5;
+const CONFIG_CHANGE: u32 = 2;
+
+fn capacity(monitor: &mut Monitor) -> u64 {
+    let answer = monitor.ask(24, &[words(&[0, 8, 0]), vec![0; 8]].concat());
+    u64::from_le_bytes(answer[12..].try_into().unwrap())
+}
+
+#[test]
+fn a_resize_is_told_and_in_force() {
+    let served = Served::new(memory());
+    let device = served.device.as_ref().unwrap();
+    assert!(device.set_disk(served.resized(16)));
+    let (mut monitor, mut guest) = (Monitor::connect(&served.path), Guest::new());
+    monitor.negotiate_with(BACKEND_REQ);
+    let (mut told, channel) = UnixStream::pair().unwrap();
+    told.set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    monitor.order(21, &[], &[channel.as_fd()]);
+    monitor.share(&guest);
+    monitor.start(0);
+    assert_eq!(capacity(&mut monitor), 16 * 8);
+    let behind = guest.ask(IN, 16 * 8, &[], 4096);
+    monitor.kick();
+    guest.wait_used();
+    assert_eq!(guest.status(&behind), 1, "it is behind the end");
+    assert!(device.set_disk(served.resized(32)));
+    let mut message = [0; 12];
+    told.read_exact(&mut message).unwrap();
+    assert_eq!(message.to_vec(), words(&[CONFIG_CHANGE, 1, 0]));
+    assert_eq!(capacity(&mut monitor), 32 * 8);
+    let inside = guest.ask(IN, 16 * 8, &[], 4096);
+    monitor.kick();
+    guest.wait_used();
+    assert_eq!(guest.status(&inside), 0);
+    // Smaller, too: what lies behind the new end is not there any more.
+    assert!(device.set_disk(served.resized(8)));
+    let gone = guest.ask(IN, 8 * 8, &[], 4096);
+    monitor.kick();
+    guest.wait_used();
+    assert_eq!(guest.status(&gone), 1);
+}
+
+/// Nobody who tells of a change waits for a monitor.
+#[test]
+fn a_monitor_that_hears_of_no_change_holds_nobody_up() {
+    let served = Served::new(memory());
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate_with(BACKEND_REQ);
+    let (_deaf, channel) = UnixStream::pair().unwrap();
+    monitor.order(21, &[], &[channel.as_fd()]);
+    let device = served.device.as_ref().unwrap();
+    // More messages than the socket holds.
+    for round in 0..100_000 {
+        assert!(device.set_disk(served.resized(1 + round % 2)));
+    }
+    assert_eq!(capacity(&mut monitor), 16);
+}
+
+#[test]
+fn another_disk_is_not_put_under_a_guests() {
+    let served = Served::new(memory());
+    let device = served.device.as_ref().unwrap();
+    let mut other = served.namespace.clone();
+    other.identity = Identity { uuid: [7; 16] };
+    assert!(!device.set_disk(Disk::of(&other)), "other content");
+    let mut protected = served.namespace.clone();
+    protected.write_protected = true;
+    assert!(
+        !device.set_disk(Disk::of(&protected)),
+        "a driver has asked whether it may write"
+    );
+}
+
+#[test]
+fn queues_serve_beside_each_other() {
+    let served = Served::new(memory());
+    let (mut monitor, guest) = (Monitor::connect(&served.path), Guest::new());
+    monitor.negotiate();
+    monitor.share(&guest);
+    let mut others = vec![guest];
+    for index in 0..2 {
+        others.push(others[index].another_ring());
+    }
+    let mut kicks = Vec::new();
+    for (ring, index) in [0, 1, 63].into_iter().enumerate() {
+        monitor.kick = event();
+        monitor.start_queue(index, ring * RING_BYTES, 0);
+        kicks.push(monitor.kick.try_clone().unwrap());
+    }
+    for round in 0..u32::from(SIZE) * 3 {
+        let mut asked = Vec::new();
+        for (place, guest) in (0_u8..).zip(&mut others) {
+            let block = round * 3 + u32::from(place);
+            let data = [place + 1; 4096];
+            guest.take_back_data();
+            asked.push(guest.ask(OUT, u64::from(block) * 8, &data, 0));
+        }
+        for kick in &kicks {
+            rustix::io::write(kick, &1_u64.to_ne_bytes()).unwrap();
+        }
+        for (guest, asked) in others.iter_mut().zip(&asked) {
+            assert_eq!(guest.wait_used(), (asked.head.into(), 1));
+            assert_eq!(guest.status(asked), 0);
+        }
+    }
+    let blocks = usize::from(SIZE) * 9;
+    let mut stored = vec![0; blocks * 4096];
+    BlockingStore::new(&served.store)
+        .unwrap()
+        .read(0, &mut stored)
+        .unwrap();
+    for (block, bytes) in stored.chunks_exact(4096).enumerate() {
+        let by = u8::try_from(block % 3).unwrap() + 1;
+        assert!(bytes.iter().all(|byte| *byte == by), "block {block}");
+    }
+}
+
+#[test]
+fn devices_do_not_disturb_each_other() {
+    let served = Served::new(memory());
+    let (path, device) = served.another();
+    let (mut good, mut guest) = (Monitor::connect(&path), Guest::new());
+    good.negotiate();
+    good.share(&guest);
+    good.start(0);
+    let harms: [fn(&mut Monitor, &mut Guest); 4] = [
+        |monitor, _| monitor.send(99, 1, &[], &[]),
+        |monitor, guest| {
+            // More chains than there are.
+            guest.ram.store16(0x1002, 0x8000);
+            monitor.kick();
+            assert_eq!(monitor.stop(), 0);
+        },
+        |monitor, guest| {
+            // A descriptor that leads to itself.
+            guest.ram.store16(12, 1);
+            guest.ram.store16(14, 0);
+            guest.ram.store16(0x1002, 1);
+            monitor.kick();
+            assert_eq!(guest.wait_used(), (0, 0));
+            assert_eq!(monitor.stop(), 1);
+        },
+        |monitor, _| monitor.send_bytes(&[5, 0, 0], &[]),
+    ];
+    for harm in harms {
+        let mut bad_guest = Guest::new();
+        let mut bad = Monitor::connect(&served.path);
+        bad.negotiate();
+        bad.share(&bad_guest);
+        bad.start(0);
+        harm(&mut bad, &mut bad_guest);
+        drop(bad);
+        let asked = guest.ask(OUT, 0, &[5; 4096], 0);
+        good.kick();
+        assert_eq!(guest.wait_used(), (asked.head.into(), 1));
+        assert_eq!(guest.status(&asked), 0);
+    }
+    drop(device);
+}

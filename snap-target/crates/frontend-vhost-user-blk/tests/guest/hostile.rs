@@ -1,0 +1,405 @@
+//! Monitors that break the protocol: their connection ends, and the device is there for the next.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use store::BlockingStore;
+
+use super::monitor::{
+    DATA, GUEST, Guest, MEMORY_BYTES, Monitor, SIZE, USER, longs, memory_file, words,
+};
+use super::served::{Served, memory};
+
+/// That a message ends a connection that has come so far, and that the device serves the next one.
+fn ends(served: &Served, what: &str, breaks: impl FnOnce(&mut Monitor, &Guest)) {
+    let guest = Guest::new();
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate();
+    monitor.share(&guest);
+    breaks(&mut monitor, &guest);
+    while monitor.receive().is_some() {}
+    assert!(monitor.is_over(), "{what}");
+    let mut next = Monitor::connect(&served.path);
+    next.negotiate();
+}
+
+#[test]
+fn messages_that_are_none() {
+    let served = Served::new(memory());
+    for (what, code, flags, body) in [
+        ("no such message", 99, 1, vec![]),
+        ("one that was not offered", 6, 1, longs(&[0, 0])),
+        ("postcopy", 28, 1, vec![]),
+        ("another version", 1, 2, vec![]),
+        ("a reply", 1, 1 | 4, vec![]),
+        ("a body where there is none", 1, 1, vec![0]),
+        ("a short body", 2, 1, vec![0; 7]),
+        ("a long body", 2, 1, vec![0; 9]),
+        ("a body that is too long", 24, 1, vec![0; 513]),
+        ("a short table", 5, 1, vec![0; 4]),
+        ("a table of more than it has", 5, 1, words(&[1, 0])),
+        (
+            "a table of more than there may be",
+            5,
+            1,
+            [words(&[9, 0]), vec![0; 288]].concat(),
+        ),
+        (
+            "a configuration that is longer than it",
+            24,
+            1,
+            [words(&[250, 10, 0]), vec![0; 10]].concat(),
+        ),
+        (
+            "a configuration whose end overflows",
+            24,
+            1,
+            words(&[u32::MAX, 2, 0]),
+        ),
+        ("features that were not offered", 2, 1, longs(&[1 << 63])),
+        (
+            "protocol features that were not offered",
+            16,
+            1,
+            longs(&[1 << 40]),
+        ),
+        ("a queue that is not there", 8, 1, words(&[64, 16])),
+        ("a queue of no size", 8, 1, words(&[0, 0])),
+        (
+            "a queue of a size that is no power of two",
+            8,
+            1,
+            words(&[0, 48]),
+        ),
+        ("a queue of too many", 8, 1, words(&[0, 1 << 16])),
+        ("a queue half enabled", 18, 1, words(&[0, 2])),
+        ("a kick of nothing", 12, 1, longs(&[0])),
+        ("polling", 12, 1, longs(&[1 << 8])),
+        ("a kick with more than a queue", 12, 1, longs(&[1 << 9])),
+        (
+            "a queue in memory that is not there",
+            9,
+            1,
+            [words(&[0, 0]), longs(&[1, 2, 3, 0])].concat(),
+        ),
+        (
+            "a queue that logs",
+            9,
+            1,
+            [words(&[0, 1]), longs(&[USER, USER, USER, 0])].concat(),
+        ),
+        (
+            "memory that is not there",
+            38,
+            1,
+            longs(&[0, GUEST, 4096, USER, 0]),
+        ),
+        (
+            "records for no queue",
+            31,
+            1,
+            [longs(&[0, 0]), vec![0; 8]].concat(),
+        ),
+        (
+            "records of queues that are too long",
+            31,
+            1,
+            [longs(&[0, 0]), vec![1, 0, 0, 8, 0, 0, 0, 0]].concat(),
+        ),
+    ] {
+        ends(&served, what, |monitor, _| {
+            monitor.send(code, flags, &body, &[])
+        });
+    }
+}
+
+#[test]
+fn messages_with_files_that_do_not_belong() {
+    let served = Served::new(memory());
+    let file = memory_file(1 << 20);
+    let table = |address: u64, bytes: u64, user: u64, offset: u64| {
+        [words(&[1, 0]), longs(&[address, bytes, user, offset])].concat()
+    };
+    let one = |what, code, body: Vec<u8>| {
+        ends(&served, what, |monitor, _| {
+            monitor.send(code, 1, &body, &[file.as_fd()])
+        })
+    };
+    one("a file with a message that has none", 1, vec![]);
+    one("a kick that is no event", 12, longs(&[0]));
+    one("a call that is no event", 13, longs(&[0]));
+    one("an event of a queue that is not there", 13, longs(&[200]));
+    one(
+        "memory that is longer than its file",
+        5,
+        table(0, 2 << 20, USER, 0),
+    );
+    one(
+        "memory that begins behind its file",
+        5,
+        table(0, 4096, USER, 1 << 30),
+    );
+    one("memory that is no page", 5, table(0, 4095, USER, 0));
+    one("memory that begins in a page", 5, table(512, 4096, USER, 0));
+    one(
+        "memory whose file begins in a page",
+        5,
+        table(0, 4096, USER, 512),
+    );
+    one("memory of nothing", 5, table(0, 0, USER, 0));
+    one("memory that ends nowhere", 5, table(!0xFFF, 8192, USER, 0));
+    one(
+        "memory that the monitor has nowhere",
+        5,
+        table(0, 8192, !0xFFF, 0),
+    );
+    one(
+        "memory that is there",
+        37,
+        longs(&[0, GUEST, 4096, USER, 0]),
+    );
+    let records = |bytes: u64, offset: u64, queues: u16, size: u16| {
+        [
+            longs(&[bytes, offset]),
+            queues.to_le_bytes().to_vec(),
+            size.to_le_bytes().to_vec(),
+            vec![0; 4],
+        ]
+        .concat()
+    };
+    one("records that are too short", 32, records(64, 0, 1, SIZE));
+    one(
+        "records behind their file",
+        32,
+        records(1 << 20, 1 << 20, 1, SIZE),
+    );
+    one(
+        "records of a size that overflows",
+        32,
+        records(u64::MAX, 0, 1, SIZE),
+    );
+    one(
+        "records for too many queues",
+        32,
+        records(1 << 20, 0, u16::MAX, SIZE),
+    );
+    ends(&served, "two files for one region", |monitor, guest| {
+        monitor.send(
+            5,
+            1,
+            &table(GUEST, MEMORY_BYTES, USER, 0),
+            &[guest.file.as_fd(), file.as_fd()],
+        );
+    });
+    ends(
+        &served,
+        "more files than a message may have",
+        |monitor, _| {
+            let files: Vec<_> = (0..12).map(|_| file.as_fd()).collect();
+            monitor.send(5, 1, &table(GUEST, MEMORY_BYTES, USER, 0), &files);
+        },
+    );
+    ends(&served, "two regions that overlap", |monitor, _| {
+        let both = [
+            words(&[2, 0]),
+            longs(&[0, 8192, USER, 0]),
+            longs(&[4096, 8192, USER + 8192, 0]),
+        ]
+        .concat();
+        monitor.send(5, 1, &both, &[file.as_fd(), file.as_fd()]);
+    });
+}
+
+#[test]
+fn a_queue_that_runs_is_not_changed() {
+    let served = Served::new(memory());
+    for (code, body) in [
+        (8, words(&[0, 8])),
+        (10, words(&[0, 3])),
+        (
+            9,
+            [
+                words(&[0, 0]),
+                longs(&[USER, USER + 0x2000, USER + 0x1000, 0]),
+            ]
+            .concat(),
+        ),
+        (2, longs(&[1 << 30])),
+        (31, [longs(&[0, 0]), vec![1, 0, 16, 0, 0, 0, 0, 0]].concat()),
+    ] {
+        ends(
+            &served,
+            &format!("request {code} while a queue runs"),
+            |monitor, _| {
+                monitor.start(0);
+                monitor.send(code, 1, &body, &[]);
+            },
+        );
+    }
+}
+
+#[test]
+fn a_queue_whose_areas_are_taken_away_ends_the_connection() {
+    let served = Served::new(memory());
+    ends(&served, "memory without the ring", |monitor, _| {
+        monitor.start(0);
+        let region = longs(&[0, GUEST, MEMORY_BYTES, USER, 0]);
+        monitor.send(38, 1, &region, &[]);
+    });
+}
+
+#[test]
+fn a_connection_that_is_cut_anywhere_leaves_the_device() {
+    let served = Served::new(memory());
+    let guest = Guest::new();
+    let table = [
+        words(&[5, 1, 40]),
+        words(&[1, 0]),
+        longs(&[GUEST, MEMORY_BYTES, USER, 0]),
+    ]
+    .concat();
+    for bytes in 0..table.len() {
+        let mut monitor = Monitor::connect(&served.path);
+        monitor.negotiate();
+        monitor.send_bytes(&table[..bytes], &[guest.file.as_fd()]);
+        drop(monitor);
+    }
+    let mut next = Monitor::connect(&served.path);
+    next.negotiate();
+    next.share(&guest);
+    next.start(0);
+    assert_eq!(next.stop(), 0);
+}
+
+#[test]
+fn driver_that_breaks_its_ring_stops_it_alone() {
+    let served = Served::new(memory());
+    let guest = Guest::new();
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate();
+    monitor.share(&guest);
+    monitor.start(0);
+    // More than the ring has.
+    guest.ram.store16(0x1002, SIZE + 1);
+    monitor.kick();
+    assert_eq!(monitor.stop(), 0, "nothing was taken");
+    assert_eq!(guest.used_index(), 0);
+    guest.ram.store16(0x1002, 0);
+    monitor.start(0);
+    assert_eq!(monitor.stop(), 0);
+}
+
+#[test]
+fn queues_of_every_size() {
+    const PACKED: u64 = 1 << 34;
+    let served = Served::new(memory());
+    let others = [1 << 16, (1 << 16) + 16, 1 << 31, u32::MAX];
+    for (packed, is_taken) in [
+        (
+            false,
+            (|size| size <= 1024 && u32::is_power_of_two(size)) as fn(u32) -> bool,
+        ),
+        (true, |size| (1..=1024).contains(&size)),
+    ] {
+        let connect = || {
+            let mut monitor = Monitor::connect(&served.path);
+            monitor.negotiate();
+            if packed {
+                monitor.order(2, &longs(&[1 << 30 | 1 << 32 | PACKED]), &[]);
+            }
+            monitor
+        };
+        let mut monitor = connect();
+        for size in (0..=1100).chain(others) {
+            let answer = monitor.try_order(8, &words(&[0, size]), &[]);
+            let expected = if is_taken(size) { 0 } else { 1 };
+            assert_eq!(answer, Some(expected), "{size}, packed: {packed}");
+            if expected == 1 {
+                assert!(monitor.is_over());
+                monitor = connect();
+            }
+        }
+    }
+}
+
+/// What a descriptor or a header says while the device looks at it is taken or not taken, but nothing in between.
+#[test]
+fn descriptors_and_headers_that_change_while_they_are_read() {
+    const STATUS: usize = 0x30_0000;
+    const INTO: usize = 0x20_0000;
+    const OUTSIDE: u64 = GUEST + MEMORY_BYTES;
+    let served = Served::new(memory());
+    let mut guest = Guest::new();
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate();
+    monitor.share(&guest);
+    monitor.start(0);
+    let ends = AtomicBool::new(false);
+    let canary = vec![0xC5; 0x1000];
+    // Before, behind and between what the device may write.
+    let canaries = [INTO - 0x1000, INTO + 0x2000, STATUS - 0x1000, STATUS + 8];
+    for at in canaries {
+        guest.put(at, &canary);
+    }
+    let ram = guest.ram.clone();
+    let seen = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let ram = ram;
+            let mut round = 0_u64;
+            while !ends.load(Ordering::Relaxed) {
+                round += 1;
+                let pick = |values: [u64; 4]| values[usize::try_from(round % 4).unwrap()];
+                // The type and the sector; the address, length, flags and next of the descriptor of the data.
+                ram.store32(DATA, [0, 1, 8, 77][usize::try_from(round / 3 % 4).unwrap()]);
+                ram.store64(DATA + 8, pick([0, 8, u64::MAX - 7, 1 << 40]));
+                let into = GUEST + INTO as u64;
+                ram.store64(16, pick([into, into + 0x1000, OUTSIDE - 0x800, OUTSIDE]));
+                ram.store32(
+                    24,
+                    [4096, 4096, u32::MAX, 0][usize::try_from(round / 5 % 4).unwrap()],
+                );
+                ram.store16(28, [3, 3, 1, 7][usize::try_from(round / 7 % 4).unwrap()]);
+                ram.store16(30, [2, 2, 1, 9][usize::try_from(round / 11 % 4).unwrap()]);
+            }
+        });
+        let mut seen = [0; 4];
+        for _ in 0..4000 {
+            guest.put(STATUS, &[0xAA]);
+            guest.restart_chain();
+            let at = |offset: usize| GUEST + offset as u64;
+            let head = guest.chain_at(&[
+                (at(DATA), 16, false),
+                (at(INTO), 4096, true),
+                (at(STATUS), 1, true),
+            ]);
+            monitor.kick();
+            let (used, written) = guest.wait_used();
+            assert_eq!(used, u32::from(head));
+            assert!(written <= 4097, "{written}");
+            let status = guest.get(STATUS, 1)[0];
+            seen[usize::from(status.min(3))] += 1;
+        }
+        ends.store(true, Ordering::Relaxed);
+        seen
+    });
+    assert!(
+        seen.iter().all(|count| *count > 0),
+        "each end of a request was seen: {seen:?}"
+    );
+    for at in canaries {
+        assert_eq!(guest.get(at, 0x1000), canary, "{at:#x}");
+    }
+    // Its disk works, and behind the two blocks that it named nothing was written.
+    guest.restart_chain();
+    guest.put(DATA, &[words(&[0, 0]), longs(&[0])].concat());
+    let asked = guest.ask(0, 16, &[], 64 << 10);
+    monitor.kick();
+    guest.wait_used();
+    assert_eq!(guest.status(&asked), 0);
+    let mut stored = vec![1; 64 << 10];
+    BlockingStore::new(&served.store)
+        .unwrap()
+        .read(8192, &mut stored)
+        .unwrap();
+    assert!(stored.iter().all(|byte| *byte == 0));
+}

@@ -1,0 +1,17 @@
+//! A device over its socket, as a monitor and a guest's driver use it: both are the tests' own.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::missing_panics_doc,
+    missing_docs,
+    reason = "a test that cannot go on fails, and its numbers are small"
+)]
+
+mod changes;
+mod disks;
+mod hostile;
+mod kept;
+mod monitor;
+mod packed;
+mod served;

@@ -1,0 +1,242 @@
+//! The split ring (virtio 1.3, 2.7).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::chain::{Builder, ChainError, Descriptor, F_INDIRECT, F_NEXT, Split};
+use crate::error::RingError;
+use crate::inflight::SplitRecord;
+use crate::layout::Areas;
+use crate::memory::{Area, Memory};
+use crate::ring::{Head, Options, Position, Taken, passed};
+
+/// Of the available ring, and of the used ring.
+const AT_FLAGS: usize = 0;
+const AT_IDX: usize = 2;
+const AT_RING: usize = 4;
+const USED_ENTRY_BYTES: usize = 8;
+
+/// VIRTQ_AVAIL_F_NO_INTERRUPT, VIRTQ_USED_F_NO_NOTIFY.
+const F_NO_EVENTS: u16 = 1;
+
+#[derive(Debug)]
+pub(crate) struct SplitRing<A> {
+    pub(crate) areas: Areas<A>,
+    size: u16,
+    options: Options,
+    next_available: u16,
+    next_used: u16,
+    /// The used index of which the driver was last told; none: it was never told.
+    told: Option<u16>,
+    record: Option<SplitRecord<A>>,
+    /// Chains that were in flight when the ring was left, the longest first.
+    left: VecDeque<u16>,
+    /// By head: whether it is in flight.
+    taken: Vec<bool>,
+    in_flight: u16,
+}
+
+impl<A: Area> SplitRing<A> {
+    pub(crate) fn new(
+        areas: Areas<A>,
+        size: u16,
+        options: Options,
+        position: Position,
+        record: Option<A>,
+    ) -> Result<Self, RingError> {
+        let next_used = areas.device.load16(AT_IDX);
+        let index = position.0;
+        let mut next_available =
+            u16::try_from(index).map_err(|_| RingError::Position { index, size })?;
+        let mut left = VecDeque::new();
+        let mut kept = None;
+        if let Some(area) = record {
+            let (record, in_flight) = SplitRecord::take_up(area, size, next_used)?;
+            // Where the ring was left is not known to a driver's monitor whose device was killed; the used index and the record say it.
+            let count = u16::try_from(in_flight.len()).unwrap_or(u16::MAX);
+            next_available = next_used.wrapping_add(count);
+            left = in_flight.into();
+            kept = Some(record);
+        }
+        Ok(Self {
+            areas,
+            size,
+            options,
+            next_available,
+            next_used,
+            told: None,
+            record: kept,
+            left,
+            taken: vec![false; usize::from(size)],
+            in_flight: 0,
+        })
+    }
+
+    pub(crate) fn take<M: Memory<Area = A>>(
+        &mut self,
+        memory: &M,
+        chain: &mut Vec<Descriptor>,
+    ) -> Result<Option<Taken>, RingError> {
+        if let Some(head) = self.left.pop_front() {
+            return self.begin(head, memory, chain).map(Some);
+        }
+        let size = self.size;
+        let available = self.available();
+        if available == 0 {
+            return Ok(None);
+        }
+        if available > size {
+            return Err(RingError::Available { available, size });
+        }
+        // What the driver wrote before it raised the index is there.
+        fence(Ordering::Acquire);
+        let at = AT_RING + 2 * self.place(self.next_available);
+        let head = self.areas.driver.load16(at);
+        if head >= size {
+            return Err(RingError::Head { head, size });
+        }
+        if self.taken.get(usize::from(head)) != Some(&false) {
+            return Err(RingError::Twice { id: head });
+        }
+        self.next_available = self.next_available.wrapping_add(1);
+        if let Some(record) = &mut self.record {
+            record.take(head);
+        }
+        self.begin(head, memory, chain).map(Some)
+    }
+
+    fn begin<M: Memory<Area = A>>(
+        &mut self,
+        head: u16,
+        memory: &M,
+        chain: &mut Vec<Descriptor>,
+    ) -> Result<Taken, RingError> {
+        match self.taken.get_mut(usize::from(head)) {
+            Some(taken) if !*taken => *taken = true,
+            _ => return Err(RingError::Twice { id: head }),
+        }
+        self.in_flight += 1;
+        Ok(Taken {
+            head: Head {
+                id: head,
+                slots: 1,
+                entry: head,
+            },
+            chain: self.walk(head, memory, chain),
+        })
+    }
+
+    fn walk<M: Memory<Area = A>>(
+        &self,
+        head: u16,
+        memory: &M,
+        chain: &mut Vec<Descriptor>,
+    ) -> Result<(), ChainError> {
+        let mut builder = Builder::new(chain);
+        let mut index = head;
+        for _ in 0..self.size {
+            let descriptor = Split::load(&self.areas.descriptors, index);
+            let flags = descriptor.flags;
+            if flags & F_INDIRECT != 0 {
+                if !self.options.indirect {
+                    return Err(ChainError::NotNegotiated);
+                }
+                let len = Builder::indirect_len(flags, descriptor.bytes)?;
+                return builder.split_table(memory, descriptor.address, len);
+            }
+            builder.push(descriptor.address, descriptor.bytes, flags)?;
+            if flags & F_NEXT == 0 {
+                return Ok(());
+            }
+            index = descriptor.next;
+            if index >= self.size {
+                let (next, size) = (index, self.size);
+                return Err(ChainError::Next { next, size });
+            }
+        }
+        Err(ChainError::TooLong)
+    }
+
+    pub(crate) fn give_back(&mut self, head: Head, written: u32) -> Result<(), RingError> {
+        let id = head.id;
+        match self.taken.get_mut(usize::from(id)) {
+            Some(taken) if *taken => *taken = false,
+            _ => return Err(RingError::NotTaken { id }),
+        }
+        self.in_flight -= 1;
+        if let Some(record) = &self.record {
+            record.give_back(id);
+        }
+        let at = AT_RING + USED_ENTRY_BYTES * self.place(self.next_used);
+        self.areas.device.store32(at, id.into());
+        self.areas.device.store32(at + 4, written);
+        self.next_used = self.next_used.wrapping_add(1);
+        // What the device wrote is there before the driver sees the index.
+        fence(Ordering::Release);
+        self.areas.device.store16(AT_IDX, self.next_used);
+        if let Some(record) = &self.record {
+            record.given_back(id, self.next_used);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn wants_call(&mut self) -> bool {
+        // The index is there before it is looked whether the driver wants to know.
+        fence(Ordering::SeqCst);
+        let new = self.next_used;
+        let old = self.told.replace(new);
+        if old == Some(new) {
+            return false;
+        }
+        if !self.options.event_index {
+            return self.areas.driver.load16(AT_FLAGS) & F_NO_EVENTS == 0;
+        }
+        let used_event = self
+            .areas
+            .driver
+            .load16(AT_RING + 2 * usize::from(self.size));
+        old.is_none_or(|old| passed(used_event, new, old))
+    }
+
+    pub(crate) fn without_kicks(&self) {
+        // With event indexes the driver is silent until the index passes the one that was named last.
+        if !self.options.event_index {
+            self.areas.device.store16(AT_FLAGS, F_NO_EVENTS);
+        }
+    }
+
+    pub(crate) fn with_kicks(&self) -> bool {
+        if self.options.event_index {
+            let at = AT_RING + USED_ENTRY_BYTES * usize::from(self.size);
+            self.areas.device.store16(at, self.next_available);
+        } else {
+            self.areas.device.store16(AT_FLAGS, 0);
+        }
+        // The driver sees that before it is looked whether it has raised its index meanwhile.
+        fence(Ordering::SeqCst);
+        self.available() != 0
+    }
+
+    pub(crate) fn position(&self) -> Position {
+        Position(self.next_available.into())
+    }
+
+    pub(crate) fn has_left(&self) -> bool {
+        !self.left.is_empty()
+    }
+
+    pub(crate) fn in_flight(&self) -> u16 {
+        self.in_flight
+    }
+
+    fn available(&self) -> u16 {
+        self.areas
+            .driver
+            .load16(AT_IDX)
+            .wrapping_sub(self.next_available)
+    }
+
+    fn place(&self, index: u16) -> usize {
+        usize::from(index & (self.size - 1))
+    }
+}
