@@ -236,15 +236,18 @@ impl Bench {
     fn floats(&mut self) {
         use ElementType::{Bf16, F16, F32, F64};
         for (wide, narrow) in [(F32, Bf16), (F32, F16), (F64, F32), (F64, Bf16), (F64, F16)] {
-            self.float_chain(wide, narrow);
+            self.float_chain(wide, narrow.name(), |packed| fill_numbers(packed, narrow));
+        }
+        for wide in [F32, Bf16] {
+            self.float_chain(wide, "q8_0", fill_groups);
         }
         self.loss(F32, Bf16);
         self.loss(F64, F32);
     }
 
-    /// Encode and decode with numbers that the narrow type holds, the last one among them.
-    fn float_chain(&mut self, source: ElementType, narrow: ElementType) {
-        let chain = Chain::parse(narrow.name(), source)
+    /// Encode and decode with numbers that the packed form holds, which `fill` makes.
+    fn float_chain(&mut self, source: ElementType, narrow: &str, fill: impl Fn(&mut [u8])) {
+        let chain = Chain::parse(narrow, source)
             .unwrap()
             .with_isa(self.options.isa);
         let names = [
@@ -256,9 +259,10 @@ impl Bench {
         }
         let Memory { wide, out, packed } = &mut self.memory;
         let wide_bytes = wide.len();
-        let packed = &mut packed[..wide_bytes / source.bytes() * narrow.bytes()];
+        let packed_bytes = chain.packed_bytes((wide_bytes / source.bytes()) as u64);
+        let packed = &mut packed[..usize::try_from(packed_bytes).unwrap()];
         let decoder = Decoder::new(&chain, &ViewChain::identity(), None).unwrap();
-        fill_numbers(packed, narrow);
+        fill(packed);
         expand(&decoder, packed, wide);
         let scratch = &mut self.scratch;
         let row = alternate(self.rounds, wide_bytes, wide, out, |wide, _| {
@@ -628,6 +632,19 @@ fn fill_numbers(elements: &mut [u8], element: ElementType) {
         let sign = (state >> 59 & 1) << (element.bits() - 1);
         let bits = sign | exponent << fraction_bits | fraction;
         to.copy_from_slice(&bits.to_le_bytes()[..element.bytes()]);
+    }
+}
+
+/// Fills `groups` with those of `q8_0`, whose largest steps are 127: what is made of these numbers again. Scales are powers of two, so that bf16 holds
+/// all numbers, too.
+fn fill_groups(groups: &mut [u8]) {
+    let scales = [0x2C00u16, 0x3C00, 0x2000, 0x5400];
+    for (group, scale) in groups.chunks_exact_mut(34).zip(scales.iter().cycle()) {
+        for (index, steps) in (0u8..).zip(&mut group[2..]) {
+            *steps = index.wrapping_mul(89) | 1;
+        }
+        group[..2].copy_from_slice(&scale.to_le_bytes());
+        group[2] = 127;
     }
 }
 

@@ -3,6 +3,7 @@
 mod by_table;
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use crate::TransformError;
 use crate::contract::Contract;
 use crate::element::{ElementType, Packing, ValueRange};
 use crate::encoder;
-use crate::kernels::Isa;
+use crate::kernels::{Isa, q8};
 use crate::rank_table::RankTable;
 use crate::registry::{self, BlockTransform, Geometry, Kind, Layout, Step, TableTransform};
 use crate::scratch::{BlockTimes, Contexts, Scratch, sized};
@@ -54,7 +55,7 @@ struct Block {
     packed_bits: u32,
 }
 
-/// Source bytes that are rounded and widened at a time: whole elements of every type.
+/// Source bytes that are rounded and widened at a time: whole elements of every type, and whole groups.
 const READ_BACK_BYTES: usize = 8192;
 
 /// What [`Chain::encode_frame`] made.
@@ -188,10 +189,11 @@ impl Chain {
         match self.packing() {
             Packing::Whole(packed) => Contract::of(self.source(), packed),
             Packing::Bits(_) => Contract::Lossless,
+            Packing::Q8_0 => Contract::of_q8_0(self.source()),
         }
     }
 
-    /// Bits per element after the element steps.
+    /// Bits per element after the element steps, rounded up: `q8_0` has 8.5.
     #[must_use]
     pub fn packed_bits(&self) -> u32 {
         self.packing().bits()
@@ -200,8 +202,26 @@ impl Chain {
     /// Bytes of `elements` elements after the element steps: the last byte may be partly used. Saturates.
     #[must_use]
     pub fn packed_bytes(&self, elements: u64) -> u64 {
-        let bits = u128::from(elements) * u128::from(self.packed_bits());
-        u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
+        self.packing().bytes_of(elements)
+    }
+
+    /// The elements of which any bit, or the scale, is in these bytes of the packed form. Saturates.
+    #[must_use]
+    pub fn elements_in(&self, packed: Range<u64>) -> Range<u64> {
+        let (elements, bits) = (self.packing().unit_elements(), self.packing().unit_bits());
+        let (elements, bits) = (u128::from(elements), u128::from(bits.max(1)));
+        let narrow = |units: u128| u64::try_from(units * elements).unwrap_or(u64::MAX);
+        let (start, end) = (u128::from(packed.start) * 8, u128::from(packed.end) * 8);
+        narrow(start / bits)..narrow(end.div_ceil(bits))
+    }
+
+    /// A run of so many elements, or a multiple, is packed into whole bytes that no other element is in.
+    #[must_use]
+    pub fn whole_elements(&self) -> u64 {
+        match self.packing() {
+            Packing::Bits(bits) if !bits.is_multiple_of(8) => 8,
+            packing => packing.unit_elements(),
+        }
     }
 
     /// The most bytes that a frame of `elements` elements is stored in. A frame that a compressor would not shrink is stored
@@ -212,12 +232,12 @@ impl Chain {
     }
 
     /// Encodes one frame: whole elements of the source type in `src`, into the front of `dst`. Checked: a value that does not
-    /// fit is an error with its index in `src`.
+    /// fit is an error with its index in `src`. Groups of elements that share a scale begin with the frame.
     ///
     /// A frame that the compressor would not shrink is stored as its packed bytes; a reader knows it by its length.
     ///
     /// # Errors
-    /// [`OutOfRange`](TransformError::OutOfRange), or a `src` or `dst` of the wrong size.
+    /// [`OutOfRange`](TransformError::OutOfRange), [`Unscalable`](TransformError::Unscalable), or a `src` or `dst` of the wrong size.
     pub fn encode_frame(
         &self,
         src: &[u8],
@@ -249,7 +269,7 @@ impl Chain {
         let isa = self.isa;
         if !self.is_framed() {
             let range = encoder::encode(isa, inner.source, &inner.layout, src, dst)
-                .map_err(|refused| inner.out_of_range(refused))?;
+                .map_err(|refused| inner.refused(refused))?;
             return Ok(Encoded {
                 stored_bytes: packed_len,
                 range,
@@ -261,7 +281,7 @@ impl Chain {
         } else {
             let packed = sized(&mut scratch.packed, packed_len);
             let range = encoder::encode(isa, inner.source, &inner.layout, src, packed)
-                .map_err(|refused| inner.out_of_range(refused))?;
+                .map_err(|refused| inner.refused(refused))?;
             (packed, range)
         };
         let contexts = &mut scratch.contexts;
@@ -289,10 +309,11 @@ impl Chain {
         })
     }
 
-    /// What a reader gets of whole elements in `src`, into `dst`, which is as long: the same bytes, unless the chain rounds.
+    /// What a reader gets of whole elements in `src`, into `dst`, which is as long: the same bytes, unless the chain rounds. Groups of
+    /// elements that share a scale begin with `src`.
     ///
     /// # Errors
-    /// Bytes that end inside an element, or a destination that is shorter or longer.
+    /// Bytes that end inside an element, a destination that is shorter or longer, or [`Unscalable`](TransformError::Unscalable).
     pub fn read_back(&self, src: &[u8], dst: &mut [u8]) -> Result<(), TransformError> {
         let source = self.source();
         if !src.len().is_multiple_of(source.bytes()) {
@@ -307,23 +328,33 @@ impl Chain {
                 available: dst.len() as u64,
             });
         }
-        let Packing::Whole(packed) = self.packing() else {
-            dst.copy_from_slice(src);
-            return Ok(());
-        };
         if !self.contract().is_lossy() {
             dst.copy_from_slice(src);
             return Ok(());
         }
-        // In the cache; a rounded element is at most half as long as the source's.
-        let mut tile = [0; READ_BACK_BYTES / 2];
+        // In the cache. A packed element is shorter than the source's: of q8_0 at most 34 bytes for 64.
+        let mut tile = [0; READ_BACK_BYTES];
         let parts = src
             .chunks(READ_BACK_BYTES)
             .zip(dst.chunks_mut(READ_BACK_BYTES));
-        for (src, dst) in parts {
-            let rounded = &mut tile[..src.len() / source.bytes() * packed.bytes()];
-            encoder::convert_floats(self.isa, source, packed, src, rounded);
-            encoder::convert_floats(self.isa, packed, source, rounded, dst);
+        for (part, (src, dst)) in parts.enumerate() {
+            let elements = (src.len() / source.bytes()) as u64;
+            let packed_bytes = usize::try_from(self.packed_bytes(elements)).unwrap_or(usize::MAX);
+            let rounded = &mut tile[..packed_bytes];
+            match self.packing() {
+                Packing::Whole(packed) => {
+                    encoder::convert_floats(self.isa, source, packed, src, rounded);
+                    encoder::convert_floats(self.isa, packed, source, rounded, dst);
+                }
+                Packing::Q8_0 => {
+                    let first = (part * READ_BACK_BYTES / source.bytes()) as u64;
+                    encoder::encode_q8_0(self.isa, source, src, rounded)
+                        .map_err(|refused| self.inner.refused(refused.behind(first)))?;
+                    let presented = q8::present(self.isa, (source, source), rounded, 0, dst);
+                    debug_assert_eq!(presented, Ok(()), "scales are finite, or were refused");
+                }
+                Packing::Bits(_) => dst.copy_from_slice(src),
+            }
         }
         Ok(())
     }
@@ -457,12 +488,18 @@ impl Inner {
     }
 
     /// The error for a value that some element step did not take: names the first that did not.
-    fn out_of_range(&self, refused: encoder::Refused) -> TransformError {
-        let unfit = |packing: &&Packing| packing.range().is_none_or(|r| !r.contains(refused.value));
+    fn refused(&self, refused: encoder::Refused) -> TransformError {
+        let (index, value) = match refused {
+            encoder::Refused::Integer { index, value } => (index, value),
+            encoder::Refused::Number { index, bits } => {
+                return TransformError::Unscalable { index, bits };
+            }
+        };
+        let unfit = |packing: &&Packing| packing.range().is_none_or(|r| !r.contains(value));
         let target = self.packings.iter().find(unfit);
         TransformError::OutOfRange {
-            index: refused.index,
-            value: refused.value,
+            index,
+            value,
             target: *target.unwrap_or(&self.layout.packing),
         }
     }

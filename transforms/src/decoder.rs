@@ -8,7 +8,9 @@ use std::ops::Range;
 use crate::TransformError;
 use crate::chain::Chain;
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, reference, widen};
+use crate::kernels::{
+    BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, q8, reference, widen,
+};
 use crate::segments::OutSegments;
 use crate::view::ViewChain;
 
@@ -38,6 +40,8 @@ enum Work {
     Integers(Check),
     /// Floating point of this type is converted. Every value is accepted: any bits are one.
     Floats(ElementType),
+    /// Groups with a scale become floating point of the source's type, this one, and that is converted. Scales must be finite.
+    Groups(ElementType),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +88,7 @@ impl Decoder {
                 }))
             }
             (Packing::Whole(packed), None, None) => Some(Work::Floats(packed)),
+            (Packing::Q8_0, None, None) => Some(Work::Groups(stored.source())),
             // No chain and no view turns integers into floating point, or the other way round.
             _ => {
                 return Err(TransformError::ViewSource {
@@ -127,7 +132,7 @@ impl Decoder {
         let first = presented.start / self.presented_bytes();
         let last = (presented.end - 1) / self.presented_bytes();
         let start = self.first_bit_of(first) / 8;
-        let end = (self.first_bit_of(last) + u128::from(self.packing.bits())).div_ceil(8);
+        let end = (self.first_bit_of(last) + u128::from(self.packing.unit_bits())).div_ceil(8);
         u64::try_from(start).unwrap_or(u64::MAX)..u64::try_from(end).unwrap_or(u64::MAX)
     }
 
@@ -135,8 +140,8 @@ impl Decoder {
     /// `packed`, and writes them to `out`, which moves on behind them.
     ///
     /// # Errors
-    /// [`OutsideProven`](TransformError::OutsideProven) and [`OutOfRange`](TransformError::OutOfRange) with the first such element of
-    /// the frame, after some of the destination may have been written; a window or a destination that is too small, before.
+    /// [`OutsideProven`](TransformError::OutsideProven), [`OutOfRange`](TransformError::OutOfRange) and
+    /// [`BadScale`](TransformError::BadScale) with the first such element of the frame, after some of the destination may have been written; a window or a destination that is too small, before.
     pub fn expand(
         &self,
         packed: PackedWindow<'_>,
@@ -184,9 +189,10 @@ impl Decoder {
         self.presented.bytes() as u64
     }
 
-    /// Where element `index` starts, in bits of the packed form.
+    /// Where the unit of element `index` starts, in bits of the packed form.
     fn first_bit_of(&self, index: u64) -> u128 {
-        u128::from(index) * u128::from(self.packing.bits())
+        let unit = index / self.packing.unit_elements();
+        u128::from(unit) * u128::from(self.packing.unit_bits())
     }
 }
 
@@ -274,6 +280,13 @@ impl Cursor<'_> {
                 unsafe { floats::convert(isa, *from, presented, src, place, count) };
                 Ok(())
             }
+            Work::Groups(source) => {
+                let (src, _) = self.packed_from(first);
+                let inside = inside_group(first);
+                // SAFETY: as above.
+                unsafe { q8::expand(isa, (*source, presented), src, inside, place, count) }
+                    .map_err(|bad| bad_scale(first - inside as u64, bad))
+            }
         }
     }
 
@@ -321,6 +334,7 @@ impl Cursor<'_> {
                 }
                 seen.unwrap_or(check.target)
             }
+            Packing::Q8_0 => unreachable!("it has no integers"),
         }
     }
 
@@ -341,6 +355,14 @@ impl Cursor<'_> {
             Work::Floats(packed) => {
                 floats::one(*packed, self.decoder.presented, self.packed_from(index).0)
             }
+            Work::Groups(source) => {
+                let types = (*source, self.decoder.presented);
+                let (src, inside) = (self.packed_from(index).0, inside_group(index));
+                let mut element = [0; 8];
+                q8::present(self.decoder.isa, types, src, inside, &mut element[..size])
+                    .map_err(|bad| bad_scale(index - inside as u64, bad))?;
+                element
+            }
         };
         out.write(&element[from..to]);
         self.at += (to - from) as u64;
@@ -352,7 +374,7 @@ impl Cursor<'_> {
         reference::element(self.decoder.packing, src, u64::from(first_bit))
     }
 
-    /// The packed bytes from the one on where element `index` starts, and the bit of it where it starts.
+    /// The packed bytes from the one on where the unit of element `index` starts, and the bit of it where it starts.
     #[allow(clippy::cast_possible_truncation)] // the window covers the element, so the difference is a slice's offset
     fn packed_from(&self, index: u64) -> (&[u8], u32) {
         let bit = self.decoder.first_bit_of(index) - u128::from(self.first_byte) * 8;
@@ -385,6 +407,20 @@ impl Cursor<'_> {
             }
         }
         unreachable!("a kernel met a value that is not there")
+    }
+}
+
+/// Which element of its group it is.
+#[allow(clippy::cast_possible_truncation)] // below 32
+fn inside_group(element: u64) -> usize {
+    (element % q8::GROUP_ELEMENTS as u64) as usize
+}
+
+/// The error for a group, counted from the one of element `first`.
+fn bad_scale(first: u64, bad: q8::BadScale) -> TransformError {
+    TransformError::BadScale {
+        index: first + (bad.group * q8::GROUP_ELEMENTS) as u64,
+        bits: bad.bits,
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::TransformError;
+use crate::kernels::q8::{GROUP_BYTES, GROUP_ELEMENTS};
 
 /// The type of one element of a stream. Elements are little-endian on every store and on every wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -229,23 +230,51 @@ impl fmt::Display for ValueRange {
     }
 }
 
-/// How the elements lie in the packed form: whole little-endian elements of a type, or fields of `K` bits.
+/// How the elements lie in the packed form: whole little-endian elements of a type, fields of `K` bits, or groups that share a scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Packing {
     /// Element `e` is the bytes `[e * size, (e + 1) * size)`, little-endian.
     Whole(ElementType),
     /// Element `e` is the bits `[e * K, (e + 1) * K)`, least significant bit first, K in 1..=32.
     Bits(u32),
+    /// Groups of 32 elements, each 34 bytes: their scale as f16, then an i8 for each. A last group that is not full is as long.
+    Q8_0,
 }
 
 impl Packing {
-    /// Bits per element.
+    /// Elements of a unit: what is packed together, and begins at a bit of its own.
     #[must_use]
-    pub fn bits(self) -> u32 {
+    pub fn unit_elements(self) -> u64 {
+        match self {
+            Packing::Whole(_) | Packing::Bits(_) => 1,
+            Packing::Q8_0 => GROUP_ELEMENTS as u64,
+        }
+    }
+
+    /// Bits of a unit.
+    #[must_use]
+    pub fn unit_bits(self) -> u32 {
         match self {
             Packing::Whole(element) => element.bits(),
             Packing::Bits(bits) => bits,
+            #[allow(clippy::cast_possible_truncation)] // 272
+            Packing::Q8_0 => 8 * GROUP_BYTES as u32,
         }
+    }
+
+    /// Bits per element, rounded up where a unit has several.
+    #[must_use]
+    pub fn bits(self) -> u32 {
+        #[allow(clippy::cast_possible_truncation)] // 1 or 32
+        self.unit_bits().div_ceil(self.unit_elements() as u32)
+    }
+
+    /// Bytes of `elements` elements, whole units: the last byte may be partly used. Saturates.
+    #[must_use]
+    pub fn bytes_of(self, elements: u64) -> u64 {
+        let units = elements.div_ceil(self.unit_elements());
+        let bits = u128::from(units) * u128::from(self.unit_bits());
+        u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
     }
 
     /// The integers that the packing holds; `None` for floating point.
@@ -254,6 +283,7 @@ impl Packing {
         match self {
             Packing::Whole(element) => element.range(),
             Packing::Bits(bits) => Some(ValueRange::of_bits(bits)),
+            Packing::Q8_0 => None,
         }
     }
 }
@@ -264,6 +294,7 @@ impl fmt::Display for Packing {
             Packing::Whole(element) => element.fmt(f),
             Packing::Bits(1) => write!(f, "1 bit"),
             Packing::Bits(bits) => write!(f, "{bits} bits"),
+            Packing::Q8_0 => f.write_str("q8_0"),
         }
     }
 }

@@ -3,15 +3,39 @@
 #![allow(unsafe_code)]
 
 use crate::element::{ElementType, Packing, ValueRange};
-use crate::kernels::{BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, reference, widen};
+use crate::kernels::{
+    BLOCK_ELEMENTS, Isa, convert, floats, pack, place::Place, q8, reference, widen,
+};
 use crate::registry::Layout;
 
-/// The first value that did not fit.
+/// The first value that did not fit, and its index in the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Refused {
-    /// Its index in the source.
-    pub(crate) index: u64,
-    pub(crate) value: i128,
+pub(crate) enum Refused {
+    Integer {
+        index: u64,
+        value: i128,
+    },
+    /// A number that no group has a scale for, by its bits as f32.
+    Number {
+        index: u64,
+        bits: u32,
+    },
+}
+
+impl Refused {
+    /// The same, counted from `first` elements earlier.
+    pub(crate) fn behind(self, first: u64) -> Refused {
+        match self {
+            Refused::Integer { index, value } => Refused::Integer {
+                index: first + index,
+                value,
+            },
+            Refused::Number { index, bits } => Refused::Number {
+                index: first + index,
+                bits,
+            },
+        }
+    }
 }
 
 /// Packs the elements of `src` into `dst`, which is exactly as long as they need; returns the range of the values.
@@ -26,15 +50,15 @@ pub(crate) fn encode(
     dst: &mut [u8],
 ) -> Result<Option<ValueRange>, Refused> {
     let Some(allowed) = layout.range else {
-        encode_floats(isa, source, layout.packing, src, dst);
+        match layout.packing {
+            Packing::Q8_0 => encode_q8_0(isa, source, src, dst)?,
+            packing => encode_floats(isa, source, packing, src, dst),
+        }
         return Ok(None);
     };
-    let packed_bits = layout.packing.bits() as usize;
     assert!(isa.is_available(), "kernels for another machine");
-    assert_eq!(
-        dst.len(),
-        (src.len() / source.bytes() * packed_bits).div_ceil(8)
-    );
+    let elements = (src.len() / source.bytes()) as u64;
+    assert_eq!(dst.len() as u64, layout.packing.bytes_of(elements));
 
     // SAFETY: the whole of `dst`, which is not used otherwise until the place is dropped; the instruction set was asserted.
     let mut place = unsafe { Place::new(isa, dst.as_mut_ptr(), dst.len()) };
@@ -45,10 +69,7 @@ pub(crate) fn encode(
         let met = unsafe { encode_block(isa, source, layout.packing, allowed, src, &mut place) };
         if !allowed.encloses(&met) {
             let refused = first_outside(source, src, &allowed);
-            return Err(Refused {
-                index: (block * BLOCK_ELEMENTS) as u64 + refused.index,
-                value: refused.value,
-            });
+            return Err(refused.behind((block * BLOCK_ELEMENTS) as u64));
         }
         widen(&mut seen, met);
     }
@@ -88,6 +109,19 @@ pub(crate) fn convert_floats(
     }
 }
 
+/// Packs the elements of `src` in groups with a scale into `dst`, which is exactly as long as they need.
+///
+/// # Panics
+/// When the lengths do not belong together, or the type is no floating point of at most 32 bits.
+pub(crate) fn encode_q8_0(
+    isa: Isa,
+    source: ElementType,
+    src: &[u8],
+    dst: &mut [u8],
+) -> Result<(), Refused> {
+    q8::quantize(isa, source, src, dst).map_err(|(index, bits)| Refused::Number { index, bits })
+}
+
 /// The smallest and largest of the whole elements of `bytes`; `None` for floating point, and where there is none.
 #[must_use]
 pub fn range_of(element: ElementType, bytes: &[u8]) -> Option<ValueRange> {
@@ -120,6 +154,7 @@ unsafe fn encode_block(
             return unsafe { convert::convert(isa, source, element.bytes(), src, place, count) };
         }
         Packing::Bits(bits) => bits,
+        Packing::Q8_0 => unreachable!("it has no integers"),
     };
     if pack::packs(isa, source.bytes()) {
         // SAFETY: passed on to the caller.
@@ -154,7 +189,7 @@ fn first_outside(source: ElementType, src: &[u8], allowed: &ValueRange) -> Refus
     for (index, bytes) in (0u64..).zip(src.chunks_exact(source.bytes())) {
         let value = reference::whole(source, bytes);
         if !allowed.contains(value) {
-            return Refused { index, value };
+            return Refused::Integer { index, value };
         }
     }
     unreachable!("a kernel met a value outside {allowed} that is not there")

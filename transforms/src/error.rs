@@ -37,6 +37,29 @@ pub enum TransformError {
         range: ValueRange,
     },
 
+    /// A number whose group would need a scale that an f16 does not hold: infinite, no number, or of 8,321,040 or more.
+    #[error(
+        "element {index} is {}, and q8_0 takes finite numbers below {}; store it as it is, or as bf16",
+        f32::from_bits(*.bits), crate::kernels::q8::UNSCALABLE_FROM
+    )]
+    Unscalable {
+        /// The first such element.
+        index: u64,
+        /// Its bits, as f32.
+        bits: u32,
+    },
+
+    /// A stored scale that is infinite or no number: the store does not hold what was packed.
+    #[error(
+        "the elements from {index} on have a scale that is no finite number ({bits:#06x}): the stored bytes are not what was packed"
+    )]
+    BadScale {
+        /// The first element of its group.
+        index: u64,
+        /// Its bits, as f16.
+        bits: u16,
+    },
+
     /// Stored bytes that the step cannot have written.
     #[error("{step}: corrupt frame: {why}")]
     Corrupt {

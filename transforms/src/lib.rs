@@ -6,8 +6,8 @@
 //! in one pass, straight into the reader's memory segments.
 //!
 //! Contract: pure functions, no allocation per frame after warm-up. Narrowing integers is checked, when packing and again when reading:
-//! what does not fit is an error with its place, never a truncation. Narrowing floating point rounds: [`Chain::contract`] says by how much at
-//! most, [`LossMeter`] measures it. Decoders take hostile input: they return an error or fill
+//! what does not fit is an error with its place, never a truncation. Narrowing floating point rounds, and `q8_0` quantizes: [`Chain::contract`] says
+//! by how much at most, [`LossMeter`] measures it. Decoders take hostile input: they return an error or fill
 //! exactly what they were given, and never panic. Destination memory is written once and never read back, except by block
 //! codecs, which therefore get private memory.
 //!
@@ -34,7 +34,7 @@ mod segments;
 mod view;
 
 pub use chain::{CHAIN_STEPS_MAX, Chain, Encoded, FRAME_BYTES_MAX};
-pub use contract::{Contract, Rounding};
+pub use contract::{Contract, Quantization, Rounding};
 pub use decoder::{Decoder, PackedWindow};
 pub use element::{ElementType, Packing, ValueRange};
 pub use encoder::range_of;

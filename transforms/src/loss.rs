@@ -4,7 +4,7 @@
 
 use crate::chain::Chain;
 use crate::element::{ElementType, Packing};
-use crate::kernels::{Isa, floats, place::Place};
+use crate::kernels::{Isa, floats, place::Place, q8};
 use crate::view::ViewChain;
 use crate::{Contract, TransformError};
 
@@ -27,7 +27,7 @@ use crate::{Contract, TransformError};
 #[derive(Debug)]
 pub struct LossMeter {
     source: ElementType,
-    packed: ElementType,
+    packed: Packing,
     presented: ElementType,
     contract: Contract,
     isa: Isa,
@@ -149,10 +149,7 @@ impl LossMeter {
         };
         Ok(LossMeter {
             source,
-            packed: match stored.packing() {
-                Packing::Whole(packed) => packed,
-                Packing::Bits(_) => source,
-            },
+            packed: stored.packing(),
             presented: view.presented(source)?,
             contract,
             isa: stored.isa(),
@@ -214,20 +211,25 @@ impl LossMeter {
     fn measure(&mut self) {
         let (isa, count) = (self.isa, self.held);
         let tile = &mut *self.tile;
-        convert(
-            isa,
-            (self.source, self.packed),
-            &tile.source,
-            &mut tile.packed,
-            count,
-        );
-        convert(
-            isa,
-            (self.packed, self.presented),
-            &tile.packed,
-            &mut tile.presented,
-            count,
-        );
+        match self.packed {
+            Packing::Whole(packed) => {
+                let (source, rounded) = (&tile.source, &mut tile.packed);
+                convert(isa, (self.source, packed), source, rounded, count);
+                let (rounded, presented) = (&tile.packed, &mut tile.presented);
+                convert(isa, (packed, self.presented), rounded, presented, count);
+            }
+            Packing::Q8_0 => {
+                let source = &tile.source[..count * self.source.bytes()];
+                let packed_bytes = count.div_ceil(q8::GROUP_ELEMENTS) * q8::GROUP_BYTES;
+                let packed = &mut tile.packed[..packed_bytes];
+                let presented = &mut tile.presented[..count * self.presented.bytes()];
+                let types = (self.source, self.presented);
+                // What has no scale is the packer's to refuse: until it does, it is measured as something.
+                let _ = q8::quantize(isa, self.source, source, packed);
+                let _ = q8::present(isa, types, packed, 0, presented);
+            }
+            Packing::Bits(_) => unreachable!("integers are not looked at"),
+        }
         convert(
             isa,
             (self.source, ElementType::F64),

@@ -33,6 +33,7 @@ pub(crate) static REGISTRY: &[Kind] = &[
     Kind::Element(&codecs::integer::INTEGER),
     Kind::Element(&codecs::bitpack::Bitpack),
     Kind::Element(&codecs::float::FLOAT),
+    Kind::Element(&codecs::q8_0::Q8_0),
     Kind::Table(&codecs::rank::Rank),
     Kind::Block(&codecs::shuffle::Shuffle),
     Kind::Block(&codecs::lz4::LZ4),

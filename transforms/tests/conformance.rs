@@ -151,6 +151,31 @@ fn zstd() {
 }
 
 #[test]
+fn q8_0_of_every_type() {
+    for source in [ElementType::F32, ElementType::Bf16, ElementType::F16] {
+        check(source, &["q8_0", "q8_0+lz4", "q8_0+zstd:3"]);
+    }
+    for (text, source) in [
+        ("q8_0", ElementType::F64),
+        ("q8_0", ElementType::U32),
+        ("bf16+q8_0", ElementType::F32),
+        ("q8_0+bf16", ElementType::F32),
+        ("q8_0+q8_0", ElementType::F32),
+        ("q8_0+u8", ElementType::F32),
+        ("q8_0+bitpack:8", ElementType::F32),
+        ("q8_0+shuffle+lz4", ElementType::F32),
+        ("q8_0+floatsplit", ElementType::F32),
+        ("q8_0+rank", ElementType::F32),
+        ("q8_0:1", ElementType::F32),
+    ] {
+        assert!(Chain::parse(text, source).is_err(), "{text} of {source}");
+    }
+    let refused = transforms::ViewChain::parse("q8_0", ElementType::F32).unwrap_err();
+    let why = "q8_0 cannot stand there: a view presents whole elements";
+    assert_eq!(refused.to_string(), why);
+}
+
+#[test]
 fn floatsplit_of_every_type() {
     for source in ElementType::FLOATS {
         check(source, &["floatsplit"]);
@@ -175,6 +200,7 @@ fn nothing_is_registered_that_is_not_tested_here() {
         transforms::codecs::integer::ID,
         transforms::codecs::bitpack::ID,
         transforms::codecs::float::ID,
+        transforms::codecs::q8_0::ID,
         transforms::codecs::rank::ID,
         transforms::codecs::shuffle::ID,
         transforms::codecs::lz4::ID,

@@ -5,7 +5,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use transforms::codecs::rank;
-use transforms::{Chain, ElementType, Loss, Step, ValueRange};
+use transforms::{Chain, ElementType, Loss, Packing, Step, ValueRange};
 use volume::identity::sha256;
 use volume::limits::BLOB_BYTES_MAX;
 use volume::write::Written;
@@ -246,8 +246,8 @@ pub fn view(name: &str, changes: Vec<Value>, changed_files: Vec<Value>) -> Value
 pub struct Change<'a> {
     /// Their type in the sources.
     pub from: ElementType,
-    /// The type whose values they get.
-    pub to: ElementType,
+    /// The type, or the groups of `q8_0`, whose values they get.
+    pub to: Packing,
     /// The type that they are presented in: `to`, or where the store has rounded them, `from`.
     pub presented_as: ElementType,
     /// What made it.
@@ -264,7 +264,7 @@ impl Change<'_> {
     pub fn to_json(&self) -> Value {
         json!({
             "from": self.from.name(),
-            "to": self.to.name(),
+            "to": self.to.to_string(),
             "presented_as": self.presented_as.name(),
             "step": self.step.map(step),
             "source_bytes": self.source_bytes,
@@ -285,7 +285,7 @@ pub struct ChangedFile<'a> {
     /// Of these.
     pub sha256: &'a [u8; 32],
     /// By the types before and behind it.
-    pub losses: Vec<((ElementType, ElementType), &'a Loss)>,
+    pub losses: Vec<((ElementType, Packing), &'a Loss)>,
 }
 
 impl ChangedFile<'_> {
@@ -295,7 +295,7 @@ impl ChangedFile<'_> {
         let losses = self.losses.iter().map(|((from, to), lost)| {
             json!({
                 "from": from.name(),
-                "to": to.name(),
+                "to": to.to_string(),
                 "loss": loss(lost),
             })
         });

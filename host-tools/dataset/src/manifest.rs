@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
-use transforms::{Chain, ElementType, Loss, ViewChain};
+use transforms::{Chain, ElementType, Loss, Packing, ViewChain};
 use volume::write::Written;
 
 use crate::document::{self, Change, ChangedFile, Source};
@@ -112,7 +112,7 @@ impl<'a> Manifest<'a> {
                 source: sources.of_file.get(&file).copied().unwrap_or_default(),
                 bytes: changed.bytes,
                 sha256: &measured.sha256,
-                losses: measured.losses.iter().map(|(k, v)| (*k, v)).collect(),
+                losses: packed(&measured.losses),
             };
             changed_files.push(file.to_json());
         }
@@ -121,7 +121,7 @@ impl<'a> Manifest<'a> {
             let chain = ViewChain::parse(to.name(), from).ok()?;
             let change = Change {
                 from,
-                to,
+                to: Packing::Whole(to),
                 presented_as: to,
                 step: chain.steps().first(),
                 source_bytes,
@@ -131,4 +131,14 @@ impl<'a> Manifest<'a> {
         });
         document::view(&view.name, changes.collect(), changed_files)
     }
+}
+
+/// Losses of views, whose elements are whole.
+fn packed(
+    losses: &BTreeMap<(ElementType, ElementType), Loss>,
+) -> Vec<((ElementType, Packing), &Loss)> {
+    let whole = losses.iter();
+    whole
+        .map(|((from, to), loss)| ((*from, Packing::Whole(*to)), loss))
+        .collect()
 }

@@ -7,7 +7,7 @@ use dataset::document::{self, Change, ChangedFile, Source};
 use dataset::view::SOURCE;
 use dataset::{DatasetError, OpenFile};
 use formats::{Format, FormatError};
-use transforms::{Chain, ElementType, Loss, Packing};
+use transforms::{Chain, Loss, Packing};
 use volume::write::Written;
 
 use crate::failure::Failure;
@@ -52,10 +52,7 @@ pub struct Presented<'a> {
 
 /// What the volume says of its view: where the elements come from, and what was lost of them.
 pub fn manifest(chain: &Chain, files: &[Presented<'_>]) -> Vec<u8> {
-    let rounded_to = match chain.packing() {
-        Packing::Whole(packed) if chain.contract().is_lossy() => Some(packed),
-        _ => None,
-    };
+    let rounded_to = chain.contract().is_lossy().then(|| chain.packing());
     let sources = files.iter().map(|file| Source {
         path: file.name,
         bytes: file.bytes,
@@ -82,14 +79,14 @@ pub fn manifest(chain: &Chain, files: &[Presented<'_>]) -> Vec<u8> {
     document.into_json()
 }
 
-fn rounded_view(chain: &Chain, to: ElementType, files: &[Presented<'_>]) -> serde_json::Value {
+fn rounded_view(chain: &Chain, to: Packing, files: &[Presented<'_>]) -> serde_json::Value {
     let from = chain.source();
     let whole = loss_of_all(files.iter().filter_map(|file| file.loss));
     let change = Change {
         from,
         to,
         presented_as: from,
-        // A float step is the only element step of its chain.
+        // What rounds is the only element step of its chain.
         step: chain.steps().first(),
         source_bytes: files.iter().map(|file| file.bytes).sum(),
         loss: Some(&whole),
@@ -109,7 +106,11 @@ fn rounded_view(chain: &Chain, to: ElementType, files: &[Presented<'_>]) -> serd
         };
         changed.to_json()
     });
-    document::view(to.name(), vec![change.to_json()], changed_files.collect())
+    document::view(
+        &to.to_string(),
+        vec![change.to_json()],
+        changed_files.collect(),
+    )
 }
 
 /// Of files in their order.

@@ -11,7 +11,7 @@ use std::time::Instant;
 use anyhow::anyhow;
 use dataset::{DatasetError, SourceFile, document};
 use serde_json::json;
-use transforms::{Chain, ElementType, IdCounts, Loss, Packing, TransformError, ViewChain};
+use transforms::{Chain, ElementType, IdCounts, Loss, TransformError, ViewChain};
 use volume::identity::uuid_text;
 use volume::write::{
     self, ExtentSpec, FRAME_BYTES_DEFAULT, FileOutput, Finished, Options, StreamSpec, ViewSpec,
@@ -45,9 +45,7 @@ pub fn run(arguments: &cli::Pack) -> Result<(), Failure> {
     plan.make_table()?;
     let Packed { finished, loss } = pack(&plan)?;
     let chain = &plan.spec.chain;
-    if let Packing::Whole(packed) = chain.packing()
-        && let Some(note) = notes::destroyed((chain.source(), packed), &loss)
-    {
+    if let Some(note) = notes::destroyed((chain.source(), chain.packing()), &loss) {
         printout::stderr::note(format_args!("--store-as {chain}: {note}"));
     }
     if arguments.volume.json {

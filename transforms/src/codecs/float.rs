@@ -39,5 +39,6 @@ fn output(input: &Layout, element: ElementType) -> Result<Layout, &'static str> 
             range: None,
         }),
         Packing::Bits(_) => Err("bitpack is the last element step"),
+        Packing::Q8_0 => Err("q8_0 is the last element step"),
     }
 }

@@ -6,6 +6,7 @@ pub mod floatsplit;
 pub mod integer;
 pub mod lz4;
 mod lz4_ffi;
+pub mod q8_0;
 pub mod rank;
 pub mod shuffle;
 mod typed;

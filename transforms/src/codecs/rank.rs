@@ -46,7 +46,7 @@ impl TableTransform for Rank {
                     Packing::Whole(it) if it.is_integer() && it.bytes() > 4 => {
                         "it takes u16, i16, u32 and i32; write u32+rank"
                     }
-                    Packing::Whole(_) => "it takes u16, i16, u32 and i32",
+                    _ => "it takes u16, i16, u32 and i32",
                 },
             }),
         }

@@ -31,7 +31,7 @@ impl Transform for Shuffle {
 impl BlockTransform for Shuffle {
     fn check(&self, input: Packing, _reordered: bool) -> Result<(), TransformError> {
         let packed_bits = input.bits();
-        if !packed_bits.is_multiple_of(8) || packed_bits < 16 {
+        if input == Packing::Q8_0 || !packed_bits.is_multiple_of(8) || packed_bits < 16 {
             return Err(TransformError::Input {
                 step: DESCRIPTOR.name.into(),
                 input,

@@ -14,10 +14,11 @@
 pub mod floats;
 mod hostile;
 mod oracle;
+mod q8;
 mod reads;
 mod samples;
 
-use crate::{Chain, Decoder, Isa, Scratch, TransformError, ViewChain};
+use crate::{Chain, Decoder, Isa, Packing, Scratch, TransformError, ViewChain};
 use samples::{Pattern, Source};
 
 /// Runs the whole suite on a chain.
@@ -125,6 +126,10 @@ fn bounds(chain: &Chain) {
 
 /// A value that the chain does not hold is refused with its place and value, wherever it stands.
 fn refusals(chain: &Chain) {
+    if chain.packing() == Packing::Q8_0 {
+        q8::refusals(chain, &mut Source::new(chain, Pattern::Noise, 5000));
+        return;
+    }
     let (Some(held), Some(possible)) = (chain.range(), chain.source().range()) else {
         return;
     };

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use super::floats::converted_all;
 use super::samples::{Pattern, Source};
 use super::{Guarded, decoder, oracle};
 use crate::{
@@ -118,8 +117,9 @@ fn small_windows(chain: &Chain) {
         first_byte: 0,
         bytes: &packed,
     };
-    // A whole element on: in the bits that fill up the last byte there may be room for a field that nobody packed.
-    for far in [len + 64..len + 65, u64::MAX - 1..u64::MAX] {
+    // A whole element on, or a group: in the bits that fill up the last byte, or group, there may be room for a field that nobody packed.
+    let beyond = len + (chain.packing().unit_elements() * chain.source().bytes() as u64).max(64);
+    for far in [beyond..beyond + 1, u64::MAX - 1..u64::MAX] {
         let error = decoder
             .expand(window, far, &mut OutSegments::from_slice(&mut out))
             .unwrap_err();
@@ -192,9 +192,6 @@ fn views(chain: &Chain) {
 /// Every floating-point type as a view: the stored numbers in that type, by the definition, in one rounding; cut at every byte.
 fn float_views(chain: &Chain) {
     let from = chain.source();
-    let Packing::Whole(packed_type) = chain.packing() else {
-        panic!("floating point in fields of bits");
-    };
     for presented in ElementType::FLOATS {
         let view = ViewChain::parse(presented.name(), from);
         if presented != from && presented.bits() == from.bits() {
@@ -209,7 +206,7 @@ fn float_views(chain: &Chain) {
             for count in [1, 17, 150, 4500] {
                 let source = Source::new(chain, pattern, count);
                 let packed = oracle::packed(chain, &source);
-                let expected = converted_all(packed_type, presented, &packed);
+                let expected = oracle::presented(chain, &packed, presented, count);
                 let mut guarded = Guarded::new(expected.len());
                 let range = 0..expected.len() as u64;
                 expand_exactly(&decoder, &packed, range, guarded.inner()).unwrap();
@@ -218,7 +215,7 @@ fn float_views(chain: &Chain) {
             }
         }
         let (_, packed) = sample(chain, 9);
-        let expected = converted_all(packed_type, presented, &packed);
+        let expected = oracle::presented(chain, &packed, presented, 9);
         for start in 0..expected.len() {
             for end in start..=expected.len() {
                 let mut out = vec![0; end - start];

@@ -1,6 +1,7 @@
 //! Sources to encode: values of every kind, in every number that may matter.
 
-use super::floats::{converted, converted_all};
+use super::floats::converted;
+use super::{oracle, q8};
 use crate::{Chain, ElementType, Packing, ValueRange};
 
 /// Numbers of elements: none, around every vector and byte boundary, more than a kernel's block.
@@ -54,7 +55,13 @@ impl Source {
                 Pattern::Noise => near(element, numbers.next()),
                 Pattern::Text => numbers.next() % 5 * 0x0101,
             };
-            let words: Vec<u64> = (0..count).map(word).collect();
+            let mut words: Vec<u64> = (0..count).map(word).collect();
+            if chain.packing() == Packing::Q8_0 {
+                words = words
+                    .into_iter()
+                    .map(|it| q8::scalable(element, it))
+                    .collect();
+            }
             return Source {
                 element,
                 bytes: words
@@ -98,13 +105,12 @@ impl Source {
 
     /// What a reader gets: the source, or what the chain's rounding leaves of it.
     pub(super) fn presented(&self, chain: &Chain) -> Vec<u8> {
-        match chain.packing() {
-            Packing::Whole(packed) if chain.contract().is_lossy() => {
-                let rounded = converted_all(self.element, packed, &self.bytes);
-                converted_all(packed, self.element, &rounded)
-            }
-            _ => self.bytes.clone(),
+        if !chain.contract().is_lossy() {
+            return self.bytes.clone();
         }
+        let packed = oracle::packed(chain, self);
+        let count = self.bytes.len() / self.element.bytes();
+        oracle::presented(chain, &packed, self.element, count)
     }
 
     /// Replaces one integer.

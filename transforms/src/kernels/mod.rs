@@ -17,6 +17,8 @@ mod avx2_floats;
 #[cfg(target_arch = "x86_64")]
 mod avx2_narrow;
 #[cfg(target_arch = "x86_64")]
+mod avx2_q8;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod avx512_convert;
@@ -24,6 +26,8 @@ mod avx512_convert;
 mod avx512_extent;
 #[cfg(target_arch = "x86_64")]
 mod avx512_floats;
+#[cfg(target_arch = "x86_64")]
+mod avx512_q8;
 #[cfg(target_arch = "x86_64")]
 mod avx512_transpose;
 pub(crate) mod convert;
@@ -34,9 +38,12 @@ pub(crate) mod floats;
 pub(crate) mod huffman;
 #[cfg(target_arch = "aarch64")]
 mod neon;
+#[cfg(target_arch = "aarch64")]
+mod neon_q8;
 pub(crate) mod pack;
 pub(crate) mod place;
 mod portable;
+pub(crate) mod q8;
 pub(crate) mod reference;
 pub(crate) mod rotated;
 mod tables;

@@ -100,6 +100,7 @@ Stored chains (--store-as): steps joined by '+', element steps before block step
   u8 u16 u32 u64       each value in a narrower or wider integer type, checked (also i8 i16 i32 i64)
   bitpack:K            each value in K bits, 1 to 32, checked
   f16 bf16 f32 f64     floats in another type; a narrower one rounds to nearest even, and only with --dtype
+  q8_0                 f32, bf16 or f16 in 8 bits with a scale for each 32 (GGUF's Q8_0): not exact, and only with --dtype
   rank                 16- or 32-bit ids below 4,194,304 by frequency, in one to three bytes; alone or before lz4, lz4hc or zstd; inputs are read
                        once more, for a table of them that the volume holds (u64: u32+rank)
   shuffle              bytes of equal significance together, frame by frame

@@ -8,7 +8,7 @@ use dataset::{Catalogue, FileId, Names, Pattern, Precisions, Scan, View};
 use formats::Format;
 use printout::size::{counted, grouped};
 use serde_json::{Value, json};
-use transforms::{ElementType, Loss};
+use transforms::{ElementType, Loss, Packing};
 
 use super::rule::Rule;
 use crate::cli;
@@ -204,7 +204,7 @@ pub fn rounded<'a>(
     }
     let said = all.iter().filter_map(|((view, from, to), (loss, files))| {
         let view = &views.get(*view)?.name;
-        let destroyed = destroyed((*from, *to), loss)?;
+        let destroyed = destroyed((*from, Packing::Whole(*to)), loss)?;
         let named = named(files, names);
         Some(format!("--present-as {view}: {destroyed} ({named})"))
     });
@@ -212,7 +212,7 @@ pub fn rounded<'a>(
 }
 
 /// What became of numbers that are no rounded ones.
-pub fn destroyed((from, to): (ElementType, ElementType), loss: &Loss) -> Option<String> {
+pub fn destroyed((from, to): (ElementType, Packing), loss: &Loss) -> Option<String> {
     let became = [(loss.saturated, "infinite"), (loss.vanished, "zero")];
     let became: Vec<String> = became
         .iter()

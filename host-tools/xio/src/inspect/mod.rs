@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::anyhow;
 use dataset::document;
 use serde_json::{Value, json};
+use transforms::Packing;
 use volume::format::{ChainIndex, ChainUse, Extent, Layout, Mapping, Stream, Table, TableKind};
 use volume::identity::uuid_text;
 use volume::{Item, SuperblockCopy, Volume};
@@ -378,6 +379,14 @@ fn streams_table(volume: &Volume) -> TextTable {
     table
 }
 
+/// Of an element: `17`, `8.5`.
+fn packed_bits(packing: Packing) -> String {
+    let (bits, elements) = (packing.unit_bits(), packing.unit_elements());
+    #[allow(clippy::cast_precision_loss)] // a few bits
+    let each = f64::from(bits) / elements as f64;
+    each.to_string()
+}
+
 fn chains_table(volume: &Volume) -> TextTable {
     let mut table = TextTable::new(&[
         ("#", Align::Right),
@@ -392,7 +401,7 @@ fn chains_table(volume: &Volume) -> TextTable {
                 "stored",
                 chain.source(),
                 chain.to_string(),
-                chain.packed_bits().to_string(),
+                packed_bits(chain.packing()),
             ),
             ChainUse::View(from, view) => ("view", *from, view.to_string(), "-".to_owned()),
         };

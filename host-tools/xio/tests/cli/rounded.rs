@@ -170,3 +170,67 @@ fn a_header_is_not_rounded() {
         "v.xio",
     ]);
 }
+
+/// Groups of 32 with a scale: its largest number comes back, the others within half a step, and the manifest says q8_0.
+#[test]
+fn quantized_numbers_come_back_and_the_volume_says_what_was_lost() {
+    let folder = Folder::new();
+    // Scales of 1, and steps that are kept; one number is half way between two steps, one is less than half a step, in a last group that is not full.
+    let mut numbers: Vec<f32> = (0..100_001u32).map(|n| (n % 32) as f32 - 15.0).collect();
+    for group in numbers.chunks_mut(32) {
+        group[0] = 127.0;
+    }
+    let mut kept = numbers.clone();
+    for (at, number, becomes) in [(40, -2.5, -3.0), (99_999, 0.25, 0.0)] {
+        numbers[at] = number;
+        kept[at] = becomes;
+    }
+    folder.write("in.bin", &bytes(numbers));
+    let quantized = bytes(kept);
+    let pack = ["pack", "in.bin", "--dtype", "f32", "--force", "-o", "v.xio"];
+    for (chain, stored) in [("q8_0", Some(106_284)), ("q8_0+zstd:3", None)] {
+        let ran = folder.xio(pack.iter().chain(&["--store-as", chain]));
+        let note =
+            format!("note: --store-as {chain}: of 100,001 numbers of f32, 1 became zero in q8_0\n");
+        assert_eq!((ran.status, ran.stderr), (0, note));
+        folder.done(["verify", "v.xio"]);
+        folder.done(["unpack", "v.xio", "--force", "-o", "out.bin"]);
+        assert!(folder.read("out.bin") == quantized, "{chain}");
+
+        let view = view(&folder, "v.xio");
+        assert_eq!(view["lossy"], json!(true));
+        let manifest = &view["manifest"];
+        let stream = &manifest["streams"][0];
+        let step = json!({ "transform": 4, "version": 1, "parameter": 0 });
+        assert_eq!(stream["steps"][0], step);
+        assert_eq!(stream["sha256"], json!(sha256(&quantized)));
+        if let Some(bytes) = stored {
+            assert_eq!(stream["stored_bytes"], json!(bytes));
+        }
+        let change = &manifest["views"][0]["changes"][0];
+        let members = (&change["to"], &change["presented_as"], &change["step"]);
+        assert_eq!(members, (&json!("q8_0"), &json!("f32"), &step));
+        let loss = &change["loss"];
+        let members = (
+            &loss["largest_error"],
+            &loss["vanished"],
+            &loss["saturated"],
+        );
+        assert_eq!(members, (&json!(0.5), &json!(1), &json!(0)));
+        let text = folder.done(["inspect", "v.xio"]);
+        let words: Vec<&str> = text.split_whitespace().collect();
+        assert!(words.join(" ").contains(&format!("{chain} 8.5")), "{text}");
+    }
+    let disk = folder.xio([
+        "pack",
+        "in.bin",
+        "--as",
+        "*=f32",
+        "--store-as",
+        "q8_0",
+        "-o",
+        "d.xio",
+    ]);
+    assert_eq!(disk.status, 2, "{}", disk.stderr);
+    assert!(disk.stderr.contains("q8_0 rounds"), "{}", disk.stderr);
+}

@@ -235,8 +235,7 @@ impl<'b, W: Write> StreamBuilder<'b, W> {
                     ),
                 ));
             }
-            let whole_bytes = self.spec.chain.packed_bits().is_multiple_of(8);
-            self.ended = !whole_bytes && !elements.is_multiple_of(8);
+            self.ended = !elements.is_multiple_of(self.spec.chain.whole_elements());
         }
         Ok(())
     }
@@ -289,12 +288,15 @@ fn check_spec(spec: &StreamSpec) -> Result<(), VolumeError> {
     }
     let elements = spec.frame_elements;
     let packed_bytes = spec.chain.packed_bytes(elements);
-    if elements == 0 || !elements.is_multiple_of(8) || packed_bytes > limits::FRAME_PACKED_BYTES_MAX
+    let unit = spec.chain.whole_elements().max(8);
+    if elements == 0
+        || !elements.is_multiple_of(unit)
+        || packed_bytes > limits::FRAME_PACKED_BYTES_MAX
     {
         return Err(refused(
             "frame_elements",
             format_args!(
-                "{elements}, which is {packed_bytes} packed bytes; expected a multiple of 8 and at most {} bytes",
+                "{elements}, which is {packed_bytes} packed bytes; expected a multiple of {unit} and at most {} bytes",
                 limits::FRAME_PACKED_BYTES_MAX
             ),
         ));

@@ -313,7 +313,11 @@ fn parse_framed(
         8,
         limits::FRAME_PACKED_BYTES_MAX * 8,
     )?;
-    fields.multiple("frame_elements", frame_elements, 8)?;
+    fields.multiple(
+        "frame_elements",
+        frame_elements,
+        chain.whole_elements().max(8),
+    )?;
     let packed_bytes = chain.packed_bytes(frame_elements);
     fields.within(
         "packed bytes of a frame",

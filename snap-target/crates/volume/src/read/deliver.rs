@@ -419,9 +419,8 @@ pub(crate) fn check_block(
 /// The first presented byte of a unit whose element lies in a granule, or partly so.
 fn first_of_granule(stream: &Stream, unit: &Unit, granule: u64) -> u64 {
     let packed = (granule * BLOCK_BYTES_U64).saturating_sub(skip_of(stream));
-    let element = u128::from(packed) * 8 / u128::from(stream.chain.packed_bits().max(1));
-    let byte = element * unit.decoder.presented().bytes() as u128;
-    let byte = u64::try_from(byte).unwrap_or(u64::MAX);
+    let element = stream.chain.elements_in(packed..packed).start;
+    let byte = element.saturating_mul(unit.decoder.presented().bytes() as u64);
     unit.at + byte.clamp(unit.presented.start, unit.presented.end) - unit.presented.start
 }
 
@@ -460,9 +459,9 @@ fn refused(unit: &Unit, place: Option<Place>, error: TransformError) -> VolumeEr
 /// The element that an error is about.
 fn element_of(error: &TransformError) -> Option<u64> {
     match error {
-        TransformError::OutOfRange { index, .. } | TransformError::OutsideProven { index, .. } => {
-            Some(*index)
-        }
+        TransformError::OutOfRange { index, .. }
+        | TransformError::OutsideProven { index, .. }
+        | TransformError::BadScale { index, .. } => Some(*index),
         _ => None,
     }
 }

@@ -348,8 +348,8 @@ impl<'v> Linear<'v> {
 
     /// Where a part that begins at presented byte `start` ends, if it is to fit into one fetch.
     fn part_end(&self, start: u64) -> u64 {
-        let unit_bytes = BLOCK_BYTES_U64 * u64::from(self.stream.chain.packed_bits());
-        // A granule less: a stream that skips bytes is rounded out at both ends.
+        let unit_bytes = self.stream.chain.packed_bytes(ELEMENTS_UNIT);
+        // A granule less: a stream that skips bytes is rounded out at both ends, and so is one whose units are no whole granules.
         let units = (u64::from(FETCH_BYTES_MAX) - BLOCK_BYTES_U64) / unit_bytes;
         let first = start / self.presented_bytes / ELEMENTS_UNIT;
         (first + units.max(1)) * ELEMENTS_UNIT * self.presented_bytes

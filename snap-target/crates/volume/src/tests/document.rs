@@ -189,6 +189,16 @@ fn the_worked_frames_are_true() {
     ];
     let upper = expected.map(|it| ((it.to_bits() >> 16) as u16).to_le_bytes());
     assert_eq!((split.len(), packed.as_chunks().0), (28, &upper[..]));
+
+    let group = frame_behind("q8_0");
+    let chain = Chain::parse("q8_0", ElementType::F32).unwrap();
+    let numbers = [127., 0.5, -0.5, 1.25, -126.5f32].map(f32::to_le_bytes);
+    let source = [numbers.concat(), vec![0; 27 * 4]].concat();
+    let mut packed = [0; 34];
+    chain
+        .encode_frame(&source, &mut Scratch::new(), &mut packed)
+        .unwrap();
+    assert_eq!(group, packed);
 }
 
 /// The limits that the document promises are those of the code.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use transforms::ElementType::{self, Bf16, F16, F32, I32, I64, U8, U16, U32, U64};
+use transforms::ElementType::{self, Bf16, F16, F32, F64, I32, I64, U8, U16, U32, U64};
 use zerocopy::IntoBytes;
 
 use super::edit;
@@ -44,6 +44,7 @@ type Steps = &'static [(u16, u32)];
 
 const U16_STEP: (u16, u32) = (0x0001, 3);
 const BF16_STEP: (u16, u32) = (0x0003, 10);
+const Q8_0: (u16, u32) = (0x0004, 0);
 const SHUFFLE: (u16, u32) = (0x0100, 0);
 const LZ4: (u16, u32) = (0x0101, 0);
 const LZ4HC: (u16, u32) = (0x0102, 9);
@@ -55,7 +56,7 @@ const fn bitpack(bits: u32) -> (u16, u32) {
     (0x0002, bits)
 }
 
-const INVALID: [(ElementType, Steps); 40] = [
+const INVALID: [(ElementType, Steps); 49] = [
     (U32, &[bitpack(16), RANK]),
     (U32, &[bitpack(32), RANK]),
     (U8, &[RANK]),
@@ -96,6 +97,15 @@ const INVALID: [(ElementType, Steps); 40] = [
     (F32, &[U16_STEP]),
     (F32, &[BF16_STEP, BF16_STEP]),
     (F16, &[BF16_STEP]),
+    (U32, &[Q8_0]),
+    (F64, &[Q8_0]),
+    (F32, &[(0x0004, 1)]),
+    (F32, &[BF16_STEP, Q8_0]),
+    (F32, &[Q8_0, BF16_STEP]),
+    (F32, &[Q8_0, Q8_0]),
+    (F32, &[Q8_0, SHUFFLE]),
+    (F32, &[Q8_0, FLOATSPLIT]),
+    (F32, &[LZ4, Q8_0]),
 ];
 
 #[test]

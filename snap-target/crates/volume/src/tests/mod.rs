@@ -16,6 +16,7 @@ mod golden;
 mod hostile;
 mod independent;
 mod mapped;
+mod q8_0;
 mod ranks;
 mod sample;
 mod shapes;

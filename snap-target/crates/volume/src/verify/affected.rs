@@ -180,9 +180,9 @@ fn stored_elements(stream: &Stream, stored: Range<u64>) -> Range<u64> {
     let Layout::Unframed { skip_bytes, .. } = stream.layout else {
         return 0..stream.elements;
     };
-    let bits = u128::from(stream.chain.packed_bits().max(1));
-    let packed_bits = |byte: u64| u128::from(byte.saturating_sub(u64::from(skip_bytes))) * 8;
-    let element =
-        |number: u128| u64::try_from(number).map_or(stream.elements, |it| it.min(stream.elements));
-    element(packed_bits(stored.start) / bits)..element(packed_bits(stored.end).div_ceil(bits))
+    let packed = |byte: u64| byte.saturating_sub(u64::from(skip_bytes));
+    let touched = stream
+        .chain
+        .elements_in(packed(stored.start)..packed(stored.end));
+    touched.start.min(stream.elements)..touched.end.min(stream.elements)
 }

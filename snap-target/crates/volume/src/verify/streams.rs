@@ -15,7 +15,8 @@ use crate::format::field::Fields;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64, RawFrame, first_nonzero};
 use crate::format::{Digest, Frame, Layout, SourceId, Stream, StreamIndex, Table};
 
-/// Elements that are decoded at a time: there the packed form is at a granule's boundary, whatever the bits of an element.
+/// Elements that are decoded at a time: there the packed form is at a granule's boundary, whatever the bits of an element, or in the middle of one,
+/// of `q8_0`.
 const PART_ELEMENTS: u64 = BLOCK_BYTES_U64 * 8;
 
 impl Walk<'_> {

@@ -9,8 +9,9 @@ use crate::format::raw::BLOCK_BYTES;
 /// Source bytes that a batch aims at: enough to make the hand-over between threads cheap, small enough to stay in the L2 cache.
 const SOURCE_BYTES_AIM: u64 = 512 << 10;
 
-/// Elements whose packed form is a whole number of checksum granules, whatever their width: 8 elements of K bits are K bytes.
-const GRANULE_ELEMENTS: u64 = 8 * BLOCK_BYTES as u64;
+/// Elements whose packed form is a whole number of checksum granules, whatever their width: 8 elements of K bits are K bytes, and
+/// 65,536 of `q8_0` are 17 granules.
+const GRANULE_ELEMENTS: u64 = 16 * BLOCK_BYTES as u64;
 
 /// How a stream is cut.
 #[derive(Debug, Clone)]
@@ -196,6 +197,10 @@ fn at_element(error: TransformError, first_element: u64, element_bytes: usize) -
                     target,
                 },
             )
+        }
+        TransformError::Unscalable { index, bits } => {
+            let index = first_element + index;
+            (index, TransformError::Unscalable { index, bits })
         }
         other => (first_element, other),
     };

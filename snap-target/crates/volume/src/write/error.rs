@@ -152,6 +152,10 @@ fn describe_encode(element: u64, byte: u64, error: &TransformError) -> String {
             "element {element} (byte {byte}) is {value}, {}",
             transforms::no_id(*value, *end)
         ),
+        TransformError::Unscalable { bits, .. } => format!(
+            "element {element} (byte {byte}) is {}, for which q8_0 has no scale: it takes finite numbers below 8,321,040; store it as it is, or as bf16",
+            f32::from_bits(*bits)
+        ),
         other => format!("frame at element {element} (byte {byte}): {other}"),
     }
 }

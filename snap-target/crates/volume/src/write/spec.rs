@@ -13,7 +13,7 @@ use crate::limits;
 pub const FRAME_BYTES_DEFAULT: u64 = 64 << 10;
 /// The largest frame that the writer makes, in source bytes; its packed form has the format's limit besides.
 pub const FRAME_BYTES_MAX: u64 = limits::FRAME_PACKED_BYTES_MAX;
-/// The elements of a frame are a multiple of this, so that packed frames are whole bytes.
+/// The elements of a frame are a multiple of this, so that packed frames are whole bytes; and whole groups, of a chain that packs in groups.
 const FRAME_ELEMENTS_UNIT: u64 = 8;
 
 /// What concerns the whole volume.
@@ -98,14 +98,14 @@ impl StreamSpec {
             return refused("integrity", why);
         }
         let element_bytes = self.chain.source().bytes() as u64;
-        let frame_elements =
-            self.frame_bytes / element_bytes / FRAME_ELEMENTS_UNIT * FRAME_ELEMENTS_UNIT;
+        let unit = self.chain.whole_elements().max(FRAME_ELEMENTS_UNIT);
+        let frame_elements = self.frame_bytes / element_bytes / unit * unit;
         if frame_elements == 0 {
             let why = format!(
-                "{} bytes hold less than {FRAME_ELEMENTS_UNIT} elements of {}; {} bytes are the least",
+                "{} bytes hold less than {unit} elements of {}; {} bytes are the least",
                 self.frame_bytes,
                 self.chain.source(),
-                FRAME_ELEMENTS_UNIT * element_bytes,
+                unit * element_bytes,
             );
             return refused("frame size", why);
         }

@@ -1,0 +1,249 @@
+//! Streams of `q8_0`: what is recorded of them, every range of them, scales that nobody wrote, and their golden volume.
+
+use std::fs;
+
+use transforms::{Chain, ElementType, ViewChain};
+
+use super::golden::{digests, folder, hex};
+use super::sample::Memory;
+use crate::blocking::{Reader, open};
+use crate::identity::sha256;
+use crate::verify::verify;
+use crate::write::{ExtentSpec, Integrity, Options, StreamSpec, ViewSpec, Writer, Written};
+use crate::{StreamIndex, ViewIndex};
+
+use ElementType::{Bf16, F16, F32};
+
+/// Number `index` of fixtures/golden-vectors/q8.py: groups of every size.
+fn number(index: u32) -> u32 {
+    let noise = index.wrapping_mul(2_654_435_761);
+    let exponent = 15 + index / 32 % 134 - (noise >> 4) % 8;
+    noise & 0x807F_FFFF | exponent << 23
+}
+
+fn numbers(from: u32, count: u32) -> Vec<u8> {
+    let all = (from..from + count).map(number);
+    all.flat_map(u32::to_le_bytes).collect()
+}
+
+fn options(threads: usize) -> Options {
+    Options {
+        lba_bytes: 4096,
+        threads,
+        volume_uuid: Some(*b"volume of q8_0\x01\x01"),
+        writer: "golden volumes, version 1".into(),
+    }
+}
+
+fn spec(chain: &str, of: ElementType) -> StreamSpec {
+    StreamSpec {
+        frame_bytes: 4096,
+        ..StreamSpec::new(Chain::parse(chain, of).unwrap())
+    }
+}
+
+fn view(
+    name: impl Into<String>,
+    stream: &Written,
+    of: ElementType,
+    view: &str,
+) -> (ViewSpec, [ExtentSpec; 1]) {
+    let spec = ViewSpec {
+        name: name.into(),
+        manifest: Some(b"{}".to_vec()),
+        lossy: true,
+    };
+    let extent = ExtentSpec::Linear {
+        stream: stream.stream,
+        first_element: 0,
+        elements: stream.elements,
+        view: ViewChain::parse(view, of).unwrap(),
+    };
+    (spec, [extent])
+}
+
+fn written(spec: &StreamSpec, threads: usize, source: &[u8]) -> (Vec<u8>, Written) {
+    let mut memory = Memory::default();
+    let mut writer = Writer::new(&mut memory, options(threads)).unwrap();
+    let stream = writer
+        .add_stream(spec, &mut &source[..], &mut |_| {})
+        .unwrap();
+    for presented in ["f32", "bf16"] {
+        let (view, extents) = view(presented, &stream, F32, presented);
+        writer.add_view(view, extents).unwrap();
+    }
+    writer.finish().unwrap();
+    (memory.bytes, stream)
+}
+
+#[test]
+fn what_is_read_back_is_recorded_and_read_in_every_range() {
+    let source = numbers(0, 300_007);
+    for (chain, packed_bytes) in [("q8_0", 9376 * 34), ("q8_0+zstd:1", 0)] {
+        let spec = spec(chain, F32);
+        let (image, stream) = written(&spec, 1, &source);
+        assert!(image == written(&spec, 3, &source).0, "{chain}");
+        let mut expected = vec![0; source.len()];
+        spec.chain.read_back(&source, &mut expected).unwrap();
+        assert_ne!(expected, source);
+        assert_eq!(stream.elements_sha256, sha256(&expected));
+        assert!(
+            packed_bytes == 0 || stream.stored_bytes == packed_bytes,
+            "{chain}"
+        );
+
+        let store_bytes = image.len() as u64;
+        let report = verify(&image, store_bytes, &mut |_| {}).unwrap();
+        assert!(report.is_clean(), "{chain}: {:?}", report.damage);
+        let mut reader = Reader::open(&image, store_bytes, 1 << 20).unwrap();
+        // Around elements, groups, granules (3,855 elements and a part) and frames, and over many of each.
+        for start in [
+            0, 1, 127, 128, 4095, 15_359, 15_420, 15_421, 524_287, 1_200_000,
+        ] {
+            for len in [1, 3, 4, 128, 129, 4096, 28] {
+                let len = len.min(source.len() - start);
+                let mut part = vec![0; len];
+                reader.read(start as u64, &mut part).unwrap();
+                assert_eq!(
+                    part,
+                    expected[start..start + len],
+                    "{chain}: {len} from {start}"
+                );
+            }
+        }
+        let mut all = vec![0; source.len()];
+        reader.read(0, &mut all).unwrap();
+        assert!(all == expected, "{chain}");
+        let narrow = Chain::parse("bf16", F32).unwrap();
+        let mut narrowed = vec![0; source.len() / 2];
+        let mut scratch = transforms::Scratch::new();
+        narrow
+            .encode_frame(&expected, &mut scratch, &mut narrowed)
+            .unwrap();
+        let volume = reader.volume().with_view(ViewIndex(1)).unwrap();
+        let mut presented = vec![0; narrowed.len()];
+        reader.set_volume(volume);
+        reader.read(0, &mut presented).unwrap();
+        assert!(presented == narrowed, "{chain} as bf16");
+    }
+}
+
+#[test]
+fn a_number_without_a_scale_leaves_no_volume_and_is_named_with_its_place() {
+    let mut source = numbers(0, 300_000);
+    source[4 * 200_001..][..4].copy_from_slice(&f32::INFINITY.to_le_bytes());
+    let mut memory = Memory::default();
+    let mut writer = Writer::new(&mut memory, options(2)).unwrap();
+    let refused = writer
+        .add_stream(&spec("q8_0", F32), &mut &source[..], &mut |_| {})
+        .unwrap_err();
+    let why = "element 200001 (byte 800004) is inf, for which q8_0 has no scale: it takes finite numbers below 8,321,040; store it as it is, or as bf16";
+    assert_eq!(refused.to_string(), why);
+}
+
+/// Without checksums: with them such bytes are not looked at.
+#[test]
+fn a_scale_that_is_no_number_is_an_error_of_the_reads_that_touch_its_group() {
+    let spec = StreamSpec {
+        integrity: Integrity::None,
+        ..spec("q8_0", F32)
+    };
+    let (mut image, _) = written(&spec, 1, &numbers(0, 10_000));
+    let store_bytes = image.len() as u64;
+    let stored_offset = {
+        let volume = open(&image, store_bytes).unwrap();
+        volume.stream(StreamIndex(0)).unwrap().stored_offset as usize
+    };
+    // Group 241, the first that begins in granule 2.
+    image[stored_offset + 241 * 34..][..2].copy_from_slice(&0x7C00u16.to_le_bytes());
+    let mut reader = Reader::open(&image, store_bytes, 1 << 20).unwrap();
+    let mut part = [0; 4];
+    for (element, is_bad) in [(7711, false), (7712, true), (7743, true), (7744, false)] {
+        let read = reader.read(element * 4, &mut part);
+        match read {
+            Ok(_) => assert!(!is_bad, "{element}"),
+            Err(refused) => {
+                assert!(is_bad, "{element}");
+                let why = format!(
+                    "presented byte {}: stream 0, granule 2, at byte {} of the volume: the elements from 7712 on have a scale that is no finite number (0x7c00): the stored bytes are not what was packed",
+                    element * 4,
+                    stored_offset + 8192
+                );
+                assert_eq!(refused.to_string(), why, "{element}");
+            }
+        }
+    }
+    let report = verify(&image, store_bytes, &mut |_| {}).unwrap();
+    assert_eq!(report.damage_count, 1, "{:?}", report.damage);
+}
+
+/// Chain, source, and the types that it is presented in.
+const GOLDEN: [(&str, ElementType, &[&str]); 4] = [
+    ("q8_0", F32, &["f32", "bf16", "f16", "f64"]),
+    ("q8_0+lz4", F32, &["f32", "bf16"]),
+    ("q8_0", Bf16, &["bf16", "f32"]),
+    ("q8_0", F16, &["f16", "f32"]),
+];
+
+/// Numbers 1600 to 4600 of q8.py in a type; those of f16 are clamped to what it holds.
+fn golden_source(of: ElementType) -> Vec<u8> {
+    let all = numbers(1600, 3001);
+    let limit = if of == F16 { 65_504.0 } else { f32::MAX };
+    let clamped = all.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it));
+    let clamped: Vec<u8> = clamped
+        .flat_map(|it| it.clamp(-limit, limit).to_le_bytes())
+        .collect();
+    let chain = Chain::parse(of.name(), F32).unwrap();
+    let mut source = vec![0; 3001 * of.bytes()];
+    let mut scratch = transforms::Scratch::new();
+    chain
+        .encode_frame(&clamped, &mut scratch, &mut source)
+        .unwrap();
+    source
+}
+
+#[test]
+#[ignore = "makes a file that is made once"]
+fn make_the_golden_volume_of_q8_0() {
+    let mut memory = Memory::default();
+    let mut writer = Writer::new(&mut memory, options(1)).unwrap();
+    for (chain, of, views) in GOLDEN {
+        let source = golden_source(of);
+        let stream = writer
+            .add_stream(&spec(chain, of), &mut &source[..], &mut |_| {})
+            .unwrap();
+        for presented in views {
+            let name = format!("{chain} of {of} as {presented}");
+            let (view, extents) = view(name, &stream, of, presented);
+            writer.add_view(view, extents).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    fs::write(folder().join("q8_0.vol"), memory.bytes).unwrap();
+}
+
+/// gguf made the digests that are recorded (q8.py); here the volume is what this writer makes of the numbers.
+#[test]
+fn the_golden_volume_of_q8_0_holds_every_view() {
+    let reader = Reader::open_file(&folder().join("q8_0.vol"), 1 << 20).unwrap();
+    let expected = GOLDEN.iter().flat_map(|(chain, of, views)| {
+        let name = move |view| format!("q8_0.vol:{chain} of {of} as {view}");
+        views.iter().map(name)
+    });
+    let mut expected: Vec<String> = expected.collect();
+    expected.sort();
+    let recorded: Vec<String> = digests("VIEWS.sha256")
+        .into_keys()
+        .filter(|key| key.starts_with("q8_0.vol:"))
+        .collect();
+    assert_eq!(recorded, expected);
+    for (n, (chain, of, _)) in (0..).zip(GOLDEN) {
+        let stream = reader.volume().stream(StreamIndex(n)).unwrap();
+        let source = golden_source(of);
+        let mut read_back = vec![0; source.len()];
+        let chain = Chain::parse(chain, of).unwrap();
+        chain.read_back(&source, &mut read_back).unwrap();
+        let digest = stream.digest.map(|digest| hex(&digest));
+        assert_eq!(digest, Some(hex(&sha256(&read_back))), "{chain} of {of}");
+    }
+}
