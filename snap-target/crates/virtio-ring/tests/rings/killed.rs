@@ -118,7 +118,12 @@ fn killed_at(format: Format, requests: &[Request], plan: &Plan, kill: u64) -> bo
     let mut second = Life::begin(&driver);
     let asked = asked(&driver);
     let outstanding = asked.len();
+    if !was_killed {
+        let has_left = !first.in_flight.is_empty();
+        assert_eq!(second.ring.has_left(), has_left);
+    }
     while second.take(&memory, &asked) {}
+    assert!(!second.ring.has_left());
     assert_eq!(
         second.in_flight.len(),
         outstanding,
