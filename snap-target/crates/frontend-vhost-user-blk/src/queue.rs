@@ -73,6 +73,8 @@ pub(crate) struct Queue {
     has_complained: bool,
     /// The ring broke: nothing more is taken.
     is_broken: bool,
+    /// Its driver cannot be heard: the ring had no room to wait for it.
+    is_deaf: bool,
     stopping: Option<(Ending, SyncSender<Option<Position>>)>,
     has_ended: bool,
 }
@@ -112,6 +114,7 @@ impl Queue {
             has_given_back: false,
             has_complained: false,
             is_broken: false,
+            is_deaf: false,
             stopping: None,
             has_ended: false,
         };
@@ -190,7 +193,8 @@ impl Queue {
             event::take(&kick);
         }
         if let Err(error) = self.listen() {
-            // The driver is not heard any more: its chains are looked for without.
+            // Its chains are looked for without, until it can be waited for again.
+            self.is_deaf = true;
             tracing::error!(
                 queue = self.name,
                 error,
@@ -205,6 +209,10 @@ impl Queue {
     pub(crate) fn settle(&mut self, engine: &mut Engine) -> bool {
         self.feed_starved(engine);
         self.look_at_detached(engine);
+        if self.is_deaf {
+            self.is_deaf = self.listen().is_err();
+            self.is_behind = true;
+        }
         if self.is_behind || self.spins_until.is_some() {
             self.serve(engine);
         }

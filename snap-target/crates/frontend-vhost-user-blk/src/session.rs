@@ -156,6 +156,10 @@ impl Session {
             // QEMU sets the same again while queues run.
             self.none_runs()
                 .map_err(|_| SessionError::FeaturesRunning)?;
+            if (features ^ self.features) & F_RING_PACKED != 0 {
+                // A record of rings of the other format.
+                self.records = None;
+            }
         }
         self.features = features;
         Ok(())

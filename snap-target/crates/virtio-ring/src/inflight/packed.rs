@@ -76,12 +76,13 @@ impl<A: Area> PackedRecord<A> {
             size,
             counter: 0,
         };
-        match record.area.load16(AT_VERSION) {
+        // Whoever shares the record may change it at any time: the ring goes on where this says, and never reads it there again.
+        let used = match record.area.load16(AT_VERSION) {
             0 => record.begin(used),
             VERSION if record.area.load16(AT_DESC_NUM) == size => record.settle(ring)?,
             VERSION => return Err(wrong("it is of a ring of another size")),
             _ => return Err(wrong("its version is not known")),
-        }
+        };
         let mut taken = Vec::new();
         for entry in 0..size {
             if record.area.load8(at(entry) + AT_INFLIGHT) != 0 {
@@ -95,7 +96,6 @@ impl<A: Area> PackedRecord<A> {
         record.counter = taken
             .last()
             .map_or(0, |(counter, _)| counter.wrapping_add(1));
-        let used = record.used().now;
         Ok((
             record,
             used,
@@ -103,8 +103,8 @@ impl<A: Area> PackedRecord<A> {
         ))
     }
 
-    /// A record that nobody has used: all entries are free.
-    fn begin(&self, used: Cursor) {
+    /// A record that nobody has used: all entries are free. Returns where the ring goes on.
+    fn begin(&self, used: Cursor) -> Cursor {
         for entry in 0..self.size {
             self.area.store8(at(entry) + AT_INFLIGHT, 0);
             self.area
@@ -118,10 +118,12 @@ impl<A: Area> PackedRecord<A> {
         });
         then();
         self.area.store16(AT_VERSION, VERSION);
+        used
     }
 
-    /// Commits what was being given back when the process ended, or rolls it back, as the ring says; the same with what was being taken.
-    fn settle(&self, ring: &A) -> Result<(), RingError> {
+    /// Commits what was being given back when the process ended, or rolls it back, as the ring says; the same with what was being taken. Returns where the
+    /// ring goes on.
+    fn settle(&self, ring: &A) -> Result<Cursor, RingError> {
         let Used { now, mut old } = self.used();
         let mut free = self.free();
         if now.index >= self.size || old.index >= self.size {
@@ -145,7 +147,7 @@ impl<A: Area> PackedRecord<A> {
         self.clear_free();
         then();
         self.set_used(Used { now: old, old });
-        Ok(())
+        Ok(old)
     }
 
     /// Whether the place has flags that the driver gives it a round later.
