@@ -9,7 +9,8 @@
 //!
 //! **Why it is here.** The `vhost` crate has these messages, too, behind a server that owns the socket, acts while it decodes, and answers a handler's
 //! results by rules of its own. Here decoding is apart from I/O, so that any bytes with any number of descriptors can be tried on it, and the device says
-//! when each message is answered: GET_VRING_BASE and REM_MEM_REG wait for requests in flight.
+//! when each message is answered: GET_VRING_BASE and REM_MEM_REG wait for requests in flight. The front-end of `vhost` is a foreign monitor in the tests of
+//! `frontend-vhost-user-blk`.
 //!
 //! **What it does not do.** It keeps no state of a device and checks no order of messages: that is the device's. No postcopy, no dirty log, no IOTLB,
 //! no in-band notifications: their messages are refused by name.

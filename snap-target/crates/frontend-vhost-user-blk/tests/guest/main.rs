@@ -10,6 +10,7 @@
 
 mod changes;
 mod disks;
+mod foreign;
 mod hostile;
 mod kept;
 mod monitor;
