@@ -8,7 +8,6 @@ mod config;
 mod daemon;
 mod desired;
 mod events;
-mod functions;
 mod health;
 mod identity;
 mod limits;
