@@ -120,13 +120,15 @@ def test_namespaces(report: Report, guest: Guest, target: FunctionsTarget) -> No
 
 
 def test_deleted(report: Report, guest: Guest, target: FunctionsTarget) -> None:
-    with report.test("deleted under load, it takes its own disk along, and no other"):
+    # QEMU 11.1 ends by an assertion of its own where the socket closes while it sends: the guest gives the device up first.
+    with report.test("removed in the guest and deleted, it takes its own disk along, and no other"):
         found = disks(guest, target, 1)
-        load = f"(while dd if={found[HOT]} of=/dev/null bs=1M count=64 iflag=direct status=none; do :; done) >/dev/null 2>&1 & "
-        guest.run(f"{load} sleep 1").checked()
+        controller = found[HOT].removeprefix("/dev/").rsplit("n", 1)[0]
+        guest.run(f"echo 1 > $(realpath /sys/class/nvme/{controller}/device)/remove").checked()
         target.snapctl("function", "delete", HOT)
         expect("functions", set(target.functions()), set(COLD))
         expect_that("its socket is gone", not target.socket_of(HOT).exists())
         for name in COLD:
             guest.run(f"dd if={found[name]} bs=64k iflag=direct count=128 status=none | cmp - /tmp/data").checked()
+        expect("the disks that are left", set(disks(guest, target, 1)), set(COLD))
         target.expect_alive()

@@ -76,7 +76,7 @@ impl From<Protocol> for v1::FunctionProtocol {
 /// `snapctl function delete`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A guest that uses the function loses its disks: unmount them there first.\n\nExample:\n  snapctl function delete pf0vf1"
+    after_help = "A guest that uses the function loses its disks, and QEMU 11.1 may end with it: have the guest remove the PCI device first\n(echo 1 > /sys/bus/pci/devices/ADDRESS/remove).\n\nExample:\n  snapctl function delete pf0vf1"
 )]
 pub struct Delete {
     /// pfN, pfNvfM or pfNsfM
