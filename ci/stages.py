@@ -56,7 +56,7 @@ def stages() -> list[Stage]:
         *("--snapctl", str(TARGET / "debug/snapctl"), "--xio", str(TARGET / "debug/xio")),
     )
     hang_test = ("ci/lab/hang", *operate_test[1:])
-    pcie_test = ("ci/lab/pcie", *lab_test[1:])
+    pcie_test = ("ci/lab/pcie", *lab_test[1:], "--snapctl", str(TARGET / "debug/snapctl"))
     virtio_test = ("ci/lab/virtio", *operate_test[1:])
     programs_of_a_disk = ("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target"))
     mount_test = (

@@ -18,7 +18,6 @@ use crate::catalogue::Catalogue;
 use crate::config::{Config, Place};
 use crate::desired::Desired;
 use crate::events::Hub;
-use crate::functions;
 use crate::guests::{Guests, WithGuests};
 use crate::health::{Health, Phase};
 use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_MAX};
@@ -106,7 +105,6 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     };
     let address = first_place(&manager);
     let mut said = report::of(&manager, address);
-    said += &functions::start(&reactors.admin()?, &config.functions)?;
     if let Some(metrics) = &metrics {
         said += &format!("metrics http://{}/metrics\n", metrics.address);
     }

@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use nvme::controller::{ControllerLimits, HostPolicy};
 use nvme::nqn::Nqn;
 
-use crate::config::{Config, ListenerConfig, NamespaceConfig, ReferralConfig, SubsystemConfig};
+use crate::config::{
+    Config, FunctionConfig, FunctionName, ListenerConfig, NamespaceConfig, ReferralConfig,
+    SubsystemConfig,
+};
 use crate::limits::HOSTS_MAX;
 
 /// PORTID of a listener.
@@ -19,6 +22,8 @@ pub struct Desired {
     pub subsystems: BTreeMap<Nqn, Subsystem>,
     /// By port id.
     pub listeners: BTreeMap<PortId, ListenerConfig>,
+    /// By name.
+    pub functions: BTreeMap<FunctionName, FunctionConfig>,
     /// By address.
     pub referrals: BTreeMap<SocketAddr, ReferralConfig>,
     /// Hosts that were denied while serving, by subsystem, in the order in which they were: whatever the configuration comes to say, they stay out.
@@ -76,6 +81,11 @@ impl Desired {
                 .iter()
                 .map(|it| (it.port_id, it.clone()))
                 .collect(),
+            functions: config
+                .functions
+                .iter()
+                .map(|it| (it.name, it.clone()))
+                .collect(),
             referrals: config
                 .referrals
                 .iter()
@@ -84,6 +94,12 @@ impl Desired {
             denied: BTreeMap::new(),
             left_lists: BTreeMap::new(),
         }
+    }
+
+    /// The functions whose clients get controllers of a subsystem, by name.
+    pub fn functions_of<'d>(&'d self, nqn: &Nqn) -> impl Iterator<Item = &'d FunctionConfig> {
+        let all = self.functions.values();
+        all.filter(move |config| config.subsystem == *nqn)
     }
 
     /// These are denied from now on. `named` are those that the configuration lets in: of them none is forgotten where there are more than may be.

@@ -230,6 +230,7 @@ fn topic_of(kind: &v1::event::Kind) -> v1::Topic {
         Kind::Host(_) | Kind::HostRefused(_) => v1::Topic::Host,
         Kind::Controller(_) => v1::Topic::Controller,
         Kind::Listener(_) => v1::Topic::Listener,
+        Kind::Function(_) => v1::Topic::Function,
         Kind::Health(_) => v1::Topic::Health,
         Kind::Progress(_) => v1::Topic::Progress,
     }

@@ -150,6 +150,7 @@ impl Health {
             v1::HealthCode::Certificate,
             v1::HealthCode::NoListener,
             v1::HealthCode::StorePath,
+            v1::HealthCode::Function,
         ];
         let name = |code: v1::HealthCode| {
             let name = code.as_str_name().trim_start_matches("HEALTH_CODE_");
@@ -200,6 +201,9 @@ fn mend(code: v1::HealthCode) -> &'static str {
         }
         v1::HealthCode::Listener => {
             "mend what the text names: the address, a port that is taken, RDMA's libraries or device (`snapctl doctor` looks at these); it is tried again at least every 30 s. `snapctl listener remove` gives it up"
+        }
+        v1::HealthCode::Function => {
+            "mend what the text names: a path that somebody else has, a folder that is not there, a subsystem that is missing; it is tried again every 10 s. `snapctl function delete` gives it up"
         }
         v1::HealthCode::NoListener => "`snapctl listener add` makes one",
         // The store says what to do.

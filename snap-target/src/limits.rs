@@ -8,8 +8,10 @@ pub const NAMESPACES_MAX: usize = nvme::controller::NAMESPACES_MAX as usize;
 pub const SUBSYSTEMS_MAX: usize = 256;
 /// Listeners.
 pub const LISTENERS_MAX: usize = 64;
-/// PCIe functions of the file.
-pub const FUNCTIONS_MAX: usize = 256;
+/// PCIe functions, of the configuration and of the admin plane.
+pub const FUNCTIONS_MAX: usize = 64;
+/// Bytes of the path of a Unix socket: of `sockaddr_un`, without the zero behind it.
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Referrals to other discovery services.
 pub const REFERRALS_MAX: usize = 64;
 /// Host names in one list: of a subsystem, or of a namespace.

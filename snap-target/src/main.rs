@@ -8,7 +8,6 @@ mod config;
 mod daemon;
 mod desired;
 mod events;
-mod functions;
 mod guests;
 mod health;
 mod identity;

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write};
 use namespace::{Backing, Namespace};
 
 use crate::config::Place;
-use crate::manage::{Manager, NamespaceLive};
+use crate::manage::{FunctionLive, Manager, NamespaceLive};
 use crate::text::uuid_text;
 
 /// The namespaces as a table, and the lines for a host.
@@ -38,6 +38,15 @@ fn write(out: &mut String, manager: &Manager, place: Option<Place>) -> std::fmt:
     for nqn in subsystems.keys() {
         if let Some(place) = place {
             writeln!(out, "{}", connect_line(place, nqn))?;
+        }
+    }
+    for (name, config) in &manager.desired().functions {
+        let (path, nqn) = (config.socket.display(), &config.subsystem);
+        match manager.live_function(*name) {
+            Some(FunctionLive::Open(_)) => {
+                writeln!(out, "function {name} vfio-user {path}: {nqn}")?;
+            }
+            _ => writeln!(out, "function {name} not served; see the log  {path}")?,
         }
     }
     Ok(())

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::{
-    announce, controller, doctor, events, host, listener, namespace, recorder, referral, stat,
-    subsystem, target, top,
+    announce, controller, doctor, events, function, host, listener, namespace, recorder, referral,
+    stat, subsystem, target, top,
 };
 
 /// Look at a running snap-target and change what it serves.
@@ -121,6 +121,9 @@ pub enum Command {
     /// Name other discovery services to hosts
     #[command(subcommand)]
     Referral(referral::Referral),
+    /// Make, delete and list PCIe functions for virtual machines
+    #[command(subcommand)]
+    Function(function::Function),
     /// List the controllers of connected hosts, and end one
     #[command(subcommand)]
     Controller(controller::Controller),

@@ -10,6 +10,7 @@ use admin_proto::detail_of;
 use admin_proto::limits::ANSWER_BYTES_MAX;
 use admin_proto::v1::controller_service_client::ControllerServiceClient;
 use admin_proto::v1::event_service_client::EventServiceClient;
+use admin_proto::v1::function_service_client::FunctionServiceClient;
 use admin_proto::v1::host_service_client::HostServiceClient;
 use admin_proto::v1::listener_service_client::ListenerServiceClient;
 use admin_proto::v1::namespace_service_client::NamespaceServiceClient;
@@ -189,6 +190,7 @@ clients! {
     namespace: NamespaceServiceClient,
     host: HostServiceClient,
     listener: ListenerServiceClient,
+    function: FunctionServiceClient,
     controller: ControllerServiceClient,
     stats: StatsServiceClient,
     event: EventServiceClient,

@@ -85,11 +85,7 @@ async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
                 controller.cntlid.to_string(),
                 subsystem.to_owned(),
                 controller.host_nqn.clone(),
-                format!(
-                    "{} {}",
-                    text::transport(controller.transport),
-                    controller.peer_address
-                ),
+                peer(controller),
                 controller.io_queues.to_string(),
                 keep_alive(controller.kato_ms),
                 text::when(controller.connected_since.as_ref()),
@@ -97,6 +93,15 @@ async fn list(arguments: List, context: &Context) -> Result<(), Failure> {
         }
         table.render()
     })
+}
+
+/// A host's address, or the function that a virtual machine has.
+fn peer(controller: &v1::Controller) -> String {
+    if controller.function.is_empty() {
+        let transport = text::transport(controller.transport);
+        return format!("{transport} {}", controller.peer_address);
+    }
+    format!("function {}", controller.function)
 }
 
 fn keep_alive(kato_ms: u32) -> String {

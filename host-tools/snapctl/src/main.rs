@@ -15,6 +15,7 @@ mod announce;
 mod controller;
 mod doctor;
 mod events;
+mod function;
 mod host;
 mod listener;
 mod namespace;
@@ -92,6 +93,7 @@ async fn run_with_daemon(command: Command, context: &Context) -> Result<ExitCode
         Command::Host(command) => host::run(command, context).await?,
         Command::Listener(command) => listener::run(command, context).await?,
         Command::Referral(command) => referral::run(command, context).await?,
+        Command::Function(command) => function::run(command, context).await?,
         Command::Controller(command) => controller::run(command, context).await?,
         Command::Target(command) => target::run(command, context).await?,
         Command::Stat(arguments) => stat::run(arguments, context).await?,

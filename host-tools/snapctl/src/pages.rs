@@ -1,9 +1,9 @@
 //! Lists that come in pages, asked for to their end.
 
 use admin_proto::v1::{
-    AsOf, ListAnnouncementsResponse, ListControllersResponse, ListHostsResponse,
-    ListListenersResponse, ListNamespacesResponse, ListReferralsResponse, ListSubsystemsResponse,
-    Reason,
+    AsOf, ListAnnouncementsResponse, ListControllersResponse, ListFunctionsResponse,
+    ListHostsResponse, ListListenersResponse, ListNamespacesResponse, ListReferralsResponse,
+    ListSubsystemsResponse, Reason,
 };
 use tonic::{Code, Response, Status};
 
@@ -52,6 +52,7 @@ macro_rules! paged {
 paged! {
     ListAnnouncementsResponse: announcements,
     ListControllersResponse: controllers,
+    ListFunctionsResponse: functions,
     ListHostsResponse: subsystems,
     ListListenersResponse: listeners,
     ListNamespacesResponse: namespaces,

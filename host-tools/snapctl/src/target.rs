@@ -102,11 +102,12 @@ fn limits(limits: v1::DaemonLimits) -> String {
         namespaces_per_subsystem_max,
         listeners_max,
         referrals_max,
+        functions_max,
         hosts_max,
         ..
     } = limits;
     format!(
-        "{subsystems_max} subsystems of {namespaces_per_subsystem_max} namespaces and {hosts_max} hosts each, {listeners_max} listeners, {referrals_max} referrals"
+        "{subsystems_max} subsystems of {namespaces_per_subsystem_max} namespaces and {hosts_max} hosts each, {listeners_max} listeners, {referrals_max} referrals, {functions_max} functions"
     )
 }
 

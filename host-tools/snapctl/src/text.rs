@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use admin_proto::Timestamp;
 use admin_proto::v1::host_policy::Hosts;
 use admin_proto::v1::visibility::To;
-use admin_proto::v1::{HostPolicy, Origin, Transport, Visibility};
+use admin_proto::v1::{FunctionProtocol, HostPolicy, Origin, Transport, Visibility};
 
 /// Who may connect: `any`, `nobody`, or the list.
 pub fn hosts(policy: Option<&HostPolicy>) -> String {
@@ -108,6 +108,15 @@ pub fn transport(number: i32) -> String {
         Ok(Transport::Tcp) => "tcp".to_owned(),
         Ok(Transport::Rdma) => "rdma".to_owned(),
         Ok(Transport::Unspecified) => "-".to_owned(),
+        Err(_) => number.to_string(),
+    }
+}
+
+/// How a function's client reaches it.
+pub fn protocol(number: i32) -> String {
+    match FunctionProtocol::try_from(number) {
+        Ok(FunctionProtocol::VfioUser) => "vfio-user".to_owned(),
+        Ok(FunctionProtocol::Unspecified) => "-".to_owned(),
         Err(_) => number.to_string(),
     }
 }

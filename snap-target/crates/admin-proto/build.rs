@@ -6,11 +6,12 @@ use std::path::Path;
 use protox::prost::Message;
 
 /// The files of the package; a test holds the list against the folder.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "announcement",
     "common",
     "controller",
     "event",
+    "function",
     "host",
     "listener",
     "namespace",

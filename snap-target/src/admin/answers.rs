@@ -9,9 +9,9 @@ use nvme::controller::{HostPolicy, Protection, Transport, Visibility};
 use nvme::nqn::Nqn;
 use volume::Volume;
 
-use crate::config::{NamespaceConfig, Place, SourceSpec};
+use crate::config::{FunctionName, NamespaceConfig, Place, SourceSpec};
 use crate::desired::PortId;
-use crate::manage::{ClosingDisk, Manager, NamespaceLive, StillClosing, damage};
+use crate::manage::{ClosingDisk, FunctionLive, Manager, NamespaceLive, StillClosing, damage};
 use crate::text::{hex, uuid_text};
 
 /// A set of hosts, for a client.
@@ -274,6 +274,36 @@ pub fn referral(manager: &Manager, address: SocketAddr) -> Option<v1::Referral> 
     })
 }
 
+/// A function that is there.
+pub fn function(
+    manager: &Manager,
+    controllers: &[ControllerReport],
+    name: FunctionName,
+) -> Option<v1::Function> {
+    let config = manager.desired().functions.get(&name)?;
+    let mut found = v1::Function {
+        name: name.to_string(),
+        protocol: v1::FunctionProtocol::VfioUser.into(),
+        subsystem_nqn: config.subsystem.to_string(),
+        socket: config.socket.display().to_string(),
+        origin: origin(manager.base().functions.get(&name) == Some(config)),
+        ..v1::Function::default()
+    };
+    if let Some(FunctionLive::Failed(why)) = manager.live_function(name) {
+        found.set_state(v1::FunctionState::Failed);
+        found.state_detail.clone_from(why);
+        return Some(found);
+    }
+    found.set_state(v1::FunctionState::Waiting);
+    if let Some(controller) = manager.controller_of(name, controllers) {
+        found.set_state(v1::FunctionState::Connected);
+        found.cntlid = Some(controller.id.0.into());
+        found.io_queues = number(controller.io_queues.len());
+        found.connected_since = controller.connected_at.map(Into::into);
+    }
+    Some(found)
+}
+
 fn transport_of(report: &ControllerReport) -> v1::Transport {
     match report.transport {
         Some(Transport::Tcp) => v1::Transport::Tcp,
@@ -284,7 +314,8 @@ fn transport_of(report: &ControllerReport) -> v1::Transport {
 }
 
 /// A controller that is there.
-pub fn controller(report: &ControllerReport) -> v1::Controller {
+pub fn controller(manager: &Manager, report: &ControllerReport) -> v1::Controller {
+    let function = manager.function_of(report);
     v1::Controller {
         cntlid: report.id.0.into(),
         subsystem_nqn: name_of(report.subsystem.as_ref()),
@@ -296,6 +327,7 @@ pub fn controller(report: &ControllerReport) -> v1::Controller {
         io_queues: number(report.io_queues.len()),
         kato_ms: report.kato_ms,
         connected_since: report.connected_at.map(Into::into),
+        function: function.map(|name| name.to_string()).unwrap_or_default(),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 
 use admin_proto::limits::{HOSTS_MAX, HOSTS_PER_CALL_MAX, LIMIT_BYTES_MAX, SOURCE_BYTES_MAX};
 use admin_proto::v1::{self, host_policy::Hosts, source, visibility::To};
@@ -11,9 +12,9 @@ use store::StoreError;
 use store::decorate::Limit;
 use tonic::Status;
 
-use crate::config::Fabric;
+use crate::config::{Fabric, FunctionName};
 use crate::desired::{PortId, SubsystemBody};
-use crate::limits::of_subsystem;
+use crate::limits::{SOCKET_PATH_BYTES_MAX, of_subsystem};
 use crate::manage::ManageError;
 use crate::text::uuid_bytes;
 
@@ -127,6 +128,40 @@ pub fn port_id(number: u32) -> Result<Option<PortId>, ManageError> {
         )
     })?;
     Ok((port_id > 0).then_some(port_id))
+}
+
+/// A function's name.
+pub fn function(text: &str) -> Result<FunctionName, ManageError> {
+    text.parse().map_err(|why| invalid("name", why))
+}
+
+/// How a function is reached; not told, vfio-user.
+pub fn vfio_user(protocol: i32) -> Result<(), ManageError> {
+    match v1::FunctionProtocol::try_from(protocol) {
+        Ok(v1::FunctionProtocol::Unspecified | v1::FunctionProtocol::VfioUser) => Ok(()),
+        Err(_) => Err(invalid("protocol", "this daemon has vfio-user only")),
+    }
+}
+
+/// Path of a function's socket: from the root on, since whoever asks may be in another folder.
+pub fn socket(text: &str) -> Result<PathBuf, ManageError> {
+    let path = PathBuf::from(text);
+    if !path.is_absolute() || path.file_name().is_none() {
+        let why = format!("{text:?}; write a path from the root on, for example /run/xio/pf0vf1");
+        return Err(invalid("socket", why));
+    }
+    if text.len() > SOCKET_PATH_BYTES_MAX {
+        let why = format!(
+            "{} bytes; the path of a socket has at most {SOCKET_PATH_BYTES_MAX}",
+            text.len()
+        );
+        return Err(invalid("socket", why));
+    }
+    // Messages and the log have it in one line.
+    if text.chars().any(char::is_control) {
+        return Err(invalid("socket", "it has control characters"));
+    }
+    Ok(path)
 }
 
 /// What carries connections; not told, TCP.

@@ -250,6 +250,7 @@ fn routes(mut server: Server, context: &Context) -> Router {
         .add_service(limited!(namespace_service_server::NamespaceServiceServer))
         .add_service(limited!(host_service_server::HostServiceServer))
         .add_service(limited!(listener_service_server::ListenerServiceServer))
+        .add_service(limited!(function_service_server::FunctionServiceServer))
         .add_service(limited!(controller_service_server::ControllerServiceServer))
         .add_service(limited!(event_service_server::EventServiceServer))
         .add_service(limited!(stats_service_server::StatsServiceServer))

@@ -6,6 +6,7 @@ use admin_proto::limits::{PAGE_BYTES_MAX, PAGE_SIZE_MAX};
 use admin_proto::v1::Reason;
 use prost::Message;
 
+use crate::config::FunctionName;
 use crate::manage::ManageError;
 use crate::text::{bytes_of_hex, hex};
 
@@ -29,6 +30,16 @@ impl Key for String {
 
     fn of_text(text: &str) -> Option<Self> {
         Some(text.to_owned())
+    }
+}
+
+impl Key for FunctionName {
+    fn to_text(&self) -> String {
+        self.to_string()
+    }
+
+    fn of_text(text: &str) -> Option<Self> {
+        text.parse().ok()
     }
 }
 

@@ -18,7 +18,7 @@ use super::{
 };
 use crate::limits::{
     CACHE_BYTES_MIN, DRAIN_MAX, LISTENERS_MAX, REACTORS_MAX, REFERRALS_MAX, ROLE_NAMES_MAX,
-    WORKERS_MAX,
+    SOCKET_PATH_BYTES_MAX, WORKERS_MAX,
 };
 
 const TOP: &[&str] = &[
@@ -289,8 +289,6 @@ fn referrals(top: &Section<'_>) -> Result<Vec<ReferralConfig>, ConfigError> {
     Ok(all)
 }
 
-/// Of `sockaddr_un`, without the zero behind it.
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Why a key of the admin service's TCP port is wrong without it.
 const FOR_TCP: &str =
     "it is for tcp, which is not there; add tcp = \"ADDRESS:PORT\" or leave it out";

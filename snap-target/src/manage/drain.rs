@@ -17,10 +17,13 @@ use crate::limits::{DRAIN_LOOK, FLUSH_TIME_MAX, FLUSHERS_MAX};
 impl Manager {
     /// Stops listening, lets what is in flight end until `by` says, which may come to say sooner, ends the controllers, and flushes. Nothing of it is saved: the next start serves the same. What was counted is.
     pub fn drain(&mut self, telemetry: &Telemetry, by: &dyn Fn() -> Instant) {
-        for port_id in self.live.listeners.keys() {
-            if self.live_listener(*port_id).is_some()
-                && let Err(error) = self.frontend.remove_listener(*port_id)
-            {
+        let ports = self.live.listeners.keys();
+        let open = ports.filter(|port_id| self.live_listener(**port_id).is_some());
+        let functions = self.live.functions.keys();
+        let numbers = functions.filter_map(|name| self.live.function_number(*name));
+        for port_id in open.copied().chain(numbers) {
+            // The clients of functions stay until they have no command in flight, as hosts do.
+            if let Err(error) = self.frontend.remove_listener(port_id) {
                 tracing::warn!(port_id, %error, "a listener stays open until the end");
             }
         }

@@ -35,6 +35,7 @@ pub trait Frontend: Send {
     ) -> Result<Closed, AdminError>;
     fn add_listener(&self, port_id: u16, listener: Box<dyn Bound>) -> Result<(), AdminError>;
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError>;
+    fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError>;
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError>;
     fn end_controller(&self, id: ControllerId) -> Result<Closed, AdminError>;
     fn controllers(&self) -> Result<Vec<ControllerReport>, AdminError>;
@@ -86,6 +87,10 @@ impl Frontend for Admin {
 
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError> {
         self.remove_listener(port_id)
+    }
+
+    fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError> {
+        self.remove_function(port_id)
     }
 
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError> {

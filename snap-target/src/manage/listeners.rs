@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use admin_proto::v1::{self, HealthCode, ListenerChange, ObjectKind, Reason, event::Kind};
 
 use super::steps::Step;
-use super::{ManageError, Manager, News};
+use super::{FunctionLive, ManageError, Manager, News};
 use crate::config::{ListenerConfig, Place, ReferralConfig};
 use crate::desired::PortId;
 use crate::limits::{LISTENERS_MAX, REFERRALS_MAX};
@@ -42,6 +42,15 @@ impl Manager {
                 format!("there is a listener with port id {port_id} already; take another one"),
             )
             .about(ObjectKind::Listener, port_id));
+        }
+        if let Some((name, _)) = (self.live.functions.iter())
+            .find(|(_, live)| matches!(live, FunctionLive::Open(number) if *number == port_id))
+        {
+            return Err(ManageError::new(
+                Reason::PortIdTaken,
+                format!("port id {port_id} stands for function {name}; take another one"),
+            )
+            .about(ObjectKind::Function, name));
         }
         let taken = all.keys().any(|id| self.live_listener(*id) == Some(place));
         if taken {

@@ -11,6 +11,7 @@ pub mod damage;
 mod drain;
 mod error;
 mod frontend;
+mod functions;
 mod hosts;
 mod listeners;
 mod lives;
@@ -47,7 +48,7 @@ pub use resize::NewSize;
 pub use thread::{Manage, start};
 
 use crate::catalogue::Catalogue;
-use crate::config::{Place, StartPolicy};
+use crate::config::{FunctionName, Place, StartPolicy};
 use crate::desired::{Desired, PortId};
 use crate::events::Hub;
 use crate::health::{Health, Phase};
@@ -133,7 +134,8 @@ pub struct Live {
     /// What the paths of those that are served lead to.
     nodes: BTreeMap<(Nqn, u32), Nodes>,
     listeners: BTreeMap<PortId, ListenerLive>,
-    /// What those that are open may say later.
+    functions: BTreeMap<FunctionName, FunctionLive>,
+    /// What listeners that are open may say later.
     troubles: BTreeMap<PortId, Trouble>,
 }
 
@@ -155,7 +157,23 @@ pub enum ListenerLive {
     Failed,
 }
 
+/// A function that is to be there.
+#[derive(Debug)]
+pub enum FunctionLive {
+    /// It is; the frontend knows it by this number.
+    Open(PortId),
+    /// Its socket could not be had: why.
+    Failed(String),
+}
+
 impl Live {
+    fn function_number(&self, name: FunctionName) -> Option<PortId> {
+        match self.functions.get(&name)? {
+            FunctionLive::Open(number) => Some(*number),
+            FunctionLive::Failed(_) => None,
+        }
+    }
+
     fn served(&self, nqn: &Nqn, nsid: u32) -> Option<&Arc<Namespace>> {
         match self.namespaces.get(&(nqn.clone(), nsid))? {
             NamespaceLive::Served(namespace) => Some(namespace),

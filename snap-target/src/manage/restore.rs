@@ -130,6 +130,30 @@ impl Manager {
             let listening = self.serve_listener(&config);
             required(listening, StartPolicy::Available)?;
         }
+        self.serve_functions(desired, start)
+    }
+
+    /// Those of the configuration first.
+    fn serve_functions(&mut self, desired: &mut Desired, start: StartPolicy) -> Result<()> {
+        let (said, made): (Vec<_>, Vec<_>) = desired
+            .functions
+            .values()
+            .cloned()
+            .partition(|it| self.base.functions.get(&it.name) == Some(it));
+        let sockets: Vec<_> = said.iter().map(|it| it.socket.clone()).collect();
+        for config in said {
+            let served = self.serve_function(&config);
+            required(served, start)?;
+        }
+        for config in made {
+            if sockets.contains(&config.socket) {
+                tracing::warn!(name = %config.name, socket = %config.socket.display(), "a function that was made while serving is forgotten: the configuration has its socket");
+                desired.functions.remove(&config.name);
+                continue;
+            }
+            let served = self.serve_function(&config);
+            required(served, StartPolicy::Available)?;
+        }
         Ok(())
     }
 

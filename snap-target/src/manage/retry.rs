@@ -23,6 +23,7 @@ impl Manager {
             };
             self.try_again(nqn, config);
         }
+        self.retry_functions();
         for port_id in self.failed_listeners() {
             let Some(config) = self.desired.listeners.get(&port_id).cloned() else {
                 continue;

@@ -10,8 +10,8 @@ use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 
 use super::frontend::Frontend;
-use super::{ListenerLive, Live, ManageError, NamespaceLive};
-use crate::config::{Place, ReferralConfig};
+use super::{FunctionLive, ListenerLive, Live, ManageError, NamespaceLive};
+use crate::config::{FunctionName, Place, ReferralConfig};
 use crate::desired::{PortId, SubsystemBody};
 use crate::identity::Nodes;
 
@@ -19,7 +19,8 @@ use crate::identity::Nodes;
 #[derive(Debug)]
 pub enum Step {
     CreateSubsystem(Nqn, Box<(SubsystemBody, Life)>),
-    DeleteSubsystem(Nqn),
+    /// With its functions.
+    DeleteSubsystem(Nqn, Vec<FunctionName>),
     SetHosts(Nqn, HostPolicy),
     Attach(Nqn, Arc<Namespace>, Nodes, Visibility),
     Replace(Nqn, Arc<Namespace>),
@@ -27,6 +28,8 @@ pub enum Step {
     SetVisibility(Nqn, u32, Visibility),
     AddListener(PortId, Place, Box<dyn Bound>),
     RemoveListener(PortId),
+    AddFunction(FunctionName, PortId, Box<dyn Bound>),
+    RemoveFunction(FunctionName),
     SetReferrals(Vec<ReferralConfig>),
 }
 
@@ -38,8 +41,17 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             let (body, life) = *made;
             frontend.create_subsystem(subsystem_of(nqn, body), life)?;
         }
-        Step::DeleteSubsystem(nqn) => {
+        Step::DeleteSubsystem(nqn, functions) => {
             closed = frontend.delete_subsystem(&nqn)?;
+            // Their controllers have ended with it.
+            for name in functions {
+                if let Some(number) = live.function_number(name)
+                    && let Err(error) = frontend.remove_function(number)
+                {
+                    tracing::error!(%name, %error, "the socket of a function stays, and gives nobody a controller");
+                }
+                live.functions.remove(&name);
+            }
             live.namespaces.retain(|(of, _), _| *of != nqn);
             live.nodes.retain(|(of, _), _| *of != nqn);
         }
@@ -83,6 +95,16 @@ pub fn take(frontend: &dyn Frontend, live: &mut Live, step: Step) -> Result<Clos
             }
             live.listeners.remove(&port_id);
             live.troubles.remove(&port_id);
+        }
+        Step::AddFunction(name, number, port) => {
+            frontend.add_listener(number, port)?;
+            live.functions.insert(name, FunctionLive::Open(number));
+        }
+        Step::RemoveFunction(name) => {
+            if let Some(number) = live.function_number(name) {
+                closed = frontend.remove_function(number)?;
+            }
+            live.functions.remove(&name);
         }
         Step::SetReferrals(all) => {
             frontend.set_referrals(all.iter().map(referral_of).collect())?;

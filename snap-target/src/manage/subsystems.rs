@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use admin_proto::v1::{NamespaceChange, Reason, SubsystemChange};
+use admin_proto::v1::{FunctionChange, NamespaceChange, Reason, SubsystemChange};
 use nvme::nqn::Nqn;
 
 use super::steps::Step;
-use super::{ManageError, Manager, StillClosing, subsystem_news};
+use super::{ManageError, Manager, StillClosing, functions, subsystem_news};
 use crate::desired::{Subsystem, SubsystemBody};
 use crate::limits::SUBSYSTEMS_MAX;
 
@@ -70,9 +70,24 @@ impl Manager {
             .iter()
             .filter(|it| it.subsystem.as_ref() == Some(nqn))
             .count();
-        if !force && (!namespaces.is_empty() || controllers > 0) {
+        let functions: Vec<_> = self
+            .desired
+            .functions_of(nqn)
+            .map(|config| {
+                (
+                    config.name,
+                    functions::news(FunctionChange::Deleted, config),
+                )
+            })
+            .collect();
+        let is_used = !namespaces.is_empty() || controllers > 0 || !functions.is_empty();
+        if !force && is_used {
+            let also = match functions.len() {
+                0 => String::new(),
+                count => format!(" and {count} functions"),
+            };
             return Err(ManageError::new(Reason::SubsystemInUse, format!(
-                "{nqn} has {} namespaces and {controllers} controllers; force deletes it with them (stores keep their data)",
+                "{nqn} has {} namespaces and {controllers} controllers{also}; force deletes it with them (stores keep their data)",
                 namespaces.len()
             ))
             .of_subsystem(nqn));
@@ -83,9 +98,10 @@ impl Manager {
         if !self.base.subsystems.contains_key(nqn) {
             next.denied.remove(nqn);
         }
+        next.functions.retain(|_, config| config.subsystem != *nqn);
+        let (names, mut news): (Vec<_>, Vec<_>) = functions.into_iter().unzip();
         // Who follows namespaces alone hears of each.
         let detached = NamespaceChange::Detached;
-        let mut news = Vec::with_capacity(namespaces.len() + 1);
         for nsid in &namespaces {
             news.push(self.news_of(detached, nqn, *nsid, "detached with its subsystem")?);
         }
@@ -94,8 +110,15 @@ impl Manager {
             .iter()
             .filter_map(|nsid| self.leaving(nqn, *nsid))
             .collect();
-        let closed = self.commit(next, Step::DeleteSubsystem(nqn.clone()), news)?;
+        let closed = self.commit(
+            next,
+            Step::DeleteSubsystem(nqn.clone(), names.clone()),
+            news,
+        )?;
         self.forget_life(nqn);
+        for name in names {
+            self.health.well(&functions::subject(name));
+        }
         for nsid in &namespaces {
             self.health.well(&super::namespaces::subject(nqn, *nsid));
         }

@@ -6,6 +6,7 @@ mod cutting_again;
 mod damage;
 mod denied;
 mod drain;
+mod functions;
 mod lives;
 mod opening;
 mod reachable;
@@ -126,6 +127,10 @@ impl Frontend for Fake {
 
     fn remove_listener(&self, port_id: u16) -> Result<(), AdminError> {
         self.call(format!("silence {port_id}"))
+    }
+
+    fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError> {
+        self.taken(self.call(format!("silence function {port_id}")))
     }
 
     fn set_referrals(&self, referrals: Vec<Referral>) -> Result<(), AdminError> {

@@ -14,7 +14,8 @@ use store_nvme::RemoteUrl;
 
 use super::overlay::{Change, Overlay};
 use crate::config::{
-    ArraySpec, Cut, ListenerConfig, NamespaceConfig, ReferralConfig, SourceSpec, Writes,
+    ArraySpec, Cut, FunctionConfig, FunctionName, ListenerConfig, NamespaceConfig, ReferralConfig,
+    SourceSpec, Writes,
 };
 use crate::desired::SubsystemBody;
 
@@ -38,9 +39,20 @@ struct Document {
     subsystems: Vec<Entry<String, Subsystem>>,
     namespaces: Vec<Entry<(String, u32), Namespace>>,
     listeners: Vec<Entry<u16, String>>,
+    /// None: written before there were any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    functions: Vec<Entry<String, Function>>,
     referrals: Vec<Entry<SocketAddr, u16>>,
     /// None: written before denials were kept as such.
     denied: Option<Vec<Denied>>,
+}
+
+/// A function but its name.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Function {
+    subsystem: String,
+    socket: PathBuf,
 }
 
 /// Hosts that a subsystem keeps out, whatever the configuration says.
@@ -150,6 +162,9 @@ impl Document {
                 |port_id| *port_id,
                 |_, it| it.place.to_string(),
             ),
+            functions: entries(&overlay.functions, FunctionName::to_string, |_, it| {
+                it.into()
+            }),
             referrals: entries(&overlay.referrals, |address| *address, |_, it| it.port_id),
             denied: Some(denied(overlay)),
         }
@@ -190,6 +205,11 @@ impl Document {
                     port_id: *port_id,
                 })
             })?,
+            functions: changes(
+                self.functions,
+                |name| name.parse::<FunctionName>(),
+                |name, it| it.config(*name),
+            )?,
             referrals: changes(self.referrals, Ok, |address, port_id| {
                 Ok(ReferralConfig {
                     address: *address,
@@ -291,6 +311,25 @@ impl Subsystem {
                 Hosts::Only(names) => HostPolicy::Only(nqns(&names)?),
             },
             limits: self.limits.into(),
+        })
+    }
+}
+
+impl From<&FunctionConfig> for Function {
+    fn from(config: &FunctionConfig) -> Self {
+        Self {
+            subsystem: config.subsystem.to_string(),
+            socket: config.socket.clone(),
+        }
+    }
+}
+
+impl Function {
+    fn config(self, name: FunctionName) -> Result<FunctionConfig, String> {
+        Ok(FunctionConfig {
+            name,
+            socket: self.socket,
+            subsystem: nqn(&self.subsystem)?,
         })
     }
 }

@@ -11,7 +11,9 @@ use std::net::SocketAddr;
 use nvme::controller::HostPolicy;
 use nvme::nqn::Nqn;
 
-use crate::config::{ListenerConfig, NamespaceConfig, ReferralConfig};
+use crate::config::{
+    FunctionConfig, FunctionName, ListenerConfig, NamespaceConfig, ReferralConfig,
+};
 use crate::desired::{Desired, PortId, Subsystem, SubsystemBody};
 
 /// One object: what the configuration says of it, and what holds. `None`: it is not there.
@@ -32,6 +34,8 @@ pub struct Overlay {
     pub namespaces: BTreeMap<(Nqn, u32), Change<NamespaceConfig>>,
     /// Listeners.
     pub listeners: BTreeMap<PortId, Change<ListenerConfig>>,
+    /// Functions.
+    pub functions: BTreeMap<FunctionName, Change<FunctionConfig>>,
     /// Referrals.
     pub referrals: BTreeMap<SocketAddr, Change<ReferralConfig>>,
     /// Hosts that were denied, by subsystem. No word of the configuration lets them in.
@@ -76,6 +80,7 @@ impl Overlay {
             subsystems,
             namespaces: changes(&namespaces(base), &namespaces(desired)),
             listeners: changes(&base.listeners, &desired.listeners),
+            functions: changes(&base.functions, &desired.functions),
             referrals: changes(&base.referrals, &desired.referrals),
             denied: desired.denied.clone(),
             left_lists: desired.left_lists.clone(),
@@ -140,6 +145,12 @@ impl Overlay {
             let what = format!("listener {port_id}");
             if !overtaken(&mut dropped, &what, change, base.listeners.get(port_id)) {
                 put(&mut desired.listeners, port_id, change);
+            }
+        }
+        for (name, change) in &self.functions {
+            let what = format!("function {name}");
+            if !overtaken(&mut dropped, &what, change, base.functions.get(name)) {
+                put(&mut desired.functions, name, change);
             }
         }
         for (address, change) in &self.referrals {

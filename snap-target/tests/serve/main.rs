@@ -11,6 +11,7 @@ mod config;
 mod contract;
 mod damaged;
 mod endpoints;
+mod functions;
 mod ghost;
 mod hops;
 mod immutable;

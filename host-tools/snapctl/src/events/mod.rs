@@ -71,6 +71,8 @@ pub enum Topic {
     Controller,
     /// Listeners and referrals
     Listener,
+    /// Functions
+    Function,
     /// The daemon's health
     Health,
     /// Long operations
@@ -87,6 +89,7 @@ impl Topic {
             Self::Host => v1::Topic::Host,
             Self::Controller => v1::Topic::Controller,
             Self::Listener => v1::Topic::Listener,
+            Self::Function => v1::Topic::Function,
             Self::Health => v1::Topic::Health,
             Self::Progress => v1::Topic::Progress,
             Self::Announcement => v1::Topic::Announcement,

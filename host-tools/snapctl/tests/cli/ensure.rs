@@ -194,6 +194,31 @@ fn a_listener() {
 }
 
 #[test]
+fn a_function() {
+    let fake = Fake::start();
+    refuse(&fake, "CreateFunctionRequest", Reason::FunctionExists);
+    let create = |nqn: &'static str, socket: &'static str| {
+        let asked = ["--name", "pf0", "--nqn", nqn, "--path", socket];
+        [&["function", "create"], &asked[..], &["--ensure"]].concat()
+    };
+    done(
+        &fake,
+        &create(DATA, "/run/xio/pf0"),
+        &format!("function pf0 of {DATA} is already at /run/xio/pf0\n"),
+    );
+    differs(
+        &fake,
+        &create(SCRATCH, "/run/xio/b"),
+        &format!(
+            "function pf0 is there already, and is another one: its subsystem is {DATA}, not {SCRATCH}; its socket is /run/xio/pf0, not /run/xio/b"
+        ),
+    );
+    // The socket is another function's.
+    refuse(&fake, "CreateFunctionRequest", Reason::AddressTaken);
+    differs(&fake, &create(DATA, "/run/xio/pf0"), "taken");
+}
+
+#[test]
 fn a_referral() {
     let fake = Fake::start();
     refuse(&fake, "AddReferralRequest", Reason::ReferralExists);

@@ -17,6 +17,7 @@ fn a_list_in_pages_is_the_list_in_one() {
         (&["host", "list"], 2),
         (&["listener", "list"], 2),
         (&["referral", "list"], 1),
+        (&["function", "list"], 2),
         (&["controller", "list"], 2),
         (&["announcement", "list"], 2),
     ] {

@@ -433,6 +433,31 @@ fn port_cases() -> Vec<Case> {
     ]
 }
 
+fn function_cases() -> Vec<Case> {
+    const CREATE: &[&str] = &["--name", "pf0vf1", "--nqn", DATA, "--path", "/run/xio/f"];
+    let create = CreateFunctionRequest {
+        name: "pf0vf1".to_owned(),
+        protocol: FunctionProtocol::VfioUser.into(),
+        subsystem_nqn: DATA.to_owned(),
+        socket: "/run/xio/f".to_owned(),
+    };
+    let name = || "pf0vf1".to_owned();
+    vec![
+        case("function create", CREATE, &create),
+        case(
+            "function delete",
+            &["pf0vf1"],
+            &DeleteFunctionRequest { name: name() },
+        ),
+        case("function list", &[], &ListFunctionsRequest::default()),
+        case(
+            "function show",
+            &["pf0vf1"],
+            &GetFunctionRequest { name: name() },
+        ),
+    ]
+}
+
 fn other_cases() -> Vec<Case> {
     let controllers = |subsystem: &str, host: &str| ListControllersRequest {
         subsystem_nqn: subsystem.to_owned(),
@@ -587,6 +612,7 @@ fn cases() -> Vec<Case> {
         namespace_cases(),
         host_cases(),
         port_cases(),
+        function_cases(),
         other_cases(),
         watching_cases(),
     ]

@@ -29,12 +29,14 @@ pub fn code_of(reason: Reason) -> tonic::Code {
         | Reason::NoNamespace
         | Reason::NoController
         | Reason::NoListener
-        | Reason::NoReferral => Code::NotFound,
+        | Reason::NoReferral
+        | Reason::NoFunction => Code::NotFound,
         Reason::SubsystemExists
         | Reason::NsidTaken
         | Reason::PortIdTaken
         | Reason::AddressTaken
-        | Reason::ReferralExists => Code::AlreadyExists,
+        | Reason::ReferralExists
+        | Reason::FunctionExists => Code::AlreadyExists,
         Reason::OtherUuid
         | Reason::SourceUnusable
         | Reason::SourceSilent

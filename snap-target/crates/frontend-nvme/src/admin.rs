@@ -175,6 +175,8 @@ pub struct ControllerReport {
     pub peer: Option<SocketAddr>,
     /// At which of our addresses.
     pub local: Option<SocketAddr>,
+    /// The number of the listener that its admin queue came in at; none where that queue is gone already.
+    pub port_id: Option<u16>,
     /// QIDs of its I/O queues.
     pub io_queues: Vec<u16>,
     /// KATO in milliseconds; 0: none.
@@ -197,6 +199,7 @@ pub(crate) enum Request {
     SetVisibility(Nqn, Nsid, Visibility, Reply<Closed>),
     AddListener(u16, Box<dyn Bound>, Reply),
     RemoveListener(u16, Reply),
+    RemoveFunction(u16, Reply<Closed>),
     SetReferrals(Vec<Referral>, Reply),
     EndController(ControllerId, Reply<Closed>),
     Controllers(Reply<Vec<ControllerReport>>),
@@ -307,6 +310,14 @@ impl Admin {
     /// [`AdminError::NoListener`].
     pub fn remove_listener(&self, port_id: u16) -> Result<(), AdminError> {
         self.ask(|reply| Request::RemoveListener(port_id, reply))
+    }
+
+    /// Takes no more clients at a PCIe function, and ends the controller of the one that has it: it is let go.
+    ///
+    /// # Errors
+    /// [`AdminError::NoListener`].
+    pub fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError> {
+        self.ask(|reply| Request::RemoveFunction(port_id, reply))
     }
 
     /// Other discovery services that hosts are told of.

@@ -28,7 +28,7 @@ pub(crate) const OWNERS_MAX: usize =
 pub(crate) const TIMERS_MAX: usize =
     LINK_TIMERS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 2;
 /// Operations of a ring that stores may have in flight besides; with more to do they wait.
-pub(crate) const STORE_OPS_MAX: usize = 3072;
+pub(crate) const STORE_OPS_MAX: usize = 3008;
 /// Handles of stores on one reactor.
 pub(crate) const STORE_HANDLES_MAX: usize = 8192;
 /// Messages waiting for one reactor.
@@ -57,8 +57,8 @@ pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) const DETACH_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a detach may take in all, before the log says that a store does not answer.
 pub(crate) const DETACH_LIMIT: Duration = Duration::from_secs(20);
-/// Addresses that a target listens at.
-pub(crate) const LISTENERS_MAX: usize = 64;
+/// Where a target takes connections: at addresses of fabrics, and at the sockets of functions.
+pub(crate) const LISTENERS_MAX: usize = 64 + 64;
 /// Subsystems of a target.
 pub(crate) const SUBSYSTEMS_MAX: usize = 256;
 /// Other discovery services that hosts are told of.

@@ -31,7 +31,7 @@ impl ControllerService for Context {
                             || it.subsystem.is_none() && nqn.is_discovery()
                     }) && host.as_ref().is_none_or(|host| it.host == *host)
                 })
-                .map(answers::controller)
+                .map(|it| answers::controller(manager, it))
                 .map(|row| ((row.subsystem_nqn.clone(), row.cntlid), row))
                 .collect();
             rows.sort_by(|(a, _), (b, _)| a.cmp(b));

@@ -2,6 +2,7 @@
 
 mod controller;
 mod event;
+mod function;
 mod host;
 mod listener;
 mod namespace;

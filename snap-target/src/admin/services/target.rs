@@ -82,9 +82,10 @@ impl TargetService for Context {
 }
 
 /// What this daemon can serve and how.
-const FEATURES: [&str; 6] = [
+const FEATURES: [&str; 7] = [
     "transport-tcp",
     "transport-rdma",
+    "function-vfio-user",
     "source-volume",
     "source-file",
     "source-mem",
@@ -111,6 +112,7 @@ fn daemon_limits() -> v1::DaemonLimits {
         announcements_per_second_max: contract::ANNOUNCEMENTS_PER_SECOND_MAX,
         payload_bytes_max: number(contract::PAYLOAD_BYTES_MAX),
         streams_max: number(limits::ADMIN_STREAMS_MAX),
+        functions_max: number(limits::FUNCTIONS_MAX),
         open_ms_max: u32::try_from(limits::OPEN_TIME_MAX.as_millis()).unwrap_or(u32::MAX),
     }
 }

@@ -17,6 +17,7 @@ fn connected(id: u16, host: &str) -> ControllerReport {
         host_id: [0; 16],
         transport: None,
         peer: None,
+        port_id: None,
         local: None,
         io_queues: vec![1],
         kato_ms: 0,

@@ -24,7 +24,10 @@ fn restored(base: &str, made: &str, later: &str) -> (Desired, Vec<String>) {
 fn what_the_admin_plane_made_is_restored_on_the_same_file() {
     let both = format!("{DISKS}{MORE}");
     let over_rdma = "[[listener]]\ntransport = \"rdma\"\naddress = \"[2001:db8::7]:4420\"\n";
+    let function = "[[function]]\nname = \"pf0vf1\"\nsubsystem = \"nqn.a\"\nsocket = \"/run/f\"\n";
     for (base, made) in [
+        ("", function),
+        (function, ""),
         ("", over_rdma),
         (over_rdma, ""),
         (DISKS, MORE),

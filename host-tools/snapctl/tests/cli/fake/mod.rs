@@ -13,6 +13,7 @@ use samples::{FIRST, Start};
 
 use admin_proto::v1::controller_service_server::ControllerServiceServer;
 use admin_proto::v1::event_service_server::EventServiceServer;
+use admin_proto::v1::function_service_server::FunctionServiceServer;
 use admin_proto::v1::host_service_server::HostServiceServer;
 use admin_proto::v1::listener_service_server::ListenerServiceServer;
 use admin_proto::v1::namespace_service_server::NamespaceServiceServer;
@@ -202,6 +203,7 @@ where
         .add_service(NamespaceServiceServer::new(shared.clone()))
         .add_service(HostServiceServer::new(shared.clone()))
         .add_service(ListenerServiceServer::new(shared.clone()))
+        .add_service(FunctionServiceServer::new(shared.clone()))
         .add_service(ControllerServiceServer::new(shared.clone()))
         .add_service(StatsServiceServer::new(shared.clone()))
         .add_service(EventServiceServer::new(shared))

@@ -4,6 +4,7 @@ use std::pin::Pin;
 
 use admin_proto::v1::controller_service_server::ControllerService;
 use admin_proto::v1::event_service_server::EventService;
+use admin_proto::v1::function_service_server::FunctionService;
 use admin_proto::v1::host_service_server::HostService;
 use admin_proto::v1::listener_service_server::ListenerService;
 use admin_proto::v1::namespace_service_server::NamespaceService;
@@ -104,6 +105,13 @@ service!(ListenerService {
     add_referral(AddReferralRequest) -> AddReferralResponse,
     remove_referral(RemoveReferralRequest) -> RemoveReferralResponse,
     list_referrals(ListReferralsRequest) -> ListReferralsResponse,
+});
+
+service!(FunctionService {
+    create_function(CreateFunctionRequest) -> CreateFunctionResponse,
+    delete_function(DeleteFunctionRequest) -> DeleteFunctionResponse,
+    list_functions(ListFunctionsRequest) -> ListFunctionsResponse,
+    get_function(GetFunctionRequest) -> GetFunctionResponse,
 });
 
 service!(ControllerService {

@@ -129,6 +129,13 @@ impl Desk {
                 reply.send(self.add_listener(port_id, bound));
             }
             Request::RemoveListener(port_id, reply) => reply.send(self.remove_listener(port_id)),
+            Request::RemoveFunction(port_id, reply) => match self.remove_listener(port_id) {
+                Ok(()) => {
+                    let controllers = self.let_clients_go(port_id);
+                    self.end_and_answer(controllers, reply);
+                }
+                Err(error) => reply.send(Err(error)),
+            },
             Request::SetReferrals(mut referrals, reply) => {
                 referrals.truncate(REFERRALS_MAX);
                 self.registry.set_referrals(referrals);

@@ -87,6 +87,26 @@ impl Desk {
         }
     }
 
+    /// The function at a port takes no clients any more: those who wait for a controller are let go. Returns the controllers of those who have one, to be ended.
+    pub(super) fn let_clients_go(&mut self, port_id: u16) -> Vec<ControllerId> {
+        for &key in &self.waiting_functions {
+            if let Some(visitor) = self.visitors.get_mut(key)
+                && visitor.port_id == port_id
+            {
+                visitor.link.end();
+                self.touched.push(key);
+            }
+        }
+        let came_in_here = |key: &Key| {
+            let visitor = self.visitors.get(*key);
+            visitor.is_some_and(|visitor| visitor.port_id == port_id)
+        };
+        let all = self.admin_queues.iter();
+        all.filter(|(_, key)| came_in_here(key))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
     /// A function answers reads of its registers by itself: it is told what they are now.
     pub(super) fn show_registers(&mut self, key: Key) {
         if let Some(visitor) = self.visitors.get_mut(key)

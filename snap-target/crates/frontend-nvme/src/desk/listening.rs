@@ -46,7 +46,7 @@ impl Desk {
         }
         let refused = |why: String| AdminError::Listener { why };
         if self.listeners.len() >= LISTENERS_MAX {
-            let why = format!("a target listens at {LISTENERS_MAX} addresses at most");
+            let why = format!("a target takes connections at {LISTENERS_MAX} places at most");
             return Err(refused(why));
         }
         self.listen(port_id, bound)
@@ -77,7 +77,10 @@ impl Desk {
                 return;
             };
             match listening.listener.next_connection(has_room) {
-                Some(Ok(link)) => self.welcome(link),
+                Some(Ok(link)) => {
+                    let port_id = listening.place.port_id;
+                    self.welcome(link, port_id);
+                }
                 Some(Err(error)) => {
                     let address = listening.place.address;
                     tracing::warn!(%error, %address, "a connection is closed at once");
@@ -87,10 +90,10 @@ impl Desk {
         }
     }
 
-    fn welcome(&mut self, mut link: Box<dyn Link>) {
+    fn welcome(&mut self, mut link: Box<dyn Link>, port_id: u16) {
         let owner = link.owner_id();
         let is_function = link.function().is_some();
-        if let Ok(key) = self.visitors.insert(Visitor::new(link)) {
+        if let Ok(key) = self.visitors.insert(Visitor::new(link, port_id)) {
             self.owners.insert(owner, key);
             self.passing.insert(key);
             self.touched.push(key);

@@ -26,6 +26,7 @@ impl Desk {
             transport: visitor.map(|visitor| visitor.link.transport()),
             peer: over_fabric.map(|visitor| visitor.link.peer()),
             local: over_fabric.map(|visitor| visitor.link.local()),
+            port_id: visitor.map(|visitor| visitor.port_id),
             io_queues: self
                 .registry
                 .io_queues(id)

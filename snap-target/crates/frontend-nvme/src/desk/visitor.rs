@@ -12,6 +12,8 @@ use crate::link::Link;
 #[derive(Debug)]
 pub(crate) struct Visitor {
     pub(crate) link: Box<dyn Link>,
+    /// The listener that it came in at.
+    pub(crate) port_id: u16,
     pub(crate) state: State,
     /// When it became an admin queue.
     pub(crate) connected_at: Option<SystemTime>,
@@ -45,9 +47,10 @@ impl State {
 
 impl Visitor {
     /// A connection that just came in.
-    pub(crate) fn new(link: Box<dyn Link>) -> Self {
+    pub(crate) fn new(link: Box<dyn Link>, port_id: u16) -> Self {
         Self {
             link,
+            port_id,
             state: State::Handshake,
             connected_at: None,
             waiting_reads: VecDeque::new(),

@@ -467,6 +467,67 @@ pub fn list_listeners(start: &Start, request: ListListenersRequest) -> ListListe
     }
 }
 
+fn functions() -> Vec<Function> {
+    let waiting = Function {
+        name: "pf0".to_owned(),
+        protocol: FunctionProtocol::VfioUser.into(),
+        subsystem_nqn: DATA.to_owned(),
+        socket: "/run/xio/pf0".to_owned(),
+        state: FunctionState::Waiting.into(),
+        origin: Origin::Config.into(),
+        ..Function::default()
+    };
+    let connected = Function {
+        name: "pf0vf1".to_owned(),
+        socket: "/run/xio/pf0vf1".to_owned(),
+        state: FunctionState::Connected.into(),
+        cntlid: Some(3),
+        io_queues: 2,
+        origin: Origin::Admin.into(),
+        ..waiting.clone()
+    };
+    vec![waiting, connected]
+}
+
+pub fn create_function(start: &Start, request: CreateFunctionRequest) -> CreateFunctionResponse {
+    CreateFunctionResponse {
+        function: Some(Function {
+            name: request.name,
+            protocol: request.protocol,
+            subsystem_nqn: request.subsystem_nqn,
+            socket: request.socket,
+            state: FunctionState::Waiting.into(),
+            origin: Origin::Admin.into(),
+            ..Function::default()
+        }),
+        as_of: start.as_of(105),
+    }
+}
+
+pub fn delete_function(start: &Start, _: DeleteFunctionRequest) -> DeleteFunctionResponse {
+    DeleteFunctionResponse {
+        closing: false,
+        closing_reason: String::new(),
+        as_of: start.as_of(105),
+    }
+}
+
+pub fn list_functions(start: &Start, request: ListFunctionsRequest) -> ListFunctionsResponse {
+    let (functions, next_page_token) = page(functions(), request.page_size, &request.page_token);
+    ListFunctionsResponse {
+        functions,
+        next_page_token,
+        as_of: start.as_of(104),
+    }
+}
+
+pub fn get_function(start: &Start, request: GetFunctionRequest) -> GetFunctionResponse {
+    GetFunctionResponse {
+        function: functions().into_iter().find(|it| it.name == request.name),
+        as_of: start.as_of(104),
+    }
+}
+
 pub fn add_referral(start: &Start, request: AddReferralRequest) -> AddReferralResponse {
     AddReferralResponse {
         referral: Some(Referral {
@@ -512,6 +573,7 @@ pub fn list_controllers(start: &Start, request: ListControllersRequest) -> ListC
         io_queues: 8,
         kato_ms: 5000,
         connected_since: at(5),
+        function: String::new(),
     };
     let discovery = Controller {
         cntlid: 2,

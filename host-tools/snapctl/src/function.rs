@@ -1,0 +1,269 @@
+//! `snapctl function`.
+
+use admin_proto::v1;
+use clap::{Args, Subcommand, ValueEnum};
+use printout::text_table::{Align, TextTable};
+
+use crate::connection::Daemon;
+use crate::context::Context;
+use crate::controller::CLOSING_TELLS;
+use crate::ensure::{Comparison, Ensure};
+use crate::failure::Failure;
+use crate::text;
+
+/// What to do with functions.
+#[derive(Debug, Subcommand)]
+pub enum Function {
+    /// Make a function: a PCIe NVMe controller for a virtual machine
+    Create(Create),
+    /// Delete a function, and let its client go
+    Delete(Delete),
+    /// List the functions
+    List(List),
+    /// Show one function
+    Show(Show),
+}
+
+const CREATE_HELP: &str = "\
+The virtual machine's monitor opens the socket: QEMU 10.1 or later with a vfio-user-pci device, at its start or by device_add while the guest runs.
+
+Examples:
+  snapctl function create --name pf0vf1 \\
+      --nqn nqn.2026-11.org.example:data --path /run/xio/pf0vf1
+  snapctl function create --name pf0 --nqn nqn.2026-11.org.example:data \\
+      --path /run/xio/pf0 --ensure";
+
+/// `snapctl function create`.
+#[derive(Debug, Args)]
+#[command(after_help = CREATE_HELP)]
+pub struct Create {
+    /// pfN, pfNvfM or pfNsfM
+    #[arg(long)]
+    pub name: String,
+
+    /// The subsystem whose controller it is
+    #[arg(long)]
+    pub nqn: String,
+
+    /// Path of its Unix socket on the daemon's machine, from the root on (--socket is the daemon's own)
+    #[arg(long)]
+    pub path: String,
+
+    /// How its client reaches it
+    #[arg(long, value_enum, default_value_t = Protocol::VfioUser)]
+    pub protocol: Protocol,
+
+    /// Whether it may be there.
+    #[command(flatten)]
+    pub ensure: Ensure,
+}
+
+/// How a client reaches a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Protocol {
+    /// A PCIe NVMe controller over vfio-user.
+    VfioUser,
+}
+
+impl From<Protocol> for v1::FunctionProtocol {
+    fn from(protocol: Protocol) -> Self {
+        match protocol {
+            Protocol::VfioUser => Self::VfioUser,
+        }
+    }
+}
+
+/// `snapctl function delete`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A guest that uses the function loses its disks, and QEMU 11.1 may end with it: have the guest remove the PCI device first\n(echo 1 > /sys/bus/pci/devices/ADDRESS/remove).\n\nExample:\n  snapctl function delete pf0vf1"
+)]
+pub struct Delete {
+    /// pfN, pfNvfM or pfNsfM
+    pub name: String,
+}
+
+/// `snapctl function list`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  snapctl function list")]
+pub struct List {}
+
+/// `snapctl function show`.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:\n  snapctl function show pf0vf1")]
+pub struct Show {
+    /// pfN, pfNvfM or pfNsfM
+    pub name: String,
+}
+
+/// Runs one of them.
+pub async fn run(command: Function, context: &Context) -> Result<(), Failure> {
+    match command {
+        Function::Create(arguments) => create(arguments, context).await,
+        Function::Delete(arguments) => delete(arguments.name, context).await,
+        Function::List(List {}) => list(context).await,
+        Function::Show(arguments) => show(arguments.name, context).await,
+    }
+}
+
+async fn create(arguments: Create, context: &Context) -> Result<(), Failure> {
+    let request = v1::CreateFunctionRequest {
+        name: arguments.name.clone(),
+        protocol: v1::FunctionProtocol::from(arguments.protocol).into(),
+        subsystem_nqn: arguments.nqn.clone(),
+        socket: arguments.path.clone(),
+    };
+    let daemon = context.daemon().await?;
+    let made = daemon
+        .answer(daemon.function().create_function(request))
+        .await;
+    let (answer, already) = match made {
+        Ok(answer) => (answer, ""),
+        Err(refused) if arguments.ensure.ensure => {
+            (there(&arguments, &daemon, refused).await?, " already")
+        }
+        Err(refused) => return Err(refused),
+    };
+    context.show(&answer, |answer| {
+        let function = answer.function.clone().unwrap_or_default();
+        let v1::Function {
+            name,
+            socket,
+            subsystem_nqn,
+            ..
+        } = function;
+        format!("function {name} of {subsystem_nqn} is{already} at {socket}\n")
+    })
+}
+
+/// The function that is in the way, where it is the one that was asked for.
+async fn there(
+    asked: &Create,
+    daemon: &Daemon,
+    refused: Failure,
+) -> Result<v1::CreateFunctionResponse, Failure> {
+    if refused.reason() != v1::Reason::FunctionExists {
+        return Err(refused);
+    }
+    let found = get(daemon, asked.name.clone()).await?;
+    let function = found.function.unwrap_or_default();
+    let mut comparison = Comparison::default();
+    let (nqn, socket) = (&function.subsystem_nqn, &function.socket);
+    comparison.property("its subsystem", Some(&asked.nqn), nqn);
+    comparison.property("its socket", Some(&asked.path), socket);
+    let protocol = v1::FunctionProtocol::from(asked.protocol).into();
+    comparison.property(
+        "its protocol",
+        Some(text::protocol(protocol)),
+        text::protocol(function.protocol),
+    );
+    comparison.verdict(
+        format!("function {}", function.name),
+        refused.detail().clone(),
+    )?;
+    if function.state() == v1::FunctionState::Failed {
+        let (name, why) = (&function.name, &function.state_detail);
+        let message = format!("function {name} is there as asked for, and is not served: {why}");
+        return Err(Failure::of(tonic::Code::FailedPrecondition, message)
+            .detailed(refused.detail().clone()));
+    }
+    Ok(v1::CreateFunctionResponse {
+        function: Some(function),
+        as_of: found.as_of,
+    })
+}
+
+async fn delete(name: String, context: &Context) -> Result<(), Failure> {
+    let daemon = context.daemon().await?;
+    let request = v1::DeleteFunctionRequest { name: name.clone() };
+    let answer = daemon
+        .answer(daemon.function().delete_function(request))
+        .await?;
+    context.show(&answer, |answer| {
+        format!("deleted function {name}\n")
+            + &text::still_closing(answer.closing, &answer.closing_reason, CLOSING_TELLS)
+    })
+}
+
+async fn list(context: &Context) -> Result<(), Failure> {
+    let daemon = context.daemon().await?;
+    let answer = daemon
+        .all(|page| {
+            let mut client = daemon.function();
+            let request = v1::ListFunctionsRequest {
+                page_size: page.size,
+                page_token: page.token,
+            };
+            async move { client.list_functions(request).await }
+        })
+        .await?;
+    context.show(&answer, |answer: &v1::ListFunctionsResponse| {
+        let mut table = TextTable::new(&[
+            ("name", Align::Left),
+            ("protocol", Align::Left),
+            ("subsystem", Align::Left),
+            ("socket", Align::Left),
+            ("state", Align::Left),
+            ("cntlid", Align::Right),
+            ("made by", Align::Left),
+        ]);
+        for function in &answer.functions {
+            table.row([
+                function.name.clone(),
+                text::protocol(function.protocol),
+                function.subsystem_nqn.clone(),
+                function.socket.clone(),
+                state(function.state),
+                cntlid(function),
+                text::origin(function.origin),
+            ]);
+        }
+        table.render()
+    })
+}
+
+async fn get(daemon: &Daemon, name: String) -> Result<v1::GetFunctionResponse, Failure> {
+    let request = v1::GetFunctionRequest { name };
+    daemon.answer(daemon.function().get_function(request)).await
+}
+
+async fn show(name: String, context: &Context) -> Result<(), Failure> {
+    let answer = get(&context.daemon().await?, name).await?;
+    context.show(&answer, |answer| {
+        let function = answer.function.clone().unwrap_or_default();
+        let mut state = state(function.state);
+        if !function.state_detail.is_empty() {
+            state = format!("{state}: {}", function.state_detail);
+        }
+        text::description(&[
+            ("name", function.name.clone()),
+            ("protocol", text::protocol(function.protocol)),
+            ("subsystem", function.subsystem_nqn.clone()),
+            ("socket", function.socket.clone()),
+            ("state", state),
+            ("cntlid", cntlid(&function)),
+            ("I/O queues", function.io_queues.to_string()),
+            (
+                "connected since",
+                text::when(function.connected_since.as_ref()),
+            ),
+            ("made by", text::origin(function.origin)),
+        ])
+    })
+}
+
+fn cntlid(function: &v1::Function) -> String {
+    function
+        .cntlid
+        .map_or_else(|| text::or_dash(""), |id| id.to_string())
+}
+
+fn state(number: i32) -> String {
+    match v1::FunctionState::try_from(number) {
+        Ok(v1::FunctionState::Waiting) => "waiting".to_owned(),
+        Ok(v1::FunctionState::Connected) => "connected".to_owned(),
+        Ok(v1::FunctionState::Failed) => "failed".to_owned(),
+        Ok(v1::FunctionState::Unspecified) => text::or_dash(""),
+        Err(_) => number.to_string(),
+    }
+}
