@@ -175,7 +175,7 @@ fn a_header_is_not_rounded() {
 #[test]
 fn quantized_numbers_come_back_and_the_volume_says_what_was_lost() {
     let folder = Folder::new();
-    // Scales of 1, and steps that are kept; one number is half way between two steps, one is less than half a step, in a last group that is not full.
+    // Scales of 1, and steps that are kept; one number is half way between two steps, one is less than half a step; the last group has one number.
     let mut numbers: Vec<f32> = (0..100_001u32).map(|n| (n % 32) as f32 - 15.0).collect();
     for group in numbers.chunks_mut(32) {
         group[0] = 127.0;

@@ -1,0 +1,123 @@
+//! What chains make of a file of elements, one line of JSON for each: for `ci/bench/codecs`.
+//!
+//! `cargo run --release -p transforms --example chains -- values.bin u32 65536 u16 u16+zstd:3 rank+lz4`
+//!
+//! The file is cut into frames of so many source bytes, and each is encoded and decoded by itself; chains without frames are cut in the same way.
+//! Members: `stored_bytes` of all frames, `table_bytes` of a rank table beside them, and the best of some rounds in GB (10^9) of source bytes a second:
+//! `encode`, `decode`, and `memcpy` of the same frames, by turns with decoding.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use transforms::{
+    Chain, Decoder, ElementType, Encoded, IdCounts, OutSegments, PackedWindow, Scratch, ViewChain,
+};
+
+const USAGE: &str = "usage: chains FILE TYPE FRAME_BYTES CHAIN...";
+
+/// The best of so many rounds; of encoding less, which is slow by some chains.
+const DECODE_ROUNDS: usize = 7;
+const ENCODE_ROUNDS: usize = 2;
+
+type Failed = Box<dyn std::error::Error>;
+
+fn main() -> Result<(), Failed> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [file, element, frame_bytes, chains @ ..] = &arguments[..] else {
+        return Err(USAGE.into());
+    };
+    let source = std::fs::read(file)?;
+    let element: ElementType = element.parse()?;
+    let frame_bytes: usize = frame_bytes.parse()?;
+    for text in chains {
+        let mut chain = Chain::parse(text, element)?;
+        let mut table_bytes = 0;
+        if chain.needs_table() {
+            let mut counts = IdCounts::new();
+            counts.add(element, &source)?;
+            let table = counts.table()?;
+            table_bytes = table.stored_bytes();
+            chain = chain.with_table(Arc::new(table))?;
+        }
+        let measured = measure(&chain, &source, frame_bytes)?;
+        println!(
+            r#"{{"chain": "{chain}", "source_bytes": {}, "stored_bytes": {}, "table_bytes": {table_bytes}, "framed": {}, "lossy": {}, "encode": {:.3}, "decode": {:.3}, "memcpy": {:.3}}}"#,
+            source.len(),
+            measured.stored_bytes,
+            chain.is_framed(),
+            chain.contract().is_lossy(),
+            measured.encode,
+            measured.decode,
+            measured.memcpy,
+        );
+    }
+    Ok(())
+}
+
+struct Measured {
+    stored_bytes: usize,
+    encode: f64,
+    decode: f64,
+    memcpy: f64,
+}
+
+fn measure(chain: &Chain, source: &[u8], frame_bytes: usize) -> Result<Measured, Failed> {
+    let mut scratch = Scratch::new();
+    let elements = |bytes: usize| (bytes / chain.source().bytes()) as u64;
+    let room = usize::try_from(chain.stored_bytes_max(elements(frame_bytes)))?;
+    let mut stored = vec![0; source.len().div_ceil(frame_bytes) * room];
+    let mut frames: Vec<(usize, Encoded)> = Vec::new();
+    let mut encode = f64::INFINITY;
+    for _ in 0..ENCODE_ROUNDS {
+        frames.clear();
+        let begun = Instant::now();
+        let mut at = 0;
+        for frame in source.chunks(frame_bytes) {
+            let encoded = chain.encode_frame(frame, &mut scratch, &mut stored[at..at + room])?;
+            frames.push((at, encoded));
+            at += encoded.stored_bytes;
+        }
+        encode = encode.min(begun.elapsed().as_secs_f64());
+    }
+
+    let mut packed = vec![0; room];
+    let (mut out, mut copy) = (vec![0; source.len()], vec![0; source.len()]);
+    let (mut decode, mut memcpy) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..DECODE_ROUNDS {
+        let begun = Instant::now();
+        for (to, from) in copy.chunks_mut(frame_bytes).zip(source.chunks(frame_bytes)) {
+            to.copy_from_slice(from);
+        }
+        memcpy = memcpy.min(begun.elapsed().as_secs_f64());
+        let begun = Instant::now();
+        for (out, (at, encoded)) in out.chunks_mut(frame_bytes).zip(&frames) {
+            let stored = &stored[*at..*at + encoded.stored_bytes];
+            let packed_bytes = usize::try_from(chain.packed_bytes(elements(out.len())))?;
+            let packed = if chain.is_framed() {
+                chain.unblock(stored, &mut scratch, &mut packed[..packed_bytes])?;
+                &packed[..packed_bytes]
+            } else {
+                stored
+            };
+            let decoder = Decoder::new(chain, &ViewChain::identity(), encoded.range)?;
+            let window = PackedWindow {
+                first_byte: 0,
+                bytes: packed,
+            };
+            let presented = 0..out.len() as u64;
+            decoder.expand(window, presented, &mut OutSegments::from_slice(out))?;
+        }
+        decode = decode.min(begun.elapsed().as_secs_f64());
+    }
+    if !chain.contract().is_lossy() && out != source {
+        return Err(format!("{chain}: other elements than before").into());
+    }
+    #[allow(clippy::cast_precision_loss)] // megabytes
+    let rate = |seconds: f64| source.len() as f64 / seconds / 1e9;
+    Ok(Measured {
+        stored_bytes: frames.iter().map(|(_, it)| it.stored_bytes).sum(),
+        encode: rate(encode),
+        decode: rate(decode),
+        memcpy: rate(memcpy),
+    })
+}
