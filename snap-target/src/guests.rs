@@ -213,6 +213,10 @@ impl Frontend for WithGuests {
         self.admin.delete_subsystem(nqn)
     }
 
+    fn remove_function(&self, port_id: u16) -> Result<Closed, AdminError> {
+        self.admin.remove_function(port_id)
+    }
+
     fn set_hosts(&self, nqn: &Nqn, hosts: HostPolicy) -> Result<Closed, AdminError> {
         self.admin.set_hosts(nqn, hosts)
     }

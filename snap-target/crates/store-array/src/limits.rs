@@ -15,6 +15,8 @@ pub(crate) const SERVED_MAX: usize = 512;
 /// Slots of 4, 16, 64, 128 KiB and 1 MiB of memory for the reads of each replica whose medium decides when it gives a buffer back: 12 MiB of address space,
 /// touched as it is used.
 pub(crate) const LOAN_SLOTS: [u32; 5] = [64, 32, 16, 16, 8];
+/// Of them, what reads ahead leave.
+pub(crate) const LOAN_BYTES_KEPT: usize = 4 << 20;
 /// Ranges for which a handle remembers that a replica had wrong bytes; of more, the oldest is forgotten, and found again.
 pub(crate) const DOUBTS_MAX: usize = 64;
 /// At the end of each member of a stripe: its label.

@@ -78,6 +78,8 @@ pub(crate) enum Room {
     There(Option<Grant>),
     /// The staging is full: a command that ends makes room.
     Full,
+    /// It is to be tried again soon.
+    Later,
     /// In words.
     Refused(String),
 }
@@ -164,7 +166,10 @@ impl Lane {
         match taken {
             Taken::Granted(grant) => Room::There(Some(grant)),
             Taken::Full => Room::Full,
-            Taken::Refused(why) => Room::Refused(why),
+            Taken::Later => Room::Later,
+            Taken::TooLong => {
+                Room::Refused("a command's data are longer than the staging".to_owned())
+            }
         }
     }
 

@@ -28,7 +28,7 @@ use crate::words;
 const TAG_MANAGER: u64 = 0;
 const TAG_COMPLETIONS: u64 = 1;
 
-/// How soon an operation is tried again that the ring had no room for.
+/// How soon an operation is tried again that the ring had no room for, or a command that the device had no memory for.
 const RETRY: std::time::Duration = std::time::Duration::from_millis(1);
 
 /// How far the connection is.
@@ -72,7 +72,7 @@ pub(crate) struct RdmaQueue {
     has_withdrawn: bool,
     /// No command is overdue before then; none while none is timed.
     look_at: Option<Time>,
-    /// The ring had no room for an operation: when to try again.
+    /// The ring had no room for an operation, or the device none for a command: when to try again.
     retry_at: Option<Time>,
     /// Nothing is watched any more, so that the queue can leave its ring.
     is_parting: bool,
@@ -389,6 +389,10 @@ impl RdmaQueue {
                 let grant = match lane.place(slot, next.data, self.commands.buf(slot)) {
                     Room::There(grant) => grant,
                     Room::Full => break,
+                    Room::Later => {
+                        self.retry_at = Some(self.with.clock.now() + RETRY);
+                        break;
+                    }
                     Room::Refused(refusal) => {
                         why = Some(refusal);
                         break;

@@ -37,8 +37,10 @@ pub(crate) enum Taken {
     Granted(Grant),
     /// A command that ends makes room.
     Full,
-    /// It is longer than all of the staging, or the device does not take it: in words.
-    Refused(String),
+    /// The device takes no more registrations now, or no more memory may be locked: what others hold comes back.
+    Later,
+    /// It is longer than all of the staging.
+    TooLong,
 }
 
 /// See the module.
@@ -74,10 +76,16 @@ impl Staging {
                 let whole = whole.map_err(|error| error.to_string())?;
                 Keys::Windows { windows, whole }
             }
-            None => Keys::Regions {
-                domain,
-                of_slots: (0..slots).map(|_| None).collect(),
-            },
+            None => {
+                // So that too little that may be locked is told here, and not with the first command.
+                let whole = memory.register(&domain, Access::LOCAL_WRITE);
+                let whole = whole.map_err(|error| error.to_string())?;
+                whole.deregister().map_err(|(_, error)| error.to_string())?;
+                Keys::Regions {
+                    domain,
+                    of_slots: (0..slots).map(|_| None).collect(),
+                }
+            }
         };
         Ok(Self {
             keys,
@@ -90,7 +98,7 @@ impl Staging {
     /// Memory for `bytes` of a command that the peer reads, which are copied in, or writes.
     pub(crate) fn take(&mut self, slot: Slot, bytes: u32, going_out: Option<&IoBuf>) -> Taken {
         if bytes as usize > self.pages.bytes() {
-            return Taken::Refused(format!("{bytes} bytes are more than the staging has"));
+            return Taken::TooLong;
         }
         let Some(part) = self.pages.take(bytes) else {
             return Taken::Full;
@@ -99,9 +107,6 @@ impl Staging {
             Some(_) => Access::REMOTE_READ,
             None => Access::REMOTE_WRITE,
         };
-        if let Some(buf) = going_out {
-            self.memory.take_from(buf, part.offset, bytes as usize);
-        }
         let held = Held {
             part,
             bytes,
@@ -109,6 +114,9 @@ impl Staging {
         };
         match self.grant(slot, held) {
             Ok(grant) => {
+                if let Some(buf) = going_out {
+                    self.memory.take_from(buf, part.offset, bytes as usize);
+                }
                 if let Some(place) = self.slots.get_mut(slot.index()) {
                     *place = Some(held);
                 }
@@ -116,11 +124,8 @@ impl Staging {
             }
             Err(error) => {
                 self.pages.give_back(part);
-                // What may be locked, and what a device has of keys, comes back with commands that end.
-                if self.slots.iter().any(Option::is_some) {
-                    return Taken::Full;
-                }
-                Taken::Refused(error.to_string())
+                tracing::debug!(%error, bytes, "memory for a command is registered later");
+                Taken::Later
             }
         }
     }

@@ -428,6 +428,28 @@ fn a_key_is_good_for_its_part_and_its_direction() {
     }
 }
 
+/// Memory that may not be locked just now, since others have it, is locked when it may: the connection stands meanwhile.
+#[test]
+fn a_command_waits_for_memory_that_may_be_locked() {
+    let rig = Ends::WithItsRegistration.rig();
+    let (mut victim, thread) = against(&rig, |peer| {
+        let read = peer.command().unwrap();
+        peer.answer(read.tag, Status::SUCCESS, 0, &[0x5A; 4096]);
+    });
+    rig.host.lock_at_most(0);
+    victim.submit(&reading(1, 4096), full(4096, 0x11));
+    let until = Instant::now() + Duration::from_millis(50);
+    while Instant::now() < until {
+        victim.turn(until);
+    }
+    assert!(victim.events.is_empty(), "{:?}", victim.events);
+    rig.host.lock_at_most(u64::MAX);
+    let (_, outcome, buf) = victim.ended();
+    assert!(matches!(outcome, Outcome::Answered(cqe) if cqe.status().is_success()));
+    assert!(buf.to_vec() == [0x5A; 4096]);
+    done(thread);
+}
+
 /// More data than the staging has room for wait inside, and all of it arrives.
 #[test]
 fn what_finds_no_staging_waits() {

@@ -3,6 +3,8 @@
 //! A replica that promises to give a buffer back soon after a cancel has the read's own. One whose medium decides (a file: a hung NFS mount, a disk that retries) gets
 //! memory that is lent, out of which the bytes are copied: what it keeps after a cancel is left behind with it, and the read goes on at once.
 
+mod probing;
+
 use std::collections::VecDeque;
 use std::ops::{Add, Range};
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use reactor::buf::{IoBuf, Pool};
 use store::{Completion, Limits, Op, Rejected, Store, StoreError, Terms, Token, WireBytes, check};
 
 use super::doubts::Doubts;
-use super::member::{Member, PROBE, PROBE_BYTES, Probe, index_and_number, name_of};
+use super::member::{Member, PROBE, index_and_number, name_of};
 use super::read::{At, Read, Recall, not_answered};
 use super::standing::Standing;
 use crate::limits::{AHEAD_MAX, QUEUE_DEPTH_MAX};
@@ -90,7 +92,7 @@ impl ReplicaHandle {
         self.reads.get_mut(index)?.as_mut()
     }
 
-    /// The replica that a read goes to: the one whose turn it is where another one had wrong bytes, else the one with the fewest outstanding, of those
+    /// The replica that a read goes to: the one whose turn it is where another one had wrong bytes, else the one with the fewest outstanding; those
     /// that are down, or keep what they were asked to give back, last. `without` are bits of those that are no choice.
     fn choose(&self, bytes: &Range<u64>, without: u16) -> Option<usize> {
         let members = self.members.iter().enumerate();
@@ -99,7 +101,7 @@ impl ReplicaHandle {
         let rank = |(index, member): &(usize, &Member)| {
             let is_its_turn = turn.is_none_or(|turn| turn == *index);
             let is_down = member.recalled > 0 || self.standing.is_down(*index);
-            (!is_its_turn, is_down, member.outstanding)
+            (is_down, !is_its_turn, member.outstanding)
         };
         choices.min_by_key(rank).map(|(index, _)| index)
     }
@@ -139,19 +141,21 @@ impl ReplicaHandle {
         if read.is_cancelled || self.closed {
             return Next::Cancel(bytes.start);
         }
-        let is_overdue = read.is_overdue(now);
+        if read.is_overdue(now) {
+            return Next::GiveUp;
+        }
         let trusted = !self.doubts.wrong_of(&bytes);
         for among in [trusted, u16::MAX] {
             if let Some(member) = self.choose(&bytes, read.tried | full | !among) {
                 return Next::Ask(member);
             }
-            if full & among != 0 {
+            if full & among != 0 || read.late & among != 0 {
                 return Next::Wait;
             }
-            if read.asked_again() & among != 0 && !is_overdue {
+            if read.asked_again() & among != 0 {
                 return Next::Round(among);
             }
-            if read.silent & among != 0 || is_overdue {
+            if read.silent & among != 0 {
                 break;
             }
         }
@@ -164,14 +168,8 @@ impl ReplicaHandle {
         };
         let there = &mut self.members[member];
         let len = read.buf.as_ref().map_or(0, IoBuf::len);
-        let loans = there.loans.as_ref();
-        // What is longer than any loan goes with its own.
-        let lent = match loans.filter(|_| len <= Pool::alloc_bytes_max()) {
-            Some(loans) => match loans.alloc(len) {
-                Some(lent) => Some(lent),
-                None => return Taken::Full,
-            },
-            None => None,
+        let Ok(lent) = there.lend(len, read.terms.is_ahead) else {
+            return Taken::Full;
         };
         let is_lent = lent.is_some();
         let buf = lent.or_else(|| read.buf.take());
@@ -211,19 +209,29 @@ impl ReplicaHandle {
         }
     }
 
-    /// No replica is left.
+    /// No replica is left, or no time.
     fn give_up(&mut self, index: usize) {
-        let failure = self
-            .read(index)
-            .and_then(|read| read.silence.take().or(read.failure.take()));
-        let why = failure.unwrap_or_else(|| StoreError::Closed {
-            store: self.name.clone(),
-        });
-        self.end(index, Err(why));
+        let store = self.name.clone();
+        let Some(read) = self.read(index) else { return };
+        let failure = if read.is_overdue(Instant::now()) {
+            let offset = read.op.offset();
+            read.silence.take().or(Some(StoreError::Unreachable {
+                store: store.clone(),
+                what: "reading",
+                offset,
+                retry_after_ms: None,
+            }))
+        } else {
+            read.silence.take().or(read.failure.take())
+        };
+        self.end(index, Err(failure.unwrap_or(StoreError::Closed { store })));
     }
 
     fn end(&mut self, index: usize, result: Result<u32, StoreError>) {
         if let Some(read) = self.reads.get_mut(index).and_then(Option::take) {
+            if let Some(at) = read.at {
+                self.members[at.member].end_early(index, &at);
+            }
             self.ahead -= u32::from(read.terms.is_ahead);
             self.ended.push(index);
             self.done.push(Completion {
@@ -243,29 +251,19 @@ impl ReplicaHandle {
         }
         let there = &mut self.members[member];
         there.outstanding -= 1;
-        let is_there = |read: &&mut Read| read.at.is_some_and(|at| at.asked == asked);
-        let Some(read) = self
+        let is_own = |read: &&mut Read| asked >= read.first_asked;
+        let read = self
             .reads
             .get_mut(index)
             .and_then(Option::as_mut)
-            .filter(is_there)
-        else {
-            // It was left behind, with what it was lent.
-            there.recalled -= 1;
-            if result.is_ok() {
-                there.answered_at = now;
-                self.standing.answered(member);
-            }
-            return;
+            .filter(is_own);
+        let is_current = |read: &Read| read.at.is_some_and(|at| at.asked == asked);
+        let Some(read) = read.filter(|read| is_current(read)) else {
+            return self.came_late(member, index, asked, (result, buf), now);
         };
         let recalled = read.at.take().and_then(|at| at.recalled);
         there.recalled -= usize::from(recalled.is_some());
-        match (&mut read.buf, buf) {
-            (Some(own), Some(lent)) => {
-                own.copy_from_buf(&lent);
-            }
-            (own, buf) => *own = buf,
-        }
+        take_in(read, result.is_ok(), buf);
         let closed = self.closed;
         let is_over = read.is_cancelled || closed;
         let offset = read.op.offset();
@@ -294,12 +292,53 @@ impl ReplicaHandle {
         }
     }
 
+    /// A replica has ended what it was lent, after its read went on. Where that is still without an answer, this is one.
+    fn came_late(
+        &mut self,
+        member: usize,
+        index: usize,
+        asked: u64,
+        (result, buf): (Result<u32, StoreError>, Option<IoBuf>),
+        now: Instant,
+    ) {
+        let there = &mut self.members[member];
+        there.recalled -= 1;
+        if result.is_ok() {
+            there.answered_at = now;
+            self.standing.answered(member);
+        }
+        let is_own = |read: &&mut Read| asked >= read.first_asked;
+        let read = self
+            .reads
+            .get_mut(index)
+            .and_then(Option::as_mut)
+            .filter(is_own);
+        let Some(read) = read else { return };
+        read.late &= !(1 << member);
+        if let (Ok(bytes), Some(_), false) = (&result, &read.buf, read.is_cancelled) {
+            let bytes = *bytes;
+            take_in(read, true, buf);
+            let served = read.bytes();
+            self.doubts.served(served, member);
+            self.homeless.retain(|homeless| *homeless != index);
+            self.end(index, Ok(bytes));
+        }
+    }
+
     /// Takes back reads that have waited long enough, where another replica may answer them: one that was not asked in this round, or that said nothing when it was.
     /// One that answers nothing rests from now on: it may keep what it has for as long as it likes.
     fn recall(&mut self, now: Instant) {
         let all = (1_u32 << self.members.len()) - 1;
         for (index, read) in self.reads.iter_mut().enumerate() {
             let Some(read) = read else { continue };
+            if read.is_overdue(now) && read.buf.is_some() {
+                // Whoever has it was lent memory: nothing has to be waited for.
+                if let Some(at) = read.at.take() {
+                    self.members[at.member].end_early(index, &at);
+                    self.homeless.push_back(index);
+                }
+                continue;
+            }
             let have_failed = u32::from(read.tried & !read.asked_again());
             let Some(at) = &mut read.at else { continue };
             let is_alone = have_failed | 1 << at.member == all;
@@ -312,91 +351,21 @@ impl ReplicaHandle {
             let Some(recalled) = at.recalled else {
                 continue;
             };
-            let member = at.member;
+            let (member, asked) = (at.member, at.asked);
             there.recalled += 1;
-            let why = || {
-                not_answered(
-                    &self.name,
-                    member,
-                    read.op.offset(),
-                    recalled.after(self.patience),
-                )
-            };
+            let after = recalled.after(self.patience);
+            let why = not_answered(&self.name, member, read.op.offset(), after);
             if recalled == Recall::Silent {
-                self.standing.failed(member, why().to_string(), now);
+                self.standing.failed(member, why.to_string(), now);
             }
-            let why = why();
-            if there.take_back(index, read) {
+            if read.buf.is_some() {
+                // It may go on: what it says in the end counts. Another one is asked meanwhile.
+                read.at = None;
+                read.late |= 1 << member;
                 read.was_silent(member, why);
                 self.homeless.push_back(index);
-            }
-        }
-    }
-
-    /// Tries those that are down and were left alone for long enough.
-    fn probe(&mut self, now: Instant) {
-        for (member, there) in self.members.iter_mut().enumerate() {
-            if there.probe.is_some() || self.closed || !self.standing.is_due(member, now) {
-                continue;
-            }
-            let len = self.limits.bytes.min(PROBE_BYTES);
-            let Some(buf) = usize::try_from(len)
-                .ok()
-                .and_then(|len| IoBuf::heap(len).ok())
-            else {
-                return;
-            };
-            let asked = self.asked;
-            self.asked += 1;
-            let terms = Terms {
-                deadline: Some(now + self.patience),
-                is_ahead: false,
-            };
-            let (op, name) = (Op::Read { offset: 0 }, name_of(PROBE, asked));
-            match there.store.submit(op, Some(buf), name, terms) {
-                Ok(()) => {
-                    there.probe = Some(Probe {
-                        asked,
-                        since: now,
-                        is_recalled: false,
-                    });
-                }
-                // What it has will tell.
-                Err(Rejected {
-                    why: StoreError::Busy,
-                    ..
-                }) => {}
-                Err(Rejected { why, .. }) => self.standing.failed(member, why.to_string(), now),
-            }
-        }
-    }
-
-    fn probed(&mut self, member: usize, result: Result<u32, StoreError>, now: Instant) {
-        let there = &mut self.members[member];
-        let is_recalled = there.probe.take().is_some_and(|probe| probe.is_recalled);
-        match result {
-            Ok(_) => {
-                there.answered_at = now;
-                self.standing.answered(member);
-            }
-            // That was told when it was recalled.
-            Err(_) if is_recalled || self.closed => {}
-            Err(why) => self.standing.failed(member, why.to_string(), now),
-        }
-    }
-
-    /// A replica that does not answer a probe is left alone for longer.
-    fn recall_probes(&mut self, now: Instant) {
-        for (member, there) in self.members.iter_mut().enumerate() {
-            let Some(probe) = &mut there.probe else {
-                continue;
-            };
-            let waited = now.saturating_duration_since(probe.since);
-            if !probe.is_recalled && waited >= self.patience {
-                probe.is_recalled = true;
-                there.store.cancel(name_of(PROBE, probe.asked));
-                let why = not_answered(&self.name, member, 0, self.patience);
-                self.standing.failed(member, why.to_string(), now);
+            } else {
+                there.store.cancel(name_of(index, asked));
             }
         }
     }
@@ -407,11 +376,16 @@ impl ReplicaHandle {
             return;
         };
         read.is_cancelled = true;
-        let Some(at) = read.at else { return };
-        let there = &mut self.members[at.member];
-        if there.take_back(index, read) {
-            there.recalled += usize::from(at.recalled.is_none());
-            self.homeless.push_back(index);
+        match read.at {
+            Some(at) if read.buf.is_some() => {
+                read.at = None;
+                self.members[at.member].end_early(index, &at);
+                self.homeless.push_back(index);
+            }
+            Some(at) => self.members[at.member]
+                .store
+                .cancel(name_of(index, at.asked)),
+            None => {}
         }
     }
 
@@ -458,6 +432,17 @@ impl ReplicaHandle {
                 false => self.homeless.push_back(index),
             }
         }
+    }
+}
+
+/// What a replica gave back: a read's own buffer, or what it was lent, out of which the bytes are copied where there are some.
+fn take_in(read: &mut Read, is_answer: bool, buf: Option<IoBuf>) {
+    match (&mut read.buf, buf) {
+        (Some(own), Some(lent)) if is_answer => {
+            own.copy_from_buf(&lent);
+        }
+        (Some(_), _) => {}
+        (own, buf) => *own = buf,
     }
 }
 
@@ -510,6 +495,8 @@ impl Store for ReplicaHandle {
             op,
             terms,
             buf,
+            first_asked: self.asked,
+            late: 0,
             tried: 0,
             silent: 0,
             round: 0,

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use reactor::buf::Pool;
+use reactor::buf::{IoBuf, Pool};
 use store::{Store, Token};
 
-use super::read::Read;
+use super::read::At;
+use crate::limits::LOAN_BYTES_KEPT;
 
 /// The first bytes, or all: a replica that is down shows with them that it answers.
 pub(super) const PROBE_BYTES: u64 = 4096;
@@ -43,16 +44,28 @@ pub(super) struct Probe {
 }
 
 impl Member {
-    /// Has it give a read back. The read goes on at once where this one has not its buffer; whether it does.
-    pub fn take_back(&mut self, index: usize, read: &mut Read) -> bool {
-        let Some(at) = &mut read.at else {
-            return true;
+    /// Memory for a read of `len` bytes, where it is lent some: `Err`: there is none now. Reads ahead leave half of it to those that are waited for.
+    pub fn lend(&self, len: usize, is_ahead: bool) -> Result<Option<IoBuf>, NoLoan> {
+        // What is longer than any loan goes with its own.
+        let Some(loans) = self
+            .loans
+            .as_ref()
+            .filter(|_| len <= Pool::alloc_bytes_max())
+        else {
+            return Ok(None);
         };
-        self.store.cancel(name_of(index, at.asked));
-        let is_lent = read.buf.is_some();
-        if is_lent {
-            read.at = None;
+        if is_ahead && loans.free_bytes_for(len) < LOAN_BYTES_KEPT + len {
+            return Err(NoLoan);
         }
-        is_lent
+        loans.alloc(len).map(Some).ok_or(NoLoan)
+    }
+
+    /// Has it end what it was asked; that counts among what it was asked to give back, from now on.
+    pub fn end_early(&mut self, index: usize, at: &At) {
+        self.store.cancel(name_of(index, at.asked));
+        self.recalled += usize::from(at.recalled.is_none());
     }
 }
+
+/// All that it may be lent is with it.
+pub(super) struct NoLoan;

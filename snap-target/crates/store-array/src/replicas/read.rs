@@ -18,6 +18,10 @@ pub(super) struct Read {
     pub terms: Terms,
     /// None while a replica has it: not where it was lent another.
     pub buf: Option<IoBuf>,
+    /// The request that was made first for it: later ones that name its place are its own.
+    pub first_asked: u64,
+    /// By bit: replicas that have what they were lent for it, and said nothing. What they say in the end counts.
+    pub late: u16,
     /// By bit: replicas that did not answer it, in this round.
     pub tried: u16,
     /// Of them, those that said nothing: in the next round they are asked again, for twice as long.
@@ -42,10 +46,10 @@ impl Read {
         self.terms.deadline.is_some_and(|deadline| now >= deadline)
     }
 
-    /// By bit, those that are asked again in a further round.
+    /// By bit, those that are asked again in a further round: none that still has what it was asked.
     pub fn asked_again(&self) -> u16 {
         if self.round < ROUNDS_MAX {
-            self.silent
+            self.silent & !self.late
         } else {
             0
         }
@@ -60,7 +64,7 @@ impl Read {
 
     /// Those of these that said nothing are asked again.
     pub fn begin_again(&mut self, among: u16) {
-        let again = self.silent & among;
+        let again = self.asked_again() & among;
         self.round += 1;
         self.tried &= !again;
         self.silent &= !again;

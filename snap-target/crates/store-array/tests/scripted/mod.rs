@@ -36,8 +36,8 @@ struct State {
     keeps: bool,
     /// Cancels and hurries that it was told.
     told: usize,
-    /// Reads that it took to hold.
-    taken: usize,
+    /// Offsets of reads that it took to hold.
+    taken: Vec<u64>,
 }
 
 impl Scripted {
@@ -93,8 +93,8 @@ impl Scripted {
         self.state().told
     }
 
-    pub fn taken(&self) -> usize {
-        self.state().taken
+    pub fn taken(&self) -> Vec<u64> {
+        self.state().taken.clone()
     }
 
     pub fn served(&self) -> Vec<u64> {
@@ -176,7 +176,7 @@ impl Store for Handle {
             let why = StoreError::Busy;
             return Err(Rejected { op, buf, why });
         }
-        self.script.state().taken += 1;
+        self.script.state().taken.push(op.offset());
         self.held.push_back(Held {
             op,
             buf,
@@ -275,6 +275,17 @@ impl Bench {
     /// A read of 4 KiB, named by its offset.
     pub fn read(&mut self, offset: u64, is_ahead: bool) {
         self.try_read(offset, 4096, is_ahead).unwrap();
+    }
+
+    /// A read of 4 KiB that has so much time.
+    pub fn read_within(&mut self, offset: u64, time: Duration) {
+        let terms = Terms {
+            deadline: Some(Instant::now() + time),
+            is_ahead: false,
+        };
+        let buf = Some(IoBuf::heap(4096).unwrap());
+        let op = Op::Read { offset };
+        self.store.submit(op, buf, Token(offset), terms).unwrap();
     }
 
     /// A read, if there is room.
