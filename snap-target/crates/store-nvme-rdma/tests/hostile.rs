@@ -443,6 +443,13 @@ fn a_command_waits_for_memory_that_may_be_locked() {
         victim.turn(until);
     }
     assert!(victim.events.is_empty(), "{:?}", victim.events);
+    victim.queue.settle();
+    let again = victim.queue.deadline().map(|at| victim.clock.instant(at));
+    let soon = Instant::now() + Duration::from_secs(1);
+    assert!(
+        again.is_some_and(|at| at < soon),
+        "nothing wakes the ring for it"
+    );
     rig.host.lock_at_most(u64::MAX);
     let (_, outcome, buf) = victim.ended();
     assert!(matches!(outcome, Outcome::Answered(cqe) if cqe.status().is_success()));
