@@ -22,6 +22,8 @@ pub(crate) fn open(to: SocketAddr) -> Result<OwnedFd, Errno> {
     let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
     let socket = socket(family, SockType::Stream, flags, None)?;
     setsockopt(&socket, sockopt::TcpNoDelay, &true)?;
+    // A daemon that is killed says no farewell: the kernel would go on sending for it, and a write land behind newer ones of the next daemon.
+    set_reset_on_close(&socket, true)?;
     match connect(socket.as_raw_fd(), &SockaddrStorage::from(to)) {
         Ok(()) | Err(Errno::EINPROGRESS) => Ok(socket),
         Err(error) => Err(error),
@@ -57,22 +59,27 @@ pub(crate) fn prepare_close(socket: &Fd, farewell: Farewell) {
         return;
     };
     let set = match farewell {
-        Farewell::Orderly => Ok(()),
+        Farewell::Orderly => set_reset_on_close(&socket, false),
         Farewell::Told => {
             let millis = u32::try_from(LINGER.as_millis()).unwrap_or(u32::MAX);
-            setsockopt(&socket, sockopt::TcpUserTimeout, &millis)
+            set_reset_on_close(&socket, false)
+                .and_then(|()| setsockopt(&socket, sockopt::TcpUserTimeout, &millis))
         }
-        Farewell::Abrupt => {
-            let reset = nix::libc::linger {
-                l_onoff: 1,
-                l_linger: 0,
-            };
-            setsockopt(&socket, sockopt::Linger, &reset)
-        }
+        // As it is from the beginning.
+        Farewell::Abrupt => Ok(()),
     };
     if let Err(error) = set {
         tracing::debug!(%error, "the system decides how long it holds what the controller has not taken");
     }
+}
+
+/// Whether the kernel drops what it has not sent, and resets the connection, when the socket is closed.
+fn set_reset_on_close(socket: &impl AsFd, resets: bool) -> Result<(), Errno> {
+    let linger = nix::libc::linger {
+        l_onoff: resets.into(),
+        l_linger: 0,
+    };
+    setsockopt(socket, sockopt::Linger, &linger)
 }
 
 /// Sends a last PDU where the socket has room for it; a peer that takes nothing would not read it.
@@ -82,4 +89,38 @@ pub(crate) fn send_last(socket: &Fd, bytes: &[u8]) -> bool {
         return false;
     };
     send(socket.as_fd().as_raw_fd(), bytes, flags) == Ok(bytes.len())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a failure of a test is a panic")]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// As if the process had been killed: what the peer had not taken by then never comes.
+    #[test]
+    fn what_is_closed_without_a_farewell_sends_nothing_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let ours = open(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = listener.accept().unwrap();
+        let mut sent = 0;
+        // Until the peer's window and our buffer are full.
+        while let Ok(bytes) = send(ours.as_raw_fd(), &[7; 1 << 16], MsgFlags::MSG_DONTWAIT) {
+            sent += bytes;
+        }
+        drop(ours);
+        let mut came = 0;
+        let mut part = vec![0; 1 << 16];
+        let end = loop {
+            match peer.read(&mut part) {
+                Ok(0) => break None,
+                Ok(bytes) => came += bytes,
+                Err(error) => break Some(error.kind()),
+            }
+        };
+        assert_eq!(end, Some(ErrorKind::ConnectionReset));
+        assert!(came < sent, "{came} of {sent} bytes came");
+    }
 }
