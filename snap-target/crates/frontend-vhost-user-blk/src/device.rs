@@ -104,7 +104,19 @@ struct State {
     disk: Arc<Disk>,
     /// Where the guest is told of a change.
     channel: Option<BackendChannel>,
+    /// It was told since the connection has queues that run: what changed while there was none, or while the monitor did not listen yet, was told to nobody.
+    is_told: bool,
     queues: Vec<(Door, QueueId)>,
+}
+
+impl State {
+    fn tell_change(&mut self) {
+        let Some(channel) = &self.channel else { return };
+        match channel.config_changed() {
+            Ok(()) => self.is_told = true,
+            Err(error) => tracing::warn!(%error, "a guest is not told that its disk has changed"),
+        }
+    }
 }
 
 impl Shown {
@@ -113,6 +125,7 @@ impl Shown {
             state: Mutex::new(State {
                 disk: Arc::new(disk),
                 channel: None,
+                is_told: false,
                 queues: Vec::new(),
             }),
         }
@@ -123,7 +136,9 @@ impl Shown {
     }
 
     pub(crate) fn set_channel(&self, channel: Option<BackendChannel>) {
-        self.lock().channel = channel;
+        let mut state = self.lock();
+        state.channel = channel;
+        state.is_told = false;
     }
 
     pub(crate) fn add_queue(&self, door: Door, id: QueueId) {
@@ -131,6 +146,9 @@ impl Shown {
         // It may have started with a disk that was changed meanwhile.
         tell_disk(&door, id, &state.disk);
         state.queues.push((door, id));
+        if !state.is_told {
+            state.tell_change();
+        }
     }
 
     pub(crate) fn remove_queue(&self, id: QueueId) {
@@ -146,11 +164,7 @@ impl Shown {
         for (door, id) in &state.queues {
             tell_disk(door, *id, &state.disk);
         }
-        if let Some(channel) = &state.channel
-            && let Err(error) = channel.config_changed()
-        {
-            tracing::warn!(%error, "a guest is not told that its disk has changed");
-        }
+        state.tell_change();
         true
     }
 
