@@ -21,13 +21,12 @@ RECIPE = Recipe(
     packages=(
         "gcc-aarch64-linux-gnu",
         "libc6-dev-arm64-cross",
-        "libstd-rust-dev:arm64",
+        "libstd-rust-web-dev:arm64",
         "qemu-user",
-        "rustc",
+        # trixie's own rustc is older than this workspace's rust-version, and that of its backports comes to one architecture days before it comes to
+        # another; this is the newer one that trixie carries for its browsers.
+        "rustc-web",
     ),
-    # rustc of trixie itself is older than this workspace's rust-version.
-    suites=("trixie", "trixie-backports"),
-    release="trixie-backports",
     foreign=("arm64",),
 )
 
