@@ -351,7 +351,7 @@ impl<A: Area> PackedRing<A> {
     }
 }
 
-/// Where the ring goes on: a base of 0 is one that nobody has used, whose counters begin with 1 (2.8.1), unless it says so.
+/// Where the ring goes on. The base says the wrap counters, also of a ring that nobody has used: they begin with 1 (2.8.1).
 fn cursors(position: Position, size: u16) -> Result<(Cursor, Cursor), RingError> {
     #[expect(clippy::cast_possible_truncation, reason = "takes the halves apart")]
     let (available, used) = (position.0 as u16, (position.0 >> 16) as u16);

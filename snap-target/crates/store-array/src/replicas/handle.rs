@@ -1,7 +1,7 @@
 //! One reactor's handle: a read is with one replica at a time.
 //!
 //! A replica that promises to give a buffer back soon after a cancel has the read's own. One whose medium decides (a file: a hung NFS mount, a disk that retries) gets
-//! memory that is lent, out of which the bytes are copied: what it keeps after a cancel is left behind with it, and the read goes on at once.
+//! memory that is lent, out of which the bytes are copied: where it is late, another one is asked at once, and the first answer of either counts.
 
 mod probing;
 
@@ -251,14 +251,9 @@ impl ReplicaHandle {
         }
         let there = &mut self.members[member];
         there.outstanding -= 1;
-        let is_own = |read: &&mut Read| asked >= read.first_asked;
-        let read = self
-            .reads
-            .get_mut(index)
-            .and_then(Option::as_mut)
-            .filter(is_own);
-        let is_current = |read: &Read| read.at.is_some_and(|at| at.asked == asked);
-        let Some(read) = read.filter(|read| is_current(read)) else {
+        let is_with = |read: &&mut Read| read.at.is_some_and(|at| at.asked == asked);
+        let read = self.reads.get_mut(index).and_then(Option::as_mut);
+        let Some(read) = read.filter(is_with) else {
             return self.came_late(member, index, asked, (result, buf), now);
         };
         let recalled = read.at.take().and_then(|at| at.recalled);
@@ -308,15 +303,12 @@ impl ReplicaHandle {
             self.standing.answered(member);
         }
         let is_own = |read: &&mut Read| asked >= read.first_asked;
-        let read = self
-            .reads
-            .get_mut(index)
-            .and_then(Option::as_mut)
-            .filter(is_own);
-        let Some(read) = read else { return };
+        let read = self.reads.get_mut(index).and_then(Option::as_mut);
+        let Some(read) = read.filter(is_own) else {
+            return;
+        };
         read.late &= !(1 << member);
-        if let (Ok(bytes), Some(_), false) = (&result, &read.buf, read.is_cancelled) {
-            let bytes = *bytes;
+        if let (Ok(bytes), Some(_), false) = (result, &read.buf, read.is_cancelled) {
             take_in(read, true, buf);
             let served = read.bytes();
             self.doubts.served(served, member);

@@ -26,6 +26,21 @@ pub struct Request {
     pub indirect: bool,
 }
 
+impl Request {
+    /// So many times the same 512 bytes, which the device writes.
+    pub fn of_writable(parts: usize) -> Self {
+        let part = Descriptor {
+            address: 0x4000,
+            bytes: 512,
+            writable: true,
+        };
+        Self {
+            parts: vec![part; parts],
+            indirect: false,
+        }
+    }
+}
+
 pub struct Driver {
     pub ram: Ram,
     pub layout: Layout,
@@ -112,19 +127,18 @@ impl Driver {
         if request.indirect {
             let table = self.table(head, &request.parts, true);
             let bytes = u32::try_from(request.parts.len() * 16).unwrap();
-            self.split_descriptor(DESCRIPTORS, head, table, bytes, INDIRECT, 0);
+            self.descriptor(DESCRIPTORS, head, table, bytes, [INDIRECT, 0]);
         } else {
             for (number, part) in request.parts.iter().enumerate() {
                 let next = taken.get(number + 1).copied();
                 let flags = flag(part.writable, WRITE) | flag(next.is_some(), NEXT);
                 let index = taken[number];
-                self.split_descriptor(
+                self.descriptor(
                     DESCRIPTORS,
                     index,
                     part.address,
                     part.bytes,
-                    flags,
-                    next.unwrap_or(0),
+                    [flags, next.unwrap_or(0)],
                 );
             }
         }
@@ -136,20 +150,13 @@ impl Driver {
         Some(head)
     }
 
-    fn split_descriptor(
-        &self,
-        table: usize,
-        index: u16,
-        address: u64,
-        bytes: u32,
-        flags: u16,
-        next: u16,
-    ) {
+    /// `rest`: flags and next of a split one, id and flags of a packed one.
+    fn descriptor(&self, table: usize, index: u16, address: u64, bytes: u32, rest: [u16; 2]) {
         let at = table + 16 * usize::from(index);
         self.ram.write(at, &address.to_le_bytes());
         self.ram.write(at + 8, &bytes.to_le_bytes());
-        self.ram.write16(at + 12, flags);
-        self.ram.write16(at + 14, next);
+        self.ram.write16(at + 12, rest[0]);
+        self.ram.write16(at + 14, rest[1]);
     }
 
     /// An indirect table of an id.
@@ -159,35 +166,18 @@ impl Driver {
             let more = usize::from(number) + 1 < parts.len();
             let write = flag(part.writable, WRITE);
             if split {
-                self.split_descriptor(
+                self.descriptor(
                     at,
                     number,
                     part.address,
                     part.bytes,
-                    write | flag(more, NEXT),
-                    number + 1,
+                    [write | flag(more, NEXT), number + 1],
                 );
             } else {
-                self.packed_descriptor(at, number, part.address, part.bytes, 0, write);
+                self.descriptor(at, number, part.address, part.bytes, [0, write]);
             }
         }
         at as u64
-    }
-
-    fn packed_descriptor(
-        &self,
-        table: usize,
-        index: u16,
-        address: u64,
-        bytes: u32,
-        id: u16,
-        flags: u16,
-    ) {
-        let at = table + 16 * usize::from(index);
-        self.ram.write(at, &address.to_le_bytes());
-        self.ram.write(at + 8, &bytes.to_le_bytes());
-        self.ram.write16(at + 12, id);
-        self.ram.write16(at + 14, flags);
     }
 
     fn add_packed(&mut self, request: &Request, slots: usize) -> Option<u16> {
@@ -215,23 +205,24 @@ impl Driver {
             let index = self.available;
             if number == 0 {
                 // The first one's flags are written last.
-                self.packed_descriptor(
+                self.descriptor(
                     DESCRIPTORS,
                     index,
                     part.address,
                     part.bytes,
-                    named,
-                    self.ram.read16(DESCRIPTORS + 16 * usize::from(index) + 14),
+                    [
+                        named,
+                        self.ram.read16(DESCRIPTORS + 16 * usize::from(index) + 14),
+                    ],
                 );
                 first = Some((index, own | round));
             } else {
-                self.packed_descriptor(
+                self.descriptor(
                     DESCRIPTORS,
                     index,
                     part.address,
                     part.bytes,
-                    named,
-                    own | round,
+                    [named, own | round],
                 );
             }
             taken.push(index);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use proptest::prelude::*;
-use virtio_ring::{Descriptor, Format, Head, Options, Position, Ring};
+use virtio_ring::{Format, Head, Options, Position, Ring};
 
 use super::driver::{Driver, Request};
 use super::model::{format, request};
@@ -181,17 +181,7 @@ fn at_each_store_of_the_recovery() {
             for again in 0..40 {
                 let mut driver = Driver::new(format, 8, true);
                 let memory = driver.ram.clone();
-                let request = Request {
-                    parts: vec![
-                        Descriptor {
-                            address: 0x4000,
-                            bytes: 512,
-                            writable: true
-                        };
-                        2
-                    ],
-                    indirect: false,
-                };
+                let request = Request::of_writable(2);
                 let mut first = Life::begin(&driver);
                 memory.kill_after(Some(kill));
                 let mut came_back = 0;

@@ -193,17 +193,7 @@ proptest! {
 fn indices_go_round() {
     for format in [Format::Split, Format::Packed] {
         let mut world = World::new(format, 4, true, true);
-        let request = Request {
-            parts: vec![
-                Descriptor {
-                    address: 0x4000,
-                    bytes: 512,
-                    writable: true
-                };
-                3
-            ],
-            indirect: false,
-        };
+        let request = Request::of_writable(3);
         // Beyond 65,536 chains, and so many rounds.
         for _ in 0..70_000 {
             world.step(Step::Add(request.clone()));
