@@ -8,6 +8,7 @@ import unittest
 from pathlib import Path
 
 from lab.guest import GuestError
+from lab.installed import Kernel
 from lab.start import start_guest
 
 BOOT = Path(__file__).with_name("boot")
@@ -38,6 +39,16 @@ class GuestTest(unittest.TestCase):
                 self.assertRegex(guest.run("nvme version && modprobe nvme-tcp").checked(), "nvme version 2")
                 with self.assertRaisesRegex(GuestError, "did not answer within 1 s"):
                     guest.run("sleep 30", timeout_s=1)
+
+    def test_each_kernel_is_what_it_says(self) -> None:
+        releases = {}
+        for kernel in Kernel:
+            with start_guest(60, kernel=kernel) as guest:
+                release = guest.run("modprobe ublk_drv && uname -r").checked()
+                releases[kernel] = tuple(map(int, release.split("+")[0].split(".")[:2]))
+        self.assertEqual(releases[Kernel.STABLE], (6, 12))
+        # UBLK_U_CMD_UPDATE_SIZE and UBLK_U_CMD_QUIESCE_DEV came between the two.
+        self.assertGreaterEqual(releases[Kernel.NEWEST], (7, 2))
 
     def test_deadline_and_exit_status_of_boot(self) -> None:
         done = subprocess.run([BOOT, "-"], input="echo hello; exit 7", capture_output=True, text=True, check=False)

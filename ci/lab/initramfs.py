@@ -10,6 +10,7 @@ from pathlib import Path
 from debian.root import InstallError, Root, run_quietly
 
 from .cpio import Cpio
+from .kernel import kernel_release
 
 # Programs that a script in the guest may call, beside busybox.
 PROGRAMS = (
@@ -48,12 +49,13 @@ LINKS = {
 # Modules by name; what they depend on comes with them.
 MODULES = (
     *("virtio_net", "virtio_blk", "9p", "9pnet_virtio"),
-    *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp", "crc32c_intel", "crc32c_generic"),
-    *("brd", "loop", "null_blk", "ext4", "xfs", "erofs"),
-    # rdma_rxe asks the kernel for a CRC-32 by name, which no dependency says.
-    *("dummy", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "ib_uverbs", "rdma_ucm", "crc32_generic"),
+    *("nvme", "nvme_tcp", "nvme_loop", "nvmet", "nvmet_tcp"),
+    *("brd", "loop", "null_blk", "ublk_drv", "ext4", "xfs", "erofs"),
+    *("dummy", "nvme_rdma", "nvmet_rdma", "rdma_rxe", "ib_uverbs", "rdma_ucm"),
     *("nfs", "nfsv4", "nfsd"),
 )
+# Modules that a kernel of 6.12 asks for by an algorithm's name, which no dependency says (rdma_rxe: CRC-32). Later kernels have no such modules.
+MODULES_BY_ALGORITHM = ("crc32c_intel", "crc32c_generic", "crc32_generic")
 # Parts of Python's library that no script here needs.
 PYTHON_LEFT_OUT = {"__pycache__", "test", "idlelib", "tkinter", "ensurepip", "pydoc_data", "venv", "unittest", "turtledemo"}
 LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/ceph")
@@ -61,14 +63,8 @@ LOADER = "usr/lib64/ld-linux-x86-64.so.2"
 GUEST_FILES = Path(__file__).parent / "guest"
 
 
-def kernel_release(guest: Root) -> str:
-    """The release of the one kernel in the guest root, as `uname -r` gives it."""
-    (folder,) = (guest.path / "usr/lib/modules").iterdir()
-    return folder.name
-
-
-def build_initramfs(guest: Root, staged: Path) -> bytes:
-    """The archive's bytes. `staged` is an empty folder to work in."""
+def build_initramfs(guest: Root, booted: Root, staged: Path) -> bytes:
+    """The archive's bytes: programs of `guest`, modules of `booted`'s kernel. `staged` is an empty folder to work in."""
     archive = Cpio()
     for name in ("bin", "sbin", "lib", "lib64"):
         archive.add_folder(f"usr/{name}")
@@ -79,7 +75,7 @@ def build_initramfs(guest: Root, staged: Path) -> bytes:
     _add_programs(archive, guest)
     _add_libraries(archive, guest)
     _add_python(archive, guest)
-    _add_modules(archive, guest, staged)
+    _add_modules(archive, guest, booted, staged)
     # Fixed, so that a target sees one and the same host in every run.
     archive.add_file("etc/nvme/hostnqn", b"nqn.2014-08.org.nvmexpress:uuid:6c8a4f6e-9d0b-4a55-8b8e-0f1c6a1e2b01\n")
     archive.add_file("etc/nvme/hostid", b"6c8a4f6e-9d0b-4a55-8b8e-0f1c6a1e2b01\n")
@@ -135,13 +131,13 @@ def _add_python(archive: Cpio, guest: Root) -> None:
                 archive.add_path(str(path.relative_to(guest.path)), path)
 
 
-def _add_modules(archive: Cpio, guest: Root, staged: Path) -> None:
+def _add_modules(archive: Cpio, guest: Root, booted: Root, staged: Path) -> None:
     """The modules in MODULES with their dependencies, unpacked here so that the guest does not have to."""
-    release = kernel_release(guest)
-    whole = guest.path / "usr/lib/modules" / release
-    _depmod(guest, guest.path, release)
+    release = kernel_release(booted)
+    whole = booted.path / "usr/lib/modules" / release
+    _depmod(guest, booted.path, release)
     chosen = staged / "usr/lib/modules" / release
-    for relative in _with_dependencies(MODULES, whole / "modules.dep"):
+    for relative in _with_dependencies(MODULES, MODULES_BY_ALGORITHM, whole / "modules.dep"):
         compressed = chosen / relative
         compressed.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(whole / relative, compressed)
@@ -161,8 +157,8 @@ def _depmod(guest: Root, base: Path, release: str) -> None:
     run_quietly([loader, "--argv0", "depmod", *rest])
 
 
-def _with_dependencies(names: Sequence[str], modules_dep: Path) -> list[str]:
-    """Paths of the named modules and of what they depend on, from lines "path: path path ..."."""
+def _with_dependencies(names: Sequence[str], where_there: Sequence[str], modules_dep: Path) -> list[str]:
+    """Paths of the named modules and of what they depend on, from lines "path: path path ...". Those of `where_there` may be missing."""
     dependencies = {}
     for line in modules_dep.read_text(encoding="utf-8").splitlines():
         path, _, needed = line.partition(":")
@@ -170,4 +166,5 @@ def _with_dependencies(names: Sequence[str], modules_dep: Path) -> list[str]:
     missing = [name for name in names if name not in dependencies]
     if missing:
         raise InstallError(f"{modules_dep} has no module {', '.join(missing)}")
-    return sorted({path for name in names for path in dependencies[name]})
+    chosen = [*names, *(name for name in where_there if name in dependencies)]
+    return sorted({path for name in chosen for path in dependencies[name]})

@@ -10,7 +10,7 @@ from debian.root import cache_folder, exclusive
 
 from .accel import KVM, TCG, Accelerator
 from .guest import Guest, GuestError
-from .installed import Lab, ensure_lab
+from .installed import Kernel, Lab, ensure_lab
 
 # Where KVM works a guest is up in two seconds. Some virtual machines offer a /dev/kvm that cannot run a stock kernel.
 KVM_TRIAL_S = 10.0
@@ -24,9 +24,10 @@ def start_guest(
     cpus: int = 2,
     forward: Sequence[int] = (),
     options: Sequence[str] = (),
+    kernel: Kernel = Kernel.STABLE,
 ) -> Guest:
-    """A guest for a `with` statement; see `Guest` for what the arguments mean."""
-    lab = ensure_lab()
+    """A guest for a `with` statement; see `Guest` for what the other arguments mean."""
+    lab = ensure_lab(kernel)
     accelerator = choose_accelerator(lab)
     return Guest(lab, accelerator, deadline_s, files or {}, share, memory_mib, cpus, forward, options)
 
