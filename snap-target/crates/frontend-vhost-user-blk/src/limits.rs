@@ -7,14 +7,17 @@ use virtio_ring::QUEUE_SIZE_MAX;
 
 /// Queues of a device: one a virtual processor, as QEMU counts.
 pub const QUEUES_MAX: u16 = 64;
-/// Bytes of a read or a write: the most that SEG_MAX and SIZE_MAX allow.
-pub const REQUEST_BYTES_MAX: u32 = 4 << 20;
+/// Bytes of a read or a write: no chain is longer than 2^32 bytes (virtio 1.3, 2.7.5.2). Drivers that heed SEG_MAX and SIZE_MAX ask for far less; firmware
+/// heeds neither.
+pub const REQUEST_BYTES_MAX: u32 = u32::MAX - (1 << 20) + 1;
 /// SEG_MAX: with header and status a chain fits the queue of 128 descriptors that QEMU has unless it is told otherwise.
 pub(crate) const SEGMENTS_MAX: u32 = 126;
 /// SIZE_MAX.
 pub(crate) const SEGMENT_BYTES_MAX: u32 = 32 << 10;
 /// A request is carried out in pieces: what one buffer of an engine holds.
 pub(crate) const PIECE_BYTES: u32 = 1 << 20;
+/// Pieces of a request that are under way at a time: what a request has of an engine's buffers, however long it is.
+pub(crate) const LANES_MAX: usize = 4;
 /// Segments of a buffer that is handed to a store.
 pub(crate) const PIECE_SEGMENTS_MAX: usize = store::SEGMENTS_MIN as usize;
 /// Ranges of a discard.
@@ -38,7 +41,7 @@ pub(crate) const MEMORY_REGIONS_MAX: usize = 64;
 /// Orders that wait for one reactor.
 pub(crate) const ORDERS_MAX: usize = 1024;
 
-/// Bits of a request's token that name its slot; those above, of 16, name the piece.
+/// Bits of a request's token that name its slot; those above, of 16, name the lane of a piece.
 pub(crate) const SLOT_BITS: u32 = 10;
 
 const _: () = assert!(
@@ -46,12 +49,12 @@ const _: () = assert!(
     "a token names each slot"
 );
 const _: () = assert!(
-    REQUEST_BYTES_MAX / PIECE_BYTES < 1 << (16 - SLOT_BITS),
-    "a token names each piece"
+    LANES_MAX <= 1 << (16 - SLOT_BITS),
+    "a token names each piece that is under way"
 );
 const _: () = assert!(
-    SEGMENTS_MAX * SEGMENT_BYTES_MAX <= REQUEST_BYTES_MAX,
-    "what the driver may send is taken"
+    (SEGMENTS_MAX * SEGMENT_BYTES_MAX) as usize <= LANES_MAX * PIECE_BYTES as usize,
+    "what a driver that heeds the limits sends is under way at once"
 );
 const _: () = assert!(
     PIECE_BYTES <= TRANSFER_BYTES_MIN,

@@ -22,7 +22,7 @@ use crate::guest::{Guest, RingArea};
 use crate::limits::{SPIN, TURN_CHAINS_MAX};
 use crate::order::{Ending, QueueId, Start};
 use crate::request::{Parts, Request, Status};
-use slots::Slot;
+use slots::{PieceId, Slot};
 
 /// POLLIN of poll(2).
 const POLLIN: i16 = 1;
@@ -58,10 +58,10 @@ pub(crate) struct Queue {
     parts: Parts,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Writes whose pieces found no memory, the longest waiting first.
-    starved: VecDeque<(u16, u32)>,
+    /// Requests with pieces that have not been begun, the longest waiting first: they found no memory, or as many as may be are under way.
+    waiting: VecDeque<u16>,
     /// Pieces that found the namespace gone: another one may be about to take its place.
-    detached: Vec<(u16, u32)>,
+    detached: Vec<PieceId>,
     /// When they fail.
     detached_until: Option<Instant>,
     /// Until when chains are looked for without being told.
@@ -105,7 +105,7 @@ impl Queue {
             parts: Parts::default(),
             slots: (0..size).map(|_| Slot::free()).collect(),
             free: (0..size).rev().collect(),
-            starved: VecDeque::new(),
+            waiting: VecDeque::new(),
             detached: Vec::new(),
             detached_until: None,
             spins_until: None,
@@ -164,19 +164,7 @@ impl Queue {
         }
         self.stopping = Some((ending, answer));
         if ending == Ending::Cut {
-            for (slot, _) in std::mem::take(&mut self.detached) {
-                self.piece_ended(slot);
-            }
-            // What was not begun needs no waiting for.
-            for (index, begun) in std::mem::take(&mut self.starved) {
-                let Some(slot) = self.slots.get_mut(usize::from(index)) else {
-                    continue;
-                };
-                slot.pieces -= slot.piece_count() - begun;
-                if slot.pieces == 0 {
-                    self.end(index);
-                }
-            }
+            self.begin_no_more();
         }
     }
 
@@ -207,7 +195,7 @@ impl Queue {
 
     /// Goes on with what waits, tells the driver what has ended, and sees whether there is more to do. True: the next turn may not wait.
     pub(crate) fn settle(&mut self, engine: &mut Engine) -> bool {
-        self.feed_starved(engine);
+        self.feed_waiting(engine);
         self.look_at_detached(engine);
         if self.is_deaf {
             self.is_deaf = self.listen().is_err();
@@ -255,7 +243,7 @@ impl Queue {
                         Ok(()) => self.begin(taken.head, engine),
                         Err(error) => {
                             self.complain(&error.to_string());
-                            self.give_back(taken.head, 0);
+                            self.refuse(taken.head);
                         }
                     }
                 }
@@ -277,7 +265,7 @@ impl Queue {
             Some(framed) => framed,
             None => {
                 self.complain("there is no place for a status");
-                return self.give_back(head, 0);
+                return self.give_back(head, None);
             }
         };
         let parsed = framed.and_then(|()| self.parts.parse(&self.disk, &windows));
@@ -286,7 +274,24 @@ impl Queue {
             self.start(head, request, engine)
         });
         if let Err(status) = begun {
-            self.finish(head, self.parts.status, status, 1);
+            // Nothing was written into its data, which stand before the status.
+            let written = u32::from(self.parts.writable_bytes == 0);
+            self.finish(head, self.parts.status, status, written);
+        }
+    }
+
+    /// A chain that leads nowhere: a driver that finds a status knows that it failed. What could be read of it is the chain's up to where it breaks, so the
+    /// status byte is known only where it stands alone, as every driver has it.
+    fn refuse(&mut self, head: Head) {
+        let mut writable = self.chain.iter().filter(|part| part.writable);
+        match writable.next_back() {
+            Some(&Descriptor {
+                address, bytes: 1, ..
+            }) => {
+                let written = u32::from(writable.next().is_none());
+                self.finish(head, address, Status::IoError, written);
+            }
+            _ => self.give_back(head, None),
         }
     }
 
@@ -320,21 +325,7 @@ impl Queue {
         };
         let data = self.guest.view(pieces, way).map_err(|_| Status::IoError)?;
         let index = self.take_slot(head, request, data)?;
-        let Some(slot) = self.slots.get(usize::from(index)) else {
-            return Ok(());
-        };
-        let copies_in = matches!(slot.request, Request::Write { .. }) && !slot.direct;
-        if copies_in && !self.starved.is_empty() {
-            // Those that wait for memory keep their order.
-            self.starved.push_back((index, 0));
-            return Ok(());
-        }
-        for piece in 0..slot.piece_count() {
-            if !self.begin_piece(index, piece, engine) {
-                self.starved.push_back((index, piece));
-                break;
-            }
-        }
+        self.begin_slot(index, engine);
         Ok(())
     }
 
@@ -359,10 +350,7 @@ impl Queue {
             return;
         };
         slot.data = IoBuf::empty();
-        let (status, written) = match slot.has_failed {
-            true => (Status::IoError, 1),
-            false => (Status::Ok, slot.written),
-        };
+        let (status, written) = slot.outcome();
         let (head, at) = (slot.head.take(), slot.status);
         self.free.push(index);
         if let Some(head) = head.filter(|_| !self.is_cut()) {
@@ -373,10 +361,10 @@ impl Queue {
     fn finish(&mut self, head: Head, status_at: u64, status: Status, written: u32) {
         let told = self.guest.windows.write(status_at, &[status as u8]);
         // Without its status a driver takes a request for failed.
-        self.give_back(head, if told.is_ok() { written } else { 0 });
+        self.give_back(head, told.is_ok().then_some(written));
     }
 
-    fn give_back(&mut self, head: Head, written: u32) {
+    fn give_back(&mut self, head: Head, written: Option<u32>) {
         match self.ring.give_back(head, written) {
             Ok(()) => self.has_given_back = true,
             Err(error) => self.broken(&error),

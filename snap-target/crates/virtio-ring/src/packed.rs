@@ -241,7 +241,7 @@ impl<A: Area> PackedRing<A> {
         Ok(())
     }
 
-    pub(crate) fn give_back(&mut self, head: Head, written: u32) -> Result<(), RingError> {
+    pub(crate) fn give_back(&mut self, head: Head, written: Option<u32>) -> Result<(), RingError> {
         let id = head.id;
         if !self.is_taken(id) {
             return Err(RingError::NotTaken { id });
@@ -256,8 +256,10 @@ impl<A: Area> PackedRing<A> {
             record.give_back(head.entry, self.next_used);
         }
         let place = usize::from(at.index) * DESCRIPTOR_BYTES;
-        let write = if written > 0 { F_WRITE } else { 0 };
-        self.areas.descriptors.store32(place + 8, written);
+        let write = if written.is_some() { F_WRITE } else { 0 };
+        self.areas
+            .descriptors
+            .store32(place + 8, written.unwrap_or(0));
         self.areas.descriptors.store16(place + 12, id);
         // What the device wrote is there before the driver sees the flags.
         fence(Ordering::Release);

@@ -31,7 +31,7 @@ impl Head {
 pub struct Taken {
     /// Its name.
     pub head: Head,
-    /// Whether it keeps the rules; where not, it can only be given back.
+    /// Whether it keeps the rules; where not, it can only be given back, and what could be read of it is no more than a hint at where it says how it ended.
     pub chain: Result<(), ChainError>,
 }
 
@@ -128,11 +128,12 @@ impl<A: Area> Ring<A> {
         }
     }
 
-    /// Gives a chain back, with the number of bytes that the device wrote into it.
+    /// Gives a chain back. `written` bytes from the start of its writable memory, at least, were written by the device (2.7.8.2), which may have written
+    /// elsewhere, too; none: it wrote nothing.
     ///
     /// # Errors
     /// It was not taken.
-    pub fn give_back(&mut self, head: Head, written: u32) -> Result<(), RingError> {
+    pub fn give_back(&mut self, head: Head, written: Option<u32>) -> Result<(), RingError> {
         match &mut self.kind {
             Kind::Split(ring) => ring.give_back(head, written),
             Kind::Packed(ring) => ring.give_back(head, written),

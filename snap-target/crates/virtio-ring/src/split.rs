@@ -157,7 +157,7 @@ impl<A: Area> SplitRing<A> {
         Err(ChainError::TooLong)
     }
 
-    pub(crate) fn give_back(&mut self, head: Head, written: u32) -> Result<(), RingError> {
+    pub(crate) fn give_back(&mut self, head: Head, written: Option<u32>) -> Result<(), RingError> {
         let id = head.id;
         match self.taken.get_mut(usize::from(id)) {
             Some(taken) if *taken => *taken = false,
@@ -169,7 +169,7 @@ impl<A: Area> SplitRing<A> {
         }
         let at = AT_RING + USED_ENTRY_BYTES * self.place(self.next_used);
         self.areas.device.store32(at, id.into());
-        self.areas.device.store32(at + 4, written);
+        self.areas.device.store32(at + 4, written.unwrap_or(0));
         self.next_used = self.next_used.wrapping_add(1);
         // What the device wrote is there before the driver sees the index.
         fence(Ordering::Release);

@@ -1,4 +1,4 @@
-//! Requests of a queue under way: each in a slot, carried out in pieces that an engine's buffers hold.
+//! Requests of a queue under way: each in a slot, carried out in pieces that an engine's buffers hold, a few at a time.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,14 +11,44 @@ use virtio_ring::Head;
 use super::{Queue, TIMER};
 use crate::disk::Disk;
 use crate::limits::{
-    DETACHED_PATIENCE, PIECE_BYTES, PIECE_SEGMENTS_MAX, REQUEST_PATIENCE, SLOT_BITS,
+    DETACHED_PATIENCE, LANES_MAX, PIECE_BYTES, PIECE_SEGMENTS_MAX, REQUEST_PATIENCE, SLOT_BITS,
 };
 use crate::request::{Request, Status};
 
 /// Readers of queues are told from those of controllers.
 const READERS: u64 = 1 << 32;
-/// The part of a request's name that is its slot; what is above names the piece.
+/// The part of a request's name that is its slot; what is above names the lane.
 const SLOT_MASK: u16 = (1 << SLOT_BITS) - 1;
+
+/// A piece of a request that is under way: its slot, and its lane there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PieceId {
+    slot: u16,
+    lane: u16,
+}
+
+impl PieceId {
+    /// As an engine's tokens name it.
+    fn of_request(request: u16) -> Self {
+        Self {
+            slot: request & SLOT_MASK,
+            lane: request >> SLOT_BITS,
+        }
+    }
+
+    fn request(self) -> u16 {
+        self.slot | self.lane << SLOT_BITS
+    }
+}
+
+/// How far a request could be begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// As far as its lanes go.
+    Enough,
+    /// There is no memory for the next piece.
+    NoMemory,
+}
 
 /// A chain that is being served.
 #[derive(Debug)]
@@ -31,12 +61,13 @@ pub(super) struct Slot {
     /// What it asks; of a slot that is free the last one.
     pub(super) request: Request,
     /// The store works on the guest's memory.
-    pub(super) direct: bool,
-    /// Pieces that have not ended.
-    pub(super) pieces: u32,
-    /// Bytes that the guest finds written, if all goes well.
-    pub(super) written: u32,
-    pub(super) has_failed: bool,
+    direct: bool,
+    /// The pieces that are under way.
+    lanes: [Option<u32>; LANES_MAX],
+    /// Those from here on have not been begun.
+    next_piece: u32,
+    /// The first piece that failed.
+    failed: Option<u32>,
     deadline: Option<Instant>,
 }
 
@@ -49,23 +80,23 @@ impl Queue {
 
     /// An answer of the engine.
     pub(crate) fn answered(&mut self, request: u16, done: Done) {
-        let piece = u32::from(request) >> SLOT_BITS;
-        let index = request & SLOT_MASK;
+        let id = PieceId::of_request(request);
         let is_cut = self.is_cut();
         let detached = matches!(done.result, Err(NamespaceError::Detached { .. }));
         if detached && !is_cut && self.may_wait() {
-            return self.detached.push((index, piece));
+            return self.detached.push(id);
         }
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else {
+        let Some((slot, piece)) = self.piece(id) else {
             return;
         };
         let copies_out = matches!(slot.request, Request::Read { .. }) && !slot.direct;
-        match (&done.result, copies_out) {
+        let failed = match (&done.result, copies_out) {
             (Err(error), _) => {
-                if !slot.has_failed && !is_cut {
-                    tracing::warn!(queue = self.name, %error, "a request failed");
+                if slot.failed.is_none() && !is_cut {
+                    let queue = self.name.as_str();
+                    tracing::warn!(queue, %error, "a request failed");
                 }
-                slot.has_failed = true;
+                true
             }
             (Ok(()), true) if !is_cut => {
                 let part = slot.data.slice(piece_of(piece, slot.data.len()));
@@ -73,20 +104,57 @@ impl Queue {
                     true => to_guest(&part, &buf),
                     false => 0,
                 });
-                slot.has_failed |= copied != part.len();
+                copied != part.len()
+            }
+            _ => false,
+        };
+        self.piece_ended(id, failed);
+    }
+
+    /// A piece that is under way, and its number.
+    fn piece(&self, id: PieceId) -> Option<(&Slot, u32)> {
+        let slot = self.slots.get(usize::from(id.slot))?;
+        let piece = slot.lanes.get(usize::from(id.lane)).copied().flatten()?;
+        Some((slot, piece))
+    }
+
+    fn piece_ended(&mut self, id: PieceId, has_failed: bool) {
+        let Some(slot) = self.slots.get_mut(usize::from(id.slot)) else {
+            return;
+        };
+        let lane = slot.lanes.get_mut(usize::from(id.lane));
+        let Some(piece) = lane.and_then(Option::take) else {
+            return;
+        };
+        if has_failed {
+            slot.failed = Some(slot.failed.map_or(piece, |first| first.min(piece)));
+            slot.begin_no_more();
+            self.waiting.retain(|waiting| *waiting != id.slot);
+        }
+        match slot.remains() {
+            Remains::Nothing => self.end(id.slot),
+            Remains::ToBegin if !self.waiting.contains(&id.slot) => {
+                self.waiting.push_back(id.slot);
             }
             _ => {}
         }
-        self.piece_ended(index);
     }
 
-    pub(super) fn piece_ended(&mut self, index: u16) {
-        let Some(slot) = self.slots.get_mut(usize::from(index)) else {
-            return;
-        };
-        slot.pieces -= 1;
-        if slot.pieces == 0 {
-            self.end(index);
+    /// The connection is lost: what was not begun is not begun any more.
+    pub(super) fn begin_no_more(&mut self) {
+        self.waiting.clear();
+        for id in std::mem::take(&mut self.detached) {
+            self.piece_ended(id, true);
+        }
+        for index in 0..self.slots.len() {
+            let Some(slot) = self.slots.get_mut(index).filter(|it| it.head.is_some()) else {
+                continue;
+            };
+            slot.begin_no_more();
+            if slot.remains() == Remains::Nothing {
+                // There are no more of them than a token names.
+                self.end(u16::try_from(index).unwrap_or(SLOT_MASK));
+            }
         }
     }
 
@@ -108,10 +176,10 @@ impl Queue {
             return;
         }
         let Some(until) = self.detached_until else {
-            for (index, piece) in std::mem::take(&mut self.detached) {
-                if !self.begin_piece(index, piece, engine) {
+            for id in std::mem::take(&mut self.detached) {
+                if !self.submit(id, engine) {
                     // There is no memory now.
-                    self.detached.push((index, piece));
+                    self.detached.push(id);
                 }
             }
             return;
@@ -123,21 +191,54 @@ impl Queue {
             queue = self.name,
             "the namespace is gone: its disk's requests fail"
         );
-        for (index, _) in std::mem::take(&mut self.detached) {
-            if let Some(slot) = self.slots.get_mut(usize::from(index)) {
-                slot.has_failed = true;
+        for id in std::mem::take(&mut self.detached) {
+            self.piece_ended(id, true);
+        }
+    }
+
+    /// Begins as many pieces of a request as may be under way.
+    pub(super) fn go_on(&mut self, index: u16, engine: &mut Engine) -> Begun {
+        while let Some(id) = self.open_lane(index) {
+            if !self.submit(id, engine) {
+                self.close_lane(id);
+                return Begun::NoMemory;
             }
-            self.piece_ended(index);
+        }
+        Begun::Enough
+    }
+
+    /// The next piece of a request, if it has one that may begin.
+    fn open_lane(&mut self, index: u16) -> Option<PieceId> {
+        let slot = self.slots.get_mut(usize::from(index))?;
+        if slot.head.is_none() || slot.next_piece >= slot.piece_count() {
+            return None;
+        }
+        let free = slot.lanes.iter().position(Option::is_none)?;
+        *slot.lanes.get_mut(free)? = Some(slot.next_piece);
+        slot.next_piece += 1;
+        let lane = u16::try_from(free).ok()?;
+        Some(PieceId { slot: index, lane })
+    }
+
+    /// The piece that was opened last has not begun.
+    fn close_lane(&mut self, id: PieceId) {
+        let slot = self.slots.get_mut(usize::from(id.slot));
+        if let Some((lane, next)) = slot.and_then(|slot| {
+            let lane = slot.lanes.get_mut(usize::from(id.lane))?;
+            Some((lane, &mut slot.next_piece))
+        }) {
+            *lane = None;
+            *next -= 1;
         }
     }
 
     /// Hands a piece of a request to the engine; false where there is no memory for it.
-    pub(super) fn begin_piece(&mut self, index: u16, piece: u32, engine: &mut Engine) -> bool {
-        let Some(slot) = self.slots.get(usize::from(index)) else {
+    fn submit(&mut self, id: PieceId, engine: &mut Engine) -> bool {
+        let Some((slot, piece)) = self.piece(id) else {
             return true;
         };
         let block_bytes = self.disk.block_bytes;
-        let first = u64::from(piece * (PIECE_BYTES / block_bytes));
+        let first = u64::from(piece) * u64::from(PIECE_BYTES / block_bytes);
         let part = slot.data.slice(piece_of(piece, slot.data.len()));
         let durable = !self.writeback;
         let io = match &slot.request {
@@ -171,36 +272,47 @@ impl Queue {
                 durable,
             },
         };
-        // The limits see to it that both fit.
-        let request = index | u16::try_from(piece << SLOT_BITS).unwrap_or(0);
         let asked = Asked {
-            token: (self.tokens.make)(self.id.0, request),
+            token: (self.tokens.make)(self.id.0, id.request()),
             reader: ReaderId(READERS + u64::from(self.id.0)),
             deadline: slot.deadline,
             snapshot: false,
         };
         if let Some(done) = engine.submit(self.disk.key, io, asked) {
-            self.answered(request, done);
+            self.answered(id.request(), done);
         }
         true
     }
 
-    /// Writes that waited for memory go on, in their order.
-    pub(super) fn feed_starved(&mut self, engine: &mut Engine) {
-        while let Some((index, from)) = self.starved.front().copied() {
-            let count = self
+    /// What waits for memory, or for its other pieces, goes on in its order.
+    pub(super) fn feed_waiting(&mut self, engine: &mut Engine) {
+        let mut has_memory = true;
+        // Each is looked at once; those that wait on keep their order.
+        for _ in 0..self.waiting.len() {
+            let Some(index) = self.waiting.pop_front() else {
+                return;
+            };
+            let copies_in = self
                 .slots
                 .get(usize::from(index))
-                .map_or(0, Slot::piece_count);
-            for piece in from..count {
-                if !self.begin_piece(index, piece, engine) {
-                    if let Some(front) = self.starved.front_mut() {
-                        front.1 = piece;
-                    }
-                    return;
-                }
+                .is_some_and(Slot::copies_in);
+            let may = has_memory || !copies_in;
+            if !may || self.go_on(index, engine) == Begun::NoMemory {
+                has_memory = false;
+                self.waiting.push_back(index);
             }
-            self.starved.pop_front();
+        }
+    }
+
+    /// A request begins, unless it would overtake others that wait for memory.
+    pub(super) fn begin_slot(&mut self, index: u16, engine: &mut Engine) {
+        let copies_in = |index: &u16| {
+            let slot = self.slots.get(usize::from(*index));
+            slot.is_some_and(Slot::copies_in)
+        };
+        let waits = copies_in(&index) && self.waiting.iter().any(copies_in);
+        if waits || self.go_on(index, engine) == Begun::NoMemory {
+            self.waiting.push_back(index);
         }
     }
 
@@ -210,11 +322,7 @@ impl Queue {
         request: Request,
         data: IoBuf,
     ) -> Result<u16, Status> {
-        let direct = self.is_direct(&data);
-        let written = match request {
-            Request::Read { bytes, .. } => bytes + 1,
-            _ => 1,
-        };
+        let direct = self.disk.direct && data.segments().len() <= PIECE_SEGMENTS_MAX;
         let index = self.free.pop().ok_or(Status::IoError)?;
         let slot = self
             .slots
@@ -226,18 +334,21 @@ impl Queue {
             data,
             request,
             direct,
-            pieces: 0,
-            written,
-            has_failed: false,
             deadline: Some(Instant::now() + REQUEST_PATIENCE),
+            ..Slot::free()
         };
-        slot.pieces = slot.piece_count();
         Ok(index)
     }
+}
 
-    fn is_direct(&self, data: &IoBuf) -> bool {
-        self.disk.direct && data.segments().len() <= PIECE_SEGMENTS_MAX
-    }
+/// What is to come of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Remains {
+    Nothing,
+    /// Pieces that are under way, and no others.
+    ToEnd,
+    /// Pieces that have not been begun.
+    ToBegin,
 }
 
 impl Slot {
@@ -249,18 +360,51 @@ impl Slot {
             data: IoBuf::empty(),
             request: Request::Flush,
             direct: false,
-            pieces: 0,
-            written: 0,
-            has_failed: false,
+            lanes: [None; LANES_MAX],
+            next_piece: 0,
+            failed: None,
             deadline: None,
         }
     }
 
+    /// How it ended, and how many bytes from the start of its writable memory the guest finds written, the status at their end among them (virtio 1.3,
+    /// 2.7.8.2): of a read that failed those of the pieces before the first that failed.
+    pub(super) fn outcome(&self) -> (Status, u32) {
+        let bytes = match self.request {
+            Request::Read { bytes, .. } => bytes,
+            _ => 0,
+        };
+        match self.failed {
+            None => (Status::Ok, bytes + 1),
+            Some(_) if bytes == 0 => (Status::IoError, 1),
+            Some(piece) => (Status::IoError, piece * PIECE_BYTES),
+        }
+    }
+
     /// Pieces that its data have; a request without data is one.
-    pub(super) fn piece_count(&self) -> u32 {
+    fn piece_count(&self) -> u32 {
         let pieces = self.data.len().div_ceil(PIECE_BYTES as usize).max(1);
         // REQUEST_BYTES_MAX bounds it.
         u32::try_from(pieces).unwrap_or(1)
+    }
+
+    /// What was not begun never is.
+    fn begin_no_more(&mut self) {
+        self.next_piece = self.piece_count();
+    }
+
+    fn remains(&self) -> Remains {
+        let is_begun = self.next_piece >= self.piece_count();
+        match (is_begun, self.lanes.iter().all(Option::is_none)) {
+            (false, _) => Remains::ToBegin,
+            (true, true) => Remains::Nothing,
+            (true, false) => Remains::ToEnd,
+        }
+    }
+
+    /// Whether its bytes go through buffers of the engine.
+    fn copies_in(&self) -> bool {
+        matches!(self.request, Request::Write { .. }) && !self.direct
     }
 }
 

@@ -2,7 +2,9 @@
 
 use store::{BlockingStore, SharedStore};
 
-use super::monitor::{Asked, DATA, GUEST, Guest, MEMORY_BYTES, Monitor, longs, words};
+use super::monitor::{
+    Asked, DATA, GUEST, Guest, MEMORY_BYTES, Monitor, RawDescriptor, longs, words,
+};
 use super::served::{DISK_BYTES, Served, file, memory};
 
 const IN: u32 = 0;
@@ -265,15 +267,16 @@ fn chains_that_are_no_requests_come_back() {
     let at = |offset: usize| GUEST + offset as u64;
     let chains = [
         // No place for a status; a short header; data, header or status outside.
-        (vec![(at(DATA), 16, false)], 0),
-        (vec![(at(DATA), 15, false), (at(status), 1, true)], 1),
+        (vec![(at(DATA), 16, false)], 0, false),
+        (vec![(at(DATA), 15, false), (at(status), 1, true)], 1, true),
         (
             vec![
                 (at(DATA), 16, false),
                 (outside, 4096, true),
                 (at(status), 1, true),
             ],
-            1,
+            0,
+            true,
         ),
         (
             vec![
@@ -281,7 +284,8 @@ fn chains_that_are_no_requests_come_back() {
                 (outside - 8, 4096, true),
                 (at(status), 1, true),
             ],
-            1,
+            0,
+            true,
         ),
         (
             vec![
@@ -289,9 +293,10 @@ fn chains_that_are_no_requests_come_back() {
                 (u64::MAX - 100, 4096, true),
                 (at(status), 1, true),
             ],
-            1,
+            0,
+            true,
         ),
-        (vec![(outside, 16, false), (at(status), 1, true)], 1),
+        (vec![(outside, 16, false), (at(status), 1, true)], 1, true),
         (
             vec![
                 (at(DATA), 16, false),
@@ -299,6 +304,7 @@ fn chains_that_are_no_requests_come_back() {
                 (outside, 1, true),
             ],
             0,
+            false,
         ),
         (
             vec![
@@ -307,15 +313,68 @@ fn chains_that_are_no_requests_come_back() {
                 (u64::MAX, u32::MAX, true),
             ],
             0,
+            false,
         ),
     ];
-    for (parts, written) in chains {
+    for (parts, written, is_told) in chains {
         guest.put(status, &[0xAA]);
         let head = guest.chain_at(&parts);
         machine.monitor.kick();
         assert_eq!(guest.wait_used(), (head.into(), written), "{parts:?}");
-        if written == 1 {
-            assert_eq!(guest.get(status, 1), [IO_ERROR], "{parts:?}");
-        }
+        let told = if is_told { IO_ERROR } else { 0xAA };
+        assert_eq!(guest.get(status, 1), [told], "{parts:?}");
+    }
+}
+
+#[test]
+fn a_chain_that_leads_nowhere_has_a_status_where_that_is_known() {
+    const NEXT: u16 = 1;
+    const WRITE: u16 = 2;
+    const INDIRECT: u16 = 4;
+    let mut machine = Machine::new(Served::new(memory()));
+    let guest = &mut machine.guest;
+    guest.put(DATA, &[words(&[IN, 0]), longs(&[0])].concat());
+    let (data, status) = (0x21_0000, 0x20_0000);
+    let header = (DATA, 16, NEXT, 1);
+    let out = (WRITE | NEXT, 2);
+    // Each leads from its last descriptor to one that is none, or breaks a rule; whether its status is known, and how much was written from the start.
+    let chains: [(&[RawDescriptor], bool, u32); 7] = [
+        (
+            &[
+                header,
+                (data, 4096, out.0, out.1),
+                (status, 1, WRITE | NEXT, 99),
+            ],
+            true,
+            0,
+        ),
+        // Without data the status is the first that is written.
+        (&[header, (status, 1, WRITE | NEXT, 99)], true, 1),
+        // A loop: its header comes again, behind what is written.
+        (&[header, (status, 1, WRITE | NEXT, 0)], true, 1),
+        (
+            &[header, (status, 1, out.0, out.1), (DATA, 16, 0, 0)],
+            true,
+            1,
+        ),
+        // A table, without the feature, is where the chain ends.
+        (
+            &[header, (status, 1, out.0, out.1), (DATA, 16, INDIRECT, 0)],
+            true,
+            1,
+        ),
+        // What was written last may be anything.
+        (&[header, (data, 4096, WRITE | NEXT, 99)], false, 0),
+        (&[(DATA, 16, NEXT, 99)], false, 0),
+    ];
+    for (parts, is_known, written) in chains {
+        guest.put(status, &[0xAA]);
+        guest.put(data, &[0xAA; 4096]);
+        let head = guest.raw_chain(parts);
+        machine.monitor.kick();
+        assert_eq!(guest.wait_used(), (head.into(), written), "{parts:?}");
+        let told = if is_known { IO_ERROR } else { 0xAA };
+        assert_eq!(guest.get(status, 1), [told], "{parts:?}");
+        assert_eq!(guest.get(data, 4096), [0xAA; 4096], "{parts:?}");
     }
 }

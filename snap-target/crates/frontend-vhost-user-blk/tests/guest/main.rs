@@ -13,6 +13,7 @@ mod disks;
 mod foreign;
 mod hostile;
 mod kept;
+mod long;
 mod monitor;
 mod packed;
 mod served;

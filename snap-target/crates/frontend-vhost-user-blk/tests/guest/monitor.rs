@@ -37,6 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Guest {
     pub file: OwnedFd,
     pub ram: Area,
+    pub bytes: u64,
     /// Where its ring lies.
     ring: usize,
     available: u16,
@@ -52,6 +53,18 @@ pub struct Monitor {
     pub call: OwnedFd,
 }
 
+/// A place in the guest's memory, bytes, flags, next.
+pub type RawDescriptor = (usize, u32, u16, u16);
+
+/// Where the areas of a ring lie in the guest's memory.
+#[derive(Clone, Copy)]
+pub struct Places {
+    pub size: u16,
+    pub table: usize,
+    pub driver: usize,
+    pub device: usize,
+}
+
 pub fn memory_file(bytes: u64) -> OwnedFd {
     let file = rustix::fs::memfd_create("guest", MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&file, bytes).unwrap();
@@ -60,10 +73,15 @@ pub fn memory_file(bytes: u64) -> OwnedFd {
 
 impl Guest {
     pub fn new() -> Self {
-        let file = memory_file(MEMORY_BYTES);
-        let memory = Shared::map(&file, 0, MEMORY_BYTES, Access::BOTH, ()).unwrap();
+        Self::with_bytes(MEMORY_BYTES)
+    }
+
+    pub fn with_bytes(bytes: u64) -> Self {
+        let file = memory_file(bytes);
+        let memory = Shared::map(&file, 0, bytes, Access::BOTH, ()).unwrap();
         Self {
             file,
+            bytes,
             ram: Area::whole(&Arc::new(memory)).unwrap(),
             ring: 0,
             available: 0,
@@ -78,6 +96,7 @@ impl Guest {
         let mut other = Self {
             file: self.file.try_clone().unwrap(),
             ram: self.ram.clone(),
+            bytes: self.bytes,
             ring: self.ring + RING_BYTES,
             available: 0,
             used: 0,
@@ -157,13 +176,30 @@ impl Guest {
                 .store16(at + 12, u16::from(*writable) << 1 | u16::from(more));
             self.ram.store16(at + 14, self.next);
         }
+        self.publish(head);
+        head
+    }
+
+    /// Makes descriptors available as they are, in the first places of the table.
+    pub fn raw_chain(&mut self, parts: &[RawDescriptor]) -> u16 {
+        for (number, (at, bytes, flags, next)) in parts.iter().enumerate() {
+            let place = self.ring + TABLE + 16 * number;
+            self.ram.store64(place, GUEST + *at as u64);
+            self.ram.store32(place + 8, *bytes);
+            self.ram.store16(place + 12, *flags);
+            self.ram.store16(place + 14, *next);
+        }
+        self.publish(0);
+        0
+    }
+
+    fn publish(&mut self, head: u16) {
         let available = self.ring + AVAILABLE;
         self.ram
             .store16(available + 4 + 2 * usize::from(self.available % SIZE), head);
         self.available = self.available.wrapping_add(1);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.ram.store16(available + 2, self.available);
-        head
     }
 
     /// Waits for the next chain that comes back: its head and length.
@@ -297,7 +333,7 @@ impl Monitor {
     }
 
     pub fn share(&mut self, guest: &Guest) {
-        let table = [words(&[1, 0]), longs(&[GUEST, MEMORY_BYTES, USER, 0])].concat();
+        let table = [words(&[1, 0]), longs(&[GUEST, guest.bytes, USER, 0])].concat();
         self.order(5, &table, &[guest.file.as_fd()]);
     }
 
@@ -308,12 +344,23 @@ impl Monitor {
 
     /// The same of any queue, whose ring lies at `ring`.
     pub fn start_queue(&mut self, index: u32, ring: usize, base: u32) {
-        self.order(8, &words(&[index, SIZE.into()]), &[]);
+        let places = Places {
+            size: SIZE,
+            table: ring + TABLE,
+            driver: ring + AVAILABLE,
+            device: ring + USED,
+        };
+        self.start_ring(index, &places, base);
+    }
+
+    /// The same of a ring whose areas lie anywhere.
+    pub fn start_ring(&mut self, index: u32, places: &Places, base: u32) {
+        self.order(8, &words(&[index, places.size.into()]), &[]);
         self.order(10, &words(&[index, base]), &[]);
-        let at = |offset: usize| USER + (ring + offset) as u64;
+        let at = |offset: usize| USER + offset as u64;
         let address = [
             words(&[index, 0]),
-            longs(&[at(TABLE), at(USED), at(AVAILABLE), 0]),
+            longs(&[at(places.table), at(places.device), at(places.driver), 0]),
         ]
         .concat();
         self.order(9, &address, &[]);

@@ -1,6 +1,6 @@
 //! A device whose queues one reactor thread serves.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -32,10 +32,17 @@ pub fn memory() -> SharedStore {
 
 /// A file without a name.
 pub fn file() -> SharedStore {
+    file_of(DISK_BYTES).1
+}
+
+/// The same of so many bytes, and the file.
+pub fn file_of(bytes: u64) -> (OwnedFd, SharedStore) {
     let file = rustix::fs::memfd_create("disk", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-    rustix::fs::ftruncate(&file, DISK_BYTES).unwrap();
+    rustix::fs::ftruncate(&file, bytes).unwrap();
     let spec = format!("file:/proc/self/fd/{}", file.as_raw_fd());
-    SharedStore::open(&StoreSpec::parse(&spec).unwrap(), OpenOptions::read_write()).unwrap()
+    let spec = StoreSpec::parse(&spec).unwrap();
+    let store = SharedStore::open(&spec, OpenOptions::read_write()).unwrap();
+    (file, store)
 }
 
 impl Served {

@@ -239,8 +239,8 @@ impl Driver {
         Some(id)
     }
 
-    /// The next chain that came back: its id and length.
-    pub fn reap(&mut self) -> Option<(u16, u32)> {
+    /// The next chain that came back: its id and length; none where a packed ring says that nothing was written.
+    pub fn reap(&mut self) -> Option<(u16, Option<u32>)> {
         let (id, written) = match self.layout.format {
             Format::Split => {
                 if self.ram.read16(DEVICE + 2) == self.used {
@@ -250,7 +250,7 @@ impl Driver {
                 self.used = self.used.wrapping_add(1);
                 (
                     u32::from_le_bytes(self.ram.read(at)),
-                    u32::from_le_bytes(self.ram.read(at + 4)),
+                    Some(u32::from_le_bytes(self.ram.read(at + 4))),
                 )
             }
             Format::Packed => {
@@ -262,7 +262,7 @@ impl Driver {
                 }
                 (
                     self.ram.read16(at + 12).into(),
-                    u32::from_le_bytes(self.ram.read(at + 8)),
+                    (flags & 2 != 0).then(|| u32::from_le_bytes(self.ram.read(at + 8))),
                 )
             }
         };

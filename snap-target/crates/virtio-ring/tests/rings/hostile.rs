@@ -54,10 +54,10 @@ fn chain_after(change: impl FnOnce(&Ram), options: Options) -> Result<(), ChainE
     let mut chain = Vec::new();
     let taken = ring.take(&driver.ram, &mut chain).unwrap().unwrap();
     assert!(chain.len() <= virtio_ring::CHAIN_MAX);
-    ring.give_back(taken.head, 0).unwrap();
+    ring.give_back(taken.head, None).unwrap();
     assert_eq!(
         driver.reap(),
-        Some((0, 0)),
+        Some((0, Some(0))),
         "a chain that cannot be used can be given back"
     );
     taken.chain
@@ -321,7 +321,7 @@ proptest! {
                     driver.ram.write(start + at, &[value]);
                 }
                 if value % 2 == 0 {
-                    prop_assert_eq!(ring.give_back(taken.head, 1), Ok(()));
+                    prop_assert_eq!(ring.give_back(taken.head, Some(1)), Ok(()));
                     ring.wants_call();
                     ring.with_kicks();
                 }

@@ -88,7 +88,7 @@ fn killed_at(format: Format, requests: &[Request], plan: &Plan, kill: u64) -> bo
             } else if !first.in_flight.is_empty() {
                 let place = usize::from(*at) % first.in_flight.len();
                 let head = first.in_flight[place];
-                first.ring.give_back(head, 1).unwrap();
+                first.ring.give_back(head, Some(1)).unwrap();
                 first.in_flight.remove(place);
                 if at % 2 == 0 {
                     while driver.reap().is_some() {
@@ -144,7 +144,7 @@ fn killed_at(format: Format, requests: &[Request], plan: &Plan, kill: u64) -> bo
         assert_eq!(known, (0..first.in_flight.len()).collect::<Vec<_>>());
     }
     for head in std::mem::take(&mut second.in_flight) {
-        second.ring.give_back(head, 1).unwrap();
+        second.ring.give_back(head, Some(1)).unwrap();
     }
     while driver.reap().is_some() {
         came_back += 1;
@@ -195,7 +195,7 @@ fn at_each_store_of_the_recovery() {
                         while first.take(&memory, &asked) {}
                         // The last first.
                         while let Some(head) = first.in_flight.pop() {
-                            first.ring.give_back(head, 1).unwrap();
+                            first.ring.give_back(head, Some(1)).unwrap();
                         }
                         while driver.reap().is_some() {
                             came_back += 1;
@@ -218,7 +218,7 @@ fn at_each_store_of_the_recovery() {
                     "{format:?} killed at {kill}, then at {again}"
                 );
                 for head in std::mem::take(&mut last.in_flight) {
-                    last.ring.give_back(head, 1).unwrap();
+                    last.ring.give_back(head, Some(1)).unwrap();
                 }
                 while driver.reap().is_some() {
                     came_back += 1;
