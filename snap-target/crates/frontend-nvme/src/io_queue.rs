@@ -223,6 +223,7 @@ impl IoQueue {
             LinkEvent::DataCorrupt { slot } => {
                 self.fail_with_half(slot, Status::TRANSIENT_TRANSPORT_ERROR);
             }
+            LinkEvent::DataFailed { slot, status } => self.fail_with_half(slot, status),
             LinkEvent::Failed(why) => self.connection_failed(&why),
             // An admin queue's.
             LinkEvent::Configured(_) => {}

@@ -331,6 +331,13 @@ pub enum LinkEvent {
         /// Its slot.
         slot: Slot,
     },
+    /// A command's data cannot be had: to be answered with this status.
+    DataFailed {
+        /// Its slot.
+        slot: Slot,
+        /// What it ends with.
+        status: Status,
+    },
     /// The host of a PCIe function has written CC.
     Configured(Cc),
     /// The connection ends, once; [`Link::settle`] says when it is over.

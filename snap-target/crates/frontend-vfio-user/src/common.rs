@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use guest_memory::{Leases, Windows};
 use nvme::pcie::{Doorbell, DoorbellBuffers};
 
+use crate::apart::{Ask, Asks};
 use crate::bell::{self, Bell};
 
 /// What a queue works with: immutable, replaced as a whole by the function.
@@ -19,6 +20,8 @@ pub(crate) struct View {
     pub(crate) line: Option<Arc<OwnedFd>>,
     /// Where the guest keeps its doorbells, if it does.
     pub(crate) doorbells: Option<DoorbellBuffers>,
+    /// Most bytes of guest memory that one message reads or writes.
+    pub(crate) message_bytes_max: u32,
 }
 
 impl View {
@@ -66,7 +69,9 @@ pub(crate) struct Common {
     line_masked: AtomicBool,
     /// INTMS and INTMC, for the line.
     masked_vectors: AtomicU32,
-    /// Rings where the function is to look: a window was unmapped.
+    /// What goes by messages.
+    pub(crate) asks: Asks,
+    /// Rings where the function is to look: a window was unmapped, or a message is to be sent.
     pub(crate) bell: Arc<Bell>,
 }
 
@@ -77,6 +82,7 @@ impl Common {
             view: Mutex::default(),
             line_masked: AtomicBool::new(false),
             masked_vectors: AtomicU32::new(0),
+            asks: Asks::default(),
             bell: Arc::new(Bell::new()?),
         })
     }
@@ -182,6 +188,12 @@ impl Sight {
 
     pub(crate) fn interrupt(&self, vector: u16) {
         self.common.interrupt(&self.view, vector);
+    }
+
+    /// Has the function send a message.
+    pub(crate) fn ask(&self, ask: Ask) {
+        self.common.asks.push(ask);
+        self.common.bell.ring();
     }
 }
 

@@ -1,5 +1,6 @@
 //! A function: its client's socket, its registers, and its admin queue. It is on the desk's ring.
 
+mod apart;
 mod contract;
 mod device;
 mod requests;
@@ -10,17 +11,19 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Instant;
 
 use frontend_nvme::link::{LinkError, LinkEvent, LinkLimits};
-use guest_memory::Shared;
+use nvme::controller::Registers;
 use nvme::nqn::Nqn;
 use nvme::pcie::{CompletionQueue, Queues};
 use nvme::queue::QueueId;
 use reactor::{Fd, Owner, Ring, TimerId};
 use vfio_user::{Outgoing, Server, Ticket};
 
+use self::apart::Apart;
+use self::requests::Unmapping;
 use crate::bar::Bar;
 use crate::common::{Common, View};
 use crate::completion::Completions;
@@ -33,6 +36,7 @@ const TAG_SOCKET: u64 = 0;
 const TAG_BELL: u64 = 1;
 const TAG_SEND: u64 = 2;
 const TAG_RESET: u64 = 3;
+const TAG_APART: u64 = 4;
 
 /// Each message takes two receives: its header, its body.
 const RECEIVES_A_TURN: u32 = 2 * MESSAGES_A_TURN;
@@ -63,13 +67,19 @@ pub(crate) struct FunctionLink {
     completions: BTreeMap<QueueId, Arc<Completions>>,
     events: VecDeque<LinkEvent>,
     /// Windows that are not unmapped yet, and who waits for that.
-    unmapping: Vec<(Ticket, Vec<Weak<Shared>>)>,
+    unmapping: Vec<Unmapping>,
+    /// Guest memory that goes by messages.
+    apart: Apart,
+    /// Registers that say that nothing changes the guest's memory any more, while a message does.
+    withheld: Option<Registers>,
     /// Who waits for a reset of the device, and until when.
     resetting: Option<(Ticket, TimerId)>,
     /// Doorbells that came as messages: what those in memory spare.
     doorbells_rung: u64,
     receiving: Receiving,
     sending: Option<Sending>,
+    /// A timer says when that is tried again.
+    is_send_timed: bool,
     is_over: bool,
     /// What the listener knows of it.
     is_used: Rc<Cell<bool>>,
@@ -136,6 +146,8 @@ impl FunctionLink {
             completions: BTreeMap::new(),
             events: VecDeque::new(),
             unmapping: Vec::new(),
+            apart: Apart::default(),
+            withheld: None,
             resetting: None,
             doorbells_rung: 0,
             receiving: Receiving {
@@ -146,6 +158,7 @@ impl FunctionLink {
                 left: RECEIVES_A_TURN,
             },
             sending: None,
+            is_send_timed: false,
             is_over: false,
             is_used,
         })

@@ -9,12 +9,13 @@
 //! trapped, or are in the guest's memory, where a queue looks for a while after its last command: a function that nobody uses sleeps. A window that the client
 //! takes away is let go of before the answer; entries and lists are copied out of guest memory once, before they are looked at.
 //!
-//! **What it does not do.** Data are copied between guest memory and the buffers of the request. Memory that the client did not share by descriptor is not reached:
-//! a command with data there fails with Data Transfer Error. No controller memory buffer, no subsystem reset, no MSI, no doorbells that are
+//! **What it does not do.** Data are copied between guest memory and the buffers of the request. Memory that the client did not share by descriptor is
+//! reached by messages, which costs allocations, and no queue may be there. No controller memory buffer, no subsystem reset, no MSI, no doorbells that are
 //! mapped.
 
 #![forbid(unsafe_code)]
 
+mod apart;
 mod bar;
 mod bell;
 mod common;
@@ -27,5 +28,6 @@ mod pci;
 mod port;
 mod queue;
 mod socket;
+mod walk;
 
 pub use port::{VfioUserPort, bind};

@@ -30,9 +30,19 @@ pub(crate) const LOOK_TIME: Duration = Duration::from_micros(100);
 pub(crate) const SEND_AGAIN: Duration = Duration::from_millis(2);
 /// See [`SEND_AGAIN`]. QEMU waits five seconds for a reply.
 pub(crate) const SEND_PATIENCE: Duration = Duration::from_secs(5);
+/// Bytes of guest memory that one DMA_READ or DMA_WRITE asks for, where the client takes so many.
+pub(crate) const DMA_BYTES_MAX: u32 = 64 << 10;
+/// Such messages of one queue at a time.
+pub(crate) const ASKS_OF_QUEUE_MAX: usize = 3;
+/// How long a client has to answer one. The command fails then, and so do others at once until the client has answered what it was asked.
+pub(crate) const DMA_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a reset of the device may take before its client is told that it did not happen: QEMU gives up after five seconds.
 pub(crate) const RESET_PATIENCE: Duration = Duration::from_secs(4);
 
+const _: () = assert!(
+    ASKS_OF_QUEUE_MAX * (IO_QUEUES_MAX as usize + 1) <= vfio_user::limits::DMA_REQUESTS_MAX
+);
+const _: () = assert!(DMA_BYTES_MAX <= vfio_user::limits::DATA_BYTES_MAX);
 const _: () = assert!(MSIX_TABLE_AT + MSIX_TABLE_BYTES <= MSIX_PENDING_AT);
 const _: () = assert!(MSIX_PENDING_AT + (VECTORS as u64).div_ceil(64) * 8 <= BAR0_BYTES);
 const _: () =

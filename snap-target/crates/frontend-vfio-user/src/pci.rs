@@ -109,6 +109,14 @@ impl ConfigSpace {
         }
     }
 
+    /// Whether some of these bytes of the guest's address space are where it has put BAR0.
+    pub(crate) fn bar0_has(&self, address: u64, bytes: u64) -> bool {
+        let mut base = [0; 8];
+        self.read(0x10, &mut base);
+        let base = u64::from_le_bytes(base) & !(BAR0_BYTES - 1);
+        address < base.saturating_add(BAR0_BYTES) && base < address.saturating_add(bytes)
+    }
+
     /// Bytes from `offset` on. There are no extended capabilities: zeros.
     pub(crate) fn read(&self, offset: u64, out: &mut [u8]) {
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);

@@ -1,5 +1,8 @@
 //! A submission queue in guest memory and its commands: what the links of admin and I/O queues have in common.
 
+mod data;
+mod moves;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -7,14 +10,15 @@ use std::time::Instant;
 
 use frontend_nvme::Ledger;
 use frontend_nvme::link::{LinkEvent, Wire};
-use guest_memory::{Fault, Way, Windows, from_guest, to_guest};
-use nvme::pcie::{DESCRIPTORS_MAX, Doorbell, Piece, Prps, Sgls, SubmissionRing, pieces_max};
+use nvme::pcie::{DESCRIPTORS_MAX, Doorbell, Piece, SubmissionRing, pieces_max};
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
 use nvme_spec::command::SQE_BYTES;
 use nvme_spec::{AdminOpcode, Cid, Direction, Sqe, Status};
 use reactor::buf::IoBuf;
 use zerocopy::FromBytes;
 
+use self::moves::Moves;
+use crate::apart::Answers;
 use crate::bell::Bell;
 use crate::common::{Common, Sight, View};
 use crate::completion::{Completions, Of};
@@ -31,6 +35,8 @@ pub(crate) struct Submissions {
     is_shadowed: AtomicBool,
     /// Rings where the queue's reactor is to look.
     pub(crate) bell: Bell,
+    /// What the client has said to the queue's messages.
+    pub(crate) answers: Answers,
 }
 
 impl Submissions {
@@ -42,6 +48,7 @@ impl Submissions {
             tail: AtomicU32::new(0),
             is_shadowed: AtomicBool::new(false),
             bell: Bell::new()?,
+            answers: Answers::default(),
         })
     }
 
@@ -90,6 +97,8 @@ enum Stage {
     Free,
     /// Its answer.
     Outstanding,
+    /// It is answered, when its data have left for guest memory.
+    Moving,
     /// Its answer, which nobody takes: the queue was reset.
     Forgotten,
 }
@@ -127,6 +136,8 @@ pub(crate) struct Queue {
     held: VecDeque<(Cid, Completion)>,
     /// Of the command whose data are being moved.
     pieces: Vec<Piece>,
+    /// Of commands whose data go by messages.
+    moves: Moves,
     owed: Ledger,
     wire: Wire,
     /// Answers since the last interrupt.
@@ -161,6 +172,7 @@ impl Queue {
             events: VecDeque::new(),
             held: VecDeque::new(),
             pieces: Vec::with_capacity(pieces_max(transfer_bytes_max).max(DESCRIPTORS_MAX.into())),
+            moves: Moves::default(),
             owed: Ledger::default(),
             wire: Wire::default(),
             is_to_interrupt: false,
@@ -176,6 +188,8 @@ impl Queue {
         self.submissions = submissions;
         self.completions = completions;
         self.forget();
+        // What was asked before is answered to those that were there before.
+        self.moves = Moves::default();
     }
 
     /// Answers of the commands that are there go nowhere.
@@ -185,6 +199,7 @@ impl Queue {
                 entry.stage = Stage::Forgotten;
             }
         }
+        self.forget_moves();
         // Those that nobody has heard of are not answered either.
         for event in std::mem::take(&mut self.events) {
             if let LinkEvent::Command { slot } | LinkEvent::DataReady { slot } = event {
@@ -214,6 +229,7 @@ impl Queue {
 
     /// The next thing for the driver.
     pub(crate) fn next_event(&mut self) -> Option<LinkEvent> {
+        self.take_answers();
         if self.events.is_empty() {
             self.fetch();
         }
@@ -324,71 +340,6 @@ impl Queue {
         self.entries.get_mut(slot.index())?.buffer.take()
     }
 
-    /// Checks where the guest wants a read's data.
-    pub(crate) fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
-        self.refresh();
-        self.view(slot, bytes, Way::ToGuest).map(|_view| None)
-    }
-
-    /// Copies a command's data out of guest memory, into the slot's buffer.
-    pub(crate) fn request_data(&mut self, slot: Slot) -> Result<(), Status> {
-        self.refresh();
-        let Some(buffer) = self.take_buffer(slot) else {
-            return Err(Status::INTERNAL_ERROR);
-        };
-        let bytes = u32::try_from(buffer.len()).map_err(|_| Status::INTERNAL_ERROR)?;
-        let view = self.view(slot, bytes, Way::FromGuest)?;
-        if from_guest(&buffer, &view) != buffer.len() {
-            return Err(Status::INTERNAL_ERROR);
-        }
-        self.wire.received += u64::from(bytes);
-        self.wire.copied += u64::from(bytes);
-        self.set_buffer(slot, buffer);
-        self.events.push_back(LinkEvent::DataReady { slot });
-        Ok(())
-    }
-
-    /// The guest memory that a command's PRPs or its SGL name.
-    fn view(&mut self, slot: Slot, bytes: u32, way: Way) -> Result<IoBuf, Status> {
-        self.gather(slot, bytes)?;
-        let (windows, leases) = self.sight.memory();
-        let pieces = self.pieces.iter().map(|piece| (piece.address, piece.bytes));
-        leases.view(windows, pieces, way).map_err(unreachable_data)
-    }
-
-    /// Walks a command's PRPs or its SGL. Lists and segments are copied out once.
-    fn gather(&mut self, slot: Slot, bytes: u32) -> Result<(), Status> {
-        let sqe = *self.command(slot);
-        let Self { pieces, sight, .. } = self;
-        pieces.clear();
-        let windows = sight.windows();
-        let mut push = |piece: Piece| match pieces.last_mut() {
-            // Pages that follow each other are one run.
-            Some(last)
-                if last.address.checked_add(u64::from(last.bytes)) == Some(piece.address) =>
-            {
-                last.bytes += piece.bytes;
-            }
-            _ => pieces.push(piece),
-        };
-        let mut page = [0; 4096];
-        if sqe.psdt() != 0 {
-            let mut sgls = Sgls::new(&sqe.dptr, bytes, &mut push)?;
-            while let Some(wanted) = sgls.wants() {
-                let part = copied(windows, wanted.address, wanted.bytes.into(), &mut page)?;
-                sgls.take(part, &mut push)?;
-            }
-            return Ok(());
-        }
-        let mut prps = Prps::new(sqe.dptr.address.get(), sqe.prp2(), bytes, &mut push)?;
-        while let Some(wanted) = prps.wants() {
-            let bytes = usize::from(wanted.entries) * 8;
-            let part = copied(windows, wanted.address, bytes, &mut page)?;
-            prps.take(part, &mut push)?;
-        }
-        Ok(())
-    }
-
     pub(crate) fn owe(&mut self, slot: Slot, bytes: u32) {
         self.owed.enter(slot, bytes);
     }
@@ -403,43 +354,46 @@ impl Queue {
 
     /// Answers a command: its data, then its entry.
     pub(crate) fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
-        self.owed.settle(slot);
         let Some(entry) = self.entries.get_mut(slot.index()) else {
             return;
         };
-        let (stage, cid, buffer) = (entry.stage, entry.sqe.cid(), entry.buffer.take());
-        self.events
-            .retain(|event| !matches!(event, LinkEvent::DataReady { slot: of } if *of == slot));
-        if stage == Stage::Free {
+        let (stage, buffer) = (entry.stage, entry.buffer.take());
+        if matches!(stage, Stage::Free | Stage::Moving) {
             return;
         }
-        if stage == Stage::Outstanding {
-            self.refresh();
-            let moved = match buffer {
-                Some(buffer) if data_bytes > 0 && completion.status.is_success() => {
-                    self.hand_over(slot, &buffer, data_bytes)
-                }
-                _ => Ok(()),
-            };
-            let completion = match moved {
-                Ok(()) => completion,
-                Err(status) => Completion::of(status),
-            };
-            self.held.push_back((cid, completion));
+        // Its data are not waited for any more.
+        self.moves.remove(slot);
+        self.events.retain(|event| !matches!(event, LinkEvent::DataReady { slot: of } | LinkEvent::DataFailed { slot: of, .. } if *of == slot));
+        if stage == Stage::Forgotten {
+            self.owed.settle(slot);
+            return self.release(slot);
         }
-        self.release(slot);
-        self.post();
+        self.refresh();
+        let is_read = data_bytes > 0 && completion.status.is_success();
+        if let Some(buffer) = buffer.filter(|_| is_read) {
+            let data = buffer.slice(0..data_bytes as usize);
+            self.set_stage(slot, Stage::Moving);
+            if let Some(completion) = self.hand_over(slot, data, completion) {
+                self.answer(slot, completion);
+            }
+        } else {
+            self.answer(slot, completion);
+        }
     }
 
-    fn hand_over(&mut self, slot: Slot, buffer: &IoBuf, bytes: u32) -> Result<(), Status> {
-        let view = self.view(slot, bytes, Way::ToGuest)?;
-        let data = buffer.slice(0..bytes as usize);
-        if to_guest(&view, &data) != view.len() {
-            return Err(Status::INTERNAL_ERROR);
+    fn set_stage(&mut self, slot: Slot, stage: Stage) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.stage = stage;
         }
-        self.wire.sent += u64::from(bytes);
-        self.wire.copied += u64::from(bytes);
-        Ok(())
+    }
+
+    /// A command's data are where they belong: now its entry.
+    fn answer(&mut self, slot: Slot, completion: Completion) {
+        self.owed.settle(slot);
+        let cid = self.command(slot).cid();
+        self.held.push_back((cid, completion));
+        self.release(slot);
+        self.post();
     }
 
     /// Puts answers into the completion queue, as far as it has room.
@@ -503,22 +457,4 @@ impl Queue {
         }
         self.looking.is_on = !is_to_trap;
     }
-}
-
-/// A part of a list, copied out of the guest's memory.
-fn copied<'a>(
-    windows: &Windows,
-    address: u64,
-    bytes: usize,
-    into: &'a mut [u8],
-) -> Result<&'a [u8], Status> {
-    let part = into.get_mut(..bytes).ok_or(Status::INTERNAL_ERROR)?;
-    windows.read(address, part).map_err(unreachable_data)?;
-    Ok(part)
-}
-
-/// Base, "Data Transfer Error": the place that a command names cannot be reached.
-fn unreachable_data(fault: Fault) -> Status {
-    tracing::debug!(%fault, "the data of a command cannot be reached");
-    Status::DATA_TRANSFER_ERROR
 }

@@ -140,7 +140,9 @@ impl Target {
                     }
                 }
                 LinkEvent::Failed(failure) => served.failures.push(failure),
-                LinkEvent::DataCorrupt { .. } | LinkEvent::Configured(_) => panic!("{event:?}"),
+                LinkEvent::DataCorrupt { .. }
+                | LinkEvent::DataFailed { .. }
+                | LinkEvent::Configured(_) => panic!("{event:?}"),
             }
         }
         if served.link.settle() == Health::Over {

@@ -50,6 +50,9 @@ impl Desk {
             (LinkEvent::DataCorrupt { slot }, _) => {
                 self.answer(key, slot, Completion::of(Status::TRANSIENT_TRANSPORT_ERROR))
             }
+            (LinkEvent::DataFailed { slot, status }, _) => {
+                self.answer(key, slot, Completion::of(status));
+            }
             (LinkEvent::Configured(cc), State::Admin(id)) => self.configure(id, cc),
             // A function has a controller before it is asked for events.
             (LinkEvent::Configured(_), _) => {}

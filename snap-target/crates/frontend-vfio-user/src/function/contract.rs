@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use frontend_nvme::link::{Farewell, Function, Health, Link, LinkEvent, Parted, Wire};
-use guest_memory::Way;
+use guest_memory::{Fault, Way};
 use nvme::controller::{Admitted, Registers, Transport};
 use nvme::nqn::Nqn;
 use nvme::pcie::{
@@ -20,6 +20,10 @@ use crate::completion::Completions;
 use crate::io_link::{NOWHERE, PartedQueue};
 use crate::limits::{IO_QUEUES_MAX, VECTORS};
 use crate::queue::Submissions;
+
+/// Of an entry of a submission queue, and of a completion queue.
+const SQE_BYTES: u64 = nvme_spec::command::SQE_BYTES as u64;
+const CQE_BYTES: u64 = 16;
 
 impl Link for FunctionLink {
     fn owner_id(&self) -> OwnerId {
@@ -85,6 +89,9 @@ impl Link for FunctionLink {
         if self.is_live {
             self.admin.settle();
         }
+        self.send();
+        self.send_messages();
+        self.finish_withheld();
         self.finish_unmapping();
         self.finish_reset();
         self.send();
@@ -137,7 +144,9 @@ impl Link for FunctionLink {
     }
 
     fn respond(&mut self, slot: Slot, completion: Completion, data_bytes: u32) {
-        self.admin.respond(slot, completion, data_bytes);
+        if !self.withholds(slot, completion) {
+            self.admin.respond(slot, completion, data_bytes);
+        }
     }
 
     fn established(&mut self, _admitted: &Admitted) {
@@ -173,7 +182,7 @@ impl Function for FunctionLink {
     }
 
     fn show(&mut self, registers: &Registers) {
-        self.bar.show(registers);
+        self.show_or_withhold(registers);
         let is_live = registers.csts.ready() && registers.cc.enabled();
         match (self.is_live, is_live) {
             (false, true) => self.start(),
@@ -186,6 +195,7 @@ impl Function for FunctionLink {
             self.queues = Queues::default();
             self.submissions.clear();
             self.completions.clear();
+            self.forget_messages();
             if self.view.doorbells.take().is_some() {
                 self.common.publish(self.view.clone());
             }
@@ -195,6 +205,7 @@ impl Function for FunctionLink {
 
     fn create_completion_queue(&mut self, queue: &CompletionQueue) -> Result<(), Status> {
         let (granted, entries_max) = (self.granted(), self.entries_max());
+        self.check_shared(queue.base, u64::from(queue.entries) * CQE_BYTES)?;
         self.queues
             .create_completion(queue, granted, entries_max, VECTORS)?;
         let completions = Completions::new(queue);
@@ -216,6 +227,7 @@ impl Function for FunctionLink {
         queue: &SubmissionQueue,
     ) -> Result<Box<dyn Parted>, Status> {
         let (granted, entries_max) = (self.granted(), self.entries_max());
+        self.check_shared(queue.base, u64::from(queue.entries) * SQE_BYTES)?;
         let made = Submissions::new(queue.id, queue.base, queue.entries);
         let submissions = Arc::new(made.map_err(|error| {
             tracing::error!(%error, sqid = queue.id.0, "an I/O queue cannot be made");
@@ -275,6 +287,7 @@ impl Function for FunctionLink {
     fn submission_queue_deleted(&mut self, queue: QueueId) {
         self.queues.delete_submission(queue);
         self.submissions.remove(&queue);
+        self.forget_messages();
     }
 }
 
@@ -282,6 +295,9 @@ impl FunctionLink {
     /// The controller was enabled: its admin queue is where the registers say.
     fn start(&mut self) {
         let (submission, completion) = (self.bar.admin_submission(), self.bar.admin_completion());
+        // The host hears of it by silence: registers have no status for it.
+        let _warned = self.check_shared(submission.base, u64::from(submission.entries) * SQE_BYTES);
+        let _warned = self.check_shared(completion.base, u64::from(completion.entries) * CQE_BYTES);
         let completions = Completions::new(&CompletionQueue {
             id: QueueId::ADMIN,
             base: completion.base,
@@ -296,6 +312,18 @@ impl FunctionLink {
                 tracing::error!(%error, "an admin queue cannot be made; the client is let go");
                 self.is_over = true;
             }
+        }
+    }
+
+    /// Entries of queues do not go by messages. A queue that is in no memory is the guest's own affair: memory may come.
+    fn check_shared(&self, base: u64, bytes: u64) -> Result<(), Status> {
+        let checked = self.view.windows.check(base, bytes, Way::FromGuest);
+        match checked {
+            Err(fault @ Fault::NotShared { .. }) => {
+                tracing::warn!(%fault, "a queue can only be in memory that the client shares by descriptor (QEMU: share=on)");
+                Err(Status::INVALID_FIELD.dnr())
+            }
+            _ => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What the client asks of the function.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use frontend_nvme::link::LinkEvent;
@@ -17,8 +17,17 @@ use super::{FunctionLink, TAG_RESET};
 use crate::bar::Write;
 use crate::common::RingsWhenUnmapped;
 use crate::interrupts;
-use crate::limits::RESET_PATIENCE;
+use crate::limits::{DMA_BYTES_MAX, RESET_PATIENCE};
 use crate::pci::ConfigSpace;
+
+/// Windows that go, and who waits for that.
+#[derive(Debug)]
+pub(super) struct Unmapping {
+    ticket: Ticket,
+    memories: Vec<Weak<Shared>>,
+    /// Windows without a descriptor, by address and size.
+    apart: Vec<(u64, u64)>,
+}
 
 impl FunctionLink {
     /// Carries one request out, or begins to.
@@ -75,8 +84,10 @@ impl FunctionLink {
                 self.server.done(ticket);
             }
             Event::Reset { ticket } => self.reset(ticket),
-            // Nothing was asked of the client.
-            Event::DmaRead { .. } | Event::DmaWritten { .. } => {}
+            Event::DmaRead { id, result } => self.client_answered(id, result),
+            Event::DmaWritten { id, result } => {
+                self.client_answered(id, result.map(|()| Vec::new()));
+            }
         }
     }
 
@@ -112,6 +123,7 @@ impl FunctionLink {
         };
         let windows = self.view.windows.with(window, DMA_MAPS_MAX as usize);
         self.view.windows = windows.map_err(refused)?;
+        self.view.message_bytes_max = self.server.dma_bytes_max().min(DMA_BYTES_MAX);
         self.common.publish(self.view.clone());
         self.admin.refresh();
         if self.view.doorbells.is_some() {
@@ -135,22 +147,30 @@ impl FunctionLink {
         };
         let memories = gone.iter().filter_map(|window| window.memory.as_ref());
         let memories = memories.map(Arc::downgrade).collect();
+        let apart = gone.iter().filter(|window| window.memory.is_none());
+        let apart = apart.map(|window| (window.address, window.size)).collect();
         drop(gone);
         self.view.windows = left;
         self.common.publish(self.view.clone());
         self.ring_all();
-        self.unmapping.push((ticket, memories));
+        self.unmapping.push(Unmapping {
+            ticket,
+            memories,
+            apart,
+        });
         self.finish_unmapping();
     }
 
-    /// Answers those whose windows are unmapped.
+    /// Answers those whose windows are unmapped, and have no message under way.
     pub(super) fn finish_unmapping(&mut self) {
-        let is_over = |waiting: &mut (Ticket, Vec<std::sync::Weak<Shared>>)| {
-            waiting.1.iter().all(|memory| memory.strong_count() == 0)
+        let apart = &self.apart;
+        let is_over = |it: &mut Unmapping| {
+            it.memories.iter().all(|memory| memory.strong_count() == 0)
+                && !it.apart.iter().any(|window| apart.is_under_way(*window))
         };
         let over: Vec<_> = self.unmapping.extract_if(.., is_over).collect();
-        for (ticket, _) in over {
-            self.server.done(ticket);
+        for it in over {
+            self.server.done(it.ticket);
         }
     }
 

@@ -6,7 +6,9 @@ use std::time::Instant;
 use frontend_nvme::link::{LinkEvent, LinkFailure};
 use reactor::Payload;
 
-use super::{FunctionLink, RECEIVES_A_TURN, Sending, TAG_BELL, TAG_RESET, TAG_SEND, TAG_SOCKET};
+use super::{
+    FunctionLink, RECEIVES_A_TURN, Sending, TAG_APART, TAG_BELL, TAG_RESET, TAG_SEND, TAG_SOCKET,
+};
 use crate::io_link::READABLE;
 use crate::limits::{SEND_AGAIN, SEND_PATIENCE};
 use crate::socket::{self, Received};
@@ -25,8 +27,9 @@ impl FunctionLink {
                     self.common.bell.hear();
                 }
                 (TAG_RESET, Payload::Timer) => self.give_up_reset(),
+                (TAG_APART, Payload::Timer) => self.give_up_messages(),
                 // The settling that follows tries again.
-                (TAG_SEND, Payload::Timer) => {}
+                (TAG_SEND, Payload::Timer) => self.is_send_timed = false,
                 _ => {}
             }
         }
@@ -139,8 +142,9 @@ impl FunctionLink {
                 "the client of a PCIe function takes no replies; it is let go"
             );
             self.is_over = true;
-        } else {
-            self.is_over |= self.owner.timer(now + SEND_AGAIN, TAG_SEND).is_err();
+        } else if !self.is_send_timed {
+            self.is_send_timed = self.owner.timer(now + SEND_AGAIN, TAG_SEND).is_ok();
+            self.is_over |= !self.is_send_timed;
         }
     }
 }

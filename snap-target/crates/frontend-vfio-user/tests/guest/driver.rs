@@ -151,6 +151,13 @@ impl Guest {
         self.client.call(2, &body, &[fd]).map(drop)
     }
 
+    /// A window without a descriptor, whose bytes the client gives and takes.
+    pub fn hide(&mut self, address: u64, size: u64) {
+        self.map_apart(address, size).unwrap();
+        self.client.hidden.base = address;
+        self.client.hidden.bytes = vec![0; size as usize];
+    }
+
     /// A window without a descriptor.
     pub fn map_apart(&mut self, address: u64, size: u64) -> Result<(), u32> {
         let body = map_body(address, size, 0, 3);
@@ -339,6 +346,7 @@ impl Guest {
                 return cqe;
             }
             assert!(Instant::now() < until, "no completion on queue {queue}");
+            self.client.serve_pending();
             std::thread::yield_now();
         }
     }

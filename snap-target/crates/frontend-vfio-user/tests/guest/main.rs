@@ -8,6 +8,7 @@
     reason = "a test that cannot go on fails, and its numbers are small"
 )]
 
+mod apart;
 mod client;
 mod delayed;
 mod driver;

@@ -1,0 +1,139 @@
+//! The data of a queue's commands: where they are in guest memory, and how they get there.
+
+use guest_memory::{Fault, Way, from_guest, to_guest};
+use nvme::queue::{Completion, Slot};
+use nvme_spec::Status;
+use reactor::buf::IoBuf;
+
+use super::Queue;
+use super::moves::Move;
+use crate::walk::{PART_BYTES_MAX, Walk};
+
+/// Why bytes are not moved at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// The command ends so.
+    Failed(Status),
+    /// Some of them, or some of what says where they are, go by messages.
+    Apart,
+}
+
+impl From<Status> for Why {
+    fn from(status: Status) -> Self {
+        Self::Failed(status)
+    }
+}
+
+impl From<Fault> for Why {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::NotShared { .. } => Self::Apart,
+            _ => Self::Failed(unreachable_data(fault)),
+        }
+    }
+}
+
+impl Queue {
+    /// Checks where the guest wants a read's data.
+    pub(crate) fn place(&mut self, slot: Slot, bytes: u32) -> Result<Option<IoBuf>, Status> {
+        self.refresh();
+        match self.view(slot, bytes, Way::ToGuest) {
+            // What goes by messages is looked at when the data are there.
+            Ok(_) | Err(Why::Apart) => Ok(None),
+            Err(Why::Failed(status)) => Err(status),
+        }
+    }
+
+    /// Copies a command's data out of guest memory, into the slot's buffer; or begins to, where it takes messages.
+    pub(crate) fn request_data(&mut self, slot: Slot) -> Result<(), Status> {
+        self.refresh();
+        let Some(buffer) = self.take_buffer(slot) else {
+            return Err(Status::INTERNAL_ERROR);
+        };
+        let bytes = u32::try_from(buffer.len()).map_err(|_| Status::INTERNAL_ERROR)?;
+        match self.view(slot, bytes, Way::FromGuest) {
+            Ok(view) if from_guest(&buffer, &view) == buffer.len() => {}
+            Ok(_) => return Err(Status::INTERNAL_ERROR),
+            Err(Why::Failed(status)) => return Err(status),
+            Err(Why::Apart) => return self.begin_move(slot, Way::FromGuest, buffer, None),
+        }
+        self.received(slot, buffer);
+        Ok(())
+    }
+
+    /// The data are in the buffer.
+    pub(super) fn received(&mut self, slot: Slot, buffer: IoBuf) {
+        self.wire.received += buffer.len() as u64;
+        self.wire.copied += buffer.len() as u64;
+        self.set_buffer(slot, buffer);
+        self.events
+            .push_back(frontend_nvme::link::LinkEvent::DataReady { slot });
+    }
+
+    /// Copies a command's data into guest memory; none where it takes messages, and has begun.
+    pub(super) fn hand_over(
+        &mut self,
+        slot: Slot,
+        data: IoBuf,
+        completion: Completion,
+    ) -> Option<Completion> {
+        let bytes = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        match self.view(slot, bytes, Way::ToGuest) {
+            Ok(view) if to_guest(&view, &data) == data.len() => {
+                self.count_sent(data.len());
+                Some(completion)
+            }
+            Ok(_) => Some(Completion::of(Status::INTERNAL_ERROR)),
+            Err(Why::Failed(status)) => Some(Completion::of(status)),
+            Err(Why::Apart) => {
+                let begun = self.begin_move(slot, Way::ToGuest, data, Some(completion));
+                begun.err().map(Completion::of)
+            }
+        }
+    }
+
+    pub(super) fn count_sent(&mut self, bytes: usize) {
+        self.wire.sent += bytes as u64;
+        self.wire.copied += bytes as u64;
+    }
+
+    fn begin_move(
+        &mut self,
+        slot: Slot,
+        way: Way,
+        buffer: IoBuf,
+        completion: Option<Completion>,
+    ) -> Result<(), Status> {
+        let moving = Move::new(self.command(slot), way, buffer, completion)?;
+        self.moves.insert(slot, moving);
+        self.advance(slot);
+        Ok(())
+    }
+
+    /// The guest memory that a command's PRPs or its SGL name.
+    fn view(&mut self, slot: Slot, bytes: u32, way: Way) -> Result<IoBuf, Why> {
+        self.gather(slot, bytes)?;
+        let (windows, leases) = self.sight.memory();
+        let pieces = self.pieces.iter().map(|piece| (piece.address, piece.bytes));
+        Ok(leases.view(windows, pieces, way)?)
+    }
+
+    /// Walks a command's PRPs or its SGL. Lists and segments are copied out once.
+    fn gather(&mut self, slot: Slot, bytes: u32) -> Result<(), Why> {
+        let sqe = *self.command(slot);
+        let mut walk = Walk::new(&sqe, bytes, &mut self.pieces)?;
+        let mut page = [0; PART_BYTES_MAX];
+        while let Some((address, bytes)) = walk.wants() {
+            let part = page.get_mut(..bytes).ok_or(Status::INTERNAL_ERROR)?;
+            self.sight.windows().read(address, part)?;
+            walk.take(part, &mut self.pieces)?;
+        }
+        Ok(())
+    }
+}
+
+/// Base, "Data Transfer Error": the place that a command names cannot be reached.
+pub(super) fn unreachable_data(fault: Fault) -> Status {
+    tracing::debug!(%fault, "the data of a command cannot be reached");
+    Status::DATA_TRANSFER_ERROR
+}
