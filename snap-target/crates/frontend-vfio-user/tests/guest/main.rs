@@ -10,6 +10,7 @@
 
 mod apart;
 mod client;
+mod compliance;
 mod delayed;
 mod driver;
 mod endings;

@@ -363,10 +363,13 @@ impl Features {
         if context.io_queues_connected {
             return Err(Status::COMMAND_SEQUENCE_ERROR.dnr());
         }
-        // On fabrics a queue is a pair: as many as the smaller number.
-        let granted_z = asked
-            .submission_z()
-            .min(asked.completion_z())
+        // On fabrics a queue is a pair: as many as the smaller number. A function has as many of one kind as of the other, and the host may use fewer.
+        let (submission_z, completion_z) = (asked.submission_z(), asked.completion_z());
+        let asked_z = match context.transport.is_fabric() {
+            true => submission_z.min(completion_z),
+            false => submission_z.max(completion_z),
+        };
+        let granted_z = asked_z
             .min(context.io_queues_max - 1)
             // There is always one: the Connect of the admin queue has seen to that.
             .min(context.io_queues_left.saturating_sub(1));
