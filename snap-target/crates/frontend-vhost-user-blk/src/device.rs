@@ -9,12 +9,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use reactor::peer_event;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use vhost_user::{BackendChannel, Connection};
 
 use crate::disk::Disk;
 use crate::error::DeviceError;
-use crate::event;
 use crate::order::{Door, Ending, Order, QueueId};
 use crate::session::Session;
 
@@ -191,7 +191,7 @@ struct End {
 impl End {
     fn ask(&self) {
         self.is_asked.store(true, Ordering::SeqCst);
-        event::signal(&self.wake);
+        peer_event::signal(&self.wake);
         let connection = self
             .connection
             .lock()

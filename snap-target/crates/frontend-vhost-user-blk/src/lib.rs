@@ -25,7 +25,6 @@ mod config_space;
 mod device;
 mod disk;
 mod error;
-mod event;
 mod features;
 mod guest;
 mod inflight;

@@ -13,11 +13,10 @@ use namespace::{Engine, Found};
 use nvme::controller::reservation::HostId;
 use nvme_spec::IoOpcode;
 use reactor::buf::IoBuf;
-use reactor::{Fd, Owner, OwnerId, Ring as Reactor};
+use reactor::{Fd, Owner, OwnerId, Ring as Reactor, peer_event};
 use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError};
 
 use crate::disk::Disk;
-use crate::event;
 use crate::guest::{Guest, RingArea};
 use crate::limits::{SPIN, TURN_CHAINS_MAX};
 use crate::order::{Ending, QueueId, Start};
@@ -121,7 +120,7 @@ impl Queue {
         queue.listen()?;
         if let Some(call) = &queue.call {
             // Whoever served it before may have ended before it told.
-            event::signal(call);
+            peer_event::signal(call);
         }
         Ok(queue)
     }
@@ -137,7 +136,7 @@ impl Queue {
     /// What has ended by now may have been told to nobody, or to the last one: the driver is told once more.
     pub(crate) fn set_call(&mut self, file: Option<OwnedFd>) {
         if let Some(call) = &file {
-            event::signal(call);
+            peer_event::signal(call);
         }
         self.call = file;
     }
@@ -178,7 +177,7 @@ impl Queue {
             return;
         }
         if let Some(kick) = self.kick.owned() {
-            event::take(&kick);
+            peer_event::take(&kick);
         }
         if let Err(error) = self.listen() {
             // Its chains are looked for without, until it can be waited for again.
@@ -377,7 +376,7 @@ impl Queue {
         if self.ring.wants_call()
             && let Some(call) = &self.call
         {
-            event::signal(call);
+            peer_event::signal(call);
         }
     }
 
@@ -410,7 +409,7 @@ impl Queue {
             tracing::error!(queue = self.name, %error, "the queue ends: its driver breaks the rules of its ring");
         }
         if let Some(file) = &self.error {
-            event::signal(file);
+            peer_event::signal(file);
         }
     }
 

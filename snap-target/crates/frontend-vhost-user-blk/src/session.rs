@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use reactor::peer_event;
 use vhost_user::features::{
     F_PROTOCOL_FEATURES, PROTOCOL_F_BACKEND_REQ, PROTOCOL_F_CONFIG, PROTOCOL_F_CONFIGURE_MEM_SLOTS,
     PROTOCOL_F_INFLIGHT_SHMFD, PROTOCOL_F_MQ, PROTOCOL_F_REPLY_ACK, PROTOCOL_F_RESET_DEVICE,
@@ -15,7 +16,6 @@ use virtio_ring::{Format, Layout, Options, Position};
 use crate::config_space;
 use crate::device::Shown;
 use crate::error::SessionError;
-use crate::event;
 use crate::features::{
     self, BLK_F_FLUSH, F_EVENT_IDX, F_INDIRECT_DESC, F_RING_PACKED, F_VERSION_1,
 };
@@ -454,8 +454,11 @@ impl Drop for Session {
 }
 
 fn checked(index: u32, file: Option<&OwnedFd>) -> Result<(), SessionError> {
-    let checked = file.map_or(Ok(()), event::check);
-    checked.map_err(|why| SessionError::Event { index, why })
+    let checked = file.map_or(Ok(()), peer_event::check);
+    checked.map_err(|why| SessionError::Event {
+        index,
+        why: why.to_string(),
+    })
 }
 
 fn duplicate(file: &OwnedFd) -> Result<OwnedFd, SessionError> {

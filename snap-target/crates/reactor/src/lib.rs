@@ -33,6 +33,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`peer_event`] tells another process something without waiting for it.
+//!
 //! **What it does not do.** No tasks, no futures, no name resolution, no TLS, no retry policy.
 
 #![deny(unsafe_code)]
@@ -50,6 +52,11 @@ mod channel;
 mod config;
 mod error;
 mod features;
+#[allow(
+    unsafe_code,
+    reason = "system calls of asynchronous I/O and eventfds; each block says why"
+)]
+pub mod peer_event;
 #[allow(unsafe_code, reason = "the io_uring boundary; each block says why")]
 mod ring;
 mod small;

@@ -12,6 +12,7 @@ use super::monitor::{
 use super::served::{Served, memory};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const IN: u32 = 0;
 
 /// That a message ends a connection that has come so far, and that the device serves the next one.
 fn ends(served: &Served, what: &str, breaks: impl FnOnce(&mut Monitor, &Guest)) {
@@ -418,4 +419,34 @@ fn descriptors_and_headers_that_change_while_they_are_read() {
         .read(u64::from(SIZE) * 4096, &mut stored)
         .unwrap();
     assert!(stored.iter().all(|byte| *byte == 0));
+}
+
+/// Event descriptors that block, the call full and the kick empty but for one: a reactor that waited at them would serve nobody any more. Another disk of the
+/// same reactor goes on, and so does this one.
+#[test]
+fn descriptors_that_block_keep_nobody_waiting() {
+    let served = Served::new(memory());
+    let (path, _device) = served.another();
+    let (mut monitor, mut guest) = (Monitor::connect(&served.path), Guest::new());
+    monitor.negotiate();
+    monitor.share(&guest);
+    monitor.start(0);
+    rustix::io::write(&monitor.call, &(u64::MAX - 2).to_ne_bytes()).unwrap();
+    for file in [&monitor.call, &monitor.kick] {
+        rustix::fs::fcntl_setfl(file, rustix::fs::OFlags::empty()).unwrap();
+    }
+    for sector in 0..20 {
+        let asked = guest.ask(IN, sector * 8, &[], 4096);
+        monitor.kick();
+        guest.wait_used();
+        assert_eq!(guest.status(&asked), 0);
+    }
+    let (mut other, mut its_guest) = (Monitor::connect(&path), Guest::new());
+    other.negotiate();
+    other.share(&its_guest);
+    other.start(0);
+    let asked = its_guest.ask(IN, 0, &[], 4096);
+    other.kick();
+    its_guest.wait_used();
+    assert_eq!(its_guest.status(&asked), 0);
 }
