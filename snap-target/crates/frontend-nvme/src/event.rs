@@ -94,7 +94,7 @@ pub enum Gone {
     ProtocolError,
     /// It was not heard of for its keep alive time.
     KeepAliveExpired,
-    /// Its host may no longer connect, its subsystem is gone, or an operator ended it.
+    /// Its host may no longer connect, its subsystem is gone or was reset, or an operator ended it.
     Ended,
 }
 

@@ -226,7 +226,7 @@ impl IoQueue {
             LinkEvent::DataFailed { slot, status } => self.fail_with_half(slot, status),
             LinkEvent::Failed(why) => self.connection_failed(&why),
             // An admin queue's.
-            LinkEvent::Configured(_) => {}
+            LinkEvent::Configured(_) | LinkEvent::SubsystemReset => {}
         }
     }
 

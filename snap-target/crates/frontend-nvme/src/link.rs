@@ -257,6 +257,9 @@ pub trait Function {
     /// The controller's registers are these.
     fn show(&mut self, registers: &Registers);
 
+    /// The NVM subsystem is reset: registers that a reset by CC.EN leaves are as at power-on, CSTS.NSSRO says why.
+    fn subsystem_was_reset(&mut self);
+
     /// Creates an I/O completion queue.
     ///
     /// # Errors
@@ -340,6 +343,8 @@ pub enum LinkEvent {
     },
     /// The host of a PCIe function has written CC.
     Configured(Cc),
+    /// The host of a PCIe function resets its NVM subsystem (NSSR).
+    SubsystemReset,
     /// The connection ends, once; [`Link::settle`] says when it is over.
     Failed(LinkFailure),
 }

@@ -2,12 +2,15 @@
 
 use nvme::controller::Registers;
 use nvme::pcie::{DOORBELLS_AT, Doorbell, doorbell_bytes};
-use nvme_spec::register::{Cc, Property};
+use nvme_spec::register::{Cc, Csts, Property};
 
 use crate::limits::{ADMIN_ENTRIES_MAX, IO_QUEUES_MAX, MSIX_TABLE_AT, MSIX_TABLE_BYTES};
 
 /// Where the last register ends.
 const REGISTERS_END: usize = 0x6C;
+
+/// What NSSR takes: "NVMe".
+const RESET_WORD: u32 = 0x4E56_4D65;
 
 /// What a write asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +23,8 @@ pub(crate) enum Write {
     Mask(u32),
     /// INTMC.
     Unmask(u32),
+    /// NSSR, with the word that it takes.
+    ResetSubsystem,
 }
 
 /// An admin queue as its registers say.
@@ -36,6 +41,8 @@ pub(crate) struct Bar {
     aqa: u32,
     asq: u64,
     acq: u64,
+    /// CSTS.NSSRO, until the host has cleared it.
+    was_reset: bool,
     /// The client keeps the table that is in force, and tells us of descriptors instead: here are bytes.
     msix_table: Vec<u8>,
 }
@@ -48,6 +55,7 @@ impl Bar {
             aqa: 0,
             asq: 0,
             acq: 0,
+            was_reset: false,
             msix_table: power_on_table(),
         }
     }
@@ -58,6 +66,12 @@ impl Bar {
             shown: self.shown,
             ..Self::new()
         };
+    }
+
+    /// The NVM subsystem was reset. The link of a real device would go down, and its configuration with it: here the table of interrupts stays.
+    pub(crate) fn subsystem_was_reset(&mut self) {
+        (self.aqa, self.asq, self.acq) = (0, 0, 0);
+        self.was_reset = true;
     }
 
     pub(crate) fn show(&mut self, registers: &Registers) {
@@ -100,7 +114,9 @@ impl Bar {
         put(&mut image, Property::INTMS, &masked_vectors.to_le_bytes());
         put(&mut image, Property::INTMC, &masked_vectors.to_le_bytes());
         put(&mut image, Property::CC, &shown.cc.0.to_le_bytes());
-        put(&mut image, Property::CSTS, &shown.csts.0.to_le_bytes());
+        let was_reset = if self.was_reset { Csts::NSSRO } else { 0 };
+        let csts = shown.csts.0 | was_reset;
+        put(&mut image, Property::CSTS, &csts.to_le_bytes());
         put(&mut image, Property::AQA, &self.aqa.to_le_bytes());
         put(&mut image, Property::ASQ, &self.asq.to_le_bytes());
         put(&mut image, Property::ACQ, &self.acq.to_le_bytes());
@@ -141,6 +157,9 @@ impl Bar {
             Property::INTMS => return Some(Write::Mask(value)),
             Property::INTMC => return Some(Write::Unmask(value)),
             Property::CC => return Some(Write::Configure(Cc(value))),
+            Property::NSSR if value == RESET_WORD => return Some(Write::ResetSubsystem),
+            // Cleared by a 1.
+            Property::CSTS if value & Csts::NSSRO != 0 => self.was_reset = false,
             Property::AQA => self.aqa = value & 0x0FFF_0FFF,
             Property::ASQ => set_low(&mut self.asq, value),
             Property::ACQ => set_low(&mut self.acq, value),
@@ -201,7 +220,7 @@ fn set_high(register: &mut u64, value: u32) {
 mod tests {
     use super::*;
     use nvme::queue::QueueId;
-    use nvme_spec::register::{Cap, Csts};
+    use nvme_spec::register::Cap;
 
     fn written(bar: &mut Bar, offset: u64, data: &[u8]) -> Vec<Write> {
         let mut writes = Vec::new();
@@ -225,6 +244,7 @@ mod tests {
             csts: Csts(1),
             crto: 60,
             io_queues: 4,
+            ..Registers::default()
         });
         assert_eq!(u64::from_le_bytes(read(&bar, 0)), 0x0123_4567_89AB_CDEF);
         assert_eq!(u32::from_le_bytes(read(&bar, 4)), 0x0123_4567);
@@ -237,6 +257,20 @@ mod tests {
         for offset in [0x6C, 0xFFC, 0x1000, 0x1208, 0x3000, 0x3FF8] {
             assert_eq!(read::<8>(&bar, offset), [0; 8], "{offset:#x}");
         }
+    }
+
+    #[test]
+    fn a_reset_of_the_subsystem_is_told_until_it_is_cleared() {
+        let mut bar = Bar::new();
+        written(&mut bar, 0x24, &0x003F_001F_u32.to_le_bytes());
+        written(&mut bar, 0x28, &0x1234_5000_u64.to_le_bytes());
+        bar.subsystem_was_reset();
+        assert_eq!(u32::from_le_bytes(read(&bar, 0x1C)), 0x10);
+        assert_eq!(read::<24>(&bar, 0x20), [0; 24], "NSSR, AQA, ASQ, ACQ");
+        written(&mut bar, 0x1C, &0x0F_u32.to_le_bytes());
+        assert_eq!(u32::from_le_bytes(read(&bar, 0x1C)), 0x10);
+        written(&mut bar, 0x1C, &0x10_u32.to_le_bytes());
+        assert_eq!(u32::from_le_bytes(read(&bar, 0x1C)), 0);
     }
 
     #[test]
@@ -278,13 +312,15 @@ mod tests {
             (0x10, 1, vec![Write::Unmask(1)]),
             (0x1000, 5, ring(Doorbell::Submission(QueueId(0)), 5)),
             (0x100C, 6, ring(Doorbell::Completion(QueueId(1)), 6)),
-            // CAP, CSTS, NSSR: read-only, or not there.
+            // CAP, CSTS: read-only.
             (0x00, 1, vec![]),
             // The last doorbell, and what would be the next.
             (0x1204, 7, ring(Doorbell::Completion(QueueId(64)), 7)),
             (0x1208, 7, vec![]),
             (0x1C, 1, vec![]),
-            (0x20, 0x4E56_4D65, vec![]),
+            (0x20, 0x4E56_4D65, vec![Write::ResetSubsystem]),
+            (0x20, 0x4E56_4D64, vec![]),
+            (0x20, 0, vec![]),
         ] {
             let data = u32::to_le_bytes(value);
             assert_eq!(written(&mut bar, offset, &data), expected, "{offset:#x}");

@@ -1,6 +1,6 @@
 //! An eventfd: one thread rings, a ring of another waits for it.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -22,7 +22,8 @@ impl Bell {
     }
 
     pub(crate) fn ring(&self) {
-        signal(&self.fd);
+        // A full one is being waited for already.
+        let _rung = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
     /// Silences it.
@@ -30,9 +31,4 @@ impl Bell {
         // Nothing to read: it is silent.
         let _silent = rustix::io::read(&self.fd, &mut [0; 8]);
     }
-}
-
-/// Adds one to an eventfd. A full one is being waited for already; what else a client may have given us is its own fault.
-pub(crate) fn signal(fd: impl AsFd) {
-    let _signalled = rustix::io::write(fd, &1_u64.to_ne_bytes());
 }

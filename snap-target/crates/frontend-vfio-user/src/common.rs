@@ -3,12 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use guest_memory::{Leases, Windows};
-use nvme::pcie::{Doorbell, DoorbellBuffers};
+use nvme::pcie::{Aggregation, Coalescing, Doorbell, DoorbellBuffers};
+use reactor::peer_event;
 
+use crate::aggregate::{Delay, Untold};
 use crate::apart::{Ask, Asks};
-use crate::bell::{self, Bell};
+use crate::bell::Bell;
 
 /// What a queue works with: immutable, replaced as a whole by the function.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +23,8 @@ pub(crate) struct View {
     pub(crate) line: Option<Arc<OwnedFd>>,
     /// Where the guest keeps its doorbells, if it does.
     pub(crate) doorbells: Option<DoorbellBuffers>,
+    /// When completions are told of.
+    pub(crate) coalescing: Coalescing,
     /// Most bytes of guest memory that one message reads or writes.
     pub(crate) message_bytes_max: u32,
 }
@@ -69,6 +74,8 @@ pub(crate) struct Common {
     line_masked: AtomicBool,
     /// INTMS and INTMC, for the line.
     masked_vectors: AtomicU32,
+    /// Completions that were not told of.
+    pub(crate) untold: Untold,
     /// What goes by messages.
     pub(crate) asks: Asks,
     /// Rings where the function is to look: a window was unmapped, or a message is to be sent.
@@ -82,6 +89,7 @@ impl Common {
             view: Mutex::default(),
             line_masked: AtomicBool::new(false),
             masked_vectors: AtomicU32::new(0),
+            untold: Untold::default(),
             asks: Asks::default(),
             bell: Arc::new(Bell::new()?),
         })
@@ -103,7 +111,7 @@ impl Common {
     /// Completions of a queue with this vector can be looked at.
     pub(crate) fn interrupt(&self, view: &View, vector: u16) {
         match view.vectors.get(usize::from(vector)) {
-            Some(Some(fd)) => bell::signal(fd),
+            Some(Some(fd)) => peer_event::signal(fd),
             // With MSI-X, a vector that the client has not set up is silent.
             _ if view.vectors.iter().any(Option::is_some) => {}
             _ => self.assert_line(view, vector),
@@ -118,7 +126,7 @@ impl Common {
             && !is_masked
             && !self.line_masked.swap(true, Ordering::AcqRel)
         {
-            bell::signal(fd);
+            peer_event::signal(fd);
         }
     }
 
@@ -186,8 +194,13 @@ impl Sight {
         (&self.view.windows, &mut self.leases)
     }
 
-    pub(crate) fn interrupt(&self, vector: u16) {
-        self.common.interrupt(&self.view, vector);
+    /// A queue has posted so many entries since this was last asked: its host is told of them, now or later.
+    pub(crate) fn posted(&self, delay: &mut Delay, vector: u16, entries: u32, waits: bool) {
+        let aggregation: Option<Aggregation> = self.view.coalescing.of(vector).filter(|_| waits);
+        let untold = &self.common.untold;
+        if delay.is_to_signal(untold, vector, entries, aggregation, Instant::now) {
+            self.common.interrupt(&self.view, vector);
+        }
     }
 
     /// Has the function send a message.

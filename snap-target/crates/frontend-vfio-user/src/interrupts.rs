@@ -3,9 +3,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use reactor::peer_event::{self, signal};
 use vfio_user::{Errno, Interrupt, IrqAction, IrqData, SetIrqs, irq_flags};
 
-use crate::bell::signal;
 use crate::common::{Common, View};
 use crate::limits::VECTORS;
 
@@ -31,6 +31,14 @@ pub(crate) fn kinds() -> Vec<Interrupt> {
 /// # Errors
 /// What these kinds do not take.
 pub(crate) fn apply(common: &Common, view: &mut View, set: SetIrqs<OwnedFd>) -> Result<(), Errno> {
+    if let IrqData::Eventfd(fds) = &set.data {
+        for fd in fds {
+            peer_event::check(fd).map_err(|error| {
+                tracing::warn!(%error, "a client's descriptor cannot be interrupted by");
+                Errno::EINVAL
+            })?;
+        }
+    }
     match set.index {
         LINE => apply_line(common, view, set),
         MSIX => apply_msix(view, set),

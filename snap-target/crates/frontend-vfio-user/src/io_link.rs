@@ -17,6 +17,10 @@ use crate::queue::{Queue, Submissions};
 /// `POLLIN` of poll(2).
 pub(crate) const READABLE: i16 = 1;
 
+/// What an event of the link's owner belongs to.
+const TAG_BELL: u64 = 0;
+const TAG_TELL: u64 = 1;
+
 /// A function's client has no address.
 pub(crate) const NOWHERE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -46,6 +50,7 @@ impl Parted for PartedQueue {
             owner,
             bell,
             is_waiting: false,
+            is_timed: false,
             is_over: false,
             queue,
         };
@@ -61,6 +66,8 @@ struct IoLink {
     bell: Fd,
     /// The ring waits for the bell.
     is_waiting: bool,
+    /// A timer is set for answers that the host is not told of yet.
+    is_timed: bool,
     is_over: bool,
     queue: Queue,
 }
@@ -69,10 +76,23 @@ impl IoLink {
     /// Has the ring wait for the bell.
     fn wait(&mut self) {
         if !self.is_waiting {
-            self.is_waiting = self.owner.poll(&self.bell, READABLE, 0).is_ok();
+            self.is_waiting = self.owner.poll(&self.bell, READABLE, TAG_BELL).is_ok();
             // Without room for the operation nothing would ever wake this queue.
             self.is_over |= !self.is_waiting;
         }
+        if !self.is_timed
+            && let Some(at) = self.queue.tells_at()
+        {
+            self.is_timed = self.owner.timer(at, TAG_TELL).is_ok();
+            self.is_over |= !self.is_timed;
+        }
+    }
+}
+
+impl Drop for IoLink {
+    /// Who waits for its last answers is told of them.
+    fn drop(&mut self) {
+        self.queue.tell(false);
     }
 }
 
@@ -114,7 +134,11 @@ impl Link for IoLink {
     }
 
     fn next_event(&mut self) -> Option<LinkEvent> {
-        while self.owner.next_event().is_some() {
+        while let Some(event) = self.owner.next_event() {
+            if event.tag == TAG_TELL {
+                self.is_timed = false;
+                continue;
+            }
             self.is_waiting = false;
             // Before anything that it tells of is looked at.
             self.queue.submissions().bell.hear();

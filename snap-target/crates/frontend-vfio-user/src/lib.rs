@@ -10,11 +10,12 @@
 //! takes away is let go of before the answer; entries and lists are copied out of guest memory once, before they are looked at.
 //!
 //! **What it does not do.** Data are copied between guest memory and the buffers of the request. Memory that the client did not share by descriptor is
-//! reached by messages, which costs allocations, and no queue may be there. No controller memory buffer, no subsystem reset, no MSI, no doorbells that are
+//! reached by messages, which costs allocations, and no queue may be there. No controller memory buffer, no MSI, no doorbells that are
 //! mapped.
 
 #![forbid(unsafe_code)]
 
+mod aggregate;
 mod apart;
 mod bar;
 mod bell;

@@ -18,6 +18,7 @@ use reactor::buf::IoBuf;
 use zerocopy::FromBytes;
 
 use self::moves::Moves;
+use crate::aggregate::Delay;
 use crate::apart::Answers;
 use crate::bell::Bell;
 use crate::common::{Common, Sight, View};
@@ -140,8 +141,10 @@ pub(crate) struct Queue {
     moves: Moves,
     owed: Ledger,
     wire: Wire,
-    /// Answers since the last interrupt.
-    is_to_interrupt: bool,
+    /// Answers since it was last told of some.
+    posted: u32,
+    /// When the host is told of them.
+    delay: Delay,
     /// With doorbells in the guest's memory.
     looking: Looking,
     /// Entries of this turn that may still be fetched: a guest that goes on and on keeps others waiting no longer.
@@ -175,7 +178,8 @@ impl Queue {
             moves: Moves::default(),
             owed: Ledger::default(),
             wire: Wire::default(),
-            is_to_interrupt: false,
+            posted: 0,
+            delay: Delay::default(),
             looking: Looking::default(),
             fetches_left: FETCHES_A_TURN,
             transfer_bytes_max,
@@ -208,7 +212,8 @@ impl Queue {
         }
         self.held.clear();
         self.looking = Looking::default();
-        self.is_to_interrupt = false;
+        self.posted = 0;
+        self.delay.clear();
     }
 
     pub(crate) fn submissions(&self) -> &Arc<Submissions> {
@@ -405,7 +410,7 @@ impl Queue {
                 cid: *cid,
             };
             match self.completions.push(&self.sight, of, completion) {
-                Ok(true) => self.is_to_interrupt = true,
+                Ok(true) => self.posted += 1,
                 Ok(false) => return,
                 Err(fault) => {
                     tracing::warn!(sqid = self.submissions.id.0, %fault, "an answer has no place in guest memory");
@@ -420,12 +425,22 @@ impl Queue {
         self.refresh();
         self.fetches_left = FETCHES_A_TURN;
         self.post();
-        if std::mem::take(&mut self.is_to_interrupt)
-            && let Some(vector) = self.completions.vector()
-        {
-            self.sight.interrupt(vector);
-        }
+        self.tell(true);
         self.look_or_trap();
+    }
+
+    /// Tells the host of answers; of those of I/O queues, where it has them wait for others and nothing else asks for haste, when it is time.
+    pub(crate) fn tell(&mut self, may_wait: bool) {
+        let posted = std::mem::take(&mut self.posted);
+        if let Some(vector) = self.completions.vector() {
+            let waits = may_wait && !self.submissions.id.is_admin();
+            self.sight.posted(&mut self.delay, vector, posted, waits);
+        }
+    }
+
+    /// When [`Queue::settle`] has something to tell of.
+    pub(crate) fn tells_at(&self) -> Option<Instant> {
+        self.delay.until()
     }
 
     /// Goes on looking for the guest's doorbell in its memory, or has the guest ring it.

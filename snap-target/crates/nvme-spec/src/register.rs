@@ -61,6 +61,11 @@ impl Cap {
         (self.0 >> 24 & 0xFF) as u8
     }
 
+    /// With NSSRS (36): NSSR is there.
+    pub const fn with_nssrs(self) -> Cap {
+        Cap(self.0 | 1 << 36)
+    }
+
     /// With CSS bit 0 (37): the NVM command set.
     pub const fn with_css_nvm(self) -> Cap {
         Cap(self.0 | 1 << 37)
@@ -163,6 +168,8 @@ impl Csts {
     pub const RDY: u32 = 1 << 0;
     /// CFS, controller fatal status.
     pub const CFS: u32 = 1 << 1;
+    /// NSSRO: the NVM subsystem was reset.
+    pub const NSSRO: u32 = 1 << 4;
     /// SHST (3:2) = 01b: shutdown in progress.
     pub const SHST_IN_PROGRESS: u32 = 0b01 << 2;
     /// SHST (3:2) = 10b: shutdown complete.

@@ -142,7 +142,8 @@ impl Target {
                 LinkEvent::Failed(failure) => served.failures.push(failure),
                 LinkEvent::DataCorrupt { .. }
                 | LinkEvent::DataFailed { .. }
-                | LinkEvent::Configured(_) => panic!("{event:?}"),
+                | LinkEvent::Configured(_)
+                | LinkEvent::SubsystemReset => panic!("{event:?}"),
             }
         }
         if served.link.settle() == Health::Over {

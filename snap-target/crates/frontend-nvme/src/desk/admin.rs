@@ -54,8 +54,9 @@ impl Desk {
                 self.answer(key, slot, Completion::of(status));
             }
             (LinkEvent::Configured(cc), State::Admin(id)) => self.configure(id, cc),
+            (LinkEvent::SubsystemReset, State::Admin(id)) => self.reset_subsystem(id),
             // A function has a controller before it is asked for events.
-            (LinkEvent::Configured(_), _) => {}
+            (LinkEvent::Configured(_) | LinkEvent::SubsystemReset, _) => {}
             (LinkEvent::Failed(why), state) => {
                 visitor.broke_protocol |= !matches!(why, LinkFailure::Host(_));
                 let (cntlid, sqid) = state.name().unzip();

@@ -10,6 +10,7 @@ use nvme_spec::register::Cc;
 
 use super::Desk;
 use super::visitor::State;
+use crate::event::Gone;
 use crate::link::Parted;
 use crate::table::Key;
 
@@ -131,6 +132,41 @@ impl Desk {
         if let Some(controller) = self.registry.controller_mut(id) {
             let effect = controller.write_cc(cc, now);
             self.carry_out(id, effect);
+        }
+    }
+
+    /// Base, "NVM Subsystem Reset": every controller of the subsystem is reset, whoever it is for. Those of functions begin again as their hosts enable them;
+    /// a controller that came over a fabric has no way back but another Connect, so that its connections end.
+    pub(super) fn reset_subsystem(&mut self, by: ControllerId) {
+        let Some(subsystem) = self.registry.controller(by).and_then(|it| it.subsystem()) else {
+            return;
+        };
+        let nqn = subsystem.nqn.clone();
+        let all: Vec<(ControllerId, bool)> = self
+            .registry
+            .controllers()
+            .filter(|it| it.subsystem().is_some_and(|it| it.nqn == nqn))
+            .map(|it| (it.id(), it.transport().is_fabric()))
+            .collect();
+        tracing::warn!(
+            cntlid = by.0,
+            subsystem = nqn.as_str(),
+            controllers = all.len(),
+            "the host of a PCIe function resets the NVM subsystem"
+        );
+        for (id, is_over_fabric) in all {
+            if is_over_fabric {
+                self.end_controller(id, Gone::Ended);
+                continue;
+            }
+            self.configure(id, Cc::default());
+            if let Some(&key) = self.admin_queues.get(&id) {
+                if let Ok(function) = self.function_of(key) {
+                    function.subsystem_was_reset();
+                }
+                self.show_registers(key);
+                self.touched.push(key);
+            }
         }
     }
 

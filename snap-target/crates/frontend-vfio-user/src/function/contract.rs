@@ -196,11 +196,22 @@ impl Function for FunctionLink {
             self.submissions.clear();
             self.completions.clear();
             self.forget_messages();
+            self.common.untold.clear_all();
             if self.view.doorbells.take().is_some() {
                 self.common.publish(self.view.clone());
             }
         }
         self.is_ready = registers.csts.ready();
+        if self.view.coalescing != registers.coalescing {
+            self.view.coalescing = registers.coalescing;
+            self.common.publish(self.view.clone());
+            self.ring_all();
+        }
+    }
+
+    fn subsystem_was_reset(&mut self) {
+        self.bar.subsystem_was_reset();
+        self.common.unmask_vectors(u32::MAX);
     }
 
     fn create_completion_queue(&mut self, queue: &CompletionQueue) -> Result<(), Status> {

@@ -185,6 +185,7 @@ impl FunctionLink {
         for write in writes.into_iter().flatten() {
             match write {
                 Write::Configure(cc) => self.events.push_back(LinkEvent::Configured(cc)),
+                Write::ResetSubsystem => self.events.push_back(LinkEvent::SubsystemReset),
                 Write::Ring(doorbell, value) => self.doorbell(doorbell, value),
                 Write::Mask(bits) => self.common.mask_vectors(bits),
                 Write::Unmask(bits) => {

@@ -244,3 +244,51 @@ fn a_function_has_one_client_after_the_other() {
         Status::SUCCESS
     );
 }
+
+/// NSSR: both functions of the subsystem are reset, the last write of each first. CSTS.NSSRO says so until it is cleared, and a DEVICE_RESET, which is power-on,
+/// says nothing.
+#[test]
+fn a_subsystem_reset_resets_every_function() {
+    let (gate, store) = Gate::over(memory(), 1);
+    let machine = Machine::start(store, 2);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("second");
+    let nqn = nvme::nqn::Nqn::parse(frontend_nvme::conformance::NQN).unwrap();
+    let port = frontend_vfio_user::bind(&path, nqn).unwrap();
+    let admin = machine.target.admin();
+    admin.add_listener(7, Box::new(port)).unwrap();
+    let mut first = machine.running();
+    let mut second = Guest::new(Client::connect(&path));
+    second.enable();
+    second.create_pair(1);
+    assert_eq!(first.read_register(0, 8) >> 36 & 1, 1, "CAP.NSSRS");
+    // Any other word changes nothing.
+    first.write_register(0x20, 0x4E56_4D64);
+    first.write_register(0x20, 0);
+    assert_eq!((first.csts(), second.csts()), (1, 1));
+
+    second.submit(1, transfer(1, 0, 1, DATA, 0));
+    gate.wait_held(1);
+    first.write_register(0x20, 0x4E56_4D65);
+    first.wait_ready(false);
+    assert_eq!(first.csts(), 0x10, "NSSRO");
+    assert_eq!(second.csts(), 0x11, "the store still has a write");
+    gate.open();
+    second.wait_ready(false);
+    for guest in [&mut first, &mut second] {
+        for at in [0x14, 0x20, 0x24, 0x28, 0x2C, 0x30, 0x34] {
+            assert_eq!(guest.read_register(at, 4), 0, "{at:#x}");
+        }
+        assert!(guest.peek(1).is_none(), "nobody waits for its completion");
+        guest.enable();
+        assert_eq!(guest.csts(), 0x11);
+        guest.create_pair(1);
+        let read = guest.run(1, transfer(2, 0, 1, DATA, 0));
+        assert_eq!(status(&read), Status::SUCCESS);
+    }
+    first.write_register(0x1C, 0x10);
+    assert_eq!((first.csts(), second.csts()), (1, 0x11));
+    assert_eq!(second.client.call(13, &[], &[]), Ok(vec![]));
+    assert_eq!(second.csts(), 0);
+    assert_eq!(admin.controllers().unwrap().len(), 2);
+}

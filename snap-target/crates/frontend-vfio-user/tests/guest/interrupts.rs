@@ -3,10 +3,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use nvme_spec::Status;
+use nvme_spec::{Status, U32};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
-use crate::driver::{DATA, Machine, status, transfer, words};
+use crate::driver::{DATA, Guest, Machine, command, status, transfer, words};
 use frontend_nvme::conformance::memory;
 
 /// Whether a descriptor is signalled within some time.
@@ -157,4 +157,122 @@ fn what_the_kinds_do_not_take_is_refused() {
         .client
         .call(8, &words(&[20, 4 | 16, 0, 0, 1]), &[fd.as_fd()]);
     assert_eq!(resample, Err(95));
+}
+
+/// A descriptor that blocks and is full, as a monitor that means harm leaves it: a reactor that waited there would serve nobody any more.
+#[test]
+fn a_descriptor_that_blocks_keeps_nobody_waiting() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    let vectors = [0, 1].map(|vector| guest.vector(vector));
+    let line = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+    let of_line = words(&[20, 4 | 32, 0, 0, 1]);
+    guest.client.call(8, &of_line, &[line.as_fd()]).unwrap();
+    for fd in vectors.iter().chain([&line]) {
+        rustix::io::write(fd, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        rustix::fs::fcntl_setfl(fd, rustix::fs::OFlags::empty()).unwrap();
+    }
+    guest.enable();
+    guest.create_pair(1);
+    guest.create_pair(2);
+    for seed in 0..20 {
+        guest.works(1, seed);
+        guest.works(2, seed);
+    }
+    // The client has it interrupt itself, by a descriptor that is full as well.
+    for index in [0, 2] {
+        guest
+            .client
+            .call(8, &words(&[20, 1 | 32, index, 0, 1]), &[])
+            .unwrap();
+    }
+    guest.still_works();
+    assert!(count(&vectors[1]) >= u64::MAX - 1);
+    guest.run(1, transfer(2, 0, 1, DATA, 0));
+    assert!(is_signalled(&vectors[1], LONG), "emptied, it hears again");
+}
+
+/// What is no eventfd interrupts nobody: a pipe that is full would block.
+#[test]
+fn descriptors_that_are_none_are_refused() {
+    let machine = Machine::start(memory(), 1);
+    let mut guest = machine.guest();
+    let (_one, other) = std::os::unix::net::UnixStream::pair().unwrap();
+    for index in [0, 2] {
+        let body = words(&[20, 4 | 32, index, 0, 1]);
+        let refused = guest.client.call(8, &body, &[other.as_fd()]);
+        assert_eq!(refused, Err(22));
+        let refused = guest.client.call(8, &body, &[guest.memory.as_fd()]);
+        assert_eq!(refused, Err(22));
+    }
+    guest.enable();
+    guest.create_pair(1);
+    guest.still_works();
+}
+
+/// Set Features 08h and 09h.
+fn set_feature(guest: &mut Guest, feature: u32, value: u32) {
+    let mut sqe = command(0x09, 0);
+    sqe.cdw10 = U32::new(feature);
+    sqe.cdw11 = U32::new(value);
+    assert_eq!(status(&guest.admin(sqe)), Status::SUCCESS);
+}
+
+/// Interrupt Coalescing: entries of a vector wait for each other, and the first no longer than its time; those of the admin queue, and of a vector with CD = 1,
+/// do not. How many signals there are is exact where the clock is stepped (`aggregate`).
+#[test]
+fn entries_wait_for_each_other() {
+    let machine = Machine::start(memory(), 2);
+    let mut guest = machine.guest();
+    let vectors = [0, 1, 2].map(|vector| guest.vector(vector));
+    guest.enable();
+    guest.create_pair(1);
+    guest.create_pair(2);
+    // 256 entries in 25.5 ms; not the second vector.
+    set_feature(&mut guest, 0x08, 0xFFFF);
+    set_feature(&mut guest, 0x09, 1 << 16 | 2);
+    for fd in &vectors {
+        let _told = reactor::peer_event::take(fd);
+    }
+    let (mut entries, mut signals) = (0, 0);
+    while signals == 0 || entries < 500 {
+        for _ in 0..20 {
+            guest.submit(1, transfer(2, 0, 1, DATA, 0));
+        }
+        for _ in 0..20 {
+            assert_eq!(status(&guest.complete(1)), Status::SUCCESS);
+        }
+        entries += 20;
+        signals += reactor::peer_event::take(&vectors[1]);
+    }
+    assert!(
+        signals < entries / 2,
+        "{signals} signals for {entries} entries"
+    );
+    // One entry alone is told of in the end.
+    while is_signalled(&vectors[1], Duration::from_millis(30)) {
+        count(&vectors[1]);
+    }
+    guest.run(1, transfer(2, 0, 1, DATA, 0));
+    assert!(is_signalled(&vectors[1], LONG));
+    for _ in 0..10 {
+        guest.run(2, transfer(2, 0, 1, DATA, 0));
+        assert!(is_signalled(&vectors[2], LONG));
+        assert_eq!(count(&vectors[2]), 1);
+        let mut get = command(0x0A, 0);
+        get.cdw10 = U32::new(0x08);
+        assert_eq!(guest.admin(get).dw0.get(), 0xFFFF);
+        assert!(is_signalled(&vectors[0], LONG));
+        assert_eq!(count(&vectors[0]), 1);
+    }
+    // A reset forgets it.
+    guest.disable();
+    guest.enable();
+    guest.create_pair(1);
+    let _told = reactor::peer_event::take(&vectors[1]);
+    for _ in 0..10 {
+        guest.run(1, transfer(2, 0, 1, DATA, 0));
+        assert!(is_signalled(&vectors[1], LONG));
+        assert_eq!(count(&vectors[1]), 1);
+    }
 }

@@ -13,9 +13,9 @@ fn an_nvme_controller_is_on_the_bus() {
     let machine = Machine::start(memory(), 1);
     let mut guest = machine.guest();
     assert_eq!(guest.read_config(0x08, 4), 0x0108_0201);
-    // CAP: 128 entries, contiguous, 30 s, doorbells without a stride, the NVM command set, pages of 4 KiB, ready with media.
+    // CAP: 128 entries, contiguous, 30 s, doorbells without a stride, a subsystem reset, the NVM command set, pages of 4 KiB, ready with media.
     let cap = guest.read_register(0, 8);
-    assert_eq!(cap, 0x0800_0020_3C01_007F);
+    assert_eq!(cap, 0x0800_0030_3C01_007F);
     assert_eq!(guest.read_register(0x08, 4), 0x0002_0000);
     assert_eq!((guest.csts(), guest.read_register(0x68, 4)), (0, 60));
     guest.enable();

@@ -13,6 +13,7 @@ use super::timestamp::Timestamp;
 use super::{CopyFormats, NamespaceSet, Transport, discovery};
 use crate::Time;
 use crate::nqn::Nqn;
+use crate::pcie::Coalescing;
 use crate::queue::{Completion, Slot};
 use nvme_spec::feature::async_event_configuration;
 use nvme_spec::log::LogPageId;
@@ -79,6 +80,8 @@ pub struct Registers {
     pub crto: u32,
     /// What Number of Queues has granted, or would grant: submission and completion queues each.
     pub io_queues: u16,
+    /// When entries of its completion queues are told of.
+    pub coalescing: Coalescing,
 }
 
 /// What [`Controller::new`] needs of a Connect.
@@ -328,6 +331,7 @@ impl Controller {
             csts: self.csts(),
             crto: self.properties.crto(),
             io_queues: self.io_queues(),
+            coalescing: self.features.coalescing(),
         }
     }
 

@@ -5,6 +5,7 @@ use super::keep_alive::KeepAlive;
 use super::timestamp::Timestamp;
 use super::{CopyFormats, NamespaceSet, Transport};
 use crate::Time;
+use crate::pcie::Coalescing;
 use nvme_spec::feature::{
     CAPABILITY_CHANGEABLE, CAPABILITY_NAMESPACE_SPECIFIC, FeatureId, HostBehaviorSupport,
     NumberOfQueues, SET_SAVE, Select, async_event_configuration,
@@ -158,6 +159,18 @@ impl Features {
         self.notification_masks.retain(is_there);
     }
 
+    /// Interrupt Coalescing and Interrupt Vector Configuration, for who interrupts.
+    pub fn coalescing(&self) -> Coalescing {
+        let [threshold_z, time_100us, ..] = self.interrupt_coalescing.to_le_bytes();
+        let bits = self.uncoalesced.iter();
+        let bits = bits.filter_map(|vector| 1_u128.checked_shl((*vector).into()));
+        Coalescing {
+            threshold_z,
+            time_100us,
+            disabled: bits.fold(0, |all, bit| all | bit),
+        }
+    }
+
     /// I/O queues granted by Number of Queues.
     pub fn io_queues(&self) -> u16 {
         self.io_queues
@@ -292,7 +305,6 @@ impl Features {
             FeatureId::VOLATILE_WRITE_CACHE if value & 1 == 1 => {}
             FeatureId::VOLATILE_WRITE_CACHE => return Err(Status::FEATURE_NOT_CHANGEABLE.dnr()),
             FeatureId::NUMBER_OF_QUEUES => return self.set_queues(NumberOfQueues(value), context),
-            // Time and threshold are recommendations: every completion interrupts at once.
             FeatureId::INTERRUPT_COALESCING => self.interrupt_coalescing = value & 0xFFFF,
             FeatureId::INTERRUPT_VECTOR_CONFIGURATION => {
                 let vector = vector(value, context)?;

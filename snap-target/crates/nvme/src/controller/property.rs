@@ -56,6 +56,11 @@ impl Properties {
             .with_to_500ms(timeout_500ms)
             .with_css_nvm()
             .with_ready_with_media();
+        // A host that came over a fabric has its connections to end.
+        let cap = match transport.is_fabric() {
+            true => cap,
+            false => cap.with_nssrs(),
+        };
         Properties {
             cap,
             cc: Cc::default(),
