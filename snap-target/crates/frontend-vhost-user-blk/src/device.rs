@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use reactor::peer_event;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
 use vhost_user::{BackendChannel, Connection};
 
 use crate::disk::Disk;
@@ -47,7 +48,6 @@ impl Device {
         let ending = Arc::new(End {
             is_asked: AtomicBool::new(false),
             wake,
-            connection: Mutex::default(),
         });
         let (of_thread, asked) = (shown.clone(), ending.clone());
         let thread = std::thread::Builder::new()
@@ -183,34 +183,30 @@ fn tell_disk(door: &Door, id: QueueId, disk: &Arc<Disk>) {
 #[derive(Debug)]
 struct End {
     is_asked: AtomicBool,
+    /// Stays set.
     wake: OwnedFd,
-    /// To be shut down.
-    connection: Mutex<Option<UnixStream>>,
 }
 
 impl End {
     fn ask(&self) {
         self.is_asked.store(true, Ordering::SeqCst);
         peer_event::signal(&self.wake);
-        let connection = self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = &*connection {
-            // It may have ended already. A monitor that takes no answer holds nothing up, either.
-            drop(connection.shutdown(std::net::Shutdown::Both));
-        }
     }
 
     fn is_asked(&self) -> bool {
         self.is_asked.load(Ordering::SeqCst)
     }
 
-    fn holds(&self, connection: Option<UnixStream>) {
-        *self
-            .connection
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = connection;
+    /// Waits until there is something, or it is asked.
+    fn wait_for(&self, file: &impl AsFd) -> Result<(), Errno> {
+        let mut waited = [
+            PollFd::new(file, PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
+        ];
+        match poll(&mut waited, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -238,28 +234,15 @@ fn bind(path: &Path) -> Result<UnixListener, DeviceError> {
 /// One connection after the other.
 fn serve(listener: &UnixListener, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
     loop {
-        let mut waited = [
-            PollFd::new(listener, PollFlags::IN),
-            PollFd::from_borrowed_fd(ending.wake.as_fd(), PollFlags::IN),
-        ];
-        if let Err(error) = poll(&mut waited, None)
-            && error != rustix::io::Errno::INTR
-        {
+        if let Err(error) = ending.wait_for(listener) {
             tracing::error!(%error, "a device waits for no monitor any more");
             return;
         }
         if ending.is_asked() {
             return;
         }
-        let accepted = listener.accept().and_then(|(socket, _)| {
-            ending.holds(Some(socket.try_clone()?));
-            Ok(socket)
-        });
-        match accepted {
-            Ok(socket) => {
-                converse(socket, shown, doors, ending);
-                ending.holds(None);
-            }
+        match listener.accept() {
+            Ok((socket, _)) => converse(socket, shown, doors, ending),
             Err(error) => {
                 tracing::warn!(%error, "a monitor's connection is not accepted; trying again in {ACCEPT_REST:?}");
                 std::thread::sleep(ACCEPT_REST);
@@ -274,7 +257,11 @@ fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End
     let mut connection = Connection::new(socket);
     let mut session = Session::new(shown.clone(), doors.to_vec());
     loop {
+        if let Err(error) = ending.wait_for(&connection) {
+            return tracing::error!(%error, "the connection to a monitor ends");
+        }
         if ending.is_asked() {
+            // The monitor sees the end of its connection when the guest has its answers: one that keeps no record of what is in flight loses none.
             if let Err(error) = session.end_all(Ending::Drained) {
                 tracing::error!(%error, "queues are not drained");
             }
@@ -282,9 +269,7 @@ fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End
         }
         let message = match connection.receive() {
             Ok(Some(message)) => message,
-            Ok(None) if ending.is_asked() => continue,
             Ok(None) => return tracing::info!("the monitor has gone"),
-            Err(_) if ending.is_asked() => continue,
             Err(error) => return tracing::warn!(%error, "the connection to a monitor ends"),
         };
         let (code, wants_ack) = (message.code, message.wants_ack);
@@ -303,9 +288,6 @@ fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End
             }
         };
         if let Err(error) = answered.and(replied) {
-            if ending.is_asked() {
-                continue;
-            }
             return tracing::warn!(%error, "the connection to a monitor ends");
         }
     }

@@ -4,7 +4,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -16,8 +18,10 @@ use crate::message::{Message, Reply};
 use crate::wire::{BODY_BYTES_MAX, FILES_MAX, HEADER_BYTES, Header};
 
 const CONFIG_CHANGE_MSG: u32 = 2;
+/// A message that has begun has ended by then, and an answer was taken: whoever serves a front-end can be told to end.
+const MESSAGE_PATIENCE: Duration = Duration::from_secs(5);
 
-/// A front-end's connection. Its calls block.
+/// A front-end's connection. Its calls wait, for [`MESSAGE_PATIENCE`] at most.
 #[derive(Debug)]
 pub struct Connection {
     socket: UnixStream,
@@ -34,14 +38,15 @@ impl Connection {
         }
     }
 
-    /// The next message; none where the front-end has closed the socket behind the last one.
+    /// The next message, to be called when the socket has something; none where the front-end has closed it behind the last one.
     ///
     /// # Errors
-    /// A message that is refused; a socket that broke.
+    /// A message that is refused, or that does not end; a socket that broke.
     pub fn receive(&mut self) -> Result<Option<Message>, ConnectionError> {
         let mut header = [0; HEADER_BYTES];
         let mut files = Vec::new();
-        if !self.fill(&mut header, &mut files)? {
+        let until = Instant::now() + MESSAGE_PATIENCE;
+        if !self.fill(&mut header, &mut files, until)? {
             return Ok(None);
         }
         let header = Header::of_bytes(header);
@@ -51,7 +56,7 @@ impl Connection {
         }
         let mut body = std::mem::take(&mut self.body);
         let part = body.get_mut(..bytes as usize).unwrap_or_default();
-        let decoded = match part.is_empty() || self.fill(part, &mut files)? {
+        let decoded = match part.is_empty() || self.fill(part, &mut files, until)? {
             true => Message::decode(header, part, files),
             false => return Err(ConnectionError::Cut),
         };
@@ -68,7 +73,8 @@ impl Connection {
         let bytes = u32::try_from(body.len()).unwrap_or(u32::MAX);
         let header = Header::reply(code, bytes);
         let file = file.as_ref().map(AsFd::as_fd);
-        send(&self.socket, header, &body, file, SendFlags::empty())
+        let until = Instant::now() + MESSAGE_PATIENCE;
+        send(&self.socket, header, &body, file, Some(until))
     }
 
     /// Says what became of a request that has no reply of its own.
@@ -80,7 +86,12 @@ impl Connection {
     }
 
     /// Fills `out`, and collects what comes with it; false at the end of the stream before the first byte.
-    fn fill(&self, out: &mut [u8], files: &mut Vec<OwnedFd>) -> Result<bool, ConnectionError> {
+    fn fill(
+        &self,
+        out: &mut [u8],
+        files: &mut Vec<OwnedFd>,
+        until: Instant,
+    ) -> Result<bool, ConnectionError> {
         let mut done = 0;
         while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
@@ -89,10 +100,14 @@ impl Connection {
                 &self.socket,
                 &mut [IoSliceMut::new(rest)],
                 &mut ancillary,
-                RecvFlags::CMSG_CLOEXEC,
+                RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT,
             );
             let received = match received {
                 Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => {
+                    wait(&self.socket, PollFlags::IN, until)?;
+                    continue;
+                }
                 received => received?,
             };
             for message in ancillary.drain() {
@@ -140,16 +155,37 @@ impl BackendChannel {
     /// The socket; it is full.
     pub fn config_changed(&self) -> Result<(), ConnectionError> {
         let header = Header::request(CONFIG_CHANGE_MSG, 0);
-        send(&self.socket, header, &[], None, SendFlags::DONTWAIT)
+        send(&self.socket, header, &[], None, None)
     }
 }
 
+/// The socket, for whoever waits for what it has.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Waits for the front-end until then.
+fn wait(socket: &impl AsFd, events: PollFlags, until: Instant) -> Result<(), ConnectionError> {
+    let left = until.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(ConnectionError::Slow(MESSAGE_PATIENCE.as_secs()));
+    }
+    let left = Timespec::try_from(left).map_err(|_| Errno::INVAL)?;
+    match poll(&mut [PollFd::new(socket, events)], Some(&left)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Sends all of it until then; none: what is not taken at once is an error.
 fn send(
     socket: &impl AsFd,
     header: Header,
     body: &[u8],
     file: Option<BorrowedFd<'_>>,
-    flags: SendFlags,
+    until: Option<Instant>,
 ) -> Result<(), ConnectionError> {
     let bytes = [&header.to_bytes()[..], body].concat();
     let files: Vec<BorrowedFd<'_>> = file.into_iter().collect();
@@ -165,9 +201,10 @@ fn send(
             socket,
             &[IoSlice::new(rest)],
             &mut ancillary,
-            flags | SendFlags::NOSIGNAL,
+            SendFlags::DONTWAIT | SendFlags::NOSIGNAL,
         ) {
             Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if let Some(until) = until => wait(socket, PollFlags::OUT, until)?,
             sent => done += sent?,
         }
     }

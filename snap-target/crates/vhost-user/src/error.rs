@@ -56,6 +56,9 @@ pub enum ConnectionError {
     /// It went away within a message.
     #[error("the front-end closed the socket within a message")]
     Cut,
+    /// It does not end a message, or takes no answer.
+    #[error("the front-end has not ended its message, or not taken an answer, within {0} s")]
+    Slow(u64),
     /// The socket.
     #[error("the socket: {0}")]
     Socket(#[from] Errno),

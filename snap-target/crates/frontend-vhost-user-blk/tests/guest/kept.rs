@@ -1,24 +1,36 @@
 //! Requests in flight while memory goes, queues stop, or the connection is lost.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use frontend_nvme::conformance::Gate;
 use store::BlockingStore;
 
-use super::monitor::{GUEST, Guest, MEMORY_BYTES, Monitor, USER, longs, memory_file, words};
+use super::monitor::{
+    GUEST, Guest, MEMORY_BYTES, Monitor, PROTOCOL, USER, longs, memory_file, words,
+};
 use super::served::{Served, memory};
 
 const OUT: u32 = 1;
+const INFLIGHT_SHMFD: u64 = 1 << 12;
 /// What must not happen has happened by then, or it does not.
 const A_WHILE: Duration = Duration::from_millis(300);
 
 fn running(served: &Served, guest: &Guest) -> Monitor {
+    running_from(served, guest, 0)
+}
+
+fn running_from(served: &Served, guest: &Guest, base: u32) -> Monitor {
     let mut monitor = Monitor::connect(&served.path);
     monitor.negotiate();
     monitor.share(guest);
-    monitor.start(0);
+    monitor.start(base);
     monitor
+}
+
+/// Whether an event was told since the last time.
+fn take(event: &OwnedFd) -> bool {
+    rustix::io::read(event, &mut [0; 8]).is_ok()
 }
 
 /// Whether a reply is there within a while.
@@ -171,4 +183,52 @@ fn a_device_that_ends_is_taken_up_by_the_next() {
     next.start(0);
     guest.wait_used();
     assert_eq!(guest.used_index(), 2);
+}
+
+#[test]
+fn a_planned_stop_answers_what_it_took_before_the_connection_ends() {
+    let (gate, store) = Gate::over(memory(), 2);
+    let (mut served, mut guest) = (Served::new(store), Guest::new());
+    let mut monitor = Monitor::connect(&served.path);
+    // Nobody keeps what is in flight: an answer that does not come now never comes.
+    monitor.negotiate_only(PROTOCOL & !INFLIGHT_SHMFD);
+    monitor.share(&guest);
+    monitor.start(0);
+    let asked = [
+        guest.ask(OUT, 0, &[1; 4096], 0),
+        guest.ask(OUT, 8, &[2; 4096], 0),
+    ];
+    monitor.kick();
+    gate.wait_held(2);
+    take(&monitor.call);
+    served.device.as_ref().unwrap().begin_end();
+    assert!(
+        !is_answered(&monitor),
+        "the connection is there while answers are to come"
+    );
+    gate.open();
+    assert!(monitor.is_over());
+    assert_eq!(guest.used_index(), 2);
+    assert_eq!(asked.map(|asked| guest.status(&asked)), [0, 0]);
+    assert!(take(&monitor.call), "its driver was told");
+    // What comes later is the next one's.
+    let third = guest.ask(OUT, 16, &[3; 4096], 0);
+    served.listen_again();
+    let mut next = running_from(&served, &guest, 2);
+    for _ in 0..3 {
+        guest.wait_used();
+    }
+    assert_eq!(guest.status(&third), 0);
+    assert_eq!(next.stop(), 3);
+}
+
+#[test]
+fn a_monitor_that_does_not_end_its_message_keeps_no_device() {
+    let served = Served::new(memory());
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate();
+    // A header, and of its body nothing.
+    monitor.send_bytes(&words(&[2, 1, 8]), &[]);
+    assert!(monitor.is_over());
+    Monitor::connect(&served.path).negotiate();
 }

@@ -326,9 +326,14 @@ impl Monitor {
 
     /// With other protocol features besides.
     pub fn negotiate_with(&mut self, protocol: u64) {
+        self.negotiate_only(PROTOCOL | protocol);
+    }
+
+    /// With these protocol features.
+    pub fn negotiate_only(&mut self, protocol: u64) {
         let offered = u64::from_le_bytes(self.ask(1, &[]).try_into().unwrap());
         assert_eq!(offered & (1 << 30), 1 << 30);
-        self.send(16, 1, &longs(&[PROTOCOL | protocol]), &[]);
+        self.send(16, 1, &longs(&[protocol]), &[]);
         self.order(2, &longs(&[F_ALL & offered]), &[]);
     }
 
