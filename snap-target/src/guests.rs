@@ -166,8 +166,8 @@ impl Lodger for Lodging {
         self.0.turn(engine);
     }
 
-    fn ready(&mut self, owner: OwnerId, engine: &mut Engine) -> bool {
-        self.0.ready(owner, engine)
+    fn ready(&mut self, owner: OwnerId, _engine: &mut Engine) -> bool {
+        self.0.ready(owner)
     }
 
     fn answered(&mut self, high: u32, low: u16, done: Done) {

@@ -26,6 +26,10 @@ pub(crate) const DISCARD_SEGMENTS_MAX: u32 = 32;
 pub(crate) const RANGE_BLOCKS_MAX: u32 = 1 << 16;
 /// Chains that a queue takes in one turn of its reactor.
 pub(crate) const TURN_CHAINS_MAX: usize = 64;
+/// Bytes that a queue copies or hands to its store in one turn, before others have theirs. A piece may go beyond.
+pub(crate) const TURN_BYTES_MAX: usize = PIECE_BYTES as usize;
+/// Bytes of all queues of a reactor in one turn, before all else that it serves has its own. A piece may go beyond.
+pub(crate) const SHARE_TURN_BYTES_MAX: usize = 4 * TURN_BYTES_MAX;
 /// How long a queue looks for chains by itself after the last one, before it has the driver tell.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 /// From a request's arrival to its answer: below the 30 s after which hosts take a request for lost.

@@ -1,6 +1,7 @@
 //! One queue: chains in, requests to the engine, chains back.
 
 mod slots;
+mod turn;
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use guest_memory::{Way, Windows};
-use namespace::{Engine, Found};
+use namespace::{Done, Engine, Found};
 use nvme::controller::reservation::HostId;
 use nvme_spec::IoOpcode;
 use reactor::buf::IoBuf;
@@ -18,10 +19,11 @@ use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError};
 
 use crate::disk::Disk;
 use crate::guest::{Guest, RingArea};
-use crate::limits::{SPIN, TURN_CHAINS_MAX};
+use crate::limits::SPIN;
 use crate::order::{Ending, QueueId, Start};
 use crate::request::{Parts, Request, Status};
 use slots::{PieceId, Slot};
+pub(crate) use turn::Turn;
 
 /// POLLIN of poll(2).
 const POLLIN: i16 = 1;
@@ -59,10 +61,14 @@ pub(crate) struct Queue {
     free: Vec<u16>,
     /// Requests with pieces that have not been begun, the longest waiting first: they found no memory, or as many as may be are under way.
     waiting: VecDeque<u16>,
+    /// Pieces of reads whose bytes are there, to be copied to the guest.
+    arrived: VecDeque<(PieceId, Done)>,
     /// Pieces that found the namespace gone: another one may be about to take its place.
     detached: Vec<PieceId>,
     /// When they fail.
     detached_until: Option<Instant>,
+    /// What may still be done in this turn.
+    pub(crate) turn: Turn,
     /// Until when chains are looked for without being told.
     spins_until: Option<Instant>,
     /// Chains may be there that a turn had no time for.
@@ -105,8 +111,10 @@ impl Queue {
             slots: (0..size).map(|_| Slot::free()).collect(),
             free: (0..size).rev().collect(),
             waiting: VecDeque::new(),
+            arrived: VecDeque::new(),
             detached: Vec::new(),
             detached_until: None,
+            turn: Turn::new(0),
             spins_until: None,
             // What is there already was told to nobody, or to whoever served it before.
             is_behind: true,
@@ -168,7 +176,7 @@ impl Queue {
     }
 
     /// The driver told of chains.
-    pub(crate) fn kicked(&mut self, engine: &mut Engine) {
+    pub(crate) fn kicked(&mut self) {
         let mut was_kicked = false;
         while let Some(event) = self.owner.next_event() {
             was_kicked |= event.tag == KICK;
@@ -189,11 +197,12 @@ impl Queue {
             );
         }
         self.ring.without_kicks();
-        self.serve(engine);
+        self.is_behind = true;
     }
 
     /// Goes on with what waits, tells the driver what has ended, and sees whether there is more to do. True: the next turn may not wait.
     pub(crate) fn settle(&mut self, engine: &mut Engine) -> bool {
+        self.copy_arrived();
         self.feed_waiting(engine);
         self.look_at_detached(engine);
         if self.is_deaf {
@@ -209,11 +218,12 @@ impl Queue {
         if self.end_if_stopped() {
             return false;
         }
+        let is_late = self.is_late();
         if self.is_closed() {
             self.is_behind = self.takes_left();
-            return self.is_behind;
+            return self.is_behind || is_late;
         }
-        if self.is_behind {
+        if self.is_behind || is_late {
             return true;
         }
         let Some(until) = self.spins_until else {
@@ -227,17 +237,25 @@ impl Queue {
         self.is_behind
     }
 
-    /// Takes chains, as many as one turn may.
+    /// Whether there is work that the turn has no room for: of what waits for memory or for the store the end tells.
+    fn is_late(&self) -> bool {
+        let is_resumed = !self.detached.is_empty() && self.detached_until.is_none();
+        !self.turn.has_bytes()
+            && (is_resumed || !self.arrived.is_empty() || !self.waiting.is_empty())
+    }
+
+    /// Takes chains, as many as the turn has room for.
     fn serve(&mut self, engine: &mut Engine) {
         let mut has_taken = false;
         self.is_behind = false;
-        for _ in 0..TURN_CHAINS_MAX {
+        while self.turn.has_chains() {
             if self.is_closed() && !self.takes_left() {
                 return;
             }
             match self.ring.take(&self.guest, &mut self.chain) {
                 Ok(Some(taken)) => {
                     has_taken = true;
+                    self.turn.take_chain();
                     match taken.chain {
                         Ok(()) => self.begin(taken.head, engine),
                         Err(error) => {

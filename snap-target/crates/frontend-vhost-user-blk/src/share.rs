@@ -1,13 +1,13 @@
 //! One reactor's part of all devices.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use namespace::{Done, Engine};
 use reactor::{OwnerId, Receiver, Ring, channel};
 
-use crate::limits::ORDERS_MAX;
+use crate::limits::{ORDERS_MAX, SHARE_TURN_BYTES_MAX};
 use crate::order::{Door, Order, QueueId};
-use crate::queue::{Queue, Tokens};
+use crate::queue::{Queue, Tokens, Turn};
 
 /// The queues of one reactor. It does I/O on the reactor's ring and has requests at its engine; whoever drives both calls it, in each turn:
 /// [`Share::turn`] first, [`Share::ready`] for owners that the ring names, [`Share::answered`] for answers of the engine, and [`Share::settle`] at last.
@@ -18,6 +18,10 @@ pub struct Share {
     tokens: Tokens,
     queues: HashMap<QueueId, Queue>,
     owners: HashMap<OwnerId, QueueId>,
+    /// In which they are served in this turn.
+    order: VecDeque<QueueId>,
+    /// Bytes that they may still move in it.
+    bytes_left: usize,
 }
 
 impl Share {
@@ -31,24 +35,30 @@ impl Share {
             tokens: Tokens { make: token },
             queues: HashMap::new(),
             owners: HashMap::new(),
+            order: VecDeque::new(),
+            bytes_left: 0,
         };
         (share, Door { sender })
     }
 
     /// After each turn of the ring: what devices ask.
     pub fn turn(&mut self, engine: &mut Engine) {
+        self.bytes_left = SHARE_TURN_BYTES_MAX;
+        for queue in self.queues.values_mut() {
+            queue.turn = Turn::new(self.bytes_left);
+        }
         while let Some(order) = self.orders.try_recv() {
             self.order(order, engine);
         }
     }
 
     /// Whether this owner was one of its own; then it has taken in what the ring has for it.
-    pub fn ready(&mut self, owner: OwnerId, engine: &mut Engine) -> bool {
+    pub fn ready(&mut self, owner: OwnerId) -> bool {
         let Some(id) = self.owners.get(&owner) else {
             return false;
         };
         if let Some(queue) = self.queues.get_mut(id) {
-            queue.kicked(engine);
+            queue.kicked();
         }
         true
     }
@@ -63,19 +73,31 @@ impl Share {
     /// After all answers: begins what can be begun, and tells guests of what has ended. True: the ring's next turn may not wait.
     pub fn settle(&mut self, engine: &mut Engine) -> bool {
         let mut has_work = false;
-        let mut has_ended = false;
-        for queue in self.queues.values_mut() {
+        let mut ended = Vec::new();
+        let mut first_without = None;
+        for (place, id) in self.order.iter().enumerate() {
+            let Some(queue) = self.queues.get_mut(id) else {
+                continue;
+            };
+            if self.bytes_left == 0 {
+                first_without.get_or_insert(place);
+            }
+            queue.turn.go_on(self.bytes_left);
             has_work |= queue.settle(engine);
-            has_ended |= queue.has_ended();
+            self.bytes_left = queue.turn.share_bytes();
+            if queue.has_ended() {
+                ended.push(*id);
+            }
         }
-        if has_ended {
-            let owners = &mut self.owners;
-            self.queues.retain(|_, queue| {
-                if queue.has_ended() {
-                    owners.remove(&queue.owner_id());
-                }
-                !queue.has_ended()
-            });
+        // Those for whom nothing was left are the first next time.
+        if let Some(place) = first_without {
+            self.order.rotate_left(place);
+        }
+        for id in ended {
+            if let Some(queue) = self.queues.remove(&id) {
+                self.owners.remove(&queue.owner_id());
+            }
+            self.order.retain(|it| *it != id);
         }
         has_work
     }
@@ -89,6 +111,7 @@ impl Share {
                     Ok(queue) => {
                         self.owners.insert(queue.owner_id(), id);
                         self.queues.insert(id, queue);
+                        self.order.push_back(id);
                         answer.send(Ok(()))
                     }
                     Err(why) => answer.send(Err(why)),

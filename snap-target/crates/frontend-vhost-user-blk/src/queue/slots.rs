@@ -48,6 +48,8 @@ pub(super) enum Begun {
     Enough,
     /// There is no memory for the next piece.
     NoMemory,
+    /// The turn has no room for it.
+    NoTurn,
 }
 
 /// A chain that is being served.
@@ -86,29 +88,39 @@ impl Queue {
         if detached && !is_cut && self.may_wait() {
             return self.detached.push(id);
         }
-        let Some((slot, piece)) = self.piece(id) else {
+        let Some((slot, _)) = self.piece(id) else {
             return;
         };
+        if let Err(error) = &done.result
+            && slot.failed.is_none()
+            && !is_cut
+        {
+            let queue = self.name.as_str();
+            tracing::warn!(queue, %error, "a request failed");
+        }
         let copies_out = matches!(slot.request, Request::Read { .. }) && !slot.direct;
-        let failed = match (&done.result, copies_out) {
-            (Err(error), _) => {
-                if slot.failed.is_none() && !is_cut {
-                    let queue = self.name.as_str();
-                    tracing::warn!(queue, %error, "a request failed");
-                }
-                true
-            }
-            (Ok(()), true) if !is_cut => {
-                let part = slot.data.slice(piece_of(piece, slot.data.len()));
-                let copied = done.buf.map_or(0, |buf| match buf.len() == part.len() {
-                    true => to_guest(&part, &buf),
-                    false => 0,
-                });
-                copied != part.len()
-            }
-            _ => false,
-        };
-        self.piece_ended(id, failed);
+        match done.result.is_ok() && copies_out && !is_cut {
+            true => self.arrived.push_back((id, done)),
+            false => self.piece_ended(id, done.result.is_err()),
+        }
+    }
+
+    /// Reads whose bytes are there go to the guest.
+    pub(super) fn copy_arrived(&mut self) {
+        while self.turn.has_bytes()
+            && let Some((id, done)) = self.arrived.pop_front()
+        {
+            let Some((slot, piece)) = self.piece(id) else {
+                continue;
+            };
+            let part = slot.data.slice(piece_of(piece, slot.data.len()));
+            let copied = done.buf.map_or(0, |buf| match buf.len() == part.len() {
+                true => to_guest(&part, &buf),
+                false => 0,
+            });
+            self.turn.take_bytes(part.len());
+            self.piece_ended(id, copied != part.len());
+        }
     }
 
     /// A piece that is under way, and its number.
@@ -143,7 +155,10 @@ impl Queue {
     /// The connection is lost: what was not begun is not begun any more.
     pub(super) fn begin_no_more(&mut self) {
         self.waiting.clear();
-        for id in std::mem::take(&mut self.detached) {
+        let arrived = std::mem::take(&mut self.arrived);
+        let detached = std::mem::take(&mut self.detached);
+        let arrived = arrived.into_iter().map(|(id, _)| id);
+        for id in arrived.chain(detached) {
             self.piece_ended(id, true);
         }
         for index in 0..self.slots.len() {
@@ -177,8 +192,8 @@ impl Queue {
         }
         let Some(until) = self.detached_until else {
             for id in std::mem::take(&mut self.detached) {
-                if !self.submit(id, engine) {
-                    // There is no memory now.
+                if !self.turn.has_bytes() || !self.submit(id, engine) {
+                    // There is no memory now, or no turn.
                     self.detached.push(id);
                 }
             }
@@ -199,6 +214,10 @@ impl Queue {
     /// Begins as many pieces of a request as may be under way.
     pub(super) fn go_on(&mut self, index: u16, engine: &mut Engine) -> Begun {
         while let Some(id) = self.open_lane(index) {
+            if !self.turn.has_bytes() {
+                self.close_lane(id);
+                return Begun::NoTurn;
+            }
             if !self.submit(id, engine) {
                 self.close_lane(id);
                 return Begun::NoMemory;
@@ -240,6 +259,7 @@ impl Queue {
         let block_bytes = self.disk.block_bytes;
         let first = u64::from(piece) * u64::from(PIECE_BYTES / block_bytes);
         let part = slot.data.slice(piece_of(piece, slot.data.len()));
+        let (bytes, deadline) = (part.len(), slot.deadline);
         let durable = !self.writeback;
         let io = match &slot.request {
             Request::Read { lba, .. } => Io::Read {
@@ -272,10 +292,11 @@ impl Queue {
                 durable,
             },
         };
+        self.turn.take_bytes(bytes);
         let asked = Asked {
             token: (self.tokens.make)(self.id.0, id.request()),
             reader: ReaderId(READERS + u64::from(self.id.0)),
-            deadline: slot.deadline,
+            deadline,
             snapshot: false,
         };
         if let Some(done) = engine.submit(self.disk.key, io, asked) {
@@ -284,7 +305,7 @@ impl Queue {
         true
     }
 
-    /// What waits for memory, or for its other pieces, goes on in its order.
+    /// What waits for memory, for its other pieces or for its turn goes on in its order.
     pub(super) fn feed_waiting(&mut self, engine: &mut Engine) {
         let mut has_memory = true;
         // Each is looked at once; those that wait on keep their order.
@@ -292,13 +313,12 @@ impl Queue {
             let Some(index) = self.waiting.pop_front() else {
                 return;
             };
-            let copies_in = self
-                .slots
-                .get(usize::from(index))
-                .is_some_and(Slot::copies_in);
-            let may = has_memory || !copies_in;
-            if !may || self.go_on(index, engine) == Begun::NoMemory {
-                has_memory = false;
+            let begun = match has_memory || !self.copies_in(index) {
+                true => self.go_on(index, engine),
+                false => Begun::NoMemory,
+            };
+            has_memory &= begun != Begun::NoMemory;
+            if begun != Begun::Enough {
                 self.waiting.push_back(index);
             }
         }
@@ -306,14 +326,15 @@ impl Queue {
 
     /// A request begins, unless it would overtake others that wait for memory.
     pub(super) fn begin_slot(&mut self, index: u16, engine: &mut Engine) {
-        let copies_in = |index: &u16| {
-            let slot = self.slots.get(usize::from(*index));
-            slot.is_some_and(Slot::copies_in)
-        };
-        let waits = copies_in(&index) && self.waiting.iter().any(copies_in);
-        if waits || self.go_on(index, engine) == Begun::NoMemory {
+        let waits = self.copies_in(index) && self.waiting.iter().any(|it| self.copies_in(*it));
+        if waits || self.go_on(index, engine) != Begun::Enough {
             self.waiting.push_back(index);
         }
+    }
+
+    fn copies_in(&self, index: u16) -> bool {
+        let slot = self.slots.get(usize::from(index));
+        slot.is_some_and(Slot::copies_in)
     }
 
     pub(super) fn take_slot(

@@ -17,3 +17,4 @@ mod long;
 mod monitor;
 mod packed;
 mod served;
+mod turns;

@@ -338,8 +338,12 @@ impl Monitor {
     }
 
     pub fn share(&mut self, guest: &Guest) {
-        let table = [words(&[1, 0]), longs(&[GUEST, guest.bytes, USER, 0])].concat();
-        self.order(5, &table, &[guest.file.as_fd()]);
+        self.share_file(guest.file.as_fd(), guest.bytes);
+    }
+
+    pub fn share_file(&mut self, file: BorrowedFd<'_>, bytes: u64) {
+        let table = [words(&[1, 0]), longs(&[GUEST, bytes, USER, 0])].concat();
+        self.order(5, &table, &[file]);
     }
 
     /// Everything up to a queue that runs.

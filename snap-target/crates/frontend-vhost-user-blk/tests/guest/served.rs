@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use frontend_vhost_user_blk::{Device, Disk, Door, Share};
-use namespace::{Engine, EngineConfig, Identity, Namespace, NamespaceSet};
+use namespace::{Done, Engine, EngineConfig, Identity, Namespace, NamespaceSet};
 use reactor::{Ring, RingConfig, Wait, Waker};
 use store::{OpenOptions, SharedStore, StoreSpec};
 
@@ -45,27 +45,32 @@ pub fn file_of(bytes: u64) -> (OwnedFd, SharedStore) {
     (file, store)
 }
 
+/// Where nobody else listens.
+pub fn socket_path() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!(
+        "vhost-{}-{}.sock",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    );
+    std::env::temp_dir().join(name)
+}
+
+pub fn namespace_of(store: &SharedStore) -> Namespace {
+    let identity = Identity {
+        uuid: *b"0123456789abcdef",
+    };
+    Namespace::of_store(1, store.clone(), identity, 4096)
+}
+
 impl Served {
     pub fn new(store: SharedStore) -> Self {
         Self::with(store, |_| {})
     }
 
     pub fn with(store: SharedStore, change: impl FnOnce(&mut Namespace)) -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!(
-            "vhost-{}-{}.sock",
-            std::process::id(),
-            NEXT.fetch_add(1, Ordering::Relaxed)
-        );
-        let path = std::env::temp_dir().join(name);
-        let mut namespace = Namespace::of_store(
-            1,
-            store.clone(),
-            Identity {
-                uuid: *b"0123456789abcdef",
-            },
-            4096,
-        );
+        let path = socket_path();
+        let mut namespace = namespace_of(&store);
         change(&mut namespace);
         let shared = Arc::new(namespace.clone());
         let ends = Arc::new(AtomicBool::new(false));
@@ -132,35 +137,60 @@ fn reactor(
     doors: &std::sync::mpsc::Sender<(Door, Waker)>,
     ends: &AtomicBool,
 ) {
-    let ring = Ring::new(&RingConfig::default()).unwrap();
-    let set = NamespaceSet::new(vec![namespace]);
-    let mut engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
-    let (mut share, door) = Share::new(&ring, token);
-    doors.send((door, ring.waker())).unwrap();
-    let mut done = Vec::new();
-    let mut is_behind = false;
+    let (mut reactor, door) = Reactor::new(namespace);
+    doors.send((door, reactor.ring.waker())).unwrap();
     while !ends.load(Ordering::SeqCst) {
-        let wait = match is_behind || engine.has_work() {
-            true => Wait::Poll,
-            false => Wait::Block { until: None },
+        reactor.turn(Wait::Block { until: None });
+    }
+}
+
+/// A reactor whose only queues are those of devices.
+pub struct Reactor {
+    ring: Ring,
+    engine: Engine,
+    share: Share,
+    done: Vec<Done>,
+    is_behind: bool,
+}
+
+impl Reactor {
+    pub fn new(namespace: Arc<Namespace>) -> (Self, Door) {
+        let ring = Ring::new(&RingConfig::default()).unwrap();
+        let set = NamespaceSet::new(vec![namespace]);
+        let engine = Engine::new(&ring, &set, &EngineConfig::default()).unwrap();
+        let (share, door) = Share::new(&ring, token);
+        let reactor = Self {
+            ring,
+            engine,
+            share,
+            done: Vec::new(),
+            is_behind: false,
         };
-        ring.turn(wait).unwrap();
-        share.turn(&mut engine);
-        while let Some(owner) = ring.next_ready() {
-            share.ready(owner, &mut engine);
+        (reactor, door)
+    }
+
+    /// Does what there is; where there is nothing, it waits so.
+    pub fn turn(&mut self, wait: Wait) {
+        let wait = match self.is_behind || self.engine.has_work() {
+            true => Wait::Poll,
+            false => wait,
+        };
+        self.ring.turn(wait).unwrap();
+        self.share.turn(&mut self.engine);
+        while let Some(owner) = self.ring.next_ready() {
+            self.share.ready(owner);
         }
         loop {
-            engine.poll(&mut done);
-            let answered = !done.is_empty();
-            for answer in done.drain(..) {
-                #[allow(clippy::cast_possible_truncation, reason = "takes the token apart")]
-                let (high, low) = ((answer.token >> 32) as u32, answer.token as u16);
-                share.answered(high, low, answer);
-            }
-            is_behind = share.settle(&mut engine);
-            if !answered {
+            self.engine.poll(&mut self.done);
+            if self.done.is_empty() {
                 break;
             }
+            for answer in self.done.drain(..) {
+                #[allow(clippy::cast_possible_truncation, reason = "takes the token apart")]
+                let (high, low) = ((answer.token >> 32) as u32, answer.token as u16);
+                self.share.answered(high, low, answer);
+            }
         }
+        self.is_behind = self.share.settle(&mut self.engine);
     }
 }
