@@ -15,6 +15,7 @@ use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
 use reactor::OwnerId;
 
+use crate::limits::VIRTIO_DISKS_MAX;
 use crate::manage::Frontend;
 
 /// A device that is to be there: `--vhost-user-blk PATH[,nsid=N]`.
@@ -143,11 +144,23 @@ impl Guests {
     }
 }
 
+const _: () = assert!(
+    frontend_vhost_user_blk::SHARE_QUEUES_MAX <= frontend_nvme::LODGER_QUEUES_MAX
+        && frontend_vhost_user_blk::QUEUE_OPS_MAX <= frontend_nvme::LODGER_QUEUE_OPS_MAX,
+    "a reactor has room for the queues of virtual machines"
+);
+
 /// The devices of a subsystem's namespaces, as a configuration says them.
 ///
 /// # Errors
-/// Two at one socket.
+/// Two at one socket; more than there may be.
 pub fn of_subsystem(nqn: &Nqn, configs: &[GuestConfig]) -> Result<Vec<(Nqn, GuestConfig)>> {
+    if configs.len() > VIRTIO_DISKS_MAX {
+        bail!(
+            "{} devices of virtual machines, and there may be {VIRTIO_DISKS_MAX}; serve the others by another target",
+            configs.len()
+        );
+    }
     let mut sockets = HashMap::new();
     for config in configs {
         if sockets.insert(&config.socket, ()).is_some() {
@@ -301,5 +314,10 @@ mod tests {
         assert_eq!(of(&["/run/a", "/run/b", "/run/c,nsid=2"]).unwrap(), 3);
         let error = of(&["/run/a", "/run/a,nsid=2"]).unwrap_err().to_string();
         assert!(error.contains("/run/a"), "{error}");
+        let many: Vec<String> = (0..65).map(|number| format!("/run/{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(of(&many[..64]).unwrap(), 64);
+        let error = of(&many).unwrap_err().to_string();
+        assert!(error.contains("65 devices"), "{error}");
     }
 }

@@ -10,6 +10,8 @@ pub const SUBSYSTEMS_MAX: usize = 256;
 pub const LISTENERS_MAX: usize = 64;
 /// PCIe functions, of the configuration and of the admin plane.
 pub const FUNCTIONS_MAX: usize = 64;
+/// Virtio disks of virtual machines.
+pub const VIRTIO_DISKS_MAX: usize = 64;
 /// Bytes of the path of a Unix socket: of `sockaddr_un`, without the zero behind it.
 pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Referrals to other discovery services.

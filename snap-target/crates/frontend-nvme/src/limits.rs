@@ -18,17 +18,29 @@ pub(crate) const HANDSHAKES_MAX: usize = 384;
 pub(crate) const ADMIN_OWED_BYTES_MAX: u64 = 2 << 20;
 /// Connections of the reactor that has most: the desk's.
 pub(crate) const ALL_CONNECTIONS_MAX: usize = CONNECTIONS_MAX + HANDSHAKES_MAX + ADMIN_QUEUES_MAX;
-/// Operations of a ring that connections may have in flight, those that have ended and listeners among them, and the ring's own wake-ups.
-pub(crate) const CONNECTION_OPS_MAX: usize =
-    LINK_OPS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LINK_OPS_MAX * LISTENERS_MAX + 64;
-/// Those who do I/O on a ring: connections, ended or not, listeners, stores, the desk, and the engine twice.
+/// Queues of lodgers on a reactor. Each is an owner with a timer.
+pub const LODGER_QUEUES_MAX: usize = 512;
+/// Operations of such a queue: it waits for its driver, as one that has ended before it may still do.
+pub const LODGER_QUEUE_OPS_MAX: usize = 2;
+/// Operations of a ring that connections may have in flight, those that have ended, listeners and lodgers among them, and the ring's own wake-ups.
+pub(crate) const CONNECTION_OPS_MAX: usize = LINK_OPS_MAX * ALL_CONNECTIONS_MAX
+    + FAREWELLS_MAX
+    + LINK_OPS_MAX * LISTENERS_MAX
+    + LODGER_QUEUE_OPS_MAX * LODGER_QUEUES_MAX
+    + 64;
+/// Those who do I/O on a ring: connections, ended or not, listeners, queues of lodgers, stores, the desk, and the engine twice.
 pub(crate) const OWNERS_MAX: usize =
-    ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 3;
-/// Timers of a ring: those of connections, one of each that has ended, one of each listener, those of stores, and the engine's.
-pub(crate) const TIMERS_MAX: usize =
-    LINK_TIMERS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + STORE_HANDLES_MAX + 2;
+    ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LISTENERS_MAX + LODGER_QUEUES_MAX + STORE_HANDLES_MAX + 3;
+/// Timers of a ring: those of connections, one of each that has ended, one of each listener and each queue of a lodger, those of stores, and the
+/// engine's.
+pub(crate) const TIMERS_MAX: usize = LINK_TIMERS_MAX * ALL_CONNECTIONS_MAX
+    + FAREWELLS_MAX
+    + LISTENERS_MAX
+    + LODGER_QUEUES_MAX
+    + STORE_HANDLES_MAX
+    + 2;
 /// Operations of a ring that stores may have in flight besides; with more to do they wait.
-pub(crate) const STORE_OPS_MAX: usize = 3008;
+pub(crate) const STORE_OPS_MAX: usize = 1984;
 /// Handles of stores on one reactor.
 pub(crate) const STORE_HANDLES_MAX: usize = 8192;
 /// Messages waiting for one reactor.
@@ -77,9 +89,12 @@ const _: () = assert!(
     "a ring has twice as many completions, and takes no more than 1 MiB of the memory that may be locked (snapctl doctor)"
 );
 const _: () = assert!(
-    ALL_CONNECTIONS_MAX + FAREWELLS_MAX < OWNERS_MAX
-        && LINK_OPS_MAX * ALL_CONNECTIONS_MAX + FAREWELLS_MAX < CONNECTION_OPS_MAX,
-    "connections that have ended take no room from those that are there"
+    ALL_CONNECTIONS_MAX + FAREWELLS_MAX + LODGER_QUEUES_MAX < OWNERS_MAX
+        && LINK_OPS_MAX * ALL_CONNECTIONS_MAX
+            + FAREWELLS_MAX
+            + LODGER_QUEUE_OPS_MAX * LODGER_QUEUES_MAX
+            < CONNECTION_OPS_MAX,
+    "connections that have ended, and lodgers, take no room from those that are there"
 );
 const _: () = assert!(
     ALL_CONNECTIONS_MAX < (1 << 16) - 1,

@@ -6,7 +6,7 @@ use reactor::OwnerId;
 /// The part of a request's token that names a queue's place in the reactor's table, when it is a lodger's: no queue has this place.
 const LODGERS: u64 = 0xFFFF << 16;
 
-/// What the reactor's loop calls. Requests of namespaces that are detached are waited for, whoever has them; so a lodger ends its own.
+/// What the reactor's loop calls. It has [`crate::LODGER_QUEUES_MAX`] owners at most, each with a timer and [`crate::LODGER_QUEUE_OPS_MAX`] operations. Requests of namespaces that are detached are waited for, whoever has them; so a lodger ends its own.
 pub trait Lodger {
     /// After each turn of the ring, before all else.
     fn turn(&mut self, engine: &mut Engine);

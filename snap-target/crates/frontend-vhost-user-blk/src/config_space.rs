@@ -7,8 +7,11 @@ use crate::limits::{
     DISCARD_SEGMENTS_MAX, QUEUES_MAX, RANGE_BLOCKS_MAX, SEGMENT_BYTES_MAX, SEGMENTS_MAX,
 };
 
+/// Where `writeback` is: the only byte that a driver may write.
+pub(crate) const AT_WRITEBACK: usize = 32;
+
 /// All of it; what no feature offers is 0.
-pub(crate) fn of(disk: &Disk) -> [u8; CONFIG_BYTES_MAX as usize] {
+pub(crate) fn of(disk: &Disk, writeback: bool) -> [u8; CONFIG_BYTES_MAX as usize] {
     let mut space = [0; CONFIG_BYTES_MAX as usize];
     let mut put = |at: usize, bytes: &[u8]| {
         if let Some(place) = space.get_mut(at..at + bytes.len()) {
@@ -22,9 +25,9 @@ pub(crate) fn of(disk: &Disk) -> [u8; CONFIG_BYTES_MAX as usize] {
     // 16: geometry, not offered.
     put(20, &disk.block_bytes.to_le_bytes());
     put(24, &topology(disk));
-    // 32: writeback, not offered.
     put(34, &QUEUES_MAX.to_le_bytes());
     if !disk.read_only {
+        put(AT_WRITEBACK, &[u8::from(writeback)]);
         put(36, &range_sectors.to_le_bytes());
         put(40, &DISCARD_SEGMENTS_MAX.to_le_bytes());
         put(44, &disk.sectors_per_block().to_le_bytes());

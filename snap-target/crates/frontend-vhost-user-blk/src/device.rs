@@ -17,7 +17,7 @@ use vhost_user::{BackendChannel, Connection};
 use crate::disk::Disk;
 use crate::error::DeviceError;
 use crate::order::{Door, Ending, Order, QueueId};
-use crate::session::Session;
+use crate::session::{Handled, Session};
 
 /// How long accepting rests after the system refused (no descriptors, no memory).
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -276,13 +276,17 @@ fn converse(socket: UnixStream, shown: &Arc<Shown>, doors: &[Door], ending: &End
         let handled = session.handle(message.request);
         let acknowledges = wants_ack && session.acknowledges();
         let answered = match &handled {
-            Ok(None) if acknowledges => connection.acknowledge(code, true),
-            Err(_) if acknowledges => connection.acknowledge(code, false),
+            Ok(Handled::Done) if acknowledges => connection.acknowledge(code, true),
+            Ok(Handled::Refused(_)) | Err(_) if acknowledges => connection.acknowledge(code, false),
             _ => Ok(()),
         };
         let replied = match handled {
-            Ok(Some(reply)) => connection.reply(code, reply),
-            Ok(None) => Ok(()),
+            Ok(Handled::Reply(reply)) => connection.reply(code, reply),
+            Ok(Handled::Done) => Ok(()),
+            Ok(Handled::Refused(why)) => {
+                tracing::warn!(code, why, "a monitor's request is refused");
+                Ok(())
+            }
             Err(error) => {
                 return tracing::warn!(code, %error, "a monitor's request is refused, and its connection ends");
             }

@@ -20,9 +20,18 @@ pub struct Disk {
     pub(crate) read_only: bool,
     /// What a read costs least in, in bytes.
     pub(crate) optimal_bytes: u32,
+    pub(crate) uuid: [u8; 16],
     pub(crate) serial: [u8; SERIAL_BYTES],
     /// Its store may work on guest memory.
     pub(crate) direct: bool,
+}
+
+/// Which disk it is: one with the same has the same content, under the same rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DiskIdentity {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) block_bytes: u32,
+    pub(crate) read_only: bool,
 }
 
 impl Disk {
@@ -44,6 +53,7 @@ impl Disk {
             blocks: namespace.blocks,
             read_only: namespace.write_protected,
             optimal_bytes: namespace.optimal_read_bytes,
+            uuid: namespace.identity.uuid,
             serial: serial(&namespace.identity.uuid),
             direct,
         }
@@ -51,9 +61,16 @@ impl Disk {
 
     /// Whether a guest that knows one may go on with the other: its content is the same, and so is all that its driver has asked once.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.serial == other.serial
-            && self.block_bytes == other.block_bytes
-            && self.read_only == other.read_only
+        self.identity() == other.identity()
+    }
+
+    /// What its driver has asked once, and relies on.
+    pub(crate) fn identity(&self) -> DiskIdentity {
+        DiskIdentity {
+            uuid: self.uuid,
+            block_bytes: self.block_bytes,
+            read_only: self.read_only,
+        }
     }
 
     pub(crate) fn sectors_per_block(&self) -> u32 {

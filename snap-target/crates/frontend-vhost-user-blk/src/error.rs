@@ -82,6 +82,4 @@ pub(crate) enum SessionError {
     },
     #[error("a reactor did not answer within {0} s")]
     Reactor(u64),
-    #[error("configuration space is not written: no field of it can be")]
-    ConfigWrite,
 }

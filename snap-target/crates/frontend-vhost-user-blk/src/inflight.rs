@@ -1,4 +1,7 @@
 //! The file of what is in flight: made here, kept by the monitor, given back after a restart.
+//!
+//! Behind the records of the queues, whose layout is the protocol's, stands what the driver was told: the file's size is ours to say, and the monitor gives
+//! back what it was given. So whoever takes it up knows whether it serves the disk that the driver knows.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,21 +12,36 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use vhost_user::Inflight;
 use virtio_ring::{Format, inflight::record_bytes};
 
+use crate::disk::DiskIdentity;
 use crate::error::SessionError;
 use crate::limits::QUEUES_MAX;
+
+/// Bytes of what stands behind the records: "XIOBLK 1", UUID, bytes of a block, whether it is read-only, whether its cache writes back.
+const TOLD_BYTES: usize = 64;
+const MARK: u64 = u64::from_le_bytes(*b"XIOBLK 1");
+const AT_MARK: usize = 0;
+const AT_UUID: usize = 8;
+const AT_BLOCK_BYTES: usize = 24;
+const AT_READ_ONLY: usize = 28;
+const AT_WRITEBACK: usize = 29;
 
 /// The records of all queues of a device.
 #[derive(Debug)]
 pub(crate) struct Records {
     memory: Arc<Shared>,
+    told: Option<Area>,
     /// As the monitor was told, or told.
     pub(crate) about: Inflight,
 }
 
 impl Records {
     /// For a device without any yet. The file is zero-filled: no queue has used it.
-    pub(crate) fn create(asked: Inflight, format: Format) -> Result<(Self, OwnedFd), SessionError> {
-        let bytes = bytes_of(asked, format)?;
+    pub(crate) fn create(
+        asked: Inflight,
+        format: Format,
+        told: Told,
+    ) -> Result<(Self, OwnedFd), SessionError> {
+        let bytes = bytes_of(asked, format)? + TOLD_BYTES as u64;
         let system = |what| {
             move |error: rustix::io::Errno| SessionError::System {
                 what,
@@ -40,10 +58,10 @@ impl Records {
             file_offset: 0,
             ..asked
         };
-        let records = Self {
-            memory: Arc::new(Shared::map(&file, 0, bytes, Access::BOTH, ())?),
-            about,
-        };
+        let records = Self::over(&file, about, format)?;
+        if let Some(area) = &records.told {
+            told.store(area);
+        }
         Ok((records, file))
     }
 
@@ -56,11 +74,31 @@ impl Records {
         if about.bytes < bytes_of(about, format)? {
             return Err(SessionError::Inflight("it is shorter than its queues need"));
         }
+        Self::over(file, about, format)
+    }
+
+    fn over(file: &OwnedFd, about: Inflight, format: Format) -> Result<Self, SessionError> {
         let memory = Shared::map(file, about.file_offset, about.bytes, Access::BOTH, ())?;
+        let memory = Arc::new(memory);
+        let behind = usize::try_from(bytes_of(about, format)?).ok();
+        let told = behind.and_then(|behind| Area::of(&memory, behind, TOLD_BYTES));
         Ok(Self {
-            memory: Arc::new(memory),
+            memory,
+            told,
             about,
         })
+    }
+
+    /// What the driver was told by whoever made them; none: it was another back-end.
+    pub(crate) fn told(&self) -> Option<Told> {
+        Told::load(self.told.as_ref()?)
+    }
+
+    /// The driver has changed how its cache works.
+    pub(crate) fn set_writeback(&self, writeback: bool) {
+        if let Some(area) = self.told.as_ref().filter(|area| Told::load(area).is_some()) {
+            area.store8(AT_WRITEBACK, u8::from(writeback));
+        }
     }
 
     /// The record of a queue.
@@ -75,6 +113,43 @@ impl Records {
         let area = offset.zip(usize::try_from(bytes).ok());
         let area = area.and_then(|(offset, bytes)| Area::of(&self.memory, offset, bytes));
         area.ok_or(SessionError::Inflight("a queue's record is not in it"))
+    }
+}
+
+/// What a driver was told of its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) disk: DiskIdentity,
+    pub(crate) writeback: bool,
+}
+
+impl Told {
+    fn store(&self, area: &Area) {
+        for (at, byte) in (AT_UUID..).zip(self.disk.uuid) {
+            area.store8(at, byte);
+        }
+        area.store32(AT_BLOCK_BYTES, self.disk.block_bytes);
+        area.store8(AT_READ_ONLY, u8::from(self.disk.read_only));
+        area.store8(AT_WRITEBACK, u8::from(self.writeback));
+        area.store64(AT_MARK, MARK);
+    }
+
+    fn load(area: &Area) -> Option<Self> {
+        if area.load64(AT_MARK) != MARK {
+            return None;
+        }
+        let mut uuid = [0; 16];
+        for (at, byte) in (AT_UUID..).zip(&mut uuid) {
+            *byte = area.load8(at);
+        }
+        Some(Self {
+            disk: DiskIdentity {
+                uuid,
+                block_bytes: area.load32(AT_BLOCK_BYTES),
+                read_only: area.load8(AT_READ_ONLY) != 0,
+            },
+            writeback: area.load8(AT_WRITEBACK) != 0,
+        })
     }
 }
 

@@ -7,6 +7,10 @@ use virtio_ring::QUEUE_SIZE_MAX;
 
 /// Queues of a device: one a virtual processor, as QEMU counts.
 pub const QUEUES_MAX: u16 = 64;
+/// Queues on one reactor, of all its devices: each is an owner of the reactor's ring, which waits for its driver and has a timer.
+pub const SHARE_QUEUES_MAX: usize = 512;
+/// Operations on the ring that a queue may have: it waits for its driver, as one that has ended before it may still do.
+pub const QUEUE_OPS_MAX: usize = 2;
 /// Bytes of a read or a write: no chain is longer than 2^32 bytes (virtio 1.3, 2.7.5.2). Drivers that heed SEG_MAX and SIZE_MAX ask for far less; firmware
 /// heeds neither.
 pub const REQUEST_BYTES_MAX: u32 = u32::MAX - (1 << 20) + 1;
@@ -67,4 +71,8 @@ const _: () = assert!(
 const _: () = assert!(
     REQUEST_PATIENCE.as_secs() < DRAIN_PATIENCE.as_secs(),
     "what is in flight has ended by then"
+);
+const _: () = assert!(
+    SHARE_QUEUES_MAX >= QUEUES_MAX as usize,
+    "one reactor serves a device with all its queues"
 );

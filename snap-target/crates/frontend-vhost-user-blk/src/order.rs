@@ -42,6 +42,8 @@ pub(crate) struct Start {
     pub(crate) error: Option<OwnedFd>,
     /// The driver flushes: what it writes may sit in a cache until then.
     pub(crate) writeback: bool,
+    /// The driver knows another disk: nothing is done for it.
+    pub(crate) is_foreign: bool,
     pub(crate) disk: Arc<Disk>,
 }
 
@@ -62,6 +64,8 @@ pub(crate) enum Order {
     Windows(QueueId, Arc<Windows>, SyncSender<Result<(), String>>),
     Call(QueueId, Option<OwnedFd>),
     Disk(QueueId, Arc<Disk>),
+    /// Whether what is written from now on may sit in a cache until it is flushed.
+    Writeback(QueueId, bool, SyncSender<()>),
 }
 
 /// Reaches a reactor's [`Share`](crate::Share) from any thread.

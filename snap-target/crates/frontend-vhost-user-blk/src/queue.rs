@@ -48,6 +48,7 @@ pub(crate) struct Queue {
     ring: Ring<RingArea>,
     guest: Guest,
     disk: Arc<Disk>,
+    is_foreign: bool,
     writeback: bool,
     owner: Owner,
     kick: Fd,
@@ -100,6 +101,7 @@ impl Queue {
             ring,
             guest,
             disk: start.disk,
+            is_foreign: start.is_foreign,
             writeback: start.writeback,
             owner,
             kick: Fd::from(start.kick),
@@ -147,6 +149,11 @@ impl Queue {
             peer_event::signal(call);
         }
         self.call = file;
+    }
+
+    /// What begins from now on is durable before it is answered, or no longer.
+    pub(crate) fn set_writeback(&mut self, writeback: bool) {
+        self.writeback = writeback;
     }
 
     /// The guest's memory has changed.
@@ -285,6 +292,7 @@ impl Queue {
                 return self.give_back(head, None);
             }
         };
+        let framed = framed.and(self.is_its_disk());
         let parsed = framed.and_then(|()| self.parts.parse(&self.disk, &windows));
         let begun = parsed.and_then(|request| {
             self.permit(&request, engine)?;
@@ -309,6 +317,14 @@ impl Queue {
                 self.finish(head, address, Status::IoError, written);
             }
             _ => self.give_back(head, None),
+        }
+    }
+
+    /// Whether this is the disk that the driver knows: what it has in flight was meant for that one.
+    fn is_its_disk(&self) -> Result<(), Status> {
+        match self.is_foreign {
+            true => Err(Status::IoError),
+            false => Ok(()),
         }
     }
 

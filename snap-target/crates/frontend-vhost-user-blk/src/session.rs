@@ -1,5 +1,7 @@
 //! One connection of a monitor: what it says, and what becomes of it. No socket is touched here.
 
+mod config;
+
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -8,21 +10,17 @@ use vhost_user::features::{
     F_PROTOCOL_FEATURES, PROTOCOL_F_BACKEND_REQ, PROTOCOL_F_CONFIG, PROTOCOL_F_CONFIGURE_MEM_SLOTS,
     PROTOCOL_F_INFLIGHT_SHMFD, PROTOCOL_F_MQ, PROTOCOL_F_REPLY_ACK, PROTOCOL_F_RESET_DEVICE,
 };
-use vhost_user::{
-    BackendChannel, ConfigArea, Inflight, Reply, Request, VringAddress, VringFile, VringState,
-};
+use vhost_user::{BackendChannel, Inflight, Reply, Request, VringAddress, VringFile, VringState};
 use virtio_ring::{Format, Layout, Options, Position};
 
-use crate::config_space;
 use crate::device::Shown;
 use crate::error::SessionError;
-use crate::features::{
-    self, BLK_F_FLUSH, F_EVENT_IDX, F_INDIRECT_DESC, F_RING_PACKED, F_VERSION_1,
-};
-use crate::inflight::Records;
+use crate::features::{self, F_EVENT_IDX, F_INDIRECT_DESC, F_RING_PACKED, F_VERSION_1};
+use crate::inflight::{Records, Told};
 use crate::limits::{DRAIN_PATIENCE, MEMORY_REGIONS_MAX, QUEUES_MAX};
 use crate::memory::GuestMap;
 use crate::order::{Asked, Door, Ending, Order, QueueId, Start};
+use config::Cache;
 
 /// What is offered of the protocol.
 const PROTOCOL_FEATURES: u64 = PROTOCOL_F_MQ
@@ -43,6 +41,18 @@ pub(crate) struct Session {
     memory: GuestMap,
     rings: Vec<RingState>,
     records: Option<Records>,
+    cache: Cache,
+    /// The record of what is in flight is another disk's: whoever served the driver before told it of that one.
+    has_foreign_record: bool,
+}
+
+/// What becomes of a message.
+#[derive(Debug)]
+pub(crate) enum Handled {
+    Done,
+    Reply(Reply),
+    /// Not done, for this reason; the connection goes on.
+    Refused(&'static str),
 }
 
 /// A queue, as far as it was described.
@@ -69,6 +79,8 @@ impl Session {
             memory: GuestMap::default(),
             rings: (0..QUEUES_MAX).map(|_| RingState::default()).collect(),
             records: None,
+            cache: Cache::Unknown,
+            has_foreign_record: false,
         }
     }
 
@@ -81,16 +93,16 @@ impl Session {
     ///
     /// # Errors
     /// Why not: the connection ends.
-    pub(crate) fn handle(&mut self, request: Request) -> Result<Option<Reply>, SessionError> {
-        let number = |value| Ok(Some(Reply::U64(value)));
+    pub(crate) fn handle(&mut self, request: Request) -> Result<Handled, SessionError> {
+        let number = |value| Ok(Handled::Reply(Reply::U64(value)));
         match request {
             Request::GetFeatures => return number(self.offered()),
             Request::GetProtocolFeatures => return number(PROTOCOL_FEATURES),
             Request::GetQueueNum => return number(QUEUES_MAX.into()),
             Request::GetMaxMemSlots => return number(MEMORY_REGIONS_MAX as u64),
-            Request::GetVringBase { index } => return self.vring_base(index).map(Some),
-            Request::GetConfig(area) => return Ok(Some(self.config(area))),
-            Request::GetInflightFd(asked) => return self.make_records(asked).map(Some),
+            Request::GetVringBase { index } => return self.vring_base(index).map(Handled::Reply),
+            Request::GetConfig(area) => return Ok(Handled::Reply(self.config(area))),
+            Request::GetInflightFd(asked) => return self.make_records(asked).map(Handled::Reply),
             Request::SetOwner => {}
             Request::ResetOwner | Request::ResetDevice => self.reset()?,
             Request::SetFeatures(features) => self.set_features(features)?,
@@ -120,14 +132,14 @@ impl Session {
                 self.has(PROTOCOL_F_BACKEND_REQ)?;
                 self.shown.set_channel(Some(BackendChannel::new(socket)));
             }
-            Request::SetConfig(..) => return Err(SessionError::ConfigWrite),
+            Request::SetConfig(area, bytes) => return self.set_config(area, &bytes),
             Request::SetInflightFd(about, file) => {
                 self.has(PROTOCOL_F_INFLIGHT_SHMFD)?;
                 self.none_runs()?;
-                self.records = Some(Records::take_up(about, &file, self.format())?);
+                self.take_up(Records::take_up(about, &file, self.format())?);
             }
         }
-        Ok(None)
+        Ok(Handled::Done)
     }
 
     /// Ends all queues, however many run: each is told before the first is waited for.
@@ -148,7 +160,7 @@ impl Session {
     }
 
     fn set_features(&mut self, features: u64) -> Result<(), SessionError> {
-        let unknown = features & !self.offered();
+        let unknown = features::unknown(features);
         if unknown != 0 {
             return Err(SessionError::Features(unknown));
         }
@@ -162,6 +174,10 @@ impl Session {
             }
         }
         self.features = features;
+        let missing = self.not_offered();
+        if missing != 0 {
+            self.complain_of_another_disk(&features::feature_names(missing));
+        }
         Ok(())
     }
 
@@ -195,25 +211,56 @@ impl Session {
         }
         self.features = 0;
         self.records = None;
+        self.has_foreign_record = false;
         Ok(())
-    }
-
-    fn config(&self, area: ConfigArea) -> Reply {
-        let space = config_space::of(&self.shown.disk());
-        let range = area.offset as usize..(area.offset + area.bytes) as usize;
-        // No bytes: it cannot be had.
-        let can_be_had = self.has(PROTOCOL_F_CONFIG).is_ok();
-        let part = space.get(range).filter(|_| can_be_had);
-        Reply::Config(area, part.unwrap_or_default().to_vec())
     }
 
     fn make_records(&mut self, asked: Inflight) -> Result<Reply, SessionError> {
         self.has(PROTOCOL_F_INFLIGHT_SHMFD)?;
         self.none_runs()?;
-        let (records, file) = Records::create(asked, self.format())?;
+        let told = Told {
+            disk: self.shown.disk().identity(),
+            writeback: self.cache == Cache::WritesBack,
+        };
+        let (records, file) = Records::create(asked, self.format(), told)?;
         let reply = Reply::Inflight(records.about, file);
         self.records = Some(records);
+        // The driver begins anew.
+        self.has_foreign_record = false;
         Ok(reply)
+    }
+
+    /// What the monitor kept, and what that says of the driver.
+    fn take_up(&mut self, records: Records) {
+        if let Some(told) = records.told() {
+            if told.disk != self.shown.disk().identity() {
+                self.complain_of_another_disk("the record of what is in flight");
+                self.has_foreign_record = true;
+            }
+            self.cache = match told.writeback {
+                true => Cache::WritesBack,
+                false => Cache::WritesThrough,
+            };
+        }
+        self.records = Some(records);
+    }
+
+    /// What the driver uses and this disk does not offer.
+    fn not_offered(&self) -> u64 {
+        self.features & !self.offered()
+    }
+
+    /// Whether the driver knows another disk, whose requests it may still have in flight.
+    fn is_foreign(&self) -> bool {
+        self.has_foreign_record || self.not_offered() != 0
+    }
+
+    fn complain_of_another_disk(&self, says: &str) {
+        tracing::error!(
+            disk = self.shown.disk().name,
+            says,
+            "a guest's driver knows another disk than this: all its requests fail until the guest is started anew, or the disk that it knows is served here"
+        );
     }
 }
 
@@ -358,7 +405,8 @@ impl Session {
             kick,
             call,
             error,
-            writeback: features & BLK_F_FLUSH != 0,
+            writeback: self.writes_back(),
+            is_foreign: self.is_foreign(),
             disk,
         };
         let door = self.door(index)?.clone();

@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use namespace::{Done, Engine};
 use reactor::{OwnerId, Receiver, Ring, channel};
 
-use crate::limits::{ORDERS_MAX, SHARE_TURN_BYTES_MAX};
-use crate::order::{Door, Order, QueueId};
+use crate::limits::{ORDERS_MAX, SHARE_QUEUES_MAX, SHARE_TURN_BYTES_MAX};
+use crate::order::{Door, Order, QueueId, Start};
 use crate::queue::{Queue, Tokens, Turn};
 
 /// The queues of one reactor. It does I/O on the reactor's ring and has requests at its engine; whoever drives both calls it, in each turn:
@@ -105,19 +105,8 @@ impl Share {
     fn order(&mut self, order: Order, engine: &mut Engine) {
         match order {
             Order::Start(start, answer) => {
-                let id = start.id;
-                let made = Queue::new(&self.ring, self.tokens, *start);
-                let told = match made {
-                    Ok(queue) => {
-                        self.owners.insert(queue.owner_id(), id);
-                        self.queues.insert(id, queue);
-                        self.order.push_back(id);
-                        answer.send(Ok(()))
-                    }
-                    Err(why) => answer.send(Err(why)),
-                };
                 // Where whoever asked has given up waiting, their connection ends, and stops it.
-                let _told = told;
+                let _told = answer.send(self.start(*start));
             }
             Order::Stop(id, ending, answer) => match self.queues.get_mut(&id) {
                 Some(queue) => queue.stop(ending, answer, engine),
@@ -135,11 +124,31 @@ impl Share {
                     queue.set_call(file);
                 }
             }
+            Order::Writeback(id, writeback, answer) => {
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    queue.set_writeback(writeback);
+                }
+                let _told = answer.send(());
+            }
             Order::Disk(id, disk) => {
                 if let Some(queue) = self.queues.get_mut(&id) {
                     queue.set_disk(disk);
                 }
             }
         }
+    }
+
+    fn start(&mut self, start: Start) -> Result<(), String> {
+        if self.queues.len() >= SHARE_QUEUES_MAX {
+            return Err(format!(
+                "its reactor serves {SHARE_QUEUES_MAX} queues of virtual machines, and no more; give devices fewer queues (num-queues), or the target more reactors (--reactors)"
+            ));
+        }
+        let id = start.id;
+        let queue = Queue::new(&self.ring, self.tokens, start)?;
+        self.owners.insert(queue.owner_id(), id);
+        self.queues.insert(id, queue);
+        self.order.push_back(id);
+        Ok(())
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use frontend_vhost_user_blk::Disk;
+use frontend_vhost_user_blk::{Disk, QUEUES_MAX, SHARE_QUEUES_MAX};
 use namespace::Identity;
 use store::BlockingStore;
 
@@ -179,4 +179,41 @@ fn devices_do_not_disturb_each_other() {
         assert_eq!(guest.status(&asked), 0);
     }
     drop(device);
+}
+
+#[test]
+fn a_reactor_has_room_for_so_many_queues_and_no_more() {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let raised = rustix::process::Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, raised).unwrap();
+    let served = Served::new(memory());
+    let guest = Guest::new();
+    let full = SHARE_QUEUES_MAX / usize::from(QUEUES_MAX);
+    let mut devices = Vec::new();
+    for number in 0..full {
+        let (path, device) = served.another_at(number);
+        let mut monitor = Monitor::connect(&path);
+        monitor.negotiate();
+        monitor.share(&guest);
+        for queue in 0..u32::from(QUEUES_MAX) {
+            monitor.start_queue(queue, queue as usize * RING_BYTES, 0);
+        }
+        devices.push((monitor, device));
+    }
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate();
+    monitor.share(&guest);
+    monitor.describe_queue(0, 0, 0);
+    assert_eq!(monitor.try_order(18, &words(&[0, 1]), &[]), Some(1));
+    assert!(monitor.is_over());
+    // Those that are there are not disturbed; where one goes, another has room.
+    let (mut first, _device) = devices.pop().unwrap();
+    assert_eq!(first.stop(), 0);
+    let mut monitor = Monitor::connect(&served.path);
+    monitor.negotiate();
+    monitor.share(&guest);
+    monitor.start(0);
 }

@@ -8,11 +8,14 @@
     reason = "a test that cannot go on fails, and its numbers are small"
 )]
 
+mod another;
+mod cache;
 mod changes;
 mod disks;
 mod foreign;
 mod hostile;
 mod kept;
+mod ledger;
 mod long;
 mod monitor;
 mod packed;

@@ -71,6 +71,22 @@ pub fn memory_file(bytes: u64) -> OwnedFd {
     file
 }
 
+/// Another file of the same content.
+pub fn copy(file: &OwnedFd) -> OwnedFd {
+    let bytes = u64::try_from(rustix::fs::fstat(file).unwrap().st_size).unwrap();
+    let other = memory_file(bytes);
+    let mut content = vec![0; usize::try_from(bytes).unwrap()];
+    assert_eq!(
+        rustix::io::pread(file, &mut content, 0).unwrap(),
+        content.len()
+    );
+    assert_eq!(
+        rustix::io::pwrite(&other, &content, 0).unwrap(),
+        content.len()
+    );
+    other
+}
+
 impl Guest {
     pub fn new() -> Self {
         Self::with_bytes(MEMORY_BYTES)
@@ -88,6 +104,17 @@ impl Guest {
             used: 0,
             data: DATA,
             next: 0,
+        }
+    }
+
+    /// The same guest, in memory of its own.
+    pub fn copy(&self) -> Self {
+        let file = copy(&self.file);
+        let memory = Shared::map(&file, 0, self.bytes, Access::BOTH, ()).unwrap();
+        Self {
+            file,
+            ram: Area::whole(&Arc::new(memory)).unwrap(),
+            ..*self
         }
     }
 
@@ -353,17 +380,28 @@ impl Monitor {
 
     /// The same of any queue, whose ring lies at `ring`.
     pub fn start_queue(&mut self, index: u32, ring: usize, base: u32) {
+        self.describe_queue(index, ring, base);
+        self.order(18, &words(&[index, 1]), &[]);
+    }
+
+    /// All but that it may run.
+    pub fn describe_queue(&mut self, index: u32, ring: usize, base: u32) {
         let places = Places {
             size: SIZE,
             table: ring + TABLE,
             driver: ring + AVAILABLE,
             device: ring + USED,
         };
-        self.start_ring(index, &places, base);
+        self.describe_ring(index, &places, base);
     }
 
     /// The same of a ring whose areas lie anywhere.
     pub fn start_ring(&mut self, index: u32, places: &Places, base: u32) {
+        self.describe_ring(index, places, base);
+        self.order(18, &words(&[index, 1]), &[]);
+    }
+
+    fn describe_ring(&mut self, index: u32, places: &Places, base: u32) {
         self.order(8, &words(&[index, places.size.into()]), &[]);
         self.order(10, &words(&[index, base]), &[]);
         let at = |offset: usize| USER + offset as u64;
@@ -379,7 +417,6 @@ impl Monitor {
         );
         self.order(12, &longs(&[index.into()]), &[kick.as_fd()]);
         self.order(13, &longs(&[index.into()]), &[call.as_fd()]);
-        self.order(18, &words(&[index, 1]), &[]);
     }
 
     pub fn kick(&self) {

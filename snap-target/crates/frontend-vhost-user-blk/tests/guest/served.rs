@@ -97,7 +97,12 @@ impl Served {
 
     /// Another device on the same reactor, of the same disk.
     pub fn another(&self) -> (PathBuf, Device) {
-        let path = self.path.with_extension("other");
+        self.another_at(0)
+    }
+
+    /// One of several.
+    pub fn another_at(&self, number: usize) -> (PathBuf, Device) {
+        let path = self.path.with_extension(format!("other{number}"));
         let device = Device::listen(&path, self.disk.clone(), vec![self.door.clone()]);
         (path, device.unwrap())
     }

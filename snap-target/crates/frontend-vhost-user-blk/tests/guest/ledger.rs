@@ -1,0 +1,109 @@
+//! A store that keeps a list of what it was asked.
+
+use std::sync::{Arc, Mutex};
+
+use reactor::Ring;
+use reactor::buf::IoBuf;
+use store::{
+    Backend, Completion, Limits, Op, Rejected, SharedStore, Store, StoreError, Terms, Token,
+};
+
+/// What changes there were, in their order: their kind, and whether they were to be durable.
+#[derive(Clone, Debug, Default)]
+pub struct Ledger(Arc<Mutex<Vec<(&'static str, bool)>>>);
+
+impl Ledger {
+    pub fn over(inner: SharedStore) -> (Self, SharedStore) {
+        let ledger = Self::default();
+        let backend = Kept {
+            inner,
+            ledger: ledger.clone(),
+        };
+        (ledger, SharedStore::new(backend))
+    }
+
+    /// What has come since the last time.
+    pub fn take(&self) -> Vec<(&'static str, bool)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+
+    fn note(&self, op: &Op) {
+        let entry = match op {
+            Op::Write { durable, .. } => ("write", *durable),
+            Op::Zero { durable, .. } => ("zero", *durable),
+            Op::Flush => ("flush", true),
+            Op::Discard { .. } => ("discard", false),
+            Op::Read { .. } => return,
+        };
+        self.0.lock().unwrap().push(entry);
+    }
+}
+
+#[derive(Debug)]
+struct Kept {
+    inner: SharedStore,
+    ledger: Ledger,
+}
+
+impl Backend for Kept {
+    fn name(&self) -> &str {
+        "kept"
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    fn limits(&self) -> Limits {
+        self.inner.limits()
+    }
+
+    fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {
+        Ok(Box::new(KeptHandle {
+            inner: self.inner.open_handle(ring)?,
+            ledger: self.ledger.clone(),
+        }))
+    }
+}
+
+struct KeptHandle {
+    inner: Box<dyn Store>,
+    ledger: Ledger,
+}
+
+impl Store for KeptHandle {
+    fn limits(&self) -> &Limits {
+        self.inner.limits()
+    }
+
+    fn submit(
+        &mut self,
+        op: Op,
+        buf: Option<IoBuf>,
+        token: Token,
+        terms: Terms,
+    ) -> Result<(), Rejected> {
+        self.ledger.note(&op);
+        self.inner.submit(op, buf, token, terms)
+    }
+
+    fn poll(&mut self, completions: &mut Vec<Completion>) {
+        self.inner.poll(completions);
+    }
+
+    fn close(&mut self) {
+        self.inner.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.inner.is_closed()
+    }
+
+    fn cancel(&mut self, token: Token) {
+        self.inner.cancel(token);
+    }
+
+    fn lease(&mut self, offset: u64, len: u32) -> Option<IoBuf> {
+        self.inner.lease(offset, len)
+    }
+}
