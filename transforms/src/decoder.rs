@@ -27,7 +27,7 @@ pub struct PackedWindow<'a> {
 #[derive(Debug, Clone)]
 pub struct Decoder {
     packing: Packing,
-    presented: ElementType,
+    presented: Packing,
     /// `None`: the bytes are copied as they are.
     work: Option<Work>,
     isa: Isa,
@@ -38,17 +38,21 @@ pub struct Decoder {
 enum Work {
     /// Integers are converted, and this decides whether a value is accepted.
     Integers(Check),
-    /// Floating point of this type is converted. Every value is accepted: any bits are one.
-    Floats(ElementType),
-    /// Groups with a scale become floating point of the source's type, this one, and that is converted. Scales must be finite.
-    Groups(ElementType),
+    /// Floating point is converted from one type to the other. Every value is accepted: any bits are one.
+    Floats(ElementType, ElementType),
+    /// Groups with a scale become floating point of the source's type, the first, and that is converted to the second. Scales must be finite.
+    Groups(ElementType, ElementType),
+    /// Floating point of this type becomes groups with a scale. Every number must have one.
+    Quantized(ElementType),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Check {
     /// What the packer proved, or at least what the chain can have stored.
     proven: ValueRange,
-    /// What the presented type holds.
+    /// The presented type.
+    to: ElementType,
+    /// What it holds.
     target: ValueRange,
     /// Both; `None` when no value is in both.
     accepted: Option<ValueRange>,
@@ -77,25 +81,28 @@ impl Decoder {
                 });
             }
         }
-        let work = match (packing, possible, presented.range()) {
-            (packing, _, _) if packing == Packing::Whole(presented) => None,
-            (_, Some(possible), Some(target)) => {
+        // No chain and no view turns integers into floating point, or the other way round.
+        let foreign = TransformError::ViewSource {
+            view: presented,
+            stored: stored.source(),
+        };
+        let work = match (packing, possible, presented) {
+            (packing, _, presented) if packing == presented => None,
+            (_, Some(possible), Packing::Whole(to)) => {
+                let target = to.range().ok_or(foreign)?;
                 let proven = proven.unwrap_or(possible);
                 Some(Work::Integers(Check {
                     proven,
+                    to,
                     target,
                     accepted: proven.intersection(&target),
                 }))
             }
-            (Packing::Whole(packed), None, None) => Some(Work::Floats(packed)),
-            (Packing::Q8_0, None, None) => Some(Work::Groups(stored.source())),
-            // No chain and no view turns integers into floating point, or the other way round.
-            _ => {
-                return Err(TransformError::ViewSource {
-                    view: presented,
-                    stored: stored.source(),
-                });
-            }
+            (_, None, Packing::Whole(to)) if to.is_integer() => return Err(foreign),
+            (Packing::Whole(packed), None, Packing::Whole(to)) => Some(Work::Floats(packed, to)),
+            (Packing::Q8_0, None, Packing::Whole(to)) => Some(Work::Groups(stored.source(), to)),
+            (Packing::Whole(packed), None, Packing::Q8_0) => Some(Work::Quantized(packed)),
+            _ => return Err(foreign),
         };
         Ok(Decoder {
             packing,
@@ -105,9 +112,9 @@ impl Decoder {
         })
     }
 
-    /// The type of the elements that come out.
+    /// How the elements that come out lie: whole, or in blocks with a scale. A unit of them is a whole number of bytes.
     #[must_use]
-    pub fn presented(&self) -> ElementType {
+    pub fn presented(&self) -> Packing {
         self.presented
     }
 
@@ -124,14 +131,18 @@ impl Decoder {
         if self.is_copy() {
             return presented;
         }
+        let (unit_bytes, unit_elements) =
+            (self.presented.unit_bytes(), self.presented.unit_elements());
+        let first = (presented.start / unit_bytes).saturating_mul(unit_elements);
+        let start = self.first_bit_of(first) / 8;
         if presented.is_empty() {
-            let at = self.first_bit_of(presented.start / self.presented_bytes()) / 8;
-            let at = u64::try_from(at).unwrap_or(u64::MAX);
+            let at = u64::try_from(start).unwrap_or(u64::MAX);
             return at..at;
         }
-        let first = presented.start / self.presented_bytes();
-        let last = (presented.end - 1) / self.presented_bytes();
-        let start = self.first_bit_of(first) / 8;
+        // The last element of the last unit.
+        let last = ((presented.end - 1) / unit_bytes)
+            .saturating_mul(unit_elements)
+            .saturating_add(unit_elements - 1);
         let end = (self.first_bit_of(last) + u128::from(self.packing.unit_bits())).div_ceil(8);
         u64::try_from(start).unwrap_or(u64::MAX)..u64::try_from(end).unwrap_or(u64::MAX)
     }
@@ -140,8 +151,9 @@ impl Decoder {
     /// `packed`, and writes them to `out`, which moves on behind them.
     ///
     /// # Errors
-    /// [`OutsideProven`](TransformError::OutsideProven), [`OutOfRange`](TransformError::OutOfRange) and
-    /// [`BadScale`](TransformError::BadScale) with the first such element of the frame, after some of the destination may have been written; a window or a destination that is too small, before.
+    /// [`OutsideProven`](TransformError::OutsideProven), [`OutOfRange`](TransformError::OutOfRange), [`BadScale`](TransformError::BadScale) and
+    /// [`Unscalable`](TransformError::Unscalable) with the first such element of the frame, after some of the destination may have been written; a
+    /// window or a destination that is too small, before.
     pub fn expand(
         &self,
         packed: PackedWindow<'_>,
@@ -174,19 +186,21 @@ impl Decoder {
             end: presented.end,
         };
         while cursor.at < cursor.end {
-            let inside = cursor.at % self.presented_bytes();
-            let room = out.run().len.min(cursor.left()) / self.presented.bytes();
+            let inside = cursor.at % self.presented.unit_bytes();
+            let room = out.run().len.min(cursor.left()) / self.unit_len();
             if inside == 0 && room > 0 {
-                cursor.whole_elements(room, out)?;
+                cursor.whole_units(room, out)?;
             } else {
-                cursor.part_of_element(out)?;
+                cursor.part_of_unit(out)?;
             }
         }
         Ok(())
     }
 
-    fn presented_bytes(&self) -> u64 {
-        self.presented.bytes() as u64
+    /// Bytes of a presented unit.
+    #[allow(clippy::cast_possible_truncation)] // at most 34
+    fn unit_len(&self) -> usize {
+        self.presented.unit_bytes() as usize
     }
 
     /// Where the unit of element `index` starts, in bits of the packed form.
@@ -228,24 +242,27 @@ impl Cursor<'_> {
         usize::try_from(self.end - self.at).unwrap_or(usize::MAX)
     }
 
-    /// Decodes `count` whole elements into the run of memory at the destination's cursor, which holds them.
-    fn whole_elements(
+    /// Decodes `count` whole units into the run of memory at the destination's cursor, which holds them.
+    fn whole_units(
         &mut self,
         mut count: usize,
         out: &mut OutSegments<'_>,
     ) -> Result<(), TransformError> {
-        let size = self.decoder.presented.bytes();
+        let size = self.decoder.unit_len();
         let run = out.run();
         assert!(run.len / size >= count);
-        // SAFETY: the run is writable for `count` elements (asserted), and the constructors of `OutSegments` promise that it does not
+        // SAFETY: the run is writable for `count` units (asserted), and the constructors of `OutSegments` promise that it does not
         // overlap the source. A chain has only instruction sets that the machine has.
         let mut place = unsafe { Place::new(self.decoder.isa, run.ptr, count * size) };
         while count > 0 {
             let first = self.at / size as u64;
-            // Blocks end at multiples of 8 elements, so that only the first may start inside a byte.
-            let aligned = BLOCK_ELEMENTS - (first % 8) as usize;
-            let now = count.min(aligned);
-            // SAFETY: the blocks together are `count` elements.
+            let block = match self.work {
+                Work::Quantized(_) => BLOCK_ELEMENTS / q8::GROUP_ELEMENTS,
+                // Blocks end at multiples of 8 elements, so that only the first may start inside a byte.
+                _ => BLOCK_ELEMENTS - (first % 8) as usize,
+            };
+            let now = count.min(block);
+            // SAFETY: the blocks together are `count` units.
             unsafe { self.block(first, now, &mut place) }?;
             out.skip(now * size);
             self.at += (now * size) as u64;
@@ -254,7 +271,7 @@ impl Cursor<'_> {
         Ok(())
     }
 
-    /// Decodes `count` elements from `first` on, and checks them where there is something to check.
+    /// Decodes `count` units from `first` on, and checks them where there is something to check.
     ///
     /// # Safety
     /// `place` has room for them, and does not overlap the source.
@@ -264,7 +281,7 @@ impl Cursor<'_> {
         count: usize,
         place: &mut Place,
     ) -> Result<(), TransformError> {
-        let Decoder { isa, presented, .. } = *self.decoder;
+        let isa = self.decoder.isa;
         match self.work {
             Work::Integers(check) => {
                 // SAFETY: passed on to the caller.
@@ -274,20 +291,32 @@ impl Cursor<'_> {
                     _ => Err(self.first_refused(check, first, count)),
                 }
             }
-            Work::Floats(from) => {
+            Work::Floats(from, to) => {
                 let (src, _) = self.packed_from(first);
                 // SAFETY: passed on to the caller; a chain has only instruction sets that the machine has.
-                unsafe { floats::convert(isa, *from, presented, src, place, count) };
+                unsafe { floats::convert(isa, *from, *to, src, place, count) };
                 Ok(())
             }
-            Work::Groups(source) => {
+            Work::Groups(source, to) => {
                 let (src, _) = self.packed_from(first);
                 let inside = inside_group(first);
                 // SAFETY: as above.
-                unsafe { q8::expand(isa, (*source, presented), src, inside, place, count) }
+                unsafe { q8::expand(isa, (*source, *to), src, inside, place, count) }
                     .map_err(|bad| bad_scale(first - inside as u64, bad))
             }
+            Work::Quantized(from) => {
+                let src = self.numbers(*from, first, count);
+                // SAFETY: as above; there are so many groups of them.
+                unsafe { q8::quantize_at(isa, *from, src, place) }
+                    .map_err(|refused| unscalable(first, refused))
+            }
         }
+    }
+
+    /// The packed numbers of `count` presented groups from group `first` on.
+    fn numbers(&self, from: ElementType, first: u64, count: usize) -> &[u8] {
+        let (src, _) = self.packed_from(first * q8::GROUP_ELEMENTS as u64);
+        &src[..count * q8::GROUP_ELEMENTS * from.bytes()]
     }
 
     /// Decodes `count` integers from `first` on; returns the range of the values met.
@@ -302,7 +331,7 @@ impl Cursor<'_> {
         place: &mut Place,
     ) -> ValueRange {
         let isa = self.decoder.isa;
-        let to_bytes = self.decoder.presented.bytes();
+        let to_bytes = check.to.bytes();
         let (src, first_bit) = self.packed_from(first);
         match self.decoder.packing {
             // SAFETY: passed on to the caller; a chain has only instruction sets that the machine has.
@@ -338,33 +367,37 @@ impl Cursor<'_> {
         }
     }
 
-    /// Decodes one element aside, and writes the part of it that is wanted: at the ends of the range, and where an element
-    /// straddles two segments.
-    fn part_of_element(&mut self, out: &mut OutSegments<'_>) -> Result<(), TransformError> {
-        let size = self.decoder.presented.bytes();
+    /// Decodes one unit aside, and writes the part of it that is wanted: at the ends of the range, and where a unit straddles two segments.
+    fn part_of_unit(&mut self, out: &mut OutSegments<'_>) -> Result<(), TransformError> {
+        let size = self.decoder.unit_len();
         let index = self.at / size as u64;
         #[allow(clippy::cast_possible_truncation)] // a remainder of a usize
         let from = (self.at % size as u64) as usize;
         let to = size.min(from + self.left());
-        let element = match self.work {
+        let isa = self.decoder.isa;
+        let mut unit = [0; UNIT_BYTES_MAX];
+        match self.work {
             Work::Integers(check) => {
                 let value = self.element(index);
                 self.accept(check, index, value)?;
-                reference::low_bytes(value)
+                unit[..8].copy_from_slice(&reference::low_bytes(value));
             }
-            Work::Floats(packed) => {
-                floats::one(*packed, self.decoder.presented, self.packed_from(index).0)
+            Work::Floats(from, to) => {
+                let number = floats::one(*from, *to, self.packed_from(index).0);
+                unit[..8].copy_from_slice(&number);
             }
-            Work::Groups(source) => {
-                let types = (*source, self.decoder.presented);
+            Work::Groups(source, to) => {
                 let (src, inside) = (self.packed_from(index).0, inside_group(index));
-                let mut element = [0; 8];
-                q8::present(self.decoder.isa, types, src, inside, &mut element[..size])
+                q8::present(isa, (*source, *to), src, inside, &mut unit[..size])
                     .map_err(|bad| bad_scale(index - inside as u64, bad))?;
-                element
             }
-        };
-        out.write(&element[from..to]);
+            Work::Quantized(from) => {
+                let src = self.numbers(*from, index, 1);
+                q8::quantize(isa, *from, src, &mut unit)
+                    .map_err(|refused| unscalable(index, refused))?;
+            }
+        }
+        out.write(&unit[from..to]);
         self.at += (to - from) as u64;
         Ok(())
     }
@@ -393,7 +426,7 @@ impl Cursor<'_> {
             return Err(TransformError::OutOfRange {
                 index,
                 value,
-                target: Packing::Whole(self.decoder.presented),
+                target: Packing::Whole(check.to),
             });
         }
         Ok(())
@@ -423,6 +456,17 @@ fn bad_scale(first: u64, bad: q8::BadScale) -> TransformError {
         bits: bad.bits,
     }
 }
+
+/// The error for a number of the groups from `first` on, counted from the first of theirs.
+fn unscalable(first: u64, (index, bits): (u64, u32)) -> TransformError {
+    TransformError::Unscalable {
+        index: first * q8::GROUP_ELEMENTS as u64 + index,
+        bits,
+    }
+}
+
+/// The largest presented unit: a group with its scale.
+const UNIT_BYTES_MAX: usize = q8::GROUP_BYTES;
 
 /// Elements of a tile between two kernels: 4 KiB of 32-bit values.
 const TILE_ELEMENTS: usize = 1024;

@@ -230,8 +230,8 @@ impl fmt::Display for ValueRange {
     }
 }
 
-/// How the elements lie in the packed form: whole little-endian elements of a type, fields of `K` bits, or groups that share a scale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// How elements lie, stored or presented: whole little-endian elements of a type, fields of `K` bits, or groups that share a scale.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Packing {
     /// Element `e` is the bytes `[e * size, (e + 1) * size)`, little-endian.
     Whole(ElementType),
@@ -260,6 +260,12 @@ impl Packing {
             #[allow(clippy::cast_possible_truncation)] // 272
             Packing::Q8_0 => 8 * GROUP_BYTES as u32,
         }
+    }
+
+    /// Bytes of a unit. Of fields of bits, those that the field may touch when it begins at a byte.
+    #[must_use]
+    pub fn unit_bytes(self) -> u64 {
+        u64::from(self.unit_bits().div_ceil(8))
     }
 
     /// Bits per element, rounded up where a unit has several.

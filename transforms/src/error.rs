@@ -199,8 +199,8 @@ pub enum TransformError {
     /// A view made for another source type.
     #[error("a view of {view} cannot be laid over a stream of {stored}")]
     ViewSource {
-        /// The type the view was made for.
-        view: ElementType,
+        /// What the view was made for, or presents.
+        view: Packing,
         /// The type of the stream.
         stored: ElementType,
     },

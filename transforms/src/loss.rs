@@ -28,7 +28,7 @@ use crate::{Contract, TransformError};
 pub struct LossMeter {
     source: ElementType,
     packed: Packing,
-    presented: ElementType,
+    presented: Packing,
     contract: Contract,
     isa: Isa,
     tile: Box<Tile>,
@@ -211,39 +211,54 @@ impl LossMeter {
     fn measure(&mut self) {
         let (isa, count) = (self.isa, self.held);
         let tile = &mut *self.tile;
+        let packed_bytes = usize::try_from(self.packed.bytes_of(count as u64)).unwrap_or(0);
+        let source = &tile.source[..count * self.source.bytes()];
+        // What has no scale is the packer's to refuse: until it does, it is measured as something.
         match self.packed {
             Packing::Whole(packed) => {
-                let (source, rounded) = (&tile.source, &mut tile.packed);
-                convert(isa, (self.source, packed), source, rounded, count);
-                let (rounded, presented) = (&tile.packed, &mut tile.presented);
-                convert(isa, (packed, self.presented), rounded, presented, count);
+                let types = (self.source, packed);
+                convert(isa, types, &tile.source, &mut tile.packed, count);
             }
-            Packing::Q8_0 => {
-                let source = &tile.source[..count * self.source.bytes()];
-                let packed_bytes = count.div_ceil(q8::GROUP_ELEMENTS) * q8::GROUP_BYTES;
-                let packed = &mut tile.packed[..packed_bytes];
-                let presented = &mut tile.presented[..count * self.presented.bytes()];
-                let types = (self.source, self.presented);
-                // What has no scale is the packer's to refuse: until it does, it is measured as something.
-                let _ = q8::quantize(isa, self.source, source, packed);
-                let _ = q8::present(isa, types, packed, 0, presented);
+            _ => {
+                let _ = q8::quantize(isa, self.source, source, &mut tile.packed[..packed_bytes]);
             }
-            Packing::Bits(_) => unreachable!("integers are not looked at"),
         }
-        convert(
-            isa,
-            (self.source, ElementType::F64),
-            &tile.source,
-            &mut tile.was,
-            count,
-        );
-        convert(
-            isa,
-            (self.presented, ElementType::F64),
-            &tile.presented,
-            &mut tile.is,
-            count,
-        );
+        let packed = &tile.packed[..packed_bytes];
+        let presented = match (self.packed, self.presented) {
+            (Packing::Whole(packed), Packing::Whole(presented)) => {
+                let types = (packed, presented);
+                convert(isa, types, &tile.packed, &mut tile.presented, count);
+                presented
+            }
+            (Packing::Whole(from), _) => {
+                let groups = count.div_ceil(q8::GROUP_ELEMENTS) * q8::GROUP_BYTES;
+                // Until numbers are compared, `is` is free.
+                let groups = &mut tile.is[..groups];
+                let _ = q8::quantize(isa, from, packed, groups);
+                let numbers = &mut tile.presented[..count * ElementType::F32.bytes()];
+                let _ = q8::present(
+                    isa,
+                    (ElementType::F32, ElementType::F32),
+                    groups,
+                    0,
+                    numbers,
+                );
+                ElementType::F32
+            }
+            (_, presented) => {
+                // Whoever reads the groups themselves multiplies, in f32.
+                let types = match presented {
+                    Packing::Whole(presented) => (self.source, presented),
+                    _ => (ElementType::F32, ElementType::F32),
+                };
+                let numbers = &mut tile.presented[..count * types.1.bytes()];
+                let _ = q8::present(isa, types, packed, 0, numbers);
+                types.1
+            }
+        };
+        let to = ElementType::F64;
+        convert(isa, (self.source, to), &tile.source, &mut tile.was, count);
+        convert(isa, (presented, to), &tile.presented, &mut tile.is, count);
         let loss = compare(&tile.was[..8 * count], &tile.is[..8 * count]);
         self.loss.append(&loss);
         self.held = 0;

@@ -4,13 +4,11 @@ use std::fmt;
 
 use crate::TransformError;
 use crate::contract::Contract;
-use crate::element::ElementType;
+use crate::element::{ElementType, Packing};
 use crate::registry::{self, Kind, Layout, Step};
 
-use crate::element::Packing;
-
 /// What a view makes of a stream's elements: nothing, or another type. Integers become integers, each value checked on the way; floating point
-/// becomes floating point, rounded where the type is narrower.
+/// becomes floating point, rounded where the type is narrower, or blocks of numbers that share a scale (`q8_0`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ViewChain {
     /// The step, and the types before and behind it; `None` presents the elements as they were.
@@ -21,7 +19,7 @@ pub struct ViewChain {
 struct Cast {
     step: [Step; 1],
     source: ElementType,
-    presented: ElementType,
+    presented: Packing,
 }
 
 impl ViewChain {
@@ -31,7 +29,7 @@ impl ViewChain {
         ViewChain { cast: None }
     }
 
-    /// Reads `none` or the name of a type.
+    /// Reads `none`, the name of a type, or `q8_0`.
     ///
     /// # Errors
     /// A name that is unknown or no element-wise step, or a type that the source cannot be presented in.
@@ -76,9 +74,10 @@ impl ViewChain {
             packing: Packing::Whole(source),
             range: source.range(),
         };
-        let Packing::Whole(presented) = transform.output(&input, step.parameter)?.packing else {
+        let presented = transform.output(&input, step.parameter)?.packing;
+        if matches!(presented, Packing::Bits(_)) {
             return Err(refuse("a view presents whole elements"));
-        };
+        }
         Ok(ViewChain {
             cast: Some(Cast {
                 step: [step],
@@ -105,20 +104,24 @@ impl ViewChain {
     pub fn contract(&self) -> Contract {
         match &self.cast {
             None => Contract::Lossless,
-            Some(cast) => Contract::of(cast.source, cast.presented),
+            Some(cast) => match cast.presented {
+                Packing::Whole(presented) => Contract::of(cast.source, presented),
+                // Whoever reads the blocks multiplies, in f32.
+                _ => Contract::of_q8_0(ElementType::F32),
+            },
         }
     }
 
-    /// The type presented when the stream's is `source`.
+    /// How elements are presented when the stream's type is `source`: whole, or in blocks.
     ///
     /// # Errors
     /// [`TransformError::ViewSource`] when the view was made for another type.
-    pub fn presented(&self, source: ElementType) -> Result<ElementType, TransformError> {
+    pub fn presented(&self, source: ElementType) -> Result<Packing, TransformError> {
         match &self.cast {
-            None => Ok(source),
+            None => Ok(Packing::Whole(source)),
             Some(cast) if cast.source == source => Ok(cast.presented),
             Some(cast) => Err(TransformError::ViewSource {
-                view: cast.source,
+                view: Packing::Whole(cast.source),
                 stored: source,
             }),
         }

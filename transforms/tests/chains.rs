@@ -19,7 +19,7 @@ fn round_trip(chain: &Chain, view: &ViewChain, src: &[u8]) -> Result<Vec<u8>, Tr
     let mut packed = vec![0x55; usize::try_from(chain.packed_bytes(elements)).unwrap()];
     chain.unblock(stored, &mut scratch, &mut packed)?;
     let decoder = Decoder::new(chain, view, encoded.range)?;
-    let presented = elements * decoder.presented().bytes() as u64;
+    let presented = decoder.presented().bytes_of(elements);
     let mut out = vec![0; usize::try_from(presented).unwrap()];
     let window = PackedWindow {
         first_byte: 0,

@@ -170,9 +170,11 @@ fn q8_0_of_every_type() {
     ] {
         assert!(Chain::parse(text, source).is_err(), "{text} of {source}");
     }
-    let refused = transforms::ViewChain::parse("q8_0", ElementType::F32).unwrap_err();
-    let why = "q8_0 cannot stand there: a view presents whole elements";
-    assert_eq!(refused.to_string(), why);
+    for source in [ElementType::F64, ElementType::U32, ElementType::I8] {
+        let refused = transforms::ViewChain::parse("q8_0", source).unwrap_err();
+        let why = format!("q8_0 cannot take {source}: it takes f32, bf16 and f16");
+        assert_eq!(refused.to_string(), why);
+    }
 }
 
 #[test]

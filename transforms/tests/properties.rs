@@ -161,7 +161,7 @@ proptest! {
         let source = chain.source();
         let Packing::Whole(packed_type) = chain.packing() else { unreachable!("whole elements") };
         let decoder = Decoder::new(&chain, &view, None).unwrap();
-        let presented = decoder.presented();
+        let Packing::Whole(presented) = decoder.presented() else { unreachable!("whole elements") };
         let mut expected = Vec::new();
         for bits in &elements {
             let bits = bits & (u64::MAX >> (64 - source.bits()));

@@ -6,7 +6,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use sha2::{Digest, Sha256};
-use transforms::{Chain, Contract, ElementType, Isa, LossMeter, Scratch, ViewChain};
+use transforms::{
+    Chain, Contract, Decoder, ElementType, Isa, LossMeter, OutSegments, PackedWindow, Scratch,
+    ViewChain,
+};
 
 use ElementType::{Bf16, F16, F32};
 
@@ -40,6 +43,22 @@ fn encoded(chain: &Chain, source: &[u8]) -> Vec<u8> {
         .encode_frame(source, &mut Scratch::new(), &mut packed)
         .unwrap();
     packed
+}
+
+/// What a view in blocks presents of so many packed elements.
+fn in_blocks(chain: &Chain, packed: &[u8], elements: u64) -> Vec<u8> {
+    let view = ViewChain::parse("q8_0", chain.source()).unwrap();
+    let decoder = Decoder::new(chain, &view, None).unwrap();
+    let mut out = vec![0; usize::try_from(decoder.presented().bytes_of(elements)).unwrap()];
+    let window = PackedWindow {
+        first_byte: 0,
+        bytes: packed,
+    };
+    let range = 0..out.len() as u64;
+    decoder
+        .expand(window, range, &mut OutSegments::from_slice(&mut out))
+        .unwrap();
+    out
 }
 
 fn read_back(chain: &Chain, source: &[u8]) -> Vec<u8> {
@@ -79,6 +98,16 @@ fn a_quarter_of_a_million_numbers_become_what_gguf_makes_of_them() {
             assert_eq!(hex(&blocks), of_blocks, "{source} with {isa:?}");
             let back = read_back(&chain, &numbers);
             assert_eq!(hex(&back), of_presented, "{source} back with {isa:?}");
+            // Blocks as a view: of the numbers as they are, and of the blocks themselves.
+            let plain = Chain::parse("none", source).unwrap().with_isa(isa);
+            for (stored, packed) in [(&plain, &numbers), (&chain, &blocks)] {
+                let presented = in_blocks(stored, packed, u64::from(count));
+                assert_eq!(
+                    hex(&presented),
+                    of_blocks,
+                    "{stored:?} presented with {isa:?}"
+                );
+            }
         }
         found.push(source);
     }
@@ -88,19 +117,15 @@ fn a_quarter_of_a_million_numbers_become_what_gguf_makes_of_them() {
 fn numbers_of(source: ElementType, bytes: &[u8]) -> Vec<f64> {
     let view = Chain::parse("none", source).unwrap();
     let wide = ViewChain::parse("f64", source).unwrap();
-    let decoder = transforms::Decoder::new(&view, &wide, None).unwrap();
+    let decoder = Decoder::new(&view, &wide, None).unwrap();
     let mut out = vec![0; bytes.len() / source.bytes() * 8];
-    let window = transforms::PackedWindow {
+    let window = PackedWindow {
         first_byte: 0,
         bytes,
     };
     let range = 0..out.len() as u64;
     decoder
-        .expand(
-            window,
-            range,
-            &mut transforms::OutSegments::from_slice(&mut out),
-        )
+        .expand(window, range, &mut OutSegments::from_slice(&mut out))
         .unwrap();
     let numbers = out.as_chunks().0.iter().map(|it| f64::from_le_bytes(*it));
     numbers.collect()
@@ -146,6 +171,20 @@ proptest! {
         let loss = meter.finish();
         prop_assert_eq!(loss.elements, was.len() as u64);
         prop_assert_eq!(loss.largest_error(), Some(largest_error));
+        // Presented in blocks, whoever reads them multiplies in f32: what is read back of the same numbers as f32.
+        #[allow(clippy::cast_possible_truncation)] // they were no wider
+        let wide: Vec<u8> = was.iter().flat_map(|it| (*it as f32).to_le_bytes()).collect();
+        let mut of_f32 = LossMeter::new(&Chain::parse("q8_0", F32).unwrap(), &ViewChain::identity()).unwrap();
+        of_f32.add(&wide).unwrap();
+        let of_f32 = of_f32.finish();
+        let blocks = ViewChain::parse("q8_0", source).unwrap();
+        for stored in ["none", "q8_0"] {
+            let stored = Chain::parse(stored, source).unwrap();
+            let mut of_view = LossMeter::new(&stored, &blocks).unwrap();
+            prop_assert!(of_view.is_lossy());
+            of_view.add(&numbers).unwrap();
+            prop_assert_eq!(of_view.finish(), of_f32);
+        }
     }
 }
 

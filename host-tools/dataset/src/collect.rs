@@ -429,14 +429,14 @@ impl Collected {
         };
         let presented = view.presented(source.element_type());
         let presented = presented.map_err(|error| broken(&error.to_string()))?;
-        let width = presented.bytes() as u64;
+        let (width, elements) = (presented.unit_bytes(), presented.unit_elements());
         if !(skip.is_multiple_of(width) && bytes.is_multiple_of(width)) {
             return Err(broken("has a file that begins or ends inside an element"));
         }
         Ok(ExtentSpec::Linear {
             stream: taken.stream,
-            first_element: first_element + skip / width,
-            elements: bytes / width,
+            first_element: first_element + skip / width * elements,
+            elements: bytes / width * elements,
             view,
         })
     }

@@ -248,8 +248,8 @@ pub struct Change<'a> {
     pub from: ElementType,
     /// The type, or the groups of `q8_0`, whose values they get.
     pub to: Packing,
-    /// The type that they are presented in: `to`, or where the store has rounded them, `from`.
-    pub presented_as: ElementType,
+    /// What they are presented as: `to`, or where the store has rounded them, `from`.
+    pub presented_as: Packing,
     /// What made it.
     pub step: Option<&'a Step>,
     /// How many bytes they are in the sources.
@@ -265,7 +265,7 @@ impl Change<'_> {
         json!({
             "from": self.from.name(),
             "to": self.to.to_string(),
-            "presented_as": self.presented_as.name(),
+            "presented_as": self.presented_as.to_string(),
             "step": self.step.map(step),
             "source_bytes": self.source_bytes,
             "loss": self.loss.map(loss),

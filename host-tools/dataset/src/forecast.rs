@@ -92,7 +92,7 @@ fn assume_losses(parts: &[Part]) -> Losses {
         else {
             continue;
         };
-        if stored.is_integer() || presented.is_integer() {
+        if stored.is_integer() {
             continue;
         }
         let loss: &mut Loss = losses.entry((*stored, *presented)).or_default();

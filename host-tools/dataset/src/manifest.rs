@@ -96,7 +96,7 @@ impl<'a> Manifest<'a> {
         let of_view = self.measured.iter().filter(|it| it.view == index);
         let of_view = of_view.filter_map(|it| Some((it, entries.get(it.entry)?)));
         let mut changed_files = Vec::new();
-        let mut losses: BTreeMap<(ElementType, ElementType), Loss> = BTreeMap::new();
+        let mut losses: BTreeMap<(ElementType, Packing), Loss> = BTreeMap::new();
         let mut counted = HashSet::new();
         for (changed, entry) in of_view {
             let Some(file) = entry.file() else { continue };
@@ -112,16 +112,20 @@ impl<'a> Manifest<'a> {
                 source: sources.of_file.get(&file).copied().unwrap_or_default(),
                 bytes: changed.bytes,
                 sha256: &measured.sha256,
-                losses: packed(&measured.losses),
+                losses: measured
+                    .losses
+                    .iter()
+                    .map(|(types, loss)| (*types, loss))
+                    .collect(),
             };
             changed_files.push(file.to_json());
         }
         let changes = view.changes.iter().filter_map(|(types, &source_bytes)| {
-            let (from, to) = (types.0.element()?, types.1.element()?);
-            let chain = ViewChain::parse(to.name(), from).ok()?;
+            let (from, to) = (types.0.element()?, types.1.packing()?);
+            let chain = ViewChain::parse(&to.to_string(), from).ok()?;
             let change = Change {
                 from,
-                to: Packing::Whole(to),
+                to,
                 presented_as: to,
                 step: chain.steps().first(),
                 source_bytes,
@@ -131,14 +135,4 @@ impl<'a> Manifest<'a> {
         });
         document::view(&view.name, changes.collect(), changed_files)
     }
-}
-
-/// Losses of views, whose elements are whole.
-fn packed(
-    losses: &BTreeMap<(ElementType, ElementType), Loss>,
-) -> Vec<((ElementType, Packing), &Loss)> {
-    let whole = losses.iter();
-    whole
-        .map(|((from, to), loss)| ((*from, Packing::Whole(*to)), loss))
-        .collect()
 }

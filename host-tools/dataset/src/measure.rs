@@ -7,8 +7,8 @@ use std::path::Path;
 use formats::{ByteSource, Part, Presentation};
 use sha2::Sha256;
 use transforms::{
-    Chain, Decoder, ElementType, Loss, LossMeter, OutSegments, PackedWindow, TransformError,
-    ViewChain,
+    Chain, Decoder, ElementType, Loss, LossMeter, OutSegments, PackedWindow, Packing,
+    TransformError, ViewChain,
 };
 
 use crate::hash::NamedHash;
@@ -25,7 +25,7 @@ pub trait Sink {
     fn bytes(&mut self, presented: &[u8]);
 
     /// What they were in the source, and what they become, where they are converted: called before [`bytes`](Sink::bytes), with whole elements.
-    fn converted(&mut self, _stored: (ElementType, &[u8]), _presented: ElementType) {}
+    fn converted(&mut self, _stored: (ElementType, &[u8]), _presented: Packing) {}
 }
 
 /// Gives all that `presentation` presents of `source` to `sink`.
@@ -97,16 +97,25 @@ fn feed_parts(
 /// Why elements cannot be converted: those from byte `at` on of a payload that begins at `offset` in its file.
 fn misfit(stored: ElementType, (offset, at): (u64, u64), error: TransformError) -> String {
     let width = stored.bytes() as u64;
-    let TransformError::OutOfRange {
-        index,
-        value,
-        target,
-    } = error
-    else {
-        return format!("from byte {} on: {error}", offset + at);
+    let place = |index: u64| {
+        let element = at / width + index;
+        (element, offset + element * width)
     };
-    let element = at / width + index;
-    let byte = offset + element * width;
+    let (index, value, target) = match error {
+        TransformError::OutOfRange {
+            index,
+            value,
+            target,
+        } => (index, value, target),
+        TransformError::Unscalable { index, bits } => {
+            let ((element, byte), number) = (place(index), f32::from_bits(bits));
+            return format!(
+                "element {element} (byte {byte} of the file) is {number:e}, and the largest number that a block of q8_0 takes is below 8321040; present f16 or bf16"
+            );
+        }
+        error => return format!("from byte {} on: {error}", offset + at),
+    };
+    let (element, byte) = place(index);
     let range = target.range().map(|range| format!(" ({range})"));
     let range = range.unwrap_or_default();
     format!(
@@ -128,9 +137,10 @@ fn chunks(bytes: u64) -> impl Iterator<Item = (u64, u64)> {
     starts.map(move |at| (at, CHUNK_BYTES.min(bytes - at)))
 }
 
-fn converter(stored: ElementType, presented: ElementType) -> Result<Decoder, TransformError> {
+fn converter(stored: ElementType, presented: Packing) -> Result<Decoder, TransformError> {
     let plain = Chain::from_steps(&[], stored)?;
-    Decoder::new(&plain, &ViewChain::parse(presented.name(), stored)?, None)
+    let view = ViewChain::parse(&presented.to_string(), stored)?;
+    Decoder::new(&plain, &view, None)
 }
 
 fn convert(
@@ -139,7 +149,9 @@ fn convert(
     elements: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), TransformError> {
-    let presented = elements.len() / stored.bytes() * decoder.presented().bytes();
+    let elements_count = (elements.len() / stored.bytes()) as u64;
+    // At most CHUNK_BYTES became these.
+    let presented = usize::try_from(decoder.presented().bytes_of(elements_count)).unwrap_or(0);
     out.resize(presented, 0);
     let window = PackedWindow {
         first_byte: 0,
@@ -153,7 +165,7 @@ fn convert(
 }
 
 /// What rounding lost, by the types before and behind it.
-pub type Losses = BTreeMap<(ElementType, ElementType), Loss>;
+pub type Losses = BTreeMap<(ElementType, Packing), Loss>;
 
 /// What is presented of a file: its digest, and what rounding lost.
 #[derive(Debug, Clone)]
@@ -181,7 +193,8 @@ pub fn losses(
             else {
                 return false;
             };
-            !stored.is_integer() && presented.bytes() < stored.bytes()
+            let view = ViewChain::parse(&presented.to_string(), *stored);
+            view.is_ok_and(|view| view.contract().is_lossy())
         };
         let mut parts = presentation.parts().iter().filter(is_rounded).peekable();
         let mut meters = Meters::default();
@@ -222,7 +235,7 @@ pub(crate) fn each_changed<T: Send>(
 /// One for each conversion of floating point.
 #[derive(Default)]
 struct Meters {
-    meters: BTreeMap<(ElementType, ElementType), LossMeter>,
+    meters: BTreeMap<(ElementType, Packing), LossMeter>,
     failed: Option<TransformError>,
 }
 
@@ -242,8 +255,8 @@ impl Meters {
 impl Sink for Meters {
     fn bytes(&mut self, _presented: &[u8]) {}
 
-    fn converted(&mut self, (from, stored): (ElementType, &[u8]), to: ElementType) {
-        if from.is_integer() || to.is_integer() {
+    fn converted(&mut self, (from, stored): (ElementType, &[u8]), to: Packing) {
+        if from.is_integer() {
             return;
         }
         let meter = match self.meters.entry((from, to)) {
@@ -274,7 +287,7 @@ pub fn measure(
         fn bytes(&mut self, presented: &[u8]) {
             Digest::update(&mut self.hash, presented);
         }
-        fn converted(&mut self, stored: (ElementType, &[u8]), to: ElementType) {
+        fn converted(&mut self, stored: (ElementType, &[u8]), to: Packing) {
             self.meters.converted(stored, to);
         }
     }
@@ -289,10 +302,10 @@ pub fn measure(
     })
 }
 
-fn meter(from: ElementType, to: ElementType) -> Result<LossMeter, TransformError> {
+fn meter(from: ElementType, to: Packing) -> Result<LossMeter, TransformError> {
     LossMeter::new(
         &Chain::from_steps(&[], from)?,
-        &ViewChain::parse(to.name(), from)?,
+        &ViewChain::parse(&to.to_string(), from)?,
     )
 }
 
@@ -335,8 +348,6 @@ pub(crate) fn hashes(
 
 #[cfg(test)]
 mod tests {
-    use transforms::Packing;
-
     use super::*;
 
     #[test]

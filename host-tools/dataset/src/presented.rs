@@ -4,7 +4,7 @@ use std::iter;
 
 use erofs::{Attributes, Label};
 use formats::{Part, Presentation};
-use transforms::ViewChain;
+use transforms::{Packing, ViewChain};
 use volume::StreamIndex;
 use volume::identity::Uuid;
 use volume::write::ExtentSpec;
@@ -266,7 +266,7 @@ impl Written<'_> {
                 presented,
                 ..
             } => {
-                let view = ViewChain::parse(presented.name(), *stored);
+                let view = ViewChain::parse(&presented.to_string(), *stored);
                 let view = view.map_err(|error| {
                     DatasetError::refused(format!("{stored} as {presented}:"), error.to_string())
                 })?;
@@ -276,8 +276,7 @@ impl Written<'_> {
                         let why = format!("is stored as {}, not as {stored}", piece.element);
                         return Err(DatasetError::refused("a tensor", why));
                     }
-                    let presented = presented.bytes() as u64;
-                    self.piece(extents, &piece, view.clone(), presented)?;
+                    self.piece(extents, &piece, view.clone(), *presented)?;
                 }
                 Ok(())
             }
@@ -292,8 +291,8 @@ impl Written<'_> {
         bytes: u64,
     ) -> Result<(), DatasetError> {
         for piece in self.storage.pieces(file, offset, bytes) {
-            let width = piece.element.bytes() as u64;
-            self.piece(extents, &piece, ViewChain::identity(), width)?;
+            let whole = Packing::Whole(piece.element);
+            self.piece(extents, &piece, ViewChain::identity(), whole)?;
         }
         Ok(())
     }
@@ -303,7 +302,7 @@ impl Written<'_> {
         extents: &mut Extents,
         piece: &Piece,
         view: ViewChain,
-        presented_bytes: u64,
+        presented: Packing,
     ) -> Result<(), DatasetError> {
         let stream = self.streams.get(piece.stream).copied();
         let stream = stream
@@ -321,7 +320,7 @@ impl Written<'_> {
             elements,
             view,
         };
-        extents.push(extent, elements * presented_bytes);
+        extents.push(extent, presented.bytes_of(elements));
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use formats::Part;
 use transforms::{Chain, ElementType};
 
 use crate::DatasetError;
@@ -27,6 +28,9 @@ pub struct Run {
     pub bytes: u64,
     /// What they are.
     pub element: ElementType,
+    /// Whether a view presents all of it in blocks: then it is a whole number of blocks, and such runs share no stream with others, so that each
+    /// begins where a block of its stream does.
+    pub is_in_blocks: bool,
 }
 
 impl Run {
@@ -46,6 +50,7 @@ impl Runs {
     #[must_use]
     pub fn new(scan: &Scan, catalogue: &Catalogue, views: &[View]) -> Runs {
         let converted = changed_files(scan, views);
+        let in_blocks = in_blocks(scan, views);
         let cut = |(id, file): (FileId, &SourceFile)| {
             let payloads = catalogue
                 .get(id)
@@ -58,7 +63,15 @@ impl Runs {
             if is_coarse || converted.contains(&id) {
                 for payload in payloads {
                     let element = element_of(payload.contents);
-                    push(&mut runs, payload.offset, payload.bytes, element);
+                    push(
+                        &mut runs,
+                        Run {
+                            offset: payload.offset,
+                            bytes: payload.bytes,
+                            element,
+                            is_in_blocks: in_blocks.contains(&(id, payload.offset)),
+                        },
+                    );
                 }
             }
             fill_up(&mut runs, file.bytes);
@@ -86,18 +99,35 @@ pub fn changed_files(scan: &Scan, views: &[View]) -> HashSet<FileId> {
         .collect()
 }
 
+/// What views present in blocks of several elements: the files, and where it begins in them.
+fn in_blocks(scan: &Scan, views: &[View]) -> HashSet<(FileId, u64)> {
+    let changed = views.iter().flat_map(|view| &view.changed);
+    let parts = changed.filter_map(|(&entry, presentation)| {
+        let file = scan.entries.get(entry)?.file()?;
+        Some(presentation.parts().iter().map(move |part| (file, part)))
+    });
+    let in_blocks = parts.flatten().filter_map(|(file, part)| match part {
+        Part::Converted {
+            offset, presented, ..
+        } if presented.unit_elements() > 1 => Some((file, *offset)),
+        _ => None,
+    });
+    in_blocks.collect()
+}
+
 /// Behind the last one, or as a part of it.
-fn push(runs: &mut Vec<Run>, offset: u64, bytes: u64, element: ElementType) {
-    if bytes == 0 {
+fn push(runs: &mut Vec<Run>, run: Run) {
+    if run.bytes == 0 {
         return;
     }
     match runs.last_mut() {
-        Some(last) if last.element == element && last.end() == offset => last.bytes += bytes,
-        _ => runs.push(Run {
-            offset,
-            bytes,
-            element,
-        }),
+        Some(last)
+            if (last.element, last.is_in_blocks) == (run.element, run.is_in_blocks)
+                && last.end() == run.offset =>
+        {
+            last.bytes += run.bytes;
+        }
+        _ => runs.push(run),
     }
 }
 
@@ -106,11 +136,20 @@ fn fill_up(runs: &mut Vec<Run>, file_bytes: u64) {
     let typed = std::mem::take(runs);
     let mut position = 0;
     for run in typed {
-        push(runs, position, run.offset - position, ElementType::U8);
-        push(runs, run.offset, run.bytes, run.element);
+        push(runs, bytes_between(position, run.offset));
         position = run.end();
+        push(runs, run);
     }
-    push(runs, position, file_bytes - position, ElementType::U8);
+    push(runs, bytes_between(position, file_bytes));
+}
+
+fn bytes_between(offset: u64, end: u64) -> Run {
+    Run {
+        offset,
+        bytes: end - offset,
+        element: ElementType::U8,
+        is_in_blocks: false,
+    }
 }
 
 /// How runs are stored.
@@ -180,7 +219,7 @@ impl Storage {
             places: Vec::new(),
             mapped: Vec::new(),
         };
-        let mut known: HashMap<(ElementType, String, u64), usize> = HashMap::new();
+        let mut known: HashMap<(ElementType, String, u64, bool), usize> = HashMap::new();
         for (id, file) in scan.files() {
             let mut places = Vec::new();
             let runs = storage.runs.of(id).iter();
@@ -191,7 +230,8 @@ impl Storage {
                 } else {
                     0
                 };
-                let key = (run.element, stored.chain.to_string(), frame_bytes);
+                let chain = stored.chain.to_string();
+                let key = (run.element, chain, frame_bytes, run.is_in_blocks);
                 let stream = *known.entry(key).or_insert_with(|| {
                     storage.streams.push(StreamPlan {
                         stored,

@@ -346,7 +346,7 @@ fn what_stays_although_another_type_is_asked_for_has_a_reason() {
         .collect();
     let wanted = [
         "u32 (ids.npy): u32 does not become f32",
-        "GGUF bf16 (m.gguf): in GGUF only f32 becomes another type, f16 or bf16, in tensors of two and more dimensions",
+        "GGUF bf16 (m.gguf): in GGUF only f32 becomes another type, f16 or bf16, and f32, f16 and bf16 become q8_0 where a row has a multiple of 32 elements, in tensors of two and more dimensions",
         "compressed MDS (zip/shard.00000.mds.bz2, zip/shard.00001.mds.bz2): their arrays are compressed; 'xio pack --unzip' stores them raw",
         "Megatron index (lone/f.idx): a .bin of the same name is not beside them",
         "unknown format (lone/n.BIN): no format is known here; '--as PATTERN=TYPE' says what bare elements are",

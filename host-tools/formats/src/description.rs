@@ -261,7 +261,7 @@ impl Description {
             Details::LlmC => llmc::present(&wanted),
             Details::Gguf(header) => header.present(&wanted),
             Details::Mds(shard) => shard.present(source, self, &wanted),
-            Details::None => Ok(presentation::raw(self.file_bytes, &wanted)),
+            Details::None => presentation::raw(self.file_bytes, &wanted),
         }
     }
 }

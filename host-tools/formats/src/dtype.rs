@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use transforms::ElementType;
+use transforms::{ElementType, Packing};
 
 use crate::presentation::Change;
 
@@ -34,6 +34,8 @@ pub enum Dtype {
     I64,
     U64,
     C128,
+    /// Blocks of 32 numbers with a scale, as GGUF has them: presented only. Tensors of a file that are stored so are passed through.
+    Q8_0,
 }
 
 /// A row of the table: one type, and what each format calls it. `None`: the format does not have it.
@@ -41,7 +43,7 @@ pub enum Dtype {
 pub struct Row {
     /// The type.
     pub dtype: Dtype,
-    /// Width in bits.
+    /// Width in bits; 0 where elements have none of their own.
     pub bits: u64,
     /// The element type that streams and transforms have for it.
     pub element: Option<ElementType>,
@@ -61,7 +63,7 @@ pub struct Row {
 
 /// Every type, in the order of [`Dtype`].
 #[rustfmt::skip]
-pub static TABLE: [Row; 23] = {
+pub static TABLE: [Row; 24] = {
     use ElementType as E;
     #[expect(clippy::too_many_arguments, reason = "the columns of the table")]
     const fn row(
@@ -96,6 +98,7 @@ pub static TABLE: [Row; 23] = {
         row(Dtype::I64,       64, Some(E::I64),  Some("<i8"),  Some("I64"),         Some("int64"),           Some(27), Some(5), Some(65)),
         row(Dtype::U64,       64, Some(E::U64),  Some("<u8"),  Some("U64"),         Some("uint64"),          None,     None,    Some(64)),
         row(Dtype::C128,     128, None,          Some("<c16"), NO,                  Some("complex128"),      None,     None,    None),
+        row(Dtype::Q8_0,       0, None,          NO,           NO,                  NO,                      Some(8),  None,    None),
     ]
 };
 
@@ -125,9 +128,14 @@ impl Dtype {
         self.row().bits
     }
 
-    /// Bytes of `elements` elements; `None` where they end inside a byte, or are more than 2^64.
+    /// Bytes of `elements` elements; `None` where they end inside a byte or a block, or are more than 2^64.
     #[must_use]
     pub fn bytes_of(self, elements: u64) -> Option<u64> {
+        if self == Dtype::Q8_0 {
+            let unit = Packing::Q8_0.unit_elements();
+            let blocks = elements.is_multiple_of(unit).then_some(elements / unit)?;
+            return blocks.checked_mul(Packing::Q8_0.unit_bytes());
+        }
         let bits = u128::from(elements) * u128::from(self.bits());
         bits.is_multiple_of(8)
             .then_some(bits / 8)
@@ -138,6 +146,39 @@ impl Dtype {
     #[must_use]
     pub fn element(self) -> Option<ElementType> {
         self.row().element
+    }
+
+    /// How elements of it are presented; `None` for what is only passed through.
+    #[must_use]
+    pub fn packing(self) -> Option<Packing> {
+        match self {
+            Dtype::Q8_0 => Some(Packing::Q8_0),
+            dtype => dtype.element().map(Packing::Whole),
+        }
+    }
+
+    /// The type of what is presented so.
+    #[must_use]
+    pub fn of(presented: Packing) -> Option<Dtype> {
+        match presented {
+            Packing::Whole(element) => Some(element.into()),
+            Packing::Q8_0 => Some(Dtype::Q8_0),
+            Packing::Bits(_) => None,
+        }
+    }
+
+    /// The type that `--present-as` calls so.
+    ///
+    /// # Errors
+    /// For a person: which there are.
+    pub fn from_presented(name: &str) -> Result<Dtype, String> {
+        if name == Packing::Q8_0.to_string() {
+            return Ok(Dtype::Q8_0);
+        }
+        let element: Result<ElementType, _> = name.parse();
+        element
+            .map(Dtype::from)
+            .map_err(|error| format!("{error}, and q8_0, which is blocks of 32"))
     }
 
     /// The type that a `.npy` header calls `descr`.
@@ -162,7 +203,7 @@ impl Dtype {
     /// The type with this `ggml_type`; quantized ones have none.
     #[must_use]
     pub fn from_ggml(code: u32) -> Option<Dtype> {
-        find(|row| row.ggml == Some(code))
+        find(|row| row.ggml == Some(code) && row.element.is_some())
     }
 
     /// The type with this code in a Megatron index.
@@ -191,6 +232,12 @@ impl Dtype {
         if self == presented {
             return Ok(Conversion::Same);
         }
+        if presented == Dtype::Q8_0 {
+            return match self {
+                Dtype::F32 | Dtype::Bf16 | Dtype::F16 => Ok(Conversion::Rounded),
+                _ => Err("q8_0 is made of f32, bf16 and f16"),
+            };
+        }
         let (Some(from), Some(to)) = (self.element(), presented.element()) else {
             return Err("there is no conversion between these");
         };
@@ -208,7 +255,7 @@ impl Dtype {
         }
         Ok(self
             .element()
-            .zip(presented.element())
+            .zip(presented.packing())
             .map(|(stored, presented)| Change { stored, presented }))
     }
 }
@@ -254,7 +301,7 @@ impl fmt::Display for Dtype {
             .map(ElementType::name)
             .or(row.safetensors)
             .or(row.torch);
-        f.pad(name.unwrap_or("?"))
+        f.pad(name.unwrap_or("q8_0"))
     }
 }
 
@@ -276,7 +323,7 @@ mod tests {
                 row.numpy.map(Dtype::from_numpy),
                 row.safetensors.map(Dtype::from_safetensors),
                 row.torch.map(Dtype::from_torch),
-                row.ggml.map(Dtype::from_ggml),
+                row.element.and(row.ggml).map(Dtype::from_ggml),
                 row.megatron.map(Dtype::from_megatron),
                 row.mds.map(Dtype::from_mds),
                 row.mds.and(row.torch).map(Dtype::from_mds_name),
@@ -291,6 +338,15 @@ mod tests {
                 .iter()
                 .all(|e| TABLE[Dtype::from(*e) as usize].element == Some(*e))
         );
+        assert_eq!(
+            Dtype::from_ggml(8),
+            None,
+            "stored blocks are passed through"
+        );
+        for dtype in [Dtype::Q8_0, Dtype::Bf16] {
+            assert_eq!(dtype.packing().and_then(Dtype::of), Some(dtype));
+            assert_eq!(Dtype::from_presented(&dtype.to_string()), Ok(dtype));
+        }
         assert_eq!(Dtype::from_torch("torch.bfloat16"), Some(Dtype::Bf16));
         assert_eq!(Dtype::from_mds_name("bfloat16"), None);
     }
@@ -301,6 +357,7 @@ mod tests {
         assert_eq!(Dtype::F8E4m3.conversion(Dtype::F8E4m3), Ok(Same));
         assert_eq!(Dtype::U32.conversion(Dtype::I16), Ok(Checked));
         assert_eq!(Dtype::F32.conversion(Dtype::Bf16), Ok(Rounded));
+        assert_eq!(Dtype::F16.conversion(Dtype::Q8_0), Ok(Rounded));
         assert_eq!(Dtype::F64.conversion(Dtype::F32), Ok(Rounded));
         assert_eq!(Dtype::Bf16.conversion(Dtype::F32), Ok(Widened));
         for (from, to) in [
@@ -309,6 +366,9 @@ mod tests {
             (Dtype::Bf16, Dtype::F16),
             (Dtype::Bool, Dtype::U8),
             (Dtype::F32, Dtype::F8E4m3),
+            (Dtype::F64, Dtype::Q8_0),
+            (Dtype::I32, Dtype::Q8_0),
+            (Dtype::Q8_0, Dtype::F32),
         ] {
             assert!(from.conversion(to).is_err(), "{from} as {to}");
         }
@@ -319,5 +379,7 @@ mod tests {
         assert_eq!(Dtype::F4.bytes_of(4), Some(2));
         assert_eq!(Dtype::F4.bytes_of(3), None);
         assert_eq!(Dtype::F64.bytes_of(u64::MAX), None);
+        assert_eq!(Dtype::Q8_0.bytes_of(64), Some(68));
+        assert_eq!(Dtype::Q8_0.bytes_of(65), None);
     }
 }

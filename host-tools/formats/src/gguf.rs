@@ -9,7 +9,7 @@
 //! Offsets count from the first tensor's place. That and every tensor start at a multiple of `general.alignment`, 32 where it is not given:
 //! a view keeps that alignment, since the header has no other room.
 
-use transforms::ElementType;
+use transforms::{ElementType, Packing};
 
 use crate::description::{Contents, Description, Details, Payload};
 use crate::limits::{GGUF_ARRAY_DEPTH_MAX, HEADER_BYTES_MAX, RANK_MAX, TENSORS_MAX};
@@ -29,6 +29,7 @@ const FILE_TYPE_KEY: &[u8] = b"general.file_type";
 const FILE_TYPE_F32: u32 = 0;
 const FILE_TYPE_F16: u32 = 1;
 const FILE_TYPE_BF16: u32 = 32;
+const FILE_TYPE_Q8_0: u32 = 7;
 /// Metadata value types (`gguf_metadata_value_type`).
 const TYPE_U32: u32 = 4;
 const TYPE_STRING: u32 = 8;
@@ -48,8 +49,8 @@ const BLOCKS: [(u32, &str, u64, u64); 26] = [
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Header {
     alignment: u64,
-    /// Where the value of `general.file_type` is, if it is there and says that all tensors are f32.
-    file_type_offset: Option<u64>,
+    /// Where the value of `general.file_type` is, and the value, if it is there and says that all tensors are f32, f16 or bf16.
+    file_type: Option<(u64, u32)>,
     /// Where each tensor's `ggml_type` and offset stand, in the order of the payloads.
     entries: Vec<Entry>,
     /// Where the tensors begin.
@@ -92,7 +93,7 @@ pub(crate) fn describe(source: &dyn ByteSource) -> Result<Description, FormatErr
     let data_offset = cursor.offset().next_multiple_of(metadata.alignment);
     let mut header = Header {
         alignment: metadata.alignment,
-        file_type_offset: metadata.file_type_offset,
+        file_type: metadata.file_type,
         entries: Vec::with_capacity(infos.len()),
         data_offset,
     };
@@ -135,14 +136,14 @@ fn malformed(offset: u64, why: impl Into<String>) -> FormatError {
 /// What is taken from the keys and values.
 struct Metadata {
     alignment: u64,
-    file_type_offset: Option<u64>,
+    file_type: Option<(u64, u32)>,
 }
 
 impl Metadata {
     fn read(cursor: &mut Cursor<'_>, pairs: u64) -> Result<Metadata, FormatError> {
         let mut metadata = Metadata {
             alignment: ALIGNMENT_DEFAULT,
-            file_type_offset: None,
+            file_type: None,
         };
         for _ in 0..pairs {
             let key_bytes = cursor.u64()?;
@@ -161,8 +162,10 @@ impl Metadata {
                     return Err(malformed(offset, "general.alignment is no u32"));
                 }
                 (FILE_TYPE_KEY, TYPE_U32) => {
-                    if cursor.u32()? == FILE_TYPE_F32 {
-                        metadata.file_type_offset = Some(offset);
+                    let file_type = cursor.u32()?;
+                    let is_plain = [FILE_TYPE_F32, FILE_TYPE_F16, FILE_TYPE_BF16];
+                    if is_plain.contains(&file_type) {
+                        metadata.file_type = Some((offset, file_type));
                     }
                 }
                 _ => skip_value(cursor, value_type, 0)?,
@@ -320,8 +323,10 @@ impl Header {
                 .saturating_add(wanted.bytes())
                 .next_multiple_of(self.alignment);
         }
-        if let Some((offset, file_type)) = self.file_type_offset.zip(file_type(wanted)) {
-            patches.push((offset, file_type.to_le_bytes().to_vec()));
+        if let (Some((offset, was)), Some(is)) = (self.file_type, file_type(wanted))
+            && (was == FILE_TYPE_F32 || is == FILE_TYPE_Q8_0)
+        {
+            patches.push((offset, is.to_le_bytes().to_vec()));
         }
         patches.sort_by_key(|(offset, _)| *offset);
         let mut view = Presentation::default();
@@ -343,23 +348,41 @@ impl Header {
 }
 
 /// What [`becomes`] says, for people.
-pub const WHAT_CHANGES: &str =
-    "in GGUF only f32 becomes another type, f16 or bf16, in tensors of two and more dimensions";
+pub const WHAT_CHANGES: &str = "in GGUF only f32 becomes another type, f16 or bf16, and f32, f16 and bf16 become q8_0 where a row has a multiple of 32 elements, in tensors of \
+     two and more dimensions";
 
 /// Whether a tensor can have this type in a view.
 #[must_use]
 pub fn becomes(payload: &Payload, presented: Dtype) -> bool {
-    let stored = payload.contents.dtype();
-    payload.rank() >= 2 && stored == Some(Dtype::F32) && is_presented(presented)
+    payload.rank() >= 2 && misfit(payload, presented).is_none()
 }
 
-fn is_presented(dtype: Dtype) -> bool {
-    matches!(dtype, Dtype::F16 | Dtype::Bf16)
+/// Why a tensor of two and more dimensions does not become that.
+fn misfit(payload: &Payload, presented: Dtype) -> Option<&'static str> {
+    match (payload.contents.dtype()?, presented) {
+        (Dtype::F32, Dtype::F16 | Dtype::Bf16) => None,
+        (Dtype::F32 | Dtype::F16 | Dtype::Bf16, Dtype::Q8_0) => {
+            // Blocks lie in rows: the first of GGUF's dimensions, the last of the shape.
+            let row = payload.shape.last()?;
+            let is_whole = row.is_multiple_of(Packing::Q8_0.unit_elements());
+            (!is_whole).then_some(
+                "its rows are no multiple of 32 elements, and q8_0 has blocks of 32 in a row; leave it out of the rules: a pattern, as '*=q8_0', leaves what \
+                 cannot change",
+            )
+        }
+        _ => Some(
+            "in GGUF only f32 becomes another type, f16 or bf16, and f32, f16 and bf16 become q8_0; leave it out of the rules: a pattern, as '*=bf16', leaves \
+             what cannot change",
+        ),
+    }
 }
 
 /// The tensor's type in the view, or why it is not to be had.
 fn ggml_type(entry: &Entry, wanted: &Wanted<'_>) -> Result<u32, FormatError> {
-    let Some(Change { stored, presented }) = wanted.change else {
+    let Some(Change { presented, .. }) = wanted.change else {
+        return Ok(entry.ggml_type);
+    };
+    let Some(presented) = Dtype::of(presented) else {
         return Ok(entry.ggml_type);
     };
     let refuse = |why| Err(FormatError::refused(&wanted.payload.name, why));
@@ -369,12 +392,10 @@ fn ggml_type(entry: &Entry, wanted: &Wanted<'_>) -> Result<u32, FormatError> {
              '*=bf16', leaves what cannot change",
         );
     }
-    if stored != ElementType::F32 || !is_presented(presented.into()) {
-        return refuse(
-            "in GGUF only f32 becomes another type, f16 or bf16; leave it out of the rules: a pattern, as '*=bf16', leaves what cannot change",
-        );
+    if let Some(why) = misfit(wanted.payload, presented) {
+        return refuse(why);
     }
-    match Dtype::from(presented).row().ggml {
+    match presented.row().ggml {
         Some(code) => Ok(code),
         None => refuse("ggml has no such type"),
     }
@@ -388,8 +409,9 @@ fn file_type(wanted: &AllWanted<'_>) -> Option<u32> {
         return None;
     }
     match first {
-        ElementType::F16 => Some(FILE_TYPE_F16),
-        ElementType::Bf16 => Some(FILE_TYPE_BF16),
+        Packing::Whole(ElementType::F16) => Some(FILE_TYPE_F16),
+        Packing::Whole(ElementType::Bf16) => Some(FILE_TYPE_BF16),
+        Packing::Q8_0 => Some(FILE_TYPE_Q8_0),
         _ => None,
     }
 }
@@ -419,7 +441,9 @@ mod tests {
         }
         assert_eq!(quantized, BLOCKS);
         let plain = types.lines().count() - quantized.len();
-        let known = crate::dtype::TABLE.iter().filter(|row| row.ggml.is_some());
+        let known = crate::dtype::TABLE
+            .iter()
+            .filter(|row| row.ggml.is_some() && row.element.is_some());
         assert_eq!(known.count(), plain);
     }
 }

@@ -215,10 +215,8 @@ impl Index {
                 max: MEGATRON_REWRITTEN_SEQUENCES_MAX,
             });
         }
-        let (from, to) = (
-            change.stored.bytes() as u64,
-            change.presented.bytes() as u64,
-        );
+        // What has a code has whole elements.
+        let (from, to) = (change.stored.bytes() as u64, change.presented.unit_bytes());
         let mut pointers = Vec::new();
         self.each_sequence(source, |index, sequence, _, pointer| {
             // Checked when it was read; the file may have changed since.

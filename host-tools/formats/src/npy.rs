@@ -10,7 +10,7 @@
 
 use crate::description::{Contents, Description, Details, Payload};
 use crate::limits::{NPY_HEADER_BYTES_MAX, RANK_MAX};
-use crate::presentation::{AllWanted, Presentation};
+use crate::presentation::{AllWanted, Presentation, WHO_HAS_BLOCKS};
 use crate::source::{self, u32_at};
 use crate::{ByteSource, Dtype, Format, FormatError};
 
@@ -193,9 +193,12 @@ impl Header {
 /// The `descr` of a type, or the way out.
 fn numpy_name(dtype: Dtype) -> Result<&'static str, FormatError> {
     dtype.row().numpy.ok_or_else(|| {
-        let why = format!(
-            "numpy has no {dtype}, so a reader would see raw bytes (|V2); present f16 or f32, or put the array into a safetensors file"
-        );
+        let why = match dtype {
+            Dtype::Q8_0 => format!("numpy has no {dtype}; {}", WHO_HAS_BLOCKS),
+            _ => format!(
+                "numpy has no {dtype}, so a reader would see raw bytes (|V2); present f16 or f32, or put the array into a safetensors file"
+            ),
+        };
         FormatError::refused(".npy", why)
     })
 }

@@ -1,9 +1,12 @@
 //! What a view of a file consists of: new header bytes, ranges of the source, and elements to convert.
 
-use transforms::ElementType;
+use transforms::{ElementType, Packing};
 
 use crate::description::Payload;
 use crate::{Dtype, FormatError, limits};
+
+/// Where blocks of q8_0 can be presented, for messages.
+pub(crate) const WHO_HAS_BLOCKS: &str = "GGUF has, and a file of elements without a header is blocks alone ('--as PATTERN=f32'); present f16 or f32 here";
 
 /// Which type each payload is to be presented in; `None` for as it is.
 pub type Targets<'a> = dyn Fn(&Payload) -> Option<Dtype> + 'a;
@@ -35,8 +38,8 @@ pub enum Part {
         elements: u64,
         /// Their type in the source.
         stored: ElementType,
-        /// Their type in the view.
-        presented: ElementType,
+        /// What they are in the view: of another type, or in blocks.
+        presented: Packing,
     },
 }
 
@@ -51,7 +54,7 @@ impl Part {
                 elements,
                 presented,
                 ..
-            } => elements.saturating_mul(presented.bytes() as u64),
+            } => presented.bytes_of(*elements),
         }
     }
 }
@@ -168,14 +171,14 @@ pub(crate) struct Wanted<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) stored: ElementType,
-    pub(crate) presented: ElementType,
+    pub(crate) presented: Packing,
 }
 
 impl Wanted<'_> {
     /// The presented type; `None` for what has none.
     pub(crate) fn dtype(&self) -> Option<Dtype> {
         match self.change {
-            Some(change) => Some(change.presented.into()),
+            Some(change) => Dtype::of(change.presented),
             None => self.payload.contents.dtype(),
         }
     }
@@ -185,8 +188,7 @@ impl Wanted<'_> {
         match self.change {
             Some(Change { stored, presented }) => {
                 // No longer than the file times eight: the widest type is eight times the narrowest.
-                (self.payload.bytes / stored.bytes() as u64)
-                    .saturating_mul(presented.bytes() as u64)
+                presented.bytes_of(self.payload.bytes / stored.bytes() as u64)
             }
             None => self.payload.bytes,
         }
@@ -238,16 +240,37 @@ pub(crate) fn wanted<'a>(
 }
 
 /// A view of elements without a header.
-pub(crate) fn raw(file_bytes: u64, wanted: &AllWanted<'_>) -> Presentation {
+pub(crate) fn raw(file_bytes: u64, wanted: &AllWanted<'_>) -> Result<Presentation, FormatError> {
     let mut view = Presentation::default();
     let mut position = 0;
     for wanted in &wanted.0 {
+        check_blocks(wanted)?;
         view.push_source(position, wanted.payload.offset.saturating_sub(position));
         view.push(wanted);
         position = wanted.payload.range().end;
     }
     view.push_source(position, file_bytes.saturating_sub(position));
-    view
+    Ok(view)
+}
+
+/// What is presented in blocks is whole blocks: one that zeros filled up would present elements that are not there.
+fn check_blocks(wanted: &Wanted<'_>) -> Result<(), FormatError> {
+    let Wanted { payload, change } = wanted;
+    let Some(Change { stored, presented }) = *change else {
+        return Ok(());
+    };
+    let width = stored.bytes() as u64;
+    let (elements, unit) = (payload.bytes / width, presented.unit_elements());
+    let left = elements % unit;
+    if left == 0 {
+        return Ok(());
+    }
+    let byte = payload.offset + (elements - left) * width;
+    let blocks = elements / unit;
+    let why = format!(
+        "{stored} as {presented}: {elements} elements are {blocks} blocks of {unit} and {left} more, from byte {byte} of the file on, which are no block"
+    );
+    Err(FormatError::refused(shown(payload), why))
 }
 
 /// A payload's name, for a message.

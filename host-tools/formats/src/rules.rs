@@ -8,8 +8,6 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use transforms::ElementType;
-
 use crate::description::Payload;
 use crate::wildcard::is_match;
 use crate::{Conversion, Dtype, FormatError};
@@ -123,10 +121,7 @@ impl FromStr for Rule {
         let (selector, target) = text.rsplit_once('=').unwrap_or(("*", text));
         let target = match target {
             "keep" => None,
-            name => Some(Dtype::from(
-                name.parse::<ElementType>()
-                    .map_err(|error| refuse(error.to_string()))?,
-            )),
+            name => Some(Dtype::from_presented(name).map_err(refuse)?),
         };
         let (pattern, rank) = match selector.rsplit_once('@') {
             None => (selector, 0..=usize::MAX),
@@ -222,7 +217,12 @@ mod tests {
 
     #[test]
     fn text_and_rules_are_the_same() {
-        for text in ["*=bf16", "a*b?@2=f16,*@1-3=keep,x@0-4=f32", "a=b=f16"] {
+        for text in [
+            "*=bf16",
+            "*@2+=q8_0",
+            "a*b?@2=f16,*@1-3=keep,x@0-4=f32",
+            "a=b=f16",
+        ] {
             assert_eq!(text.parse::<Rules>().unwrap().to_string(), text);
         }
         assert_eq!("bf16".parse::<Rules>().unwrap(), Rules::all(Dtype::Bf16));

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 use crate::description::{Contents, Description, Details, Payload};
 use crate::limits::{HEADER_BYTES_MAX, TENSORS_MAX};
-use crate::presentation::{AllWanted, Presentation, Wanted};
+use crate::presentation::{AllWanted, Presentation, WHO_HAS_BLOCKS, Wanted};
 use crate::source::{self, u64_at};
 use crate::{ByteSource, Dtype, Format, FormatError, json};
 
@@ -224,8 +224,9 @@ impl Header {
 }
 
 fn no_name(wanted: &Wanted<'_>) -> FormatError {
-    FormatError::refused(
-        &wanted.payload.name,
-        "safetensors has no name for its presented type",
-    )
+    let why = match wanted.dtype() {
+        Some(Dtype::Q8_0) => format!("safetensors has no q8_0; {}", WHO_HAS_BLOCKS),
+        _ => "safetensors has no name for its presented type".to_owned(),
+    };
+    FormatError::refused(&wanted.payload.name, why)
 }

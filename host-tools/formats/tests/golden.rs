@@ -70,7 +70,7 @@ fn pair(stem: &str, rules: &str, expected: &str) {
 #[test]
 fn a_view_is_the_file_that_the_formats_own_writer_writes() {
     let cases = String::from_utf8(read("cases.txt")).unwrap();
-    assert_eq!(cases.lines().count(), 23);
+    assert_eq!(cases.lines().count(), 24);
     cases.lines().for_each(case);
 }
 

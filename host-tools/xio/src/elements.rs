@@ -85,7 +85,7 @@ fn rounded_view(chain: &Chain, to: Packing, files: &[Presented<'_>]) -> serde_js
     let change = Change {
         from,
         to,
-        presented_as: from,
+        presented_as: Packing::Whole(from),
         // What rounds is the only element step of its chain.
         step: chain.steps().first(),
         source_bytes: files.iter().map(|file| file.bytes).sum(),

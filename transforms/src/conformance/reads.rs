@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::samples::{Pattern, Source};
-use super::{Guarded, decoder, oracle};
+use super::{Guarded, decoder, oracle, q8};
 use crate::{
     Chain, Decoder, ElementType, OutSegments, PackedWindow, Packing, TransformError, ValueRange,
     ViewChain,
@@ -144,6 +144,7 @@ fn small_windows(chain: &Chain) {
 fn views(chain: &Chain) {
     let (refused, why) = if chain.range().is_none() {
         float_views(chain);
+        q8::views(chain);
         ("u16", "only integers")
     } else {
         ("f32", "integers do not become")
@@ -162,7 +163,7 @@ fn views(chain: &Chain) {
             let source = Source::new(chain, pattern, 150);
             let packed = oracle::packed(chain, &source);
             let decoder = Decoder::new(chain, &view, None).unwrap();
-            assert_eq!(decoder.presented(), presented);
+            assert_eq!(decoder.presented(), Packing::Whole(presented));
             let len = 150 * presented.bytes();
             let mut guarded = Guarded::new(len);
             let result = expand_exactly(&decoder, &packed, 0..len as u64, guarded.inner());
@@ -200,7 +201,7 @@ fn float_views(chain: &Chain) {
             continue;
         }
         let decoder = Decoder::new(chain, &view.unwrap(), None).unwrap();
-        assert_eq!(decoder.presented(), presented);
+        assert_eq!(decoder.presented(), Packing::Whole(presented));
         let what = format!("{chain:?} as {presented}");
         for pattern in Pattern::ALL {
             for count in [1, 17, 150, 4500] {
@@ -273,7 +274,7 @@ fn outside_proven(chain: &Chain) {
 }
 
 /// Reads `range` from a window of exactly the packed bytes that the decoder asks for.
-fn expand_exactly(
+pub(super) fn expand_exactly(
     decoder: &Decoder,
     packed: &[u8],
     range: Range<u64>,

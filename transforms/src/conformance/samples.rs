@@ -59,17 +59,10 @@ impl Source {
             if chain.packing() == Packing::Q8_0 {
                 words = words
                     .into_iter()
-                    .map(|it| q8::scalable(element, it))
+                    .map(|it| q8::scalable(element, it, q8::UNSCALABLE_FROM))
                     .collect();
             }
-            return Source {
-                element,
-                bytes: words
-                    .iter()
-                    .flat_map(|word| word.to_le_bytes()[..element.bytes()].to_vec())
-                    .collect(),
-                values: Vec::new(),
-            };
+            return Source::of_words(element, &words);
         };
         // Of a chain with a table, its ids by rank; of others, all of the range.
         let ids = chain.table().map(|table| table.ids());
@@ -101,6 +94,28 @@ impl Source {
             source.set(index, ids.map_or(value, id));
         }
         source
+    }
+
+    fn of_words(element: ElementType, words: &[u64]) -> Source {
+        let bytes = words.iter().map(|word| word.to_le_bytes());
+        Source {
+            element,
+            bytes: bytes
+                .flat_map(|it| it[..element.bytes()].to_vec())
+                .collect(),
+            values: Vec::new(),
+        }
+    }
+
+    /// Floating point that has a scale, where it had none; also when it was rounded to f16 before.
+    pub(super) fn scalable(&self) -> Source {
+        let word = |bytes: &[u8]| {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            q8::scalable(self.element, u64::from_le_bytes(word), 65_520.0)
+        };
+        let words: Vec<u64> = self.bytes.chunks(self.element.bytes()).map(word).collect();
+        Source::of_words(self.element, &words)
     }
 
     /// What a reader gets: the source, or what the chain's rounding leaves of it.

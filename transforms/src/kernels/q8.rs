@@ -178,8 +178,23 @@ pub(crate) fn quantize(
     assert!(isa.is_available(), "kernels for another machine");
     let elements = src.len() / source.bytes();
     assert_eq!(dst.len(), elements.div_ceil(GROUP_ELEMENTS) * GROUP_BYTES);
-    // SAFETY: the whole of `dst`, which is not used otherwise until the place is dropped; the instruction set was asserted.
-    let mut place = unsafe { Place::new(isa, dst.as_mut_ptr(), dst.len()) };
+    // SAFETY: the whole of `dst`, which is not used otherwise until the place is dropped; the instruction set was asserted, and the length.
+    unsafe {
+        let mut place = Place::new(isa, dst.as_mut_ptr(), dst.len());
+        quantize_at(isa, source, src, &mut place)
+    }
+}
+
+/// The same at a place. The error as there; something may have been written.
+///
+/// # Safety
+/// `place` has room for the groups, and does not overlap `src`. The machine has `isa`.
+pub(crate) unsafe fn quantize_at(
+    isa: Isa,
+    source: ElementType,
+    src: &[u8],
+    place: &mut Place,
+) -> Result<(), (u64, u32)> {
     let mut tile = [0; 4 * TILE_ELEMENTS];
     for (index, src) in src.chunks(TILE_ELEMENTS * source.bytes()).enumerate() {
         let count = src.len() / source.bytes();
@@ -193,8 +208,8 @@ pub(crate) fn quantize(
             tile
         };
         let groups = numbers.len() / GROUP_F32_BYTES;
-        // SAFETY: the tiles' groups together are those that `dst` has room for (asserted).
-        let largest = unsafe { quantize_groups(isa, numbers.as_ptr(), &mut place, groups) };
+        // SAFETY: the tiles' groups together are those that there is room for, which the caller promises.
+        let largest = unsafe { quantize_groups(isa, numbers.as_ptr(), place, groups) };
         if largest >= UNSCALABLE_FROM.to_bits() {
             let first = (index * TILE_ELEMENTS) as u64;
             return Err(first_unscalable(numbers, first));

@@ -139,7 +139,10 @@ impl View {
                     ..
                 } = part
                 {
-                    let change = (Dtype::from(*stored), Dtype::from(*presented));
+                    let Some(presented) = Dtype::of(*presented) else {
+                        continue;
+                    };
+                    let change = (Dtype::from(*stored), presented);
                     *self.changes.entry(change).or_default() += elements * stored.bytes() as u64;
                 }
             }

@@ -367,12 +367,12 @@ impl Shard {
     fn presented_columns(&self, changes: &[Option<Change>]) -> Columns {
         let mut columns = Columns::default();
         for (column, change) in self.columns.iter().zip(changes) {
-            let presented = change.map(|change| Dtype::from(change.presented));
+            let presented = change.and_then(|change| Dtype::of(change.presented));
             columns.encodings.push(column.encoding.presented(presented));
             let bytes = match (change, column.encoding.dtype()) {
                 (Some(change), Some(_)) => column.bytes.map(|bytes| {
-                    u64::from(bytes) / change.stored.bytes() as u64
-                        * change.presented.bytes() as u64
+                    let elements = u64::from(bytes) / change.stored.bytes() as u64;
+                    change.presented.bytes_of(elements)
                 }),
                 _ => column.bytes.map(u64::from),
             };
@@ -402,7 +402,10 @@ fn check_has_code(wanted: &Wanted<'_>) -> Result<(), FormatError> {
     if dtype.is_none_or(|dtype| dtype.row().mds.is_some()) {
         return Ok(());
     }
-    let why = "an MDS ndarray has numpy's types only, so no bf16; present f16 or f32";
+    let why = format!(
+        "an MDS ndarray has numpy's types only, so no {}; present f16 or f32",
+        dtype.unwrap_or(Dtype::Bf16)
+    );
     Err(FormatError::refused(&wanted.payload.name, why))
 }
 

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test uses a part
 
 use formats::{Part, Presentation};
-use transforms::ElementType;
+use transforms::{Chain, ElementType, Packing, Scratch};
 
 /// The bytes of a view of `source`.
 pub fn presented(source: &[u8], view: &Presentation) -> Vec<u8> {
@@ -24,8 +24,15 @@ pub fn presented(source: &[u8], view: &Presentation) -> Vec<u8> {
                 ..
             } => {
                 let end = index(*offset) + index(*elements) * stored.bytes();
+                if *presented == Packing::Q8_0 {
+                    bytes.extend(in_blocks(&source[index(*offset)..end], *stored));
+                    continue;
+                }
                 let elements = source[index(*offset)..end].chunks_exact(stored.bytes());
-                bytes.extend(elements.flat_map(|element| converted(element, *stored, *presented)));
+                let Packing::Whole(presented) = *presented else {
+                    panic!("{presented} is in no test")
+                };
+                bytes.extend(elements.flat_map(|element| converted(element, *stored, presented)));
             }
         }
     }
@@ -35,6 +42,17 @@ pub fn presented(source: &[u8], view: &Presentation) -> Vec<u8> {
 
 fn index(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap()
+}
+
+/// As transforms makes them, which its own tests hold against gguf.
+fn in_blocks(elements: &[u8], stored: ElementType) -> Vec<u8> {
+    let chain = Chain::parse("q8_0", stored).unwrap();
+    let count = elements.len() / stored.bytes();
+    let mut blocks = vec![0; index(chain.packed_bytes(count as u64))];
+    chain
+        .encode_frame(elements, &mut Scratch::new(), &mut blocks)
+        .unwrap();
+    blocks
 }
 
 fn converted(element: &[u8], stored: ElementType, presented: ElementType) -> Vec<u8> {

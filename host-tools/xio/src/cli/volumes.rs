@@ -114,6 +114,7 @@ measured, and told by 'xio inspect'.
 Presented types (--present-as):
   source               the exact bytes of the inputs; what is presented when nothing is said
   bf16 f16 f32 u16...  tensors and arrays that can become this type are presented in it; headers, indexes and sizes follow
+  q8_0                 GGUF tensors whose rows have a multiple of 32 elements, and files of floats without a header, in GGUF's Q8_0 blocks
   RULES                PATTERN[@RANK]=TYPE or =keep, separated by commas; the first that fits a tensor's name decides
 Several types have a directory each on the disk, over one stored stream.
 

@@ -17,7 +17,7 @@ use crate::cli;
 const NAMED: usize = 3;
 
 /// What a conversion did to files: which view, from which type to which.
-type Conversion = (usize, ElementType, ElementType);
+type Conversion = (usize, ElementType, Packing);
 
 /// Options that name files or tensors that are not there, a line for each: nothing was done for them.
 pub fn useless(
@@ -204,7 +204,7 @@ pub fn rounded<'a>(
     }
     let said = all.iter().filter_map(|((view, from, to), (loss, files))| {
         let view = &views.get(*view)?.name;
-        let destroyed = destroyed((*from, Packing::Whole(*to)), loss)?;
+        let destroyed = destroyed((*from, *to), loss)?;
         let named = named(files, names);
         Some(format!("--present-as {view}: {destroyed} ({named})"))
     });

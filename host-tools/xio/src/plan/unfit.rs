@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use dataset::{FileId, Runs, Scan, Surveyed, View};
 use formats::Part;
-use transforms::{ElementType, ViewChain};
+use transforms::{ElementType, Packing, ViewChain};
 
 /// One line for each file and conversion.
 pub fn conversions(
@@ -45,8 +45,8 @@ pub fn conversions(
 }
 
 /// Why there is no such conversion, if there is none.
-fn unknown(stored: ElementType, presented: ElementType) -> Option<String> {
-    let chain = ViewChain::parse(presented.name(), stored);
+fn unknown(stored: ElementType, presented: Packing) -> Option<String> {
+    let chain = ViewChain::parse(&presented.to_string(), stored);
     let error = chain.err()?;
     Some(format!(
         "{stored} cannot be presented as {presented}: {error}"
@@ -58,7 +58,7 @@ fn outside(
     (runs, surveyed): (&Runs, &[Option<Surveyed>]),
     id: FileId,
     converted: std::ops::Range<u64>,
-    presented: ElementType,
+    presented: Packing,
 ) -> Option<String> {
     let held = presented.range()?;
     let ranges = surveyed.get(id.0 as usize)?.as_ref()?.ranges.iter();

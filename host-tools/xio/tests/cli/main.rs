@@ -5,6 +5,7 @@
 mod as_they_are;
 mod bad_input;
 mod bench;
+mod blocks;
 mod changing;
 mod collected;
 mod counters;

@@ -41,6 +41,7 @@ mod read;
 #[cfg(test)]
 mod tests;
 mod unchanged;
+mod units;
 pub mod verify;
 mod volume;
 pub mod write;

@@ -17,12 +17,13 @@ use crate::checksum::crc32c;
 use crate::format::raw::{BLOCK_BYTES, BLOCK_BYTES_U64, INLINE_BYTES_MAX};
 use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN};
 use crate::format::{
-    Blob, BlobIndex, BlobKind, ChainIndex, ChainUse, Digest, Extent, Mapping, Source, SourceId,
-    SourceKind, Stream, StreamIndex, Table, TableKind, View, ViewIndex,
+    Blob, BlobIndex, BlobKind, ChainIndex, ChainUse, Digest, Extent, Layout, Mapping, Source,
+    SourceId, SourceKind, Stream, StreamIndex, Table, TableKind, View, ViewIndex,
 };
 use crate::identity::{Uuid, sha256, version_8};
 use crate::limits;
 use crate::rank_tables::RankTables;
+use crate::units::Units;
 
 /// Where table blocks wait until the payload is written: a temporary file, or a `Cursor<Vec<u8>>`. Empty at first.
 pub(crate) trait Spill: Read + Write + Seek {}
@@ -416,9 +417,13 @@ impl<W: Write> VolumeBuilder<W> {
                     );
                     return Err(refused("run", why));
                 }
-                let bytes = elements
-                    .checked_mul(presented.bytes() as u64)
-                    .ok_or_else(|| refused("run", "2^64 bytes and more"))?;
+                let frame_elements = match known.layout {
+                    Layout::Framed { frame_elements, .. } => Some(frame_elements),
+                    Layout::Unframed { .. } => None,
+                };
+                let bytes = Units::of(presented)
+                    .presented_bytes(*first_element..first_element + elements, frame_elements)
+                    .map_err(|why| refused("run", why))?;
                 let mapping = Mapping::Linear {
                     stream: *stream,
                     first_element: *first_element,

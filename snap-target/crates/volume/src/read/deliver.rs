@@ -18,6 +18,7 @@ use crate::frame::{FrameId, StoredFrame};
 use crate::identity::Uuid;
 use crate::pieces::Pieces;
 use crate::read::OutBuf;
+use crate::units::Units;
 use crate::volume::Volume;
 
 /// Granules of a stream that were checked already: neighbours share them.
@@ -420,7 +421,7 @@ pub(crate) fn check_block(
 fn first_of_granule(stream: &Stream, unit: &Unit, granule: u64) -> u64 {
     let packed = (granule * BLOCK_BYTES_U64).saturating_sub(skip_of(stream));
     let element = stream.chain.elements_in(packed..packed).start;
-    let byte = element.saturating_mul(unit.decoder.presented().bytes() as u64);
+    let byte = Units::of(unit.decoder.presented()).bytes_before(element);
     unit.at + byte.clamp(unit.presented.start, unit.presented.end) - unit.presented.start
 }
 
@@ -448,9 +449,9 @@ fn refused(unit: &Unit, place: Option<Place>, error: TransformError) -> VolumeEr
     let Some(place) = place else {
         return VolumeError::Usage("the unit's stream is gone");
     };
-    let size = unit.decoder.presented().bytes() as u64;
+    let units = Units::of(unit.decoder.presented());
     let at = element_of(&error)
-        .map(|element| element * size)
+        .map(|element| units.bytes_before(element))
         .filter(|byte| unit.presented.contains(byte))
         .map_or(unit.at, |byte| unit.at + byte - unit.presented.start);
     VolumeError::Transform { place, error }.at_presented(at)
@@ -461,7 +462,8 @@ fn element_of(error: &TransformError) -> Option<u64> {
     match error {
         TransformError::OutOfRange { index, .. }
         | TransformError::OutsideProven { index, .. }
-        | TransformError::BadScale { index, .. } => Some(*index),
+        | TransformError::BadScale { index, .. }
+        | TransformError::Unscalable { index, .. } => Some(*index),
         _ => None,
     }
 }

@@ -17,13 +17,14 @@ use crate::format::table::index_child;
 use crate::format::{Extent, Layout, Mapping, SourceId, Stream, StreamIndex, Table, extent};
 use crate::frame::{Content, FrameId};
 use crate::limits::FETCH_BYTES_MAX;
+use crate::units::Units;
 use crate::volume::Volume;
 
 /// Below this, a part that has ragged ends is read through staging as a whole: one fetch instead of three.
 const DIRECT_BYTES_MIN: u64 = 16 << 10;
 /// Memory alignment of a direct fetch.
 const DIRECT_ALIGNMENT: u64 = 512;
-/// Elements after which the packed form is at a granule's boundary, whatever the bits of an element.
+/// Elements after which the packed form is at a granule's boundary, whatever the bits of an element; whole units, too.
 const ELEMENTS_UNIT: u64 = BLOCK_BYTES_U64 * 8;
 
 /// Where a descent through the extent table stands: the block that is looked at next.
@@ -174,7 +175,7 @@ impl ReadOp {
         frame_elements: u64,
         wanted: Range<u64>,
     ) -> Result<u64, VolumeError> {
-        let frame_bytes = frame_elements * linear.presented_bytes;
+        let frame_bytes = linear.units.bytes_before(frame_elements);
         let frame = wanted.start / frame_bytes;
         let base = frame * frame_bytes;
         let presented = wanted.start - base..wanted.end.min(base + frame_bytes) - base;
@@ -261,8 +262,8 @@ pub(crate) struct Linear<'v> {
     decoder: Decoder,
     /// Whether the view chain rounds.
     view_rounds: bool,
-    /// Bytes of a presented element.
-    presented_bytes: u64,
+    /// What is presented at a time.
+    units: Units,
     /// The extent's first byte, in presented bytes of the whole stream.
     base: u64,
 }
@@ -298,9 +299,17 @@ impl<'v> Linear<'v> {
         };
         let decoder = Decoder::new(&stream.chain, view, stream.proven)
             .map_err(|error| VolumeError::Transform { place, error })?;
-        let presented_bytes = decoder.presented().bytes() as u64;
-        fields.multiple("bytes", extent.bytes, presented_bytes)?;
-        let elements = extent.bytes / presented_bytes;
+        let units = Units::of(decoder.presented());
+        fields.multiple("bytes", extent.bytes, units.bytes)?;
+        fields.multiple("first_element", first_element, units.elements)?;
+        if let Layout::Framed { frame_elements, .. } = stream.layout {
+            fields.multiple(
+                "frame_elements of its stream",
+                frame_elements,
+                units.elements,
+            )?;
+        }
+        let elements = units.elements_in(extent.bytes);
         let end = fields.sum("first_element", first_element, elements)?;
         if end > stream.elements {
             let expected = format_args!("within the stream's {}", stream.elements);
@@ -312,9 +321,9 @@ impl<'v> Linear<'v> {
             stream,
             decoder,
             view_rounds: view.contract().is_lossy(),
-            presented_bytes,
+            units,
             // At most 2^56 elements of 8 bytes.
-            base: first_element * presented_bytes,
+            base: units.bytes_before(first_element),
         })
     }
 
@@ -323,7 +332,7 @@ impl<'v> Linear<'v> {
         let Layout::Framed { frame_elements, .. } = self.stream.layout else {
             return Ok(());
         };
-        let frame_bytes = frame_elements * self.presented_bytes;
+        let frame_bytes = self.units.bytes_before(frame_elements);
         density.frames(
             extent.start..extent.end(),
             self.base,
@@ -351,8 +360,9 @@ impl<'v> Linear<'v> {
         let unit_bytes = self.stream.chain.packed_bytes(ELEMENTS_UNIT);
         // A granule less: a stream that skips bytes is rounded out at both ends, and so is one whose units are no whole granules.
         let units = (u64::from(FETCH_BYTES_MAX) - BLOCK_BYTES_U64) / unit_bytes;
-        let first = start / self.presented_bytes / ELEMENTS_UNIT;
-        (first + units.max(1)) * ELEMENTS_UNIT * self.presented_bytes
+        let first = self.units.elements_in(start) / ELEMENTS_UNIT;
+        self.units
+            .bytes_before((first + units.max(1)) * ELEMENTS_UNIT)
     }
 }
 

@@ -26,7 +26,7 @@ fn linear(random: &mut Random, sample: &Sample, stream: StreamIndex) -> Piece {
         _ => "none",
     };
     let view = ViewChain::parse(view, source).unwrap();
-    let presented_size = view.presented(source).unwrap().bytes() as u64;
+    let presented_size = view.presented(source).unwrap().unit_bytes();
     let elements = random.between(1, 5000).div_ceil(presented_size).max(1);
     let elements = elements.min(5000 / presented_size).min(sample.count());
     let first_element = random.below(sample.count() - elements + 1);

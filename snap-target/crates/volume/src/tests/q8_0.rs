@@ -222,6 +222,128 @@ fn make_the_golden_volume_of_q8_0() {
     fs::write(folder().join("q8_0.vol"), memory.bytes).unwrap();
 }
 
+/// Chain and source of streams that are presented in blocks, but for their last elements, which are none.
+const IN_BLOCKS: [(&str, ElementType); 7] = [
+    ("none", F32),
+    ("zstd:1", F32),
+    ("bf16", F32),
+    ("q8_0", F32),
+    ("none", Bf16),
+    ("lz4", F16),
+    ("q8_0+lz4", F16),
+];
+
+/// Whole blocks of the golden sources.
+const BLOCK_ELEMENTS: u64 = 2976;
+
+fn in_blocks(name: String, stream: &Written, of: ElementType) -> (ViewSpec, [ExtentSpec; 1]) {
+    let (spec, [extent]) = view(name, stream, of, "q8_0");
+    let extent = match extent {
+        ExtentSpec::Linear { stream, view, .. } => ExtentSpec::Linear {
+            stream,
+            first_element: 0,
+            elements: BLOCK_ELEMENTS,
+            view,
+        },
+        other => other,
+    };
+    (spec, [extent])
+}
+
+fn image_in_blocks() -> Vec<u8> {
+    let mut memory = Memory::default();
+    let mut writer = Writer::new(&mut memory, options(1)).unwrap();
+    for (chain, of) in IN_BLOCKS {
+        let source = golden_source(of);
+        let stream = writer
+            .add_stream(&spec(chain, of), &mut &source[..], &mut |_| {})
+            .unwrap();
+        let name = format!("{chain} of {of} as q8_0");
+        let (view, extents) = in_blocks(name, &stream, of);
+        writer.add_view(view, extents).unwrap();
+    }
+    writer.finish().unwrap();
+    memory.bytes
+}
+
+#[test]
+#[ignore = "makes a file that is made once"]
+fn make_the_golden_volume_of_views_in_blocks() {
+    fs::write(folder().join("q8_0-view.vol"), image_in_blocks()).unwrap();
+}
+
+/// Each view of blocks, in every range: what gguf makes of the numbers (VIEWS.sha256), and of a part of it the same bytes.
+#[test]
+fn views_in_blocks_are_what_gguf_makes_of_the_stored_numbers_in_every_range() {
+    let recorded = digests("VIEWS.sha256");
+    let image = image_in_blocks();
+    let store_bytes = image.len() as u64;
+    let report = verify(&image, store_bytes, &mut |_| {}).unwrap();
+    assert!(report.is_clean(), "{:?}", report.damage);
+    for (index, (chain, of)) in (0..).zip(IN_BLOCKS) {
+        let mut reader = Reader::open(&image, store_bytes, 1 << 20).unwrap();
+        reader.set_volume(reader.volume().with_view(ViewIndex(index)).unwrap());
+        let mut all = vec![0; (BLOCK_ELEMENTS / 32 * 34) as usize];
+        reader.read(0, &mut all).unwrap();
+        let name = format!("q8_0-view.vol:{chain} of {of} as q8_0");
+        assert_eq!(recorded.get(&name), Some(&hex(&sha256(&all))), "{name}");
+        assert_eq!(reader.volume().presented_bytes(), all.len() as u64);
+        // Blocks lie over ends of logical blocks, granules and frames (of f32, 1,024 elements: 1,088 bytes).
+        for start in [0, 1, 33, 34, 35, 1087, 1088, 1089, 2047, 3000, 3161] {
+            for len in [1, 2, 33, 34, 35, 512, 1088] {
+                let len = len.min(all.len() - start);
+                let mut part = vec![0; len];
+                reader.read(start as u64, &mut part).unwrap();
+                assert_eq!(part, all[start..start + len], "{name}: {len} from {start}");
+            }
+        }
+    }
+}
+
+/// The writer refuses what would split a block, by words; the reader what somebody else wrote.
+#[test]
+fn no_extent_begins_or_ends_inside_a_block() {
+    let source = numbers(1600, 4096);
+    for (spec, first_element, elements, why) in [
+        (
+            spec("none", F32),
+            8,
+            32,
+            "an extent that begins at element, 8, where the view presents 32 at a time",
+        ),
+        (
+            spec("none", F32),
+            32,
+            40,
+            "an extent that has elements, 40, where the view presents 32 at a time",
+        ),
+        (
+            StreamSpec {
+                frame_bytes: 4000,
+                ..spec("lz4", F32)
+            },
+            0,
+            64,
+            "an extent that is of a stream whose frames have elements, 1000, where the view presents 32 at a time",
+        ),
+    ] {
+        let mut memory = Memory::default();
+        let mut writer = Writer::new(&mut memory, options(1)).unwrap();
+        let stream = writer
+            .add_stream(&spec, &mut &source[..], &mut |_| {})
+            .unwrap();
+        let (view, _) = view("blocks", &stream, F32, "q8_0");
+        let extent = ExtentSpec::Linear {
+            stream: stream.stream,
+            first_element,
+            elements,
+            view: ViewChain::parse("q8_0", F32).unwrap(),
+        };
+        let refused = writer.add_view(view, [extent]).unwrap_err().to_string();
+        assert!(refused.ends_with(why), "{refused}");
+    }
+}
+
 /// gguf made the digests that are recorded (q8.py); here the volume is what this writer makes of the numbers.
 #[test]
 fn the_golden_volume_of_q8_0_holds_every_view() {

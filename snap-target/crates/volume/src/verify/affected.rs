@@ -2,12 +2,15 @@
 
 use std::ops::Range;
 
+use transforms::Packing;
+
 use super::Report;
 use crate::VolumeError;
 use crate::blocking::{ReadAt, Reader};
 use crate::error::Item;
 use crate::format::raw::BLOCK_BYTES_U64;
 use crate::format::{ChainUse, Extent, Layout, Mapping, Stream, TableKind};
+use crate::units::Units;
 
 /// Extents that are read at a time.
 const EXTENTS_AT_ONCE: usize = 4096;
@@ -104,17 +107,19 @@ impl Report {
         }
         let source = self.volume.stream(stream)?.element_type();
         let view = view_chain.and_then(|index| self.volume.chains().get(index.0 as usize));
-        let element = match view {
+        let presented = match view {
             Some(ChainUse::View(_, view)) => view.presented(source).ok()?,
-            _ => source,
+            _ => Packing::Whole(source),
         };
-        let width = element.bytes() as u64;
-        let elements = first_element..first_element + extent.bytes / width;
+        let units = Units::of(presented);
+        let elements = first_element..first_element + units.elements_in(extent.bytes);
         let start = lost.elements.start.max(elements.start);
         let end = lost.elements.end.min(elements.end);
         (start < end).then(|| {
-            let at = |element: u64| extent.start + (element - elements.start) * width;
-            at(start)..at(end)
+            // All of a unit is lost with one of its elements.
+            let before = |element: u64| units.bytes_before(element - elements.start);
+            let end = before(end.next_multiple_of(units.elements));
+            extent.start + before(start)..extent.start + end
         })
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::io::Read;
 
 use sha2::{Digest, Sha256};
-use transforms::{Chain, ElementType, ValueRange, ViewChain};
+use transforms::{Chain, ElementType, Packing, ValueRange, ViewChain};
 
 use super::appender::Appender;
 use super::batch::{Batch, Checks, Cut, union};
@@ -19,6 +19,7 @@ use crate::format::superblock::{LBA_BYTES, PAYLOAD_OFFSET_MIN};
 use crate::format::{ChainIndex, ChainUse, Extent, Mapping, SourceId, StreamIndex, ViewIndex};
 use crate::limits;
 use crate::rank_tables::RankTables;
+use crate::units::Units;
 
 /// How far a stream is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -329,13 +330,17 @@ impl<O: Output> Writer<O> {
                     )));
                 }
                 let source = draft.cut.chain.source();
+                let frame_elements = draft.cut.frame_elements;
                 let (view_chain, presented) = self.view_chain(view, source)?;
+                let bytes = Units::of(presented)
+                    .presented_bytes(first_element..first_element + elements, frame_elements)
+                    .map_err(refused)?;
                 let mapping = Mapping::Linear {
                     stream,
                     first_element,
                     view_chain,
                 };
-                (elements * presented.bytes() as u64, mapping)
+                (bytes, mapping)
             }
         };
         Ok(Extent {
@@ -379,20 +384,20 @@ impl<O: Output> Writer<O> {
         };
         let source = draft.cut.chain.source();
         let view = view_chain.and_then(|index| self.chains.get(index.0 as usize));
-        let element = match view {
-            Some(ChainUse::View(_, view)) => view.presented(source).unwrap_or(source),
-            _ => source,
-        };
-        let element_bytes = element.bytes() as u64;
-        let base = first_element * element_bytes;
-        density.frames(presented, base, frame_elements * element_bytes, stream)
+        let whole = Packing::Whole(source);
+        let units = Units::of(match view {
+            Some(ChainUse::View(_, view)) => view.presented(source).unwrap_or(whole),
+            _ => whole,
+        });
+        let base = units.bytes_before(first_element);
+        density.frames(presented, base, units.bytes_before(frame_elements), stream)
     }
 
     fn view_chain(
         &mut self,
         view: ViewChain,
         source: ElementType,
-    ) -> Result<(Option<ChainIndex>, ElementType), WriteError> {
+    ) -> Result<(Option<ChainIndex>, Packing), WriteError> {
         let presented = view
             .presented(source)
             .map_err(|error| WriteError::Refused {
