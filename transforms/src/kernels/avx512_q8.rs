@@ -4,24 +4,76 @@ use std::arch::x86_64::*;
 
 use super::place::Place;
 use super::q8::scalar::{BELOW_HALF, reciprocal};
-use super::q8::{GROUP_BYTES, GROUP_F32_BYTES};
+use super::q8::{BF16, F32, GROUP_BYTES, group_bytes};
 use super::{prefetch, prefetch_wide};
+
+/// Sixteen numbers of type `T`, as f32.
+///
+/// # Safety
+/// They are readable; the machine has AVX-512 F, BW, VL and DQ.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn load<const T: u8>(from: *const u8) -> __m512 {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match T {
+            F32 => _mm512_loadu_ps(from.cast()),
+            BF16 => {
+                let bits = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.cast()));
+                _mm512_castsi512_ps(_mm512_slli_epi32::<16>(bits))
+            }
+            _ => _mm512_cvtph_ps(_mm256_loadu_si256(from.cast())),
+        }
+    }
+}
+
+/// Sixteen numbers as type `T`, rounded to nearest, ties to even: none is a NaN, but in a group whose scale is.
+///
+/// # Safety
+/// There is room for them; the machine has AVX-512 F, BW, VL and DQ.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq")]
+unsafe fn store<const T: u8>(to: *mut u8, numbers: __m512) {
+    // SAFETY: passed on to the caller.
+    unsafe {
+        match T {
+            F32 => _mm512_storeu_ps(to.cast(), numbers),
+            BF16 => {
+                let bits = _mm512_castps_si512(numbers);
+                let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+                let half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
+                let rounded = _mm512_srli_epi32::<16>(_mm512_add_epi32(bits, half));
+                _mm256_storeu_si256(to.cast(), _mm512_cvtepi32_epi16(rounded));
+            }
+            _ => {
+                let rounded = _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(numbers);
+                _mm256_storeu_si256(to.cast(), rounded);
+            }
+        }
+    }
+}
 
 /// # Safety
 /// `src` is readable for so many groups, `place` has room for them; the machine has AVX-512 F, BW, VL and DQ, and F16C.
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-pub(super) unsafe fn quantize(src: *const u8, place: &mut Place, groups: usize) -> u32 {
+pub(super) unsafe fn quantize<const T: u8>(
+    src: *const u8,
+    place: &mut Place,
+    groups: usize,
+) -> u32 {
     let sign = _mm512_set1_ps(-0.0);
     let below_half = _mm512_set1_ps(BELOW_HALF);
     let mut met = 0;
     let mut pen = place.pen();
     for group in 0..groups {
-        // SAFETY: `group < groups`, on both sides; a group is 128 bytes of f32, and 34 packed.
+        // SAFETY: `group < groups`, on both sides; a group is 128 or 64 bytes of numbers, and 34 packed.
         unsafe {
-            let from = src.add(group * GROUP_F32_BYTES);
+            let from = src.add(group * group_bytes(T));
             prefetch_wide(from);
-            prefetch_wide(from.wrapping_add(64));
-            let numbers = [0, 64].map(|at| _mm512_loadu_ps(from.add(at).cast()));
+            if T == F32 {
+                prefetch_wide(from.wrapping_add(64));
+            }
+            let numbers = [load::<T>(from), load::<T>(from.add(group_bytes(T) / 2))];
             let [a, b] = numbers.map(|it| _mm512_castps_si512(_mm512_andnot_ps(sign, it)));
             let largest = _mm512_reduce_max_epi32(_mm512_max_epi32(a, b)).cast_unsigned();
             met = u32::max(met, largest);
@@ -49,7 +101,11 @@ pub(super) unsafe fn quantize(src: *const u8, place: &mut Place, groups: usize) 
 /// # Safety
 /// As [`quantize`].
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,f16c")]
-pub(super) unsafe fn dequantize(src: *const u8, place: &mut Place, groups: usize) -> u16 {
+pub(super) unsafe fn dequantize<const T: u8>(
+    src: *const u8,
+    place: &mut Place,
+    groups: usize,
+) -> u16 {
     let mut met = 0;
     let mut pen = place.pen();
     for group in 0..groups {
@@ -64,9 +120,10 @@ pub(super) unsafe fn dequantize(src: *const u8, place: &mut Place, groups: usize
             for part in 0..2 {
                 let bytes = _mm_loadu_si128(from.add(2 + 16 * part).cast());
                 let steps = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-                _mm512_storeu_ps(to.add(64 * part).cast(), _mm512_mul_ps(steps, scale));
+                let numbers = _mm512_mul_ps(steps, scale);
+                store::<T>(to.add(part * group_bytes(T) / 2), numbers);
             }
-            pen.advance(GROUP_F32_BYTES, place);
+            pen.advance(group_bytes(T), place);
         }
     }
     place.put_back(pen);

@@ -1,8 +1,8 @@
 //! Groups of 32 numbers that share a scale, in the layout of GGUF's Q8_0: what each conversion is, and which code runs it.
 //!
 //! The functions of [`scalar`] are the definition that everything else is held against, and the loop for machines without a kernel. As those of
-//! `floats.rs`, they rely on the default floating-point environment. Kernels take and leave f32; what is made of 16 bits goes through a tile of
-//! f32 in the cache.
+//! `floats.rs`, they rely on the default floating-point environment. Vectors widen numbers of 16 bits as they load them, and round as they store;
+//! what no kernel does at once (portable code, f16 with NEON, a view of another type behind a rounding one) goes through a tile of f32 in the cache.
 
 use crate::element::ElementType;
 use crate::encoder::convert_floats;
@@ -19,6 +19,19 @@ pub(crate) const GROUP_BYTES: usize = 2 + GROUP_ELEMENTS;
 
 /// Bytes of a group as f32.
 pub(super) const GROUP_F32_BYTES: usize = 4 * GROUP_ELEMENTS;
+
+/// Types that kernels take and leave, by their codes.
+pub(super) const F32: u8 = ElementType::F32 as u8;
+pub(super) const BF16: u8 = ElementType::Bf16 as u8;
+const F16: u8 = ElementType::F16 as u8;
+
+/// Bytes of a group's numbers in a type.
+pub(super) const fn group_bytes(element: u8) -> usize {
+    match element {
+        F32 => GROUP_F32_BYTES,
+        _ => GROUP_F32_BYTES / 2,
+    }
+}
 
 /// Numbers of this magnitude and more have no scale: 127 times 65,520, which an f16 does not hold.
 pub(crate) const UNSCALABLE_FROM: f32 = 8_321_040.0;
@@ -127,39 +140,85 @@ mod portable {
     }
 }
 
-/// Packs groups of f32; returns the largest magnitude met, by its bits.
+/// Whether groups are made of this type, and become it, without a tile of f32.
+fn is_direct(isa: Isa, element: ElementType) -> bool {
+    match (isa, element) {
+        (_, ElementType::F32) => true,
+        #[cfg(target_arch = "x86_64")]
+        (Isa::Avx2 | Isa::Avx512, ElementType::Bf16 | ElementType::F16) => true,
+        #[cfg(target_arch = "aarch64")]
+        (Isa::Neon, ElementType::Bf16) => true,
+        _ => false,
+    }
+}
+
+/// Packs groups of a type that is direct; returns the largest magnitude met, by its bits as f32.
 ///
 /// # Safety
 /// `src` is readable for so many groups, `place` has room for them and does not overlap. The machine has `isa`.
-unsafe fn quantize_groups(isa: Isa, src: *const u8, place: &mut Place, groups: usize) -> u32 {
+unsafe fn quantize_groups(
+    isa: Isa,
+    source: ElementType,
+    src: *const u8,
+    place: &mut Place,
+    groups: usize,
+) -> u32 {
+    debug_assert!(is_direct(isa, source));
     // SAFETY: passed on to the caller.
     unsafe {
-        match isa {
+        match (isa, source.code()) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2_q8::quantize(src, place, groups),
+            (Isa::Avx2, F32) => avx2_q8::quantize::<F32>(src, place, groups),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512_q8::quantize(src, place, groups),
+            (Isa::Avx2, BF16) => avx2_q8::quantize::<BF16>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, _) => avx2_q8::quantize::<F16>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, F32) => avx512_q8::quantize::<F32>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, BF16) => avx512_q8::quantize::<BF16>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, _) => avx512_q8::quantize::<F16>(src, place, groups),
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon => crate::kernels::neon_q8::quantize(src, place, groups),
+            (Isa::Neon, F32) => crate::kernels::neon_q8::quantize::<F32>(src, place, groups),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, _) => crate::kernels::neon_q8::quantize::<BF16>(src, place, groups),
             _ => portable::quantize(src, place, groups),
         }
     }
 }
 
-/// Unpacks groups to f32; returns the largest magnitude of their scales, by its bits.
+/// Unpacks groups to a type that is direct; returns the largest magnitude of their scales, by its bits.
 ///
 /// # Safety
 /// As [`quantize_groups`].
-unsafe fn dequantize_groups(isa: Isa, src: *const u8, place: &mut Place, groups: usize) -> u16 {
+unsafe fn dequantize_groups(
+    isa: Isa,
+    presented: ElementType,
+    src: *const u8,
+    place: &mut Place,
+    groups: usize,
+) -> u16 {
+    debug_assert!(is_direct(isa, presented));
     // SAFETY: passed on to the caller.
     unsafe {
-        match isa {
+        match (isa, presented.code()) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => avx2_q8::dequantize(src, place, groups),
+            (Isa::Avx2, F32) => avx2_q8::dequantize::<F32>(src, place, groups),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => avx512_q8::dequantize(src, place, groups),
+            (Isa::Avx2, BF16) => avx2_q8::dequantize::<BF16>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, _) => avx2_q8::dequantize::<F16>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, F32) => avx512_q8::dequantize::<F32>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, BF16) => avx512_q8::dequantize::<BF16>(src, place, groups),
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, _) => avx512_q8::dequantize::<F16>(src, place, groups),
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon => crate::kernels::neon_q8::dequantize(src, place, groups),
+            (Isa::Neon, F32) => crate::kernels::neon_q8::dequantize::<F32>(src, place, groups),
+            #[cfg(target_arch = "aarch64")]
+            (Isa::Neon, _) => crate::kernels::neon_q8::dequantize::<BF16>(src, place, groups),
             _ => portable::dequantize(src, place, groups),
         }
     }
@@ -195,32 +254,44 @@ pub(crate) unsafe fn quantize_at(
     src: &[u8],
     place: &mut Place,
 ) -> Result<(), (u64, u32)> {
-    let mut tile = [0; 4 * TILE_ELEMENTS];
-    for (index, src) in src.chunks(TILE_ELEMENTS * source.bytes()).enumerate() {
-        let count = src.len() / source.bytes();
-        let numbers = if source == ElementType::F32 && count.is_multiple_of(GROUP_ELEMENTS) {
-            src
-        } else {
-            let tile = &mut tile[..count.next_multiple_of(GROUP_ELEMENTS) * 4];
-            let (numbers, missing) = tile.split_at_mut(count * 4);
-            convert_floats(isa, source, ElementType::F32, src, numbers);
-            missing.fill(0);
-            tile
+    let size = source.bytes();
+    for (index, src) in src.chunks(TILE_ELEMENTS * size).enumerate() {
+        let count = src.len() / size;
+        let is_direct = is_direct(isa, source) && count.is_multiple_of(GROUP_ELEMENTS);
+        let largest = match is_direct {
+            // SAFETY: the tiles' groups together are those that there is room for, which the caller promises.
+            true => unsafe {
+                quantize_groups(isa, source, src.as_ptr(), place, count / GROUP_ELEMENTS)
+            },
+            // SAFETY: as above.
+            false => unsafe { quantize_by_tile(isa, source, src, place) },
         };
-        let groups = numbers.len() / GROUP_F32_BYTES;
-        // SAFETY: the tiles' groups together are those that there is room for, which the caller promises.
-        let largest = unsafe { quantize_groups(isa, numbers.as_ptr(), place, groups) };
         if largest >= UNSCALABLE_FROM.to_bits() {
             let first = (index * TILE_ELEMENTS) as u64;
-            return Err(first_unscalable(numbers, first));
+            return Err(first_unscalable(source, src, first));
         }
     }
     Ok(())
 }
 
-fn first_unscalable(numbers: &[u8], first: u64) -> (u64, u32) {
-    for (index, bytes) in (first..).zip(numbers.as_chunks().0) {
-        let bits = u32::from_le_bytes(*bytes);
+/// At most a tile of elements, the last group filled up with zeros.
+///
+/// # Safety
+/// As [`quantize_at`].
+unsafe fn quantize_by_tile(isa: Isa, source: ElementType, src: &[u8], place: &mut Place) -> u32 {
+    let mut tile = [0; 4 * TILE_ELEMENTS];
+    let count = src.len() / source.bytes();
+    let tile = &mut tile[..count.next_multiple_of(GROUP_ELEMENTS) * 4];
+    convert_floats(isa, source, ElementType::F32, src, &mut tile[..count * 4]);
+    let groups = tile.len() / GROUP_F32_BYTES;
+    // SAFETY: passed on to the caller.
+    unsafe { quantize_groups(isa, ElementType::F32, tile.as_ptr(), place, groups) }
+}
+
+fn first_unscalable(source: ElementType, src: &[u8], first: u64) -> (u64, u32) {
+    for (index, element) in (first..).zip(src.chunks(source.bytes())) {
+        let number = floats::one(source, ElementType::F32, element);
+        let bits = u32::from_le_bytes([number[0], number[1], number[2], number[3]]);
         if bits & 0x7FFF_FFFF >= UNSCALABLE_FROM.to_bits() {
             return (index, bits);
         }
@@ -263,10 +334,15 @@ pub(crate) unsafe fn expand(
         let group = at / GROUP_ELEMENTS;
         let src = packed[group * GROUP_BYTES..].as_ptr();
         let whole = (end - at) / GROUP_ELEMENTS;
-        let is_direct = (source, presented) == (ElementType::F32, ElementType::F32);
-        if is_direct && at.is_multiple_of(GROUP_ELEMENTS) && whole > 0 {
+        // Of f32 nothing is rounded before it is presented.
+        let is_one_rounding = source == ElementType::F32 || source == presented;
+        if is_one_rounding
+            && is_direct(isa, presented)
+            && at.is_multiple_of(GROUP_ELEMENTS)
+            && whole > 0
+        {
             // SAFETY: `packed` holds the groups (sliced), the rest is passed on to the caller.
-            met = met.max(unsafe { dequantize_groups(isa, src, place, whole) });
+            met = met.max(unsafe { dequantize_groups(isa, presented, src, place, whole) });
             at += whole * GROUP_ELEMENTS;
             continue;
         }
@@ -278,7 +354,7 @@ pub(crate) unsafe fn expand(
         // `packed` holds them.
         met = met.max(unsafe {
             let mut numbers = Place::new(isa, tile.as_mut_ptr(), tile.len());
-            dequantize_groups(isa, src, &mut numbers, groups)
+            dequantize_groups(isa, ElementType::F32, src, &mut numbers, groups)
         });
         let numbers = &tile[inside * 4..][..now * 4];
         let mut rounded = [0; 4 * TILE_ELEMENTS];
