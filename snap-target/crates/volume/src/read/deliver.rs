@@ -21,6 +21,19 @@ use crate::read::OutBuf;
 use crate::units::Units;
 use crate::volume::Volume;
 
+/// Elements that are checked and then decoded at a time: packed and presented they are less than a core's second cache, and much more than what
+/// beginning costs.
+const PART_ELEMENTS: u64 = 32 << 10;
+
+/// Where the checksums of a unit's granules are in its window.
+#[derive(Clone, Copy)]
+struct Sums {
+    /// That of the first granule.
+    first: usize,
+    /// Which one that is.
+    granule: u64,
+}
+
 /// Granules of a stream that were checked already: neighbours share them.
 type Checked = Option<(StreamIndex, Range<u64>)>;
 
@@ -153,14 +166,18 @@ impl ReadOp {
                 direct,
                 ..
             } => {
-                if let Some(first) = *checksums {
-                    self.check_granules(stream, unit, granules, first, pieces, checked)?;
-                }
+                let sums = checksums.map(|first| Sums {
+                    first,
+                    granule: granules.start,
+                });
                 if *direct {
+                    if let Some(sums) = sums {
+                        self.check_granules(stream, unit, granules, sums, pieces, checked)?;
+                    }
                     self.counters.delivered_bytes += unit.len();
                     return Ok(());
                 }
-                self.deliver_granules(context, stream, unit, stored, pieces)
+                self.deliver_granules(context, stream, unit, stored, sums, pieces, checked)
             }
             Body::Frame { id, stored, .. } => {
                 let Some(stored) = stored else {
@@ -176,17 +193,20 @@ impl ReadOp {
         }
     }
 
+    /// Checks some granules of a unit.
     fn check_granules(
-        &mut self,
+        &self,
         stream: &Stream,
         unit: &Unit,
         granules: &Range<u64>,
-        first_checksum: usize,
+        sums: Sums,
         pieces: Pieces<'_>,
         checked: &mut Checked,
     ) -> Result<(), VolumeError> {
         let index = unit.stream;
-        let expected = &self.window.checksums[first_checksum..];
+        // A unit has at most 257 granules.
+        let from = usize::try_from(granules.start - sums.granule).unwrap_or(usize::MAX);
+        let expected = &self.window.checksums[sums.first..][from..];
         for (granule, expected) in granules.clone().zip(expected) {
             if let Some((stream, done)) = checked
                 && *stream == index
@@ -211,13 +231,16 @@ impl ReadOp {
         Ok(())
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn deliver_granules(
         &mut self,
         context: &mut Context<'_>,
         stream: &Stream,
         unit: &Unit,
         stored: &Range<u64>,
+        sums: Option<Sums>,
         pieces: Pieces<'_>,
+        checked: &mut Checked,
     ) -> Result<(), VolumeError> {
         let Layout::Unframed { skip_bytes, .. } = stream.layout else {
             return Err(VolumeError::Usage("the unit's stream has frames"));
@@ -233,13 +256,16 @@ impl ReadOp {
             unit,
             wanted,
             from - skip,
+            sums,
             pieces,
+            checked,
             &mut assembly,
         );
         self.window.assembly = assembly;
         outcome
     }
 
+    /// Checks and decodes, some elements at a time: what was checked is still in the cache when it is decoded.
     #[allow(clippy::too_many_arguments)]
     fn expand_granules(
         &mut self,
@@ -248,17 +274,30 @@ impl ReadOp {
         unit: &Unit,
         wanted: Range<u64>,
         first_byte: u64,
+        sums: Option<Sums>,
         pieces: Pieces<'_>,
+        checked: &mut Checked,
         assembly: &mut Vec<u8>,
     ) -> Result<(), VolumeError> {
         let (bytes, copied) = pieces.contiguous(wanted, assembly)?;
         let window = PackedWindow { first_byte, bytes };
         let mut out = self.destination(context.out, unit.at, unit.len())?;
-        let timer = Timer::of(unit);
-        unit.decoder
-            .expand(window, unit.presented.clone(), &mut out)
-            .map_err(|error| refused_granules(stream, unit, error))?;
-        self.elements.add(timer);
+        let mut at = unit.presented.start;
+        while at < unit.presented.end {
+            let part = at..part_end(unit, at);
+            if let Some(sums) = sums {
+                let packed = unit.decoder.packed_window(part.clone());
+                let granules = (skip_of(stream) + packed.start) / BLOCK_BYTES_U64
+                    ..(skip_of(stream) + packed.end).div_ceil(BLOCK_BYTES_U64);
+                self.check_granules(stream, unit, &granules, sums, pieces, checked)?;
+            }
+            let timer = Timer::of(unit, part.end - part.start);
+            unit.decoder
+                .expand(window, part.clone(), &mut out)
+                .map_err(|error| refused_granules(stream, unit, error))?;
+            self.elements.add(timer);
+            at = part.end;
+        }
         self.counters.delivered_bytes += unit.len();
         self.counters.copied_bytes += copied;
         if unit.decoder.is_copy() {
@@ -355,7 +394,7 @@ impl ReadOp {
             bytes: packed,
         };
         let mut out = self.destination(out, unit.at, unit.len())?;
-        let timer = Timer::of(unit);
+        let timer = Timer::of(unit, unit.len());
         let expanded = unit
             .decoder
             .expand(window, unit.presented.clone(), &mut out);
@@ -423,6 +462,15 @@ fn first_of_granule(stream: &Stream, unit: &Unit, granule: u64) -> u64 {
     let element = stream.chain.elements_in(packed..packed).start;
     let byte = Units::of(unit.decoder.presented()).bytes_before(element);
     unit.at + byte.clamp(unit.presented.start, unit.presented.end) - unit.presented.start
+}
+
+/// Where the part of a unit ends that begins at presented byte `at` of the stream: behind a whole number of parts' elements.
+fn part_end(unit: &Unit, at: u64) -> u64 {
+    let units = Units::of(unit.decoder.presented());
+    let part = units.elements_in(at) / PART_ELEMENTS + 1;
+    units
+        .bytes_before(part.saturating_mul(PART_ELEMENTS))
+        .min(unit.presented.end)
 }
 
 /// Bytes of its first granule that are before its first element.

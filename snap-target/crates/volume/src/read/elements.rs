@@ -27,9 +27,10 @@ pub(super) struct ElementTimes([Option<ElementTime>; STREAMS_MAX]);
 pub(super) struct Timer(Option<(StreamIndex, u64, Instant)>);
 
 impl Timer {
-    pub(super) fn of(unit: &Unit) -> Self {
+    /// Of so many presented bytes of a unit.
+    pub(super) fn of(unit: &Unit, bytes: u64) -> Self {
         let is_copy = unit.decoder.is_copy();
-        Self((!is_copy).then(|| (unit.stream, unit.len(), Instant::now())))
+        Self((!is_copy).then(|| (unit.stream, bytes, Instant::now())))
     }
 }
 
