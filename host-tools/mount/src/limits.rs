@@ -16,6 +16,8 @@ pub const AHEAD_THREADS: usize = 2;
 pub const RUNS_MAX: usize = 32;
 /// Requests in a row after which a reader is taken to go on.
 pub const RUN_REQUESTS: u32 = 3;
+/// Bytes that they have together, at least: small samples of a random order come near each other by chance, whose number grows with that of the samples.
+pub const RUN_BYTES: u64 = 128 << 10;
 /// Bytes before and behind the end of a run in which its next request may begin: the kernel's requests overtake each other, and files begin at blocks.
 pub const RUN_SLACK_BYTES: u64 = 256 << 10;
 /// Bytes of metadata that are fetched at a time: directories and inodes lie together.

@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::limits::{
-    AHEAD_THREADS, CHUNK_BYTES, CHUNKS_AHEAD, CHUNKS_MAX, RUN_REQUESTS, RUN_SLACK_BYTES, RUNS_MAX,
+    AHEAD_THREADS, CHUNK_BYTES, CHUNKS_AHEAD, CHUNKS_MAX, RUN_BYTES, RUN_REQUESTS, RUN_SLACK_BYTES,
+    RUNS_MAX,
 };
 use crate::medium::{Medium, ReadFailure};
 
@@ -72,9 +73,15 @@ impl ReadAhead {
         let goes_on = {
             let mut state = self.shared.lock();
             let goes_on = state.runs.note(at, end);
-            goes_on || (first..=last).all(|number| state.chunks.contains_key(&number))
+            let is_here = |number| matches!(state.chunks.get(&number), Some(Chunk::Here(_)));
+            let all_here = (first..=last).all(is_here);
+            if !goes_on && !all_here {
+                drop(state);
+                return self.shared.medium.read(at, into);
+            }
+            goes_on
         };
-        if !goes_on || end > self.shared.medium.bytes() {
+        if end > self.shared.medium.bytes() {
             return self.shared.medium.read(at, into);
         }
         for number in first..=last {
@@ -86,7 +93,7 @@ impl ReadAhead {
             };
             copy_part(number * CHUNK_BYTES, &chunk, at, into);
         }
-        if self.has_threads {
+        if goes_on && self.has_threads {
             self.shared.want(last);
         }
         Ok(())
@@ -227,35 +234,54 @@ struct Runs {
 }
 
 struct Run {
+    begin: u64,
     end: u64,
+    /// Of its requests, together.
+    bytes: u64,
     requests: u32,
     turn: u64,
+}
+
+impl Run {
+    /// Whether a request that begins at `at` may be its next.
+    fn is_near(&self, at: u64) -> bool {
+        at <= self.end.saturating_add(RUN_SLACK_BYTES)
+            && at.saturating_add(RUN_SLACK_BYTES) >= self.end
+    }
+
+    /// Whether it was read without large gaps: requests of a random order come near each other by chance.
+    fn is_dense(&self) -> bool {
+        self.bytes >= (self.end - self.begin) / 2
+    }
 }
 
 impl Runs {
     /// Notes a request; says whether whoever made it goes on and on.
     fn note(&mut self, at: u64, end: u64) -> bool {
         self.turn += 1;
-        let turn = self.turn;
-        let near = |run: &&mut Run| {
-            at <= run.end.saturating_add(RUN_SLACK_BYTES)
-                && at.saturating_add(RUN_SLACK_BYTES) >= run.end
-        };
-        if let Some(run) = self.runs.iter_mut().find(near) {
-            run.end = run.end.max(end);
-            run.requests = run.requests.saturating_add(1);
-            run.turn = turn;
-            return run.requests >= RUN_REQUESTS;
-        }
-        let run = Run {
+        let single = Run {
+            begin: at,
             end,
+            bytes: end - at,
             requests: 1,
-            turn,
+            turn: self.turn,
         };
+        if let Some(run) = self.runs.iter_mut().find(|run| run.is_near(at)) {
+            run.begin = run.begin.min(at);
+            run.end = run.end.max(end);
+            run.bytes = run.bytes.saturating_add(end - at);
+            run.requests = run.requests.saturating_add(1);
+            run.turn = self.turn;
+            if !run.is_dense() {
+                *run = single;
+                return false;
+            }
+            return run.requests >= RUN_REQUESTS && run.bytes >= RUN_BYTES;
+        }
         if self.runs.len() < RUNS_MAX {
-            self.runs.push(run);
+            self.runs.push(single);
         } else if let Some(oldest) = self.runs.iter_mut().min_by_key(|run| run.turn) {
-            *oldest = run;
+            *oldest = single;
         }
         false
     }
@@ -351,6 +377,30 @@ mod tests {
         assert_eq!(numbers.reads.load(Ordering::Relaxed), places.len());
         let seen = numbers.seen.lock().unwrap();
         assert!(seen.iter().all(|&(_, bytes)| bytes == 4096), "{seen:?}");
+    }
+
+    #[test]
+    fn samples_in_a_random_order_are_no_run_though_they_come_near_each_other() {
+        let (numbers, ahead) = numbers();
+        let step = 16 << 10;
+        let mut random = 7u64;
+        let mut order = || {
+            // Knuth's MMIX.
+            random = random.wrapping_mul(6_364_136_223_846_793_005);
+            random = random.wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % (BYTES / step) * step
+        };
+        let places = (0..200)
+            .map(|_| order())
+            .filter(|at| BAD / step != at / step);
+        for at in places {
+            let mut bytes = [0; 16 << 10];
+            ahead.read(at, &mut bytes).unwrap();
+            expect(at, &bytes);
+        }
+        let seen = numbers.seen.lock().unwrap();
+        assert!(seen.iter().all(|&(_, bytes)| bytes == 16 << 10), "{seen:?}");
+        assert!(numbers.reads.load(Ordering::Relaxed) <= 200);
     }
 
     #[test]

@@ -1,0 +1,1 @@
+"""What ci/bench/comparison is made of."""
