@@ -183,7 +183,7 @@ def encoded(weights: dict[str, Any], ids: Any) -> Any:
         x = normed(x + dense(mixed, f"{at}.attention.output.dense"), f"{at}.attention.output.LayerNorm")
         inner = dense(x, f"{at}.intermediate.dense")
         # GELU by its approximation with tanh: what comes is close to the model's own, and these are only numbers to be stored.
-        inner = inner * 0.5 * (1 + np.tanh(0.7978845608 * (inner + 0.044715 * inner**3)))
+        inner = inner * 0.5 * (1 + np.tanh(0.7978845608 * (inner + 0.044715 * inner * inner * inner)))
         x = normed(x + dense(inner, f"{at}.output.dense"), f"{at}.output.LayerNorm")
     x = x.reshape(-1, WIDTH)
     return (x / np.linalg.norm(x, axis=-1, keepdims=True)).astype("<f4")

@@ -19,7 +19,7 @@ class Sizes:
     embedding_rows: int
 
 
-FULL = Sizes(128 << 20, 4, 32 << 10)
+FULL = Sizes(128 << 20, 4, 64 << 10)
 QUICK = Sizes(16 << 20, 1, 4 << 10)
 
 
