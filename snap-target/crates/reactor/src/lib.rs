@@ -72,8 +72,8 @@ pub use error::ReactorError;
 pub use features::Features;
 pub use nix::errno::Errno;
 pub use ring::{
-    Event, Fd, Fsync, OpId, Owner, OwnerId, Payload, RecvChunk, Refused, Ring, SendBatch, Turn,
-    Wait, WriteMode,
+    COMMAND_BYTES, Event, Fd, Fsync, OpId, Owner, OwnerId, Payload, RecvChunk, Refused, Ring,
+    SendBatch, Turn, Wait, WriteMode,
 };
 pub use small::SmallRing;
 pub use stats::RingStats;

@@ -66,7 +66,7 @@ impl Core {
             self.enqueue(Waiting::Op(id));
             return false;
         }
-        let (owner, tag) = (op.owner, op.tag);
+        let (owner, tag, is_awaited) = (op.owner, op.tag, op.kind.is_awaited());
         let payload = if more {
             self.partial_payload(id, entry, result)
         } else {
@@ -75,7 +75,7 @@ impl Core {
         let Some((result, payload)) = payload else {
             return false;
         };
-        if !more {
+        if !more && is_awaited {
             self.inboxes.op_ended(owner);
         }
         self.inboxes.deliver(
@@ -209,6 +209,7 @@ impl Core {
             Kind::Fsync { .. }
             | Kind::Allocate { .. }
             | Kind::Poll { .. }
+            | Kind::Command { .. }
             | Kind::Message { .. } => (result, Payload::None),
         })
     }

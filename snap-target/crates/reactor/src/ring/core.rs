@@ -92,6 +92,7 @@ impl Core {
         if self.inboxes.has_to_yield(owner) {
             return Err(kind);
         }
+        let is_awaited = kind.is_awaited();
         let id = self
             .ops
             .insert(Op {
@@ -102,7 +103,9 @@ impl Core {
                 cancelled: false,
             })
             .map_err(|op| op.kind)?;
-        self.inboxes.op_started(owner);
+        if is_awaited {
+            self.inboxes.op_started(owner);
+        }
         self.enqueue(Waiting::Op(id));
         Ok(id)
     }
@@ -309,7 +312,7 @@ impl Core {
 
     // ---- ending ----
 
-    /// Cancels every operation of `owner` and waits until the kernel let go of them all.
+    /// Cancels every operation of `owner` and waits until the kernel let go of them all. Commands are left to it.
     pub(super) fn close_owner(&mut self, owner: OwnerId) {
         self.timers.cancel_owner(owner);
         self.inboxes.close(owner);

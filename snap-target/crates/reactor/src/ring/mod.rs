@@ -164,6 +164,9 @@ pub struct Refused<T> {
     pub limit: u32,
 }
 
+/// Bytes that a command carries in its entry.
+pub const COMMAND_BYTES: usize = 16;
+
 /// Durability of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
@@ -188,6 +191,8 @@ pub struct Fd {
     kind: FdKind,
     /// Its reads and writes are the kernel's threads' from the beginning.
     apart: bool,
+    /// Its reads and writes name memory, and never a registered buffer.
+    plain: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -202,6 +207,7 @@ impl Fd {
         Self {
             kind: FdKind::Borrowed(fd),
             apart: false,
+            plain: false,
         }
     }
 
@@ -211,6 +217,15 @@ impl Fd {
     pub fn apart(self) -> Self {
         Self {
             apart: true,
+            ..self
+        }
+    }
+
+    /// The same descriptor, whose reads and writes never use registered buffers: for drivers that take a process's memory only (ublk's).
+    #[must_use]
+    pub fn plain(self) -> Self {
+        Self {
+            plain: true,
             ..self
         }
     }
@@ -229,19 +244,21 @@ impl Fd {
     /// # Errors
     /// This, where somebody has.
     pub fn into_owned(self) -> Result<OwnedFd, Self> {
-        let apart = self.apart;
+        let (apart, plain) = (self.apart, self.plain);
+        let back = |kind| Self { kind, apart, plain };
         match self.kind {
-            FdKind::Owned(fd) => Rc::try_unwrap(fd).map_err(|fd| Self {
-                kind: FdKind::Owned(fd),
-                apart,
-            }),
-            kind @ FdKind::Borrowed(_) => Err(Self { kind, apart }),
+            FdKind::Owned(fd) => Rc::try_unwrap(fd).map_err(|fd| back(FdKind::Owned(fd))),
+            kind @ FdKind::Borrowed(_) => Err(back(kind)),
         }
     }
 
     /// Whether that was asked for.
     fn is_apart(&self) -> bool {
         self.apart
+    }
+
+    fn is_plain(&self) -> bool {
+        self.plain
     }
 }
 
@@ -250,6 +267,7 @@ impl<T: Into<OwnedFd>> From<T> for Fd {
         Self {
             kind: FdKind::Owned(Rc::new(fd.into())),
             apart: false,
+            plain: false,
         }
     }
 }

@@ -7,7 +7,7 @@ use io_uring::{opcode, squeue, types};
 use nix::libc;
 
 use super::recv::{GROUP, RecvPool};
-use super::{Fd, OpId, Outcome, OwnerId, SendBatch};
+use super::{COMMAND_BYTES, Fd, OpId, Outcome, OwnerId, SendBatch};
 use crate::buf::{IoBuf, Mapping};
 use crate::config::OP_SEGMENTS_MAX;
 use crate::error::ReactorError;
@@ -67,6 +67,11 @@ pub(super) enum Kind {
         events: u32,
         multishot: bool,
     },
+    /// The kernel copies the bytes when it takes the entry: it touches no memory of ours afterwards.
+    Command {
+        code: u32,
+        bytes: [u8; COMMAND_BYTES],
+    },
     Message {
         to: Arc<WakeState>,
     },
@@ -99,6 +104,13 @@ pub(super) struct Ops {
     slots: Box<[Slot]>,
     free: Vec<u32>,
     args: Mapping,
+}
+
+impl Kind {
+    /// Whether whoever closes its owner waits for it: not for what touches no memory, and may never end.
+    pub(super) fn is_awaited(&self) -> bool {
+        !matches!(self, Self::Command { .. })
+    }
 }
 
 impl Ops {
@@ -173,6 +185,9 @@ impl Ops {
             .cast::<KernelArgs>()
             .wrapping_add(id.index as usize);
         let op = self.get_mut(id)?;
+        // No registered buffer has this ring's number.
+        let is_plain = op.fd.as_ref().is_some_and(Fd::is_plain);
+        let ring_id = if is_plain { NO_RING } else { ring_id };
         let fd = types::Fd(op.fd.as_ref().map_or(-1, |fd| fd.as_raw_fd()));
         let entry = match &mut op.kind {
             Kind::Accept { multishot: true } => opcode::AcceptMulti::new(fd)
@@ -237,6 +252,7 @@ impl Ops {
             Kind::Poll { events, multishot } => {
                 opcode::PollAdd::new(fd, *events).multi(*multishot).build()
             }
+            Kind::Command { code, bytes } => opcode::UringCmd16::new(fd, *code).cmd(*bytes).build(),
             Kind::Message { to } => {
                 opcode::MsgRingData::new(types::Fd(to.ring_fd()), 0, super::core::WAKE_TOKEN, None)
                     .build()
@@ -252,6 +268,8 @@ impl Ops {
     }
 }
 
+/// Rings are numbered from 1.
+const NO_RING: u64 = 0;
 /// Receive: wait for the whole buffer. Send: the kernel continues short sends itself where it can.
 const FILL: u32 = libc::MSG_WAITALL.cast_unsigned();
 /// What a receive waits for.
@@ -414,6 +432,12 @@ mod tests {
                 assert_eq!(entry(kind), (opcode, flags));
             }
         }
+        // IORING_OP_URING_CMD.
+        let command = Kind::Command {
+            code: 7,
+            bytes: [0; COMMAND_BYTES],
+        };
+        assert_eq!(entry(command).0, 46);
         // IORING_FSYNC_DATASYNC.
         assert_eq!(entry(Kind::Fsync { data_only: true }), (fsync, 1));
         assert_eq!(entry(Kind::Fsync { data_only: false }), (fsync, 0));

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::op::Kind;
-use super::{Event, Fd, Fsync, OpId, OwnerId, Refused, Ring, SendBatch, WriteMode};
+use super::{COMMAND_BYTES, Event, Fd, Fsync, OpId, OwnerId, Refused, Ring, SendBatch, WriteMode};
 use crate::buf::IoBuf;
 use crate::error::ReactorError;
 use crate::features::Features;
@@ -41,7 +41,7 @@ impl Owner {
         self.ring.inner.core.borrow_mut().inboxes.take(self.id)
     }
 
-    /// Operations whose last event was not yet reaped from the kernel.
+    /// Operations whose last event was not yet reaped from the kernel; commands are not counted.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.ring.inner.core.borrow().inboxes.in_flight(self.id)
@@ -209,6 +209,19 @@ impl Owner {
             multishot: false,
         };
         self.start(tag, Some(fd), kind)
+            .map_err(|refused| refused.map(|_| ()))
+    }
+
+    /// A command that the file's driver defines (IORING_OP_URING_CMD): its number, and what it is told in the entry itself. It may wait for ever, and no
+    /// cancel reaches it: whoever closes its owner does not wait for it, and it ends with the ring at the latest.
+    pub fn command(
+        &self,
+        file: &Fd,
+        code: u32,
+        bytes: [u8; COMMAND_BYTES],
+        tag: u64,
+    ) -> Result<OpId, Refused<()>> {
+        self.start(tag, Some(file), Kind::Command { code, bytes })
             .map_err(|refused| refused.map(|_| ()))
     }
 

@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::levels::{PATIENCE, at_each_level, next};
 use reactor::buf::{IoBuf, Pool, PoolConfig};
-use reactor::{Errno, Fd, Payload, RingConfig, SendBatch, Wait};
+use reactor::{COMMAND_BYTES, Errno, Fd, Payload, RingConfig, SendBatch, Wait};
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len)
@@ -456,5 +456,29 @@ fn idle_connections_hold_no_buffer() {
             }
         }
         assert_eq!(owner.in_flight(), 30);
+    });
+}
+
+/// A command of a socket's driver: how many bytes wait to be received (SOCKET_URING_OP_SIOCINQ, Linux 6.7).
+#[test]
+fn a_command_is_answered_by_the_driver_of_its_file() {
+    at_each_level(&RingConfig::default(), |ring| {
+        let owner = ring.register().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let ours = Fd::from(listener.accept().unwrap().0);
+        theirs.write_all(b"hello").unwrap();
+        // So that they have arrived.
+        owner.poll(&ours, 1, 1).unwrap();
+        assert_eq!(next(&owner).result, Ok(1));
+        owner.command(&ours, 0, [0; COMMAND_BYTES], 2).unwrap();
+        assert_eq!(owner.in_flight(), 0, "nobody waits for it");
+        let event = next(&owner);
+        assert_eq!((event.tag, event.more), (2, false));
+        match event.result {
+            // Kernels before.
+            Err(Errno::EINVAL | Errno::EOPNOTSUPP) => {}
+            result => assert_eq!(result, Ok(5)),
+        }
     });
 }
