@@ -16,6 +16,7 @@ use crate::config::{
 };
 use crate::guests::{self, GuestConfig};
 use crate::limits;
+use crate::locals::{self, LocalConfig};
 
 /// Serves volumes and raw stores as the namespaces of an NVMe/TCP subsystem.
 ///
@@ -29,7 +30,7 @@ pub struct Args {
     /// and takes writes where the file can be written. `mem:SIZE` is memory that ends with the daemon, for measuring: a block that is read
     /// while another host writes it may come partly old and partly new. `mixed:PART+PART` is one disk of 2 to 16 of these, one behind another:
     /// what nobody may write of them stays so, the rest takes writes. A + in a path is written ++ there.
-    #[arg(value_name = "STORE", required_unless_present_any = ["config", "check_config", "admin"], num_args = 1..=limits::NAMESPACES_MAX)]
+    #[arg(value_name = "STORE", required_unless_present_any = ["config", "check_config", "admin", "delete_ublk"], num_args = 1..=limits::NAMESPACES_MAX)]
     pub stores: Vec<String>,
 
     /// Serve what this file says; docs/snap-target.toml names every key
@@ -65,6 +66,17 @@ pub struct Args {
     /// -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -chardev socket,id=c,path=PATH,reconnect-ms=300 -device vhost-user-blk-pci,chardev=c
     #[arg(long, value_name = "PATH[,nsid=N]")]
     pub vhost_user_blk: Vec<GuestConfig>,
+
+    /// Also be a block device of this machine, /dev/ublkbN; may be given again for more
+    ///
+    /// The disk is namespace 1, or that of nsid. It needs root and the driver ublk_drv (docs/ublk.md). It stays, and its requests wait, while the daemon is
+    /// started anew; `--delete-ublk N` takes it away.
+    #[arg(long, value_name = "N[,nsid=N]")]
+    pub ublk: Vec<LocalConfig>,
+
+    /// Delete the block device /dev/ublkbN that an earlier start left, and end
+    #[arg(long, value_name = "N", exclusive = true)]
+    pub delete_ublk: Option<u32>,
 
     /// NQN of the subsystem
     #[arg(long, default_value = "nqn.2026-11.io.xio:snap", value_name = "NQN")]
@@ -121,11 +133,12 @@ pub struct Args {
 }
 
 /// What a configuration file says instead.
-const QUICK: [&str; 17] = [
+const QUICK: [&str; 18] = [
     "stores",
     "listen",
     "vfio_user",
     "vhost_user_blk",
+    "ublk",
     "nqn",
     "reactors",
     "workers",
@@ -149,6 +162,7 @@ const EXAMPLES: &str = "Examples:
   snap-target nvme+tcp://10.0.0.1/nqn.2026-11.io.xio:disk    another machine's namespace (docs/remote.md)
   snap-target tokens.xio --vfio-user /run/xio/vm0    a PCIe disk of a virtual machine besides
   snap-target tokens.xio --vhost-user-blk /run/xio/vm0    a virtio disk of a virtual machine besides
+  snap-target tokens.xio --ublk 0                    /dev/ublkb0 of this machine besides
   snap-target mixed:tokens.xio+file:room.raw         the dataset, and room to write behind it, as one disk
   snap-target stripe:new:64KiB:file:/a+file:/b       two blank files as one disk, its bytes spread over them
 
@@ -234,6 +248,7 @@ impl Args {
                 .map(|socket| AdminConfig { socket, tcp: None }),
             metrics: None,
             guests: guests::of_subsystem(&nqn, &self.vhost_user_blk)?,
+            locals: locals::of_subsystem(&nqn, &self.ublk)?,
         })
     }
 

@@ -15,12 +15,13 @@ use telemetry::{DumpFormat, Event, EventKind, Telemetry, TelemetryConfig};
 
 use crate::admin::{self, AdminService, Certificates, ClientRefusals, Context, Info, Roles};
 use crate::catalogue::Catalogue;
-use crate::config::{Config, Place};
+use crate::config::{Config, Place, StartPolicy};
 use crate::desired::Desired;
 use crate::events::Hub;
-use crate::guests::{Guests, WithGuests};
+use crate::guests::{Guests, WithDevices};
 use crate::health::{Health, Phase};
 use crate::limits::{DRAIN_MARGIN, OPEN_TIME_MAX, TARGET_EVENTS_MAX, THREADS_END_MAX};
+use crate::locals::Locals;
 use crate::manage::{self, Foundation, Manage, Manager};
 use crate::metrics::{self, Measured, MetricsService};
 use crate::notify;
@@ -41,6 +42,7 @@ pub struct Daemon {
     admin: Option<AdminService>,
     manager: JoinHandle<()>,
     guests: Guests,
+    locals: Locals,
     reactors: Reactors,
     telemetry: Arc<Telemetry>,
     health: Health,
@@ -66,13 +68,18 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
     let sink = EventSink::new(sink);
     let refusals = Refusals::default();
     watch::start(happened, sink.losses(), refusals.clone(), events.clone())?;
-    let reactors = serve::start(&config.target, sink, &telemetry)?;
-    let guests = Guests::new(&config.guests, reactors.doors());
+    let reactors = serve::start(&config.target, config.locals.len(), sink, &telemetry)?;
+    let doors = reactors.doors();
+    let of_guests = doors.iter().map(|doors| doors.guests.clone());
+    let guests = Guests::new(&config.guests, of_guests.collect());
+    let of_locals = doors.iter().map(|doors| doors.locals.clone());
+    let locals = Locals::new(&config.locals, of_locals.collect(), health.clone());
     let catalogue = Catalogue::default();
     let manager = Manager::restore(Foundation {
-        frontend: Box::new(WithGuests {
+        frontend: Box::new(WithDevices {
             admin: reactors.admin()?,
             guests: guests.clone(),
+            locals: locals.clone(),
         }),
         ports: Ports::new(config.target.success_flag),
         policy: config.target.source_policy(),
@@ -85,6 +92,9 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         catalogue: catalogue.clone(),
     })?;
     guests.check()?;
+    if config.target.start == StartPolicy::All {
+        locals.check()?;
+    }
     let of_tcp = config.admin.as_ref().and_then(|admin| admin.tcp.as_ref());
     let certificates = of_tcp.map(Certificates::read).transpose();
     let certificates = certificates.context("the admin service's TLS")?;
@@ -109,6 +119,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         said += &format!("metrics http://{}/metrics\n", metrics.address);
     }
     said += &guests.report();
+    said += &locals.report();
     let (manage, manager) = manage::start(manager)?;
     let admin = match &config.admin {
         None => None,
@@ -150,6 +161,7 @@ pub fn start(config: &Config, file: Option<&Path>) -> Result<Daemon> {
         admin,
         manager,
         guests,
+        locals,
         reactors,
         telemetry,
         health,
@@ -216,7 +228,7 @@ impl Daemon {
         self.telemetry.record(&Event::new(EventKind::Stopping));
         notify::tell(notify::STOPPING);
         end_at_the_next(*signals)?;
-        self.let_guests_end()?;
+        self.let_devices_end()?;
         self.let_end();
         end_within(THREADS_END_MAX)?;
         drop(self.metrics);
@@ -241,22 +253,40 @@ impl Daemon {
         );
     }
 
-    /// What guests have in flight is let end, as long as draining may take; the rest is done again by the next start.
-    fn let_guests_end(&self) -> Result<()> {
-        let guests = self.guests.clone();
-        let (tell, ended) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("guests-end".to_owned());
-        thread.spawn(move || {
-            guests.end();
-            // Nobody may wait any more.
-            let _told = tell.send(());
-        })?;
-        let left = self
-            .ending
-            .by(self.drain)
-            .saturating_duration_since(Instant::now());
-        if ended.recv_timeout(left).is_err() {
-            tracing::warn!("requests of guests are cut off: the next start does them again");
+    /// What devices have in flight is let end, as long as draining may take; the rest is done again by the next start.
+    fn let_devices_end(&self) -> Result<()> {
+        let (guests, locals) = (self.guests.clone(), self.locals.clone());
+        let (tell, ended) = sync_channel(2);
+        let of_locals = tell.clone();
+        let ends: [(_, Box<dyn FnOnce() + Send>); 2] = [
+            (
+                "guests-end",
+                Box::new(move || {
+                    guests.end();
+                    // Nobody may wait any more.
+                    let _told = tell.send(());
+                }),
+            ),
+            (
+                "locals-end",
+                Box::new(move || {
+                    locals.end();
+                    let _told = of_locals.send(());
+                }),
+            ),
+        ];
+        for (name, end) in ends {
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(end)?;
+        }
+        let by = self.ending.by(self.drain);
+        for _ in 0..2 {
+            let left = by.saturating_duration_since(Instant::now());
+            if ended.recv_timeout(left).is_err() {
+                tracing::warn!("requests of devices are cut off: the next start does them again");
+                break;
+            }
         }
         Ok(())
     }

@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Result, bail};
 use frontend_nvme::link::Bound;
-use frontend_nvme::{Admin, AdminError, Closed, ControllerReport, Life, Lodger};
-use frontend_vhost_user_blk::{Device, Disk, Door, Share};
-use namespace::{Done, Engine, Namespace};
+use frontend_nvme::{Admin, AdminError, Closed, ControllerReport, Life};
+use frontend_vhost_user_blk::{Device, Disk, Door};
+use namespace::Namespace;
 use nvme::controller::{ControllerId, HostPolicy, Lifetime, Referral, Subsystem, Visibility};
 use nvme::nqn::Nqn;
 use nvme_spec::Nsid;
-use reactor::OwnerId;
 
 use crate::limits::VIRTIO_DISKS_MAX;
+use crate::locals::Locals;
 use crate::manage::Frontend;
 
 /// A device that is to be there: `--vhost-user-blk PATH[,nsid=N]`.
@@ -171,36 +171,24 @@ pub fn of_subsystem(nqn: &Nqn, configs: &[GuestConfig]) -> Result<Vec<(Nqn, Gues
     Ok(all.collect())
 }
 
-/// A share of the devices on a reactor of the target's.
-pub struct Lodging(pub Share);
-
-impl Lodger for Lodging {
-    fn turn(&mut self, engine: &mut Engine) {
-        self.0.turn(engine);
-    }
-
-    fn ready(&mut self, owner: OwnerId, _engine: &mut Engine) -> bool {
-        self.0.ready(owner)
-    }
-
-    fn answered(&mut self, high: u32, low: u16, done: Done) {
-        self.0.answered(high, low, done);
-    }
-
-    fn settle(&mut self, engine: &mut Engine) -> bool {
-        self.0.settle(engine)
-    }
-}
-
 /// The target, and the devices that hear of its namespaces.
-pub struct WithGuests {
+pub struct WithDevices {
     /// The target.
     pub admin: Admin,
-    /// The devices.
+    /// Those of virtual machines.
     pub guests: Guests,
+    /// Those of this machine.
+    pub locals: Locals,
 }
 
-impl Frontend for WithGuests {
+impl WithDevices {
+    fn is_there(&self, nqn: &Nqn, namespace: &Namespace) {
+        self.guests.is_there(nqn, namespace);
+        self.locals.is_there(nqn, namespace);
+    }
+}
+
+impl Frontend for WithDevices {
     fn attach(
         &self,
         nqn: &Nqn,
@@ -208,14 +196,19 @@ impl Frontend for WithGuests {
         visibility: Visibility,
     ) -> Result<(), AdminError> {
         self.admin.attach(nqn, namespace.clone(), visibility)?;
-        self.guests.is_there(nqn, &namespace);
+        self.is_there(nqn, &namespace);
         Ok(())
     }
 
     fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<Closed, AdminError> {
         let closed = self.admin.replace(nqn, namespace.clone())?;
-        self.guests.is_there(nqn, &namespace);
+        self.is_there(nqn, &namespace);
         Ok(closed)
+    }
+
+    fn may_resize(&self, nqn: &Nqn, nsid: u32) -> Result<(), String> {
+        let may = self.locals.may_resize(nqn, nsid);
+        may.map_err(|error| error.to_string())
     }
 
     fn create_subsystem(&self, subsystem: Subsystem, life: Life) -> Result<(), AdminError> {

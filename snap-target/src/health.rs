@@ -205,6 +205,9 @@ fn mend(code: v1::HealthCode) -> &'static str {
         v1::HealthCode::Function => {
             "mend what the text names: a path that somebody else has, a folder that is not there, a subsystem that is missing; it is tried again every 10 s. `snapctl function delete` gives it up"
         }
+        v1::HealthCode::Device => {
+            "mend what the text names (`modprobe ublk_drv`, root, a number that is taken), and restart the daemon, or attach the namespace anew"
+        }
         v1::HealthCode::NoListener => "`snapctl listener add` makes one",
         // The store says what to do.
         v1::HealthCode::StorePath | v1::HealthCode::Unspecified => "",

@@ -96,6 +96,8 @@ pub const DRAIN_MARGIN: Duration = Duration::from_secs(20);
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 /// How long a source may take to be opened: a server that hangs does not hold the manager up.
 pub const OPEN_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a start waits for block devices of this machine: the kernel looks for partitions on them, and may have to end what the last daemon had.
+pub const LOCALS_START_MAX: Duration = Duration::from_secs(60);
 /// How long the size of a file may take to be changed: shorter than snapctl waits.
 pub const RESIZE_TIME_MAX: Duration = Duration::from_secs(25);
 /// Sources that are being opened at a time, those that are silent included.

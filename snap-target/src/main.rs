@@ -13,6 +13,8 @@ mod health;
 mod identity;
 mod limits;
 mod lives;
+mod locals;
+mod lodging;
 mod logging;
 mod manage;
 mod metrics;
@@ -66,6 +68,11 @@ fn run(args: &Args) -> Result<()> {
     if let Some(file) = &args.check_config {
         ports::check(&Config::load(file)?)?;
         println!("{}: it can be used", file.display());
+        return Ok(());
+    }
+    if let Some(number) = args.delete_ublk {
+        frontend_ublk::delete(number)?;
+        println!("/dev/ublkb{number} is deleted");
         return Ok(());
     }
     let config = args.config()?;

@@ -5,10 +5,8 @@ use std::thread::JoinHandle;
 
 use anyhow::{Context, Result, anyhow};
 use frontend_nvme::{
-    Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService, lodger_token,
-    ring_config,
+    Admin, Control, EventSink, Frontend, FrontendConfig, Service as NvmeService, ring_config,
 };
-use frontend_vhost_user_blk::{Door, Share};
 use namespace::{Engine, EngineConfig, FrameConfig, FrameWorkers, NamespaceSet, Peer};
 use nix::sys::signal::Signal;
 use nvme::controller::ControllerLimits;
@@ -16,25 +14,30 @@ use reactor::{Ring, RingConfig};
 use telemetry::Telemetry;
 
 use crate::config::TargetConfig;
-use crate::guests::Lodging;
+use crate::lodging::{Doors, Lodging};
 
 /// The threads that serve. They serve nothing until an [`Admin`] adds it.
 pub struct Reactors {
     threads: Vec<JoinHandle<Result<()>>>,
     controls: Vec<Control>,
-    /// Where queues of virtual machines' devices go.
-    doors: Vec<Door>,
+    /// Where queues of devices go.
+    doors: Vec<Doors>,
     /// io_uring features in use.
     features: String,
     /// Ends after the reactors.
     _workers: Option<FrameWorkers>,
 }
 
-/// Starts the reactors.
+/// Starts the reactors, with room for so many block devices of this machine.
 ///
 /// # Errors
 /// Why one of them could not be started.
-pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) -> Result<Reactors> {
+pub fn start(
+    target: &TargetConfig,
+    locals: usize,
+    events: EventSink,
+    telemetry: &Telemetry,
+) -> Result<Reactors> {
     let service = Arc::new(NvmeService::empty(&ControllerLimits::default(), events)?);
     let reactor_count = target.reactors;
     let workers = match target.workers {
@@ -61,7 +64,7 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
                 reactor: index,
                 service: service.clone(),
             },
-            ring: ring_config().mask(target.without),
+            ring: with_room(ring_config().mask(target.without), locals),
             engine: EngineConfig {
                 cache_bytes: target.cache_bytes,
                 prefetch_bytes: target.prefetch_bytes,
@@ -86,7 +89,7 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
         match control_rx.recv() {
             Ok(acquaintance) => {
                 reactors.controls.push(acquaintance.control.clone());
-                reactors.doors.push(acquaintance.door.clone());
+                reactors.doors.push(acquaintance.doors.clone());
                 acquaintances.push(acquaintance);
             }
             // It ended before it was ready: its result says why.
@@ -106,12 +109,27 @@ pub fn start(target: &TargetConfig, events: EventSink, telemetry: &Telemetry) ->
     Ok(reactors)
 }
 
+/// The requests of block devices of this machine are waited for on the rings of reactors, each by itself.
+fn with_room(ring: RingConfig, locals: usize) -> RingConfig {
+    let more = frontend_ublk::ring_operations(locals);
+    // Each has a queue there, which is an owner with a timer.
+    let queues = u32::try_from(locals).unwrap_or(0);
+    RingConfig {
+        owners_max: ring.owners_max + queues,
+        timers_max: ring.timers_max + queues,
+        ops_max: ring.ops_max + more,
+        ops_reserved: ring.ops_reserved + more,
+        events_max: ring.events_max + 2 * more,
+        ..ring
+    }
+}
+
 /// What reactors know of each other.
 #[derive(Clone)]
 struct Acquaintance {
     control: Control,
     frames: Peer,
-    door: Door,
+    doors: Doors,
     features: String,
 }
 
@@ -132,15 +150,15 @@ fn run_reactor(
     tracing::debug!(features, "io_uring");
     let engine = Engine::new(&ring, &NamespaceSet::default(), &seed.engine)?;
     let frames = engine.peer();
-    let (share, door) = Share::new(&ring, lodger_token);
+    let (lodging, doors) = Lodging::new(&ring);
     let mut frontend = Frontend::new(ring, engine, seed.config, None)?;
-    frontend.lodge(Box::new(Lodging(share)));
+    frontend.lodge(Box::new(lodging));
     let control = frontend.control();
     ready
         .send(Acquaintance {
             control,
             frames,
-            door,
+            doors,
             features,
         })
         .context("the daemon ended while its reactors started")?;
@@ -171,8 +189,8 @@ impl Reactors {
     }
 
     /// Where queues of devices go: one for each reactor.
-    pub fn doors(&self) -> Vec<Door> {
-        self.doors.clone()
+    pub fn doors(&self) -> &[Doors] {
+        &self.doors
     }
 
     /// io_uring features in use, by their names on the command line.

@@ -10,6 +10,7 @@ use toml::de::DeTable;
 
 use super::error::ConfigError;
 use super::function::functions;
+use super::local::locals;
 use super::section::{At, Section, Text};
 use super::subsystem::subsystems;
 use super::{
@@ -25,6 +26,7 @@ const TOP: &[&str] = &[
     "target",
     "listener",
     "function",
+    "ublk",
     "referral",
     "subsystem",
     "admin",
@@ -80,6 +82,7 @@ pub fn config(file: &Path, text: &str) -> Result<Config, ConfigError> {
             .map(|section| admin(&section, folder))
             .transpose()?,
         guests: Vec::new(),
+        locals: locals(&top)?,
         metrics: top
             .table("metrics", METRICS)?
             .map(|section| metrics(&section))

@@ -8,6 +8,7 @@ mod check;
 mod error;
 mod fabric;
 mod function;
+mod local;
 mod section;
 mod source;
 mod subsystem;
@@ -35,6 +36,7 @@ pub use source::SourceSpec;
 
 use crate::guests::GuestConfig;
 use crate::limits::{CONFIG_BYTES_MAX, DRAIN_DEFAULT, PREFETCH_BYTES_MIN, PREFETCH_DEFAULT};
+use crate::locals::LocalConfig;
 
 /// Everything the daemon starts from.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,6 +57,8 @@ pub struct Config {
     pub metrics: Option<MetricsConfig>,
     /// Disks of virtual machines.
     pub guests: Vec<(Nqn, GuestConfig)>,
+    /// Block devices of this machine.
+    pub locals: Vec<(Nqn, LocalConfig)>,
 }
 
 /// `[target]`: the process.

@@ -34,6 +34,11 @@ fn the_documented_example_is_what_it_says() {
     assert_eq!(function.name.to_string(), "pf0vf1");
     assert_eq!(function.socket, PathBuf::from("/run/xio/pf0vf1"));
     assert_eq!(function.subsystem, config.subsystems[0].nqn);
+    let [(subsystem, local)] = config.locals.as_slice() else {
+        panic!("one block device, not {:?}", config.locals)
+    };
+    assert_eq!(*subsystem, config.subsystems[0].nqn);
+    assert_eq!((local.number, local.nsid), (0, 1));
     assert_eq!(config.referrals[0].address.to_string(), "192.0.2.7:8009");
     let [datasets, disks] = config.subsystems.as_slice() else {
         panic!("two subsystems, not {:?}", config.subsystems)
@@ -123,6 +128,33 @@ fn functions_have_names_and_sockets_of_their_own() {
     }
     let missing = parse(&format!("{LEAST}[[function]]\nname = \"pf0\"\n")).unwrap_err();
     assert!(missing.contains("subsystem"), "{missing}");
+}
+
+#[test]
+fn block_devices_have_numbers_of_their_own() {
+    let of = |lines: &[&str]| {
+        let all = lines
+            .iter()
+            .map(|line| format!("[[ublk]]\nsubsystem = \"nqn.a\"\n{line}\n"));
+        parse(&format!("{LEAST}{}", all.collect::<String>()))
+    };
+    let config = of(&["number = 0", "number = 7\nnsid = 3"]).unwrap();
+    let found: Vec<_> = config
+        .locals
+        .iter()
+        .map(|(nqn, local)| (nqn.as_str(), local.number, local.nsid))
+        .collect();
+    assert_eq!(found, [("nqn.a", 0, 1), ("nqn.a", 7, 3)]);
+    for (lines, why) in [
+        (&["number = 2", "number = 2"][..], "2 is taken by line 5"),
+        (&[""], "number: it is missing"),
+        (&["number = 1048576"], "1048575"),
+        (&["number = 0\nnsid = 0"], "nsid"),
+        (&["number = 0\npath = \"x\""], "there is no such key"),
+    ] {
+        let refused = of(lines).unwrap_err();
+        assert!(refused.contains(why), "{refused}");
+    }
 }
 
 #[test]

@@ -26,6 +26,10 @@ pub trait Frontend: Send {
         visibility: Visibility,
     ) -> Result<(), AdminError>;
     fn replace(&self, nqn: &Nqn, namespace: Arc<Namespace>) -> Result<Closed, AdminError>;
+    /// Whether all who present a namespace can present it at another size; why not.
+    fn may_resize(&self, _nqn: &Nqn, _nsid: u32) -> Result<(), String> {
+        Ok(())
+    }
     fn detach(&self, nqn: &Nqn, nsid: Nsid) -> Result<Closed, AdminError>;
     fn set_visibility(
         &self,

@@ -301,6 +301,9 @@ impl Manager {
             ))
             .of_namespace(nqn, nsid)
         })?;
+        self.frontend
+            .may_resize(nqn, nsid)
+            .map_err(|why| ManageError::new(Reason::Size, why).of_namespace(nqn, nsid))?;
         let before_last = first_byte_of_last_part(&old);
         let served = old.bytes();
         let (mut wanted, mut as_it_is) = (None, None);

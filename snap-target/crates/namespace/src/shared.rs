@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use store::{Problem, RANGE_BYTES_MIN, SharedStore};
+use store::{Durability, Problem, RANGE_BYTES_MIN, SharedStore};
 use volume::Volume;
 use volume::format::Stream;
 
@@ -213,6 +213,16 @@ impl Namespace {
             Backing::Raw(store) => store.limits().discard_zeroes,
             Backing::View { .. } => false,
             Backing::Mixed(mixed) => mixed.writable().all(Self::reads_zeros_after_discard),
+        }
+    }
+
+    /// Whether its content is still there when this process has ended.
+    #[must_use]
+    pub fn outlives_the_process(&self) -> bool {
+        match &self.backing {
+            Backing::Raw(store) => store.limits().durability != Durability::None,
+            Backing::View { .. } => true,
+            Backing::Mixed(mixed) => mixed.writable().all(Self::outlives_the_process),
         }
     }
 

@@ -1,0 +1,268 @@
+//! Block devices of this machine: namespaces of subsystems as /dev/ublkbN.
+
+use std::collections::HashSet;
+use std::str::FromStr;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use admin_proto::v1::HealthCode;
+use anyhow::{Result, bail};
+use frontend_ublk::{DEVICES_MAX, Device, DeviceError, Disk, Door};
+use namespace::Namespace;
+use nvme::nqn::Nqn;
+
+use crate::health::Health;
+use crate::limits::LOCALS_START_MAX;
+
+/// Numbers of ublk devices (UBLK_MINORS).
+pub const NUMBERS: u32 = 1 << 20;
+
+/// A device that is to be there: `--ublk N[,nsid=N]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalConfig {
+    /// /dev/ublkbN.
+    pub number: u32,
+    /// The namespace that it presents.
+    pub nsid: u32,
+}
+
+impl FromStr for LocalConfig {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (number, nsid) = match text.split_once(",nsid=") {
+            Some((number, nsid)) => {
+                let parsed = nsid.parse().ok().filter(|nsid| *nsid > 0);
+                (
+                    number,
+                    parsed.ok_or_else(|| format!("{nsid} is no namespace number"))?,
+                )
+            }
+            None => (text, 1),
+        };
+        let number = number.parse().ok().filter(|number| *number < NUMBERS);
+        let number = number.ok_or_else(|| {
+            format!("it is N[,nsid=N], where N is the number of /dev/ublkbN, below {NUMBERS}")
+        })?;
+        Ok(Self { number, nsid })
+    }
+}
+
+/// The devices, each with what it presents.
+#[derive(Clone, Debug)]
+pub struct Locals {
+    places: Arc<Mutex<Vec<Place>>>,
+    doors: Vec<Door>,
+    health: Health,
+}
+
+#[derive(Debug)]
+struct Place {
+    config: LocalConfig,
+    nqn: Nqn,
+    /// None: its namespace is not there.
+    started: Option<Started>,
+}
+
+#[derive(Debug)]
+struct Started {
+    device: Device,
+    /// Whether it came to be there, once.
+    told: Receiver<Result<(), String>>,
+}
+
+impl Started {
+    /// Has a device be there. The kernel reads it meanwhile, which is not waited for.
+    fn begin(
+        number: u32,
+        place: &str,
+        disk: Disk,
+        doors: &[Door],
+        health: &Health,
+    ) -> Result<Self, DeviceError> {
+        let (tell, told) = sync_channel(1);
+        let health = health.clone();
+        let then = move |result: Result<(), DeviceError>| {
+            let subject = format!("/dev/ublkb{number}");
+            match &result {
+                Ok(()) => health.well(&subject),
+                Err(error) => {
+                    tracing::error!(%error, "a block device of this machine is not there");
+                    health.problem(&subject, HealthCode::Device, error.to_string());
+                }
+            }
+            // Nobody may wait any more.
+            drop(tell.send(result.map_err(|error| error.to_string())));
+        };
+        let device = Device::start(number, place, disk, doors.to_vec(), then)?;
+        Ok(Self { device, told })
+    }
+}
+
+impl Locals {
+    /// For devices of these namespaces, which are not there yet. Queues go to the reactors behind `doors`.
+    pub fn new(configs: &[(Nqn, LocalConfig)], doors: Vec<Door>, health: Health) -> Self {
+        let place = |(nqn, config): &(Nqn, LocalConfig)| Place {
+            config: *config,
+            nqn: nqn.clone(),
+            started: None,
+        };
+        Self {
+            places: Arc::new(Mutex::new(configs.iter().map(place).collect())),
+            doors,
+            health,
+        }
+    }
+
+    /// That each of them is there; waits for those that are about to be.
+    ///
+    /// # Errors
+    /// The first that is not, and why.
+    pub fn check(&self) -> Result<()> {
+        let until = Instant::now() + LOCALS_START_MAX;
+        for place in &*self.lock() {
+            let LocalConfig { number, nsid } = place.config;
+            let Some(started) = &place.started else {
+                bail!("--ublk {number},nsid={nsid}: its namespace is not there");
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            match started.told.recv_timeout(left) {
+                Ok(Ok(())) => {}
+                Ok(Err(why)) => bail!("--ublk {number},nsid={nsid}: {why}"),
+                Err(_) => {
+                    bail!("--ublk {number},nsid={nsid}: it is not there after {LOCALS_START_MAX:?}")
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Where they are, a line a device.
+    pub fn report(&self) -> String {
+        let line = |place: &Place| {
+            let LocalConfig { number, nsid } = place.config;
+            format!("ublk /dev/ublkb{number} nsid {nsid}\n")
+        };
+        self.lock().iter().map(line).collect()
+    }
+
+    /// That a namespace may get another size: each device that presents it can.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_resize(&self, nqn: &Nqn, nsid: u32) -> Result<(), DeviceError> {
+        let places = self.lock();
+        let mut presenting = places
+            .iter()
+            .filter(|place| place.nqn == *nqn && place.config.nsid == nsid);
+        presenting.try_for_each(|place| match &place.started {
+            Some(started) if !started.device.is_over() => started.device.may_resize(),
+            _ => Ok(()),
+        })
+    }
+
+    /// Ends them, all at the same time: what is in flight is let end.
+    pub fn end(&self) {
+        let places = std::mem::take(&mut *self.lock());
+        for started in places.iter().filter_map(|place| place.started.as_ref()) {
+            started.device.begin_end();
+        }
+        drop(places);
+    }
+
+    /// A namespace is there, at every reactor; or it is there as another one, of the same content.
+    pub fn is_there(&self, nqn: &Nqn, namespace: &Namespace) {
+        for place in &mut *self.lock() {
+            if place.nqn != *nqn || place.config.nsid != namespace.nsid {
+                continue;
+            }
+            let disk = Disk::of(namespace);
+            let served = place.started.as_ref().filter(|it| !it.device.is_over());
+            let followed = match served {
+                Some(started) => {
+                    started.device.set_disk(disk);
+                    Ok(())
+                }
+                None => {
+                    let name = format!("{nqn} {}", namespace.nsid);
+                    let number = place.config.number;
+                    let begun = Started::begin(number, &name, disk, &self.doors, &self.health);
+                    begun.map(|started| place.started = Some(started))
+                }
+            };
+            if let Err(error) = followed {
+                tracing::error!(%error, "a block device of this machine is not there");
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The devices of a subsystem's namespaces, as a configuration says them.
+///
+/// # Errors
+/// Two of one number, or too many.
+pub fn of_subsystem(nqn: &Nqn, configs: &[LocalConfig]) -> Result<Vec<(Nqn, LocalConfig)>> {
+    let mut numbers = HashSet::new();
+    for config in configs {
+        if !numbers.insert(config.number) {
+            bail!("two devices of the number {}", config.number);
+        }
+    }
+    if configs.len() > DEVICES_MAX {
+        bail!("at most {DEVICES_MAX} devices");
+    }
+    Ok(configs
+        .iter()
+        .map(|config| (nqn.clone(), *config))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_a_number_and_a_namespace() {
+        let of = |text: &str| text.parse::<LocalConfig>();
+        let device = |number, nsid| Ok(LocalConfig { number, nsid });
+        assert_eq!(of("0"), device(0, 1));
+        assert_eq!(of("7,nsid=3"), device(7, 3));
+        assert_eq!(of("1048575"), device((1 << 20) - 1, 1));
+        for text in [
+            "",
+            ",nsid=1",
+            "x",
+            "-1",
+            "1048576",
+            "0,nsid=",
+            "0,nsid=0",
+            "0,nsid=1,nsid=2",
+            "0,nsid=4294967296",
+            "/dev/ublkb0",
+        ] {
+            assert!(of(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn two_devices_have_two_numbers() {
+        let nqn = Nqn::parse("nqn.2026-11.io.xio:test").unwrap();
+        let of = |texts: &[&str]| {
+            let configs: Vec<LocalConfig> =
+                texts.iter().map(|text| text.parse().unwrap()).collect();
+            of_subsystem(&nqn, &configs).map(|all| all.len())
+        };
+        assert_eq!(of(&["0", "1", "2,nsid=2"]).unwrap(), 3);
+        let error = of(&["3", "3,nsid=2"]).unwrap_err().to_string();
+        assert!(error.contains("number 3"), "{error}");
+        let many: Vec<String> = (0..17).map(|number| number.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(of(&many[..16]).unwrap(), 16);
+        assert!(of(&many).is_err());
+    }
+}
