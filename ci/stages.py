@@ -58,6 +58,7 @@ def stages() -> list[Stage]:
     hang_test = ("ci/lab/hang", *operate_test[1:])
     pcie_test = ("ci/lab/pcie", *lab_test[1:], "--snapctl", str(TARGET / "debug/snapctl"))
     virtio_test = ("ci/lab/virtio", *operate_test[1:])
+    ublk_test = ("ci/lab/ublk", *operate_test[1:])
     programs_of_a_disk = ("--xio", str(TARGET / "debug/xio"), "--snap-target", str(TARGET / "debug/snap-target"))
     mount_test = (
         *("ci/lab/mount", "--image", str(examples / "image"), "--table", str(examples / "table")),
@@ -127,6 +128,12 @@ def stages() -> list[Stage]:
             "virtio",
             "a guest's stock virtio-blk driver has snap-target's disks, over vhost-user, through kills of the daemon",
             (programs, virtio_test),
+            install=("ci/lab/install",),
+        ),
+        Stage(
+            "ublk",
+            "snap-target's disks as block devices of its own machine, on two kernels, through kills of the daemon",
+            (programs, ublk_test),
             install=("ci/lab/install",),
         ),
         Stage(
