@@ -179,6 +179,7 @@ impl Drop for FunctionLink {
         tracing::info!(
             subsystem = self.subsystem.as_str(),
             doorbells = self.doorbells_rung,
+            messages = self.apart.messages(),
             "the client of a PCIe function is gone"
         );
     }

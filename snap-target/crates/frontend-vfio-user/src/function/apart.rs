@@ -20,6 +20,8 @@ use crate::queue::Submissions;
 #[derive(Debug, Default)]
 pub(super) struct Apart {
     sent: BTreeMap<DmaId, Sent>,
+    /// That were ever sent.
+    messages: u64,
     /// Its timer is set.
     is_timed: bool,
     /// Answers of the admin queue that say that a queue is gone, while its messages are not.
@@ -49,6 +51,11 @@ impl Apart {
                 .is_some_and(|offset| offset < size)
         };
         self.under_way().any(overlaps)
+    }
+
+    /// How many were sent.
+    pub(super) fn messages(&self) -> u64 {
+        self.messages
     }
 
     fn under_way(&self) -> impl Iterator<Item = &Sent> {
@@ -118,6 +125,7 @@ impl FunctionLink {
         match asked {
             Ok(id) => {
                 self.time_messages(sent.until);
+                self.apart.messages += 1;
                 self.apart.sent.insert(id, sent);
             }
             Err(errno) => {

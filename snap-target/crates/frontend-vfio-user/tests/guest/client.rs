@@ -87,6 +87,18 @@ impl Client {
 
     /// Sends a command; its name is returned.
     pub fn send(&mut self, command: u16, flags: u32, body: &[u8], fds: &[BorrowedFd<'_>]) -> u16 {
+        let sent = self.try_send(command, flags, body, fds);
+        sent.expect("the target takes it")
+    }
+
+    /// The same, where the target may be gone.
+    pub fn try_send(
+        &mut self,
+        command: u16,
+        flags: u32,
+        body: &[u8],
+        fds: &[BorrowedFd<'_>],
+    ) -> Option<u16> {
         let id = self.next_id;
         self.next_id = self.next_id.wrapping_add(1);
         let mut bytes = Vec::new();
@@ -107,8 +119,7 @@ impl Client {
             &mut ancillary,
             SendFlags::NOSIGNAL,
         );
-        assert_eq!(sent, Ok(bytes.len()));
-        id
+        (sent == Ok(bytes.len())).then_some(id)
     }
 
     /// The next reply, which must be this one's. What the target asks for before it is answered.
@@ -139,11 +150,15 @@ impl Client {
     }
 
     fn message(&mut self) -> ([u8; 16], Vec<u8>) {
+        self.whole_message().unwrap()
+    }
+
+    fn whole_message(&mut self) -> std::io::Result<([u8; 16], Vec<u8>)> {
         let mut header = [0; 16];
-        self.socket.read_exact(&mut header).unwrap();
+        self.socket.read_exact(&mut header)?;
         let mut body = vec![0; word(&header, 4) as usize - 16];
-        self.socket.read_exact(&mut body).unwrap();
-        (header, body)
+        self.socket.read_exact(&mut body)?;
+        Ok((header, body))
     }
 
     /// Answers what the target has asked for, if it has asked for something.
@@ -179,8 +194,33 @@ impl Client {
         self.answer(asked.id, asked.command, 1, 0, &body);
     }
 
+    /// The next message; none where the target is gone.
+    pub fn try_message(&mut self) -> Option<([u8; 16], Vec<u8>)> {
+        match self.whole_message() {
+            Ok(message) => Some(message),
+            Err(error) => {
+                let is_late = error.kind() == std::io::ErrorKind::WouldBlock;
+                assert!(!is_late, "the target says nothing");
+                None
+            }
+        }
+    }
+
     /// A reply of any kind: 1 is one, 0x21 one that says that it failed.
     pub fn answer(&mut self, id: u16, command: u16, flags: u32, error: u32, body: &[u8]) {
+        let sent = self.try_answer(id, command, flags, error, body);
+        sent.expect("the target takes it");
+    }
+
+    /// The same, where the target may be gone.
+    pub fn try_answer(
+        &mut self,
+        id: u16,
+        command: u16,
+        flags: u32,
+        error: u32,
+        body: &[u8],
+    ) -> Option<()> {
         let mut bytes = Vec::new();
         bytes.extend(id.to_le_bytes());
         bytes.extend(command.to_le_bytes());
@@ -188,7 +228,7 @@ impl Client {
         bytes.extend(flags.to_le_bytes());
         bytes.extend(error.to_le_bytes());
         bytes.extend(body);
-        self.socket.write_all(&bytes).unwrap();
+        self.socket.write_all(&bytes).ok()
     }
 
     /// The socket itself.

@@ -18,4 +18,5 @@ mod hostile;
 mod interrupts;
 mod messages;
 mod ordinary;
+mod session;
 mod shadow;
