@@ -64,6 +64,8 @@ class Guest:
     forward: Sequence[int] = ()
     # More of QEMU's options: other devices, a second network.
     options: Sequence[str] = ()
+    # The BIOS boots a disk among them, which brings the kernel (lab.bootdisk); `files` and `share` go nowhere then.
+    from_disk: bool = False
 
     def __enter__(self) -> Guest:
         self.start()
@@ -156,7 +158,7 @@ class Guest:
             *("-M", "q35", *self.accelerator.options, "-smp", str(self.cpus), "-m", str(self.memory_mib)),
             *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
             *("-run-with", "exit-with-parent=on"),
-            *("-kernel", str(self.lab.vmlinux), "-initrd", initramfs, "-append", arguments),
+            *(() if self.from_disk else ("-kernel", str(self.lab.vmlinux), "-initrd", initramfs, "-append", arguments)),
             *("-serial", f"file:{folder / 'console.log'}"),
             *("-device", "virtio-serial-pci", "-chardev", f"socket,id=session,path={folder / 'session'}"),
             *("-device", "virtserialport,chardev=session,nr=1"),

@@ -137,7 +137,7 @@ def _add_modules(archive: Cpio, guest: Root, booted: Root, staged: Path) -> None
     whole = booted.path / "usr/lib/modules" / release
     _depmod(guest, booted.path, release)
     chosen = staged / "usr/lib/modules" / release
-    for relative in _with_dependencies(MODULES, MODULES_BY_ALGORITHM, whole / "modules.dep"):
+    for relative in with_dependencies(MODULES, MODULES_BY_ALGORITHM, whole / "modules.dep"):
         compressed = chosen / relative
         compressed.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(whole / relative, compressed)
@@ -157,7 +157,7 @@ def _depmod(guest: Root, base: Path, release: str) -> None:
     run_quietly([loader, "--argv0", "depmod", *rest])
 
 
-def _with_dependencies(names: Sequence[str], where_there: Sequence[str], modules_dep: Path) -> list[str]:
+def with_dependencies(names: Sequence[str], where_there: Sequence[str], modules_dep: Path) -> list[str]:
     """Paths of the named modules and of what they depend on, from lines "path: path path ...". Those of `where_there` may be missing."""
     dependencies = {}
     for line in modules_dep.read_text(encoding="utf-8").splitlines():

@@ -25,11 +25,12 @@ def start_guest(
     forward: Sequence[int] = (),
     options: Sequence[str] = (),
     kernel: Kernel = Kernel.STABLE,
+    from_disk: bool = False,
 ) -> Guest:
     """A guest for a `with` statement; see `Guest` for what the other arguments mean."""
     lab = ensure_lab(kernel)
     accelerator = choose_accelerator(lab)
-    return Guest(lab, accelerator, deadline_s, files or {}, share, memory_mib, cpus, forward, options)
+    return Guest(lab, accelerator, deadline_s, files or {}, share, memory_mib, cpus, forward, options, from_disk)
 
 
 def choose_accelerator(lab: Lab) -> Accelerator:

@@ -20,9 +20,11 @@ from .volumes import FIXTURES, PackFailed
 NQN = "nqn.2014-08.org.nvmexpress:xio-lab-pcie"
 # The file that is one of the disks, the memory that is another.
 FILE_BYTES = 16 << 20
-MEMORY = "256MiB"
-# As guests are started with.
+# Of less than 300 MiB mkfs.xfs makes no file system.
+MEMORY = "320MiB"
+# As guests are started with; the second part, of which the guest makes a node of its own, is not shared.
 GUEST_MEMORY = "1024M"
+APART_MIB = 256
 IDLE_SECONDS = 5.0
 # Of one core. The build machine is shared: what is counted is the process's own time.
 IDLE_SHARE_MAX = 0.01
@@ -64,10 +66,24 @@ def options(target: FunctionTarget) -> list[str]:
     ]
 
 
+def apart_options(target: FunctionTarget) -> list[str]:
+    """The same, with memory that the target has no descriptor of."""
+    device = {"driver": "vfio-user-pci", "socket": {"type": "unix", "path": str(target.socket)}}
+    return [
+        *("-object", f"memory-backend-memfd,id=mem,size={GUEST_MEMORY},share=on", "-numa", "node,nodeid=0,cpus=0-1,memdev=mem"),
+        *("-object", f"memory-backend-ram,id=apart,size={APART_MIB}M", "-numa", "node,nodeid=1,memdev=apart"),
+        *("-device", json.dumps(device)),
+    ]
+
+
 def devices(guest: Guest) -> dict[int, str]:
     """By NSID: the kernel numbers disks as it finds them."""
     printed = guest.run("cd /sys/block && grep -H . nvme*n*/nsid").output
     return {int(nsid): f"/dev/{name}" for name, nsid in re.findall(r"^(nvme\d+n\d+)/nsid:(\d+)$", printed, re.MULTILINE)}
+
+
+def wait_for_disks(guest: Guest, target: FunctionTarget) -> None:
+    wait_for("the disks appear", lambda: len(devices(guest)) == target.namespaces, 30.0)
 
 
 def shown(guest: Guest) -> str:
@@ -77,7 +93,7 @@ def shown(guest: Guest) -> str:
 
 def test_controller(report: Report, guest: Guest, target: FunctionTarget) -> None:
     with report.test("the stock driver finds a PCIe NVMe controller"):
-        wait_for("the disks appear", lambda: len(devices(guest)) == target.namespaces, 30.0)
+        wait_for_disks(guest, target)
         facts = guest.run("cd /sys/class/nvme/nvme0 && cat transport subsysnqn state && cat device/class").checked().split()
         expect("transport, subsystem, state, class", facts, ["pcie", NQN, "live", "0x010802"])
     with report.test("its completions interrupt by MSI-X"):
@@ -125,6 +141,63 @@ def test_writes(report: Report, guest: Guest, target: FunctionTarget) -> None:
             expect_that("a write fails", guest.run(f"dd if=/dev/zero of={disks[3]} bs=4k count=1 oflag=direct").status != 0)
 
 
+# Runs a program whose memory, its part of the page cache included, is of node 1 alone: set_mempolicy(MPOL_BIND).
+BOUND = "import ctypes, os, sys; ctypes.CDLL(None).syscall(238, 2, ctypes.byref(ctypes.c_ulong(2)), 64) and sys.exit(9); os.execvp(sys.argv[1], sys.argv[1:])"
+
+
+def test_apart(report: Report, guest: Guest, target: FunctionTarget) -> None:
+    disks = devices(guest)
+    bound = f"python3 -c '{BOUND}'"
+    for size in ("4k", "1M"):
+        with report.test(f"memory that is not shared: every byte of a file, {size} at a time"):
+            wanted = hashlib.sha256(target.contents[1]).hexdigest()
+            printed = guest.run(f"{bound} dd if={disks[1]} bs={size} iflag=direct status=none | sha256sum", 300).checked()
+            expect("sha256", printed.split()[0], wanted)
+    with report.test("memory that is not shared: random sizes at random places, 16 deep, each verified"):
+        guest.run(
+            f"{bound} fio --name=v --filename={disks[2]} --size=16M --rw=randwrite --bsrange=4k-256k --blockalign=4k --direct=1 --thread "
+            "--ioengine=libaio --iodepth=16 --verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=7 --minimal",
+            300,
+        ).checked()
+    with report.test("memory that is not shared: the page cache, and a file system"):
+        script = (
+            f"modprobe ext4 && {bound} mkfs.ext4 -q {disks[2]} && mkdir -p /mnt/a && mount {disks[2]} /mnt/a && "
+            f"{bound} dd if=/dev/urandom of=/mnt/a/f bs=64k count=100 status=none && {bound} cp /mnt/a/f /mnt/a/g && sync && echo 3 > /proc/sys/vm/drop_caches && "
+            f"{bound} cmp /mnt/a/f /mnt/a/g && umount /mnt/a && e2fsck -fn {disks[2]}"
+        )
+        guest.run(script, 180).checked()
+    with report.test("the guest's kernel has not complained of that"):
+        expect("complaints", guest.run("dmesg | grep -iE 'nvme' | grep -iE 'I/O error|timeout|controller is down'").output.splitlines(), [])
+
+
+def test_messages(report: Report, target: FunctionTarget, whole_mib: int) -> None:
+    with report.test("its bytes went by messages"):
+        wait_for("the client is gone", lambda: re.search(r"messages=(\d+)", target.log()) is not None, 10.0)
+        sent = int(re.findall(r"messages=(\d+)", target.log())[-1])
+        print(f"  {sent} messages")
+        # A page at least of each of them, and 64 KiB at most.
+        expect_that(f"{sent} messages for {whole_mib} MiB", sent > whole_mib * 16)
+
+
+def test_coalescing(report: Report, guest: Guest) -> None:
+    with report.test("Interrupt Coalescing: 32 completions an interrupt, or 1 ms"):
+        disks = devices(guest)
+        job = f"fio --name=c --filename={disks[2]} --rw=randread --bs=4k --direct=1 --ioengine=libaio --iodepth=64 --number_ios=20000 --size=64M --cpus_allowed=0 --minimal"
+
+        def interrupts() -> int:
+            lines = guest.run("grep -E 'nvme0q[1-9]' /proc/interrupts").checked().splitlines()
+            return sum(int(word) for line in lines for word in line.split(":")[1].split()[:2])
+
+        counted = []
+        for value in ("0", "0x0a1f", "0"):
+            guest.run(f"nvme set-feature /dev/nvme0 -f 8 -V {value}").checked()
+            before = interrupts()
+            guest.run(job, 120).checked()
+            counted.append(interrupts() - before)
+        print(f"  interrupts of 16,384 reads, 64 deep: {counted[0]}, {counted[1]} with coalescing, {counted[2]} without again")
+        expect_that(f"{counted} go down, and up again", counted[1] * 2 < min(counted[0], counted[2]))
+
+
 def test_filesystem(report: Report, guest: Guest, target: FunctionTarget) -> None:
     disks = devices(guest)
     with report.test("mkfs.ext4, mount, files, fsck"):
@@ -134,6 +207,19 @@ def test_filesystem(report: Report, guest: Guest, target: FunctionTarget) -> Non
             f"umount /mnt/d && e2fsck -fn {disks[2]} && mount {disks[2]} /mnt/d && cmp /mnt/d/a/f /mnt/d/g && umount /mnt/d"
         )
         guest.run(script, 180).checked()
+    with report.test("mkfs.xfs, mount, fio with random sizes, xfs_repair"):
+        xfs_verified(guest, disks[2])
+
+
+def xfs_verified(guest: Guest, disk: str) -> None:
+    """A file of random blocks on xfs, verified, and the file system looked over."""
+    script = (
+        f"modprobe xfs && mkfs.xfs -q -f {disk} && mkdir -p /mnt/x && mount -t xfs {disk} /mnt/x && "
+        "fio --name=x --directory=/mnt/x --size=24M --rw=randwrite --bsrange=4k-512k --blockalign=4k --ioengine=libaio --direct=1 --iodepth=8 "
+        "--verify=crc32c --verify_fatal=1 --do_verify=1 --randseed=11 --minimal && cp /mnt/x/x.0.0 /mnt/x/copy && sync && echo 3 > /proc/sys/vm/drop_caches && "
+        f"cmp /mnt/x/x.0.0 /mnt/x/copy && umount /mnt/x && xfs_repair -n {disk}"
+    )
+    guest.run(script, 240).checked()
 
 
 def test_reset(report: Report, guest: Guest, target: FunctionTarget) -> None:

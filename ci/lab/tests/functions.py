@@ -85,6 +85,31 @@ def test_shared(report: Report, guest: Guest, target: FunctionsTarget) -> None:
             guest.run(script).checked()
 
 
+def test_subsystem_reset(report: Report, guest: Guest, target: FunctionsTarget) -> None:
+    with report.test("nvme subsystem-reset through one function: both are reset, a host that came over TCP connects again, and all three go on"):
+        disk = next(iter(disks(guest, target, 1).values()))
+        before = guest.run(f"dd if={disk} bs=1M count=8 iflag=direct status=none | sha256sum").checked()
+        guest.run(f"modprobe nvme_tcp && nvme connect -t tcp -a 10.0.2.2 -s {target.port} -n {NQN} --reconnect-delay=1 --ctrl-loss-tmo=60").checked()
+        names = guest.run("cd /sys/class/nvme && grep -l tcp nvme*/transport; grep -l pcie nvme*/transport").checked().split()
+        over_tcp, *functions = [name.split("/")[0] for name in names]
+
+        def state(name: str) -> str:
+            return guest.run(f"cat /sys/class/nvme/{name}/state").output.strip()
+
+        expect("states", [state(name) for name in (over_tcp, *functions)], ["live"] * 3)
+        guest.run(f"nvme subsystem-reset /dev/{functions[0]}").checked()
+        # The host of a function notices with its next command, or is told to look.
+        for name in functions:
+            guest.run(f"nvme reset /dev/{name}", 60).checked()
+        wait_for("the TCP host has noticed", lambda: guest.run("dmesg | grep -qiE 'nvme.*reconnect'").status == 0, 30.0)
+        wait_for("all are live", lambda: [state(name) for name in (over_tcp, *functions)] == ["live"] * 3, 60.0)
+        for path in disks(guest, target, 1).values():
+            after = guest.run(f"dd if={path} bs=1M count=8 iflag=direct status=none | sha256sum").checked()
+            expect(f"what is read of {path}", after, before)
+        guest.run(f"nvme disconnect -d {over_tcp}").checked()
+        expect_that("the log says it", "resets the NVM subsystem" in target.log())
+
+
 def test_hotplug(report: Report, guest: Guest, target: FunctionsTarget, monitor: Monitor) -> None:
     with report.test("a function that is made while the guest runs is plugged in, and has the same bytes"):
         target.create(HOT)

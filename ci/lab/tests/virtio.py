@@ -12,6 +12,7 @@ from pathlib import Path
 from lab.guest import Guest
 
 from .daemon import STOP_SECONDS_MAX, Administered
+from .function import xfs_verified
 from .operated import DRAIN_SECONDS
 from .report import Report, expect, expect_that, wait_for
 from .volumes import FIXTURES, LBA_BYTES, PackFailed
@@ -19,13 +20,14 @@ from .volumes import FIXTURES, LBA_BYTES, PackFailed
 # The guest's; all of it is shared with the daemon.
 MEMORY_MIB = 1024
 DATASET = FIXTURES / "r50k-u32.bin"
-DISK_MIB = 256
+# Of less than 300 mkfs.xfs makes no file system.
+DISK_MIB = 320
 QUEUES = 2
 # By namespace number: the guest's names for them.
 VOLUME, MEMORY, FILE = "vda", "vdb", "vdc"
 KILLS = 5
 NQN = "nqn.2014-08.org.nvmexpress:xio-lab-virtio"
-GROWN_MIB = 384
+GROWN_MIB = 448
 
 
 class Disks:
@@ -81,6 +83,8 @@ def run(report: Report, guest: Guest, disks: Disks, ring: str, seconds: int) -> 
             verified(guest.run(fio(disk, "randrw", "--io_size=64m --loops=1"), 180).checked())
         with report.test(f"{ring}: ext4 on {what}: mkfs, files, fsck"):
             filesystem(guest, disk)
+        with report.test(f"{ring}: xfs on {what}: mkfs, fio with random sizes, repair"):
+            xfs_verified(guest, f"/dev/{disk}")
         with report.test(f"{ring}: discard and write zeroes on {what}"):
             zeroed(guest, disk)
     with report.test(f"{ring}: what was written and flushed is in the file"):
