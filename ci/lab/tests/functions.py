@@ -139,9 +139,23 @@ def test_namespaces(report: Report, guest: Guest, target: FunctionsTarget) -> No
             f"dd if={found[COLD[0]]} bs=1M skip=15 count=1 iflag=direct status=none | cmp -n 1048576 - /tmp/data"
         )
         guest.run(script).checked()
-    with report.test("a namespace that is detached goes at every function"):
+    with report.test("a namespace that is detached under I/O goes at every function: an error, no hang, and the other disk goes on"):
+        disk = disks(guest, target, 5)[HOT]
+        job = f"fio --name=d --filename={disk} --rw=randrw --bs=16k --direct=1 --ioengine=libaio --iodepth=8 --time_based --runtime=60 --size=16M --minimal"
+        guest.run(f"rm -f /tmp/end; (({job}; echo status $?) > /tmp/fio 2>&1; touch /tmp/end) & true").checked()
+
+        def requests() -> int:
+            fields = guest.run(f"cat /sys/block/{disk.removeprefix('/dev/')}/stat").checked().split()
+            return int(fields[0]) + int(fields[4])
+
+        before = requests()
+        wait_for("I/O goes on", lambda: requests() > before + 64, 20.0)
         target.snapctl("namespace", "detach", NQN, "5")
+        guest.run("until test -e /tmp/end; do sleep 0.1; done", 40.0).checked()
+        said = guest.run("cat /tmp/fio").checked()
+        expect_that(f"fio was told: {said[-300:]}", "status 0" not in said and "error" in said.lower())
         wait_for("it is gone", lambda: not disks(guest, target, 5), SEEN_SECONDS_MAX)
+        guest.run(f"dd if={disks(guest, target, 1)[COLD[0]]} of=/dev/null bs=1M count=32 iflag=direct").checked()
 
 
 def test_deleted(report: Report, guest: Guest, target: FunctionsTarget) -> None:
