@@ -4,10 +4,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use dataset::choose::{self, Access, Choices, Group, Prefer, Said, Wish};
 use dataset::{Catalogue, DatasetError, FileId, Hints, Pattern, Run, Runs, Scan, View};
-use transforms::{Chain, Decoder, ElementType, OutSegments, PackedWindow, Scratch, ViewChain};
+use transforms::{
+    Chain, Decoder, ElementType, IdCounts, OutSegments, PackedWindow, Scratch, ViewChain,
+};
 
 const FRAME: u64 = 64 << 10;
 const ONE_FRAME: Wish = Wish {
@@ -143,7 +146,7 @@ fn every_chain(element: ElementType, is_bytes: bool, bytes: &[u8], prefer: Prefe
     if prefer == Prefer::Ratio {
         compressors.push("zstd:19");
     }
-    let mut chains = Vec::new();
+    let mut chains = by_rank(element, is_bytes, bytes, &compressors);
     for width in widths {
         let steps = |more: &str| {
             let text = format!("{width}{more}");
@@ -163,16 +166,58 @@ fn every_chain(element: ElementType, is_bytes: bool, bytes: &[u8], prefer: Prefe
     chains
 }
 
+/// Those by rank, with the table of these ids: out of the narrowest of 16 and 32 bits.
+fn by_rank(element: ElementType, is_bytes: bool, bytes: &[u8], compressors: &[&str]) -> Vec<Chain> {
+    let mut counts = IdCounts::new();
+    if is_bytes
+        || !element.is_integer()
+        || element.bytes() == 1
+        || counts.add(element, bytes).is_err()
+    {
+        return Vec::new();
+    }
+    let table = Arc::new(counts.table().unwrap());
+    let narrow = if table.largest() < 1 << 16 { 16 } else { 32 };
+    let rank = match element.bits() > narrow {
+        true => format!("u{narrow}+rank"),
+        false => "rank".to_owned(),
+    };
+    let texts = compressors.iter().map(|it| format!("{rank}+{it}"));
+    let chains = texts.chain([rank.clone()]);
+    let chains = chains.filter_map(|text| Chain::parse(&text, element).ok());
+    chains
+        .map(|chain| chain.with_table(Arc::clone(&table)).unwrap())
+        .collect()
+}
+
+/// What goes into the compressor behind rank.
+fn codes_bytes(chain: &Chain, bytes: &[u8]) -> usize {
+    let text = chain.to_string();
+    let Some((alone, _)) = text.split_once("rank+") else {
+        return 0;
+    };
+    let alone = Chain::parse(&format!("{alone}rank"), chain.source()).unwrap();
+    let alone = alone
+        .with_table(Arc::clone(chain.table().unwrap()))
+        .unwrap();
+    encode(&alone, bytes, FRAME)
+        .unwrap()
+        .iter()
+        .map(Vec::len)
+        .sum()
+}
+
 /// The rule, as its documentation says it, in floating point: cost of a source byte, sequential.
-fn worth(chain: &Chain, source_bytes: usize, stored_bytes: usize, prefer: Prefer) -> f64 {
+fn worth(chain: &Chain, bytes: &[u8], stored_bytes: usize, prefer: Prefer) -> f64 {
     let weight = match prefer {
         Prefer::Speed => 8.0,
         Prefer::Balanced => 64.0,
         Prefer::Ratio => 1024.0,
     };
     let text = chain.to_string();
-    let mut step = 0.0;
+    let (mut step, mut behind_rank) = (0.0, 0.0);
     for (name, decode, encode) in [
+        ("rank", 1.0, 3.0),
         ("shuffle", 1.0, 1.0),
         ("floatsplit", 1.0, 8.0),
         ("lz4", 3.0, 20.0),
@@ -183,13 +228,20 @@ fn worth(chain: &Chain, source_bytes: usize, stored_bytes: usize, prefer: Prefer
         ("zstd:19", 10.0, 3000.0),
     ] {
         if text.split('+').any(|part| part == name) {
-            step += decode + encode / 64.0;
+            let is_behind = name != "rank" && text.contains("rank+");
+            *(if is_behind {
+                &mut behind_rank
+            } else {
+                &mut step
+            }) += decode + encode / 64.0;
         }
     }
     let packed = f64::from(chain.packed_bits()) / f64::from(chain.source().bits());
+    let table = chain.table().map_or(0, |table| table.stored_bytes());
     #[expect(clippy::cast_precision_loss, reason = "a few megabytes")]
-    let stored = stored_bytes as f64 / source_bytes as f64;
-    weight * stored + step * packed
+    let of = |part: usize| part as f64 / bytes.len() as f64;
+    let stored = of(stored_bytes + usize::try_from(table).unwrap());
+    weight * stored + step * packed + behind_rank * of(codes_bytes(chain, bytes))
 }
 
 /// Of one run: nothing that keeps its bytes is worth more than what was chosen.
@@ -202,9 +254,9 @@ fn check(group: &Group, bytes: &[u8], prefer: Prefer) {
         let stored = encode(chain, bytes, FRAME).unwrap();
         stored.iter().map(Vec::len).sum()
     };
-    let have = worth(&chosen.chain, bytes.len(), length(&chosen.chain), prefer);
+    let have = worth(&chosen.chain, bytes, length(&chosen.chain), prefer);
     for chain in every_chain(group.element, is_bytes, bytes, prefer) {
-        let other = worth(&chain, bytes.len(), length(&chain), prefer);
+        let other = worth(&chain, bytes, length(&chain), prefer);
         assert!(
             have <= other + 1e-9,
             "{} is worth less than {chain}",

@@ -1,7 +1,7 @@
 //! What was tried and chosen, for people and as JSON.
 
 use dataset::choose::rule;
-use dataset::choose::{Access, Group, Trial, Wish, cost};
+use dataset::choose::{Access, Group, Trial, Wish};
 use dataset::document;
 use printout::size::{Size, grouped, rounded};
 use printout::text_table::{Align, TextTable};
@@ -10,6 +10,9 @@ use transforms::{ElementType, ValueRange};
 
 use crate::figures::{bits_per_value, ratio, share};
 use crate::pack::rounded_rate;
+
+/// So many candidates are shown where not all are asked for.
+const SHOWN: usize = 3;
 
 /// What a group's elements are called: bytes that are no values have no type.
 pub fn type_name(group: &Group) -> &'static str {
@@ -53,8 +56,8 @@ pub fn about(bytes: u64, is_exact: bool) -> String {
     format!("{mark}{}", grouped(bytes))
 }
 
-/// All that was tried on a group, and why the first it is.
-pub fn explained(group: &Group, wish: &Wish) -> String {
+/// What was tried on a group, the best first, and why that it is: all of it, or the best of it.
+pub fn explained(group: &Group, wish: &Wish, all: bool) -> String {
     let mut columns = vec![
         ("chain", Align::Left),
         ("frame", Align::Right),
@@ -74,16 +77,21 @@ pub fn explained(group: &Group, wish: &Wish) -> String {
         columns.push((heading, Align::Right));
     }
     let mut table = TextTable::new(&columns);
-    for trial in &group.trials {
+    let shown = if all { usize::MAX } else { SHOWN };
+    for trial in group.trials.iter().take(shown) {
         table.row(row(group, trial, wish, sample));
     }
+    let more = match group.trials.len().saturating_sub(shown) {
+        0 => String::new(),
+        more => format!("{more} more were tried: --explain shows all\n"),
+    };
     let many = if group.runs.len() == 1 { "run" } else { "runs" };
     let values = match range_text(range(group)) {
         text if text.is_empty() => String::new(),
         text => format!(", {text}"),
     };
     format!(
-        "{}: {} {many} of {}, {} bytes{values}; tried on {} of them ({})\n{}{}\n",
+        "{}: {} {many} of {}, {} bytes{values}; tried on {} of them ({})\n{}{more}{}\n",
         group.kind,
         grouped(group.runs.len() as u64),
         type_name(group),
@@ -97,6 +105,7 @@ pub fn explained(group: &Group, wish: &Wish) -> String {
 
 fn row(group: &Group, trial: &Trial, wish: &Wish, sample: Option<u64>) -> Vec<String> {
     let elements = trial.source_bytes / group.element.bytes() as u64;
+    let stored_bytes = trial.stored_bytes + trial.table_bytes;
     let frame = match trial.frame_bytes {
         0 => "-".to_owned(),
         bytes => Size(bytes).to_string(),
@@ -104,9 +113,9 @@ fn row(group: &Group, trial: &Trial, wish: &Wish, sample: Option<u64>) -> Vec<St
     let mut row = vec![
         trial.chain.to_string(),
         frame,
-        ratio(trial.source_bytes, trial.stored_bytes),
-        bits_per_value(trial.stored_bytes, elements),
-        hundredths(u64::from(cost::read_hundredths(&trial.chain))),
+        ratio(trial.source_bytes, stored_bytes),
+        bits_per_value(stored_bytes, elements),
+        hundredths(trial.read_hundredths()),
         hundredths(rule::hundredths(trial, wish)),
         rounded_rate(trial.source_bytes, trial.encode_seconds),
         rounded_rate(trial.source_bytes, trial.decode_seconds),
@@ -168,7 +177,8 @@ fn trial_json(trial: &Trial, wish: &Wish) -> Value {
         "frame_bytes": trial.frame_bytes,
         "source_bytes": trial.source_bytes,
         "stored_bytes": trial.stored_bytes,
-        "read_cost_hundredths": cost::read_hundredths(&trial.chain),
+        "rank_table_bytes": trial.table_bytes,
+        "read_cost_hundredths": trial.read_hundredths(),
         "weighed_hundredths": rule::hundredths(trial, wish),
         "encode_seconds": trial.encode_seconds,
         "decode_seconds": trial.decode_seconds,

@@ -23,6 +23,7 @@ pub(super) const GROUP_F32_BYTES: usize = 4 * GROUP_ELEMENTS;
 /// Types that kernels take and leave, by their codes.
 pub(super) const F32: u8 = ElementType::F32 as u8;
 pub(super) const BF16: u8 = ElementType::Bf16 as u8;
+#[cfg(target_arch = "x86_64")]
 const F16: u8 = ElementType::F16 as u8;
 
 /// Bytes of a group's numbers in a type.

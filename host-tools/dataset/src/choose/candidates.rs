@@ -1,6 +1,6 @@
 //! The chains that keep every bit of some values.
 
-use transforms::{Chain, ElementType, ValueRange};
+use transforms::{Chain, ElementType, IDS_END, RANKS_MAX, ValueRange};
 
 use super::Prefer;
 
@@ -12,7 +12,8 @@ const SLOW: &str = "zstd:19";
 /// The widest field of `bitpack`.
 const FIELD_BITS_MAX: u32 = transforms::codecs::bitpack::BITS_MAX;
 
-/// All chains for elements of this type: each width that holds `range`, alone and before each compressor, with and without `shuffle`.
+/// All chains for elements of this type: each width that holds `range`, alone and before each compressor, with and without `shuffle`; ids also by
+/// rank, alone and before each compressor.
 ///
 /// Floats, and integers whose range is not known (`None`), are not narrowed: a type that holds fewer values would not keep every bit.
 #[must_use]
@@ -29,12 +30,31 @@ pub fn candidates(element: ElementType, range: Option<ValueRange>, prefer: Prefe
             texts.push(format!("{width}+shuffle+{compressor}"));
         }
     }
-    // A shuffle of fields that are no whole bytes, or of single ones, is no chain; nor is floatsplit of integers, or behind a shuffle.
+    if let Some(ranked) = ranked(element, range) {
+        texts.push(ranked.clone());
+        texts.extend(compressors.iter().map(|it| format!("{ranked}+{it}")));
+    }
+    // A shuffle of fields that are no whole bytes, or of single ones, is no chain; nor is floatsplit of integers, or behind another block step.
     let chains = texts.iter().filter_map(|text| {
         let text = text.strip_prefix("none+").unwrap_or(text);
         Chain::parse(text, element).ok()
     });
     chains.collect()
+}
+
+/// How ids are stored by rank, out of the narrowest type that `rank` takes and that holds them; `None` where one has no rank, or there may be more
+/// of them than a table holds.
+fn ranked(element: ElementType, range: Option<ValueRange>) -> Option<String> {
+    let range = range.filter(|_| element.is_integer())?;
+    let ids = range.max - range.min + 1;
+    let have_ranks = range.min >= 0 && range.max < i128::from(IDS_END) && ids <= RANKS_MAX as i128;
+    let narrow = if range.max < 1 << 16 { 16 } else { 32 };
+    match element.bits() {
+        _ if !have_ranks => None,
+        8 => None,
+        bits if bits <= narrow => Some("rank".to_owned()),
+        _ => Some(format!("u{narrow}+rank")),
+    }
 }
 
 /// How elements can be held: as they are, in the narrowest type, in the fewest bits, and in the fewest whole bytes where no type has so few.
@@ -102,6 +122,33 @@ mod tests {
         assert_eq!(widths_of(I8, -1, 9), "none");
         assert_eq!(widths(F32, None), ["none"]);
         assert_eq!(widths(U32, None), ["none"]);
+    }
+
+    #[test]
+    fn ids_are_ranked_out_of_the_narrowest_type() {
+        use ElementType::{F32, I16, I32, I64, U8, U16, U32, U64};
+        let of = |element, min, max| ranked(element, Some(ValueRange { min, max }));
+        for (element, max, text) in [
+            (U16, 50_256, "rank"),
+            (I16, 30_000, "rank"),
+            (U32, 50_256, "u16+rank"),
+            (U32, 199_999, "rank"),
+            (I32, 199_999, "rank"),
+            (I64, 65_535, "u16+rank"),
+            (U64, 65_536, "u32+rank"),
+        ] {
+            assert_eq!(
+                of(element, 0, max).as_deref(),
+                Some(text),
+                "{element} {max}"
+            );
+        }
+        assert_eq!(of(U8, 0, 9), None, "one byte is the shortest code");
+        assert_eq!(of(I32, -1, 9), None, "no id");
+        assert_eq!(of(U32, 0, 1 << 22), None, "no id");
+        assert_eq!(of(U32, 0, 1 << 21), None, "perhaps more than a table holds");
+        assert!(of(U32, 1, 1 << 21).is_some());
+        assert_eq!(ranked(F32, None), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What it costs to undo a chain, as a table: figures of docs/transforms.md, rounded, so that the choice is the same on every machine.
 
-use transforms::{Chain, TransformId, codecs};
+use transforms::{Chain, Step, TransformId, codecs};
 
 /// Costs of a block step for each packed byte that goes through it. The unit is what copying one byte costs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,28 +38,46 @@ pub fn of_step(id: TransformId, parameter: u32) -> StepCost {
     StepCost { decode, encode }
 }
 
-/// The sum over the chain's steps.
-#[must_use]
-pub fn of_chain(chain: &Chain) -> StepCost {
-    let none = StepCost {
-        decode: 0,
-        encode: 0,
-    };
-    let costs = chain
-        .steps()
-        .iter()
-        .map(|step| of_step(step.id, step.parameter));
-    costs.fold(none, |sum, cost| StepCost {
-        decode: sum.decode + cost.decode,
-        encode: sum.encode + cost.encode,
-    })
+/// What the steps of a chain cost together, by what goes into them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ChainCost {
+    /// Of those that packed bytes go into.
+    pub packed: StepCost,
+    /// Of what comes behind `rank`: its codes go into that.
+    pub codes: StepCost,
 }
 
-/// What reading a source byte costs, in hundredths of copying it: the copy or expansion that every read is, and the block steps.
+/// The sums over the chain's steps.
 #[must_use]
-pub fn read_hundredths(chain: &Chain) -> u32 {
-    let steps = of_chain(chain).decode * 100;
-    100 + steps * chain.packed_bits() / chain.source().bits()
+pub fn of_chain(chain: &Chain) -> ChainCost {
+    let steps = chain.steps();
+    let rank = steps.iter().position(|step| step.id == codecs::rank::ID);
+    let (packed, codes) = steps.split_at(rank.map_or(steps.len(), |rank| rank + 1));
+    let sum = |steps: &[Step]| {
+        let costs = steps.iter().map(|step| of_step(step.id, step.parameter));
+        let none = StepCost {
+            decode: 0,
+            encode: 0,
+        };
+        costs.fold(none, |sum, cost| StepCost {
+            decode: sum.decode + cost.decode,
+            encode: sum.encode + cost.encode,
+        })
+    };
+    ChainCost {
+        packed: sum(packed),
+        codes: sum(codes),
+    }
+}
+
+/// What reading a source byte costs, in hundredths of copying it: the copy or expansion that every read is, and the block steps. `codes_bytes`: what
+/// `source_bytes` are by rank, where the chain has that.
+#[must_use]
+pub fn read_hundredths(chain: &Chain, codes_bytes: u64, source_bytes: u64) -> u64 {
+    let cost = of_chain(chain);
+    let packed = u64::from(cost.packed.decode * 100 * chain.packed_bits());
+    let codes = u64::from(cost.codes.decode) * 100 * codes_bytes;
+    100 + packed / u64::from(chain.source().bits()) + codes / source_bytes.max(1)
 }
 
 #[cfg(test)]
@@ -80,7 +98,8 @@ mod tests {
         ] {
             let chain = Chain::parse(text, ElementType::U32).unwrap();
             let measured = 7.5 / gigabytes;
-            let ratio = f64::from(read_hundredths(&chain)) / 100.0 / measured;
+            #[expect(clippy::cast_precision_loss, reason = "some hundreds")]
+            let ratio = read_hundredths(&chain, 0, 1) as f64 / 100.0 / measured;
             assert!((0.8..1.25).contains(&ratio), "{text}: {ratio}");
         }
     }

@@ -250,11 +250,15 @@ fn try_out(
         sampled_bytes,
         trials: Vec::new(),
     };
+    let whole = trial::Whole {
+        bytes: group.bytes,
+        range: group.range,
+    };
     let first = group.runs.first().map_or(FileId(0), |(id, _)| *id);
     let mut trials = parallel::each(chains.len(), threads, |index| {
         let chain = chains.get(index);
         let chain = chain.ok_or_else(|| DatasetError::refused("a chain", "is missing"))?;
-        let trial = trial::run(chain, &sample, wish);
+        let trial = trial::run(chain, &sample, wish, whole);
         trial.map_err(|error| group.unfit(scan, (first, chain), &error))
     })?;
     rule::sort(&mut trials, wish);

@@ -1,7 +1,7 @@
 //! The rule: which of the tried chains, and which frame. Whole numbers, no stopwatch.
 //!
 //! **Chain.** The smallest sum of
-//! * stored bytes, each counting as much as copying [`weight`](Prefer::weight) bytes: 8 for `speed`, 64 for `balanced`, 1,024 for `ratio`;
+//! * stored bytes, and of `rank` its table's, each counting as much as copying [`weight`](Prefer::weight) bytes: 8 for `speed`, 64 for `balanced`, 1,024 for `ratio`;
 //! * the cost of undoing the block steps, and a 64th of the cost of doing them ([`cost`]).
 //!
 //! So lz4 has to save 5 % of the bytes that go into it to be chosen by `balanced`, zstd 16 %; by `speed` 41 %, and zstd never. Where
@@ -144,17 +144,29 @@ fn score(trial: &Trial, wish: &Wish) -> u128 {
     let source_bytes = u128::from(trial.source_bytes);
     // Each term is times `asked`, `source_bits` and READS_PER_PACK.
     let fetch = u128::from(wish.prefer.weight())
-        * u128::from(trial.stored_bytes)
+        * u128::from(trial.stored_bytes + trial.table_bytes)
         * u128::from(source_bits)
         * u128::from(touched)
         * reads;
-    let packed = source_bytes * u128::from(packed_bits);
-    let decode = u128::from(cost.decode) * packed * u128::from(touched) * reads;
-    let encode = u128::from(cost.encode) * packed * u128::from(asked);
-    fetch + decode + encode
+    let (packed, codes) = (
+        source_bytes * u128::from(packed_bits),
+        u128::from(trial.codes_bytes) * u128::from(source_bits),
+    );
+    let steps = [(cost.packed, packed), (cost.codes, codes)];
+    let steps = steps.map(|(cost, into)| {
+        let decode = u128::from(cost.decode) * into * u128::from(touched) * reads;
+        decode + u128::from(cost.encode) * into * u128::from(asked)
+    });
+    fetch + steps.into_iter().sum::<u128>()
 }
 
 impl Trial {
+    /// What reading one of its bytes costs, in hundredths of copying it.
+    #[must_use]
+    pub fn read_hundredths(&self) -> u64 {
+        cost::read_hundredths(&self.chain, self.codes_bytes, self.source_bytes)
+    }
+
     /// Source bytes of all frames that a sample touches, on average over every element that it can begin at.
     #[must_use]
     pub fn touched_bytes(&self, sample_bytes: u64) -> u64 {
@@ -189,6 +201,8 @@ mod tests {
             chain,
             source_bytes: 1_000_000,
             stored_bytes,
+            table_bytes: 0,
+            codes_bytes: 0,
             encode_seconds: 0.0,
             decode_seconds: 0.0,
         }
@@ -234,6 +248,36 @@ mod tests {
         };
         assert_eq!(narrow(500_000 - 25_878), "u16");
         assert_eq!(narrow(500_000 - 25_879), "u16+lz4");
+    }
+
+    /// What `rank` stores is its frames and its table; what comes behind it costs by the codes that go in.
+    #[test]
+    fn a_table_counts_as_stored_and_a_compressor_by_the_codes() {
+        let plain = trial("u16+zstd:3", 300_000);
+        let ranked = |table_bytes| Trial {
+            table_bytes,
+            codes_bytes: 400_000,
+            ..trial("u16+rank+zstd:3", 250_000)
+        };
+        let wish = Wish::default();
+        // 64 for each byte, decoding: u16+zstd:3 10 of 500,000 bytes; rank 1 of these, and zstd 10 of 400,000; packing a 64th of 40 and of 3 and 40.
+        let weighed = |trial: &Trial| score(trial, &wish) / u128::from(32 * cost::READS_PER_PACK);
+        let by = |stored: u64, decode: u64, encode: u64| {
+            u128::from(64 * stored + decode) + u128::from(encode / 64)
+        };
+        let of_plain = by(300_000, 10 * 500_000, 40 * 500_000);
+        assert_eq!(weighed(&plain), of_plain);
+        let of_ranked = by(250_000, 500_000 + 10 * 400_000, 3 * 500_000 + 40 * 400_000);
+        assert_eq!(weighed(&ranked(0)), of_ranked);
+        assert_eq!(weighed(&ranked(1000)), of_ranked + 64_000);
+        let mut trials = [plain.clone(), ranked(50_000)];
+        sort(&mut trials, &wish);
+        assert_eq!(trials[0].chain.to_string(), "u16+rank+zstd:3");
+        let mut trials = [plain, ranked(60_000)];
+        sort(&mut trials, &wish);
+        assert_eq!(trials[0].chain.to_string(), "u16+zstd:3");
+        // Copied, ranked, and zstd: 1 + 1 / 2 + 10 * 2 / 5.
+        assert_eq!(ranked(0).read_hundredths(), 550);
     }
 
     #[test]

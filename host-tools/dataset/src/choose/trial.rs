@@ -1,9 +1,11 @@
 //! A chain, tried on a sample.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use transforms::{
-    Chain, Decoder, OutSegments, PackedWindow, Scratch, TransformError, ValueRange, ViewChain,
+    Chain, Decoder, OutSegments, PackedWindow, RankTable, Scratch, TransformError, ValueRange,
+    ViewChain, codecs,
 };
 
 use super::rule::{self, Wish};
@@ -20,6 +22,10 @@ pub struct Trial {
     pub source_bytes: u64,
     /// What they are stored in.
     pub stored_bytes: u64,
+    /// Their share of the rank table, where the chain has one.
+    pub table_bytes: u64,
+    /// What they are by rank, before a compressor: 0 where there is none behind it.
+    pub codes_bytes: u64,
     /// How long this machine took to make them: for people.
     pub encode_seconds: f64,
     /// And to undo them.
@@ -35,11 +41,41 @@ struct Stored {
     seconds: f64,
 }
 
+/// All that a sample is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Whole {
+    pub(super) bytes: u64,
+    /// Of its values, where they are integers.
+    pub(super) range: Option<ValueRange>,
+}
+
+impl Whole {
+    /// What the table of all of it takes: exact where all of it is in the sample; otherwise as much as it can take, with every id of the range.
+    fn table_bytes(&self, chain: &Chain, sample_bytes: u64) -> u64 {
+        let (Some(table), Some(range)) = (chain.table(), self.range) else {
+            return 0;
+        };
+        if sample_bytes == self.bytes {
+            return table.stored_bytes();
+        }
+        let elements = self.bytes / chain.source().bytes() as u64;
+        let ids = u64::try_from(range.max - range.min + 1).unwrap_or(u64::MAX);
+        let bits = u128::BITS - range.max.unsigned_abs().leading_zeros();
+        let id_bytes = u64::from(bits.div_ceil(8).max(1));
+        RankTable::STORED_BYTES_MIN + ids.min(elements).saturating_mul(id_bytes)
+    }
+}
+
 /// Tries a chain with every frame of the ladder, and keeps the frame that the rule wants.
 ///
 /// # Errors
 /// Values that it does not hold.
-pub(super) fn run(chain: &Chain, sample: &[Vec<u8>], wish: &Wish) -> Result<Trial, TransformError> {
+pub(super) fn run(
+    chain: &Chain,
+    sample: &[Vec<u8>],
+    wish: &Wish,
+    whole: Whole,
+) -> Result<Trial, TransformError> {
     let chain = &ranks::tried(chain, sample)?;
     let mut scratch = Scratch::new();
     let mut ladder = rule::ladder(wish);
@@ -60,14 +96,40 @@ pub(super) fn run(chain: &Chain, sample: &[Vec<u8>], wish: &Wish) -> Result<Tria
         .collect();
     let best = rule::frame(&lengths, wish.access).and_then(|index| made.into_iter().nth(index));
     let (frame_bytes, stored) = best.unwrap_or_default();
+    let source_bytes = sample.iter().map(|piece| piece.len() as u64).sum();
+    let table_bytes = u128::from(whole.table_bytes(chain, source_bytes));
+    let share = (table_bytes * u128::from(source_bytes)).div_ceil(u128::from(whole.bytes.max(1)));
     Ok(Trial {
+        table_bytes: u64::try_from(share).unwrap_or(u64::MAX),
+        codes_bytes: codes_bytes(chain, sample, frame_bytes, &mut scratch)?,
         decode_seconds: decode(chain, &stored, &mut scratch)?,
         chain: chain.clone(),
         frame_bytes: if chain.is_framed() { frame_bytes } else { 0 },
-        source_bytes: sample.iter().map(|piece| piece.len() as u64).sum(),
+        source_bytes,
         stored_bytes: stored.bytes.len() as u64,
         encode_seconds: stored.seconds,
     })
+}
+
+/// What goes into the compressor behind `rank`.
+fn codes_bytes(
+    chain: &Chain,
+    sample: &[Vec<u8>],
+    frame_bytes: u64,
+    scratch: &mut Scratch,
+) -> Result<u64, TransformError> {
+    let steps = chain.steps();
+    let rank = steps.iter().position(|step| step.id == codecs::rank::ID);
+    let alone = rank.and_then(|rank| steps.get(..=rank));
+    let (Some(alone), Some(table)) = (alone, chain.table()) else {
+        return Ok(0);
+    };
+    if alone.len() == steps.len() {
+        return Ok(0);
+    }
+    let alone = Chain::from_steps(alone, chain.source())?.with_table(Arc::clone(table))?;
+    let codes = encode(&alone, sample, frame_bytes, scratch)?;
+    Ok(codes.bytes.len() as u64)
 }
 
 /// What a chain stores a sample in, with frames of `frame_bytes`.

@@ -148,7 +148,7 @@ pub struct Pack {
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 
-    /// Show all chains that were tried, and why it is this one
+    /// Show all chains that were tried, not just the best of them
     #[arg(long, conflicts_with = "dtype")]
     pub explain: bool,
 

@@ -342,13 +342,13 @@ impl Request<'_> {
     }
 
     fn tell_choices(&self, choices: &Choices) -> Result<(), Failure> {
-        let Some(storing) = self.storing.as_ref().filter(|_| self.explain) else {
+        let Some(storing) = &self.storing else {
             return Ok(());
         };
         for group in &choices.groups {
             print_line(format_args!(
                 "\n{}",
-                chosen::explained(group, &storing.wish)
+                chosen::explained(group, &storing.wish, self.explain)
             ))?;
         }
         Ok(())

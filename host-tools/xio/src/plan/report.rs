@@ -51,7 +51,10 @@ pub fn text(planned: &Planned<'_>, arguments: &cli::Plan) -> String {
     }
     if arguments.explain {
         for group in &planned.choices.groups {
-            text.push_str(&format!("\n{}", chosen::explained(group, &planned.wish)));
+            text.push_str(&format!(
+                "\n{}",
+                chosen::explained(group, &planned.wish, true)
+            ));
         }
     }
     text
