@@ -1,6 +1,7 @@
 //! What a read costs apart from the store: planning, checksums, decoding, copying; tables and frames in the cache. One core.
 //!
-//! `cargo bench -p volume --bench read`. Figures of one run are compared with each other; memcpy is printed beside them.
+//! `cargo bench -p volume --bench read`. Figures of one run are compared with each other; memcpy is printed beside them. Behind the table: what a read with
+//! checksums costs beside its slowest step, the chain (a stream without checksums) or the checksums (bytes that are handed on in place). `-- passes`: that alone.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -9,7 +10,7 @@ use std::io;
 use nix::time::{ClockId, clock_gettime};
 use transforms::{Chain, ElementType, Scratch, ViewChain};
 use volume::blocking::open;
-use volume::write::{ExtentSpec, Options, Output, StreamSpec, WriteError, Writer};
+use volume::write::{ExtentSpec, Integrity, Options, Output, StreamSpec, WriteError, Writer};
 use volume::{Cache, OutBuf, Progress, ReadOp, Volume};
 
 const ELEMENTS: u32 = 16 << 20;
@@ -48,7 +49,7 @@ impl Output for &mut Memory {
     }
 }
 
-fn volume_of(chain: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+fn volume_of(chain: &str, integrity: Integrity) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let mut memory = Memory::default();
     let options = Options {
         lba_bytes: 4096,
@@ -60,7 +61,10 @@ fn volume_of(chain: &str) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
     let data: Vec<u8> = (0..ELEMENTS)
         .flat_map(|n| (n.wrapping_mul(2_654_435_761) >> (20 + n % 8)).to_le_bytes())
         .collect();
-    let spec = StreamSpec::new(Chain::parse(chain, ElementType::U32)?);
+    let spec = StreamSpec {
+        integrity,
+        ..StreamSpec::new(Chain::parse(chain, ElementType::U32)?)
+    };
     let written = writer.add_stream(&spec, &mut &data[..], &mut |_| {})?;
     let run = ExtentSpec::Linear {
         stream: written.stream,
@@ -90,6 +94,23 @@ struct Reading {
 }
 
 impl Reading {
+    fn new(store: Vec<u8>, volume: Volume, cache_bytes: usize) -> Reading {
+        Reading {
+            store,
+            volume,
+            cache: Cache::new(cache_bytes),
+            scratch: Scratch::new(),
+            op: ReadOp::new(),
+            memory: vec![0; 1 << 20],
+        }
+    }
+
+    fn of(chain: &str, integrity: Integrity) -> Result<Reading, Box<dyn std::error::Error>> {
+        let store = volume_of(chain, integrity)?;
+        let volume = open(&store, store.len() as u64)?;
+        Ok(Reading::new(store, volume, 16 << 20))
+    }
+
     /// A store in memory that is leased: direct fetches are checked where they are.
     fn read(&mut self, offset: u64, len: u64) -> Result<(), volume::VolumeError> {
         let out = OutBuf::from_slice(&mut self.memory[..usize::try_from(len).unwrap_or(0)]);
@@ -146,7 +167,32 @@ fn memcpy_cost(len: u64) -> f64 {
     runs[4]
 }
 
+/// A chain and its checksums in one pass, beside the slower of both.
+fn passes() -> Result<(), Box<dyn std::error::Error>> {
+    println!("\nchain        KiB   chain alone  checksums alone     both  x the slower");
+    let mut plain = Reading::of("none", Integrity::Crc32c)?;
+    for chain in ["u16", "bitpack:12", "bitpack:24"] {
+        let bits = u64::from(Chain::parse(chain, ElementType::U32)?.packed_bits());
+        let mut bare = Reading::of(chain, Integrity::None)?;
+        let mut checked = Reading::of(chain, Integrity::Crc32c)?;
+        for len in [128 << 10, 1 << 20] {
+            let alone = bare.cost(len, true)?;
+            let checksums = plain.cost(len * bits / 32 / 4096 * 4096, true)?;
+            let both = checked.cost(len, true)?;
+            println!(
+                "{chain:<10} {:>5} {alone:>10.0} ns {checksums:>13.0} ns {both:>5.0} ns {:>9.2}",
+                len >> 10,
+                both / alone.max(checksums)
+            );
+        }
+    }
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
+    if std::env::args().any(|argument| argument == "passes") {
+        return passes();
+    }
     println!(
         "{:<14} {:>8} {:>12} {:>10} {:>12}",
         "chain", "KiB", "ns a read", "GB/s", ""
@@ -162,21 +208,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         );
     }
     for chain in CHAINS {
-        let store = volume_of(chain)?;
+        let store = volume_of(chain, Integrity::Crc32c)?;
         let volume = open(&store, store.len() as u64)?;
         for (cache_bytes, what) in [(256 << 20, "cached"), (1 << 20, "decoded each time")] {
             let is_framed = chain.contains('+');
             if !is_framed && what != "cached" {
                 continue;
             }
-            let mut reading = Reading {
-                store: store.clone(),
-                volume: volume.clone(),
-                cache: Cache::new(cache_bytes),
-                scratch: Scratch::new(),
-                op: ReadOp::new(),
-                memory: vec![0; 1 << 20],
-            };
+            let mut reading = Reading::new(store.clone(), volume.clone(), cache_bytes);
             for len in SIZES {
                 // Random reads of less than a frame, decoded each time, measure the frame.
                 let sequential = what != "cached";
@@ -190,5 +229,5 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
     }
-    Ok(())
+    passes()
 }
