@@ -1,10 +1,13 @@
 //! Truncated and damaged volumes: every change is reported, and none is presented.
 
+use transforms::{Chain, ElementType, ViewChain};
+
 use super::driver::Driver;
-use super::sample::{Random, small_volume};
-use crate::blocking::open;
+use super::sample::{Memory, Random, small_volume};
+use crate::blocking::{Reader, open};
 use crate::format::superblock::PAYLOAD_OFFSET_MIN;
 use crate::verify::verify;
+use crate::write::{ExtentSpec, Options, StreamSpec, ViewSpec, Writer};
 use crate::{ErrorKind, Item, VolumeError};
 
 /// Whether opening or verifying reports anything.
@@ -160,4 +163,53 @@ fn a_store_that_cannot_be_read_in_one_place_is_reported_with_that_place() {
         text.contains("byte 32768") && text.contains("the disk says no"),
         "{text}"
     );
+}
+
+/// A long read is checked and decoded in parts: each granule of each part is checked, whatever the part is.
+#[test]
+fn a_flipped_bit_in_any_granule_of_a_long_read_is_reported() {
+    const ELEMENTS: u32 = 150_001;
+    let source: Vec<u8> = (0..ELEMENTS)
+        .flat_map(|n| (n % 65_536).to_le_bytes())
+        .collect();
+    for chain in ["u16", "bitpack:17", "none"] {
+        let mut memory = Memory::default();
+        let options = Options {
+            lba_bytes: 4096,
+            threads: 1,
+            volume_uuid: Some([7; 16]),
+            writer: "test".into(),
+        };
+        let mut writer = Writer::new(&mut memory, options).unwrap();
+        let chain = Chain::parse(chain, ElementType::U32).unwrap();
+        let spec = StreamSpec::new(chain.clone());
+        let stream = writer
+            .add_stream(&spec, &mut &source[..], &mut |_| {})
+            .unwrap();
+        let extent = ExtentSpec::Linear {
+            stream: stream.stream,
+            first_element: 0,
+            elements: stream.elements,
+            view: ViewChain::identity(),
+        };
+        writer.add_view(ViewSpec::from("all"), [extent]).unwrap();
+        writer.finish().unwrap();
+        let mut image = memory.bytes;
+        let store_bytes = image.len() as u64;
+        let mut out = vec![0; source.len()];
+        let stored_offset = open(&image, store_bytes).unwrap().streams()[0].stored_offset as usize;
+        for granule in 0..stream.stored_bytes.div_ceil(4096) {
+            let at = (stored_offset as u64 + (granule * 4096 + 17).min(stream.stored_bytes - 1))
+                as usize;
+            image[at] ^= 4;
+            let mut reader = Reader::open(&image, store_bytes, 1 << 20).unwrap();
+            let refused = reader.read(0, &mut out).unwrap_err().to_string();
+            let place = format!("stream 0, granule {granule}, ");
+            assert!(refused.contains(&place), "{chain}: {refused}");
+            image[at] ^= 4;
+        }
+        let mut reader = Reader::open(&image, store_bytes, 1 << 20).unwrap();
+        reader.read(0, &mut out).unwrap();
+        assert!(out == source, "{chain}");
+    }
 }
