@@ -117,10 +117,10 @@ impl Device {
         let caps = capabilities(region);
         let whole = bytes_of::<wire::RegionInfo>() + count(caps.len());
         let has_room = whole <= room;
-        let first = if !caps.is_empty() && has_room {
-            bytes_of::<wire::RegionInfo>()
-        } else {
-            0
+        // Where they would be, too: QEMU 11.1 takes a region with capabilities at 0 for an error, and asks again for more room then.
+        let first = match caps.is_empty() {
+            true => 0,
+            false => bytes_of::<wire::RegionInfo>(),
         };
         let info = wire::RegionInfo {
             argsz: U32::new(whole),

@@ -25,6 +25,13 @@ pub(crate) fn whole<T: FromBytes + KnownLayout + Immutable + Unaligned + Copy>(
     }
 }
 
+/// The same of a body that may go on with room for its reply, as SPDK's client sends it.
+pub(crate) fn beginning<T: FromBytes + KnownLayout + Immutable + Unaligned + Copy>(
+    body: &[u8],
+) -> Result<T, Errno> {
+    part(body).map(|(it, _room)| it)
+}
+
 pub(crate) fn dma_map<F>(
     ticket: Ticket,
     body: &[u8],

@@ -270,7 +270,11 @@ impl<F> Server<F> {
 
     /// A command after VERSION: answered here, or handed out.
     fn command(&mut self, ticket: Ticket, body: &[u8], fds: Vec<F>) {
-        let takes_fds = matches!(ticket.command, command::DMA_MAP | command::DEVICE_SET_IRQS);
+        // SPDK's client sends a window's descriptor with its DMA_UNMAP as well, where it is good for nothing and closed.
+        let takes_fds = matches!(
+            ticket.command,
+            command::DMA_MAP | command::DMA_UNMAP | command::DEVICE_SET_IRQS
+        );
         if !takes_fds && !fds.is_empty() {
             return self.refuse(ticket, Errno::EINVAL);
         }
@@ -299,7 +303,7 @@ impl<F> Server<F> {
             command::DEVICE_GET_INFO => request::whole(body)
                 .and_then(|asked| self.device.info(&asked))
                 .map(|reply| (reply, None)),
-            command::DEVICE_GET_REGION_INFO => request::whole(body)
+            command::DEVICE_GET_REGION_INFO => request::beginning(body)
                 .and_then(|asked| self.device.region_info(&asked))
                 .map(|(reply, has_fd)| (reply, index.filter(|_| has_fd).map(U32::get))),
             command::DEVICE_GET_IRQ_INFO => request::whole(body)
