@@ -21,6 +21,8 @@ pub struct Area {
 
 // SAFETY: as for Shared, which it holds: the bytes are reached with atomic accesses only.
 unsafe impl Send for Area {}
+// SAFETY: as for Send: several threads may do that at the same time, as the guest does.
+unsafe impl Sync for Area {}
 
 macro_rules! accesses {
     ($load:ident, $store:ident, $value:ty, $atomic:ty) => {

@@ -38,8 +38,20 @@ impl Windows {
         let mut done = 0;
         self.each(address, bytes, Way::FromGuest, |at, len| {
             let to = &mut out[done..done + len];
-            for (offset, byte) in to.iter_mut().enumerate() {
-                // SAFETY: `at` is readable for `len` bytes; the guest may write them meanwhile, so each is read once, as it is.
+            let words = if at.cast::<u64>().is_aligned() {
+                len / 8 * 8
+            } else {
+                0
+            };
+            let (whole, rest) = to.split_at_mut(words);
+            for (word, offset) in whole.chunks_exact_mut(8).zip((0..).step_by(8)) {
+                // SAFETY: eight bytes at `offset` are inside of `at`'s `len`, which are readable, and aligned; the guest may write them meanwhile, so each is read
+                // once, as it is.
+                let value = unsafe { ptr::read_volatile(at.add(offset).cast::<u64>()) };
+                word.copy_from_slice(&value.to_ne_bytes());
+            }
+            for (byte, offset) in rest.iter_mut().zip(words..) {
+                // SAFETY: `at` is readable for `len` bytes; the rest as above.
                 *byte = unsafe { ptr::read_volatile(at.add(offset)) };
             }
             done += len;
@@ -70,13 +82,21 @@ impl Windows {
         if !address.is_multiple_of(16) {
             return Err(Fault::Denied { address });
         }
-        let [first @ .., a, b, c, d] = entry;
-        self.write(address, &first)?;
-        let last = u32::from_le_bytes([a, b, c, d]).to_le();
-        self.each(address + 12, 4, Way::ToGuest, |at, _| {
-            // SAFETY: `at` is writable for four bytes, and aligned: windows and their mappings begin at pages, and the address is a multiple of four. The guest
-            // reads the word as a whole.
-            unsafe { AtomicU32::from_ptr(at.cast()) }.store(last, Ordering::Release);
+        let mut words = [0; 4];
+        for (word, bytes) in words.iter_mut().zip(entry.as_chunks::<4>().0) {
+            *word = u32::from_ne_bytes(*bytes);
+        }
+        let [first @ .., last] = words;
+        self.each(address, 16, Way::ToGuest, |at, len| {
+            // Windows and their mappings begin at pages, so that a multiple of 16 is one in memory, and 16 bytes from there are in one run.
+            debug_assert_eq!(len, 16);
+            let places = at.cast::<u32>();
+            for (index, word) in first.iter().enumerate() {
+                // SAFETY: `at` is writable for 16 bytes, and aligned.
+                unsafe { ptr::write_volatile(places.add(index), *word) };
+            }
+            // SAFETY: the same of the last four bytes. The guest reads the word as a whole.
+            unsafe { AtomicU32::from_ptr(places.add(3)) }.store(last, Ordering::Release);
         })
     }
 

@@ -5,6 +5,16 @@
 
 use std::ptr;
 
+/// What is stored at once: as much as every machine of its kind stores with one instruction.
+#[cfg(target_arch = "x86_64")]
+type Word = std::arch::x86_64::__m128i;
+#[cfg(target_arch = "aarch64")]
+type Word = std::arch::aarch64::uint8x16_t;
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+type Word = u64;
+
+const WORD: usize = size_of::<Word>();
+
 /// Copies `len` bytes into guest memory, in words where the destination is aligned.
 ///
 /// # Safety
@@ -19,8 +29,8 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
     while at < words_end {
         // SAFETY: `at + 8 <= len`; the destination is aligned to a word at `at`, the source need not be.
         unsafe {
-            let word = ptr::read_unaligned(from.add(at).cast::<u64>());
-            ptr::write_volatile(to.add(at).cast::<u64>(), word);
+            let word = ptr::read_unaligned(from.add(at).cast::<Word>());
+            ptr::write_volatile(to.add(at).cast::<Word>(), word);
         }
         at += WORD;
     }
@@ -31,7 +41,8 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) {
 /// # Safety
 /// `to` is writable for `len` bytes.
 pub(super) unsafe fn fill(to: *mut u8, value: u8, len: usize) {
-    let word = u64::from_ne_bytes([value; WORD]);
+    // SAFETY: as many bytes as a word has, of which all values are words.
+    let word = unsafe { ptr::read_unaligned([value; WORD].as_ptr().cast::<Word>()) };
     let (words_at, words_end) = words_of(to, len);
     for at in (0..words_at).chain(words_end..len) {
         // SAFETY: `at < len`.
@@ -40,12 +51,10 @@ pub(super) unsafe fn fill(to: *mut u8, value: u8, len: usize) {
     let mut at = words_at;
     while at < words_end {
         // SAFETY: `at + 8 <= len`, and the destination is aligned to a word at `at`.
-        unsafe { ptr::write_volatile(to.add(at).cast::<u64>(), word) };
+        unsafe { ptr::write_volatile(to.add(at).cast::<Word>(), word) };
         at += WORD;
     }
 }
-
-const WORD: usize = size_of::<u64>();
 
 /// Where the whole aligned words of a destination begin and end; both are at most `len`.
 fn words_of(to: *mut u8, len: usize) -> (usize, usize) {
