@@ -10,9 +10,9 @@ use reactor::Features;
 use store::decorate::Limit;
 
 use crate::config::{
-    AdminConfig, Config, FunctionConfig, FunctionName, ListenerConfig, NamespaceConfig, Place,
-    SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, Writes, check_prefetch,
-    default_workers, prefetch_default,
+    AdminConfig, Config, FunctionConfig, FunctionName, FunctionSocket, ListenerConfig,
+    NamespaceConfig, Place, SourceSpec, StartPolicy, SubsystemConfig, TargetConfig, Writes,
+    check_prefetch, default_workers, prefetch_default,
 };
 use crate::guests::{self, GuestConfig};
 use crate::limits;
@@ -57,8 +57,11 @@ pub struct Args {
     ///
     /// The client is QEMU 10.1 or later, with its memory shared:
     /// -object memory-backend-memfd,id=mem,size=1G,share=on -machine memory-backend=mem -device '{"driver":"vfio-user-pci","socket":{"type":"unix","path":"PATH"}}'
-    #[arg(long, value_name = "PATH")]
-    pub vfio_user: Vec<PathBuf>,
+    ///
+    /// With ,poll the client may map the doorbells, and they are looked at all the time while its controller is enabled, by the cores of the reactors that have its
+    /// queues: SPDK's client needs that, which finds it at the folder of a PATH that ends in /cntrl.
+    #[arg(long, value_name = "PATH[,poll]")]
+    pub vfio_user: Vec<FunctionSocket>,
 
     /// Also be a virtio disk of a virtual machine, over vhost-user, at a Unix socket of this path; may be given again for more
     ///
@@ -229,8 +232,9 @@ impl Args {
                 .zip(0..)
                 .map(|(socket, number)| FunctionConfig {
                     name: FunctionName::physical(number),
-                    socket: socket.clone(),
+                    socket: socket.path.clone(),
                     subsystem: nqn.clone(),
+                    poll: socket.poll,
                 })
                 .collect(),
             referrals: Vec::new(),

@@ -31,7 +31,9 @@ Examples:
   snapctl function create --name pf0vf1 \\
       --nqn nqn.2026-11.org.example:data --path /run/xio/pf0vf1
   snapctl function create --name pf0 --nqn nqn.2026-11.org.example:data \\
-      --path /run/xio/pf0 --ensure";
+      --path /run/xio/pf0 --ensure
+  snapctl function create --name pf1 --nqn nqn.2026-11.org.example:data \\
+      --path /run/xio/pf1/cntrl --poll";
 
 /// `snapctl function create`.
 #[derive(Debug, Args)]
@@ -48,6 +50,10 @@ pub struct Create {
     /// Path of its Unix socket on the daemon's machine, from the root on (--socket is the daemon's own)
     #[arg(long)]
     pub path: String,
+
+    /// Let its client map the doorbells, and look at them all the time while its controller is enabled: that takes cores, and SPDK's client needs it
+    #[arg(long)]
+    pub poll: bool,
 
     /// How its client reaches it
     #[arg(long, value_enum, default_value_t = Protocol::VfioUser)]
@@ -112,6 +118,7 @@ async fn create(arguments: Create, context: &Context) -> Result<(), Failure> {
         protocol: v1::FunctionProtocol::from(arguments.protocol).into(),
         subsystem_nqn: arguments.nqn.clone(),
         socket: arguments.path.clone(),
+        poll: arguments.poll,
     };
     let daemon = context.daemon().await?;
     let made = daemon
@@ -151,6 +158,8 @@ async fn there(
     let (nqn, socket) = (&function.subsystem_nqn, &function.socket);
     comparison.property("its subsystem", Some(&asked.nqn), nqn);
     comparison.property("its socket", Some(&asked.path), socket);
+    let (wanted, is) = (polling(asked.poll), polling(function.poll));
+    comparison.property("its polling", Some(wanted), is);
     let protocol = v1::FunctionProtocol::from(asked.protocol).into();
     comparison.property(
         "its protocol",
@@ -240,6 +249,7 @@ async fn show(name: String, context: &Context) -> Result<(), Failure> {
             ("protocol", text::protocol(function.protocol)),
             ("subsystem", function.subsystem_nqn.clone()),
             ("socket", function.socket.clone()),
+            ("polling", polling(function.poll).to_owned()),
             ("state", state),
             ("cntlid", cntlid(&function)),
             ("I/O queues", function.io_queues.to_string()),
@@ -256,6 +266,14 @@ fn cntlid(function: &v1::Function) -> String {
     function
         .cntlid
         .map_or_else(|| text::or_dash(""), |id| id.to_string())
+}
+
+/// Of its doorbells.
+fn polling(is_on: bool) -> &'static str {
+    match is_on {
+        true => "on",
+        false => "off",
+    }
 }
 
 fn state(number: i32) -> String {

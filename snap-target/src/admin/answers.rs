@@ -284,6 +284,7 @@ pub fn function(
     let mut found = v1::Function {
         name: name.to_string(),
         protocol: v1::FunctionProtocol::VfioUser.into(),
+        poll: config.poll,
         subsystem_nqn: config.subsystem.to_string(),
         socket: config.socket.display().to_string(),
         origin: origin(manager.base().functions.get(&name) == Some(config)),

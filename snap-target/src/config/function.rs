@@ -12,7 +12,7 @@ use super::section::Section;
 use super::subsystem::subsystem_nqn;
 use crate::limits::FUNCTIONS_MAX;
 
-const FUNCTION: &[&str] = &["name", "subsystem", "socket"];
+const FUNCTION: &[&str] = &["name", "subsystem", "socket", "poll"];
 
 /// A PCIe function for a virtual machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,35 @@ pub struct FunctionConfig {
     pub socket: PathBuf,
     /// Whose controller it is.
     pub subsystem: Nqn,
+    /// Its doorbells can be mapped, and are polled.
+    pub poll: bool,
+}
+
+/// A function that is given by its socket alone: `--vfio-user PATH[,poll]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FunctionSocket {
+    /// Its path.
+    pub path: PathBuf,
+    /// See [`FunctionConfig::poll`].
+    pub poll: bool,
+}
+
+impl FromStr for FunctionSocket {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (path, poll) = match text.strip_suffix(",poll") {
+            Some(path) => (path, true),
+            None => (text, false),
+        };
+        if path.is_empty() {
+            return Err("it begins with the path of a socket: PATH[,poll]".to_owned());
+        }
+        Ok(Self {
+            path: path.into(),
+            poll,
+        })
+    }
 }
 
 /// pf0, pf0vf1, or pf0sf1: a physical function, a virtual one of it, or a scalable one, as a DPU counts them. Here nothing follows from it.
@@ -110,10 +139,12 @@ pub fn functions(top: &Section<'_>, folder: &Path) -> Result<Vec<FunctionConfig>
         let path = socket_path(&section, &socket)?;
         let what = path.display().to_string();
         sockets.add(&section, path.clone(), &what, socket.span, "socket")?;
+        let poll = section.flag("poll")?;
         all.push(FunctionConfig {
             name: name.value,
             socket: path,
             subsystem: subsystem.value,
+            poll: poll.is_some_and(|poll| poll.value),
         });
     }
     Ok(all)
@@ -150,5 +181,24 @@ mod tests {
             assert!(text.parse::<FunctionName>().is_err(), "{text:?}");
         }
         assert_eq!(FunctionName::physical(7).to_string(), "pf7");
+    }
+
+    #[test]
+    fn a_socket_says_whether_its_function_is_polled() {
+        for (text, path, poll) in [
+            ("/run/vm0", "/run/vm0", false),
+            ("/run/vm0,poll", "/run/vm0", true),
+            ("a,b,poll", "a,b", true),
+            ("/run/vm0,pol", "/run/vm0,pol", false),
+        ] {
+            let socket: FunctionSocket = text.parse().unwrap();
+            assert_eq!(
+                (socket.path.as_path(), socket.poll),
+                (Path::new(path), poll)
+            );
+        }
+        for text in ["", ",poll"] {
+            assert!(text.parse::<FunctionSocket>().is_err(), "{text:?}");
+        }
     }
 }

@@ -31,7 +31,7 @@ use volume::SourcePolicy;
 pub use array::{ArrayKind, ArraySpec, MemberSpec};
 pub use error::ConfigError;
 pub use fabric::{Fabric, Place};
-pub use function::{FunctionConfig, FunctionName};
+pub use function::{FunctionConfig, FunctionName, FunctionSocket};
 pub use source::SourceSpec;
 
 use crate::guests::GuestConfig;

@@ -128,6 +128,14 @@ fn functions_have_names_and_sockets_of_their_own() {
     }
     let missing = parse(&format!("{LEAST}[[function]]\nname = \"pf0\"\n")).unwrap_err();
     assert!(missing.contains("subsystem"), "{missing}");
+    let polled = |poll: &str| parse(&format!("{LEAST}{}poll = {poll}\n", function("pf0", "a")));
+    assert!(!of(&[("pf0", "a")]).unwrap().functions[0].poll);
+    assert!(polled("true").unwrap().functions[0].poll);
+    let refused = polled("\"yes\"").unwrap_err();
+    assert!(
+        refused.contains("poll") && refused.contains("true or false"),
+        "{refused}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use admin_proto::v1::{self, FunctionChange, HealthCode, ObjectKind, Reason, event::Kind};
 use frontend_nvme::ControllerReport;
 use frontend_nvme::link::Bound;
+use frontend_vfio_user::Doorbells;
 
 use super::steps::{Step, take};
 use super::{FunctionLive, ManageError, Manager, News, StillClosing, closing};
@@ -106,10 +107,13 @@ impl Manager {
     /// Opens a function's socket, for the step that serves it.
     fn function_step(&self, config: &FunctionConfig) -> Result<Step, ManageError> {
         self.require_subsystem(&config.subsystem)?;
-        let port: Box<dyn Bound> = match frontend_vfio_user::bind(
-            &config.socket,
-            config.subsystem.clone(),
-        ) {
+        let doorbells = match config.poll {
+            true => Doorbells::Polled,
+            false => Doorbells::Rung,
+        };
+        let subsystem = config.subsystem.clone();
+        let bound = frontend_vfio_user::bind(&config.socket, subsystem, doorbells);
+        let port: Box<dyn Bound> = match bound {
             Ok(port) => Box::new(port),
             Err(error) => {
                 let (name, path) = (config.name, config.socket.display());

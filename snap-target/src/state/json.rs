@@ -53,6 +53,9 @@ struct Document {
 struct Function {
     subsystem: String,
     socket: PathBuf,
+    /// Left out where it is not: as it was written before there was any such.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    poll: bool,
 }
 
 /// Hosts that a subsystem keeps out, whatever the configuration says.
@@ -320,6 +323,7 @@ impl From<&FunctionConfig> for Function {
         Self {
             subsystem: config.subsystem.to_string(),
             socket: config.socket.clone(),
+            poll: config.poll,
         }
     }
 }
@@ -330,6 +334,7 @@ impl Function {
             name,
             socket: self.socket,
             subsystem: nqn(&self.subsystem)?,
+            poll: self.poll,
         })
     }
 }

@@ -213,6 +213,12 @@ fn a_function() {
             "function pf0 is there already, and is another one: its subsystem is {DATA}, not {SCRATCH}; its socket is /run/xio/pf0, not /run/xio/b"
         ),
     );
+    let polled = [&create(DATA, "/run/xio/pf0")[..], &["--poll"]].concat();
+    differs(
+        &fake,
+        &polled,
+        "function pf0 is there already, and is another one: its polling is off, not on",
+    );
     // The socket is another function's.
     refuse(&fake, "CreateFunctionRequest", Reason::AddressTaken);
     differs(&fake, &create(DATA, "/run/xio/pf0"), "taken");

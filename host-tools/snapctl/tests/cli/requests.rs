@@ -435,15 +435,30 @@ fn port_cases() -> Vec<Case> {
 
 fn function_cases() -> Vec<Case> {
     const CREATE: &[&str] = &["--name", "pf0vf1", "--nqn", DATA, "--path", "/run/xio/f"];
+    const POLLED: &[&str] = &[
+        "--name",
+        "pf0vf1",
+        "--nqn",
+        DATA,
+        "--path",
+        "/run/xio/f",
+        "--poll",
+    ];
     let create = CreateFunctionRequest {
         name: "pf0vf1".to_owned(),
         protocol: FunctionProtocol::VfioUser.into(),
         subsystem_nqn: DATA.to_owned(),
         socket: "/run/xio/f".to_owned(),
+        poll: false,
+    };
+    let polled = CreateFunctionRequest {
+        poll: true,
+        ..create.clone()
     };
     let name = || "pf0vf1".to_owned();
     vec![
         case("function create", CREATE, &create),
+        case("function create", POLLED, &polled),
         case(
             "function delete",
             &["pf0vf1"],

@@ -109,6 +109,8 @@ pub(crate) struct Desk {
     /// What is left of connections that have ended here.
     ended: Vec<Box<dyn Farewell>>,
     touched: Vec<Key>,
+    /// Admin queues whose doorbells are looked at rather than rung.
+    polled: Vec<Key>,
 }
 
 impl Desk {
@@ -150,6 +152,7 @@ impl Desk {
             requests: Vec::new(),
             ended: Vec::new(),
             touched: Vec::new(),
+            polled: Vec::new(),
         };
         for (nqn, set) in &service.namespaces {
             desk.disks.begin(nqn, set);
@@ -188,6 +191,26 @@ impl Desk {
             || !self.requests.is_empty()
             || !self.shutdowns.is_empty()
             || self.states.has_work()
+    }
+
+    /// Whether the ring's next turn may not wait: there is something to be looked at after it.
+    pub(crate) fn is_polling(&self) -> bool {
+        !self.polled.is_empty()
+    }
+
+    /// Looks at what nothing tells of, once a turn.
+    pub(crate) fn serve_polled(&mut self) {
+        let mut polled = std::mem::take(&mut self.polled);
+        polled.retain(|&key| {
+            let Some(visitor) = self.visitors.get(key).filter(|it| it.link.wants_turn()) else {
+                return false;
+            };
+            if visitor.link.is_due() {
+                self.serve(key);
+            }
+            true
+        });
+        self.polled = polled;
     }
 
     /// Messages for the reactors.
@@ -266,6 +289,9 @@ impl Desk {
             return;
         };
         let over = visitor.link.settle() == Health::Over;
+        if visitor.link.wants_turn() && !self.polled.contains(&key) {
+            self.polled.push(key);
+        }
         match visitor.state {
             _ if over => self.leave(key),
             State::Admin(_) => self.begin_reads(key),

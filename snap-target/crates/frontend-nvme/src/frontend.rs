@@ -182,6 +182,7 @@ impl Frontend {
             let is_behind = !self.outbox.is_empty()
                 || !self.postponed.is_empty()
                 || self.engine.has_work()
+                || self.desk.as_ref().is_some_and(Desk::is_polling)
                 || self.lodger_is_behind;
             let wait = if is_behind {
                 Wait::Poll
@@ -270,16 +271,30 @@ impl Frontend {
         }
     }
 
-    /// Queues that would not wait for the turn to bring them something.
+    /// Queues that would not wait for the turn to bring them something. Those that there is nothing for are looked at again after the next.
     fn serve_postponed(&mut self) {
         let mut postponed = std::mem::take(&mut self.postponed);
-        for key in postponed.drain(..) {
-            self.touched.push(key);
-            if let Some(queue) = self.queues.get_mut(key) {
-                queue.serve(key, &mut self.engine);
+        let mut is_read = false;
+        postponed.retain(|&key| {
+            let Some(queue) = self.queues.get_mut(key) else {
+                return false;
+            };
+            if !queue.link.is_due() {
+                return true;
             }
-        }
+            // The ring brought nothing of it, so that the turn's time is not that of what came.
+            if !std::mem::replace(&mut is_read, true) {
+                self.time.read();
+            }
+            queue.listed_postponed = false;
+            self.touched.push(key);
+            queue.serve(key, &mut self.engine);
+            false
+        });
         self.postponed = postponed;
+        if let Some(desk) = &mut self.desk {
+            desk.serve_polled();
+        }
     }
 
     /// Takes the engine's answers until there are no more: a memory store completes as soon as it is asked.
@@ -419,7 +434,7 @@ impl Frontend {
             if queue.is_starved() && !std::mem::replace(&mut queue.listed_starved, true) {
                 self.starved.push_back(key);
             }
-            if queue.link.wants_turn() {
+            if queue.link.wants_turn() && !std::mem::replace(&mut queue.listed_postponed, true) {
                 self.postponed.push(key);
             }
             if queue.link.is_dry() && !std::mem::replace(&mut queue.listed_dry, true) {

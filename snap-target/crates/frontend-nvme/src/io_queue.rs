@@ -77,6 +77,8 @@ pub(crate) struct IoQueue {
     /// The reactor has it among those that wait for memory, and among those that wait for a receive buffer.
     pub(crate) listed_starved: bool,
     pub(crate) listed_dry: bool,
+    /// The same of those that would not wait.
+    pub(crate) listed_postponed: bool,
     /// Failures that the desk has not been told.
     pub(crate) failures: Vec<CommandError>,
     /// What else it is to be told.
@@ -143,6 +145,7 @@ impl IoQueue {
             starved: false,
             listed_starved: false,
             listed_dry: false,
+            listed_postponed: false,
             failures: Vec::new(),
             messages: Vec::new(),
         }

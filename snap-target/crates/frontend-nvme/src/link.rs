@@ -160,10 +160,15 @@ pub trait Link: fmt::Debug {
     /// Receives and sends what is due, after all events were answered.
     fn settle(&mut self) -> Health;
 
-    /// Whether the ring's next turn may not wait, and the link is to be asked for events and settled after it: answers that wait for others to go
-    /// with them, completions that are looked for rather than waited for. Asked of I/O queues only.
+    /// Whether the ring's next turn may not wait, and the link is to be asked for events and settled after it, where it [is due](Link::is_due): answers that wait
+    /// for others to go with them, completions that are looked for rather than waited for. Asked of I/O queues, and of admin queues of functions.
     fn wants_turn(&self) -> bool {
         false
+    }
+
+    /// Of a link that wants turns: whether there is something for it in this one. Asked each turn until there is, so it costs a few loads.
+    fn is_due(&self) -> bool {
+        true
     }
 
     /// Whether it waits for one of the ring's receive buffers ([`Ring::recv_buffers_returned`]), and is to be settled when one came back. Asked of I/O queues
@@ -253,6 +258,11 @@ pub trait Link: fmt::Debug {
 pub trait Function {
     /// Whose controller it is.
     fn subsystem(&self) -> &Nqn;
+
+    /// Whether doorbells are looked at where the host writes them: it is offered no Doorbell Buffer Config.
+    fn polls_doorbells(&self) -> bool {
+        false
+    }
 
     /// The controller's registers are these.
     fn show(&mut self, registers: &Registers);

@@ -12,6 +12,7 @@ use reactor::peer_event;
 use crate::aggregate::{Delay, Untold};
 use crate::apart::{Ask, Asks};
 use crate::bell::Bell;
+use crate::doorbells::DoorbellPage;
 
 /// What a queue works with: immutable, replaced as a whole by the function.
 #[derive(Clone, Debug, Default)]
@@ -80,11 +81,17 @@ pub(crate) struct Common {
     pub(crate) asks: Asks,
     /// Rings where the function is to look: a window was unmapped, or a message is to be sent.
     pub(crate) bell: Arc<Bell>,
+    /// Doorbells that the client may map, where they are polled.
+    pub(crate) page: Option<Arc<DoorbellPage>>,
+    /// They are looked at now.
+    is_polling: AtomicBool,
 }
 
 impl Common {
-    pub(crate) fn new() -> std::io::Result<Self> {
+    pub(crate) fn new(page: Option<DoorbellPage>) -> std::io::Result<Self> {
         Ok(Self {
+            page: page.map(Arc::new),
+            is_polling: AtomicBool::new(false),
             epoch: AtomicU64::new(1),
             view: Mutex::default(),
             line_masked: AtomicBool::new(false),
@@ -101,6 +108,17 @@ impl Common {
         *place = Arc::new(view);
         // Behind it: who sees the new epoch finds the new view.
         self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// The controller takes commands, so that mapped doorbells are looked at; or it does not any more. Whether that begins now.
+    pub(crate) fn poll(&self, is_live: bool) -> bool {
+        let is_polling = is_live && self.page.is_some();
+        let was_polling = self.is_polling.swap(is_polling, Ordering::AcqRel);
+        is_polling && !was_polling
+    }
+
+    pub(crate) fn is_polling(&self) -> bool {
+        self.is_polling.load(Ordering::Acquire)
     }
 
     fn current(&self) -> Arc<View> {
@@ -180,6 +198,10 @@ impl Sight {
             self.leases.clear();
         }
         is_new
+    }
+
+    pub(crate) fn common(&self) -> &Common {
+        &self.common
     }
 
     pub(crate) fn view(&self) -> &View {

@@ -1,5 +1,6 @@
 //! A completion queue in guest memory: filled on one reactor, drained by the guest, whose doorbell comes in at the function, or is in its memory.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use guest_memory::Fault;
@@ -9,6 +10,7 @@ use nvme_spec::{Cid, Cqe, U16, U32};
 use zerocopy::IntoBytes;
 
 use crate::common::{Sight, View};
+use crate::doorbells::DoorbellPage;
 
 /// See the module. All submission queues that it serves are on one reactor, so that `turn` has one writer.
 #[derive(Debug)]
@@ -25,6 +27,8 @@ pub(crate) struct Completions {
     /// Answers wait for room.
     is_awaited: AtomicBool,
     vector: Option<u16>,
+    /// Where its doorbell is polled.
+    page: Option<Arc<DoorbellPage>>,
 }
 
 /// Which command an entry is about.
@@ -36,8 +40,13 @@ pub(crate) struct Of {
 }
 
 impl Completions {
-    pub(crate) fn new(queue: &CompletionQueue) -> Self {
+    /// A doorbell that is polled begins here: what the client has left there is of no queue.
+    pub(crate) fn new(queue: &CompletionQueue, page: Option<&Arc<DoorbellPage>>) -> Self {
+        if let Some(page) = page {
+            page.store(Doorbell::Completion(queue.id), 0);
+        }
         Self {
+            page: page.cloned(),
             id: queue.id,
             base: queue.base,
             entries: queue.entries,
@@ -61,6 +70,14 @@ impl Completions {
 
     /// The guest's doorbell: whether answers wait for the room that there is now. None where it names an entry that it was not given: nothing changes.
     pub(crate) fn set_head(&self, view: &View, head: u32) -> Option<bool> {
+        if let Some(page) = &self.page {
+            let is_there = self.ring().set_head(head);
+            // There is its word, and there the filler looks by itself.
+            if is_there {
+                page.store(self.doorbell(), head);
+            }
+            return is_there.then_some(false);
+        }
         // Its message may be older than what is in memory, where the filler looks by itself.
         if !self.is_shadowed.load(Ordering::Acquire) {
             if !self.ring().set_head(head) {
@@ -91,8 +108,21 @@ impl Completions {
         }
     }
 
+    /// For the filler, where the doorbell is polled: takes up what the client has it say. Not before there is no room, since the client has just written it.
+    fn look_at_page(&self) {
+        if let Some(page) = &self.page
+            && let Some(head) = page.load(self.doorbell())
+            && self.ring().set_head(head)
+        {
+            self.head.store(head, Ordering::SeqCst);
+        }
+    }
+
     /// Answers wait for room: the guest is to say when there is some.
     fn wait(&self, view: &View) {
+        if self.page.is_some() {
+            return self.look_at_page();
+        }
         self.is_awaited.store(true, Ordering::SeqCst);
         if self.is_shadowed.load(Ordering::Acquire) {
             view.trap_after(self.doorbell(), self.head.load(Ordering::SeqCst));
@@ -105,6 +135,9 @@ impl Completions {
     /// Whether the guest has entries to look at.
     pub(crate) fn has_entries(&self, view: &View) -> bool {
         let mut ring = self.ring();
+        if let Some(head) = self.page.as_ref().and_then(|it| it.load(self.doorbell())) {
+            ring.set_head(head);
+        }
         if self.is_shadowed.load(Ordering::Acquire)
             && let Some(head) = view.shadow(self.doorbell())
         {

@@ -27,8 +27,10 @@ use self::requests::Unmapping;
 use crate::bar::Bar;
 use crate::common::{Common, View};
 use crate::completion::Completions;
+use crate::doorbells::DoorbellPage;
 use crate::limits::MESSAGES_A_TURN;
 use crate::pci::ConfigSpace;
+use crate::port::Doorbells;
 use crate::queue::{Queue, Submissions};
 
 /// What an event of the link's owner belongs to.
@@ -111,11 +113,15 @@ impl FunctionLink {
     pub(crate) fn new(
         ring: &Ring,
         stream: UnixStream,
-        subsystem: Nqn,
+        (subsystem, doorbells): (Nqn, Doorbells),
         limits: &LinkLimits,
         is_used: Rc<Cell<bool>>,
     ) -> Result<Self, LinkError> {
-        let common = Arc::new(Common::new()?);
+        let page = match doorbells {
+            Doorbells::Rung => None,
+            Doorbells::Polled => Some(DoorbellPage::new()?),
+        };
+        let common = Arc::new(Common::new(page)?);
         let (submissions, completions) = no_queues()?;
         let admin = Queue::new(
             &common,
@@ -130,7 +136,7 @@ impl FunctionLink {
             owner: ring.register()?,
             socket: Fd::from(stream),
             bell,
-            server: Server::new(device::description()),
+            server: Server::new(device::description(common.page.is_some())),
             subsystem,
             limits: *limits,
             common,
@@ -187,12 +193,13 @@ impl Drop for FunctionLink {
 
 /// An admin queue that is nowhere: before the controller is enabled.
 fn no_queues() -> std::io::Result<(Arc<Submissions>, Arc<Completions>)> {
-    let completions = Completions::new(&CompletionQueue {
+    let nowhere = CompletionQueue {
         id: QueueId::ADMIN,
         base: 0,
         entries: 2,
         vector: None,
-    });
-    let submissions = Submissions::new(QueueId::ADMIN, 0, 2)?;
+    };
+    let completions = Completions::new(&nowhere, None);
+    let submissions = Submissions::new(QueueId::ADMIN, (0, 2), None)?;
     Ok((Arc::new(submissions), Arc::new(completions)))
 }

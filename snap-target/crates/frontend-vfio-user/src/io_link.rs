@@ -158,7 +158,11 @@ impl Link for IoLink {
     }
 
     fn wants_turn(&self) -> bool {
-        self.queue.has_events()
+        self.queue.is_polled() || self.queue.has_events()
+    }
+
+    fn is_due(&self) -> bool {
+        self.queue.is_due()
     }
 
     fn command(&self, slot: Slot) -> &Sqe {

@@ -6,12 +6,12 @@
 //! admin commands and I/O commands are those of every frontend.
 //!
 //! **Its contract** is [`frontend_nvme::link::Link`]'s and [`frontend_nvme::link::Function`]'s. Registers are answered at once, whatever a store does. Doorbells are
-//! trapped, or are in the guest's memory, where a queue looks for a while after its last command: a function that nobody uses sleeps. A window that the client
+//! trapped, or are in the guest's memory, where a queue looks for a while after its last command: a function that nobody uses sleeps. Where that is asked for
+//! ([`Doorbells::Polled`]) the client maps them, and they are looked at in every turn while the controller is enabled. A window that the client
 //! takes away is let go of before the answer; entries and lists are copied out of guest memory once, before they are looked at.
 //!
 //! **What it does not do.** Data are copied between guest memory and the buffers of the request. Memory that the client did not share by descriptor is
-//! reached by messages, which costs allocations, and no queue may be there. No controller memory buffer, no MSI, no doorbells that are
-//! mapped.
+//! reached by messages, which costs allocations, and no queue may be there. No controller memory buffer, no MSI.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod bar;
 mod bell;
 mod common;
 mod completion;
+mod doorbells;
 mod function;
 mod interrupts;
 mod io_link;
@@ -31,4 +32,4 @@ mod queue;
 mod socket;
 mod walk;
 
-pub use port::{VfioUserPort, bind};
+pub use port::{Doorbells, VfioUserPort, bind};

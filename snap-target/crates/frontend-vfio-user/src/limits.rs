@@ -8,6 +8,8 @@ pub(crate) const IO_QUEUES_MAX: u16 = 64;
 pub(crate) const VECTORS: u16 = IO_QUEUES_MAX + 1;
 /// BAR0: registers, doorbells, the MSI-X table, its pending bits; a page of each.
 pub(crate) const BAR0_BYTES: u64 = 16 << 10;
+/// The doorbells' page, which a client may map where they are polled.
+pub(crate) const DOORBELL_PAGE_BYTES: u64 = 4096;
 /// Where in BAR0 the MSI-X table is.
 pub(crate) const MSIX_TABLE_AT: u64 = 0x2000;
 /// Where its pending bits are.
@@ -45,5 +47,5 @@ const _: () = assert!(
 const _: () = assert!(DMA_BYTES_MAX <= vfio_user::limits::DATA_BYTES_MAX);
 const _: () = assert!(MSIX_TABLE_AT + MSIX_TABLE_BYTES <= MSIX_PENDING_AT);
 const _: () = assert!(MSIX_PENDING_AT + (VECTORS as u64).div_ceil(64) * 8 <= BAR0_BYTES);
-const _: () =
-    assert!(nvme::pcie::DOORBELLS_AT + nvme::pcie::doorbell_bytes(IO_QUEUES_MAX) <= MSIX_TABLE_AT);
+const _: () = assert!(nvme::pcie::doorbell_bytes(IO_QUEUES_MAX) <= DOORBELL_PAGE_BYTES);
+const _: () = assert!(nvme::pcie::DOORBELLS_AT + DOORBELL_PAGE_BYTES <= MSIX_TABLE_AT);

@@ -21,6 +21,17 @@ pub struct VfioUserPort {
     socket: UnixListener,
     path: SocketPath,
     subsystem: Nqn,
+    doorbells: Doorbells,
+}
+
+/// How a function learns of its doorbells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Doorbells {
+    /// By messages, or where the guest keeps them in its own memory for a while: it sleeps when nobody uses it.
+    #[default]
+    Rung,
+    /// The client may map them, and they are looked at all the time while the controller is enabled: its queues' reactors do not sleep.
+    Polled,
 }
 
 /// Unlinked when nobody listens there any more.
@@ -39,7 +50,11 @@ impl Drop for SocketPath {
 ///
 /// # Errors
 /// Somebody listens there; or what the system says of the path.
-pub fn bind(path: &Path, subsystem: Nqn) -> Result<VfioUserPort, std::io::Error> {
+pub fn bind(
+    path: &Path,
+    subsystem: Nqn,
+    doorbells: Doorbells,
+) -> Result<VfioUserPort, std::io::Error> {
     let bound = UnixListener::bind(path).or_else(|error| {
         let is_left = error.kind() == std::io::ErrorKind::AddrInUse
             && UnixStream::connect(path)
@@ -54,6 +69,7 @@ pub fn bind(path: &Path, subsystem: Nqn) -> Result<VfioUserPort, std::io::Error>
         socket: bound,
         path: SocketPath(path.to_owned()),
         subsystem,
+        doorbells,
     })
 }
 
@@ -78,6 +94,7 @@ impl Bound for VfioUserPort {
             acceptor: Acceptor::new(ring, Fd::from(self.socket), place)?,
             path: self.path,
             subsystem: self.subsystem,
+            doorbells: self.doorbells,
             limits: *limits,
             is_used: Rc::default(),
         }))
@@ -90,6 +107,7 @@ struct Listening {
     acceptor: Acceptor,
     path: SocketPath,
     subsystem: Nqn,
+    doorbells: Doorbells,
     limits: LinkLimits,
     /// A client has the function.
     is_used: Rc<Cell<bool>>,
@@ -119,7 +137,7 @@ impl Listening {
         let link = FunctionLink::new(
             self.acceptor.ring(),
             stream,
-            self.subsystem.clone(),
+            (self.subsystem.clone(), self.doorbells),
             &self.limits,
             self.is_used.clone(),
         )?;

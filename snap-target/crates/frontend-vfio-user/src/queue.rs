@@ -23,6 +23,7 @@ use crate::apart::Answers;
 use crate::bell::Bell;
 use crate::common::{Common, Sight, View};
 use crate::completion::{Completions, Of};
+use crate::doorbells::DoorbellPage;
 use crate::limits::{FETCH_MAX, FETCHES_A_TURN, LOOK_TIME};
 
 /// The guest's side of a submission queue: its doorbell, which comes in at the function.
@@ -38,11 +39,22 @@ pub(crate) struct Submissions {
     pub(crate) bell: Bell,
     /// What the client has said to the queue's messages.
     pub(crate) answers: Answers,
+    /// Where its doorbell is polled.
+    page: Option<Arc<DoorbellPage>>,
 }
 
 impl Submissions {
-    pub(crate) fn new(id: QueueId, base: u64, entries: u32) -> std::io::Result<Self> {
+    /// A doorbell that is polled begins here: what the client has left there is of no queue.
+    pub(crate) fn new(
+        id: QueueId,
+        (base, entries): (u64, u32),
+        page: Option<&Arc<DoorbellPage>>,
+    ) -> std::io::Result<Self> {
+        if let Some(page) = page {
+            page.store(Doorbell::Submission(id), 0);
+        }
         Ok(Self {
+            page: page.cloned(),
             id,
             base,
             entries,
@@ -60,6 +72,10 @@ impl Submissions {
     /// The guest's doorbell; false where there is no such entry.
     pub(crate) fn set_tail(&self, view: &View, tail: u32) -> bool {
         let is_there = tail < self.entries;
+        if let Some(page) = self.page.as_ref().filter(|_| is_there) {
+            page.store(self.doorbell(), tail);
+            return true;
+        }
         // Its message may be older than what is in memory.
         if is_there && !self.is_shadowed() {
             self.tail.store(tail, Ordering::Release);
@@ -79,9 +95,17 @@ impl Submissions {
         self.is_shadowed.load(Ordering::Acquire)
     }
 
+    /// What the client has a doorbell say that is polled: none where that is not, or where it names no entry.
+    fn polled_tail(&self) -> Option<u32> {
+        let tail = self.page.as_ref()?.load(self.doorbell())?;
+        Some(tail).filter(|tail| *tail < self.entries)
+    }
+
     /// The guest's word, wherever it is. What names no entry is none.
     fn tail(&self, view: &View) -> u32 {
-        if self.is_shadowed()
+        if let Some(tail) = self.polled_tail() {
+            self.tail.store(tail, Ordering::Release);
+        } else if self.is_shadowed()
             && let Some(tail) = view.shadow(self.doorbell())
             && tail < self.entries
         {
@@ -245,6 +269,19 @@ impl Queue {
     pub(crate) fn has_events(&self) -> bool {
         let has_commands = self.ring.filled() > 0 && !self.free.is_empty();
         !self.events.is_empty() || has_commands || self.looking.is_on
+    }
+
+    /// Whether it is to be looked at though nothing tells of commands: the client maps its doorbells, and its controller takes commands.
+    pub(crate) fn is_polled(&self) -> bool {
+        self.sight.common().is_polling()
+    }
+
+    /// Whether there is something for a queue that was to be looked at; that it is not any more is something as well.
+    pub(crate) fn is_due(&self) -> bool {
+        let tail = self.submissions.polled_tail();
+        let is_rung =
+            tail.is_some_and(|tail| tail != self.submissions.tail.load(Ordering::Relaxed));
+        is_rung || !self.held.is_empty() || self.has_events() || !self.is_polled()
     }
 
     /// Copies entries out of the queue, and never looks at them again there.

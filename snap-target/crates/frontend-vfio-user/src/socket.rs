@@ -2,12 +2,12 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendFlags, recvmsg, sendmsg,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 use vfio_user::limits::MESSAGE_FDS_MAX;
 
@@ -47,11 +47,21 @@ pub(crate) fn receive(socket: impl AsFd, into: &mut [u8]) -> Result<Received, Er
     }
 }
 
-/// Sends what the client takes now; 0 where that is nothing.
-pub(crate) fn send(socket: impl AsFd, bytes: &[u8]) -> Result<usize, Errno> {
+/// Sends what the client takes now, with a descriptor where one goes with the first byte; 0 where that is nothing.
+pub(crate) fn send(
+    socket: impl AsFd,
+    bytes: &[u8],
+    fd: Option<BorrowedFd<'_>>,
+) -> Result<usize, Errno> {
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let mut none = SendAncillaryBuffer::default();
-    match sendmsg(socket, &[IoSlice::new(bytes)], &mut none, flags) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let fds = fd.as_slice();
+    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+        // It has room for one.
+        return Err(Errno::NOBUFS);
+    }
+    match sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags) {
         Err(Errno::AGAIN | Errno::INTR) => Ok(0),
         sent => sent,
     }

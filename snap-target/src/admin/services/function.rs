@@ -21,6 +21,7 @@ impl FunctionService for Context {
             name: convert::function(&asked.name)?,
             socket: convert::socket(&asked.socket)?,
             subsystem: convert::nqn("subsystem_nqn", &asked.subsystem_nqn)?,
+            poll: asked.poll,
         };
         self.change(by, move |manager| {
             let name = config.name;

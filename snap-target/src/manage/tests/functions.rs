@@ -13,6 +13,7 @@ fn function(rig: &Rig, text: &str, socket: &str) -> FunctionConfig {
         name: name(text),
         socket: rig.folder.path().join(socket),
         subsystem: nqn("nqn.a"),
+        poll: false,
     }
 }
 
@@ -34,12 +35,17 @@ fn a_function_is_made_kept_and_deleted() {
     manager
         .create_function(function(&rig, "pf10", "a"))
         .unwrap();
-    manager.create_function(function(&rig, "pf2", "b")).unwrap();
+    let polled = FunctionConfig {
+        poll: true,
+        ..function(&rig, "pf2", "b")
+    };
+    manager.create_function(polled.clone()).unwrap();
     assert_eq!(rig.fake.take(), ["listen 65535", "listen 65534"]);
     assert_eq!(names(&manager), ["pf2", "pf10"]);
     drop(manager);
     let mut manager = rig.manager().unwrap();
     assert_eq!(names(&manager), ["pf2", "pf10"]);
+    assert_eq!(manager.require_function(name("pf2")).unwrap(), &polled);
     let calls = rig.fake.take();
     assert_eq!(calls[calls.len() - 2..], ["listen 65535", "listen 65534"]);
     // The number of one that is gone is free again.

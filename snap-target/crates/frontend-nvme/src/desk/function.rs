@@ -46,8 +46,14 @@ impl Desk {
         if self.registry.is_local_ending(&subsystem) {
             return self.waiting_functions.push(key);
         }
+        let polls_doorbells = function.polls_doorbells();
         match self.registry.attach_local(&subsystem, transport, now) {
-            Ok(id) => self.function_attached(key, id),
+            Ok(id) => {
+                if polls_doorbells && let Some(controller) = self.registry.controller_mut(id) {
+                    controller.refuse_doorbell_buffers();
+                }
+                self.function_attached(key, id);
+            }
             Err(status) => {
                 tracing::warn!(subsystem = subsystem.as_str(), %status, "a PCIe function gets no controller; its client is let go");
                 visitor.link.end();

@@ -11,6 +11,7 @@ use nvme::pcie::{
     CompletionQueue, DOORBELL_BUFFER_BYTES, DoorbellBuffers, Queues, SubmissionQueue,
 };
 use nvme::queue::{Completion, QueueId, Slot, Transfer};
+use nvme_spec::register::Csts;
 use nvme_spec::{Cid, Sqe, Status};
 use reactor::OwnerId;
 use reactor::buf::IoBuf;
@@ -103,6 +104,15 @@ impl Link for FunctionLink {
         }
     }
 
+    /// Whoever maps its doorbells does not tell of the admin queue's either.
+    fn wants_turn(&self) -> bool {
+        self.admin.is_polled()
+    }
+
+    fn is_due(&self) -> bool {
+        self.admin.is_due()
+    }
+
     fn command(&self, slot: Slot) -> &Sqe {
         self.admin.command(slot)
     }
@@ -181,6 +191,10 @@ impl Function for FunctionLink {
         &self.subsystem
     }
 
+    fn polls_doorbells(&self) -> bool {
+        self.common.page.is_some()
+    }
+
     fn show(&mut self, registers: &Registers) {
         self.show_or_withhold(registers);
         let is_live = registers.csts.ready() && registers.cc.enabled();
@@ -191,6 +205,11 @@ impl Function for FunctionLink {
             _ => {}
         }
         self.is_live = is_live;
+        // A host that has shut it down enables it anew before it uses it: Linux leaves it so when its driver goes.
+        let is_shut_down = registers.csts.0 & Csts::SHST_COMPLETE != 0;
+        if self.common.poll(is_live && !is_shut_down) {
+            self.ring_all();
+        }
         if self.is_ready && !registers.csts.ready() {
             self.queues = Queues::default();
             self.submissions.clear();
@@ -199,6 +218,9 @@ impl Function for FunctionLink {
             self.common.untold.clear_all();
             if self.view.doorbells.take().is_some() {
                 self.common.publish(self.view.clone());
+            }
+            if let Some(page) = &self.common.page {
+                page.clear();
             }
         }
         self.is_ready = registers.csts.ready();
@@ -219,7 +241,7 @@ impl Function for FunctionLink {
         self.check_shared(queue.base, u64::from(queue.entries) * CQE_BYTES)?;
         self.queues
             .create_completion(queue, granted, entries_max, VECTORS)?;
-        let completions = Completions::new(queue);
+        let completions = Completions::new(queue, self.common.page.as_ref());
         if self.view.doorbells.is_some() {
             completions.share(&self.view);
         }
@@ -239,7 +261,8 @@ impl Function for FunctionLink {
     ) -> Result<Box<dyn Parted>, Status> {
         let (granted, entries_max) = (self.granted(), self.entries_max());
         self.check_shared(queue.base, u64::from(queue.entries) * SQE_BYTES)?;
-        let made = Submissions::new(queue.id, queue.base, queue.entries);
+        let place = (queue.base, queue.entries);
+        let made = Submissions::new(queue.id, place, self.common.page.as_ref());
         let submissions = Arc::new(made.map_err(|error| {
             tracing::error!(%error, sqid = queue.id.0, "an I/O queue cannot be made");
             Status::INTERNAL_ERROR
@@ -309,13 +332,16 @@ impl FunctionLink {
         // The host hears of it by silence: registers have no status for it.
         let _warned = self.check_shared(submission.base, u64::from(submission.entries) * SQE_BYTES);
         let _warned = self.check_shared(completion.base, u64::from(completion.entries) * CQE_BYTES);
-        let completions = Completions::new(&CompletionQueue {
+        let queue = CompletionQueue {
             id: QueueId::ADMIN,
             base: completion.base,
             entries: completion.entries,
             vector: Some(0),
-        });
-        match Submissions::new(QueueId::ADMIN, submission.base, submission.entries) {
+        };
+        let page = self.common.page.as_ref();
+        let completions = Completions::new(&queue, page);
+        let place = (submission.base, submission.entries);
+        match Submissions::new(QueueId::ADMIN, place, page) {
             Ok(submissions) => self
                 .admin
                 .restart(Arc::new(submissions), Arc::new(completions)),

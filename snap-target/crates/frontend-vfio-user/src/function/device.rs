@@ -2,6 +2,7 @@
 
 use vfio_user::{Device, Region};
 
+use crate::doorbells::MAPPABLE;
 use crate::interrupts;
 use crate::limits::{BAR0_BYTES, CONFIG_BYTES};
 
@@ -11,17 +12,18 @@ pub(super) const CONFIG: u32 = 7;
 /// BAR0 to BAR5, ROM, configuration space, VGA.
 const REGIONS: u32 = 9;
 
-/// BAR0 and configuration space, both trapped.
-pub(super) fn description() -> Device {
-    let of_bytes = |size| Region {
+/// BAR0 and configuration space, both trapped, but for doorbells that are polled.
+pub(super) fn description(polls: bool) -> Device {
+    let of_bytes = |size, areas| Region {
         size,
         readable: true,
         writable: true,
-        areas: Vec::new(),
+        areas,
     };
+    let mappable = if polls { vec![MAPPABLE] } else { Vec::new() };
     let regions = (0..REGIONS).map(|index| match index {
-        BAR0 => of_bytes(BAR0_BYTES),
-        CONFIG => of_bytes(CONFIG_BYTES),
+        BAR0 => of_bytes(BAR0_BYTES, mappable.clone()),
+        CONFIG => of_bytes(CONFIG_BYTES, Vec::new()),
         _ => Region::default(),
     });
     Device {

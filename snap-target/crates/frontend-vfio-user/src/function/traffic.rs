@@ -6,6 +6,7 @@ use std::time::Instant;
 use frontend_nvme::link::{LinkEvent, LinkFailure};
 use reactor::Payload;
 
+use super::device::BAR0;
 use super::{
     FunctionLink, RECEIVES_A_TURN, Sending, TAG_APART, TAG_BELL, TAG_RESET, TAG_SEND, TAG_SOCKET,
 };
@@ -115,7 +116,10 @@ impl FunctionLink {
             let Some(socket) = self.socket.owned() else {
                 return;
             };
-            match socket::send(socket.as_fd(), rest) {
+            // BAR0's, of which doorbells can be mapped: no other region has one.
+            let wants_fd = sending.sent == 0 && sending.message.region_fd == Some(BAR0);
+            let page = self.common.page.as_deref().filter(|_| wants_fd);
+            match socket::send(socket.as_fd(), rest, page.map(AsFd::as_fd)) {
                 Ok(0) => return self.send_later(sending),
                 Ok(sent) if sent < rest.len() => {
                     sending.sent += sent;

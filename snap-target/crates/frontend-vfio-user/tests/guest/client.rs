@@ -1,13 +1,16 @@
 //! The vfio-user client, blocking, written from the specification.
 
-use std::io::{IoSlice, Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
+};
 
 /// How long a reply may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -17,6 +20,8 @@ pub struct Client {
     next_id: u16,
     /// What the target is answered from, where it asks for memory.
     pub hidden: Hidden,
+    /// Descriptors that came and were not taken.
+    fds: Vec<OwnedFd>,
 }
 
 /// Memory that is not shared by descriptor.
@@ -58,6 +63,25 @@ impl Client {
         client
     }
 
+    /// Connects as soon as the function has no other client: the last one's end may not be known yet.
+    pub fn connect_after_another(path: &Path) -> Client {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let mut client = Client::dial(path);
+            let id = client.send(1, 0, b"\0\0\0\0", &[]);
+            let mut peeked = [0; 1];
+            let socket = client.socket.as_fd();
+            // A byte of the reply, or the end.
+            match rustix::net::recv(socket, &mut peeked, RecvFlags::PEEK) {
+                Ok((1, _)) => {
+                    client.reply(id).unwrap();
+                    return client;
+                }
+                other => assert!(Instant::now() < until, "{other:?}"),
+            }
+        }
+    }
+
     /// Connects, and says nothing.
     pub fn dial(path: &Path) -> Client {
         let socket = UnixStream::connect(path).unwrap();
@@ -66,6 +90,7 @@ impl Client {
             socket,
             next_id: 1,
             hidden: Hidden::default(),
+            fds: Vec::new(),
         }
     }
 
@@ -142,6 +167,12 @@ impl Client {
         }
     }
 
+    /// The same with the descriptors that came with its first byte.
+    pub fn reply_with_fds(&mut self, id: u16) -> (Result<Vec<u8>, u32>, Vec<OwnedFd>) {
+        self.fds.clear();
+        (self.reply(id), std::mem::take(&mut self.fds))
+    }
+
     /// The next message, which must be the target's own.
     pub fn asked(&mut self) -> Asked {
         let (header, body) = self.message();
@@ -149,13 +180,35 @@ impl Client {
         asked(&header, &body)
     }
 
+    fn header(&mut self) -> std::io::Result<[u8; 16]> {
+        let mut header = [0; 16];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let first = recvmsg(
+            self.socket.as_fd(),
+            &mut [IoSliceMut::new(&mut header)],
+            &mut ancillary,
+            RecvFlags::CMSG_CLOEXEC,
+        );
+        let first = first?.bytes;
+        if first == 0 {
+            return Err(std::io::ErrorKind::UnexpectedEof.into());
+        }
+        let rights = ancillary.drain().filter_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(fds) => Some(fds),
+            _ => None,
+        });
+        self.fds.extend(rights.flatten());
+        self.socket.read_exact(&mut header[first..])?;
+        Ok(header)
+    }
+
     fn message(&mut self) -> ([u8; 16], Vec<u8>) {
         self.whole_message().unwrap()
     }
 
     fn whole_message(&mut self) -> std::io::Result<([u8; 16], Vec<u8>)> {
-        let mut header = [0; 16];
-        self.socket.read_exact(&mut header)?;
+        let header = self.header()?;
         let mut body = vec![0; word(&header, 4) as usize - 16];
         self.socket.read_exact(&mut body)?;
         Ok((header, body))

@@ -11,7 +11,10 @@ const SET_FEATURES: u8 = 0x09;
 const NUMBER_OF_QUEUES: u32 = 0x07;
 
 fn machine() -> Machine {
-    Machine::start(memory(), 2)
+    match module_path!().ends_with("_polled") {
+        true => Machine::polled(memory(), 2),
+        false => Machine::start(memory(), 2),
+    }
 }
 
 /// A guest whose controller is enabled, and has no I/O queues.

@@ -3,9 +3,13 @@
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use frontend_nvme::link::Bound;
+use frontend_vfio_user::Doorbells;
+use guest_memory::{Access, Area, Shared};
 use namespace::Namespace;
 use nvme::nqn::Nqn;
 use nvme_spec::{Cqe, Sqe, Status, U16, U32, U64};
@@ -36,6 +40,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Machine {
     pub target: Target,
     folder: TempDir,
+    doorbells: Doorbells,
 }
 
 impl Machine {
@@ -44,22 +49,53 @@ impl Machine {
     }
 
     pub fn with(namespaces: Vec<Namespace>, reactors: u16) -> Machine {
-        let folder = tempfile::tempdir().unwrap();
-        let nqn = Nqn::parse(NQN).unwrap();
-        let port = frontend_vfio_user::bind(&folder.path().join("function"), nqn).unwrap();
-        let listener: Box<dyn Bound> = Box::new(port);
-        let target = Target::start_on(listener, namespaces, reactors);
-        Machine { target, folder }
+        Machine::serve(namespaces, reactors, Doorbells::Rung)
     }
 
-    pub fn socket(&self) -> std::path::PathBuf {
+    /// A function whose doorbells its guests map.
+    pub fn polled(store: SharedStore, reactors: u16) -> Machine {
+        Machine::serve(vec![disk(store)], reactors, Doorbells::Polled)
+    }
+
+    fn serve(namespaces: Vec<Namespace>, reactors: u16, doorbells: Doorbells) -> Machine {
+        let folder = tempfile::tempdir().unwrap();
+        let port = function_at(&folder.path().join("function"), doorbells);
+        let target = Target::start_on(port, namespaces, reactors);
+        Machine {
+            target,
+            folder,
+            doorbells,
+        }
+    }
+
+    /// One more function of the same subsystem, as the listener of this number.
+    pub fn add_function(&self, number: u16, doorbells: Doorbells) -> PathBuf {
+        let path = self.folder.path().join(format!("function-{number}"));
+        let port = function_at(&path, doorbells);
+        self.target.admin().add_listener(number, port).unwrap();
+        path
+    }
+
+    pub fn socket(&self) -> PathBuf {
         self.folder.path().join("function")
     }
 
     /// A guest that has just been turned on: its memory is shared, the controller is not enabled.
     pub fn guest(&self) -> Guest {
-        let client = Client::connect(&self.socket());
-        Guest::new(client)
+        self.guest_of(Client::connect(&self.socket()))
+    }
+
+    /// The same after one that is gone.
+    pub fn next_guest(&self) -> Guest {
+        self.guest_of(Client::connect_after_another(&self.socket()))
+    }
+
+    fn guest_of(&self, client: Client) -> Guest {
+        let mut guest = Guest::new(client);
+        if self.doorbells == Doorbells::Polled {
+            guest.map_doorbells();
+        }
+        guest
     }
 
     /// The same with an enabled controller and one pair of I/O queues.
@@ -69,6 +105,11 @@ impl Machine {
         guest.create_pair(1);
         guest
     }
+}
+
+fn function_at(path: &Path, doorbells: Doorbells) -> Box<dyn Bound> {
+    let nqn = Nqn::parse(NQN).unwrap();
+    Box::new(frontend_vfio_user::bind(path, nqn, doorbells).unwrap())
 }
 
 /// A pair of queues as the driver sees them.
@@ -97,7 +138,7 @@ impl Pair {
 
 /// Doorbells in the guest's memory, and how many were not rung for it.
 #[derive(Clone, Copy, Debug)]
-pub struct Doorbells {
+pub struct Shadow {
     pub shadow: u64,
     pub events: u64,
     pub tails_spared: u64,
@@ -110,7 +151,9 @@ pub struct Guest {
     /// By queue identifier.
     pub pairs: Vec<Pair>,
     /// Where doorbells are in memory, once the controller was told.
-    pub doorbells: Option<Doorbells>,
+    pub doorbells: Option<Shadow>,
+    /// The doorbells themselves, where the client has mapped them.
+    pub page: Option<Area>,
     next_cid: u16,
 }
 
@@ -139,6 +182,7 @@ impl Guest {
             memory,
             pairs: Vec::new(),
             doorbells: None,
+            page: None,
             next_cid: 0,
         };
         guest.map(BASE, MEMORY_BYTES, 0, 3).unwrap();
@@ -199,6 +243,10 @@ impl Guest {
     /// the controller waits at.
     fn ring_or_write(&mut self, index: u64, value: u32) {
         let at = 0x1000 + index * 4;
+        if let Some(page) = &self.page {
+            std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+            return page.store32(index as usize * 4, value);
+        }
         let Some(mut doorbells) = self.doorbells.filter(|_| index >= 2) else {
             return self.ring(at, value);
         };
@@ -221,12 +269,29 @@ impl Guest {
         self.doorbells = Some(doorbells);
     }
 
+    /// DEVICE_GET_REGION_INFO, with room for every capability.
+    pub fn region_info(&mut self, region: u32) -> (Vec<u8>, Vec<OwnedFd>) {
+        let ask = [words(&[128, 0, region, 0]), longs(&[0, 0])].concat();
+        let id = self.client.send(5, 0, &ask, &[]);
+        let (reply, fds) = self.client.reply_with_fds(id);
+        (reply.unwrap(), fds)
+    }
+
+    /// Maps the doorbells' page, as SPDK's client does: from the descriptor that comes with BAR0, where the one area of it says.
+    pub fn map_doorbells(&mut self) {
+        let (info, fds) = self.region_info(0);
+        let area = [words(&[1, 0]), longs(&[0x1000, 0x1000])].concat();
+        assert_eq!(info[40..], area, "one area: the second page");
+        let shared = Shared::map(&fds[0], 0x1000, 0x1000, Access::BOTH, ()).unwrap();
+        self.page = Area::whole(&Arc::new(shared));
+    }
+
     /// Doorbell Buffer Config.
     pub fn share_doorbells(&mut self, shadow: u64, events: u64) -> Result<(), Status> {
         let mut sqe = command(0x7C, 0);
         set_prps(&mut sqe, shadow, events);
         done(&self.admin(sqe))?;
-        self.doorbells = Some(Doorbells {
+        self.doorbells = Some(Shadow {
             shadow,
             events,
             tails_spared: 0,

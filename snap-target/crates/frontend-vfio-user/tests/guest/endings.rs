@@ -6,6 +6,7 @@ use crate::client::Client;
 use crate::driver::{BASE, DATA, Guest, MEMORY_BYTES, Machine, command, pattern, status, transfer};
 use frontend_nvme::conformance::Gate;
 use frontend_nvme::conformance::memory;
+use frontend_vfio_user::Doorbells;
 
 /// CC.EN = 0 with a write that the store has: registers are answered, CSTS.RDY waits, and nothing of the old commands comes afterwards.
 #[test]
@@ -254,7 +255,7 @@ fn a_subsystem_reset_resets_every_function() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("second");
     let nqn = nvme::nqn::Nqn::parse(frontend_nvme::conformance::NQN).unwrap();
-    let port = frontend_vfio_user::bind(&path, nqn).unwrap();
+    let port = frontend_vfio_user::bind(&path, nqn, Doorbells::Rung).unwrap();
     let admin = machine.target.admin();
     admin.add_listener(7, Box::new(port)).unwrap();
     let mut first = machine.running();

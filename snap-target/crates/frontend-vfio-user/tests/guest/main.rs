@@ -11,6 +11,12 @@
 mod apart;
 mod client;
 mod compliance;
+#[expect(
+    clippy::duplicate_mod,
+    reason = "the same cases over doorbells that are polled"
+)]
+#[path = "compliance.rs"]
+mod compliance_polled;
 mod delayed;
 mod driver;
 mod endings;
@@ -18,5 +24,6 @@ mod hostile;
 mod interrupts;
 mod messages;
 mod ordinary;
+mod polled;
 mod session;
 mod shadow;

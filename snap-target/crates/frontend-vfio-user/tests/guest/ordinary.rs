@@ -250,7 +250,11 @@ fn put_sgl(guest: &Guest, runs: &[(u64, u32)], segment: usize) -> SglDescriptor 
 /// Every queue that a function has, with something on each; they are spread over reactors.
 #[test]
 fn sixty_four_pairs_of_queues() {
-    let machine = Machine::start(memory(), 2);
+    every_pair_works(&Machine::start(memory(), 2));
+    every_pair_works(&Machine::polled(memory(), 2));
+}
+
+fn every_pair_works(machine: &Machine) {
     let mut guest = machine.guest();
     guest.enable();
     let mut set = command(0x09, 0);
@@ -287,7 +291,11 @@ fn sixty_four_pairs_of_queues() {
 
 #[test]
 fn two_submission_queues_share_a_completion_queue() {
-    let machine = Machine::start(memory(), 2);
+    two_share_one(&Machine::start(memory(), 2));
+    two_share_one(&Machine::polled(memory(), 2));
+}
+
+fn two_share_one(machine: &Machine) {
     let mut guest = machine.running();
     let (sq, _) = places(2);
     guest.create_sq(2, 1, sq, 16).unwrap();
@@ -311,7 +319,11 @@ fn two_submission_queues_share_a_completion_queue() {
 /// More commands than the completion queue has entries: none is lost, and each comes as room is made.
 #[test]
 fn completions_wait_for_room() {
-    let machine = Machine::start(memory(), 2);
+    none_is_lost(&Machine::start(memory(), 2));
+    none_is_lost(&Machine::polled(memory(), 2));
+}
+
+fn none_is_lost(machine: &Machine) {
     let mut guest = machine.guest();
     guest.enable();
     let (sq, cq) = places(1);

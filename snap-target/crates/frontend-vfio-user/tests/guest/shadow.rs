@@ -128,7 +128,7 @@ fn doorbells_in_memory_that_mean_harm() {
     let apart = end;
     guest.map(apart, 0x2000, SHADOW - BASE, 3).unwrap();
     guest.share_doorbells(apart, apart + 0x1000).unwrap();
-    guest.doorbells = Some(crate::driver::Doorbells {
+    guest.doorbells = Some(crate::driver::Shadow {
         shadow: SHADOW,
         events: EVENTS,
         tails_spared: 0,

@@ -173,7 +173,7 @@ impl Controller {
         }
     }
 
-    fn supports(&self, opcode: AdminOpcode) -> bool {
+    pub(super) fn supports(&self, opcode: AdminOpcode) -> bool {
         match opcode {
             AdminOpcode::FABRICS => self.transport.is_fabric(),
             AdminOpcode::IDENTIFY
@@ -186,8 +186,8 @@ impl Controller {
             AdminOpcode::CREATE_IO_CQ
             | AdminOpcode::CREATE_IO_SQ
             | AdminOpcode::DELETE_IO_CQ
-            | AdminOpcode::DELETE_IO_SQ
-            | AdminOpcode::DOORBELL_BUFFER_CONFIG => !self.transport.is_fabric(),
+            | AdminOpcode::DELETE_IO_SQ => !self.transport.is_fabric(),
+            AdminOpcode::DOORBELL_BUFFER_CONFIG => self.has_doorbell_buffers,
             _ => false,
         }
     }

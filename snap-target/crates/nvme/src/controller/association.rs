@@ -63,6 +63,8 @@ pub struct Controller {
     pub(super) io_queues_connected: bool,
     /// The most that Number of Queues may grant it now.
     pub(super) io_queues_left: u16,
+    /// Doorbell Buffer Config is there.
+    pub(super) has_doorbell_buffers: bool,
 }
 
 /// A controller's registers as its host reads them, for who shows them to it without asking the controller each time.
@@ -127,7 +129,13 @@ impl Controller {
             aborts: 0,
             io_queues_connected: false,
             io_queues_left: limits.io_queues_max,
+            has_doorbell_buffers: !association.transport.is_fabric(),
         }
+    }
+
+    /// Its doorbells are looked at without being rung: there is no Doorbell Buffer Config, which would put them elsewhere.
+    pub fn refuse_doorbell_buffers(&mut self) {
+        self.has_doorbell_buffers = false;
     }
 
     /// The host writes CC: by Property Set, or in a register.

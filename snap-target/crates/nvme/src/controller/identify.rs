@@ -127,7 +127,7 @@ fn controller_structure(controller: &Controller) -> IdentifyController {
         id.ioccsz_16b = U32::new(limits.ioccsz_16b());
         id.iorcsz_16b = U32::new(1);
         id.msdbd = 1;
-    } else {
+    } else if controller.has_doorbell_buffers {
         id.oacs = U16::new(oacs::DOORBELL_BUFFER_CONFIG);
     }
     if controller.is_discovery() {

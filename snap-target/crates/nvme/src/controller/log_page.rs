@@ -1,6 +1,5 @@
 //! Get Log Page (Base, "Get Log Page command").
 
-use super::Transport;
 use super::association::Controller;
 use super::discovery::pad;
 use super::feature::SUPPORTED;
@@ -157,9 +156,7 @@ fn page(
         LogPageId::COMMANDS_SUPPORTED if ask.csi != CSI_NVM => {
             return Err(Status::INVALID_FIELD.dnr());
         }
-        LogPageId::COMMANDS_SUPPORTED => commands_supported(controller.transport())
-            .as_bytes()
-            .to_vec(),
+        LogPageId::COMMANDS_SUPPORTED => commands_supported(controller).as_bytes().to_vec(),
         LogPageId::FEATURES_SUPPORTED => features_supported(controller),
         LogPageId::RESERVATION_NOTIFICATION => controller.reservation_notification(),
         _ => return Err(Status::INVALID_LOG_PAGE.dnr()),
@@ -237,9 +234,9 @@ fn firmware_slots(revision: &str) -> FirmwareSlotLog {
 }
 
 /// 05h.
-fn commands_supported(transport: Transport) -> CommandsSupportedLog {
+fn commands_supported(controller: &Controller) -> CommandsSupportedLog {
     let mut log = CommandsSupportedLog::new_zeroed();
-    let of_pcie = PCIE_COMMANDS.iter().filter(|_| !transport.is_fabric());
+    let of_pcie = PCIE_COMMANDS.iter().filter(|it| controller.supports(**it));
     for opcode in ADMIN_COMMANDS.iter().chain(of_pcie) {
         log.admin[usize::from(opcode.0)] = U32::new(command_effect::SUPPORTED);
     }

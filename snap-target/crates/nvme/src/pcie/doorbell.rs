@@ -66,19 +66,20 @@ impl DoorbellBuffers {
     /// Where the host leaves a doorbell's value; none where the page has no place for it.
     #[must_use]
     pub fn shadow_of(&self, doorbell: Doorbell) -> Option<u64> {
-        Some(self.shadow + doorbell.offset()?)
+        Some(self.shadow + doorbell.page_offset()?)
     }
 
     /// Where the controller leaves the value at which it waits.
     #[must_use]
     pub fn event_of(&self, doorbell: Doorbell) -> Option<u64> {
-        Some(self.events + doorbell.offset()?)
+        Some(self.events + doorbell.page_offset()?)
     }
 }
 
 impl Doorbell {
-    /// From the first doorbell, within a page.
-    fn offset(self) -> Option<u64> {
+    /// From the first doorbell, within a page; none where it is beyond that.
+    #[must_use]
+    pub fn page_offset(self) -> Option<u64> {
         let index = match self {
             Doorbell::Submission(queue) => u64::from(queue.0) * 2,
             Doorbell::Completion(queue) => u64::from(queue.0) * 2 + 1,

@@ -480,6 +480,7 @@ fn functions() -> Vec<Function> {
     let connected = Function {
         name: "pf0vf1".to_owned(),
         socket: "/run/xio/pf0vf1".to_owned(),
+        poll: true,
         state: FunctionState::Connected.into(),
         cntlid: Some(3),
         io_queues: 2,
@@ -496,6 +497,7 @@ pub fn create_function(start: &Start, request: CreateFunctionRequest) -> CreateF
             protocol: request.protocol,
             subsystem_nqn: request.subsystem_nqn,
             socket: request.socket,
+            poll: request.poll,
             state: FunctionState::Waiting.into(),
             origin: Origin::Admin.into(),
             ..Function::default()
