@@ -76,6 +76,14 @@ class Daemon:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def sleeps(self) -> int:
+        """How often the thread that has used most of a processor has waited for something."""
+        assert self._process is not None
+        tasks = Path(f"/proc/{self._process.pid}/task").iterdir()
+        busiest = max(tasks, key=lambda task: int((task / "schedstat").read_text().split()[0]))
+        lines = (busiest / "status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+
     def expect_alive(self) -> None:
         if self._process is None or self._process.poll() is not None:
             raise Unexpected(f"snap-target has ended by itself; it says:\n{self.log_tail()}")
