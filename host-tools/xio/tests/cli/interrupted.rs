@@ -49,7 +49,8 @@ fn interrupted(
     terminal.write_all(b"\x03").unwrap();
     read_until(&mut terminal, &mut shown, None);
     let mut screen = Screen::new(columns.into());
-    screen.show(std::str::from_utf8(&shown).unwrap());
+    // The key makes the terminal drop what it has not passed on, which may begin or end within a character.
+    screen.show(&String::from_utf8_lossy(&shown));
     (child.wait().unwrap(), screen)
 }
 
