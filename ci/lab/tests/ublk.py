@@ -54,8 +54,8 @@ def lay_out(share: Path, snap_target: Path, snapctl: Path, xio: Sequence[str]) -
 class Target:
     """The daemon in the guest, with four disks unless something else is said."""
 
-    def __init__(self, guest: Guest) -> None:
-        self.guest = guest
+    def __init__(self, guest: Guest, log: str = LOG, pid: str = PID) -> None:
+        self.guest, self.log, self.pid = guest, log, pid
         stores = f"/tmp/tokens.xio mem:{DISK_MIB}MiB file:{BACKING} /tmp/folder.xio"
         devices = " ".join(f"--ublk {number},nsid={number + 1}" for number in range(4))
         self.arguments = f"{stores} --nqn {NQN} --admin {ADMIN} --reactors {REACTORS} {devices}"
@@ -68,25 +68,25 @@ class Target:
     def try_start(self, arguments: str = "") -> Result:
         """Status 0 when it is ready; else what it said."""
         script = f"""
-            cat {LOG} >>{ALL_LOGS} 2>/dev/null
-            : >{LOG}
+            cat {self.log} >>{ALL_LOGS} 2>/dev/null
+            : >{self.log}
             ulimit -l unlimited
-            snap-target {arguments or self.arguments} >{LOG} 2>&1 &
-            echo $! >{PID}
-            until grep -q ^ready {LOG}; do
-                kill -0 $(cat {PID}) 2>/dev/null || {{ cat {LOG}; exit 1; }}
+            snap-target {arguments or self.arguments} >{self.log} 2>&1 &
+            echo $! >{self.pid}
+            until grep -q ^ready {self.log}; do
+                kill -0 $(cat {self.pid}) 2>/dev/null || {{ cat {self.log}; exit 1; }}
                 sleep 0.05
             done
         """
         return self.guest.run(script, START_SECONDS_MAX)
 
     def kill(self) -> None:
-        self.guest.run(f"kill -9 $(cat {PID}); while kill -0 $(cat {PID}) 2>/dev/null; do sleep 0.02; done", 30).checked()
+        self.guest.run(f"kill -9 $(cat {self.pid}); while kill -0 $(cat {self.pid}) 2>/dev/null; do sleep 0.02; done", 30).checked()
 
     def stop(self) -> float:
         """SIGTERM; how long it took."""
         started = time.monotonic()
-        self.guest.run(f"kill $(cat {PID}); while kill -0 $(cat {PID}) 2>/dev/null; do sleep 0.02; done", STOP_SECONDS_MAX).checked()
+        self.guest.run(f"kill $(cat {self.pid}); while kill -0 $(cat {self.pid}) 2>/dev/null; do sleep 0.02; done", STOP_SECONDS_MAX).checked()
         return time.monotonic() - started
 
     def snapctl(self, arguments: str) -> str:
@@ -96,11 +96,11 @@ class Target:
         return self.guest.run(f"snapctl --socket {ADMIN} {arguments}", 60)
 
     def said(self) -> str:
-        return self.guest.run(f"cat {LOG}").output
+        return self.guest.run(f"cat {self.log}").output
 
     def processor_seconds(self) -> float:
         """proc(5): utime and stime, in hundredths."""
-        fields = self.guest.run(f"cat /proc/$(cat {PID})/stat").checked().rpartition(")")[2].split()
+        fields = self.guest.run(f"cat /proc/$(cat {self.pid})/stat").checked().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / 100
 
 
@@ -147,6 +147,8 @@ def run(report: Report, guest: Guest, kernel: Kernel) -> None:
         idle(guest, target)
     with report.test(f"{name}: a daemon with mounted disks ends in time; a file's disk goes on with the next, memory's is gone"):
         ended_while_mounted(guest, target)
+    with report.test(f"{name}: a disk of 512-byte blocks; a store that takes 24 s holds no stop up, and the next daemon does what was under way"):
+        slow(guest)
     with report.test(f"{name}: a number that is taken is refused, whoever has it, and is free when it is deleted"):
         taken(guest, target)
     with report.test(f"{name}: the guest's kernel has nothing to complain of"):
@@ -164,6 +166,28 @@ def refused(guest: Guest, target: Target) -> None:
     arguments = "mem:16MiB --ublk 9"
     tried = target.try_start(arguments)
     expect_that(f"no driver: {tried.output}", tried.status != 0 and "modprobe ublk_drv" in tried.output and "ublk-control" in tried.output)
+    config = f"""
+[admin]
+socket = "{ADMIN}"
+[[listener]]
+address = "127.0.0.1:4420"
+[[ublk]]
+number = 9
+subsystem = "{NQN}"
+[[subsystem]]
+nqn = "{NQN}"
+allow-any-host = true
+[[subsystem.namespace]]
+store = "mem:16MiB"
+"""
+    guest.run(f"cat > /tmp/target.toml <<'END'\n{config}END").checked()
+    target.start("--config /tmp/target.toml")
+    # Its exit status is 1 where something is wrong.
+    health = target.try_snapctl("target health").output
+    expect_that(f"health names it: {health}", "/dev/ublkb9" in health and "modprobe ublk_drv" in health)
+    target.stop()
+    tried = guest.run("snapctl doctor --ublk", 30)
+    expect_that(f"doctor misses it: {tried.output}", tried.status != 0 and "modprobe ublk_drv" in tried.output)
     guest.run("modprobe ublk_drv").checked()
     nobody = f"python3 -c 'import os, sys; os.setgid(65534); os.setuid(65534); os.execvp(sys.argv[1], sys.argv[1:])' snap-target {arguments} 2>&1"
     tried = guest.run(f"chmod 666 /dev/ublk-control; {nobody}", 30)
@@ -172,6 +196,7 @@ def refused(guest: Guest, target: Target) -> None:
     expect_that(f"no root: {tried.output}", tried.status != 0 and "start the daemon as root" in tried.output)
     tried = guest.run("snap-target --delete-ublk 9 2>&1", 30)
     expect_that(f"no such device: {tried.output}", tried.status != 0 and "/dev/ublkb9" in tried.output)
+    expect("doctor's line", re.findall("^ok +ublk .*driver is there.*$", guest.run("snapctl doctor --ublk", 30).output, re.MULTILINE) != [], True)
     guest.run("rmmod ublk_drv").checked()
 
 
@@ -335,6 +360,31 @@ def ended_while_mounted(guest: Guest, target: Target) -> None:
     target.start()
     script = f"echo 3 > /proc/sys/vm/drop_caches; sha256sum < /mnt/{FILE}/file | cmp - /tmp/{FILE}.sum; umount /mnt/{FILE} && e2fsck -f -n /dev/{FILE}"
     guest.run(script, 60).checked()
+
+
+def slow(guest: Guest) -> None:
+    """A daemon besides, with the same file behind a slow line and without."""
+    disk, backing = "ublkb7", "/tmp/small.raw"
+    other = Target(guest, log="/tmp/other.log", pid="/tmp/other.pid")
+    other.arguments = f"file:{backing} --lba 512 --listen 127.0.0.1:4422 --nqn {NQN}-other --ublk 7"
+    guest.run(f"truncate -s 16M {backing}").checked()
+    other.start()
+    expect("block size", attribute(guest, disk, "queue/logical_block_size"), "512")
+    job = f"fio --name=small --filename=/dev/{disk} --rw=randrw --bssplit=512/40:1536/30:9k/30 --direct=1 --ioengine=libaio --iodepth=8 --verify=crc32c --verify_fatal=1 --size=8m --minimal 2>&1"
+    verified(guest.run(job, 120).checked())
+    guest.run(f"printf kept | dd of=/dev/{disk} bs=512 count=1 seek=9 conv=sync,fsync").checked()
+    other.stop()
+    other.start(f"{other.arguments} --limit 1MiB/s,latency=10s")
+    guest.run(f"(dd if=/dev/{disk} of=/tmp/late bs=14M count=1 iflag=direct; echo $? > /tmp/late.status) > /dev/null 2>&1 & true").checked()
+    guest.run("sleep 1")
+    took = other.stop()
+    expect_that(f"it ended in {took:.1f} s, before its store did", took < 18)
+    other.start()
+    guest.run("until test -e /tmp/late.status; do sleep 0.1; done", 60).checked()
+    expect("what dd says", guest.run("cat /tmp/late.status").checked().strip(), "0")
+    expect("what it read", guest.run("tail -c +4609 /tmp/late | head -c 4").checked(), "kept")
+    other.stop()
+    guest.run("snap-target --delete-ublk 7", 60).checked()
 
 
 def taken(guest: Guest, target: Target) -> None:

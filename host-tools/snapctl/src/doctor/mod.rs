@@ -9,6 +9,7 @@ mod network;
 mod process;
 mod rdma;
 mod storage;
+mod ublk;
 
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -33,6 +34,7 @@ Examples:
   snapctl doctor
   snapctl doctor /srv/data /dev/sdb --listen 192.0.2.7:4420
   snapctl doctor --listen-rdma 192.0.2.7:4420
+  snapctl doctor --ublk
   snapctl doctor --pid $(pidof snap-target) --reactors 4 --json";
 
 /// `snapctl doctor`.
@@ -50,6 +52,10 @@ pub struct Doctor {
     /// The same for NVMe/RDMA: fails where a library or a device is missing
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen_rdma: Vec<SocketAddr>,
+
+    /// The daemon is to have block devices of this machine (--ublk): fails where the driver is missing
+    #[arg(long)]
+    pub ublk: bool,
 
     /// Reactor threads that the daemon is to have
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=64))]
@@ -113,6 +119,7 @@ fn examine(arguments: &Doctor) -> Result<Vec<Finding>, Failure> {
         kernel::hugepages(&kernel),
         cpu::cpu(cpu::Cpu::read()),
         rdma::rdma(&rdma::Rdma::read()),
+        ublk::ublk(&ublk::probe(), arguments.ublk),
         kernel::nvme_tcp(&kernel),
     ];
     for address in &arguments.listen {

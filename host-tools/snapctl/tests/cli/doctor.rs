@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::support::snapctl;
 
 /// What is looked at everywhere.
-const CHECKS: [&str; 9] = [
+const CHECKS: [&str; 10] = [
     "kernel",
     "io_uring",
     "memlock",
@@ -16,6 +16,7 @@ const CHECKS: [&str; 9] = [
     "huge pages",
     "processor",
     "RDMA",
+    "ublk",
     "nvme-tcp host",
 ];
 
