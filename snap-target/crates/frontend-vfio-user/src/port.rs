@@ -3,14 +3,14 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use frontend_nvme::link::{Bound, Link, LinkError, LinkLimits, Listener};
 use frontend_nvme::{Acceptor, Clock};
 use nvme::controller::Transport;
 use nvme::nqn::Nqn;
-use reactor::{Fd, OwnerId, Ring};
+use reactor::{Fd, OwnerId, Ring, UnixPlace, UnixPort, UnixPortError};
 
 use crate::function::FunctionLink;
 use crate::io_link::NOWHERE;
@@ -19,7 +19,7 @@ use crate::io_link::NOWHERE;
 #[derive(Debug)]
 pub struct VfioUserPort {
     socket: UnixListener,
-    path: SocketPath,
+    path: UnixPlace,
     subsystem: Nqn,
     doorbells: Doorbells,
 }
@@ -34,18 +34,6 @@ pub enum Doorbells {
     Polled,
 }
 
-/// Unlinked when nobody listens there any more.
-#[derive(Debug)]
-struct SocketPath(PathBuf);
-
-impl Drop for SocketPath {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_file(&self.0) {
-            tracing::debug!(path = %self.0.display(), %error, "a socket is left behind");
-        }
-    }
-}
-
 /// A function of a subsystem, at a path. A socket that was left there by somebody who is gone is replaced.
 ///
 /// # Errors
@@ -54,20 +42,11 @@ pub fn bind(
     path: &Path,
     subsystem: Nqn,
     doorbells: Doorbells,
-) -> Result<VfioUserPort, std::io::Error> {
-    let bound = UnixListener::bind(path).or_else(|error| {
-        let is_left = error.kind() == std::io::ErrorKind::AddrInUse
-            && UnixStream::connect(path)
-                .is_err_and(|why| why.kind() == std::io::ErrorKind::ConnectionRefused);
-        if !is_left {
-            return Err(error);
-        }
-        std::fs::remove_file(path)?;
-        UnixListener::bind(path)
-    })?;
+) -> Result<VfioUserPort, UnixPortError> {
+    let (socket, path) = UnixPort::bind(path)?.into_parts();
     Ok(VfioUserPort {
-        socket: bound,
-        path: SocketPath(path.to_owned()),
+        socket,
+        path,
         subsystem,
         doorbells,
     })
@@ -89,7 +68,7 @@ impl Bound for VfioUserPort {
         limits: &LinkLimits,
         _clock: Clock,
     ) -> Result<Box<dyn Listener>, LinkError> {
-        let place = self.path.0.display().to_string();
+        let place = self.path.path().display().to_string();
         Ok(Box::new(Listening {
             acceptor: Acceptor::new(ring, Fd::from(self.socket), place)?,
             path: self.path,
@@ -105,7 +84,7 @@ impl Bound for VfioUserPort {
 #[derive(Debug)]
 struct Listening {
     acceptor: Acceptor,
-    path: SocketPath,
+    path: UnixPlace,
     subsystem: Nqn,
     doorbells: Doorbells,
     limits: LinkLimits,
@@ -130,7 +109,7 @@ impl Listener for Listening {
 impl Listening {
     fn welcome(&self, stream: UnixStream) -> Result<Box<dyn Link>, LinkError> {
         if self.is_used.get() {
-            let path = self.path.0.display();
+            let path = self.path.path().display();
             let why = format!("the function at {path} has a client: one more is let go");
             return Err(LinkError::Resources(why));
         }

@@ -2,18 +2,19 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
-use reactor::peer_event;
+use reactor::{UnixPort, peer_event};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use vhost_user::{BackendChannel, Connection};
 
+use crate::counters::{Counters, DeviceIo};
 use crate::disk::Disk;
 use crate::error::DeviceError;
 use crate::order::{Door, Ending, Order, QueueId};
@@ -40,7 +41,7 @@ impl Device {
         if doors.is_empty() {
             return Err(DeviceError::NoReactor);
         }
-        let listener = bind(path)?;
+        let port = UnixPort::bind(path)?;
         let system = |what| move |source: io::Error| DeviceError::System { what, source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = wake.map_err(io::Error::from).map_err(system("eventfd"))?;
@@ -52,7 +53,7 @@ impl Device {
         let (of_thread, asked) = (shown.clone(), ending.clone());
         let thread = std::thread::Builder::new()
             .name("vhost-user-blk".to_owned())
-            .spawn(move || serve(&listener, &of_thread, &doors, &asked))
+            .spawn(move || serve(&port, &of_thread, &doors, &asked))
             .map_err(system("starting a thread"))?;
         Ok(Self {
             path: path.to_owned(),
@@ -64,7 +65,14 @@ impl Device {
 
     /// Begins its end, which [`Drop`] waits for: so several end at the same time.
     pub fn begin_end(&self) {
+        self.shown.is_ending.store(true, Ordering::SeqCst);
         self.ending.ask();
+    }
+
+    /// How it is.
+    #[must_use]
+    pub fn report(&self) -> DeviceReport {
+        self.shown.report()
     }
 
     /// Where it listens.
@@ -82,25 +90,38 @@ impl Device {
 
 impl Drop for Device {
     fn drop(&mut self) {
-        self.ending.ask();
+        self.begin_end();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has been told of.
             drop(thread.join());
         }
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "a socket stays behind");
-        }
     }
+}
+
+/// How a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// Since when a monitor is connected; none: it waits for one.
+    pub connected_since: Option<SystemTime>,
+    /// Queues that run.
+    pub queues: usize,
+    /// What it has done.
+    pub io: DeviceIo,
 }
 
 /// What a device's thread and others know of it.
 #[derive(Debug)]
 pub(crate) struct Shown {
+    pub(crate) counters: Arc<Counters>,
+    /// Whoever served the disk before had ended by then.
+    made_at: Instant,
+    is_ending: AtomicBool,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
+    connected_since: Option<SystemTime>,
     disk: Arc<Disk>,
     /// Where the guest is told of a change.
     channel: Option<BackendChannel>,
@@ -122,7 +143,11 @@ impl State {
 impl Shown {
     fn new(disk: Disk) -> Self {
         Self {
+            counters: Arc::default(),
+            made_at: Instant::now(),
+            is_ending: AtomicBool::new(false),
             state: Mutex::new(State {
+                connected_since: None,
                 disk: Arc::new(disk),
                 channel: None,
                 is_told: false,
@@ -133,6 +158,30 @@ impl Shown {
 
     pub(crate) fn disk(&self) -> Arc<Disk> {
         self.lock().disk.clone()
+    }
+
+    /// The device is to end: nobody connects any more.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::SeqCst)
+    }
+
+    /// Until when writes of whoever served the disk before may land; none: no longer.
+    pub(crate) fn lingers_until(&self) -> Option<Instant> {
+        let until = self.made_at + self.disk().lingers;
+        (until > Instant::now()).then_some(until)
+    }
+
+    fn set_connected(&self, since: Option<SystemTime>) {
+        self.lock().connected_since = since;
+    }
+
+    fn report(&self) -> DeviceReport {
+        let state = self.lock();
+        DeviceReport {
+            connected_since: state.connected_since,
+            queues: state.queues.len(),
+            io: self.counters.read(),
+        }
     }
 
     pub(crate) fn set_channel(&self, channel: Option<BackendChannel>) {
@@ -210,29 +259,9 @@ impl End {
     }
 }
 
-fn bind(path: &Path) -> Result<UnixListener, DeviceError> {
-    let failed = |source| DeviceError::Listen {
-        path: path.to_owned(),
-        source,
-    };
-    match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
-        bound => return bound.map_err(failed),
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-        _ => {
-            return Err(DeviceError::InUse {
-                path: path.to_owned(),
-            });
-        }
-    }
-    std::fs::remove_file(path).map_err(failed)?;
-    UnixListener::bind(path).map_err(failed)
-}
-
 /// One connection after the other.
-fn serve(listener: &UnixListener, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
+fn serve(port: &UnixPort, shown: &Arc<Shown>, doors: &[Door], ending: &End) {
+    let listener = port.listener();
     loop {
         if let Err(error) = ending.wait_for(listener) {
             tracing::error!(%error, "a device waits for no monitor any more");
@@ -242,7 +271,11 @@ fn serve(listener: &UnixListener, shown: &Arc<Shown>, doors: &[Door], ending: &E
             return;
         }
         match listener.accept() {
-            Ok((socket, _)) => converse(socket, shown, doors, ending),
+            Ok((socket, _)) => {
+                shown.set_connected(Some(SystemTime::now()));
+                converse(socket, shown, doors, ending);
+                shown.set_connected(None);
+            }
             Err(error) => {
                 tracing::warn!(%error, "a monitor's connection is not accepted; trying again in {ACCEPT_REST:?}");
                 std::thread::sleep(ACCEPT_REST);

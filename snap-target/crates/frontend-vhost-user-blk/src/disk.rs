@@ -1,8 +1,10 @@
 //! What a device presents of a namespace.
 
+use std::time::Duration;
+
 use namespace::{Backing, Namespace, NamespaceKey};
 
-use crate::limits::CANCEL_BOUND_MS_MAX;
+use crate::limits::{CANCEL_BOUND_MS_MAX, LINGERS_MS_MAX};
 
 /// Bytes of a sector: the unit in which the protocol counts, whatever the block.
 pub(crate) const SECTOR_BYTES: u32 = 512;
@@ -24,6 +26,8 @@ pub struct Disk {
     pub(crate) serial: [u8; SERIAL_BYTES],
     /// Its store may work on guest memory.
     pub(crate) direct: bool,
+    /// So long after the end of a process its writes may still land.
+    pub(crate) lingers: Duration,
 }
 
 /// Which disk it is: one with the same has the same content, under the same rules.
@@ -46,6 +50,13 @@ impl Disk {
             }
             Backing::View { .. } | Backing::Mixed(_) => false,
         };
+        let lingers_ms = match &namespace.backing {
+            Backing::Raw(store) => store.limits().lingers_ms,
+            // Nothing is written.
+            Backing::View { .. } => 0,
+            // Of parts, which may be anywhere.
+            Backing::Mixed(_) => LINGERS_MS_MAX,
+        };
         Self {
             key: namespace.key,
             name: namespace.name.clone(),
@@ -56,6 +67,7 @@ impl Disk {
             uuid: namespace.identity.uuid,
             serial: serial(&namespace.identity.uuid),
             direct,
+            lingers: Duration::from_millis(lingers_ms.into()),
         }
     }
 

@@ -1,28 +1,17 @@
 //! What ends a connection, or keeps a device from being there.
 
 use std::io;
-use std::path::PathBuf;
 
 use guest_memory::{MapError, Refused};
+use reactor::UnixPortError;
 use virtio_ring::RingError;
 
 /// Why a device is not there.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
-    /// Another process listens.
-    #[error("{path}: another process listens there; end it, or take another path")]
-    InUse {
-        /// Where.
-        path: PathBuf,
-    },
-    /// The socket.
-    #[error("{path}: {source}; the folder must be there and writable")]
-    Listen {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// Its socket.
+    #[error(transparent)]
+    Socket(#[from] UnixPortError),
     /// There is no reactor.
     #[error("there is no reactor to serve queues")]
     NoReactor,

@@ -10,10 +10,12 @@ use std::sync::Arc;
 use guest_memory::{Access, Area, Shared};
 use rustix::fs::{MemfdFlags, SealFlags};
 use vhost_user::Inflight;
-use virtio_ring::{Format, inflight::record_bytes};
+use virtio_ring::Format;
+use virtio_ring::inflight::{has_in_flight, record_bytes};
 
 use crate::disk::DiskIdentity;
 use crate::error::SessionError;
+use crate::guest::RingArea;
 use crate::limits::QUEUES_MAX;
 
 /// Bytes of what stands behind the records: "XIOBLK 1", UUID, bytes of a block, whether it is read-only, whether its cache writes back.
@@ -99,6 +101,16 @@ impl Records {
         if let Some(area) = self.told.as_ref().filter(|area| Told::load(area).is_some()) {
             area.store8(AT_WRITEBACK, u8::from(writeback));
         }
+    }
+
+    /// Whether requests were in flight when they were left.
+    pub(crate) fn has_in_flight(&self, format: Format) -> bool {
+        let size = self.about.queue_size;
+        let mut queues = 0..u32::from(self.about.queues);
+        queues.any(|index| {
+            let area = self.of(index, format, size).map(RingArea);
+            area.is_ok_and(|area| has_in_flight(&area, format, size))
+        })
     }
 
     /// The record of a queue.

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod config_space;
+mod counters;
 mod device;
 mod disk;
 mod error;
@@ -36,7 +37,8 @@ mod request;
 mod session;
 mod share;
 
-pub use device::Device;
+pub use counters::DeviceIo;
+pub use device::{Device, DeviceReport};
 pub use disk::Disk;
 pub use error::DeviceError;
 pub use features::feature_names;

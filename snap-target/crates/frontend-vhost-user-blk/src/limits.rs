@@ -42,8 +42,12 @@ pub(crate) const REQUEST_PATIENCE: Duration = Duration::from_secs(25);
 pub(crate) const DETACHED_PATIENCE: Duration = Duration::from_secs(5);
 /// How long a message of the monitor waits for what is in flight: longer than a request takes.
 pub(crate) const DRAIN_PATIENCE: Duration = Duration::from_secs(30);
+/// Between two tries to end the queues of a connection that is lost.
+pub(crate) const CUT_REST: Duration = Duration::from_secs(1);
 /// A store that keeps guest memory longer than this after a cancel works on copies.
 pub(crate) const CANCEL_BOUND_MS_MAX: u32 = 2000;
+/// What a killed process has under way at a remote store may land so long after it.
+pub(crate) const LINGERS_MS_MAX: u32 = 25_000;
 /// Regions of a guest's memory: GET_MAX_MEM_SLOTS.
 pub(crate) const MEMORY_REGIONS_MAX: usize = 64;
 /// Orders that wait for one reactor.
@@ -67,6 +71,10 @@ const _: () = assert!(
 const _: () = assert!(
     PIECE_BYTES <= TRANSFER_BYTES_MIN,
     "a store takes each piece"
+);
+const _: () = assert!(
+    (LINGERS_MS_MAX as u128) < DRAIN_PATIENCE.as_millis(),
+    "a queue that waits for that can be stopped"
 );
 const _: () = assert!(
     REQUEST_PATIENCE.as_secs() < DRAIN_PATIENCE.as_secs(),

@@ -10,6 +10,7 @@ use guest_memory::{Area, Windows};
 use reactor::{Full, Sender};
 use virtio_ring::{Layout, Options, Position};
 
+use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::error::SessionError;
 use crate::limits::DRAIN_PATIENCE;
@@ -44,7 +45,10 @@ pub(crate) struct Start {
     pub(crate) writeback: bool,
     /// The driver knows another disk: nothing is done for it.
     pub(crate) is_foreign: bool,
+    /// Nothing is taken before: writes of a process that was killed may still land.
+    pub(crate) holds_until: Option<Instant>,
     pub(crate) disk: Arc<Disk>,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// How a queue ends.

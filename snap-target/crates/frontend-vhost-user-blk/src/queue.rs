@@ -17,6 +17,7 @@ use reactor::buf::IoBuf;
 use reactor::{Fd, Owner, OwnerId, Ring as Reactor, peer_event};
 use virtio_ring::{Descriptor, Head, Layout, Position, Ring, RingError};
 
+use crate::counters::Counters;
 use crate::disk::Disk;
 use crate::guest::{Guest, RingArea};
 use crate::limits::SPIN;
@@ -49,6 +50,7 @@ pub(crate) struct Queue {
     guest: Guest,
     disk: Arc<Disk>,
     is_foreign: bool,
+    counters: Arc<Counters>,
     writeback: bool,
     owner: Owner,
     kick: Fd,
@@ -81,6 +83,8 @@ pub(crate) struct Queue {
     is_broken: bool,
     /// Its driver cannot be heard: the ring had no room to wait for it.
     is_deaf: bool,
+    /// Nothing is taken before.
+    holds_until: Option<Instant>,
     stopping: Option<(Ending, SyncSender<Option<Position>>)>,
     has_ended: bool,
 }
@@ -102,6 +106,7 @@ impl Queue {
             guest,
             disk: start.disk,
             is_foreign: start.is_foreign,
+            counters: start.counters,
             writeback: start.writeback,
             owner,
             kick: Fd::from(start.kick),
@@ -124,10 +129,15 @@ impl Queue {
             has_complained: false,
             is_broken: false,
             is_deaf: false,
+            holds_until: start.holds_until,
             stopping: None,
             has_ended: false,
         };
         queue.listen()?;
+        if let Some(until) = queue.holds_until {
+            let armed = queue.owner.timer(until, TIMER);
+            armed.map_err(|error| error.to_string())?;
+        }
         if let Some(call) = &queue.call {
             // Whoever served it before may have ended before it told.
             peer_event::signal(call);
@@ -203,6 +213,7 @@ impl Queue {
                 "a queue cannot wait for its driver"
             );
         }
+        self.counters.kicked();
         self.ring.without_kicks();
         self.is_behind = true;
     }
@@ -216,13 +227,18 @@ impl Queue {
             self.is_deaf = self.listen().is_err();
             self.is_behind = true;
         }
-        if self.is_behind || self.spins_until.is_some() {
+        let is_held = self.is_held();
+        if !is_held && (self.is_behind || self.spins_until.is_some()) {
             self.serve(engine);
         }
         if std::mem::take(&mut self.has_given_back) {
             self.tell();
         }
         if self.end_if_stopped() {
+            return false;
+        }
+        if is_held {
+            // A timer comes.
             return false;
         }
         let is_late = self.is_late();
@@ -242,6 +258,12 @@ impl Queue {
         self.spins_until = None;
         self.is_behind = self.ring.with_kicks();
         self.is_behind
+    }
+
+    /// Whether it is too early to begin anything.
+    fn is_held(&mut self) -> bool {
+        self.holds_until = self.holds_until.filter(|until| Instant::now() < *until);
+        self.holds_until.is_some()
     }
 
     /// Whether there is work that the turn has no room for: of what waits for memory or for the store the end tells.
@@ -289,6 +311,7 @@ impl Queue {
             Some(framed) => framed,
             None => {
                 self.complain("there is no place for a status");
+                self.counters.failed();
                 return self.give_back(head, None);
             }
         };
@@ -299,6 +322,7 @@ impl Queue {
             self.start(head, request, engine)
         });
         if let Err(status) = begun {
+            self.counters.failed();
             // Nothing was written into its data, which stand before the status.
             let written = u32::from(self.parts.writable_bytes == 0);
             self.finish(head, self.parts.status, status, written);
@@ -308,6 +332,7 @@ impl Queue {
     /// A chain that leads nowhere: a driver that finds a status knows that it failed. What could be read of it is the chain's up to where it breaks, so the
     /// status byte is known only where it stands alone, as every driver has it.
     fn refuse(&mut self, head: Head) {
+        self.counters.failed();
         let mut writable = self.chain.iter().filter(|part| part.writable);
         match writable.next_back() {
             Some(&Descriptor {
@@ -351,6 +376,7 @@ impl Queue {
             Request::Write { .. } => (self.parts.readable.as_slice(), Way::FromGuest),
             Request::GetId => return self.tell_serial(head),
             Request::Discard { ref ranges } if ranges.is_empty() => {
+                self.counters.succeeded(&request);
                 self.finish(head, self.parts.status, Status::Ok, 1);
                 return Ok(());
             }
@@ -384,6 +410,9 @@ impl Queue {
         };
         slot.data = IoBuf::empty();
         let (status, written) = slot.outcome();
+        let is_told = !matches!(self.stopping, Some((Ending::Cut, _)));
+        self.counters
+            .ended(&slot.request, is_told.then_some(status));
         let (head, at) = (slot.head.take(), slot.status);
         self.free.push(index);
         if let Some(head) = head.filter(|_| !self.is_cut()) {
@@ -410,6 +439,7 @@ impl Queue {
         if self.ring.wants_call()
             && let Some(call) = &self.call
         {
+            self.counters.called();
             peer_event::signal(call);
         }
     }

@@ -4,6 +4,7 @@ mod config;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 
 use reactor::peer_event;
 use vhost_user::features::{
@@ -17,7 +18,7 @@ use crate::device::Shown;
 use crate::error::SessionError;
 use crate::features::{self, F_EVENT_IDX, F_INDIRECT_DESC, F_RING_PACKED, F_VERSION_1};
 use crate::inflight::{Records, Told};
-use crate::limits::{DRAIN_PATIENCE, MEMORY_REGIONS_MAX, QUEUES_MAX};
+use crate::limits::{CUT_REST, DRAIN_PATIENCE, MEMORY_REGIONS_MAX, QUEUES_MAX};
 use crate::memory::GuestMap;
 use crate::order::{Asked, Door, Ending, Order, QueueId, Start};
 use config::Cache;
@@ -44,6 +45,8 @@ pub(crate) struct Session {
     cache: Cache,
     /// The record of what is in flight is another disk's: whoever served the driver before told it of that one.
     has_foreign_record: bool,
+    /// Nothing is begun before.
+    holds_until: Option<Instant>,
 }
 
 /// What becomes of a message.
@@ -81,6 +84,7 @@ impl Session {
             records: None,
             cache: Cache::Unknown,
             has_foreign_record: false,
+            holds_until: None,
         }
     }
 
@@ -227,6 +231,7 @@ impl Session {
         self.records = Some(records);
         // The driver begins anew.
         self.has_foreign_record = false;
+        self.holds_until = None;
         Ok(reply)
     }
 
@@ -241,6 +246,15 @@ impl Session {
                 true => Cache::WritesBack,
                 false => Cache::WritesThrough,
             };
+        }
+        // What was in flight is done again behind itself, and what comes later does not come before it.
+        let waits = records.has_in_flight(self.format());
+        self.holds_until = self.shown.lingers_until().filter(|_| waits);
+        if self.holds_until.is_some() {
+            tracing::info!(
+                disk = self.shown.disk().name,
+                "writes of a daemon that ended may still land: its guest's requests wait until they cannot"
+            );
         }
         self.records = Some(records);
     }
@@ -407,7 +421,9 @@ impl Session {
             error,
             writeback: self.writes_back(),
             is_foreign: self.is_foreign(),
+            holds_until: self.holds_until,
             disk,
+            counters: self.shown.counters.clone(),
         };
         let door = self.door(index)?.clone();
         self.ring(index)?.running = Some(id);
@@ -491,12 +507,17 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.shown.set_channel(None);
-        let ended = self.end_all(Ending::Cut);
+        // Whoever connects next does again what is in flight, behind it, however long that takes.
+        while let Err(error) = self.end_all(Ending::Cut) {
+            tracing::error!(%error, "a connection has ended, and requests of its guest are still under way: the next one waits for them");
+            if self.shown.is_ending() {
+                break;
+            }
+            // It may have failed at once.
+            std::thread::sleep(CUT_REST);
+        }
         for id in self.rings.iter().filter_map(|ring| ring.running) {
             self.shown.remove_queue(id);
-        }
-        if let Err(error) = ended {
-            tracing::error!(%error, "a connection ends, and requests of its guest are still under way");
         }
     }
 }

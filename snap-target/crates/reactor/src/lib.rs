@@ -33,7 +33,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`peer_event`] tells another process something without waiting for it.
+//! [`peer_event`] tells another process something without waiting for it; [`UnixPort`] is a socket's path, of which one process is the owner.
 //!
 //! **What it does not do.** No tasks, no futures, no name resolution, no TLS, no retry policy.
 
@@ -62,6 +62,7 @@ mod ring;
 mod small;
 mod stats;
 mod timer;
+mod unix_port;
 #[allow(unsafe_code, reason = "eventfd system calls; each block says why")]
 mod wake;
 mod workers;
@@ -78,5 +79,6 @@ pub use ring::{
 pub use small::SmallRing;
 pub use stats::RingStats;
 pub use timer::TimerId;
+pub use unix_port::{UnixPlace, UnixPort, UnixPortError};
 pub use wake::Waker;
 pub use workers::{WorkerQueue, Workers};

@@ -128,6 +128,10 @@ impl Drop for Unanswered {
     }
 }
 
+/// What a killed daemon has sent may still take effect while its controller lives: KATO, CQT and the margin are below this together, which is looked at when a
+/// store is opened.
+const LINGERS_MS: u32 = 25_000;
+
 fn limits(namespace: &NamespaceInfo, controller: &ControllerInfo, is_writable: bool) -> Limits {
     let mut limits = Limits::new(namespace.bytes());
     limits.alignment_bytes = namespace.lba_bytes;
@@ -143,6 +147,7 @@ fn limits(namespace: &NamespaceInfo, controller: &ControllerInfo, is_writable: b
     };
     limits.writable = is_writable && !namespace.write_protected;
     limits.polled_when_idle = true;
+    limits.lingers_ms = LINGERS_MS;
     limits
 }
 

@@ -189,6 +189,9 @@ pub struct Limits {
     /// Whether the store has work of its own (a keep-alive, a connection to be made again) and must be polled after each turn of the ring even
     /// while nothing is in flight. Its own timers and events wake the ring.
     pub polled_when_idle: bool,
+    /// So long after the end of its process a change that was under way may still take effect: whoever does it again, or goes on, after a kill waits for that.
+    /// 0: what is under way ends with the process.
+    pub lingers_ms: u32,
 }
 
 impl Limits {
@@ -209,6 +212,7 @@ impl Limits {
             durability: Durability::None,
             writable: false,
             polled_when_idle: false,
+            lingers_ms: 0,
         }
     }
 }

@@ -109,6 +109,7 @@ pub(crate) fn memory_limits(bytes: u64, writable: bool) -> Limits {
         durability: Durability::None,
         writable,
         polled_when_idle: false,
+        lingers_ms: 0,
     }
 }
 

@@ -358,6 +358,7 @@ impl Queue {
             deadline: Some(Instant::now() + REQUEST_PATIENCE),
             ..Slot::free()
         };
+        self.counters.began();
         Ok(index)
     }
 }

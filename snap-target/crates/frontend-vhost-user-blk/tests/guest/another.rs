@@ -1,10 +1,12 @@
 //! Another disk under a driver that knows the last one, after a restart: nothing that was meant for the one reaches the other.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use frontend_nvme::conformance::Gate;
 use store::BlockingStore;
 
+use super::ledger::{LINGERS_MS, Ledger};
 use super::monitor::{F_ALL, Guest, Monitor, copy, longs};
 use super::served::{Served, memory};
 
@@ -138,4 +140,43 @@ fn a_driver_with_what_a_disk_does_not_offer_knows_another() {
     monitor.kick();
     guest.wait_used();
     assert_eq!(guest.status(&asked), 0);
+}
+
+#[test]
+fn nothing_is_done_again_before_the_last_writes_cannot_land() {
+    let (mut guest, about, records, asked) = left_in_flight();
+    let made = Instant::now();
+    let (ledger, store) = Ledger::over_lingering(memory());
+    let served = Served::new(store);
+    let mut monitor = back(&served, &guest, &about, &records);
+    let later = guest.ask(OUT, 0, &[3; 4096], 0);
+    monitor.kick();
+    // What was in flight, and what comes behind it.
+    for asked in [asked[0], asked[1], later] {
+        assert_eq!(guest.wait_used(), (asked.head.into(), 1));
+        assert!(made.elapsed() >= Duration::from_millis(LINGERS_MS.into()));
+        assert_eq!(guest.status(&asked), 0);
+    }
+    assert_eq!(ledger.take(), [("write", false); 3]);
+    assert_eq!(monitor.stop(), 3);
+    // A driver that has nothing in flight waits for nothing, and so does one that begins.
+    for has_record in [false, true] {
+        let guest_of = Guest::new();
+        let (_, store) = Ledger::over_lingering(memory());
+        let served = Served::new(store);
+        let mut guest = guest_of;
+        let mut monitor = Monitor::connect(&served.path);
+        monitor.negotiate();
+        let (about, records) = monitor.inflight();
+        if has_record {
+            monitor.order(32, &about, &[records.as_fd()]);
+        }
+        monitor.share(&guest);
+        monitor.start(0);
+        // Stopped at once: what is held would have it wait.
+        let asked = guest.ask(OUT, 0, &[1; 4096], 0);
+        monitor.kick();
+        guest.wait_used();
+        assert_eq!(guest.status(&asked), 0);
+    }
 }

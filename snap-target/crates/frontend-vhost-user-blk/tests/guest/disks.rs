@@ -1,5 +1,6 @@
 //! What requests come to.
 
+use frontend_vhost_user_blk::DeviceIo;
 use store::{BlockingStore, SharedStore};
 
 use super::monitor::{
@@ -377,4 +378,47 @@ fn a_chain_that_leads_nowhere_has_a_status_where_that_is_known() {
         assert_eq!(guest.get(status, 1), [told], "{parts:?}");
         assert_eq!(guest.get(data, 4096), [0xAA; 4096], "{parts:?}");
     }
+}
+
+#[test]
+fn a_device_counts_what_it_does() {
+    let mut machine = Machine::new(Served::new(memory()));
+    let report = |machine: &Machine| machine.served.device.as_ref().unwrap().report();
+    let before = report(&machine);
+    assert!(before.connected_since.is_some());
+    assert_eq!((before.queues, before.io), (1, DeviceIo::default()));
+    assert_eq!(machine.status(OUT, 0, &[1; 8192], 0), OK);
+    for _ in 0..3 {
+        assert_eq!(machine.status(IN, 0, &[], 4096), OK);
+    }
+    assert_eq!(machine.status(IN, DISK_BYTES / 512, &[], 4096), IO_ERROR);
+    assert_eq!(machine.status(99, 0, &[], 4096), UNSUPPORTED);
+    assert_eq!(machine.status(GET_ID, 0, &[], 20), OK);
+    assert_eq!(machine.status(FLUSH, 0, &[], 0), OK);
+    assert_eq!(machine.status(WRITE_ZEROES, 0, &range(8, 8, 0), 0), OK);
+    assert_eq!(machine.status(DISCARD, 0, &range(16, 8, 0), 0), OK);
+    // A range that covers no block.
+    assert_eq!(machine.status(DISCARD, 0, &range(17, 1, 0), 0), OK);
+    // The queue stops: all of it has been counted.
+    assert_eq!(machine.monitor.stop(), 11);
+    let after = report(&machine);
+    let DeviceIo { kicks, calls, .. } = after.io;
+    let expected = DeviceIo {
+        reads: 3,
+        writes: 1,
+        flushes: 1,
+        discards: 2,
+        write_zeroes: 1,
+        bytes_read: 3 * 4096,
+        bytes_written: 8192,
+        errors: 2,
+        in_flight: 0,
+        kicks,
+        calls,
+    };
+    assert_eq!((after.queues, after.io), (0, expected));
+    assert!(
+        (1..=11).contains(&kicks) && (1..=11).contains(&calls),
+        "{kicks}, {calls}"
+    );
 }

@@ -12,12 +12,27 @@ use store::{
 #[derive(Clone, Debug, Default)]
 pub struct Ledger(Arc<Mutex<Vec<(&'static str, bool)>>>);
 
+/// How long writes of a killed process may land.
+pub const LINGERS_MS: u32 = 700;
+
 impl Ledger {
     pub fn over(inner: SharedStore) -> (Self, SharedStore) {
         let ledger = Self::default();
         let backend = Kept {
             inner,
             ledger: ledger.clone(),
+            lingers_ms: 0,
+        };
+        (ledger, SharedStore::new(backend))
+    }
+
+    /// A store whose writes land up to [`LINGERS_MS`] after the end of their process.
+    pub fn over_lingering(inner: SharedStore) -> (Self, SharedStore) {
+        let ledger = Self::default();
+        let backend = Kept {
+            inner,
+            ledger: ledger.clone(),
+            lingers_ms: LINGERS_MS,
         };
         (ledger, SharedStore::new(backend))
     }
@@ -43,6 +58,7 @@ impl Ledger {
 struct Kept {
     inner: SharedStore,
     ledger: Ledger,
+    lingers_ms: u32,
 }
 
 impl Backend for Kept {
@@ -55,7 +71,9 @@ impl Backend for Kept {
     }
 
     fn limits(&self) -> Limits {
-        self.inner.limits()
+        let mut limits = self.inner.limits();
+        limits.lingers_ms = self.lingers_ms;
+        limits
     }
 
     fn open_handle(&self, ring: &Ring) -> Result<Box<dyn Store>, StoreError> {

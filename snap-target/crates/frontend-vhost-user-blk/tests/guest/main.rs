@@ -19,5 +19,6 @@ mod ledger;
 mod long;
 mod monitor;
 mod packed;
+mod sequences;
 mod served;
 mod turns;

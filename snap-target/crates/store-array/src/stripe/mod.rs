@@ -297,6 +297,7 @@ fn limits(members: &[SharedStore], geometry: &Geometry, rows: u64) -> Limits {
     limits.guest_memory = all(|it| it.guest_memory);
     limits.writable = all(|it| it.writable);
     limits.polled_when_idle = !all(|it| !it.polled_when_idle);
+    limits.lingers_ms = of.iter().map(|it| it.lingers_ms).max().unwrap_or(0);
     let bounds: Option<Vec<u32>> = of.iter().map(|it| it.cancel_bound_ms).collect();
     limits.cancel_bound_ms = bounds.and_then(|bounds| bounds.into_iter().max());
     limits.durability = weakest(of.iter().map(|it| it.durability));

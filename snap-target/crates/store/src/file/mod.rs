@@ -62,6 +62,10 @@ struct FileState {
     _hold: Option<Arc<hold::Hold>>,
 }
 
+/// A process that is killed ends when its writes to the page cache have ended. Of direct I/O what the medium has goes on without it: this is what a medium
+/// takes that works, and far more.
+const DIRECT_LINGERS_MS: u32 = 1000;
+
 impl FileState {
     fn of(opened: Opened, access: Access) -> Self {
         let limits = Limits {
@@ -79,6 +83,7 @@ impl FileState {
             durability: Durability::AfterFlush,
             writable: access == Access::ReadWrite,
             polled_when_idle: false,
+            lingers_ms: if opened.direct { DIRECT_LINGERS_MS } else { 0 },
         };
         Self {
             name: opened.name,
